@@ -1,0 +1,103 @@
+# headrace: every check that CI runs is a target here. `make help` lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help test check bench wheel soak clean format servers servers-all venv deps build \
+        cpp-tests python-tests lint tidy stubs stubs-write types asan tsan fuzz torch-smoke wheel-test examples
+
+STAGE := tools/stage.sh
+PYTHON := .venv/bin/python
+.NOTPARALLEL:
+JOBS ?= $(shell nproc)
+# One compiler cache for every checkout: paths inside this one are made relative before they are
+# looked up (a cached object may name another checkout in its debug information).
+export CCACHE_BASEDIR ?= $(CURDIR)
+export CCACHE_NOHASHDIR ?= 1
+export CCACHE_MAXSIZE ?= 5G
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# ---- what everything needs
+
+deps:  ## install the Debian packages of tools/apt-packages.txt (sudo if you are not root)
+	@$(STAGE) deps tools/apt.sh
+
+venv: deps  ## make .venv with everything that constraints/python.txt pins
+	@$(STAGE) venv tools/venv.sh .venv constraints/python.txt
+
+servers: deps  ## build fake-gcs-server, which the tests run against
+	@$(STAGE) servers tools/servers.sh fake-gcs-server
+
+servers-all: deps  ## build every server that testing/servers/go.mod pins
+	@$(STAGE) servers tools/servers.sh fake-gcs-server minio aisnode
+
+build: venv  ## build the release preset: engine, tests, fault server, Python module
+	@$(STAGE) build tools/build.sh release
+
+# ---- tests
+
+test: venv servers build cpp-tests python-tests  ## everything a change must pass first: C++ and Python tests
+
+cpp-tests: build  ## the C++ tests of the release preset
+	@$(STAGE) cpp-tests tools/ctest.sh release
+
+python-tests: build servers  ## the Python tests, against real servers (PYTEST="-k name" narrows)
+	@$(STAGE) python-tests tools/pytest.sh $(PYTEST)
+
+# ---- checks
+
+check: lint types stubs asan tsan fuzz tidy wheel-test torch-smoke  ## lint, types, sanitizers, short fuzz, wheel, torch versions
+
+format: venv  ## apply clang-format and ruff format
+	@tools/format.sh
+
+lint: venv  ## formatting (fixers, then a diff), ruff, shell scripts
+	@$(STAGE) lint tools/lint.sh
+
+types: build  ## mypy on python/headrace
+	@$(STAGE) types $(PYTHON) -m mypy
+
+stubs-write: build  ## write the stub of headrace._engine anew
+	@tools/stubs.sh write
+
+stubs: build  ## the checked-in stub of headrace._engine is the generated one
+	@$(STAGE) stubs tools/stubs.sh check
+
+tidy: venv  ## clang-tidy over src/ and bindings/
+	@$(STAGE) tidy tools/tidy.sh
+
+asan: deps  ## C++ tests under AddressSanitizer and UBSan
+	@$(STAGE) asan-build tools/build.sh asan
+	@$(STAGE) asan tools/ctest.sh asan
+
+tsan: deps  ## C++ tests under ThreadSanitizer
+	@$(STAGE) tsan-build tools/build.sh tsan
+	@$(STAGE) tsan tools/ctest.sh tsan
+
+fuzz: deps  ## each fuzzer for FUZZ_S seconds (20)
+	@$(STAGE) fuzz-build tools/build.sh fuzz
+	@$(STAGE) fuzz tools/fuzz.sh $${FUZZ_S:-20}
+
+# ---- the wheel
+
+wheel: venv  ## dist/headrace-*.whl, repaired by auditwheel and at most 8 MB
+	@$(STAGE) wheel tools/wheel.sh
+
+wheel-test: wheel servers  ## use the wheel in a bare Debian 12 (debootstrap, root)
+	@$(STAGE) wheel-test tests/packaging/wheel_in_debian.sh
+
+torch-smoke: wheel servers  ## the wheel with the oldest and the newest supported torch
+	@$(STAGE) torch-smoke tools/torch_smoke.sh
+
+# ---- longer
+
+soak: build servers  ## long campaigns: SOAK_FUZZ_S (600) per fuzzer, SOAK_FORKS (10000) fork cycles
+	@$(STAGE) fuzz-build tools/build.sh fuzz
+	@$(STAGE) soak tools/soak.sh
+
+bench: build servers  ## the benchmarks of bench/ (BENCH="..." is passed on)
+	@$(STAGE) bench tools/bench.sh $(BENCH)
+
+clean:  ## remove what was built; .venv, .venvs and the compiler cache stay
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,171 @@
+"""The objects that the benchmarks read: made once, the same bytes on every machine.
+
+A bucket is a folder of files. Beside the folders lie the pages of the JSON listing that the real
+service would give, CRC32C included, so that every read has something to be checked against.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import urllib.parse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import google_crc32c
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
+
+GENERATION = "1700000000000001"
+# As many as the real service puts into a page.
+_PAGE_OBJECTS = 1000
+_PIECE_BYTES = 16 * MIB
+# Changes whenever other bytes or other files are made from the same description.
+_FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """Objects `0`, `1`, ... whose sizes are `sizes_bytes`, over and over."""
+
+    name: str
+    object_count: int
+    sizes_bytes: tuple[int, ...]
+
+    def object_name(self, index: int) -> str:
+        return f"object-{index:06d}"
+
+    def size_bytes(self, index: int) -> int:
+        return self.sizes_bytes[index % len(self.sizes_bytes)]
+
+    def media_paths(self, generation: str | None) -> list[str]:
+        """What a client asks the server for, object by object."""
+        query = "alt=media" + (f"&generation={generation}" if generation else "")
+        quoted = [
+            urllib.parse.quote(self.object_name(i), safe="") for i in range(self.object_count)
+        ]
+        return [f"/download/storage/v1/b/{self.name}/o/{name}?{query}" for name in quoted]
+
+
+SMALL = Bucket(name="bench-1k", object_count=20_000, sizes_bytes=(1 * KIB,))
+MIDDLE = Bucket(name="bench-100k", object_count=2_000, sizes_bytes=(100 * KIB,))
+MIXED = Bucket(
+    name="bench-mixed",
+    object_count=700,
+    sizes_bytes=(0, 100, 4 * KIB, 31 * KIB, 33 * KIB, 300 * KIB, 2 * MIB),
+)
+LARGE = Bucket(name="bench-64m", object_count=8, sizes_bytes=(64 * MIB,))
+HUGE = Bucket(name="bench-4g", object_count=1, sizes_bytes=(4 * GIB,))
+# The same with a tenth of the work, for a run that only has to show that everything works.
+HUGE_QUICK = Bucket(name="bench-512m", object_count=1, sizes_bytes=(512 * MIB,))
+
+
+def _pieces(bucket: Bucket, index: int) -> Iterator[bytes]:
+    """The bytes of one object: a key stream, which no compression and no cache makes shorter."""
+    nonce = f"{bucket.name}/{index}".encode().ljust(16, b"\0")[-16:]
+    stream = Cipher(algorithms.AES(b"headrace bench 1"), modes.CTR(nonce)).encryptor()
+    left_bytes = bucket.size_bytes(index)
+    zeros = bytes(min(left_bytes, _PIECE_BYTES))
+    while left_bytes > 0:
+        piece = stream.update(zeros[: min(left_bytes, _PIECE_BYTES)])
+        left_bytes -= len(piece)
+        yield piece
+
+
+def _make(root: Path, bucket: Bucket) -> None:
+    folder = root / bucket.name
+    folder.mkdir(parents=True, exist_ok=True)
+    items = []
+    for index in range(bucket.object_count):
+        name = bucket.object_name(index)
+        crc32c = 0
+        with (folder / name).open("wb") as file:
+            for piece in _pieces(bucket, index):
+                crc32c = google_crc32c.extend(crc32c, piece)
+                file.write(piece)
+        items.append(
+            {
+                "kind": "storage#object",
+                "name": name,
+                "bucket": bucket.name,
+                "size": str(bucket.size_bytes(index)),
+                "generation": GENERATION,
+                "crc32c": base64.b64encode(crc32c.to_bytes(4, "big")).decode(),
+                "contentType": "application/octet-stream",
+                "updated": "2026-01-01T00:00:00.000Z",
+                "storageClass": "STANDARD",
+            }
+        )
+    pages = root / "listings" / bucket.name
+    pages.mkdir(parents=True, exist_ok=True)
+    starts = range(0, len(items), _PAGE_OBJECTS)
+    for number, start in enumerate(starts):
+        page: dict[str, object] = {
+            "kind": "storage#objects",
+            "items": items[start : start + _PAGE_OBJECTS],
+        }
+        if number + 1 < len(starts):
+            page["nextPageToken"] = f"page{number + 1}"
+        # The first page is the one asked for without a token.
+        token = f"page{number}" if number else ""
+        (pages / f"list-{token}.json").write_text(json.dumps(page))
+
+
+def make(root: Path, buckets: tuple[Bucket, ...]) -> None:
+    """Make what is missing below `root`."""
+    for bucket in buckets:
+        description = json.dumps([_FORMAT, repr(bucket)])
+        stamp = root / f"{bucket.name}.made-from"
+        if not stamp.exists() or stamp.read_text() != description:
+            _make(root, bucket)
+            stamp.write_text(description)
+
+
+def listed(root: Path, bucket: Bucket) -> Iterator[dict[str, str]]:
+    """The entries of the listing, in order."""
+    token = ""
+    while True:
+        page = json.loads((root / "listings" / bucket.name / f"list-{token}.json").read_text())
+        yield from page["items"]
+        if "nextPageToken" not in page:
+            return
+        token = page["nextPageToken"]
+
+
+def warm(root: Path, buckets: tuple[Bucket, ...]) -> None:
+    """Read everything once: the page cache of the server's machine is no part of a comparison."""
+    for bucket in buckets:
+        for path in sorted((root / bucket.name).iterdir()):
+            with path.open("rb", buffering=0) as file:
+                while file.read(_PIECE_BYTES):
+                    pass
+
+
+def nginx_locations(root: Path, buckets: tuple[Bucket, ...]) -> str:
+    """What makes nginx answer as the service does: listings, generations, and hashes of the large.
+
+    The small objects come without a hash in their head, as the listing has told it; objects read
+    by name alone have it, as a location each.
+    """
+    lines = [f"add_header x-goog-generation {GENERATION};"]
+    for bucket in buckets:
+        pages = root.resolve() / "listings" / bucket.name
+        lines.append(
+            f"location = /storage/v1/b/{bucket.name}/o {{ default_type application/json; "
+            f"alias {pages}/list-$arg_pageToken.json; }}"
+        )
+        if bucket.object_count > 100:
+            continue
+        for item in listed(root, bucket):
+            lines.append(
+                f"location = /{bucket.name}/{item['name']} {{ "
+                f"add_header x-goog-generation {GENERATION}; "
+                f"add_header x-goog-stored-content-length {item['size']}; "
+                f"add_header x-goog-stored-content-encoding identity; "
+                f"add_header x-goog-hash crc32c={item['crc32c']}; }}"
+            )
+    return "\n    ".join(lines)

@@ -1,0 +1,58 @@
+#include "bind_credentials.h"
+
+namespace headrace::python {
+namespace {
+
+std::optional<CredentialsHandle> next(const QueueHandle& self, double timeout_s) {
+  const auto until = steady_clock::now() + std::chrono::duration_cast<steady_clock::duration>(
+                                               std::chrono::duration<double>(timeout_s));
+  // The thread that serves the queue is not the main one: there are no signals to look for.
+  std::shared_ptr<Credentials> credentials =
+      without_gil([&self, until](MayBlock permit) { return self->next(until, permit); });
+  if (!credentials) return std::nullopt;
+  return CredentialsHandle(std::move(credentials));
+}
+
+void provide(const CredentialsHandle& self, std::string authorization,
+             std::optional<double> expires_in_s) {
+  Token token{.authorization = std::move(authorization), .expires_at = {}};
+  if (expires_in_s) {
+    token.expires_at = steady_clock::now() + std::chrono::duration_cast<steady_clock::duration>(
+                                                 std::chrono::duration<double>(*expires_in_s));
+  }
+  without_gil([&self, &token](MayBlock) { self->provide(std::move(token)); });
+}
+
+void fail(const CredentialsHandle& self, std::string message, bool retryable) {
+  Error error(retryable ? Code::kUnavailable : Code::kPermissionDenied, std::move(message));
+  without_gil([&self, &error](MayBlock) { self->fail(std::move(error)); });
+}
+
+}  // namespace
+
+void bind_credentials(nb::module_& module) {
+  nb::class_<CredentialsHandle>(module, "Credentials",
+                                "The engine's copy of one identity's token.")
+      .def_static("from_token",
+                  [](std::string authorization) {
+                    return CredentialsHandle(Credentials::from_token(std::move(authorization)));
+                  },
+                  nb::arg("authorization"))
+      .def_static("from_queue",
+                  [](const QueueHandle& queue, uint64_t id) {
+                    return CredentialsHandle(Credentials::from_queue(queue.shared(), id));
+                  },
+                  nb::arg("queue"), nb::arg("id"))
+      .def_prop_ro("id", [](const CredentialsHandle& self) { return self->id(); })
+      .def("provide", &provide, nb::arg("authorization"), nb::arg("expires_in_s").none())
+      .def("fail", &fail, nb::arg("message"), nb::kw_only(), nb::arg("retryable"));
+
+  nb::class_<QueueHandle>(module, "CredentialsQueue",
+                          "Where the engine's credentials wait for the credentials thread.")
+      .def("__init__",
+           [](QueueHandle* self) { new (self) QueueHandle(std::make_shared<CredentialsQueue>()); })
+      .def("next", &next, nb::arg("timeout_s"))
+      .def("stop", [](const QueueHandle& self) { self->stop(); });
+}
+
+}  // namespace headrace::python

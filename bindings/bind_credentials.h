@@ -1,0 +1,11 @@
+#pragma once
+
+#include "convert.h"
+#include "headrace/store/credentials.h"
+
+namespace headrace::python {
+
+using CredentialsHandle = OfThisProcess<Credentials>;
+using QueueHandle = OfThisProcess<CredentialsQueue>;
+
+}  // namespace headrace::python

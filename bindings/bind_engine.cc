@@ -1,0 +1,106 @@
+#include "engine_handle.h"
+#include "headrace/format/url.h"
+#include "store_options.h"
+
+namespace headrace::python {
+namespace {
+
+nb::dict metrics(const EngineHandle& self) {
+  const EngineMetrics now = self.engine().metrics();
+  nb::dict out;
+  out["requests_total"] = now.requests_total;
+  out["retries_total"] = now.retries_total;
+  out["throttled_total"] = now.throttled_total;
+  out["connections_opened_total"] = now.connections_opened_total;
+  out["tls_resumed_total"] = now.tls_resumed_total;
+  out["bytes_read_total"] = now.bytes_read_total;
+  out["objects_read_total"] = now.objects_read_total;
+  out["checksums_verified_total"] = now.checksums_verified_total;
+  out["connections_open"] = now.connections_open;
+  out["in_flight"] = now.in_flight;
+  out["in_flight_limit"] = now.in_flight_limit;
+  out["memory_budget_bytes"] = now.memory.budget_bytes;
+  out["memory_live_bytes"] = now.memory.live_bytes;
+  out["memory_in_flight_bytes"] = now.memory.in_flight_bytes;
+  out["memory_cached_bytes"] = now.memory.cached_bytes;
+  out["memory_peak_live_bytes"] = now.memory.peak_live_bytes;
+  return out;
+}
+
+nb::tuple split_url(std::string_view text) {
+  const Url url = value_or_raise(parse_url(text));
+  return nb::make_tuple(to_str(to_string(url.scheme)), to_str(url.bucket), to_str(url.name),
+                        to_str(url.to_string()));
+}
+
+std::string normalized_endpoint(std::string_view text, bool default_tls) {
+  const Endpoint endpoint = value_or_raise(parse_endpoint(text, default_tls));
+  return cat(endpoint.tls ? "https://" : "http://", endpoint.authority(), endpoint.base_path);
+}
+
+nb::list error_codes() {
+  nb::list out;
+  for (uint8_t i = 0; i <= static_cast<uint8_t>(Code::kInternal); ++i) {
+    const auto code = static_cast<Code>(i);
+    out.append(nb::make_tuple(to_str(to_string(code)), exception_class_name(code)));
+  }
+  return out;
+}
+
+// An exception as a failing read would raise it.
+nb::object make_exception(uint8_t code, std::string message, std::string url, int http_status,
+                          std::string request_id, int attempts) {
+  if (code > static_cast<uint8_t>(Code::kInternal)) throw nb::value_error("no such code");
+  return to_exception(Error(static_cast<Code>(code), std::move(message))
+                          .with_url(std::move(url))
+                          .with_http_status(http_status)
+                          .with_request_id(std::move(request_id))
+                          .with_attempts(attempts));
+}
+
+}  // namespace
+
+void bind_engine(nb::module_& module) {
+  nb::class_<EngineHandle>(module, "Engine", "The threads and the memory of this process.")
+      .def("__init__",
+           [](EngineHandle* self, const nb::dict& options) {
+             new (self) EngineHandle(to_engine_options(options));
+           },
+           nb::arg("options"),
+           nb::sig("def __init__(self, options: dict[str, typing.Any]) -> None"))
+      .def("stop",
+           [](const EngineHandle& self) {
+             without_gil([&self](MayBlock) { self.engine().stop(); });
+           },
+           "Ends what is in progress, and joins the threads.")
+      .def_prop_ro("usable", &EngineHandle::usable, "False after a fork.")
+      .def_prop_ro("live_bytes",
+                   [](const EngineHandle& self) { return self.engine().pool().live_bytes(); })
+      .def_prop_ro("budget_bytes",
+                   [](const EngineHandle& self) { return self.engine().pool().budget_bytes(); })
+      .def("metrics", &metrics, nb::sig("def metrics(self) -> dict[str, int]"));
+
+  module.def("fork_epoch", &fork_epoch, "How many forks lie behind this process.");
+  module.def("begin_exit", &begin_exit,
+             "From now on only this thread is let back into the interpreter by a wait of ours.");
+  module.def("default_options", &default_options,
+             nb::sig("def default_options() -> dict[str, typing.Any]"),
+             "The engine's defaults, by the names that Engine and open_store take.");
+  module.def("split_url", &split_url, nb::arg("url"),
+             nb::sig("def split_url(url: str) -> tuple[str, str, str, str]"),
+             "Scheme, bucket, name, and the URL as it is written normally.");
+  module.def("normalized_endpoint", &normalized_endpoint, nb::arg("endpoint"), nb::kw_only(),
+             nb::arg("default_tls"));
+  module.def("error_codes", &error_codes,
+             nb::sig("def error_codes() -> list[tuple[str, str]]"),
+             "Every code of the engine with the name of its class in headrace.errors.");
+  module.def("make_exception", &make_exception, nb::arg("code"), nb::arg("message"),
+             nb::kw_only(), nb::arg("url") = "", nb::arg("http_status") = 0,
+             nb::arg("request_id") = "", nb::arg("attempts") = 0,
+             nb::sig("def make_exception(code: int, message: str, *, url: str = '', "
+                     "http_status: int = 0, request_id: str = '', attempts: int = 0) "
+                     "-> Exception"),
+             "The exception that a failing request with these facts raises.");
+}
+
+}  // namespace headrace::python

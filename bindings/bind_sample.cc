@@ -1,0 +1,101 @@
+#include <algorithm>
+
+#include "headrace/format/object_info.h"
+#include "sample.h"
+
+namespace headrace::python {
+
+Sample::Sample(nb::handle data, nb::str url, std::string_view generation)
+    : origin_(std::move(url)) {
+  generation_.assign(generation);
+  const HeldBuffer source(data, /*writable=*/false);
+  copy_ = std::make_unique_for_overwrite<std::byte[]>(source.bytes().size());
+  std::ranges::copy(source.bytes(), copy_.get());
+  bytes_ = {copy_.get(), source.bytes().size()};
+}
+
+nb::object Sample::url() const {
+  if (!url_prefix_.is_valid()) return origin_;
+  const bool is_name = PyUnicode_Check(origin_.ptr());
+  const nb::object name = is_name ? origin_ : nb::object(origin_.attr("name"));
+  return url_prefix_ + name;
+}
+
+namespace {
+
+int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+  static std::byte nothing;  // consumers dislike a null pointer even for zero bytes
+  if (!nb::inst_ready(self)) {
+    PyErr_SetString(PyExc_BufferError, "the sample was not initialised");
+    return -1;
+  }
+  const std::span<std::byte> bytes = nb::inst_ptr<Sample>(self)->bytes();
+  return PyBuffer_FillInfo(view, self, bytes.empty() ? &nothing : bytes.data(),
+                           static_cast<Py_ssize_t>(bytes.size()), /*readonly=*/0, flags);
+}
+
+PyType_Slot sample_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&get_buffer)}, {0, nullptr}};
+
+nb::bytes to_bytes(const Sample& self) {
+  return nb::bytes(self.bytes().data(), self.bytes().size());
+}
+
+nb::object to_numpy(nb::handle self) {
+  return nb::module_::import_("numpy").attr("asarray")(nb::steal(PyMemoryView_FromObject(self.ptr())));
+}
+
+nb::object to_tensor(nb::handle self) {
+  const nb::module_ torch = nb::module_::import_("torch");
+  const nb::object uint8 = torch.attr("uint8");
+  // torch.frombuffer raises for an empty buffer.
+  if (nb::inst_ptr<Sample>(self)->bytes().empty()) {
+    return torch.attr("empty")(0, nb::arg("dtype") = uint8);
+  }
+  return torch.attr("frombuffer")(self, nb::arg("dtype") = uint8);
+}
+
+}  // namespace
+
+void bind_sample(nb::module_& module) {
+  nb::class_<Sample>(module, "Sample", nb::type_slots(sample_slots), nb::is_final(), nb::sig("@typing.final\nclass Sample(typing_extensions.Buffer)"),
+      R"doc(The bytes of one object, as a writable buffer that owns its memory.
+
+A sample stays valid after the store, the batch and the engine are gone, and pickles as a copy.
+Reads with ``into=`` give samples that refer to the caller's memory.
+
+Args:
+    data: bytes that the sample gets a copy of.
+    url: what ``url`` will say.
+    generation: what ``generation`` will say.)doc")
+      .def(nb::init<nb::handle, nb::str, std::string_view>(),
+           nb::sig("def __init__(self, data: typing_extensions.Buffer, url: str = '', "
+                   "generation: str = '') -> None"),
+           nb::arg("data"), nb::arg("url") = "", nb::arg("generation") = "")
+      .def_prop_ro("url", &Sample::url, nb::sig("def url(self) -> str"),
+                   "The URL of the object: ``gs://bucket/name``.")
+      .def_prop_ro("generation", [](const Sample& self) { return to_str(self.generation()); },
+                   "The version of the object that was read; ``''`` where the store has none.")
+      .def_prop_ro("size_bytes", [](const Sample& self) { return self.bytes().size(); },
+                   "How many bytes there are; the same as ``len(sample)``.")
+      .def("__len__", [](const Sample& self) { return self.bytes().size(); })
+      .def("bytes", &to_bytes, nb::sig("def bytes(self) -> builtins.bytes"), "A copy as ``bytes``.")
+      .def("numpy", &to_numpy,
+           nb::sig("def numpy(self) -> numpy.typing.NDArray[numpy.uint8]"),
+           "A writable one-dimensional ``uint8`` array that shares the sample's memory.")
+      .def("tensor", &to_tensor, nb::sig("def tensor(self) -> torch.Tensor"),
+           "A writable one-dimensional ``uint8`` tensor that shares the sample's memory.")
+      .def("__reduce__",
+           [](nb::handle self) {
+             const Sample& sample = *nb::inst_ptr<Sample>(self);
+             return nb::make_tuple(
+                 self.type(),
+                 nb::make_tuple(to_bytes(sample), sample.url(), to_str(sample.generation())));
+           },
+           nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"))
+      .def("__repr__", [](const Sample& self) {
+        return nb::str("<headrace.Sample {!r}, {} bytes>")
+            .attr("format")(self.url(), self.bytes().size());
+      }, nb::sig("def __repr__(self) -> str"));
+}
+
+}  // namespace headrace::python

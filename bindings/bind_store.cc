@@ -1,0 +1,309 @@
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "engine_handle.h"
+#include "headrace/format/url.h"
+#include "headrace/store/object_store.h"
+#include "sample.h"
+#include "store_options.h"
+
+namespace headrace::python {
+namespace {
+
+// One batch under way, with what must live until no I/O thread touches it any more.
+// Thread: confined (the GIL).
+class BatchHandle {
+ public:
+  BatchHandle(std::shared_ptr<Engine> engine, std::shared_ptr<ObjectStore> store,
+              std::shared_ptr<ReadBatch> batch, nb::object url_prefix, std::vector<nb::object> origins,
+              std::vector<std::unique_ptr<HeldBuffer>> buffers)
+      : engine_(std::move(engine)),
+        store_(std::move(store)),
+        batch_(std::move(batch)),
+        url_prefix_(std::move(url_prefix)),
+        origins_(std::move(origins)),
+        buffers_(std::move(buffers)) {}
+  BatchHandle(BatchHandle&&) noexcept = default;
+  BatchHandle& operator=(BatchHandle&&) = delete;
+  // A batch that nobody wants any more is ended, and waited for: the buffers go with it.
+  ~BatchHandle() {
+    if (batch_.usable() && !batch_->done()) drain();
+  }
+
+  void cancel() {
+    if (batch_.usable()) without_gil([this](MayBlock) { batch_->cancel(); });
+  }
+  // Cancels and waits, without looking at signals: this is quick.
+  void drain() {
+    if (!batch_.usable()) return;
+    without_gil([this](MayBlock permit) {
+      batch_->cancel();
+      while (!batch_->wait_until(steady_clock::now() + std::chrono::hours(1), permit)) {
+      }
+    });
+  }
+  void wait() {
+    require_usable();
+    wait_interruptibly(
+        [this](steady_clock::time_point until, MayBlock permit) {
+          return batch_->wait_until(until, permit);
+        },
+        [this] { batch_->cancel(); });
+  }
+  bool done() const { return batch_.usable() && batch_->done(); }
+
+  // Waits; then a sample for each object, or what is to stand in its place.
+  nb::list take(bool return_errors) {
+    wait();
+    if (taken_) throw nb::value_error("the batch was taken already");
+    taken_ = true;
+    if (!return_errors) raise_first();
+    const nb::handle sample_type = nb::type<Sample>();
+    nb::list out = nb::steal<nb::list>(PyList_New(static_cast<Py_ssize_t>(batch_->size())));
+    if (!out.is_valid()) throw nb::python_error();
+    for (size_t i = 0; i < batch_->size(); ++i) {
+      ReadSlot& slot = batch_->slot(i);
+      nb::object item = slot.error ? to_exception(*slot.error) : make_sample(sample_type, i, slot);
+      PyList_SET_ITEM(out.ptr(), static_cast<Py_ssize_t>(i), item.release().ptr());
+    }
+    return out;
+  }
+
+ private:
+  void require_usable() const {
+    if (batch_.usable()) return;
+    raise(Error(Code::kCancelled, "this read was started before a fork, in the parent process"));
+  }
+
+  // Errors are not dropped: the note says how many there were besides the one that is raised.
+  void raise_first() {
+    const ReadSlot* first = nullptr;
+    size_t failed = 0;
+    for (size_t i = 0; i < batch_->size(); ++i) {
+      if (!batch_->slot(i).error) continue;
+      ++failed;
+      // One cancelled with the rest says less than the one that has a reason of its own.
+      if (first == nullptr) first = &batch_->slot(i);
+    }
+    if (first == nullptr) return;
+    const nb::object exception = to_exception(*first->error);
+    if (failed > 1) {
+      exception.attr("add_note")(
+          cat(failed - 1, failed == 2 ? " other object" : " other objects",
+              " of the ", batch_->size(), " that were read together failed, too"));
+    }
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
+    throw nb::python_error();
+  }
+
+  nb::object make_sample(nb::handle type, size_t index, ReadSlot& slot) {
+    nb::object item = nb::inst_alloc(type);
+    auto* sample = new (nb::inst_ptr<Sample>(item))
+        Sample(url_prefix_, std::move(origins_[index]), slot.found_generation);
+    nb::inst_mark_ready(item);
+    if (slot.has_into) {
+      sample->hold(std::move(buffers_[index]), slot.into);
+    } else {
+      sample->own(std::move(slot.block));
+    }
+    return item;
+  }
+
+  OfThisProcess<Engine> engine_;  // outlives the store, which outlives the batch
+  OfThisProcess<ObjectStore> store_;
+  OfThisProcess<ReadBatch> batch_;
+  nb::object url_prefix_;
+  std::vector<nb::object> origins_;
+  std::vector<std::unique_ptr<HeldBuffer>> buffers_;
+  bool taken_ = false;
+};
+
+std::string_view utf8_of(nb::handle str) {
+  Py_ssize_t size = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(str.ptr(), &size);
+  if (text == nullptr) {
+    PyErr_Clear();
+    raise(Error(Code::kInvalidArgument,
+                cat("the name ", nb::cast<std::string>(nb::repr(str)), " is no Unicode text")));
+  }
+  return {text, static_cast<size_t>(size)};
+}
+
+// Thread: confined (the GIL).
+class StoreHandle {
+ public:
+  StoreHandle(const EngineHandle& engine, std::string_view url, const nb::dict& options)
+      : engine_(engine.shared()) {
+    const Url parsed = value_or_raise(parse_url(url));
+    const StoreOptions store_options = to_store_options(options);
+    store_ = OfThisProcess(value_or_raise(without_gil([&](MayBlock) {
+      return engine_->open(parsed, store_options);
+    })));
+    url_prefix_ = to_str(store_->url_of(""));
+  }
+
+  BatchHandle start(const nb::object& items, const nb::object& into,
+                    std::optional<uint64_t> begin, std::optional<uint64_t> end) const {
+    const nb::object sequence =
+        nb::steal(PySequence_Fast(items.ptr(), "names must be a sequence of names and ObjectInfos"));
+    if (!sequence.is_valid()) throw nb::python_error();
+    const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(sequence.ptr()));
+    std::vector<std::unique_ptr<HeldBuffer>> buffers = hold_buffers(into, count);
+    std::vector<nb::object> origins;
+    origins.reserve(count);
+    std::shared_ptr<ReadBatch> batch = ReadBatch::create(count, count * 64);
+    const nb::handle info_type = nb::type<ObjectInfo>();
+    for (size_t i = 0; i < count; ++i) {
+      const nb::handle item = PySequence_Fast_GET_ITEM(sequence.ptr(), static_cast<Py_ssize_t>(i));
+      ReadTarget target;
+      if (PyUnicode_Check(item.ptr())) {
+        target.name = utf8_of(item);
+      } else if (nb::handle(item.type()).is(info_type)) {
+        const ObjectInfo& info = *nb::inst_ptr<ObjectInfo>(item);
+        target.name = info.name;
+        target.generation = info.generation;
+        target.size_bytes = info.size_bytes;
+        target.crc32c = info.crc32c;
+      } else {
+        PyErr_Format(PyExc_TypeError, "a name or an ObjectInfo is needed, not %.100s",
+                     Py_TYPE(item.ptr())->tp_name);
+        throw nb::python_error();
+      }
+      if (begin || end) target.range = ByteRange{begin.value_or(0), end.value_or(kUnknownSize)};
+      if (!buffers.empty()) {
+        target.into = buffers[i]->bytes();
+        target.has_into = true;
+      }
+      batch->add(target);
+      origins.push_back(nb::borrow(item));
+    }
+    BatchHandle handle(engine_.shared(), store_.shared(), batch, url_prefix_,
+                       std::move(origins), std::move(buffers));
+    store_->read(std::move(batch));
+    return handle;
+  }
+
+  nb::tuple list(std::string prefix, std::string delimiter, std::string page_token,
+                 std::string start_offset, std::string end_offset, uint32_t max_results) const {
+    ListPage page = wait_and_take(store_->list({.prefix = std::move(prefix),
+                                                .delimiter = std::move(delimiter),
+                                                .page_token = std::move(page_token),
+                                                .start_offset = std::move(start_offset),
+                                                .end_offset = std::move(end_offset),
+                                                .max_results = max_results}));
+    nb::list objects, prefixes;
+    for (ObjectInfo& info : page.objects) objects.append(nb::cast(std::move(info)));
+    for (const std::string& each : page.prefixes) prefixes.append(to_str(each));
+    return nb::make_tuple(objects, prefixes, to_str(page.next_page_token));
+  }
+
+  ObjectInfo stat(std::string name) const { return wait_and_take(store_->stat(std::move(name))); }
+
+  ObjectInfo write(std::string name, nb::handle data, std::optional<std::string> if_generation,
+                   std::string content_type, std::string content_encoding) const {
+    const HeldBuffer buffer(data, /*writable=*/false);
+    return wait_and_take(store_->write({.name = std::move(name),
+                                        .content_type = std::move(content_type),
+                                        .content_encoding = std::move(content_encoding),
+                                        .precondition = {std::move(if_generation)}},
+                                       buffer.bytes()));
+  }
+
+  void remove(std::string name, std::optional<std::string> if_generation) const {
+    wait_and_take(store_->remove(std::move(name), {std::move(if_generation)}));
+  }
+
+  ObjectInfo copy(std::string source_name, std::string source_generation, std::string name,
+                  std::optional<std::string> if_generation) const {
+    return wait_and_take(store_->copy({.source_name = std::move(source_name),
+                                       .source_generation = std::move(source_generation),
+                                       .name = std::move(name),
+                                       .precondition = {std::move(if_generation)}}));
+  }
+
+  nb::str url_of(std::string_view name) const { return to_str(store_->url_of(name)); }
+  uint64_t expected_object_bytes() const { return store_->expected_object_bytes(); }
+  uint64_t useful_in_flight() const { return store_->useful_in_flight(); }
+
+ private:
+  static std::vector<std::unique_ptr<HeldBuffer>> hold_buffers(const nb::object& into,
+                                                               size_t count) {
+    std::vector<std::unique_ptr<HeldBuffer>> buffers;
+    if (into.is_none()) return buffers;
+    buffers.reserve(count);
+    for (const nb::handle each : nb::iter(into)) {
+      buffers.push_back(std::make_unique<HeldBuffer>(each, /*writable=*/true));
+    }
+    if (buffers.size() != count) {
+      raise(Error(Code::kInvalidArgument,
+                  cat("`into` has ", buffers.size(), " buffers for ", count, " objects")));
+    }
+    return buffers;
+  }
+
+  OfThisProcess<Engine> engine_;  // outlives the store
+  OfThisProcess<ObjectStore> store_;
+  nb::object url_prefix_;
+};
+
+// What reading `items` will take: listed sizes, and `unknown_bytes` for each plain name.
+uint64_t expected_bytes(const nb::object& items, uint64_t unknown_bytes) {
+  const nb::handle info_type = nb::type<ObjectInfo>();
+  uint64_t total = 0;
+  for (const nb::handle item : nb::iter(items)) {
+    total += nb::handle(item.type()).is(info_type) ? nb::inst_ptr<ObjectInfo>(item)->size_bytes
+                                                   : unknown_bytes;
+  }
+  return total;
+}
+
+}  // namespace
+
+void bind_store(nb::module_& module) {
+  nb::class_<BatchHandle>(module, "Batch", "Objects that are being read together.")
+      .def("cancel", &BatchHandle::cancel, "Asks for an early end.")
+      .def("drain", &BatchHandle::drain, "Cancels, and waits until the engine is done with it.")
+      .def("wait", &BatchHandle::wait)
+      .def("done", &BatchHandle::done)
+      .def("take", &BatchHandle::take, nb::kw_only(), nb::arg("return_errors"),
+           nb::sig("def take(self, *, return_errors: bool) -> list[Sample]"),
+           "Waits; a sample for each object. Raises the first error, or returns errors in place.");
+
+  nb::class_<StoreHandle>(module, "StoreHandle", "A store of one engine.")
+      .def(nb::init<const EngineHandle&, std::string_view, const nb::dict&>(), nb::arg("engine"),
+           nb::arg("url"), nb::arg("options"),
+           nb::sig("def __init__(self, engine: Engine, url: str, "
+                   "options: dict[str, typing.Any]) -> None"))
+      .def("start", &StoreHandle::start, nb::arg("items"), nb::arg("into") = nb::none(),
+           nb::arg("begin") = nb::none(), nb::arg("end") = nb::none(),
+           nb::sig("def start(self, items: collections.abc.Sequence[str | ObjectInfo], "
+                   "into: collections.abc.Sequence[typing_extensions.Buffer] | None = None, "
+                   "begin: int | None = None, end: int | None = None) -> Batch"))
+      .def("list", &StoreHandle::list, nb::kw_only(), nb::arg("prefix"), nb::arg("delimiter"),
+           nb::arg("page_token"), nb::arg("start_offset"), nb::arg("end_offset"),
+           nb::arg("max_results"),
+           nb::sig("def list(self, *, prefix: str, delimiter: str, page_token: str, "
+                   "start_offset: str, end_offset: str, max_results: int) "
+                   "-> tuple[builtins.list[ObjectInfo], builtins.list[str], str]"))
+      .def("stat", &StoreHandle::stat, nb::arg("name"))
+      .def("write", &StoreHandle::write, nb::arg("name"), nb::arg("data"), nb::kw_only(),
+           nb::arg("if_generation").none(), nb::arg("content_type"), nb::arg("content_encoding"),
+           nb::sig("def write(self, name: str, data: typing_extensions.Buffer, *, "
+                   "if_generation: str | None, content_type: str, content_encoding: str) "
+                   "-> ObjectInfo"))
+      .def("remove", &StoreHandle::remove, nb::arg("name"), nb::kw_only(),
+           nb::arg("if_generation").none())
+      .def("copy", &StoreHandle::copy, nb::arg("source_name"), nb::arg("source_generation"),
+           nb::arg("name"), nb::kw_only(), nb::arg("if_generation").none())
+      .def("url_of", &StoreHandle::url_of, nb::arg("name"))
+      .def_prop_ro("expected_object_bytes", &StoreHandle::expected_object_bytes)
+      .def_prop_ro("useful_in_flight", &StoreHandle::useful_in_flight);
+
+  module.def("expected_bytes", &expected_bytes, nb::arg("items"), nb::arg("unknown_bytes"),
+             nb::sig("def expected_bytes(items: collections.abc.Sequence[str | ObjectInfo], "
+                     "unknown_bytes: int) -> int"));
+}
+
+}  // namespace headrace::python

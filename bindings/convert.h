@@ -1,0 +1,171 @@
+// The border between the engine and Python: who waits, who owns, and how errors cross. Nothing here
+// decides anything about objects or requests.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+
+#include <chrono>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "headrace/base/fork.h"
+#include "headrace/base/may_block.h"
+#include "headrace/base/pending.h"
+#include "headrace/base/result.h"
+
+namespace headrace::python {
+
+namespace nb = nanobind;
+using std::chrono::steady_clock;
+
+// How long a wait may keep Python from seeing a signal.
+inline constexpr std::chrono::milliseconds kWaitSlice{50};
+
+// Takes the GIL back. A thread that comes when the interpreter is already going down never does: it
+// sleeps until the process is gone, because Python would end it by unwinding through our frames.
+void retake_gil(PyThreadState* state) noexcept;
+// The interpreter is going down: from now on only the calling thread gets the GIL back from us.
+// Returns when no other thread is on its way to it.
+void begin_exit();
+bool exiting();
+
+// The one place where the GIL is let go, and with MayBlock the one where a thread may wait.
+template <class Work>
+auto without_gil(Work&& work) {
+  class Released {
+   public:
+    Released() : state_(PyEval_SaveThread()) {}
+    ~Released() { retake_gil(state_); }
+    Released(const Released&) = delete;
+    Released& operator=(const Released&) = delete;
+
+   private:
+    PyThreadState* const state_;
+  };
+  const Released released;
+  return std::forward<Work>(work)(MayBlock::on_this_thread());
+}
+
+// Waits until `wait(until, permit)` is true. When a signal handler raises in between (Ctrl-C), asks
+// for an early end by `cancel()`, waits for it, because the engine may still write to the caller's
+// memory, and throws.
+template <class Wait, class Cancel>
+void wait_interruptibly(Wait&& wait, Cancel&& cancel) {
+  const auto wait_a_slice = [&wait](MayBlock permit) {
+    return wait(steady_clock::now() + kWaitSlice, permit);
+  };
+  while (!without_gil(wait_a_slice)) {
+    if (PyErr_CheckSignals() == 0) continue;
+    nb::python_error interrupted;
+    without_gil([&wait_a_slice, &cancel](MayBlock permit) {
+      cancel();
+      while (!wait_a_slice(permit)) {
+      }
+    });
+    throw interrupted;
+  }
+}
+
+// Shared ownership of something that has locks or threads behind it. A forked child inherits the
+// object but not the threads, so there it is left alone for good: destroying a mutex or a condition
+// that another thread was using would wait for a thread that does not exist.
+// Thread: confined.
+template <class T>
+class OfThisProcess {
+ public:
+  OfThisProcess() = default;
+  explicit OfThisProcess(std::shared_ptr<T> object)
+      : object_(std::move(object)), epoch_(fork_epoch()) {}
+  OfThisProcess(OfThisProcess&&) noexcept = default;
+  OfThisProcess& operator=(OfThisProcess&& other) noexcept {
+    if (this != &other) {
+      drop();
+      object_ = std::move(other.object_);
+      epoch_ = other.epoch_;
+    }
+    return *this;
+  }
+  ~OfThisProcess() { drop(); }
+
+  bool usable() const { return object_ != nullptr && epoch_ == fork_epoch(); }
+  const std::shared_ptr<T>& shared() const { return object_; }
+  T* operator->() const { return object_.get(); }
+  T& operator*() const { return *object_; }
+
+ private:
+  void drop() {
+    if (object_ && epoch_ != fork_epoch()) {
+      static_cast<void>(new std::shared_ptr<T>(std::move(object_)));
+    }
+    object_.reset();
+  }
+
+  std::shared_ptr<T> object_;
+  uint64_t epoch_ = 0;
+};
+
+// errors.cc: the name of the class in headrace.errors that stands for `code`.
+const char* exception_class_name(Code code);
+// An instance of it, with the error's facts as attributes.
+nb::object to_exception(const Error& error);
+[[noreturn]] void raise(const Error& error);
+
+template <class T>
+T value_or_raise(Result<T>&& result) {
+  if (!result) raise(result.error());
+  return std::move(*result);
+}
+
+// Waits for the result of one operation and takes it.
+template <class T>
+T wait_and_take(const std::shared_ptr<Pending<T>>& pending) {
+  wait_interruptibly(
+      [&pending](steady_clock::time_point until, MayBlock permit) {
+        return pending->wait_until(until, permit);
+      },
+      [&pending] { pending->cancel(); });
+  return value_or_raise(
+      without_gil([&pending](MayBlock permit) { return pending->take(permit); }));
+}
+
+inline nb::str to_str(std::string_view text) {
+  // What a server sent may be no UTF-8; Python keeps such bytes as surrogates, as for file names.
+  PyObject* str = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()),
+                                       "surrogateescape");
+  if (str == nullptr) throw nb::python_error();
+  return nb::steal<nb::str>(str);
+}
+
+// Somebody's memory, held by the buffer protocol. Destroyed with the GIL.
+class HeldBuffer {
+ public:
+  // Raises BufferError or TypeError for what is no contiguous (and writable) buffer.
+  HeldBuffer(nb::handle object, bool writable) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) != 0) {
+      throw nb::python_error();
+    }
+  }
+  ~HeldBuffer() { PyBuffer_Release(&view_); }
+  HeldBuffer(const HeldBuffer&) = delete;
+  HeldBuffer& operator=(const HeldBuffer&) = delete;
+
+  std::span<std::byte> bytes() const {
+    return {static_cast<std::byte*>(view_.buf), static_cast<size_t>(view_.len)};
+  }
+
+ private:
+  Py_buffer view_{};
+};
+
+void bind_sample(nb::module_& module);
+void bind_object_info(nb::module_& module);
+void bind_credentials(nb::module_& module);
+void bind_store(nb::module_& module);
+void bind_engine(nb::module_& module);
+
+}  // namespace headrace::python

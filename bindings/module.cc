@@ -1,0 +1,52 @@
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "convert.h"
+
+namespace headrace::python {
+namespace {
+
+constinit std::atomic<bool> g_exiting = false;
+constinit std::atomic<uint32_t> g_retaking = 0;  // threads between their wait and the GIL
+constinit pthread_t g_exiting_thread{};
+// A forked child has one thread, and that one holds the GIL.
+const int g_registered = pthread_atfork(nullptr, nullptr, [] { g_retaking.store(0); });
+
+}  // namespace
+
+bool exiting() { return g_exiting.load(); }
+
+void retake_gil(PyThreadState* state) noexcept {
+  g_retaking.fetch_add(1);
+  if (g_exiting.load() && pthread_equal(pthread_self(), g_exiting_thread) == 0) {
+    g_retaking.fetch_sub(1);
+    for (;;) ::pause();
+  }
+  PyEval_RestoreThread(state);
+  g_retaking.fetch_sub(1);
+}
+
+void begin_exit() {
+  static_cast<void>(g_registered);
+  g_exiting_thread = pthread_self();
+  g_exiting.store(true);
+  PyThreadState* const state = PyEval_SaveThread();
+  // They only need their turn at the GIL.
+  while (g_retaking.load() != 0) std::this_thread::yield();
+  PyEval_RestoreThread(state);
+}
+
+}  // namespace headrace::python
+
+NB_MODULE(_engine, module) {
+  using namespace headrace::python;
+  module.attr("__doc__") = "The engine, as headrace's Python modules see it. Not for users.";
+  bind_object_info(module);
+  bind_sample(module);
+  bind_credentials(module);
+  bind_engine(module);
+  bind_store(module);
+}

@@ -1,0 +1,48 @@
+// What a read gives to Python.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "convert.h"
+#include "headrace/base/block_pool.h"
+#include "headrace/store/read_batch.h"
+
+namespace headrace::python {
+
+// The bytes of one object (or of a range of one) and where they came from. The memory is a block of
+// the engine, the caller's own, or, after unpickling, the heap's.
+// Thread: confined (the GIL).
+class Sample {
+ public:
+  // `origin` is what was asked for: a name or an ObjectInfo. The URL is made from it when asked.
+  Sample(nb::object url_prefix, nb::object origin, const GenerationText& generation)
+      : url_prefix_(std::move(url_prefix)), origin_(std::move(origin)), generation_(generation) {}
+  // A copy of `data`.
+  Sample(nb::handle data, nb::str url, std::string_view generation);
+
+  void own(Block block) {
+    block_ = std::move(block);
+    bytes_ = block_.bytes();
+  }
+  void hold(std::unique_ptr<HeldBuffer> buffer, std::span<std::byte> bytes) {
+    held_ = std::move(buffer);
+    bytes_ = bytes;
+  }
+
+  std::span<std::byte> bytes() const { return bytes_; }
+  std::string_view generation() const { return generation_.view(); }
+  nb::object url() const;
+
+ private:
+  nb::object url_prefix_;  // null: `origin_` is the URL
+  nb::object origin_;
+  GenerationText generation_;
+  std::span<std::byte> bytes_;
+  Block block_;
+  std::unique_ptr<HeldBuffer> held_;
+  std::unique_ptr<std::byte[]> copy_;
+};
+
+}  // namespace headrace::python

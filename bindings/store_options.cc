@@ -1,0 +1,120 @@
+#include "store_options.h"
+
+#include <cmath>
+#include <type_traits>
+
+#include "bind_credentials.h"
+
+namespace headrace::python {
+namespace {
+
+using std::chrono::milliseconds;
+
+double to_seconds(milliseconds duration) { return static_cast<double>(duration.count()) / 1e3; }
+
+void read(nb::handle value, milliseconds& field) {
+  // Rounded up: a timeout of 0.1 ms must not become none at all.
+  field = milliseconds(static_cast<int64_t>(std::ceil(nb::cast<double>(value) * 1e3)));
+}
+void read(nb::handle value, OnChange& field) {
+  field = nb::cast<std::string_view>(value) == "reread" ? OnChange::kReread : OnChange::kError;
+}
+void read(nb::handle value, ContentEncoding& field) {
+  field = nb::cast<std::string_view>(value) == "decompress" ? ContentEncoding::kDecompress
+                                                            : ContentEncoding::kStored;
+}
+void read(nb::handle value, std::shared_ptr<Credentials>& field) {
+  if (!value.is_none()) field = nb::cast<const CredentialsHandle&>(value).shared();
+}
+template <class T>
+void read(nb::handle value, T& field) {
+  field = nb::cast<T>(value);
+}
+
+nb::object show(milliseconds field) { return nb::float_(to_seconds(field)); }
+nb::object show(OnChange field) {
+  return nb::str(field == OnChange::kReread ? "reread" : "error");
+}
+nb::object show(ContentEncoding field) {
+  return nb::str(field == ContentEncoding::kDecompress ? "decompress" : "stored");
+}
+nb::object show(const std::shared_ptr<Credentials>&) { return nb::none(); }
+template <class T>
+nb::object show(const T& field) {
+  return nb::cast(field);
+}
+
+// Calls `visit(key, field)` for every field. The only list of the options' names.
+template <class Visit>
+void visit_fields(StoreOptions& options, Visit&& visit) {
+  visit("endpoint", options.endpoint);
+  visit("credentials", options.credentials);
+  visit("user_project", options.user_project);
+  visit("max_attempts", options.retry.max_attempts);
+  visit("initial_backoff_s", options.retry.initial_backoff);
+  visit("max_backoff_s", options.retry.max_backoff);
+  visit("backoff_multiplier", options.retry.backoff_multiplier);
+  visit("budget_tokens", options.retry.budget_tokens);
+  visit("connect_s", options.timeout.connect);
+  visit("tls_s", options.timeout.tls);
+  visit("first_byte_s", options.timeout.first_byte);
+  visit("stall_s", options.timeout.stall);
+  visit("total_s", options.timeout.total);
+  visit("ca_file", options.tls.ca_file);
+  visit("http_proxy", options.proxy.http_proxy);
+  visit("https_proxy", options.proxy.https_proxy);
+  visit("no_proxy", options.proxy.no_proxy);
+  visit("max_in_flight", options.max_in_flight);
+  visit("initial_in_flight", options.initial_in_flight);
+  visit("range_threshold_bytes", options.range_threshold_bytes);
+  visit("range_bytes", options.range_bytes);
+  visit("on_change", options.on_change);
+  visit("content_encoding", options.content_encoding);
+  visit("verify", options.verify);
+  visit("user_agent_suffix", options.user_agent_suffix);
+}
+
+template <class Visit>
+void visit_fields(EngineOptions& options, Visit&& visit) {
+  visit("io_threads", options.io_threads);
+  visit("file_threads", options.file_threads);
+  visit("memory_budget_bytes", options.memory_budget_bytes);
+}
+
+template <class Options>
+Options to_options(const nb::dict& given) {
+  Options options;
+  size_t known = 0;
+  visit_fields(options, [&given, &known](const char* key, auto& field) {
+    if (!given.contains(key)) return;
+    ++known;
+    try {
+      read(given[key], field);
+    } catch (const nb::cast_error&) {
+      throw nb::type_error(cat("option ", key, " has a value of the wrong type or size").c_str());
+    }
+  });
+  if (known != given.size()) throw nb::type_error("an option is not known");
+  return options;
+}
+
+}  // namespace
+
+StoreOptions to_store_options(const nb::dict& options) { return to_options<StoreOptions>(options); }
+EngineOptions to_engine_options(const nb::dict& options) {
+  return to_options<EngineOptions>(options);
+}
+
+nb::dict default_options() {
+  nb::dict defaults;
+  const auto show_field = [&defaults](const char* key, const auto& field) {
+    defaults[key] = show(field);
+  };
+  StoreOptions store;
+  EngineOptions engine;
+  visit_fields(store, show_field);
+  visit_fields(engine, show_field);
+  return defaults;
+}
+
+}  // namespace headrace::python

@@ -1,0 +1,18 @@
+# One interface target with the flags that every C++ target of this project is built with.
+add_library(headrace_options INTERFACE)
+target_compile_options(headrace_options INTERFACE
+  -Wall -Wextra -Wconversion -Wshadow -Wthread-safety -Werror -Wno-error=deprecated-declarations
+  -fno-omit-frame-pointer)
+if(HEADRACE_SANITIZE)
+  target_compile_options(headrace_options INTERFACE
+    -fsanitize=${HEADRACE_SANITIZE} -fno-sanitize-recover=all)
+  target_link_options(headrace_options INTERFACE -fsanitize=${HEADRACE_SANITIZE})
+endif()
+find_program(HEADRACE_LLD NAMES ld.lld-21 ld.lld-20 ld.lld-19 ld.lld)
+if(HEADRACE_LLD)
+  target_link_options(headrace_options INTERFACE "--ld-path=${HEADRACE_LLD}")
+endif()
+find_program(HEADRACE_CCACHE ccache)
+if(HEADRACE_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${HEADRACE_CCACHE}")
+endif()

@@ -1,0 +1,59 @@
+// Any bytes give data or kCorrupt, within the bound; what zlib packs comes back.
+#include <zlib.h>
+
+#include <cstring>
+#include <string>
+
+#include "fuzz/check.h"
+#include "headrace/format/gunzip.h"
+
+using namespace headrace;
+using fuzz::check;
+
+namespace {
+
+std::string gzipped(std::string_view text, int level) {
+  z_stream stream{};
+  check(deflateInit2(&stream, level, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) == Z_OK);
+  std::string out(deflateBound(&stream, text.size()) + 32, '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  check(deflate(&stream, Z_FINISH) == Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+bool same(const Result<std::vector<std::byte>>& bytes, std::string_view text) {
+  return bytes.has_value() && bytes->size() == text.size() &&
+         (text.empty() || std::memcmp(bytes->data(), text.data(), text.size()) == 0);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  constexpr uint64_t kMaxBytes = 1 << 20;
+  const std::string_view in = fuzz::as_text(data, size);
+  fuzz::Choices choices(in);
+
+  const auto out = gunzip(fuzz::as_bytes(in), kMaxBytes);
+  if (out) {
+    check(out->size() <= kMaxBytes);
+    check(gunzip(fuzz::as_bytes(in), out->size()).value() == *out);
+    if (!out->empty()) {
+      check(gunzip(fuzz::as_bytes(in), out->size() - 1).error().code() == Code::kExhausted);
+    }
+  } else {
+    check(out.error().code() == Code::kCorrupt || out.error().code() == Code::kExhausted);
+  }
+
+  const size_t cut = choices() % (size + 1);
+  const std::string packed = gzipped(in.substr(0, cut), static_cast<int>(choices() % 10)) +
+                             gzipped(in.substr(cut), static_cast<int>(choices() % 10));
+  check(same(gunzip(fuzz::as_bytes(packed), size), in));
+  const std::string shorter = packed.substr(0, packed.size() - 1 - choices() % 8);
+  check(gunzip(fuzz::as_bytes(shorter), kMaxBytes).error().code() == Code::kCorrupt);
+  return 0;
+}

@@ -1,0 +1,134 @@
+"""What can go wrong, as exceptions.
+
+::
+
+    HeadraceError
+     ├─ InvalidArgumentError    (also a ValueError)
+     ├─ NotFoundError           (also a FileNotFoundError)
+     ├─ PermissionDeniedError   (also a PermissionError)
+     ├─ PreconditionFailedError
+     ├─ ThrottledError
+     ├─ UnavailableError        (also a ConnectionError)
+     ├─ TimedOutError           (also a TimeoutError)
+     ├─ CorruptDataError
+     ├─ CancelledError
+     ├─ ResourceError
+     └─ InternalError           (also a RuntimeError)
+
+Every instance says what an operator needs:
+
+* ``code``: the kind of error, as text: ``"not found"``;
+* ``url``: the object that it is about, or ``None``;
+* ``http_status``: the status of the last answer, or ``None`` if none came;
+* ``request_id``: what the service calls the last attempt, or ``None``;
+* ``attempts``: how many requests were sent; 0 if none was.
+
+The text of the exception names object, status and attempts:
+``gs://b/o: no such object (HTTP 404, 1 attempt)``. Each class can be built from one string, and
+instances pickle with their attributes: both are needed to cross the pipe of a DataLoader worker.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CancelledError",
+    "CorruptDataError",
+    "HeadraceError",
+    "InternalError",
+    "InvalidArgumentError",
+    "NotFoundError",
+    "PermissionDeniedError",
+    "PreconditionFailedError",
+    "ResourceError",
+    "ThrottledError",
+    "TimedOutError",
+    "UnavailableError",
+]
+
+
+class HeadraceError(Exception):
+    """Base of all exceptions of headrace."""
+
+    # There is no attribute called `message`: torch would then pass it by that keyword when it
+    # raises a worker's exception again, and fail.
+    code: str
+    url: str | None
+    http_status: int | None
+    request_id: str | None
+    attempts: int
+
+    _code = "internal error"
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(text)
+        self.code = self._code
+        self.url = None
+        self.http_status = None
+        self.request_id = None
+        self.attempts = 0
+
+
+class InvalidArgumentError(HeadraceError, ValueError):
+    """An option, a name or a URL cannot work, or the service refused the request as malformed."""
+
+    _code = "invalid argument"
+
+
+class NotFoundError(HeadraceError, FileNotFoundError):
+    """The object, or its bucket, does not exist."""
+
+    _code = "not found"
+
+
+class PermissionDeniedError(HeadraceError, PermissionError):
+    """We are not allowed to, or nobody knows who we are."""
+
+    _code = "permission denied"
+
+
+class PreconditionFailedError(HeadraceError):
+    """The object is not the generation that was expected."""
+
+    _code = "precondition failed"
+
+
+class ThrottledError(HeadraceError):
+    """The service said "slow down" until our patience was at its end."""
+
+    _code = "throttled"
+
+
+class UnavailableError(HeadraceError, ConnectionError):
+    """The service could not be reached, or failed, until our patience was at its end."""
+
+    _code = "unavailable"
+
+
+class TimedOutError(HeadraceError, TimeoutError):
+    """The request took longer than its ``TimeoutOptions`` allow."""
+
+    _code = "timed out"
+
+
+class CorruptDataError(HeadraceError):
+    """The bytes are not those that were stored: checksum, length or format do not agree."""
+
+    _code = "corrupt data"
+
+
+class CancelledError(HeadraceError):
+    """The request was ended by us: the engine was stopped, or somebody cancelled."""
+
+    _code = "cancelled"
+
+
+class ResourceError(HeadraceError):
+    """An object alone exceeds the memory budget, or there are no file descriptors left."""
+
+    _code = "resource exhausted"
+
+
+class InternalError(HeadraceError, RuntimeError):
+    """A bug of headrace."""
+
+    _code = "internal error"

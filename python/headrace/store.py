@@ -1,0 +1,593 @@
+"""One bucket, or one directory: list, read, write."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+
+from headrace import _engine, process
+from headrace._engine import ObjectInfo, Sample
+from headrace.errors import HeadraceError, InvalidArgumentError, NotFoundError
+from headrace.options import (
+    BearerToken,
+    ContentEncoding,
+    OnChange,
+    RetryOptions,
+    TimeoutOptions,
+    read_environment,
+    require,
+    require_bytes,
+    require_count,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from headrace.credentials import GoogleCredentials
+
+__all__ = ["ListPage", "Store"]
+
+NameOrInfo = str | ObjectInfo
+
+# Where the engine looks for certificates when nobody tells it; if none is there, certifi's serve.
+_CA_FILES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+
+
+class ListPage(NamedTuple):
+    """One answer of a listing."""
+
+    objects: list[ObjectInfo]
+    prefixes: list[str]
+    """The common prefixes, when a delimiter was given."""
+    next_page_token: str
+    """Where the next page starts; ``""`` on the last one."""
+
+
+class Store:
+    """The objects of one bucket (``gs://bucket``) or directory (``file:///path``, ``path``).
+
+    A store is cheap: connections and threads belong to the process and start when first needed. It
+    may be used from all threads, after a fork, and it pickles as its configuration.
+
+    Names are full names inside the bucket; for a directory they are relative to it. Every call
+    raises a `HeadraceError` with ``url``, ``http_status`` and ``attempts`` when it fails.
+
+    Args:
+        url: the bucket or directory. What follows the bucket is the default prefix of listings.
+        endpoint: ``http://host:port`` of another service that speaks the same protocol. Default:
+            the service's own, or what STORAGE_EMULATOR_HOST says.
+        credentials: ``"google"`` for Application Default Credentials, ``"anonymous"``, a
+            `BearerToken`, or an object of google-auth. Default: ``"google"`` for ``gs://``;
+            ``"anonymous"`` for an emulator and for an endpoint outside googleapis.com, which must
+            not see a token that is not meant for it.
+        user_project: the project that is billed, for requester-pays buckets.
+        retry: how often failed requests are sent again.
+        timeout: how long to wait for what.
+        max_in_flight: requests under way per host and process, at most; below that the engine
+            adapts by itself.
+        initial_in_flight: where it starts.
+        range_threshold_bytes: larger objects are read by parallel ranges ...
+        range_bytes: ... of that size.
+        on_change: what to do when an object is no longer the generation of the `ObjectInfo`:
+            ``"error"`` raises `PreconditionFailedError`, ``"reread"`` reads what is there now.
+        content_encoding: ``"stored"`` gives the stored bytes of objects with
+            ``Content-Encoding: gzip``, ``"decompress"`` what they contain.
+        verify: compare the CRC-32C of whole objects where the store keeps one.
+        user_agent_suffix: appended to ``headrace/<version>`` in requests.
+
+    Raises:
+        InvalidArgumentError: the URL or an option cannot work.
+    """
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str],
+        *,
+        endpoint: str | None = None,
+        credentials: Literal["google", "anonymous"] | BearerToken | GoogleCredentials | None = None,
+        user_project: str | None = None,
+        retry: RetryOptions = RetryOptions(),  # noqa: B008 - frozen
+        timeout: TimeoutOptions = TimeoutOptions(),  # noqa: B008
+        max_in_flight: int = 512,
+        initial_in_flight: int = 64,
+        range_threshold_bytes: int = 16 << 20,
+        range_bytes: int = 8 << 20,
+        on_change: OnChange = "error",
+        content_encoding: ContentEncoding = "stored",
+        verify: bool = True,
+        user_agent_suffix: str = "",
+    ) -> None:
+        require_count("max_in_flight", max_in_flight, minimum=1)
+        require_count("initial_in_flight", initial_in_flight, minimum=1)
+        require_bytes("range_threshold_bytes", range_threshold_bytes, minimum=1)
+        require_bytes("range_bytes", range_bytes, minimum=1)
+        require(on_change in ("error", "reread"), f"on_change is {on_change!r}")
+        require(
+            content_encoding in ("stored", "decompress"), f"content_encoding is {content_encoding!r}"
+        )
+        if isinstance(credentials, str):
+            require(
+                credentials in ("google", "anonymous"),
+                f"credentials is {credentials!r}; it must be 'google', 'anonymous', a BearerToken "
+                "or an object of google-auth",
+            )
+        self._settings: dict[str, Any] = {
+            "endpoint": endpoint,
+            "credentials": credentials,
+            "user_project": user_project,
+            "retry": retry,
+            "timeout": timeout,
+            "max_in_flight": max_in_flight,
+            "initial_in_flight": min(initial_in_flight, max_in_flight),
+            "range_threshold_bytes": range_threshold_bytes,
+            "range_bytes": range_bytes,
+            "on_change": on_change,
+            "content_encoding": content_encoding,
+            "verify": verify,
+            "user_agent_suffix": user_agent_suffix,
+        }
+        self._scheme, self._bucket, name, self._url = _engine.split_url(os.fspath(url))
+        self._prefix = "" if self._scheme == "file" else name
+        if endpoint is not None:
+            self._settings["endpoint"] = _engine.normalized_endpoint(endpoint, default_tls=True)
+        self._opened: tuple[_engine.Engine, _engine.StoreHandle] | None = None
+
+    # ---- what it is
+
+    @property
+    def url(self) -> str:
+        """The URL, as it is written normally."""
+        return self._url
+
+    @property
+    def prefix(self) -> str:
+        """The default prefix of listings: what follows the bucket in the URL."""
+        return self._prefix
+
+    def url_of(self, name: str) -> str:
+        """Return the URL of the object `name`: ``gs://bucket/name``."""
+        return self._handle().url_of(name)
+
+    def __repr__(self) -> str:
+        return f"headrace.Store({self._url!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self._url, self._settings)
+
+    # ---- listing
+
+    def list(
+        self,
+        prefix: str | None = None,
+        *,
+        delimiter: str | None = None,
+        start_offset: str | None = None,
+        end_offset: str | None = None,
+        max_results: int | None = None,
+    ) -> Iterator[ObjectInfo]:
+        """Yield the objects whose names begin with `prefix`, in UTF-8 byte order of the names.
+
+        Args:
+            prefix: default: what follows the bucket in the store's URL.
+            delimiter: objects with it after the prefix are left out (``"/"``: one level).
+            start_offset: names from this one on.
+            end_offset: names before this one.
+            max_results: stop after so many.
+        """
+        left = sys.maxsize if max_results is None else max_results
+        token = ""
+        while left > 0:
+            page = self.list_page(
+                prefix,
+                delimiter=delimiter,
+                page_token=token,
+                start_offset=start_offset,
+                end_offset=end_offset,
+                max_results=None if max_results is None else min(left, 1000),
+            )
+            yield from page.objects[:left]
+            left -= len(page.objects)
+            token = page.next_page_token
+            if not token:
+                return
+
+    def list_page(
+        self,
+        prefix: str | None = None,
+        *,
+        delimiter: str | None = None,
+        page_token: str = "",
+        start_offset: str | None = None,
+        end_offset: str | None = None,
+        max_results: int | None = None,
+    ) -> ListPage:
+        """Return one page of a listing, with the common prefixes if there is a delimiter.
+
+        Args:
+            page_token: ``next_page_token`` of the page before.
+            max_results: objects and prefixes on the page, at most; default: what the store gives.
+        """
+        if max_results is not None:
+            require_count("max_results", max_results, minimum=1)
+        return ListPage(
+            *self._handle().list(
+                prefix=self._prefix if prefix is None else prefix,
+                delimiter=delimiter or "",
+                page_token=page_token,
+                start_offset=start_offset or "",
+                end_offset=end_offset or "",
+                max_results=max_results or 0,
+            )
+        )
+
+    # ---- asking
+
+    @overload
+    def stat(self, name: str) -> ObjectInfo: ...
+    @overload
+    def stat(self, name: str, *, missing_ok: Literal[False]) -> ObjectInfo: ...
+    @overload
+    def stat(self, name: str, *, missing_ok: bool) -> ObjectInfo | None: ...
+    def stat(self, name: str, *, missing_ok: bool = False) -> ObjectInfo | None:
+        """Return what the store knows of an object; None if it is missing and `missing_ok`.
+
+        Raises:
+            NotFoundError: there is no such object.
+        """
+        try:
+            return self._handle().stat(name)
+        except NotFoundError:
+            if missing_ok:
+                return None
+            raise
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is such an object."""
+        return self.stat(name, missing_ok=True) is not None
+
+    # ---- reading
+
+    def read(
+        self,
+        name: NameOrInfo,
+        *,
+        begin: int | None = None,
+        end: int | None = None,
+        into: Buffer | None = None,
+    ) -> Sample:
+        """Read one object, or the bytes ``[begin, end)`` of it.
+
+        Args:
+            name: a name, or an `ObjectInfo`, to which the read is pinned.
+            begin: the first byte; default 0.
+            end: one past the last; may lie beyond the object's end, which is the default.
+            into: where the bytes go: a writable buffer or a CPU tensor, exactly as long as what is
+                read. Whatever happens, when this returns nothing will be written there any more;
+                after an error the contents are undefined.
+
+        Raises:
+            NotFoundError: there is no such object.
+            PreconditionFailedError: it is no longer the generation of the `ObjectInfo`.
+            CorruptDataError: the bytes do not match the object's CRC-32C.
+        """
+        if begin is not None or end is not None:
+            require(
+                0 <= (begin or 0) and (end is None or (begin or 0) <= end < 1 << 63),
+                f"the range [{begin}, {end}) is empty or misplaced",
+            )
+        buffers = None if into is None else (_writable(into),)
+        batch = self._handle().start((name,), buffers, begin, end)
+        return batch.take(return_errors=False)[0]
+
+    @overload
+    def read_many(
+        self,
+        names: Iterable[NameOrInfo],
+        *,
+        into: Sequence[Buffer] | None = None,
+        errors: Literal["raise"] = "raise",
+    ) -> builtins.list[Sample]: ...
+    @overload
+    def read_many(
+        self,
+        names: Iterable[NameOrInfo],
+        *,
+        into: Sequence[Buffer] | None = None,
+        errors: Literal["return"],
+    ) -> builtins.list[Sample | HeadraceError]: ...
+    def read_many(
+        self,
+        names: Iterable[NameOrInfo],
+        *,
+        into: Sequence[Buffer] | None = None,
+        errors: Literal["raise", "return"] = "raise",
+    ) -> Any:
+        """Read many objects at once, and return them in the order of `names`.
+
+        Args:
+            names: names and `ObjectInfo`, mixed as you like. With an `ObjectInfo` the size is known
+                before the first byte arrives, and the checksum is the listed one.
+            into: one writable buffer for each object, exactly as long as the object.
+            errors: ``"raise"`` raises the first error in order, with a note on how many objects
+                failed besides; ``"return"`` puts the exception in the object's place.
+        """
+        return_errors = _return_errors(errors)
+        buffers = None if into is None else [_writable(each) for each in into]
+        return self._handle().start(_batch(names), buffers).take(return_errors=return_errors)
+
+    @overload
+    def read_batches(
+        self,
+        batches: Iterable[Iterable[NameOrInfo]],
+        *,
+        ahead_bytes: int | None = None,
+        errors: Literal["raise"] = "raise",
+    ) -> Iterator[builtins.list[Sample]]: ...
+    @overload
+    def read_batches(
+        self,
+        batches: Iterable[Iterable[NameOrInfo]],
+        *,
+        ahead_bytes: int | None = None,
+        errors: Literal["return"],
+    ) -> Iterator[builtins.list[Sample | HeadraceError]]: ...
+    def read_batches(
+        self,
+        batches: Iterable[Iterable[NameOrInfo]],
+        *,
+        ahead_bytes: int | None = None,
+        errors: Literal["raise", "return"] = "raise",
+    ) -> Any:
+        """Read batch after batch, several of them at a time, and yield them in order.
+
+        While you work on one batch the next ones are read. `batches` is pulled from only when there
+        is room for another one, on the thread that asks for the next batch; one batch is always
+        under way. When the iterator is closed, dropped or ended by an exception, what was read
+        ahead is cancelled. An exception of `batches` itself is raised after the batches that came
+        before it.
+
+        Args:
+            batches: the batches, each with names and `ObjectInfo`.
+            ahead_bytes: how much may be under way or read and not yet yielded. Default: what keeps
+                the connections busy, and at most half of the memory budget.
+            errors: as for `read_many`. After an error was raised, the iterator is at its end.
+        """
+        return_errors = _return_errors(errors)
+        if ahead_bytes is not None:
+            require_bytes("ahead_bytes", ahead_bytes, minimum=0)
+        return _read_ahead(self._open(), iter(batches), ahead_bytes, return_errors)
+
+    # ---- writing
+
+    def write(
+        self,
+        name: str,
+        data: Buffer,
+        *,
+        if_generation: str | None = None,
+        content_type: str | None = None,
+        content_encoding: str | None = None,
+    ) -> ObjectInfo:
+        """Write one object, atomically: it is there whole, or not at all.
+
+        Args:
+            data: any contiguous buffer, or a CPU tensor.
+            if_generation: replace exactly this generation; ``"absent"``: only if there is none.
+            content_type: default ``application/octet-stream``.
+            content_encoding: such as ``gzip``, if `data` is compressed already.
+
+        Raises:
+            PreconditionFailedError: something else is there than `if_generation` says.
+        """
+        return self._handle().write(
+            name,
+            _tensor_bytes(data),
+            if_generation=_precondition(if_generation),
+            content_type=content_type or "",
+            content_encoding=content_encoding or "",
+        )
+
+    def delete(
+        self, name: str, *, if_generation: str | None = None, missing_ok: bool = False
+    ) -> None:
+        """Delete one object.
+
+        Raises:
+            NotFoundError: there is none, and not `missing_ok`.
+            PreconditionFailedError: another generation is there than `if_generation` says.
+        """
+        try:
+            self._handle().remove(name, if_generation=_precondition(if_generation))
+        except NotFoundError:
+            if not missing_ok:
+                raise
+
+    def copy(
+        self, source: NameOrInfo, name: str, *, if_generation: str | None = None
+    ) -> ObjectInfo:
+        """Copy an object to `name` within the store, without reading it here.
+
+        Args:
+            source: a name, or an `ObjectInfo` for exactly that generation.
+            if_generation: of the object that is replaced, as for `write`.
+        """
+        source_name, generation = (
+            (source, "") if isinstance(source, str) else (source.name, source.generation)
+        )
+        return self._handle().copy(
+            source_name, generation, name, if_generation=_precondition(if_generation)
+        )
+
+    # ---- the engine's side
+
+    def _handle(self) -> _engine.StoreHandle:
+        return self._open()[1]
+
+    def _open(self) -> tuple[_engine.Engine, _engine.StoreHandle]:
+        engine = process.current_engine()
+        opened = self._opened
+        if opened is not None and opened[0] is engine:
+            return opened
+        with process.lock():
+            if self._opened is None or self._opened[0] is not engine:
+                handle = _engine.StoreHandle(engine, self._url, self._engine_options())
+                self._opened = (engine, handle)
+            return self._opened
+
+    def _engine_options(self) -> dict[str, Any]:
+        environment = read_environment()
+        options = dict(self._settings)
+        retry, timeout = options.pop("retry"), options.pop("timeout")
+        options.update(asdict(retry))
+        options.update(asdict(timeout))
+        options["user_project"] = options["user_project"] or ""
+        is_google = self._scheme == "gs"
+        endpoint = options["endpoint"] or (environment.emulator_endpoint if is_google else "")
+        options["endpoint"] = endpoint
+        options["credentials"] = (
+            self._engine_credentials(options["credentials"], endpoint) if is_google else None
+        )
+        options["http_proxy"] = environment.http_proxy
+        options["https_proxy"] = environment.https_proxy
+        options["no_proxy"] = environment.no_proxy
+        options["ca_file"] = environment.ca_file or _bundled_ca_file()
+        return options
+
+    def _engine_credentials(self, credentials: Any, endpoint: str) -> _engine.Credentials | None:
+        if credentials is None:
+            credentials = "google" if _is_googles_own(endpoint) else "anonymous"
+        if credentials == "anonymous" or _is_anonymous(credentials):
+            return None
+        if isinstance(credentials, BearerToken):
+            return _engine.Credentials.from_token(f"Bearer {credentials.token}")
+        source = None if credentials == "google" else credentials
+        return process.credentials_thread().credentials_of(source)
+
+
+def _rebuild(url: str, settings: dict[str, Any]) -> Store:
+    return Store(url, **settings)
+
+
+def _is_googles_own(endpoint: str) -> bool:
+    if not endpoint:
+        return True
+    scheme, _, rest = endpoint.partition("://")
+    host = rest.partition("/")[0].partition(":")[0]
+    return scheme == "https" and host.endswith(".googleapis.com")
+
+
+def _is_anonymous(credentials: object) -> bool:
+    module = sys.modules.get("google.auth.credentials")
+    return module is not None and isinstance(credentials, module.AnonymousCredentials)
+
+
+def _bundled_ca_file() -> str:
+    if any(map(os.path.exists, _CA_FILES)):
+        return ""
+    try:
+        import certifi
+    except ImportError:
+        return ""
+    return certifi.where()
+
+
+def _precondition(if_generation: str | None) -> str | None:
+    return "" if if_generation == "absent" else if_generation
+
+
+def _return_errors(errors: str) -> bool:
+    require(errors in ("raise", "return"), f"errors is {errors!r}; it must be 'raise' or 'return'")
+    return errors == "return"
+
+
+def _batch(names: Iterable[NameOrInfo]) -> Sequence[NameOrInfo]:
+    if isinstance(names, str | ObjectInfo):
+        raise TypeError(f"several names are needed, not one {type(names).__name__}")
+    return names if isinstance(names, list | tuple) else list(names)
+
+
+def _tensor_bytes(data: Any) -> Any:
+    """Return the bytes of a CPU tensor as a buffer, which torch itself does not offer."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(data, torch.Tensor):
+        return data
+    if data.device.type != "cpu" or not data.is_contiguous():
+        raise InvalidArgumentError("the tensor must be contiguous and on the CPU")
+    return data.detach().reshape(-1).view(torch.uint8).numpy()
+
+
+def _writable(buffer: Any) -> Any:
+    return _tensor_bytes(buffer)
+
+
+def _read_ahead(
+    opened: tuple[_engine.Engine, _engine.StoreHandle],
+    batches: Iterator[Iterable[NameOrInfo]],
+    ahead_bytes: int | None,
+    return_errors: bool,
+) -> Iterator[list[Sample]]:
+    engine, store = opened
+    ahead: deque[tuple[_engine.Batch, int, int]] = deque()  # with its bytes and its objects
+    bytes_ahead = objects_ahead = 0
+    next_bytes = 0  # what another batch is thought to take: as much as the last one
+    failure: Exception | None = None
+    budget_bytes = engine.budget_bytes
+    limit_bytes = budget_bytes // 2 if ahead_bytes is None else ahead_bytes
+
+    def is_room() -> bool:
+        if not ahead:
+            return True
+        if bytes_ahead + next_bytes > limit_bytes:
+            return False
+        if ahead_bytes is None and len(ahead) >= 2 and objects_ahead >= 2 * store.useful_in_flight:
+            return False
+        return engine.live_bytes + next_bytes <= budget_bytes
+
+    more = True
+
+    def fill() -> None:
+        nonlocal bytes_ahead, objects_ahead, next_bytes, failure, more
+        while more and is_room():
+            try:
+                items = _batch(next(batches))
+                batch = store.start(items)
+            except StopIteration:
+                more = False
+            except Exception as error:  # told when its turn comes
+                failure, more = error, False
+            else:
+                next_bytes = _engine.expected_bytes(items, store.expected_object_bytes)
+                ahead.append((batch, next_bytes, len(items)))
+                bytes_ahead += next_bytes
+                objects_ahead += len(items)
+
+    try:
+        fill()
+        while ahead:
+            samples = ahead[0][0].take(return_errors=return_errors)
+            _, taken_bytes, taken_objects = ahead.popleft()
+            bytes_ahead -= taken_bytes
+            objects_ahead -= taken_objects
+            fill()  # so that something is under way while the caller works
+            yield samples
+            del samples  # the caller's now; we must not keep them alive
+            fill()
+        if failure is not None:
+            raise failure
+    finally:
+        failure = None  # its traceback refers to this frame
+        for batch, _, _ in ahead:
+            batch.cancel()
+        for batch, _, _ in ahead:
+            batch.drain()

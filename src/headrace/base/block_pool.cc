@@ -1,0 +1,192 @@
+#include "headrace/base/block_pool.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "headrace/base/fork.h"
+
+namespace headrace {
+namespace {
+
+constexpr uint64_t kPageBytes = 4 * kKiB;
+
+// Four classes to a doubling: 256, 320, 384, 448, 512, 640, ...
+size_t class_of(uint64_t size_bytes) {
+  const uint64_t size = std::max(size_bytes, BlockPool::kMinBlockBytes);
+  const auto exponent = static_cast<unsigned>(std::bit_width(size - 1)) - 1;  // 2^e < size
+  const uint64_t base = uint64_t{1} << exponent;
+  if (size <= BlockPool::kMinBlockBytes) return 0;
+  const uint64_t quarter = base / 4;
+  const uint64_t step = (size - base + quarter - 1) / quarter;  // 1..4
+  const unsigned doublings = exponent - static_cast<unsigned>(
+      std::countr_zero(BlockPool::kMinBlockBytes));
+  return doublings * 4 + step;
+}
+
+uint64_t class_bytes(size_t size_class) {
+  const uint64_t base = BlockPool::kMinBlockBytes << (size_class / 4);
+  return base + base / 4 * (size_class % 4);
+}
+
+// Anonymous memory; null when there is none.
+std::byte* map(uint64_t size_bytes) {
+  void* memory = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+}
+
+// Returns the whole pages inside the block to the system.
+void give_back(std::byte* data, uint64_t size_bytes) {
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  const uintptr_t begin = (address + kPageBytes - 1) & ~(kPageBytes - 1);
+  const uintptr_t end = (address + size_bytes) & ~(kPageBytes - 1);
+  if (end > begin) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+}  // namespace
+
+Block& Block::operator=(Block&& other) noexcept {
+  if (this != &other) {
+    release();
+    pool_ = std::move(other.pool_);
+    data_ = std::exchange(other.data_, nullptr);
+    size_bytes_ = std::exchange(other.size_bytes_, 0);
+  }
+  return *this;
+}
+
+void Block::release() {
+  if (data_ == nullptr) return;
+  if (pool_->epoch_ == fork_epoch()) {
+    pool_->free_block(data_, size_bytes_);
+    pool_.reset();
+  } else {
+    // Inherited through fork: the pool's lock may be held, and its lists half changed, by a thread
+    // that does not exist here. The pool is left as it is for the rest of this process.
+    static_cast<void>(new std::shared_ptr<BlockPool>(std::move(pool_)));
+  }
+  data_ = nullptr;
+  size_bytes_ = 0;
+}
+
+BlockPool::BlockPool(uint64_t budget_bytes) : budget_bytes_(budget_bytes), epoch_(fork_epoch()) {}
+
+BlockPool::~BlockPool() {
+  if (epoch_ != fork_epoch()) return;  // as in Block::release()
+  const Lock lock(mutex_);
+  for (const Slab& slab : slabs_) ::munmap(slab.data, slab.size_bytes);
+}
+
+uint64_t BlockPool::charged_bytes(uint64_t size_bytes) {
+  if (size_bytes == 0) return 0;
+  const size_t size_class = class_of(size_bytes);
+  return size_class < kClassCount ? class_bytes(size_class)
+                                  : (size_bytes + kPageBytes - 1) & ~(kPageBytes - 1);
+}
+
+Block BlockPool::allocate(uint64_t size_bytes) {
+  Block block;
+  if (size_bytes == 0) return block;
+  const size_t size_class = class_of(size_bytes);
+  const uint64_t charged = charged_bytes(size_bytes);
+  if (size_class < kClassCount) {
+    const Lock lock(mutex_);
+    block.data_ = take(size_class);
+  } else {
+    block.data_ = map(charged);
+  }
+  if (block.data_ == nullptr) return block;
+  block.pool_ = shared_from_this();
+  block.size_bytes_ = size_bytes;
+  const uint64_t live = live_bytes_.fetch_add(charged, std::memory_order_relaxed) + charged;
+  uint64_t peak = peak_live_bytes_.load(std::memory_order_relaxed);
+  while (live > peak && !peak_live_bytes_.compare_exchange_weak(peak, live)) {
+  }
+  return block;
+}
+
+std::byte* BlockPool::take(size_t size_class) {
+  FreeList& free = free_[size_class];
+  const uint64_t block_bytes = class_bytes(size_class);
+  if (free.warm.empty() && free.cold.empty()) {
+    const uint64_t slab_bytes = std::max(kSlabBytes, block_bytes);
+    std::byte* slab = map(slab_bytes);
+    if (slab == nullptr) return nullptr;
+    slabs_.push_back({slab, slab_bytes});
+    const uint64_t count = slab_bytes / block_bytes;
+    // The first block of the slab is handed out first: pages are touched in order.
+    for (uint64_t i = count; i > 0; --i) free.cold.push_back(slab + (i - 1) * block_bytes);
+  }
+  std::vector<std::byte*>& list = free.warm.empty() ? free.cold : free.warm;
+  if (&list == &free.warm) cached_bytes_ -= block_bytes;
+  std::byte* data = list.back();
+  list.pop_back();
+  return data;
+}
+
+void BlockPool::free_block(std::byte* data, uint64_t size_bytes) {
+  const size_t size_class = class_of(size_bytes);
+  const uint64_t charged = charged_bytes(size_bytes);
+  // In one order with ask_for_room() and what its caller looks at next, here and in end_flight():
+  // either that caller sees the room, or made_room() sees that it is wanted.
+  const uint64_t live = live_bytes_.fetch_sub(charged, std::memory_order_seq_cst) - charged;
+  if (size_class < kClassCount) {
+    const Lock lock(mutex_);
+    const uint64_t spare = budget_bytes_ > live ? budget_bytes_ - live : 0;
+    const bool keep = cached_bytes_ + charged <= std::min(spare, budget_bytes_ / 4);
+    if (keep) {
+      cached_bytes_ += charged;
+      free_[size_class].warm.push_back(data);
+    } else {
+      give_back(data, charged);
+      free_[size_class].cold.push_back(data);
+    }
+  } else {
+    ::munmap(data, charged);
+  }
+  made_room();
+}
+
+bool BlockPool::try_begin_flight(uint64_t size_bytes, bool force) {
+  const uint64_t charged = charged_bytes(size_bytes);
+  uint64_t in_flight = in_flight_bytes_.load(std::memory_order_seq_cst);
+  do {
+    if (!force && in_flight != 0 && in_flight + charged > budget_bytes_) return false;
+  } while (!in_flight_bytes_.compare_exchange_weak(in_flight, in_flight + charged));
+  return true;
+}
+
+void BlockPool::end_flight(uint64_t size_bytes) {
+  in_flight_bytes_.fetch_sub(charged_bytes(size_bytes), std::memory_order_seq_cst);
+  made_room();
+}
+
+void BlockPool::set_on_room(std::function<void()> on_room) {
+  const Lock lock(mutex_);
+  on_room_ = std::move(on_room);
+}
+
+void BlockPool::made_room() {
+  if (!room_wanted_.load(std::memory_order_seq_cst)) return;
+  if (!room_wanted_.exchange(false, std::memory_order_seq_cst)) return;
+  std::function<void()> on_room;
+  {
+    const Lock lock(mutex_);
+    on_room = on_room_;
+  }
+  if (on_room) on_room();
+}
+
+MemoryUse BlockPool::use() const {
+  const Lock lock(mutex_);
+  return {.budget_bytes = budget_bytes_,
+          .live_bytes = live_bytes(),
+          .in_flight_bytes = in_flight_bytes_.load(std::memory_order_relaxed),
+          .cached_bytes = cached_bytes_,
+          .peak_live_bytes = peak_live_bytes_.load(std::memory_order_relaxed)};
+}
+
+}  // namespace headrace

@@ -1,0 +1,115 @@
+// Memory for object bytes: size-class blocks, counted against one budget.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "headrace/base/mutex.h"
+#include "headrace/base/units.h"
+
+namespace headrace {
+
+class BlockPool;
+
+// The bytes of one object, owned. Moves, does not copy. Freeing it may happen on any thread, in a
+// forked child too: there it takes no lock and leaves the memory to the parent's copy.
+// Thread: confined.
+class Block {
+ public:
+  Block() = default;
+  Block(Block&& other) noexcept { *this = std::move(other); }
+  Block& operator=(Block&& other) noexcept;
+  ~Block() { release(); }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  std::byte* data() const { return data_; }
+  uint64_t size_bytes() const { return size_bytes_; }
+  std::span<std::byte> bytes() const { return {data_, size_bytes_}; }
+  void release();
+
+ private:
+  friend class BlockPool;
+  std::shared_ptr<BlockPool> pool_;
+  std::byte* data_ = nullptr;
+  uint64_t size_bytes_ = 0;
+};
+
+struct MemoryUse {
+  uint64_t budget_bytes = 0;     // what the user set
+  uint64_t live_bytes = 0;       // blocks handed out: in flight, buffered, or held by the user
+  uint64_t in_flight_bytes = 0;  // of these, reads that are not complete
+  uint64_t cached_bytes = 0;     // free blocks kept warm for the next read
+  uint64_t peak_live_bytes = 0;
+};
+
+// Hands out blocks by size class, four classes to a doubling, so that at most a quarter of a block
+// is unused. Blocks of a class are carved from slabs and reused last-freed-first, while they are in
+// cache; what is free beyond a quarter of the budget goes back to the system. One sample that the
+// user keeps therefore pins one block, never its batch.
+// Thread: any.
+class BlockPool : public std::enable_shared_from_this<BlockPool> {
+ public:
+  static constexpr uint64_t kMinBlockBytes = 256;  // keeps every block 64-byte aligned
+  static constexpr uint64_t kSlabBytes = 4 * kMiB;
+
+  explicit BlockPool(uint64_t budget_bytes);
+  ~BlockPool();
+  BlockPool(const BlockPool&) = delete;
+  BlockPool& operator=(const BlockPool&) = delete;
+
+  // A block of `size_bytes`; zero bytes give an empty block. Contents are unspecified. Fails only
+  // when the system has no memory (an empty block for a size above zero).
+  Block allocate(uint64_t size_bytes);
+  // What allocate(size_bytes) counts.
+  static uint64_t charged_bytes(uint64_t size_bytes);
+
+  uint64_t budget_bytes() const { return budget_bytes_; }
+  uint64_t live_bytes() const { return live_bytes_.load(std::memory_order_seq_cst); }
+  uint64_t in_flight_bytes() const { return in_flight_bytes_.load(std::memory_order_relaxed); }
+
+  // Reads that are not complete may take the whole budget, no more. `force` admits a read even so:
+  // the caller knows that nothing else is in flight which would make room.
+  bool try_begin_flight(uint64_t size_bytes, bool force);
+  void end_flight(uint64_t size_bytes);
+
+  // Called, on whichever thread frees memory, after room was made while someone had asked for it.
+  void set_on_room(std::function<void()> on_room);
+  void ask_for_room() { room_wanted_.store(true, std::memory_order_seq_cst); }
+  bool room_wanted() const { return room_wanted_.load(std::memory_order_seq_cst); }
+
+  MemoryUse use() const;
+
+ private:
+  friend class Block;
+  static constexpr size_t kClassCount = 73;  // up to 64 MiB; larger blocks are mapped one by one
+  struct FreeList {
+    std::vector<std::byte*> warm, cold;  // cold: its pages were given back
+  };
+  struct Slab {
+    std::byte* data;
+    uint64_t size_bytes;
+  };
+
+  void free_block(std::byte* data, uint64_t size_bytes);
+  std::byte* take(size_t size_class) HEADRACE_REQUIRES(mutex_);
+  void made_room();
+
+  const uint64_t budget_bytes_;
+  const uint64_t epoch_;
+  std::atomic<uint64_t> live_bytes_ = 0, peak_live_bytes_ = 0, in_flight_bytes_ = 0;
+  std::atomic<bool> room_wanted_ = false;
+  mutable Mutex mutex_;
+  std::array<FreeList, kClassCount> free_ HEADRACE_GUARDED_BY(mutex_);
+  std::vector<Slab> slabs_ HEADRACE_GUARDED_BY(mutex_);
+  uint64_t cached_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  std::function<void()> on_room_ HEADRACE_GUARDED_BY(mutex_);
+};
+
+}  // namespace headrace

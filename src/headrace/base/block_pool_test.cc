@@ -1,0 +1,206 @@
+#include "headrace/base/block_pool.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace headrace {
+namespace {
+
+std::shared_ptr<BlockPool> pool_of(uint64_t budget_bytes) {
+  return std::make_shared<BlockPool>(budget_bytes);
+}
+
+TEST(BlockPool, ZeroBytesAreAnEmptyBlockThatCostsNothing) {
+  const auto pool = pool_of(kMiB);
+  const Block block = pool->allocate(0);
+  EXPECT_EQ(block.data(), nullptr);
+  EXPECT_EQ(block.size_bytes(), 0u);
+  EXPECT_EQ(pool->live_bytes(), 0u);
+  EXPECT_EQ(BlockPool::charged_bytes(0), 0u);
+}
+
+TEST(BlockPool, AtMostAQuarterOfABlockIsUnusedAndBlocksAreAligned) {
+  const auto pool = pool_of(kGiB);
+  for (const uint64_t size : {uint64_t{1}, uint64_t{255}, uint64_t{256}, uint64_t{257},
+                              uint64_t{320}, uint64_t{321}, uint64_t{511}, uint64_t{512},
+                              uint64_t{513}, 100 * kKiB, 4 * kMiB, 5 * kMiB + 1, 64 * kMiB,
+                              64 * kMiB + 1, 100 * kMiB}) {
+    const Block block = pool->allocate(size);
+    ASSERT_NE(block.data(), nullptr);
+    EXPECT_EQ(block.size_bytes(), size);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(block.data()) % 64, 0u) << size;
+    const uint64_t charged = BlockPool::charged_bytes(size);
+    EXPECT_GE(charged, size);
+    if (size > BlockPool::kMinBlockBytes) {
+      EXPECT_LE(charged, size + size / 4) << size;
+    }
+    EXPECT_EQ(pool->live_bytes(), charged);
+  }
+  EXPECT_EQ(pool->live_bytes(), 0u);
+}
+
+TEST(BlockPool, BlocksDoNotOverlap) {
+  const auto pool = pool_of(kGiB);
+  std::mt19937_64 random(1);
+  std::vector<Block> blocks;
+  const auto mark = [](size_t index) { return static_cast<int>(index % 251); };
+  for (size_t i = 0; i < 500; ++i) {
+    blocks.push_back(pool->allocate(1 + random() % (20 * kKiB)));
+    std::memset(blocks[i].data(), mark(i), blocks[i].size_bytes());
+  }
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    for (const std::byte byte : blocks[i].bytes()) {
+      ASSERT_EQ(std::to_integer<int>(byte), mark(i)) << i;
+    }
+  }
+}
+
+TEST(BlockPool, TheBlockFreedLastIsHandedOutNext) {
+  const auto pool = pool_of(64 * kMiB);
+  Block first = pool->allocate(100 * kKiB), second = pool->allocate(100 * kKiB);
+  std::byte* const data = first.data();
+  second.release();
+  first.release();
+  EXPECT_EQ(pool->allocate(100 * kKiB).data(), data);
+}
+
+TEST(BlockPool, AMovedBlockIsFreedOnce) {
+  const auto pool = pool_of(kMiB);
+  Block first = pool->allocate(1000);
+  Block second = std::move(first);
+  Block third = pool->allocate(2000);
+  third = std::move(second);
+  EXPECT_EQ(pool->live_bytes(), BlockPool::charged_bytes(1000));
+  third.release();
+  third.release();
+  EXPECT_EQ(pool->live_bytes(), 0u);
+}
+
+TEST(BlockPool, KeepingOneSampleOfABatchPinsOneBlock) {
+  const auto pool = pool_of(256 * kMiB);
+  Block kept;
+  for (int batch = 0; batch < 10; ++batch) {
+    std::vector<Block> samples;
+    for (int i = 0; i < 64; ++i) samples.push_back(pool->allocate(100 * kKiB));
+    kept = std::move(samples[7]);
+  }
+  EXPECT_EQ(pool->live_bytes(), BlockPool::charged_bytes(100 * kKiB));
+}
+
+TEST(BlockPool, FreeBlocksKeptWarmAreAtMostAQuarterOfTheBudget) {
+  const auto pool = pool_of(16 * kMiB);
+  std::vector<Block> blocks;
+  for (int i = 0; i < 128; ++i) blocks.push_back(pool->allocate(128 * kKiB));
+  EXPECT_EQ(pool->use().cached_bytes, 0u);
+  blocks.clear();
+  EXPECT_GT(pool->use().cached_bytes, 0u);
+  EXPECT_LE(pool->use().cached_bytes, 4 * kMiB);
+  EXPECT_EQ(pool->use().peak_live_bytes, 16 * kMiB);
+}
+
+TEST(BlockPool, BlocksOutliveTheirOwnerOfThePool) {
+  auto pool = pool_of(kMiB);
+  Block block = pool->allocate(kKiB);
+  pool.reset();
+  std::memset(block.data(), 1, block.size_bytes());
+  block.release();
+}
+
+TEST(BlockPool, ReadsInFlightStayWithinTheBudgetUnlessAlone) {
+  const auto pool = pool_of(kMiB);
+  EXPECT_TRUE(pool->try_begin_flight(4 * kMiB, false));  // alone
+  EXPECT_FALSE(pool->try_begin_flight(1, false));
+  EXPECT_TRUE(pool->try_begin_flight(1, true));
+  pool->end_flight(4 * kMiB);
+  EXPECT_TRUE(pool->try_begin_flight(kMiB / 2, false));
+  pool->end_flight(1);
+  pool->end_flight(kMiB / 2);
+  EXPECT_EQ(pool->use().in_flight_bytes, 0u);
+}
+
+TEST(BlockPool, RoomIsAnnouncedOnceToWhoAskedForIt) {
+  const auto pool = pool_of(kMiB);
+  int calls = 0;
+  pool->set_on_room([&] { ++calls; });
+  pool->allocate(kKiB).release();
+  EXPECT_EQ(calls, 0);
+  pool->ask_for_room();
+  Block block = pool->allocate(kKiB);
+  EXPECT_EQ(calls, 0);
+  block.release();
+  EXPECT_EQ(calls, 1);
+  pool->allocate(kKiB).release();
+  EXPECT_EQ(calls, 1);
+  pool->ask_for_room();
+  ASSERT_TRUE(pool->try_begin_flight(kKiB, false));
+  pool->end_flight(kKiB);
+  EXPECT_EQ(calls, 2);
+}
+
+TEST(BlockPool, ManyThreadsAllocateAndFreeForEachOther) {
+  const auto pool = pool_of(8 * kMiB);
+  Mutex mutex;
+  std::vector<Block> shared;
+  std::vector<std::thread> threads;
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    threads.emplace_back([&, seed] {
+      std::mt19937_64 random(seed);
+      for (int i = 0; i < 2000; ++i) {
+        Block block = pool->allocate(1 + random() % (64 * kKiB));
+        block.data()[0] = std::byte{1};
+        block.data()[block.size_bytes() - 1] = std::byte{1};
+        const Lock lock(mutex);
+        if (shared.size() < 32) {
+          shared.push_back(std::move(block));
+        } else {
+          std::swap(shared[random() % shared.size()], block);
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  shared.clear();
+  EXPECT_EQ(pool->live_bytes(), 0u);
+  EXPECT_LE(pool->use().cached_bytes, 2 * kMiB);
+}
+
+TEST(BlockPool, AForkedChildFreesInheritedBlocksWhileTheParentsThreadsAllocate) {
+  // Enough forks that some happen while another thread holds the pool's lock.
+  auto pool = pool_of(8 * kMiB);
+  std::atomic<bool> done = false;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&] {
+      while (!done) pool->allocate(kKiB).release();
+    });
+  }
+  for (int i = 0; i < 100; ++i) {
+    Block block = pool->allocate(kKiB);
+    std::memset(block.data(), 7, block.size_bytes());
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const bool readable = block.data()[kKiB - 1] == std::byte{7};
+      block.release();
+      block.release();
+      // A pool of the child's own works.
+      const Block own = std::make_shared<BlockPool>(kMiB)->allocate(kKiB);
+      ::_exit(readable && own.data() != nullptr ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_EQ(status, 0);
+  }
+  done = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(pool->live_bytes(), 0u);
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,27 @@
+// Counters that stores add to and Engine::metrics() sums.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace headrace {
+
+// One per thread that does I/O, on a cache line of its own: counting costs no contention.
+struct alignas(64) Metrics {
+  std::atomic<uint64_t> requests_total = 0;
+  std::atomic<uint64_t> retries_total = 0;
+  std::atomic<uint64_t> throttled_total = 0;
+  std::atomic<uint64_t> connections_opened_total = 0;
+  std::atomic<uint64_t> tls_resumed_total = 0;
+  std::atomic<uint64_t> bytes_read_total = 0;
+  std::atomic<uint64_t> objects_read_total = 0;
+  std::atomic<uint64_t> checksums_verified_total = 0;
+  std::atomic<uint64_t> connections_open = 0;
+  std::atomic<uint64_t> in_flight = 0;
+};
+
+inline void count(std::atomic<uint64_t>& counter, uint64_t by = 1) {
+  counter.fetch_add(by, std::memory_order_relaxed);
+}
+
+}  // namespace headrace

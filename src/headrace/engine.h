@@ -1,0 +1,61 @@
+// The engine: threads, memory and hosts of one process, and the stores that work on them.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+#include "headrace/base/block_pool.h"
+#include "headrace/base/result.h"
+#include "headrace/format/url.h"
+#include "headrace/store/object_store.h"
+#include "headrace/store/options.h"
+
+namespace headrace {
+
+// Counters since the engine started, summed over its threads.
+struct EngineMetrics {
+  uint64_t requests_total = 0;           // attempts that were sent
+  uint64_t retries_total = 0;            // of these, not the first of their request
+  uint64_t throttled_total = 0;          // answers 429 and 503 SlowDown
+  uint64_t connections_opened_total = 0;
+  uint64_t tls_resumed_total = 0;        // TLS handshakes that resumed a session
+  uint64_t bytes_read_total = 0;         // object bytes that arrived
+  uint64_t objects_read_total = 0;
+  uint64_t checksums_verified_total = 0; // objects whose CRC32C was compared and agreed
+  uint64_t connections_open = 0;
+  uint64_t in_flight = 0;                // requests under way
+  uint64_t in_flight_limit = 0;          // of the busiest host
+  MemoryUse memory;
+};
+
+// Starts its I/O threads at once and its file threads when first needed. stop() and the destructor
+// end everything in progress with kCancelled, wait for it, and join. A process has one engine as a
+// rule; several are independent of each other.
+// Thread: any. Not usable in a forked child: make a new one there (the old one's descriptors are
+// closed by then; its destructor does nothing).
+class Engine {
+ public:
+  explicit Engine(const EngineOptions& options = {});
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // A store for the URL's bucket. The URL's name part is not looked at, but for file://, where it
+  // is the directory that names are relative to.
+  // Errors: kInvalidArgument for options or URLs that cannot work; kCancelled after stop().
+  Result<std::shared_ptr<ObjectStore>> open(const Url& url, const StoreOptions& options = {});
+
+  // Ends what is in progress. Stores stay valid and answer kCancelled. Idempotent.
+  void stop();
+
+  EngineMetrics metrics() const;
+  BlockPool& pool();
+  bool usable_in_this_process() const;  // false after a fork
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace headrace

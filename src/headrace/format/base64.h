@@ -1,0 +1,21 @@
+// Base64 as in RFC 4648 section 4: the usual alphabet, padded.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headrace/base/result.h"
+
+namespace headrace {
+
+std::string base64_encode(std::span<const std::byte> bytes);
+
+// Strict, so that every byte string has one spelling: no white space, no missing padding, no bits
+// set behind the last byte.
+// Errors: kInvalidArgument.
+Result<std::vector<std::byte>> base64_decode(std::string_view text);
+
+}  // namespace headrace

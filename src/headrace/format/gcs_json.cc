@@ -1,0 +1,306 @@
+#include "headrace/format/gcs_json.h"
+
+#include <simdjson.h>
+
+#include <charconv>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "headrace/format/http_date.h"
+
+namespace headrace {
+namespace {
+
+namespace dom = simdjson::dom;
+
+// One parser a thread: it keeps its tables and the padded copy of the text from page to page. The
+// DOM is taken, not On-Demand, because it looks at all of the text (a cut answer must not pass) and
+// because it chooses its instruction set at run time.
+class JsonParser {
+ public:
+  // The element lives until the next call on this thread.
+  Result<dom::element> parse(std::string_view json) {
+    if (json.size() > kMaxBytes) return corrupt("JSON of ", json.size(), " bytes");
+    if (padded_.size() < json.size() + simdjson::SIMDJSON_PADDING) {
+      padded_.resize(json.size() + simdjson::SIMDJSON_PADDING);
+    }
+    if (!json.empty()) std::memcpy(padded_.data(), json.data(), json.size());
+    dom::element root;
+    const simdjson::error_code error =
+        parser_.parse(padded_.data(), json.size(), /*realloc_if_needed=*/false).get(root);
+    if (error != simdjson::SUCCESS) return corrupt("malformed JSON: ", error_message(error));
+    return root;
+  }
+
+ private:
+  static constexpr size_t kMaxBytes = size_t{256} << 20;
+  static const char* error_message(simdjson::error_code error) {
+    return simdjson::error_message(error);
+  }
+  dom::parser parser_;
+  std::vector<char> padded_;
+};
+
+Result<dom::object> parse_root(std::string_view json) {
+  thread_local JsonParser parser;
+  const Result<dom::element> root = parser.parse(json);
+  if (!root) return std::unexpected(root.error());
+  dom::object object;
+  if (root->get(object) != simdjson::SUCCESS) return corrupt("JSON that is not an object");
+  // Some proxies answer errors with HTTP 200; as a listing, that would look empty.
+  if (object["error"].error() == simdjson::SUCCESS)
+    return corrupt("an error in place of an answer");
+  return object;
+}
+
+// Reads members of one object and remembers the first that has the wrong type. A member that is
+// missing or null leaves its default.
+class MemberReader {
+ public:
+  explicit MemberReader(const dom::object& object) : object_(object) {}
+
+  void text(const char* name, std::string& out) {
+    std::string_view value;
+    const std::optional<dom::element> element = find(name);
+    if (!element) return;
+    if (element->get(value) != simdjson::SUCCESS) return fail(name);
+    out = value;
+  }
+
+  // "123" or 123.
+  template <class Integer>
+  void number(const char* name, Integer& out) {
+    const std::optional<dom::element> element = find(name);
+    if (!element) return;
+    uint64_t value = 0;
+    std::string_view digits;
+    if (element->get(digits) == simdjson::SUCCESS) {
+      const auto [end, error] =
+          std::from_chars(digits.data(), digits.data() + digits.size(), value);
+      if (error != std::errc() || end != digits.data() + digits.size()) return fail(name);
+    } else if (element->get(value) != simdjson::SUCCESS) {
+      return fail(name);
+    }
+    if (value > std::numeric_limits<Integer>::max()) return fail(name);
+    out = static_cast<Integer>(value);
+  }
+
+  void boolean(const char* name, bool& out) {
+    const std::optional<dom::element> element = find(name);
+    if (element && element->get(out) != simdjson::SUCCESS) fail(name);
+  }
+
+  // False if the member is missing.
+  bool object(const char* name, dom::object& out) {
+    const std::optional<dom::element> element = find(name);
+    if (element && element->get(out) != simdjson::SUCCESS) fail(name);
+    return element.has_value();
+  }
+  bool array(const char* name, dom::array& out) {
+    const std::optional<dom::element> element = find(name);
+    if (element && element->get(out) != simdjson::SUCCESS) fail(name);
+    return element.has_value();
+  }
+
+  void fail(const char* name) {
+    if (wrong_ == nullptr) wrong_ = name;
+  }
+  const char* wrong() const { return wrong_; }  // null if all is well
+
+ private:
+  std::optional<dom::element> find(const char* name) const {
+    dom::element element;
+    if (object_[name].get(element) != simdjson::SUCCESS || element.is_null()) return std::nullopt;
+    return element;
+  }
+
+  const dom::object& object_;
+  const char* wrong_ = nullptr;
+};
+
+Result<ObjectInfo> to_object(const dom::object& json) {
+  ObjectInfo info;
+  MemberReader reader(json);
+  std::string sum, updated;
+  uint64_t generation = 0;
+  reader.text("name", info.name);
+  reader.number("size", info.size_bytes);
+  reader.number("generation", generation);
+  reader.number("metageneration", info.metageneration);
+  reader.text("crc32c", sum);
+  reader.text("contentType", info.content_type);
+  reader.text("contentEncoding", info.content_encoding);
+  reader.text("updated", updated);
+  reader.text("storageClass", info.storage_class);
+  reader.number("componentCount", info.component_count);
+  if (info.name.empty()) reader.fail("name");
+  if (generation != 0) info.generation = std::to_string(generation);
+  if (!sum.empty()) {
+    const Result<Crc32c> crc32c = Crc32c::from_base64(sum);
+    if (crc32c) {
+      info.crc32c = *crc32c;
+    } else {
+      reader.fail("crc32c");
+    }
+  }
+  // Year 1 is how a server written in Go says "never".
+  if (!updated.empty() && !updated.starts_with("0001-")) {
+    const Result<std::chrono::system_clock::time_point> time = parse_rfc3339(updated);
+    if (time) {
+      info.updated = *time;
+    } else {
+      reader.fail("updated");
+    }
+  }
+  if (reader.wrong() != nullptr) {
+    return corrupt("an object resource with a missing or malformed '", reader.wrong(), "'");
+  }
+  return info;
+}
+
+// What an operator can read in one line.
+std::string printable(std::string_view text) {
+  constexpr size_t kMaxChars = 200;
+  std::string out;
+  for (const char c : text) {
+    if (out.size() == kMaxChars) break;
+    const bool is_space = c == ' ' || (c >= '\t' && c <= '\r');
+    if (is_space) {
+      if (!out.empty() && out.back() != ' ') out += ' ';
+    } else if (c > ' ' && c < 0x7F) {
+      out += c;
+    }
+  }
+  while (out.ends_with(' ')) out.pop_back();
+  return out;
+}
+
+// The length of the UTF-8 character at the beginning of `text`, 0 if there is none.
+size_t utf8_length(std::string_view text) {
+  const auto byte = static_cast<unsigned char>(text[0]);
+  const size_t length = byte < 0x80 ? 1 : byte < 0xC2 ? 0 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+  if (length == 0 || length > text.size()) return 0;
+  return simdjson::validate_utf8(text.substr(0, length)) ? length : 0;
+}
+
+}  // namespace
+
+Result<ObjectInfo> parse_gcs_object(std::string_view json) {
+  const Result<dom::object> root = parse_root(json);
+  if (!root) return std::unexpected(root.error());
+  return to_object(*root);
+}
+
+Result<ListPage> parse_gcs_list(std::string_view json) {
+  const Result<dom::object> root = parse_root(json);
+  if (!root) return std::unexpected(root.error());
+  ListPage page;
+  MemberReader reader(*root);
+  dom::array items, prefixes;
+  const bool has_items = reader.array("items", items);
+  const bool has_prefixes = reader.array("prefixes", prefixes);
+  reader.text("nextPageToken", page.next_page_token);
+  if (reader.wrong() != nullptr)
+    return corrupt("a listing with a malformed '", reader.wrong(), "'");
+  if (has_items) {
+    page.objects.reserve(items.size());
+    for (const dom::element item : items) {
+      dom::object object;
+      if (item.get(object) != simdjson::SUCCESS) {
+        return corrupt("a listing with an item that is not an object");
+      }
+      Result<ObjectInfo> info = to_object(object);
+      if (!info) return std::unexpected(std::move(info.error()));
+      page.objects.push_back(std::move(*info));
+    }
+  }
+  if (has_prefixes) {
+    page.prefixes.reserve(prefixes.size());
+    for (const dom::element prefix : prefixes) {
+      std::string_view text;
+      if (prefix.get(text) != simdjson::SUCCESS) {
+        return corrupt("a listing with a prefix that is not a string");
+      }
+      page.prefixes.emplace_back(text);
+    }
+  }
+  return page;
+}
+
+Result<GcsRewrite> parse_gcs_rewrite(std::string_view json) {
+  const Result<dom::object> root = parse_root(json);
+  if (!root) return std::unexpected(root.error());
+  GcsRewrite rewrite;
+  MemberReader reader(*root);
+  reader.boolean("done", rewrite.done);
+  reader.text("rewriteToken", rewrite.token);
+  dom::object resource;
+  const bool has_resource = reader.object("resource", resource);
+  if (rewrite.done && !has_resource) reader.fail("resource");
+  if (!rewrite.done && rewrite.token.empty()) reader.fail("rewriteToken");
+  if (reader.wrong() != nullptr) {
+    return corrupt("an answer to rewrite with a missing or malformed '", reader.wrong(), "'");
+  }
+  if (!rewrite.done) return rewrite;
+  rewrite.token.clear();
+  Result<ObjectInfo> object = to_object(resource);
+  if (!object) return std::unexpected(std::move(object.error()));
+  rewrite.object = std::move(*object);
+  return rewrite;
+}
+
+GcsError parse_gcs_error(std::string_view body) {
+  GcsError out;
+  thread_local JsonParser parser;
+  const Result<dom::element> root = parser.parse(body);
+  dom::element error;
+  if (root && (*root)["error"].get(error) == simdjson::SUCCESS) {
+    std::string_view text;
+    int64_t code = 0;
+    if (error.get(text) == simdjson::SUCCESS) {
+      // OAuth's form (RFC 6749): {"error": "invalid_grant", "error_description": "..."}
+      out.reason = printable(text);
+      if ((*root)["error_description"].get(text) == simdjson::SUCCESS)
+        out.message = printable(text);
+    } else {
+      if (error["message"].get(text) == simdjson::SUCCESS) out.message = printable(text);
+      if (error["code"].get(code) == simdjson::SUCCESS && code > 0 && code < 1000) {
+        out.code = static_cast<int>(code);
+      }
+      if (error["errors"].at(0)["reason"].get(text) == simdjson::SUCCESS) {
+        out.reason = printable(text);
+      }
+    }
+  }
+  if (out.message.empty()) out.message = out.reason.empty() ? printable(body) : out.reason;
+  return out;
+}
+
+std::string json_quote(std::string_view text) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  std::string out = "\"";
+  out.reserve(text.size() + 2);
+  while (!text.empty()) {
+    const size_t length = utf8_length(text);
+    const char c = text[0];
+    const auto byte = static_cast<unsigned char>(c);
+    if (length == 0) {
+      out += "\xEF\xBF\xBD";  // U+FFFD
+    } else if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (byte < 0x20 || byte == 0x7F) {
+      out += "\\u00";
+      out += kHex[byte >> 4];
+      out += kHex[byte & 15];
+    } else {
+      out += text.substr(0, length);
+    }
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return out + '"';
+}
+
+}  // namespace headrace

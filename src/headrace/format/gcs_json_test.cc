@@ -1,0 +1,201 @@
+#include "headrace/format/gcs_json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <simdjson.h>
+
+namespace headrace {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using namespace std::string_view_literals;
+
+constexpr std::string_view kObject = R"({
+  "kind": "storage#object", "id": "b/a \u00e4/1", "name": "a \u00e4", "bucket": "b",
+  "generation": "1763702430123456", "metageneration": "2", "contentType": "image/jpeg",
+  "contentEncoding": "gzip", "storageClass": "STANDARD", "size": "123456789012",
+  "md5Hash": "JfnnlDI7RTiF9RgfG2JNCw==", "crc32c": "4waSgw==", "componentCount": 3,
+  "timeCreated": "2026-11-20T01:02:03.456Z", "updated": "1994-11-06T08:49:37.500Z",
+  "metadata": {"name": "not this one"}, "acl": [{"size": true}]})";
+
+ObjectInfo expected_object() {
+  ObjectInfo info;
+  info.name = "a \xC3\xA4";
+  info.size_bytes = 123'456'789'012;
+  info.generation = "1763702430123456";
+  info.crc32c = Crc32c(0xE3069283);
+  info.content_type = "image/jpeg";
+  info.content_encoding = "gzip";
+  info.updated = std::chrono::system_clock::time_point(std::chrono::milliseconds(784'111'777'500));
+  info.storage_class = "STANDARD";
+  info.component_count = 3;
+  info.metageneration = 2;
+  return info;
+}
+
+template <class T>
+void expect_corrupt(const Result<T>& result, std::string_view json) {
+  ASSERT_FALSE(result.has_value()) << json;
+  EXPECT_EQ(result.error().code(), Code::kCorrupt) << json;
+}
+
+TEST(GcsObject, IsReadWhole) { EXPECT_EQ(parse_gcs_object(kObject).value(), expected_object()); }
+
+TEST(GcsObject, MayHaveOnlyAName) {
+  ObjectInfo info;
+  info.name = "n";
+  EXPECT_EQ(parse_gcs_object(R"({"name":"n"})").value(), info);
+  EXPECT_EQ(
+      parse_gcs_object(R"({"name":"n","size":null,"crc32c":"","updated":"0001-01-01T00:00:00Z"})")
+          .value(),
+      info);
+}
+
+TEST(GcsObject, TakesNumbersAsNumbersToo) {
+  const ObjectInfo info =
+      parse_gcs_object(R"({"name":"n","size":7,"generation":18446744073709551615})").value();
+  EXPECT_EQ(info.size_bytes, 7u);
+  EXPECT_EQ(info.generation, "18446744073709551615");
+}
+
+TEST(GcsObject, IsNothingIfAnyMemberIsWrong) {
+  for (const char* json : {R"({})",
+                           R"({"name":""})",
+                           R"({"name":1})",
+                           R"({"name":"n","size":"x"})",
+                           R"({"name":"n","size":-1})",
+                           R"({"name":"n","size":1.5})",
+                           R"({"name":"n","size":"18446744073709551616"})",
+                           R"({"name":"n","size":""})",
+                           R"({"name":"n","size":true})",
+                           R"({"name":"n","generation":"x"})",
+                           R"({"name":"n","crc32c":"AAA"})",
+                           R"({"name":"n","crc32c":5})",
+                           R"({"name":"n","updated":"yesterday"})",
+                           R"({"name":"n","componentCount":4294967296})",
+                           R"([])",
+                           R"("name")",
+                           R"(null)",
+                           "",
+                           "<html>",
+                           R"({"error":{"code":503}})"}) {
+    expect_corrupt(parse_gcs_object(json), json);
+  }
+}
+
+TEST(GcsList, HasObjectsPrefixesAndAToken) {
+  const std::string json =
+      cat(R"({"kind":"storage#objects","nextPageToken":"CgZ==","prefixes":["a/","b/"],"items":[)",
+          kObject, R"(,{"name":"n","size":"1"}]})");
+  const ListPage page = parse_gcs_list(json).value();
+  ASSERT_EQ(page.objects.size(), 2u);
+  EXPECT_EQ(page.objects[0], expected_object());
+  EXPECT_EQ(page.objects[1].name, "n");
+  EXPECT_THAT(page.prefixes, ElementsAre("a/", "b/"));
+  EXPECT_EQ(page.next_page_token, "CgZ==");
+}
+
+TEST(GcsList, MayBeEmpty) {
+  for (const char* json :
+       {R"({"kind":"storage#objects"})", R"({})", R"({"items":[],"prefixes":null})"}) {
+    const ListPage page = parse_gcs_list(json).value();
+    EXPECT_TRUE(page.objects.empty());
+    EXPECT_TRUE(page.prefixes.empty());
+    EXPECT_EQ(page.next_page_token, "");
+  }
+}
+
+TEST(GcsList, IsNeverShortBecauseItWasCut) {
+  const std::string json =
+      cat(R"({"nextPageToken":"t","prefixes":["a/"],"items":[)", kObject, "]}");
+  for (size_t size = 0; size < json.size(); ++size) {
+    expect_corrupt(parse_gcs_list(json.substr(0, size)), json.substr(0, size));
+  }
+}
+
+TEST(GcsList, IsNothingIfAnyPartIsWrong) {
+  for (const char* json :
+       {R"({"items":{}})", R"({"items":[1]})", R"({"items":[{}]})", R"({"prefixes":"a"})",
+        R"({"prefixes":[null]})", R"({"nextPageToken":5})", R"({"items":[{"name":"a"}]} x)",
+        R"({"items":[{"name":"a"},]})", R"([])", R"({"error":{"code":500,"message":"x"}})",
+        "{\"items\":[{\"name\":\"\xFF\"}]}"}) {
+    expect_corrupt(parse_gcs_list(json), json);
+  }
+}
+
+TEST(GcsRewrite, IsDoneWithAnObject) {
+  const GcsRewrite rewrite =
+      parse_gcs_rewrite(
+          cat(R"({"kind":"storage#rewriteResponse","done":true,"resource":)", kObject, "}"))
+          .value();
+  EXPECT_TRUE(rewrite.done);
+  EXPECT_EQ(rewrite.token, "");
+  EXPECT_EQ(rewrite.object, expected_object());
+}
+
+TEST(GcsRewrite, GoesOnWithAToken) {
+  const GcsRewrite rewrite =
+      parse_gcs_rewrite(R"({"done":false,"rewriteToken":"t","totalBytesRewritten":"1"})").value();
+  EXPECT_FALSE(rewrite.done);
+  EXPECT_EQ(rewrite.token, "t");
+}
+
+TEST(GcsRewrite, IsOneOrTheOther) {
+  for (const char* json : {R"({})", R"({"done":true})", R"({"done":false})", R"({"done":"true"})",
+                           R"({"done":true,"resource":[]})", R"({"done":true,"resource":{}})"}) {
+    expect_corrupt(parse_gcs_rewrite(json), json);
+  }
+}
+
+TEST(GcsError, HasMessageReasonAndCode) {
+  const GcsError error = parse_gcs_error(
+      R"({"error":{"code":404,"message":"No such object: b/o",
+          "errors":[{"message":"m","domain":"global","reason":"notFound"}]}})");
+  EXPECT_EQ(error.code, 404);
+  EXPECT_EQ(error.message, "No such object: b/o");
+  EXPECT_EQ(error.reason, "notFound");
+}
+
+TEST(GcsError, TakesTheFormOfTokenServices) {
+  const GcsError error =
+      parse_gcs_error(R"({"error":"invalid_grant","error_description":"Bad\nrequest"})");
+  EXPECT_EQ(error.code, 0);
+  EXPECT_EQ(error.message, "Bad request");
+  EXPECT_EQ(error.reason, "invalid_grant");
+}
+
+TEST(GcsError, ShowsTheBeginningOfAnyOtherBody) {
+  EXPECT_EQ(parse_gcs_error("").message, "");
+  EXPECT_EQ(parse_gcs_error(" Not\r\n  Found\x01\xFF ").message, "Not Found");
+  EXPECT_EQ(parse_gcs_error("<?xml version='1.0'?><Error>").message,
+            "<?xml version='1.0'?><Error>");
+  EXPECT_EQ(parse_gcs_error(R"({"error":5})").message, R"({"error":5})");
+  EXPECT_EQ(parse_gcs_error(std::string(1'000, 'x')).message.size(), 200u);
+}
+
+TEST(JsonQuote, EscapesWhatJsonReserves) {
+  EXPECT_EQ(json_quote("a/b\xC3\xA4"), "\"a/b\xC3\xA4\"");
+  EXPECT_EQ(json_quote("\"\\\n\0\x7F"sv), R"("\"\\\u000a\u0000\u007f")");
+}
+
+TEST(JsonQuote, ReplacesWhatIsNoUtf8) {
+  EXPECT_EQ(json_quote("a\xFF"
+                       "b\xC3"),
+            "\"a\xEF\xBF\xBD"
+            "b\xEF\xBF\xBD\"");
+  EXPECT_EQ(json_quote("\xED\xA0\x80"), "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");  // a surrogate
+}
+
+TEST(JsonQuote, IsReadBackByAJsonParser) {
+  std::string text;
+  for (int i = 0; i < 128; ++i) text += static_cast<char>(i);
+  text += "\xF0\x9F\x98\x80";
+  simdjson::dom::parser parser;
+  std::string_view read;
+  ASSERT_EQ(parser.parse(json_quote(text)).get(read), simdjson::SUCCESS);
+  EXPECT_EQ(read, text);
+}
+
+}  // namespace
+}  // namespace headrace

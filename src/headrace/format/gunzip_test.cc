@@ -1,0 +1,84 @@
+#include "headrace/format/gunzip.h"
+
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <string>
+
+namespace headrace {
+namespace {
+
+std::string gzipped(std::string_view text) {
+  z_stream stream{};
+  EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string out(deflateBound(&stream, text.size()) + 32, '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+Result<std::vector<std::byte>> unzipped(std::string_view bytes, uint64_t max_bytes = 1 << 24) {
+  return gunzip(std::as_bytes(std::span(bytes)), max_bytes);
+}
+
+std::string text_of(const Result<std::vector<std::byte>>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.value().data()), bytes.value().size()};
+}
+
+TEST(Gunzip, GivesBackWhatWentIn) {
+  for (const size_t size : {0u, 1u, 1'000u, 16'384u, 1'000'000u}) {
+    std::string text;
+    for (size_t i = 0; text.size() < size; ++i) text += std::to_string(i * i);
+    text.resize(size);
+    EXPECT_EQ(text_of(unzipped(gzipped(text))), text);
+  }
+}
+
+TEST(Gunzip, TakesSeveralMembers) {
+  EXPECT_EQ(text_of(unzipped(gzipped("one ") + gzipped("") + gzipped("two"))), "one two");
+}
+
+TEST(Gunzip, RefusesEveryCut) {
+  const std::string bytes = gzipped("some text, some more text, and some more");
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    const auto out = unzipped(bytes.substr(0, size));
+    ASSERT_FALSE(out.has_value()) << size;
+    EXPECT_EQ(out.error().code(), Code::kCorrupt);
+  }
+}
+
+TEST(Gunzip, RefusesBytesBehindTheEnd) {
+  for (const char* tail : {"x", "garbage that is long enough for a header", "\x1f\x8b"}) {
+    const auto out = unzipped(gzipped("text") + tail);
+    ASSERT_FALSE(out.has_value());
+    EXPECT_EQ(out.error().code(), Code::kCorrupt);
+  }
+}
+
+TEST(Gunzip, RefusesAWrongSum) {
+  std::string bytes = gzipped("text");
+  bytes[bytes.size() - 8] = static_cast<char>(bytes[bytes.size() - 8] ^ 1);
+  EXPECT_EQ(unzipped(bytes).error().code(), Code::kCorrupt);
+}
+
+TEST(Gunzip, IsNotForOtherFormats) {
+  EXPECT_EQ(unzipped("plain text").error().code(), Code::kCorrupt);
+  EXPECT_EQ(unzipped("\x78\x9c\x03\x00").error().code(), Code::kCorrupt);  // zlib's own
+}
+
+TEST(Gunzip, StopsABomb) {
+  const std::string bytes = gzipped(std::string(1'000'000, '\0'));
+  EXPECT_LT(bytes.size(), 2'000u);
+  EXPECT_EQ(unzipped(bytes, 999'999).error().code(), Code::kExhausted);
+  EXPECT_EQ(unzipped(bytes, 0).error().code(), Code::kExhausted);
+  EXPECT_EQ(unzipped(bytes, 1'000'000).value().size(), 1'000'000u);
+  EXPECT_EQ(unzipped(gzipped(""), 0).value().size(), 0u);
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,27 @@
+// Times in text: Retry-After, and the timestamps of JSON and XML answers.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "headrace/base/result.h"
+
+namespace headrace {
+
+// The value of a Retry-After header: seconds, or one of the three forms of an HTTP date, against
+// `now`. A date in the past is 0; more than an hour is an hour. None if it is neither.
+std::optional<std::chrono::milliseconds> parse_retry_after(
+    std::string_view value, std::chrono::system_clock::time_point now);
+
+// "2026-11-21T05:20:30.123456Z", also with an offset ("+01:00") in place of Z. Digits beyond
+// nanoseconds are dropped.
+// Errors: kInvalidArgument.
+Result<std::chrono::system_clock::time_point> parse_rfc3339(std::string_view text);
+
+// In UTC, with as many fraction digits as are needed: none, three, six or nine. What it writes,
+// parse_rfc3339 reads back as the same time (years 1678 to 2261, which is what the clock can hold).
+std::string format_rfc3339(std::chrono::system_clock::time_point time);
+
+}  // namespace headrace

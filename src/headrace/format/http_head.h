@@ -1,0 +1,61 @@
+// The head of an HTTP/1.1 response: status line and header fields.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "headrace/base/result.h"
+
+namespace headrace {
+
+inline constexpr size_t kMaxResponseHeadBytes = size_t{64} * 1024;
+inline constexpr size_t kMaxResponseHeadFields = 100;
+
+struct HeaderField {
+  std::string_view name, value;
+};
+
+// Filled by parse_response_head, again and again for the responses of one connection: the vector of
+// fields keeps its capacity, so that a head costs no allocation after the first.
+// Thread: confined. Borrows the bytes that were parsed; the views die with them.
+class ResponseHead {
+ public:
+  int status = 0;
+  // As the head says it, also where no body follows (an answer to HEAD, 304).
+  std::optional<uint64_t> content_length;
+  bool chunked = false;
+  // The connection can carry another request after this body. False if the body ends only with
+  // the connection, which is how a response with neither length nor chunks is framed.
+  bool keep_alive = false;
+
+  // The first field of that name; letter case does not matter.
+  std::optional<std::string_view> find(std::string_view name) const;
+  std::span<const HeaderField> fields() const { return fields_; }
+
+  // No body follows a head with this status, whatever its fields say: 1xx, 204, 304. (Nor after a
+  // HEAD, but only the one who asked knows that.)
+  bool never_has_body() const { return status / 100 == 1 || status == 204 || status == 304; }
+
+  void clear();
+
+ private:
+  friend Result<size_t> parse_response_head(std::string_view bytes, ResponseHead& head);
+  std::vector<HeaderField> fields_;
+};
+
+// Parses the head at the beginning of `bytes` into `head`. Returns its size in bytes, or 0 if it is
+// not complete: read more and call again with all of it. A 1xx head is reported as it is; the
+// caller goes on behind it.
+//
+// Strict where laxness lets two parsers disagree about where a body ends (request smuggling): both
+// Content-Length and Transfer-Encoding, a repeated or malformed Content-Length, a transfer coding
+// other than chunked, folded lines, bare line feeds and control characters are errors.
+// Errors: kUnavailable (another attempt, on another connection, may go well) for bytes that are no
+// HTTP/1 head, or more than kMaxResponseHeadBytes or kMaxResponseHeadFields.
+Result<size_t> parse_response_head(std::string_view bytes, ResponseHead& head);
+
+}  // namespace headrace

@@ -1,0 +1,80 @@
+#include "headrace/format/http_range.h"
+
+#include <charconv>
+#include <limits>
+
+namespace headrace {
+namespace {
+
+std::optional<uint64_t> parse_number(std::string_view text) {
+  // from_chars takes no sign for unsigned types, so only digits get through.
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+bool starts_with_bytes_unit(std::string_view value) {  // range units know no case (RFC 9110 14.1)
+  constexpr std::string_view kUnit = "bytes ";
+  if (value.size() < kUnit.size()) return false;
+  for (size_t i = 0; i < kUnit.size(); ++i) {
+    const char c = value[i];
+    if ((c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c) != kUnit[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void append_range(std::string& out, ByteRange range) {
+  char digits[24];
+  const auto append = [&](uint64_t number) {
+    out.append(digits, std::to_chars(digits, digits + sizeof(digits), number).ptr);
+  };
+  out += "bytes=";
+  append(range.begin);
+  out += '-';
+  if (range.end != std::numeric_limits<uint64_t>::max()) append(range.end - 1);
+}
+
+std::string format_range(ByteRange range) {
+  std::string out;
+  append_range(out, range);
+  return out;
+}
+
+Result<ContentRange> parse_content_range(std::string_view value) {
+  const auto malformed = [value] {
+    return fail(Code::kUnavailable, "a Content-Range of ", value.size(),
+                " bytes that cannot be read: ", value.substr(0, 60));
+  };
+  if (!starts_with_bytes_unit(value)) return malformed();
+  const std::string_view rest = value.substr(6);
+  const size_t slash = rest.find('/');
+  if (slash == std::string_view::npos) return malformed();
+  const std::string_view range = rest.substr(0, slash);
+  const std::string_view total = rest.substr(slash + 1);
+
+  ContentRange out;
+  if (total != "*") {
+    out.total_bytes = parse_number(total);
+    if (!out.total_bytes) return malformed();
+  }
+  if (range == "*") {
+    if (!out.total_bytes) return malformed();
+    out.unsatisfied = true;
+    return out;
+  }
+  const size_t dash = range.find('-');
+  if (dash == std::string_view::npos) return malformed();
+  const std::optional<uint64_t> first = parse_number(range.substr(0, dash));
+  const std::optional<uint64_t> last = parse_number(range.substr(dash + 1));
+  if (!first || !last || *last < *first || *last == std::numeric_limits<uint64_t>::max()) {
+    return malformed();
+  }
+  out.range = {.begin = *first, .end = *last + 1};
+  if (out.total_bytes && out.range.end > *out.total_bytes) return malformed();
+  return out;
+}
+
+}  // namespace headrace

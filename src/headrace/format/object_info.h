@@ -1,0 +1,33 @@
+// What a store says about an object, in the words of this project.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "headrace/format/crc32c.h"
+
+namespace headrace {
+
+struct ObjectInfo {
+  std::string name = {};
+  uint64_t size_bytes = 0;
+  std::string generation = {};        // the token for "this very version"
+  std::optional<Crc32c> crc32c = {};  // none where the store keeps none
+  std::string content_type = {}, content_encoding = {};
+  std::chrono::system_clock::time_point updated{};
+  std::string storage_class = {};
+  uint32_t component_count = 0;  // 0 unless the object was composed of parts
+  uint64_t metageneration = 0;   // counts changes of metadata within one generation; 0 if unknown
+  bool operator==(const ObjectInfo&) const = default;
+};
+
+struct ListPage {
+  std::vector<ObjectInfo> objects = {};
+  std::vector<std::string> prefixes = {};  // common prefixes, when a delimiter was asked for
+  std::string next_page_token = {};        // "" on the last page
+};
+
+}  // namespace headrace

@@ -1,0 +1,75 @@
+#include "headrace/format/percent.h"
+
+#include <array>
+
+namespace headrace {
+namespace {
+
+constexpr std::array<bool, 256> kUnreserved = [] {
+  std::array<bool, 256> unreserved{};
+  for (const char c : std::string_view("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                                       "0123456789-._~")) {
+    unreserved[static_cast<unsigned char>(c)] = true;
+  }
+  return unreserved;
+}();
+
+void encode(std::string& out, std::string_view text, bool keep_slash) {
+  constexpr std::string_view kHex = "0123456789ABCDEF";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (kUnreserved[byte] || (keep_slash && c == '/')) {
+      out += c;
+    } else {
+      out += '%';
+      out += kHex[byte >> 4];
+      out += kHex[byte & 15];
+    }
+  }
+}
+
+int hex_digit(char c) {  // -1 if it is none
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+}  // namespace
+
+std::string percent_encode(std::string_view text) {
+  std::string out;
+  encode(out, text, /*keep_slash=*/false);
+  return out;
+}
+
+void percent_encode_to(std::string& out, std::string_view text) {
+  encode(out, text, /*keep_slash=*/false);
+}
+
+std::string percent_encode_path(std::string_view text) {
+  std::string out;
+  encode(out, text, /*keep_slash=*/true);
+  return out;
+}
+
+Result<std::string> percent_decode(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      out += text[i];
+      continue;
+    }
+    const int high = i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
+    const int low = i + 2 < text.size() ? hex_digit(text[i + 2]) : -1;
+    if (high < 0 || low < 0) {
+      return invalid_argument("a '%' without two hexadecimal digits at byte ", i);
+    }
+    out += static_cast<char>(high << 4 | low);
+    i += 2;
+  }
+  return out;
+}
+
+}  // namespace headrace

@@ -1,0 +1,21 @@
+// Percent-encoding (RFC 3986). Only the unreserved characters stay as they are; what comes out is
+// safe in a path segment and in a query value, of every store.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "headrace/base/result.h"
+
+namespace headrace {
+
+std::string percent_encode(std::string_view text);
+void percent_encode_to(std::string& out, std::string_view text);  // appends; '/' becomes %2F
+
+// Keeps '/', for the services (S3, the XML API) that take a name as a path.
+std::string percent_encode_path(std::string_view text);
+
+// '+' stays '+': this is not form decoding. Errors: kInvalidArgument for a '%' without two digits.
+Result<std::string> percent_decode(std::string_view text);
+
+}  // namespace headrace

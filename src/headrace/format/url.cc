@@ -1,0 +1,198 @@
+#include "headrace/format/url.h"
+
+#include <arpa/inet.h>
+#include <simdjson.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace headrace {
+namespace {
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = lower(c);
+  return out;
+}
+
+bool is_alnum(char c) { return (c >= '0' && c <= '9') || (lower(c) >= 'a' && lower(c) <= 'z'); }
+
+// `text` for an error message: one line, printable, not endless.
+std::string shown(std::string_view text) {
+  constexpr size_t kMaxShown = 300;
+  constexpr std::string_view kHex = "0123456789abcdef";
+  std::string out = "'";
+  for (const char c : text.substr(0, kMaxShown)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte >= 0x7F) {
+      out += "\\x";
+      out += kHex[byte >> 4];
+      out += kHex[byte & 15];
+    } else {
+      out += c;
+    }
+  }
+  if (text.size() > kMaxShown) out += "...";
+  return out + "'";
+}
+
+Result<Url> checked(std::string_view text, Url url) {
+  if (url.name.find('\0') != std::string::npos) {
+    return invalid_argument(shown(text), ": a name cannot contain a NUL byte");
+  }
+  if (url.scheme != Scheme::kFile && !simdjson::validate_utf8(url.name)) {
+    return invalid_argument(shown(text), ": the name is not UTF-8");
+  }
+  return url;
+}
+
+// A host name or an address, without brackets. Names of services in clusters have underscores.
+bool is_host(std::string_view host) {
+  if (host.empty() || host.size() > 253) return false;
+  if (!is_alnum(host.front()) && host.front() != '_') return false;
+  return std::ranges::all_of(
+      host, [](char c) { return is_alnum(c) || c == '-' || c == '.' || c == '_'; });
+}
+
+bool is_ipv6(std::string_view host) {
+  if (host.find('\0') != std::string_view::npos) return false;  // inet_pton would stop there
+  in6_addr address{};
+  return inet_pton(AF_INET6, std::string(host).c_str(), &address) == 1;
+}
+
+bool is_path(std::string_view path) {  // of RFC 3986: what may stand in a request as it is
+  return std::ranges::all_of(path, [](char c) {
+    return is_alnum(c) || std::string_view("/-._~%!$&'()*+,;=:@").find(c) != std::string_view::npos;
+  });
+}
+
+}  // namespace
+
+std::string_view to_string(Scheme scheme) {
+  switch (scheme) {
+    case Scheme::kGs: return "gs";
+    case Scheme::kS3: return "s3";
+    case Scheme::kAis: return "ais";
+    case Scheme::kFile: return "file";
+  }
+  return "file";
+}
+
+std::string Url::to_string() const {
+  if (scheme != Scheme::kFile) return cat(headrace::to_string(scheme), "://", bucket, "/", name);
+  return name.starts_with('/') ? cat("file://", name) : name;
+}
+
+Result<Url> parse_url(std::string_view text) {
+  const size_t separator = text.find("://");
+  if (separator == std::string_view::npos) {
+    if (text.empty()) return invalid_argument("an empty URL");
+    return checked(text, Url{.scheme = Scheme::kFile, .bucket = {}, .name = std::string(text)});
+  }
+  const std::string scheme = lower(text.substr(0, separator));
+  const std::string_view rest = text.substr(separator + 3);
+  if (scheme == "file") {
+    if (!rest.starts_with('/')) {
+      return invalid_argument(shown(text),
+                              ": write file:///path; a file on another host cannot be read");
+    }
+    return checked(text, Url{.scheme = Scheme::kFile, .bucket = {}, .name = std::string(rest)});
+  }
+  Url url;
+  if (scheme == "gs" || scheme == "gcs") {
+    url.scheme = Scheme::kGs;
+  } else if (scheme == "s3") {
+    url.scheme = Scheme::kS3;
+  } else if (scheme == "ais") {
+    url.scheme = Scheme::kAis;
+  } else {
+    return invalid_argument(shown(text), ": unknown scheme ", shown(scheme),
+                            "; known are gs, s3, ais, file, and plain paths");
+  }
+  const size_t slash = rest.find('/');
+  url.bucket = rest.substr(0, slash);
+  if (slash != std::string_view::npos) url.name = rest.substr(slash + 1);
+  if (url.bucket.empty()) return invalid_argument(shown(text), ": the bucket is missing");
+  const bool allowed = std::ranges::all_of(
+      url.bucket, [](char c) { return is_alnum(c) || c == '-' || c == '_' || c == '.'; });
+  // A bucket of dots alone would change the path of every request.
+  if (!allowed || std::ranges::none_of(url.bucket, is_alnum)) {
+    return invalid_argument(shown(text), ": ", shown(url.bucket), " cannot be a bucket's name");
+  }
+  return checked(text, std::move(url));
+}
+
+std::string Endpoint::authority() const {
+  const bool is_address = host.find(':') != std::string::npos;
+  std::string out = is_address ? cat("[", host, "]") : host;
+  if (port != (tls ? 443 : 80)) out += cat(":", port);
+  return out;
+}
+
+Result<Endpoint> parse_endpoint(std::string_view text, bool default_tls) {
+  Endpoint endpoint;
+  endpoint.tls = default_tls;
+  std::string_view rest = text;
+  if (const size_t separator = text.find("://"); separator != std::string_view::npos) {
+    const std::string scheme = lower(text.substr(0, separator));
+    if (scheme != "http" && scheme != "https") {
+      return invalid_argument(shown(text), ": an endpoint begins with http:// or https://");
+    }
+    endpoint.tls = scheme == "https";
+    rest = text.substr(separator + 3);
+  }
+  const size_t slash = rest.find('/');
+  std::string_view authority = rest.substr(0, slash);
+  std::string_view path = slash == std::string_view::npos ? "" : rest.substr(slash);
+  if (authority.find('@') != std::string_view::npos) {
+    // The text is not shown: what stands there is most often a password.
+    return invalid_argument("an endpoint cannot carry a user or a password");
+  }
+
+  std::string_view port;
+  bool has_port = false;
+  if (authority.starts_with('[')) {
+    const size_t bracket = authority.find(']');
+    if (bracket == std::string_view::npos) {
+      return invalid_argument(shown(text), ": the ']' is missing");
+    }
+    endpoint.host = lower(authority.substr(1, bracket - 1));
+    if (!is_ipv6(endpoint.host)) {
+      return invalid_argument(shown(text), ": ", shown(endpoint.host), " is no IPv6 address");
+    }
+    const std::string_view behind = authority.substr(bracket + 1);
+    if (!behind.empty() && behind.front() != ':') {
+      return invalid_argument(shown(text), ": after the ']' only a port can follow");
+    }
+    has_port = !behind.empty();
+    if (has_port) port = behind.substr(1);
+  } else {
+    const size_t colon = authority.find(':');
+    has_port = colon != std::string_view::npos;
+    if (has_port) port = authority.substr(colon + 1);
+    endpoint.host = lower(authority.substr(0, colon));
+    if (!is_host(endpoint.host)) {
+      return invalid_argument(
+          shown(text), ": ", shown(endpoint.host), " is no host name",
+          port.find(':') != std::string_view::npos ? " (an IPv6 address stands in brackets)" : "");
+    }
+  }
+  endpoint.port = endpoint.tls ? 443 : 80;
+  if (has_port) {
+    const auto [end, error] =
+        std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
+    if (error != std::errc() || end != port.data() + port.size() || endpoint.port == 0) {
+      return invalid_argument(shown(text), ": ", shown(port), " is no port");
+    }
+  }
+  if (!is_path(path)) {
+    return invalid_argument(shown(text), ": the path has characters that must be percent-encoded");
+  }
+  while (path.ends_with('/')) path.remove_suffix(1);
+  endpoint.base_path = path;
+  return endpoint;
+}
+
+}  // namespace headrace

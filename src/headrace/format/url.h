@@ -1,0 +1,55 @@
+// The addresses users write (gs://bucket/name) and the addresses stores listen on.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "headrace/base/result.h"
+
+namespace headrace {
+
+enum class Scheme : uint8_t { kGs, kS3, kAis, kFile };
+
+std::string_view to_string(Scheme scheme);  // "gs", "s3", "ais", "file"
+
+// Where an object or a prefix is. Names are bytes, not URL text: `%`, `#`, `?`, `+`, spaces and
+// newlines are part of a name, so "gs://b/50%#1" names the object "50%#1".
+struct Url {
+  Scheme scheme = Scheme::kFile;
+  std::string bucket = {};  // "" for kFile
+  std::string name = {};    // for kFile the path; may be "" (the bucket as a whole)
+
+  // parse_url(url.to_string()) is the same Url again. A relative path stays a relative path; an
+  // absolute one is written file:///path.
+  std::string to_string() const;
+  bool operator==(const Url&) const = default;
+};
+
+// gs:// (also gcs://), s3://, ais://, file:///absolute/path, and plain paths: all text without
+// "://". A bucket's name has letters, digits, '-', '_' and '.': what some store allows; which of
+// them a store takes, it says itself. Errors: kInvalidArgument, with the URL and what is wrong with
+// it.
+Result<Url> parse_url(std::string_view text);
+
+// A server to connect to, and what comes before every path there.
+struct Endpoint {
+  bool tls = true;
+  std::string host = {};  // a name, an IPv4 or an IPv6 address (without brackets), in lower case
+  uint16_t port = 443;
+  std::string base_path = {};  // "" or "/base": begins with '/', does not end with one
+
+  // What the Host header says: the port is left out where it is the scheme's own (443 with TLS,
+  // 80 without); IPv6 stands in brackets.
+  std::string authority() const;
+  bool operator==(const Endpoint&) const = default;
+  auto operator<=>(const Endpoint&) const = default;
+};
+
+// "https://host[:port][/base]", "http://...", and without a scheme "host[:port][/base]", where
+// `default_tls` decides. IPv6 needs its brackets.
+// Errors: kInvalidArgument, with the text and what is wrong with it.
+Result<Endpoint> parse_endpoint(std::string_view text, bool default_tls);
+
+}  // namespace headrace

@@ -1,0 +1,414 @@
+#include "headrace/http/connection.h"
+
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "headrace/base/fork.h"
+#include "headrace/format/chunked.h"
+
+namespace headrace {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr size_t kInboxBytes = 4 * 1024;
+// Below this a connection that was just put back is taken to be open without asking the kernel.
+constexpr std::chrono::milliseconds kIdleBeforeProbe{50};
+
+std::span<const std::byte> as_bytes(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+Connection::Connection(IoThread& thread, std::shared_ptr<const Route> route)
+    : thread_(thread), route_(std::move(route)), socket_(thread.context()), inbox_(kInboxBytes) {}
+
+Connection::~Connection() {
+  close();
+  if (counted_) thread_.metrics().connections_open.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Connection::close() {
+  tls_.reset();
+  if (!socket_.is_open()) return;
+  forget_in_child(socket_.native_handle());
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+}
+
+void Connection::abort(const Error& why) {
+  if (!aborted_) aborted_ = why;
+  reusable_ = false;
+  // The TLS object may be in use further up this very stack; only the socket goes.
+  if (socket_.is_open()) {
+    forget_in_child(socket_.native_handle());
+    boost::system::error_code ignored;
+    socket_.close(ignored);
+  }
+}
+
+std::chrono::milliseconds Connection::allowance() const {
+  switch (phase_) {
+    case Phase::kIdle: return std::chrono::hours(24);
+    case Phase::kConnect: return route_->timeout.connect;
+    case Phase::kTls: return route_->timeout.tls;
+    case Phase::kFirstByte: return route_->timeout.first_byte;
+    case Phase::kBody:
+    case Phase::kSend: return route_->timeout.stall;
+  }
+  return route_->timeout.stall;
+}
+
+void Connection::check_stall(steady_clock::time_point now) {
+  if (progress_ != progress_seen_) {
+    progress_seen_ = progress_;
+    progress_since_ = now;
+    return;
+  }
+  if (phase_ == Phase::kIdle || now - progress_since_ < allowance()) return;
+  const char* what = "";
+  switch (phase_) {
+    case Phase::kIdle: break;
+    case Phase::kConnect: what = "connecting took longer than "; break;
+    case Phase::kTls: what = "the TLS handshake took longer than "; break;
+    case Phase::kFirstByte: what = "no answer came within "; break;
+    case Phase::kBody: what = "the body stalled for "; break;
+    case Phase::kSend: what = "sending stalled for "; break;
+  }
+  abort(Error(Code::kTimedOut, cat(what, allowance().count(), " ms")));
+}
+
+Error Connection::failure(std::string_view what, const boost::system::error_code& error) const {
+  if (aborted_) return *aborted_;
+  if (tls_error_) return *tls_error_;
+  const bool end = error == asio::error::eof;
+  return Error(Code::kUnavailable,
+               cat(what, ": ", end ? std::string("connection closed by the server")
+                                   : error.message()));
+}
+
+bool Connection::still_open(steady_clock::time_point now) const {
+  if (now - last_used_ < kIdleBeforeProbe) return true;
+  std::byte probe;
+  const ssize_t got = ::recv(const_cast<asio::ip::tcp::socket&>(socket_).native_handle(), &probe, 1,
+                             MSG_PEEK | MSG_DONTWAIT);
+  // With TLS a session ticket may be waiting; that is no reason to give the connection up.
+  return (got < 0 && errno == EAGAIN) || (got > 0 && tls_ != nullptr);
+}
+
+awaitable<Result<void>> Connection::open(Activity& activity, Resolver& resolver) {
+  if (Result<void> done = co_await connect(activity, resolver); !done) co_return done;
+  if (route_->proxy && route_->endpoint.tls) {
+    if (Result<void> done = co_await open_tunnel(); !done) co_return done;
+  }
+  if (route_->endpoint.tls) {
+    if (Result<void> done = co_await open_tls(); !done) co_return done;
+  }
+  enter(Phase::kIdle);
+  count(thread_.metrics().connections_opened_total);
+  count(thread_.metrics().connections_open);
+  counted_ = true;
+  reusable_ = true;
+  co_return Result<void>();
+}
+
+awaitable<Result<void>> Connection::connect(Activity& activity, Resolver& resolver) {
+  enter(Phase::kConnect);
+  const Endpoint& target = route_->proxy ? *route_->proxy : route_->endpoint;
+  std::shared_ptr<const Resolver::Addresses> addresses;
+  const auto resolve_until = steady_clock::now() + route_->timeout.connect;
+  while (!addresses) {
+    Result<std::shared_ptr<const Resolver::Addresses>> answer =
+        resolver.resolve(target.host, activity.waker());
+    if (!answer) co_return std::unexpected(std::move(answer.error()));
+    addresses = *answer;
+    if (addresses) break;
+    if (steady_clock::now() >= resolve_until) {
+      co_return fail(Code::kTimedOut, "resolving host ", target.host, " took longer than ",
+                     route_->timeout.connect.count(), " ms");
+    }
+    co_await activity.park(resolve_until);
+    if (activity.stopped()) co_return std::unexpected(*activity.stopped());
+  }
+  std::optional<Error> last;
+  for (const asio::ip::address& address : *addresses) {
+    enter(Phase::kConnect);
+    aborted_.reset();  // a time-out of the address before
+    const asio::ip::tcp::endpoint to(address, target.port);
+    boost::system::error_code error;
+    socket_.open(to.protocol(), error);
+    if (error) {
+      // EMFILE: neither another address nor another attempt would help the user to find it.
+      if (error == boost::system::errc::too_many_files_open ||
+          error == boost::system::errc::too_many_files_open_in_system) {
+        co_return fail(Code::kExhausted, "no file descriptor for a connection: ", error.message(),
+                       " (raise `ulimit -n` or lower max_in_flight)");
+      }
+      last = Error(Code::kUnavailable, cat("cannot open a socket: ", error.message()));
+      continue;
+    }
+    close_in_child(socket_.native_handle());
+    std::tie(error) = co_await socket_.async_connect(to, kAwait);
+    if (!error) {
+      socket_.set_option(asio::ip::tcp::no_delay(true), error);
+      co_return Result<void>();
+    }
+    if (activity.stopped()) co_return std::unexpected(*activity.stopped());
+    last = failure(cat("cannot connect to ", target.authority(), " (", address.to_string(), ")"),
+                   error);
+    close();
+  }
+  co_return std::unexpected(std::move(*last));
+}
+
+awaitable<Result<void>> Connection::open_tunnel() {
+  const std::string host_and_port = cat(
+      route_->endpoint.host.contains(':') ? cat("[", route_->endpoint.host, "]")
+                                          : route_->endpoint.host,
+      ":", route_->endpoint.port);
+  outbox_ = cat("CONNECT ", host_and_port, " HTTP/1.1\r\nHost: ", host_and_port, "\r\n");
+  if (!route_->proxy_authorization.empty()) {
+    outbox_ += cat("Proxy-Authorization: ", route_->proxy_authorization, "\r\n");
+  }
+  outbox_ += "\r\n";
+  if (Result<void> sent = co_await send(as_bytes(outbox_)); !sent) co_return sent;
+  enter(Phase::kFirstByte);
+  if (Result<void> got = co_await receive_head(); !got) co_return got;
+  if (head_.status / 100 != 2) {
+    // A refusing proxy is a setting to mend; one in trouble may recover.
+    co_return std::unexpected(
+        Error(head_.status >= 500 ? Code::kUnavailable : Code::kPermissionDenied,
+              cat("the proxy ", route_->proxy->authority(), " refused a tunnel to ", host_and_port))
+            .with_http_status(head_.status));
+  }
+  if (inbox_begin_ != inbox_end_) {
+    co_return fail(Code::kUnavailable, "the proxy sent bytes of its own into the tunnel");
+  }
+  co_return Result<void>();
+}
+
+awaitable<Result<void>> Connection::open_tls() {
+  enter(Phase::kTls);
+  Result<std::unique_ptr<TlsStream>> made =
+      TlsStream::create(route_->tls, socket_.native_handle(), route_->endpoint.host);
+  if (!made) co_return std::unexpected(std::move(made.error()));
+  tls_ = std::move(*made);
+  socket_.non_blocking(true);
+  while (true) {
+    const Result<TlsStream::Step> step = tls_->handshake();
+    if (!step) {
+      co_return std::unexpected(Error(step.error().code(), cat(route_->endpoint.authority(), ": ",
+                                                               step.error().message())));
+    }
+    if (step->need == TlsStream::Need::kNothing) break;
+    const auto [error] = co_await socket_.async_wait(step->need == TlsStream::Need::kReadable
+                                                         ? asio::socket_base::wait_read
+                                                         : asio::socket_base::wait_write,
+                                                     kAwait);
+    if (error || aborted_) co_return std::unexpected(failure("TLS handshake", error));
+  }
+  if (tls_->resumed()) count(thread_.metrics().tls_resumed_total);
+  co_return Result<void>();
+}
+
+awaitable<Result<void>> Connection::send(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    size_t sent_bytes = 0;
+    auto need = asio::socket_base::wait_write;
+    if (tls_) {
+      const Result<TlsStream::Step> step = tls_->write(bytes);
+      if (!step) co_return std::unexpected(step.error());
+      if (step->end) co_return fail(Code::kUnavailable, "connection closed by the server");
+      sent_bytes = step->count;
+      if (step->need == TlsStream::Need::kReadable) need = asio::socket_base::wait_read;
+    } else {
+      // Almost always the socket takes a whole request at once: no reactor is involved.
+      const ssize_t sent =
+          ::send(socket_.native_handle(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (sent < 0 && errno != EAGAIN && errno != EINTR) {
+        co_return fail(Code::kUnavailable, "sending failed: ", std::strerror(errno));
+      }
+      sent_bytes = sent < 0 ? 0 : static_cast<size_t>(sent);
+    }
+    if (sent_bytes > 0) {
+      ++progress_;
+      bytes = bytes.subspan(sent_bytes);
+      continue;
+    }
+    const auto [error] = co_await socket_.async_wait(need, kAwait);
+    if (error || aborted_) co_return std::unexpected(failure("sending failed", error));
+  }
+  co_return Result<void>();
+}
+
+awaitable<Connection::Received> Connection::receive(std::span<std::byte> into) {
+  if (tls_) return receive_tls(into);
+  return socket_.async_receive(asio::buffer(into.data(), into.size()), kAwait);
+}
+
+awaitable<Connection::Received> Connection::receive_tls(std::span<std::byte> into) {
+  while (true) {
+    const Result<TlsStream::Step> step = tls_->read(into);
+    if (!step) {
+      tls_error_ = step.error();
+      co_return Received(asio::error::connection_reset, 0);
+    }
+    if (step->end) co_return Received(asio::error::eof, 0);
+    if (step->count > 0) co_return Received({}, step->count);
+    const auto [error] = co_await socket_.async_wait(
+        step->need == TlsStream::Need::kWritable ? asio::socket_base::wait_write
+                                                 : asio::socket_base::wait_read,
+        kAwait);
+    if (error) co_return Received(error, 0);
+    if (aborted_) co_return Received(asio::error::operation_aborted, 0);
+  }
+}
+
+awaitable<Result<void>> Connection::receive_head() {
+  while (true) {
+    if (inbox_begin_ != inbox_end_) {
+      const Result<size_t> size = parse_response_head(as_text(inbox()), head_);
+      if (!size) co_return std::unexpected(size.error());
+      if (*size != 0) {
+        inbox_begin_ += *size;
+        if (head_.status / 100 != 1) co_return Result<void>();
+        continue;  // an interim answer; the real one follows
+      }
+    }
+    if (inbox_begin_ == inbox_end_) {
+      inbox_begin_ = inbox_end_ = 0;
+    } else if (inbox_begin_ > 0) {
+      std::memmove(inbox_.data(), inbox_.data() + inbox_begin_, inbox_end_ - inbox_begin_);
+      inbox_end_ -= inbox_begin_;
+      inbox_begin_ = 0;
+    }
+    if (inbox_end_ == inbox_.size()) inbox_.resize(inbox_.size() * 2);
+    const auto [error, received] = co_await receive(std::span(inbox_).subspan(inbox_end_));
+    if (error || aborted_) {
+      co_return std::unexpected(failure("no answer", error));
+    }
+    inbox_end_ += received;
+    ++progress_;
+  }
+}
+
+awaitable<Result<void>> Connection::exchange(const HttpRequest& request, ResponseSink& sink) {
+  reusable_ = went_stale_ = false;
+  inbox_begin_ = inbox_end_ = 0;
+  const Endpoint& endpoint = route_->endpoint;
+  outbox_.assign(request.method).push_back(' ');
+  if (route_->proxy && !endpoint.tls) outbox_.append("http://").append(endpoint.authority());
+  outbox_.append(endpoint.base_path).append(request.target);
+  outbox_.append(" HTTP/1.1\r\nHost: ").append(endpoint.authority());
+  outbox_.append("\r\nUser-Agent: ").append(route_->user_agent).append("\r\n");
+  if (route_->proxy && !endpoint.tls && !route_->proxy_authorization.empty()) {
+    outbox_.append("Proxy-Authorization: ").append(route_->proxy_authorization).append("\r\n");
+  }
+  outbox_.append(request.header_lines);
+  if (request.has_body) {
+    size_t body_bytes = 0;
+    for (const std::span<const std::byte> part : request.body) body_bytes += part.size();
+    outbox_.append("Content-Length: ").append(std::to_string(body_bytes)).append("\r\n");
+  }
+  outbox_.append("\r\n");
+
+  enter(Phase::kSend);
+  Result<void> sent = co_await send(as_bytes(outbox_));
+  for (const std::span<const std::byte> part : request.body) {
+    if (sent && !part.empty()) sent = co_await send(part);
+  }
+  const auto sent_at = steady_clock::now();
+  enter(Phase::kFirstByte);
+  // Even when sending failed: a server that refuses a body early has answered before it closed.
+  Result<void> head = co_await receive_head();
+  if (!head) {
+    went_stale_ = exchange_count_ > 0 && inbox_end_ == 0 && !aborted_;
+    if (!sent && !aborted_) co_return sent;
+    co_return head;
+  }
+  last_used_ = steady_clock::now();
+  first_byte_latency_ = last_used_ - sent_at;
+  enter(Phase::kBody);
+  ++exchange_count_;
+
+  if (Result<void> taken = sink.on_head(head_); !taken) co_return taken;
+  const bool has_body = request.method != "HEAD" && !head_.never_has_body();
+  if (has_body) {
+    Result<void> body;
+    if (head_.chunked) {
+      body = co_await receive_chunked(sink);
+    } else {
+      body = co_await receive_body(sink);
+    }
+    if (!body) co_return body;
+  }
+  // Bytes that nobody asked for: whatever they are, they must not answer the next request.
+  reusable_ = sent.has_value() && head_.keep_alive && inbox_begin_ == inbox_end_ && !aborted_;
+  enter(Phase::kIdle);
+  co_return Result<void>();
+}
+
+awaitable<Result<void>> Connection::receive_body(ResponseSink& sink) {
+  const bool until_close = !head_.content_length.has_value();
+  uint64_t left_bytes = head_.content_length.value_or(UINT64_MAX);
+  while (left_bytes > 0) {
+    const Result<std::span<std::byte>> space = sink.space(until_close ? 0 : left_bytes);
+    if (!space) co_return std::unexpected(space.error());
+    const std::span<std::byte> into =
+        space->first(static_cast<size_t>(std::min<uint64_t>(space->size(), left_bytes)));
+    size_t count = 0;
+    if (const std::span<const std::byte> have = inbox(); !have.empty()) {
+      count = std::min(have.size(), into.size());
+      std::memcpy(into.data(), have.data(), count);
+      inbox_begin_ += count;
+    } else {
+      const auto [error, received] = co_await receive(into);
+      if (until_close && error == asio::error::eof && !aborted_) break;
+      if (error || aborted_) {
+        co_return std::unexpected(failure("the body broke off", error));
+      }
+      count = received;
+      ++progress_;
+    }
+    left_bytes -= count;
+    if (Result<void> taken = sink.on_bytes(count); !taken) co_return taken;
+  }
+  co_return Result<void>();
+}
+
+awaitable<Result<void>> Connection::receive_chunked(ResponseSink& sink) {
+  ChunkedDecoder decoder;
+  while (!decoder.done()) {
+    if (inbox_begin_ == inbox_end_) {
+      inbox_begin_ = inbox_end_ = 0;
+      const auto [error, received] = co_await receive(inbox_);
+      if (error || aborted_) {
+        co_return std::unexpected(failure("the body broke off", error));
+      }
+      inbox_end_ = received;
+      ++progress_;
+    }
+    const Result<std::span<std::byte>> space = sink.space(0);
+    if (!space) co_return std::unexpected(space.error());
+    const Result<ChunkedDecoder::Step> step = decoder.decode(inbox(), *space);
+    if (!step) co_return std::unexpected(step.error());
+    inbox_begin_ += step->consumed;
+    if (step->produced > 0) {
+      if (Result<void> taken = sink.on_bytes(step->produced); !taken) co_return taken;
+    }
+  }
+  co_return Result<void>();
+}
+
+}  // namespace headrace

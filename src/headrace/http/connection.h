@@ -1,0 +1,115 @@
+// One HTTP/1.1 connection: a request, then its response, again and again.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "headrace/base/result.h"
+#include "headrace/format/http_head.h"
+#include "headrace/format/url.h"
+#include "headrace/http/asio.h"
+#include "headrace/http/io_thread.h"
+#include "headrace/http/message.h"
+#include "headrace/http/options.h"
+#include "headrace/http/resolver.h"
+#include "headrace/http/tls.h"
+
+namespace headrace {
+
+// How a host is reached. Shared by all its connections; immutable.
+struct Route {
+  Endpoint endpoint;
+  std::optional<Endpoint> proxy;     // CONNECT for TLS endpoints, absolute-form targets for others
+  std::string proxy_authorization;   // "Basic ...", or ""
+  std::shared_ptr<TlsContext> tls;   // null for http://
+  std::string user_agent;
+  TimeoutOptions timeout;
+};
+
+// Knows nothing of retries. Waits for the socket only inside open() and exchange(); abort() ends
+// such a wait from outside. Bodies go from the socket (or TLS record) straight into the sink's
+// memory; what arrives together with the head is copied there.
+// Thread: I/O. Owns the socket; borrows the thread.
+// Errors: kUnavailable (refused, reset, DNS, malformed), kTimedOut (which phase is in the text),
+// kPermissionDenied (certificate), and whatever the sink says.
+class Connection {
+ public:
+  Connection(IoThread& thread, std::shared_ptr<const Route> route);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  // DNS, TCP, the proxy's tunnel, TLS. `activity` parks for DNS.
+  awaitable<Result<void>> open(Activity& activity, Resolver& resolver);
+  // One request and its whole response.
+  awaitable<Result<void>> exchange(const HttpRequest& request, ResponseSink& sink);
+
+  // Whatever is waited for ends with `why`; the connection is closed.
+  void abort(const Error& why);
+  // Looks for a lack of progress. Called by the sweep.
+  void check_stall(std::chrono::steady_clock::time_point now);
+
+  // The last exchange ended cleanly and the server keeps the connection.
+  bool reusable() const { return reusable_; }
+  // Has served an exchange before, and the last one failed before a byte of its answer came: the
+  // server closed an idle connection just as we used it. The request can be sent again for free.
+  bool went_stale() const { return went_stale_; }
+  // False if the server has closed it meanwhile. Asks the kernel only after some idle time.
+  bool still_open(std::chrono::steady_clock::time_point now) const;
+
+  std::chrono::steady_clock::time_point last_used() const { return last_used_; }
+  std::chrono::steady_clock::duration first_byte_latency() const { return first_byte_latency_; }
+
+ private:
+  enum class Phase : uint8_t { kIdle, kConnect, kTls, kFirstByte, kBody, kSend };
+  using Received = std::tuple<boost::system::error_code, size_t>;
+
+  void enter(Phase phase) {
+    phase_ = phase;
+    ++progress_;
+  }
+  std::chrono::milliseconds allowance() const;
+  Error failure(std::string_view what, const boost::system::error_code& error) const;
+
+  awaitable<Result<void>> connect(Activity& activity, Resolver& resolver);
+  awaitable<Result<void>> open_tunnel();
+  awaitable<Result<void>> open_tls();
+  awaitable<Result<void>> send(std::span<const std::byte> bytes);
+  awaitable<Received> receive(std::span<std::byte> into);
+  awaitable<Received> receive_tls(std::span<std::byte> into);
+  awaitable<Result<void>> receive_head();  // into head_, at the front of the inbox
+  awaitable<Result<void>> receive_body(ResponseSink& sink);
+  awaitable<Result<void>> receive_chunked(ResponseSink& sink);
+  std::span<const std::byte> inbox() const {
+    return std::span(inbox_).subspan(inbox_begin_, inbox_end_ - inbox_begin_);
+  }
+  void close();
+
+  IoThread& thread_;
+  const std::shared_ptr<const Route> route_;
+  asio::ip::tcp::socket socket_;
+  std::unique_ptr<TlsStream> tls_;
+  std::optional<Error> tls_error_;   // what receive_tls() could not say in an error_code
+  std::optional<Error> aborted_;
+  std::vector<std::byte> inbox_;     // received, not yet consumed: [inbox_begin_, inbox_end_)
+  size_t inbox_begin_ = 0, inbox_end_ = 0;
+  std::string outbox_;               // a request's head
+  ResponseHead head_;
+  bool reusable_ = false, went_stale_ = false, counted_ = false;
+  uint64_t exchange_count_ = 0;
+
+  // The sweep compares progress_ with what it saw last; so a read takes no time stamp per piece.
+  Phase phase_ = Phase::kIdle;
+  uint64_t progress_ = 0, progress_seen_ = 0;
+  std::chrono::steady_clock::time_point progress_since_{};
+  std::chrono::steady_clock::time_point last_used_{};
+  std::chrono::steady_clock::duration first_byte_latency_{};
+};
+
+}  // namespace headrace

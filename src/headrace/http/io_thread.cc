@@ -1,0 +1,187 @@
+#include "headrace/http/io_thread.h"
+
+#include <boost/asio/detached.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "headrace/base/fork.h"
+
+namespace headrace {
+namespace {
+
+// The descriptors of Asio's reactor: private there, and a forked child must close them. Explicit
+// instantiation may name private members ([temp.spec.general]); each one defines a friend that
+// hands the member pointer out.
+template <class Tag, auto Member>
+struct Expose {
+  friend constexpr auto member_of(Tag) { return Member; }
+};
+struct EpollDescriptor {
+  friend constexpr auto member_of(EpollDescriptor);
+};
+struct TimerDescriptor {
+  friend constexpr auto member_of(TimerDescriptor);
+};
+struct Interrupter {
+  friend constexpr auto member_of(Interrupter);
+};
+using Reactor = asio::detail::epoll_reactor;
+template struct Expose<EpollDescriptor, &Reactor::epoll_fd_>;
+template struct Expose<TimerDescriptor, &Reactor::timer_fd_>;
+template struct Expose<Interrupter, &Reactor::interrupter_>;
+
+template <class Action>
+void for_each_descriptor(asio::io_context& context, Action action) {
+  auto& reactor = asio::use_service<Reactor>(context);
+  action(reactor.*member_of(EpollDescriptor()));
+  action(reactor.*member_of(TimerDescriptor()));
+  action((reactor.*member_of(Interrupter())).read_descriptor());
+}
+
+}  // namespace
+
+struct Activity::Parking {
+  Parking(asio::io_context& context, std::weak_ptr<IoThread> io_thread)
+      : timer(context), thread(std::move(io_thread)) {}
+  asio::steady_timer timer;
+  std::weak_ptr<IoThread> thread;
+  bool woken = false;  // I/O thread only
+};
+
+Activity::Activity(IoThread& thread, const void* owner,
+                   std::chrono::steady_clock::time_point deadline)
+    : thread_(thread), owner_(owner), deadline_(deadline) {
+  thread_.add(*this);
+}
+
+Activity::~Activity() { thread_.remove(*this); }
+
+void Activity::stop(Error why) {
+  if (stopped_) return;
+  stopped_ = std::move(why);
+  interrupt(*stopped_);
+  wake();
+}
+
+void Activity::wake() {
+  if (!parking_) return;
+  parking_->woken = true;
+  parking_->timer.cancel();
+}
+
+awaitable<void> Activity::park(std::chrono::steady_clock::time_point until) {
+  if (!parking_) {
+    parking_ = std::make_shared<Parking>(thread_.context(), thread_.weak_from_this());
+  }
+  const std::shared_ptr<Parking> parking = parking_;
+  if (!stopped_ && !parking->woken) {
+    parking->timer.expires_at(std::min(until, deadline_));
+    co_await parking->timer.async_wait(kAwait);
+  }
+  parking->woken = false;
+}
+
+std::function<void()> Activity::waker() {
+  if (!parking_) {
+    parking_ = std::make_shared<Parking>(thread_.context(), thread_.weak_from_this());
+  }
+  return [weak = std::weak_ptr<Parking>(parking_), thread = thread_.weak_from_this()] {
+    if (const std::shared_ptr<IoThread> alive = thread.lock()) {
+      alive->post([weak] {
+        if (const std::shared_ptr<Parking> parking = weak.lock()) {
+          parking->woken = true;
+          parking->timer.cancel();
+        }
+      });
+    }
+  };
+}
+
+IoThread::IoThread(uint32_t index)
+    : index_(index), work_(context_.get_executor()), sweep_timer_(context_) {}
+
+std::shared_ptr<IoThread> IoThread::start(uint32_t index) {
+  std::shared_ptr<IoThread> self(new IoThread(index));
+  for_each_descriptor(self->context_, close_in_child);
+  // The process's signals are for its own threads: a Ctrl-C handled here would wake nobody.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  self->thread_ = std::thread([raw = self.get()] { raw->context_.run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_setname_np(self->thread_.native_handle(), cat("headrace-io-", index).c_str());
+  return self;
+}
+
+IoThread::~IoThread() {
+  for_each_descriptor(context_, forget_in_child);
+  if (thread_.joinable()) thread_.detach();  // join() was not reached: the last owner is the thread
+}
+
+void IoThread::post(std::function<void()> job) { asio::post(context_, std::move(job)); }
+
+void IoThread::stop_owned_by(const void* owner, Error why) {
+  post([this, owner, why = std::move(why)] {
+    for (Activity* activity = first_; activity != nullptr; activity = activity->next_) {
+      if (activity->owner_ == owner) activity->stop(why);
+    }
+  });
+}
+
+void IoThread::stop_all() {
+  post([this] {
+    stopping_ = true;
+    for (Activity* activity = first_; activity != nullptr; activity = activity->next_) {
+      activity->stop(Error(Code::kCancelled, "the engine was stopped"));
+    }
+  });
+}
+
+void IoThread::join() {
+  work_.reset();
+  context_.stop();
+  if (thread_.joinable()) thread_.join();
+}
+
+void IoThread::add(Activity& activity) {
+  activity.next_ = first_;
+  if (first_ != nullptr) first_->previous_ = &activity;
+  first_ = &activity;
+  count(metrics_.in_flight);
+  if (stopping_) activity.stopped_ = Error(Code::kCancelled, "the engine was stopped");
+  if (!sweep_armed_) arm_sweep();
+}
+
+void IoThread::remove(Activity& activity) {
+  if (activity.previous_ != nullptr) activity.previous_->next_ = activity.next_;
+  if (activity.next_ != nullptr) activity.next_->previous_ = activity.previous_;
+  if (first_ == &activity) first_ = activity.next_;
+  metrics_.in_flight.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void IoThread::arm_sweep() {
+  sweep_armed_ = true;
+  sweep_timer_.expires_after(kSweepInterval);
+  sweep_timer_.async_wait([this](boost::system::error_code) { sweep(); });
+}
+
+void IoThread::sweep() {
+  sweep_armed_ = false;
+  if (first_ == nullptr) return;
+  const auto now = std::chrono::steady_clock::now();
+  for (Activity* activity = first_; activity != nullptr; activity = activity->next_) {
+    if (now >= activity->deadline_) {
+      activity->stop(Error(Code::kTimedOut, "its deadline passed"));
+    } else {
+      activity->sweep(now);
+    }
+  }
+  arm_sweep();
+}
+
+}  // namespace headrace

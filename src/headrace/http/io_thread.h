@@ -1,0 +1,106 @@
+// A thread that runs one io_context, and the things in progress on it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "headrace/base/metrics.h"
+#include "headrace/base/result.h"
+#include "headrace/http/asio.h"
+
+namespace headrace {
+
+class IoThread;
+
+// Something in progress on an I/O thread that its owner, a deadline or the engine's end may stop.
+// Lives in a coroutine's frame. stop() remembers the first reason and ends the present wait; the
+// coroutine finds the reason when it goes on.
+// Thread: I/O. Borrows the thread, which outlives it.
+class Activity {
+ public:
+  // `owner` is only compared: IoThread::stop_owned_by(owner) finds all activities of one batch.
+  Activity(IoThread& thread, const void* owner, std::chrono::steady_clock::time_point deadline);
+  ~Activity();
+  Activity(const Activity&) = delete;
+  Activity& operator=(const Activity&) = delete;
+
+  void stop(Error why);
+  const std::optional<Error>& stopped() const { return stopped_; }
+  std::chrono::steady_clock::time_point deadline() const { return deadline_; }
+  IoThread& thread() { return thread_; }
+
+  // Waits until `until`, the deadline, wake() or stop(), whichever is first.
+  awaitable<void> park(std::chrono::steady_clock::time_point until);
+  void wake();
+  // A function for other threads that wakes this activity if it still exists.
+  std::function<void()> waker();
+
+ protected:
+  // Ends the wait that a derived activity is in, other than park().
+  virtual void interrupt(const Error& why) = 0;
+  // Called every sweep, for time-outs finer than the deadline.
+  virtual void sweep(std::chrono::steady_clock::time_point now) = 0;
+
+ private:
+  friend class IoThread;
+  struct Parking;  // shared with wakers on other threads
+
+  IoThread& thread_;
+  const void* owner_;
+  const std::chrono::steady_clock::time_point deadline_;
+  std::optional<Error> stopped_;
+  std::shared_ptr<Parking> parking_;
+  Activity* previous_ = nullptr;
+  Activity* next_ = nullptr;
+};
+
+// Deadlines are looked at by one sweep over all activities every 50 ms, so that a read costs no
+// timer; the sweep sleeps when nothing is in progress.
+// Thread: any for post(), stop_owned_by() and stop_all(); I/O for the rest.
+class IoThread : public std::enable_shared_from_this<IoThread> {
+ public:
+  static constexpr std::chrono::milliseconds kSweepInterval{50};
+
+  static std::shared_ptr<IoThread> start(uint32_t index);
+  ~IoThread();
+  IoThread(const IoThread&) = delete;
+  IoThread& operator=(const IoThread&) = delete;
+
+  void post(std::function<void()> job);
+  void stop_owned_by(const void* owner, Error why);
+  // Every activity, now and to come, ends with kCancelled. Returns at once.
+  void stop_all();
+  void join();
+
+  asio::io_context& context() { return context_; }
+  uint32_t index() const { return index_; }
+  Metrics& metrics() { return metrics_; }
+  const Metrics& metrics() const { return metrics_; }
+  bool stopping() const { return stopping_; }  // I/O thread only
+  bool on_this_thread() const { return std::this_thread::get_id() == thread_.get_id(); }
+
+ private:
+  friend class Activity;
+  explicit IoThread(uint32_t index);
+  void add(Activity& activity);
+  void remove(Activity& activity);
+  void arm_sweep();
+  void sweep();
+
+  const uint32_t index_;
+  asio::io_context context_{1};
+  asio::executor_work_guard<asio::io_context::executor_type> work_;
+  asio::steady_timer sweep_timer_;
+  bool sweep_armed_ = false;
+  bool stopping_ = false;
+  Activity* first_ = nullptr;
+  Metrics metrics_;
+  std::thread thread_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,53 @@
+// One HTTP request, and what takes its response.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "headrace/base/result.h"
+#include "headrace/format/http_head.h"
+
+namespace headrace {
+
+// A request in the form it is written in. Reused from attempt to attempt: clear() keeps capacity.
+struct HttpRequest {
+  std::string_view method = "GET";  // a literal
+  std::string target;               // path and query, percent-encoded
+  std::string header_lines;         // "Name: value\r\n"..., without Host, User-Agent, Content-Length
+  std::array<std::span<const std::byte>, 3> body;  // sent one after the other; not owned
+  bool has_body = false;            // a Content-Length is sent even for an empty body
+
+  void clear() {
+    method = "GET";
+    target.clear();
+    header_lines.clear();
+    body = {};
+    has_body = false;
+  }
+  void add_header(std::string_view name, std::string_view value) {
+    header_lines.append(name).append(": ").append(value).append("\r\n");
+  }
+};
+
+// Takes one response, in this order: on_head, then space and on_bytes in turn until the body ends.
+// An error from any of them ends the exchange with that error and closes the connection.
+// Thread: I/O.
+class ResponseSink {
+ public:
+  // `body_bytes` is the body's length where the head tells it. The head dies with the call.
+  virtual Result<void> on_head(const ResponseHead& head) = 0;
+  // Where the next bytes of the body go; never empty while bytes are outstanding.
+  // `outstanding_bytes` is 0 where the length is unknown (chunked, or until the connection ends).
+  virtual Result<std::span<std::byte>> space(uint64_t outstanding_bytes) = 0;
+  // The first `count` bytes of space() are filled.
+  virtual Result<void> on_bytes(size_t count) = 0;
+
+ protected:
+  ~ResponseSink() = default;
+};
+
+}  // namespace headrace

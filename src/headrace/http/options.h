@@ -1,0 +1,35 @@
+// What a store's user can set about transport. Defaults stand here once; Python reads them from here.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "headrace/format/url.h"
+
+namespace headrace {
+
+struct TimeoutOptions {
+  std::chrono::milliseconds connect{5'000};      // TCP, per address; DNS is bounded by it too
+  std::chrono::milliseconds tls{10'000};         // handshake
+  std::chrono::milliseconds first_byte{30'000};  // request sent until the first byte of the answer
+  std::chrono::milliseconds stall{30'000};       // without one byte of progress in either direction
+  std::chrono::milliseconds total{300'000};      // one request with all its attempts and waits
+  bool operator==(const TimeoutOptions&) const = default;
+};
+
+struct TlsOptions {
+  // PEM bundle; empty: SSL_CERT_FILE, then OpenSSL's default, then the usual paths of distributions.
+  std::string ca_file;
+  bool operator==(const TlsOptions&) const = default;
+};
+
+struct ProxyOptions {
+  std::string http_proxy;   // for http:// endpoints; empty: none
+  std::string https_proxy;  // for https:// endpoints, by CONNECT
+  std::string no_proxy;
+  bool operator==(const ProxyOptions&) const = default;
+};
+
+}  // namespace headrace

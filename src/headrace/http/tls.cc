@@ -1,0 +1,231 @@
+#include "headrace/http/tls.h"
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace headrace {
+namespace {
+
+constexpr size_t kReadBufferBytes = 64 * 1024;
+
+// OpenSSL's own socket BIO calls write(), which raises SIGPIPE; this one uses send(MSG_NOSIGNAL).
+int bio_write(BIO* bio, const char* data, int size) {
+  BIO_clear_retry_flags(bio);
+  const int descriptor = static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
+  const ssize_t sent = ::send(descriptor, data, static_cast<size_t>(size), MSG_NOSIGNAL);
+  if (sent < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_write(bio);
+  return static_cast<int>(sent);
+}
+
+int bio_read(BIO* bio, char* data, int size) {
+  BIO_clear_retry_flags(bio);
+  const int descriptor = static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
+  const ssize_t received = ::recv(descriptor, data, static_cast<size_t>(size), 0);
+  if (received < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_read(bio);
+  return static_cast<int>(received);
+}
+
+long bio_ctrl(BIO*, int command, long, void*) {
+  return command == BIO_CTRL_FLUSH ? 1 : 0;
+}
+
+BIO_METHOD* socket_method() {
+  static BIO_METHOD* const method = [] {
+    BIO_METHOD* made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "headrace socket");
+    BIO_meth_set_write(made, &bio_write);
+    BIO_meth_set_read(made, &bio_read);
+    BIO_meth_set_ctrl(made, &bio_ctrl);
+    return made;
+  }();
+  return method;
+}
+
+int context_index() {
+  static const int index = SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr);
+  return index;
+}
+
+std::string openssl_errors() {
+  std::string text;
+  while (const unsigned long error = ERR_get_error()) {
+    std::array<char, 256> line{};
+    ERR_error_string_n(error, line.data(), line.size());
+    if (!text.empty()) text += "; ";
+    text += line.data();
+  }
+  return text;
+}
+
+// A wheel's OpenSSL was configured on another distribution than it may run on.
+constexpr std::array<const char*, 5> kUsualBundles = {
+    "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem"};
+
+bool load_roots(SSL_CTX* context, const TlsOptions& options, std::string& failure) {
+  const char* variable = std::getenv("SSL_CERT_FILE");
+  const std::string file =
+      !options.ca_file.empty() ? options.ca_file : std::string(variable ? variable : "");
+  if (!file.empty()) {
+    if (SSL_CTX_load_verify_locations(context, file.c_str(), nullptr) == 1) return true;
+    failure = cat("cannot read CA certificates from ", file, ": ", openssl_errors());
+    return false;
+  }
+  SSL_CTX_set_default_verify_paths(context);
+  for (const char* bundle : kUsualBundles) {
+    if (::access(bundle, R_OK) == 0) {
+      SSL_CTX_load_verify_locations(context, bundle, nullptr);
+      break;
+    }
+  }
+  ERR_clear_error();
+  return true;
+}
+
+bool is_ip_literal(const std::string& host) {
+  ASN1_OCTET_STRING* address = a2i_IPADDRESS(host.c_str());
+  ASN1_OCTET_STRING_free(address);
+  return address != nullptr;
+}
+
+}  // namespace
+
+TlsContext::TlsContext(ssl_ctx_st* context) : context_(context) {}
+
+TlsContext::~TlsContext() {
+  SSL_SESSION_free(session_);
+  SSL_CTX_free(context_);
+}
+
+Result<std::shared_ptr<TlsContext>> TlsContext::create(const TlsOptions& options) {
+  SSL_CTX* raw = SSL_CTX_new(TLS_client_method());
+  if (raw == nullptr) return fail(Code::kInternal, "no TLS context: ", openssl_errors());
+  std::shared_ptr<TlsContext> self(new TlsContext(raw));
+  SSL_CTX_set_min_proto_version(raw, TLS1_2_VERSION);
+  SSL_CTX_set_verify(raw, SSL_VERIFY_PEER, nullptr);
+  SSL_CTX_set_mode(raw, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  SSL_CTX_set_options(raw, SSL_OP_IGNORE_UNEXPECTED_EOF);
+  SSL_CTX_set_read_ahead(raw, 1);
+  SSL_CTX_set_default_read_buffer_len(raw, kReadBufferBytes);
+  SSL_CTX_set_session_cache_mode(raw, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
+  SSL_CTX_sess_set_new_cb(raw, &TlsContext::on_new_session);
+  SSL_CTX_set_ex_data(raw, context_index(), self.get());
+  std::string failure;
+  if (!load_roots(raw, options, failure)) return invalid_argument(failure);
+  return self;
+}
+
+int TlsContext::on_new_session(ssl_st* ssl, ssl_session_st* session) {
+  auto* self = static_cast<TlsContext*>(
+      SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), context_index()));
+  const Lock lock(self->mutex_);
+  SSL_SESSION_free(self->session_);
+  self->session_ = session;
+  return 1;  // the reference is ours now
+}
+
+TlsStream::TlsStream(std::shared_ptr<TlsContext> context, ssl_st* ssl)
+    : context_(std::move(context)), ssl_(ssl) {}
+
+TlsStream::~TlsStream() {
+  // Without this OpenSSL takes the missing close_notify for a failure and refuses to resume.
+  SSL_set_shutdown(ssl_, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
+  SSL_free(ssl_);
+}
+
+Result<std::unique_ptr<TlsStream>> TlsStream::create(std::shared_ptr<TlsContext> context,
+                                                     int descriptor, const std::string& host) {
+  SSL* ssl = SSL_new(context->context_);
+  BIO* bio = ssl == nullptr ? nullptr : BIO_new(socket_method());
+  if (bio == nullptr) {
+    SSL_free(ssl);
+    return fail(Code::kExhausted, "no memory for a TLS connection");
+  }
+  std::unique_ptr<TlsStream> self(new TlsStream(std::move(context), ssl));
+  BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)));
+  BIO_set_init(bio, 1);
+  SSL_set_bio(ssl, bio, bio);
+  SSL_set_connect_state(ssl);
+  if (is_ip_literal(host)) {
+    X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str());
+  } else {
+    SSL_set1_host(ssl, host.c_str());
+    SSL_set_tlsext_host_name(ssl, host.c_str());
+  }
+  {
+    const Lock lock(self->context_->mutex_);
+    if (self->context_->session_ != nullptr) SSL_set_session(ssl, self->context_->session_);
+  }
+  return self;
+}
+
+Result<TlsStream::Step> TlsStream::classify(int result, const char* what) {
+  const int saved_errno = errno;
+  switch (SSL_get_error(ssl_, result)) {
+    case SSL_ERROR_WANT_READ: return Step{.need = Need::kReadable};
+    case SSL_ERROR_WANT_WRITE: return Step{.need = Need::kWritable};
+    case SSL_ERROR_ZERO_RETURN: return Step{.end = true};
+    case SSL_ERROR_SYSCALL:
+      return fail(Code::kUnavailable, what, ": ",
+                  saved_errno == 0 ? "connection closed" : std::strerror(saved_errno));
+    default: break;
+  }
+  const long verdict = SSL_get_verify_result(ssl_);
+  if (verdict != X509_V_OK) {
+    ERR_clear_error();
+    // Not retried: the next handshake would see the same certificate.
+    return fail(Code::kPermissionDenied, what, ": the server's certificate was refused: ",
+                X509_verify_cert_error_string(verdict),
+                " (set SSL_CERT_FILE or ca_file to the CA that signed it)");
+  }
+  return fail(Code::kUnavailable, what, ": ", openssl_errors());
+}
+
+Result<TlsStream::Step> TlsStream::handshake() {
+  ERR_clear_error();
+  errno = 0;
+  const int result = SSL_do_handshake(ssl_);
+  if (result == 1) return Step{};
+  Result<Step> step = classify(result, "TLS handshake failed");
+  if (step && step->end) return fail(Code::kUnavailable, "TLS handshake failed: connection closed");
+  return step;
+}
+
+bool TlsStream::resumed() const { return SSL_session_reused(ssl_) == 1; }
+
+Result<TlsStream::Step> TlsStream::read(std::span<std::byte> into) {
+  ERR_clear_error();
+  errno = 0;
+  // A call of OpenSSL's gives one record; all that have arrived go straight into `into`.
+  size_t count = 0, total = 0;
+  while (total < into.size()) {
+    const int result = SSL_read_ex(ssl_, into.data() + total, into.size() - total, &count);
+    if (result == 1) {
+      total += count;
+      continue;
+    }
+    if (total > 0) return Step{.count = total};  // what stopped us comes again on the next call
+    return classify(result, "TLS read failed");
+  }
+  return Step{.count = total};
+}
+
+Result<TlsStream::Step> TlsStream::write(std::span<const std::byte> bytes) {
+  ERR_clear_error();
+  errno = 0;
+  size_t count = 0;
+  const int result = SSL_write_ex(ssl_, bytes.data(), bytes.size(), &count);
+  if (result == 1) return Step{.count = count};
+  return classify(result, "TLS write failed");
+}
+
+}  // namespace headrace

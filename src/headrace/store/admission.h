@@ -1,0 +1,89 @@
+// How many requests a host gets at once, and how fast: found out, not configured.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "headrace/base/mutex.h"
+
+namespace headrace {
+
+// What one I/O thread saw of a host since it last reported.
+struct AdmissionReport {
+  uint32_t completed = 0;   // answers that were not throttled
+  uint32_t throttled = 0;   // 429, 503 SlowDown
+  uint64_t bytes = 0;
+  std::chrono::nanoseconds latency_sum{0};  // to the first byte, over `completed`
+  bool limited = false;     // more would have been in flight, had the limit allowed it
+};
+
+// The in-flight limit and the pace of one host; all arithmetic, no clock, no threads.
+//
+// The limit doubles while doubling pays (goodput up by a fifth), then holds and probes: a quarter
+// more is kept if goodput rises, a fifth less is kept if latency is high and goodput stays. Probes
+// that did not pay come ever more rarely.
+//
+// The pace exists only once the server has throttled us: a limit cannot hold a rate when one
+// request at a time is already too many. It starts at the rate that succeeded, gives way by a
+// twentieth at each interval with a refusal, and grows by half a percent an interval, faster the
+// longer none came: small steps near the edge keep refusals rare, and a moved edge is found again.
+// Thread: confined.
+class AdmissionControl {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  AdmissionControl(uint32_t initial_limit, uint32_t max_limit);
+
+  void report(const AdmissionReport& report, TimePoint now);
+
+  uint32_t limit() const { return limit_; }
+  // Requests per second; 0: unpaced.
+  double pace_per_s() const { return pace_per_s_; }
+
+ private:
+  enum class Probe : uint8_t { kNone, kUp, kDown };
+
+  void end_interval(double seconds);
+  void adjust_limit(double goodput, double latency_s);
+  void adjust_pace(double seconds);
+  void set_limit(double limit);
+
+  const uint32_t max_limit_;
+  uint32_t limit_;
+  bool starting_ = true;
+  AdmissionReport interval_;      // of the current interval
+  TimePoint interval_began_{};
+  double last_goodput_ = 0;       // of the interval before the present limit was set
+  double best_goodput_ = 0;       // decaying maximum
+  double base_latency_s_ = 0;     // decaying minimum
+  uint32_t limit_before_probe_;
+  Probe probe_ = Probe::kNone;
+  uint32_t intervals_to_probe_ = 1, probe_patience_ = 1;
+
+  double pace_per_s_ = 0;
+  double clean_intervals_ = 0;
+};
+
+// The control, shared by the I/O threads of a host.
+// Thread: any.
+class Admission {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  Admission(uint32_t initial_limit, uint32_t max_limit);
+
+  uint32_t limit() const { return limit_.load(std::memory_order_relaxed); }
+  // When the next request may be sent: `now`, unless the host is paced. Takes that place.
+  TimePoint reserve(TimePoint now);
+  void report(const AdmissionReport& report, TimePoint now);
+
+ private:
+  std::atomic<uint32_t> limit_;
+  std::atomic<bool> paced_ = false;
+  Mutex mutex_;
+  AdmissionControl control_ HEADRACE_GUARDED_BY(mutex_);
+  TimePoint next_send_ HEADRACE_GUARDED_BY(mutex_);
+};
+
+}  // namespace headrace

@@ -1,0 +1,148 @@
+#include "headrace/store/credentials.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace headrace {
+
+using std::chrono::steady_clock;
+
+namespace {
+constexpr std::chrono::seconds kFailureLife{1};
+}  // namespace
+
+std::shared_ptr<Credentials> CredentialsQueue::next(steady_clock::time_point until, MayBlock) {
+  const Lock lock(mutex_);
+  while (waiting_.empty() && !stopped_) {
+    if (changed_.wait_until(mutex_, until) == std::cv_status::timeout) break;
+  }
+  if (waiting_.empty() || stopped_) return nullptr;
+  std::shared_ptr<Credentials> credentials = std::move(waiting_.front());
+  waiting_.pop_front();
+  return credentials;
+}
+
+void CredentialsQueue::stop() {
+  const Lock lock(mutex_);
+  stopped_ = true;
+  waiting_.clear();
+  changed_.notify_all();
+}
+
+void CredentialsQueue::push(std::shared_ptr<Credentials> credentials) {
+  const Lock lock(mutex_);
+  if (stopped_) return;
+  waiting_.push_back(std::move(credentials));
+  changed_.notify_one();
+}
+
+std::shared_ptr<Credentials> Credentials::from_token(std::string authorization) {
+  std::shared_ptr<Credentials> self(new Credentials());
+  self->provide({.authorization = std::move(authorization), .expires_at = {}});
+  return self;
+}
+
+std::shared_ptr<Credentials> Credentials::from_queue(std::shared_ptr<CredentialsQueue> queue,
+                                                     uint64_t id) {
+  std::shared_ptr<Credentials> self(new Credentials());
+  self->queue_ = std::move(queue);
+  self->id_ = id;
+  return self;
+}
+
+std::shared_ptr<Credentials> Credentials::from_callback(std::function<Result<Token>()> fetch) {
+  std::shared_ptr<Credentials> self(new Credentials());
+  self->queue_ = std::make_shared<CredentialsQueue>();
+  // The thread holds the queue and the function, not the credentials: those it gets from the queue,
+  // for as long as one fetch takes.
+  self->fetcher_ = std::thread([queue = self->queue_, fetch = std::move(fetch)] {
+    while (std::shared_ptr<Credentials> credentials = queue->next(
+               steady_clock::now() + std::chrono::hours(24 * 365), MayBlock::on_this_thread())) {
+      Result<Token> token = fetch();
+      if (token) {
+        credentials->provide(std::move(*token));
+      } else {
+        credentials->fail(std::move(token.error()));
+      }
+    }
+  });
+  return self;
+}
+
+Credentials::~Credentials() {
+  if (!fetcher_.joinable()) return;
+  queue_->stop();
+  if (fetcher_.get_id() == std::this_thread::get_id()) {
+    fetcher_.detach();  // the last reference was the fetching thread's own
+  } else {
+    fetcher_.join();
+  }
+}
+
+void Credentials::provide(Token token) {
+  std::vector<std::function<void()>> waiters;
+  {
+    const Lock lock(mutex_);
+    refresh_at_.reset();
+    if (token.expires_at) {
+      const auto life = *token.expires_at - steady_clock::now();
+      refresh_at_ = *token.expires_at -
+                    std::min<steady_clock::duration>(life / 4, std::chrono::minutes(5));
+    }
+    token_ = std::make_shared<const Token>(std::move(token));
+    error_.reset();
+    asked_ = false;
+    version_.fetch_add(1, std::memory_order_acq_rel);
+    waiters.swap(waiters_);
+  }
+  for (const auto& waiter : waiters) waiter();
+}
+
+void Credentials::fail(Error error) {
+  std::vector<std::function<void()>> waiters;
+  {
+    const Lock lock(mutex_);
+    error_ = std::move(error);
+    failed_at_ = steady_clock::now();
+    asked_ = false;
+    waiters.swap(waiters_);
+  }
+  for (const auto& waiter : waiters) waiter();
+}
+
+void Credentials::ask() {
+  if (asked_ || !queue_) return;
+  asked_ = true;
+  queue_->push(shared_from_this());
+}
+
+Credentials::Current Credentials::current(steady_clock::time_point now,
+                                          std::function<void()> on_change) {
+  const Lock lock(mutex_);
+  Current current{.token = token_, .version = version_.load(std::memory_order_relaxed), .error = {}};
+  if (token_ && token_->expires_at && now >= *token_->expires_at) current.token = nullptr;
+  if (current.token && refresh_at_ && now >= *refresh_at_) {
+    // Early: the old token still serves. After a failure it is asked for again in a while.
+    refresh_at_ = now + std::chrono::seconds(15);
+    ask();
+  }
+  if (current.token) return current;
+  // A failure answers all who met it; a request that comes later has it tried again.
+  if (error_ && now - failed_at_ < kFailureLife) {
+    current.error = error_;
+    return current;
+  }
+  ask();
+  waiters_.push_back(std::move(on_change));
+  return current;
+}
+
+void Credentials::reject(uint64_t version) {
+  const Lock lock(mutex_);
+  if (version != version_.load(std::memory_order_relaxed) || !queue_) return;
+  token_ = nullptr;
+  refresh_at_.reset();
+  version_.fetch_add(1, std::memory_order_acq_rel);
+}
+
+}  // namespace headrace

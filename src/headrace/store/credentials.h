@@ -1,0 +1,98 @@
+// Who we are, as an Authorization header that is renewed in time.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "headrace/base/may_block.h"
+#include "headrace/base/mutex.h"
+#include "headrace/base/result.h"
+
+namespace headrace {
+
+struct Token {
+  std::string authorization;  // the header's value: "Bearer ..."
+  // None: never expires. Requests wait for a new token from then on; a quarter of its life (at most
+  // five minutes) before that a new one is asked for while the old one is still used.
+  std::optional<std::chrono::steady_clock::time_point> expires_at;
+};
+
+class Credentials;
+
+// Where credentials wait for somebody who can make tokens. The engine never makes one itself: a
+// refresh may block for as long as it likes without holding up an I/O thread.
+// Thread: any.
+class CredentialsQueue {
+ public:
+  // Blocks until credentials want a token; null when `until` is reached or after stop().
+  std::shared_ptr<Credentials> next(std::chrono::steady_clock::time_point until, MayBlock);
+  void stop();
+
+ private:
+  friend class Credentials;
+  void push(std::shared_ptr<Credentials> credentials);
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::shared_ptr<Credentials>> waiting_ HEADRACE_GUARDED_BY(mutex_);
+  bool stopped_ HEADRACE_GUARDED_BY(mutex_) = false;
+};
+
+// The token of one identity. Requests that need one while none is valid wait parked, each within
+// its own deadline.
+// Thread: any.
+class Credentials : public std::enable_shared_from_this<Credentials> {
+ public:
+  // A token for good.
+  static std::shared_ptr<Credentials> from_token(std::string authorization);
+  // Tokens made by whoever serves `queue` (in Python: the credentials thread).
+  static std::shared_ptr<Credentials> from_queue(std::shared_ptr<CredentialsQueue> queue,
+                                                 uint64_t id);
+  // Tokens made by `fetch`, on a thread of its own, started when first needed (for C++ programs).
+  static std::shared_ptr<Credentials> from_callback(std::function<Result<Token>()> fetch);
+  ~Credentials();
+
+  uint64_t id() const { return id_; }
+
+  // The maker's end.
+  void provide(Token token);
+  void fail(Error error);
+
+  // The engine's end. `version` names the token that was used, for reject().
+  struct Current {
+    std::shared_ptr<const Token> token;  // null: wait; on_change will be called
+    uint64_t version = 0;
+    std::optional<Error> error;          // the maker failed, and no valid token is left
+  };
+  Current current(std::chrono::steady_clock::time_point now, std::function<void()> on_change);
+  // The server refused the token of this version: ask for a new one, once per version.
+  void reject(uint64_t version);
+  // Changes with every provide() and reject(); lets a thread keep its copy without a lock.
+  uint64_t version() const { return version_.load(std::memory_order_acquire); }
+
+ private:
+  Credentials() = default;
+  void ask() HEADRACE_REQUIRES(mutex_);
+
+  std::shared_ptr<CredentialsQueue> queue_;
+  std::function<Result<Token>()> fetch_;
+  uint64_t id_ = 0;
+  std::atomic<uint64_t> version_ = 1;
+  Mutex mutex_;
+  std::shared_ptr<const Token> token_ HEADRACE_GUARDED_BY(mutex_);
+  std::optional<std::chrono::steady_clock::time_point> refresh_at_ HEADRACE_GUARDED_BY(mutex_);
+  std::optional<Error> error_ HEADRACE_GUARDED_BY(mutex_);
+  std::chrono::steady_clock::time_point failed_at_ HEADRACE_GUARDED_BY(mutex_);
+  bool asked_ HEADRACE_GUARDED_BY(mutex_) = false;
+  std::vector<std::function<void()>> waiters_ HEADRACE_GUARDED_BY(mutex_);
+  std::thread fetcher_;
+};
+
+}  // namespace headrace

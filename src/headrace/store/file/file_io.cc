@@ -1,0 +1,272 @@
+#include "headrace/store/file/file_io.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <system_error>
+#include <thread>
+
+#include "headrace/base/fork.h"
+#include "headrace/base/units.h"
+
+namespace headrace {
+namespace {
+
+constexpr uint64_t kWriteBytes = 8 * kMiB;  // of one write(2)
+constexpr auto kLockTimeout = std::chrono::seconds(10);
+
+uint64_t nanoseconds(const timespec& time) {
+  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
+}
+
+bool same_time(const timespec& left, const timespec& right) {
+  return left.tv_sec == right.tv_sec && left.tv_nsec == right.tv_nsec;
+}
+
+std::unexpected<Error> failed(int number, Access access) {
+  return std::unexpected(file_error(number, access));
+}
+
+Result<void> make_directories(const std::string& directory) {
+  if (::mkdir(directory.c_str(), 0777) != 0) {
+    if (errno == EEXIST) return {};
+    if (errno != ENOENT) return failed(errno, Access::kWrite);
+    if (Result<void> made = make_directories(parent_of(directory)); !made) return made;
+    if (::mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) {
+      return failed(errno, Access::kWrite);
+    }
+  }
+  return sync_directory(parent_of(directory));
+}
+
+std::string temp_path_for(const std::string& path) {
+  static std::atomic<uint64_t> serial = 0;
+  uint64_t random = 0;
+  // Names need only differ between machines that share a file system; O_EXCL decides.
+  static_cast<void>(::getrandom(&random, sizeof random, GRND_NONBLOCK));
+  return cat(parent_of(path), "/", kTempPrefix, ::getpid(), "-", serial.fetch_add(1), "-", random);
+}
+
+}  // namespace
+
+OpenFile::OpenFile(int descriptor) : descriptor_(descriptor) { close_in_child(descriptor); }
+
+OpenFile::~OpenFile() {
+  if (descriptor_ < 0) return;
+  forget_in_child(descriptor_);
+  ::close(descriptor_);
+}
+
+OpenFile OpenFile::open(const std::string& path, int flags, mode_t mode) {
+  int descriptor = -1;
+  do {
+    descriptor = ::open(path.c_str(), flags | O_CLOEXEC | O_NOCTTY, mode);
+  } while (descriptor < 0 && errno == EINTR);
+  return descriptor < 0 ? OpenFile() : OpenFile(descriptor);
+}
+
+std::string generation_of(const struct stat& status) {
+  return cat(status.st_dev, "-", status.st_ino, "-", status.st_size, "-",
+             nanoseconds(status.st_ctim));
+}
+
+ObjectInfo info_of(std::string name, const struct stat& status) {
+  ObjectInfo info;
+  info.name = std::move(name);
+  info.size_bytes = static_cast<uint64_t>(status.st_size);
+  info.generation = generation_of(status);
+  info.updated = std::chrono::system_clock::time_point(
+      std::chrono::duration_cast<std::chrono::system_clock::duration>(
+          std::chrono::seconds(status.st_mtim.tv_sec) +
+          std::chrono::nanoseconds(status.st_mtim.tv_nsec)));
+  return info;
+}
+
+bool changed_between(const struct stat& before, const struct stat& after) {
+  if (before.st_size != after.st_size || !same_time(before.st_mtim, after.st_mtim)) return true;
+  return !same_time(before.st_ctim, after.st_ctim) && after.st_nlink >= before.st_nlink;
+}
+
+Error file_error(int number, Access access) {
+  const bool writing = access == Access::kWrite;
+  const auto make = [number](Code code, std::string_view text) {
+    return Error(code, cat(text, " (", std::generic_category().message(number), ")"));
+  };
+  switch (number) {
+    case ENOENT:
+      return Error(Code::kNotFound, "no such object");
+    case ENOTDIR:
+      if (!writing) return make(Code::kNotFound, "no such object: its directory is a file");
+      return make(Code::kInvalidArgument, "a file stands where a directory of this name must be");
+    case EISDIR:
+    case ENOTEMPTY:
+      if (!writing) return make(Code::kNotFound, "no such object: it is a directory");
+      return make(Code::kInvalidArgument, "a directory has this name already");
+    case EACCES:
+    case EPERM:
+      return make(Code::kPermissionDenied, writing ? "may not be written" : "may not be read");
+    case EROFS:
+      return make(Code::kPermissionDenied, "may not be written");
+    case ENAMETOOLONG:
+      return make(Code::kInvalidArgument, "the name is too long for this file system");
+    case ELOOP:
+      return make(Code::kInvalidArgument, "the name leads through too many symbolic links");
+    case EEXIST:
+      return make(Code::kPreconditionFailed, "exists already");
+    case ENOSPC:
+    case EDQUOT:
+      return make(Code::kExhausted, "no space is left for it");
+    case EFBIG:
+      return make(Code::kExhausted, "too large for this file system");
+    case EMFILE:
+    case ENFILE:
+      return make(Code::kExhausted, "no file descriptor is left; raise the limit (ulimit -n)");
+    case ENOMEM:
+      return make(Code::kExhausted, "the system has no memory for it");
+    default:
+      return make(Code::kUnavailable, writing ? "cannot be written" : "cannot be read");
+  }
+}
+
+Result<void> check_name(std::string_view name) {
+  if (name.empty()) return invalid_argument("an object's name must not be empty");
+  if (name.find('\0') != name.npos) {
+    return invalid_argument("the name contains a NUL byte, which no file name can");
+  }
+  if (name.front() == '/') {
+    return invalid_argument("the name begins with '/'; names are relative to the store's URL");
+  }
+  if (name.back() == '/') return invalid_argument("the name ends with '/', which no file name can");
+  for (size_t begin = 0; begin <= name.size();) {
+    const size_t end = std::min(name.find('/', begin), name.size());
+    const std::string_view component = name.substr(begin, end - begin);
+    if (component.empty()) return invalid_argument("the name contains '//', which no file name can");
+    if (component == "." || component == "..") {
+      return invalid_argument("the name contains the component '", component,
+                              "', which names a directory");
+    }
+    begin = end + 1;
+  }
+  return {};
+}
+
+Result<void> check_precondition(const std::string& path, const Precondition& condition) {
+  if (!condition.generation) return {};
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) {
+    if (errno != ENOENT && errno != ENOTDIR) return failed(errno, Access::kWrite);
+    if (condition.generation->empty()) return {};
+    return fail(Code::kPreconditionFailed, "is not there; generation ", *condition.generation,
+                " was expected");
+  }
+  if (condition.generation->empty()) return fail(Code::kPreconditionFailed, "exists already");
+  const std::string found = generation_of(status);
+  if (found == *condition.generation) return {};
+  return fail(Code::kPreconditionFailed, "is generation ", found, ", not ", *condition.generation);
+}
+
+Result<OpenFile> lock_directory(const std::string& directory,
+                                const std::function<bool()>& cancelled) {
+  OpenFile file = OpenFile::open(directory, O_RDONLY | O_DIRECTORY);
+  if (!file.is_open()) return failed(errno, Access::kWrite);
+  const auto deadline = std::chrono::steady_clock::now() + kLockTimeout;
+  // Not the waiting kind of flock: whoever stops the engine must not wait for another program.
+  while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) break;  // no locks here
+    if (cancelled()) return fail(Code::kCancelled, "cancelled");
+    if (std::chrono::steady_clock::now() >= deadline) {
+      return fail(Code::kUnavailable, "another program holds the lock on its directory");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return file;
+}
+
+Result<TempFile> TempFile::create(std::string path) {
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL;
+  std::string temp_path = temp_path_for(path);
+  OpenFile file = OpenFile::open(temp_path, kFlags, 0666);
+  if (!file.is_open() && errno == ENOENT) {
+    if (Result<void> made = make_directories(parent_of(path)); !made) {
+      return std::unexpected(made.error());
+    }
+    file = OpenFile::open(temp_path, kFlags, 0666);
+  }
+  if (!file.is_open()) return failed(errno, Access::kWrite);
+  return TempFile(std::move(path), std::move(temp_path), std::move(file));
+}
+
+TempFile::~TempFile() {
+  if (!temp_path_.empty()) ::unlink(temp_path_.c_str());
+}
+
+Result<void> TempFile::append(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written =
+        ::write(file_.get(), bytes.data(), std::min<size_t>(bytes.size(), kWriteBytes));
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      return failed(errno, Access::kWrite);
+    }
+    bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+  return {};
+}
+
+Result<struct stat> TempFile::publish(const Precondition& condition,
+                                      const std::function<bool()>& cancelled) {
+  if (::fsync(file_.get()) != 0) return failed(errno, Access::kWrite);
+  if (condition.generation && condition.generation->empty()) {
+    if (::renameat2(AT_FDCWD, temp_path_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) == 0) {
+      temp_path_.clear();
+    } else {
+      // File systems without that flag (NFS) have hard links, which do not replace either; the
+      // temporary name goes with this object.
+      if (errno != EINVAL && errno != ENOSYS) return failed(errno, Access::kWrite);
+      if (::link(temp_path_.c_str(), path_.c_str()) != 0) return failed(errno, Access::kWrite);
+      ::unlink(temp_path_.c_str());
+      temp_path_.clear();
+    }
+  } else {
+    const Result<OpenFile> lock = lock_directory(parent_of(path_), cancelled);
+    if (!lock) return std::unexpected(lock.error());
+    if (Result<void> met = check_precondition(path_, condition); !met) {
+      return std::unexpected(met.error());
+    }
+    if (::rename(temp_path_.c_str(), path_.c_str()) != 0) return failed(errno, Access::kWrite);
+    temp_path_.clear();
+  }
+  // After the rename, which sets the ctime.
+  struct stat status{};
+  if (::fstat(file_.get(), &status) != 0) return failed(errno, Access::kWrite);
+  if (Result<void> synced = sync_directory(parent_of(path_)); !synced) {
+    return std::unexpected(synced.error());
+  }
+  return status;
+}
+
+std::string parent_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == path.npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+Result<void> sync_directory(const std::string& directory) {
+  const OpenFile file = OpenFile::open(directory, O_RDONLY | O_DIRECTORY);
+  if (!file.is_open()) {
+    // A directory that may be written but not read cannot be opened to be synced.
+    if (errno == EACCES) return {};
+    return failed(errno, Access::kWrite);
+  }
+  if (::fsync(file.get()) != 0 && errno != EINVAL) return failed(errno, Access::kWrite);
+  return {};
+}
+
+}  // namespace headrace

@@ -1,0 +1,106 @@
+// Files as objects: descriptors, generations, errors, and how a file is published whole.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "headrace/base/result.h"
+#include "headrace/format/object_info.h"
+#include "headrace/store/options.h"
+
+namespace headrace {
+
+// Files that are being written carry this at the beginning of their last component. No listing
+// shows them.
+inline constexpr std::string_view kTempPrefix = ".headrace-tmp-";
+
+// An open descriptor. A forked child does not keep it.
+// Thread: confined.
+class OpenFile {
+ public:
+  OpenFile() = default;
+  explicit OpenFile(int descriptor);
+  OpenFile(OpenFile&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  OpenFile& operator=(OpenFile&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~OpenFile();
+  // Not open, with errno set, when it fails.
+  static OpenFile open(const std::string& path, int flags, mode_t mode = 0);
+
+  bool is_open() const { return descriptor_ >= 0; }
+  int get() const { return descriptor_; }
+
+ private:
+  int descriptor_ = -1;
+};
+
+// "device-inode-size-ctime_ns", in decimal.
+std::string generation_of(const struct stat& status);
+ObjectInfo info_of(std::string name, const struct stat& status);
+
+// Whether the bytes may be others than they were at `before`. Looks at the modification time, and at
+// ctime too unless the file lost a name meanwhile: replacing a file changes the ctime of the
+// replaced one, whose bytes stay as they were.
+bool changed_between(const struct stat& before, const struct stat& after);
+
+// `number` is an errno. A missing object, and a directory where an object is wanted, is kNotFound
+// when reading; when writing, names that cannot be made are kInvalidArgument.
+enum class Access : uint8_t { kRead, kWrite };
+Error file_error(int number, Access access);
+
+// Names are relative paths: components joined by '/', none of them empty, "." or "..", no NUL.
+// Errors: kInvalidArgument.
+Result<void> check_name(std::string_view name);
+
+// `condition` against what is at `path`. Errors: kPreconditionFailed.
+Result<void> check_precondition(const std::string& path, const Precondition& condition);
+
+// A lock among all programs of this project that replace files of one directory with a condition
+// (flock on the directory). Where the file system has no locks it is open, and holds nothing.
+// Errors: kUnavailable if another holds it for ten seconds; kCancelled; what opening can give.
+Result<OpenFile> lock_directory(const std::string& directory,
+                                const std::function<bool()>& cancelled);
+
+// A file that is being written, next to the place where it will be. Removed unless published.
+// Thread: confined.
+class TempFile {
+ public:
+  // Makes the directories on the way too.
+  static Result<TempFile> create(std::string path);
+  TempFile(TempFile&& other) noexcept
+      : path_(std::move(other.path_)),
+        temp_path_(std::exchange(other.temp_path_, {})),
+        file_(std::move(other.file_)) {}
+  TempFile& operator=(TempFile&&) = delete;
+  ~TempFile();
+
+  int descriptor() const { return file_.get(); }
+  Result<void> append(std::span<const std::byte> bytes);
+  // Makes the bytes durable, then gives the file its name, whole or not at all. Create-only
+  // conditions are atomic against every other program; conditions on a generation against
+  // programs that use lock_directory().
+  Result<struct stat> publish(const Precondition& condition,
+                              const std::function<bool()>& cancelled);
+
+ private:
+  TempFile(std::string path, std::string temp_path, OpenFile file)
+      : path_(std::move(path)), temp_path_(std::move(temp_path)), file_(std::move(file)) {}
+  std::string path_, temp_path_;
+  OpenFile file_;
+};
+
+std::string parent_of(const std::string& path);
+// Makes a directory's entries durable.
+Result<void> sync_directory(const std::string& directory);
+
+}  // namespace headrace

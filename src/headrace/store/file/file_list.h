@@ -1,0 +1,82 @@
+// The files below a directory, in the order in which object stores list names.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "headrace/base/result.h"
+#include "headrace/format/object_info.h"
+#include "headrace/store/options.h"
+
+namespace headrace {
+
+// The least name that is greater than every name that begins with `prefix`; "" if there is none.
+std::string after_prefix(std::string_view prefix);
+
+// Walks names in [lower, upper) in byte order of the whole name ("a-b" comes before "a/b"), and
+// reads no directory that lies outside. Of a directory it holds kWindowNames names at most and reads
+// it again for the rest, so that memory stays bounded whatever the directory's size.
+// Symbolic links are followed; a directory that is its own ancestor is not entered again. What is
+// neither file nor directory, links to nothing, and our temporary files are left out.
+// Thread: confined.
+class FileWalk {
+ public:
+  static constexpr size_t kWindowNames = 65'536;
+
+  // Names that begin with `prefix`, from `lower` on, below `upper` ("" for no bound).
+  // `root` has no trailing '/' ("" is the root directory of the machine).
+  FileWalk(std::string root, std::string prefix, std::string lower, std::string upper,
+           size_t window_names = kWindowNames);
+
+  // None at the end. Errors: kNotFound if `root` is missing; kPermissionDenied for a directory that
+  // may not be read; kInvalidArgument for a name that is not UTF-8: no listing could tell of it, and
+  // leaving it out would be silent. The error names the directory.
+  Result<std::optional<ObjectInfo>> next();
+  // The next next() gives `info` again.
+  void unread(ObjectInfo info) { unread_ = std::move(info); }
+  // Leaves out names below `lower`.
+  void skip_to(std::string lower);
+
+ private:
+  struct Directory {
+    std::string name;               // "" or ends with '/'
+    std::vector<std::string> keys;  // sorted; of directories, with '/' at the end
+    size_t next = 0;
+    bool complete = false;          // no names come after `keys`
+    dev_t device = 0;
+    ino_t inode = 0;
+  };
+  Result<void> start();
+  // False if the directory is gone, or is its own ancestor.
+  Result<bool> enter(std::string name);
+  Result<void> read_window(Directory& directory) const;
+  bool holds(std::string_view name, bool is_directory) const;
+  std::string path_of(std::string_view name) const;
+
+  const std::string root_, prefix_;
+  std::string lower_;
+  const std::string upper_;
+  const size_t window_names_;
+  bool started_ = false;
+  std::vector<Directory> stack_;
+  std::vector<std::pair<dev_t, ino_t>> above_;  // directories above the first of the stack
+  std::optional<ObjectInfo> unread_;
+};
+
+// The walk for a request, from its page token on. Errors: kInvalidArgument for a token that is none.
+Result<std::unique_ptr<FileWalk>> walk_for(const std::string& root, const ListRequest& request);
+
+// The next page of `walk`. Where it ends is known to the walk and written in the page's token, so
+// that either can go on. Errors: as next(); kCancelled.
+Result<ListPage> list_page(FileWalk& walk, const ListRequest& request,
+                           const std::function<bool()>& cancelled);
+
+}  // namespace headrace

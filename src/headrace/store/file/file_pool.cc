@@ -1,0 +1,149 @@
+#include "headrace/store/file/file_pool.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "headrace/base/fork.h"
+#include "headrace/base/mutex.h"
+
+namespace headrace {
+
+struct FilePool::State {
+  explicit State(uint32_t count) : thread_limit(std::max(count, 1u)), epoch(fork_epoch()) {}
+  bool inherited() const { return epoch != fork_epoch(); }
+
+  const uint32_t thread_limit;
+  const uint64_t epoch;
+  std::atomic<bool> stopping = false;
+  std::atomic<uint64_t> wake_count = 0;
+  Mutex mutex;
+  CondVar changed;
+  std::deque<Job> jobs HEADRACE_GUARDED_BY(mutex);
+  std::vector<Job> parked HEADRACE_GUARDED_BY(mutex);
+  std::vector<std::thread> threads HEADRACE_GUARDED_BY(mutex);
+  uint32_t idle_count HEADRACE_GUARDED_BY(mutex) = 0;
+};
+
+FilePool::FilePool(uint32_t thread_count) : state_(std::make_shared<State>(thread_count)) {}
+
+FilePool::~FilePool() {
+  if (state_->inherited()) {
+    // Neither the lock nor the thread handles mean anything here; both are left as they are.
+    static_cast<void>(new std::shared_ptr<State>(state_));
+    return;
+  }
+  stop();
+}
+
+bool FilePool::start_thread(const std::shared_ptr<State>& state) HEADRACE_NO_ANALYSIS {
+  // Signals are for the program's own threads.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  bool started = true;
+  try {
+    state->threads.emplace_back([state] { run(state); });
+  } catch (const std::system_error&) {
+    started = !state->threads.empty();  // the ones that there are will do
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return started;
+}
+
+bool FilePool::enqueue(Job&& job, bool first) {
+  State& state = *state_;
+  if (state.inherited()) return false;
+  const Lock lock(state.mutex);
+  if (state.stopping) return false;
+  if (state.idle_count <= state.jobs.size() && state.threads.size() < state.thread_limit) {
+    if (!start_thread(state_)) return false;
+  }
+  if (first) {
+    state.jobs.push_front(std::move(job));
+  } else {
+    state.jobs.push_back(std::move(job));
+  }
+  state.changed.notify_one();
+  return true;
+}
+
+bool FilePool::post(Job&& job) { return enqueue(std::move(job), false); }
+bool FilePool::post_first(Job&& job) { return enqueue(std::move(job), true); }
+
+uint64_t FilePool::wake_count() const { return state_->wake_count.load(); }
+
+bool FilePool::park(Job&& job, uint64_t seen_wake_count) {
+  State& state = *state_;
+  if (state.inherited()) return false;
+  {
+    const Lock lock(state.mutex);
+    if (state.stopping) return false;
+    if (state.wake_count.load() == seen_wake_count) {
+      state.parked.push_back(std::move(job));
+      return true;
+    }
+  }
+  return enqueue(std::move(job), false);
+}
+
+void FilePool::wake() {
+  State& state = *state_;
+  if (state.inherited()) return;
+  const Lock lock(state.mutex);
+  state.wake_count.fetch_add(1);
+  if (state.parked.empty()) return;
+  // Whoever parks is a job, so at least one thread runs; stop() takes the parked ones itself.
+  for (Job& job : state.parked) state.jobs.push_back(std::move(job));
+  state.parked.clear();
+  state.changed.notify_all();
+}
+
+void FilePool::run(const std::shared_ptr<State>& state) {
+  for (;;) {
+    Job job;
+    {
+      const Lock lock(state->mutex);
+      ++state->idle_count;
+      while (state->jobs.empty() && !state->stopping) state->changed.wait(state->mutex);
+      --state->idle_count;
+      if (state->jobs.empty()) return;
+      job = std::move(state->jobs.front());
+      state->jobs.pop_front();
+    }
+    job();
+  }
+}
+
+void FilePool::stop() {
+  State& state = *state_;
+  if (state.inherited()) return;
+  std::vector<std::thread> threads;
+  {
+    const Lock lock(state.mutex);
+    state.stopping = true;
+    for (Job& job : state.parked) state.jobs.push_back(std::move(job));
+    state.parked.clear();
+    state.changed.notify_all();
+    threads.swap(state.threads);
+  }
+  for (std::thread& thread : threads) {
+    if (thread.get_id() == std::this_thread::get_id()) {
+      thread.detach();  // a job held the last reference to the pool; the thread ends by itself
+    } else {
+      thread.join();
+    }
+  }
+}
+
+bool FilePool::stopping() const { return state_->inherited() || state_->stopping; }
+uint32_t FilePool::thread_count() const { return state_->thread_limit; }
+
+}  // namespace headrace

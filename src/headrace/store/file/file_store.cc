@@ -1,0 +1,730 @@
+#include "headrace/store/file/file_store.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+#include <functional>
+#include <list>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "headrace/base/mutex.h"
+#include "headrace/store/file/file_io.h"
+#include "headrace/store/file/file_list.h"
+
+namespace headrace {
+namespace {
+
+constexpr uint64_t kReadBytes = kMiB;            // of one pread: what is summed is still in cache
+constexpr uint64_t kCopyBytes = 8 * kMiB;        // of one copy_file_range: then cancel is looked at
+constexpr uint32_t kMaxReads = 3;                // of one file that changes while it is read
+constexpr size_t kIdleWalks = 4;                 // listings that wait for their next page
+constexpr uint64_t kFirstGuessBytes = 128 * kKiB;
+
+Error cancelled_error() { return Error(Code::kCancelled, "cancelled"); }
+
+class FileStore : public ObjectStore, public std::enable_shared_from_this<FileStore> {
+ public:
+  FileStore(std::string root, const StoreOptions& options, std::shared_ptr<BlockPool> pool,
+            std::shared_ptr<FilePool> threads, std::shared_ptr<Metrics> metrics)
+      : root_(std::move(root)),
+        range_threshold_bytes_(std::max(options.range_threshold_bytes, kReadBytes)),
+        range_bytes_(std::max(options.range_bytes, kReadBytes)),
+        on_change_(options.on_change),
+        verify_(options.verify),
+        pool_(std::move(pool)),
+        threads_(std::move(threads)),
+        metrics_(std::move(metrics)) {}
+
+  void read(std::shared_ptr<ReadBatch> batch) override;
+  std::shared_ptr<Pending<ListPage>> list(ListRequest request) override;
+  std::shared_ptr<Pending<ObjectInfo>> stat(std::string name) override;
+  std::shared_ptr<Pending<ObjectInfo>> write(WriteRequest request,
+                                             std::span<const std::byte> bytes) override;
+  std::shared_ptr<Pending<bool>> remove(std::string name, Precondition precondition) override;
+  std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) override;
+
+  std::string url_of(std::string_view name) const override {
+    return Url{.scheme = Scheme::kFile, .bucket = {}, .name = path_of(name)}.to_string();
+  }
+  uint64_t expected_object_bytes() const override;
+  uint64_t useful_in_flight() const override { return uint64_t{2} * threads_->thread_count(); }
+
+ private:
+  // One batch under way. Several threads take slots from it in turn. The batch lives until its last
+  // slot is done, so whoever holds a slot may use `batch`.
+  struct BatchRead {
+    ReadBatch* batch;
+    size_t slot_count;
+    std::atomic<size_t> next_slot = 0;
+  };
+  // One slot under way: its file, as it was when it was opened.
+  struct SlotRead {
+    size_t slot_index = 0;
+    uint64_t listed_bytes = kUnknownSize;  // the slot's own word; the slot learns the found size
+    uint32_t read_count = 0;
+    OpenFile file;
+    struct stat status{};
+  };
+  // One large file under way, by pieces. Whoever ends the last piece ends the slot.
+  struct LargeRead {
+    std::shared_ptr<BatchRead> read;
+    SlotRead current;
+    uint64_t piece_count;
+    std::vector<Crc32c> sums;
+    std::atomic<uint64_t> next_piece = 0, pieces_left;
+    std::atomic<bool> failed = false;
+    Mutex mutex;
+    std::optional<Error> error HEADRACE_GUARDED_BY(mutex);
+    bool changed HEADRACE_GUARDED_BY(mutex) = false;
+  };
+  enum class Admission : uint8_t { kAdmitted, kWait };
+  enum class Outcome : uint8_t { kComplete, kChanged };
+
+  std::string path_of(std::string_view name) const { return cat(root_, "/", name); }
+  Error with_url(Error error, std::string_view name) const {
+    return std::move(error).with_url(url_of(name));
+  }
+  Error stopped_error() const;
+
+  void run(std::shared_ptr<BatchRead> read, std::optional<SlotRead> current);
+  Result<void> open(ReadBatch& batch, SlotRead& current);
+  Result<void> take_size(ReadBatch& batch, const SlotRead& current);
+  Result<Admission> admit(ReadBatch& batch, ReadSlot& slot);
+  Result<Outcome> transfer(ReadBatch& batch, SlotRead& current);
+  Result<Outcome> settle(ReadSlot& slot, const SlotRead& current, Crc32c sum);
+  // False if the file has fewer bytes.
+  Result<bool> read_piece(const ReadBatch& batch, int descriptor, uint64_t offset_bytes,
+                          std::span<std::byte> into, Crc32c* sum);
+  void run_large(const std::shared_ptr<LargeRead>& large);
+  // Ends the slot, or prepares it to be read again: true then.
+  bool conclude(ReadBatch& batch, SlotRead& current, Result<Outcome> outcome);
+  void give_memory_back(ReadSlot& slot);
+  void finish(ReadBatch& batch, ReadSlot& slot, std::optional<Error> error);
+  bool wants_sum(const ReadSlot& slot) const {
+    return verify_ && slot.whole && slot.expected.has_value();
+  }
+
+  // Runs `work(cancelled)` on a file thread and completes the Pending with what it returns.
+  template <class T, class Work>
+  std::shared_ptr<Pending<T>> start(std::string name, Work work);
+  Result<struct stat> stat_object(std::string_view name, std::string_view generation) const;
+  Result<ObjectInfo> copy_now(const CopyRequest& request, const std::function<bool()>& cancelled);
+  Result<ListPage> list_now(const ListRequest& request, const std::function<bool()>& cancelled);
+  Error no_directory_or(Error error) const;
+
+  const std::string root_;  // absolute, without '/' at the end: "" is the machine's root
+  const uint64_t range_threshold_bytes_, range_bytes_;
+  const OnChange on_change_;
+  const bool verify_;
+  const std::shared_ptr<BlockPool> pool_;
+  const std::shared_ptr<FilePool> threads_;
+  const std::shared_ptr<Metrics> metrics_;
+  std::atomic<uint64_t> read_bytes_ = 0, read_count_ = 0;
+
+  // Walks that go on where a page ended, by request and token: the next page then reads no
+  // directory twice. A token whose walk is gone starts a new one.
+  struct IdleWalk {
+    std::string key;
+    std::unique_ptr<FileWalk> walk;
+  };
+  Mutex mutex_;
+  std::list<IdleWalk> idle_walks_ HEADRACE_GUARDED_BY(mutex_);
+};
+
+Error FileStore::stopped_error() const {
+  if (threads_->stopping()) return Error(Code::kCancelled, "the engine has stopped");
+  return Error(Code::kExhausted, "the system gives no thread to read files with");
+}
+
+// A missing directory of the store itself is told as such: the name is not at fault.
+Error FileStore::no_directory_or(Error error) const {
+  struct stat status{};
+  if (error.code() == Code::kNotFound && ::stat(path_of("").c_str(), &status) != 0) {
+    return Error(Code::kNotFound, cat("no such directory: ", path_of("")));
+  }
+  return error;
+}
+
+uint64_t FileStore::expected_object_bytes() const {
+  const uint64_t read_count = read_count_.load(std::memory_order_relaxed);
+  if (read_count == 0) return kFirstGuessBytes;
+  return std::max<uint64_t>(read_bytes_.load(std::memory_order_relaxed) / read_count, 1);
+}
+
+// Reading --------------------------------------------------------------------------------------
+
+void FileStore::read(std::shared_ptr<ReadBatch> batch) {
+  auto read = std::make_shared<BatchRead>(batch.get(), batch->size());
+  // The pool, not this store: what waits in a batch must not keep a store alive.
+  batch->hand_over([threads = threads_] { threads->wake(); });
+  const uint64_t runner_count = std::min<uint64_t>(read->slot_count, threads_->thread_count());
+  for (uint64_t i = 0; i < runner_count; ++i) {
+    if (threads_->post([self = shared_from_this(), read] { self->run(read, std::nullopt); })) {
+      continue;
+    }
+    for (;;) {  // whatever no thread has taken
+      const size_t index = read->next_slot.fetch_add(1);
+      if (index >= read->slot_count) return;
+      finish(*read->batch, read->batch->slot(index), stopped_error());
+    }
+  }
+}
+
+void FileStore::run(std::shared_ptr<BatchRead> read, std::optional<SlotRead> current) {
+  for (;;) {
+    if (!current) {
+      const size_t index = read->next_slot.fetch_add(1);
+      if (index >= read->slot_count) return;
+      current.emplace();
+      current->slot_index = index;
+      current->listed_bytes = read->batch->slot(index).object_bytes;
+    }
+    ReadBatch& batch = *read->batch;
+    ReadSlot& slot = batch.slot(current->slot_index);
+    // Counted before the memory is looked at, so that what is freed meanwhile is not missed.
+    const uint64_t seen = threads_->wake_count();
+    std::optional<Error> error;
+    if (threads_->stopping() || batch.cancelled()) {
+      error = cancelled_error();
+    } else if (!current->file.is_open()) {
+      if (Result<void> opened = open(batch, *current); !opened) error = opened.error();
+    }
+    if (!error) {
+      const Result<Admission> admission = admit(batch, slot);
+      if (!admission) {
+        error = admission.error();
+      } else if (*admission == Admission::kWait) {
+        const auto shared = std::make_shared<SlotRead>(std::move(*current));
+        if (threads_->park([self = shared_from_this(), read,
+                            shared] { self->run(read, std::move(*shared)); },
+                           seen)) {
+          return;
+        }
+        current = std::move(*shared);
+        error = stopped_error();
+      }
+    }
+    if (error) {
+      finish(batch, slot, std::move(error));
+      current.reset();
+      continue;
+    }
+    const uint64_t size_bytes = slot.range.size_bytes();
+    if (size_bytes > range_threshold_bytes_ && threads_->thread_count() > 1) {
+      const uint64_t piece_count = (size_bytes + range_bytes_ - 1) / range_bytes_;
+      auto large = std::make_shared<LargeRead>(read, std::move(*current), piece_count,
+                                               std::vector<Crc32c>(piece_count));
+      large->pieces_left = piece_count;
+      current.reset();
+      const uint64_t helper_count = std::min<uint64_t>(piece_count, threads_->thread_count()) - 1;
+      for (uint64_t i = 0; i < helper_count; ++i) {
+        // Without help this thread reads them all.
+        if (!threads_->post_first([self = shared_from_this(), large] { self->run_large(large); })) {
+          break;
+        }
+      }
+      run_large(large);
+      continue;
+    }
+    if (!conclude(batch, *current, transfer(batch, *current))) current.reset();
+  }
+}
+
+Result<void> FileStore::open(ReadBatch& batch, SlotRead& current) {
+  const ReadSlot& slot = batch.slot(current.slot_index);
+  const std::string_view name = batch.name(slot);
+  if (Result<void> good = check_name(name); !good) return good;
+  ++current.read_count;
+  count(metrics_->requests_total);
+  if (current.read_count > 1) count(metrics_->retries_total);
+  // Not blocking: opening a named pipe would wait for its writer.
+  current.file = OpenFile::open(path_of(name), O_RDONLY | O_NONBLOCK);
+  if (!current.file.is_open()) {
+    return std::unexpected(no_directory_or(file_error(errno, Access::kRead)));
+  }
+  if (::fstat(current.file.get(), &current.status) != 0) {
+    return std::unexpected(file_error(errno, Access::kRead));
+  }
+  if (S_ISDIR(current.status.st_mode)) return std::unexpected(file_error(EISDIR, Access::kRead));
+  if (!S_ISREG(current.status.st_mode)) return invalid_argument("is not a regular file");
+  return take_size(batch, current);
+}
+
+// Holds what was opened against what was listed, and makes the slot's range definite.
+Result<void> FileStore::take_size(ReadBatch& batch, const SlotRead& current) {
+  ReadSlot& slot = batch.slot(current.slot_index);
+  const std::string_view generation = batch.generation(slot);
+  const auto size_bytes = static_cast<uint64_t>(current.status.st_size);
+  const bool changed = (!generation.empty() && generation != generation_of(current.status)) ||
+                       (current.listed_bytes != kUnknownSize && current.listed_bytes != size_bytes);
+  if (changed) {
+    if (on_change_ == OnChange::kError) {
+      return fail(Code::kPreconditionFailed, "has changed since it was listed");
+    }
+    slot.expected.reset();  // the sum is the listed generation's
+  }
+  if (slot.asked.begin > slot.asked.end) {
+    return invalid_argument("the range [", slot.asked.begin, ", ", slot.asked.end,
+                            ") ends before it begins");
+  }
+  if (slot.asked.begin > size_bytes) {
+    return invalid_argument("the range begins at ", slot.asked.begin, ", beyond the object's ",
+                            size_bytes, " bytes");
+  }
+  slot.range = {slot.asked.begin, std::min(slot.asked.end, size_bytes)};
+  slot.object_bytes = size_bytes;
+  if (slot.has_into && slot.into.size() != slot.range.size_bytes()) {
+    const bool fitted_once = changed || current.read_count > 1;
+    return fail(fitted_once ? Code::kPreconditionFailed : Code::kInvalidArgument,
+                fitted_once ? "has changed: " : "", "memory for ", slot.into.size(),
+                " bytes was given, but ", slot.range.size_bytes(), " bytes are to be read");
+  }
+  return {};
+}
+
+Result<FileStore::Admission> FileStore::admit(ReadBatch& batch, ReadSlot& slot) {
+  const uint64_t size_bytes = slot.range.size_bytes();
+  if (slot.has_into || size_bytes == 0) return Admission::kAdmitted;
+  const uint64_t budget_bytes = pool_->budget_bytes();
+  if (size_bytes > budget_bytes) {
+    return fail(Code::kExhausted, "its ", size_bytes, " bytes exceed the memory budget of ",
+                budget_bytes, " bytes; raise memory_budget_bytes or read it by ranges");
+  }
+  const auto try_begin = [&] {
+    // Reading ahead stops when the budget is used up by whoever it is. What is waited for only
+    // waits for other reads to end.
+    if (!batch.waited_for() &&
+        pool_->live_bytes() + BlockPool::charged_bytes(size_bytes) > budget_bytes) {
+      return false;
+    }
+    return pool_->try_begin_flight(size_bytes, /*force=*/false);
+  };
+  if (!try_begin()) {
+    pool_->ask_for_room();
+    if (!try_begin()) return Admission::kWait;
+  }
+  slot.in_flight_charged = true;
+  slot.block = pool_->allocate(size_bytes);
+  if (slot.block.data() == nullptr) {
+    return fail(Code::kExhausted, "the system has no memory for its ", size_bytes, " bytes");
+  }
+  slot.into = slot.block.bytes();
+  return Admission::kAdmitted;
+}
+
+Result<bool> FileStore::read_piece(const ReadBatch& batch, int descriptor, uint64_t offset_bytes,
+                                   std::span<std::byte> into, Crc32c* sum) {
+  while (!into.empty()) {
+    if (batch.cancelled() || threads_->stopping()) return std::unexpected(cancelled_error());
+    const ssize_t got = ::pread(descriptor, into.data(), std::min(into.size(), kReadBytes),
+                                static_cast<off_t>(offset_bytes));
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      return std::unexpected(file_error(errno, Access::kRead));
+    }
+    if (got == 0) return false;
+    const auto got_bytes = static_cast<size_t>(got);
+    if (sum != nullptr) *sum = sum->extended(into.first(got_bytes));
+    into = into.subspan(got_bytes);
+    offset_bytes += got_bytes;
+    count(metrics_->bytes_read_total, got_bytes);
+  }
+  return true;
+}
+
+Result<FileStore::Outcome> FileStore::transfer(ReadBatch& batch, SlotRead& current) {
+  ReadSlot& slot = batch.slot(current.slot_index);
+  Crc32c sum;
+  count(metrics_->in_flight);
+  const Result<bool> whole = read_piece(batch, current.file.get(), slot.range.begin, slot.into,
+                                        wants_sum(slot) ? &sum : nullptr);
+  metrics_->in_flight.fetch_sub(1, std::memory_order_relaxed);
+  if (!whole) return std::unexpected(whole.error());
+  if (!*whole) return Outcome::kChanged;
+  return settle(slot, current, sum);
+}
+
+void FileStore::run_large(const std::shared_ptr<LargeRead>& large) {
+  for (;;) {
+    const uint64_t piece = large->next_piece.fetch_add(1);
+    if (piece >= large->piece_count) return;
+    ReadBatch& batch = *large->read->batch;
+    ReadSlot& slot = batch.slot(large->current.slot_index);
+    if (!large->failed.load(std::memory_order_relaxed)) {
+      const uint64_t begin = piece * range_bytes_;
+      const uint64_t size_bytes = std::min(range_bytes_, slot.range.size_bytes() - begin);
+      count(metrics_->in_flight);
+      const Result<bool> whole = read_piece(batch, large->current.file.get(),
+                                            slot.range.begin + begin,
+                                            slot.into.subspan(begin, size_bytes),
+                                            wants_sum(slot) ? &large->sums[piece] : nullptr);
+      metrics_->in_flight.fetch_sub(1, std::memory_order_relaxed);
+      if (!whole || !*whole) {
+        large->failed.store(true, std::memory_order_relaxed);
+        const Lock lock(large->mutex);
+        if (!whole && !large->error) large->error = whole.error();
+        large->changed = true;
+      }
+    }
+    if (large->pieces_left.fetch_sub(1, std::memory_order_acq_rel) != 1) continue;
+    // The last: nobody else touches the slot any more.
+    Result<Outcome> outcome = Outcome::kChanged;
+    {
+      const Lock lock(large->mutex);
+      if (large->error) {
+        outcome = std::unexpected(*large->error);
+      } else if (!large->changed) {
+        Crc32c sum;
+        if (wants_sum(slot)) {
+          for (uint64_t i = 0; i < large->piece_count; ++i) {
+            const uint64_t begin = i * range_bytes_;
+            sum = sum.joined(large->sums[i],
+                             std::min(range_bytes_, slot.range.size_bytes() - begin));
+          }
+        }
+        outcome = settle(slot, large->current, sum);
+      }
+    }
+    if (conclude(batch, large->current, std::move(outcome))) {
+      run(large->read, std::move(large->current));
+    }
+    return;
+  }
+}
+
+Result<FileStore::Outcome> FileStore::settle(ReadSlot& slot, const SlotRead& current, Crc32c sum) {
+  struct stat after{};
+  if (::fstat(current.file.get(), &after) != 0) {
+    return std::unexpected(file_error(errno, Access::kRead));
+  }
+  if (changed_between(current.status, after)) return Outcome::kChanged;
+  if (wants_sum(slot)) {
+    if (sum != *slot.expected) {
+      return corrupt("its CRC32C is ", sum.to_base64(), ", not ", slot.expected->to_base64());
+    }
+    count(metrics_->checksums_verified_total);
+  }
+  slot.found_generation.assign(generation_of(current.status));
+  return Outcome::kComplete;
+}
+
+bool FileStore::conclude(ReadBatch& batch, SlotRead& current, Result<Outcome> outcome) {
+  ReadSlot& slot = batch.slot(current.slot_index);
+  if (!outcome) {
+    finish(batch, slot, std::move(outcome.error()));
+    return false;
+  }
+  if (*outcome == Outcome::kComplete) {
+    finish(batch, slot, std::nullopt);
+    return false;
+  }
+  if (current.read_count >= kMaxReads) {
+    finish(batch, slot, Error(Code::kPreconditionFailed, "keeps changing while it is read"));
+    return false;
+  }
+  // A slot that names a generation or a size fails when it is opened again; else what is there
+  // now is as good.
+  give_memory_back(slot);
+  current.file = OpenFile();
+  return true;
+}
+
+void FileStore::give_memory_back(ReadSlot& slot) {
+  if (!slot.has_into) {
+    slot.block.release();
+    slot.into = {};
+  }
+  if (std::exchange(slot.in_flight_charged, false)) pool_->end_flight(slot.range.size_bytes());
+}
+
+void FileStore::finish(ReadBatch& batch, ReadSlot& slot, std::optional<Error> error) {
+  if (error) {
+    batch.set_error(slot, with_url(std::move(*error), batch.name(slot)));
+    give_memory_back(slot);
+  } else {
+    const uint64_t size_bytes = slot.range.size_bytes();  // what admit() charged
+    read_bytes_.fetch_add(size_bytes, std::memory_order_relaxed);
+    read_count_.fetch_add(1, std::memory_order_relaxed);
+    count(metrics_->objects_read_total);
+    if (std::exchange(slot.in_flight_charged, false)) pool_->end_flight(size_bytes);
+  }
+  batch.slot_done();
+}
+
+// The other operations -------------------------------------------------------------------------
+
+template <class T, class Work>
+std::shared_ptr<Pending<T>> FileStore::start(std::string name, Work work) {
+  auto pending = std::make_shared<Pending<T>>();
+  auto self = shared_from_this();
+  FilePool::Job job = [self, pending, name, work = std::move(work)]() mutable {
+    const std::function<bool()> cancelled = [&self, &pending] {
+      return pending->cancelled() || self->threads_->stopping();
+    };
+    Result<T> result = cancelled() ? std::unexpected(cancelled_error()) : work(cancelled);
+    if (!result) {
+      result = std::unexpected(self->with_url(std::move(result.error()), name));
+    }
+    count(self->metrics_->requests_total);
+    pending->complete(std::move(result));
+  };
+  if (!threads_->post(std::move(job))) {
+    pending->complete(std::unexpected(with_url(stopped_error(), name)));
+  }
+  return pending;
+}
+
+Result<struct stat> FileStore::stat_object(std::string_view name,
+                                           std::string_view generation) const {
+  struct stat status{};
+  if (::stat(path_of(name).c_str(), &status) != 0) {
+    return std::unexpected(no_directory_or(file_error(errno, Access::kRead)));
+  }
+  if (S_ISDIR(status.st_mode)) return std::unexpected(file_error(EISDIR, Access::kRead));
+  if (!S_ISREG(status.st_mode)) return invalid_argument("is not a regular file");
+  if (!generation.empty() && generation != generation_of(status)) {
+    return fail(Code::kPreconditionFailed, "is generation ", generation_of(status), ", not ",
+                generation);
+  }
+  return status;
+}
+
+std::shared_ptr<Pending<ObjectInfo>> FileStore::stat(std::string name) {
+  return start<ObjectInfo>(name, [this, name](const auto&) -> Result<ObjectInfo> {
+    if (Result<void> good = check_name(name); !good) return std::unexpected(good.error());
+    const Result<struct stat> status = stat_object(name, "");
+    if (!status) return std::unexpected(status.error());
+    return info_of(name, *status);
+  });
+}
+
+// A name that may be written: listings do not show what looks like our temporary files.
+Result<void> check_new_name(std::string_view name) {
+  if (Result<void> good = check_name(name); !good) return good;
+  const size_t slash = name.rfind('/');
+  const std::string_view last = slash == name.npos ? name : name.substr(slash + 1);
+  if (last.starts_with(kTempPrefix)) {
+    return invalid_argument("names that begin with ", kTempPrefix,
+                            " are kept for files that are being written");
+  }
+  return {};
+}
+
+std::shared_ptr<Pending<ObjectInfo>> FileStore::write(WriteRequest request,
+                                                      std::span<const std::byte> bytes) {
+  const std::string name = request.name;
+  return start<ObjectInfo>(name, [this, request = std::move(request),
+                                  bytes](const auto& cancelled) -> Result<ObjectInfo> {
+    if (Result<void> good = check_new_name(request.name); !good) {
+      return std::unexpected(good.error());
+    }
+    const std::string path = path_of(request.name);
+    // Before anything is written: a condition that fails already costs nothing.
+    if (Result<void> met = check_precondition(path, request.precondition); !met) {
+      return std::unexpected(met.error());
+    }
+    Result<TempFile> file = TempFile::create(path);
+    if (!file) return std::unexpected(file.error());
+    for (size_t begin = 0; begin < bytes.size(); begin += kCopyBytes) {
+      if (cancelled()) return std::unexpected(cancelled_error());
+      const size_t size_bytes = std::min<size_t>(kCopyBytes, bytes.size() - begin);
+      if (Result<void> appended = file->append(bytes.subspan(begin, size_bytes)); !appended) {
+        return std::unexpected(appended.error());
+      }
+    }
+    const Result<struct stat> status = file->publish(request.precondition, cancelled);
+    if (!status) return std::unexpected(status.error());
+    return info_of(request.name, *status);
+  });
+}
+
+std::shared_ptr<Pending<bool>> FileStore::remove(std::string name, Precondition precondition) {
+  return start<bool>(name, [this, name, precondition = std::move(precondition)](
+                               const auto& cancelled) -> Result<bool> {
+    if (Result<void> good = check_name(name); !good) return std::unexpected(good.error());
+    const std::string path = path_of(name);
+    // The missing object first: it is kNotFound whatever the condition.
+    if (const Result<struct stat> status = stat_object(name, ""); !status) {
+      return std::unexpected(status.error());
+    }
+    OpenFile lock;
+    if (precondition.generation) {
+      Result<OpenFile> locked = lock_directory(parent_of(path), cancelled);
+      if (!locked) return std::unexpected(locked.error());
+      lock = std::move(*locked);
+      if (Result<void> met = check_precondition(path, precondition); !met) {
+        return std::unexpected(met.error());
+      }
+    }
+    if (::unlink(path.c_str()) != 0) {
+      return std::unexpected(file_error(errno, errno == EISDIR ? Access::kRead : Access::kWrite));
+    }
+    if (Result<void> synced = sync_directory(parent_of(path)); !synced) {
+      return std::unexpected(synced.error());
+    }
+    return true;
+  });
+}
+
+std::shared_ptr<Pending<ObjectInfo>> FileStore::copy(CopyRequest request) {
+  const std::string name = request.name;
+  return start<ObjectInfo>(name, [this, request = std::move(request)](const auto& cancelled) {
+    return copy_now(request, cancelled);
+  });
+}
+
+Result<ObjectInfo> FileStore::copy_now(const CopyRequest& request,
+                                       const std::function<bool()>& cancelled) {
+  const auto of_source = [&](const Error& error) {
+    return std::unexpected(Error(error.code(), cat("the source ", url_of(request.source_name), ": ",
+                                                   error.message())));
+  };
+  if (Result<void> good = check_name(request.source_name); !good) return of_source(good.error());
+  if (Result<void> good = check_new_name(request.name); !good) {
+    return std::unexpected(good.error());
+  }
+  const OpenFile source =
+      OpenFile::open(path_of(request.source_name), O_RDONLY | O_NONBLOCK);
+  if (!source.is_open()) return of_source(no_directory_or(file_error(errno, Access::kRead)));
+  struct stat before{};
+  if (::fstat(source.get(), &before) != 0) return of_source(file_error(errno, Access::kRead));
+  if (S_ISDIR(before.st_mode)) return of_source(file_error(EISDIR, Access::kRead));
+  if (!S_ISREG(before.st_mode)) {
+    return of_source(Error(Code::kInvalidArgument, "is not a regular file"));
+  }
+  if (!request.source_generation.empty() && request.source_generation != generation_of(before)) {
+    return of_source(Error(Code::kPreconditionFailed,
+                           cat("is generation ", generation_of(before), ", not ",
+                               request.source_generation)));
+  }
+  const std::string path = path_of(request.name);
+  if (Result<void> met = check_precondition(path, request.precondition); !met) {
+    return std::unexpected(met.error());
+  }
+  Result<TempFile> file = TempFile::create(path);
+  if (!file) return std::unexpected(file.error());
+
+  const auto size_bytes = static_cast<uint64_t>(before.st_size);
+  uint64_t copied_bytes = 0;
+  bool by_kernel = true;
+  std::vector<std::byte> buffer;
+  while (copied_bytes < size_bytes) {
+    if (cancelled()) return std::unexpected(cancelled_error());
+    const uint64_t want_bytes = std::min(kCopyBytes, size_bytes - copied_bytes);
+    auto offset = static_cast<off_t>(copied_bytes);
+    ssize_t got;
+    if (by_kernel) {
+      got = ::copy_file_range(source.get(), &offset, file->descriptor(), nullptr, want_bytes, 0);
+      if (got < 0 && (errno == EXDEV || errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP)) {
+        by_kernel = false;  // not between these file systems
+        buffer.resize(kReadBytes);
+        continue;
+      }
+      if (got < 0 && errno != EINTR) return std::unexpected(file_error(errno, Access::kWrite));
+    } else {
+      got = ::pread(source.get(), buffer.data(), std::min<uint64_t>(want_bytes, buffer.size()),
+                    offset);
+      if (got < 0 && errno != EINTR) return of_source(file_error(errno, Access::kRead));
+      if (got > 0) {
+        const std::span<const std::byte> bytes(buffer.data(), static_cast<size_t>(got));
+        if (Result<void> appended = file->append(bytes); !appended) {
+          return std::unexpected(appended.error());
+        }
+      }
+    }
+    if (got == 0) break;
+    if (got > 0) copied_bytes += static_cast<uint64_t>(got);
+  }
+  struct stat after{};
+  if (::fstat(source.get(), &after) != 0) return of_source(file_error(errno, Access::kRead));
+  if (copied_bytes != size_bytes || changed_between(before, after)) {
+    return of_source(Error(Code::kPreconditionFailed, "changed while it was copied"));
+  }
+  const Result<struct stat> status = file->publish(request.precondition, cancelled);
+  if (!status) return std::unexpected(status.error());
+  return info_of(request.name, *status);
+}
+
+std::shared_ptr<Pending<ListPage>> FileStore::list(ListRequest request) {
+  const std::string prefix = request.prefix;
+  return start<ListPage>(prefix, [this, request = std::move(request)](const auto& cancelled) {
+    return list_now(request, cancelled);
+  });
+}
+
+Result<ListPage> FileStore::list_now(const ListRequest& request,
+                                     const std::function<bool()>& cancelled) {
+  const auto key_with = [&](const std::string& token) {
+    std::string key;
+    for (const std::string* part :
+         {&request.prefix, &request.delimiter, &request.start_offset, &request.end_offset}) {
+      key += cat(part->size(), ":", *part);
+    }
+    return key + token;
+  };
+  std::unique_ptr<FileWalk> walk;
+  if (!request.page_token.empty()) {
+    const Lock lock(mutex_);
+    const auto idle =
+        std::ranges::find(idle_walks_, key_with(request.page_token), &IdleWalk::key);
+    if (idle != idle_walks_.end()) {
+      walk = std::move(idle->walk);
+      idle_walks_.erase(idle);
+    }
+  }
+  if (!walk) {
+    Result<std::unique_ptr<FileWalk>> made = walk_for(root_, request);
+    if (!made) return std::unexpected(made.error());
+    walk = std::move(*made);
+  }
+  Result<ListPage> page = list_page(*walk, request, cancelled);
+  if (page && !page->next_page_token.empty()) {
+    std::string key = key_with(page->next_page_token);
+    const Lock lock(mutex_);
+    // The newest only: an older walk for the same token saw the directories earlier.
+    idle_walks_.remove_if([&](const IdleWalk& idle) { return idle.key == key; });
+    idle_walks_.push_front({std::move(key), std::move(walk)});
+    if (idle_walks_.size() > kIdleWalks) idle_walks_.pop_back();
+  }
+  return page;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<ObjectStore>> open_file_store(const Url& url, const StoreOptions& options,
+                                                     std::shared_ptr<BlockPool> pool,
+                                                     std::shared_ptr<FilePool> threads,
+                                                     std::shared_ptr<Metrics> metrics) {
+  const auto refused = [&](Error error) {
+    return std::unexpected(std::move(error).with_url(url.to_string()));
+  };
+  if (url.scheme != Scheme::kFile) {
+    return refused(Error(Code::kInvalidArgument, "is no file:// URL"));
+  }
+  if (url.name.find('\0') != std::string::npos) {
+    return refused(Error(Code::kInvalidArgument, "the path contains a NUL byte"));
+  }
+  // Absolute from now on: the process may change its directory later.
+  std::error_code error;
+  std::string root = std::filesystem::absolute(url.name.empty() ? "." : url.name, error).string();
+  if (error) return refused(file_error(error.value(), Access::kRead));
+  struct stat status{};
+  if (::stat(root.c_str(), &status) == 0 && !S_ISDIR(status.st_mode)) {
+    const std::string parent = parent_of(root);
+    return refused(Error(Code::kInvalidArgument,
+                         cat("is a file, not a directory: open the store at ", parent,
+                             " and name the object ", root.substr(root.rfind('/') + 1))));
+  }
+  while (root.ends_with('/')) root.pop_back();
+  return std::make_shared<FileStore>(std::move(root), options, std::move(pool), std::move(threads),
+                                     std::move(metrics));
+}
+
+}  // namespace headrace

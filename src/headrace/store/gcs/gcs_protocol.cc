@@ -1,0 +1,246 @@
+#include "headrace/store/gcs/gcs_protocol.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <utility>
+
+#include "headrace/format/gcs_json.h"
+#include "headrace/format/goog_hash.h"
+#include "headrace/format/http_date.h"
+#include "headrace/format/http_range.h"
+#include "headrace/format/percent.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::string_view kObjectFields =
+    "name,size,generation,metageneration,crc32c,contentType,contentEncoding,updated,storageClass,"
+    "componentCount";
+
+// Of multipart/related bodies. Binary data may hold any bytes, so the boundary is long and odd.
+constexpr std::string_view kBoundary = "headrace-7f3b1c52e9a84d06b1d2";
+
+void append_parameter(std::string& target, std::string_view name, std::string_view value) {
+  if (value.empty()) return;
+  target.append("&").append(name).append("=");
+  percent_encode_to(target, value);
+}
+
+void append_precondition(std::string& target, const Precondition& precondition) {
+  if (!precondition.generation) return;
+  append_parameter(target, "ifGenerationMatch",
+                   precondition.generation->empty() ? "0" : *precondition.generation);
+}
+
+bool contains_any(std::string_view text, std::initializer_list<std::string_view> words) {
+  std::string lower(text);
+  std::ranges::transform(lower, lower.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  return std::ranges::any_of(words, [&](std::string_view word) { return lower.contains(word); });
+}
+
+// https://cloud.google.com/storage/quotas and /storage/docs/request-rate
+std::string throttled_message(const GcsError& said) {
+  const bool bandwidth =
+      contains_any(said.message, {"egress", "bandwidth"}) ||
+      contains_any(said.reason, {"egress", "bandwidth"});
+  return cat(said.message,
+             bandwidth ? " [a bandwidth (egress) limit: ask for a higher egress quota, or read from "
+                         "the bucket's own region]"
+                       : " [a request-rate limit: fewer or larger objects, a gradual ramp-up, or "
+                         "names that spread over the key range help]");
+}
+
+}  // namespace
+
+GcsProtocol::GcsProtocol(std::string bucket, std::string user_project)
+    : bucket_(std::move(bucket)),
+      objects_path_(cat("/storage/v1/b/", percent_encode(bucket_), "/o")),
+      user_project_(user_project.empty() ? "" : cat("&userProject=", percent_encode(user_project))) {
+}
+
+std::string GcsProtocol::url_of(std::string_view name) const {
+  return cat("gs://", bucket_, "/", name);
+}
+
+void GcsProtocol::build_read(HttpRequest& request, std::string_view name,
+                             std::string_view generation, std::optional<ByteRange> range) const {
+  request.target.append("/download").append(objects_path_).append("/");
+  percent_encode_to(request.target, name);
+  request.target.append("?alt=media");
+  append_parameter(request.target, "ifGenerationMatch", generation);
+  request.target.append(user_project_);
+  request.add_header("Accept-Encoding", "gzip");
+  if (range) {
+    request.header_lines.append("Range: ");
+    append_range(request.header_lines, *range);
+    request.header_lines.append("\r\n");
+  }
+}
+
+ReadFacts GcsProtocol::read_facts(const ResponseHead& head) const {
+  ReadFacts facts;
+  const auto is = [](std::string_view name, std::string_view lower) {
+    return name.size() == lower.size() &&
+           std::ranges::equal(name, lower, [](char a, char b) {
+             return (a >= 'A' && a <= 'Z' ? static_cast<char>(a - 'A' + 'a') : a) == b;
+           });
+  };
+  bool sent_gzip = false;
+  // One pass: a read looks at five fields of a dozen.
+  for (const HeaderField& field : head.fields()) {
+    if (is(field.name, "x-goog-generation")) {
+      facts.generation = field.value;
+    } else if (is(field.name, "x-goog-hash")) {
+      if (const std::optional<Crc32c> crc32c = crc32c_of_goog_hash(field.value)) {
+        facts.crc32c = crc32c;
+      }
+    } else if (is(field.name, "x-goog-stored-content-encoding")) {
+      facts.stored_gzip = field.value == "gzip";
+    } else if (is(field.name, "content-encoding")) {
+      sent_gzip = field.value == "gzip";
+    } else if (is(field.name, "x-goog-stored-content-length")) {
+      uint64_t bytes = 0;
+      const char* end = field.value.data() + field.value.size();
+      if (std::from_chars(field.value.data(), end, bytes).ptr == end) facts.stored_bytes = bytes;
+    }
+  }
+  facts.decompressed_by_server = facts.stored_gzip && !sent_gzip;
+  facts.stored_gzip = facts.stored_gzip || sent_gzip;
+  return facts;
+}
+
+void GcsProtocol::build_list(HttpRequest& request, const ListRequest& list) const {
+  request.target.append(objects_path_).append("?projection=noAcl");
+  append_parameter(request.target, "prefix", list.prefix);
+  append_parameter(request.target, "delimiter", list.delimiter);
+  append_parameter(request.target, "pageToken", list.page_token);
+  append_parameter(request.target, "startOffset", list.start_offset);
+  append_parameter(request.target, "endOffset", list.end_offset);
+  if (list.max_results > 0) {
+    append_parameter(request.target, "maxResults", std::to_string(list.max_results));
+  }
+  append_parameter(request.target, "fields",
+                   cat("items(", kObjectFields, "),prefixes,nextPageToken"));
+  request.target.append(user_project_);
+}
+
+Result<ListPage> GcsProtocol::parse_list(std::string_view body) const {
+  return parse_gcs_list(body);
+}
+
+void GcsProtocol::build_stat(HttpRequest& request, std::string_view name) const {
+  request.target.append(objects_path_).append("/");
+  percent_encode_to(request.target, name);
+  request.target.append("?projection=noAcl");
+  append_parameter(request.target, "fields", kObjectFields);
+  request.target.append(user_project_);
+}
+
+Result<ObjectInfo> GcsProtocol::parse_object(std::string_view body) const {
+  return parse_gcs_object(body);
+}
+
+void GcsProtocol::build_write(HttpRequest& request, const WriteRequest& write,
+                              std::span<const std::byte> bytes, Crc32c crc32c,
+                              std::string& scratch) const {
+  request.method = "POST";
+  request.target.append("/upload").append(objects_path_).append("?uploadType=multipart");
+  append_precondition(request.target, write.precondition);
+  append_parameter(request.target, "fields", kObjectFields);
+  request.target.append(user_project_);
+  request.add_header("Content-Type", cat("multipart/related; boundary=", kBoundary));
+  const std::string content_type =
+      write.content_type.empty() ? "application/octet-stream" : write.content_type;
+  std::string metadata = cat("{\"name\":", json_quote(write.name), ",\"crc32c\":\"",
+                             crc32c.to_base64(), "\",\"contentType\":", json_quote(content_type));
+  if (!write.content_encoding.empty()) {
+    metadata += cat(",\"contentEncoding\":", json_quote(write.content_encoding));
+  }
+  metadata += "}";
+  const std::string before =
+      cat("--", kBoundary, "\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n", metadata,
+          "\r\n--", kBoundary, "\r\nContent-Type: ", content_type, "\r\n\r\n");
+  const std::string after = cat("\r\n--", kBoundary, "--\r\n");
+  scratch = before + after;
+  const std::span<const std::byte> around = std::as_bytes(std::span(scratch));
+  request.body = {around.first(before.size()), bytes, around.subspan(before.size())};
+  request.has_body = true;
+}
+
+void GcsProtocol::build_remove(HttpRequest& request, std::string_view name,
+                               const Precondition& precondition) const {
+  request.method = "DELETE";
+  request.target.append(objects_path_).append("/");
+  percent_encode_to(request.target, name);
+  // Something must stand behind '?' before the first '&'.
+  request.target.append("?alt=json");
+  append_precondition(request.target, precondition);
+  request.target.append(user_project_);
+}
+
+void GcsProtocol::build_copy(HttpRequest& request, const CopyRequest& copy,
+                             std::string_view token) const {
+  request.method = "POST";
+  request.target.append(objects_path_).append("/");
+  percent_encode_to(request.target, copy.source_name);
+  request.target.append("/rewriteTo/b/");
+  percent_encode_to(request.target, bucket_);
+  request.target.append("/o/");
+  percent_encode_to(request.target, copy.name);
+  request.target.append("?projection=noAcl");
+  append_parameter(request.target, "ifSourceGenerationMatch", copy.source_generation);
+  append_precondition(request.target, copy.precondition);
+  append_parameter(request.target, "rewriteToken", token);
+  request.target.append(user_project_);
+  request.has_body = true;
+}
+
+Result<CopyStep> GcsProtocol::parse_copy(std::string_view body) const {
+  Result<GcsRewrite> rewrite = parse_gcs_rewrite(body);
+  if (!rewrite) return std::unexpected(std::move(rewrite.error()));
+  return CopyStep{.done = rewrite->done,
+                  .token = std::move(rewrite->token),
+                  .object = std::move(rewrite->object)};
+}
+
+Error GcsProtocol::to_error(const Refusal& refusal) const {
+  const GcsError said = parse_gcs_error(refusal.body);
+  std::string message = said.message;
+  Code code = Code::kInternal;
+  const int status = refusal.http_status;
+  const bool slow_down = contains_any(said.reason, {"ratelimit", "slowdown"}) ||
+                         contains_any(said.message, {"slowdown", "slow down", "rate limit"});
+  if (status == 429 || (status == 503 && slow_down) || (status == 403 && slow_down)) {
+    code = Code::kThrottled;
+    message = throttled_message(said);
+  } else if (status == 401) {
+    code = Code::kPermissionDenied;
+    message = cat("not authenticated: ", said.message);
+  } else if (status == 403) {
+    code = Code::kPermissionDenied;
+  } else if (status == 404 || status == 410) {
+    code = Code::kNotFound;
+  } else if (status == 412 || status == 304) {
+    code = Code::kPreconditionFailed;
+    if (message.empty()) message = "the object is not in the expected generation";
+  } else if (status == 408) {
+    code = Code::kTimedOut;
+  } else if (status == 409 || status >= 500) {
+    code = Code::kUnavailable;  // 409: another change of the same object is under way
+  } else if (status >= 400) {
+    code = Code::kInvalidArgument;
+  } else {
+    message = cat("unexpected answer: ", said.message);
+  }
+  if (message.empty()) message = to_string(code);
+  return Error(code, std::move(message))
+      .with_http_status(status)
+      .with_request_id(std::string(refusal.request_id))
+      .with_retry_after(
+          parse_retry_after(refusal.retry_after, std::chrono::system_clock::now()));
+}
+
+}  // namespace headrace

@@ -1,0 +1,44 @@
+// Google Cloud Storage by its JSON API.
+// https://cloud.google.com/storage/docs/json_api/v1
+#pragma once
+
+#include <string>
+
+#include "headrace/store/protocol.h"
+
+namespace headrace {
+
+// Reads are conditional on the listed generation (ifGenerationMatch), not addressed to it
+// (generation=): 412 then tells "changed" from 404 "gone", in buckets without versions too.
+// Accept-Encoding: gzip is always sent: objects stored as gzip come as they are stored, which is
+// the only form whose length and checksum the service tells.
+// Thread: any (immutable).
+class GcsProtocol final : public Protocol {
+ public:
+  GcsProtocol(std::string bucket, std::string user_project);
+
+  void build_read(HttpRequest& request, std::string_view name, std::string_view generation,
+                  std::optional<ByteRange> range) const override;
+  ReadFacts read_facts(const ResponseHead& head) const override;
+  void build_list(HttpRequest& request, const ListRequest& list) const override;
+  Result<ListPage> parse_list(std::string_view body) const override;
+  void build_stat(HttpRequest& request, std::string_view name) const override;
+  Result<ObjectInfo> parse_object(std::string_view body) const override;
+  void build_write(HttpRequest& request, const WriteRequest& write,
+                   std::span<const std::byte> bytes, Crc32c crc32c,
+                   std::string& scratch) const override;
+  void build_remove(HttpRequest& request, std::string_view name,
+                    const Precondition& precondition) const override;
+  void build_copy(HttpRequest& request, const CopyRequest& copy,
+                  std::string_view token) const override;
+  Result<CopyStep> parse_copy(std::string_view body) const override;
+  Error to_error(const Refusal& refusal) const override;
+  std::string url_of(std::string_view name) const override;
+
+ private:
+  const std::string bucket_;
+  const std::string objects_path_;  // "/storage/v1/b/<bucket>/o"
+  const std::string user_project_;  // "&userProject=...", or ""
+};
+
+}  // namespace headrace

@@ -1,0 +1,201 @@
+#include "headrace/store/host.h"
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "headrace/store/http_store.h"
+
+namespace headrace {
+namespace {
+
+using std::chrono::steady_clock;
+
+// Google closes idle connections after some minutes, load balancers after 60 s, AIStore after 30 s.
+constexpr std::chrono::seconds kIdleLife{20};
+constexpr uint32_t kReportEvery = 16;
+constexpr std::chrono::milliseconds kReportInterval{20};
+
+}  // namespace
+
+Host::Host(std::shared_ptr<const Route> a_route, uint32_t initial_in_flight, uint32_t max_in_flight,
+           uint32_t retry_budget_tokens)
+    : route(std::move(a_route)),
+      admission(initial_in_flight, max_in_flight),
+      retry_budget(retry_budget_tokens) {}
+
+Host::~Host() = default;
+
+HostLane::HostLane(Host& host, IoThread& thread, Resolver& resolver, BlockPool& pool)
+    : host_(host),
+      thread_(thread),
+      resolver_(resolver),
+      pool_(pool),
+      rng_(std::random_device()()),
+      idle_timer_(thread.context()) {}
+
+HostLane::~HostLane() = default;
+
+void HostLane::enqueue(ReadPiece* first) {
+  if (first == nullptr) return;
+  (last_ != nullptr ? last_->next : first_) = first;
+  for (last_ = first, ++queued_count_; last_->next != nullptr; ++queued_count_) last_ = last_->next;
+}
+
+void HostLane::enqueue_front(ReadPiece* first) {
+  if (first == nullptr) return;
+  ReadPiece* end = first;
+  for (++queued_count_; end->next != nullptr; ++queued_count_) end = end->next;
+  end->next = first_;
+  first_ = first;
+  if (last_ == nullptr) last_ = end;
+}
+
+ReadPiece* HostLane::drop(const ReadBatch& batch) {
+  ReadPiece* dropped = nullptr;
+  ReadPiece** link = &first_;
+  last_ = nullptr;
+  while (*link != nullptr) {
+    ReadPiece* piece = *link;
+    if (piece->batch == &batch) {
+      *link = piece->next;
+      piece->next = dropped;
+      dropped = piece;
+      --queued_count_;
+    } else {
+      last_ = piece;
+      link = &piece->next;
+    }
+  }
+  return dropped;
+}
+
+uint32_t HostLane::reader_limit() const {
+  const auto lanes = static_cast<uint32_t>(host_.lanes.size());
+  return std::max(1u, host_.admission.limit() / lanes);
+}
+
+bool HostLane::may_start(const ReadPiece& piece) const {
+  const ReadSlot& slot = piece.batch->slot(piece.slot_index);
+  // What fails or is dropped needs no memory, and what has its memory waits for nothing.
+  if (thread_.stopping() || piece.batch->cancelled() || slot.failed.load() || slot.has_into ||
+      slot.block.data() != nullptr) {
+    return true;
+  }
+  const uint64_t need =
+      BlockPool::charged_bytes(slot.range.end == kUnknownSize
+                                   ? host_.expected_object_bytes.load(std::memory_order_relaxed)
+                                   : slot.range.size_bytes());
+  const uint64_t in_flight = pool_.in_flight_bytes();
+  if (in_flight != 0 && in_flight + need > pool_.budget_bytes()) return false;
+  return piece.batch->waited_for() || pool_.live_bytes() + need <= pool_.budget_bytes();
+}
+
+ReadPiece* HostLane::take() {
+  if (first_ == nullptr) return nullptr;
+  ReadPiece* before = nullptr;
+  ReadPiece* piece = first_;
+  if (!may_start(*piece)) {
+    // Somebody may be waiting for a piece further back; and room may come at any moment from here
+    // on, so the question is asked again after the wish for it is on record.
+    pool_.ask_for_room();
+    while (piece != nullptr && !may_start(*piece)) {
+      before = piece;
+      piece = piece->next;
+    }
+    if (piece == nullptr) return nullptr;
+  }
+  (before != nullptr ? before->next : first_) = piece->next;
+  if (last_ == piece) last_ = before;
+  --queued_count_;
+  piece->next = nullptr;
+  return piece;
+}
+
+void HostLane::pump() {
+  if (pumping_) return;  // a reader that needed no wait came back here
+  pumping_ = true;
+  // A reader takes its piece when it starts, so the queue does not shrink here at once.
+  for (size_t started = 0; started < queued_count_ && reader_count_ < reader_limit(); ++started) {
+    ReadPiece* piece = first_;
+    while (piece != nullptr && !may_start(*piece)) piece = piece->next;
+    if (piece == nullptr) {
+      pool_.ask_for_room();
+      break;
+    }
+    ++reader_count_;
+    asio::co_spawn(thread_.context(), reader(), asio::detached);
+  }
+  pumping_ = false;
+}
+
+awaitable<void> HostLane::reader() {
+  HttpRequest request;
+  while (reader_count_ <= reader_limit() || thread_.stopping()) {
+    ReadPiece* piece = take();
+    if (piece == nullptr) break;
+    co_await static_cast<HttpStore*>(piece->store)->read_piece(*this, *piece, request);
+    if (first_ != nullptr) {
+      if (reader_count_ < reader_limit()) {
+        pump();
+      } else {
+        unreported_.limited = true;
+      }
+    }
+  }
+  --reader_count_;
+}
+
+std::unique_ptr<Connection> HostLane::take_connection(steady_clock::time_point now) {
+  while (!idle_.empty()) {
+    std::unique_ptr<Connection> connection = std::move(idle_.back());
+    idle_.pop_back();
+    if (connection->still_open(now)) return connection;
+  }
+  return std::make_unique<Connection>(thread_, host_.route);
+}
+
+void HostLane::give_back(std::unique_ptr<Connection> connection) {
+  if (!connection->reusable() || thread_.stopping()) return;
+  idle_.push_back(std::move(connection));
+  if (!idle_timer_armed_) arm_idle_timer(steady_clock::now() + kIdleLife);
+}
+
+void HostLane::arm_idle_timer(steady_clock::time_point at) {
+  idle_timer_armed_ = true;
+  idle_timer_.expires_at(at);
+  idle_timer_.async_wait([this](boost::system::error_code error) {
+    if (error) return;  // cancelled; `this` may be gone
+    idle_timer_armed_ = false;
+    expire_idle();
+  });
+}
+
+void HostLane::expire_idle() {
+  const auto oldest = steady_clock::now() - kIdleLife;
+  std::erase_if(idle_, [&](const auto& connection) { return connection->last_used() <= oldest; });
+  // Those at the front have been idle longest.
+  if (!idle_.empty()) arm_idle_timer(idle_.front()->last_used() + kIdleLife);
+}
+
+void HostLane::close_idle() {
+  idle_.clear();
+  idle_timer_.cancel();
+}
+
+void HostLane::saw(const AdmissionReport& what, steady_clock::time_point now) {
+  unreported_.completed += what.completed;
+  unreported_.throttled += what.throttled;
+  unreported_.bytes += what.bytes;
+  unreported_.latency_sum += what.latency_sum;
+  const uint32_t answers = unreported_.completed + unreported_.throttled;
+  if (what.throttled == 0 && answers < kReportEvery && now - reported_at_ < kReportInterval) return;
+  host_.admission.report(unreported_, now);
+  unreported_ = {};
+  reported_at_ = now;
+}
+
+}  // namespace headrace

@@ -1,0 +1,92 @@
+// One host as this process sees it: its limit, its connections, and the reads queued for it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "headrace/base/block_pool.h"
+#include "headrace/http/connection.h"
+#include "headrace/http/io_thread.h"
+#include "headrace/store/admission.h"
+#include "headrace/store/read_batch.h"
+#include "headrace/store/retry.h"
+
+namespace headrace {
+
+class HostLane;
+
+// Shared by all stores with the same route. Lives as long as the engine.
+// Thread: any (its members synchronise themselves; lanes belong to their I/O threads).
+struct Host {
+  Host(std::shared_ptr<const Route> route, uint32_t initial_in_flight, uint32_t max_in_flight,
+       uint32_t retry_budget_tokens);
+  ~Host();
+
+  const std::shared_ptr<const Route> route;
+  Admission admission;
+  RetryBudget retry_budget;
+  std::atomic<uint64_t> expected_object_bytes = 256 * kKiB;  // a running mean of what was read
+  std::vector<std::unique_ptr<HostLane>> lanes;              // one per I/O thread, in their order
+};
+
+// A host's share on one I/O thread: idle connections, and the queue of pieces with the readers that
+// work it off. A reader is a coroutine that reads piece after piece; there are as many as the
+// host's limit gives this thread, and none when there is nothing to read.
+// Thread: I/O.
+class HostLane {
+ public:
+  HostLane(Host& host, IoThread& thread, Resolver& resolver, BlockPool& pool);
+  ~HostLane();
+  HostLane(const HostLane&) = delete;
+  HostLane& operator=(const HostLane&) = delete;
+
+  // A list of pieces (linked by `next`): behind what is queued, or before it. Then pump().
+  void enqueue(ReadPiece* first);
+  void enqueue_front(ReadPiece* first);
+  // Starts readers as far as limit, memory and queue allow.
+  void pump();
+  // Takes a cancelled batch's pieces out of the queue; returns them linked.
+  ReadPiece* drop(const ReadBatch& batch);
+
+  // An idle connection that still seems open, or a new one that is not open yet.
+  std::unique_ptr<Connection> take_connection(std::chrono::steady_clock::time_point now);
+  void give_back(std::unique_ptr<Connection> connection);
+  void close_idle();  // for good: the engine stops
+
+  // Counts towards the next report to the host's admission.
+  void saw(const AdmissionReport& what, std::chrono::steady_clock::time_point now);
+
+  Host& host() { return host_; }
+  IoThread& thread() { return thread_; }
+  Resolver& resolver() { return resolver_; }
+  BlockPool& pool() { return pool_; }
+  Rng& rng() { return rng_; }
+
+ private:
+  uint32_t reader_limit() const;
+  ReadPiece* take();         // the next piece that may start, taken from the queue; or null
+  bool may_start(const ReadPiece& piece) const;
+  awaitable<void> reader();
+  void arm_idle_timer(std::chrono::steady_clock::time_point at);
+  void expire_idle();
+
+  Host& host_;
+  IoThread& thread_;
+  Resolver& resolver_;
+  BlockPool& pool_;
+  Rng rng_;
+  ReadPiece* first_ = nullptr;
+  ReadPiece* last_ = nullptr;
+  size_t queued_count_ = 0;
+  uint32_t reader_count_ = 0;
+  std::vector<std::unique_ptr<Connection>> idle_;  // last used last
+  asio::steady_timer idle_timer_;
+  bool idle_timer_armed_ = false;
+  bool pumping_ = false;
+  AdmissionReport unreported_;
+  std::chrono::steady_clock::time_point reported_at_{};
+};
+
+}  // namespace headrace

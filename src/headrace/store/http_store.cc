@@ -1,0 +1,367 @@
+#include "headrace/store/http_store.h"
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "headrace/format/gunzip.h"
+#include "headrace/store/metadata_attempts.h"
+
+namespace headrace {
+
+HttpStore::HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_ptr<Host> host,
+                     std::unique_ptr<const Protocol> protocol, const StoreOptions& options)
+    : engine_(std::move(engine)),
+      host_(std::move(host)),
+      protocol_(std::move(protocol)),
+      rules_{.range_threshold_bytes = options.range_threshold_bytes,
+             .range_bytes = options.range_bytes,
+             .content_encoding = options.content_encoding},
+      on_change_(options.on_change),
+      verify_(options.verify) {
+  for (size_t i = 0; i < engine_->io_threads.size(); ++i) {
+    contexts_.push_back(std::make_unique<StoreContext>(StoreContext{
+        .retry = options.retry, .timeout = options.timeout, .credentials = options.credentials}));
+  }
+}
+
+HttpStore::~HttpStore() = default;
+
+// ── Reading ──────────────────────────────────────────────────────────────────────────────────
+
+void HttpStore::read(std::shared_ptr<ReadBatch> batch) {
+  std::shared_ptr<Gate::Pass> pass = engine_->gate->enter();
+  // The pass, and the store itself, stay until the batch has let go of this function.
+  batch->hand_over([self = shared_from_this(), weak = std::weak_ptr(batch), pass] {
+    if (const std::shared_ptr<ReadBatch> alive = weak.lock()) self->attend(alive);
+  });
+  const size_t lane_count = host_->lanes.size();
+  std::vector<ReadPiece*> firsts(lane_count, nullptr), lasts(lane_count, nullptr);
+  const uint32_t rotation = next_lane_.fetch_add(1, std::memory_order_relaxed);
+  const size_t slot_count = batch->size();
+  for (size_t i = 0; i < slot_count; ++i) {
+    ReadSlot& slot = batch->slot(i);
+    if (pass == nullptr) {
+      batch->set_error(slot, Error(Code::kCancelled, "the engine was stopped")
+                                 .with_url(url_of(batch->name(slot))));
+      batch->slot_done();
+      continue;
+    }
+    ReadPiece& piece = slot.first_piece;
+    piece.store = this;
+    // Neighbours in the batch go to different threads, so that a batch is done as soon as can be.
+    const size_t lane = (i + rotation) % lane_count;
+    (lasts[lane] != nullptr ? lasts[lane]->next : firsts[lane]) = &piece;
+    lasts[lane] = &piece;
+  }
+  for (size_t i = 0; i < lane_count; ++i) {
+    if (firsts[i] == nullptr) continue;
+    HostLane* lane = host_->lanes[i].get();
+    lane->thread().post([lane, first = firsts[i]] {
+      lane->enqueue(first);
+      lane->pump();
+    });
+  }
+}
+
+void HttpStore::attend(const std::shared_ptr<ReadBatch>& batch) {
+  // A batch that is now waited for matters only where the queue stands still for lack of memory.
+  if (!batch->cancelled() && !engine_->pool->room_wanted()) return;
+  for (const std::unique_ptr<HostLane>& owned : host_->lanes) {
+    HostLane* lane = owned.get();
+    lane->thread().post([self = shared_from_this(), lane, batch] {
+      if (batch->cancelled()) {
+        lane->thread().stop_owned_by(batch.get(), Error(Code::kCancelled, "the read was cancelled"));
+        ReadPiece* next = nullptr;
+        for (ReadPiece* piece = lane->drop(*batch); piece != nullptr; piece = next) {
+          next = piece->next;
+          self->piece_cancelled(*lane, *piece);
+        }
+      }
+      lane->pump();
+    });
+  }
+}
+
+// Gives pieces to all lanes in turn: a large object is read by every I/O thread.
+void HttpStore::spread(HostLane& lane, ReadPiece* pieces) {
+  const size_t lane_count = host_->lanes.size();
+  std::vector<ReadPiece*> firsts(lane_count, nullptr), lasts(lane_count, nullptr);
+  for (size_t i = lane.thread().index(); pieces != nullptr; ++i) {
+    ReadPiece* piece = std::exchange(pieces, pieces->next);
+    piece->next = nullptr;
+    const size_t to = (i + 1) % lane_count;
+    (lasts[to] != nullptr ? lasts[to]->next : firsts[to]) = piece;
+    lasts[to] = piece;
+  }
+  for (size_t i = 0; i < lane_count; ++i) {
+    if (firsts[i] == nullptr) continue;
+    HostLane* to = host_->lanes[i].get();
+    to->thread().post([to, first = firsts[i]] {
+      to->enqueue_front(first);
+      to->pump();
+    });
+  }
+}
+
+awaitable<void> HttpStore::read_piece(HostLane& lane, ReadPiece& piece, HttpRequest& request) {
+  ReadBatch& batch = *piece.batch;
+  ReadSlot& slot = batch.slot(piece.slot_index);
+  if (batch.cancelled()) {
+    piece_cancelled(lane, piece);
+    co_return;
+  }
+  if (slot.failed.load(std::memory_order_acquire)) {  // another piece has spoilt it
+    piece_done(lane, piece);
+    co_return;
+  }
+  const bool lead = &piece == &slot.first_piece;
+  if (lead) {
+    Result<bool> ready = prepare(lane, slot, piece);
+    if (!ready && ReadAttempt::is_deferral(ready.error())) {
+      lane.enqueue_front(&piece);
+      co_return;
+    }
+    if (!ready) batch.set_error(slot, std::move(ready.error()).with_url(url_of(batch.name(slot))));
+    if (!ready || !*ready) {
+      piece_done(lane, piece);
+      co_return;
+    }
+  }
+
+  Operation operation(lane, *contexts_[lane.thread().index()], &batch);
+  ReadAttempt attempt(*protocol_, rules_, lane.pool(), slot, piece);
+  attempt.on_split = [this, &lane](ReadPiece* pieces) { spread(lane, pieces); };
+  Result<void> done = co_await operation.run(attempt, request);
+  if (!done && ReadAttempt::is_deferral(done.error())) {
+    lane.enqueue_front(&piece);
+    co_return;
+  }
+  if (!done) batch.set_error(slot, std::move(done.error()));
+  count(lane.thread().metrics().bytes_read_total, piece.received_bytes);
+  piece_done(lane, piece);
+}
+
+// What can be done before the first request of a slot. False: nothing is left to read.
+Result<bool> HttpStore::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead) {
+  if (slot.asked.end <= slot.asked.begin) return false;
+  const bool size_known = slot.object_bytes != kUnknownSize;
+  if (size_known && slot.asked.begin > slot.object_bytes) {
+    return invalid_argument("the range begins at ", slot.asked.begin, ", beyond the object's ",
+                            slot.object_bytes, " bytes");
+  }
+  const uint64_t wanted = slot.range.size_bytes();
+  if (size_known) {
+    if (wanted == 0 && slot.object_bytes > 0) return false;
+    if (slot.has_into && slot.into.size() != wanted) {
+      return invalid_argument("the destination holds ", slot.into.size(),
+                              " bytes, the read gives ", wanted);
+    }
+    if (Result<void> room =
+            ReadAttempt::make_room(lane.pool(), slot, wanted, lead.batch->waited_for());
+        !room) {
+      return std::unexpected(std::move(room.error()));
+    }
+  }
+  if (wanted > rules_.range_threshold_bytes && slot.piece_count == 1) {
+    if (size_known && slot.generation_size > 0) {
+      spread(lane, ReadAttempt::split(rules_, slot, lead, rules_.range_bytes));
+    } else {
+      // All pieces must be of one generation: the lead's answer tells which, then the rest is split
+      // off.
+      lead.range.end = kUnknownSize;
+    }
+  }
+  return true;
+}
+
+void HttpStore::piece_cancelled(HostLane& lane, ReadPiece& piece) {
+  ReadSlot& slot = piece.batch->slot(piece.slot_index);
+  piece.batch->set_error(slot, Error(Code::kCancelled, "the read was cancelled")
+                                   .with_url(url_of(piece.batch->name(slot))));
+  piece_done(lane, piece);
+}
+
+void HttpStore::piece_done(HostLane& lane, ReadPiece& piece) {
+  ReadSlot& slot = piece.batch->slot(piece.slot_index);
+  if (slot.pieces_left.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    slot_done(lane, *piece.batch, slot);
+  }
+}
+
+bool HttpStore::should_restart(const ReadSlot& slot) const {
+  if (!slot.error) return false;
+  // A bad transfer is tried once more; a bad object will be bad again.
+  if (slot.error->code() == Code::kCorrupt) return slot.restarts == 0 && slot.whole;
+  return slot.error->code() == Code::kPreconditionFailed && on_change_ == OnChange::kReread &&
+         slot.restarts < 3;
+}
+
+Result<void> HttpStore::verify(ReadSlot& slot, Metrics& metrics) const {
+  if (!verify_ || !slot.whole || !slot.expected) return {};
+  Crc32c sum = slot.first_piece.crc32c;
+  for (uint32_t i = 0; i + 1 < slot.piece_count; ++i) {
+    const ReadPiece& piece = slot.more_pieces[i];
+    sum = sum.joined(piece.crc32c, piece.range.size_bytes());
+  }
+  if (sum != *slot.expected) {
+    return corrupt("the bytes that came have CRC32C ", sum.to_base64(), ", the object has ",
+                   slot.expected->to_base64());
+  }
+  count(metrics.checksums_verified_total);
+  return {};
+}
+
+void HttpStore::release_flight(ReadSlot& slot) {
+  if (!slot.in_flight_charged) return;
+  slot.in_flight_charged = false;
+  engine_->pool->end_flight(slot.block.size_bytes());
+}
+
+void HttpStore::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
+  if (!slot.error) {
+    if (Result<void> good = verify(slot, lane.thread().metrics()); !good) {
+      batch.set_error(slot, std::move(good.error()).with_url(url_of(batch.name(slot))));
+    }
+  }
+  release_flight(slot);
+  if (should_restart(slot) && !batch.cancelled()) {
+    const bool changed = slot.error->code() == Code::kPreconditionFailed;
+    slot.block.release();
+    if (!slot.has_into) slot.into = {};
+    batch.restart(slot, changed);
+    lane.enqueue_front(&slot.first_piece);
+    lane.pump();
+    return;
+  }
+  if (slot.error) {
+    slot.block.release();
+    if (!slot.has_into) slot.into = {};
+  } else {
+    count(lane.thread().metrics().objects_read_total);
+    const uint64_t mean = expected_object_bytes();
+    host_->expected_object_bytes.store(mean - mean / 8 + slot.range.size_bytes() / 8,
+                                       std::memory_order_relaxed);
+    if (slot.gzip && rules_.content_encoding == ContentEncoding::kDecompress) {
+      const bool posted = engine_->compute(
+          [self = shared_from_this(), alive = batch.shared_from_this(), &slot] {
+            self->decompress(slot);
+            alive->slot_done();
+          });
+      if (posted) return;
+      batch.set_error(slot, Error(Code::kCancelled, "the engine was stopped"));
+    }
+  }
+  batch.slot_done();
+}
+
+void HttpStore::decompress(ReadSlot& slot) const {
+  ReadBatch& batch = *slot.first_piece.batch;
+  Result<void> done;
+  if (slot.has_into || !slot.whole) {
+    done = invalid_argument("it is stored as gzip: it can be decompressed only when it is read "
+                            "whole and into the engine's memory");
+  } else {
+    const Result<std::vector<std::byte>> plain =
+        gunzip(slot.block.bytes(), engine_->pool->budget_bytes());
+    if (!plain) {
+      done = std::unexpected(plain.error());
+    } else {
+      Block block = engine_->pool->allocate(plain->size());
+      if (!plain->empty() && block.data() == nullptr) {
+        done = fail(Code::kExhausted, "the system has no memory for ", plain->size(), " bytes");
+      } else {
+        if (!plain->empty()) std::memcpy(block.data(), plain->data(), plain->size());
+        slot.block = std::move(block);
+        slot.into = slot.block.bytes();
+      }
+    }
+  }
+  if (!done) batch.set_error(slot, std::move(done.error()).with_url(url_of(batch.name(slot))));
+}
+
+// ── Everything else ──────────────────────────────────────────────────────────────────────────
+
+template <class T, class AttemptType>
+awaitable<void> HttpStore::run(std::shared_ptr<HttpStore> self, HostLane& lane,
+                               std::shared_ptr<AttemptType> attempt,
+                               std::shared_ptr<Pending<T>> pending,
+                               [[maybe_unused]] std::shared_ptr<Gate::Pass> pass) {
+  HttpRequest request;
+  Operation operation(lane, *self->contexts_[lane.thread().index()], pending.get());
+  if (pending->cancelled()) operation.stop(Error(Code::kCancelled, "it was cancelled"));
+  const Result<void> done = co_await operation.run(*attempt, request);
+  if (done) {
+    pending->complete(std::move(attempt->result));
+  } else {
+    pending->complete(std::unexpected(done.error()));
+  }
+}
+
+template <class T, class MakeAttempt>
+std::shared_ptr<Pending<T>> HttpStore::start(std::string url, MakeAttempt make_attempt) {
+  auto pending = std::make_shared<Pending<T>>();
+  std::shared_ptr<Gate::Pass> pass = engine_->gate->enter();
+  if (pass == nullptr) {
+    pending->complete(std::unexpected(
+        Error(Code::kCancelled, "the engine was stopped").with_url(std::move(url))));
+    return pending;
+  }
+  HostLane* lane =
+      host_->lanes[next_lane_.fetch_add(1, std::memory_order_relaxed) % host_->lanes.size()].get();
+  const std::weak_ptr<IoThread> thread = lane->thread().weak_from_this();
+  pending->set_on_cancel([thread, owner = pending.get()] {
+    if (const std::shared_ptr<IoThread> alive = thread.lock()) {
+      alive->stop_owned_by(owner, Error(Code::kCancelled, "it was cancelled"));
+    }
+  });
+  auto attempt = make_attempt();
+  lane->thread().post([self = shared_from_this(), lane, attempt, pending, pass]() mutable {
+    asio::co_spawn(lane->thread().context(),
+                   run<T>(std::move(self), *lane, std::move(attempt), std::move(pending),
+                          std::move(pass)),
+                   asio::detached);
+  });
+  return pending;
+}
+
+std::shared_ptr<Pending<ListPage>> HttpStore::list(ListRequest request) {
+  const std::string url = url_of(request.prefix);
+  return start<ListPage>(url, [&] {
+    return std::make_shared<ListAttempt>(*protocol_, std::move(request));
+  });
+}
+
+std::shared_ptr<Pending<ObjectInfo>> HttpStore::stat(std::string name) {
+  const std::string url = url_of(name);
+  return start<ObjectInfo>(url, [&] {
+    return std::make_shared<StatAttempt>(*protocol_, std::move(name));
+  });
+}
+
+std::shared_ptr<Pending<ObjectInfo>> HttpStore::write(WriteRequest request,
+                                                      std::span<const std::byte> bytes) {
+  const std::string url = url_of(request.name);
+  return start<ObjectInfo>(url, [&] {
+    return std::make_shared<WriteAttempt>(*protocol_, std::move(request), bytes);
+  });
+}
+
+std::shared_ptr<Pending<bool>> HttpStore::remove(std::string name, Precondition precondition) {
+  const std::string url = url_of(name);
+  return start<bool>(url, [&] {
+    return std::make_shared<RemoveAttempt>(*protocol_, std::move(name), std::move(precondition));
+  });
+}
+
+std::shared_ptr<Pending<ObjectInfo>> HttpStore::copy(CopyRequest request) {
+  const std::string url = url_of(request.name);
+  return start<ObjectInfo>(url, [&] {
+    return std::make_shared<CopyAttempt>(*protocol_, std::move(request));
+  });
+}
+
+}  // namespace headrace

@@ -1,0 +1,80 @@
+// Any store that is spoken to over HTTP: what to do, with a Protocol that knows how to say it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "headrace/base/gate.h"
+#include "headrace/store/host.h"
+#include "headrace/store/object_store.h"
+#include "headrace/store/operation.h"
+#include "headrace/store/protocol.h"
+#include "headrace/store/read_attempt.h"
+
+namespace headrace {
+
+// What the engine lends a store. Outlives it.
+struct EngineResources {
+  std::shared_ptr<Gate> gate;
+  std::vector<std::shared_ptr<IoThread>> io_threads;
+  std::shared_ptr<BlockPool> pool;
+  // Runs a computation (decompressing) away from the I/O threads. False after the engine's end.
+  std::function<bool(std::move_only_function<void()>)> compute;
+};
+
+// Thread: any, but for read_piece(), which is the lanes'.
+class HttpStore final : public ObjectStore, public std::enable_shared_from_this<HttpStore> {
+ public:
+  HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_ptr<Host> host,
+            std::unique_ptr<const Protocol> protocol, const StoreOptions& options);
+  ~HttpStore() override;
+
+  void read(std::shared_ptr<ReadBatch> batch) override;
+  std::shared_ptr<Pending<ListPage>> list(ListRequest request) override;
+  std::shared_ptr<Pending<ObjectInfo>> stat(std::string name) override;
+  std::shared_ptr<Pending<ObjectInfo>> write(WriteRequest request,
+                                             std::span<const std::byte> bytes) override;
+  std::shared_ptr<Pending<bool>> remove(std::string name, Precondition precondition) override;
+  std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) override;
+  std::string url_of(std::string_view name) const override { return protocol_->url_of(name); }
+  uint64_t expected_object_bytes() const override {
+    return host_->expected_object_bytes.load(std::memory_order_relaxed);
+  }
+  uint64_t useful_in_flight() const override { return host_->admission.limit(); }
+
+  // One piece from its first attempt to its end: done, failed, or back in the queue.
+  awaitable<void> read_piece(HostLane& lane, ReadPiece& piece, HttpRequest& request);
+
+ private:
+  void attend(const std::shared_ptr<ReadBatch>& batch);
+  void spread(HostLane& lane, ReadPiece* pieces);
+  Result<bool> prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead);
+  void piece_done(HostLane& lane, ReadPiece& piece);
+  void piece_cancelled(HostLane& lane, ReadPiece& piece);
+  void slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot);
+  void release_flight(ReadSlot& slot);
+  bool should_restart(const ReadSlot& slot) const;
+  Result<void> verify(ReadSlot& slot, Metrics& metrics) const;
+  void decompress(ReadSlot& slot) const;
+
+  // Runs `make_attempt()`'s attempt on some I/O thread; `get` takes its result.
+  template <class T, class MakeAttempt>
+  std::shared_ptr<Pending<T>> start(std::string url, MakeAttempt make_attempt);
+  template <class T, class AttemptType>
+  static awaitable<void> run(std::shared_ptr<HttpStore> self, HostLane& lane,
+                             std::shared_ptr<AttemptType> attempt,
+                             std::shared_ptr<Pending<T>> pending, std::shared_ptr<Gate::Pass> pass);
+
+  const std::shared_ptr<const EngineResources> engine_;
+  const std::shared_ptr<Host> host_;
+  const std::unique_ptr<const Protocol> protocol_;
+  const ReadRules rules_;
+  const OnChange on_change_;
+  const bool verify_;
+  std::vector<std::unique_ptr<StoreContext>> contexts_;  // one per I/O thread
+  std::atomic<uint32_t> next_lane_ = 0;
+};
+
+}  // namespace headrace

@@ -1,0 +1,190 @@
+#include "headrace/store/metadata_attempts.h"
+
+#include <utility>
+
+namespace headrace {
+
+ListAttempt::ListAttempt(const Protocol& protocol, ListRequest request)
+    : TextAttempt(protocol), request_(std::move(request)) {}
+
+void ListAttempt::build(HttpRequest& request) { protocol().build_list(request, request_); }
+
+Result<Attempt::Verdict> ListAttempt::finish() {
+  Result<ListPage> page = protocol().parse_list(text());
+  if (!page) return std::unexpected(std::move(page.error()));
+  result = std::move(page);
+  return Verdict::kDone;
+}
+
+StatAttempt::StatAttempt(const Protocol& protocol, std::string name)
+    : TextAttempt(protocol), name_(std::move(name)) {}
+
+void StatAttempt::build(HttpRequest& request) { protocol().build_stat(request, name_); }
+
+Result<Attempt::Verdict> StatAttempt::finish() {
+  Result<ObjectInfo> info = protocol().parse_object(text());
+  if (!info) return std::unexpected(std::move(info.error()));
+  result = std::move(info);
+  return Verdict::kDone;
+}
+
+PublishAttempt::PublishAttempt(const Protocol& protocol, std::string name,
+                               Precondition precondition)
+    : TextAttempt(protocol),
+      name_(std::move(name)),
+      wanted_(std::move(precondition)),
+      condition_(wanted_) {}
+
+void PublishAttempt::build(HttpRequest& request) {
+  if (step_ == Step::kFirst) {
+    if (build_first(request)) return;
+    step_ = Step::kChange;
+  }
+  if (step_ == Step::kSettle) {
+    protocol().build_stat(request, name_);
+  } else {
+    build_change(request, condition_);
+  }
+}
+
+void PublishAttempt::will_retry() {
+  if (step_ == Step::kChange) {
+    step_ = Step::kSettle;
+    settled_before_ = true;
+  }
+}
+
+Result<Attempt::Verdict> PublishAttempt::finish() {
+  if (step_ == Step::kFirst) {
+    Result<Verdict> verdict = finish_first();
+    step_ = Step::kChange;
+    return verdict;
+  }
+  if (step_ == Step::kChange) return finish_change();
+  Result<ObjectInfo> found = protocol().parse_object(text());
+  if (!found) return std::unexpected(std::move(found.error()));
+  // With a precondition of the caller's, what is there in its place can only be ours or a
+  // violation; without one, equal bytes are as good as ours.
+  if (is_ours(*found) && (!wanted_.generation || *wanted_.generation != found->generation)) {
+    result = std::move(found);
+    return Verdict::kDone;
+  }
+  if (!wanted_.generation) condition_.generation = found->generation;
+  step_ = Step::kChange;
+  return Verdict::kAgain;
+}
+
+Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
+  if (step_ == Step::kSettle && error.code() == Code::kNotFound) {
+    // Nothing is there: the lost change has not arrived, and shall not arrive beside this one.
+    if (!wanted_.generation) condition_.generation = "";
+    step_ = Step::kChange;
+    return Verdict::kAgain;
+  }
+  if (step_ == Step::kChange && error.code() == Code::kPreconditionFailed) {
+    if (settled_before_) {
+      // The lost change may have arrived after all.
+      settled_before_ = false;
+      step_ = Step::kSettle;
+      return Verdict::kAgain;
+    }
+    return std::unexpected(
+        Error(Code::kPreconditionFailed,
+              !wanted_.generation || !wanted_.generation->empty()
+                  ? cat("is not in generation ", wanted_.generation.value_or("?"), " any more")
+                  : std::string("exists already"))
+            .with_http_status(error.http_status())
+            .with_request_id(error.request_id()));
+  }
+  return std::unexpected(std::move(error));
+}
+
+WriteAttempt::WriteAttempt(const Protocol& protocol, WriteRequest request,
+                           std::span<const std::byte> bytes)
+    : PublishAttempt(protocol, request.name, request.precondition),
+      request_(std::move(request)),
+      bytes_(bytes),
+      crc32c_(Crc32c().extended(bytes)) {}
+
+void WriteAttempt::build_change(HttpRequest& request, const Precondition& precondition) {
+  request_.precondition = precondition;
+  protocol().build_write(request, request_, bytes_, crc32c_, scratch_);
+}
+
+Result<Attempt::Verdict> WriteAttempt::finish_change() {
+  Result<ObjectInfo> written = protocol().parse_object(text());
+  if (!written) return std::unexpected(std::move(written.error()));
+  if (!is_ours(*written)) {
+    return corrupt("the server stored ", written->size_bytes, " bytes",
+                   written->crc32c ? cat(" with CRC32C ", written->crc32c->to_base64()) : "",
+                   " of the ", bytes_.size(), " bytes with CRC32C ", crc32c_.to_base64(),
+                   " that were sent");
+  }
+  result = std::move(written);
+  return Verdict::kDone;
+}
+
+bool WriteAttempt::is_ours(const ObjectInfo& found) const {
+  return found.size_bytes == bytes_.size() && (!found.crc32c || *found.crc32c == crc32c_);
+}
+
+CopyAttempt::CopyAttempt(const Protocol& protocol, CopyRequest request)
+    : PublishAttempt(protocol, request.name, request.precondition), request_(std::move(request)) {}
+
+bool CopyAttempt::build_first(HttpRequest& request) {
+  protocol().build_stat(request, request_.source_name);
+  return true;
+}
+
+Result<Attempt::Verdict> CopyAttempt::finish_first() {
+  Result<ObjectInfo> source = protocol().parse_object(text());
+  if (!source) return std::unexpected(std::move(source.error()));
+  if (!request_.source_generation.empty() && request_.source_generation != source->generation) {
+    return fail(Code::kPreconditionFailed, protocol().url_of(request_.source_name),
+                " has changed: generation ", request_.source_generation,
+                " is no longer the live one");
+  }
+  source_ = std::move(*source);
+  request_.source_generation = source_.generation;
+  return Verdict::kAgain;
+}
+
+void CopyAttempt::build_change(HttpRequest& request, const Precondition& precondition) {
+  request_.precondition = precondition;
+  protocol().build_copy(request, request_, token_);
+}
+
+Result<Attempt::Verdict> CopyAttempt::finish_change() {
+  Result<CopyStep> step = protocol().parse_copy(text());
+  if (!step) return std::unexpected(std::move(step.error()));
+  if (!step->done) {
+    token_ = std::move(step->token);
+    return Verdict::kAgain;
+  }
+  if (!is_ours(step->object)) return corrupt("the copy is not equal to its source");
+  result = std::move(step->object);
+  return Verdict::kDone;
+}
+
+bool CopyAttempt::is_ours(const ObjectInfo& found) const {
+  return found.size_bytes == source_.size_bytes && found.crc32c == source_.crc32c;
+}
+
+RemoveAttempt::RemoveAttempt(const Protocol& protocol, std::string name, Precondition precondition)
+    : TextAttempt(protocol), name_(std::move(name)), precondition_(std::move(precondition)) {}
+
+void RemoveAttempt::build(HttpRequest& request) {
+  protocol().build_remove(request, name_, precondition_);
+}
+
+Result<Attempt::Verdict> RemoveAttempt::finish() {
+  result = true;
+  return Verdict::kDone;
+}
+
+Result<Attempt::Verdict> RemoveAttempt::refused(Error error) {
+  if (lost_before_ && error.code() == Code::kNotFound) return finish();
+  return std::unexpected(std::move(error));
+}
+
+}  // namespace headrace

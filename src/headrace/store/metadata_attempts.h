@@ -1,0 +1,123 @@
+// The attempts behind list, stat, write, remove and copy.
+//
+// Changes are made so that a repeated request cannot make them twice. When an attempt failed in a
+// way that may have reached the server, the next request asks what is there now (a stat): if it is
+// what we meant to put there, the change is done; if not, it is tried again on the condition that
+// what the stat saw is still there, so that the first one, should it arrive late, or another
+// writer, is not overwritten.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "headrace/store/operation.h"
+
+namespace headrace {
+
+class ListAttempt final : public TextAttempt {
+ public:
+  ListAttempt(const Protocol& protocol, ListRequest request);
+  void build(HttpRequest& request) override;
+  std::string url() const override { return protocol().url_of(request_.prefix); }
+  Result<ListPage> result;
+
+ private:
+  Result<Verdict> finish() override;
+  const ListRequest request_;
+};
+
+class StatAttempt final : public TextAttempt {
+ public:
+  StatAttempt(const Protocol& protocol, std::string name);
+  void build(HttpRequest& request) override;
+  std::string url() const override { return protocol().url_of(name_); }
+  Result<ObjectInfo> result;
+
+ private:
+  Result<Verdict> finish() override;
+  const std::string name_;
+};
+
+// What write and copy share: settling a request whose answer was lost.
+class PublishAttempt : public TextAttempt {
+ public:
+  void build(HttpRequest& request) final;
+  std::string url() const final { return protocol().url_of(name_); }
+  void will_retry() final;
+  Result<ObjectInfo> result;
+
+ protected:
+  PublishAttempt(const Protocol& protocol, std::string name, Precondition precondition);
+  // The request that makes the change, on condition `precondition`.
+  virtual void build_change(HttpRequest& request, const Precondition& precondition) = 0;
+  virtual Result<Verdict> finish_change() = 0;
+  // Is this what the change would have put there?
+  virtual bool is_ours(const ObjectInfo& found) const = 0;
+  // A request that must come before the change, if any.
+  virtual bool build_first(HttpRequest&) { return false; }
+
+ private:
+  enum class Step : uint8_t { kFirst, kChange, kSettle };
+  Result<Verdict> finish() final;
+  Result<Verdict> refused(Error error) final;
+
+  const std::string name_;
+  const Precondition wanted_;      // what the caller asked for
+  Precondition condition_;         // what the next change is conditioned on
+  Step step_ = Step::kFirst;
+  bool settled_before_ = false;    // a change was lost at least once
+
+ protected:
+  virtual Result<Verdict> finish_first() { return Verdict::kAgain; }
+};
+
+class WriteAttempt final : public PublishAttempt {
+ public:
+  WriteAttempt(const Protocol& protocol, WriteRequest request, std::span<const std::byte> bytes);
+
+ private:
+  void build_change(HttpRequest& request, const Precondition& precondition) override;
+  Result<Verdict> finish_change() override;
+  bool is_ours(const ObjectInfo& found) const override;
+
+  WriteRequest request_;
+  const std::span<const std::byte> bytes_;
+  const Crc32c crc32c_;
+  std::string scratch_;
+};
+
+class CopyAttempt final : public PublishAttempt {
+ public:
+  CopyAttempt(const Protocol& protocol, CopyRequest request);
+
+ private:
+  bool build_first(HttpRequest& request) override;
+  Result<Verdict> finish_first() override;
+  void build_change(HttpRequest& request, const Precondition& precondition) override;
+  Result<Verdict> finish_change() override;
+  bool is_ours(const ObjectInfo& found) const override;
+
+  CopyRequest request_;
+  ObjectInfo source_;
+  std::string token_;
+};
+
+class RemoveAttempt final : public TextAttempt {
+ public:
+  RemoveAttempt(const Protocol& protocol, std::string name, Precondition precondition);
+  void build(HttpRequest& request) override;
+  std::string url() const override { return protocol().url_of(name_); }
+  void will_retry() override { lost_before_ = true; }
+  Result<bool> result;
+
+ private:
+  Result<Verdict> finish() override;
+  Result<Verdict> refused(Error error) override;
+
+  const std::string name_;
+  const Precondition precondition_;
+  bool lost_before_ = false;  // an earlier attempt may have removed it
+};
+
+}  // namespace headrace

@@ -1,0 +1,51 @@
+// The client side of one provider, for one bucket.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "headrace/base/pending.h"
+#include "headrace/base/result.h"
+#include "headrace/format/object_info.h"
+#include "headrace/store/options.h"
+#include "headrace/store/read_batch.h"
+
+namespace headrace {
+
+// Every provider behind one face; one conformance suite holds them to it. Calls return at once; the
+// Pending (or the batch) completes exactly once, also when the engine stops.
+// Names are full names inside the bucket. For file:// the bucket is the directory of the URL.
+// Thread: any.
+// Errors: the table of base/result.h; every error names the object's URL.
+class ObjectStore {
+ public:
+  virtual ~ObjectStore() = default;
+
+  // Reads every target of the batch. kNotFound; kPreconditionFailed if a target's generation is
+  // gone; kCorrupt; kExhausted if one object alone exceeds the memory budget; ...
+  virtual void read(std::shared_ptr<ReadBatch> batch) = 0;
+
+  // One page of names in UTF-8 byte order.
+  virtual std::shared_ptr<Pending<ListPage>> list(ListRequest request) = 0;
+  virtual std::shared_ptr<Pending<ObjectInfo>> stat(std::string name) = 0;
+  // Writes one small object, atomically: it is there whole or not at all. `bytes` must live until
+  // the Pending has completed.
+  virtual std::shared_ptr<Pending<ObjectInfo>> write(WriteRequest request,
+                                                     std::span<const std::byte> bytes) = 0;
+  // kNotFound if it is not there.
+  virtual std::shared_ptr<Pending<bool>> remove(std::string name, Precondition precondition) = 0;
+  virtual std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) = 0;
+
+  // "gs://bucket/" + name
+  virtual std::string url_of(std::string_view name) const = 0;
+  // The size to assume for an object that nothing is known of, learnt from what was read.
+  virtual uint64_t expected_object_bytes() const = 0;
+  // How many objects a caller does well to have under way.
+  virtual uint64_t useful_in_flight() const = 0;
+};
+
+}  // namespace headrace

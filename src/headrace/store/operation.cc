@@ -1,0 +1,201 @@
+#include "headrace/store/operation.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace headrace {
+
+using std::chrono::steady_clock;
+
+Result<void> Attempt::on_head(const ResponseHead& head) {
+  status_ = head.status;
+  accepted_ = accepts(head.status);
+  body_bytes_ = 0;
+  if (accepted_) return begin_body(head);
+  refusal_.resize(kMaxRefusalBytes);
+  refusal_filled_ = 0;
+  retry_after_ = head.find("retry-after").value_or("");
+  request_id_ = head.find("x-guploader-uploadid").value_or("");
+  return {};
+}
+
+Result<std::span<std::byte>> Attempt::space(uint64_t outstanding_bytes) {
+  if (accepted_) return body_space(outstanding_bytes);
+  // The beginning is kept; what is more is read into the same last half and forgotten.
+  if (refusal_filled_ == refusal_.size()) refusal_filled_ /= 2;
+  return std::as_writable_bytes(std::span(refusal_).subspan(refusal_filled_));
+}
+
+Result<void> Attempt::on_bytes(size_t count) {
+  if (accepted_) {
+    body_bytes_ += count;
+    return took_body(count);
+  }
+  refusal_filled_ += count;
+  return {};
+}
+
+Result<Attempt::Verdict> Attempt::end() {
+  if (accepted_) return finish();
+  return refused(protocol_.to_error(
+      {.http_status = status_,
+       .body = std::string_view(refusal_).substr(0, refusal_filled_),
+       .retry_after = retry_after_,
+       .request_id = request_id_}));
+}
+
+Result<void> TextAttempt::begin_body(const ResponseHead& head) {
+  filled_ = 0;
+  if (head.content_length && *head.content_length > kMaxTextBytes) {
+    return corrupt("an answer of ", *head.content_length, " bytes where metadata was expected");
+  }
+  text_.resize(std::max<size_t>(16 * 1024, head.content_length.value_or(0)));
+  return {};
+}
+
+Result<std::span<std::byte>> TextAttempt::body_space(uint64_t) {
+  if (filled_ == text_.size()) {
+    if (filled_ >= kMaxTextBytes) return corrupt("an endless answer where metadata was expected");
+    text_.resize(text_.size() * 2);
+  }
+  return std::as_writable_bytes(std::span(text_).subspan(filled_));
+}
+
+Result<void> TextAttempt::took_body(size_t count) {
+  filled_ += count;
+  return {};
+}
+
+Operation::Operation(HostLane& lane, StoreContext& store, const void* owner)
+    : Activity(lane.thread(), owner, steady_clock::now() + store.timeout.total),
+      lane_(lane),
+      store_(store) {}
+
+void Operation::interrupt(const Error& why) {
+  if (connection_) connection_->abort(why);
+}
+
+void Operation::sweep(steady_clock::time_point now) {
+  if (connection_) connection_->check_stall(now);
+}
+
+Error Operation::finished(const Attempt& attempt, Error error) const {
+  if (stopped()) {
+    std::string message = stopped()->message();
+    if (last_) message += cat("; the last attempt failed with: ", last_->message());
+    error = Error(stopped()->code(), std::move(message));
+  }
+  return std::move(error).with_url(attempt.url()).with_attempts(attempts_);
+}
+
+awaitable<Result<void>> Operation::authorize() {
+  while (true) {
+    Credentials::Current current =
+        store_.credentials->current(steady_clock::now(), waker());
+    store_.token = current.token;
+    store_.token_version = current.version;
+    if (current.token) co_return Result<void>();
+    if (current.error) co_return std::unexpected(std::move(*current.error));
+    co_await park(deadline());
+    if (stopped()) {
+      co_return fail(stopped()->code(), stopped()->message(), " while waiting for credentials");
+    }
+  }
+}
+
+awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
+  bool token_rejected = false;
+  while (true) {
+    if (stopped()) co_return std::unexpected(finished(attempt, *stopped()));
+
+    // Admission: the pace, if the server has ever asked for one.
+    auto now = steady_clock::now();
+    if (const auto at = lane_.host().admission.reserve(now); at > now) {
+      co_await park(at);
+      if (stopped()) continue;
+      now = at;
+    }
+
+    request.clear();
+    attempt.build(request);
+    if (store_.credentials) {
+      const bool valid = store_.token && store_.token_version == store_.credentials->version() &&
+                         (!store_.token->expires_at ||
+                          now + std::chrono::minutes(5) < *store_.token->expires_at);
+      if (!valid) {
+        if (Result<void> done = co_await authorize(); !done) {
+          co_return std::unexpected(finished(attempt, std::move(done.error())));
+        }
+      }
+      request.add_header("Authorization", store_.token->authorization);
+    }
+
+    // One attempt.
+    ++attempts_;
+    connection_ = lane_.take_connection(now);
+    Result<void> exchanged;
+    if (!connection_->reusable()) exchanged = co_await connection_->open(*this, lane_.resolver());
+    if (exchanged) {
+      count(thread().metrics().requests_total);
+      exchanged = co_await connection_->exchange(request, attempt);
+    }
+    Result<Attempt::Verdict> verdict;
+    if (exchanged) {
+      verdict = attempt.end();
+    } else {
+      verdict = std::unexpected(std::move(exchanged.error()));
+    }
+    const bool stale = !verdict && connection_->went_stale();
+    const bool throttled = !verdict && verdict.error().code() == Code::kThrottled;
+    if (exchanged) {
+      lane_.saw({.completed = throttled ? 0u : 1u,
+                 .throttled = throttled ? 1u : 0u,
+                 .bytes = attempt.body_bytes(),
+                 .latency_sum = connection_->first_byte_latency()},
+                steady_clock::now());
+    }
+    lane_.give_back(std::move(connection_));
+
+    // Classify.
+    if (verdict) {
+      lane_.host().retry_budget.earn();
+      if (*verdict == Attempt::Verdict::kDone) co_return Result<void>();
+      continue;
+    }
+    Error error = std::move(verdict.error());
+    if (stopped()) continue;
+    if (stale) {
+      --attempts_;
+      attempt.will_retry();
+      continue;
+    }
+    if (throttled) count(thread().metrics().throttled_total);
+    if (error.http_status() == 401 && store_.credentials && !token_rejected) {
+      token_rejected = true;
+      store_.credentials->reject(store_.token_version);
+      continue;
+    }
+    if (!is_retryable(error) || attempts_ >= static_cast<int>(store_.retry.max_attempts)) {
+      // Being throttled is no failure of the request: it goes on until its deadline.
+      if (!throttled) co_return std::unexpected(finished(attempt, std::move(error)));
+    }
+    if (!throttled && !lane_.host().retry_budget.try_spend()) {
+      error = Error(error.code(), cat(error.message(), " (the host's retry budget is used up)"));
+      co_return std::unexpected(finished(attempt, std::move(error)));
+    }
+    // Back off.
+    const auto wait = backoff(store_.retry, attempts_, error, lane_.rng());
+    if (steady_clock::now() + wait >= deadline()) {
+      error = Error(error.code() == Code::kThrottled ? Code::kThrottled : Code::kTimedOut,
+                    cat("its deadline is too near for another attempt; the last one failed with: ",
+                        error.message()));
+      co_return std::unexpected(finished(attempt, std::move(error)));
+    }
+    last_ = std::move(error);
+    attempt.will_retry();
+    count(thread().metrics().retries_total);
+    co_await park(steady_clock::now() + wait);
+  }
+}
+
+}  // namespace headrace

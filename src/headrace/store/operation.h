@@ -1,0 +1,119 @@
+// One request with all that befalls it: admission, attempts, back-off, completion. Written once;
+// reads, lists, writes and deletes supply an Attempt.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "headrace/http/connection.h"
+#include "headrace/http/message.h"
+#include "headrace/store/credentials.h"
+#include "headrace/store/host.h"
+#include "headrace/store/options.h"
+#include "headrace/store/protocol.h"
+
+namespace headrace {
+
+// What an operation asks, and what it makes of the answer. A refusal (a status that the attempt
+// does not accept) is read to its end and becomes an Error here; only accepted bodies reach the
+// subclass.
+// Thread: I/O. Borrows the protocol.
+class Attempt : public ResponseSink {
+ public:
+  enum class Verdict : uint8_t {
+    kDone,
+    kAgain,  // went well, and another request follows (the next page of a copy, say)
+  };
+
+  explicit Attempt(const Protocol& protocol) : protocol_(protocol) {}
+  virtual ~Attempt() = default;
+
+  // Called for every attempt, on a cleared request.
+  virtual void build(HttpRequest& request) = 0;
+  virtual std::string url() const = 0;
+  // The whole response has been taken.
+  Result<Verdict> end();
+  // The attempt failed with an error that will be retried. It may have reached the server.
+  virtual void will_retry() {}
+
+  Result<void> on_head(const ResponseHead& head) final;
+  Result<std::span<std::byte>> space(uint64_t outstanding_bytes) final;
+  Result<void> on_bytes(size_t count) final;
+  // Bytes of accepted bodies that the present attempt has brought.
+  uint64_t body_bytes() const { return body_bytes_; }
+
+ protected:
+  const Protocol& protocol() const { return protocol_; }
+  virtual bool accepts(int status) const { return status / 100 == 2; }
+  virtual Result<void> begin_body(const ResponseHead&) { return {}; }
+  virtual Result<std::span<std::byte>> body_space(uint64_t outstanding_bytes) = 0;
+  virtual Result<void> took_body(size_t count) = 0;
+  virtual Result<Verdict> finish() = 0;
+  // What to make of a refusal; by default it is the operation's error.
+  virtual Result<Verdict> refused(Error error) { return std::unexpected(std::move(error)); }
+
+ private:
+  static constexpr size_t kMaxRefusalBytes = 16 * 1024;
+
+  const Protocol& protocol_;
+  bool accepted_ = false;
+  uint64_t body_bytes_ = 0;
+  int status_ = 0;
+  std::string retry_after_, request_id_;
+  std::string refusal_;  // the body
+  size_t refusal_filled_ = 0;
+};
+
+// An attempt whose accepted body is text, taken whole.
+class TextAttempt : public Attempt {
+ public:
+  using Attempt::Attempt;
+
+ protected:
+  std::string_view text() const { return std::string_view(text_).substr(0, filled_); }
+  Result<void> begin_body(const ResponseHead& head) override;
+  Result<std::span<std::byte>> body_space(uint64_t outstanding_bytes) override;
+  Result<void> took_body(size_t count) override;
+
+ private:
+  static constexpr size_t kMaxTextBytes = 256 * kMiB;
+  std::string text_;
+  size_t filled_ = 0;
+};
+
+// What operations of one store have in common on one I/O thread.
+struct StoreContext {
+  const RetryOptions retry;
+  const TimeoutOptions timeout;
+  const std::shared_ptr<Credentials> credentials;  // null: anonymous
+  // The token in use, kept so that a read takes no lock. Confined to the I/O thread.
+  std::shared_ptr<const Token> token = nullptr;
+  uint64_t token_version = 0;
+};
+
+// Thread: I/O. Lives in a coroutine's frame; borrows everything.
+class Operation final : public Activity {
+ public:
+  Operation(HostLane& lane, StoreContext& store, const void* owner);
+
+  // Errors: whatever the attempt or the connection says, with URL and attempts; kTimedOut when the
+  // deadline passes (the last failure is in the text); kCancelled when stopped.
+  awaitable<Result<void>> run(Attempt& attempt, HttpRequest& request);
+
+ private:
+  void interrupt(const Error& why) override;
+  void sweep(std::chrono::steady_clock::time_point now) override;
+  awaitable<Result<void>> authorize();
+  Error finished(const Attempt& attempt, Error error) const;
+
+  HostLane& lane_;
+  StoreContext& store_;
+  std::unique_ptr<Connection> connection_;
+  std::optional<Error> last_;  // of the attempt before
+  int attempts_ = 0;
+};
+
+}  // namespace headrace

@@ -1,0 +1,78 @@
+// What one provider says and hears on the wire.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "headrace/base/result.h"
+#include "headrace/base/units.h"
+#include "headrace/format/http_head.h"
+#include "headrace/format/object_info.h"
+#include "headrace/http/message.h"
+#include "headrace/store/options.h"
+
+namespace headrace {
+
+// What a response to a read tells beside its bytes. Views into the head.
+struct ReadFacts {
+  std::string_view generation;
+  std::optional<Crc32c> crc32c;                // of the whole stored object
+  std::optional<uint64_t> stored_bytes;        // of the whole stored object
+  bool stored_gzip = false;                    // stored with Content-Encoding: gzip
+  bool decompressed_by_server = false;         // what comes is not what is stored
+};
+
+// A refusal, in pieces.
+struct Refusal {
+  int http_status = 0;
+  std::string_view body;
+  std::string_view retry_after;                // the header's value
+  std::string_view request_id;
+};
+
+struct CopyStep {
+  bool done = false;
+  std::string token;
+  ObjectInfo object;
+};
+
+// Builds requests, reads responses, maps errors; nothing else: no I/O, no state but the bucket.
+// A provider is a protocol; what is done with it (retry, ranges, checksums) is written once, in
+// HttpStore.
+// Thread: any (immutable).
+class Protocol {
+ public:
+  virtual ~Protocol() = default;
+
+  // `range` none: the whole object. `generation` "": whichever is live.
+  virtual void build_read(HttpRequest& request, std::string_view name,
+                          std::string_view generation, std::optional<ByteRange> range) const = 0;
+  virtual ReadFacts read_facts(const ResponseHead& head) const = 0;
+
+  virtual void build_list(HttpRequest& request, const ListRequest& list) const = 0;
+  virtual Result<ListPage> parse_list(std::string_view body) const = 0;
+
+  virtual void build_stat(HttpRequest& request, std::string_view name) const = 0;
+  virtual Result<ObjectInfo> parse_object(std::string_view body) const = 0;
+
+  // `scratch` keeps what the request's body spans point to beside `bytes`. `crc32c` is of `bytes`:
+  // the service refuses what does not match it.
+  virtual void build_write(HttpRequest& request, const WriteRequest& write,
+                           std::span<const std::byte> bytes, Crc32c crc32c,
+                           std::string& scratch) const = 0;
+  virtual void build_remove(HttpRequest& request, std::string_view name,
+                            const Precondition& precondition) const = 0;
+  virtual void build_copy(HttpRequest& request, const CopyRequest& copy,
+                          std::string_view token) const = 0;
+  virtual Result<CopyStep> parse_copy(std::string_view body) const = 0;
+
+  // An Error without URL and attempts.
+  virtual Error to_error(const Refusal& refusal) const = 0;
+  virtual std::string url_of(std::string_view name) const = 0;
+};
+
+}  // namespace headrace

@@ -1,0 +1,82 @@
+// Reading one piece of an object: where its bytes go, and whether they are the right ones.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "headrace/base/block_pool.h"
+#include "headrace/store/operation.h"
+#include "headrace/store/read_batch.h"
+
+namespace headrace {
+
+struct ReadRules {
+  uint64_t range_threshold_bytes = 0;
+  uint64_t range_bytes = 0;
+  ContentEncoding content_encoding = ContentEncoding::kStored;
+};
+
+// Goes through all attempts at one piece: after a broken body the next attempt asks for what is
+// missing, pinned to the generation that the first bytes came from. The first piece of a slot (its
+// lead) learns size and generation, makes the memory, and splits what is large into more pieces.
+// Thread: I/O. Borrows slot and piece.
+class ReadAttempt final : public Attempt {
+ public:
+  // Error code kExhausted with no message: there is no room at present; try later. Internal: such a
+  // piece goes back into the queue.
+  static bool is_deferral(const Error& error) {
+    return error.code() == Code::kExhausted && error.message().empty();
+  }
+
+  ReadAttempt(const Protocol& protocol, const ReadRules& rules, BlockPool& pool, ReadSlot& slot,
+              ReadPiece& piece);
+
+  void build(HttpRequest& request) override;
+  std::string url() const override;
+
+  // Called with the pieces that were split off, linked by `next`, when the lead's head has told the
+  // size.
+  std::function<void(ReadPiece*)> on_split;
+
+  // Makes the slot's memory for `size_bytes`, if it has none. `waited_for` is admitted even beyond
+  // the budget. kExhausted with a message if the object alone exceeds the budget, without one if
+  // there is no room now.
+  static Result<void> make_room(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes,
+                                bool waited_for);
+  // Cuts the slot's range, whose end is known, into the lead (which keeps the first part) and more
+  // pieces, returned linked.
+  static ReadPiece* split(const ReadRules& rules, ReadSlot& slot, ReadPiece& lead,
+                          uint64_t lead_bytes);
+
+ protected:
+  bool accepts(int status) const override { return status == 200 || status == 206; }
+  Result<void> begin_body(const ResponseHead& head) override;
+  Result<std::span<std::byte>> body_space(uint64_t outstanding_bytes) override;
+  Result<void> took_body(size_t count) override;
+  Result<Verdict> finish() override;
+  Result<Verdict> refused(Error error) override;
+
+ private:
+  bool lead() const { return &piece_ == &slot_.first_piece; }
+  Result<void> take_size(uint64_t object_bytes);
+  Result<void> fit_memory();
+  std::optional<ByteRange> asked_range() const;
+
+  const ReadRules& rules_;
+  BlockPool& pool_;
+  ReadSlot& slot_;
+  ReadPiece& piece_;
+  bool without_range_ = false;    // an empty object cannot be asked for by range
+  bool length_unknown_ = false;   // the body ends when it ends (chunked); it goes to `growing_`
+  uint64_t skip_bytes_ = 0;       // of a body that begins before what was asked for
+  std::vector<std::byte> growing_;
+  size_t growing_filled_ = 0;
+  std::span<std::byte> space_;    // what body_space() gave last
+};
+
+}  // namespace headrace

@@ -1,0 +1,128 @@
+#include "headrace/store/read_batch.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace headrace {
+
+ReadBatch::ReadBatch(size_t slot_count)
+    : slots_(std::make_unique<ReadSlot[]>(slot_count)), capacity_(slot_count) {}
+
+ReadBatch::~ReadBatch() = default;
+
+std::shared_ptr<ReadBatch> ReadBatch::create(size_t slot_count, size_t text_bytes_hint) {
+  std::shared_ptr<ReadBatch> batch(new ReadBatch(slot_count));
+  batch->text_.reserve(text_bytes_hint);
+  return batch;
+}
+
+void ReadBatch::add(const ReadTarget& target) {
+  if (size_ == capacity_) return;
+  ReadSlot& slot = slots_[size_];
+  slot.name_begin = static_cast<uint32_t>(text_.size());
+  slot.name_size = static_cast<uint32_t>(target.name.size());
+  text_ += target.name;
+  slot.generation_begin = static_cast<uint32_t>(text_.size());
+  slot.generation_size = static_cast<uint32_t>(target.generation.size());
+  text_ += target.generation;
+  slot.object_bytes = target.size_bytes;
+  slot.expected = target.crc32c;
+  slot.whole = !target.range.has_value();
+  slot.asked = target.range.value_or(ByteRange{0, kUnknownSize});
+  slot.range = {slot.asked.begin, std::min(slot.asked.end, target.size_bytes)};
+  slot.has_into = target.has_into;
+  slot.into = target.into;
+  slot.first_piece.batch = this;
+  slot.first_piece.slot_index = static_cast<uint32_t>(size_);
+  slot.first_piece.range = slot.range;
+  ++size_;
+}
+
+uint64_t ReadBatch::expected_bytes(uint64_t unknown_bytes) const {
+  uint64_t total = 0;
+  for (size_t i = 0; i < size_; ++i) {
+    const ReadSlot& slot = slots_[i];
+    if (slot.has_into) continue;  // not ours to count
+    total += slot.range.end == kUnknownSize ? unknown_bytes : slot.range.size_bytes();
+  }
+  return total;
+}
+
+void ReadBatch::hand_over(std::function<void()> on_attention) {
+  slots_left_.store(size_, std::memory_order_release);
+  const Lock lock(mutex_);
+  if (size_ == 0) {
+    complete_ = true;
+    return;
+  }
+  self_ = shared_from_this();
+  on_attention_ = std::move(on_attention);
+}
+
+void ReadBatch::set_error(ReadSlot& slot, Error error) {
+  const Lock lock(mutex_);
+  if (!slot.error) slot.error = std::move(error);
+  slot.failed.store(true, std::memory_order_release);
+}
+
+void ReadBatch::restart(ReadSlot& slot, bool forget_listing) {
+  ++slot.restarts;
+  slot.error.reset();
+  slot.failed.store(false, std::memory_order_relaxed);
+  if (forget_listing) {
+    slot.generation_size = 0;
+    slot.object_bytes = kUnknownSize;
+    slot.expected.reset();
+  }
+  slot.found_generation.assign("");
+  slot.range = {slot.asked.begin, std::min(slot.asked.end, slot.object_bytes)};
+  slot.more_pieces.reset();
+  slot.piece_count = 1;
+  slot.pieces_left.store(1, std::memory_order_relaxed);
+  slot.first_piece.range = slot.range;
+  slot.first_piece.crc32c = {};
+  slot.first_piece.received_bytes = 0;
+  slot.first_piece.next = nullptr;
+}
+
+void ReadBatch::slot_done() {
+  if (slots_left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  // Both are destroyed after the lock is released: the batch may go with `self`.
+  std::shared_ptr<ReadBatch> self;
+  std::function<void()> on_attention;
+  {
+    const Lock lock(mutex_);
+    complete_ = true;
+    self.swap(self_);
+    on_attention.swap(on_attention_);
+    changed_.notify_all();
+  }
+}
+
+bool ReadBatch::wait_until(std::chrono::steady_clock::time_point until, MayBlock) {
+  std::function<void()> on_attention;
+  {
+    const Lock lock(mutex_);
+    if (complete_) return true;
+    if (!waited_for_.exchange(true, std::memory_order_seq_cst)) on_attention = on_attention_;
+  }
+  if (on_attention) on_attention();
+  const Lock lock(mutex_);
+  while (!complete_) {
+    if (changed_.wait_until(mutex_, until) == std::cv_status::timeout) break;
+  }
+  return complete_;
+}
+
+void ReadBatch::cancel() {
+  std::function<void()> on_attention;
+  {
+    const Lock lock(mutex_);
+    if (complete_) return;
+    cancelled_.store(true, std::memory_order_release);
+    on_attention = on_attention_;
+  }
+  if (on_attention) on_attention();
+}
+
+}  // namespace headrace

@@ -1,0 +1,248 @@
+"""Start and steer `headrace-faultserver` from Python tests; nothing but the standard library.
+
+with FaultServer() as server:
+    server.put("bucket", "a/b.bin", b"bytes")
+    server.faults([{"match": {"kind": "media"}, "count": 2, "action": {"status": 503}}])
+    ...  # run a client against server.url
+    assert server.stats()["by_status"]["503"] == 2
+"""
+
+from __future__ import annotations
+
+import glob
+import http.client
+import json
+import os
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def find_binary() -> str:
+    """`HEADRACE_FAULTSERVER`, or the newest one built under build/."""
+    named = os.environ.get("HEADRACE_FAULTSERVER")
+    if named:
+        return named
+    patterns = ["build/*/testing/faultserver/headrace-faultserver"]
+    patterns.append("build/testing/faultserver/headrace-faultserver")
+    found = [path for pattern in patterns for path in glob.glob(str(_ROOT / pattern))]
+    if not found:
+        raise FileNotFoundError(
+            "headrace-faultserver is not built: configure with -DHEADRACE_BUILD_FAULTSERVER=ON,"
+            " or set HEADRACE_FAULTSERVER to its path"
+        )
+    return max(found, key=os.path.getmtime)
+
+
+class FaultServer:
+    """One running server; a context manager that stops it.
+
+    Control requests go over one connection that is opened at the start, so that they neither
+    count nor suffer under rules about connections. Any thread may call the methods.
+    """
+
+    def __init__(
+        self,
+        *,
+        threads: int = 1,
+        bind: str = "127.0.0.1",
+        tls_cert: str | os.PathLike[str] | None = None,
+        tls_key: str | os.PathLike[str] | None = None,
+        log_capacity: int | None = None,
+        md5: bool = True,
+        binary: str | None = None,
+    ) -> None:
+        self._command = [binary or find_binary(), "--stop-with-stdin"]
+        self._command += ["--threads", str(threads), "--bind", bind]
+        if tls_cert is not None and tls_key is not None:
+            self._command += ["--tls-cert", str(tls_cert), "--tls-key", str(tls_key)]
+        if log_capacity is not None:
+            self._command += ["--log-capacity", str(log_capacity)]
+        if not md5:
+            self._command.append("--no-md5")
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._connection: http.client.HTTPConnection | None = None
+        self.url = ""
+        self.host = ""
+        self.port = 0
+
+    def __enter__(self) -> FaultServer:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> FaultServer:
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line.startswith("listening on "):
+            raise RuntimeError(f"headrace-faultserver did not start: {line!r}")
+        self.url = line.removeprefix("listening on ").strip()
+        parts = urlsplit(self.url)
+        self.host, self.port = parts.hostname or "", parts.port or 0
+        if parts.scheme == "https":
+            # The control connection trusts the process that it has just started.
+            context = ssl._create_unverified_context()
+            self._connection = http.client.HTTPSConnection(
+                self.host, self.port, context=context, timeout=60
+            )
+        else:
+            self._connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
+        self._connection.connect()
+        return self
+
+    def stop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._process is not None:
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            self._process.stdin.close()
+            self._process.wait(timeout=10)
+            self._process.stdout.close()
+            self._process = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    # Steering.
+
+    def reset(self, *, keep_buckets: bool = False) -> None:
+        """Forget rules, limits, latency, tokens, the log, and (unless kept) all buckets."""
+        self._post("reset", {"keep_buckets": keep_buckets})
+
+    def faults(self, rules: Iterable[Mapping[str, Any]]) -> None:
+        """Replace all rules; README.md has the table."""
+        self._post("faults", {"rules": list(rules)})
+
+    def fault_counts(self) -> list[dict[str, int]]:
+        """For each rule how often it matched and how often it fired."""
+        return self._json("GET", "faults")
+
+    def limit(self, **spec: Any) -> None:
+        """requests_per_s, burst, in_flight, status, retry_after, bytes_per_s; none: no limit."""
+        self._post("limit", spec)
+
+    def latency(
+        self,
+        first_byte_ms: float = 0,
+        *,
+        tail_fraction: float = 0,
+        tail_ms: float = 0,
+        seed: int = 1,
+    ) -> None:
+        """Delay every answer; with `tail_fraction`, that share of them by `tail_ms` instead."""
+        self._post(
+            "latency",
+            {
+                "first_byte_ms": first_byte_ms,
+                "tail_fraction": tail_fraction,
+                "tail_ms": tail_ms,
+                "seed": seed,
+            },
+        )
+
+    def release(self) -> None:
+        """End all stalled answers by a reset."""
+        self._post("release", {})
+
+    def close_connections(self, mode: str = "fin") -> None:
+        """Close every connection but the control ones, by "fin" or "rst"."""
+        self._post("close_connections", {"mode": mode})
+
+    def auth(self, tokens: Iterable[str]) -> None:
+        """Only answer requests that carry one of these bearer tokens; none: all."""
+        self._post("auth", {"tokens": list(tokens)})
+
+    def connect_map(self, targets: Mapping[str, str]) -> None:
+        """Where CONNECT goes: {"host:port": "127.0.0.1:port"}."""
+        self._post("connect", {"map": dict(targets)})
+
+    def min_part_bytes(self, size: int) -> None:
+        """The least size of a part of an XML multipart upload (but the last); 5 MiB at GCS."""
+        self._post("uploads_config", {"min_part_bytes": size})
+
+    # Buckets and objects, past all faults and unrecorded.
+
+    def bucket(self, name: str, **spec: Any) -> None:
+        """requester_pays, versioning, tokens, denied_permissions, list_delay_ms."""
+        self._post("bucket", {"name": name, **spec})
+
+    def synthetic(self, bucket: str, count: int, size_bytes: int | list[int], **spec: Any) -> Any:
+        """name_pattern or shape, prefix, per_shard, seed, list_delay_ms."""
+        return self._post(
+            "synthetic", {"bucket": bucket, "count": count, "size_bytes": size_bytes, **spec}
+        )
+
+    def put(self, bucket: str, name: str, data: bytes, **meta: Any) -> dict[str, Any]:
+        """Store an object; `meta` as in the JSON API (contentType, contentEncoding, ...)."""
+        query = {"bucket": bucket, "name": name, "meta": json.dumps(meta)}
+        return json.loads(self._request("PUT", "object?" + urlencode(query, quote_via=quote), data))
+
+    def get(self, bucket: str, name: str) -> bytes:
+        query = urlencode({"bucket": bucket, "name": name}, quote_via=quote)
+        return self._request("GET", "object?" + query)
+
+    def names(self, bucket: str, prefix: str = "") -> list[str]:
+        query = urlencode({"bucket": bucket, "prefix": prefix}, quote_via=quote)
+        return self._json("GET", "names?" + query)
+
+    def uploads(self) -> dict[str, list[dict[str, Any]]]:
+        """The unfinished uploads: {"resumable": [...], "multipart": [...]}."""
+        return self._json("GET", "uploads")
+
+    # What happened.
+
+    def log(self, since: int = 0, limit: int | None = None) -> list[dict[str, Any]]:
+        query = f"log?since={since}" + ("" if limit is None else f"&limit={limit}")
+        return self._json("GET", query)
+
+    def stats(self) -> dict[str, Any]:
+        return self._json("GET", "stats")
+
+    def _post(self, path: str, body: Any) -> Any:
+        return json.loads(self._request("POST", path, json.dumps(body).encode()))
+
+    def _json(self, method: str, path: str) -> Any:
+        return json.loads(self._request(method, path))
+
+    def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        with self._lock:
+            assert self._connection is not None, "the server is not running"
+            self._connection.request(method, "/_control/" + path, body)
+            answer = self._connection.getresponse()
+            data = answer.read()
+        if answer.status == 404 and path.startswith("object"):
+            raise KeyError(path)
+        if answer.status != 200:
+            raise ValueError(f"{path}: HTTP {answer.status}: {data.decode(errors='replace')}")
+        return data
+
+
+def main() -> int:
+    """Run a server until the standard input closes: python client.py [--threads N]."""
+    return subprocess.call([find_binary(), *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,216 @@
+#include "control.h"
+
+#include <unistd.h>
+
+#include "digest.h"
+#include "text.h"
+
+namespace faultserver {
+
+void World::wake_all() const {
+  const uint64_t one = 1;
+  for (const int fd : wake_fds) {
+    // An eventfd only refuses when its counter is full, and then the thread is awake anyway.
+    [[maybe_unused]] const ssize_t written = write(fd, &one, sizeof one);
+  }
+}
+
+namespace {
+
+Response wrong(std::string_view message) {
+  return json_response(400, Json(Json::Object{{"error", message}}).dump());
+}
+
+Response fine(const Json& body = Json::Object{}) { return json_response(200, body.dump()); }
+
+Response reset(World& world, const Json& spec) {
+  world.faults.clear();
+  world.throttle = Throttle();
+  world.shapes_bytes = false;
+  world.record.clear();
+  world.tokens.clear();
+  world.connect_map.clear();
+  if (!spec["keep_buckets"].boolean()) world.storage.clear();
+  ++world.release_epoch;
+  world.wake_all();
+  return fine();
+}
+
+Response set_bucket(World& world, const Json& spec) {
+  const std::string name = spec["name"].text();
+  if (name.empty()) return wrong("a bucket needs a name");
+  Bucket& bucket = world.storage.create(name);
+  for (const auto& [member, value] : spec.object()) {
+    if (member == "requester_pays") {
+      bucket.requester_pays = value.boolean();
+    } else if (member == "versioning") {
+      bucket.versioning = value.boolean();
+    } else if (member == "list_delay_ms") {
+      bucket.list_delay_ms = value.integer();
+    } else if (member == "tokens") {
+      bucket.tokens.clear();
+      for (const Json& token : value.array()) bucket.tokens.insert(token.text());
+    } else if (member == "denied_permissions") {
+      bucket.denied_permissions.clear();
+      for (const Json& permission : value.array()) {
+        bucket.denied_permissions.insert(permission.text());
+      }
+    } else if (member != "name") {
+      return wrong("no such member of a bucket: " + member);
+    }
+  }
+  return fine();
+}
+
+Response make_synthetic(World& world, const Json& spec) {
+  const std::string name = spec["bucket"].text();
+  if (name.empty()) return wrong("bucket is missing");
+  std::string why;
+  std::unique_ptr<Synthetic> made = Synthetic::from_json(spec, why);
+  if (!made) return wrong(why);
+  world.storage.erase(name);
+  Bucket& bucket = world.storage.create(name);
+  bucket.list_delay_ms = spec["list_delay_ms"].integer();
+  Json::Array sample;
+  for (uint64_t rank = 0; rank < std::min<uint64_t>(3, made->count()); ++rank) {
+    sample.emplace_back(made->name(rank));
+  }
+  bucket.synthetic = std::move(made);
+  return fine(Json::Object{{"first_names", std::move(sample)}});
+}
+
+Response put_object(World& world, Request& request) {
+  const std::string bucket_name = request.parameter("bucket");
+  Object draft;
+  if (const std::optional<Json> metadata = Json::parse(request.parameter("meta"))) {
+    read_metadata(*metadata, draft);
+    draft.component_count = (*metadata)["componentCount"].integer();
+  }
+  draft.name = request.parameter("name");
+  if (bucket_name.empty() || draft.name.empty()) return wrong("bucket or name is missing");
+  if (draft.content_type.empty()) draft.content_type = "application/octet-stream";
+  draft.crc = crc32c(request.body);
+  draft.body = Body(std::move(request.body));
+  Bucket& bucket = world.storage.create(bucket_name);
+  const bool with_md5 = draft.component_count == 0;
+  const ObjectPtr object = world.storage.commit(bucket, std::move(draft), with_md5);
+  std::string body;
+  append_object_json(body, bucket.name, *object, "");
+  return json_response(200, body);
+}
+
+Response get_object(World& world, const Request& request) {
+  Bucket* const bucket = world.storage.find(request.parameter("bucket"));
+  const ObjectPtr object = bucket ? bucket->find(request.parameter("name")) : nullptr;
+  if (!object) return json_response(404, "{}");
+  Response response{.body = object->body};
+  response.set("Content-Type", "application/octet-stream");
+  return response;
+}
+
+Response names(World& world, const Request& request) {
+  Bucket* const bucket = world.storage.find(request.parameter("bucket"));
+  Json::Array out;
+  if (bucket) {
+    Bucket::Cursor cursor(*bucket);
+    for (cursor.seek(request.parameter("prefix"));
+         cursor.valid() && cursor.name().starts_with(request.parameter("prefix"));
+         cursor.advance()) {
+      out.emplace_back(cursor.name());
+    }
+  }
+  return fine(std::move(out));
+}
+
+Response pending_uploads(World& world) {
+  Json::Array resumable;
+  for (const auto& [id, session] : world.storage.sessions) {
+    if (session.result || session.cancelled) continue;
+    resumable.push_back(Json::Object{{"bucket", session.bucket},
+                                     {"name", session.draft.name},
+                                     {"bytes", uint64_t{session.bytes.size()}}});
+  }
+  Json::Array multipart;
+  for (const auto& [name, bucket] : world.storage.buckets()) {
+    for (const auto& [id, upload] : bucket->multipart_uploads) {
+      multipart.push_back(Json::Object{
+          {"bucket", name}, {"name", upload.draft.name}, {"parts", uint64_t{upload.parts.size()}}});
+    }
+  }
+  return fine(
+      Json::Object{{"resumable", std::move(resumable)}, {"multipart", std::move(multipart)}});
+}
+
+Response close_connections(World& world, const Json& spec) {
+  world.close_with_reset = spec["mode"].text() == "rst";
+  ++world.close_epoch;
+  world.wake_all();
+  return fine();
+}
+
+}  // namespace
+
+Response control(World& world, Request& request) {
+  const std::lock_guard lock(world.mutex);
+  const std::string_view path = std::string_view(request.path).substr(sizeof("/_control/") - 1);
+  const bool posts = request.method == "POST" || request.method == "PUT";
+  if (path == "object") return posts ? put_object(world, request) : get_object(world, request);
+  if (path == "names") return names(world, request);
+  if (path == "uploads") return pending_uploads(world);
+  if (path == "stats") return fine(world.record.stats());
+  if (path == "log") {
+    return json_response(
+        200, world.record.log_json(parse_u64(request.parameter("since")).value_or(0),
+                                   parse_u64(request.parameter("limit")).value_or(UINT64_MAX)));
+  }
+  if (!posts) {
+    if (path == "faults") return fine(world.faults.to_json());
+    if (path == "limit" || path == "latency") return fine(world.throttle.to_json());
+    return json_response(404, "{\"error\":\"no such control\"}");
+  }
+  Json spec = Json::Object{};
+  if (!request.body.empty()) {
+    std::optional<Json> parsed = Json::parse(request.body);
+    if (!parsed) return wrong("the body is not JSON");
+    spec = std::move(*parsed);
+  }
+  if (path == "reset") return reset(world, spec);
+  if (path == "faults") {
+    const std::string why = world.faults.set_rules(spec);
+    return why.empty() ? fine() : wrong(why);
+  }
+  if (path == "limit") {
+    world.throttle.set_limit(spec, world.now_s());
+    world.shapes_bytes = world.throttle.shapes_bytes();
+    return fine();
+  }
+  if (path == "latency") {
+    world.throttle.set_latency(spec);
+    return fine();
+  }
+  if (path == "bucket") return set_bucket(world, spec);
+  if (path == "synthetic") return make_synthetic(world, spec);
+  if (path == "close_connections") return close_connections(world, spec);
+  if (path == "release") {
+    ++world.release_epoch;
+    world.wake_all();
+    return fine();
+  }
+  if (path == "auth") {
+    world.tokens.clear();
+    for (const Json& token : spec["tokens"].array()) world.tokens.insert(token.text());
+    return fine();
+  }
+  if (path == "connect") {
+    world.connect_map.clear();
+    for (const auto& [from, to] : spec["map"].object()) world.connect_map[from] = to.text();
+    return fine();
+  }
+  if (path == "uploads_config") {
+    world.storage.min_part_bytes = static_cast<uint64_t>(spec["min_part_bytes"].integer());
+    return fine();
+  }
+  return json_response(404, "{\"error\":\"no such control\"}");
+}
+
+}  // namespace faultserver

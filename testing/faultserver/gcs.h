@@ -1,0 +1,102 @@
+// The GCS JSON and XML APIs over `Storage`: a request in, an answer out.
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "http.h"
+#include "json.h"
+#include "storage.h"
+
+namespace faultserver {
+
+// What a request asks for; the names (`kind_name`) are those of the fault rules and the log.
+enum class Kind {
+  kList,
+  kGet,  // Metadata.
+  kMedia,
+  kUpload,  // In one request: media, multipart (JSON) or the XML API's PUT.
+  kResumableStart,
+  kResumablePut,
+  kResumableQuery,
+  kResumableCancel,
+  kMultipartStart,
+  kMultipartPart,
+  kMultipartComplete,
+  kMultipartAbort,
+  kMultipartList,
+  kCompose,
+  kRewrite,
+  kCopy,
+  kDelete,
+  kPatch,
+  kBucketGet,
+  kBucketCreate,
+  kBucketDelete,
+  kBucketList,
+  kIam,
+  kConnect,
+  kControl,
+  kOther,
+};
+std::string_view kind_name(Kind kind);
+
+struct Route {
+  Kind kind = Kind::kOther;
+  bool xml = false;
+  std::string bucket{}, object{};                          // Decoded.
+  std::string destination_bucket{}, destination_object{};  // Of rewrite and copy.
+};
+
+// From the head of the request alone.
+Route route(const Request& request);
+
+// Answers everything but kConnect and kControl. `base_url` is how the client called this server.
+// With `partial_body` only the first part of the announced body came: a resumable upload keeps it,
+// anything else is not done.
+Response answer(Storage& storage, Request& request, const Route& route, const std::string& base_url,
+                bool partial_body);
+
+// An error in the form that this kind of request gets.
+Response error_response(const Route& route, int status, std::string_view reason,
+                        std::string_view message);
+Response json_response(int status, std::string body);
+
+using Fields = std::set<std::string, std::less<>>;
+
+// ── Shared by the files of this module.
+
+// With only the members in `fields`, when it is given.
+void append_object_json(std::string& out, const std::string& bucket, const Object& object,
+                        const std::string& base_url, const Fields* fields = nullptr);
+Response list_objects(Bucket& bucket, const Request& request, const std::string& base_url);
+// x-goog-hash, generation and the like, as they stand on every answer about an object.
+void set_object_headers(Response& response, const Object& object);
+std::string etag_of(const Object& object);
+// Name-value members of an object's metadata, from a request's JSON.
+void read_metadata(const Json& json, Object& draft);
+// From `x-goog-hash` headers or the metadata's `crc32c` and `md5Hash`.
+struct ExpectedSums {
+  std::optional<uint32_t> crc;
+  std::string md5;
+  bool malformed = false;
+  void read_json(const Json& json);
+  void read_headers(const Headers& headers);
+};
+// A sentence when the sums of `bytes` are not the expected ones. `crc` becomes that of `bytes`.
+std::string mismatch(const ExpectedSums& expected, std::string_view bytes, uint32_t& crc);
+Response precondition_response(const Route& route, int status);
+
+Response simple_upload(Storage& storage, Bucket& bucket, Request& request, const Route& route,
+                       const std::string& base_url);
+Response resumable_start(Storage& storage, Bucket& bucket, const Request& request,
+                         const Route& route, const std::string& base_url);
+Response resumable_put(Storage& storage, Request& request, const Route& route,
+                       const std::string& base_url, bool partial_body);
+Response resumable_cancel(Storage& storage, const Request& request, const Route& route);
+Response xml_multipart(Storage& storage, Bucket& bucket, Request& request, const Route& route,
+                       const std::string& base_url);
+
+}  // namespace faultserver

@@ -1,0 +1,146 @@
+// headrace-faultserver: a GCS server for tests that misbehaves on request.
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "server.h"
+#include "text.h"
+#include "world.h"
+
+namespace faultserver {
+namespace {
+
+constexpr char kUsage[] =
+    "usage: headrace-faultserver [--port N] [--bind ADDRESS] [--tls-cert FILE --tls-key FILE]\n"
+    "         [--threads N] [--port-file FILE] [--log-capacity N] [--no-md5] [--stop-with-stdin]\n";
+
+struct Options {
+  ServerOptions server;
+  uint64_t threads = 1;
+  uint64_t log_capacity = 200'000;
+  std::string port_file;
+  bool with_md5 = true;
+  bool stop_with_stdin = false;
+};
+
+[[noreturn]] void refuse(const std::string& why) {
+  std::fprintf(stderr, "headrace-faultserver: %s\n%s", why.c_str(), kUsage);
+  std::exit(2);
+}
+
+Options parse_options(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view name = argv[i];
+    const auto value = [&]() -> std::string {
+      if (++i >= argc) refuse(std::string(name) + " needs a value");
+      return argv[i];
+    };
+    const auto number = [&](uint64_t most) {
+      const std::string text = value();
+      const std::optional<uint64_t> parsed = parse_u64(text);
+      if (!parsed || *parsed > most) refuse(std::string(name) + ": not a number: " + text);
+      return *parsed;
+    };
+    if (name == "--port") {
+      options.server.port = static_cast<uint16_t>(number(65535));
+    } else if (name == "--bind") {
+      options.server.bind = value();
+    } else if (name == "--tls-cert") {
+      options.server.tls_cert = value();
+    } else if (name == "--tls-key") {
+      options.server.tls_key = value();
+    } else if (name == "--threads") {
+      options.threads = std::max<uint64_t>(1, number(256));
+    } else if (name == "--port-file") {
+      options.port_file = value();
+    } else if (name == "--log-capacity") {
+      options.log_capacity = std::max<uint64_t>(1, number(100'000'000));
+    } else if (name == "--no-md5") {
+      options.with_md5 = false;
+    } else if (name == "--stop-with-stdin") {
+      options.stop_with_stdin = true;
+    } else {
+      refuse("no such option: " + std::string(name));
+    }
+  }
+  if (options.server.tls_cert.empty() != options.server.tls_key.empty()) {
+    refuse("--tls-cert and --tls-key go together");
+  }
+  return options;
+}
+
+// The file appears whole: a reader that sees it can use it.
+void write_port_file(const std::string& path, uint16_t port) {
+  const std::string fresh = path + ".new";
+  std::FILE* const file = std::fopen(fresh.c_str(), "w");
+  if (!file) refuse("cannot write " + path);
+  std::fprintf(file, "%u\n", unsigned{port});
+  std::fclose(file);
+  std::rename(fresh.c_str(), path.c_str());
+}
+
+void wait_for_end(int signal_fd, bool stop_with_stdin) {
+  std::array<pollfd, 2> watched = {
+      pollfd{.fd = signal_fd, .events = POLLIN, .revents = 0},
+      pollfd{.fd = stop_with_stdin ? STDIN_FILENO : -1, .events = POLLIN, .revents = 0}};
+  while (true) {
+    if (poll(watched.data(), watched.size(), -1) <= 0) continue;
+    if (watched[0].revents != 0) return;
+    if (watched[1].revents != 0) {
+      std::array<char, 256> ignored;
+      if (read(STDIN_FILENO, ignored.data(), ignored.size()) <= 0) return;
+    }
+  }
+}
+
+int serve(const Options& options) {
+  // Blocked before the first thread starts, so that all of them inherit it.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
+
+  const Listener listener(options.server);
+  World world(options.log_capacity);
+  world.storage.compute_md5 = options.with_md5;
+  std::vector<std::unique_ptr<Loop>> loops;
+  for (uint64_t i = 0; i < options.threads; ++i) {
+    loops.push_back(std::make_unique<Loop>(world, listener));
+    world.wake_fds.push_back(loops.back()->wake_fd());
+  }
+  std::vector<std::jthread> threads;
+  for (const std::unique_ptr<Loop>& loop : loops) {
+    threads.emplace_back([&runs = *loop] { runs.run(); });
+  }
+  if (!options.port_file.empty()) write_port_file(options.port_file, listener.port());
+  std::printf("listening on %s\n", listener.url().c_str());
+  std::fflush(stdout);
+
+  wait_for_end(signal_fd, options.stop_with_stdin);
+  world.stop = true;
+  world.wake_all();
+  threads.clear();
+  close(signal_fd);
+  return 0;
+}
+
+}  // namespace
+}  // namespace faultserver
+
+int main(int argc, char** argv) {
+  return faultserver::serve(faultserver::parse_options(argc, argv));
+}

@@ -1,0 +1,111 @@
+// Connections: sockets, TLS, timers. One `Loop` per thread; a connection stays with its loop.
+#pragma once
+
+#include <openssl/ssl.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "faults.h"
+#include "gcs.h"
+#include "http.h"
+#include "world.h"
+
+struct iovec;
+
+namespace faultserver {
+
+struct ServerOptions {
+  std::string bind = "127.0.0.1";
+  uint16_t port = 0;
+  std::string tls_cert, tls_key;  // Both or neither.
+};
+
+// The listening socket and what all loops need. Thread: any (immutable).
+class Listener {
+ public:
+  // Exits the process with a sentence when it cannot listen.
+  explicit Listener(const ServerOptions& options);
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+  ~Listener();
+
+  int fd() const { return fd_; }
+  uint16_t port() const { return port_; }
+  SSL_CTX* tls() const { return tls_; }
+  std::string url() const;
+
+ private:
+  int fd_ = -1;
+  uint16_t port_ = 0;
+  std::string host_;
+  SSL_CTX* tls_ = nullptr;
+};
+
+// Thread: confined (one runs it; the world is shared under its lock).
+class Loop {
+ public:
+  Loop(World& world, const Listener& listener);
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+  ~Loop();
+
+  int wake_fd() const { return wake_fd_; }
+  void run();  // Until `world.stop`.
+
+ private:
+  struct Connection;
+  enum class Io { kDone, kWouldBlock, kClosed, kFailed };
+
+  void accept_all();
+  void handle_wake();
+  void drive(Connection& connection);
+  void destroy(Connection& connection, std::string_view end);
+  void wait_until(Connection& connection, double at_s);
+
+  bool handshake(Connection& connection);
+  bool read_head(Connection& connection);
+  bool read_body(Connection& connection);
+  bool wait_delay(Connection& connection);
+  bool write_answer(Connection& connection);
+  bool end_connection(Connection& connection);
+  bool drain(Connection& connection);
+  bool connect_upstream(Connection& connection);
+  bool pump_tunnel(Connection& connection);
+
+  void begin_request(Connection& connection);
+  void process(Connection& connection);
+  void process_connect(Connection& connection);
+  void accept_partial_body(Connection& connection);
+  void prepare(Connection& connection, Response response, double delay_s);
+  void finish_request(Connection& connection, std::string_view end);
+  void replace_object(const Route& route);
+  std::string base_url(const Request& request) const;
+
+  Io read_some(Connection& connection, char* into, size_t capacity, size_t& got);
+  Io write_some(Connection& connection, const iovec* pieces, int piece_count, size_t& sent);
+  bool fill(Connection& connection);
+
+  struct Timer {
+    double at_s;
+    uint64_t id;
+    bool operator>(const Timer& other) const { return at_s > other.at_s; }
+  };
+
+  World& world_;
+  const Listener& listener_;
+  int epoll_fd_ = -1, wake_fd_ = -1;
+  std::unordered_map<uint64_t, std::unique_ptr<Connection>> connections_;
+  std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
+  std::vector<char> buffer_;
+  std::string date_;
+  int64_t date_second_ = 0;
+  uint64_t seen_release_ = 0, seen_close_ = 0, next_upload_id_ = 0;
+};
+
+}  // namespace faultserver

@@ -1,0 +1,139 @@
+// Buckets and objects in memory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "body.h"
+#include "http.h"
+#include "synthetic.h"
+
+namespace faultserver {
+
+struct Object {
+  std::string name{};
+  Body body{};
+  int64_t generation = 0;
+  int64_t metageneration = 1;
+  int64_t created_us = 0, updated_us = 0;
+  uint32_t crc = 0;
+  std::string md5{};            // 16 raw bytes; empty where GCS has none.
+  int64_t component_count = 0;  // 0 unless composed.
+  std::string content_type{}, content_encoding{}, content_disposition{}, content_language{};
+  std::string cache_control{}, custom_time{};
+  std::string storage_class = "STANDARD";
+  std::vector<std::pair<std::string, std::string>> metadata{};
+};
+using ObjectPtr = std::shared_ptr<const Object>;
+
+// `ifGenerationMatch` and its relatives, from the query or the XML API's headers.
+struct Preconditions {
+  std::optional<int64_t> generation_match, generation_not_match;
+  std::optional<int64_t> metageneration_match, metageneration_not_match;
+
+  static Preconditions from(const Request& request);
+  // 0 when `current` (null: no such object) passes; else 412, or 304 for a read.
+  int check(const Object* current, bool is_read) const;
+};
+
+struct MultipartUpload {  // The XML API's.
+  struct Part {
+    std::string bytes;
+    std::string etag;
+    int64_t updated_us = 0;
+  };
+  Object draft;
+  std::map<int64_t, Part> parts;
+};
+
+class Bucket {
+ public:
+  explicit Bucket(std::string name);
+
+  // The live object, or the one of just that generation when `generation` is given.
+  ObjectPtr find(std::string_view name, std::optional<int64_t> generation = std::nullopt);
+  void put(ObjectPtr object);
+  bool erase(std::string_view name);
+  bool empty() const;
+
+  // Walks the names in order.
+  class Cursor {
+   public:
+    explicit Cursor(Bucket& bucket) : bucket_(bucket) {}
+    void seek(std::string_view name);
+    bool valid() const { return valid_; }
+    const std::string& name() const { return name_; }
+    ObjectPtr object() const;
+    void advance();
+
+   private:
+    void choose();
+    Bucket& bucket_;
+    std::map<std::string, ObjectPtr, std::less<>>::const_iterator stored_;
+    uint64_t rank_ = 0;
+    std::string made_name_;  // Of `rank_`; only meaningful below the count.
+    bool valid_ = false, at_made_ = false;
+    std::string name_;
+  };
+
+  const std::string name;
+  const int64_t created_us;
+  bool requester_pays = false;
+  bool versioning = false;
+  int64_t list_delay_ms = 0;
+  std::set<std::string> tokens;              // Empty: anonymous access is fine.
+  std::set<std::string> denied_permissions;  // What testIamPermissions leaves out.
+  std::unique_ptr<Synthetic> synthetic;
+  std::map<std::string, MultipartUpload> multipart_uploads;
+
+ private:
+  ObjectPtr made(uint64_t rank) const;
+
+  std::map<std::string, ObjectPtr, std::less<>> stored_;
+  std::map<std::pair<std::string, int64_t>, ObjectPtr> noncurrent_;
+  std::set<uint64_t> hidden_;  // Ranks of made objects that were deleted or replaced.
+};
+
+struct ResumableSession {
+  std::string bucket{};
+  Object draft{};
+  Preconditions preconditions{};
+  std::string bytes{};
+  ObjectPtr result{};  // When finished.
+  bool cancelled = false;
+  std::optional<uint32_t> expected_crc{};
+  std::string expected_md5{};
+};
+
+// Thread: confined (the server's lock guards it).
+class Storage {
+ public:
+  Bucket* find(std::string_view name);
+  Bucket& create(const std::string& name);
+  bool erase(std::string_view name);
+  const std::map<std::string, std::unique_ptr<Bucket>, std::less<>>& buckets() const {
+    return buckets_;
+  }
+  int64_t next_generation();
+  // Gives `draft` its generation, times and sums, and makes it the live object.
+  ObjectPtr commit(Bucket& bucket, Object draft, bool with_md5);
+  void clear();
+
+  std::map<std::string, ResumableSession> sessions;
+  bool compute_md5 = true;
+  uint64_t min_part_bytes = uint64_t{5} << 20;
+
+ private:
+  std::map<std::string, std::unique_ptr<Bucket>, std::less<>> buckets_;
+  int64_t last_generation_ = 0;
+};
+
+}  // namespace faultserver

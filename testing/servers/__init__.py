@@ -1,0 +1,12 @@
+"""Real servers for tests and benchmarks, each a context manager bound to loopback.
+
+FakeGcsServer   fake-gcs-server, in memory          fake_gcs.py
+Nginx           static files, latency, TLS          nginx.py
+Certificates    a CA of our own and what it signed  certificates.py
+"""
+
+from testing.servers.certificates import Certificates
+from testing.servers.fake_gcs import FakeGcsServer
+from testing.servers.nginx import Nginx
+
+__all__ = ["Certificates", "FakeGcsServer", "Nginx"]

@@ -1,0 +1,93 @@
+"""One server process: started on a port that the kernel gave, stopped by its own pid."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that was free a moment ago; `ServerProcess` tries another if it was taken since."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.bind((host, 0))
+        return int(listener.getsockname()[1])
+
+
+class ServerProcess:
+    """Runs `command(port)` until it accepts connections, and ends it with `stop`.
+
+    The process gets SIGTERM when the thread that started it dies, so a killed test run leaves
+    nothing behind.
+
+    Raises:
+        RuntimeError: the server ended, or did not listen within `start_timeout_s`; with its output.
+    """
+
+    def __init__(
+        self,
+        command: Callable[[int], Sequence[str]],
+        *,
+        host: str,
+        port: int,
+        log_file: Path,
+        environment: Mapping[str, str] | None = None,
+        start_timeout_s: float = 20.0,
+    ) -> None:
+        self._log_file = log_file
+        attempts = 1 if port else 5
+        for attempt in range(attempts):
+            self.port = port or free_port(host)
+            with log_file.open("wb") as log:
+                # setpriv instead of preexec_fn, which may deadlock where threads are running.
+                self._process = subprocess.Popen(
+                    ["setpriv", "--pdeathsig", "TERM", *command(self.port)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                )
+            if self._listens(start_timeout_s):
+                return
+            self.stop()
+            taken = "address already in use" in self.output().lower()
+            if not taken or attempt + 1 == attempts:
+                raise RuntimeError(f"{' '.join(command(self.port))} did not start: {self.output()}")
+
+    def _listens(self, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while self._process.poll() is None and time.monotonic() < deadline:
+            # Asked of the kernel, not by connecting: whoever had the port before would answer too.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                for socket_ in psutil.Process(self._process.pid).net_connections("tcp"):
+                    if socket_.status == psutil.CONN_LISTEN and socket_.laddr.port == self.port:
+                        return True
+            time.sleep(0.01)
+        return False
+
+    @property
+    def pid(self) -> int:
+        """The process that was started (nginx: the master)."""
+        return self._process.pid
+
+    def output(self) -> str:
+        """What the server has printed so far."""
+        return self._log_file.read_text(errors="replace") if self._log_file.exists() else ""
+
+    def stop(self) -> None:
+        """End the process; a second call does nothing."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(timeout=5.0)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        self._process.wait()

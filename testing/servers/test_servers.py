@@ -1,0 +1,133 @@
+"""The servers themselves: they start, answer, and are gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from testing.servers import Certificates, FakeGcsServer, Nginx
+from testing.servers.process import REPOSITORY
+
+
+def fetch(url: str, context: ssl.SSLContext | None = None) -> bytes:
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    )
+    with opener.open(url, timeout=20.0) as answer:
+        return bytes(answer.read())
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_fake_gcs_stores_and_lists(host: str) -> None:
+    with FakeGcsServer(host=host) as server:
+        server.make_bucket("bucket")
+        for name in ("a", "x/ä %2F+#?", "zero"):
+            server.put("bucket", name, name.encode() if name != "zero" else b"")
+        assert server.names("bucket") == ["a", "x/ä %2F+#?", "zero"]
+        assert server.get("bucket", "x/ä %2F+#?") == "x/ä %2F+#?".encode()
+        assert server.get("bucket", "zero") == b""
+
+
+def test_fake_gcs_speaks_tls(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    with FakeGcsServer(certificates=certificates) as server:
+        server.make_bucket("bucket")
+        server.put("bucket", "a", b"1")
+        assert server.get("bucket", "a") == b"1"
+        with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+            fetch(server.url, ssl.create_default_context())
+
+
+def test_nginx_serves_files_by_path_and_by_media_path(tmp_path: Path) -> None:
+    (tmp_path / "b" / "x").mkdir(parents=True)
+    (tmp_path / "b" / "x" / "a%2F b").write_bytes(b"hello")
+    with Nginx(tmp_path) as server:
+        assert fetch(f"{server.url}/b/x/a%252F%20b") == b"hello"
+        assert fetch(f"{server.url}/storage/v1/b/b/o/x%2Fa%252F%20b?alt=media") == b"hello"
+        assert fetch(f"{server.url}/download/storage/v1/b/b/o/x%2Fa%252F%20b") == b"hello"
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            fetch(f"{server.url}/b/none")
+
+
+def test_nginx_delays_all_requests_at_once_and_not_in_turn(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"hello")
+    latency_s = 0.5
+    with Nginx(tmp_path, latency_s=latency_s) as server:
+        threads = [threading.Thread(target=fetch, args=(f"{server.url}/a",)) for _ in range(16)]
+        begin = time.monotonic()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        took_s = time.monotonic() - begin
+    assert took_s >= latency_s
+    assert took_s < 16 * latency_s
+
+
+def test_nginx_speaks_tls(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path / "certificates")
+    (tmp_path / "a").write_bytes(b"hello")
+    with Nginx(tmp_path, certificates=certificates) as server:
+        trusting = ssl.create_default_context(cafile=str(certificates.ca_file))
+        assert fetch(f"{server.url}/a", trusting) == b"hello"
+
+
+def test_two_servers_at_once_have_ports_of_their_own() -> None:
+    with FakeGcsServer() as first, FakeGcsServer() as second:
+        assert first.port != second.port
+
+
+def test_a_taken_port_is_an_error_that_shows_the_servers_own_words() -> None:
+    with (
+        FakeGcsServer() as first,
+        pytest.raises(RuntimeError, match="address already in use"),
+    ):
+        FakeGcsServer(port=first.port)
+
+
+def test_a_server_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    program = (
+        "import pathlib, sys\n"
+        "from testing.servers import Nginx\n"
+        f"server = Nginx(pathlib.Path({str(tmp_path)!r}))\n"
+        "print(server.pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+    )
+    assert child.stdin
+    assert child.stdout
+    with child:
+        pid = int(child.stdout.readline())
+        watch = os.pidfd_open(pid)
+        assert alive(pid)
+        child.send_signal(signal.SIGKILL)
+    try:
+        import select
+
+        ready, _, _ = select.select([watch], [], [], 20.0)
+        assert ready, "nginx outlived its parent"
+    finally:
+        os.close(watch)

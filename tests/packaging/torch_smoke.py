@@ -1,0 +1,73 @@
+"""The contracts with torch, on whatever torch is installed: one job for each supported end.
+
+Run by tools/torch_smoke.sh in an environment that has the built wheel.
+"""
+
+import pickle
+import tempfile
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+import headrace
+
+SIZE_BYTES = 40_000
+COUNT = 64
+
+
+class Objects(Dataset):
+    """A dataset as users write it: the store goes to the workers by pickling."""
+
+    def __init__(self, url: str) -> None:
+        self.store = headrace.Store(url)
+        self.infos = list(self.store.list())
+
+    def __len__(self) -> int:
+        return len(self.infos)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.store.read(self.infos[index]).tensor()
+
+
+def check_samples(store: headrace.Store) -> None:
+    """A sample is writable memory that torch and numpy share, also when it is empty."""
+    sample = store.read("00000")
+    tensor = sample.tensor()
+    assert tensor.dtype is torch.uint8
+    assert tensor.shape == (SIZE_BYTES,)
+    tensor[0] = 255
+    assert sample.numpy()[0] == 255
+    assert bytes(memoryview(sample))[0] == 255
+    store.write("empty", b"")
+    assert store.read("empty").tensor().shape == (0,)
+    store.delete("empty")
+    into = torch.empty(SIZE_BYTES, dtype=torch.uint8)
+    store.read("00001", into=into.numpy())
+    assert int(into[0]) == 1
+    assert pickle.loads(pickle.dumps(sample)).bytes() == sample.bytes()
+
+
+def check_workers(url: str, context: str) -> None:
+    """Every sample arrives once and whole, from workers that each have an engine of their own."""
+    loader = DataLoader(
+        Objects(url), batch_size=8, num_workers=2, multiprocessing_context=context, timeout=60
+    )
+    seen = [int(row[0]) for batch in loader for row in batch]
+    assert seen == [i % 251 for i in range(COUNT)], (context, seen)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = headrace.Store(folder)
+        for i in range(COUNT):
+            store.write(f"{i:05}", np.full(SIZE_BYTES, i % 251, dtype=np.uint8))
+        check_samples(store)
+        store.write("00000", np.zeros(SIZE_BYTES, dtype=np.uint8))
+        for context in ("fork", "spawn"):
+            check_workers(folder, context)
+    print(f"headrace {headrace.__version__} works with torch {torch.__version__}")
+
+
+if __name__ == "__main__":
+    main()

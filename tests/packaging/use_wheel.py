@@ -1,0 +1,42 @@
+"""What a user does first, with nothing but the wheel. usage: use_wheel.py ENDPOINT"""
+
+import importlib.util
+import pathlib
+import sys
+import tempfile
+
+import headrace
+
+
+def use(store: headrace.Store) -> None:
+    """Write, list, stat, read and delete."""
+    objects = {f"dir/{i}": bytes([i]) * (i * 1000) for i in range(40)}
+    for name, data in objects.items():
+        written = store.write(name, data)
+        assert written.size_bytes == len(data), written
+    infos = list(store.list())
+    assert sorted(info.name for info in infos) == sorted(objects)
+    for info, sample in zip(infos, store.read_many(infos), strict=True):
+        assert sample.bytes() == objects[info.name], info.name
+    assert store.stat("dir/none", missing_ok=True) is None
+    try:
+        store.read("dir/none")
+    except headrace.NotFoundError as error:
+        assert "dir/none" in str(error), error
+    else:
+        raise AssertionError("reading an object that does not exist raised nothing")
+    store.delete("dir/7")
+    assert not store.exists("dir/7")
+
+
+def main() -> None:
+    for module in ("torch", "numpy"):
+        assert importlib.util.find_spec(module) is None, f"{module} is not part of a bare system"
+    use(headrace.Store("gs://bucket/", endpoint=sys.argv[1], credentials="anonymous"))
+    with tempfile.TemporaryDirectory() as folder:
+        use(headrace.Store(folder))
+    print(f"headrace {headrace.__version__} works from {pathlib.Path(headrace.__file__).parent}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Installs what tools/apt-packages.txt names and this machine lacks. Asks the network only then.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+mapfile -t wanted < <(grep -vE '^(#|$)' tools/apt-packages.txt)
+if ! command -v dpkg-query >/dev/null; then
+  echo "not a Debian: install by hand what tools/apt-packages.txt names" >&2
+  exit 0
+fi
+mapfile -t present < <(dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' "${wanted[@]}" 2>/dev/null |
+  awk '$1 == "ii" {print $2}')
+mapfile -t missing < <(comm -23 <(printf '%s\n' "${wanted[@]}" | sort -u) \
+  <(printf '%s\n' "${present[@]}" | sort -u))
+if ((${#missing[@]} == 0)); then
+  echo "all ${#wanted[@]} Debian packages are there"
+  exit 0
+fi
+as_root=()
+if ((EUID != 0)); then
+  if ! command -v sudo >/dev/null; then
+    echo "as root: apt-get install ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+echo "installing: ${missing[*]}"
+# Debian starts a server when it installs one; our tests start their own nginx.
+policy=/usr/sbin/policy-rc.d
+if [[ ! -e $policy ]]; then
+  printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
+  "${as_root[@]}" chmod 755 "$policy"
+  trap '"${as_root[@]}" rm -f "$policy"' EXIT
+fi
+export DEBIAN_FRONTEND=noninteractive
+"${as_root[@]}" apt-get update -q
+"${as_root[@]}" apt-get install -q -y --no-install-recommends "${missing[@]}"

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Formats everything and fails if that changed a file; then ruff, and a syntax check of the scripts.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+status=0
+before=$(tools/sources.sh '*.h' '*.cc' '*.py' '*.pyi' | xargs -r sha256sum)
+tools/format.sh
+after=$(tools/sources.sh '*.h' '*.cc' '*.py' '*.pyi' | xargs -r sha256sum)
+if [[ $before != "$after" ]]; then
+  echo "these files were not formatted; they are now:"
+  comm -13 <(sort <<< "$before") <(sort <<< "$after") | awk '{print "  " $2}'
+  comm -13 <(sort <<< "$before") <(sort <<< "$after") | awk '{print $2}' |
+    xargs git --no-pager diff --stat --
+  status=1
+fi
+.venv/bin/ruff check . || status=1
+for script in $(tools/sources.sh '*.sh' .ci/run); do
+  bash -n "$script" || status=1
+done
+# A lambda that captures everything outlives its frame sooner or later (CONTRIBUTING.md).
+if tools/sources.sh 'src/*.cc' 'src/*.h' 'bindings/*.cc' | xargs -r grep -nE '\[=[],]'; then
+  echo "lambdas name what they capture: [=] is not used" >&2
+  status=1
+fi
+exit "$status"
