@@ -41,7 +41,7 @@ def run(
     if process.returncode != 0 or not lines or not lines[-1].startswith("{"):
         raise RuntimeError(f"wrk failed: {output}")
     answer: dict[str, Any] = json.loads(lines[-1])
-    if answer["errors"]:
+    if answer["errors"] or not answer["objects"]:
         raise RuntimeError(f"wrk: {answer['errors']} requests failed: {output}")
     answer["cpu_s"] = usage.ru_utime + usage.ru_stime
     answer["connections"] = connection_count

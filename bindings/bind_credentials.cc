@@ -31,18 +31,19 @@ void fail(const CredentialsHandle& self, std::string message, bool retryable) {
 }  // namespace
 
 void bind_credentials(nb::module_& module) {
-  nb::class_<CredentialsHandle>(module, "Credentials",
-                                "The engine's copy of one identity's token.")
-      .def_static("from_token",
-                  [](std::string authorization) {
-                    return CredentialsHandle(Credentials::from_token(std::move(authorization)));
-                  },
-                  nb::arg("authorization"))
-      .def_static("from_queue",
-                  [](const QueueHandle& queue, uint64_t id) {
-                    return CredentialsHandle(Credentials::from_queue(queue.shared(), id));
-                  },
-                  nb::arg("queue"), nb::arg("id"))
+  nb::class_<CredentialsHandle>(module, "Credentials", "The engine's copy of one identity's token.")
+      .def_static(
+          "from_token",
+          [](std::string authorization) {
+            return CredentialsHandle(Credentials::from_token(std::move(authorization)));
+          },
+          nb::arg("authorization"))
+      .def_static(
+          "from_queue",
+          [](const QueueHandle& queue, uint64_t id) {
+            return CredentialsHandle(Credentials::from_queue(queue.shared(), id));
+          },
+          nb::arg("queue"), nb::arg("id"))
       .def_prop_ro("id", [](const CredentialsHandle& self) { return self->id(); })
       .def("provide", &provide, nb::arg("authorization"), nb::arg("expires_in_s").none())
       .def("fail", &fail, nb::arg("message"), nb::kw_only(), nb::arg("retryable"));

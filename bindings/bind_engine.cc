@@ -62,17 +62,18 @@ nb::object make_exception(uint8_t code, std::string message, std::string url, in
 
 void bind_engine(nb::module_& module) {
   nb::class_<EngineHandle>(module, "Engine", "The threads and the memory of this process.")
-      .def("__init__",
-           [](EngineHandle* self, const nb::dict& options) {
-             new (self) EngineHandle(to_engine_options(options));
-           },
-           nb::arg("options"),
-           nb::sig("def __init__(self, options: dict[str, typing.Any]) -> None"))
-      .def("stop",
-           [](const EngineHandle& self) {
-             without_gil([&self](MayBlock) { self.engine().stop(); });
-           },
-           "Ends what is in progress, and joins the threads.")
+      .def(
+          "__init__",
+          [](EngineHandle* self, const nb::dict& options) {
+            new (self) EngineHandle(to_engine_options(options));
+          },
+          nb::arg("options"), nb::sig("def __init__(self, options: dict[str, typing.Any]) -> None"))
+      .def(
+          "stop",
+          [](const EngineHandle& self) {
+            without_gil([&self](MayBlock) { self.engine().stop(); });
+          },
+          "Ends what is in progress, and joins the threads.")
       .def_prop_ro("usable", &EngineHandle::usable, "False after a fork.")
       .def_prop_ro("live_bytes",
                    [](const EngineHandle& self) { return self.engine().pool().live_bytes(); })
@@ -81,7 +82,7 @@ void bind_engine(nb::module_& module) {
       .def("metrics", &metrics, nb::sig("def metrics(self) -> dict[str, int]"));
 
   module.def("fork_epoch", &fork_epoch, "How many forks lie behind this process.");
-  module.def("begin_exit", &begin_exit,
+  module.def("begin_exit", &begin_exit, nb::kw_only(), nb::arg("threads_left"),
              "From now on only this thread is let back into the interpreter by a wait of ours.");
   module.def("default_options", &default_options,
              nb::sig("def default_options() -> dict[str, typing.Any]"),
@@ -91,12 +92,11 @@ void bind_engine(nb::module_& module) {
              "Scheme, bucket, name, and the URL as it is written normally.");
   module.def("normalized_endpoint", &normalized_endpoint, nb::arg("endpoint"), nb::kw_only(),
              nb::arg("default_tls"));
-  module.def("error_codes", &error_codes,
-             nb::sig("def error_codes() -> list[tuple[str, str]]"),
+  module.def("error_codes", &error_codes, nb::sig("def error_codes() -> list[tuple[str, str]]"),
              "Every code of the engine with the name of its class in headrace.errors.");
-  module.def("make_exception", &make_exception, nb::arg("code"), nb::arg("message"),
-             nb::kw_only(), nb::arg("url") = "", nb::arg("http_status") = 0,
-             nb::arg("request_id") = "", nb::arg("attempts") = 0,
+  module.def("make_exception", &make_exception, nb::arg("code"), nb::arg("message"), nb::kw_only(),
+             nb::arg("url") = "", nb::arg("http_status") = 0, nb::arg("request_id") = "",
+             nb::arg("attempts") = 0,
              nb::sig("def make_exception(code: int, message: str, *, url: str = '', "
                      "http_status: int = 0, request_id: str = '', attempts: int = 0) "
                      "-> Exception"),

@@ -24,8 +24,8 @@ system_clock::time_point from_datetime(nb::handle time) {
   const nb::object epoch = datetime.attr("datetime")(
       1970, 1, 1, nb::arg("tzinfo") = datetime.attr("timezone").attr("utc"));
   const nb::object since = nb::borrow(time) - epoch;
-  const nb::object since_us =
-      nb::object(since.attr("__floordiv__")(datetime.attr("timedelta")(nb::arg("microseconds") = 1)));
+  const nb::object since_us = nb::object(
+      since.attr("__floordiv__")(datetime.attr("timedelta")(nb::arg("microseconds") = 1)));
   return system_clock::time_point(microseconds(nb::cast<int64_t>(since_us)));
 }
 
@@ -33,17 +33,17 @@ void construct(ObjectInfo* self, nb::str name, uint64_t size_bytes, std::string 
                std::optional<uint32_t> crc32c, std::string content_type,
                std::string content_encoding, nb::object updated, std::string storage_class,
                uint32_t component_count, uint64_t metageneration) {
-  new (self) ObjectInfo{.name = nb::cast<std::string>(name),
-                        .size_bytes = size_bytes,
-                        .generation = std::move(generation),
-                        .crc32c = {},
-                        .content_type = std::move(content_type),
-                        .content_encoding = std::move(content_encoding),
-                        .updated = updated.is_none() ? system_clock::time_point{}
-                                                     : from_datetime(updated),
-                        .storage_class = std::move(storage_class),
-                        .component_count = component_count,
-                        .metageneration = metageneration};
+  new (self)
+      ObjectInfo{.name = nb::cast<std::string>(name),
+                 .size_bytes = size_bytes,
+                 .generation = std::move(generation),
+                 .crc32c = {},
+                 .content_type = std::move(content_type),
+                 .content_encoding = std::move(content_encoding),
+                 .updated = updated.is_none() ? system_clock::time_point{} : from_datetime(updated),
+                 .storage_class = std::move(storage_class),
+                 .component_count = component_count,
+                 .metageneration = metageneration};
   if (crc32c) self->crc32c = Crc32c(*crc32c);
 }
 
@@ -64,7 +64,8 @@ nb::object reduce(nb::handle self) {
 }  // namespace
 
 void bind_object_info(nb::module_& module) {
-  nb::class_<ObjectInfo>(module, "ObjectInfo", nb::is_final(), nb::sig("@typing.final\nclass ObjectInfo(object)"),
+  nb::class_<ObjectInfo>(
+      module, "ObjectInfo", nb::is_final(), nb::sig("@typing.final\nclass ObjectInfo(object)"),
       R"doc(What a store says about one object. Immutable, comparable, hashable; pickles.
 
 Reads take it in place of a name; then they need no question about the size, are pinned to its
@@ -80,40 +81,50 @@ generation and are verified against its checksum.)doc")
            nb::arg("content_encoding") = "", nb::arg("updated") = nb::none(),
            nb::arg("storage_class") = "", nb::arg("component_count") = 0,
            nb::arg("metageneration") = 0)
-      .def_prop_ro("name", [](const ObjectInfo& self) { return to_str(self.name); },
-                   "The full name inside the bucket.")
-      .def_prop_ro("size_bytes", [](const ObjectInfo& self) { return self.size_bytes; },
-                   "The size of the stored object.")
-      .def_prop_ro("generation", [](const ObjectInfo& self) { return to_str(self.generation); },
-                   "The token for this very version.")
+      .def_prop_ro(
+          "name", [](const ObjectInfo& self) { return to_str(self.name); },
+          "The full name inside the bucket.")
+      .def_prop_ro(
+          "size_bytes", [](const ObjectInfo& self) { return self.size_bytes; },
+          "The size of the stored object.")
+      .def_prop_ro(
+          "generation", [](const ObjectInfo& self) { return to_str(self.generation); },
+          "The token for this very version.")
       .def_prop_ro("crc32c", &crc32c_of, nb::sig("def crc32c(self) -> int | None"),
                    "The CRC-32C of the stored bytes; ``None`` where the store keeps none.")
       .def_prop_ro("content_type", [](const ObjectInfo& self) { return to_str(self.content_type); })
       .def_prop_ro("content_encoding",
                    [](const ObjectInfo& self) { return to_str(self.content_encoding); })
-      .def_prop_ro("updated", [](const ObjectInfo& self) { return to_datetime(self.updated); },
-                   nb::sig("def updated(self) -> datetime.datetime"), "When it was written, in UTC.")
+      .def_prop_ro(
+          "updated", [](const ObjectInfo& self) { return to_datetime(self.updated); },
+          nb::sig("def updated(self) -> datetime.datetime"), "When it was written, in UTC.")
       .def_prop_ro("storage_class",
                    [](const ObjectInfo& self) { return to_str(self.storage_class); })
-      .def_prop_ro("component_count", [](const ObjectInfo& self) { return self.component_count; },
-                   "Of how many parts it was composed; 0 if it was not.")
-      .def_prop_ro("metageneration", [](const ObjectInfo& self) { return self.metageneration; },
-                   "Counts changes of metadata within one generation; 0 if unknown.")
-      .def("__eq__",
-           [](const ObjectInfo& self, nb::handle other) -> nb::object {
-             if (!nb::isinstance<ObjectInfo>(other)) return nb::borrow(Py_NotImplemented);
-             return nb::bool_(self == *nb::inst_ptr<ObjectInfo>(other));
-           },
-           nb::arg("other").none(), nb::sig("def __eq__(self, other: object) -> bool"))
+      .def_prop_ro(
+          "component_count", [](const ObjectInfo& self) { return self.component_count; },
+          "Of how many parts it was composed; 0 if it was not.")
+      .def_prop_ro(
+          "metageneration", [](const ObjectInfo& self) { return self.metageneration; },
+          "Counts changes of metadata within one generation; 0 if unknown.")
+      .def(
+          "__eq__",
+          [](const ObjectInfo& self, nb::handle other) -> nb::object {
+            if (!nb::isinstance<ObjectInfo>(other)) return nb::borrow(Py_NotImplemented);
+            return nb::bool_(self == *nb::inst_ptr<ObjectInfo>(other));
+          },
+          nb::arg("other").none(), nb::sig("def __eq__(self, other: object) -> bool"))
       .def("__hash__",
            [](const ObjectInfo& self) {
              return nb::hash(nb::make_tuple(to_str(self.name), to_str(self.generation)));
            })
       .def("__reduce__", &reduce, nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"))
-      .def("__repr__", [](const ObjectInfo& self) {
-        return nb::str("ObjectInfo(name={!r}, size_bytes={}, generation={!r})")
-            .attr("format")(to_str(self.name), self.size_bytes, to_str(self.generation));
-      }, nb::sig("def __repr__(self) -> str"));
+      .def(
+          "__repr__",
+          [](const ObjectInfo& self) {
+            return nb::str("ObjectInfo(name={!r}, size_bytes={}, generation={!r})")
+                .attr("format")(to_str(self.name), self.size_bytes, to_str(self.generation));
+          },
+          nb::sig("def __repr__(self) -> str"));
 }
 
 }  // namespace headrace::python

@@ -34,14 +34,16 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
                            static_cast<Py_ssize_t>(bytes.size()), /*readonly=*/0, flags);
 }
 
-PyType_Slot sample_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&get_buffer)}, {0, nullptr}};
+PyType_Slot sample_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&get_buffer)},
+                              {0, nullptr}};
 
 nb::bytes to_bytes(const Sample& self) {
   return nb::bytes(self.bytes().data(), self.bytes().size());
 }
 
 nb::object to_numpy(nb::handle self) {
-  return nb::module_::import_("numpy").attr("asarray")(nb::steal(PyMemoryView_FromObject(self.ptr())));
+  return nb::module_::import_("numpy").attr("asarray")(
+      nb::steal(PyMemoryView_FromObject(self.ptr())));
 }
 
 nb::object to_tensor(nb::handle self) {
@@ -57,8 +59,9 @@ nb::object to_tensor(nb::handle self) {
 }  // namespace
 
 void bind_sample(nb::module_& module) {
-  nb::class_<Sample>(module, "Sample", nb::type_slots(sample_slots), nb::is_final(), nb::sig("@typing.final\nclass Sample(typing_extensions.Buffer)"),
-      R"doc(The bytes of one object, as a writable buffer that owns its memory.
+  nb::class_<Sample>(module, "Sample", nb::type_slots(sample_slots), nb::is_final(),
+                     nb::sig("@typing.final\nclass Sample(typing_extensions.Buffer)"),
+                     R"doc(The bytes of one object, as a writable buffer that owns its memory.
 
 A sample stays valid after the store, the batch and the engine are gone, and pickles as a copy.
 Reads with ``into=`` give samples that refer to the caller's memory.
@@ -73,29 +76,33 @@ Args:
            nb::arg("data"), nb::arg("url") = "", nb::arg("generation") = "")
       .def_prop_ro("url", &Sample::url, nb::sig("def url(self) -> str"),
                    "The URL of the object: ``gs://bucket/name``.")
-      .def_prop_ro("generation", [](const Sample& self) { return to_str(self.generation()); },
-                   "The version of the object that was read; ``''`` where the store has none.")
-      .def_prop_ro("size_bytes", [](const Sample& self) { return self.bytes().size(); },
-                   "How many bytes there are; the same as ``len(sample)``.")
+      .def_prop_ro(
+          "generation", [](const Sample& self) { return to_str(self.generation()); },
+          "The version of the object that was read; ``''`` where the store has none.")
+      .def_prop_ro(
+          "size_bytes", [](const Sample& self) { return self.bytes().size(); },
+          "How many bytes there are; the same as ``len(sample)``.")
       .def("__len__", [](const Sample& self) { return self.bytes().size(); })
-      .def("bytes", &to_bytes, nb::sig("def bytes(self) -> builtins.bytes"), "A copy as ``bytes``.")
+      .def("bytes", &to_bytes, "A copy as ``bytes``.")
       .def("numpy", &to_numpy,
-           nb::sig("def numpy(self) -> numpy.typing.NDArray[numpy.uint8]"),
            "A writable one-dimensional ``uint8`` array that shares the sample's memory.")
       .def("tensor", &to_tensor, nb::sig("def tensor(self) -> torch.Tensor"),
            "A writable one-dimensional ``uint8`` tensor that shares the sample's memory.")
-      .def("__reduce__",
-           [](nb::handle self) {
-             const Sample& sample = *nb::inst_ptr<Sample>(self);
-             return nb::make_tuple(
-                 self.type(),
-                 nb::make_tuple(to_bytes(sample), sample.url(), to_str(sample.generation())));
-           },
-           nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"))
-      .def("__repr__", [](const Sample& self) {
-        return nb::str("<headrace.Sample {!r}, {} bytes>")
-            .attr("format")(self.url(), self.bytes().size());
-      }, nb::sig("def __repr__(self) -> str"));
+      .def(
+          "__reduce__",
+          [](nb::handle self) {
+            const Sample& sample = *nb::inst_ptr<Sample>(self);
+            return nb::make_tuple(self.type(), nb::make_tuple(to_bytes(sample), sample.url(),
+                                                              to_str(sample.generation())));
+          },
+          nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"))
+      .def(
+          "__repr__",
+          [](const Sample& self) {
+            return nb::str("<headrace.Sample {!r}, {} bytes>")
+                .attr("format")(self.url(), self.bytes().size());
+          },
+          nb::sig("def __repr__(self) -> str"));
 }
 
 }  // namespace headrace::python

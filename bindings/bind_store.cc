@@ -17,8 +17,8 @@ namespace {
 class BatchHandle {
  public:
   BatchHandle(std::shared_ptr<Engine> engine, std::shared_ptr<ObjectStore> store,
-              std::shared_ptr<ReadBatch> batch, nb::object url_prefix, std::vector<nb::object> origins,
-              std::vector<std::unique_ptr<HeldBuffer>> buffers)
+              std::shared_ptr<ReadBatch> batch, nb::object url_prefix,
+              std::vector<nb::object> origins, std::vector<std::unique_ptr<HeldBuffer>> buffers)
       : engine_(std::move(engine)),
         store_(std::move(store)),
         batch_(std::move(batch)),
@@ -46,11 +46,9 @@ class BatchHandle {
   }
   void wait() {
     require_usable();
-    wait_interruptibly(
-        [this](steady_clock::time_point until, MayBlock permit) {
-          return batch_->wait_until(until, permit);
-        },
-        [this] { batch_->cancel(); });
+    wait_interruptibly([this](steady_clock::time_point until,
+                              MayBlock permit) { return batch_->wait_until(until, permit); },
+                       [this] { batch_->cancel(); });
   }
   bool done() const { return batch_.usable() && batch_->done(); }
 
@@ -90,9 +88,9 @@ class BatchHandle {
     if (first == nullptr) return;
     const nb::object exception = to_exception(*first->error);
     if (failed > 1) {
-      exception.attr("add_note")(
-          cat(failed - 1, failed == 2 ? " other object" : " other objects",
-              " of the ", batch_->size(), " that were read together failed, too"));
+      exception.attr("add_note")(cat(failed - 1, failed == 2 ? " other object" : " other objects",
+                                     " of the ", batch_->size(),
+                                     " that were read together failed, too"));
     }
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
     throw nb::python_error();
@@ -138,16 +136,15 @@ class StoreHandle {
       : engine_(engine.shared()) {
     const Url parsed = value_or_raise(parse_url(url));
     const StoreOptions store_options = to_store_options(options);
-    store_ = OfThisProcess(value_or_raise(without_gil([&](MayBlock) {
-      return engine_->open(parsed, store_options);
-    })));
+    store_ = OfThisProcess(value_or_raise(
+        without_gil([&](MayBlock) { return engine_->open(parsed, store_options); })));
     url_prefix_ = to_str(store_->url_of(""));
   }
 
-  BatchHandle start(const nb::object& items, const nb::object& into,
-                    std::optional<uint64_t> begin, std::optional<uint64_t> end) const {
-    const nb::object sequence =
-        nb::steal(PySequence_Fast(items.ptr(), "names must be a sequence of names and ObjectInfos"));
+  BatchHandle start(const nb::object& items, const nb::object& into, std::optional<uint64_t> begin,
+                    std::optional<uint64_t> end) const {
+    const nb::object sequence = nb::steal(
+        PySequence_Fast(items.ptr(), "names must be a sequence of names and ObjectInfos"));
     if (!sequence.is_valid()) throw nb::python_error();
     const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(sequence.ptr()));
     std::vector<std::unique_ptr<HeldBuffer>> buffers = hold_buffers(into, count);
@@ -179,14 +176,15 @@ class StoreHandle {
       batch->add(target);
       origins.push_back(nb::borrow(item));
     }
-    BatchHandle handle(engine_.shared(), store_.shared(), batch, url_prefix_,
-                       std::move(origins), std::move(buffers));
+    BatchHandle handle(engine_.shared(), store_.shared(), batch, url_prefix_, std::move(origins),
+                       std::move(buffers));
     store_->read(std::move(batch));
     return handle;
   }
 
-  nb::tuple list(std::string prefix, std::string delimiter, std::string page_token,
-                 std::string start_offset, std::string end_offset, uint32_t max_results) const {
+  nb::tuple list_page(std::string prefix, std::string delimiter, std::string page_token,
+                      std::string start_offset, std::string end_offset,
+                      uint32_t max_results) const {
     ListPage page = wait_and_take(store_->list({.prefix = std::move(prefix),
                                                 .delimiter = std::move(delimiter),
                                                 .page_token = std::move(page_token),
@@ -281,12 +279,12 @@ void bind_store(nb::module_& module) {
            nb::sig("def start(self, items: collections.abc.Sequence[str | ObjectInfo], "
                    "into: collections.abc.Sequence[typing_extensions.Buffer] | None = None, "
                    "begin: int | None = None, end: int | None = None) -> Batch"))
-      .def("list", &StoreHandle::list, nb::kw_only(), nb::arg("prefix"), nb::arg("delimiter"),
-           nb::arg("page_token"), nb::arg("start_offset"), nb::arg("end_offset"),
-           nb::arg("max_results"),
-           nb::sig("def list(self, *, prefix: str, delimiter: str, page_token: str, "
+      .def("list_page", &StoreHandle::list_page, nb::kw_only(), nb::arg("prefix"),
+           nb::arg("delimiter"), nb::arg("page_token"), nb::arg("start_offset"),
+           nb::arg("end_offset"), nb::arg("max_results"),
+           nb::sig("def list_page(self, *, prefix: str, delimiter: str, page_token: str, "
                    "start_offset: str, end_offset: str, max_results: int) "
-                   "-> tuple[builtins.list[ObjectInfo], builtins.list[str], str]"))
+                   "-> tuple[list[ObjectInfo], list[str], str]"))
       .def("stat", &StoreHandle::stat, nb::arg("name"))
       .def("write", &StoreHandle::write, nb::arg("name"), nb::arg("data"), nb::kw_only(),
            nb::arg("if_generation").none(), nb::arg("content_type"), nb::arg("content_encoding"),

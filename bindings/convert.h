@@ -26,12 +26,14 @@ using std::chrono::steady_clock;
 // How long a wait may keep Python from seeing a signal.
 inline constexpr std::chrono::milliseconds kWaitSlice{50};
 
+PyThreadState* release_gil();
 // Takes the GIL back. A thread that comes when the interpreter is already going down never does: it
 // sleeps until the process is gone, because Python would end it by unwinding through our frames.
 void retake_gil(PyThreadState* state) noexcept;
 // The interpreter is going down: from now on only the calling thread gets the GIL back from us.
-// Returns when no other thread is on its way to it.
-void begin_exit();
+// Returns when no other thread is on its way to it. `threads_left`: some thread is known to be
+// stuck in Python code of ours.
+void begin_exit(bool threads_left);
 bool exiting();
 
 // The one place where the GIL is let go, and with MayBlock the one where a thread may wait.
@@ -39,7 +41,7 @@ template <class Work>
 auto without_gil(Work&& work) {
   class Released {
    public:
-    Released() : state_(PyEval_SaveThread()) {}
+    Released() : state_(release_gil()) {}
     ~Released() { retake_gil(state_); }
     Released(const Released&) = delete;
     Released& operator=(const Released&) = delete;
@@ -124,19 +126,16 @@ T value_or_raise(Result<T>&& result) {
 // Waits for the result of one operation and takes it.
 template <class T>
 T wait_and_take(const std::shared_ptr<Pending<T>>& pending) {
-  wait_interruptibly(
-      [&pending](steady_clock::time_point until, MayBlock permit) {
-        return pending->wait_until(until, permit);
-      },
-      [&pending] { pending->cancel(); });
-  return value_or_raise(
-      without_gil([&pending](MayBlock permit) { return pending->take(permit); }));
+  wait_interruptibly([&pending](steady_clock::time_point until,
+                                MayBlock permit) { return pending->wait_until(until, permit); },
+                     [&pending] { pending->cancel(); });
+  return value_or_raise(without_gil([&pending](MayBlock permit) { return pending->take(permit); }));
 }
 
 inline nb::str to_str(std::string_view text) {
   // What a server sent may be no UTF-8; Python keeps such bytes as surrogates, as for file names.
-  PyObject* str = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()),
-                                       "surrogateescape");
+  PyObject* str =
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape");
   if (str == nullptr) throw nb::python_error();
   return nb::steal<nb::str>(str);
 }

@@ -10,14 +10,23 @@ namespace headrace::python {
 namespace {
 
 constinit std::atomic<bool> g_exiting = false;
-constinit std::atomic<uint32_t> g_retaking = 0;  // threads between their wait and the GIL
+constinit std::atomic<uint32_t> g_released = 0;  // threads that wait, or work, without the GIL
+constinit std::atomic<uint32_t> g_retaking = 0;  // threads between that and the GIL
 constinit pthread_t g_exiting_thread{};
 // A forked child has one thread, and that one holds the GIL.
-const int g_registered = pthread_atfork(nullptr, nullptr, [] { g_retaking.store(0); });
+const int g_registered = pthread_atfork(nullptr, nullptr, [] {
+  g_released.store(0);
+  g_retaking.store(0);
+});
 
 }  // namespace
 
 bool exiting() { return g_exiting.load(); }
+
+PyThreadState* release_gil() {
+  g_released.fetch_add(1);
+  return PyEval_SaveThread();
+}
 
 void retake_gil(PyThreadState* state) noexcept {
   g_retaking.fetch_add(1);
@@ -27,12 +36,15 @@ void retake_gil(PyThreadState* state) noexcept {
   }
   PyEval_RestoreThread(state);
   g_retaking.fetch_sub(1);
+  g_released.fetch_sub(1);
 }
 
-void begin_exit() {
+void begin_exit(bool threads_left) {
   static_cast<void>(g_registered);
   g_exiting_thread = pthread_self();
   g_exiting.store(true);
+  // The frames of a thread that never comes back keep what they hold; that is no leak of ours.
+  if (threads_left || g_released.load() != 0) nb::set_leak_warnings(false);
   PyThreadState* const state = PyEval_SaveThread();
   // They only need their turn at the GIL.
   while (g_retaking.load() != 0) std::this_thread::yield();

@@ -32,9 +32,7 @@ void read(nb::handle value, T& field) {
 }
 
 nb::object show(milliseconds field) { return nb::float_(to_seconds(field)); }
-nb::object show(OnChange field) {
-  return nb::str(field == OnChange::kReread ? "reread" : "error");
-}
+nb::object show(OnChange field) { return nb::str(field == OnChange::kReread ? "reread" : "error"); }
 nb::object show(ContentEncoding field) {
   return nb::str(field == ContentEncoding::kDecompress ? "decompress" : "stored");
 }

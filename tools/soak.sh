@@ -3,6 +3,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source tools/test_environment.sh
-export HEADRACE_SOAK_FORKS=${SOAK_FORKS:-10000}
 tools/fuzz.sh "${SOAK_FUZZ_S:-600}"
-.venv/bin/python -m pytest -m soak --timeout=0 "$@"
+HEADRACE_PROCESS_CYCLES=${SOAK_FORKS:-10000} \
+  .venv/bin/python -m pytest tests/process --timeout=0 -m "soak or not soak" "$@"

@@ -4,7 +4,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-.venv/bin/python -m nanobind.stubgen --quiet -i build/release/python -m headrace._engine -o "$scratch/_engine.pyi"
+# As a module of its own: in the package its public classes say that they are of `headrace`, and the
+# generator leaves out what is of another module.
+PYTHONPATH=build/release/python/headrace .venv/bin/python -m nanobind.stubgen --quiet -m _engine \
+  -p bindings/stubs.pattern -o "$scratch/_engine.pyi"
 .venv/bin/ruff format --quiet --isolated --line-length 100 "$scratch/_engine.pyi"
 case $1 in
   write) cp "$scratch/_engine.pyi" python/headrace/_engine.pyi ;;

@@ -1,8 +1,8 @@
 """headrace: a fast, verified data path between object storage and PyTorch.
 
-    >>> import headrace
-    >>> store = headrace.Store("gs://bucket/train/")          # doctest: +SKIP
-    >>> samples = store.read_many(store.list())               # doctest: +SKIP
+>>> import headrace
+>>> store = headrace.Store("gs://bucket/train/")          # doctest: +SKIP
+>>> samples = store.read_many(store.list())               # doctest: +SKIP
 """
 
 from __future__ import annotations

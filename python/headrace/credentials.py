@@ -65,7 +65,8 @@ class _Identity:
             self.engine_copy.fail(f"the token service cannot be reached: {error}", retryable=True)
         except google.auth.exceptions.GoogleAuthError as error:
             self.engine_copy.fail(
-                f"the token was refused: {error}", retryable=bool(getattr(error, "retryable", False))
+                f"the token was refused: {error}",
+                retryable=bool(getattr(error, "retryable", False)),
             )
         except Exception as error:  # a source of tokens is the user's code, too
             self.engine_copy.fail(
@@ -77,6 +78,7 @@ class _Identity:
 
     def _next_token(self) -> tuple[str, float | None]:
         import google.auth.transport.requests
+        import requests
 
         if self._source is None:
             self._source = self._find()
@@ -84,7 +86,7 @@ class _Identity:
         # The engine asks again before a token ends, and when the service refused it. In both cases
         # google-auth may still take the old one for valid.
         if not source.valid or source.token == self._provided:
-            with google.auth.transport.requests.requests.Session() as session:
+            with requests.Session() as session:
                 request = google.auth.transport.requests.Request(session=session)
                 source.refresh(functools.partial(request, timeout=_REQUEST_TIMEOUT_S))
         if not source.token:
@@ -92,8 +94,8 @@ class _Identity:
         if source.expiry is None:
             return source.token, None
         # google-auth keeps naive times in UTC.
-        expiry = source.expiry.replace(tzinfo=datetime.timezone.utc)
-        left = expiry - datetime.datetime.now(datetime.timezone.utc)
+        expiry = source.expiry.replace(tzinfo=datetime.UTC)
+        left = expiry - datetime.datetime.now(datetime.UTC)
         return source.token, left.total_seconds()
 
 
@@ -108,7 +110,8 @@ def _find_default() -> GoogleCredentials:
 def _with_scopes(source: GoogleCredentials) -> GoogleCredentials:
     import google.auth.credentials
 
-    scoped: GoogleCredentials = google.auth.credentials.with_scopes_if_required(source, SCOPES)
+    with_scopes: Any = google.auth.credentials.with_scopes_if_required  # ships no types
+    scoped: GoogleCredentials = with_scopes(source, SCOPES)
     return scoped
 
 
@@ -141,14 +144,17 @@ class CredentialsThread:
                 self._thread.start()
             return self._identities[self._ids[key]].engine_copy
 
-    def stop(self) -> None:
-        """Make no more tokens. Waits for a moment, not for a token service that hangs."""
+    def stop(self) -> bool:
+        """Make no more tokens. Waits a moment, and returns whether the thread has ended by then:
+        a token service that hangs is not waited for."""
         with self._lock:
             self._stopped = True
             thread = self._thread
         self._queue.stop()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(_JOIN_TIMEOUT_S)
+        if thread is None or thread is threading.current_thread():
+            return True
+        thread.join(_JOIN_TIMEOUT_S)
+        return not thread.is_alive()
 
     def _serve(self) -> None:
         while not self._stopped:

@@ -114,7 +114,7 @@ def current_engine() -> _engine.Engine:
 
 
 def credentials_thread() -> CredentialsThread:
-    """Return the credentials thread of this process, not yet started if nobody asked for a token."""
+    """Return what makes tokens in this process; its thread starts with the first identity."""
     from headrace.credentials import CredentialsThread
 
     with _process.lock:
@@ -150,9 +150,8 @@ def _at_exit() -> None:
     with _process.lock:
         _process.exiting = True
         credentials = _process.credentials
-    if credentials is not None:
-        credentials.stop()
-    _engine.begin_exit()
+    stuck = credentials is not None and not credentials.stop()
+    _engine.begin_exit(threads_left=stuck)
     shutdown()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import os
 import sys
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
@@ -24,6 +23,7 @@ from headrace.options import (
     require_bytes,
     require_count,
 )
+from headrace.read_ahead import as_batch, read_ahead
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -114,7 +114,8 @@ class Store:
         require_bytes("range_bytes", range_bytes, minimum=1)
         require(on_change in ("error", "reread"), f"on_change is {on_change!r}")
         require(
-            content_encoding in ("stored", "decompress"), f"content_encoding is {content_encoding!r}"
+            content_encoding in ("stored", "decompress"),
+            f"content_encoding is {content_encoding!r}",
         )
         if isinstance(credentials, str):
             require(
@@ -221,7 +222,7 @@ class Store:
         if max_results is not None:
             require_count("max_results", max_results, minimum=1)
         return ListPage(
-            *self._handle().list(
+            *self._handle().list_page(
                 prefix=self._prefix if prefix is None else prefix,
                 delimiter=delimiter or "",
                 page_token=page_token,
@@ -283,7 +284,7 @@ class Store:
         """
         if begin is not None or end is not None:
             require(
-                0 <= (begin or 0) and (end is None or (begin or 0) <= end < 1 << 63),
+                (begin or 0) >= 0 and (end is None or (begin or 0) <= end < 1 << 63),
                 f"the range [{begin}, {end}) is empty or misplaced",
             )
         buffers = None if into is None else (_writable(into),)
@@ -324,7 +325,7 @@ class Store:
         """
         return_errors = _return_errors(errors)
         buffers = None if into is None else [_writable(each) for each in into]
-        return self._handle().start(_batch(names), buffers).take(return_errors=return_errors)
+        return self._handle().start(as_batch(names), buffers).take(return_errors=return_errors)
 
     @overload
     def read_batches(
@@ -366,7 +367,7 @@ class Store:
         return_errors = _return_errors(errors)
         if ahead_bytes is not None:
             require_bytes("ahead_bytes", ahead_bytes, minimum=0)
-        return _read_ahead(self._open(), iter(batches), ahead_bytes, return_errors)
+        return read_ahead(self._open(), iter(batches), ahead_bytes, return_errors)
 
     # ---- writing
 
@@ -511,12 +512,6 @@ def _return_errors(errors: str) -> bool:
     return errors == "return"
 
 
-def _batch(names: Iterable[NameOrInfo]) -> Sequence[NameOrInfo]:
-    if isinstance(names, str | ObjectInfo):
-        raise TypeError(f"several names are needed, not one {type(names).__name__}")
-    return names if isinstance(names, list | tuple) else list(names)
-
-
 def _tensor_bytes(data: Any) -> Any:
     """Return the bytes of a CPU tensor as a buffer, which torch itself does not offer."""
     torch = sys.modules.get("torch")
@@ -529,65 +524,3 @@ def _tensor_bytes(data: Any) -> Any:
 
 def _writable(buffer: Any) -> Any:
     return _tensor_bytes(buffer)
-
-
-def _read_ahead(
-    opened: tuple[_engine.Engine, _engine.StoreHandle],
-    batches: Iterator[Iterable[NameOrInfo]],
-    ahead_bytes: int | None,
-    return_errors: bool,
-) -> Iterator[list[Sample]]:
-    engine, store = opened
-    ahead: deque[tuple[_engine.Batch, int, int]] = deque()  # with its bytes and its objects
-    bytes_ahead = objects_ahead = 0
-    next_bytes = 0  # what another batch is thought to take: as much as the last one
-    failure: Exception | None = None
-    budget_bytes = engine.budget_bytes
-    limit_bytes = budget_bytes // 2 if ahead_bytes is None else ahead_bytes
-
-    def is_room() -> bool:
-        if not ahead:
-            return True
-        if bytes_ahead + next_bytes > limit_bytes:
-            return False
-        if ahead_bytes is None and len(ahead) >= 2 and objects_ahead >= 2 * store.useful_in_flight:
-            return False
-        return engine.live_bytes + next_bytes <= budget_bytes
-
-    more = True
-
-    def fill() -> None:
-        nonlocal bytes_ahead, objects_ahead, next_bytes, failure, more
-        while more and is_room():
-            try:
-                items = _batch(next(batches))
-                batch = store.start(items)
-            except StopIteration:
-                more = False
-            except Exception as error:  # told when its turn comes
-                failure, more = error, False
-            else:
-                next_bytes = _engine.expected_bytes(items, store.expected_object_bytes)
-                ahead.append((batch, next_bytes, len(items)))
-                bytes_ahead += next_bytes
-                objects_ahead += len(items)
-
-    try:
-        fill()
-        while ahead:
-            samples = ahead[0][0].take(return_errors=return_errors)
-            _, taken_bytes, taken_objects = ahead.popleft()
-            bytes_ahead -= taken_bytes
-            objects_ahead -= taken_objects
-            fill()  # so that something is under way while the caller works
-            yield samples
-            del samples  # the caller's now; we must not keep them alive
-            fill()
-        if failure is not None:
-            raise failure
-    finally:
-        failure = None  # its traceback refers to this frame
-        for batch, _, _ in ahead:
-            batch.cancel()
-        for batch, _, _ in ahead:
-            batch.drain()

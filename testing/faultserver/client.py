@@ -114,11 +114,14 @@ class FaultServer:
             self._connection = None
         if self._process is not None:
             assert self._process.stdin is not None
-            assert self._process.stdout is not None
             self._process.stdin.close()
-            self._process.wait(timeout=10)
-            self._process.stdout.close()
-            self._process = None
+            process, self._process = self._process, None
+            status = process.wait(timeout=30)
+            if process.stdout is not None:
+                process.stdout.close()
+            # A crash, or what a sanitizer found, must not pass unseen.
+            if status != 0:
+                raise RuntimeError(f"headrace-faultserver ended with status {status}")
 
     @property
     def pid(self) -> int:
@@ -137,7 +140,8 @@ class FaultServer:
 
     def fault_counts(self) -> list[dict[str, int]]:
         """For each rule how often it matched and how often it fired."""
-        return self._json("GET", "faults")
+        found: list[dict[str, int]] = self._json("GET", "faults")
+        return found
 
     def limit(self, **spec: Any) -> None:
         """requests_per_s, burst, in_flight, status, retry_after, bytes_per_s; none: no limit."""
@@ -197,7 +201,9 @@ class FaultServer:
     def put(self, bucket: str, name: str, data: bytes, **meta: Any) -> dict[str, Any]:
         """Store an object; `meta` as in the JSON API (contentType, contentEncoding, ...)."""
         query = {"bucket": bucket, "name": name, "meta": json.dumps(meta)}
-        return json.loads(self._request("PUT", "object?" + urlencode(query, quote_via=quote), data))
+        path = "object?" + urlencode(query, quote_via=quote)
+        stored: dict[str, Any] = json.loads(self._request("PUT", path, data))
+        return stored
 
     def get(self, bucket: str, name: str) -> bytes:
         query = urlencode({"bucket": bucket, "name": name}, quote_via=quote)
@@ -205,20 +211,24 @@ class FaultServer:
 
     def names(self, bucket: str, prefix: str = "") -> list[str]:
         query = urlencode({"bucket": bucket, "prefix": prefix}, quote_via=quote)
-        return self._json("GET", "names?" + query)
+        found: list[str] = self._json("GET", "names?" + query)
+        return found
 
     def uploads(self) -> dict[str, list[dict[str, Any]]]:
         """The unfinished uploads: {"resumable": [...], "multipart": [...]}."""
-        return self._json("GET", "uploads")
+        found: dict[str, list[dict[str, Any]]] = self._json("GET", "uploads")
+        return found
 
     # What happened.
 
     def log(self, since: int = 0, limit: int | None = None) -> list[dict[str, Any]]:
         query = f"log?since={since}" + ("" if limit is None else f"&limit={limit}")
-        return self._json("GET", query)
+        found: list[dict[str, Any]] = self._json("GET", query)
+        return found
 
     def stats(self) -> dict[str, Any]:
-        return self._json("GET", "stats")
+        found: dict[str, Any] = self._json("GET", "stats")
+        return found
 
     def _post(self, path: str, body: Any) -> Any:
         return json.loads(self._request("POST", path, json.dumps(body).encode()))

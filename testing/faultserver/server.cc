@@ -207,6 +207,8 @@ struct Loop::Connection {
   State state = State::kHead;
   bool readable = true, peer_done = false, failed = false, was_control = false;
   double wait_until_s = 0;
+  // The epochs when it was accepted and when its request began: only later ones concern it.
+  uint64_t close_epoch = 0, release_epoch = 0;
   uint64_t bytes_in = 0, bytes_out = 0;
 
   std::string in;  // Received and not used yet, from `in_at` on.
@@ -302,6 +304,7 @@ void Loop::accept_all() {
     if (fd < 0) return;
     auto connection = std::make_unique<Connection>();
     connection->id = next_connection_id++;
+    connection->close_epoch = world_.close_epoch;
     connection->fd = fd;
     {
       const std::lock_guard lock(world_.mutex);
@@ -330,21 +333,21 @@ void Loop::accept_all() {
 void Loop::handle_wake() {
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = read(wake_fd_, &count, sizeof count);
-  const bool release = seen_release_ != world_.release_epoch;
-  const bool close_all = seen_close_ != world_.close_epoch;
-  seen_release_ = world_.release_epoch;
-  seen_close_ = world_.close_epoch;
+  const uint64_t release_epoch = world_.release_epoch;
+  const uint64_t close_epoch = world_.close_epoch;
   std::vector<uint64_t> ids;
   ids.reserve(connections_.size());
   for (const auto& [id, connection] : connections_) ids.push_back(id);
   for (const uint64_t id : ids) {
     Connection& connection = *connections_.at(id);
-    if (release && connection.state == Connection::State::kStalled) {
+    if (connection.release_epoch < release_epoch &&
+        connection.state == Connection::State::kStalled) {
       finish_request(connection, "stalled");
       connection.after = Connection::After::kReset;
       connection.state = Connection::State::kEnding;
       drive(connection);
-    } else if (close_all && !connection.was_control) {
+    } else if (connection.close_epoch < close_epoch && !connection.was_control) {
+      connection.close_epoch = close_epoch;
       finish_request(connection, "closed");
       connection.after =
           world_.close_with_reset ? Connection::After::kReset : Connection::After::kFin;
@@ -526,6 +529,7 @@ bool Loop::read_head(Connection& connection) {
 void Loop::begin_request(Connection& connection) {
   Request& request = connection.request;
   connection.route = route(request);
+  connection.release_epoch = world_.release_epoch;
   connection.n = 0;
   connection.fault.reset();
   connection.admitted = true;

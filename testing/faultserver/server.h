@@ -105,7 +105,7 @@ class Loop {
   std::vector<char> buffer_;
   std::string date_;
   int64_t date_second_ = 0;
-  uint64_t seen_release_ = 0, seen_close_ = 0, next_upload_id_ = 0;
+  uint64_t next_upload_id_ = 0;
 };
 
 }  // namespace faultserver

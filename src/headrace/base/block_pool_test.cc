@@ -28,10 +28,10 @@ TEST(BlockPool, ZeroBytesAreAnEmptyBlockThatCostsNothing) {
 
 TEST(BlockPool, AtMostAQuarterOfABlockIsUnusedAndBlocksAreAligned) {
   const auto pool = pool_of(kGiB);
-  for (const uint64_t size : {uint64_t{1}, uint64_t{255}, uint64_t{256}, uint64_t{257},
-                              uint64_t{320}, uint64_t{321}, uint64_t{511}, uint64_t{512},
-                              uint64_t{513}, 100 * kKiB, 4 * kMiB, 5 * kMiB + 1, 64 * kMiB,
-                              64 * kMiB + 1, 100 * kMiB}) {
+  for (const uint64_t size :
+       {uint64_t{1}, uint64_t{255}, uint64_t{256}, uint64_t{257}, uint64_t{320}, uint64_t{321},
+        uint64_t{511}, uint64_t{512}, uint64_t{513}, 100 * kKiB, 4 * kMiB, 5 * kMiB + 1, 64 * kMiB,
+        64 * kMiB + 1, 100 * kMiB}) {
     const Block block = pool->allocate(size);
     ASSERT_NE(block.data(), nullptr);
     EXPECT_EQ(block.size_bytes(), size);

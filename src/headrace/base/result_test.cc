@@ -61,9 +61,9 @@ TEST(Result, OfNothingIsAYesOrAnError) {
 }
 
 TEST(Cat, JoinsTextAndNumbers) {
-  EXPECT_EQ(cat("a", std::string("b"), std::string_view("c"), 1, uint64_t{18446744073709551615u},
-                -5),
-            "abc118446744073709551615-5");
+  EXPECT_EQ(
+      cat("a", std::string("b"), std::string_view("c"), 1, uint64_t{18446744073709551615u}, -5),
+      "abc118446744073709551615-5");
   EXPECT_EQ(cat(), "");
 }
 

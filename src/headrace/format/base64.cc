@@ -39,11 +39,18 @@ std::string base64_encode(std::span<const std::byte> bytes) {
 }
 
 Result<std::vector<std::byte>> base64_decode(std::string_view text) {
+  std::vector<std::byte> out(text.size() / 4 * 3);
+  const Result<size_t> size = base64_decode(text, out);
+  if (!size) return std::unexpected(size.error());
+  out.resize(*size);
+  return out;
+}
+
+Result<size_t> base64_decode(std::string_view text, std::span<std::byte> into) {
   if (text.size() % 4 != 0) {
     return invalid_argument("base64 of ", text.size(), " characters: not a multiple of 4");
   }
-  std::vector<std::byte> out;
-  out.reserve(text.size() / 4 * 3);
+  size_t size = 0;
   while (!text.empty()) {
     // Padding can only stand at the very end; anywhere else '=' is no digit.
     size_t digit_count = 4;
@@ -59,12 +66,15 @@ Result<std::vector<std::byte>> base64_decode(std::string_view text) {
     if ((group & ((uint32_t{1} << (8 * (3 - byte_count))) - 1)) != 0) {
       return invalid_argument("base64 with bits set behind its last byte");
     }
+    if (byte_count > into.size() - size) {
+      return invalid_argument("base64 of more than ", into.size(), " bytes");
+    }
     for (size_t i = 0; i < byte_count; ++i) {
-      out.push_back(static_cast<std::byte>(group >> (16 - 8 * i)));
+      into[size++] = static_cast<std::byte>(group >> (16 - 8 * i));
     }
     text.remove_prefix(4);
   }
-  return out;
+  return size;
 }
 
 }  // namespace headrace

@@ -17,5 +17,8 @@ std::string base64_encode(std::span<const std::byte> bytes);
 // set behind the last byte.
 // Errors: kInvalidArgument.
 Result<std::vector<std::byte>> base64_decode(std::string_view text);
+// The same into memory of the caller's, without an allocation. Returns how many bytes it wrote.
+// Errors: also kInvalidArgument when `into` is too small.
+Result<size_t> base64_decode(std::string_view text, std::span<std::byte> into);
 
 }  // namespace headrace

@@ -18,7 +18,8 @@ bool same_name(std::string_view a, std::string_view b) {
          std::ranges::equal(a, b, [](char x, char y) { return lower(x) == lower(y); });
 }
 
-// Beast tokenises; what it lets pass and two readers could understand differently is refused here.
+// Beast tokenises, and refuses both framings in one head and a second Transfer-Encoding. What it
+// lets pass and two readers could understand differently is refused here.
 class HeadParser final : public http::basic_parser<false> {
  public:
   HeadParser(std::string_view bytes, std::vector<HeaderField>& fields)
@@ -65,14 +66,9 @@ class HeadParser final : public http::basic_parser<false> {
       }
     }
     if (field == http::field::transfer_encoding) {
-      if (saw_coding_) return refuse("Transfer-Encoding is given twice", error);
-      saw_coding_ = true;
       if (!same_name({value.data(), value.size()}, "chunked")) {
         return refuse("its transfer coding is not chunked", error);
       }
-    }
-    if (saw_length_ && saw_coding_) {
-      return refuse("it has both Content-Length and Transfer-Encoding", error);
     }
     fields_.push_back({.name = {name.data(), name.size()}, .value = {value.data(), value.size()}});
   }
@@ -89,7 +85,7 @@ class HeadParser final : public http::basic_parser<false> {
   const std::string_view bytes_;
   std::vector<HeaderField>& fields_;
   int status_ = 0;
-  bool saw_length_ = false, saw_coding_ = false;
+  bool saw_length_ = false;
   const char* refusal_ = nullptr;
 };
 

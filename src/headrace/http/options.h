@@ -21,14 +21,14 @@ struct TimeoutOptions {
 
 struct TlsOptions {
   // PEM bundle; empty: SSL_CERT_FILE, then OpenSSL's default, then the usual paths of distributions.
-  std::string ca_file;
+  std::string ca_file = {};
   bool operator==(const TlsOptions&) const = default;
 };
 
 struct ProxyOptions {
-  std::string http_proxy;   // for http:// endpoints; empty: none
-  std::string https_proxy;  // for https:// endpoints, by CONNECT
-  std::string no_proxy;
+  std::string http_proxy = {};   // for http:// endpoints; empty: none
+  std::string https_proxy = {};  // for https:// endpoints, by CONNECT
+  std::string no_proxy = {};
   bool operator==(const ProxyOptions&) const = default;
 };
 

@@ -119,13 +119,16 @@ void Credentials::ask() {
 Credentials::Current Credentials::current(steady_clock::time_point now,
                                           std::function<void()> on_change) {
   const Lock lock(mutex_);
-  Current current{.token = token_, .version = version_.load(std::memory_order_relaxed), .error = {}};
+  Current current;
+  current.token = token_;
+  current.version = version_.load(std::memory_order_relaxed);
   if (token_ && token_->expires_at && now >= *token_->expires_at) current.token = nullptr;
   if (current.token && refresh_at_ && now >= *refresh_at_) {
     // Early: the old token still serves. After a failure it is asked for again in a while.
     refresh_at_ = now + std::chrono::seconds(15);
     ask();
   }
+  current.fresh_until = refresh_at_.value_or(steady_clock::time_point::max());
   if (current.token) return current;
   // A failure answers all who met it; a request that comes later has it tried again.
   if (error_ && now - failed_at_ < kFailureLife) {

@@ -69,6 +69,8 @@ class Credentials : public std::enable_shared_from_this<Credentials> {
   struct Current {
     std::shared_ptr<const Token> token;  // null: wait; on_change will be called
     uint64_t version = 0;
+    // Until then, and while version() stays the same, there is no need to ask again.
+    std::chrono::steady_clock::time_point fresh_until = {};
     std::optional<Error> error;          // the maker failed, and no valid token is left
   };
   Current current(std::chrono::steady_clock::time_point now, std::function<void()> on_change);

@@ -94,20 +94,27 @@ bool HostLane::may_start(const ReadPiece& piece) const {
   return piece.batch->waited_for() || pool_.live_bytes() + need <= pool_.budget_bytes();
 }
 
+// As a rule the first may. If not, somebody may be waiting for a piece further back; and room may
+// come at any moment, so the question is asked again after the wish for it is on record.
+bool HostLane::any_may_start() {
+  if (first_ == nullptr) return false;
+  if (may_start(*first_)) return true;
+  pool_.ask_for_room();
+  for (const ReadPiece* piece = first_; piece != nullptr; piece = piece->next) {
+    if (may_start(*piece)) return true;
+  }
+  return false;
+}
+
 ReadPiece* HostLane::take() {
-  if (first_ == nullptr) return nullptr;
+  if (!any_may_start()) return nullptr;
   ReadPiece* before = nullptr;
   ReadPiece* piece = first_;
-  if (!may_start(*piece)) {
-    // Somebody may be waiting for a piece further back; and room may come at any moment from here
-    // on, so the question is asked again after the wish for it is on record.
-    pool_.ask_for_room();
-    while (piece != nullptr && !may_start(*piece)) {
-      before = piece;
-      piece = piece->next;
-    }
-    if (piece == nullptr) return nullptr;
+  while (piece != nullptr && !may_start(*piece)) {
+    before = piece;
+    piece = piece->next;
   }
+  if (piece == nullptr) return nullptr;  // the room went to another thread meanwhile
   (before != nullptr ? before->next : first_) = piece->next;
   if (last_ == piece) last_ = before;
   --queued_count_;
@@ -120,12 +127,7 @@ void HostLane::pump() {
   pumping_ = true;
   // A reader takes its piece when it starts, so the queue does not shrink here at once.
   for (size_t started = 0; started < queued_count_ && reader_count_ < reader_limit(); ++started) {
-    ReadPiece* piece = first_;
-    while (piece != nullptr && !may_start(*piece)) piece = piece->next;
-    if (piece == nullptr) {
-      pool_.ask_for_room();
-      break;
-    }
+    if (!any_may_start()) break;
     ++reader_count_;
     asio::co_spawn(thread_.context(), reader(), asio::detached);
   }

@@ -68,6 +68,7 @@ class HostLane {
   uint32_t reader_limit() const;
   ReadPiece* take();         // the next piece that may start, taken from the queue; or null
   bool may_start(const ReadPiece& piece) const;
+  bool any_may_start();
   awaitable<void> reader();
   void arm_idle_timer(std::chrono::steady_clock::time_point at);
   void expire_idle();

@@ -11,6 +11,11 @@
 #include "headrace/store/metadata_attempts.h"
 
 namespace headrace {
+namespace {
+
+constexpr const char* kEmptyName = "an object's name must not be empty";
+
+}  // namespace
 
 HttpStore::HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_ptr<Host> host,
                      std::unique_ptr<const Protocol> protocol, const StoreOptions& options)
@@ -44,9 +49,11 @@ void HttpStore::read(std::shared_ptr<ReadBatch> batch) {
   const size_t slot_count = batch->size();
   for (size_t i = 0; i < slot_count; ++i) {
     ReadSlot& slot = batch->slot(i);
-    if (pass == nullptr) {
-      batch->set_error(slot, Error(Code::kCancelled, "the engine was stopped")
-                                 .with_url(url_of(batch->name(slot))));
+    std::optional<Error> refused;
+    if (pass == nullptr) refused = Error(Code::kCancelled, "the engine was stopped");
+    if (slot.name_size == 0) refused = Error(Code::kInvalidArgument, kEmptyName);
+    if (refused) {
+      batch->set_error(slot, std::move(*refused).with_url(url_of(batch->name(slot))));
       batch->slot_done();
       continue;
     }
@@ -195,7 +202,7 @@ void HttpStore::piece_done(HostLane& lane, ReadPiece& piece) {
 bool HttpStore::should_restart(const ReadSlot& slot) const {
   if (!slot.error) return false;
   // A bad transfer is tried once more; a bad object will be bad again.
-  if (slot.error->code() == Code::kCorrupt) return slot.restarts == 0 && slot.whole;
+  if (slot.error->code() == Code::kCorrupt) return slot.restarts == 0;
   return slot.error->code() == Code::kPreconditionFailed && on_change_ == OnChange::kReread &&
          slot.restarts < 3;
 }
@@ -302,12 +309,15 @@ awaitable<void> HttpStore::run(std::shared_ptr<HttpStore> self, HostLane& lane,
 }
 
 template <class T, class MakeAttempt>
-std::shared_ptr<Pending<T>> HttpStore::start(std::string url, MakeAttempt make_attempt) {
+std::shared_ptr<Pending<T>> HttpStore::start(std::string url, bool named,
+                                             MakeAttempt make_attempt) {
   auto pending = std::make_shared<Pending<T>>();
   std::shared_ptr<Gate::Pass> pass = engine_->gate->enter();
-  if (pass == nullptr) {
-    pending->complete(std::unexpected(
-        Error(Code::kCancelled, "the engine was stopped").with_url(std::move(url))));
+  std::optional<Error> refused;
+  if (pass == nullptr) refused = Error(Code::kCancelled, "the engine was stopped");
+  if (!named) refused = Error(Code::kInvalidArgument, kEmptyName);
+  if (refused) {
+    pending->complete(std::unexpected(std::move(*refused).with_url(std::move(url))));
     return pending;
   }
   HostLane* lane =
@@ -330,14 +340,14 @@ std::shared_ptr<Pending<T>> HttpStore::start(std::string url, MakeAttempt make_a
 
 std::shared_ptr<Pending<ListPage>> HttpStore::list(ListRequest request) {
   const std::string url = url_of(request.prefix);
-  return start<ListPage>(url, [&] {
+  return start<ListPage>(url, true, [&] {
     return std::make_shared<ListAttempt>(*protocol_, std::move(request));
   });
 }
 
 std::shared_ptr<Pending<ObjectInfo>> HttpStore::stat(std::string name) {
   const std::string url = url_of(name);
-  return start<ObjectInfo>(url, [&] {
+  return start<ObjectInfo>(url, !name.empty(), [&] {
     return std::make_shared<StatAttempt>(*protocol_, std::move(name));
   });
 }
@@ -345,21 +355,22 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::stat(std::string name) {
 std::shared_ptr<Pending<ObjectInfo>> HttpStore::write(WriteRequest request,
                                                       std::span<const std::byte> bytes) {
   const std::string url = url_of(request.name);
-  return start<ObjectInfo>(url, [&] {
+  return start<ObjectInfo>(url, !request.name.empty(), [&] {
     return std::make_shared<WriteAttempt>(*protocol_, std::move(request), bytes);
   });
 }
 
 std::shared_ptr<Pending<bool>> HttpStore::remove(std::string name, Precondition precondition) {
   const std::string url = url_of(name);
-  return start<bool>(url, [&] {
+  return start<bool>(url, !name.empty(), [&] {
     return std::make_shared<RemoveAttempt>(*protocol_, std::move(name), std::move(precondition));
   });
 }
 
 std::shared_ptr<Pending<ObjectInfo>> HttpStore::copy(CopyRequest request) {
   const std::string url = url_of(request.name);
-  return start<ObjectInfo>(url, [&] {
+  const bool named = !request.name.empty() && !request.source_name.empty();
+  return start<ObjectInfo>(url, named, [&] {
     return std::make_shared<CopyAttempt>(*protocol_, std::move(request));
   });
 }

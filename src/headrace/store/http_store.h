@@ -59,9 +59,10 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
   Result<void> verify(ReadSlot& slot, Metrics& metrics) const;
   void decompress(ReadSlot& slot) const;
 
-  // Runs `make_attempt()`'s attempt on some I/O thread; `get` takes its result.
+  // Runs the attempt that `make_attempt` makes on some I/O thread. `named` is false where the name
+  // is empty, which no store allows.
   template <class T, class MakeAttempt>
-  std::shared_ptr<Pending<T>> start(std::string url, MakeAttempt make_attempt);
+  std::shared_ptr<Pending<T>> start(std::string url, bool named, MakeAttempt make_attempt);
   template <class T, class AttemptType>
   static awaitable<void> run(std::shared_ptr<HttpStore> self, HostLane& lane,
                              std::shared_ptr<AttemptType> attempt,

@@ -131,6 +131,10 @@ bool WriteAttempt::is_ours(const ObjectInfo& found) const {
 CopyAttempt::CopyAttempt(const Protocol& protocol, CopyRequest request)
     : PublishAttempt(protocol, request.name, request.precondition), request_(std::move(request)) {}
 
+std::string CopyAttempt::url() const {
+  return before_change() ? protocol().url_of(request_.source_name) : PublishAttempt::url();
+}
+
 bool CopyAttempt::build_first(HttpRequest& request) {
   protocol().build_stat(request, request_.source_name);
   return true;

@@ -43,11 +43,12 @@ class StatAttempt final : public TextAttempt {
 class PublishAttempt : public TextAttempt {
  public:
   void build(HttpRequest& request) final;
-  std::string url() const final { return protocol().url_of(name_); }
+  std::string url() const override { return protocol().url_of(name_); }
   void will_retry() final;
   Result<ObjectInfo> result;
 
  protected:
+  bool before_change() const { return step_ == Step::kFirst; }
   PublishAttempt(const Protocol& protocol, std::string name, Precondition precondition);
   // The request that makes the change, on condition `precondition`.
   virtual void build_change(HttpRequest& request, const Precondition& precondition) = 0;
@@ -90,6 +91,7 @@ class WriteAttempt final : public PublishAttempt {
 class CopyAttempt final : public PublishAttempt {
  public:
   CopyAttempt(const Protocol& protocol, CopyRequest request);
+  std::string url() const override;
 
  private:
   bool build_first(HttpRequest& request) override;

@@ -16,6 +16,7 @@ Result<void> Attempt::on_head(const ResponseHead& head) {
   refusal_filled_ = 0;
   retry_after_ = head.find("retry-after").value_or("");
   request_id_ = head.find("x-guploader-uploadid").value_or("");
+  refusal_head(head);
   return {};
 }
 
@@ -94,6 +95,7 @@ awaitable<Result<void>> Operation::authorize() {
         store_.credentials->current(steady_clock::now(), waker());
     store_.token = current.token;
     store_.token_version = current.version;
+    store_.token_fresh_until = current.fresh_until;
     if (current.token) co_return Result<void>();
     if (current.error) co_return std::unexpected(std::move(*current.error));
     co_await park(deadline());
@@ -119,9 +121,8 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     request.clear();
     attempt.build(request);
     if (store_.credentials) {
-      const bool valid = store_.token && store_.token_version == store_.credentials->version() &&
-                         (!store_.token->expires_at ||
-                          now + std::chrono::minutes(5) < *store_.token->expires_at);
+      const bool valid = store_.token && now < store_.token_fresh_until &&
+                         store_.token_version == store_.credentials->version();
       if (!valid) {
         if (Result<void> done = co_await authorize(); !done) {
           co_return std::unexpected(finished(attempt, std::move(done.error())));

@@ -52,6 +52,7 @@ class Attempt : public ResponseSink {
   virtual Result<std::span<std::byte>> body_space(uint64_t outstanding_bytes) = 0;
   virtual Result<void> took_body(size_t count) = 0;
   virtual Result<Verdict> finish() = 0;
+  virtual void refusal_head(const ResponseHead&) {}
   // What to make of a refusal; by default it is the operation's error.
   virtual Result<Verdict> refused(Error error) { return std::unexpected(std::move(error)); }
 
@@ -92,6 +93,7 @@ struct StoreContext {
   // The token in use, kept so that a read takes no lock. Confined to the I/O thread.
   std::shared_ptr<const Token> token = nullptr;
   uint64_t token_version = 0;
+  std::chrono::steady_clock::time_point token_fresh_until = {};
 };
 
 // Thread: I/O. Lives in a coroutine's frame; borrows everything.

@@ -40,13 +40,13 @@ enum class ContentEncoding : uint8_t {
 };
 
 struct StoreOptions {
-  std::string endpoint;        // "" : the service's own; also http://host:port of an emulator
-  std::shared_ptr<Credentials> credentials;  // null: anonymous
-  std::string user_project;    // billed for requester-pays buckets
-  RetryOptions retry;
-  TimeoutOptions timeout;
-  TlsOptions tls;
-  ProxyOptions proxy;
+  std::string endpoint = {};        // "" : the service's own; also http://host:port of an emulator
+  std::shared_ptr<Credentials> credentials = {};  // null: anonymous
+  std::string user_project = {};    // billed for requester-pays buckets
+  RetryOptions retry = {};
+  TimeoutOptions timeout = {};
+  TlsOptions tls = {};
+  ProxyOptions proxy = {};
   uint32_t max_in_flight = 512;   // per host and process; the adaptive limit stays below it
   uint32_t initial_in_flight = 64;
   uint64_t range_threshold_bytes = 16 * kMiB;  // larger objects are read by parallel ranges of ...
@@ -54,7 +54,7 @@ struct StoreOptions {
   OnChange on_change = OnChange::kError;
   ContentEncoding content_encoding = ContentEncoding::kStored;
   bool verify = true;             // CRC32C of whole objects, where the store tells one
-  std::string user_agent_suffix;  // appended to "headrace/<version>"
+  std::string user_agent_suffix = {};  // appended to "headrace/<version>"
 };
 
 struct EngineOptions {
@@ -64,32 +64,32 @@ struct EngineOptions {
 };
 
 struct ListRequest {
-  std::string prefix;
-  std::string delimiter;      // "" : all names; "/" : one level
-  std::string page_token;
-  std::string start_offset;   // names >= this
-  std::string end_offset;     // names < this; "" : to the end
+  std::string prefix = {};
+  std::string delimiter = {};      // "" : all names; "/" : one level
+  std::string page_token = {};
+  std::string start_offset = {};   // names >= this
+  std::string end_offset = {};     // names < this; "" : to the end
   uint32_t max_results = 0;   // 0: as many as the store gives in one page
 };
 
 // A condition on the object that a write, delete or copy replaces.
 struct Precondition {
   // nullopt: none. "": nothing may be there (create only). Else: exactly this generation.
-  std::optional<std::string> generation;
+  std::optional<std::string> generation = {};
 };
 
 struct WriteRequest {
-  std::string name;
-  std::string content_type;      // "": application/octet-stream
-  std::string content_encoding;
-  Precondition precondition;
+  std::string name = {};
+  std::string content_type = {};      // "": application/octet-stream
+  std::string content_encoding = {};
+  Precondition precondition = {};
 };
 
 struct CopyRequest {
-  std::string source_name;
-  std::string source_generation;  // "": the live one
-  std::string name;
-  Precondition precondition;
+  std::string source_name = {};
+  std::string source_generation = {};  // "": the live one
+  std::string name = {};
+  Precondition precondition = {};
 };
 
 }  // namespace headrace

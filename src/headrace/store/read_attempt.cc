@@ -52,11 +52,10 @@ Result<void> ReadAttempt::make_room(BlockPool& pool, ReadSlot& slot, uint64_t si
     return fail(Code::kExhausted, size_bytes, " bytes do not fit into the memory budget of ",
                 pool.budget_bytes(), " bytes; raise memory_budget_bytes, or read a range");
   }
-  const Error no_room_now(Code::kExhausted, "");
-  if (!waited_for && pool.live_bytes() + charged > pool.budget_bytes()) {
-    return std::unexpected(no_room_now);
-  }
-  if (!pool.try_begin_flight(size_bytes, false)) return std::unexpected(no_room_now);
+  const bool no_room_now =
+      (!waited_for && pool.live_bytes() + charged > pool.budget_bytes()) ||
+      !pool.try_begin_flight(size_bytes, false);
+  if (no_room_now) return fail(Code::kExhausted);
   slot.block = pool.allocate(size_bytes);
   if (slot.block.data() == nullptr) {
     pool.end_flight(size_bytes);
@@ -125,10 +124,21 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
       return corrupt("the server decompressed it on the way, so what came is not what is stored "
                      "and cannot be checked");
     }
-    // Begin anew: neither ranges nor the stored sum and size apply to what comes.
+    if (slot_.has_into || !slot_.whole || slot_.piece_count > 1) {
+      return invalid_argument("the server decompressed it on the way: it can be read only whole, in "
+                              "one request, and into the engine's memory");
+    }
+    // Begin anew: what comes has neither the stored object's size nor its sum.
+    if (slot_.in_flight_charged) pool_.end_flight(slot_.block.size_bytes());
+    slot_.in_flight_charged = false;
+    slot_.block.release();
+    slot_.into = {};
+    slot_.gzip = false;
+    slot_.object_bytes = kUnknownSize;
+    slot_.expected.reset();
+    slot_.range = slot_.asked;
     piece_.received_bytes = 0;
     piece_.crc32c = {};
-    slot_.expected.reset();
     length_unknown_ = true;
     growing_filled_ = 0;
     return {};
@@ -252,8 +262,27 @@ Result<Attempt::Verdict> ReadAttempt::finish() {
   return Verdict::kAgain;  // fewer bytes than asked for; the rest is another request's
 }
 
+void ReadAttempt::refusal_head(const ResponseHead& head) {
+  unsatisfied_size_.reset();
+  if (const std::optional<std::string_view> value = head.find("content-range")) {
+    const Result<ContentRange> range = parse_content_range(*value);
+    if (range && range->unsatisfied) unsatisfied_size_ = range->total_bytes;
+  }
+}
+
 Result<Attempt::Verdict> ReadAttempt::refused(Error error) {
   if (error.http_status() == 416) {
+    // "bytes */SIZE": a range that begins at the end is empty, not wrong.
+    if (unsatisfied_size_ == piece_.range.begin + piece_.received_bytes && lead()) {
+      if (Result<void> taken = take_size(*unsatisfied_size_); !taken) {
+        return std::unexpected(std::move(taken.error()));
+      }
+      if (Result<void> fitted = fit_memory(); !fitted) {
+        return std::unexpected(std::move(fitted.error()));
+      }
+      piece_.range = slot_.range;
+      return Verdict::kDone;
+    }
     const bool may_be_empty = lead() && slot_.object_bytes == kUnknownSize &&
                               piece_.range.begin == 0 && piece_.received_bytes == 0;
     if (may_be_empty && !without_range_) {

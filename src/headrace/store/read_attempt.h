@@ -59,6 +59,7 @@ class ReadAttempt final : public Attempt {
   Result<std::span<std::byte>> body_space(uint64_t outstanding_bytes) override;
   Result<void> took_body(size_t count) override;
   Result<Verdict> finish() override;
+  void refusal_head(const ResponseHead& head) override;
   Result<Verdict> refused(Error error) override;
 
  private:
@@ -72,6 +73,7 @@ class ReadAttempt final : public Attempt {
   ReadSlot& slot_;
   ReadPiece& piece_;
   bool without_range_ = false;    // an empty object cannot be asked for by range
+  std::optional<uint64_t> unsatisfied_size_;  // of the object, as a 416 tells it
   bool length_unknown_ = false;   // the body ends when it ends (chunked); it goes to `growing_`
   uint64_t skip_bytes_ = 0;       // of a body that begins before what was asked for
   std::vector<std::byte> growing_;

@@ -25,8 +25,8 @@ void ReadBatch::add(const ReadTarget& target) {
   slot.generation_begin = static_cast<uint32_t>(text_.size());
   slot.generation_size = static_cast<uint32_t>(target.generation.size());
   text_ += target.generation;
-  slot.object_bytes = target.size_bytes;
-  slot.expected = target.crc32c;
+  slot.object_bytes = slot.listed_bytes = target.size_bytes;
+  slot.expected = slot.listed_crc32c = target.crc32c;
   slot.whole = !target.range.has_value();
   slot.asked = target.range.value_or(ByteRange{0, kUnknownSize});
   slot.range = {slot.asked.begin, std::min(slot.asked.end, target.size_bytes)};
@@ -71,9 +71,11 @@ void ReadBatch::restart(ReadSlot& slot, bool forget_listing) {
   slot.failed.store(false, std::memory_order_relaxed);
   if (forget_listing) {
     slot.generation_size = 0;
-    slot.object_bytes = kUnknownSize;
-    slot.expected.reset();
+    slot.listed_bytes = kUnknownSize;
+    slot.listed_crc32c.reset();
   }
+  slot.object_bytes = slot.listed_bytes;
+  slot.expected = slot.listed_crc32c;
   slot.found_generation.assign("");
   slot.range = {slot.asked.begin, std::min(slot.asked.end, slot.object_bytes)};
   slot.more_pieces.reset();

@@ -27,12 +27,12 @@ inline constexpr uint64_t kUnknownSize = UINT64_MAX;
 
 // One object, or a range of one, to be read.
 struct ReadTarget {
-  std::string_view name;
-  std::string_view generation;            // "": whichever is live
+  std::string_view name = {};
+  std::string_view generation = {};            // "": whichever is live
   uint64_t size_bytes = kUnknownSize;     // of the object, where a listing told it
-  std::optional<Crc32c> crc32c;           // of the object, where a listing told it
-  std::optional<ByteRange> range;         // none: all of it. `end` may lie beyond the object's end
-  std::span<std::byte> into;              // the caller's memory; empty: the engine's
+  std::optional<Crc32c> crc32c = {};           // of the object, where a listing told it
+  std::optional<ByteRange> range = {};         // none: all of it. `end` may lie beyond the object's end
+  std::span<std::byte> into = {};              // the caller's memory; empty: the engine's
   bool has_into = false;                  // `into` is meant, though it may be empty
 };
 
@@ -70,18 +70,20 @@ struct ReadSlot {
   uint32_t name_begin = 0, name_size = 0;  // in the batch's text
   uint32_t generation_begin = 0, generation_size = 0;
   uint64_t object_bytes = kUnknownSize;
-  std::optional<Crc32c> expected;
+  std::optional<Crc32c> expected = {};
+  uint64_t listed_bytes = kUnknownSize;  // what add() was told of both, for restart()
+  std::optional<Crc32c> listed_crc32c = {};
   ByteRange asked;                 // what add() was told; [0, kUnknownSize) for a whole object
   ByteRange range;                 // the same, ending with the object once its size is known
   bool whole = true;
   bool has_into = false;
   bool gzip = false;               // the bytes are gzip's (Content-Encoding), as stored
   uint32_t restarts = 0;           // after a failed checksum or a change of the object
-  std::span<std::byte> into;       // where the bytes go: the caller's memory or `block`
+  std::span<std::byte> into = {};       // where the bytes go: the caller's memory or `block`
   Block block;
   bool in_flight_charged = false;
   GenerationText found_generation;  // the one that was read
-  std::optional<Error> error;       // the first; see ReadBatch::set_error()
+  std::optional<Error> error = {};       // the first; see ReadBatch::set_error()
   std::atomic<bool> failed = false;
   ReadPiece first_piece;
   std::unique_ptr<ReadPiece[]> more_pieces;
@@ -129,8 +131,8 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   void hand_over(std::function<void()> on_attention);
   // Keeps the first error of a slot whose pieces fail on several threads.
   void set_error(ReadSlot& slot, Error error);
-  // Back to the state before the first attempt, but for `restarts`; `forget_listing` also drops
-  // what the listing told of size, generation and checksum.
+  // Back to the state before the first attempt, but for `restarts`: what answers told of size and
+  // checksum may be what was wrong. `forget_listing` drops what the listing told, too.
   void restart(ReadSlot& slot, bool forget_listing);
   // Once per slot.
   void slot_done();
@@ -138,7 +140,7 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
  private:
   explicit ReadBatch(size_t slot_count);
 
-  std::string text_;
+  std::string text_ = {};
   std::unique_ptr<ReadSlot[]> slots_;
   const size_t capacity_;
   size_t size_ = 0;

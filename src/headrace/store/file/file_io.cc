@@ -100,8 +100,7 @@ Error file_error(int number, Access access) {
     return Error(code, cat(text, " (", std::generic_category().message(number), ")"));
   };
   switch (number) {
-    case ENOENT:
-      return Error(Code::kNotFound, "no such object");
+    case ENOENT: return Error(Code::kNotFound, "no such object");
     case ENOTDIR:
       if (!writing) return make(Code::kNotFound, "no such object: its directory is a file");
       return make(Code::kInvalidArgument, "a file stands where a directory of this name must be");
@@ -112,26 +111,20 @@ Error file_error(int number, Access access) {
     case EACCES:
     case EPERM:
       return make(Code::kPermissionDenied, writing ? "may not be written" : "may not be read");
-    case EROFS:
-      return make(Code::kPermissionDenied, "may not be written");
+    case EROFS: return make(Code::kPermissionDenied, "may not be written");
     case ENAMETOOLONG:
       return make(Code::kInvalidArgument, "the name is too long for this file system");
     case ELOOP:
       return make(Code::kInvalidArgument, "the name leads through too many symbolic links");
-    case EEXIST:
-      return make(Code::kPreconditionFailed, "exists already");
+    case EEXIST: return make(Code::kPreconditionFailed, "exists already");
     case ENOSPC:
-    case EDQUOT:
-      return make(Code::kExhausted, "no space is left for it");
-    case EFBIG:
-      return make(Code::kExhausted, "too large for this file system");
+    case EDQUOT: return make(Code::kExhausted, "no space is left for it");
+    case EFBIG: return make(Code::kExhausted, "too large for this file system");
     case EMFILE:
     case ENFILE:
       return make(Code::kExhausted, "no file descriptor is left; raise the limit (ulimit -n)");
-    case ENOMEM:
-      return make(Code::kExhausted, "the system has no memory for it");
-    default:
-      return make(Code::kUnavailable, writing ? "cannot be written" : "cannot be read");
+    case ENOMEM: return make(Code::kExhausted, "the system has no memory for it");
+    default: return make(Code::kUnavailable, writing ? "cannot be written" : "cannot be read");
   }
 }
 
@@ -147,7 +140,8 @@ Result<void> check_name(std::string_view name) {
   for (size_t begin = 0; begin <= name.size();) {
     const size_t end = std::min(name.find('/', begin), name.size());
     const std::string_view component = name.substr(begin, end - begin);
-    if (component.empty()) return invalid_argument("the name contains '//', which no file name can");
+    if (component.empty())
+      return invalid_argument("the name contains '//', which no file name can");
     if (component == "." || component == "..") {
       return invalid_argument("the name contains the component '", component,
                               "', which names a directory");

@@ -48,8 +48,8 @@ class OpenFile {
 std::string generation_of(const struct stat& status);
 ObjectInfo info_of(std::string name, const struct stat& status);
 
-// Whether the bytes may be others than they were at `before`. Looks at the modification time, and at
-// ctime too unless the file lost a name meanwhile: replacing a file changes the ctime of the
+// Whether the bytes may be others than they were at `before`. Looks at the modification time, and
+// at ctime too unless the file lost a name meanwhile: replacing a file changes the ctime of the
 // replaced one, whose bytes stay as they were.
 bool changed_between(const struct stat& before, const struct stat& after);
 

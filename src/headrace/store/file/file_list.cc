@@ -51,7 +51,8 @@ std::string_view directory_part(std::string_view prefix) {
 std::string after_prefix(std::string_view prefix) {
   std::string after(prefix);
   while (!after.empty() && static_cast<unsigned char>(after.back()) == 0xff) after.pop_back();
-  if (!after.empty()) after.back() = static_cast<char>(static_cast<unsigned char>(after.back()) + 1);
+  if (!after.empty())
+    after.back() = static_cast<char>(static_cast<unsigned char>(after.back()) + 1);
   return after;
 }
 
@@ -176,8 +177,9 @@ Result<void> FileWalk::read_window(Directory& directory) const {
     if (is_directory) name += '/';
     if (!holds(name, is_directory)) continue;
     if (!simdjson::validate_utf8(key.data(), key.size())) {
-      return fail(Code::kInvalidArgument, "the directory ", path, " holds a file whose name is not ",
-                  "UTF-8 (", shown(key), "): it cannot be listed; rename it");
+      return fail(Code::kInvalidArgument, "the directory ", path,
+                  " holds a file whose name is not ", "UTF-8 (", shown(key),
+                  "): it cannot be listed; rename it");
     }
     const std::string_view full_key = std::string_view(name).substr(directory.name.size());
     if (full_key <= last) continue;

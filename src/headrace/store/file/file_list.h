@@ -22,11 +22,10 @@ namespace headrace {
 std::string after_prefix(std::string_view prefix);
 
 // Walks names in [lower, upper) in byte order of the whole name ("a-b" comes before "a/b"), and
-// reads no directory that lies outside. Of a directory it holds kWindowNames names at most and reads
-// it again for the rest, so that memory stays bounded whatever the directory's size.
-// Symbolic links are followed; a directory that is its own ancestor is not entered again. What is
-// neither file nor directory, links to nothing, and our temporary files are left out.
-// Thread: confined.
+// reads no directory that lies outside. Of a directory it holds kWindowNames names at most and
+// reads it again for the rest, so that memory stays bounded whatever the directory's size. Symbolic
+// links are followed; a directory that is its own ancestor is not entered again. What is neither
+// file nor directory, links to nothing, and our temporary files are left out. Thread: confined.
 class FileWalk {
  public:
   static constexpr size_t kWindowNames = 65'536;
@@ -37,8 +36,8 @@ class FileWalk {
            size_t window_names = kWindowNames);
 
   // None at the end. Errors: kNotFound if `root` is missing; kPermissionDenied for a directory that
-  // may not be read; kInvalidArgument for a name that is not UTF-8: no listing could tell of it, and
-  // leaving it out would be silent. The error names the directory.
+  // may not be read; kInvalidArgument for a name that is not UTF-8: no listing could tell of it,
+  // and leaving it out would be silent. The error names the directory.
   Result<std::optional<ObjectInfo>> next();
   // The next next() gives `info` again.
   void unread(ObjectInfo info) { unread_ = std::move(info); }
@@ -50,7 +49,7 @@ class FileWalk {
     std::string name;               // "" or ends with '/'
     std::vector<std::string> keys;  // sorted; of directories, with '/' at the end
     size_t next = 0;
-    bool complete = false;          // no names come after `keys`
+    bool complete = false;  // no names come after `keys`
     dev_t device = 0;
     ino_t inode = 0;
   };
@@ -71,7 +70,8 @@ class FileWalk {
   std::optional<ObjectInfo> unread_;
 };
 
-// The walk for a request, from its page token on. Errors: kInvalidArgument for a token that is none.
+// The walk for a request, from its page token on. Errors: kInvalidArgument for a token that is
+// none.
 Result<std::unique_ptr<FileWalk>> walk_for(const std::string& root, const ListRequest& request);
 
 // The next page of `walk`. Where it ends is known to the walk and written in the page's token, so

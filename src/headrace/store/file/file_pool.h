@@ -7,12 +7,11 @@
 
 namespace headrace {
 
-// Started when first needed, joined by stop(). Jobs run in order of arrival. A job that cannot go on
-// (no memory is free) parks itself, without a thread, until wake().
-// Jobs that are queued or parked when the pool stops still run, so that each can complete what it
-// stands for; they ask stopping() and end early.
-// Thread: any; callable from jobs, except stop(). In a forked child every call does nothing: the
-// threads are the parent's.
+// Started when first needed, joined by stop(). Jobs run in order of arrival. A job that cannot go
+// on (no memory is free) parks itself, without a thread, until wake(). Jobs that are queued or
+// parked when the pool stops still run, so that each can complete what it stands for; they ask
+// stopping() and end early. Thread: any; callable from jobs, except stop(). In a forked child every
+// call does nothing: the threads are the parent's.
 class FilePool {
  public:
   using Job = std::move_only_function<void()>;

@@ -21,10 +21,10 @@
 namespace headrace {
 namespace {
 
-constexpr uint64_t kReadBytes = kMiB;            // of one pread: what is summed is still in cache
-constexpr uint64_t kCopyBytes = 8 * kMiB;        // of one copy_file_range: then cancel is looked at
-constexpr uint32_t kMaxReads = 3;                // of one file that changes while it is read
-constexpr size_t kIdleWalks = 4;                 // listings that wait for their next page
+constexpr uint64_t kReadBytes = kMiB;      // of one pread: what is summed is still in cache
+constexpr uint64_t kCopyBytes = 8 * kMiB;  // of one copy_file_range: then cancel is looked at
+constexpr uint32_t kMaxReads = 3;          // of one file that changes while it is read
+constexpr size_t kIdleWalks = 4;           // listings that wait for their next page
 constexpr uint64_t kFirstGuessBytes = 128 * kKiB;
 
 Error cancelled_error() { return Error(Code::kCancelled, "cancelled"); }
@@ -202,9 +202,9 @@ void FileStore::run(std::shared_ptr<BatchRead> read, std::optional<SlotRead> cur
         error = admission.error();
       } else if (*admission == Admission::kWait) {
         const auto shared = std::make_shared<SlotRead>(std::move(*current));
-        if (threads_->park([self = shared_from_this(), read,
-                            shared] { self->run(read, std::move(*shared)); },
-                           seen)) {
+        if (threads_->park(
+                [self = shared_from_this(), read, shared] { self->run(read, std::move(*shared)); },
+                seen)) {
           return;
         }
         current = std::move(*shared);
@@ -361,10 +361,9 @@ void FileStore::run_large(const std::shared_ptr<LargeRead>& large) {
       const uint64_t begin = piece * range_bytes_;
       const uint64_t size_bytes = std::min(range_bytes_, slot.range.size_bytes() - begin);
       count(metrics_->in_flight);
-      const Result<bool> whole = read_piece(batch, large->current.file.get(),
-                                            slot.range.begin + begin,
-                                            slot.into.subspan(begin, size_bytes),
-                                            wants_sum(slot) ? &large->sums[piece] : nullptr);
+      const Result<bool> whole = read_piece(
+          batch, large->current.file.get(), slot.range.begin + begin,
+          slot.into.subspan(begin, size_bytes), wants_sum(slot) ? &large->sums[piece] : nullptr);
       metrics_->in_flight.fetch_sub(1, std::memory_order_relaxed);
       if (!whole || !*whole) {
         large->failed.store(true, std::memory_order_relaxed);
@@ -385,8 +384,8 @@ void FileStore::run_large(const std::shared_ptr<LargeRead>& large) {
         if (wants_sum(slot)) {
           for (uint64_t i = 0; i < large->piece_count; ++i) {
             const uint64_t begin = i * range_bytes_;
-            sum = sum.joined(large->sums[i],
-                             std::min(range_bytes_, slot.range.size_bytes() - begin));
+            sum =
+                sum.joined(large->sums[i], std::min(range_bytes_, slot.range.size_bytes() - begin));
           }
         }
         outcome = settle(slot, large->current, sum);
@@ -520,57 +519,60 @@ Result<void> check_new_name(std::string_view name) {
 std::shared_ptr<Pending<ObjectInfo>> FileStore::write(WriteRequest request,
                                                       std::span<const std::byte> bytes) {
   const std::string name = request.name;
-  return start<ObjectInfo>(name, [this, request = std::move(request),
-                                  bytes](const auto& cancelled) -> Result<ObjectInfo> {
-    if (Result<void> good = check_new_name(request.name); !good) {
-      return std::unexpected(good.error());
-    }
-    const std::string path = path_of(request.name);
-    // Before anything is written: a condition that fails already costs nothing.
-    if (Result<void> met = check_precondition(path, request.precondition); !met) {
-      return std::unexpected(met.error());
-    }
-    Result<TempFile> file = TempFile::create(path);
-    if (!file) return std::unexpected(file.error());
-    for (size_t begin = 0; begin < bytes.size(); begin += kCopyBytes) {
-      if (cancelled()) return std::unexpected(cancelled_error());
-      const size_t size_bytes = std::min<size_t>(kCopyBytes, bytes.size() - begin);
-      if (Result<void> appended = file->append(bytes.subspan(begin, size_bytes)); !appended) {
-        return std::unexpected(appended.error());
-      }
-    }
-    const Result<struct stat> status = file->publish(request.precondition, cancelled);
-    if (!status) return std::unexpected(status.error());
-    return info_of(request.name, *status);
-  });
+  return start<ObjectInfo>(
+      name,
+      [this, request = std::move(request), bytes](const auto& cancelled) -> Result<ObjectInfo> {
+        if (Result<void> good = check_new_name(request.name); !good) {
+          return std::unexpected(good.error());
+        }
+        const std::string path = path_of(request.name);
+        // Before anything is written: a condition that fails already costs nothing.
+        if (Result<void> met = check_precondition(path, request.precondition); !met) {
+          return std::unexpected(met.error());
+        }
+        Result<TempFile> file = TempFile::create(path);
+        if (!file) return std::unexpected(file.error());
+        for (size_t begin = 0; begin < bytes.size(); begin += kCopyBytes) {
+          if (cancelled()) return std::unexpected(cancelled_error());
+          const size_t size_bytes = std::min<size_t>(kCopyBytes, bytes.size() - begin);
+          if (Result<void> appended = file->append(bytes.subspan(begin, size_bytes)); !appended) {
+            return std::unexpected(appended.error());
+          }
+        }
+        const Result<struct stat> status = file->publish(request.precondition, cancelled);
+        if (!status) return std::unexpected(status.error());
+        return info_of(request.name, *status);
+      });
 }
 
 std::shared_ptr<Pending<bool>> FileStore::remove(std::string name, Precondition precondition) {
-  return start<bool>(name, [this, name, precondition = std::move(precondition)](
-                               const auto& cancelled) -> Result<bool> {
-    if (Result<void> good = check_name(name); !good) return std::unexpected(good.error());
-    const std::string path = path_of(name);
-    // The missing object first: it is kNotFound whatever the condition.
-    if (const Result<struct stat> status = stat_object(name, ""); !status) {
-      return std::unexpected(status.error());
-    }
-    OpenFile lock;
-    if (precondition.generation) {
-      Result<OpenFile> locked = lock_directory(parent_of(path), cancelled);
-      if (!locked) return std::unexpected(locked.error());
-      lock = std::move(*locked);
-      if (Result<void> met = check_precondition(path, precondition); !met) {
-        return std::unexpected(met.error());
-      }
-    }
-    if (::unlink(path.c_str()) != 0) {
-      return std::unexpected(file_error(errno, errno == EISDIR ? Access::kRead : Access::kWrite));
-    }
-    if (Result<void> synced = sync_directory(parent_of(path)); !synced) {
-      return std::unexpected(synced.error());
-    }
-    return true;
-  });
+  return start<bool>(
+      name,
+      [this, name, precondition = std::move(precondition)](const auto& cancelled) -> Result<bool> {
+        if (Result<void> good = check_name(name); !good) return std::unexpected(good.error());
+        const std::string path = path_of(name);
+        // The missing object first: it is kNotFound whatever the condition.
+        if (const Result<struct stat> status = stat_object(name, ""); !status) {
+          return std::unexpected(status.error());
+        }
+        OpenFile lock;
+        if (precondition.generation) {
+          Result<OpenFile> locked = lock_directory(parent_of(path), cancelled);
+          if (!locked) return std::unexpected(locked.error());
+          lock = std::move(*locked);
+          if (Result<void> met = check_precondition(path, precondition); !met) {
+            return std::unexpected(met.error());
+          }
+        }
+        if (::unlink(path.c_str()) != 0) {
+          return std::unexpected(
+              file_error(errno, errno == EISDIR ? Access::kRead : Access::kWrite));
+        }
+        if (Result<void> synced = sync_directory(parent_of(path)); !synced) {
+          return std::unexpected(synced.error());
+        }
+        return true;
+      });
 }
 
 std::shared_ptr<Pending<ObjectInfo>> FileStore::copy(CopyRequest request) {
@@ -583,15 +585,14 @@ std::shared_ptr<Pending<ObjectInfo>> FileStore::copy(CopyRequest request) {
 Result<ObjectInfo> FileStore::copy_now(const CopyRequest& request,
                                        const std::function<bool()>& cancelled) {
   const auto of_source = [&](const Error& error) {
-    return std::unexpected(Error(error.code(), cat("the source ", url_of(request.source_name), ": ",
-                                                   error.message())));
+    return std::unexpected(Error(
+        error.code(), cat("the source ", url_of(request.source_name), ": ", error.message())));
   };
   if (Result<void> good = check_name(request.source_name); !good) return of_source(good.error());
   if (Result<void> good = check_new_name(request.name); !good) {
     return std::unexpected(good.error());
   }
-  const OpenFile source =
-      OpenFile::open(path_of(request.source_name), O_RDONLY | O_NONBLOCK);
+  const OpenFile source = OpenFile::open(path_of(request.source_name), O_RDONLY | O_NONBLOCK);
   if (!source.is_open()) return of_source(no_directory_or(file_error(errno, Access::kRead)));
   struct stat before{};
   if (::fstat(source.get(), &before) != 0) return of_source(file_error(errno, Access::kRead));
@@ -600,9 +601,8 @@ Result<ObjectInfo> FileStore::copy_now(const CopyRequest& request,
     return of_source(Error(Code::kInvalidArgument, "is not a regular file"));
   }
   if (!request.source_generation.empty() && request.source_generation != generation_of(before)) {
-    return of_source(Error(Code::kPreconditionFailed,
-                           cat("is generation ", generation_of(before), ", not ",
-                               request.source_generation)));
+    return of_source(Error(Code::kPreconditionFailed, cat("is generation ", generation_of(before),
+                                                          ", not ", request.source_generation)));
   }
   const std::string path = path_of(request.name);
   if (Result<void> met = check_precondition(path, request.precondition); !met) {
@@ -622,7 +622,8 @@ Result<ObjectInfo> FileStore::copy_now(const CopyRequest& request,
     ssize_t got;
     if (by_kernel) {
       got = ::copy_file_range(source.get(), &offset, file->descriptor(), nullptr, want_bytes, 0);
-      if (got < 0 && (errno == EXDEV || errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP)) {
+      if (got < 0 &&
+          (errno == EXDEV || errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP)) {
         by_kernel = false;  // not between these file systems
         buffer.resize(kReadBytes);
         continue;
@@ -672,8 +673,7 @@ Result<ListPage> FileStore::list_now(const ListRequest& request,
   std::unique_ptr<FileWalk> walk;
   if (!request.page_token.empty()) {
     const Lock lock(mutex_);
-    const auto idle =
-        std::ranges::find(idle_walks_, key_with(request.page_token), &IdleWalk::key);
+    const auto idle = std::ranges::find(idle_walks_, key_with(request.page_token), &IdleWalk::key);
     if (idle != idle_walks_.end()) {
       walk = std::move(idle->walk);
       idle_walks_.erase(idle);

@@ -92,7 +92,9 @@ class FileStoreTest : public testing::Test {
     std::ifstream file(path(name), std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  std::string generation(const std::string& name) { return take(store_->stat(name)).value().generation; }
+  std::string generation(const std::string& name) {
+    return take(store_->stat(name)).value().generation;
+  }
 
   std::shared_ptr<ReadBatch> start(const std::vector<ReadTarget>& targets) {
     auto batch = ReadBatch::create(targets.size());
@@ -309,9 +311,9 @@ TEST_F(FileStoreTest, AChangedObjectIsReadAsItIsNowWhenAskedTo) {
   const std::string before = generation("a");
   put("a", "new");
   open({.on_change = OnChange::kReread});
-  EXPECT_EQ(read_one({.name = "a", .generation = before, .size_bytes = 10, .crc32c = Crc32c(1)})
-                .value(),
-            "new");
+  EXPECT_EQ(
+      read_one({.name = "a", .generation = before, .size_bytes = 10, .crc32c = Crc32c(1)}).value(),
+      "new");
   EXPECT_EQ(
       read_one({.name = "a", .generation = before, .size_bytes = 10, .range = ByteRange{1, 9}})
           .value(),
@@ -501,13 +503,12 @@ TEST_F(FileStoreTest, ListsInTheByteOrderOfWholeNames) {
 
 TEST_F(FileStoreTest, PrefixesNeedNotEndAtDirectories) {
   for (const char* name : {"train/a1", "train/a2", "train/b", "trainer", "test/a"}) put(name, "");
-  EXPECT_THAT(list({.prefix = "train"}),
-              ElementsAre("train/a1", "train/a2", "train/b", "trainer"));
+  EXPECT_THAT(list({.prefix = "train"}), ElementsAre("train/a1", "train/a2", "train/b", "trainer"));
   EXPECT_THAT(list({.prefix = "train/"}), ElementsAre("train/a1", "train/a2", "train/b"));
   EXPECT_THAT(list({.prefix = "train/a"}), ElementsAre("train/a1", "train/a2"));
   EXPECT_THAT(list({.prefix = "train/a1"}), ElementsAre("train/a1"));
-  for (const char* none : {"train/a1/", "x", "nowhere/x", "/train", "../", "train//a", "./train",
-                           "train/../test/"}) {
+  for (const char* none :
+       {"train/a1/", "x", "nowhere/x", "/train", "../", "train//a", "./train", "train/../test/"}) {
     EXPECT_THAT(list({.prefix = none}), IsEmpty()) << none;
   }
 }
@@ -518,7 +519,8 @@ TEST_F(FileStoreTest, ADelimiterGivesEachPrefixOnceAndNoEmptyDirectory) {
   EXPECT_THAT(list({.delimiter = "/"}), ElementsAre("b-1", "b-2", "c", "*a/"));
   EXPECT_THAT(list({.prefix = "a/", .delimiter = "/"}), ElementsAre("a/1", "a/2", "*a/c/"));
   EXPECT_THAT(list({.delimiter = "-"}), ElementsAre("a/1", "a/2", "a/c/3", "c", "*b-"));
-  EXPECT_THAT(list({.delimiter = "/", .start_offset = "a/9"}), ElementsAre("b-1", "b-2", "c", "*a/"));
+  EXPECT_THAT(list({.delimiter = "/", .start_offset = "a/9"}),
+              ElementsAre("b-1", "b-2", "c", "*a/"));
 }
 
 TEST_F(FileStoreTest, LeavesOutWhatIsNoObject) {

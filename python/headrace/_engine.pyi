@@ -1,0 +1,244 @@
+"""The engine, as headrace's Python modules see it. Not for users."""
+
+from builtins import bytes as Bytes
+from collections.abc import Sequence
+import datetime
+from typing import Any, final
+
+from numpy import uint8
+from numpy.typing import NDArray
+import torch
+from typing_extensions import Buffer
+
+@final
+class ObjectInfo(object):
+    """
+    What a store says about one object. Immutable, comparable, hashable; pickles.
+
+    Reads take it in place of a name; then they need no question about the size, are pinned to its
+    generation and are verified against its checksum.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        size_bytes: int,
+        generation: str = "",
+        crc32c: int | None = None,
+        content_type: str = "",
+        content_encoding: str = "",
+        updated: datetime.datetime | None = None,
+        storage_class: str = "",
+        component_count: int = 0,
+        metageneration: int = 0,
+    ) -> None: ...
+    @property
+    def name(self) -> str:
+        """The full name inside the bucket."""
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the stored object."""
+
+    @property
+    def generation(self) -> str:
+        """The token for this very version."""
+
+    @property
+    def crc32c(self) -> int | None:
+        """The CRC-32C of the stored bytes; ``None`` where the store keeps none."""
+
+    @property
+    def content_type(self) -> str: ...
+    @property
+    def content_encoding(self) -> str: ...
+    @property
+    def updated(self) -> datetime.datetime:
+        """When it was written, in UTC."""
+
+    @property
+    def storage_class(self) -> str: ...
+    @property
+    def component_count(self) -> int:
+        """Of how many parts it was composed; 0 if it was not."""
+
+    @property
+    def metageneration(self) -> int:
+        """Counts changes of metadata within one generation; 0 if unknown."""
+
+    def __eq__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+    def __repr__(self) -> str: ...
+
+@final
+class Sample(Buffer):
+    """
+    The bytes of one object, as a writable buffer that owns its memory.
+
+    A sample stays valid after the store, the batch and the engine are gone, and pickles as a copy.
+    Reads with ``into=`` give samples that refer to the caller's memory.
+
+    Args:
+        data: bytes that the sample gets a copy of.
+        url: what ``url`` will say.
+        generation: what ``generation`` will say.
+    """
+
+    def __init__(self, data: Buffer, url: str = "", generation: str = "") -> None: ...
+    @property
+    def url(self) -> str:
+        """The URL of the object: ``gs://bucket/name``."""
+
+    @property
+    def generation(self) -> str:
+        """
+        The version of the object that was read; ``''`` where the store has none.
+        """
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes there are; the same as ``len(sample)``."""
+
+    def __len__(self) -> int: ...
+    def bytes(self) -> Bytes:
+        """A copy as ``bytes``."""
+
+    def numpy(self) -> NDArray[uint8]:
+        """
+        A writable one-dimensional ``uint8`` array that shares the sample's memory.
+        """
+
+    def tensor(self) -> torch.Tensor:
+        """
+        A writable one-dimensional ``uint8`` tensor that shares the sample's memory.
+        """
+
+    def __reduce__(self) -> tuple[Any, ...]: ...
+    def __repr__(self) -> str: ...
+
+class Credentials:
+    """The engine's copy of one identity's token."""
+
+    @staticmethod
+    def from_token(authorization: str) -> Credentials: ...
+    @staticmethod
+    def from_queue(queue: CredentialsQueue, id: int) -> Credentials: ...
+    @property
+    def id(self) -> int: ...
+    def provide(self, authorization: str, expires_in_s: float | None) -> None: ...
+    def fail(self, message: str, *, retryable: bool) -> None: ...
+
+class CredentialsQueue:
+    """Where the engine's credentials wait for the credentials thread."""
+
+    def __init__(self) -> None: ...
+    def next(self, timeout_s: float) -> Credentials | None: ...
+    def stop(self) -> None: ...
+
+class Engine:
+    """The threads and the memory of this process."""
+
+    def __init__(self, options: dict[str, Any]) -> None: ...
+    def stop(self) -> None:
+        """Ends what is in progress, and joins the threads."""
+
+    @property
+    def usable(self) -> bool:
+        """False after a fork."""
+
+    @property
+    def live_bytes(self) -> int: ...
+    @property
+    def budget_bytes(self) -> int: ...
+    def metrics(self) -> dict[str, int]: ...
+
+def fork_epoch() -> int:
+    """How many forks lie behind this process."""
+
+def begin_exit(*, threads_left: bool) -> None:
+    """
+    From now on only this thread is let back into the interpreter by a wait of ours.
+    """
+
+def default_options() -> dict[str, Any]:
+    """The engine's defaults, by the names that Engine and open_store take."""
+
+def split_url(url: str) -> tuple[str, str, str, str]:
+    """Scheme, bucket, name, and the URL as it is written normally."""
+
+def normalized_endpoint(endpoint: str, *, default_tls: bool) -> str: ...
+def error_codes() -> list[tuple[str, str]]:
+    """
+    Every code of the engine with the name of its class in headrace.errors.
+    """
+
+def make_exception(
+    code: int,
+    message: str,
+    *,
+    url: str = "",
+    http_status: int = 0,
+    request_id: str = "",
+    attempts: int = 0,
+) -> Exception:
+    """The exception that a failing request with these facts raises."""
+
+class Batch:
+    """Objects that are being read together."""
+
+    def cancel(self) -> None:
+        """Asks for an early end."""
+
+    def drain(self) -> None:
+        """Cancels, and waits until the engine is done with it."""
+
+    def wait(self) -> None: ...
+    def done(self) -> bool: ...
+    def take(self, *, return_errors: bool) -> list[Sample]:
+        """
+        Waits; a sample for each object. Raises the first error, or returns errors in place.
+        """
+
+class StoreHandle:
+    """A store of one engine."""
+
+    def __init__(self, engine: Engine, url: str, options: dict[str, Any]) -> None: ...
+    def start(
+        self,
+        items: Sequence[str | ObjectInfo],
+        into: Sequence[Buffer] | None = None,
+        begin: int | None = None,
+        end: int | None = None,
+    ) -> Batch: ...
+    def list_page(
+        self,
+        *,
+        prefix: str,
+        delimiter: str,
+        page_token: str,
+        start_offset: str,
+        end_offset: str,
+        max_results: int,
+    ) -> tuple[list[ObjectInfo], list[str], str]: ...
+    def stat(self, name: str) -> ObjectInfo: ...
+    def write(
+        self,
+        name: str,
+        data: Buffer,
+        *,
+        if_generation: str | None,
+        content_type: str,
+        content_encoding: str,
+    ) -> ObjectInfo: ...
+    def remove(self, name: str, *, if_generation: str | None) -> None: ...
+    def copy(
+        self, source_name: str, source_generation: str, name: str, *, if_generation: str | None
+    ) -> ObjectInfo: ...
+    def url_of(self, name: str) -> str: ...
+    @property
+    def expected_object_bytes(self) -> int: ...
+    @property
+    def useful_in_flight(self) -> int: ...
+
+def expected_bytes(items: Sequence[str | ObjectInfo], unknown_bytes: int) -> int: ...

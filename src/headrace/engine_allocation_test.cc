@@ -1,0 +1,135 @@
+// How often a read allocates. A program of its own: it takes malloc's place.
+#include <execinfo.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <vector>
+
+#include "headrace/store/fault_server_test_support.h"
+
+namespace {
+
+std::atomic<bool> counting = false;
+std::atomic<uint64_t> allocation_count = 0;
+
+// Where the counted allocations came from, for the message of a test that fails. Every 61st is
+// enough, and keeps the cost of a backtrace out of the way.
+constexpr uint64_t kSampleEvery = 61;
+constexpr size_t kSampleCount = 64, kDepth = 14;
+std::array<std::array<void*, kDepth>, kSampleCount> samples;
+std::atomic<size_t> sample_count = 0;
+
+void note_allocation() {
+  if (!counting.load(std::memory_order_relaxed)) return;
+  if (allocation_count.fetch_add(1, std::memory_order_relaxed) % kSampleEvery != 0) return;
+  const size_t index = sample_count.fetch_add(1, std::memory_order_relaxed);
+  if (index < kSampleCount) ::backtrace(samples[index].data(), kDepth);
+}
+
+}  // namespace
+
+// glibc's own names for what stands behind malloc. operator new comes through malloc.
+extern "C" {
+void* __libc_malloc(size_t size);
+void* __libc_calloc(size_t count, size_t size);
+void* __libc_realloc(void* memory, size_t size);
+void* __libc_memalign(size_t alignment, size_t size);
+
+__attribute__((visibility("default"))) void* malloc(size_t size) {
+  note_allocation();
+  return __libc_malloc(size);
+}
+__attribute__((visibility("default"))) void* calloc(size_t count, size_t size) {
+  note_allocation();
+  return __libc_calloc(count, size);
+}
+__attribute__((visibility("default"))) void* realloc(void* memory, size_t size) {
+  note_allocation();
+  return __libc_realloc(memory, size);
+}
+__attribute__((visibility("default"))) void* aligned_alloc(size_t alignment, size_t size) {
+  note_allocation();
+  return __libc_memalign(alignment, size);
+}
+__attribute__((visibility("default"))) void* memalign(size_t alignment, size_t size) {
+  note_allocation();
+  return __libc_memalign(alignment, size);
+}
+__attribute__((visibility("default"))) int posix_memalign(void** memory, size_t alignment,
+                                                          size_t size) {
+  note_allocation();
+  *memory = __libc_memalign(alignment, size);
+  return *memory == nullptr ? ENOMEM : 0;
+}
+}
+
+namespace headrace {
+namespace {
+
+constexpr size_t kBatchObjects = 256;
+constexpr size_t kBatches = 8;
+constexpr double kMaxAllocationsPerRead = 2.0;
+
+class AllocationTest : public StoreTest {
+ protected:
+  // A limit that does not move: every connection is opened while warming up.
+  void SetUp() override { options_.initial_in_flight = options_.max_in_flight = 32; }
+
+  double allocations_per_read(size_t object_bytes) {
+    std::vector<ObjectInfo> objects;
+    for (size_t i = 0; i < kBatchObjects; ++i) {
+      objects.push_back(server_.put(cat("train/", i), some_bytes(object_bytes)));
+    }
+    std::vector<ReadTarget> targets;
+    for (const ObjectInfo& object : objects) targets.push_back(listed(object));
+    const std::shared_ptr<ObjectStore> store = open();
+    uint64_t counted = 0;
+    for (size_t i = 0; i < 2 * kBatches; ++i) {
+      const std::shared_ptr<ReadBatch> batch = batch_of(targets);
+      const bool steady = i >= kBatches;
+      allocation_count = 0;
+      counting = steady;
+      store->read(batch);
+      wait_for(*batch);
+      counting = false;
+      if (steady) counted += allocation_count;
+      for (size_t slot = 0; slot < batch->size(); ++slot) {
+        EXPECT_FALSE(batch->slot(slot).error) << batch->slot(slot).error->to_string();
+      }
+    }
+    EXPECT_EQ(server_.stat("/connections_opened"), 32u);
+    return static_cast<double>(counted) / (kBatches * kBatchObjects);
+  }
+
+  void TearDown() override {
+    if (!HasFailure()) return;
+    for (size_t i = 0; i < std::min(sample_count.load(), kSampleCount); ++i) {
+      const auto end = std::ranges::find(samples[i], nullptr);
+      ::backtrace_symbols_fd(samples[i].data(), static_cast<int>(end - samples[i].begin()),
+                             STDERR_FILENO);
+      static_cast<void>(!::write(STDERR_FILENO, "--\n", 3));
+    }
+  }
+};
+
+TEST_F(AllocationTest, SmallReadTakesAtMostTwo) {
+  const double per_read = allocations_per_read(1 * kKiB);
+  RecordProperty("allocations_per_read", std::to_string(per_read));
+  std::printf("%.3f allocations per read of 1 KiB\n", per_read);
+  EXPECT_LE(per_read, kMaxAllocationsPerRead);
+}
+
+TEST_F(AllocationTest, MiddlingReadTakesAtMostTwo) {
+  const double per_read = allocations_per_read(100 * kKiB);
+  RecordProperty("allocations_per_read", std::to_string(per_read));
+  std::printf("%.3f allocations per read of 100 KiB\n", per_read);
+  EXPECT_LE(per_read, kMaxAllocationsPerRead);
+}
+
+}  // namespace
+}  // namespace headrace

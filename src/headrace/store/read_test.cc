@@ -1,0 +1,527 @@
+// Reading: integrity, changes under way, ranges, sizes known and unknown, gzip.
+#include <zlib.h>
+
+#include "headrace/store/fault_server_test_support.h"
+
+namespace headrace {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+class ReadTest : public StoreTest {
+ protected:
+  uint64_t media_requests() { return server_.stat("/by_kind/media"); }
+
+  const std::string bytes_ = some_bytes(100'000);
+  const ObjectInfo object_ = server_.put("train/a", bytes_);
+  const ReadTarget unlisted_ = named("train/a");
+};
+
+ReadTarget without_generation(const ObjectInfo& info) {
+  ReadTarget target = listed(info);
+  target.generation = "";
+  return target;
+}
+
+TEST_F(ReadTest, BringsAnObjectWithOneRequestAndChecksIt) {
+  EXPECT_THAT(read(*open(), listed(object_)), Gives(bytes_));
+  EXPECT_THAT(read(*open(), unlisted_), Gives(bytes_));
+  EXPECT_EQ(media_requests(), 2u);
+  const EngineMetrics metrics = engine_.metrics();
+  EXPECT_EQ(metrics.objects_read_total, 2u);
+  EXPECT_EQ(metrics.checksums_verified_total, 2u);
+  EXPECT_EQ(metrics.bytes_read_total, 200'000u);
+  EXPECT_EQ(metrics.retries_total, 0u);
+}
+
+TEST_F(ReadTest, TellsTheGenerationThatWasRead) {
+  const std::shared_ptr<ReadBatch> batch = batch_of(std::span(&unlisted_, 1));
+  open()->read(batch);
+  wait_for(*batch);
+  EXPECT_EQ(batch->slot(0).found_generation.view(), object_.generation);
+  EXPECT_EQ(batch->slot(0).object_bytes, bytes_.size());
+}
+
+TEST_F(ReadTest, EndsEverySlotOfABatchOnItsOwn) {
+  const ReadTarget missing = named("no");
+  const std::vector<ReadTarget> targets = {listed(object_), missing, unlisted_};
+  const std::shared_ptr<ReadBatch> batch = batch_of(targets);
+  open()->read(batch);
+  wait_for(*batch);
+  EXPECT_THAT(outcome(*batch, 0), Gives(bytes_));
+  EXPECT_THAT(outcome(*batch, 1), FailsWith(Code::kNotFound, HasSubstr("gs://bucket/no")));
+  EXPECT_THAT(outcome(*batch, 2), Gives(bytes_));
+}
+
+TEST_F(ReadTest, AnEmptyBatchIsDoneAtOnce) {
+  const std::shared_ptr<ReadBatch> batch = ReadBatch::create(0);
+  open()->read(batch);
+  EXPECT_TRUE(batch->done());
+  wait_for(*batch);
+}
+
+TEST_F(ReadTest, NamesOfAllKindsArrive) {
+  const std::shared_ptr<ObjectStore> store = open();
+  for (const std::string name : {"50%#1?+ x", "a//b/", "gr\xc3\xbc\xc3\x9f", "a\nb", "..%2F"}) {
+    const std::string bytes = some_bytes(50, 9);
+    EXPECT_THAT(read(*store, listed(server_.put(name, bytes))), Gives(bytes)) << name;
+  }
+}
+
+// ── Integrity ────────────────────────────────────────────────────────────────────────────────
+
+TEST_F(ReadTest, ABadByteOnceIsReadAgain) {
+  server_.faults(R"([{"match":{"kind":"media"},"count":1,"action":{"flip_byte":77777}}])");
+  EXPECT_THAT(read(*open(), listed(object_)), Gives(bytes_));
+  EXPECT_EQ(media_requests(), 2u);
+}
+
+TEST_F(ReadTest, ABadByteOfAnUnlistedObjectOnceIsReadAgain) {
+  server_.faults(R"([{"match":{"kind":"media"},"count":1,"action":{"flip_byte":0}}])");
+  EXPECT_THAT(read(*open(), unlisted_), Gives(bytes_));
+  EXPECT_EQ(media_requests(), 2u);
+}
+
+TEST_F(ReadTest, ABadByteAlwaysIsAnErrorThatNamesTheObject) {
+  server_.faults(R"([{"match":{"kind":"media"},"action":{"flip_byte":5}}])");
+  EXPECT_THAT(read(*open(), listed(object_)),
+              FailsWith(Code::kCorrupt, AllOf(HasSubstr("gs://bucket/train/a"),
+                                              HasSubstr(object_.crc32c->to_base64()))));
+  EXPECT_EQ(media_requests(), 2u);
+}
+
+TEST_F(ReadTest, AWrongHashInTheAnswerOnceIsReadAgain) {
+  server_.faults(R"([{"match":{"kind":"media"},"count":1,"action":"wrong_checksum"}])");
+  EXPECT_THAT(read(*open(), unlisted_), Gives(bytes_));
+  EXPECT_EQ(media_requests(), 2u);
+}
+
+TEST_F(ReadTest, AWrongHashInTheAnswerAlwaysIsAnError) {
+  server_.faults(R"([{"match":{"kind":"media"},"action":"wrong_checksum"}])");
+  EXPECT_THAT(read(*open(), unlisted_), FailsWith(Code::kCorrupt, HasSubstr("train/a")));
+}
+
+TEST_F(ReadTest, TheListedSumIsCheckedWhereTheAnswerHasNone) {
+  server_.faults(R"([{"match":{"kind":"media"},"count":1,"action":"no_hash"},
+                     {"match":{"kind":"media"},"action":{"no_hash":true,"flip_byte":1}}])");
+  EXPECT_THAT(read(*open(), listed(object_)), Gives(bytes_));
+  EXPECT_EQ(engine_.metrics().checksums_verified_total, 1u);
+  EXPECT_THAT(read(*open(), listed(object_)), FailsWith(Code::kCorrupt, HasSubstr("CRC32C")));
+}
+
+TEST_F(ReadTest, VerifyOffTakesWhatComes) {
+  options_.verify = false;
+  server_.faults(R"([{"match":{"kind":"media"},"action":{"flip_byte":5}}])");
+  const Result<std::string> got = read(*open(), listed(object_));
+  ASSERT_TRUE(got.has_value());
+  EXPECT_NE(*got, bytes_);
+  EXPECT_EQ(engine_.metrics().checksums_verified_total, 0u);
+}
+
+class WrongLength : public ReadTest, public ::testing::WithParamInterface<int> {};
+
+TEST_P(WrongLength, OnceIsReadAgainAndAlwaysIsAnError) {
+  const std::string rule = cat(R"("match":{"kind":"media"},"action":{"wrong_length":)", GetParam(),
+                               "}}]");
+  for (const ReadTarget& target : {listed(object_), unlisted_}) {
+    server_.faults(cat(R"([{"count":1,)", rule));
+    EXPECT_THAT(read(*open(), target), Gives(bytes_));
+    server_.faults(cat("[{", rule));
+    EXPECT_FALSE(read(*open(), target).has_value());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, WrongLength, ::testing::Values(-100, -1, 1, 100));
+
+TEST_F(ReadTest, ACutBodyGoesOnWhereItBrokeOffInTheSameGeneration) {
+  server_.faults(R"([{"match":{"kind":"media"},"count":1,"action":{"cut_after_bytes":30000}},
+                     {"match":{"kind":"media"},"count":1,"action":{"reset_after_bytes":20000}}])");
+  EXPECT_THAT(read(*open(), unlisted_), Gives(bytes_));
+  const std::vector<FaultServer::Entry> log = server_.log("media");
+  ASSERT_THAT(log, SizeIs(3));
+  // A reset may lose bytes that had arrived; a clean end does not.
+  EXPECT_EQ(log[1].headers.at("range"), "bytes=30000-99999");
+  EXPECT_THAT(log[1].target, HasSubstr(cat("ifGenerationMatch=", object_.generation)));
+  EXPECT_THAT(log[2].target, HasSubstr(cat("ifGenerationMatch=", object_.generation)));
+  EXPECT_LT(log[2].bytes_sent, 70'001u);
+  EXPECT_EQ(engine_.metrics().checksums_verified_total, 1u);
+}
+
+// ── Changes ──────────────────────────────────────────────────────────────────────────────────
+
+TEST_F(ReadTest, AnObjectChangedSinceItWasListedIsAnErrorThatSaysSo) {
+  server_.put("train/a", some_bytes(100'000, 2));
+  EXPECT_THAT(read(*open(), listed(object_)),
+              FailsWith(Code::kPreconditionFailed,
+                        AllOf(HasSubstr("gs://bucket/train/a"),
+                              HasSubstr("has changed since it was listed"),
+                              HasSubstr(object_.generation))));
+  EXPECT_EQ(media_requests(), 1u);
+}
+
+TEST_F(ReadTest, AnObjectChangedSinceItWasListedIsReadAnewIfThatWasAskedFor) {
+  options_.on_change = OnChange::kReread;
+  for (const size_t size : {100'000u, 5u, 300'000u, 0u}) {
+    const std::string fresh = some_bytes(size, 3);
+    const ObjectInfo now = server_.put("train/a", fresh);
+    EXPECT_THAT(read(*open(), listed(object_)), Gives(fresh)) << size << " bytes";
+    EXPECT_EQ(now.size_bytes, size);
+  }
+}
+
+TEST_F(ReadTest, AnObjectThatShrankOrGrewIsNoticedWithoutAGeneration) {
+  for (const size_t size : {0u, 99'999u, 100'001u}) {
+    server_.put("train/a", some_bytes(size, 4));
+    EXPECT_THAT(read(*open(), without_generation(object_)),
+                FailsWith(Code::kPreconditionFailed, HasSubstr("has changed since it was listed")))
+        << size << " bytes";
+  }
+}
+
+TEST_F(ReadTest, AnObjectThatVanishedIsNotFound) {
+  ASSERT_TRUE(take(open()->remove("train/a", {})).has_value());
+  for (const ReadTarget& target : {listed(object_), unlisted_}) {
+    EXPECT_THAT(read(*open(), target), FailsWith(Code::kNotFound, HasSubstr("train/a")));
+  }
+}
+
+TEST_F(ReadTest, AnObjectChangedWhileItIsReadIsNeverMixed) {
+  server_.faults(R"([{"match":{"kind":"media"},"count":1,
+                      "action":{"cut_after_bytes":30000,"old_generation_then_new":true}}])");
+  EXPECT_THAT(read(*open(), unlisted_),
+              FailsWith(Code::kPreconditionFailed, HasSubstr("has changed while it was read")));
+}
+
+TEST_F(ReadTest, AnObjectChangedWhileItIsReadIsReadAnewIfThatWasAskedFor) {
+  options_.on_change = OnChange::kReread;
+  server_.faults(R"([{"match":{"kind":"media"},"count":1,
+                      "action":{"cut_after_bytes":30000,"old_generation_then_new":true}}])");
+  const Result<std::string> got = read(*open(), listed(object_));
+  const std::string fresh = server_.object("train/a").value();
+  EXPECT_THAT(got, Gives(fresh));
+  EXPECT_FALSE(fresh == bytes_);
+}
+
+TEST_F(ReadTest, PartsOfTwoVersionsOfALargeObjectAreNeverMixed) {
+  options_.range_threshold_bytes = 16 * kKiB;
+  options_.range_bytes = 8 * kKiB;
+  // Whichever part comes third finds another object in its place afterwards.
+  server_.faults(R"([{"match":{"kind":"media"},"from":3,"count":1,
+                      "action":{"old_generation_then_new":true}}])");
+  for (const ReadTarget& target : {listed(object_), unlisted_}) {
+    EXPECT_THAT(read(*open(), target), FailsWith(Code::kPreconditionFailed, HasSubstr("changed")));
+    server_.put("train/a", bytes_);
+    server_.faults(R"([{"match":{"kind":"media"},"from":3,"count":1,
+                        "action":{"old_generation_then_new":true}}])");
+  }
+}
+
+// ── Ranges ───────────────────────────────────────────────────────────────────────────────────
+
+std::string piece(std::string_view bytes, ByteRange range) {
+  const uint64_t end = std::min<uint64_t>(range.end, bytes.size());
+  return std::string(bytes.substr(range.begin, end - range.begin));
+}
+
+TEST_F(ReadTest, RangesAtAllEdges) {
+  const uint64_t size = bytes_.size();
+  const std::shared_ptr<ObjectStore> store = open();
+  for (const ByteRange range :
+       {ByteRange{0, 1}, ByteRange{0, size}, ByteRange{0, size - 1}, ByteRange{1, size},
+        ByteRange{size - 1, size}, ByteRange{500, 2000}, ByteRange{7, 7}, ByteRange{0, 0},
+        ByteRange{size - 5, size + 100}, ByteRange{0, UINT64_MAX}, ByteRange{9, UINT64_MAX}}) {
+    for (ReadTarget target : {listed(object_), without_generation(object_), unlisted_}) {
+      target.range = range;
+      EXPECT_THAT(read(*store, target), Gives(piece(bytes_, range)))
+          << "[" << range.begin << ", " << range.end << "), size "
+          << (target.size_bytes == kUnknownSize ? "unknown" : "known");
+    }
+  }
+}
+
+TEST_F(ReadTest, ARangeFromTheEndOnIsEmptyWhereTheSizeIsKnown) {
+  ReadTarget target = listed(object_);
+  target.range = ByteRange{bytes_.size(), bytes_.size() + 10};
+  EXPECT_THAT(read(*open(), target), Gives(""));
+}
+
+TEST_F(ReadTest, ARangeBeyondTheEndIsAnError) {
+  for (ReadTarget target : {listed(object_), unlisted_}) {
+    target.range = ByteRange{bytes_.size() + 1, bytes_.size() + 10};
+    EXPECT_THAT(read(*open(), target),
+                FailsWith(Code::kInvalidArgument,
+                          AllOf(HasSubstr("the range begins at 100001"), HasSubstr("train/a"))));
+  }
+}
+
+TEST_F(ReadTest, AServerThatIgnoresRangesIsUnderstood) {
+  server_.faults(R"([{"match":{"kind":"media"},"action":"ignore_range"}])");
+  for (ReadTarget target : {listed(object_), unlisted_}) {
+    target.range = ByteRange{70'000, 70'010};
+    EXPECT_THAT(read(*open(), target), Gives(bytes_.substr(70'000, 10)));
+  }
+  EXPECT_EQ(media_requests(), 2u);
+}
+
+TEST_F(ReadTest, AServerThatIgnoresRangesAfterACutIsUnderstood) {
+  server_.faults(R"([{"match":{"kind":"media"},"count":1,"action":{"cut_after_bytes":30000}},
+                     {"match":{"kind":"media"},"action":"ignore_range"}])");
+  EXPECT_THAT(read(*open(), listed(object_)), Gives(bytes_));
+}
+
+TEST_F(ReadTest, AnAnswerForAnotherRangeIsNotTaken) {
+  server_.faults(R"([{"match":{"kind":"media"},"count":1,"action":
+                      {"wrong_range":"bytes 101-110/100000"}}])");
+  ReadTarget target = listed(object_);
+  target.range = ByteRange{100, 110};
+  EXPECT_THAT(read(*open(), target), Gives(bytes_.substr(100, 10)));
+  EXPECT_EQ(media_requests(), 2u);
+}
+
+class BadContentRange : public ReadTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(BadContentRange, OnceIsReadAgainAndAlwaysIsAnError) {
+  const std::string rule = cat(R"("match":{"kind":"media"},"action":{"wrong_range":")", GetParam(),
+                               "\"}}]");
+  ReadTarget target = listed(object_);
+  target.range = ByteRange{100, 110};
+  options_.retry.max_attempts = 3;
+  server_.faults(cat(R"([{"count":1,)", rule));
+  EXPECT_THAT(read(*open(), target), Gives(bytes_.substr(100, 10)));
+  server_.faults(cat("[{", rule));
+  const Result<std::string> got = read(*open(), target);
+  ASSERT_FALSE(got.has_value());
+  // A server that talks nonsense is no mistake of the caller's.
+  EXPECT_THAT(got.error().code(), ::testing::AnyOf(Code::kUnavailable, Code::kCorrupt));
+}
+
+INSTANTIATE_TEST_SUITE_P(, BadContentRange,
+                         ::testing::Values("bytes 101-110/100000", "bytes 100-109/100001",
+                                           "bytes 100-109", "nonsense", "bytes 109-100/100000",
+                                           "bytes 100-99999999999999999999/100000"));
+
+TEST_F(ReadTest, AnswersShorterThanAskedForAreCompleted) {
+  ReadTarget target = listed(object_);
+  target.range = ByteRange{0, 1000};
+  server_.faults(R"([{"match":{"kind":"media"},"count":1,"action":{"wrong_length":-400,
+                      "headers":{"Content-Range":"bytes 0-599/100000"}}}])");
+  EXPECT_THAT(read(*open(), target), Gives(bytes_.substr(0, 1000)));
+}
+
+// ── Memory of the caller's ───────────────────────────────────────────────────────────────────
+
+TEST_F(ReadTest, IntoTheCallersMemory) {
+  for (ReadTarget target : {listed(object_), unlisted_}) {
+    std::string memory(bytes_.size(), 'x');
+    target.into = std::as_writable_bytes(std::span(memory));
+    target.has_into = true;
+    const std::shared_ptr<ReadBatch> batch = batch_of(std::span(&target, 1));
+    open()->read(batch);
+    wait_for(*batch);
+    EXPECT_FALSE(batch->slot(0).error);
+    EXPECT_EQ(memory, bytes_);
+    EXPECT_EQ(engine_.pool().live_bytes(), 0u);
+  }
+}
+
+TEST_F(ReadTest, IntoMemoryOfAnotherSizeIsRefusedAndNotTouched) {
+  for (const size_t size : {99'999u, 100'001u, 0u}) {
+    for (ReadTarget target : {listed(object_), unlisted_}) {
+      std::string memory(size, 'x');
+      target.into = std::as_writable_bytes(std::span(memory));
+      target.has_into = true;
+      EXPECT_THAT(read(*open(), target),
+                  FailsWith(Code::kInvalidArgument, HasSubstr(cat("holds ", size, " bytes"))));
+      EXPECT_EQ(memory, std::string(size, 'x'));
+    }
+  }
+}
+
+// ── Empty ────────────────────────────────────────────────────────────────────────────────────
+
+TEST_F(ReadTest, ObjectsWithoutBytes) {
+  const ObjectInfo empty = server_.put("empty", "");
+  ReadTarget unknown = listed(empty);
+  unknown.size_bytes = kUnknownSize;
+  const ReadTarget by_name = named("empty");
+  ReadTarget to_the_end = by_name;
+  to_the_end.range = ByteRange{0, UINT64_MAX};
+  ReadTarget into = by_name;
+  into.has_into = true;
+  for (const ReadTarget& target : {listed(empty), unknown, by_name, to_the_end, into}) {
+    EXPECT_THAT(read(*open(), target), Gives(""));
+  }
+  EXPECT_EQ(engine_.pool().live_bytes(), 0u);
+}
+
+// ── Large ────────────────────────────────────────────────────────────────────────────────────
+
+class LargeReadTest : public StoreTest {
+ protected:
+  const std::string bytes_ = some_bytes(40 * kMiB + 12345);
+  const ObjectInfo object_ = server_.put("large", bytes_);
+  const ReadTarget unlisted_ = named("large");
+};
+
+TEST_F(LargeReadTest, OfKnownSizeComesByParallelRangesAndIsCheckedAsAWhole) {
+  const Result<std::string> got = read(*open(), listed(object_));
+  EXPECT_THAT(got, Gives(std::string_view(bytes_)));
+  const std::vector<FaultServer::Entry> log = server_.log("media");
+  EXPECT_THAT(log, SizeIs(6));  // of 8 MiB
+  EXPECT_THAT(log, Each(Field(&FaultServer::Entry::status, 206)));
+  EXPECT_EQ(engine_.metrics().checksums_verified_total, 1u);
+}
+
+TEST_F(LargeReadTest, OfUnknownSizeComesByParallelRangesAfterTheFirst) {
+  const Result<std::string> got = read(*open(), unlisted_);
+  EXPECT_THAT(got, Gives(std::string_view(bytes_)));
+  // The first brings 16 MiB and the size; the rest comes by 8 MiB.
+  const std::vector<FaultServer::Entry> log = server_.log("media");
+  EXPECT_THAT(log, SizeIs(5));
+  for (size_t i = 1; i < log.size(); ++i) {
+    EXPECT_THAT(log[i].target, HasSubstr("ifGenerationMatch=")) << "of the one that was begun";
+  }
+  EXPECT_EQ(engine_.metrics().checksums_verified_total, 1u);
+}
+
+TEST_F(LargeReadTest, GoesIntoTheCallersMemory) {
+  std::string memory(bytes_.size(), 'x');
+  ReadTarget target = listed(object_);
+  target.into = std::as_writable_bytes(std::span(memory));
+  target.has_into = true;
+  const std::shared_ptr<ReadBatch> batch = batch_of(std::span(&target, 1));
+  open()->read(batch);
+  wait_for(*batch);
+  EXPECT_FALSE(batch->slot(0).error);
+  EXPECT_TRUE(memory == bytes_);
+  EXPECT_EQ(engine_.pool().use().peak_live_bytes, 0u);
+}
+
+TEST_F(LargeReadTest, ReadsOnlyTheBrokenPartAgain) {
+  server_.faults(R"([{"match":{"header":{"name":"range","contains":"8388608-"}},"count":1,
+                      "action":{"status":503}},
+                     {"match":{"header":{"name":"range","contains":"16777216-"}},"count":1,
+                      "action":{"cut_after_bytes":100000}}])");
+  const Result<std::string> got = read(*open(), listed(object_));
+  EXPECT_THAT(got, Gives(std::string_view(bytes_)));
+  EXPECT_EQ(server_.stat("/by_kind/media"), 8u);
+  EXPECT_EQ(engine_.metrics().checksums_verified_total, 1u);
+}
+
+TEST_F(LargeReadTest, ABadByteInOnePartIsReadAgainOnceAndThenAnError) {
+  const std::string rule =
+      R"("match":{"kind":"media","header":{"name":"range","contains":"16777216-"}},
+         "action":{"flip_byte":5}}])";
+  server_.faults(cat(R"([{"count":1,)", rule));
+  const Result<std::string> got = read(*open(), listed(object_));
+  EXPECT_THAT(got, Gives(std::string_view(bytes_)));
+  server_.faults(cat("[{", rule));
+  EXPECT_THAT(read(*open(), listed(object_)), FailsWith(Code::kCorrupt, HasSubstr("bucket/large")));
+}
+
+TEST_F(LargeReadTest, OnePartThatFailsForGoodFailsTheObjectOnce) {
+  server_.faults(R"([{"match":{"kind":"media"},"from":2,"count":1,"action":{"status":403}}])");
+  EXPECT_THAT(read(*open(), listed(object_)),
+              FailsWith(Code::kPermissionDenied, HasSubstr("gs://bucket/large")));
+  EXPECT_EQ(engine_.pool().live_bytes(), 0u);
+}
+
+TEST_F(LargeReadTest, ALargeRangeIsSplitToo) {
+  ReadTarget target = listed(object_);
+  target.range = ByteRange{1'000'001, 30'000'001};
+  const Result<std::string> got = read(*open(), target);
+  ASSERT_TRUE(got.has_value()) << got.error().to_string();
+  EXPECT_TRUE(*got == bytes_.substr(1'000'001, 29'000'000));
+  EXPECT_EQ(server_.stat("/by_kind/media"), 4u);
+}
+
+// ── gzip ─────────────────────────────────────────────────────────────────────────────────────
+
+std::string gzip(std::string_view plain) {
+  z_stream stream{};
+  constexpr int kGzipWindow = 15 + 16;
+  deflateInit2(&stream, 6, Z_DEFLATED, kGzipWindow, 8, Z_DEFAULT_STRATEGY);
+  std::string out(deflateBound(&stream, plain.size()) + 64, '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(plain.data()));
+  stream.avail_in = static_cast<uInt>(plain.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  deflate(&stream, Z_FINISH);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+class GzipReadTest : public StoreTest {
+ protected:
+  const std::string plain_ = some_bytes(3000) + std::string(200'000, 'a');
+  const std::string packed_ = gzip(plain_);
+  const ObjectInfo object_ = server_.put("z", packed_, R"({"contentEncoding":"gzip"})");
+  const ReadTarget unlisted_ = named("z");
+};
+
+TEST_F(GzipReadTest, ComesAsItIsStored) {
+  for (const ReadTarget& target : {listed(object_), unlisted_}) {
+    EXPECT_THAT(read(*open(), target), Gives(packed_));
+  }
+  EXPECT_EQ(engine_.metrics().checksums_verified_total, 2u);
+}
+
+TEST_F(GzipReadTest, ComesAsItIsStoredByRange) {
+  ReadTarget target = listed(object_);
+  target.range = ByteRange{10, 50};
+  EXPECT_THAT(read(*open(), target), Gives(packed_.substr(10, 40)));
+}
+
+TEST_F(GzipReadTest, IsDecompressedWhereThatWasAskedFor) {
+  options_.content_encoding = ContentEncoding::kDecompress;
+  for (const ReadTarget& target : {listed(object_), unlisted_}) {
+    EXPECT_THAT(read(*open(), target), Gives(plain_));
+  }
+  EXPECT_EQ(engine_.metrics().checksums_verified_total, 2u);  // of what is stored
+  EXPECT_THAT(read(*open(), listed(server_.put("plain", plain_))), Gives(plain_));
+}
+
+TEST_F(GzipReadTest, BrokenGzipIsAnError) {
+  options_.content_encoding = ContentEncoding::kDecompress;
+  const ObjectInfo cut = server_.put("cut", packed_.substr(0, packed_.size() - 9),
+                                     R"({"contentEncoding":"gzip"})");
+  EXPECT_THAT(read(*open(), listed(cut)), FailsWith(Code::kCorrupt, HasSubstr("bucket/cut")));
+}
+
+// A server that decompresses on the way although it was told not to.
+constexpr std::string_view kTranscodes =
+    R"([{"match":{"kind":"media"},"action":{"chunked":true,"ignore_range":true,
+         "headers":{"x-goog-stored-content-encoding":"gzip"}}}])";
+
+TEST_F(GzipReadTest, WhatTheServerDecompressedIsNeverPassedOffAsStored) {
+  const ObjectInfo sent = server_.put("y", plain_);
+  server_.faults(kTranscodes);
+  EXPECT_THAT(read(*open(), listed(sent)),
+              FailsWith(Code::kCorrupt, HasSubstr("the server decompressed it on the way")));
+}
+
+TEST_F(GzipReadTest, WhatTheServerDecompressedIsNeitherCutNorPadded) {
+  options_.content_encoding = ContentEncoding::kDecompress;
+  server_.put("y", plain_);
+  // The listing tells of the stored form, which is much shorter.
+  ReadTarget target = listed(object_);
+  target.name = "y";
+  target.generation = "";
+  server_.faults(kTranscodes);
+  EXPECT_THAT(read(*open(), target), Gives(plain_));
+}
+
+TEST_F(ReadTest, AChunkedAnswerOfUnknownLengthIsReadWhole) {
+  server_.faults(R"([{"match":{"kind":"media"},"action":{"chunked":true,"ignore_range":true}}])");
+  EXPECT_THAT(read(*open(), listed(object_)), Gives(bytes_));
+  EXPECT_THAT(read(*open(), unlisted_), Gives(bytes_));
+  EXPECT_EQ(engine_.metrics().checksums_verified_total, 2u);
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,244 @@
+// Writing, deleting and copying: once, whatever becomes of the answer.
+#include "headrace/store/fault_server_test_support.h"
+
+namespace headrace {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+const Precondition kCreateOnly = {.generation = ""};
+
+class WriteTest : public StoreTest {
+ protected:
+  Result<ObjectInfo> write(std::string_view bytes, Precondition precondition = {}) {
+    return take(open()->write({.name = "out/a",
+                               .content_type = "text/plain",
+                               .content_encoding = "",
+                               .precondition = std::move(precondition)},
+                              bytes_of(bytes)));
+  }
+  uint64_t uploads() { return server_.stat("/by_kind/upload"); }
+  // Uploads that the server carried out: a lost answer has no status, a refusal has one.
+  uint64_t uploads_done() {
+    uint64_t count = 0;
+    for (const FaultServer::Entry& entry : server_.log("upload")) {
+      if (entry.status == 200 || entry.end == "lost") ++count;
+    }
+    return count;
+  }
+
+  const std::string bytes_ = some_bytes(20'000);
+  const std::string others_ = some_bytes(20'000, 2);
+};
+
+constexpr const char* kLoseUpload =
+    R"([{"match":{"kind":"upload"},"count":1,"action":"lost_answer"}])";
+
+TEST_F(WriteTest, TellsWhatWasStored) {
+  const Result<ObjectInfo> written = write(bytes_);
+  ASSERT_TRUE(written.has_value()) << written.error().to_string();
+  EXPECT_EQ(written->name, "out/a");
+  EXPECT_EQ(written->size_bytes, bytes_.size());
+  EXPECT_EQ(written->crc32c, Crc32c().extended(bytes_of(bytes_)));
+  EXPECT_EQ(written->content_type, "text/plain");
+  EXPECT_EQ(server_.object("out/a"), bytes_);
+  EXPECT_THAT(read(*open(), listed(*written)), Gives(bytes_));
+}
+
+TEST_F(WriteTest, AnObjectWithoutBytesAndOneOfEightMebibytes) {
+  EXPECT_EQ(write("")->size_bytes, 0u);
+  EXPECT_EQ(server_.object("out/a"), "");
+  const std::string large = some_bytes(8 * kMiB);
+  EXPECT_EQ(write(large)->size_bytes, large.size());
+  EXPECT_TRUE(server_.object("out/a") == large);
+}
+
+TEST_F(WriteTest, ALostAnswerIsSettledByLookingAndNotBySendingAgain) {
+  server_.faults(kLoseUpload);
+  const Result<ObjectInfo> written = write(bytes_);
+  ASSERT_TRUE(written.has_value()) << written.error().to_string();
+  EXPECT_EQ(server_.object("out/a"), bytes_);
+  EXPECT_EQ(uploads(), 1u);
+  EXPECT_EQ(server_.stat("/by_kind/get"), 1u);
+  EXPECT_EQ(take(open()->stat("out/a"))->generation, written->generation);
+}
+
+TEST_F(WriteTest, ALostAnswerToCreateOnlyIsASuccess) {
+  server_.faults(kLoseUpload);
+  const Result<ObjectInfo> written = write(bytes_, kCreateOnly);
+  ASSERT_TRUE(written.has_value()) << written.error().to_string();
+  EXPECT_EQ(uploads(), 1u);
+  EXPECT_EQ(server_.object("out/a"), bytes_);
+}
+
+TEST_F(WriteTest, ALostAnswerToAConditionalOverwriteIsASuccess) {
+  const ObjectInfo before = server_.put("out/a", others_);
+  server_.faults(kLoseUpload);
+  const Result<ObjectInfo> written = write(bytes_, {.generation = before.generation});
+  ASSERT_TRUE(written.has_value()) << written.error().to_string();
+  EXPECT_NE(written->generation, before.generation);
+  EXPECT_EQ(uploads(), 1u);
+}
+
+TEST_F(WriteTest, ALostRequestIsSentAgain) {
+  for (const Precondition& precondition : {Precondition{}, kCreateOnly}) {
+    server_.reset();
+    server_.faults(R"([{"match":{"kind":"upload"},"count":2,"action":"reset"}])");
+    EXPECT_EQ(write(bytes_, precondition)->size_bytes, bytes_.size());
+    EXPECT_EQ(server_.object("out/a"), bytes_);
+  }
+}
+
+TEST_F(WriteTest, ALostOverwriteIsSentAgainOnTopOfWhatWasThere) {
+  server_.put("out/a", others_);
+  server_.faults(R"([{"match":{"kind":"upload"},"count":1,"action":"reset"}])");
+  ASSERT_TRUE(write(bytes_).has_value());
+  EXPECT_EQ(server_.object("out/a"), bytes_);
+  EXPECT_EQ(uploads(), 2u);
+  EXPECT_EQ(uploads_done(), 1u);
+}
+
+TEST_F(WriteTest, CreateOnlyOverAnExistingObjectIsRefused) {
+  server_.put("out/a", others_);
+  EXPECT_THAT(write(bytes_, kCreateOnly),
+              FailsWith(Code::kPreconditionFailed, HasSubstr("gs://bucket/out/a: exists already")));
+  EXPECT_EQ(server_.object("out/a"), others_);
+}
+
+TEST_F(WriteTest, AnOverwriteOfAnotherWritersNewerObjectIsRefused) {
+  const ObjectInfo before = server_.put("out/a", others_);
+  const std::string newer = some_bytes(10, 3);
+  server_.put("out/a", newer);
+  EXPECT_THAT(write(bytes_, {.generation = before.generation}),
+              FailsWith(Code::kPreconditionFailed, HasSubstr(before.generation)));
+  EXPECT_EQ(server_.object("out/a"), newer);
+}
+
+TEST_F(WriteTest, AnOverwriteWithALostRequestDoesNotClobberAnotherWritersNewerObject) {
+  const ObjectInfo before = server_.put("out/a", others_);
+  const std::string newer = some_bytes(10, 3);
+  server_.put("out/a", newer);
+  server_.faults(R"([{"match":{"kind":"upload"},"count":1,"action":"reset"}])");
+  EXPECT_THAT(write(bytes_, {.generation = before.generation}),
+              FailsWith(Code::kPreconditionFailed, HasSubstr("out/a")));
+  EXPECT_EQ(server_.object("out/a"), newer);
+}
+
+TEST_F(WriteTest, ALostAnswerToCreateOnlyOverAnotherWritersObjectIsRefused) {
+  server_.put("out/a", others_);
+  server_.faults(kLoseUpload);
+  EXPECT_THAT(write(bytes_, kCreateOnly), FailsWith(Code::kPreconditionFailed, HasSubstr("out/a")));
+  EXPECT_EQ(server_.object("out/a"), others_);
+}
+
+TEST_F(WriteTest, BytesThatArriveDamagedAreRefusedByTheServerAndSaidSo) {
+  // The server answers so when the sum in the metadata is not that of the bytes.
+  server_.faults(R"([{"match":{"kind":"upload"},"action":{"status":400,"reason":"invalid",
+      "message":"Provided CRC32C \"AAAAAA==\" doesn't match calculated CRC32C \"BBBBBB==\"."}}])");
+  EXPECT_THAT(write(bytes_), FailsWith(Code::kInvalidArgument, HasSubstr("CRC32C")));
+  EXPECT_EQ(uploads(), 1u);
+}
+
+TEST_F(WriteTest, AnAnswerThatTellsAnotherSumIsNoSuccess) {
+  server_.faults(R"([{"match":{"kind":"upload"},"action":"wrong_checksum"}])");
+  EXPECT_THAT(write(bytes_), FailsWith(Code::kCorrupt, HasSubstr("gs://bucket/out/a")));
+}
+
+TEST_F(WriteTest, AServerInTroubleIsAskedAgain) {
+  server_.faults(R"([{"match":{"kind":"upload"},"count":3,"action":{"status":503}}])");
+  ASSERT_TRUE(write(bytes_).has_value());
+  EXPECT_EQ(uploads_done(), 1u);
+  EXPECT_EQ(server_.object("out/a"), bytes_);
+}
+
+TEST_F(WriteTest, ASessionCutInTheMiddleOfTheRequestIsSentAgainWhole) {
+  const std::string large = some_bytes(4 * kMiB);
+  server_.faults(R"([{"match":{"kind":"upload"},"count":1,
+                      "action":{"cut_request_after_bytes":1000000}}])");
+  ASSERT_TRUE(write(large).has_value());
+  EXPECT_TRUE(server_.object("out/a") == large);
+}
+
+// ── Delete ───────────────────────────────────────────────────────────────────────────────────
+
+TEST_F(WriteTest, DeletesOnce) {
+  server_.put("out/a", bytes_);
+  EXPECT_TRUE(take(open()->remove("out/a", {})).has_value());
+  EXPECT_EQ(server_.object("out/a"), std::nullopt);
+  EXPECT_THAT(take(open()->remove("out/a", {})),
+              FailsWith(Code::kNotFound, HasSubstr("gs://bucket/out/a")));
+}
+
+TEST_F(WriteTest, ALostAnswerToADeleteIsASuccess) {
+  for (const bool conditional : {false, true}) {
+    const ObjectInfo before = server_.put("out/a", bytes_);
+    server_.faults(R"([{"match":{"kind":"delete"},"count":1,"action":"lost_answer"}])");
+    Precondition precondition;
+    if (conditional) precondition.generation = before.generation;
+    const Result<bool> removed = take(open()->remove("out/a", precondition));
+    EXPECT_TRUE(removed.has_value()) << removed.error().to_string();
+    EXPECT_EQ(server_.object("out/a"), std::nullopt);
+  }
+}
+
+TEST_F(WriteTest, ADeleteOfAnotherGenerationIsRefused) {
+  const ObjectInfo before = server_.put("out/a", bytes_);
+  server_.put("out/a", others_);
+  EXPECT_THAT(take(open()->remove("out/a", {.generation = before.generation})),
+              FailsWith(Code::kPreconditionFailed, HasSubstr("out/a")));
+  EXPECT_EQ(server_.object("out/a"), others_);
+}
+
+// ── Copy ─────────────────────────────────────────────────────────────────────────────────────
+
+class CopyTest : public WriteTest {
+ protected:
+  Result<ObjectInfo> copy(Precondition precondition = {}, std::string generation = "") {
+    return take(open()->copy({.source_name = "in",
+                              .source_generation = std::move(generation),
+                              .name = "out/a",
+                              .precondition = std::move(precondition)}));
+  }
+  const ObjectInfo source_ = server_.put("in", bytes_);
+};
+
+TEST_F(CopyTest, CopiesOnTheServer) {
+  const Result<ObjectInfo> copied = copy();
+  ASSERT_TRUE(copied.has_value()) << copied.error().to_string();
+  EXPECT_EQ(copied->crc32c, source_.crc32c);
+  EXPECT_EQ(server_.object("out/a"), bytes_);
+  EXPECT_EQ(server_.stat("/by_kind/media"), 0u);
+}
+
+TEST_F(CopyTest, ALostAnswerIsSettledByLooking) {
+  for (const Precondition& precondition : {Precondition{}, kCreateOnly}) {
+    server_.reset();
+    server_.put("in", bytes_);
+    server_.faults(R"([{"match":{"kind":"rewrite"},"count":1,"action":"lost_answer"}])");
+    const Result<ObjectInfo> copied = copy(precondition);
+    EXPECT_TRUE(copied.has_value()) << copied.error().to_string();
+    EXPECT_EQ(server_.object("out/a"), bytes_);
+    EXPECT_EQ(server_.stat("/by_kind/rewrite"), 1u);
+  }
+}
+
+TEST_F(CopyTest, CreateOnlyOverAnExistingObjectIsRefused) {
+  server_.put("out/a", others_);
+  EXPECT_THAT(copy(kCreateOnly), FailsWith(Code::kPreconditionFailed, HasSubstr("out/a")));
+  EXPECT_EQ(server_.object("out/a"), others_);
+}
+
+TEST_F(CopyTest, ASourceThatHasChangedIsRefused) {
+  server_.put("in", others_);
+  EXPECT_THAT(copy({}, source_.generation), FailsWith(Code::kPreconditionFailed, HasSubstr("in")));
+  EXPECT_EQ(server_.object("out/a"), std::nullopt);
+}
+
+TEST_F(CopyTest, AMissingSourceIsNotFound) {
+  server_.reset();
+  EXPECT_THAT(copy(), FailsWith(Code::kNotFound, HasSubstr("gs://bucket/")));
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,49 @@
+"""A store under test, with what it cannot do, and a way past headrace to what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import headrace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Abilities:
+    """What a store can do. The suite asserts both answers; nothing is skipped."""
+
+    flat_names: bool
+    """Any text is a name. Otherwise names are relative paths: their components are neither empty,
+    nor "." or "..", nor longer than 255 bytes, and "a" and "a/b" do not exist at once."""
+    keeps_checksums: bool
+    """A listing tells the CRC-32C."""
+    keeps_metadata: bool
+    """The content type and the content encoding come back."""
+    answers_by_http: bool
+    """Errors have an HTTP status and count their attempts."""
+    makes_buckets: bool
+    """The first write to a bucket that does not exist makes it."""
+    pages_count_prefixes: bool
+    """`max_results` bounds objects and common prefixes together. Otherwise only the objects, and
+    the first page has all prefixes."""
+    conditional_delete: bool
+    """A delete with `if_generation` is refused when the generation is another."""
+    conditional_copy: bool
+    """A copy with `if_generation` is refused when the target's generation is another."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One empty bucket or directory."""
+
+    abilities: Abilities
+    url: str
+    open: Callable[..., headrace.Store]
+    """A store for a URL, the bucket's own by default, with options."""
+    missing_url: str
+    """A bucket that does not exist."""
+    put: Callable[[str, bytes], Any]
+    """Stores an object without headrace."""
+    get: Callable[[str], bytes]
+    """Gives an object's bytes without headrace."""

@@ -1,0 +1,248 @@
+"""Writes, copies and deletes, with and without conditions."""
+
+from __future__ import annotations
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+import headrace
+from tests.conformance.subject import Subject
+
+
+def test_what_is_written_is_there(subject: Subject, store: headrace.Store) -> None:
+    info = store.write("a/b", b"123456789")
+    assert subject.get("a/b") == b"123456789"
+    assert info == store.stat("a/b")
+    assert (info.name, info.size_bytes) == ("a/b", 9)
+    assert store.exists("a/b")
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, 65_536, 3_000_000])
+def test_any_size(subject: Subject, store: headrace.Store, size_bytes: int) -> None:
+    data = bytes(i % 253 for i in range(size_bytes))
+    store.write("o", data)
+    assert subject.get("o") == data
+    assert store.read("o").bytes() == data
+
+
+def test_a_write_replaces(subject: Subject, store: headrace.Store) -> None:
+    first = store.write("o", b"the first")
+    second = store.write("o", b"2nd")
+    assert subject.get("o") == b"2nd"
+    assert first.generation != second.generation == store.stat("o").generation
+
+
+def test_create_only(subject: Subject, store: headrace.Store) -> None:
+    store.write("o", b"first", if_generation="absent")
+    with pytest.raises(headrace.PreconditionFailedError) as caught:
+        store.write("o", b"second", if_generation="absent")
+    assert caught.value.url == f"{subject.url}/o"
+    assert caught.value.http_status == (412 if subject.abilities.answers_by_http else None)
+    assert subject.get("o") == b"first"
+
+
+def test_a_write_of_a_known_generation(subject: Subject, store: headrace.Store) -> None:
+    first = store.write("o", b"first")
+    second = store.write("o", b"second", if_generation=first.generation)
+    with pytest.raises(headrace.PreconditionFailedError):
+        store.write("o", b"third", if_generation=first.generation)
+    assert subject.get("o") == b"second"
+    assert store.stat("o").generation == second.generation
+    store.delete("o")
+    with pytest.raises(headrace.PreconditionFailedError):
+        store.write("o", b"fourth", if_generation=second.generation)
+    assert not store.exists("o")
+
+
+def test_metadata_comes_back(subject: Subject, store: headrace.Store) -> None:
+    written = store.write("o", b"x", content_type="text/plain", content_encoding="br")
+    info = store.stat("o")
+    kept = ("text/plain", "br") if subject.abilities.keeps_metadata else ("", "")
+    assert (info.content_type, info.content_encoding) == kept
+    assert (written.content_type, written.content_encoding) == kept
+
+
+def test_a_write_to_a_missing_bucket(subject: Subject) -> None:
+    store = subject.open(subject.missing_url)
+    if subject.abilities.makes_buckets:
+        store.write("o", b"x")
+        assert store.read("o").bytes() == b"x"
+    else:
+        with pytest.raises(headrace.NotFoundError) as caught:
+            store.write("o", b"x")
+        assert caught.value.url == f"{subject.missing_url}/o"
+
+
+def test_a_deleted_object_is_gone(store: headrace.Store) -> None:
+    store.write("o", b"x")
+    store.write("other", b"y")
+    store.delete("o")
+    assert not store.exists("o")
+    assert store.stat("o", missing_ok=True) is None
+    assert [info.name for info in store.list()] == ["other"]
+
+
+def test_what_is_not_there_cannot_be_deleted(subject: Subject, store: headrace.Store) -> None:
+    with pytest.raises(headrace.NotFoundError) as caught:
+        store.delete("o")
+    assert caught.value.url == f"{subject.url}/o"
+    store.delete("o", missing_ok=True)
+
+
+def test_a_delete_of_a_known_generation(subject: Subject, store: headrace.Store) -> None:
+    old = store.write("o", b"old")
+    new = store.write("o", b"new")
+    if subject.abilities.conditional_delete:
+        with pytest.raises(headrace.PreconditionFailedError):
+            store.delete("o", if_generation=old.generation)
+        assert store.exists("o")
+        store.delete("o", if_generation=new.generation)
+    else:
+        store.delete("o", if_generation=old.generation)
+    assert not store.exists("o")
+
+
+def test_a_copy_is_an_object_of_its_own(subject: Subject, store: headrace.Store) -> None:
+    source = store.write("source", b"bytes")
+    copy = store.copy("source", "a/copy")
+    assert (copy.name, copy.size_bytes, copy.crc32c) == ("a/copy", 5, source.crc32c)
+    store.write("source", b"other")
+    assert subject.get("a/copy") == b"bytes"
+    assert subject.get("source") == b"other"
+    store.copy("source", "a/copy")
+    assert subject.get("a/copy") == b"other"
+
+
+def test_a_copy_may_have_a_condition(subject: Subject, store: headrace.Store) -> None:
+    store.write("source", b"bytes")
+    store.copy("source", "new", if_generation="absent")
+    assert subject.get("new") == b"bytes"
+    there = store.write("there", b"x")
+    if subject.abilities.conditional_copy:
+        with pytest.raises(headrace.PreconditionFailedError):
+            store.copy("source", "there", if_generation="absent")
+        assert subject.get("there") == b"x"
+        store.copy("source", "there", if_generation=there.generation)
+    else:
+        store.copy("source", "there", if_generation="absent")
+    assert subject.get("there") == b"bytes"
+
+
+def test_a_copy_of_what_is_missing(store: headrace.Store) -> None:
+    with pytest.raises(headrace.NotFoundError):
+        store.copy("missing", "o")
+    assert not store.exists("o")
+
+
+def test_stat_of_what_is_missing(subject: Subject, store: headrace.Store) -> None:
+    with pytest.raises(headrace.NotFoundError) as caught:
+        store.stat("missing")
+    assert caught.value.url == f"{subject.url}/missing"
+    assert store.stat("missing", missing_ok=True) is None
+    assert not store.exists("missing")
+
+
+ODD_NAMES = [
+    "with space",
+    " leading and trailing ",
+    "100%",
+    "%41%2F%00",
+    "a#fragment",
+    "a?query=1&b=2",
+    "1+1=2",
+    "new\nline",
+    "tab\tand\rreturn\x7f",
+    "quote'\"back\\slash",
+    "[brackets]{braces}*|^~`<>",
+    "ünïcödé",
+    "e\u0301 is not é",
+    "日本語/ファイル",
+    "\U0001f600\uffff",
+    "...",
+    "a.b/..c/d..",
+    "x" * 255,
+]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES, ids=range(len(ODD_NAMES)))
+def test_odd_names(subject: Subject, store: headrace.Store, name: str) -> None:
+    data = name.encode()
+    store.write(name, data)
+    assert subject.get(name) == data
+    assert store.read(name).bytes() == data
+    assert store.stat(name).name == name
+    assert [info.name for info in store.list()] == [name]
+    assert [info.name for info in store.list(name)] == [name]
+    copied = f"copy/{name}"
+    assert store.copy(name, copied).name == copied
+    store.delete(name)
+    assert [info.name for info in store.list()] == [copied]
+
+
+# Names that a flat store takes and a file system does not.
+FLAT_NAMES = ["a//b", "/leading", "trailing/", "./a", "../a", "a/./b", "..", "é" * 512, "x/" * 400]
+
+
+@pytest.mark.parametrize("name", FLAT_NAMES, ids=range(len(FLAT_NAMES)))
+def test_names_that_are_no_paths(subject: Subject, store: headrace.Store, name: str) -> None:
+    if subject.abilities.flat_names:
+        store.write(name, b"x")
+        assert subject.get(name) == b"x"
+        assert store.read(name).bytes() == b"x"
+        assert [info.name for info in store.list()] == [name]
+    else:
+        with pytest.raises(headrace.InvalidArgumentError) as caught:
+            store.write(name, b"x")
+        assert caught.value.url == f"{subject.url}/{name}"
+        assert list(store.list()) == []
+
+
+def test_a_name_within_a_name(subject: Subject, store: headrace.Store) -> None:
+    store.write("a", b"1")
+    if subject.abilities.flat_names:
+        store.write("a/b", b"2")
+        assert [info.name for info in store.list()] == ["a", "a/b"]
+    else:
+        with pytest.raises(headrace.HeadraceError):
+            store.write("a/b", b"2")
+        assert [info.name for info in store.list()] == ["a"]
+    assert store.read("a").bytes() == b"1"
+
+
+def test_the_empty_name_is_refused(store: headrace.Store) -> None:
+    for call in (store.read, store.stat, store.delete):
+        with pytest.raises(headrace.InvalidArgumentError):
+            call("")
+    with pytest.raises(headrace.InvalidArgumentError):
+        store.write("", b"x")
+
+
+# Of every store: components that are neither "." nor "..", and at most 255 bytes.
+COMPONENTS = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=40
+).filter(lambda text: text not in (".", "..") and len(text.encode()) <= 255)
+
+
+@hypothesis.given(
+    objects=st.dictionaries(
+        st.lists(COMPONENTS, min_size=1, max_size=3).map("/".join),
+        st.binary(max_size=300),
+        max_size=4,
+    )
+)
+@hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
+def test_names_and_bytes_make_the_round_trip(
+    store: headrace.Store, objects: dict[str, bytes]
+) -> None:
+    names = sorted(objects, key=str.encode)
+    # No name is a folder of another: a file system could not hold both.
+    hypothesis.assume(not any(b.startswith(a + "/") for a in names for b in names))
+    for name in [info.name for info in store.list()]:
+        store.delete(name)
+    for name, data in objects.items():
+        store.write(name, data)
+    listed = list(store.list())
+    assert [info.name for info in listed] == names
+    assert [sample.bytes() for sample in store.read_many(listed)] == [objects[n] for n in names]
+    assert [sample.bytes() for sample in store.read_many(names)] == [objects[n] for n in names]

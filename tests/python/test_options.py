@@ -1,0 +1,133 @@
+"""Options, and what the environment says."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import pickle
+
+import pytest
+
+import headrace
+from headrace import _engine
+from headrace.options import read_environment
+
+
+def test_defaults_are_the_engines() -> None:
+    ours = {
+        **dataclasses.asdict(headrace.RetryOptions()),
+        **dataclasses.asdict(headrace.TimeoutOptions()),
+        **dataclasses.asdict(headrace.EngineOptions()),
+    }
+    for name, parameter in inspect.signature(headrace.Store).parameters.items():
+        if name not in ("url", "retry", "timeout"):
+            ours[name] = parameter.default
+    theirs = _engine.default_options()
+    assert set(theirs) - set(ours) == {"ca_file", "http_proxy", "https_proxy", "no_proxy"}
+    for name in set(ours) & set(theirs):
+        assert (ours[name] or theirs[name]) == theirs[name], name
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: headrace.RetryOptions(max_attempts=0), "max_attempts"),
+        (lambda: headrace.RetryOptions(backoff_multiplier=0.5), "backoff_multiplier"),
+        (lambda: headrace.TimeoutOptions(total_s=0), "total_s"),
+        (lambda: headrace.TimeoutOptions(stall_s=float("nan")), "stall_s"),
+        (lambda: headrace.EngineOptions(memory_budget_bytes=-1), "memory_budget_bytes"),
+        (lambda: headrace.Store("gs://b", max_in_flight=0), "max_in_flight"),
+        (lambda: headrace.Store("gs://b", range_bytes=0), "range_bytes"),
+        (lambda: headrace.Store("gs://b", on_change="ignore"), "on_change"),
+        (lambda: headrace.Store("gs://b", content_encoding="gzip"), "content_encoding"),
+        (lambda: headrace.Store("gs://b", credentials="me"), "credentials"),
+        (lambda: headrace.BearerToken("a\nb"), "token"),
+    ],
+)
+def test_an_option_that_cannot_work_is_named(make: object, named: str) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match=named):
+        make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("url", ["ftp://b/o", "gs://", "gs:///o", "gs://bad bucket/o"])
+def test_a_url_that_cannot_work_is_named(url: str) -> None:
+    with pytest.raises(headrace.InvalidArgumentError) as caught:
+        headrace.Store(url)
+    assert url in str(caught.value)
+
+
+@pytest.mark.parametrize("endpoint", ["http://", "http://h:99999", "ftp://h"])
+def test_an_endpoint_that_cannot_work_is_refused(endpoint: str) -> None:
+    with pytest.raises(headrace.InvalidArgumentError):
+        headrace.Store("gs://b", endpoint=endpoint)
+
+
+def test_options_are_frozen_and_by_keyword() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        headrace.RetryOptions().max_attempts = 3  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        headrace.TimeoutOptions(1.0)  # type: ignore[misc]
+
+
+def test_a_token_is_not_printed() -> None:
+    token = headrace.BearerToken("secret")
+    assert "secret" not in repr(token)
+    assert pickle.loads(pickle.dumps(token)) == token
+
+
+def test_the_environment_says_nothing_by_default() -> None:
+    environment = read_environment({})
+    assert environment.engine == headrace.EngineOptions()
+    assert environment.emulator_endpoint == environment.http_proxy == environment.ca_file == ""
+
+
+def test_the_environment_is_read() -> None:
+    environment = read_environment(
+        {
+            "STORAGE_EMULATOR_HOST": "localhost:4443",
+            "HTTPS_PROXY": "http://capital:1",
+            "https_proxy": "http://small:1",
+            "NO_PROXY": "example.com",
+            "SSL_CERT_FILE": "/ca.pem",
+            "HEADRACE_IO_THREADS": "3",
+            "HEADRACE_FILE_THREADS": "2",
+            "HEADRACE_MEMORY_BUDGET_BYTES": "2097152",
+        }
+    )
+    assert environment.emulator_endpoint == "http://localhost:4443"
+    assert environment.https_proxy == "http://small:1"
+    assert environment.no_proxy == "example.com"
+    assert environment.ca_file == "/ca.pem"
+    assert environment.engine == headrace.EngineOptions(
+        io_threads=3, file_threads=2, memory_budget_bytes=2 * headrace.MiB
+    )
+
+
+def test_a_cgi_program_takes_no_proxy_from_its_client() -> None:
+    environment = read_environment({"REQUEST_METHOD": "GET", "HTTP_PROXY": "http://evil:1"})
+    assert environment.http_proxy == ""
+
+
+@pytest.mark.parametrize("value", ["many", "-1", "1e9", "9" * 40])
+def test_a_variable_that_cannot_work_is_refused(value: str) -> None:
+    with pytest.raises(headrace.InvalidArgumentError):
+        read_environment({"HEADRACE_IO_THREADS": value})
+
+
+def test_configure_comes_before_the_first_use(run_child: object, tmp_path: object) -> None:
+    run_child(  # type: ignore[operator]
+        """
+        import sys
+        import headrace
+        headrace.configure(headrace.EngineOptions(memory_budget_bytes=5 * headrace.MiB))
+        headrace.Store(sys.argv[1]).exists("x")
+        assert headrace.metrics().memory_budget_bytes == 5 * headrace.MiB
+        try:
+            headrace.configure(headrace.EngineOptions())
+        except headrace.InvalidArgumentError as error:
+            assert "before the first use" in str(error)
+        else:
+            raise AssertionError
+        """,
+        str(tmp_path),
+    )
