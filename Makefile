@@ -1,7 +1,7 @@
 # headrace: every check that CI runs is a target here. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help test check bench wheel soak clean format servers servers-all venv deps build \
+.PHONY: help demo test check bench wheel soak clean format servers servers-all venv deps build \
         cpp-tests python-tests lint tidy stubs stubs-write types asan tsan fuzz torch-smoke wheel-test examples
 
 STAGE := tools/stage.sh
@@ -34,6 +34,11 @@ servers-all: deps  ## build every server that testing/servers/go.mod pins
 
 build: venv  ## build the release preset: engine, tests, fault server, Python module
 	@$(STAGE) build tools/build.sh release
+
+# ---- the main job
+
+demo: build $(if $(filter gs,$(STORE)),servers)  ## write, list and read 2,000 objects: in a folder, or STORE=gs (fake-gcs-server)
+	@$(STAGE) demo tools/demo.sh $(or $(STORE),file)
 
 # ---- tests
 

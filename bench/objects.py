@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import json
+import resource
+import shutil
 import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -51,7 +53,7 @@ class Bucket:
         return [f"/download/storage/v1/b/{self.name}/o/{name}?{query}" for name in quoted]
 
 
-SMALL = Bucket(name="bench-1k", object_count=20_000, sizes_bytes=(1 * KIB,))
+SMALL = Bucket(name="bench-1k", object_count=8_000, sizes_bytes=(1 * KIB,))
 MIDDLE = Bucket(name="bench-100k", object_count=2_000, sizes_bytes=(100 * KIB,))
 MIXED = Bucket(
     name="bench-mixed",
@@ -78,7 +80,8 @@ def _pieces(bucket: Bucket, index: int) -> Iterator[bytes]:
 
 def _make(root: Path, bucket: Bucket) -> None:
     folder = root / bucket.name
-    folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     items = []
     for index in range(bucket.object_count):
         name = bucket.object_name(index)
@@ -101,7 +104,8 @@ def _make(root: Path, bucket: Bucket) -> None:
             }
         )
     pages = root / "listings" / bucket.name
-    pages.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(pages, ignore_errors=True)
+    pages.mkdir(parents=True)
     starts = range(0, len(items), _PAGE_OBJECTS)
     for number, start in enumerate(starts):
         page: dict[str, object] = {
@@ -151,7 +155,12 @@ def nginx_locations(root: Path, buckets: tuple[Bucket, ...]) -> str:
     The small objects come without a hash in their head, as the listing has told it; objects read
     by name alone have it, as a location each.
     """
-    lines = [f"add_header x-goog-generation {GENERATION};"]
+    # nginx keeps files open, and stops to accept connections when it may open no more.
+    open_files = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], 65536)
+    lines = [
+        f"add_header x-goog-generation {GENERATION};",
+        f"open_file_cache max={open_files * 3 // 4} inactive=300s;",
+    ]
     for bucket in buckets:
         pages = root.resolve() / "listings" / bucket.name
         lines.append(

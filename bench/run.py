@@ -62,7 +62,7 @@ class Effort:
 
 FULL = Effort(
     repetitions=5,
-    duration_s=2.0,
+    duration_s=1.5,
     warm_up_s=0.5,
     peer_repetitions=3,
     import_repetitions=15,
@@ -264,7 +264,7 @@ class Bench:
 
     def group_latency(self) -> None:
         group = f"100 KiB, nginx, first byte after {LATENCY_S * 1e3:.0f} ms"
-        warm_up_s = 3 * self.effort.duration_s / 2
+        warm_up_s = 2 * self.effort.duration_s
         with self.nginx(objects.MIDDLE, latency_s=LATENCY_S) as server:
             answers = self.alternate(
                 group,
@@ -395,6 +395,7 @@ class Bench:
                     "headrace-memory",
                     server.url,
                     bucket,
+                    duration_s=1.0,
                     budget_bytes=BUDGET_BYTES,
                     batch_size=batch_size,
                     by_name=by_name,
@@ -420,8 +421,15 @@ class Bench:
         def python(code: str) -> Client:
             def run() -> Answer:
                 begin_s = time.perf_counter()
-                subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-                return {"wall_s": time.perf_counter() - begin_s}
+                process = subprocess.Popen([sys.executable, "-c", code])
+                _, status, usage = os.wait4(process.pid, 0)
+                process.returncode = os.waitstatus_to_exitcode(status)
+                if process.returncode:
+                    raise RuntimeError(f"python -c {code!r} ended with {process.returncode}")
+                return {
+                    "wall_s": time.perf_counter() - begin_s,
+                    "cpu_s": usage.ru_utime + usage.ru_stime,
+                }
 
             return run
 
@@ -441,6 +449,16 @@ class Bench:
                 for a, b in zip(answers["import headrace"], answers["pass"], strict=False)
             ],
             at_most=50,
+        )
+        # Wall time is the promise; CPU time is what is left of it on a busy machine.
+        self.row(
+            group,
+            "import headrace, CPU above Python's own start",
+            "ms",
+            [
+                (a["cpu_s"] - b["cpu_s"]) * 1e3
+                for a, b in zip(answers["import headrace"], answers["pass"], strict=False)
+            ],
         )
 
     def group_idle(self) -> None:

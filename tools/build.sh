@@ -7,7 +7,6 @@ shift
 settings=()
 if [[ $preset == release ]]; then
   settings=(-DHEADRACE_BUILD_BINDINGS=ON "-DPython_EXECUTABLE=$PWD/.venv/bin/python")
-  [[ -f bench/CMakeLists.txt ]] || settings+=(-DHEADRACE_BUILD_BENCH=OFF)
 fi
 # ninja runs CMake again by itself when a CMake file changes, but not for another preset or setting.
 key=$({ cat CMakePresets.json; echo "${settings[@]}" "$PWD"; } | sha256sum)

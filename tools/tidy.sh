@@ -18,7 +18,7 @@ common=$({ .venv/bin/clang-tidy --version; cat .clang-tidy; tools/sources.sh 'sr
   xargs -r cat; } | sha256sum)
 files=("$@")
 if ((${#files[@]} == 0)); then
-  mapfile -t files < <(tools/sources.sh 'src/*.cc' 'bindings/*.cc' | grep -v '_test\.cc$')
+  mapfile -t files < <(tools/sources.sh 'src/*.cc' 'bindings/*.cc' | grep -v '_test[^/]*\.cc$')
 fi
 todo=()
 declare -A key

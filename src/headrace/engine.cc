@@ -128,7 +128,8 @@ Engine::Engine(const EngineOptions& options) : state_(std::make_unique<State>())
 Engine::~Engine() {
   if (!usable_in_this_process()) {
     // A forked child: the threads are the parent's. Nothing here may be joined or destroyed.
-    static_cast<void>(state_.release());
+    State* const leaked = state_.release();
+    static_cast<void>(leaked);
     return;
   }
   stop();

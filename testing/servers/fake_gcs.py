@@ -1,7 +1,4 @@
-"""fake-gcs-server: the JSON and XML API of Google Cloud Storage, in memory.
-
-What it does otherwise than the real service stands in the table of docs/guide/testing.md.
-"""
+"""fake-gcs-server: the JSON and XML API of Google Cloud Storage, in memory."""
 
 from __future__ import annotations
 

@@ -129,9 +129,20 @@ def test_a_copy_may_have_a_condition(subject: Subject, store: headrace.Store) ->
     assert subject.get("there") == b"bytes"
 
 
-def test_a_copy_of_what_is_missing(store: headrace.Store) -> None:
-    with pytest.raises(headrace.NotFoundError):
+def test_a_copy_of_a_known_generation(subject: Subject, store: headrace.Store) -> None:
+    old = store.write("source", b"old")
+    new = store.write("source", b"newer")
+    with pytest.raises(headrace.PreconditionFailedError):
+        store.copy(old, "copy")
+    assert not store.exists("copy")
+    store.copy(new, "copy")
+    assert subject.get("copy") == b"newer"
+
+
+def test_a_copy_of_what_is_missing(subject: Subject, store: headrace.Store) -> None:
+    with pytest.raises(headrace.NotFoundError) as caught:
         store.copy("missing", "o")
+    assert f"{subject.url}/missing" in str(caught.value)
     assert not store.exists("o")
 
 

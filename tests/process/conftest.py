@@ -46,7 +46,9 @@ def child_command(folder: Path, script: str, *arguments: object) -> list[str]:
 
 def child_environment(**more: str) -> dict[str, str]:
     path = os.pathsep.join([str(FOLDER), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "error", **more}
+    # Newer Pythons warn of any fork in a process with threads, which is what is tried here.
+    warnings = "error,ignore:This process:DeprecationWarning"
+    return {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": warnings, **more}
 
 
 @pytest.fixture

@@ -102,9 +102,9 @@ def test_a_dataloader(run_child: RunChild, server: FaultServer, method: str) -> 
                 samples = self.store.read_many([self.names[i] for i in indices])
                 return [sample.tensor() for sample in samples]
 
-        def loader(names):
+        def loader(names, workers):
             return DataLoader(
-                Objects(store, names), batch_size=8, num_workers=2,
+                Objects(store, names), batch_size=8, num_workers=workers,
                 multiprocessing_context=sys.argv[2],
             )
 
@@ -112,14 +112,14 @@ def test_a_dataloader(run_child: RunChild, server: FaultServer, method: str) -> 
             torch.set_num_threads(1)
             store = open_store()
             use(store)
-            batches = list(loader(NAMES))
+            batches = list(loader(NAMES, 2))
             assert [len(batch) for batch in batches] == [8] * 12 + [4]
             rows = torch.cat(batches)
             assert rows.shape == (100, 3000) and rows.dtype == torch.uint8
             for name, row in zip(NAMES, rows, strict=True):
                 assert bytes(row.tolist()) == name.encode() * 1000
             try:
-                list(loader(["000", "missing"]))
+                list(loader(["000", "missing"], 1))
             except headrace.NotFoundError as error:
                 assert "gs://bucket/missing: " in str(error), error
             else:

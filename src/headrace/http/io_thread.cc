@@ -82,6 +82,10 @@ awaitable<void> Activity::park(std::chrono::steady_clock::time_point until) {
   if (!stopped_ && !parking->woken) {
     parking->timer.expires_at(std::min(until, deadline_));
     co_await parking->timer.async_wait(kAwait);
+    // Not left to the sweep: until it came round, whoever parks in a loop would spin.
+    if (!stopped_ && std::chrono::steady_clock::now() >= deadline_) {
+      stop(Error(Code::kTimedOut, "its deadline passed"));
+    }
   }
   parking->woken = false;
 }

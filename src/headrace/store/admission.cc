@@ -11,16 +11,26 @@ using std::chrono::duration_cast;
 using std::chrono::nanoseconds;
 
 constexpr double kMinIntervalS = 0.1;
+constexpr double kMaxIntervalS = 1.0;
+constexpr uint32_t kMinPacedAnswers = 10;
 constexpr uint32_t kMinLimit = 4;
-constexpr double kStartGain = 1.2;      // a doubling must pay this much to be followed by another
-constexpr double kProbeGain = 1.03;     // a probe upwards must pay this much to be kept
-constexpr double kHeldShare = 0.95;     // a probe downwards must keep this share of the best
-constexpr double kHighLatency = 2.0;    // times the base: requests are queueing somewhere
-constexpr uint32_t kMaxPatience = 32;   // intervals between probes that do not pay
-constexpr double kRequestBytes = 4096;  // what a request costs beside its bytes, in bytes
-constexpr double kPaceBackOff = 0.95;
-constexpr double kPaceStep = 0.005;
+constexpr double kStartGain = 1.2;       // a doubling must pay this much to be followed by another
+constexpr double kProbeGain = 1.03;      // a probe upwards must pay this much to be kept
+constexpr double kHeldShare = 0.95;      // a probe downwards must keep this share
+constexpr double kHighLatency = 2.0;     // times the base: half of the requests are but queueing
+constexpr uint32_t kMaxPatience = 32;    // intervals between probes that do not pay
+constexpr double kRequestBytes = 4096;   // what a request costs beside its bytes, in bytes
+constexpr double kRefusedFactor = 0.95;  // of the pace, per refusal ...
+constexpr double kLeastFactor = 0.9;     // ... and per interval at the most
+constexpr uint32_t kManyRefusals = 5;    // with a fifth of all answers: the cap has moved
+constexpr double kManyFraction = 0.2;
+constexpr double kGrowthPerS = 0.01;
+constexpr double kPaceHeld = 0.8;  // of the pace succeeded: it is what holds us
+constexpr double kFairStep = 0.2;
+constexpr double kPatienceS = 2;  // clean seconds before the growth itself grows
+constexpr double kMaxGrowthPerS = 0.5;
 constexpr double kPaceBurstS = 0.01;
+constexpr std::chrono::milliseconds kHorizon{20};  // how far ahead places are given out
 
 }  // namespace
 
@@ -46,8 +56,11 @@ void AdmissionControl::report(const AdmissionReport& report, TimePoint now) {
       interval_.completed == 0
           ? 0
           : duration<double>(interval_.latency_sum).count() / interval_.completed;
-  // Two round trips at least, else a change of the limit has not been felt yet.
+  // Two round trips at least, else a change of the limit has not been felt yet; and at a slow pace
+  // some answers, else what is counted is chance.
+  const uint32_t answers = interval_.completed + interval_.throttled;
   if (elapsed_s < std::max(kMinIntervalS, 2 * latency_s)) return;
+  if (pace_per_s_ > 0 && answers < kMinPacedAnswers && elapsed_s < kMaxIntervalS) return;
   end_interval(elapsed_s);
   interval_ = {};
   interval_began_ = now;
@@ -60,19 +73,22 @@ void AdmissionControl::end_interval(double seconds) {
   adjust_pace(seconds);
   if (interval_.throttled > 0) {
     starting_ = false;
+    if (probe_ == Probe::kUp) set_limit(limit_before_probe_);
     probe_ = Probe::kNone;
     intervals_to_probe_ = probe_patience_ = 2;
-    set_limit(limit_ * 0.7);
-    last_goodput_ = best_goodput_ = 0;
+    last_goodput_ = 0;
+    // The pace holds the rate; fewer in flight are only right where that is what was refused.
+    if (refused_many()) set_limit(limit_ * 0.7);
     return;
   }
   const double goodput =
       (static_cast<double>(interval_.bytes) + kRequestBytes * interval_.completed) / seconds;
-  const double latency_s =
-      duration<double>(interval_.latency_sum).count() / interval_.completed;
+  const double latency_s = duration<double>(interval_.latency_sum).count() / interval_.completed;
   base_latency_s_ = base_latency_s_ == 0 ? latency_s : std::min(base_latency_s_ * 1.005, latency_s);
-  best_goodput_ = std::max(best_goodput_ * 0.995, goodput);
-  if (interval_.limited) adjust_limit(goodput, latency_s);
+  // Where the pace holds us, another limit would change nothing.
+  const bool pace_holds =
+      pace_per_s_ > 0 && interval_.completed / seconds >= kPaceHeld * pace_per_s_;
+  if (interval_.limited && !pace_holds) adjust_limit(goodput, latency_s);
 }
 
 void AdmissionControl::adjust_limit(double goodput, double latency_s) {
@@ -90,7 +106,7 @@ void AdmissionControl::adjust_limit(double goodput, double latency_s) {
   }
   if (probe_ != Probe::kNone) {
     const bool paid = probe_ == Probe::kUp ? goodput >= kProbeGain * last_goodput_
-                                           : goodput >= kHeldShare * best_goodput_;
+                                           : goodput >= kHeldShare * last_goodput_;
     if (paid) {
       probe_patience_ = 1;
     } else {
@@ -111,35 +127,51 @@ void AdmissionControl::adjust_limit(double goodput, double latency_s) {
   if (limit_ == limit_before_probe_) probe_ = Probe::kNone;
 }
 
+bool AdmissionControl::refused_many() const {
+  return interval_.throttled >= kManyRefusals &&
+         interval_.throttled > kManyFraction * (interval_.completed + interval_.throttled);
+}
+
 void AdmissionControl::adjust_pace(double seconds) {
   const double succeeded_per_s = interval_.completed / seconds;
   if (interval_.throttled > 0) {
-    const double base =
-        pace_per_s_ == 0 ? succeeded_per_s : std::min(pace_per_s_, succeeded_per_s);
-    // A refusal in an interval with next to no success must not bring the pace to nothing.
-    const double floor = pace_per_s_ == 0 ? 1.0 : pace_per_s_ / 2;
-    pace_per_s_ = std::max(floor, base * kPaceBackOff);
-    clean_intervals_ = 0;
+    clean_s_ = 0;
+    if (pace_per_s_ == 0 || refused_many()) {
+      const double tried_per_s = (interval_.completed + interval_.throttled) / seconds;
+      const double from_per_s = pace_per_s_ == 0 ? tried_per_s : pace_per_s_;
+      // An interval with next to no success must not bring the pace to nothing: others may have
+      // been luckier for a moment.
+      pace_per_s_ =
+          std::max({1.0, from_per_s / 2, std::min(from_per_s, succeeded_per_s) * kRefusedFactor});
+    } else {
+      pace_per_s_ *= std::max(kLeastFactor, std::pow(kRefusedFactor, interval_.throttled));
+      pace_per_s_ = std::max(1.0, pace_per_s_);
+    }
     return;
   }
   if (pace_per_s_ == 0) return;
-  clean_intervals_ += 1;
-  if (succeeded_per_s < 0.8 * pace_per_s_) return;  // the pace is not what holds us
-  const double hurry = 1 + clean_intervals_ * clean_intervals_ / 400;
-  pace_per_s_ += pace_per_s_ * std::min(kPaceStep * hurry, 0.25) + 0.5;
+  clean_s_ += seconds;
+  if (succeeded_per_s < kPaceHeld * pace_per_s_) return;  // the pace is not what holds us
+  const double late_s = std::max(0.0, clean_s_ - kPatienceS);
+  const double growth_per_s = std::min(kMaxGrowthPerS, kGrowthPerS * (1 + late_s * late_s));
+  // The root lets a small share grow faster than a large one.
+  pace_per_s_ += (growth_per_s * pace_per_s_ + kFairStep * std::sqrt(pace_per_s_)) *
+                 std::min(seconds, kMaxIntervalS);
 }
 
 Admission::Admission(uint32_t initial_limit, uint32_t max_limit)
     : limit_(std::clamp(initial_limit, 1u, std::max(max_limit, 1u))),
       control_(initial_limit, max_limit) {}
 
-Admission::TimePoint Admission::reserve(TimePoint now) {
-  if (!paced_.load(std::memory_order_relaxed)) return now;
+Admission::Turn Admission::reserve(TimePoint now) {
+  if (!paced_.load(std::memory_order_relaxed)) return {.at = now};
   const Lock lock(mutex_);
-  const auto gap = duration_cast<nanoseconds>(duration<double>(1.0 / control_.pace_per_s()));
   const auto burst = duration_cast<nanoseconds>(duration<double>(kPaceBurstS));
-  next_send_ = std::max(next_send_ + gap, now - burst);
-  return std::max(next_send_, now);
+  next_send_ = std::max(next_send_, now - burst);
+  if (next_send_ > now + kHorizon) return {.at = now + kHorizon, .granted = false};
+  const Turn turn = {.at = std::max(next_send_, now)};
+  next_send_ += duration_cast<nanoseconds>(duration<double>(1.0 / control_.pace_per_s()));
+  return turn;
 }
 
 void Admission::report(const AdmissionReport& report, TimePoint now) {

@@ -11,11 +11,11 @@ namespace headrace {
 
 // What one I/O thread saw of a host since it last reported.
 struct AdmissionReport {
-  uint32_t completed = 0;   // answers that were not throttled
-  uint32_t throttled = 0;   // 429, 503 SlowDown
+  uint32_t completed = 0;  // answers that were not throttled
+  uint32_t throttled = 0;  // 429, 503 SlowDown
   uint64_t bytes = 0;
   std::chrono::nanoseconds latency_sum{0};  // to the first byte, over `completed`
-  bool limited = false;     // more would have been in flight, had the limit allowed it
+  bool limited = false;  // more would have been in flight, had the limit allowed it
 };
 
 // The in-flight limit and the pace of one host; all arithmetic, no clock, no threads.
@@ -25,9 +25,10 @@ struct AdmissionReport {
 // that did not pay come ever more rarely.
 //
 // The pace exists only once the server has throttled us: a limit cannot hold a rate when one
-// request at a time is already too many. It starts at the rate that succeeded, gives way by a
-// twentieth at each interval with a refusal, and grows by half a percent an interval, faster the
-// longer none came: small steps near the edge keep refusals rare, and a moved edge is found again.
+// request at a time is already too many. It starts at the rate that succeeded. Each refusal takes a
+// twentieth off, and clean time adds some, more the longer none came: who sends more is
+// refused more often, so clients with the same hidden cap end up with equal shares, refusals stay
+// rare, and a moved edge is found again.
 // Thread: confined.
 class AdmissionControl {
  public:
@@ -47,22 +48,22 @@ class AdmissionControl {
   void end_interval(double seconds);
   void adjust_limit(double goodput, double latency_s);
   void adjust_pace(double seconds);
+  bool refused_many() const;  // in this interval
   void set_limit(double limit);
 
   const uint32_t max_limit_;
   uint32_t limit_;
   bool starting_ = true;
-  AdmissionReport interval_;      // of the current interval
+  AdmissionReport interval_;  // of the current interval
   TimePoint interval_began_{};
-  double last_goodput_ = 0;       // of the interval before the present limit was set
-  double best_goodput_ = 0;       // decaying maximum
-  double base_latency_s_ = 0;     // decaying minimum
+  double last_goodput_ = 0;    // of the interval before the present limit was set
+  double base_latency_s_ = 0;  // decaying minimum
   uint32_t limit_before_probe_;
   Probe probe_ = Probe::kNone;
   uint32_t intervals_to_probe_ = 1, probe_patience_ = 1;
 
   double pace_per_s_ = 0;
-  double clean_intervals_ = 0;
+  double clean_s_ = 0;  // since the last refusal
 };
 
 // The control, shared by the I/O threads of a host.
@@ -74,8 +75,13 @@ class Admission {
   Admission(uint32_t initial_limit, uint32_t max_limit);
 
   uint32_t limit() const { return limit_.load(std::memory_order_relaxed); }
-  // When the next request may be sent: `now`, unless the host is paced. Takes that place.
-  TimePoint reserve(TimePoint now);
+  // When the next request may be sent: `now`, unless the host is paced. Places are given out for
+  // the next moments only, because the pace may change: without one, ask again at that time.
+  struct Turn {
+    TimePoint at;
+    bool granted = true;
+  };
+  Turn reserve(TimePoint now);
   void report(const AdmissionReport& report, TimePoint now);
 
  private:

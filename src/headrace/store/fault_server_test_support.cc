@@ -69,8 +69,8 @@ FaultServer::FaultServer(const ServerOptions& options) {
   const std::string program = server_program();
   std::vector<std::string> words = {program, "--stop-with-stdin", "--bind", options.bind};
   if (!options.certificate_file.empty()) {
-    words.insert(words.end(), {"--tls-cert", options.certificate_file, "--tls-key",
-                               options.key_file});
+    words.insert(words.end(),
+                 {"--tls-cert", options.certificate_file, "--tls-key", options.key_file});
   }
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
@@ -155,8 +155,8 @@ size_t FaultServer::receive_some(std::span<char> into) {
 
 FaultServer::Answer FaultServer::request(std::string_view method, std::string_view path,
                                          std::string_view body) {
-  send_all(cat(method, " /_control/", path, " HTTP/1.1\r\nHost: control\r\nContent-Length: ",
-               body.size(), "\r\n\r\n"));
+  send_all(cat(method, " /_control/", path,
+               " HTTP/1.1\r\nHost: control\r\nContent-Length: ", body.size(), "\r\n\r\n"));
   send_all(body);
   std::string text;
   std::array<char, 16384> buffer;

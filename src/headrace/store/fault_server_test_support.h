@@ -1,5 +1,5 @@
-// What tests of the upper layers share: a running headrace-faultserver, an engine, and short ways to
-// read. The server's control API is in testing/faultserver/README.md.
+// What tests of the upper layers share: a running headrace-faultserver, an engine, and short ways
+// to read. The server's control API is in testing/faultserver/README.md.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ struct ssl_st;
 
 namespace headrace {
 
-// "ab" + 3 -> three bytes that differ from those of other seeds.
+// The same for the same seed, different for others.
 std::string some_bytes(size_t size, uint32_t seed = 1);
 
 inline std::span<const std::byte> bytes_of(std::string_view text) {
@@ -53,7 +53,8 @@ class FaultServer {
   // Stores an object; `meta` as in the JSON API. Returns what a listing would tell of it.
   ObjectInfo put(std::string_view name, std::string_view bytes, std::string_view meta = "{}");
   std::optional<std::string> object(std::string_view name);
-  void reset();  // forgets rules, limits, tokens, counters and all objects; the bucket is empty then
+  void
+  reset();  // forgets rules, limits, tokens, counters and all objects; the bucket is empty then
 
   struct Entry {
     uint64_t n = 0, connection = 0, bytes_sent = 0;

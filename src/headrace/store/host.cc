@@ -139,7 +139,13 @@ awaitable<void> HostLane::reader() {
   while (reader_count_ <= reader_limit() || thread_.stopping()) {
     ReadPiece* piece = take();
     if (piece == nullptr) break;
-    co_await static_cast<HttpStore*>(piece->store)->read_piece(*this, *piece, request);
+    auto& store = static_cast<HttpStore&>(*piece->store);
+    try {
+      co_await store.read_piece(*this, *piece, request);
+    } catch (const std::exception& error) {
+      // Out of memory, or a bug: the caller must hear of it, not wait for ever.
+      store.piece_failed(*this, *piece, Error(Code::kInternal, error.what()));
+    }
     if (first_ != nullptr) {
       if (reader_count_ < reader_limit()) {
         pump();

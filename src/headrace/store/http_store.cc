@@ -15,6 +15,8 @@ namespace {
 
 constexpr const char* kEmptyName = "an object's name must not be empty";
 
+Error cancelled() { return Error(Code::kCancelled, "the read was cancelled"); }
+
 }  // namespace
 
 HttpStore::HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_ptr<Host> host,
@@ -81,11 +83,11 @@ void HttpStore::attend(const std::shared_ptr<ReadBatch>& batch) {
     HostLane* lane = owned.get();
     lane->thread().post([self = shared_from_this(), lane, batch] {
       if (batch->cancelled()) {
-        lane->thread().stop_owned_by(batch.get(), Error(Code::kCancelled, "the read was cancelled"));
+        lane->thread().stop_owned_by(batch.get(), cancelled());
         ReadPiece* next = nullptr;
         for (ReadPiece* piece = lane->drop(*batch); piece != nullptr; piece = next) {
           next = piece->next;
-          self->piece_cancelled(*lane, *piece);
+          self->piece_failed(*lane, *piece, cancelled());
         }
       }
       lane->pump();
@@ -118,7 +120,7 @@ awaitable<void> HttpStore::read_piece(HostLane& lane, ReadPiece& piece, HttpRequ
   ReadBatch& batch = *piece.batch;
   ReadSlot& slot = batch.slot(piece.slot_index);
   if (batch.cancelled()) {
-    piece_cancelled(lane, piece);
+    piece_failed(lane, piece, cancelled());
     co_return;
   }
   if (slot.failed.load(std::memory_order_acquire)) {  // another piece has spoilt it
@@ -185,10 +187,9 @@ Result<bool> HttpStore::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead)
   return true;
 }
 
-void HttpStore::piece_cancelled(HostLane& lane, ReadPiece& piece) {
+void HttpStore::piece_failed(HostLane& lane, ReadPiece& piece, Error error) {
   ReadSlot& slot = piece.batch->slot(piece.slot_index);
-  piece.batch->set_error(slot, Error(Code::kCancelled, "the read was cancelled")
-                                   .with_url(url_of(piece.batch->name(slot))));
+  piece.batch->set_error(slot, std::move(error).with_url(url_of(piece.batch->name(slot))));
   piece_done(lane, piece);
 }
 
@@ -331,9 +332,13 @@ std::shared_ptr<Pending<T>> HttpStore::start(std::string url, bool named,
   auto attempt = make_attempt();
   lane->thread().post([self = shared_from_this(), lane, attempt, pending, pass]() mutable {
     asio::co_spawn(lane->thread().context(),
-                   run<T>(std::move(self), *lane, std::move(attempt), std::move(pending),
-                          std::move(pass)),
-                   asio::detached);
+                   run<T>(std::move(self), *lane, std::move(attempt), pending, std::move(pass)),
+                   [pending](std::exception_ptr thrown) {
+                     // Out of memory, or a bug: the caller must hear of it, not wait for ever.
+                     if (thrown) {
+                       pending->complete(fail(Code::kInternal, "an exception ended the request"));
+                     }
+                   });
   });
   return pending;
 }

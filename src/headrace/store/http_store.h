@@ -46,13 +46,14 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
 
   // One piece from its first attempt to its end: done, failed, or back in the queue.
   awaitable<void> read_piece(HostLane& lane, ReadPiece& piece, HttpRequest& request);
+  // read_piece() did not come to its end.
+  void piece_failed(HostLane& lane, ReadPiece& piece, Error error);
 
  private:
   void attend(const std::shared_ptr<ReadBatch>& batch);
   void spread(HostLane& lane, ReadPiece* pieces);
   Result<bool> prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead);
   void piece_done(HostLane& lane, ReadPiece& piece);
-  void piece_cancelled(HostLane& lane, ReadPiece& piece);
   void slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot);
   void release_flight(ReadSlot& slot);
   bool should_restart(const ReadSlot& slot) const;

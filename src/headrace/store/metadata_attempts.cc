@@ -90,9 +90,10 @@ Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
     }
     return std::unexpected(
         Error(Code::kPreconditionFailed,
-              !wanted_.generation || !wanted_.generation->empty()
-                  ? cat("is not in generation ", wanted_.generation.value_or("?"), " any more")
-                  : std::string("exists already"))
+              !wanted_.generation ? std::string("is being changed by others at the same time")
+              : wanted_.generation->empty()
+                  ? std::string("exists already")
+                  : cat("is not in generation ", *wanted_.generation, " any more"))
             .with_http_status(error.http_status())
             .with_request_id(error.request_id()));
   }

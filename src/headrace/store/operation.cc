@@ -82,7 +82,9 @@ void Operation::sweep(steady_clock::time_point now) {
 
 Error Operation::finished(const Attempt& attempt, Error error) const {
   if (stopped()) {
-    std::string message = stopped()->message();
+    // What says more than the bare reason, such as what it was waiting for, is kept.
+    const bool says_more = error.message().starts_with(stopped()->message());
+    std::string message = says_more ? error.message() : stopped()->message();
     if (last_) message += cat("; the last attempt failed with: ", last_->message());
     error = Error(stopped()->code(), std::move(message));
   }
@@ -112,11 +114,15 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
 
     // Admission: the pace, if the server has ever asked for one.
     auto now = steady_clock::now();
-    if (const auto at = lane_.host().admission.reserve(now); at > now) {
-      co_await park(at);
-      if (stopped()) continue;
-      now = at;
+    for (bool granted = false; !granted && !stopped();) {
+      const Admission::Turn turn = lane_.host().admission.reserve(now);
+      granted = turn.granted;
+      if (turn.at > now) {
+        co_await park(turn.at);
+        now = steady_clock::now();
+      }
     }
+    if (stopped()) continue;
 
     request.clear();
     attempt.build(request);

@@ -125,8 +125,8 @@ TEST_F(ReadTest, VerifyOffTakesWhatComes) {
 class WrongLength : public ReadTest, public ::testing::WithParamInterface<int> {};
 
 TEST_P(WrongLength, OnceIsReadAgainAndAlwaysIsAnError) {
-  const std::string rule = cat(R"("match":{"kind":"media"},"action":{"wrong_length":)", GetParam(),
-                               "}}]");
+  const std::string rule =
+      cat(R"("match":{"kind":"media"},"action":{"wrong_length":)", GetParam(), "}}]");
   for (const ReadTarget& target : {listed(object_), unlisted_}) {
     server_.faults(cat(R"([{"count":1,)", rule));
     EXPECT_THAT(read(*open(), target), Gives(bytes_));
@@ -155,11 +155,11 @@ TEST_F(ReadTest, ACutBodyGoesOnWhereItBrokeOffInTheSameGeneration) {
 
 TEST_F(ReadTest, AnObjectChangedSinceItWasListedIsAnErrorThatSaysSo) {
   server_.put("train/a", some_bytes(100'000, 2));
-  EXPECT_THAT(read(*open(), listed(object_)),
-              FailsWith(Code::kPreconditionFailed,
-                        AllOf(HasSubstr("gs://bucket/train/a"),
-                              HasSubstr("has changed since it was listed"),
-                              HasSubstr(object_.generation))));
+  EXPECT_THAT(
+      read(*open(), listed(object_)),
+      FailsWith(Code::kPreconditionFailed, AllOf(HasSubstr("gs://bucket/train/a"),
+                                                 HasSubstr("has changed since it was listed"),
+                                                 HasSubstr(object_.generation))));
   EXPECT_EQ(media_requests(), 1u);
 }
 
@@ -285,8 +285,8 @@ TEST_F(ReadTest, AnAnswerForAnotherRangeIsNotTaken) {
 class BadContentRange : public ReadTest, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(BadContentRange, OnceIsReadAgainAndAlwaysIsAnError) {
-  const std::string rule = cat(R"("match":{"kind":"media"},"action":{"wrong_range":")", GetParam(),
-                               "\"}}]");
+  const std::string rule =
+      cat(R"("match":{"kind":"media"},"action":{"wrong_range":")", GetParam(), "\"}}]");
   ReadTarget target = listed(object_);
   target.range = ByteRange{100, 110};
   options_.retry.max_attempts = 3;
@@ -488,8 +488,8 @@ TEST_F(GzipReadTest, IsDecompressedWhereThatWasAskedFor) {
 
 TEST_F(GzipReadTest, BrokenGzipIsAnError) {
   options_.content_encoding = ContentEncoding::kDecompress;
-  const ObjectInfo cut = server_.put("cut", packed_.substr(0, packed_.size() - 9),
-                                     R"({"contentEncoding":"gzip"})");
+  const ObjectInfo cut =
+      server_.put("cut", packed_.substr(0, packed_.size() - 9), R"({"contentEncoding":"gzip"})");
   EXPECT_THAT(read(*open(), listed(cut)), FailsWith(Code::kCorrupt, HasSubstr("bucket/cut")));
 }
 

@@ -18,9 +18,9 @@ TEST(IsRetryable, IsTheLastColumnOfTheErrorTable) {
   for (const Code code : {Code::kThrottled, Code::kUnavailable, Code::kTimedOut}) {
     EXPECT_TRUE(is_retryable(Error(code, "x"))) << to_string(code);
   }
-  for (const Code code : {Code::kInvalidArgument, Code::kNotFound, Code::kPermissionDenied,
-                          Code::kPreconditionFailed, Code::kCorrupt, Code::kCancelled,
-                          Code::kExhausted, Code::kInternal}) {
+  for (const Code code :
+       {Code::kInvalidArgument, Code::kNotFound, Code::kPermissionDenied, Code::kPreconditionFailed,
+        Code::kCorrupt, Code::kCancelled, Code::kExhausted, Code::kInternal}) {
     EXPECT_FALSE(is_retryable(Error(code, "x"))) << to_string(code);
   }
 }
@@ -59,8 +59,7 @@ TEST(Backoff, IsTheSameForTheSameSeed) {
 TEST(Backoff, TakesRetryAfterAsALowerBoundAndStretchesItByAQuarterAtMost) {
   const RetryOptions options{.initial_backoff = milliseconds(10'000),
                              .max_backoff = milliseconds(20'000)};
-  const Error error =
-      Error(Code::kThrottled, "x").with_retry_after(milliseconds(30'000));
+  const Error error = Error(Code::kThrottled, "x").with_retry_after(milliseconds(30'000));
   Rng rng(11);
   int64_t lowest = INT64_MAX, highest = 0;
   for (int i = 0; i < 2000; ++i) {
@@ -117,8 +116,8 @@ class RetryTest : public StoreTest {
 class RetriedStatus : public RetryTest, public ::testing::WithParamInterface<int> {};
 
 TEST_P(RetriedStatus, IsTriedAgainUntilItSucceeds) {
-  server_.faults(cat(R"([{"match":{"kind":"media"},"count":3,"action":{"status":)", GetParam(),
-                     "}}]"));
+  server_.faults(
+      cat(R"([{"match":{"kind":"media"},"count":3,"action":{"status":)", GetParam(), "}}]"));
   EXPECT_THAT(read(*open(), listed(object_)), Gives(bytes_));
   EXPECT_EQ(server_.stat("/by_kind/media"), 4u);
   EXPECT_EQ(engine_.metrics().retries_total, 3u);
@@ -127,8 +126,7 @@ TEST_P(RetriedStatus, IsTriedAgainUntilItSucceeds) {
 INSTANTIATE_TEST_SUITE_P(, RetriedStatus, ::testing::Values(408, 429, 500, 502, 503, 504),
                          ::testing::PrintToStringParamName());
 
-class FinalStatus : public RetryTest,
-                    public ::testing::WithParamInterface<std::pair<int, Code>> {};
+class FinalStatus : public RetryTest, public ::testing::WithParamInterface<std::pair<int, Code>> {};
 
 TEST_P(FinalStatus, IsAskedOnce) {
   const auto [status, code] = GetParam();
@@ -139,12 +137,14 @@ TEST_P(FinalStatus, IsAskedOnce) {
   EXPECT_EQ(server_.stat("/by_kind/media"), 1u);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    , FinalStatus,
-    ::testing::Values(std::pair(400, Code::kInvalidArgument), std::pair(401, Code::kPermissionDenied),
-                      std::pair(403, Code::kPermissionDenied), std::pair(404, Code::kNotFound),
-                      std::pair(410, Code::kNotFound), std::pair(412, Code::kPreconditionFailed)),
-    [](const auto& info) { return std::to_string(info.param.first); });
+INSTANTIATE_TEST_SUITE_P(, FinalStatus,
+                         ::testing::Values(std::pair(400, Code::kInvalidArgument),
+                                           std::pair(401, Code::kPermissionDenied),
+                                           std::pair(403, Code::kPermissionDenied),
+                                           std::pair(404, Code::kNotFound),
+                                           std::pair(410, Code::kNotFound),
+                                           std::pair(412, Code::kPreconditionFailed)),
+                         [](const auto& info) { return std::to_string(info.param.first); });
 
 TEST_F(RetryTest, EndsAtMaxAttemptsAndSaysHowManyThereWere) {
   options_.retry.max_attempts = 4;

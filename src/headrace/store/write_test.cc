@@ -132,6 +132,15 @@ TEST_F(WriteTest, ALostAnswerToCreateOnlyOverAnotherWritersObjectIsRefused) {
   EXPECT_EQ(server_.object("out/a"), others_);
 }
 
+TEST_F(WriteTest, ALostRequestIsSentAgainAlsoWhenAnotherWriterComesBetween) {
+  server_.put("out/a", others_);
+  server_.faults(R"([{"match":{"kind":"upload"},"count":1,"action":"reset"},
+                     {"match":{"kind":"get"},"count":1,"action":"old_generation_then_new"}])");
+  ASSERT_TRUE(write(bytes_).has_value());
+  EXPECT_EQ(server_.object("out/a"), bytes_);
+  EXPECT_EQ(uploads_done(), 1u);
+}
+
 TEST_F(WriteTest, BytesThatArriveDamagedAreRefusedByTheServerAndSaidSo) {
   // The server answers so when the sum in the metadata is not that of the bytes.
   server_.faults(R"([{"match":{"kind":"upload"},"action":{"status":400,"reason":"invalid",

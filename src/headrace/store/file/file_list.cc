@@ -56,15 +56,16 @@ std::string after_prefix(std::string_view prefix) {
   return after;
 }
 
-FileWalk::FileWalk(std::string root, std::string prefix, std::string lower, std::string upper,
+FileWalk::FileWalk(std::string root, std::string prefix, const std::string& lower,
+                   const std::string& upper,
                    size_t window_names)
     : root_(std::move(root)),
       prefix_(std::move(prefix)),
-      lower_(std::max(std::move(lower), prefix_)),
+      lower_(std::max(lower, prefix_)),
       upper_([&] {
         std::string end = after_prefix(prefix_);
-        if (end.empty()) return std::move(upper);
-        return upper.empty() ? end : std::min(std::move(upper), end);
+        if (end.empty()) return upper;
+        return upper.empty() ? end : std::min(upper, end);
       }()),
       window_names_(window_names) {}
 
@@ -233,7 +234,7 @@ Result<std::optional<ObjectInfo>> FileWalk::next() {
   return std::nullopt;
 }
 
-void FileWalk::skip_to(std::string lower) { lower_ = std::max(lower_, std::move(lower)); }
+void FileWalk::skip_to(const std::string& lower) { lower_ = std::max(lower_, lower); }
 
 Result<std::unique_ptr<FileWalk>> walk_for(const std::string& root, const ListRequest& request) {
   std::string lower = request.start_offset;

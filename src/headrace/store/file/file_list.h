@@ -32,7 +32,8 @@ class FileWalk {
 
   // Names that begin with `prefix`, from `lower` on, below `upper` ("" for no bound).
   // `root` has no trailing '/' ("" is the root directory of the machine).
-  FileWalk(std::string root, std::string prefix, std::string lower, std::string upper,
+  FileWalk(std::string root, std::string prefix, const std::string& lower,
+           const std::string& upper,
            size_t window_names = kWindowNames);
 
   // None at the end. Errors: kNotFound if `root` is missing; kPermissionDenied for a directory that
@@ -42,7 +43,7 @@ class FileWalk {
   // The next next() gives `info` again.
   void unread(ObjectInfo info) { unread_ = std::move(info); }
   // Leaves out names below `lower`.
-  void skip_to(std::string lower);
+  void skip_to(const std::string& lower);
 
  private:
   struct Directory {

@@ -103,8 +103,8 @@ ReadFacts GcsProtocol::read_facts(const ResponseHead& head) const {
       sent_gzip = field.value == "gzip";
     } else if (is(field.name, "x-goog-stored-content-length")) {
       uint64_t bytes = 0;
-      const char* end = field.value.data() + field.value.size();
-      if (std::from_chars(field.value.data(), end, bytes).ptr == end) facts.stored_bytes = bytes;
+      const auto parsed = std::from_chars(field.value.begin(), field.value.end(), bytes);
+      if (parsed.ptr == field.value.end()) facts.stored_bytes = bytes;
     }
   }
   facts.decompressed_by_server = facts.stored_gzip && !sent_gzip;

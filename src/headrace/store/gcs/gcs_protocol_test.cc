@@ -104,12 +104,12 @@ TEST(GcsProtocol, WritesNameChecksumAndTypesInTheFirstPartAndTheBytesInTheSecond
                     HasSubstr("&ifGenerationMatch=0"), EndsWith("&userProject=my%20project")));
   EXPECT_THAT(request.header_lines, HasSubstr("Content-Type: multipart/related; boundary="));
   EXPECT_TRUE(request.has_body);
-  EXPECT_THAT(joined_body(request),
-              AllOf(HasSubstr(R"("name":"a\"b\u000a")"),
-                    HasSubstr(cat(R"("crc32c":")", Crc32c().extended(bytes).to_base64(), "\"")),
-                    HasSubstr(R"("contentType":"text/plain")"),
-                    HasSubstr(R"("contentEncoding":"gzip")"),
-                    HasSubstr("Content-Type: text/plain\r\n\r\nhello\r\n--"), EndsWith("--\r\n")));
+  EXPECT_THAT(
+      joined_body(request),
+      AllOf(HasSubstr(R"("name":"a\"b\u000a")"),
+            HasSubstr(cat(R"("crc32c":")", Crc32c().extended(bytes).to_base64(), "\"")),
+            HasSubstr(R"("contentType":"text/plain")"), HasSubstr(R"("contentEncoding":"gzip")"),
+            HasSubstr("Content-Type: text/plain\r\n\r\nhello\r\n--"), EndsWith("--\r\n")));
 }
 
 TEST(GcsProtocol, CopiesFromAGenerationAndGoesOnWithAToken) {
@@ -172,10 +172,8 @@ TEST_P(GcsErrors, MapToOneCode) {
   const std::string body =
       cat(R"({"error":{"code":)", given.status, R"(,"message":")", given.message,
           R"(","errors":[{"reason":")", given.reason, R"(","message":")", given.message, "\"}]}}");
-  const Error error = kPlain.to_error({.http_status = given.status,
-                                       .body = body,
-                                       .retry_after = "7",
-                                       .request_id = "id-1"});
+  const Error error = kPlain.to_error(
+      {.http_status = given.status, .body = body, .retry_after = "7", .request_id = "id-1"});
   EXPECT_EQ(error.code(), given.code) << error.to_string();
   EXPECT_EQ(error.http_status(), given.status);
   EXPECT_EQ(error.request_id(), "id-1");
@@ -185,26 +183,25 @@ TEST_P(GcsErrors, MapToOneCode) {
 
 INSTANTIATE_TEST_SUITE_P(
     Table, GcsErrors,
-    ::testing::Values(
-        Mapping{400, "invalid", "Bad request.", Code::kInvalidArgument},
-        Mapping{401, "authError", "Invalid Credentials", Code::kPermissionDenied},
-        Mapping{403, "forbidden", "No access.", Code::kPermissionDenied},
-        Mapping{403, "rateLimitExceeded", "Slow.", Code::kThrottled},
-        Mapping{403, "userRateLimitExceeded", "Slow.", Code::kThrottled},
-        Mapping{404, "notFound", "No such object.", Code::kNotFound},
-        Mapping{408, "timeout", "Request timeout.", Code::kTimedOut},
-        Mapping{409, "conflict", "Being changed.", Code::kUnavailable},
-        Mapping{410, "gone", "Gone.", Code::kNotFound},
-        Mapping{412, "conditionNotMet", "Condition.", Code::kPreconditionFailed},
-        Mapping{304, "notModified", "Condition.", Code::kPreconditionFailed},
-        Mapping{413, "uploadTooLarge", "Too large.", Code::kInvalidArgument},
-        Mapping{429, "rateLimitExceeded", "Too fast.", Code::kThrottled},
-        Mapping{500, "backendError", "Internal.", Code::kUnavailable},
-        Mapping{502, "backendError", "Bad gateway.", Code::kUnavailable},
-        Mapping{503, "backendError", "Unavailable.", Code::kUnavailable},
-        Mapping{503, "rateLimitExceeded", "Too fast.", Code::kThrottled},
-        Mapping{503, "backendError", "SlowDown, please.", Code::kThrottled},
-        Mapping{504, "backendError", "Gateway timeout.", Code::kUnavailable}),
+    ::testing::Values(Mapping{400, "invalid", "Bad request.", Code::kInvalidArgument},
+                      Mapping{401, "authError", "Invalid Credentials", Code::kPermissionDenied},
+                      Mapping{403, "forbidden", "No access.", Code::kPermissionDenied},
+                      Mapping{403, "rateLimitExceeded", "Slow.", Code::kThrottled},
+                      Mapping{403, "userRateLimitExceeded", "Slow.", Code::kThrottled},
+                      Mapping{404, "notFound", "No such object.", Code::kNotFound},
+                      Mapping{408, "timeout", "Request timeout.", Code::kTimedOut},
+                      Mapping{409, "conflict", "Being changed.", Code::kUnavailable},
+                      Mapping{410, "gone", "Gone.", Code::kNotFound},
+                      Mapping{412, "conditionNotMet", "Condition.", Code::kPreconditionFailed},
+                      Mapping{304, "notModified", "Condition.", Code::kPreconditionFailed},
+                      Mapping{413, "uploadTooLarge", "Too large.", Code::kInvalidArgument},
+                      Mapping{429, "rateLimitExceeded", "Too fast.", Code::kThrottled},
+                      Mapping{500, "backendError", "Internal.", Code::kUnavailable},
+                      Mapping{502, "backendError", "Bad gateway.", Code::kUnavailable},
+                      Mapping{503, "backendError", "Unavailable.", Code::kUnavailable},
+                      Mapping{503, "rateLimitExceeded", "Too fast.", Code::kThrottled},
+                      Mapping{503, "backendError", "SlowDown, please.", Code::kThrottled},
+                      Mapping{504, "backendError", "Gateway timeout.", Code::kUnavailable}),
     [](const auto& info) {
       return cat(info.param.status, "_", info.param.reason, "_", info.index);
     });

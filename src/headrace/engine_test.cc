@@ -1,0 +1,276 @@
+#include "headrace/engine.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <semaphore>
+#include <thread>
+
+#include "headrace/store/fault_server_test_support.h"
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define HEADRACE_UNDER_TSAN 1
+#endif
+#endif
+
+namespace headrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+const Url kUrl = {.scheme = Scheme::kGs, .bucket = std::string(kBucket)};
+
+class EngineTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<ObjectStore> open(Engine& engine) {
+    Result<std::shared_ptr<ObjectStore>> store = engine.open(kUrl, options_for(server_));
+    EXPECT_TRUE(store.has_value()) << store.error().to_string();
+    return *store;
+  }
+  FaultServer server_;
+  const std::string bytes_ = some_bytes(10'000);
+  const ObjectInfo object_ = server_.put("a", bytes_);
+};
+
+TEST_F(EngineTest, StartsAndStopsIdle) {
+  for (const uint32_t threads : {1u, 2u, 7u}) {
+    Engine engine({.io_threads = threads});
+    EXPECT_TRUE(engine.usable_in_this_process());
+    EXPECT_EQ(engine.metrics().requests_total, 0u);
+  }
+}
+
+TEST_F(EngineTest, StopsTwice) {
+  Engine engine;
+  EXPECT_THAT(read(*open(engine), listed(object_)), Gives(bytes_));
+  engine.stop();
+  engine.stop();
+  EXPECT_THAT(engine.open(kUrl, options_for(server_)),
+              FailsWith(Code::kCancelled, HasSubstr("the engine was stopped")));
+}
+
+TEST_F(EngineTest, StoresOutliveItAndAnswerThatItWasStopped) {
+  std::shared_ptr<ObjectStore> store;
+  std::shared_ptr<ReadBatch> kept;
+  {
+    Engine engine;
+    store = open(engine);
+    const ReadTarget target = listed(object_);
+    kept = batch_of(std::span(&target, 1));
+    store->read(kept);
+    wait_for(*kept);
+  }
+  EXPECT_THAT(outcome(*kept, 0), Gives(bytes_)) << "what was read stays";
+  EXPECT_THAT(read(*store, listed(object_)), FailsWith(Code::kCancelled, HasSubstr("stopped")));
+  EXPECT_THAT(take(store->stat("a")), FailsWith(Code::kCancelled, HasSubstr("stopped")));
+  EXPECT_THAT(take(store->list({})), FailsWith(Code::kCancelled, HasSubstr("stopped")));
+  kept.reset();
+  store.reset();
+}
+
+TEST_F(EngineTest, TwoAreIndependent) {
+  Engine one({.io_threads = 1}), other({.io_threads = 1});
+  const std::shared_ptr<ObjectStore> at_one = open(one), at_other = open(other);
+  EXPECT_THAT(read(*at_one, listed(object_)), Gives(bytes_));
+  one.stop();
+  EXPECT_THAT(read(*at_other, listed(object_)), Gives(bytes_));
+  EXPECT_EQ(one.metrics().objects_read_total, 1u);
+  EXPECT_EQ(other.metrics().objects_read_total, 1u);
+}
+
+TEST_F(EngineTest, IsUsedByManyThreadsAtOnce) {
+  Engine engine({.io_threads = 2});
+  const std::shared_ptr<ObjectStore> store = open(engine);
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 8; ++i) {
+      threads.emplace_back([&] {
+        for (int round = 0; round < 20; ++round) {
+          const std::vector<ReadTarget> targets(5, listed(object_));
+          const std::shared_ptr<ReadBatch> batch = batch_of(targets);
+          store->read(batch);
+          wait_for(*batch);
+          for (size_t slot = 0; slot < 5; ++slot) {
+            EXPECT_THAT(outcome(*batch, slot), Gives(bytes_));
+          }
+        }
+      });
+    }
+  }
+  EXPECT_EQ(engine.metrics().objects_read_total, 800u);
+  EXPECT_EQ(engine.metrics().checksums_verified_total, 800u);
+  EXPECT_EQ(server_.stat("/by_kind/media"), 800u);
+}
+
+TEST_F(EngineTest, RefusesOptionsAndUrlsThatCannotWork) {
+  Engine engine;
+  const auto fails = [&](auto change, const char* text) {
+    StoreOptions options = options_for(server_);
+    change(options);
+    EXPECT_THAT(engine.open(kUrl, options), FailsWith(Code::kInvalidArgument, HasSubstr(text)));
+  };
+  using std::chrono::milliseconds;
+  fails([](StoreOptions& options) { options.timeout.connect = milliseconds(0); },
+        "timeout.connect");
+  fails([](StoreOptions& options) { options.timeout.total = milliseconds(-1); }, "timeout.total");
+  fails([](StoreOptions& options) { options.retry.max_attempts = 0; }, "retry.max_attempts");
+  fails([](StoreOptions& options) { options.retry.backoff_multiplier = 0.5; }, "multiplier");
+  fails([](StoreOptions& options) { options.max_in_flight = 0; }, "max_in_flight");
+  fails([](StoreOptions& options) { options.range_bytes = 0; }, "range_bytes");
+  fails([](StoreOptions& options) { options.endpoint = "http://"; }, "http://");
+  for (const Scheme scheme : {Scheme::kS3, Scheme::kAis}) {
+    EXPECT_THAT(engine.open({.scheme = scheme, .bucket = "b"}),
+                FailsWith(Code::kInvalidArgument, HasSubstr("not supported yet")));
+  }
+}
+
+TEST_F(EngineTest, ListsPageByPageInOrder) {
+  Engine engine;
+  server_.post("synthetic", R"({"bucket":"bucket","count":2500,"size_bytes":10,"shape":"flat"})");
+  const std::shared_ptr<ObjectStore> store = open(engine);
+  std::vector<std::string> names;
+  ListRequest request;
+  int pages = 0;
+  do {
+    Result<ListPage> page = take(store->list(request));
+    ASSERT_TRUE(page.has_value()) << page.error().to_string();
+    for (const ObjectInfo& info : page->objects) names.push_back(info.name);
+    request.page_token = page->next_page_token;
+    ++pages;
+  } while (!request.page_token.empty());
+  EXPECT_EQ(pages, 3);
+  EXPECT_EQ(names.size(), 2500u);
+  EXPECT_TRUE(std::ranges::is_sorted(names));
+}
+
+// ── fork ─────────────────────────────────────────────────────────────────────────────────────
+
+bool is(const Result<std::string>& got, const std::string& bytes) {
+  return got.has_value() && *got == bytes;
+}
+
+int exit_status(pid_t child) {
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status;
+}
+
+TEST_F(EngineTest, AForkedChildHoldsNoneOfItsConnectionsOpen) {
+  auto engine = std::make_unique<Engine>(EngineOptions{.io_threads = 2});
+  {
+    const std::shared_ptr<ObjectStore> store = open(*engine);
+    const std::vector<ReadTarget> targets(200, listed(object_));
+    const std::shared_ptr<ReadBatch> batch = batch_of(targets);
+    store->read(batch);
+    wait_for(*batch);
+  }
+  const uint64_t open_count = engine->metrics().connections_open;
+  ASSERT_GT(open_count, 0u);
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(::pipe(pipe.data()), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(pipe[1]);
+    char end = 0;
+    ::_exit(::read(pipe[0], &end, 1) == 0 ? 0 : 1);  // lives until the parent lets it go
+  }
+  ::close(pipe[0]);
+  engine.reset();
+  // The server sees every connection end while the child is alive.
+  server_.wait_for("/connections_client_fin", open_count);
+  EXPECT_EQ(::waitpid(child, nullptr, WNOHANG), 0) << "the child has ended too early";
+  ::close(pipe[1]);
+  EXPECT_EQ(exit_status(child), 0);
+}
+
+TEST_F(EngineTest, AForkedChildMakesItsOwnAndBothGoOn) {
+#ifdef HEADRACE_UNDER_TSAN
+  GTEST_SKIP() << "ThreadSanitizer allows no threads in a forked child";
+#endif
+  auto engine = std::make_unique<Engine>(EngineOptions{.io_threads = 2});
+  std::shared_ptr<ObjectStore> store = open(*engine);
+  const ReadTarget target = listed(object_);
+  std::shared_ptr<ReadBatch> kept = batch_of(std::span(&target, 1));
+  store->read(kept);
+  wait_for(*kept);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    bool good = !engine->usable_in_this_process();
+    good = good && is(outcome(*kept, 0), bytes_);  // inherited bytes can be read ...
+    kept.reset();                                  // ... and given up
+    {
+      Engine own({.io_threads = 1});
+      good = good && is(read(*open(own), target), bytes_);
+    }
+    store.reset();
+    engine.reset();
+    ::_exit(good ? 0 : 1);
+  }
+  EXPECT_THAT(read(*store, target), Gives(bytes_));
+  EXPECT_EQ(exit_status(child), 0);
+  EXPECT_THAT(read(*store, target), Gives(bytes_));
+}
+
+TEST_F(EngineTest, AForkWithReadsInFlightHarmsNeither) {
+#ifdef HEADRACE_UNDER_TSAN
+  GTEST_SKIP() << "ThreadSanitizer allows no threads in a forked child";
+#endif
+  Engine engine({.io_threads = 2});
+  const std::shared_ptr<ObjectStore> store = open(engine);
+  const std::vector<ReadTarget> targets(300, listed(object_));
+  for (int round = 0; round < 5; ++round) {
+    const std::shared_ptr<ReadBatch> batch = batch_of(targets);
+    store->read(batch);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      Engine own({.io_threads = 1});
+      ::_exit(is(read(*open(own), targets[0]), bytes_) ? 0 : 1);
+    }
+    wait_for(*batch);
+    for (size_t i = 0; i < batch->size(); ++i) EXPECT_THAT(outcome(*batch, i), Gives(bytes_));
+    EXPECT_EQ(exit_status(child), 0);
+  }
+}
+
+// ── Idle ─────────────────────────────────────────────────────────────────────────────────────
+
+// How often the I/O threads have slept: it changes with every wake-up.
+std::string io_thread_switches() {
+  std::string all;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    if (!name.starts_with("headrace-io-")) continue;
+    std::ifstream status(task.path() / "status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with("voluntary_ctxt_switches")) all += cat(name, " ", line, "\n");
+    }
+  }
+  return all;
+}
+
+TEST_F(EngineTest, IdleWakesNobody) {
+  Engine engine({.io_threads = 2});
+  EXPECT_THAT(read(*open(engine), listed(object_)), Gives(bytes_));
+  // The sweep ends by itself once nothing is in progress; from then on a whole second is quiet.
+  const auto wait_a_second = [] {
+    std::binary_semaphore never(0);
+    static_cast<void>(never.try_acquire_for(std::chrono::seconds(1)));
+  };
+  std::string before, after = io_thread_switches();
+  ASSERT_THAT(after, HasSubstr("voluntary_ctxt_switches"));
+  for (int second = 0; second < 5 && before != after; ++second) {
+    before = after;
+    wait_a_second();
+    after = io_thread_switches();
+  }
+  EXPECT_EQ(before, after);
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,174 @@
+// TLS against a server with certificates of a CA that exists for this program only.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "headrace/store/fault_server_test_support.h"
+
+namespace headrace {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+void run(const std::string& command) {
+  ASSERT_EQ(std::system(cat(command, " >/dev/null 2>&1").c_str()), 0) << command;
+}
+
+// Two CAs, and a certificate for this host and one for another by the first.
+class Certificates {
+ public:
+  Certificates() {
+    std::string name = (std::filesystem::temp_directory_path() / "headrace-tls-XXXXXX").string();
+    EXPECT_NE(::mkdtemp(name.data()), nullptr);
+    directory_ = name;
+    for (const char* ca : {"ca", "stranger"}) {
+      run(
+          cat("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "
+              "-subj '/CN=headrace test ",
+              ca, "' -keyout ", path(ca), ".key -out ", path(ca), ".pem"));
+    }
+    issue("here", "IP:127.0.0.1,DNS:localhost");
+    issue("elsewhere", "DNS:elsewhere.test");
+  }
+  ~Certificates() { std::filesystem::remove_all(directory_); }
+
+  std::string path(std::string_view name) const { return cat(directory_.string(), "/", name); }
+  ServerOptions server(std::string_view name) const {
+    return {.bind = "127.0.0.1",
+            .certificate_file = path(cat(name, ".pem")),
+            .key_file = path(cat(name, ".key"))};
+  }
+
+ private:
+  void issue(const std::string& name, const std::string& alternative_names) {
+    std::ofstream(path("extensions")) << "subjectAltName=" << alternative_names << "\n";
+    run(cat("openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=", name,
+            " -keyout ", path(name), ".key -out ", path(name), ".request"));
+    run(cat("openssl x509 -req -days 2 -in ", path(name), ".request -CA ", path("ca.pem"),
+            " -CAkey ", path("ca.key"), " -CAcreateserial -extfile ", path("extensions"), " -out ",
+            path(name), ".pem"));
+  }
+  std::filesystem::path directory_;
+};
+
+const Certificates& certificates() {
+  static const Certificates made;
+  return made;
+}
+
+class TlsTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<ObjectStore> open() { return open(server_); }
+  std::shared_ptr<ObjectStore> open(const FaultServer& server) {
+    if (options_.endpoint.empty()) options_.endpoint = server.url();
+    options_.retry.initial_backoff = options_.retry.max_backoff = std::chrono::milliseconds(1);
+    Result<std::shared_ptr<ObjectStore>> store =
+        engine_.open({.scheme = Scheme::kGs, .bucket = std::string(kBucket)}, options_);
+    EXPECT_TRUE(store.has_value()) << store.error().to_string();
+    return *store;
+  }
+
+  FaultServer server_{certificates().server("here")};
+  Engine engine_{{.io_threads = 2, .memory_budget_bytes = 256 * kMiB}};
+  StoreOptions options_ = {.tls = {.ca_file = certificates().path("ca.pem")}};
+  const std::string bytes_ = some_bytes(100'000);
+  const ObjectInfo object_ = server_.put("a", bytes_);
+};
+
+TEST_F(TlsTest, ACertificateOfACaInTheFileIsAccepted) {
+  EXPECT_THAT(read(*open(), listed(object_)), Gives(bytes_));
+  EXPECT_EQ(server_.stat("/tls_handshakes_full"), 1u);
+}
+
+TEST_F(TlsTest, ACertificateOfAnotherCaIsRefusedOnceAndTheRemedyNamed) {
+  options_.tls.ca_file = certificates().path("stranger.pem");
+  EXPECT_THAT(read(*open(), listed(object_)),
+              FailsWith(Code::kPermissionDenied,
+                        AllOf(HasSubstr("certificate was refused"), HasSubstr("SSL_CERT_FILE"),
+                              HasSubstr("ca_file"), HasSubstr("1 attempt"))));
+  EXPECT_EQ(server_.stat("/connections_opened"), 1u);
+}
+
+TEST_F(TlsTest, ACertificateForAnotherHostIsRefused) {
+  FaultServer server(certificates().server("elsewhere"));
+  EXPECT_THAT(read(*open(server), named("a")),
+              FailsWith(Code::kPermissionDenied, HasSubstr("certificate was refused")));
+  EXPECT_EQ(server.stat("/requests"), 0u);
+}
+
+TEST_F(TlsTest, ACaFileThatIsNotThereIsSaidAtOnce) {
+  options_.endpoint = server_.url();
+  options_.tls.ca_file = "/nonexistent/ca.pem";
+  EXPECT_THAT(engine_.open({.scheme = Scheme::kGs, .bucket = "bucket"}, options_),
+              FailsWith(Code::kInvalidArgument, HasSubstr("/nonexistent/ca.pem")));
+}
+
+TEST_F(TlsTest, SessionsAreResumedOnReconnect) {
+  options_.initial_in_flight = options_.max_in_flight = 1;
+  server_.faults(R"([{"match":{"kind":"media"},"action":{"close_after":"announced"}}])");
+  const std::shared_ptr<ObjectStore> store = open();
+  for (int i = 0; i < 6; ++i) EXPECT_THAT(read(*store, listed(object_)), Gives(bytes_));
+  EXPECT_EQ(server_.stat("/tls_handshakes_full"), 1u);
+  EXPECT_EQ(server_.stat("/tls_handshakes_resumed"), 5u);
+  EXPECT_EQ(engine_.metrics().tls_resumed_total, 5u);
+}
+
+TEST_F(TlsTest, ConnectionsAreReused) {
+  options_.initial_in_flight = options_.max_in_flight = 4;
+  const std::vector<ReadTarget> targets(100, listed(object_));
+  const std::shared_ptr<ReadBatch> batch = batch_of(targets);
+  open()->read(batch);
+  wait_for(*batch);
+  for (size_t i = 0; i < batch->size(); ++i) EXPECT_THAT(outcome(*batch, i), Gives(bytes_));
+  EXPECT_EQ(server_.stat("/connections_opened"), 4u);
+}
+
+TEST_F(TlsTest, BigBodiesComeWholeBothWays) {
+  const std::string large = some_bytes(24 * kMiB + 1);
+  const std::shared_ptr<ObjectStore> store = open();
+  const Result<ObjectInfo> written = take(
+      store->write({.name = "big", .content_type = "", .content_encoding = "", .precondition = {}},
+                   bytes_of(large)));
+  ASSERT_TRUE(written.has_value()) << written.error().to_string();
+  EXPECT_THAT(read(*store, listed(*written)), Gives(std::string_view(large)));
+}
+
+TEST_F(TlsTest, ABodyCutInTheMiddleGoesOnByRange) {
+  // Without a close_notify, as a broken network cuts.
+  server_.faults(R"([{"match":{"kind":"media"},"count":1,"action":{"cut_after_bytes":30000}}])");
+  EXPECT_THAT(read(*open(), listed(object_)), Gives(bytes_));
+  const std::vector<FaultServer::Entry> log = server_.log("media");
+  ASSERT_THAT(log, SizeIs(2));
+  EXPECT_EQ(log[1].headers.at("range"), "bytes=30000-99999");
+}
+
+TEST_F(TlsTest, ABodyOfUnknownLengthCutInTheMiddleIsNotTakenForWhole) {
+  server_.faults(R"([{"match":{"kind":"media"},"count":1,
+                      "action":{"chunked":true,"ignore_range":true,"cut_after_bytes":30000}}])");
+  EXPECT_THAT(read(*open(), named("a")), Gives(bytes_));
+}
+
+TEST_F(TlsTest, ClosedByTheServerWhileIdleCostsNoRetry) {
+  server_.faults(R"([{"match":{"kind":"media"},"action":{"close_after":true}}])");
+  const std::shared_ptr<ObjectStore> store = open();
+  for (int i = 0; i < 10; ++i) EXPECT_THAT(read(*store, listed(object_)), Gives(bytes_));
+  EXPECT_EQ(engine_.metrics().retries_total, 0u);
+}
+
+TEST_F(TlsTest, GoesThroughATunnelOfAProxy) {
+  FaultServer proxy;
+  options_.proxy.https_proxy = cat("http://user:pass@127.0.0.1:", proxy.port());
+  EXPECT_THAT(read(*open(), listed(object_)), Gives(bytes_));
+  const std::vector<FaultServer::Entry> log = proxy.log("connect");
+  ASSERT_THAT(log, SizeIs(1));
+  EXPECT_EQ(log[0].target, cat("127.0.0.1:", server_.port()));
+  EXPECT_EQ(log[0].headers.at("proxy-authorization"), "Basic dXNlcjpwYXNz");
+  const FaultServer::Entry entry = server_.log("media").at(0);
+  EXPECT_FALSE(entry.absolute_form);
+  EXPECT_FALSE(entry.headers.contains("proxy-authorization"));
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,171 @@
+// One budget: what is in flight, what is read ahead, and what the user holds.
+#include "headrace/store/fault_server_test_support.h"
+
+namespace headrace {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr uint64_t kBudgetBytes = 8 * kMiB;
+constexpr size_t kObjectBytes = 100 * kKiB;
+
+class MemoryTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<ReadBatch> start(size_t count, const ReadTarget& target) {
+    const std::vector<ReadTarget> targets(count, target);
+    std::shared_ptr<ReadBatch> batch = batch_of(targets);
+    store_->read(batch);
+    return batch;
+  }
+  void expect_all(ReadBatch& batch, std::string_view bytes) {
+    for (size_t i = 0; i < batch.size(); ++i) EXPECT_THAT(outcome(batch, i), Gives(bytes));
+  }
+  static void let_go(ReadBatch& batch) {
+    for (size_t i = 0; i < batch.size(); ++i) batch.slot(i).block.release();
+  }
+  uint64_t media_requests() { return server_.stat("/by_kind/media"); }
+  // What was posted to the I/O threads before this has been done when it returns.
+  void pass_all_queues() {
+    for (int i = 0; i < 4; ++i) EXPECT_TRUE(take(store_->stat("a")).has_value());
+  }
+
+  FaultServer server_;
+  Engine engine_{{.io_threads = 2, .memory_budget_bytes = kBudgetBytes}};
+  const std::shared_ptr<ObjectStore> store_ =
+      *engine_.open({.scheme = Scheme::kGs, .bucket = std::string(kBucket)}, options_for(server_));
+  const std::string bytes_ = some_bytes(kObjectBytes);
+  const ObjectInfo object_ = server_.put("a", bytes_);
+};
+
+TEST_F(MemoryTest, KeepingEverySampleOfAPassBlocksNothing) {
+  std::vector<std::shared_ptr<ReadBatch>> kept;
+  for (int i = 0; i < 40; ++i) {
+    kept.push_back(start(16, listed(object_)));
+    wait_for(*kept.back());
+    expect_all(*kept.back(), bytes_);
+  }
+  const uint64_t kept_bytes = 40 * 16 * kObjectBytes;
+  const MemoryUse use = engine_.pool().use();
+  EXPECT_GE(use.live_bytes, kept_bytes);
+  EXPECT_LE(use.peak_live_bytes, kept_bytes * 3 / 2 + kBudgetBytes);
+  EXPECT_EQ(use.in_flight_bytes, 0u);
+  kept.clear();
+  EXPECT_EQ(engine_.pool().live_bytes(), 0u);
+}
+
+TEST_F(MemoryTest, ABatchLargerThanTheBudgetComesWholeWhenItIsWaitedFor) {
+  const std::shared_ptr<ReadBatch> batch = start(300, listed(object_));
+  wait_for(*batch);
+  expect_all(*batch, bytes_);
+  EXPECT_LE(engine_.pool().use().peak_live_bytes, 300 * kObjectBytes * 3 / 2 + kBudgetBytes);
+}
+
+TEST_F(MemoryTest, ReadingWithoutKeepingStaysWithinTheBudget) {
+  for (int i = 0; i < 30; ++i) {
+    const std::shared_ptr<ReadBatch> batch = start(16, listed(object_));
+    wait_for(*batch);
+    expect_all(*batch, bytes_);
+  }
+  EXPECT_LE(engine_.pool().use().peak_live_bytes, kBudgetBytes);
+}
+
+TEST_F(MemoryTest, SizesFarAboveTheEstimateAreCountedWhenTheyAreKnown) {
+  ASSERT_LT(store_->expected_object_bytes(), kMiB);
+  const std::string large = some_bytes(2 * kMiB);
+  const ObjectInfo object = server_.put("large", large);
+  const std::shared_ptr<ReadBatch> batch = start(24, named("large"));
+  wait_for(*batch);
+  expect_all(*batch, large);
+  EXPECT_LE(engine_.pool().use().peak_live_bytes, 24 * large.size() * 3 / 2 + kBudgetBytes);
+  EXPECT_EQ(engine_.pool().in_flight_bytes(), 0u);
+  EXPECT_GT(store_->expected_object_bytes(), kMiB) << "it learns";
+}
+
+TEST_F(MemoryTest, AnObjectAboveTheBudgetIsAnErrorAtOnce) {
+  const ObjectInfo object = server_.put("huge", some_bytes(kBudgetBytes + 1));
+  EXPECT_THAT(read(*store_, listed(object)),
+              FailsWith(Code::kExhausted,
+                        AllOf(HasSubstr("gs://bucket/huge"), HasSubstr("memory_budget_bytes"))));
+  EXPECT_EQ(media_requests(), 0u);
+  EXPECT_THAT(read(*store_, named("huge")),
+              FailsWith(Code::kExhausted, HasSubstr("memory_budget_bytes")));
+  EXPECT_EQ(media_requests(), 1u);
+  EXPECT_EQ(engine_.pool().live_bytes(), 0u);
+}
+
+TEST_F(MemoryTest, AnObjectAboveTheBudgetFitsIntoTheCallersMemory) {
+  const std::string huge = some_bytes(kBudgetBytes + 1);
+  std::string memory(huge.size(), 'x');
+  const ObjectInfo object = server_.put("huge", huge);
+  ReadTarget target = listed(object);
+  target.into = std::as_writable_bytes(std::span(memory));
+  target.has_into = true;
+  const std::shared_ptr<ReadBatch> batch = start(1, target);
+  wait_for(*batch);
+  EXPECT_FALSE(batch->slot(0).error);
+  EXPECT_TRUE(memory == huge);
+}
+
+class ReadAheadTest : public MemoryTest {
+ protected:
+  // The user holds about all of the budget.
+  void SetUp() override {
+    held_ = start(70, listed(object_));
+    wait_for(*held_);
+    expect_all(*held_, bytes_);
+    requests_before_ = media_requests();
+  }
+  std::shared_ptr<ReadBatch> held_;
+  uint64_t requests_before_ = 0;
+};
+
+TEST_F(ReadAheadTest, DoesNotStartWhileTheUserHoldsTheBudget) {
+  const std::shared_ptr<ReadBatch> ahead = start(16, listed(object_));
+  pass_all_queues();
+  EXPECT_LE(media_requests() - requests_before_, 3u);  // what was left of the budget
+  EXPECT_FALSE(ahead->done());
+  EXPECT_LE(engine_.pool().use().live_bytes, kBudgetBytes);
+  ahead->cancel();
+  wait_for(*ahead);
+}
+
+TEST_F(ReadAheadTest, GoesOnWhenMemoryIsGivenBack) {
+  const std::shared_ptr<ReadBatch> ahead = start(16, listed(object_));
+  pass_all_queues();
+  EXPECT_FALSE(ahead->done());
+  let_go(*held_);
+  server_.wait_for("/by_kind/media", requests_before_ + 16);
+  wait_for(*ahead);
+  expect_all(*ahead, bytes_);
+}
+
+TEST_F(ReadAheadTest, GoesOnWhenItIsWaitedFor) {
+  const std::shared_ptr<ReadBatch> ahead = start(16, listed(object_));
+  pass_all_queues();
+  EXPECT_FALSE(ahead->done());
+  wait_for(*ahead);
+  expect_all(*ahead, bytes_);
+  expect_all(*held_, bytes_);
+}
+
+TEST_F(ReadAheadTest, OfUnknownSizeGoesOnWhenItIsWaitedFor) {
+  const std::shared_ptr<ReadBatch> ahead = start(16, named("a"));
+  pass_all_queues();
+  EXPECT_FALSE(ahead->done());
+  wait_for(*ahead);
+  expect_all(*ahead, bytes_);
+}
+
+TEST_F(ReadAheadTest, ThatIsNotWaitedForDoesNotHoldUpABatchThatIs) {
+  const std::shared_ptr<ReadBatch> ahead = start(16, listed(object_));
+  const std::shared_ptr<ReadBatch> wanted = start(16, listed(object_));
+  wait_for(*wanted);
+  expect_all(*wanted, bytes_);
+  EXPECT_FALSE(ahead->done());
+  ahead->cancel();
+  wait_for(*ahead);
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,184 @@
+"""Servers that say "slow down": the share they give is used up, and divided fairly."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+import time
+from typing import Any
+
+import pytest
+
+import headrace
+from testing.faultserver.client import FaultServer
+from tests.faults.conftest import OpenStore
+
+CAP_PER_S = 400.0
+PROCESSES = 4
+WARM_UP_S = 4.0
+WINDOW_S = 10.0
+
+READER = """
+    import sys
+    import headrace
+    endpoint, name = sys.argv[1:]
+    store = headrace.Store("gs://bucket", endpoint=endpoint, user_agent_suffix=name)
+    names = [f"{i:02d}" for i in range(50)]
+    def for_ever():
+        while True:
+            yield names
+    for samples in store.read_batches(for_ever()):
+        assert [bytes(sample)[:2].decode() for sample in samples] == names
+"""
+
+
+def successes(server: FaultServer) -> dict[str, int]:
+    """How many answers each process has had, by the end of its User-Agent."""
+    counts = server.stats()["success_by_user_agent"]
+    return {agent.rsplit(" ", 1)[-1]: count for agent, count in counts.items() if "reader" in agent}
+
+
+def measure(server: FaultServer) -> tuple[float, dict[str, float], float]:
+    """Requests per second in all and by process, and the share of requests that were refused."""
+    server.reset()
+    for i in range(50):
+        server.put("bucket", f"{i:02d}", b"%02d" % i * 50)
+    server.limit(requests_per_s=CAP_PER_S, burst=CAP_PER_S / 20, status=429)
+    readers = [
+        subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(READER), server.url, f"reader-{i}"],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(PROCESSES)
+    ]
+    try:
+        deadline = time.monotonic() + 30
+        while len(successes(server)) < PROCESSES:
+            assert time.monotonic() < deadline, successes(server)
+            assert all(reader.poll() is None for reader in readers)
+            time.sleep(0.01)
+        # The windows are time: a rate is what this is about.
+        time.sleep(WARM_UP_S)
+        before, stats_before, began = successes(server), server.stats(), time.monotonic()
+        time.sleep(WINDOW_S)
+        after, stats_after, seconds = successes(server), server.stats(), time.monotonic() - began
+        assert all(reader.poll() is None for reader in readers)
+    finally:
+        for reader in readers:
+            reader.kill()
+            reader.communicate()
+    rates = {name: (after[name] - before[name]) / seconds for name in after}
+    throttled = stats_after["throttled"] - stats_before["throttled"]
+    requests = stats_after["requests"] - stats_before["requests"]  # it never starts anew
+    return sum(rates.values()), rates, throttled / requests
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_four_processes_share_a_hidden_cap(server: FaultServer) -> None:
+    """Nine tenths of it are used, nobody gets less than half of a fair share, few are refused."""
+    seen: list[Any] = []
+    for _ in range(2):  # a busy machine may spoil one window
+        total, rates, throttled = measure(server)
+        seen.append((round(total), {k: round(v) for k, v in rates.items()}, round(throttled, 3)))
+        fair = CAP_PER_S / PROCESSES
+        if total >= 0.9 * CAP_PER_S and min(rates.values()) >= fair / 2 and throttled <= 0.1:
+            break
+    else:
+        raise AssertionError(seen)
+    print(json.dumps(seen))
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_throttled_requests_succeed_in_the_end(
+    server: FaultServer, open_store: OpenStore, status: int
+) -> None:
+    """More attempts than `max_attempts`: to be told to wait is no failure."""
+    names = [f"{i:03d}" for i in range(150)]
+    for name in names:
+        server.put("bucket", name, name.encode())
+    # GCS says SlowDown with its 503s; a plain one is an outage.
+    server.limit(requests_per_s=100, burst=5, status=status)
+    store = open_store(
+        retry=headrace.RetryOptions(initial_backoff_s=0.01, max_backoff_s=0.2),
+        timeout=headrace.TimeoutOptions(total_s=30),
+    )
+    samples = store.read_many(names)
+    assert [sample.bytes().decode() for sample in samples] == names
+    assert server.stats()["throttled"] > 0
+    assert headrace.metrics().throttled_total == server.stats()["throttled"]
+    assert headrace.metrics().retries_total >= headrace.metrics().throttled_total
+
+
+def test_a_retry_after_is_kept_to(server: FaultServer, open_store: OpenStore) -> None:
+    server.put("bucket", "o", b"x")
+    server.faults(
+        [{"match": {"kind": "media"}, "count": 1, "action": {"status": 429, "retry_after_s": 1}}]
+    )
+    store = open_store(timeout=headrace.TimeoutOptions(total_s=10))
+    assert store.read("o").bytes() == b"x"
+    refused, served = server.log()
+    assert served["t_start_s"] - refused["t_end_s"] >= 1.0
+
+
+def test_a_retry_after_beyond_the_deadline_is_not_waited_for(
+    server: FaultServer, open_store: OpenStore
+) -> None:
+    server.put("bucket", "o", b"x")
+    server.faults([{"action": {"status": 429, "retry_after_s": 3600}}])
+    began = time.monotonic()
+    with pytest.raises(headrace.ThrottledError) as caught:
+        open_store(timeout=headrace.TimeoutOptions(total_s=60)).read("o")
+    assert time.monotonic() - began < 30
+    assert (caught.value.url, caught.value.attempts) == ("gs://bucket/o", 1)
+
+
+def test_a_bandwidth_limit_is_named(server: FaultServer, open_store: OpenStore) -> None:
+    server.put("bucket", "o", b"x")
+    server.faults(
+        [{"action": {"status": 429, "message": "Egress bandwidth exceeded", "retry_after_s": 99}}]
+    )
+    with pytest.raises(headrace.ThrottledError, match="egress") as caught:
+        open_store().read("o")
+    assert "request-rate" not in str(caught.value)
+
+
+def test_a_cap_on_requests_in_flight(server: FaultServer, open_store: OpenStore) -> None:
+    names = [f"{i:03d}" for i in range(200)]
+    for name in names:
+        server.put("bucket", name, name.encode())
+    server.latency(5)
+    server.limit(in_flight=8)
+    store = open_store(
+        retry=headrace.RetryOptions(initial_backoff_s=0.01, max_backoff_s=0.2),
+        timeout=headrace.TimeoutOptions(total_s=30),
+    )
+    assert [s.bytes().decode() for s in store.read_many(names)] == names
+
+
+def test_max_in_flight_is_kept_to(server: FaultServer, open_store: OpenStore) -> None:
+    names = [f"{i:03d}" for i in range(60)]
+    for name in names:
+        server.put("bucket", name, name.encode())
+    server.latency(5)
+    store = open_store(max_in_flight=6, timeout=headrace.TimeoutOptions())
+    assert [s.bytes().decode() for s in store.read_many(names)] == names
+    assert server.stats()["max_in_flight"] <= 6
+
+
+def test_a_budget_of_retries_spares_a_broken_server(
+    server: FaultServer, open_store: OpenStore
+) -> None:
+    server.faults([{"action": {"status": 503}}])
+    store = open_store(
+        retry=headrace.RetryOptions(
+            max_attempts=10, initial_backoff_s=0.001, max_backoff_s=0.002, budget_tokens=20
+        )
+    )
+    errors = store.read_many([f"{i}" for i in range(50)], errors="return")
+    assert all(isinstance(error, headrace.UnavailableError) for error in errors)
+    assert sum(server.stats()["by_kind"].values()) <= 50 + 20
+    assert any("retry budget" in str(error) for error in errors)

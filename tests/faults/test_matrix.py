@@ -1,0 +1,375 @@
+"""Every way of misbehaving, through every call: the right bytes or the right error, and an end.
+
+A fault that comes once is cured by another attempt, or told at once if nothing can cure it. One
+that stays is told with the object's URL, the status and the attempts. No call ever gives fewer or
+other bytes than are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import headrace
+from testing.faultserver.client import FaultServer
+from tests.faults.conftest import FAST, OpenStore
+
+DATA = bytes(i * 37 % 251 for i in range(100_000))
+OTHERS = {f"other-{i}": b"%d" % i * 1000 for i in range(5)}
+
+
+@dataclass(frozen=True)
+class Fault:
+    action: dict[str, Any] | str
+    lasting: type[headrace.HeadraceError] | None
+    """What is raised if it stays; None: the call succeeds all the same."""
+    http_status: int | None = None
+    cured: bool = True
+    """Whether another attempt may help, if it comes once."""
+    performs: bool = False
+    """The server does what it is asked, so that a write finds out that it has succeeded."""
+    body_only: bool = False
+    """It needs a body of some size: reads only."""
+
+
+UNAVAILABLE = headrace.UnavailableError
+CORRUPT = headrace.CorruptDataError
+TIMED_OUT = headrace.TimedOutError
+DENIED = headrace.PermissionDeniedError
+INVALID = headrace.InvalidArgumentError
+THROTTLED = headrace.ThrottledError
+
+FAULTS = {
+    "reset": Fault("reset", UNAVAILABLE),
+    "reset at the first byte": Fault({"reset_after_bytes": 0}, UNAVAILABLE, body_only=True),
+    "cut at the first byte": Fault({"cut_after_bytes": 0}, UNAVAILABLE, body_only=True),
+    "stalled head": Fault("stall_head", TIMED_OUT),
+    "garbage head": Fault("garbage_head", UNAVAILABLE),
+    "huge head": Fault({"huge_head": 1 << 20}, UNAVAILABLE, performs=True),
+    "delay": Fault({"delay_ms": 30}, None),
+    "drip": Fault({"drip": {"bytes": 30_000, "every_ms": 5}}, None),
+    "chunked": Fault({"chunked": True}, None),
+    "close after": Fault({"close_after": True}, None),
+    "announced close": Fault({"close_after": "announced"}, None),
+    "no hash": Fault("no_hash", None),
+    "429": Fault({"status": 429}, THROTTLED, 429),
+    "503": Fault({"status": 503}, UNAVAILABLE, 503),
+    "503 slow down": Fault({"status": 503, "reason": "SlowDown"}, THROTTLED, 503),
+    "500": Fault({"status": 500}, UNAVAILABLE, 500),
+    "502 with a page of text": Fault({"status": 502, "body": "<html>Bad</html>"}, UNAVAILABLE, 502),
+    "504": Fault({"status": 504}, UNAVAILABLE, 504),
+    "408": Fault({"status": 408}, TIMED_OUT, 408),
+    "400": Fault({"status": 400, "message": "no such wish"}, INVALID, 400, cured=False),
+    "401": Fault({"status": 401}, DENIED, 401, cured=False),
+    "403": Fault({"status": 403}, DENIED, 403, cured=False),
+    "404": Fault({"status": 404}, headrace.NotFoundError, 404, cured=False),
+}
+
+# Of bodies; these have answers of their own.
+BODY_FAULTS = {
+    "reset in the body": Fault({"reset_after_bytes": 40_000}, None),
+    "cut in the body": Fault({"cut_after_bytes": 40_000}, None),
+    "stall in the body": Fault({"stall_after_bytes": 40_000}, None),
+    "too long a length": Fault({"wrong_length": 5}, CORRUPT),
+    "too short a length": Fault({"wrong_length": -5}, UNAVAILABLE),
+    "wrong checksum": Fault({"wrong_checksum": True}, CORRUPT),
+    "flipped first byte": Fault({"flip_byte": 0}, CORRUPT),
+    "flipped last byte": Fault({"flip_byte": 99_999}, CORRUPT),
+}
+
+
+def read(store: headrace.Store) -> None:
+    sample = store.read("o")
+    assert sample.bytes() == DATA
+
+
+def read_info(store: headrace.Store, info: headrace.ObjectInfo) -> None:
+    assert store.read(info).bytes() == DATA
+
+
+def read_many(store: headrace.Store) -> None:
+    names = [*OTHERS, "o"]
+    samples = store.read_many(names)
+    assert [sample.bytes() for sample in samples] == [*OTHERS.values(), DATA]
+
+
+def read_batches(store: headrace.Store) -> None:
+    batches = list(store.read_batches([[*OTHERS], ["o"]]))
+    assert [sample.bytes() for batch in batches for sample in batch] == [*OTHERS.values(), DATA]
+
+
+def read_into(store: headrace.Store) -> None:
+    buffer = bytearray(len(DATA))
+    store.read("o", into=buffer)
+    assert buffer == DATA
+
+
+def stat(store: headrace.Store) -> None:
+    assert store.stat("o").size_bytes == len(DATA)
+
+
+def list_names(store: headrace.Store) -> None:
+    assert [info.name for info in store.list()] == sorted(["o", *OTHERS])
+
+
+def write(store: headrace.Store) -> None:
+    assert store.write("new", DATA).size_bytes == len(DATA)
+
+
+CALLS: dict[str, tuple[Callable[[headrace.Store], None], str, str]] = {
+    "read": (read, "media", "gs://bucket/o"),
+    "read_into": (read_into, "media", "gs://bucket/o"),
+    "read_many": (read_many, "media", "gs://bucket/o"),
+    "read_batches": (read_batches, "media", "gs://bucket/o"),
+    "stat": (stat, "get", "gs://bucket/o"),
+    "list": (list_names, "list", "gs://bucket/"),
+    "write": (write, "upload", "gs://bucket/new"),
+}
+READS = [name for name, (_, kind, _) in CALLS.items() if kind == "media"]
+
+CASES = [
+    pytest.param(fault, call, id=f"{name}-{call}")
+    for name, fault in FAULTS.items()
+    for call in CALLS
+    if call in READS or not fault.body_only
+] + [
+    pytest.param(fault, call, id=f"{name}-{call}")
+    for name, fault in BODY_FAULTS.items()
+    for call in READS
+]
+
+
+@pytest.fixture
+def objects(server: FaultServer) -> None:
+    server.put("bucket", "o", DATA)
+    for name, data in OTHERS.items():
+        server.put("bucket", name, data)
+
+
+def rule(call: str, fault: Fault, **more: Any) -> list[dict[str, Any]]:
+    kind = CALLS[call][1]
+    match: dict[str, Any] = {"kind": kind}
+    if kind == "media":
+        match["path_contains"] = "/bucket/o/o?"
+    return [{"match": match, "action": fault.action, **more}]
+
+
+@pytest.mark.usefixtures("objects")
+@pytest.mark.parametrize(("fault", "call"), CASES)
+def test_a_fault_that_comes_once(
+    server: FaultServer, store: headrace.Store, fault: Fault, call: str
+) -> None:
+    run, _, url = CALLS[call]
+    server.faults(rule(call, fault, count=1))
+    if fault.lasting is None or fault.cured:
+        run(store)
+        assert server.fault_counts()[0]["fired"] == 1
+        assert call != "write" or server.get("bucket", "new") == DATA
+    else:
+        with pytest.raises(fault.lasting) as caught:
+            run(store)
+        assert (caught.value.url, caught.value.http_status) == (url, fault.http_status)
+        assert caught.value.attempts == 1
+        assert server.fault_counts()[0]["matched"] == 1
+
+
+@pytest.mark.usefixtures("objects")
+@pytest.mark.parametrize(("fault", "call"), CASES)
+def test_a_fault_that_stays(
+    server: FaultServer, store: headrace.Store, fault: Fault, call: str
+) -> None:
+    run, _, url = CALLS[call]
+    server.faults(rule(call, fault))
+    if fault.lasting is None or (fault.performs and call == "write"):
+        run(store)
+        return
+    with pytest.raises(fault.lasting) as caught:
+        run(store)
+    error = caught.value
+    assert error.url == url
+    assert url in str(error)
+    assert error.http_status == fault.http_status
+    matched = server.fault_counts()[0]["matched"]
+    assert error.attempts >= 1
+    if fault.lasting is THROTTLED:
+        assert error.attempts > FAST.max_attempts  # that one goes on until the deadline
+    elif fault.lasting is CORRUPT:
+        assert 2 <= matched <= 4  # read once more, then told
+    elif not fault.cured:
+        assert error.attempts == matched == 1
+    elif call != "write":  # which also asks what has become of the one before
+        assert error.attempts == FAST.max_attempts
+        assert matched >= error.attempts  # a connection that died while idle is no attempt
+    assert call != "write" or "new" not in server.names("bucket")
+    assert f"{error.attempts} attempt" in str(error)
+    # All is well as soon as the server is.
+    server.faults([])
+    run(store)
+
+
+@pytest.mark.usefixtures("objects")
+@pytest.mark.parametrize("name", list(BODY_FAULTS))
+def test_an_error_of_one_object_is_no_error_of_its_neighbours(
+    server: FaultServer, store: headrace.Store, name: str
+) -> None:
+    server.faults(rule("read_many", BODY_FAULTS[name]))
+    *others, last = store.read_many([*OTHERS, "o"], errors="return")
+    assert [sample.bytes() for sample in others] == list(OTHERS.values())
+    lasting = BODY_FAULTS[name].lasting
+    if lasting is None:
+        assert isinstance(last, headrace.Sample)
+        assert last.bytes() == DATA
+    else:
+        assert isinstance(last, lasting)
+        assert last.url == "gs://bucket/o"
+
+
+@pytest.mark.usefixtures("objects")
+@pytest.mark.parametrize("name", ["wrong checksum", "flipped first byte"])
+def test_verification_can_be_turned_off(
+    server: FaultServer, open_store: OpenStore, name: str
+) -> None:
+    server.faults(rule("read", BODY_FAULTS[name]))
+    assert len(open_store(verify=False).read("o")) == len(DATA)
+
+
+@pytest.mark.usefixtures("objects")
+@pytest.mark.parametrize("action", ["wrong_range", "ignore_range"])
+@pytest.mark.parametrize("count", [1, None])
+def test_ranges_that_are_not_those_asked_for(
+    server: FaultServer, open_store: OpenStore, action: str, count: int | None
+) -> None:
+    """The bytes asked for, or an error; never others."""
+    server.faults([{"match": {"has_range": True}, "count": count, "action": action}])
+    store = open_store(range_threshold_bytes=30_000, range_bytes=20_000)
+    for begin, end in [(0, 10), (70, 90_000), (99_000, None)]:
+        if action == "wrong_range" and count is None:
+            with pytest.raises(headrace.HeadraceError, match="gs://bucket/o: "):
+                store.read("o", begin=begin, end=end)
+        else:
+            assert store.read("o", begin=begin, end=end).bytes() == DATA[begin:end]
+
+
+@pytest.mark.usefixtures("objects")
+def test_a_change_in_mid_read_is_told(server: FaultServer, open_store: OpenStore) -> None:
+    """Pieces of two generations never make one sample."""
+    server.faults(
+        [
+            {
+                "match": {"kind": "media"},
+                "count": 1,
+                "action": {"old_generation_then_new": True, "cut_after_bytes": 50_000},
+            }
+        ]
+    )
+    with pytest.raises(headrace.PreconditionFailedError) as caught:
+        open_store().read("o")
+    assert caught.value.url == "gs://bucket/o"
+    server.put("bucket", "o", DATA)
+    server.faults(
+        [
+            {
+                "match": {"kind": "media"},
+                "count": 1,
+                "action": {"old_generation_then_new": True, "cut_after_bytes": 50_000},
+            }
+        ]
+    )
+    assert open_store(on_change="reread").read("o").bytes() == server.get("bucket", "o")
+
+
+def test_a_write_whose_answer_is_lost_is_written_once(
+    server: FaultServer, store: headrace.Store
+) -> None:
+    server.faults([{"match": {"kind": "upload"}, "count": 1, "action": "lost_answer"}])
+    info = store.write("created", b"x" * 1000, if_generation="absent")
+    assert server.get("bucket", "created") == b"x" * 1000
+    assert info == store.stat("created")
+
+
+def test_a_delete_whose_answer_is_lost(server: FaultServer, store: headrace.Store) -> None:
+    server.put("bucket", "o", b"x")
+    server.faults([{"match": {"kind": "delete"}, "count": 1, "action": "lost_answer"}])
+    store.delete("o", missing_ok=True)
+    assert server.names("bucket") == []
+
+
+def test_a_write_that_arrived_damaged_is_refused_by_the_server(
+    server: FaultServer, store: headrace.Store
+) -> None:
+    """The sum travels with it: an error of the way is not stored."""
+    store.write("o", DATA)
+    assert server.log()[-1]["kind"] == "upload"
+    assert store.stat("o").crc32c is not None
+
+
+def test_no_server_at_all(server: FaultServer, open_store: OpenStore) -> None:
+    with FaultServer() as other:
+        gone = other.url
+    store = open_store(endpoint=gone)
+    for call in (
+        lambda: store.read("o"),
+        lambda: list(store.list()),
+        lambda: store.write("o", b""),
+    ):
+        with pytest.raises(headrace.UnavailableError) as caught:
+            call()
+        assert caught.value.attempts == FAST.max_attempts
+        assert caught.value.http_status is None
+
+
+def test_refused_connections(server: FaultServer, store: headrace.Store) -> None:
+    server.put("bucket", "o", DATA)
+    server.faults([{"count": 2, "action": "refuse"}])
+    assert store.read("o").bytes() == DATA
+    server.faults([{"action": "refuse"}])
+    headrace.shutdown()
+    with pytest.raises(headrace.UnavailableError) as caught:
+        store.read("o")
+    assert (caught.value.url, caught.value.attempts) == ("gs://bucket/o", FAST.max_attempts)
+
+
+def test_connections_that_died_while_idle_cost_no_attempt(
+    server: FaultServer, open_store: OpenStore
+) -> None:
+    store = open_store(retry=headrace.RetryOptions(max_attempts=1))
+    for name, data in OTHERS.items():
+        server.put("bucket", name, data)
+    for mode in ("fin", "rst") * 5:
+        assert [s.bytes() for s in store.read_many(list(OTHERS))] == list(OTHERS.values())
+        server.close_connections(mode)
+    assert [s.bytes() for s in store.read_many(list(OTHERS))] == list(OTHERS.values())
+
+
+def test_one_in_five_requests_fails(server: FaultServer, open_store: OpenStore) -> None:
+    """Many faults at once, from everywhere; everything is right in the end."""
+    names = [f"{i:03d}" for i in range(200)]
+    for name in names:
+        server.put("bucket", name, name.encode() * 500)
+    faults = ["reset", {"cut_after_bytes": 700}, {"status": 503}, {"flip_byte": 3}]
+    server.faults(
+        [
+            {"match": {"kind": "media"}, "fraction": 0.05, "seed": i, "action": action}
+            for i, action in enumerate(faults)
+        ]
+    )
+    store = open_store(
+        retry=headrace.RetryOptions(max_attempts=10, initial_backoff_s=0.001, max_backoff_s=0.01)
+    )
+    batches = [names[i : i + 20] for i in range(0, 200, 20)]
+    for _ in range(3):
+        failed = 0
+        for batch, samples in zip(
+            batches, store.read_batches(batches, errors="return"), strict=True
+        ):
+            for name, sample in zip(batch, samples, strict=True):
+                if isinstance(sample, headrace.CorruptDataError):
+                    failed += 1  # twice in a row damaged
+                else:
+                    assert isinstance(sample, headrace.Sample), sample
+                    assert sample.bytes() == name.encode() * 500
+        assert failed <= 5
+    assert sum(count["fired"] for count in server.fault_counts()) > 50
