@@ -62,20 +62,29 @@ class _Process:
         self.options: EngineOptions | None = None
         self.credentials: CredentialsThread | None = None
         self.exiting = False
+        # Frames of threads that did not survive a fork are never left; they keep what they hold.
+        self.lost_threads = False
 
 
 _process = _Process()
+_threads_at_fork = False
+
+
+def _before_fork() -> None:
+    global _threads_at_fork
+    _threads_at_fork = threading.active_count() > 1
 
 
 def _after_fork_in_child() -> None:
     # Also the lock is new: at the fork another thread may have held the old one.
     global _process
-    options = _process.options
+    options, lost_threads = _process.options, _process.lost_threads
     _process = _Process()
     _process.options = options
+    _process.lost_threads = lost_threads or _threads_at_fork
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
 
 
 def lock() -> AbstractContextManager[object]:
@@ -151,7 +160,8 @@ def _at_exit() -> None:
         _process.exiting = True
         credentials = _process.credentials
     stuck = credentials is not None and not credentials.stop()
-    _engine.begin_exit(threads_left=stuck)
+    others = threading.active_count() > 1 or _process.lost_threads
+    _engine.begin_exit(threads_left=stuck or others)
     shutdown()
 
 

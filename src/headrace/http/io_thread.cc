@@ -148,7 +148,8 @@ void IoThread::stop_all() {
 
 void IoThread::join() {
   work_.reset();
-  context_.stop();
+  // Behind all that was posted before, such as the closing of idle connections.
+  post([this] { context_.stop(); });
   if (thread_.joinable()) thread_.join();
 }
 

@@ -232,7 +232,11 @@ void HttpStore::release_flight(ReadSlot& slot) {
 void HttpStore::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
   if (!slot.error) {
     if (Result<void> good = verify(slot, lane.thread().metrics()); !good) {
-      batch.set_error(slot, std::move(good.error()).with_url(url_of(batch.name(slot))));
+      // At least: one for each piece, each time.
+      batch.set_error(slot, std::move(good.error())
+                                .with_url(url_of(batch.name(slot)))
+                                .with_attempts(static_cast<int>((slot.restarts + 1) *
+                                                                slot.piece_count)));
     }
   }
   release_flight(slot);

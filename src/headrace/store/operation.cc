@@ -86,7 +86,16 @@ Error Operation::finished(const Attempt& attempt, Error error) const {
     const bool says_more = error.message().starts_with(stopped()->message());
     std::string message = says_more ? error.message() : stopped()->message();
     if (last_) message += cat("; the last attempt failed with: ", last_->message());
-    error = Error(stopped()->code(), std::move(message));
+    // Throttled to the end is what the caller must know, wherever the deadline found us.
+    const bool throttled = last_ && last_->code() == Code::kThrottled;
+    const bool timed_out = stopped()->code() == Code::kTimedOut;
+    error = Error(throttled && timed_out ? Code::kThrottled : stopped()->code(),
+                  std::move(message));
+    if (last_) {
+      error = std::move(error)
+                  .with_http_status(last_->http_status())
+                  .with_request_id(last_->request_id());
+    }
   }
   return std::move(error).with_url(attempt.url()).with_attempts(attempts_);
 }
@@ -109,6 +118,10 @@ awaitable<Result<void>> Operation::authorize() {
 
 awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
   bool token_rejected = false;
+  // A connection that died while idle costs no attempt, once; then a fresh one is used, and what
+  // fails on a reused one again fails for another reason than its idleness.
+  bool stale_before = false, fresh_next = false;
+  uint64_t token_version = 0;  // of the token that this attempt carries; the thread's may change
   while (true) {
     if (stopped()) co_return std::unexpected(finished(attempt, *stopped()));
 
@@ -135,11 +148,14 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
         }
       }
       request.add_header("Authorization", store_.token->authorization);
+      token_version = store_.token_version;
     }
 
     // One attempt.
     ++attempts_;
-    connection_ = lane_.take_connection(now);
+    connection_ = std::exchange(fresh_next, false)
+                      ? std::make_unique<Connection>(lane_.thread(), lane_.host().route)
+                      : lane_.take_connection(now);
     Result<void> exchanged;
     if (!connection_->reusable()) exchanged = co_await connection_->open(*this, lane_.resolver());
     if (exchanged) {
@@ -171,7 +187,8 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     }
     Error error = std::move(verdict.error());
     if (stopped()) continue;
-    if (stale) {
+    if (stale && !std::exchange(stale_before, true)) {
+      fresh_next = true;
       --attempts_;
       attempt.will_retry();
       continue;
@@ -179,7 +196,7 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     if (throttled) count(thread().metrics().throttled_total);
     if (error.http_status() == 401 && store_.credentials && !token_rejected) {
       token_rejected = true;
-      store_.credentials->reject(store_.token_version);
+      store_.credentials->reject(token_version);
       continue;
     }
     if (!is_retryable(error) || attempts_ >= static_cast<int>(store_.retry.max_attempts)) {
@@ -187,7 +204,9 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
       if (!throttled) co_return std::unexpected(finished(attempt, std::move(error)));
     }
     if (!throttled && !lane_.host().retry_budget.try_spend()) {
-      error = Error(error.code(), cat(error.message(), " (the host's retry budget is used up)"));
+      error = Error(error.code(), cat(error.message(), " (the host's retry budget is used up)"))
+                  .with_http_status(error.http_status())
+                  .with_request_id(error.request_id());
       co_return std::unexpected(finished(attempt, std::move(error)));
     }
     // Back off.
@@ -195,7 +214,9 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     if (steady_clock::now() + wait >= deadline()) {
       error = Error(error.code() == Code::kThrottled ? Code::kThrottled : Code::kTimedOut,
                     cat("its deadline is too near for another attempt; the last one failed with: ",
-                        error.message()));
+                        error.message()))
+                  .with_http_status(error.http_status())
+                  .with_request_id(error.request_id());
       co_return std::unexpected(finished(attempt, std::move(error)));
     }
     last_ = std::move(error);

@@ -212,7 +212,7 @@ Error GcsProtocol::to_error(const Refusal& refusal) const {
   Code code = Code::kInternal;
   const int status = refusal.http_status;
   const bool slow_down = contains_any(said.reason, {"ratelimit", "slowdown"}) ||
-                         contains_any(said.message, {"slowdown", "slow down", "rate limit"});
+                         contains_any(said.message, {"slowdown", "slow down", "rate limit", "request rate"});
   if (status == 429 || (status == 503 && slow_down) || (status == 403 && slow_down)) {
     code = Code::kThrottled;
     message = throttled_message(said);
