@@ -69,7 +69,7 @@ def run(url: str, object_count: int) -> None:
     )
     print(
         f"{metrics.requests_total} requests, {metrics.connections_opened_total} connections, "
-        f"{metrics.checksums_verified_total} checksums verified by the engine, {wrong} objects wrong"
+        f"{metrics.checksums_verified_total} checksums verified, {wrong} objects wrong"
     )
     for info in infos:
         store.delete(info.name)
@@ -79,7 +79,9 @@ def run(url: str, object_count: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("url", nargs="?", help="gs://bucket or a folder; default: a temporary folder")
+    parser.add_argument(
+        "url", nargs="?", help="gs://bucket or a folder; default: a temporary folder"
+    )
     parser.add_argument("--objects", type=int, default=2000)
     arguments = parser.parse_args()
     if arguments.url:

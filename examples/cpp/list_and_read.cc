@@ -75,8 +75,8 @@ int main(int argc, char** argv) {
     }
     const std::shared_ptr<ReadBatch> batch = std::move(ahead.front());
     ahead.pop_front();
-    while (!batch->wait_until(std::chrono::steady_clock::now() + std::chrono::seconds(1),
-                              may_block)) {
+    while (
+        !batch->wait_until(std::chrono::steady_clock::now() + std::chrono::seconds(1), may_block)) {
     }
     for (size_t i = 0; i < batch->size(); ++i) {
       if (batch->slot(i).error) return report(*batch->slot(i).error);
@@ -86,11 +86,12 @@ int main(int argc, char** argv) {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   const EngineMetrics metrics = engine.metrics();
-  std::printf("%.3f s, %.0f objects/s, %.1f MiB/s, %llu requests, %llu connections, %llu verified\n",
-              seconds, static_cast<double>(objects.size()) / seconds,
-              static_cast<double>(bytes) / seconds / static_cast<double>(kMiB),
-              static_cast<unsigned long long>(metrics.requests_total),
-              static_cast<unsigned long long>(metrics.connections_opened_total),
-              static_cast<unsigned long long>(metrics.checksums_verified_total));
+  std::printf(
+      "%.3f s, %.0f objects/s, %.1f MiB/s, %llu requests, %llu connections, %llu verified\n",
+      seconds, static_cast<double>(objects.size()) / seconds,
+      static_cast<double>(bytes) / seconds / static_cast<double>(kMiB),
+      static_cast<unsigned long long>(metrics.requests_total),
+      static_cast<unsigned long long>(metrics.connections_opened_total),
+      static_cast<unsigned long long>(metrics.checksums_verified_total));
   return 0;
 }

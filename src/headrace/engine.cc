@@ -56,7 +56,8 @@ Result<ProxyAddress> parse_proxy(std::string_view text) {
   Result<Endpoint> endpoint = parse_endpoint(address, /*default_tls=*/false);
   if (!endpoint) return std::unexpected(std::move(endpoint.error()));
   if (endpoint->tls) {
-    return invalid_argument("proxy ", address, ": only http:// proxies are supported (the tunnel's "
+    return invalid_argument("proxy ", address,
+                            ": only http:// proxies are supported (the tunnel's "
                             "content is encrypted end to end)");
   }
   proxy.endpoint = std::move(*endpoint);
@@ -98,7 +99,8 @@ struct Engine::State {
   Resolver resolver;
   uint64_t epoch = fork_epoch();
 
-  using HostKey = std::tuple<Endpoint, std::string, std::string, int64_t, int64_t, int64_t, int64_t>;
+  using HostKey =
+      std::tuple<Endpoint, std::string, std::string, int64_t, int64_t, int64_t, int64_t>;
   Mutex mutex;
   // Stores share hosts, and hosts outlive stores: their connections and limits are worth keeping.
   std::map<HostKey, std::shared_ptr<Host>> hosts HEADRACE_GUARDED_BY(mutex);

@@ -15,17 +15,17 @@ namespace headrace {
 
 // Counters since the engine started, summed over its threads.
 struct EngineMetrics {
-  uint64_t requests_total = 0;           // attempts that were sent
-  uint64_t retries_total = 0;            // of these, not the first of their request
-  uint64_t throttled_total = 0;          // answers 429 and 503 SlowDown
+  uint64_t requests_total = 0;   // attempts that were sent
+  uint64_t retries_total = 0;    // of these, not the first of their request
+  uint64_t throttled_total = 0;  // answers 429 and 503 SlowDown
   uint64_t connections_opened_total = 0;
-  uint64_t tls_resumed_total = 0;        // TLS handshakes that resumed a session
-  uint64_t bytes_read_total = 0;         // object bytes that arrived
+  uint64_t tls_resumed_total = 0;  // TLS handshakes that resumed a session
+  uint64_t bytes_read_total = 0;   // object bytes that arrived
   uint64_t objects_read_total = 0;
-  uint64_t checksums_verified_total = 0; // objects whose CRC32C was compared and agreed
+  uint64_t checksums_verified_total = 0;  // objects whose CRC32C was compared and agreed
   uint64_t connections_open = 0;
-  uint64_t in_flight = 0;                // requests under way
-  uint64_t in_flight_limit = 0;          // of the busiest host
+  uint64_t in_flight = 0;        // requests under way
+  uint64_t in_flight_limit = 0;  // of the busiest host
   MemoryUse memory;
 };
 

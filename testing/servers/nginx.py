@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import tempfile
 from pathlib import Path
 from types import TracebackType
@@ -57,6 +58,8 @@ class Nginx:
                 # As root nginx would serve as nobody, who may not read the test's folders.
                 "user": "user root;" if os.geteuid() == 0 else "",
                 "workers": str(workers),
+                # Connections need descriptors, too; without one nginx accepts nothing any more.
+                "open_files": str(resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 2),
                 "folder": str(folder),
                 "listen": f"{authority}:{port}" + (" ssl" if certificates else ""),
                 "root": str(Path(root).resolve()),

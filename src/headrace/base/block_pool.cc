@@ -21,8 +21,8 @@ size_t class_of(uint64_t size_bytes) {
   if (size <= BlockPool::kMinBlockBytes) return 0;
   const uint64_t quarter = base / 4;
   const uint64_t step = (size - base + quarter - 1) / quarter;  // 1..4
-  const unsigned doublings = exponent - static_cast<unsigned>(
-      std::countr_zero(BlockPool::kMinBlockBytes));
+  const unsigned doublings =
+      exponent - static_cast<unsigned>(std::countr_zero(BlockPool::kMinBlockBytes));
   return doublings * 4 + step;
 }
 

@@ -62,8 +62,8 @@ uint64_t tracked_descriptor_count() {
   uint64_t count = 0;
   const uint64_t used = g_used_words.load(std::memory_order_relaxed);
   for (uint64_t word = 0; word < used; ++word) {
-    count += static_cast<uint64_t>(
-        std::popcount(g_descriptors[word].load(std::memory_order_relaxed)));
+    count +=
+        static_cast<uint64_t>(std::popcount(g_descriptors[word].load(std::memory_order_relaxed)));
   }
   return count;
 }

@@ -43,11 +43,11 @@ class Error {
   ~Error() = default;
 
   Code code() const { return details_->code; }
-  const std::string& message() const { return details_->message; }   // without URL or attempts
-  const std::string& url() const { return details_->url; }           // "" if about no object
-  int http_status() const { return details_->http_status; }          // 0 if no answer came
+  const std::string& message() const { return details_->message; }  // without URL or attempts
+  const std::string& url() const { return details_->url; }          // "" if about no object
+  int http_status() const { return details_->http_status; }         // 0 if no answer came
   const std::string& request_id() const { return details_->request_id; }
-  int attempts() const { return details_->attempts; }                // 0 if nothing was sent
+  int attempts() const { return details_->attempts; }  // 0 if nothing was sent
   // How long the server asked us to wait (Retry-After).
   std::optional<std::chrono::milliseconds> retry_after() const { return details_->retry_after; }
 

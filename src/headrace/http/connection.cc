@@ -93,16 +93,16 @@ Error Connection::failure(std::string_view what, const boost::system::error_code
   if (aborted_) return *aborted_;
   if (tls_error_) return *tls_error_;
   const bool end = error == asio::error::eof;
-  return Error(Code::kUnavailable,
-               cat(what, ": ", end ? std::string("connection closed by the server")
-                                   : error.message()));
+  return Error(
+      Code::kUnavailable,
+      cat(what, ": ", end ? std::string("connection closed by the server") : error.message()));
 }
 
 bool Connection::still_open(steady_clock::time_point now) const {
   if (now - last_used_ < kIdleBeforeProbe) return true;
   std::byte probe;
-  const ssize_t got = ::recv(const_cast<asio::ip::tcp::socket&>(socket_).native_handle(), &probe, 1,
-                             MSG_PEEK | MSG_DONTWAIT);
+  const ssize_t got =
+      ::recv(const_cast<Socket&>(socket_).native_handle(), &probe, 1, MSG_PEEK | MSG_DONTWAIT);
   // With TLS a session ticket may be waiting; that is no reason to give the connection up.
   return (got < 0 && errno == EAGAIN) || (got > 0 && tls_ != nullptr);
 }
@@ -173,10 +173,10 @@ awaitable<Result<void>> Connection::connect(Activity& activity, Resolver& resolv
 }
 
 awaitable<Result<void>> Connection::open_tunnel() {
-  const std::string host_and_port = cat(
-      route_->endpoint.host.contains(':') ? cat("[", route_->endpoint.host, "]")
-                                          : route_->endpoint.host,
-      ":", route_->endpoint.port);
+  const std::string host_and_port =
+      cat(route_->endpoint.host.contains(':') ? cat("[", route_->endpoint.host, "]")
+                                              : route_->endpoint.host,
+          ":", route_->endpoint.port);
   outbox_ = cat("CONNECT ", host_and_port, " HTTP/1.1\r\nHost: ", host_and_port, "\r\n");
   if (!route_->proxy_authorization.empty()) {
     outbox_ += cat("Proxy-Authorization: ", route_->proxy_authorization, "\r\n");
@@ -208,8 +208,8 @@ awaitable<Result<void>> Connection::open_tls() {
   while (true) {
     const Result<TlsStream::Step> step = tls_->handshake();
     if (!step) {
-      co_return std::unexpected(Error(step.error().code(), cat(route_->endpoint.authority(), ": ",
-                                                               step.error().message())));
+      co_return std::unexpected(Error(
+          step.error().code(), cat(route_->endpoint.authority(), ": ", step.error().message())));
     }
     if (step->need == TlsStream::Need::kNothing) break;
     const auto [error] = co_await socket_.async_wait(step->need == TlsStream::Need::kReadable
@@ -266,10 +266,10 @@ awaitable<Connection::Received> Connection::receive_tls(std::span<std::byte> int
     }
     if (step->end) co_return Received(asio::error::eof, 0);
     if (step->count > 0) co_return Received({}, step->count);
-    const auto [error] = co_await socket_.async_wait(
-        step->need == TlsStream::Need::kWritable ? asio::socket_base::wait_write
-                                                 : asio::socket_base::wait_read,
-        kAwait);
+    const auto [error] = co_await socket_.async_wait(step->need == TlsStream::Need::kWritable
+                                                         ? asio::socket_base::wait_write
+                                                         : asio::socket_base::wait_read,
+                                                     kAwait);
     if (error) co_return Received(error, 0);
     if (aborted_) co_return Received(asio::error::operation_aborted, 0);
   }

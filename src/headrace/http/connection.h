@@ -25,9 +25,9 @@ namespace headrace {
 // How a host is reached. Shared by all its connections; immutable.
 struct Route {
   Endpoint endpoint;
-  std::optional<Endpoint> proxy;     // CONNECT for TLS endpoints, absolute-form targets for others
-  std::string proxy_authorization;   // "Basic ...", or ""
-  std::shared_ptr<TlsContext> tls;   // null for http://
+  std::optional<Endpoint> proxy;    // CONNECT for TLS endpoints, absolute-form targets for others
+  std::string proxy_authorization;  // "Basic ...", or ""
+  std::shared_ptr<TlsContext> tls;  // null for http://
   std::string user_agent;
   TimeoutOptions timeout;
 };
@@ -93,13 +93,13 @@ class Connection {
 
   IoThread& thread_;
   const std::shared_ptr<const Route> route_;
-  asio::ip::tcp::socket socket_;
+  Socket socket_;
   std::unique_ptr<TlsStream> tls_;
-  std::optional<Error> tls_error_;   // what receive_tls() could not say in an error_code
+  std::optional<Error> tls_error_;  // what receive_tls() could not say in an error_code
   std::optional<Error> aborted_;
-  std::vector<std::byte> inbox_;     // received, not yet consumed: [inbox_begin_, inbox_end_)
+  std::vector<std::byte> inbox_;  // received, not yet consumed: [inbox_begin_, inbox_end_)
   size_t inbox_begin_ = 0, inbox_end_ = 0;
-  std::string outbox_;               // a request's head
+  std::string outbox_;  // a request's head
   ResponseHead head_;
   bool reusable_ = false, went_stale_ = false, counted_ = false;
   uint64_t exchange_count_ = 0;

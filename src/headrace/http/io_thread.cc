@@ -1,10 +1,10 @@
 #include "headrace/http/io_thread.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
-#include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <utility>
@@ -48,7 +48,7 @@ void for_each_descriptor(asio::io_context& context, Action action) {
 struct Activity::Parking {
   Parking(asio::io_context& context, std::weak_ptr<IoThread> io_thread)
       : timer(context), thread(std::move(io_thread)) {}
-  asio::steady_timer timer;
+  Timer timer;
   std::weak_ptr<IoThread> thread;
   bool woken = false;  // I/O thread only
 };

@@ -95,7 +95,7 @@ class IoThread : public std::enable_shared_from_this<IoThread> {
   const uint32_t index_;
   asio::io_context context_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_;
-  asio::steady_timer sweep_timer_;
+  Timer sweep_timer_;
   bool sweep_armed_ = false;
   bool stopping_ = false;
   Activity* first_ = nullptr;

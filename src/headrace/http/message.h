@@ -17,9 +17,9 @@ namespace headrace {
 struct HttpRequest {
   std::string_view method = "GET";  // a literal
   std::string target;               // path and query, percent-encoded
-  std::string header_lines;         // "Name: value\r\n"..., without Host, User-Agent, Content-Length
+  std::string header_lines;  // "Name: value\r\n"..., without Host, User-Agent, Content-Length
   std::array<std::span<const std::byte>, 3> body;  // sent one after the other; not owned
-  bool has_body = false;            // a Content-Length is sent even for an empty body
+  bool has_body = false;  // a Content-Length is sent even for an empty body
 
   void clear() {
     method = "GET";

@@ -1,4 +1,5 @@
-// What a store's user can set about transport. Defaults stand here once; Python reads them from here.
+// What a store's user can set about transport. Defaults stand here once; Python reads them from
+// here.
 #pragma once
 
 #include <chrono>
@@ -20,7 +21,8 @@ struct TimeoutOptions {
 };
 
 struct TlsOptions {
-  // PEM bundle; empty: SSL_CERT_FILE, then OpenSSL's default, then the usual paths of distributions.
+  // PEM bundle; empty: SSL_CERT_FILE, then OpenSSL's default, then the usual paths of
+  // distributions.
   std::string ca_file = {};
   bool operator==(const TlsOptions&) const = default;
 };

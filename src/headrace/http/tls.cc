@@ -34,9 +34,7 @@ int bio_read(BIO* bio, char* data, int size) {
   return static_cast<int>(received);
 }
 
-long bio_ctrl(BIO*, int command, long, void*) {
-  return command == BIO_CTRL_FLUSH ? 1 : 0;
-}
+long bio_ctrl(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
 
 BIO_METHOD* socket_method() {
   static BIO_METHOD* const method = [] {
@@ -125,8 +123,7 @@ Result<std::shared_ptr<TlsContext>> TlsContext::create(const TlsOptions& options
 }
 
 int TlsContext::on_new_session(ssl_st* ssl, ssl_session_st* session) {
-  auto* self = static_cast<TlsContext*>(
-      SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), context_index()));
+  auto* self = static_cast<TlsContext*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), context_index()));
   const Lock lock(self->mutex_);
   SSL_SESSION_free(self->session_);
   self->session_ = session;
@@ -183,8 +180,8 @@ Result<TlsStream::Step> TlsStream::classify(int result, const char* what) {
   if (verdict != X509_V_OK) {
     ERR_clear_error();
     // Not retried: the next handshake would see the same certificate.
-    return fail(Code::kPermissionDenied, what, ": the server's certificate was refused: ",
-                X509_verify_cert_error_string(verdict),
+    return fail(Code::kPermissionDenied, what,
+                ": the server's certificate was refused: ", X509_verify_cert_error_string(verdict),
                 " (set SSL_CERT_FILE or ca_file to the CA that signed it)");
   }
   return fail(Code::kUnavailable, what, ": ", openssl_errors());

@@ -143,7 +143,8 @@ class World {
 
 // Serves one after the other, as a processor or a link does.
 Service queueing(double base_latency_s, std::function<double(double)> requests_per_s) {
-  return [=, free_at_s = 0.0](double now_s) mutable {
+  return [base_latency_s, requests_per_s = std::move(requests_per_s),
+          free_at_s = 0.0](double now_s) mutable {
     free_at_s = std::max(free_at_s, now_s) + 1 / requests_per_s(now_s);
     return Answer{.latency_s = base_latency_s + free_at_s - now_s};
   };
@@ -152,7 +153,8 @@ Service queueing(double base_latency_s, std::function<double(double)> requests_p
 // Refuses what is above a rate that nobody told. A burst of a tenth of a second is let through. The
 // latency varies by a fifth, or clients would go in lockstep.
 Service rate_capped(double base_latency_s, std::function<double(double)> cap_per_s) {
-  return [=, tokens = 0.0, last_s = 0.0, rng = std::mt19937(1)](double now_s) mutable {
+  return [base_latency_s, cap_per_s = std::move(cap_per_s), tokens = 0.0, last_s = 0.0,
+          rng = std::mt19937(1)](double now_s) mutable {
     const double cap = cap_per_s(now_s);
     const double latency_s = base_latency_s * std::uniform_real_distribution<double>(0.8, 1.2)(rng);
     tokens = std::min(cap / 10, tokens + (now_s - last_s) * cap);

@@ -86,8 +86,8 @@ void Credentials::provide(Token token) {
     refresh_at_.reset();
     if (token.expires_at) {
       const auto life = *token.expires_at - steady_clock::now();
-      refresh_at_ = *token.expires_at -
-                    std::min<steady_clock::duration>(life / 4, std::chrono::minutes(5));
+      refresh_at_ =
+          *token.expires_at - std::min<steady_clock::duration>(life / 4, std::chrono::minutes(5));
     }
     token_ = std::make_shared<const Token>(std::move(token));
     error_.reset();

@@ -71,7 +71,7 @@ class Credentials : public std::enable_shared_from_this<Credentials> {
     uint64_t version = 0;
     // Until then, and while version() stays the same, there is no need to ask again.
     std::chrono::steady_clock::time_point fresh_until = {};
-    std::optional<Error> error;          // the maker failed, and no valid token is left
+    std::optional<Error> error;  // the maker failed, and no valid token is left
   };
   Current current(std::chrono::steady_clock::time_point now, std::function<void()> on_change);
   // The server refused the token of this version: ask for a new one, once per version.

@@ -136,13 +136,13 @@ class AuthorizedTest : public StoreTest {
  protected:
   void use(std::function<Result<Token>(int)> fetch) {
     options_.credentials = Credentials::from_callback(
-        [this, fetch = std::move(fetch)]() -> Result<Token> { return fetch(++calls_); });
+        [calls = calls_, fetch = std::move(fetch)]() -> Result<Token> { return fetch(++*calls); });
   }
   static Token token(std::string_view text) {
     return {.authorization = cat("Bearer ", text), .expires_at = steady_clock::now() + hours(1)};
   }
 
-  std::atomic<int> calls_ = 0;
+  const std::shared_ptr<std::atomic<int>> calls_ = std::make_shared<std::atomic<int>>(0);
   const ObjectInfo object_ = server_.put("a", "abc");
 };
 
@@ -154,7 +154,7 @@ TEST_F(AuthorizedTest, OneTokenServesAllRequests) {
   open()->read(batch);
   wait_for(*batch);
   for (size_t i = 0; i < batch->size(); ++i) EXPECT_THAT(outcome(*batch, i), Gives("abc"));
-  EXPECT_EQ(calls_, 1);
+  EXPECT_EQ(*calls_, 1);
   EXPECT_EQ(server_.stat("/by_status/401"), 0u);
 }
 
@@ -164,7 +164,7 @@ TEST_F(AuthorizedTest, ARefusedTokenIsReplacedOnce) {
   const std::shared_ptr<ObjectStore> store = open();
   EXPECT_THAT(read(*store, listed(object_)), Gives("abc"));
   EXPECT_THAT(read(*store, listed(object_)), Gives("abc"));
-  EXPECT_EQ(calls_, 2);
+  EXPECT_EQ(*calls_, 2);
   EXPECT_EQ(server_.stat("/by_status/401"), 1u);
   EXPECT_EQ(server_.stat("/by_kind/media"), 3u);
 }
@@ -175,7 +175,7 @@ TEST_F(AuthorizedTest, TwoRefusedTokensAreAnError) {
   EXPECT_THAT(read(*open(), listed(object_)),
               FailsWith(Code::kPermissionDenied,
                         AllOf(HasSubstr("not authenticated"), HasSubstr("HTTP 401"))));
-  EXPECT_EQ(calls_, 2);
+  EXPECT_EQ(*calls_, 2);
   EXPECT_EQ(server_.stat("/by_kind/media"), 2u);
 }
 
@@ -188,9 +188,10 @@ TEST_F(AuthorizedTest, AnAnonymousRequestThatIsRefusedIsAskedOnce) {
 
 TEST_F(AuthorizedTest, AMakerThatBlocksHoldsUpNobodyElse) {
   StoreOptions anonymous = options_;
-  std::binary_semaphore let_go(0);
-  use([&](int) -> Result<Token> {
-    let_go.acquire();
+  // Shared: the maker's thread may come to it after the test has ended.
+  const auto let_go = std::make_shared<std::binary_semaphore>(0);
+  use([let_go](int) -> Result<Token> {
+    let_go->acquire();
     return token("T1");
   });
   options_.timeout.total = milliseconds(300);
@@ -204,13 +205,14 @@ TEST_F(AuthorizedTest, AMakerThatBlocksHoldsUpNobodyElse) {
                 FailsWith(Code::kTimedOut, HasSubstr("while waiting for credentials")));
   }
   EXPECT_EQ(server_.stat("/by_kind/media"), 1u);
-  let_go.release();
+  let_go->release();
 }
 
 TEST_F(AuthorizedTest, AMakerThatBlocksDoesNotHoldUpCancelling) {
-  std::binary_semaphore let_go(0);
-  use([&](int) -> Result<Token> {
-    let_go.acquire();
+  // Shared: the maker's thread may come to it after the test has ended.
+  const auto let_go = std::make_shared<std::binary_semaphore>(0);
+  use([let_go](int) -> Result<Token> {
+    let_go->acquire();
     return token("T1");
   });
   const ReadTarget target = listed(object_);
@@ -219,19 +221,20 @@ TEST_F(AuthorizedTest, AMakerThatBlocksDoesNotHoldUpCancelling) {
   parked->cancel();
   wait_for(*parked);
   EXPECT_THAT(outcome(*parked, 0), FailsWith(Code::kCancelled, HasSubstr("cancelled")));
-  let_go.release();
+  let_go->release();
 }
 
 TEST_F(AuthorizedTest, AFailureOfTheMakerReachesAllWhoWait) {
-  std::binary_semaphore let_go(0);
-  use([&](int call) -> Result<Token> {
-    if (call == 1) let_go.acquire();
+  // Shared: the maker's thread may come to it after the test has ended.
+  const auto let_go = std::make_shared<std::binary_semaphore>(0);
+  use([let_go](int call) -> Result<Token> {
+    if (call == 1) let_go->acquire();
     return fail(Code::kPermissionDenied, "the key file is not readable");
   });
   const std::vector<ReadTarget> targets(30, listed(object_));
   const std::shared_ptr<ReadBatch> batch = batch_of(targets);
   open()->read(batch);
-  let_go.release();
+  let_go->release();
   wait_for(*batch);
   for (size_t i = 0; i < batch->size(); ++i) {
     EXPECT_THAT(outcome(*batch, i),

@@ -85,10 +85,14 @@ bool HostLane::may_start(const ReadPiece& piece) const {
       slot.block.data() != nullptr) {
     return true;
   }
-  const uint64_t need =
-      BlockPool::charged_bytes(slot.range.end == kUnknownSize
-                                   ? host_.expected_object_bytes.load(std::memory_order_relaxed)
-                                   : slot.range.size_bytes());
+  uint64_t bytes = slot.range.size_bytes();
+  if (slot.range.end == kUnknownSize) {
+    bytes = host_.mean_object_bytes.load(std::memory_order_relaxed);
+    // Until one size is known, nothing is read ahead: it might be large, and take the memory before
+    // what is waited for.
+    if (bytes == 0 && !piece.batch->waited_for()) return false;
+  }
+  const uint64_t need = BlockPool::charged_bytes(bytes);
   const uint64_t in_flight = pool_.in_flight_bytes();
   if (in_flight != 0 && in_flight + need > pool_.budget_bytes()) return false;
   return piece.batch->waited_for() || pool_.live_bytes() + need <= pool_.budget_bytes();

@@ -27,8 +27,8 @@ struct Host {
   const std::shared_ptr<const Route> route;
   Admission admission;
   RetryBudget retry_budget;
-  std::atomic<uint64_t> expected_object_bytes = 256 * kKiB;  // a running mean of what was read
-  std::vector<std::unique_ptr<HostLane>> lanes;              // one per I/O thread, in their order
+  std::atomic<uint64_t> mean_object_bytes = 0;   // of what was read lately; 0: nothing yet
+  std::vector<std::unique_ptr<HostLane>> lanes;  // one per I/O thread, in their order
 };
 
 // A host's share on one I/O thread: idle connections, and the queue of pieces with the readers that
@@ -66,7 +66,7 @@ class HostLane {
 
  private:
   uint32_t reader_limit() const;
-  ReadPiece* take();         // the next piece that may start, taken from the queue; or null
+  ReadPiece* take();  // the next piece that may start, taken from the queue; or null
   bool may_start(const ReadPiece& piece) const;
   bool any_may_start();
   awaitable<void> reader();
@@ -83,7 +83,7 @@ class HostLane {
   size_t queued_count_ = 0;
   uint32_t reader_count_ = 0;
   std::vector<std::unique_ptr<Connection>> idle_;  // last used last
-  asio::steady_timer idle_timer_;
+  Timer idle_timer_;
   bool idle_timer_armed_ = false;
   bool pumping_ = false;
   AdmissionReport unreported_;

@@ -166,8 +166,8 @@ Result<bool> HttpStore::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead)
   if (size_known) {
     if (wanted == 0 && slot.object_bytes > 0) return false;
     if (slot.has_into && slot.into.size() != wanted) {
-      return invalid_argument("the destination holds ", slot.into.size(),
-                              " bytes, the read gives ", wanted);
+      return invalid_argument("the destination holds ", slot.into.size(), " bytes, the read gives ",
+                              wanted);
     }
     if (Result<void> room =
             ReadAttempt::make_room(lane.pool(), slot, wanted, lead.batch->waited_for());
@@ -223,6 +223,13 @@ Result<void> HttpStore::verify(ReadSlot& slot, Metrics& metrics) const {
   return {};
 }
 
+// A running mean over about eight objects. The first size sets pieces free that waited for it.
+void HttpStore::learn_size(uint64_t object_bytes) {
+  const uint64_t mean = host_->mean_object_bytes.load(std::memory_order_relaxed);
+  const uint64_t next = mean == 0 ? object_bytes : mean - mean / 8 + object_bytes / 8;
+  host_->mean_object_bytes.store(std::max<uint64_t>(next, 1), std::memory_order_relaxed);
+}
+
 void HttpStore::release_flight(ReadSlot& slot) {
   if (!slot.in_flight_charged) return;
   slot.in_flight_charged = false;
@@ -233,12 +240,13 @@ void HttpStore::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
   if (!slot.error) {
     if (Result<void> good = verify(slot, lane.thread().metrics()); !good) {
       // At least: one for each piece, each time.
-      batch.set_error(slot, std::move(good.error())
-                                .with_url(url_of(batch.name(slot)))
-                                .with_attempts(static_cast<int>((slot.restarts + 1) *
-                                                                slot.piece_count)));
+      batch.set_error(slot,
+                      std::move(good.error())
+                          .with_url(url_of(batch.name(slot)))
+                          .with_attempts(static_cast<int>((slot.restarts + 1) * slot.piece_count)));
     }
   }
+  if (!slot.error) learn_size(slot.range.size_bytes());
   release_flight(slot);
   if (should_restart(slot) && !batch.cancelled()) {
     const bool changed = slot.error->code() == Code::kPreconditionFailed;
@@ -254,12 +262,9 @@ void HttpStore::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
     if (!slot.has_into) slot.into = {};
   } else {
     count(lane.thread().metrics().objects_read_total);
-    const uint64_t mean = expected_object_bytes();
-    host_->expected_object_bytes.store(mean - mean / 8 + slot.range.size_bytes() / 8,
-                                       std::memory_order_relaxed);
     if (slot.gzip && rules_.content_encoding == ContentEncoding::kDecompress) {
-      const bool posted = engine_->compute(
-          [self = shared_from_this(), alive = batch.shared_from_this(), &slot] {
+      const bool posted =
+          engine_->compute([self = shared_from_this(), alive = batch.shared_from_this(), &slot] {
             self->decompress(slot);
             alive->slot_done();
           });
@@ -274,8 +279,9 @@ void HttpStore::decompress(ReadSlot& slot) const {
   ReadBatch& batch = *slot.first_piece.batch;
   Result<void> done;
   if (slot.has_into || !slot.whole) {
-    done = invalid_argument("it is stored as gzip: it can be decompressed only when it is read "
-                            "whole and into the engine's memory");
+    done = invalid_argument(
+        "it is stored as gzip: it can be decompressed only when it is read "
+        "whole and into the engine's memory");
   } else {
     const Result<std::vector<std::byte>> plain =
         gunzip(slot.block.bytes(), engine_->pool->budget_bytes());
@@ -349,9 +355,8 @@ std::shared_ptr<Pending<T>> HttpStore::start(std::string url, bool named,
 
 std::shared_ptr<Pending<ListPage>> HttpStore::list(ListRequest request) {
   const std::string url = url_of(request.prefix);
-  return start<ListPage>(url, true, [&] {
-    return std::make_shared<ListAttempt>(*protocol_, std::move(request));
-  });
+  return start<ListPage>(
+      url, true, [&] { return std::make_shared<ListAttempt>(*protocol_, std::move(request)); });
 }
 
 std::shared_ptr<Pending<ObjectInfo>> HttpStore::stat(std::string name) {
@@ -379,9 +384,8 @@ std::shared_ptr<Pending<bool>> HttpStore::remove(std::string name, Precondition 
 std::shared_ptr<Pending<ObjectInfo>> HttpStore::copy(CopyRequest request) {
   const std::string url = url_of(request.name);
   const bool named = !request.name.empty() && !request.source_name.empty();
-  return start<ObjectInfo>(url, named, [&] {
-    return std::make_shared<CopyAttempt>(*protocol_, std::move(request));
-  });
+  return start<ObjectInfo>(
+      url, named, [&] { return std::make_shared<CopyAttempt>(*protocol_, std::move(request)); });
 }
 
 }  // namespace headrace

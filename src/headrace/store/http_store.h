@@ -40,7 +40,8 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
   std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) override;
   std::string url_of(std::string_view name) const override { return protocol_->url_of(name); }
   uint64_t expected_object_bytes() const override {
-    return host_->expected_object_bytes.load(std::memory_order_relaxed);
+    const uint64_t mean = host_->mean_object_bytes.load(std::memory_order_relaxed);
+    return mean > 0 ? mean : kFirstGuessBytes;
   }
   uint64_t useful_in_flight() const override { return host_->admission.limit(); }
 
@@ -50,11 +51,14 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
   void piece_failed(HostLane& lane, ReadPiece& piece, Error error);
 
  private:
+  static constexpr uint64_t kFirstGuessBytes = 256 * kKiB;
+
   void attend(const std::shared_ptr<ReadBatch>& batch);
   void spread(HostLane& lane, ReadPiece* pieces);
   Result<bool> prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead);
   void piece_done(HostLane& lane, ReadPiece& piece);
   void slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot);
+  void learn_size(uint64_t object_bytes);
   void release_flight(ReadSlot& slot);
   bool should_restart(const ReadSlot& slot) const;
   Result<void> verify(ReadSlot& slot, Metrics& metrics) const;

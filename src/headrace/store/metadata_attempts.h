@@ -64,10 +64,10 @@ class PublishAttempt : public TextAttempt {
   Result<Verdict> refused(Error error) final;
 
   const std::string name_;
-  const Precondition wanted_;      // what the caller asked for
-  Precondition condition_;         // what the next change is conditioned on
+  const Precondition wanted_;  // what the caller asked for
+  Precondition condition_;     // what the next change is conditioned on
   Step step_ = Step::kFirst;
-  bool settled_before_ = false;    // a change was lost at least once
+  bool settled_before_ = false;  // a change was lost at least once
 
  protected:
   virtual Result<Verdict> finish_first() { return Verdict::kAgain; }

@@ -38,11 +38,10 @@ Result<void> Attempt::on_bytes(size_t count) {
 
 Result<Attempt::Verdict> Attempt::end() {
   if (accepted_) return finish();
-  return refused(protocol_.to_error(
-      {.http_status = status_,
-       .body = std::string_view(refusal_).substr(0, refusal_filled_),
-       .retry_after = retry_after_,
-       .request_id = request_id_}));
+  return refused(protocol_.to_error({.http_status = status_,
+                                     .body = std::string_view(refusal_).substr(0, refusal_filled_),
+                                     .retry_after = retry_after_,
+                                     .request_id = request_id_}));
 }
 
 Result<void> TextAttempt::begin_body(const ResponseHead& head) {
@@ -89,8 +88,8 @@ Error Operation::finished(const Attempt& attempt, Error error) const {
     // Throttled to the end is what the caller must know, wherever the deadline found us.
     const bool throttled = last_ && last_->code() == Code::kThrottled;
     const bool timed_out = stopped()->code() == Code::kTimedOut;
-    error = Error(throttled && timed_out ? Code::kThrottled : stopped()->code(),
-                  std::move(message));
+    error =
+        Error(throttled && timed_out ? Code::kThrottled : stopped()->code(), std::move(message));
     if (last_) {
       error = std::move(error)
                   .with_http_status(last_->http_status())
@@ -102,8 +101,7 @@ Error Operation::finished(const Attempt& attempt, Error error) const {
 
 awaitable<Result<void>> Operation::authorize() {
   while (true) {
-    Credentials::Current current =
-        store_.credentials->current(steady_clock::now(), waker());
+    Credentials::Current current = store_.credentials->current(steady_clock::now(), waker());
     store_.token = current.token;
     store_.token_version = current.version;
     store_.token_fresh_until = current.fresh_until;

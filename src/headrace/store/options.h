@@ -16,8 +16,8 @@ namespace headrace {
 class Credentials;
 
 struct RetryOptions {
-  uint32_t max_attempts = 10;                        // of one request, the first included
-  std::chrono::milliseconds initial_backoff{100};    // upper end of the first wait (full jitter)
+  uint32_t max_attempts = 10;                      // of one request, the first included
+  std::chrono::milliseconds initial_backoff{100};  // upper end of the first wait (full jitter)
   std::chrono::milliseconds max_backoff{20'000};
   double backoff_multiplier = 2.0;
   // Retries per host that may be saved up; each costs one, each success earns a tenth. Keeps a
@@ -35,41 +35,41 @@ enum class OnChange : uint8_t {
 
 // What to do with objects stored with Content-Encoding: gzip.
 enum class ContentEncoding : uint8_t {
-  kStored,      // the stored bytes, verified against the stored CRC32C; sizes agree with the listing
+  kStored,  // the stored bytes, verified against the stored CRC32C; sizes agree with the listing
   kDecompress,  // the same, then decompressed here
 };
 
 struct StoreOptions {
-  std::string endpoint = {};        // "" : the service's own; also http://host:port of an emulator
+  std::string endpoint = {};  // "" : the service's own; also http://host:port of an emulator
   std::shared_ptr<Credentials> credentials = {};  // null: anonymous
-  std::string user_project = {};    // billed for requester-pays buckets
+  std::string user_project = {};                  // billed for requester-pays buckets
   RetryOptions retry = {};
   TimeoutOptions timeout = {};
   TlsOptions tls = {};
   ProxyOptions proxy = {};
-  uint32_t max_in_flight = 512;   // per host and process; the adaptive limit stays below it
+  uint32_t max_in_flight = 512;  // per host and process; the adaptive limit stays below it
   uint32_t initial_in_flight = 64;
   uint64_t range_threshold_bytes = 16 * kMiB;  // larger objects are read by parallel ranges of ...
   uint64_t range_bytes = 8 * kMiB;
   OnChange on_change = OnChange::kError;
   ContentEncoding content_encoding = ContentEncoding::kStored;
-  bool verify = true;             // CRC32C of whole objects, where the store tells one
+  bool verify = true;                  // CRC32C of whole objects, where the store tells one
   std::string user_agent_suffix = {};  // appended to "headrace/<version>"
 };
 
 struct EngineOptions {
-  uint32_t io_threads = 0;                  // 0: min(4, cores)
-  uint32_t file_threads = 4;                // for file://, started when first needed
+  uint32_t io_threads = 0;    // 0: min(4, cores)
+  uint32_t file_threads = 4;  // for file://, started when first needed
   uint64_t memory_budget_bytes = 1 * kGiB;
 };
 
 struct ListRequest {
   std::string prefix = {};
-  std::string delimiter = {};      // "" : all names; "/" : one level
+  std::string delimiter = {};  // "" : all names; "/" : one level
   std::string page_token = {};
-  std::string start_offset = {};   // names >= this
-  std::string end_offset = {};     // names < this; "" : to the end
-  uint32_t max_results = 0;   // 0: as many as the store gives in one page
+  std::string start_offset = {};  // names >= this
+  std::string end_offset = {};    // names < this; "" : to the end
+  uint32_t max_results = 0;       // 0: as many as the store gives in one page
 };
 
 // A condition on the object that a write, delete or copy replaces.
@@ -80,7 +80,7 @@ struct Precondition {
 
 struct WriteRequest {
   std::string name = {};
-  std::string content_type = {};      // "": application/octet-stream
+  std::string content_type = {};  // "": application/octet-stream
   std::string content_encoding = {};
   Precondition precondition = {};
 };

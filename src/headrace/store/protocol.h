@@ -20,17 +20,17 @@ namespace headrace {
 // What a response to a read tells beside its bytes. Views into the head.
 struct ReadFacts {
   std::string_view generation;
-  std::optional<Crc32c> crc32c;                // of the whole stored object
-  std::optional<uint64_t> stored_bytes;        // of the whole stored object
-  bool stored_gzip = false;                    // stored with Content-Encoding: gzip
-  bool decompressed_by_server = false;         // what comes is not what is stored
+  std::optional<Crc32c> crc32c;          // of the whole stored object
+  std::optional<uint64_t> stored_bytes;  // of the whole stored object
+  bool stored_gzip = false;              // stored with Content-Encoding: gzip
+  bool decompressed_by_server = false;   // what comes is not what is stored
 };
 
 // A refusal, in pieces.
 struct Refusal {
   int http_status = 0;
   std::string_view body;
-  std::string_view retry_after;                // the header's value
+  std::string_view retry_after;  // the header's value
   std::string_view request_id;
 };
 
@@ -49,8 +49,8 @@ class Protocol {
   virtual ~Protocol() = default;
 
   // `range` none: the whole object. `generation` "": whichever is live.
-  virtual void build_read(HttpRequest& request, std::string_view name,
-                          std::string_view generation, std::optional<ByteRange> range) const = 0;
+  virtual void build_read(HttpRequest& request, std::string_view name, std::string_view generation,
+                          std::optional<ByteRange> range) const = 0;
   virtual ReadFacts read_facts(const ResponseHead& head) const = 0;
 
   virtual void build_list(HttpRequest& request, const ListRequest& list) const = 0;

@@ -52,9 +52,8 @@ Result<void> ReadAttempt::make_room(BlockPool& pool, ReadSlot& slot, uint64_t si
     return fail(Code::kExhausted, size_bytes, " bytes do not fit into the memory budget of ",
                 pool.budget_bytes(), " bytes; raise memory_budget_bytes, or read a range");
   }
-  const bool no_room_now =
-      (!waited_for && pool.live_bytes() + charged > pool.budget_bytes()) ||
-      !pool.try_begin_flight(size_bytes, false);
+  const bool no_room_now = (!waited_for && pool.live_bytes() + charged > pool.budget_bytes()) ||
+                           !pool.try_begin_flight(size_bytes, false);
   if (no_room_now) return fail(Code::kExhausted);
   slot.block = pool.allocate(size_bytes);
   if (slot.block.data() == nullptr) {
@@ -71,7 +70,8 @@ ReadPiece* ReadAttempt::split(const ReadRules& rules, ReadSlot& slot, ReadPiece&
   lead.range.end = std::min(slot.range.end, slot.range.begin + lead_bytes);
   const uint64_t rest_bytes = slot.range.end - lead.range.end;
   if (rest_bytes == 0) return nullptr;
-  const auto count = static_cast<uint32_t>((rest_bytes + rules.range_bytes - 1) / rules.range_bytes);
+  const auto count =
+      static_cast<uint32_t>((rest_bytes + rules.range_bytes - 1) / rules.range_bytes);
   slot.more_pieces = std::make_unique<ReadPiece[]>(count);
   slot.piece_count = 1 + count;
   slot.pieces_left.store(slot.piece_count, std::memory_order_relaxed);
@@ -121,12 +121,14 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
 
   if (facts.decompressed_by_server) {
     if (rules_.content_encoding == ContentEncoding::kStored) {
-      return corrupt("the server decompressed it on the way, so what came is not what is stored "
-                     "and cannot be checked");
+      return corrupt(
+          "the server decompressed it on the way, so what came is not what is stored "
+          "and cannot be checked");
     }
     if (slot_.has_into || !slot_.whole || slot_.piece_count > 1) {
-      return invalid_argument("the server decompressed it on the way: it can be read only whole, in "
-                              "one request, and into the engine's memory");
+      return invalid_argument(
+          "the server decompressed it on the way: it can be read only whole, in "
+          "one request, and into the engine's memory");
     }
     // Begin anew: what comes has neither the stored object's size nor its sum.
     if (slot_.in_flight_charged) pool_.end_flight(slot_.block.size_bytes());

@@ -28,12 +28,12 @@ inline constexpr uint64_t kUnknownSize = UINT64_MAX;
 // One object, or a range of one, to be read.
 struct ReadTarget {
   std::string_view name = {};
-  std::string_view generation = {};            // "": whichever is live
-  uint64_t size_bytes = kUnknownSize;     // of the object, where a listing told it
-  std::optional<Crc32c> crc32c = {};           // of the object, where a listing told it
-  std::optional<ByteRange> range = {};         // none: all of it. `end` may lie beyond the object's end
-  std::span<std::byte> into = {};              // the caller's memory; empty: the engine's
-  bool has_into = false;                  // `into` is meant, though it may be empty
+  std::string_view generation = {};     // "": whichever is live
+  uint64_t size_bytes = kUnknownSize;   // of the object, where a listing told it
+  std::optional<Crc32c> crc32c = {};    // of the object, where a listing told it
+  std::optional<ByteRange> range = {};  // none: all of it. `end` may lie beyond the object's end
+  std::span<std::byte> into = {};       // the caller's memory; empty: the engine's
+  bool has_into = false;                // `into` is meant, though it may be empty
 };
 
 class ObjectStore;
@@ -59,8 +59,8 @@ struct ReadPiece {
   ReadBatch* batch = nullptr;
   ObjectStore* store = nullptr;
   uint32_t slot_index = 0;
-  ByteRange range;        // within the object; end == kUnknownSize until the size is known
-  Crc32c crc32c;          // of what has arrived
+  ByteRange range;  // within the object; end == kUnknownSize until the size is known
+  Crc32c crc32c;    // of what has arrived
   uint64_t received_bytes = 0;
   ReadPiece* next = nullptr;
 };
@@ -73,17 +73,17 @@ struct ReadSlot {
   std::optional<Crc32c> expected = {};
   uint64_t listed_bytes = kUnknownSize;  // what add() was told of both, for restart()
   std::optional<Crc32c> listed_crc32c = {};
-  ByteRange asked;                 // what add() was told; [0, kUnknownSize) for a whole object
-  ByteRange range;                 // the same, ending with the object once its size is known
+  ByteRange asked;  // what add() was told; [0, kUnknownSize) for a whole object
+  ByteRange range;  // the same, ending with the object once its size is known
   bool whole = true;
   bool has_into = false;
   bool gzip = false;               // the bytes are gzip's (Content-Encoding), as stored
   uint32_t restarts = 0;           // after a failed checksum or a change of the object
-  std::span<std::byte> into = {};       // where the bytes go: the caller's memory or `block`
+  std::span<std::byte> into = {};  // where the bytes go: the caller's memory or `block`
   Block block;
   bool in_flight_charged = false;
   GenerationText found_generation;  // the one that was read
-  std::optional<Error> error = {};       // the first; see ReadBatch::set_error()
+  std::optional<Error> error = {};  // the first; see ReadBatch::set_error()
   std::atomic<bool> failed = false;
   ReadPiece first_piece;
   std::unique_ptr<ReadPiece[]> more_pieces;

@@ -24,10 +24,9 @@ bool is_retryable(const Error& error) {
 
 std::chrono::milliseconds backoff(const RetryOptions& options, int attempt, const Error& error,
                                   Rng& rng) {
-  const double bound_ms =
-      std::min(static_cast<double>(options.max_backoff.count()),
-               static_cast<double>(options.initial_backoff.count()) *
-                   std::pow(options.backoff_multiplier, attempt - 1));
+  const double bound_ms = std::min(static_cast<double>(options.max_backoff.count()),
+                                   static_cast<double>(options.initial_backoff.count()) *
+                                       std::pow(options.backoff_multiplier, attempt - 1));
   const double jittered_ms = std::uniform_real_distribution<double>(0.0, bound_ms)(rng);
   double wait_ms = jittered_ms;
   if (error.retry_after()) {

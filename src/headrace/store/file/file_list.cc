@@ -57,8 +57,7 @@ std::string after_prefix(std::string_view prefix) {
 }
 
 FileWalk::FileWalk(std::string root, std::string prefix, const std::string& lower,
-                   const std::string& upper,
-                   size_t window_names)
+                   const std::string& upper, size_t window_names)
     : root_(std::move(root)),
       prefix_(std::move(prefix)),
       lower_(std::max(lower, prefix_)),

@@ -32,8 +32,7 @@ class FileWalk {
 
   // Names that begin with `prefix`, from `lower` on, below `upper` ("" for no bound).
   // `root` has no trailing '/' ("" is the root directory of the machine).
-  FileWalk(std::string root, std::string prefix, const std::string& lower,
-           const std::string& upper,
+  FileWalk(std::string root, std::string prefix, const std::string& lower, const std::string& upper,
            size_t window_names = kWindowNames);
 
   // None at the end. Errors: kNotFound if `root` is missing; kPermissionDenied for a directory that

@@ -43,14 +43,14 @@ bool contains_any(std::string_view text, std::initializer_list<std::string_view>
 
 // https://cloud.google.com/storage/quotas and /storage/docs/request-rate
 std::string throttled_message(const GcsError& said) {
-  const bool bandwidth =
-      contains_any(said.message, {"egress", "bandwidth"}) ||
-      contains_any(said.reason, {"egress", "bandwidth"});
+  const bool bandwidth = contains_any(said.message, {"egress", "bandwidth"}) ||
+                         contains_any(said.reason, {"egress", "bandwidth"});
   return cat(said.message,
-             bandwidth ? " [a bandwidth (egress) limit: ask for a higher egress quota, or read from "
-                         "the bucket's own region]"
-                       : " [a request-rate limit: fewer or larger objects, a gradual ramp-up, or "
-                         "names that spread over the key range help]");
+             bandwidth
+                 ? " [a bandwidth (egress) limit: ask for a higher egress quota, or read from "
+                   "the bucket's own region]"
+                 : " [a request-rate limit: fewer or larger objects, a gradual ramp-up, or "
+                   "names that spread over the key range help]");
 }
 
 }  // namespace
@@ -58,8 +58,8 @@ std::string throttled_message(const GcsError& said) {
 GcsProtocol::GcsProtocol(std::string bucket, std::string user_project)
     : bucket_(std::move(bucket)),
       objects_path_(cat("/storage/v1/b/", percent_encode(bucket_), "/o")),
-      user_project_(user_project.empty() ? "" : cat("&userProject=", percent_encode(user_project))) {
-}
+      user_project_(user_project.empty() ? ""
+                                         : cat("&userProject=", percent_encode(user_project))) {}
 
 std::string GcsProtocol::url_of(std::string_view name) const {
   return cat("gs://", bucket_, "/", name);
@@ -83,8 +83,7 @@ void GcsProtocol::build_read(HttpRequest& request, std::string_view name,
 ReadFacts GcsProtocol::read_facts(const ResponseHead& head) const {
   ReadFacts facts;
   const auto is = [](std::string_view name, std::string_view lower) {
-    return name.size() == lower.size() &&
-           std::ranges::equal(name, lower, [](char a, char b) {
+    return name.size() == lower.size() && std::ranges::equal(name, lower, [](char a, char b) {
              return (a >= 'A' && a <= 'Z' ? static_cast<char>(a - 'A' + 'a') : a) == b;
            });
   };
@@ -211,8 +210,9 @@ Error GcsProtocol::to_error(const Refusal& refusal) const {
   std::string message = said.message;
   Code code = Code::kInternal;
   const int status = refusal.http_status;
-  const bool slow_down = contains_any(said.reason, {"ratelimit", "slowdown"}) ||
-                         contains_any(said.message, {"slowdown", "slow down", "rate limit", "request rate"});
+  const bool slow_down =
+      contains_any(said.reason, {"ratelimit", "slowdown"}) ||
+      contains_any(said.message, {"slowdown", "slow down", "rate limit", "request rate"});
   if (status == 429 || (status == 503 && slow_down) || (status == 403 && slow_down)) {
     code = Code::kThrottled;
     message = throttled_message(said);
@@ -239,8 +239,7 @@ Error GcsProtocol::to_error(const Refusal& refusal) const {
   return Error(code, std::move(message))
       .with_http_status(status)
       .with_request_id(std::string(refusal.request_id))
-      .with_retry_after(
-          parse_retry_after(refusal.retry_after, std::chrono::system_clock::now()));
+      .with_retry_after(parse_retry_after(refusal.retry_after, std::chrono::system_clock::now()));
 }
 
 }  // namespace headrace
