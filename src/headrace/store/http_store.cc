@@ -177,6 +177,8 @@ Result<bool> HttpStore::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead)
   }
   if (wanted > rules_.range_threshold_bytes && slot.piece_count == 1) {
     if (size_known && slot.generation_size > 0) {
+      // Written before the pieces are given to other threads, where they only compare it.
+      slot.found_generation.assign(lead.batch->generation(slot));
       spread(lane, ReadAttempt::split(rules_, slot, lead, rules_.range_bytes));
     } else {
       // All pieces must be of one generation: the lead's answer tells which, then the rest is split

@@ -145,7 +145,7 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
     growing_filled_ = 0;
     return {};
   }
-  slot_.gzip = facts.stored_gzip;
+  if (lead()) slot_.gzip = facts.stored_gzip;
 
   if (!facts.generation.empty()) {
     if (slot_.found_generation.empty()) {
