@@ -138,7 +138,7 @@ class StoreHandle {
     const StoreOptions store_options = to_store_options(options);
     store_ = OfThisProcess(value_or_raise(
         without_gil([&](MayBlock) { return engine_->open(parsed, store_options); })));
-    url_prefix_ = to_str(store_->url_of(""));
+    url_prefix_ = to_str(store().url_of(""));
   }
 
   BatchHandle start(const nb::object& items, const nb::object& into, std::optional<uint64_t> begin,
@@ -178,14 +178,14 @@ class StoreHandle {
     }
     BatchHandle handle(engine_.shared(), store_.shared(), batch, url_prefix_, std::move(origins),
                        std::move(buffers));
-    store_->read(std::move(batch));
+    store().read(std::move(batch));
     return handle;
   }
 
   nb::tuple list_page(std::string prefix, std::string delimiter, std::string page_token,
                       std::string start_offset, std::string end_offset,
                       uint32_t max_results) const {
-    ListPage page = wait_and_take(store_->list({.prefix = std::move(prefix),
+    ListPage page = wait_and_take(store().list({.prefix = std::move(prefix),
                                                 .delimiter = std::move(delimiter),
                                                 .page_token = std::move(page_token),
                                                 .start_offset = std::move(start_offset),
@@ -197,12 +197,12 @@ class StoreHandle {
     return nb::make_tuple(objects, prefixes, to_str(page.next_page_token));
   }
 
-  ObjectInfo stat(std::string name) const { return wait_and_take(store_->stat(std::move(name))); }
+  ObjectInfo stat(std::string name) const { return wait_and_take(store().stat(std::move(name))); }
 
   ObjectInfo write(std::string name, nb::handle data, std::optional<std::string> if_generation,
                    std::string content_type, std::string content_encoding) const {
     const HeldBuffer buffer(data, /*writable=*/false);
-    return wait_and_take(store_->write({.name = std::move(name),
+    return wait_and_take(store().write({.name = std::move(name),
                                         .content_type = std::move(content_type),
                                         .content_encoding = std::move(content_encoding),
                                         .precondition = {std::move(if_generation)}},
@@ -210,22 +210,30 @@ class StoreHandle {
   }
 
   void remove(std::string name, std::optional<std::string> if_generation) const {
-    wait_and_take(store_->remove(std::move(name), {std::move(if_generation)}));
+    wait_and_take(store().remove(std::move(name), {std::move(if_generation)}));
   }
 
   ObjectInfo copy(std::string source_name, std::string source_generation, std::string name,
                   std::optional<std::string> if_generation) const {
-    return wait_and_take(store_->copy({.source_name = std::move(source_name),
+    return wait_and_take(store().copy({.source_name = std::move(source_name),
                                        .source_generation = std::move(source_generation),
                                        .name = std::move(name),
                                        .precondition = {std::move(if_generation)}}));
   }
 
-  nb::str url_of(std::string_view name) const { return to_str(store_->url_of(name)); }
-  uint64_t expected_object_bytes() const { return store_->expected_object_bytes(); }
-  uint64_t useful_in_flight() const { return store_->useful_in_flight(); }
+  nb::str url_of(std::string_view name) const { return to_str(store().url_of(name)); }
+  uint64_t expected_object_bytes() const { return store().expected_object_bytes(); }
+  uint64_t useful_in_flight() const { return store().useful_in_flight(); }
 
  private:
+  // What a forked child inherits posts to threads that do not exist there: nothing would come back.
+  ObjectStore& store() const {
+    if (!store_.usable()) {
+      raise(Error(Code::kCancelled, "it was opened before a fork, in the parent process"));
+    }
+    return *store_;
+  }
+
   static std::vector<std::unique_ptr<HeldBuffer>> hold_buffers(const nb::object& into,
                                                                size_t count) {
     std::vector<std::unique_ptr<HeldBuffer>> buffers;

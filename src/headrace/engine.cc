@@ -110,7 +110,7 @@ struct Engine::State {
   void pump_all();
 };
 
-Engine::Engine(const EngineOptions& options) : state_(std::make_unique<State>()) {
+Engine::Engine(const EngineOptions& options) : state_(std::make_shared<State>()) {
   State& state = *state_;
   state.resources = std::make_shared<EngineResources>();
   EngineResources& resources = *state.resources;
@@ -124,14 +124,15 @@ Engine::Engine(const EngineOptions& options) : state_(std::make_unique<State>())
   resources.compute = [pool = state.compute_pool](std::move_only_function<void()> job) {
     return pool->post(std::move(job));
   };
-  resources.pool->set_on_room([raw = state_.get()] { raw->pump_all(); });
+  resources.pool->set_on_room([weak = std::weak_ptr<State>(state_)] {
+    if (const std::shared_ptr<State> alive = weak.lock()) alive->pump_all();
+  });
 }
 
 Engine::~Engine() {
   if (!usable_in_this_process()) {
     // A forked child: the threads are the parent's. Nothing here may be joined or destroyed.
-    State* const leaked = state_.release();
-    static_cast<void>(leaked);
+    static_cast<void>(new std::shared_ptr<State>(std::move(state_)));
     return;
   }
   stop();

@@ -88,6 +88,20 @@ uint64_t BlockPool::charged_bytes(uint64_t size_bytes) {
 }
 
 Block BlockPool::allocate(uint64_t size_bytes) {
+  live_bytes_.fetch_add(charged_bytes(size_bytes), std::memory_order_relaxed);
+  return make(size_bytes);
+}
+
+std::optional<Block> BlockPool::allocate_within_budget(uint64_t size_bytes) {
+  const uint64_t charged = charged_bytes(size_bytes);
+  uint64_t live = live_bytes_.load(std::memory_order_seq_cst);
+  do {
+    if (live + charged > budget_bytes_) return std::nullopt;
+  } while (!live_bytes_.compare_exchange_weak(live, live + charged));
+  return make(size_bytes);
+}
+
+Block BlockPool::make(uint64_t size_bytes) {
   Block block;
   if (size_bytes == 0) return block;
   const size_t size_class = class_of(size_bytes);
@@ -98,10 +112,13 @@ Block BlockPool::allocate(uint64_t size_bytes) {
   } else {
     block.data_ = map(charged);
   }
-  if (block.data_ == nullptr) return block;
+  if (block.data_ == nullptr) {
+    live_bytes_.fetch_sub(charged, std::memory_order_seq_cst);
+    return block;
+  }
   block.pool_ = shared_from_this();
   block.size_bytes_ = size_bytes;
-  const uint64_t live = live_bytes_.fetch_add(charged, std::memory_order_relaxed) + charged;
+  const uint64_t live = live_bytes_.load(std::memory_order_relaxed);
   uint64_t peak = peak_live_bytes_.load(std::memory_order_relaxed);
   while (live > peak && !peak_live_bytes_.compare_exchange_weak(peak, live)) {
   }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -67,12 +68,15 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   // A block of `size_bytes`; zero bytes give an empty block. Contents are unspecified. Fails only
   // when the system has no memory (an empty block for a size above zero).
   Block allocate(uint64_t size_bytes);
+  // The same, but none where that would take more than the budget: several threads that look at
+  // live_bytes() first and allocate then could exceed it together.
+  std::optional<Block> allocate_within_budget(uint64_t size_bytes);
   // What allocate(size_bytes) counts.
   static uint64_t charged_bytes(uint64_t size_bytes);
 
   uint64_t budget_bytes() const { return budget_bytes_; }
   uint64_t live_bytes() const { return live_bytes_.load(std::memory_order_seq_cst); }
-  uint64_t in_flight_bytes() const { return in_flight_bytes_.load(std::memory_order_relaxed); }
+  uint64_t in_flight_bytes() const { return in_flight_bytes_.load(std::memory_order_seq_cst); }
 
   // Reads that are not complete may take the whole budget, no more. `force` admits a read even so:
   // the caller knows that nothing else is in flight which would make room.
@@ -97,6 +101,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
     uint64_t size_bytes;
   };
 
+  Block make(uint64_t size_bytes);  // already counted
   void free_block(std::byte* data, uint64_t size_bytes);
   std::byte* take(size_t size_class) HEADRACE_REQUIRES(mutex_);
   void made_room();

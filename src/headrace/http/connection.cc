@@ -160,6 +160,7 @@ awaitable<Result<void>> Connection::connect(Activity& activity, Resolver& resolv
     }
     close_in_child(socket_.native_handle());
     std::tie(error) = co_await socket_.async_connect(to, kAwait);
+    if (aborted_) error = asio::error::operation_aborted;  // just as it succeeded
     if (!error) {
       socket_.set_option(asio::ip::tcp::no_delay(true), error);
       co_return Result<void>();
@@ -259,6 +260,8 @@ awaitable<Connection::Received> Connection::receive(std::span<std::byte> into) {
 
 awaitable<Connection::Received> Connection::receive_tls(std::span<std::byte> into) {
   while (true) {
+    // The socket may be closed, and its number another's by now.
+    if (aborted_) co_return Received(asio::error::operation_aborted, 0);
     const Result<TlsStream::Step> step = tls_->read(into);
     if (!step) {
       tls_error_ = step.error();

@@ -15,8 +15,13 @@
 namespace {
 
 std::atomic<int> look_up_count = 0;
-// Look-ups of "slow.test" pass one at a time, when the test lets them.
-std::counting_semaphore<64> slow_may_go_on(0);
+// Look-ups of "slow.test" say that they have begun, and end when the test lets them.
+std::counting_semaphore<64> slow_began(0), slow_may_go_on(0);
+
+void let_slow_look_up_end() {
+  slow_began.acquire();
+  slow_may_go_on.release();
+}
 
 addrinfo* entry_of(const char* text, addrinfo* next) {
   auto* entry = static_cast<addrinfo*>(std::calloc(1, sizeof(addrinfo) + sizeof(sockaddr_in6)));
@@ -41,7 +46,10 @@ extern "C" __attribute__((visibility("default"))) int getaddrinfo(const char* na
   ++look_up_count;
   const std::string_view host = name;
   *found = nullptr;
-  if (host == "slow.test") slow_may_go_on.acquire();
+  if (host == "slow.test") {
+    slow_began.release();
+    slow_may_go_on.acquire();
+  }
   if (host == "both.test") {
     *found = entry_of("::1", entry_of("127.0.0.1", nullptr));
   } else if (host == "many.test") {
@@ -123,7 +131,7 @@ TEST(Resolver, LooksANameUpOnceForAllWhoAsk) {
     ASSERT_TRUE(answer.has_value());
     EXPECT_EQ(*answer, nullptr);
   }
-  slow_may_go_on.release();
+  let_slow_look_up_end();
   for (int i = 0; i < 5; ++i) called.acquire();
   EXPECT_EQ(look_up_count - before, 1);
 }
@@ -141,7 +149,7 @@ TEST(Resolver, MayBeDestroyedWhileItLooksUp) {
     Resolver resolver;
     ASSERT_TRUE(resolver.resolve("slow.test", [changed] { changed->release(); }).has_value());
   }
-  slow_may_go_on.release();
+  let_slow_look_up_end();
   changed->acquire();
 }
 
@@ -183,7 +191,7 @@ TEST_F(ResolvedHost, WhoseNameServiceHangsIsTimedOutAndHoldsNobodyUp) {
     EXPECT_THAT(outcome(*batch, i),
                 FailsWith(Code::kTimedOut, HasSubstr("resolving host slow.test took longer than")));
   }
-  slow_may_go_on.release();
+  let_slow_look_up_end();
 }
 
 TEST_F(ResolvedHost, WhoseNameServiceHangsMayBeCancelled) {
@@ -191,6 +199,7 @@ TEST_F(ResolvedHost, WhoseNameServiceHangsMayBeCancelled) {
   const ReadTarget target = listed(object_);
   const std::shared_ptr<ReadBatch> batch = batch_of(std::span(&target, 1));
   open()->read(batch);
+  slow_began.acquire();
   batch->cancel();
   wait_for(*batch);
   EXPECT_THAT(outcome(*batch, 0), FailsWith(Code::kCancelled, HasSubstr("cancelled")));

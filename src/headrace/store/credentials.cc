@@ -80,6 +80,12 @@ Credentials::~Credentials() {
 }
 
 void Credentials::provide(Token token) {
+  if (token.expires_at && *token.expires_at <= steady_clock::now()) {
+    // Asking again at once would be answered alike, over and over.
+    fail(Error(Code::kPermissionDenied,
+               "the token that was fetched has expired already (is the clock right?)"));
+    return;
+  }
   std::vector<std::function<void()>> waiters;
   {
     const Lock lock(mutex_);

@@ -111,19 +111,22 @@ bool HostLane::any_may_start() {
 }
 
 ReadPiece* HostLane::take() {
-  if (!any_may_start()) return nullptr;
-  ReadPiece* before = nullptr;
-  ReadPiece* piece = first_;
-  while (piece != nullptr && !may_start(*piece)) {
-    before = piece;
-    piece = piece->next;
+  // False only when the wish for room is on record; a reader that ended before could not be woken.
+  while (any_may_start()) {
+    ReadPiece* before = nullptr;
+    ReadPiece* piece = first_;
+    while (piece != nullptr && !may_start(*piece)) {
+      before = piece;
+      piece = piece->next;
+    }
+    if (piece == nullptr) continue;  // the room went to another thread meanwhile
+    (before != nullptr ? before->next : first_) = piece->next;
+    if (last_ == piece) last_ = before;
+    --queued_count_;
+    piece->next = nullptr;
+    return piece;
   }
-  if (piece == nullptr) return nullptr;  // the room went to another thread meanwhile
-  (before != nullptr ? before->next : first_) = piece->next;
-  if (last_ == piece) last_ = before;
-  --queued_count_;
-  piece->next = nullptr;
-  return piece;
+  return nullptr;
 }
 
 void HostLane::pump() {

@@ -156,7 +156,11 @@ awaitable<void> HttpStore::read_piece(HostLane& lane, ReadPiece& piece, HttpRequ
 
 // What can be done before the first request of a slot. False: nothing is left to read.
 Result<bool> HttpStore::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead) {
-  if (slot.asked.end <= slot.asked.begin) return false;
+  const bool empty = slot.asked.end <= slot.asked.begin;
+  if (slot.has_into && !slot.into.empty() && (empty || slot.asked.begin == slot.object_bytes)) {
+    return invalid_argument("the destination holds ", slot.into.size(), " bytes, the read gives 0");
+  }
+  if (empty) return false;
   const bool size_known = slot.object_bytes != kUnknownSize;
   if (size_known && slot.asked.begin > slot.object_bytes) {
     return invalid_argument("the range begins at ", slot.asked.begin, ", beyond the object's ",

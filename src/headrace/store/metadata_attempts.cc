@@ -88,14 +88,15 @@ Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
       step_ = Step::kSettle;
       return Verdict::kAgain;
     }
-    return std::unexpected(
-        Error(Code::kPreconditionFailed,
-              !wanted_.generation ? std::string("is being changed by others at the same time")
-              : wanted_.generation->empty()
-                  ? std::string("exists already")
-                  : cat("is not in generation ", *wanted_.generation, " any more"))
-            .with_http_status(error.http_status())
-            .with_request_id(error.request_id()));
+    std::string message = "exists already";
+    if (!wanted_.generation) {
+      message = "was changed by another writer while the answer to an attempt was lost";
+    } else if (!wanted_.generation->empty()) {
+      message = cat("is not in generation ", *wanted_.generation, " any more");
+    }
+    return std::unexpected(Error(Code::kPreconditionFailed, std::move(message))
+                               .with_http_status(error.http_status())
+                               .with_request_id(error.request_id()));
   }
   return std::unexpected(std::move(error));
 }

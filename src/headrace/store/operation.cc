@@ -155,9 +155,11 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
                       ? std::make_unique<Connection>(lane_.thread(), lane_.host().route)
                       : lane_.take_connection(now);
     Result<void> exchanged;
+    bool sent = false;
     if (!connection_->reusable()) exchanged = co_await connection_->open(*this, lane_.resolver());
     if (exchanged) {
       count(thread().metrics().requests_total);
+      sent = true;
       exchanged = co_await connection_->exchange(request, attempt);
     }
     Result<Attempt::Verdict> verdict;
@@ -218,7 +220,8 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
       co_return std::unexpected(finished(attempt, std::move(error)));
     }
     last_ = std::move(error);
-    attempt.will_retry();
+    // Throttled, or never sent: nothing was done, so there is nothing to settle.
+    if (sent && !throttled) attempt.will_retry();
     count(thread().metrics().retries_total);
     co_await park(steady_clock::now() + wait);
   }

@@ -47,7 +47,8 @@ struct StoreOptions {
   TimeoutOptions timeout = {};
   TlsOptions tls = {};
   ProxyOptions proxy = {};
-  uint32_t max_in_flight = 512;  // per host and process; the adaptive limit stays below it
+  // Per host and process; each I/O thread has one request at least.
+  uint32_t max_in_flight = 512;  // the adaptive limit stays below it
   uint32_t initial_in_flight = 64;
   uint64_t range_threshold_bytes = 16 * kMiB;  // larger objects are read by parallel ranges of ...
   uint64_t range_bytes = 8 * kMiB;

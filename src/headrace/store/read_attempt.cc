@@ -52,10 +52,14 @@ Result<void> ReadAttempt::make_room(BlockPool& pool, ReadSlot& slot, uint64_t si
     return fail(Code::kExhausted, size_bytes, " bytes do not fit into the memory budget of ",
                 pool.budget_bytes(), " bytes; raise memory_budget_bytes, or read a range");
   }
-  const bool no_room_now = (!waited_for && pool.live_bytes() + charged > pool.budget_bytes()) ||
-                           !pool.try_begin_flight(size_bytes, false);
-  if (no_room_now) return fail(Code::kExhausted);
-  slot.block = pool.allocate(size_bytes);
+  if (!pool.try_begin_flight(size_bytes, false)) return fail(Code::kExhausted);
+  std::optional<Block> block =
+      waited_for ? pool.allocate(size_bytes) : pool.allocate_within_budget(size_bytes);
+  if (!block) {
+    pool.end_flight(size_bytes);
+    return fail(Code::kExhausted);
+  }
+  slot.block = std::move(*block);
   if (slot.block.data() == nullptr) {
     pool.end_flight(size_bytes);
     return fail(Code::kExhausted, "the system has no memory for ", size_bytes, " bytes");
@@ -118,6 +122,7 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
   const ReadFacts facts = protocol().read_facts(head);
   length_unknown_ = false;
   skip_bytes_ = 0;
+  received_before_ = piece_.received_bytes;
 
   if (facts.decompressed_by_server) {
     if (rules_.content_encoding == ContentEncoding::kStored) {
@@ -257,7 +262,7 @@ Result<Attempt::Verdict> ReadAttempt::finish() {
     return Verdict::kDone;
   }
   if (piece_.received_bytes == piece_.range.size_bytes()) return Verdict::kDone;
-  if (body_bytes() == 0) {
+  if (piece_.received_bytes == received_before_) {
     return fail(Code::kUnavailable, "an empty answer where ",
                 piece_.range.size_bytes() - piece_.received_bytes, " bytes are missing");
   }

@@ -74,8 +74,9 @@ class ReadAttempt final : public Attempt {
   ReadPiece& piece_;
   bool without_range_ = false;                // an empty object cannot be asked for by range
   std::optional<uint64_t> unsatisfied_size_;  // of the object, as a 416 tells it
-  bool length_unknown_ = false;  // the body ends when it ends (chunked); it goes to `growing_`
-  uint64_t skip_bytes_ = 0;      // of a body that begins before what was asked for
+  bool length_unknown_ = false;   // the body ends when it ends (chunked); it goes to `growing_`
+  uint64_t received_before_ = 0;  // of the piece, by earlier attempts
+  uint64_t skip_bytes_ = 0;       // of a body that begins before what was asked for
   std::vector<std::byte> growing_;
   size_t growing_filled_ = 0;
   std::span<std::byte> space_;  // what body_space() gave last
