@@ -16,7 +16,7 @@ namespace asio = boost::asio;
 // each suspension a few type-erased copies.
 using Executor = asio::io_context::executor_type;
 template <class T>
-using awaitable = asio::awaitable<T, Executor>;
+using awaitable = asio::awaitable<T, Executor>;  // NOLINT(readability-identifier-naming): Asio's
 using Socket = asio::basic_stream_socket<asio::ip::tcp, Executor>;
 using Timer = asio::basic_waitable_timer<std::chrono::steady_clock,
                                          asio::wait_traits<std::chrono::steady_clock>, Executor>;

@@ -306,7 +306,7 @@ Result<Attempt::Verdict> ReadAttempt::refused(Error error) {
             .with_http_status(416));
   }
   if (error.code() == Code::kPreconditionFailed) {
-    const bool listed = piece_.batch->generation(slot_).size() > 0 && piece_.received_bytes == 0;
+    const bool listed = !piece_.batch->generation(slot_).empty() && piece_.received_bytes == 0;
     return std::unexpected(
         Error(Code::kPreconditionFailed,
               listed ? cat("has changed since it was listed (generation ",
