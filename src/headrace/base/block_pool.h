@@ -83,6 +83,15 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   bool try_begin_flight(uint64_t size_bytes, bool force);
   void end_flight(uint64_t size_bytes);
 
+  // Memory that reads of unknown size, already begun, are thought to need: it is not free for
+  // others.
+  uint64_t expected_bytes() const { return expected_bytes_.load(std::memory_order_seq_cst); }
+  void expect(uint64_t charged) { expected_bytes_.fetch_add(charged, std::memory_order_seq_cst); }
+  void expect_no_more(uint64_t charged) {
+    expected_bytes_.fetch_sub(charged, std::memory_order_seq_cst);
+    made_room();
+  }
+
   // Called, on whichever thread frees memory, after room was made while someone had asked for it.
   void set_on_room(std::function<void()> on_room);
   void ask_for_room() { room_wanted_.store(true, std::memory_order_seq_cst); }
@@ -109,6 +118,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   const uint64_t budget_bytes_;
   const uint64_t epoch_;
   std::atomic<uint64_t> live_bytes_ = 0, peak_live_bytes_ = 0, in_flight_bytes_ = 0;
+  std::atomic<uint64_t> expected_bytes_ = 0;
   std::atomic<bool> room_wanted_ = false;
   mutable Mutex mutex_;
   std::array<FreeList, kClassCount> free_ HEADRACE_GUARDED_BY(mutex_);

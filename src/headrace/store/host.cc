@@ -85,17 +85,20 @@ bool HostLane::may_start(const ReadPiece& piece) const {
       slot.block.data() != nullptr) {
     return true;
   }
-  uint64_t bytes = slot.range.size_bytes();
-  if (slot.range.end == kUnknownSize) {
-    bytes = host_.mean_object_bytes.load(std::memory_order_relaxed);
-    // Until one size is known, nothing is read ahead: it might be large, and take the memory before
-    // what is waited for.
-    if (bytes == 0 && !piece.batch->waited_for()) return false;
-  }
-  const uint64_t need = BlockPool::charged_bytes(bytes);
+  const uint64_t need = expected_need(slot);
+  // Until one size is known, nothing is read ahead: it might be large, and take the memory before
+  // what is waited for.
+  if (need == 0 && slot.range.end == kUnknownSize && !piece.batch->waited_for()) return false;
   const uint64_t in_flight = pool_.in_flight_bytes();
   if (in_flight != 0 && in_flight + need > pool_.budget_bytes()) return false;
-  return piece.batch->waited_for() || pool_.live_bytes() + need <= pool_.budget_bytes();
+  return piece.batch->waited_for() ||
+         pool_.live_bytes() + pool_.expected_bytes() + need <= pool_.budget_bytes();
+}
+
+uint64_t HostLane::expected_need(const ReadSlot& slot) const {
+  return BlockPool::charged_bytes(slot.range.end == kUnknownSize
+                                      ? host_.mean_object_bytes.load(std::memory_order_relaxed)
+                                      : slot.range.size_bytes());
 }
 
 // As a rule the first may. If not, somebody may be waiting for a piece further back; and room may
@@ -124,6 +127,14 @@ ReadPiece* HostLane::take() {
     if (last_ == piece) last_ = before;
     --queued_count_;
     piece->next = nullptr;
+    // What has begun without a size must not find its memory taken by what began later. Before the
+    // first size is known it might be any: all that is free is kept for it.
+    ReadSlot& slot = piece->batch->slot(piece->slot_index);
+    if (slot.range.end == kUnknownSize && !slot.has_into) {
+      const uint64_t need = expected_need(slot);
+      slot.reserved_bytes = need > 0 ? need : pool_.budget_bytes();
+      pool_.expect(slot.reserved_bytes);
+    }
     return piece;
   }
   return nullptr;

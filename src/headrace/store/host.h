@@ -69,6 +69,7 @@ class HostLane {
   ReadPiece* take();  // the next piece that may start, taken from the queue; or null
   bool may_start(const ReadPiece& piece) const;
   bool any_may_start();
+  uint64_t expected_need(const ReadSlot& slot) const;  // bytes; 0: nothing is known yet
   awaitable<void> reader();
   void arm_idle_timer(std::chrono::steady_clock::time_point at);
   void expire_idle();

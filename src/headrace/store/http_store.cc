@@ -131,6 +131,7 @@ awaitable<void> HttpStore::read_piece(HostLane& lane, ReadPiece& piece, HttpRequ
   if (lead) {
     Result<bool> ready = prepare(lane, slot, piece);
     if (!ready && ReadAttempt::is_deferral(ready.error())) {
+      ReadAttempt::drop_reservation(lane.pool(), slot);
       lane.enqueue_front(&piece);
       co_return;
     }
@@ -146,6 +147,7 @@ awaitable<void> HttpStore::read_piece(HostLane& lane, ReadPiece& piece, HttpRequ
   attempt.on_split = [this, &lane](ReadPiece* pieces) { spread(lane, pieces); };
   Result<void> done = co_await operation.run(attempt, request);
   if (!done && ReadAttempt::is_deferral(done.error())) {
+    ReadAttempt::drop_reservation(lane.pool(), slot);
     lane.enqueue_front(&piece);
     co_return;
   }
@@ -253,6 +255,7 @@ void HttpStore::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
     }
   }
   if (!slot.error) learn_size(slot.range.size_bytes());
+  ReadAttempt::drop_reservation(lane.pool(), slot);
   release_flight(slot);
   if (should_restart(slot) && !batch.cancelled()) {
     const bool changed = slot.error->code() == Code::kPreconditionFailed;

@@ -11,6 +11,10 @@ namespace {
 
 // Where bytes go that nobody asked for: a server that ignores Range sends the whole object.
 constexpr size_t kScratchBytes = 16 * 1024;
+
+// The most that one receive takes: it is summed right after, and must still be in the core's cache.
+constexpr uint64_t kReceiveBytes = 256 * kKiB;
+
 std::span<std::byte> scratch() {
   thread_local std::array<std::byte, kScratchBytes> bytes;
   return bytes;
@@ -44,6 +48,10 @@ void ReadAttempt::build(HttpRequest& request) {
   protocol().build_read(request, piece_.batch->name(slot_), generation, asked_range());
 }
 
+void ReadAttempt::drop_reservation(BlockPool& pool, ReadSlot& slot) {
+  if (slot.reserved_bytes != 0) pool.expect_no_more(std::exchange(slot.reserved_bytes, 0));
+}
+
 Result<void> ReadAttempt::make_room(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes,
                                     bool waited_for) {
   if (slot.has_into || slot.block.data() != nullptr || size_bytes == 0) return {};
@@ -66,6 +74,7 @@ Result<void> ReadAttempt::make_room(BlockPool& pool, ReadSlot& slot, uint64_t si
   }
   slot.in_flight_charged = true;
   slot.into = slot.block.bytes();
+  drop_reservation(pool, slot);  // not before: the room would be given away
   return {};
 }
 
@@ -227,7 +236,8 @@ Result<std::span<std::byte>> ReadAttempt::body_space(uint64_t) {
   }
   if (left == 0) return scratch();
   const uint64_t offset = piece_.range.begin - slot_.range.begin + piece_.received_bytes;
-  space_ = slot_.into.subspan(static_cast<size_t>(offset), static_cast<size_t>(left));
+  space_ = slot_.into.subspan(static_cast<size_t>(offset),
+                              static_cast<size_t>(std::min(left, kReceiveBytes)));
   return space_;
 }
 

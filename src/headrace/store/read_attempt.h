@@ -48,6 +48,8 @@ class ReadAttempt final : public Attempt {
   // there is no room now.
   static Result<void> make_room(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes,
                                 bool waited_for);
+  // Gives back what was reserved while the size was not known.
+  static void drop_reservation(BlockPool& pool, ReadSlot& slot);
   // Cuts the slot's range, whose end is known, into the lead (which keeps the first part) and more
   // pieces, returned linked.
   static ReadPiece* split(const ReadRules& rules, ReadSlot& slot, ReadPiece& lead,

@@ -82,6 +82,7 @@ struct ReadSlot {
   std::span<std::byte> into = {};  // where the bytes go: the caller's memory or `block`
   Block block;
   bool in_flight_charged = false;
+  uint64_t reserved_bytes = 0;      // BlockPool::expect(), while the size is not known
   GenerationText found_generation;  // the one that was read
   std::optional<Error> error = {};  // the first; see ReadBatch::set_error()
   std::atomic<bool> failed = false;
