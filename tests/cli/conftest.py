@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -123,3 +124,10 @@ def kinds(server: FaultServer) -> dict[str, int]:
     """How many requests of each kind there were."""
     found: dict[str, int] = server.stats()["by_kind"]
     return {kind: count for kind, count in found.items() if count}
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Return when it is so; it must be soon."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to that"

@@ -26,7 +26,9 @@ def main() -> int:
         signal.signal(signal.SIGTERM, _terminate)
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="backslashreplace")  # of names, where ASCII is all there is
+                stream.reconfigure(
+                    errors="backslashreplace"
+                )  # of names, where ASCII is all there is
         try:
             from headrace.cli.app import app
         except ModuleNotFoundError as error:

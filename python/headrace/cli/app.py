@@ -234,9 +234,7 @@ def demo(
     context: typer.Context,
     url: Annotated[
         str | None,
-        typer.Argument(
-            metavar="URL", help="A folder, or gs://bucket/prefix, with nothing in it."
-        ),
+        typer.Argument(metavar="URL", help="A folder, or gs://bucket/prefix, with nothing in it."),
     ] = None,
     epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Passes over the images.")] = 6,
     batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Images a batch.")] = 32,

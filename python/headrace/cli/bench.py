@@ -16,7 +16,7 @@ from headrace.cli.listing import pages
 from headrace.cli.location import Location, not_found
 from headrace.cli.report import Report, binary_size, shown
 
-__all__ = ["Measured", "bench"]
+__all__ = ["Measured", "bench", "shuffled_batches"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ def bench(
         _print(measured)
 
 
-def _batches(
+def shuffled_batches(
     infos: Sequence[ObjectInfo], batch_size: int, seed: int
 ) -> Iterator[Sequence[ObjectInfo]]:
     """Yield batches for ever, each epoch in an order of its own."""
@@ -111,7 +111,7 @@ def _read(
     last_batch = None if epochs is None else epochs * per_epoch
     waits: list[float] = []
     object_count = byte_count = 0
-    batches = _batches(infos, batch_size, seed)
+    batches = shuffled_batches(infos, batch_size, seed)
     if last_batch is not None:
         batches = (batch for _, batch in zip(range(last_batch), batches, strict=False))
     before = headrace.metrics()

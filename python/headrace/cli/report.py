@@ -155,15 +155,18 @@ class Report:
             if self.verbose:
                 self._say_metrics()
         except KeyboardInterrupt:
-            self.say('{"error": "Interrupted"}' if self.as_json else "headrace: interrupted")
-            raise SystemExit(ExitCode.INTERRUPTED) from None
+            code = ExitCode.INTERRUPTED
+            facts = {"error": "Interrupted", "message": "interrupted", "exit_code": code}
+            self.say(json.dumps(facts) if self.as_json else "headrace: interrupted")
+            raise SystemExit(code) from None
         except BrokenPipeError:
             # Whoever read our output has had enough. The interpreter must not try again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(ExitCode.BROKEN_PIPE) from None
         except (HeadraceError, OSError) as error:
             if self.verbose:
-                traceback.print_exc()
+                for line in traceback.format_exc().splitlines():
+                    self.say(shown(line))
             self.error(error)
         raise SystemExit(self.exit_code)
 
