@@ -86,7 +86,7 @@ def test_it_reads_ahead_within_its_bound(server: FaultServer) -> None:
 
 def test_an_iterator_that_is_left_cancels_its_reads(server: FaultServer) -> None:
     store = fill(server, 100)
-    server.faults([{"match": {"path_contains": "0040"}, "action": "stall_head"}])
+    server.faults([{"match": {"path_contains": "data/0040"}, "action": "stall_head"}])
     for i in IterableDataset(store, number_of):
         if i == 3:
             break
@@ -243,7 +243,9 @@ def test_a_stateful_dataloader_goes_on(server: FaultServer, workers: int, every:
         it = iter(loader)
         before = [next(it).tolist() for _ in range(stop)]
         state = pickle.loads(pickle.dumps(loader.state_dict()))
-        del it
+        del it, loader
+        while server.stats()["in_flight"]:  # what was cancelled, too
+            pass
         earlier = reads(server)
         resumed = make()
         resumed.load_state_dict(state)

@@ -124,9 +124,7 @@ class Loader:
             world_size,
             flag("drop_last", drop_last),
         )
-        self._place = Place(
-            dataset.objects, count("seed", seed, minimum=0), flag("shuffle", shuffle)
-        )
+        self._place = Place(dataset.objects, seed_or_epoch("seed", seed), flag("shuffle", shuffle))
         self._transform_threads = count("transform_threads", transform_threads, minimum=0)
         self._prefetch_bytes = prefetch_bytes
         self._recipe = Recipe(dataset, collate_fn, choose_pinning(flag("pin_memory", pin_memory)))
