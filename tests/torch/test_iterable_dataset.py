@@ -161,6 +161,20 @@ def test_a_state_of_another_number_of_readers(hundred: headrace.Store) -> None:
         iter(dataset)
 
 
+def test_a_loop_over_epochs_may_name_the_epoch_that_was_loaded(hundred: headrace.Store) -> None:
+    dataset = IterableDataset(hundred, number_of)
+    dataset.set_epoch(3)
+    it = iter(dataset)
+    assert [next(it) for _ in range(40)] == list(range(40))
+    state = dataset.state_dict()
+    dataset.load_state_dict(state)
+    dataset.set_epoch(3)  # the rest of it
+    assert list(dataset) == list(range(40, 100))
+    dataset.load_state_dict(state)
+    dataset.set_epoch(4)  # another one
+    assert list(dataset) == list(range(100))
+
+
 # ---- errors
 
 

@@ -219,6 +219,14 @@ def test_a_transform_that_raises_names_the_sample(tmp_path: Path) -> None:
     assert by_key.value.__notes__ == [f"in the transform of {store.url_of('0001')}"]
 
 
+def test_a_transform_cannot_end_an_epoch(tmp_path: Path) -> None:
+    """StopIteration out of a dataset would mean to torch that there is no more."""
+    store = fill_folder(tmp_path, 2)
+    dataset = MapDataset(store, transform=lambda sample: next(iter(())))
+    with pytest.raises(RuntimeError, match=store.url_of("0000")):
+        list(DataLoader(dataset, batch_size=1))
+
+
 def test_collate_says_which_sizes_do_not_fit(tmp_path: Path) -> None:
     store = fill_folder(tmp_path, 2)
     store.write("0002", b"longer" * 100)

@@ -299,7 +299,8 @@ def test_ctrl_c_ends_a_wait(run_child: RunChild, server: FaultServer, wait: str)
     run_child(
         HEAD
         + f"""
-control("faults", {{"rules": [{{"match": {{"path_contains": "data/0030"}}, "action": "stall_head"}}]}})
+rule = {{"match": {{"path_contains": "data/0030"}}, "action": "stall_head"}}
+control("faults", {{"rules": [rule]}})
 loader = Loader(MapDataset(open_data(), {transform}), 5, transform_threads={threads})
 """
         + """
