@@ -304,6 +304,13 @@ control("faults", {{"rules": [rule]}})
 loader = Loader(MapDataset(open_data(), {transform}), 5, transform_threads={threads})
 """
         + """
+def waits():
+    "Whether the main thread is in Pipeline.next."
+    frame = sys._current_frames()[threading.main_thread().ident]
+    while frame is not None and frame.f_code.co_qualname != "Pipeline.next":
+        frame = frame.f_back
+    return frame is not None
+
 times = []
 for attempt in range(5):
     it = iter(loader)
@@ -313,6 +320,7 @@ for attempt in range(5):
     sent = []
     def interrupt():
         wait_for_stall()
+        wait_for(waits)
         sent.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
     thread = threading.Thread(target=interrupt)
@@ -343,6 +351,7 @@ ENDS = {
     "while it reads into a batch": ("None", "stalls", ""),
     "in a transform": ("slow", "", "begun.wait()"),
     "between two batches": ("number_of", "", "next(it)"),
+    "in a transform that outlives its iterator": ("slow", "", "begun.wait(); it.close()"),
 }
 
 
@@ -359,7 +368,7 @@ def test_the_interpreter_ends_with_work_in_flight(
 begun = threading.Event()
 def slow(sample):
     begun.set()
-    torch.ones(1000).sum()
+    torch.ones(3_000_000).sort()  # without the GIL
     return number_of(sample)
 """
         + f"""

@@ -65,7 +65,8 @@ class Loader:
     seed and `shuffle`, too.
 
     **Errors** of a transform or of `collate_fn` come as they are, with the sample's URL in them. An
-    error ends the iterator; the place is still before the batch that failed.
+    error ends the iterator; the place is still before the batch that failed, so
+    ``loader.load_state_dict(loader.state_dict())`` lets the next iterator try that batch again.
 
     Args:
         dataset: what is read.
