@@ -49,15 +49,23 @@ class ObjectInfo(object):
         """The CRC-32C of the stored bytes; ``None`` where the store keeps none."""
 
     @property
-    def content_type(self) -> str: ...
+    def content_type(self) -> str:
+        """The MIME type; ``''`` where the store keeps none."""
+
     @property
-    def content_encoding(self) -> str: ...
+    def content_encoding(self) -> str:
+        """
+        How the stored bytes are compressed, such as ``gzip``; ``''`` if they are not.
+        """
+
     @property
     def updated(self) -> datetime.datetime:
         """When it was written, in UTC."""
 
     @property
-    def storage_class(self) -> str: ...
+    def storage_class(self) -> str:
+        """The store's word for it, such as ``STANDARD``; ``''`` if it says none."""
+
     @property
     def component_count(self) -> int:
         """Of how many parts it was composed; 0 if it was not."""
