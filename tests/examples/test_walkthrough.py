@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ EXECUTE = "from nbclient.cli import main; main()"
 
 @pytest.mark.parametrize("place", ["folder", "server"])
 def test_it_runs_from_an_empty_place(place: str, tmp_path: Path, fake_gcs: FakeGcsServer) -> None:
+    copy = Path(shutil.copy(NOTEBOOK, tmp_path))
     (tmp_path / "bucket").mkdir()
     bucket = f"walkthrough-{os.getpid()}"
     environment = {"WALKTHROUGH_URL": str(tmp_path / "bucket")}
@@ -29,7 +31,7 @@ def test_it_runs_from_an_empty_place(place: str, tmp_path: Path, fake_gcs: FakeG
             "STORAGE_EMULATOR_HOST": fake_gcs.url,
         }
     done = subprocess.run(
-        [sys.executable, "-c", EXECUTE, "--timeout=60", "--output=executed", str(NOTEBOOK)],
+        [sys.executable, "-c", EXECUTE, "--timeout=60", "--inplace", str(copy)],
         env={**os.environ, **environment, "JUPYTER_PLATFORM_DIRS": "1", "HOME": str(tmp_path)},
         cwd=tmp_path,
         capture_output=True,
@@ -37,8 +39,7 @@ def test_it_runs_from_an_empty_place(place: str, tmp_path: Path, fake_gcs: FakeG
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    (executed,) = tmp_path.glob("executed*")
-    results = json.dumps([c.get("outputs") for c in json.loads(executed.read_text())["cells"]])
+    results = json.dumps([c.get("outputs") for c in json.loads(copy.read_text())["cells"]])
     assert "each object exactly once" in results
     assert "image/png" in results
     if place == "server":
