@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from headrace import _engine, process
-from headrace._engine import ObjectInfo, Sample
+from headrace._engine import ObjectIndex, ObjectInfo, Sample
 from headrace.errors import HeadraceError, InvalidArgumentError, NotFoundError
 from headrace.options import (
     BearerToken,
@@ -231,6 +231,15 @@ class Store:
                 max_results=max_results or 0,
             )
         )
+
+    def index(self, prefix: str | None = None) -> ObjectIndex:
+        """List the objects whose names begin with `prefix` into an index, in the order of `list`.
+
+        Args:
+            prefix: default: what follows the bucket in the store's URL.
+        """
+        listed = self._prefix if prefix is None else prefix
+        return ObjectIndex.from_objects(self.list(listed), store_url=self.url_of(""), prefix=listed)
 
     # ---- asking
 
