@@ -28,6 +28,10 @@ CLIENTS = {
     "jpeg-loader": ("training", "jpeg_loader"),
     "jpeg-memory": ("training", "jpeg_memory"),
     "overhead": ("training", "overhead"),
+    "list-index": ("listing", "index"),
+    "list-first": ("listing", "first_names"),
+    "list-google": ("listing", "google_pages"),
+    "list-dataflux": ("listing", "dataflux"),
 }
 
 

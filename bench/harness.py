@@ -22,7 +22,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 PEERS_PYTHON = REPOSITORY / ".venvs" / "peers" / "bin" / "python"
 _RUN_BY_PEERS_PYTHON = {
     *("obstore", "obstore-into", "google-cloud-storage", "gcsfs", "dataflux"),
-    *("jpeg-loader", "jpeg-memory"),
+    *("jpeg-loader", "jpeg-memory", "list-google", "list-dataflux"),
 }
 
 BATCH_SIZE = 64

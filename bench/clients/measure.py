@@ -25,7 +25,8 @@ def cpu_s() -> float:
 
 
 def family_cpu_s() -> float:
-    """The same with the children that run now, such as a DataLoader's workers."""
+    """The same with all children, those that run now and those that were waited for."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     children = (
         child
         for task in Path("/proc/self/task").iterdir()
@@ -36,7 +37,7 @@ def family_cpu_s() -> float:
         # The name, in parentheses, may hold anything; utime and stime are the 14th and 15th field.
         fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])
-    return cpu_s() + ticks / os.sysconf("SC_CLK_TCK")
+    return cpu_s() + ended.ru_utime + ended.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def measured(
