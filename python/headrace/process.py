@@ -109,6 +109,13 @@ def configure(options: EngineOptions) -> None:
         _process.options = options
 
 
+def configure_unless_set(options: EngineOptions) -> None:
+    """Set the engine's options if nobody has, and if the engine is not running yet."""
+    with _process.lock:
+        if _process.engine is None and _process.options is None:
+            _process.options = options
+
+
 def current_engine() -> _engine.Engine:
     """Return the engine of this process; it is started if need be."""
     process = _process

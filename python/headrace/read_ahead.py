@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Generic, TypeVar
 
 from headrace import _engine
 from headrace._engine import ObjectInfo, Sample
 
-__all__ = ["as_batch", "read_ahead"]
+__all__ = ["ReadAhead", "as_batch", "read_ahead"]
 
 NameOrInfo = str | ObjectInfo
+Opened = tuple[_engine.Engine, _engine.StoreHandle]
+Entry = TypeVar("Entry")
+
+# What is under way has memory of its own besides the bytes that are read: some hundred bytes an
+# object. A limit in bytes alone would be none for objects that are all but empty.
+_MOST_OBJECTS = 1 << 16
 
 
 def as_batch(names: Iterable[NameOrInfo]) -> Sequence[NameOrInfo]:
@@ -20,35 +27,89 @@ def as_batch(names: Iterable[NameOrInfo]) -> Sequence[NameOrInfo]:
     return names if isinstance(names, list | tuple) else list(names)
 
 
+class ReadAhead(Generic[Entry]):
+    """Entries that are being read, in order, and whether there is room for another one.
+
+    There always is if nothing is under way. Otherwise what is under way, or read and not yet taken,
+    stays within a limit, and nothing is started for which the memory budget has no room now.
+    It belongs to one thread at a time.
+
+    Args:
+        opened: the engine and the store that read.
+        limit_bytes: the limit. Default: what keeps the connections busy (at least two entries),
+            and at most half of the memory budget.
+    """
+
+    def __init__(self, opened: Opened, limit_bytes: int | None) -> None:
+        self._engine, self._store = opened
+        self._budget_bytes = self._engine.budget_bytes
+        self._as_needed = limit_bytes is None
+        self._limit_bytes = self._budget_bytes // 2 if limit_bytes is None else limit_bytes
+        # With the batch that reads the entry, its bytes and its objects.
+        self._entries: deque[tuple[Entry, _engine.Batch | None, int, int]] = deque()
+        self._bytes = self._objects = 0
+        self._next_bytes = 0  # what another entry is thought to take: as much as the last one
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __getitem__(self, place: int) -> Entry:
+        return self._entries[place][0]
+
+    def has_room(self) -> bool:
+        """Return whether another entry may be started now."""
+        if not self._entries:
+            return True
+        if self._bytes + self._next_bytes > self._limit_bytes:
+            return False
+        if len(self._entries) >= 2:
+            most = 2 * self._store.useful_in_flight if self._as_needed else _MOST_OBJECTS
+            if self._objects >= most:
+                return False
+        return self._engine.live_bytes + self._next_bytes <= self._budget_bytes
+
+    def append(
+        self, entry: Entry, batch: _engine.Batch | None, size_bytes: int, objects: int
+    ) -> None:
+        """Add an entry that `batch` has begun to read; None if there is nothing to read for it."""
+        self._entries.append((entry, batch, size_bytes, objects))
+        self._next_bytes = size_bytes
+        self._bytes += size_bytes
+        self._objects += objects
+
+    def popleft(self) -> Entry:
+        """Remove the first entry, which was read, and return it."""
+        entry, _, size_bytes, objects = self._entries.popleft()
+        self._bytes -= size_bytes
+        self._objects -= objects
+        return entry
+
+    def cancel(self) -> None:
+        """End all reads. When this returns nothing is written to anybody's memory any more."""
+        batches = [each[1] for each in self._entries if each[1] is not None]
+        self._entries.clear()
+        self._bytes = self._objects = 0
+        for batch in batches:
+            batch.cancel()
+        for batch in batches:
+            batch.drain()
+
+
 def read_ahead(
-    opened: tuple[_engine.Engine, _engine.StoreHandle],
+    opened: Opened,
     batches: Iterator[Iterable[NameOrInfo]],
     ahead_bytes: int | None,
     return_errors: bool,
 ) -> Iterator[list[Sample]]:
     """Yield the samples of each batch; see `Store.read_batches`."""
-    engine, store = opened
-    ahead: deque[tuple[_engine.Batch, int, int]] = deque()  # with its bytes and its objects
-    bytes_ahead = objects_ahead = 0
-    next_bytes = 0  # what another batch is thought to take: as much as the last one
+    store = opened[1]
+    ahead: ReadAhead[_engine.Batch] = ReadAhead(opened, ahead_bytes)
     failure: Exception | None = None
-    budget_bytes = engine.budget_bytes
-    limit_bytes = budget_bytes // 2 if ahead_bytes is None else ahead_bytes
-
-    def is_room() -> bool:
-        if not ahead:
-            return True
-        if bytes_ahead + next_bytes > limit_bytes:
-            return False
-        if ahead_bytes is None and len(ahead) >= 2 and objects_ahead >= 2 * store.useful_in_flight:
-            return False
-        return engine.live_bytes + next_bytes <= budget_bytes
-
     more = True
 
     def fill() -> None:
-        nonlocal bytes_ahead, objects_ahead, next_bytes, failure, more
-        while more and is_room():
+        nonlocal failure, more
+        while more and ahead.has_room():
             try:
                 items = as_batch(next(batches))
                 batch = store.start(items)
@@ -57,18 +118,14 @@ def read_ahead(
             except Exception as error:  # told when its turn comes
                 failure, more = error, False
             else:
-                next_bytes = _engine.expected_bytes(items, store.expected_object_bytes)
-                ahead.append((batch, next_bytes, len(items)))
-                bytes_ahead += next_bytes
-                objects_ahead += len(items)
+                size_bytes = _engine.expected_bytes(items, store.expected_object_bytes)
+                ahead.append(batch, batch, size_bytes, len(items))
 
     try:
         fill()
         while ahead:
-            samples = ahead[0][0].take(return_errors=return_errors)
-            _, taken_bytes, taken_objects = ahead.popleft()
-            bytes_ahead -= taken_bytes
-            objects_ahead -= taken_objects
+            samples = ahead[0].take(return_errors=return_errors)
+            ahead.popleft()
             fill()  # so that something is under way while the caller works
             yield samples
             del samples  # the caller's now; we must not keep them alive
@@ -77,7 +134,4 @@ def read_ahead(
             raise failure
     finally:
         failure = None  # its traceback refers to this frame
-        for batch, _, _ in ahead:
-            batch.cancel()
-        for batch, _, _ in ahead:
-            batch.drain()
+        ahead.cancel()

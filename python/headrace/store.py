@@ -166,6 +166,10 @@ class Store:
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self._url, self._settings)
 
+    def _with(self, **settings: Any) -> Store:
+        """Return the same store with other settings."""
+        return Store(self._url, **{**self._settings, **settings})
+
     # ---- listing
 
     def list(

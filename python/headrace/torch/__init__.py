@@ -1,0 +1,28 @@
+"""Objects of a bucket as datasets and batches for torch.
+
+Three ways, of which the first is the one to begin with:
+
+* `Loader` over a `MapDataset`: batches without worker processes, read ahead by the engine, in an
+  order that can be resumed in the middle of an epoch.
+* `MapDataset` with torch's own DataLoader: where samplers or worker processes are wanted.
+* `IterableDataset` with torch's own DataLoader: where samples come as a stream.
+
+>>> from headrace.torch import Loader, MapDataset
+>>> dataset = MapDataset("gs://bucket/train/", transform=decode)      # doctest: +SKIP
+>>> for batch in Loader(dataset, batch_size=256, shuffle=True):       # doctest: +SKIP
+...     train(batch)
+"""
+
+from __future__ import annotations
+
+from headrace.torch.collate import collate
+from headrace.torch.iterable_dataset import IterableDataset
+from headrace.torch.loader import Loader, LoaderStats
+from headrace.torch.map_dataset import MapDataset
+
+__all__ = ["IterableDataset", "Loader", "LoaderStats", "MapDataset", "collate"]
+
+# The public module, in messages, in documentation and in pickles.
+for _public in (IterableDataset, Loader, LoaderStats, MapDataset, collate):
+    _public.__module__ = "headrace.torch"
+del _public

@@ -1,0 +1,210 @@
+"""Objects one after the other."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.utils.data
+
+from headrace import ObjectIndex, Sample, _engine
+from headrace.errors import InvalidArgumentError
+from headrace.options import require_bytes
+from headrace.read_ahead import ReadAhead
+from headrace.store import Store
+from headrace.torch.arguments import flag, rank_and_world_size, seed_or_epoch
+from headrace.torch.map_dataset import ObjectsOfStore
+from headrace.torch.place import Place, read_state
+
+__all__ = ["IterableDataset"]
+
+# What is read together. More would keep the first sample waiting, less would cost more per sample.
+_BLOCK_OBJECTS = 32
+_BLOCK_BYTES = 8 << 20
+
+
+class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
+    """The objects under a prefix, one after the other, read ahead inside the process.
+
+    For torch's DataLoader where batches are made of a stream, and for a plain ``for`` loop. The
+    order depends on `seed` and the epoch alone. It is split by rank and by DataLoader worker: of
+    ``world_size * num_workers`` readers each takes every so-many-th position, so each object comes
+    exactly once per epoch. An epoch is what `set_epoch` says, 0 before that; workers see it at
+    the beginning of their next pass, also with ``persistent_workers``.
+
+    `state_dict` is what was yielded, not what was read ahead, and belongs to one reader, and to the
+    same number of readers: torchdata's StatefulDataLoader keeps one for each worker; where there
+    are no workers, the dataset's own is right. What a worker yields is not known to the dataset in
+    the trainer's process.
+
+    There is no ``len()``, because DataLoader would take it for the number of samples that it gets
+    in this rank; ``len(dataset.objects)`` is the number of all.
+
+    Args:
+        url_or_store: a URL, a path, or a `headrace.Store` for more options (``endpoint`` and such).
+        transform: makes a sample of a `headrace.Sample`; see `MapDataset`. It runs in the thread
+            that iterates.
+        shuffle: whether each epoch has an order of its own.
+        seed: of that order, any integer from 0 to 2^63 - 1; give the same to every rank.
+        index: the objects, if they were listed before; then nothing is listed.
+        prefetch_bytes: how much may be read ahead, in each process. Default: what keeps the
+            connections busy, and at most half of the memory budget.
+        rank: which of `world_size` trainer processes this is. Default for both: what
+            torch.distributed says, if it is initialised when the iteration begins (or the dataset
+            is sent to workers); else there is one.
+        world_size: see `rank`.
+
+    Raises:
+        NotFoundError: no object has the prefix.
+        InvalidArgumentError: an argument cannot work.
+    """
+
+    def __init__(
+        self,
+        url_or_store: str | os.PathLike[str] | Store,
+        transform: Callable[[Sample], Any] | None = None,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        index: ObjectIndex | None = None,
+        prefetch_bytes: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
+        seed, shuffle = seed_or_epoch("seed", seed), flag("shuffle", shuffle)
+        if prefetch_bytes is not None:
+            require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
+        self._rank_and_world_size = (rank, world_size)
+        rank_and_world_size(rank, world_size)  # raises now if it cannot work
+        super().__init__(url_or_store, transform, index)
+        self._place = Place(self._objects, seed, shuffle)
+        self._prefetch_bytes = prefetch_bytes
+        # In shared memory, so that also workers that live on see it change.
+        self._epoch = torch.zeros(1, dtype=torch.int64)
+        self._epoch.share_memory_()  # type: ignore[no-untyped-call]
+        self._resume: _Reader | None = None
+        self._reader: _Reader | None = None  # of the latest iterator
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next pass will be."""
+        return int(self._epoch.item())
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let passes that begin from now on be of this epoch, also those of workers."""
+        self._epoch.fill_(seed_or_epoch("epoch", epoch))
+        self._resume = self._reader = None
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin a pass, or what is left of one after `load_state_dict`."""
+        lane, lanes = self._lane()
+        reader, self._resume = self._resume, None
+        if reader is None:
+            reader = _Reader(self.epoch, lane, lanes)
+        elif (reader.lane, reader.lanes) != (lane, lanes):
+            raise InvalidArgumentError(
+                f"the state is of reader {reader.lane} of {reader.lanes}, and this is reader "
+                f"{lane} of {lanes}: go on with as many ranks and workers as there were"
+            )
+        self._reader = reader
+        return self._iterate(reader)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the place after the sample that the latest iterator yielded last."""
+        reader = self._resume or self._reader or _Reader(self.epoch, *self._lane())
+        return {
+            **self._place.identity(),
+            "epoch": reader.epoch,
+            "position": reader.position,
+            "lane": reader.lane,
+            "lanes": reader.lanes,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next iterator go on from a place that `state_dict` has told.
+
+        Raises:
+            InvalidArgumentError: it is a place in other data, or in another order.
+        """
+        values = read_state(state, self._place.identity(), ("epoch", "position", "lane", "lanes"))
+        self._resume = _Reader(values["epoch"], values["lane"], values["lanes"])
+        self._resume.position = values["position"]
+        self._epoch.fill_(values["epoch"])
+
+    def _lane(self) -> tuple[int, int]:
+        """Return which reader this is, of how many."""
+        rank, world_size = rank_and_world_size(*self._rank_and_world_size)
+        info = torch.utils.data.get_worker_info()
+        if info is None:
+            return rank, world_size
+        return rank * info.num_workers + info.id, world_size * info.num_workers
+
+    def _iterate(self, reader: _Reader) -> Iterator[Any]:
+        place = Place(self._objects, self._place.seed, self._place.shuffle)
+        place.move(reader.epoch, reader.position)
+        order = place.order()
+        blocks = self._blocks(order, reader)
+        ahead: ReadAhead[_engine.Batch] = ReadAhead(self.opened(), self._prefetch_bytes)
+
+        def fill() -> None:
+            while ahead.has_room():
+                block = next(blocks, None)
+                if block is None:
+                    break
+                indices, size_bytes = block
+                batch = self.start(indices)
+                ahead.append(batch, batch, size_bytes, len(indices))
+
+        try:
+            fill()
+            while ahead:
+                samples = ahead[0].take(return_errors=False)
+                ahead.popleft()
+                fill()
+                samples.reverse()
+                while samples:
+                    made = [self.make(samples.pop())]
+                    reader.position += reader.lanes
+                    yield made.pop()
+                fill()
+        finally:
+            ahead.cancel()
+
+    def _blocks(self, order: _engine.Order, reader: _Reader) -> Iterator[tuple[array[int], int]]:
+        """Yield the numbers of the objects that are read together, and their bytes."""
+        size_of = self._objects.size_bytes
+        indices, size_bytes = array("q"), 0
+        for position in range(reader.position + reader.lane, len(self._objects), reader.lanes):
+            i = order[position]
+            indices.append(i)
+            size_bytes += size_of(i)
+            if len(indices) >= _BLOCK_OBJECTS or size_bytes >= _BLOCK_BYTES:
+                yield indices, size_bytes
+                indices, size_bytes = array("q"), 0
+        if indices:
+            yield indices, size_bytes
+
+    def __getstate__(self) -> dict[str, Any]:
+        # In a worker torch.distributed is not initialised.
+        ranks = rank_and_world_size(*self._rank_and_world_size)
+        return {**super().__getstate__(), "_rank_and_world_size": ranks, "_reader": None}
+
+    def __repr__(self) -> str:
+        return f"headrace.torch.IterableDataset({self._store.url!r}, {len(self._objects)} objects)"
+
+
+class _Reader:
+    """One of the readers that share an epoch, and how far it is.
+
+    `position` is global: where all readers together are when each has done as much as this one. A
+    reader takes the positions ``position + lane``, and then it goes on by `lanes`.
+    """
+
+    def __init__(self, epoch: int, lane: int, lanes: int) -> None:
+        self.epoch = epoch
+        self.lane = lane
+        self.lanes = lanes
+        self.position = 0

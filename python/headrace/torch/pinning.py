@@ -1,0 +1,60 @@
+"""Page-locked memory: all that this package knows of CUDA.
+
+A batch in page-locked memory is copied to the device without another copy on the way, and while the
+trainer goes on: ``batch.to("cuda", non_blocking=True)``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Protocol
+
+import torch
+from torch.utils.data._utils.pin_memory import pin_memory as pin_nested
+
+__all__ = ["PageLocked", "Pageable", "Pinning", "choose_pinning"]
+
+
+class Pinning(Protocol):
+    """Where batches lie."""
+
+    def empty(self, count: int, size_bytes: int) -> torch.Tensor:
+        """Return a new uint8 tensor of ``[count, size_bytes]``, to be read into."""
+        ...
+
+    def pin(self, batch: Any) -> Any:
+        """Return a collated batch, moved if it must be."""
+        ...
+
+
+class Pageable:
+    """Ordinary memory."""
+
+    def empty(self, count: int, size_bytes: int) -> torch.Tensor:
+        return torch.empty((count, size_bytes), dtype=torch.uint8)
+
+    def pin(self, batch: Any) -> Any:
+        return batch
+
+
+class PageLocked:
+    """Page-locked memory, from torch's cache of it."""
+
+    def empty(self, count: int, size_bytes: int) -> torch.Tensor:
+        return torch.empty((count, size_bytes), dtype=torch.uint8, pin_memory=True)
+
+    def pin(self, batch: Any) -> Any:
+        # Tensors wherever they are in the batch, and what has a method `pin_memory`; what is
+        # page-locked already stays. The same rules as with torch's DataLoader.
+        return pin_nested(batch)  # type: ignore[no-untyped-call]
+
+
+def choose_pinning(pin_memory: bool) -> Pinning:
+    """Return where batches lie; page-locked memory is only to be had where CUDA is."""
+    if pin_memory and torch.cuda.is_available():
+        return PageLocked()
+    if pin_memory:
+        warnings.warn(
+            "pin_memory=True has no effect: no CUDA device was found", UserWarning, stacklevel=3
+        )
+    return Pageable()

@@ -1,0 +1,66 @@
+"""Buckets of small objects for the tests with torch, and children that have torch imported."""
+
+from __future__ import annotations
+
+import hypothesis
+import pytest
+
+pytest.importorskip("torch")
+
+import collections
+from collections.abc import Iterator
+
+import headrace
+from testing.faultserver.client import FaultServer
+from tests.process.conftest import run_child  # noqa: F401 - a fixture
+
+# The machine that runs the tests may be slow; what is searched for does not depend on that.
+hypothesis.settings.register_profile("headrace", deadline=None, max_examples=50)
+hypothesis.settings.load_profile("headrace")
+
+
+@pytest.fixture(scope="session")
+def _torch_server() -> Iterator[FaultServer]:
+    with FaultServer() as server:
+        yield server
+
+
+@pytest.fixture
+def server(_torch_server: FaultServer) -> FaultServer:
+    """The fault server, empty and well-behaved."""
+    _torch_server.reset()
+    return _torch_server
+
+
+def content(i: int, size_bytes: int = 100) -> bytes:
+    """What the object with this number holds: its number, again and again."""
+    return (b"%04d." % i * size_bytes)[:size_bytes]
+
+
+def fill(server: FaultServer, count: int, size_bytes: int = 100) -> headrace.Store:
+    """Return a store of the objects ``data/0000`` and so on."""
+    for i in range(count):
+        server.put("bucket", f"data/{i:04d}", content(i, size_bytes))
+    return headrace.Store("gs://bucket/data/", endpoint=server.url)
+
+
+def fill_folder(folder: object, count: int, size_bytes: int = 100) -> headrace.Store:
+    """Return a store of the files ``0000`` and so on."""
+    store = headrace.Store(folder)  # type: ignore[arg-type]
+    for i in range(count):
+        store.write(f"{i:04d}", content(i, size_bytes))
+    return store
+
+
+def reads(server: FaultServer) -> collections.Counter[str]:
+    """Return how often each object was asked for."""
+    return collections.Counter(
+        each["target"].partition("/o/")[2].partition("?")[0].replace("%2F", "/")
+        for each in server.log()
+        if each["kind"] == "media"
+    )
+
+
+def kinds(server: FaultServer) -> dict[str, int]:
+    """Return how many requests there were of each kind."""
+    return dict(collections.Counter(each["kind"] for each in server.log()))

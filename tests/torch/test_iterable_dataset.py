@@ -1,0 +1,268 @@
+"""`IterableDataset`: order, split, place; with torchdata's StatefulDataLoader, too."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import headrace
+from headrace.torch import IterableDataset
+from testing.faultserver.client import FaultServer
+from tests.torch.conftest import fill, fill_folder, kinds, reads
+from tests.torch.test_loader import number_of
+from tests.torch.test_map_dataset import fail, numbers
+
+
+@pytest.fixture(scope="module")
+def hundred(tmp_path_factory: pytest.TempPathFactory) -> headrace.Store:
+    """A hundred files of 100 bytes."""
+    return fill_folder(tmp_path_factory.mktemp("hundred"), 100)
+
+
+def test_it_yields_every_object_once(server: FaultServer) -> None:
+    dataset = IterableDataset(fill(server, 50), number_of)
+    assert list(dataset) == list(range(50))
+    assert set(reads(server).values()) == {1}
+    assert kinds(server) == {"list": 1, "media": 50}
+
+
+def test_without_a_transform_it_gives_tensors(hundred: headrace.Store) -> None:
+    first = next(iter(IterableDataset(hundred)))
+    assert (first.dtype, first.shape, numbers(first[None])) == (torch.uint8, (100,), [0])
+
+
+def test_a_dataloader_makes_batches_of_it(hundred: headrace.Store) -> None:
+    batches = list(DataLoader(IterableDataset(hundred), batch_size=30))
+    assert [len(batch) for batch in batches] == [30, 30, 30, 10]
+    assert [i for batch in batches for i in numbers(batch)] == list(range(100))
+
+
+def test_it_is_shuffled_by_seed_and_epoch(hundred: headrace.Store) -> None:
+    dataset = IterableDataset(hundred, number_of, shuffle=True, seed=3)
+    first, again = list(dataset), list(dataset)
+    assert first == again  # the epoch is what is set, and nothing else
+    assert sorted(first) == list(range(100))
+    dataset.set_epoch(1)
+    assert dataset.epoch == 1
+    second = list(dataset)
+    assert second != first
+    assert sorted(second) == list(range(100))
+    assert list(IterableDataset(hundred, number_of, shuffle=True, seed=4)) != first
+
+
+@hypothesis.settings(max_examples=30)
+@hypothesis.given(count=st.integers(1, 30), world_size=st.integers(1, 5), shuffle=st.booleans())
+def test_ranks_share_an_epoch(
+    hundred: headrace.Store, count: int, world_size: int, shuffle: bool
+) -> None:
+    index = hundred.index()[:count]
+
+    def numbers_of(rank: int, world_size: int) -> list[int]:
+        dataset = IterableDataset(
+            hundred, number_of, shuffle=shuffle, index=index, rank=rank, world_size=world_size
+        )
+        return list(dataset)
+
+    whole = numbers_of(0, 1)
+    parts = [numbers_of(rank, world_size) for rank in range(world_size)]
+    assert parts == [whole[rank::world_size] for rank in range(world_size)]
+
+
+def test_it_reads_ahead_within_its_bound(server: FaultServer) -> None:
+    dataset = IterableDataset(fill(server, 200, 1000), prefetch_bytes=64_000)
+    for yielded, _ in enumerate(dataset, start=1):
+        assert sum(reads(server).values()) <= yielded + 64 + 32
+
+
+def test_an_iterator_that_is_left_cancels_its_reads(server: FaultServer) -> None:
+    store = fill(server, 100)
+    server.faults([{"match": {"path_contains": "0040"}, "action": "stall_head"}])
+    for i in IterableDataset(store, number_of):
+        if i == 3:
+            break
+    headrace.shutdown()
+    assert sum(reads(server).values()) <= 100
+
+
+# ---- the place
+
+
+@hypothesis.settings(max_examples=30)
+@hypothesis.given(
+    count=st.integers(1, 60),
+    stop=st.integers(0, 61),
+    world_size=st.integers(1, 3),
+    shuffle=st.booleans(),
+)
+def test_resume_after_every_sample(
+    hundred: headrace.Store, count: int, stop: int, world_size: int, shuffle: bool
+) -> None:
+    index = hundred.index()[:count]
+    for rank in range(world_size):
+
+        def make(rank: int = rank) -> IterableDataset:
+            return IterableDataset(
+                hundred,
+                number_of,
+                shuffle=shuffle,
+                seed=9,
+                index=index,
+                rank=rank,
+                world_size=world_size,
+            )
+
+        dataset = make()
+        dataset.set_epoch(2)
+        whole = list(dataset)
+        it = iter(dataset)
+        before = list(itertools.islice(it, stop))
+        state = json.loads(json.dumps(dataset.state_dict()))
+        assert state["epoch"] == 2
+        again = make()
+        again.load_state_dict(state)
+        assert again.state_dict() == state
+        assert before + list(again) == whole
+        assert again.epoch == 2
+        assert list(again) == whole  # the state was for one pass
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"seed": 4}, "seed=4"),
+        ({"count": 7}, "of other data"),
+        ({"position": -1}, "position is -1"),
+        ({"lanes": "x"}, "lanes is 'x'"),
+    ],
+)
+def test_a_state_that_does_not_fit(
+    hundred: headrace.Store, change: dict[str, Any], text: str
+) -> None:
+    dataset = IterableDataset(hundred, seed=3)
+    with pytest.raises(headrace.InvalidArgumentError, match=text):
+        dataset.load_state_dict({**dataset.state_dict(), **change})
+
+
+def test_a_state_of_another_number_of_readers(hundred: headrace.Store) -> None:
+    state = IterableDataset(hundred, rank=1, world_size=2).state_dict()
+    dataset = IterableDataset(hundred)
+    dataset.load_state_dict(state)
+    with pytest.raises(headrace.InvalidArgumentError, match="reader 1 of 2, and this is reader 0"):
+        iter(dataset)
+
+
+# ---- errors
+
+
+def test_a_transform_that_raises_names_the_sample(hundred: headrace.Store) -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        next(iter(IterableDataset(hundred, fail)))
+    assert str(caught.value) == f"no way (in the transform of {hundred.url_of('0000')})"
+
+
+def test_a_deleted_object_is_named(server: FaultServer) -> None:
+    store = fill(server, 40)
+    dataset = IterableDataset(store, number_of)
+    store.delete("data/0035")
+    it = iter(dataset)
+    assert [next(it) for _ in range(32)] == list(range(32))
+    with pytest.raises(headrace.NotFoundError, match="gs://bucket/data/0035"):
+        next(it)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"rank": 2, "world_size": 2}, "rank is 2"),
+        ({"rank": 0}, "give both or neither"),
+        ({"seed": "x"}, "seed is 'x'"),
+        ({"shuffle": 2}, "shuffle is 2"),
+        ({"prefetch_bytes": -1}, "prefetch_bytes is -1"),
+        ({"transform": 2}, "transform is 2"),
+    ],
+)
+def test_arguments_that_cannot_work(
+    hundred: headrace.Store, arguments: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match=text):
+        IterableDataset(hundred, **arguments)
+
+
+def test_a_prefix_that_matches_nothing(tmp_path: Path) -> None:
+    with pytest.raises(headrace.NotFoundError, match="no object"):
+        IterableDataset(tmp_path)
+
+
+def test_it_pickles_and_copies(hundred: headrace.Store) -> None:
+    dataset = IterableDataset(hundred, number_of, shuffle=True)
+    dataset.set_epoch(4)
+    whole = list(dataset)
+    for again in (pickle.loads(pickle.dumps(dataset)), copy.deepcopy(dataset)):
+        assert list(again) == whole
+
+
+# ---- torchdata
+
+# torchdata 0.11 calls what torch 2.14 deprecates.
+torchdata_of_today = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
+
+
+def stateful_loader(dataset: Any, **options: Any) -> Any:
+    module = pytest.importorskip("torchdata.stateful_dataloader")
+    return module.StatefulDataLoader(dataset, **options)
+
+
+@torchdata_of_today
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_stateful_dataloader_goes_on(server: FaultServer, workers: int, every: int) -> None:
+    """At each step: what comes after is what would have come, and nothing else is read."""
+    store = fill(server, 40)
+
+    def make() -> Any:
+        dataset = IterableDataset(store, number_of, shuffle=True, seed=1)
+        options: dict[str, Any] = {"multiprocessing_context": "fork"} if workers else {}
+        return stateful_loader(
+            dataset, batch_size=3, num_workers=workers, snapshot_every_n_steps=every, **options
+        )
+
+    whole = [batch.tolist() for batch in make()]
+    assert sorted(i for batch in whole for i in batch) == list(range(40))
+    for stop in (1, 4, 8, len(whole)):
+        loader = make()
+        it = iter(loader)
+        before = [next(it).tolist() for _ in range(stop)]
+        state = pickle.loads(pickle.dumps(loader.state_dict()))
+        del it
+        earlier = reads(server)
+        resumed = make()
+        resumed.load_state_dict(state)
+        assert before + [batch.tolist() for batch in resumed] == whole
+        if every == 1:
+            again = reads(server) - earlier
+            assert sum(again.values()) == 40 - sum(map(len, before))
+
+
+@torchdata_of_today
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_finished_stateful_dataloader_begins_anew(hundred: headrace.Store, workers: int) -> None:
+    def make() -> Any:
+        dataset = IterableDataset(hundred, number_of)
+        options: dict[str, Any] = {"multiprocessing_context": "fork"} if workers else {}
+        return stateful_loader(dataset, batch_size=9, num_workers=workers, **options)
+
+    loader = make()
+    whole = [batch.tolist() for batch in loader]
+    resumed = make()
+    resumed.load_state_dict(loader.state_dict())
+    assert [batch.tolist() for batch in resumed] == whole

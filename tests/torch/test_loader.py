@@ -1,0 +1,642 @@
+"""`Loader`: batches, order, place, errors, counts of requests."""
+
+from __future__ import annotations
+
+import gc
+import json
+import pickle
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+import torch
+
+import headrace
+from headrace.torch import Loader, MapDataset
+from testing.faultserver.client import FaultServer
+from tests.torch.conftest import content, fill, fill_folder, kinds, reads
+from tests.torch.test_map_dataset import fail, fail_by_key, numbers
+
+THREADS = [0, 2]
+
+
+def number_of(sample: headrace.Sample) -> int:
+    return int(sample.bytes()[:4])
+
+
+def transform_threads() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name.startswith("headrace-transform")]
+
+
+@pytest.fixture(scope="module")
+def hundred(tmp_path_factory: pytest.TempPathFactory) -> headrace.Store:
+    """A hundred files of 100 bytes."""
+    return fill_folder(tmp_path_factory.mktemp("hundred"), 100)
+
+
+# ---- what a batch is
+
+
+def test_a_batch_is_one_tensor(hundred: headrace.Store) -> None:
+    batches = list(Loader(MapDataset(hundred), 16))
+    assert [tuple(batch.shape) for batch in batches] == [(16, 100)] * 6 + [(4, 100)]
+    rows = torch.cat(batches)
+    assert rows.dtype == torch.uint8
+    for i, row in enumerate(rows):
+        assert bytes(row.tolist()) == content(i)
+    batches[0].fill_(1)  # writable
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_a_transform_and_the_default_collate(hundred: headrace.Store, threads: int) -> None:
+    def transform(sample: headrace.Sample) -> tuple[torch.Tensor, int, str]:
+        return sample.tensor().float(), number_of(sample), sample.url
+
+    loader = Loader(MapDataset(hundred, transform), 32, transform_threads=threads)
+    seen = []
+    for values, labels, urls in loader:
+        assert values.shape == (len(labels), 100)
+        assert values.dtype == torch.float32
+        assert list(urls) == [hundred.url_of(f"{i:04d}") for i in labels]
+        seen += labels.tolist()
+    assert seen == list(range(100))
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_a_collate_fn_gets_the_list_of_samples(hundred: headrace.Store, threads: int) -> None:
+    loader = Loader(MapDataset(hundred), 32, collate_fn=list, transform_threads=threads)
+    first = next(iter(loader))
+    assert isinstance(first, list)
+    assert numbers(torch.stack(first)) == list(range(32))
+
+
+def test_objects_of_no_bytes(tmp_path: Path) -> None:
+    store = headrace.Store(tmp_path)
+    for i in range(3):
+        store.write(str(i), b"")
+    (batch,) = Loader(MapDataset(store), 4)
+    assert (batch.shape, batch.dtype) == ((3, 0), torch.uint8)
+
+
+def test_batches_of_equal_sizes_in_a_set_of_unequal_ones(tmp_path: Path) -> None:
+    store = headrace.Store(tmp_path)
+    for i in range(8):
+        store.write(f"{i:04d}", content(i, 100 if i < 4 else 200))
+    batches = list(Loader(MapDataset(store), 4))
+    assert [tuple(batch.shape) for batch in batches] == [(4, 100), (4, 200)]
+    assert [numbers(batch) for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_unequal_sizes_are_told_before_they_are_read(server: FaultServer) -> None:
+    store = fill(server, 4)
+    server.put("bucket", "data/0005", content(5, 200))
+    loader = Loader(MapDataset(store), 2)
+    it = iter(loader)
+    assert numbers(next(it)) == [0, 1]
+    assert numbers(next(it)) == [2, 3]
+    assert numbers(next(it)) == [5]
+    with pytest.raises(
+        headrace.InvalidArgumentError, match=r"\[100\] at place 0 and \[200\] at"
+    ) as e:
+        list(Loader(MapDataset(store), 5))
+    assert "gs://bucket/data/0000 ... gs://bucket/data/0005" in str(e.value)
+    assert "collate_fn" in str(e.value)
+    assert reads(server)["data/0005"] == 1
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_unequal_tensors_of_a_transform(hundred: headrace.Store, threads: int) -> None:
+    dataset = MapDataset(hundred, lambda sample: torch.zeros(number_of(sample)))
+    with pytest.raises(headrace.InvalidArgumentError, match=r"\[0\] at place 0 and \[1\] at place"):
+        next(iter(Loader(dataset, 4, transform_threads=threads)))
+
+
+# ---- epochs and order
+
+
+def epoch_of(loader: Loader) -> list[int]:
+    return [i for batch in loader for i in numbers(batch)]
+
+
+def test_each_iteration_is_an_epoch(hundred: headrace.Store) -> None:
+    loader = Loader(MapDataset(hundred), 16, shuffle=True, seed=7)
+    epochs = []
+    for i in range(3):
+        assert loader.epoch == i
+        epochs.append(epoch_of(loader))
+    assert all(sorted(each) == list(range(100)) for each in epochs)
+    assert len({tuple(each) for each in epochs}) == 3
+    again = Loader(MapDataset(hundred), 16, shuffle=True, seed=7)
+    again.set_epoch(2)
+    assert epoch_of(again) == epochs[2]
+    other = Loader(MapDataset(hundred), 16, shuffle=True, seed=8)
+    assert epoch_of(other) != epochs[0]
+
+
+def test_the_order_does_not_depend_on_threads_or_batches(hundred: headrace.Store) -> None:
+    wanted = epoch_of(Loader(MapDataset(hundred), 16, shuffle=True, seed=7))
+    for threads in (0, 1, 3):
+        for size in (1, 7, 100):
+            dataset = MapDataset(hundred, number_of)
+            loader = Loader(dataset, size, shuffle=True, seed=7, transform_threads=threads)
+            assert torch.cat(list(loader)).tolist() == wanted
+
+
+def test_without_shuffle_it_is_the_order_of_names(hundred: headrace.Store) -> None:
+    assert epoch_of(Loader(MapDataset(hundred), 9)) == list(range(100))
+
+
+def test_an_iterator_that_is_left_counts_as_its_epoch(hundred: headrace.Store) -> None:
+    loader = Loader(MapDataset(hundred), 16)
+    for _ in loader:
+        break
+    assert loader.state_dict()["position"] == 16
+    assert loader.epoch == 0
+    iter(loader)
+    assert (loader.epoch, loader.state_dict()["position"]) == (1, 0)
+    iter(loader)  # the one before was never used
+    assert loader.epoch == 1
+
+
+def test_a_newer_iterator_ends_the_older_one(hundred: headrace.Store) -> None:
+    loader = Loader(MapDataset(hundred, number_of), 16, transform_threads=2)
+    older = iter(loader)
+    next(older)
+    newer = iter(loader)
+    with pytest.raises(headrace.CancelledError, match="another one of the same loader"):
+        next(older)
+    assert sum(len(batch) for batch in newer) == 100
+    with pytest.raises(headrace.CancelledError):
+        list(zip(loader, loader, strict=True))
+
+
+@pytest.mark.parametrize("move", ["set_epoch", "load_state_dict"])
+def test_going_elsewhere_ends_the_iterator(hundred: headrace.Store, move: str) -> None:
+    loader = Loader(MapDataset(hundred), 16)
+    it = iter(loader)
+    next(it)
+    getattr(loader, move)(3 if move == "set_epoch" else loader.state_dict())
+    with pytest.raises(headrace.CancelledError, match="another place"):
+        next(it)
+
+
+def test_the_number_of_batches(hundred: headrace.Store) -> None:
+    dataset = MapDataset(hundred)
+    for size, drop_last, wanted in [(16, False, 7), (16, True, 6), (100, True, 1), (101, True, 0)]:
+        loader = Loader(dataset, size, drop_last=drop_last)
+        assert len(loader) == len(list(loader)) == wanted
+
+
+# ---- ranks
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_ranks_share_an_epoch(hundred: headrace.Store, drop_last: bool) -> None:
+    loaders = [
+        Loader(
+            MapDataset(hundred), 6, shuffle=True, seed=1, drop_last=drop_last, rank=r, world_size=3
+        )
+        for r in range(3)
+    ]
+    assert {len(loader) for loader in loaders} == {5 if drop_last else 6}
+    seen, states = [], []
+    for batches in zip(*loaders, strict=True):
+        seen += [i for batch in batches for i in numbers(batch)]
+        states.append([json.dumps(loader.state_dict()) for loader in loaders])
+    assert all(len(set(each)) == 1 for each in states)  # the place is global
+    whole = epoch_of(Loader(MapDataset(hundred), 10, shuffle=True, seed=1))
+    assert seen == whole[: 90 if drop_last else 100]
+
+
+def test_ranks_come_from_torch_distributed(hundred: headrace.Store, tmp_path: Path) -> None:
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1
+    )
+    try:
+        loader = Loader(MapDataset(hundred), 6)
+    finally:
+        torch.distributed.destroy_process_group()
+    assert repr(loader).endswith("rank 0 of 1)")
+
+
+# ---- the place
+
+
+counts = st.integers(1, 40)
+sizes = st.integers(1, 7)
+
+
+@hypothesis.settings(max_examples=40)
+@hypothesis.given(
+    count=counts,
+    first=st.tuples(sizes, st.integers(1, 3)),
+    second=st.tuples(sizes, st.integers(1, 3)),
+    stop=st.integers(0, 10),
+    seed=st.integers(0, 2**63 - 1),
+    shuffle=st.booleans(),
+)
+def test_an_epoch_goes_on_where_it_stopped_with_another_grid(
+    hundred: headrace.Store,
+    count: int,
+    first: tuple[int, int],
+    second: tuple[int, int],
+    stop: int,
+    seed: int,
+    shuffle: bool,
+) -> None:
+    index = hundred.index()[:count]
+
+    def loaders(grid: tuple[int, int]) -> list[Loader]:
+        dataset = MapDataset(hundred, index=index)
+        size, world = grid
+        return [
+            Loader(dataset, size, shuffle=shuffle, seed=seed, rank=r, world_size=world)
+            for r in range(world)
+        ]
+
+    whole = epoch_of(Loader(MapDataset(hundred, index=index), 8, shuffle=shuffle, seed=seed))
+    assert sorted(whole) == list(range(count))
+    before = loaders(first)
+    its = [iter(loader) for loader in before]
+    seen = []
+    # Not the last step, of which some ranks may have nothing.
+    for _ in range(min(stop, min(len(loader) for loader in before) - 1)):
+        seen += [i for it in its for i in numbers(next(it))]
+    state = before[0].state_dict()
+    after = loaders(second)
+    for loader in after:
+        loader.load_state_dict(pickle.loads(pickle.dumps(state)))
+        assert loader.epoch == 0
+    rest = [list(loader) for loader in after]
+    for step in range(max(map(len, rest))):
+        seen += [i for each in rest for batch in each[step : step + 1] for i in numbers(batch)]
+    assert seen == whole
+    assert [loader.epoch for loader in after] == [1] * len(after)
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_resume_after_every_batch(hundred: headrace.Store, threads: int, drop_last: bool) -> None:
+    def make() -> Loader:
+        return Loader(
+            MapDataset(hundred, number_of),
+            9,
+            shuffle=True,
+            seed=5,
+            drop_last=drop_last,
+            transform_threads=threads,
+        )
+
+    whole = [batch.tolist() for batch in make()]
+    assert len(whole) == (11 if drop_last else 12)
+    for stop in range(len(whole) + 1):
+        loader = make()
+        it = iter(loader)
+        before = [next(it).tolist() for _ in range(stop)]
+        state = json.loads(json.dumps(loader.state_dict()))
+        resumed = make()
+        resumed.load_state_dict(state)
+        assert before + [batch.tolist() for batch in resumed] == whole
+        # And on with the next epoch.
+        assert resumed.epoch == 1
+        assert sorted(torch.cat(list(resumed)).tolist())[:1] >= [0]
+
+
+def test_the_place_is_what_was_yielded_not_what_was_read(server: FaultServer) -> None:
+    loader = Loader(MapDataset(fill(server, 50)), 5)
+    it = iter(loader)
+    assert loader.state_dict()["position"] == 0
+    next(it)
+    while sum(reads(server).values()) < 20:  # it reads ahead, without being asked
+        pass
+    assert loader.state_dict()["position"] == 5
+
+
+def test_a_state_is_small_and_plain(hundred: headrace.Store) -> None:
+    loader = Loader(MapDataset(hundred), 5)
+    assert len(json.dumps(loader.state_dict())) < 400
+    assert set(loader.state_dict()) == {
+        "version",
+        "epoch",
+        "position",
+        "seed",
+        "shuffle",
+        "count",
+        "fingerprint",
+    }
+
+
+def test_the_end_of_an_epoch_is_the_beginning_of_the_next(hundred: headrace.Store) -> None:
+    loader = Loader(MapDataset(hundred), 50)
+    it = iter(loader)
+    next(it), next(it)
+    last = loader.state_dict()
+    assert (last["epoch"], last["position"]) == (0, 100)
+    assert list(it) == []
+    done = loader.state_dict()
+    assert (done["epoch"], done["position"]) == (1, 0)
+    # After the last batch, but still in the loop: what is left of that epoch is nothing.
+    loader.load_state_dict(last)
+    assert list(loader) == []
+    assert loader.epoch == 1
+    assert len(list(loader)) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"seed": 4}, "seed=4, but here it is 3"),
+        ({"shuffle": False}, "shuffle=False"),
+        ({"count": 7}, "it knows 7 objects, and here are 100"),
+        ({"fingerprint": "x"}, "of other data"),
+        ({"version": 2}, "version is 2"),
+        ({"position": 101}, "position is 101"),
+        ({"position": -1}, "position is -1"),
+        ({"epoch": "1"}, "epoch is '1'"),
+    ],
+)
+def test_a_state_that_does_not_fit(
+    hundred: headrace.Store, change: dict[str, Any], text: str
+) -> None:
+    loader = Loader(MapDataset(hundred), 10, shuffle=True, seed=3)
+    next(iter(loader))
+    place = loader.state_dict()
+    with pytest.raises(headrace.InvalidArgumentError, match=text):
+        loader.load_state_dict({**place, **change})
+    assert loader.state_dict() == place
+
+
+@pytest.mark.parametrize("state", [{}, None, 3, {"epoch": 1}])
+def test_what_is_no_state(hundred: headrace.Store, state: Any) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match="no state"):
+        Loader(MapDataset(hundred), 10).load_state_dict(state)
+
+
+def test_a_state_of_a_changed_bucket(tmp_path: Path) -> None:
+    store = fill_folder(tmp_path, 4)
+    state = Loader(MapDataset(store), 2).state_dict()
+    store.write("0001", content(1, 99))
+    with pytest.raises(headrace.InvalidArgumentError, match="of other data"):
+        Loader(MapDataset(store), 2).load_state_dict(state)
+
+
+# ---- requests
+
+
+def test_an_epoch_asks_once_for_each_object(server: FaultServer) -> None:
+    loader = Loader(MapDataset(fill(server, 60)), 8, shuffle=True)
+    for epoch in range(3):
+        list(loader)
+        assert set(reads(server).values()) == {epoch + 1}
+    assert kinds(server) == {"list": 1, "media": 180}
+
+
+def test_drained_resumed_and_still_each_object_once(server: FaultServer) -> None:
+    store = fill(server, 60)
+    loader = Loader(MapDataset(store), 4, shuffle=True, seed=2, prefetch_bytes=1000)
+    it = iter(loader)
+    seen = [i for _ in range(3) for i in numbers(next(it))]
+    loader.drain()
+    seen += [i for batch in it for i in numbers(batch)]
+    assert 12 < len(seen) <= 24
+    assert loader.epoch == 0
+    resumed = Loader(MapDataset(store), 7, shuffle=True, seed=2)
+    resumed.load_state_dict(loader.state_dict())
+    assert sorted(seen + epoch_of(resumed)) == list(range(60))
+    assert set(reads(server).values()) == {1}
+
+
+def test_a_drained_epoch_goes_on_in_the_same_loader(server: FaultServer) -> None:
+    store = fill(server, 600, size_bytes=10)
+    loader = Loader(MapDataset(store), 4, prefetch_bytes=400)
+    it = iter(loader)
+    next(it)
+    loader.drain()
+    before = 1 + len(list(it))
+    assert before <= 12  # no more was begun
+    assert before + len(list(loader)) == 150
+    assert loader.epoch == 1
+    assert set(reads(server).values()) == {1}
+
+
+def test_a_resumed_epoch_reads_nothing_that_was_yielded(server: FaultServer) -> None:
+    store = fill(server, 60)
+    loader = Loader(MapDataset(store), 4, shuffle=True, seed=2, prefetch_bytes=0)
+    it = iter(loader)
+    seen = [i for _ in range(5) for i in numbers(next(it))]
+    state = loader.state_dict()
+    it.close()  # type: ignore[attr-defined]
+    before = reads(server)
+    resumed = Loader(MapDataset(store), 4, shuffle=True, seed=2)
+    resumed.load_state_dict(state)
+    assert sorted(seen + epoch_of(resumed)) == list(range(60))
+    again = reads(server) - before
+    assert not any(f"data/{i:04d}" in again for i in seen)
+    assert sum(before.values()) <= 24  # one batch was under way
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_what_is_read_ahead_is_bounded(server: FaultServer, threads: int) -> None:
+    """While the trainer is at a batch, at most `prefetch_bytes` more are asked for."""
+    store = fill(server, 200, size_bytes=1000)
+    dataset = MapDataset(store, number_of if threads else None)
+    loader = Loader(dataset, 10, prefetch_bytes=30_000, transform_threads=threads)
+    yielded = 0
+    for _ in loader:
+        yielded += 10
+        assert sum(reads(server).values()) <= yielded + 30
+    assert yielded == 200
+
+
+def test_transformed_batches_are_bounded(hundred: headrace.Store) -> None:
+    done = []
+    dataset = MapDataset(hundred, lambda sample: done.append(number_of(sample)))
+    loader = Loader(dataset, 5, transform_threads=2, collate_fn=list, prefetch_bytes=1 << 20)
+    for i, _ in enumerate(loader):
+        assert len(done) <= 5 * (i + 1) + 5 * 4
+    assert sorted(done) == list(range(100))
+
+
+# ---- errors
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_a_transform_that_raises(hundred: headrace.Store, threads: int) -> None:
+    def transform(sample: headrace.Sample) -> int:
+        return fail(sample) if number_of(sample) in (42, 43, 47) else number_of(sample)  # type: ignore[return-value]
+
+    loader = Loader(MapDataset(hundred, transform), 10, transform_threads=threads)
+    it = iter(loader)
+    assert [next(it)[0].item() for _ in range(4)] == [0, 10, 20, 30]
+    with pytest.raises(ZeroDivisionError) as caught:
+        next(it)
+    # Of three that fail it is always the first.
+    assert str(caught.value) == f"no way (in the transform of {hundred.url_of('0042')})"
+    assert list(it) == []
+    assert loader.state_dict()["position"] == 40
+    assert transform_threads() == []
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_an_error_without_a_text_gets_a_note(hundred: headrace.Store, threads: int) -> None:
+    loader = Loader(MapDataset(hundred, fail_by_key), 10, transform_threads=threads)
+    with pytest.raises(KeyError) as caught:
+        next(iter(loader))
+    assert caught.value.__notes__ == [f"in the transform of {hundred.url_of('0000')}"]
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_a_collate_fn_that_raises(hundred: headrace.Store, threads: int) -> None:
+    def collate_fn(samples: list[Any]) -> Any:
+        raise OverflowError("too much")
+
+    loader = Loader(MapDataset(hundred), 10, collate_fn=collate_fn, transform_threads=threads)
+    with pytest.raises(OverflowError, match=r"too much \(in the collate_fn for 10 samples: ") as e:
+        next(iter(loader))
+    assert f"{hundred.url_of('0000')} ... {hundred.url_of('0009')}" in str(e.value)
+
+
+@pytest.mark.parametrize("threads", [None, *THREADS])
+@pytest.mark.parametrize("fate", ["deleted", "replaced"])
+def test_an_object_that_is_gone_in_mid_epoch(
+    server: FaultServer, threads: int | None, fate: str
+) -> None:
+    store = fill(server, 40)
+    dataset = MapDataset(store, None if threads is None else number_of)
+    loader = Loader(dataset, 4, prefetch_bytes=0, transform_threads=threads)
+    it = iter(loader)
+    next(it)
+    if fate == "deleted":
+        store.delete("data/0030")
+        error: type[Exception] = headrace.NotFoundError
+    else:
+        store.write("data/0030", b"other")
+        error = headrace.PreconditionFailedError
+    with pytest.raises(error, match="gs://bucket/data/0030"):
+        list(it)
+    assert loader.state_dict()["position"] == 28
+
+
+Arguments = dict[str, Any]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"batch_size": 0}, "batch_size is 0; it must be an integer of at least 1"),
+        ({"batch_size": -3}, "batch_size is -3"),
+        ({"batch_size": 2.5}, "batch_size is 2.5"),
+        ({"batch_size": True}, "batch_size is True"),
+        ({"rank": 2, "world_size": 2}, "rank is 2; it must be less than world_size, 2"),
+        ({"rank": -1, "world_size": 2}, "rank is -1"),
+        ({"rank": 1}, "give both or neither"),
+        ({"world_size": 2}, "give both or neither"),
+        ({"rank": 0, "world_size": 0}, "world_size is 0"),
+        ({"transform_threads": -1}, "transform_threads is -1"),
+        ({"transform_threads": "2"}, "transform_threads is '2'"),
+        ({"drop_last": 1}, "drop_last is 1; it must be True or False"),
+        ({"shuffle": "yes"}, "shuffle is 'yes'"),
+        ({"pin_memory": None}, "pin_memory is None"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": 1.0}, "seed is 1.0"),
+        ({"seed": 1 << 63}, r"below 2\^63"),
+        ({"prefetch_bytes": -1}, "prefetch_bytes is -1"),
+        ({"collate_fn": 3}, "collate_fn is 3"),
+        ({"dataset": [1, 2]}, "dataset is a list"),
+    ],
+)
+def test_arguments_that_cannot_work(
+    hundred: headrace.Store, arguments: Arguments, text: str
+) -> None:
+    given: Arguments = {"dataset": MapDataset(hundred), "batch_size": 4, **arguments}
+    with pytest.raises(headrace.InvalidArgumentError, match=text):
+        Loader(**given)
+
+
+# ---- threads
+
+
+@pytest.mark.parametrize("end", ["exhaust", "close", "drop", "error", "newer", "loader"])
+def test_no_thread_outlives_its_iterator(hundred: headrace.Store, end: str) -> None:
+    def transform(sample: headrace.Sample) -> int:
+        if end == "error" and number_of(sample) > 50:
+            raise ValueError
+        return number_of(sample)
+
+    loader = Loader(MapDataset(hundred, transform), 5, transform_threads=3)
+    it = iter(loader)
+    assert transform_threads() == []  # not before it is asked for something
+    next(it)
+    assert len(transform_threads()) == 3
+    if end == "exhaust":
+        list(it)
+    elif end == "close":
+        it.close()  # type: ignore[attr-defined]
+    elif end == "drop":
+        del it
+    elif end == "error":
+        with pytest.raises(ValueError):
+            list(it)
+    elif end == "newer":
+        it = iter(loader)
+    else:
+        del it, loader
+        gc.collect()
+    assert transform_threads() == []
+
+
+def test_a_loader_may_be_used_in_any_thread(hundred: headrace.Store) -> None:
+    got: list[int] = []
+    loader = Loader(MapDataset(hundred, number_of), 10, transform_threads=2)
+    thread = threading.Thread(target=lambda: got.extend(torch.cat(list(loader)).tolist()))
+    thread.start()
+    thread.join()
+    assert got == list(range(100))
+
+
+def test_two_loaders_side_by_side(hundred: headrace.Store) -> None:
+    dataset = MapDataset(hundred, number_of)
+    for a, b in zip(Loader(dataset, 10), Loader(dataset, 10, transform_threads=1), strict=True):
+        assert a.tolist() == b.tolist()
+
+
+def test_a_batch_that_was_handed_over_is_the_trainers_alone(hundred: headrace.Store) -> None:
+    class Kept:
+        alive = 0
+
+        def __init__(self) -> None:
+            Kept.alive += 1
+
+        def __del__(self) -> None:
+            Kept.alive -= 1
+
+    def collate_fn(samples: list[Any]) -> Kept:
+        return Kept()
+
+    loader = Loader(MapDataset(hundred), 100, collate_fn=collate_fn, transform_threads=1)
+    it = iter(loader)
+    kept = next(it)
+    assert Kept.alive == 1
+    del kept
+    assert Kept.alive == 0
+    assert list(it) == []
+
+
+# ---- stats
+
+
+@pytest.mark.parametrize("transform", [None, number_of])
+def test_stats(hundred: headrace.Store, transform: Callable[[Any], Any] | None) -> None:
+    loader = Loader(MapDataset(hundred, transform), 16)
+    empty = loader.stats
+    assert (empty.batches, empty.wait_s, empty.first_batch_s) == (0, 0.0, 0.0)
+    list(loader)
+    list(loader)
+    stats = loader.stats
+    assert (stats.batches, stats.samples, stats.size_bytes) == (14, 200, 20_000)
+    assert stats.wait_s >= stats.first_batch_s > 0
+    json.dumps(stats.__dict__)

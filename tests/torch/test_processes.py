@@ -1,0 +1,410 @@
+"""DataLoader workers of every start method, forks, Ctrl-C, the interpreter's end."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from testing.faultserver.client import FaultServer
+from tests.process.conftest import RunChild, wait_until_closed
+from tests.torch.conftest import fill, reads
+
+METHODS = ["fork", "spawn", "forkserver"]
+
+# Every child begins so. What workers need is at the top level, where spawn finds it.
+HEAD = """
+from in_child import *
+import collections, gc, itertools, multiprocessing, threading, warnings
+import torch
+from torch.utils.data import DataLoader
+from headrace.torch import IterableDataset, Loader, MapDataset, collate
+
+# There is no CUDA here; that torch says so is not what is tried.
+warnings.filterwarnings("ignore", message=".*pin_memory.*")
+torch.set_num_threads(1)
+
+def open_data():
+    return headrace.Store("gs://bucket/data/", endpoint=ENDPOINT)
+
+def number_of(sample):
+    return int(sample.bytes()[:4])
+
+def numbers(batch):
+    return [int(bytes(row[:4].tolist())) for row in batch]
+
+def transform_threads():
+    return [t for t in threading.enumerate() if t.name.startswith("headrace-transform")]
+
+def context_of(workers):
+    if workers == 0:
+        return {}
+    context = multiprocessing.get_context(METHOD)
+    if METHOD == "forkserver":
+        context.set_forkserver_preload(["headrace.torch"])
+    return {"num_workers": workers, "multiprocessing_context": context}
+
+METHOD = sys.argv[2] if len(sys.argv) > 2 else ""
+"""
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("method", METHODS)
+def test_dataloader_workers(run_child: RunChild, server: FaultServer, method: str) -> None:
+    """Map and iterable, with and without transform, pinned and persistent; used before."""
+    fill(server, 40)
+    run_child(
+        HEAD
+        + """
+def engine_of_worker(sample):
+    metrics = headrace.metrics()
+    info = torch.utils.data.get_worker_info()
+    return {
+        "number": number_of(sample),
+        "budget": metrics.memory_budget_bytes,
+        "threads": sum(name.startswith("headrace-io") for name in thread_names()),
+        "worker": info.id,
+    }
+
+if __name__ == "__main__":
+    store = open_data()
+    dataset = MapDataset(store)
+    assert numbers(dataset[3][None]) == [3]  # the engine runs here, too
+    stream = IterableDataset(store, shuffle=True, seed=5)
+    orders = []
+    for epoch in range(2):
+        stream.set_epoch(epoch)
+        orders.append([i for tensor in stream for i in numbers(tensor[None])])
+    stream.set_epoch(0)
+
+    grid = [(2, False, False), (2, True, True)] + [(0, True, False)] * (METHOD == "fork")
+    for workers, pin_memory, persistent in grid:
+        options = dict(
+            batch_size=6,
+            pin_memory=pin_memory,
+            persistent_workers=persistent,
+            **context_of(workers),
+        )
+        loader = DataLoader(dataset, **options)
+        for epoch in range(2 if persistent else 1):
+            batches = list(loader)
+            assert [len(batch) for batch in batches] == [6] * 6 + [4]
+            assert numbers(torch.cat(batches)) == list(range(40))
+        del loader, batches
+        if METHOD == "spawn" and not persistent:
+            continue  # two seconds for each worker
+
+        loader = DataLoader(stream, **options)
+        for epoch in range(2 if persistent else 1):
+            stream.set_epoch(epoch)  # also workers that live on see it
+            batches = list(loader)
+            # Worker w gives every second position from w on, six at a time, in turn.
+            lanes = [orders[epoch][w :: max(workers, 1)] for w in range(max(workers, 1))]
+            wanted = [lane[i : i + 6] for i in range(0, 40, 6) for lane in lanes]
+            assert [numbers(batch) for batch in batches] == [each for each in wanted if each]
+        stream.set_epoch(0)
+        del loader, batches
+
+    # The engine of a worker has one I/O thread and its share of the budget.
+    found = list(DataLoader(MapDataset(store, engine_of_worker), batch_size=20, **context_of(2)))
+    assert [i for each in found for i in each["number"].tolist()] == list(range(40))
+    for worker, each in enumerate(found):
+        assert set(each["worker"].tolist()) == {worker}
+        assert set(each["budget"].tolist()) == {headrace.GiB // 2}, each["budget"]
+        assert set(each["threads"].tolist()) == {1}
+    use = numbers(dataset[4][None])
+    assert use == [4]
+""",
+        server.url,
+        method,
+        timeout_s=140,
+        stderr=None,
+    )
+    wait_until_closed(server)
+
+
+@pytest.mark.timeout(100)
+@pytest.mark.parametrize("method", METHODS)
+def test_errors_in_workers_come_as_they_are(
+    run_child: RunChild, server: FaultServer, method: str
+) -> None:
+    """One worker, which lives on after each; then one that is killed."""
+    fill(server, 40)
+    server.put("bucket", "data/0040", b"0040 is longer" * 100)
+    run_child(
+        HEAD
+        + """
+class Unfriendly(Exception):
+    "Torch cannot make one from a text."
+    def __init__(self, one, two):
+        super().__init__(one, two)
+
+def transform(sample):
+    number = number_of(sample)
+    if number == 1:
+        raise ZeroDivisionError("no way")
+    if number == 2:
+        raise KeyError(3)
+    if number == 3:
+        raise Unfriendly(1, 2)
+    if number == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return sample.tensor()
+
+if __name__ == "__main__":
+    store = open_data()
+    dataset = MapDataset(store, transform)
+    store.delete("data/0020")
+    store.write("data/0021", b"other")
+    batches = [[0], [5, 1], [2], [3], [19, 20], [21], [22, 41], [0, 40], [6], [4], [7]]
+    loader = DataLoader(
+        dataset, batch_sampler=batches, collate_fn=collate, prefetch_factor=1, **context_of(1)
+    )
+    it = iter(loader)
+    assert numbers(next(it)) == [0]
+    wanted = [
+        (ZeroDivisionError, "no way (in the transform of gs://bucket/data/0001)"),
+        (KeyError, "in the transform of gs://bucket/data/0002"),
+        (RuntimeError, "in the transform of gs://bucket/data/0003"),
+        (headrace.NotFoundError, "gs://bucket/data/0020: "),
+        (headrace.PreconditionFailedError, "gs://bucket/data/0021: "),
+        (IndexError, "41 objects"),
+        (headrace.InvalidArgumentError, "[100] at place 0 and [1400] at place 1"),
+    ]
+    for kind, text in wanted:
+        try:
+            next(it)
+        except Exception as error:
+            assert type(error) is kind, error
+            assert text in str(error), error
+        else:
+            raise AssertionError(kind)
+    assert numbers(next(it)) == [6]
+    try:
+        next(it)
+    except RuntimeError as error:
+        assert "exited unexpectedly" in str(error), error
+    else:
+        raise AssertionError("nobody has noticed that the worker was killed")
+    del it
+    assert numbers(dataset[8][None]) == [8]
+""",
+        server.url,
+        method,
+        timeout_s=90,
+        stderr=None,
+    )
+
+
+def test_an_error_in_an_iterable_worker(run_child: RunChild, server: FaultServer) -> None:
+    fill(server, 40)
+    run_child(
+        HEAD
+        + """
+def transform(sample):
+    if number_of(sample) == 7:
+        raise ZeroDivisionError("no way")
+    return number_of(sample)
+
+if __name__ == "__main__":
+    try:
+        list(DataLoader(IterableDataset(open_data(), transform), batch_size=3, **context_of(2)))
+    except ZeroDivisionError as error:
+        assert "no way (in the transform of gs://bucket/data/0007)" in str(error), error
+    else:
+        raise AssertionError
+""",
+        server.url,
+        "fork",
+        stderr=None,
+    )
+
+
+def test_what_the_user_has_set_is_left_alone_in_workers(
+    run_child: RunChild, server: FaultServer
+) -> None:
+    fill(server, 4)
+    run_child(
+        HEAD
+        + """
+def engine_of_worker(sample):
+    threads = sum(name.startswith("headrace-io") for name in thread_names())
+    return threads, headrace.metrics().memory_budget_bytes
+
+if __name__ == "__main__":
+    options = headrace.EngineOptions(io_threads=2, memory_budget_bytes=100 * headrace.MiB)
+    headrace.configure(options)
+    dataset = MapDataset(open_data(), engine_of_worker)
+    threads, budgets = next(iter(DataLoader(dataset, batch_size=4, **context_of(1))))
+    assert set(threads.tolist()) == {2}
+    assert set(budgets.tolist()) == {100 * headrace.MiB}
+""",
+        server.url,
+        "fork",
+        stderr=None,
+    )
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_fork_beside_a_loader(run_child: RunChild, server: FaultServer, threads: int) -> None:
+    """The child's copy of the iterator says what it is; the child and the parent go on."""
+    fill(server, 60)
+    run_child(
+        HEAD
+        + """
+loader = Loader(MapDataset(open_data(), number_of), 5, transform_threads=int(sys.argv[3]))
+it = iter(loader)
+seen = next(it).tolist()
+
+def work():
+    global it
+    try:
+        next(it)
+    except headrace.CancelledError as error:
+        assert "before a fork" in str(error)
+    else:
+        raise AssertionError
+    assert list(it) == []
+    state = loader.state_dict()
+    assert torch.cat(list(loader)).tolist() == list(range(60))
+    loader.load_state_dict(state)
+    assert torch.cat(list(loader)).tolist() == list(range(5, 60))
+    del it
+    assert transform_threads() == []
+
+children = [fork(work) for _ in range(3)]
+for child in children:
+    reap(child)
+seen += torch.cat(list(it)).tolist()
+assert seen == list(range(60))
+assert transform_threads() == []
+""",
+        server.url,
+        "",
+        threads,
+        stderr=None,
+    )
+
+
+WAITS = {
+    "read into the batch": ("None", "None"),
+    "transform threads": ("number_of", "2"),
+    "no threads": ("number_of", "0"),
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_ctrl_c_ends_a_wait(run_child: RunChild, server: FaultServer, wait: str) -> None:
+    """The median of five: the bound is the product's, one bad moment of the machine is not."""
+    fill(server, 40)
+    transform, threads = WAITS[wait]
+    run_child(
+        HEAD
+        + f"""
+control("faults", {{"rules": [{{"match": {{"path_contains": "0030"}}, "action": "stall_head"}}]}})
+loader = Loader(MapDataset(open_data(), {transform}), 5, transform_threads={threads})
+"""
+        + """
+times = []
+for attempt in range(5):
+    it = iter(loader)
+    for _ in range(6):
+        next(it)
+    place = loader.state_dict()
+    sent = []
+    def interrupt():
+        wait_for_stall()
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        next(it)
+    except KeyboardInterrupt:
+        times.append(time.monotonic() - sent[0])
+    else:
+        raise AssertionError("there was an answer")
+    thread.join()
+    assert loader.state_dict() == place
+    assert transform_threads() == []
+    wait_for(lambda: control("stats")["in_flight"] == 0)
+    loader.set_epoch(0)
+assert sorted(times)[2] <= 0.2, times
+control("faults", {"rules": []})
+loader.load_state_dict(place)
+assert sum(len(batch) for batch in loader) == 10
+""",
+        server.url,
+        stderr=None,
+    )
+
+
+ENDS = {
+    "while it waits for the network": ("number_of", "stalls", ""),
+    "while it reads into a batch": ("None", "stalls", ""),
+    "in a transform": ("slow", "", "begun.wait()"),
+    "between two batches": ("number_of", "", "next(it)"),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_interpreter_ends_with_work_in_flight(
+    run_child: RunChild, server: FaultServer, end: str
+) -> None:
+    """Soon, silently, and with its own status; also when the iterator is never closed."""
+    fill(server, 60)
+    transform, fault, then = ENDS[end]
+    run_child(
+        HEAD
+        + """
+begun = threading.Event()
+def slow(sample):
+    begun.set()
+    torch.ones(1000).sum()
+    return number_of(sample)
+"""
+        + f"""
+if "{fault}":
+    rule = {{"match": {{"path_contains": "0055"}}, "action": "stall_head"}}
+    control("faults", {{"rules": [rule]}})
+loader = Loader(MapDataset(open_data(), {transform}), 5, transform_threads=2)
+it = iter(loader)
+next(it)
+if "{fault}":
+    wait_for_stall()
+{then}
+sys.exit(7)
+""",
+        server.url,
+        expect_code=7,
+    )
+    wait_until_closed(server)
+
+
+def test_stop_and_resume_in_another_process(run_child: RunChild, server: FaultServer) -> None:
+    """A job that is told to stop drains; another goes on; each object was read exactly once."""
+    fill(server, 60)
+    script = (
+        HEAD
+        + """
+first = sys.argv[2] == "first"
+loader = Loader(
+    MapDataset(open_data(), number_of), 4 if first else 7, shuffle=True, seed=6,
+    transform_threads=2,
+)
+seen = []
+if not first:
+    loader.load_state_dict(json.loads(sys.argv[3]))
+for step, batch in enumerate(loader):
+    seen += batch.tolist()
+    if first and step == 2:
+        loader.drain()
+print(json.dumps([seen, loader.state_dict()]))
+"""
+    )
+    seen, state = json.loads(run_child(script, server.url, "first", stderr=None))
+    rest, done = json.loads(run_child(script, server.url, "second", json.dumps(state), stderr=None))
+    assert sorted(seen + rest) == list(range(60))
+    assert (done["epoch"], done["position"]) == (1, 0)
+    assert set(reads(server).values()) == {1}
+    assert len(reads(server)) == 60
