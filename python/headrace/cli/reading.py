@@ -66,7 +66,7 @@ def cat(
     def start(location: Location) -> tuple[Location, Future[tuple[ObjectInfo, Sample | None]]]:
         return location, workers.submit(lambda: _begin(location, begin, end))
 
-    with Workers(_AHEAD, _AHEAD * LARGE_BYTES) as workers:
+    with Workers(_AHEAD, _AHEAD * LARGE_BYTES, report) as workers:
         ahead = deque(map(start, islice(locations := iter(locations), _AHEAD)))
         while ahead:
             location, reading = ahead.popleft()
@@ -74,6 +74,7 @@ def cat(
             try:
                 info, sample = reading.result()
                 for piece in _pieces(location.store, info, sample, begin, end):
+                    report.check()
                     sys.stdout.buffer.write(piece)
                 sys.stdout.buffer.flush()
             except BrokenPipeError:
