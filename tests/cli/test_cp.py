@@ -7,6 +7,7 @@ import os
 import pty
 import random
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -226,6 +227,8 @@ def test_what_is_there_is_left_alone_if_asked(
     done = run("cp", "-rn", "--json", f"{tmp_path}/", "gs://other/x")
     assert (done.code, done.json[0]["copied"], done.json[0]["skipped"]) == (0, 9, 1)
     assert server.get("other", "x/3") == b"old"
+    done = run("cp", "-rn", "--json", f"{tmp_path}/", "gs://other/x")
+    assert (done.code, done.json[0]["copied"], done.json[0]["skipped"]) == (0, 0, 10)
     done = run("cp", "-rn", "--json", "gs://other/x/", "gs://other/y")
     assert done.json[0]["copied"] == 10
     done = run("cp", "-rn", "--json", "gs://other/x/", "gs://other/y")
@@ -393,6 +396,24 @@ def test_ctrl_c_during_uploads_leaves_no_half_object(
     assert (summary["copied"], summary["failed"]) == (len(found), 0)
     assert len(found) == 49
     assert kinds(server)["upload"] <= 49 + 20
+
+
+def test_ctrl_c_ends_what_waits_for_its_neighbour_in_a_pipe(
+    server: FaultServer, start: Start
+) -> None:
+    server.put("bucket", "a", bytes(10 * MiB))
+    writing = start("cat", "gs://bucket/a")
+    assert writing.stdout is not None
+    assert writing.stdout.read(1) == b"\0"  # of much more than a pipe holds
+    reading = start("cp", "-", "gs://bucket/b", stdin=subprocess.PIPE)
+    assert reading.stdin is not None
+    reading.stdin.write(bytes(MiB))
+    for process in (writing, reading):
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130
+        assert process.stderr is not None
+        assert process.stderr.read() == b"headrace: interrupted\n"
+    assert server.names("bucket") == ["a"]
 
 
 # ---- what is shown

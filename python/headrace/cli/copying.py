@@ -33,7 +33,7 @@ from headrace.cli.listing import pages
 from headrace.cli.location import Connection, Location, not_found, url_of
 from headrace.cli.progress import Progress, progress
 from headrace.cli.reading import LARGE_BYTES, spooled, stat
-from headrace.cli.report import ExitCode, Report, binary_size, counted, exit_code_of
+from headrace.cli.report import ExitCode, Report, Stopped, binary_size, counted, exit_code_of
 from headrace.cli.workers import Workers
 
 if TYPE_CHECKING:
@@ -294,7 +294,9 @@ class _Copy:
             _verify(item, work(item))
         except _ThereAlreadyError:
             self._skipped(item)
-        except (HeadraceError, OSError) as error:
+        except Stopped:
+            raise
+        except Exception as error:  # nobody else would tell of it
             self._failed(item, error)
         else:
             self.count(copied=1, copied_bytes=item.info.size_bytes)

@@ -36,7 +36,7 @@ def stat(location: Location) -> ObjectInfo:
         NotFoundError: it is missing, or there are only objects below it.
     """
     if location.is_folder or location.is_directory:
-        raise not_found(location, "is not an object but what others lie below; -r copies those")
+        raise not_found(location, "is not an object; what lies below it is for cp -r")
     return location.store.stat(location.name)
 
 
