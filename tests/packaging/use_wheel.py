@@ -2,6 +2,7 @@
 
 import importlib.util
 import pathlib
+import subprocess
 import sys
 import tempfile
 
@@ -29,12 +30,20 @@ def use(store: headrace.Store) -> None:
     assert not store.exists("dir/7")
 
 
+def use_command(folder: str) -> None:
+    """The command is there, and lists what `use` has left."""
+    command = pathlib.Path(sys.executable).with_name("headrace")
+    done = subprocess.run([command, "ls", "-r", folder], capture_output=True, text=True, check=True)
+    assert len(done.stdout.splitlines()) == 39, done
+
+
 def main() -> None:
     for module in ("torch", "numpy"):
         assert importlib.util.find_spec(module) is None, f"{module} is not part of a bare system"
     use(headrace.Store("gs://bucket/", endpoint=sys.argv[1], credentials="anonymous"))
     with tempfile.TemporaryDirectory() as folder:
         use(headrace.Store(folder))
+        use_command(folder)
     print(f"headrace {headrace.__version__} works from {pathlib.Path(headrace.__file__).parent}")
 
 

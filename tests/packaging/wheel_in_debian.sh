@@ -15,11 +15,10 @@ if [[ -n $(ls "$root"/usr/include/boost "$root"/usr/lib/llvm-* "$root"/usr/lib/x
 fi
 rm -rf "$root/headrace"
 mkdir -p "$root/headrace/wheels"
-cp dist/headrace-*.whl "$root/headrace/wheels/"
 cp tests/packaging/use_wheel.py "$root/headrace/"
-# What the wheel depends on comes along, so the bare system needs no network but loopback.
+# With the wheel comes what it depends on, so the bare system needs no network but loopback.
 .venv/bin/python -m pip download --quiet --disable-pip-version-check --dest "$root/headrace/wheels" \
-  --only-binary :all: --constraint constraints/python.txt google-auth requests
+  --only-binary :all: --constraint constraints/python.txt dist/headrace-*.whl
 .venv/bin/python - "$root" <<'PYTHON'
 import subprocess
 import sys

@@ -1,0 +1,131 @@
+"""What a URL on the command line means."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+
+import headrace
+from headrace import InvalidArgumentError, RetryOptions, Store, TimeoutOptions, _engine
+
+__all__ = ["Connection", "Location"]
+
+# For requests that carry a whole large object. What hangs is noticed by the stall time-out.
+_PATIENT = TimeoutOptions(total_s=24 * 3600.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connection:
+    """The options that all commands share, and the stores that were made with them."""
+
+    endpoint: str | None = None
+    anonymous: bool = False
+    user_project: str | None = None
+    attempts: int | None = None
+    verbose: bool = False
+    _stores: dict[str, Store] = field(default_factory=dict, compare=False, repr=False)
+
+    def joined(self, **behind: object) -> Connection:
+        """Return these options with those that stand behind the command's name."""
+        return replace(self, **{name: value for name, value in behind.items() if value})  # type: ignore[arg-type]
+
+    def store(self, url: str) -> Store:
+        """Return the store of a bucket; it is made once."""
+        if url not in self._stores:
+            self._stores[url] = self._new_store(url, TimeoutOptions())
+        return self._stores[url]
+
+    def patient_store(self, url: str) -> Store:
+        """Return a store whose requests may take as long as they make progress."""
+        return self._new_store(url, _PATIENT)
+
+    def _new_store(self, url: str, timeout: TimeoutOptions) -> Store:
+        if url.startswith("file:"):
+            return Store(url, timeout=timeout)
+        return Store(
+            url,
+            endpoint=self.endpoint,
+            credentials="anonymous" if self.anonymous else None,
+            user_project=self.user_project,
+            retry=RetryOptions(max_attempts=self.attempts or RetryOptions.max_attempts),
+            timeout=timeout,
+            user_agent_suffix="headrace-cli",
+        )
+
+
+@dataclass(frozen=True)
+class Location:
+    """A name, or the beginning of names, in a store.
+
+    Files are objects of the machine's root directory, so that all stores look alike: the name of
+    ``file:///a/b`` is ``a/b``.
+    """
+
+    store: Store
+    name: str
+    """``""`` for the whole store; ends with ``/`` if only what lies below is meant."""
+
+    @classmethod
+    def parse(cls, text: str, connection: Connection) -> Location:
+        """Return what `text` says.
+
+        Raises:
+            InvalidArgumentError: no URL has this form.
+        """
+        _require_utf8(text)
+        scheme, bucket, name, _ = _engine.split_url(text)
+        if scheme != "file":
+            return cls(connection.store(f"{scheme}://{bucket}"), name)
+        is_folder = name.endswith(("/", "/.")) or name in (".", "..")
+        # Two dots go up from where a symbolic link leads to, as the system sees it.
+        path = os.path.realpath(name) if ".." in name.split("/") else os.path.abspath(name)
+        _require_utf8(path)  # also where we are
+        path = path.lstrip("/")
+        return cls(connection.store("file:///"), f"{path}/" if is_folder and path else path)
+
+    @property
+    def is_file(self) -> bool:
+        return self.store.url.startswith("file:")
+
+    @property
+    def url(self) -> str:
+        return url_of(self.store, self.name)
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether only what lies below can be meant."""
+        return not self.name or self.name.endswith("/")
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether it is a directory of this machine."""
+        return self.is_file and os.path.isdir(f"/{self.name}")
+
+    @property
+    def last_name(self) -> str:
+        """The last component: ``c`` of ``a/b/c``; ``""`` of a folder."""
+        return self.name.rpartition("/")[2]
+
+    @property
+    def below(self) -> str:
+        """What the names of everything below begin with."""
+        return self.name if self.is_folder else f"{self.name}/"
+
+
+def _require_utf8(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(f"{text!r} is not UTF-8, as URLs are") from None
+
+
+def url_of(store: Store, name: str) -> str:
+    """Return the URL of a name; also of ``""`` and of what ends with ``/``."""
+    return store.url_of(name) if name else store.url
+
+
+def not_found(location: Location, text: str) -> headrace.NotFoundError:
+    """Return the error for a location where nothing is."""
+    error = headrace.NotFoundError(f"{location.url}: {text}")
+    error.url = location.url
+    return error

@@ -1,0 +1,148 @@
+"""The command `headrace`, run as a user runs it: in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from testing.faultserver.client import FaultServer
+
+# What a shell, a URL, a terminal or rich could take for something else than a name.
+ODD_NAMES = [
+    "-dash",
+    "50%",
+    "[bold]b[/bold]",
+    "a&b='c'\"d\"",
+    "a:b",
+    "back\\slash",
+    "dir/..hidden",
+    "dir/with space",
+    "escape\x1b[31mred",
+    "new\nline",
+    "plus+plus",
+    "q?x=1&y=2",
+    "right\u202eleft",
+    "sharp#sharp",
+    "star*",
+    "umlaut/ü日本",
+]
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.decode().splitlines()
+
+    @property
+    def json(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def json_errors(self) -> list[Any]:
+        return [json.loads(line) for line in self.err.splitlines()]
+
+
+Start = Callable[..., subprocess.Popen[bytes]]
+Run = Callable[..., Done]
+RunEach = Callable[..., list[Done]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start `headrace` with these arguments; what still runs in the end is killed."""
+    started = []
+
+    def start(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, **options.pop("environment", {})}
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "headrace", *map(_text, arguments)],
+            env=environment,
+            **(pipes | options),
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def _text(argument: object) -> str | bytes:
+    return argument if isinstance(argument, bytes) else str(argument)
+
+
+@pytest.fixture
+def run(start: Start) -> Run:
+    """Run `headrace` to its end."""
+
+    def run(*arguments: object, stdin: bytes | None = None, **environment: str) -> Done:
+        source = {} if stdin is None else {"stdin": subprocess.PIPE}
+        return _end(start(*arguments, environment=environment, **source), stdin)
+
+    return run
+
+
+@pytest.fixture
+def run_each(start: Start) -> RunEach:
+    """Run several commands at the same time, to their ends."""
+
+    def run_each(*commands: Sequence[object], **environment: str) -> list[Done]:
+        started = [start(*arguments, environment=environment) for arguments in commands]
+        return [_end(process, None) for process in started]
+
+    return run_each
+
+
+def _end(process: subprocess.Popen[bytes], stdin: bytes | None) -> Done:
+    out, err = process.communicate(stdin, timeout=50)
+    assert b"nanobind" not in err, err  # it reports leaks there
+    return Done(process.returncode, out, err.decode())
+
+
+@pytest.fixture(scope="session")
+def _fault_server() -> Iterator[FaultServer]:
+    with FaultServer() as server:
+        yield server
+
+
+@pytest.fixture
+def server(_fault_server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> FaultServer:
+    """The fault server, which gs:// is, empty and well-behaved."""
+    _fault_server.reset()
+    _fault_server.bucket("bucket")
+    _fault_server.bucket("other")
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", _fault_server.url)
+    return _fault_server
+
+
+def kinds(server: FaultServer) -> dict[str, int]:
+    """How many requests of each kind there were."""
+    found: dict[str, int] = server.stats()["by_kind"]
+    return {kind: count for kind, count in found.items() if count}
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Return when it is so; it must be soon."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to that"
