@@ -3,5 +3,5 @@
 # cannot be found. Then every public name must be on a page and explained.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-NO_COLOR=1 .venv/bin/zensical build --strict --clean
+.venv/bin/zensical build --strict --clean 2>&1 | sed 's/\x1b\[[0-9;]*m//g'  # it colours logs, too
 exec .venv/bin/python tools/check_reference.py build/docs/objects.inv

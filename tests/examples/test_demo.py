@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import subprocess
 import sys
+import termios
 from collections import Counter
 from pathlib import Path
 from statistics import median
@@ -14,6 +17,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from testing.servers import DelayedServer, FakeGcsServer
+
+# Each takes some ten seconds on two cores; they start several interpreters that import torch.
+pytestmark = pytest.mark.timeout(240)
 
 EPOCHS = 4
 TRAINING_OBJECTS = 1437
@@ -87,6 +93,28 @@ def test_it_says_and_draws_what_it_measured(run_in_folder: RunInFolder) -> None:
     for words in ("peak memory", "requests", "connections", "checksums verified", "exactly once"):
         assert words in text
     assert (run_in_folder.folder / "demo.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_it_shows_progress_on_a_terminal(tmp_path: Path) -> None:
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    terminal, its_end = pty.openpty()
+    termios.tcsetwinsize(its_end, (24, 100))
+    with subprocess.Popen(
+        [sys.executable, "-m", "headrace.demo", str(bucket), "--epochs=1", "--no-stop"]
+        + [f"--plot={tmp_path / 'demo.png'}"],
+        stdout=subprocess.DEVNULL,
+        stderr=its_end,
+    ) as process:
+        os.close(its_end)
+        shown = b""
+        with contextlib.suppress(OSError):  # EIO: nobody writes to the terminal any more
+            while piece := os.read(terminal, 65536):
+                shown += piece
+    os.close(terminal)
+    assert process.wait() in (0, 1)  # after one epoch the accuracy may be too low
+    assert b"1797/1797" in shown
+    assert b"45/45" in shown
 
 
 def test_it_leaves_no_objects_behind(run_in_folder: RunInFolder) -> None:

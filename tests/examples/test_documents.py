@@ -15,6 +15,9 @@ import headrace
 from headrace.demo import digits
 from testing.servers import FakeGcsServer
 
+# Some seconds on two cores, most of it the import of torch.
+pytestmark = pytest.mark.timeout(240)
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DOCUMENTS = sorted(

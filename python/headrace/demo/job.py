@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -86,9 +87,11 @@ def _run(
     training_count = sum(name.startswith("train/") for name, _ in objects)
     try:
         print(f"writing {len(objects):,} digits to {store.url}", flush=True)
+        began_s = time.perf_counter()
         stored = digits.write(store, store.prefix, objects)
         for _ in tqdm(stored, "written", len(objects), unit="object", disable=None):
             pass
+        print(f"written in {time.perf_counter() - began_s:.1f} s", flush=True)
         written = headrace.metrics()
         records = list(_train(store.url, epochs, batch_size, stop, training_count))
     finally:
@@ -144,7 +147,8 @@ def _train(
                 print(
                     f"process {record.pid} was told to stop, saved a checkpoint after batch "
                     f"{record.batch_in_epoch} of {batches_per_epoch} in epoch {epochs // 2 + 1} of "
-                    f"{epochs}, and was killed; a new one resumes"
+                    f"{epochs}, and was killed; a new one resumes",
+                    flush=True,
                 )
             yield record
 

@@ -81,8 +81,10 @@ def make_model() -> nn.Sequential:
     """Return a small convolutional network for 1 x 8 x 8 images and ten classes."""
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
         nn.ReLU(),
         nn.Conv2d(16, 32, 3, padding=1),
+        nn.BatchNorm2d(32),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Flatten(),
@@ -131,7 +133,7 @@ def train(job: Job) -> Record:
             for images, labels, urls in _timed(iter(loader), record):
                 optimizer.zero_grad()
                 loss = nn.functional.cross_entropy(model(images), labels)
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 record.losses.append(loss.item())
                 record.images += len(urls)
@@ -170,6 +172,7 @@ def evaluate(job: Job, store: headrace.Store, model: nn.Module, record: Record) 
     record.model_is_equal = store.read(name).bytes() == written
     restored = make_model()
     restored.load_state_dict(load(store, name))
+    restored.eval()
     right = total = 0
     with torch.inference_mode():
         for images, labels, _ in Loader(MapDataset(_below(job.url, "test/"), transform=decode), 64):
