@@ -16,7 +16,7 @@ from headrace.options import RetryOptions, TimeoutOptions
 __all__ = ["DATASET_RETRY", "LIBRARY_RETRY", "Retry", "engine_options"]
 
 # What neither a user nor Google's library bounds: their policies end by time alone.
-_WITHOUT_END = (1 << 32) - 1
+_WITHOUT_END = (1 << 31) - 1
 _TEN_YEARS_S = 10 * 365 * 86400.0
 _SHORTEST_WAIT_S = 0.001
 
