@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -23,8 +23,8 @@ __all__ = ["Bucket", "open_bucket"]
 class Bucket(Protocol):
     """What is needed of a bucket."""
 
-    def list_objects(self, prefix: str, start: str = "", end: str = "") -> Sequence[ObjectInfo]:
-        """Return the objects with names in ``[start, end)`` that begin with `prefix`, sorted."""
+    def list_objects(self, prefix: str, start: str = "", end: str = "") -> Iterator[ObjectInfo]:
+        """Yield the objects with names in ``[start, end)`` that begin with `prefix`, sorted."""
 
     def read_groups(self, groups: Iterable[Sequence[NameAndSize]]) -> Generator[list[bytes]]:
         """Yield the contents of each group's objects, in order; the first error in order ends it.
@@ -82,9 +82,9 @@ class _EngineBucket:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def list_objects(self, prefix: str, start: str = "", end: str = "") -> Sequence[ObjectInfo]:
+    def list_objects(self, prefix: str, start: str = "", end: str = "") -> Iterator[ObjectInfo]:
         with as_google_raises():
-            return list(self._store.list(prefix, start_offset=start, end_offset=end))
+            yield from self._store.list(prefix, start_offset=start, end_offset=end)
 
     def read_groups(self, groups: Iterable[Sequence[NameAndSize]]) -> Generator[list[bytes]]:
         def pinned(each: NameAndSize) -> str | ObjectInfo:
@@ -104,7 +104,7 @@ class _ClientBucket:
         self._retry_config = retry_config
         self._threads = threads
 
-    def list_objects(self, prefix: str, start: str = "", end: str = "") -> Sequence[ObjectInfo]:
+    def list_objects(self, prefix: str, start: str = "", end: str = "") -> Iterator[ObjectInfo]:
         bounds = {"start_offset": start} if start else {}
         if end:
             bounds["end_offset"] = end
@@ -115,7 +115,7 @@ class _ClientBucket:
             )
             for blob in blobs
         )
-        return sorted(infos, key=lambda info: info.name)
+        yield from sorted(infos, key=lambda info: info.name)
 
     def read_groups(self, groups: Iterable[Sequence[NameAndSize]]) -> Generator[list[bytes]]:
         if self._threads <= 1:

@@ -241,15 +241,25 @@ def _list_objects(
     skip_compose: bool,
     allowed_storage_classes: Sequence[str],
     list_directory_objects: bool = False,
-) -> list[ObjectInfo]:
+) -> Sequence[ObjectInfo]:
+    """Return what the filters leave of a listing, sorted by name.
+
+    This is the one place where a listing is made and kept: whatever gives an `ObjectInfo` by index,
+    by slice and in order will do for those who get it.
+    """
     if client is not None:
         user_agent.add_dataflux_user_agent(client)
-    infos = open_bucket(client, bucket, retry_config).list_objects(prefix, start, end)
-    return [
-        info
-        for info in infos
-        if not (skip_compose and info.name.startswith(COMPOSED_PREFIX))
-        and (list_directory_objects or not info.name.endswith("/"))
+
+    def is_wanted(info: ObjectInfo) -> bool:
+        if skip_compose and info.name.startswith(COMPOSED_PREFIX):
+            return False
+        if info.name.endswith("/") and not list_directory_objects:
+            return False
         # A server that does not tell the class has only one.
-        and (not info.storage_class or info.storage_class in allowed_storage_classes)
-    ]
+        return not info.storage_class or info.storage_class in allowed_storage_classes
+
+    return list(
+        filter(
+            is_wanted, open_bucket(client, bucket, retry_config).list_objects(prefix, start, end)
+        )
+    )
