@@ -57,8 +57,16 @@ def test_googles_client_hands_account_and_endpoint_to_the_engine(
     assert all(request["headers"]["user-agent"].startswith("headrace/") for request in requests)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        (mapstyle.DataFluxMapStyleDataset, "fork"),
+        (mapstyle.DataFluxMapStyleDataset, "spawn"),
+        (mapstyle.DataFluxMapStyleDataset, "forkserver"),
+        (iterable.DataFluxIterableDataset, "fork"),
+        (iterable.DataFluxIterableDataset, "forkserver"),
+    ],
+)
 def test_googles_client_reaches_workers_by_every_start_method(
     server: FaultServer, objects: Objects, client: storage.Client, kind: Any, method: str
 ) -> None:

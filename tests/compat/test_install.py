@@ -12,6 +12,7 @@ import pytest
 
 import headrace.compat
 from headrace.compat.names import PACKAGES
+from testing.faultserver.client import FaultServer
 from tests.compat.conftest import RunScript
 
 PLAIN: tuple[str, ...] = ()
@@ -185,3 +186,26 @@ def test_importing_the_datasets_brings_nothing_of_googles(run_script: RunScript)
         print(sorted(name for name in sys.modules if name.startswith("google")))
     """
     assert run_script(script, command=PLAIN) == "[]\n"
+
+
+def test_reading_needs_no_package_of_google_cloud(
+    server: FaultServer, objects: dict[str, bytes], run_script: RunScript
+) -> None:
+    script = """
+        import sys
+        for name in ("google.api_core", "google.cloud", "google.cloud.storage"):
+            sys.modules[name] = None  # as if it were not installed
+        import headrace
+        from dataflux_core import download, fast_list
+        pairs = fast_list.ListingController(1, "project", "bucket").run()
+        print(len(download.dataflux_download("project", "bucket", pairs)))
+        try:
+            download.download_single(None, "bucket", "missing")
+        except headrace.NotFoundError as error:
+            print(type(error).__name__)
+        try:
+            download.compose("project", "bucket", "composite", pairs[:2])
+        except ImportError as error:
+            print(error.name)
+    """
+    assert run_script(script).split() == ["40", "NotFoundError", "google.cloud.storage"]

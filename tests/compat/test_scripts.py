@@ -228,13 +228,16 @@ def bucket(fake_gcs: FakeGcsServer, gcs_bucket: str) -> str:
     return gcs_bucket
 
 
-@pytest.mark.parametrize("demo", [MAP_DEMO, ITERABLE_DEMO], ids=["map", "iterable"])
 @pytest.mark.parametrize(
-    ("method", "options"),
+    ("demo", "method", "options"),
     [
-        ("fork", ["--no-dataflux=1", "--num-workers=2"]),
-        ("spawn", ["--initialize-storage-client=1"]),
-        ("forkserver", []),
+        pytest.param(MAP_DEMO, "fork", ["--no-dataflux=1", "--num-workers=2"], id="map-fork"),
+        pytest.param(MAP_DEMO, "spawn", ["--initialize-storage-client=1"], id="map-spawn"),
+        pytest.param(MAP_DEMO, "forkserver", [], id="map-forkserver"),
+        pytest.param(ITERABLE_DEMO, "fork", ["--num-workers=2"], id="iterable-fork"),
+        pytest.param(
+            ITERABLE_DEMO, "spawn", ["--initialize-storage-client=1"], id="iterable-spawn"
+        ),
     ],
 )
 def test_the_demos_calls_run(
