@@ -200,11 +200,13 @@ def test_a_small_bucket_is_listed_by_one_request_in_this_process(
     assert multiprocessing.active_children() == []
 
 
-def test_a_flat_bucket_takes_no_more_requests_than_it_has_pages(server: FaultServer) -> None:
-    server.synthetic("flat", 5000, 10, shape="flat")
-    listed = fast_list.ListingController(8, "project", "flat").run()
-    assert [name for name, _ in listed] == [f"{i:07d}" for i in range(5000)]
-    assert count(server, "list") == 5
+@pytest.mark.parametrize("shape", ["flat", "uuid", "deep", "one_folder", "skewed"])
+def test_every_layout_of_names_is_listed_whole(server: FaultServer, shape: str) -> None:
+    server.synthetic("large", 3000, 10, shape=shape)
+    listed = fast_list.ListingController(8, "project", "large").run()
+    assert [name for name, _ in listed] == server.names("large")
+    assert len(listed) == 3000
+    assert multiprocessing.active_children() == []
 
 
 @pytest.mark.parametrize(("first", "second"), [("110/b", "110/ba"), ("c", "c/")])

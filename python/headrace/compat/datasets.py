@@ -85,7 +85,7 @@ def download_params(config: CommonConfig, make_params: Callable[..., Any]) -> An
 def list_with_retries(dataset: Any, make_controller: Callable[..., Any]) -> Listing:
     """Return what a listing of the dataset's bucket gave, made up to ``max_listing_retries`` times.
 
-    Each error is logged and the last one is raised; an error that cannot go away at once.
+    Each error is logged and the last one is raised; one that cannot go away is raised at once.
     """
     config: CommonConfig = dataset.config
     last_error: Exception | None = None
