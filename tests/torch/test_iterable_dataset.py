@@ -86,7 +86,7 @@ def test_it_reads_ahead_within_its_bound(server: FaultServer) -> None:
 
 def test_an_iterator_that_is_left_cancels_its_reads(server: FaultServer) -> None:
     store = fill(server, 100)
-    server.faults([{"match": {"path_contains": "0040"}, "action": "stall_head"}])
+    server.faults([{"match": {"path_contains": "data/0040"}, "action": "stall_head"}])
     for i in IterableDataset(store, number_of):
         if i == 3:
             break
@@ -159,6 +159,20 @@ def test_a_state_of_another_number_of_readers(hundred: headrace.Store) -> None:
     dataset.load_state_dict(state)
     with pytest.raises(headrace.InvalidArgumentError, match="reader 1 of 2, and this is reader 0"):
         iter(dataset)
+
+
+def test_a_loop_over_epochs_may_name_the_epoch_that_was_loaded(hundred: headrace.Store) -> None:
+    dataset = IterableDataset(hundred, number_of)
+    dataset.set_epoch(3)
+    it = iter(dataset)
+    assert [next(it) for _ in range(40)] == list(range(40))
+    state = dataset.state_dict()
+    dataset.load_state_dict(state)
+    dataset.set_epoch(3)  # the rest of it
+    assert list(dataset) == list(range(40, 100))
+    dataset.load_state_dict(state)
+    dataset.set_epoch(4)  # another one
+    assert list(dataset) == list(range(100))
 
 
 # ---- errors
@@ -243,7 +257,9 @@ def test_a_stateful_dataloader_goes_on(server: FaultServer, workers: int, every:
         it = iter(loader)
         before = [next(it).tolist() for _ in range(stop)]
         state = pickle.loads(pickle.dumps(loader.state_dict()))
-        del it
+        del it, loader
+        while server.stats()["in_flight"]:  # what was cancelled, too
+            pass
         earlier = reads(server)
         resumed = make()
         resumed.load_state_dict(state)

@@ -346,6 +346,24 @@ def test_the_end_of_an_epoch_is_the_beginning_of_the_next(hundred: headrace.Stor
     assert len(list(loader)) == 2
 
 
+def test_a_loop_over_epochs_may_name_the_epoch_that_was_loaded(hundred: headrace.Store) -> None:
+    loader = Loader(MapDataset(hundred), 30)
+    for epoch in range(2):
+        loader.set_epoch(epoch)
+        it = iter(loader)
+        next(it)
+    state = loader.state_dict()
+    loader.load_state_dict(state)
+    loader.set_epoch(1)  # the rest of it
+    assert epoch_of(loader) == list(range(30, 100))
+    loader.load_state_dict(state)
+    loader.set_epoch(2)  # another one
+    assert epoch_of(loader) == list(range(100))
+    next(iter(loader))
+    loader.set_epoch(loader.epoch)  # anew
+    assert epoch_of(loader) == list(range(100))
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [

@@ -275,13 +275,16 @@ class Pipeline:
         self._pid = os.getpid()
         self._recipe = recipe
         self._requests = requests
-        self._ahead: ReadAhead[Step] = ReadAhead(recipe.dataset.opened(), prefetch_bytes)
         self._more = True
         self._closing = threading.Event()
         self._is_closing = self._closing.is_set
         self._threads: TransformThreads | None = None
         if transform_threads > 0 and not recipe.is_direct:
             self._threads = TransformThreads(transform_threads, self._is_closing)
+        # Beside what is being read, there is what the threads have before them.
+        self._ahead: ReadAhead[Step] = ReadAhead(
+            recipe.dataset.opened(), prefetch_bytes, least_entries=2 if self._threads is None else 4
+        )
         self._submitted = 0  # of the steps ahead, so many were given to the threads
         _open_pipelines.add(self)
 
