@@ -1,17 +1,13 @@
 # headrace: every check that CI runs is a target here. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench wheel soak clean format servers servers-all venv deps build \
+.PHONY: help demo docs test check bench wheel soak clean format servers servers-all venv deps build \
         cpp-tests python-tests lint tidy stubs stubs-write types asan tsan fuzz torch-smoke wheel-test examples
 
 STAGE := tools/stage.sh
 PYTHON := .venv/bin/python
 .NOTPARALLEL:
 JOBS ?= $(shell nproc)
-# One compiler cache for every checkout: paths inside this one are made relative before they are
-# looked up (a cached object may name another checkout in its debug information).
-export CCACHE_BASEDIR ?= $(CURDIR)
-export CCACHE_NOHASHDIR ?= 1
 export CCACHE_MAXSIZE ?= 5G
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
@@ -37,8 +33,11 @@ build: venv  ## build the release preset: engine, tests, fault server, Python mo
 
 # ---- the main job
 
-demo: build $(if $(filter gs,$(STORE)),servers)  ## write, list and read 2,000 objects: in a folder, or STORE=gs (fake-gcs-server)
-	@$(STAGE) demo tools/demo.sh $(or $(STORE),file)
+demo: build $(if $(filter gs,$(STORE)),servers)  ## train from objects, stop, resume: in a folder, or STORE=gs (DEMO="--help" is passed on)
+	@$(STAGE) demo tools/demo.sh $(or $(STORE),file) $(DEMO)
+
+docs: venv  ## the documentation as a site in build/docs; every public name must be in it
+	@$(STAGE) docs tools/docs.sh
 
 # ---- tests
 
@@ -52,7 +51,7 @@ python-tests: build servers  ## the Python tests, against real servers (PYTEST="
 
 # ---- checks
 
-check: lint types stubs asan tsan fuzz tidy wheel-test torch-smoke  ## lint, types, sanitizers, short fuzz, wheel, torch versions
+check: lint types stubs docs asan tsan fuzz tidy wheel-test torch-smoke  ## lint, types, docs, sanitizers, short fuzz, wheel, torch versions
 
 format: venv  ## apply clang-format and ruff format
 	@tools/format.sh

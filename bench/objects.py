@@ -7,6 +7,7 @@ service would give, CRC32C included, so that every read has something to be chec
 from __future__ import annotations
 
 import base64
+import io
 import json
 import resource
 import shutil
@@ -44,6 +45,17 @@ class Bucket:
     def size_bytes(self, index: int) -> int:
         return self.sizes_bytes[index % len(self.sizes_bytes)]
 
+    def pieces(self, index: int) -> Iterator[bytes]:
+        """The bytes of one object: a key stream, which no compression and no cache shortens."""
+        nonce = f"{self.name}/{index}".encode().ljust(16, b"\0")[-16:]
+        stream = Cipher(algorithms.AES(b"headrace bench 1"), modes.CTR(nonce)).encryptor()
+        left_bytes = self.size_bytes(index)
+        zeros = bytes(min(left_bytes, _PIECE_BYTES))
+        while left_bytes > 0:
+            piece = stream.update(zeros[: min(left_bytes, _PIECE_BYTES)])
+            left_bytes -= len(piece)
+            yield piece
+
     def media_paths(self, generation: str | None) -> list[str]:
         """What a client asks the server for, object by object."""
         query = "alt=media" + (f"&generation={generation}" if generation else "")
@@ -53,7 +65,32 @@ class Bucket:
         return [f"/download/storage/v1/b/{self.name}/o/{name}?{query}" for name in quoted]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Photos(Bucket):
+    """JPEG images that are as hard to decode as photographs: 500 x 375, RGB, some 70 KiB."""
+
+    def pieces(self, index: int) -> Iterator[bytes]:
+        """One image: large shapes, fine ones, and some noise of the camera."""
+        import numpy
+        from PIL import Image
+
+        random = numpy.random.Generator(numpy.random.PCG64(index))
+        picture = numpy.zeros((375, 500, 3), numpy.float32)
+        for width, height, strength in ((4, 3, 1.0), (20, 15, 0.5), (125, 94, 0.15)):
+            shapes = random.integers(0, 256, (height, width, 3), numpy.uint8)
+            larger = Image.fromarray(shapes).resize((500, 375), Image.Resampling.BICUBIC)
+            picture += strength * (numpy.asarray(larger, numpy.float32) - 128)
+        picture += random.normal(128, 10, picture.shape).astype(numpy.float32)
+        file = io.BytesIO()
+        image = Image.fromarray(picture.clip(0, 255).astype(numpy.uint8))
+        image.save(file, "JPEG", quality=90)
+        yield file.getvalue()
+
+
 SMALL = Bucket(name="bench-1k", object_count=8_000, sizes_bytes=(1 * KIB,))
+# Few enough for one of dataflux's listing calls: nginx serves fixed pages and no startOffset.
+SMALL_FEW = Bucket(name="bench-1k-few", object_count=4_000, sizes_bytes=(1 * KIB,))
+PHOTOS = Photos(name="bench-jpeg", object_count=1_000, sizes_bytes=())
 MIDDLE = Bucket(name="bench-100k", object_count=2_000, sizes_bytes=(100 * KIB,))
 MIXED = Bucket(
     name="bench-mixed",
@@ -66,18 +103,6 @@ HUGE = Bucket(name="bench-4g", object_count=1, sizes_bytes=(4 * GIB,))
 HUGE_QUICK = Bucket(name="bench-512m", object_count=1, sizes_bytes=(512 * MIB,))
 
 
-def _pieces(bucket: Bucket, index: int) -> Iterator[bytes]:
-    """The bytes of one object: a key stream, which no compression and no cache makes shorter."""
-    nonce = f"{bucket.name}/{index}".encode().ljust(16, b"\0")[-16:]
-    stream = Cipher(algorithms.AES(b"headrace bench 1"), modes.CTR(nonce)).encryptor()
-    left_bytes = bucket.size_bytes(index)
-    zeros = bytes(min(left_bytes, _PIECE_BYTES))
-    while left_bytes > 0:
-        piece = stream.update(zeros[: min(left_bytes, _PIECE_BYTES)])
-        left_bytes -= len(piece)
-        yield piece
-
-
 def _make(root: Path, bucket: Bucket) -> None:
     folder = root / bucket.name
     shutil.rmtree(folder, ignore_errors=True)
@@ -85,9 +110,10 @@ def _make(root: Path, bucket: Bucket) -> None:
     items = []
     for index in range(bucket.object_count):
         name = bucket.object_name(index)
-        crc32c = 0
+        crc32c = size_bytes = 0
         with (folder / name).open("wb") as file:
-            for piece in _pieces(bucket, index):
+            for piece in bucket.pieces(index):
+                size_bytes += len(piece)
                 crc32c = google_crc32c.extend(crc32c, piece)
                 file.write(piece)
         items.append(
@@ -95,7 +121,7 @@ def _make(root: Path, bucket: Bucket) -> None:
                 "kind": "storage#object",
                 "name": name,
                 "bucket": bucket.name,
-                "size": str(bucket.size_bytes(index)),
+                "size": str(size_bytes),
                 "generation": GENERATION,
                 "crc32c": base64.b64encode(crc32c.to_bytes(4, "big")).decode(),
                 "contentType": "application/octet-stream",
@@ -138,6 +164,11 @@ def listed(root: Path, bucket: Bucket) -> Iterator[dict[str, str]]:
         if "nextPageToken" not in page:
             return
         token = page["nextPageToken"]
+
+
+def crc32c_of(item: dict[str, str]) -> int:
+    """The sum that an entry of the listing gives."""
+    return int.from_bytes(base64.b64decode(item["crc32c"]), "big")
 
 
 def warm(root: Path, buckets: tuple[Bucket, ...]) -> None:

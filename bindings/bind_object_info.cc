@@ -92,14 +92,18 @@ generation and are verified against its checksum.)doc")
           "The token for this very version.")
       .def_prop_ro("crc32c", &crc32c_of, nb::sig("def crc32c(self) -> int | None"),
                    "The CRC-32C of the stored bytes; ``None`` where the store keeps none.")
-      .def_prop_ro("content_type", [](const ObjectInfo& self) { return to_str(self.content_type); })
-      .def_prop_ro("content_encoding",
-                   [](const ObjectInfo& self) { return to_str(self.content_encoding); })
+      .def_prop_ro(
+          "content_type", [](const ObjectInfo& self) { return to_str(self.content_type); },
+          "The MIME type; ``''`` where the store keeps none.")
+      .def_prop_ro(
+          "content_encoding", [](const ObjectInfo& self) { return to_str(self.content_encoding); },
+          "How the stored bytes are compressed, such as ``gzip``; ``''`` if they are not.")
       .def_prop_ro(
           "updated", [](const ObjectInfo& self) { return to_datetime(self.updated); },
           nb::sig("def updated(self) -> datetime.datetime"), "When it was written, in UTC.")
-      .def_prop_ro("storage_class",
-                   [](const ObjectInfo& self) { return to_str(self.storage_class); })
+      .def_prop_ro(
+          "storage_class", [](const ObjectInfo& self) { return to_str(self.storage_class); },
+          "The store's word for it, such as ``STANDARD``; ``''`` if it says none.")
       .def_prop_ro(
           "component_count", [](const ObjectInfo& self) { return self.component_count; },
           "Of how many parts it was composed; 0 if it was not.")

@@ -3,4 +3,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source tools/test_environment.sh
+tools/peers.sh
 exec env PYTHONPATH="$PWD" .venv/bin/python bench/run.py "$@"

@@ -3,9 +3,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 status=0
-before=$(tools/sources.sh '*.h' '*.cc' '*.py' '*.pyi' | xargs -r sha256sum)
+before=$(tools/sources.sh '*.h' '*.cc' '*.py' '*.pyi' '*.ipynb' | xargs -r sha256sum)
 tools/format.sh
-after=$(tools/sources.sh '*.h' '*.cc' '*.py' '*.pyi' | xargs -r sha256sum)
+after=$(tools/sources.sh '*.h' '*.cc' '*.py' '*.pyi' '*.ipynb' | xargs -r sha256sum)
 if [[ $before != "$after" ]]; then
   echo "these files were not formatted; they are now:"
   comm -13 <(sort <<< "$before") <(sort <<< "$after") | awk '{print "  " $2}'

@@ -2,11 +2,13 @@
 
 FakeGcsServer   fake-gcs-server, in memory          fake_gcs.py
 Nginx           static files, latency, TLS          nginx.py
+DelayedServer   latency and a log before another    delayed.py
 Certificates    a CA of our own and what it signed  certificates.py
 """
 
 from testing.servers.certificates import Certificates
+from testing.servers.delayed import DelayedServer, LoggedRequest
 from testing.servers.fake_gcs import FakeGcsServer
 from testing.servers.nginx import Nginx
 
-__all__ = ["Certificates", "FakeGcsServer", "Nginx"]
+__all__ = ["Certificates", "DelayedServer", "FakeGcsServer", "LoggedRequest", "Nginx"]

@@ -22,6 +22,7 @@ class Nginx:
     certificates:  speak TLS
     workers:       worker processes
     locations:     nginx configuration that goes into the server block
+    globals:       nginx configuration that goes into the http block
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Nginx:
         port: int = 0,
         workers: int = 1,
         locations: str = "",
+        globals: str = "",
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-nginx-")
         folder = Path(self._folder.name)
@@ -66,6 +68,7 @@ class Nginx:
                 "tls": tls,
                 "latency": latency,
                 "locations": locations,
+                "globals": globals,
             }
             text = _TEMPLATE.read_text()
             for name, value in values.items():

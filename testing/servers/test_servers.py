@@ -10,12 +10,13 @@ import sys
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from pathlib import Path
 
 import pytest
 
-from testing.servers import Certificates, FakeGcsServer, Nginx
+from testing.servers import Certificates, DelayedServer, FakeGcsServer, Nginx
 from testing.servers.process import REPOSITORY
 
 
@@ -87,6 +88,27 @@ def test_nginx_speaks_tls(tmp_path: Path) -> None:
     with Nginx(tmp_path, certificates=certificates) as server:
         trusting = ssl.create_default_context(cafile=str(certificates.ca_file))
         assert fetch(f"{server.url}/a", trusting) == b"hello"
+
+
+def test_a_delayed_server_passes_everything_on_late_and_logs_it() -> None:
+    latency_s = 0.05
+    with FakeGcsServer() as server:
+        server.make_bucket("bucket")
+        server.put("bucket", "x/ä %2F+#?", b"hello")
+        with DelayedServer(server.url, latency_s=latency_s) as delayed:
+            path = f"/storage/v1/b/bucket/o/{urllib.parse.quote('x/ä %2F+#?', safe='')}"
+            assert b'"size":"5"' in fetch(f"{delayed.url}{path}")
+            begin = time.monotonic()
+            assert fetch(f"{delayed.url}{path}?alt=media") == b"hello"
+            assert time.monotonic() - begin >= latency_s
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                fetch(f"{delayed.url}/storage/v1/b/bucket/o/none?alt=media")
+            logged = delayed.requests_when(lambda log: len(log) == 3)
+    assert [each.status for each in logged] == [200, 200, 404]
+    assert [each.object_read for each in logged] == [None, "x/ä %2F+#?", "none"]
+    assert logged[1].body_bytes == 5
+    assert len({each.connection for each in logged}) == 3
+    assert all(each.seconds >= latency_s * 0.9 for each in logged)  # nginx counts whole ms
 
 
 def test_two_servers_at_once_have_ports_of_their_own() -> None:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,7 @@ class Done:
 
 Start = Callable[..., subprocess.Popen[bytes]]
 Run = Callable[..., Done]
+RunEach = Callable[..., list[Done]]
 
 
 @pytest.fixture
@@ -96,12 +97,26 @@ def run(start: Start) -> Run:
 
     def run(*arguments: object, stdin: bytes | None = None, **environment: str) -> Done:
         source = {} if stdin is None else {"stdin": subprocess.PIPE}
-        process = start(*arguments, environment=environment, **source)
-        out, err = process.communicate(stdin, timeout=50)
-        assert b"nanobind" not in err, err  # it reports leaks there
-        return Done(process.returncode, out, err.decode())
+        return _end(start(*arguments, environment=environment, **source), stdin)
 
     return run
+
+
+@pytest.fixture
+def run_each(start: Start) -> RunEach:
+    """Run several commands at the same time, to their ends."""
+
+    def run_each(*commands: Sequence[object], **environment: str) -> list[Done]:
+        started = [start(*arguments, environment=environment) for arguments in commands]
+        return [_end(process, None) for process in started]
+
+    return run_each
+
+
+def _end(process: subprocess.Popen[bytes], stdin: bytes | None) -> Done:
+    out, err = process.communicate(stdin, timeout=50)
+    assert b"nanobind" not in err, err  # it reports leaks there
+    return Done(process.returncode, out, err.decode())
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from testing.faultserver.client import FaultServer
-from tests.cli.conftest import ODD_NAMES, Run, Start, kinds, wait_until
+from tests.cli.conftest import ODD_NAMES, Run, RunEach, Start, kinds, wait_until
 
 MiB = 1 << 20
 
@@ -40,21 +40,20 @@ def test_odd_names(server: FaultServer, run: Run) -> None:
     assert (done.code, done.out) == (0, "".join(ODD_NAMES).encode())
 
 
-@pytest.mark.parametrize(
-    ("range_", "expected"),
-    [("2:5", b"234"), ("7:", b"789"), (":3", b"012"), ("8:99", b"89"), (":", b"0123456789")],
-)
-def test_a_range_is_half_open(server: FaultServer, range_: str, expected: bytes, run: Run) -> None:
+def test_a_range_is_half_open(server: FaultServer, run_each: RunEach) -> None:
     server.put("bucket", "a", b"0123456789")
-    assert run("cat", "gs://bucket/a", "--range", range_).out == expected
+    expected = {"2:5": b"234", "7:": b"789", ":3": b"012", "8:99": b"89", ":": b"0123456789"}
+    ended = run_each(*(["cat", "gs://bucket/a", "--range", range_] for range_ in expected))
+    assert [done.out for done in ended] == list(expected.values())
 
 
-@pytest.mark.parametrize("range_", ["5", "a:b", "-5:", "5:2", "20:30", "1:2:3"])
-def test_a_range_that_cannot_be_is_code_2(server: FaultServer, range_: str, run: Run) -> None:
+def test_a_range_that_cannot_be_is_code_2(server: FaultServer, run_each: RunEach) -> None:
     server.put("bucket", "a", b"0123456789")
-    done = run("cat", "gs://bucket/a", f"--range={range_}")
-    assert (done.code, done.out) == (2, b"")
-    assert done.err.startswith("headrace: InvalidArgumentError: ")
+    ranges = ["5", "a:b", "-5:", "5:2", "20:30", "1:2:3"]
+    ended = run_each(*(["cat", "gs://bucket/a", f"--range={range_}"] for range_ in ranges))
+    for range_, done in zip(ranges, ended, strict=True):
+        assert (done.code, done.out) == (2, b""), range_
+        assert done.err.startswith("headrace: InvalidArgumentError: ")
 
 
 def test_a_large_object_comes_whole_within_bounded_memory(
@@ -102,9 +101,11 @@ def test_the_others_are_printed_all_the_same(server: FaultServer, run: Run) -> N
     assert len(done.err.splitlines()) == 1
 
 
-def test_what_is_no_object_is_not_found(tmp_path: Path, server: FaultServer, run: Run) -> None:
-    for url in (tmp_path, "gs://bucket", "gs://bucket/a/"):
-        done = run("cat", url)
+def test_what_is_no_object_is_not_found(
+    server: FaultServer, tmp_path: Path, run_each: RunEach
+) -> None:
+    urls = [tmp_path, "gs://bucket", "gs://bucket/a/"]
+    for done in run_each(*(["cat", url] for url in urls)):
         assert done.code == 3
         assert "is not an object" in done.err
 

@@ -7,6 +7,7 @@ import os
 import pty
 import random
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 
 from testing.faultserver.client import FaultServer
 from testing.servers import FakeGcsServer
-from tests.cli.conftest import ODD_NAMES, Run, Start, kinds, wait_until
+from tests.cli.conftest import ODD_NAMES, Run, RunEach, Start, kinds, wait_until
 
 MiB = 1 << 20
 
@@ -226,6 +227,8 @@ def test_what_is_there_is_left_alone_if_asked(
     done = run("cp", "-rn", "--json", f"{tmp_path}/", "gs://other/x")
     assert (done.code, done.json[0]["copied"], done.json[0]["skipped"]) == (0, 9, 1)
     assert server.get("other", "x/3") == b"old"
+    done = run("cp", "-rn", "--json", f"{tmp_path}/", "gs://other/x")
+    assert (done.code, done.json[0]["copied"], done.json[0]["skipped"]) == (0, 0, 10)
     done = run("cp", "-rn", "--json", "gs://other/x/", "gs://other/y")
     assert done.json[0]["copied"] == 10
     done = run("cp", "-rn", "--json", "gs://other/x/", "gs://other/y")
@@ -233,39 +236,43 @@ def test_what_is_there_is_left_alone_if_asked(
     assert kinds(server)["rewrite"] == 10
 
 
-def test_nothing_is_copied_into_itself(server: FaultServer, tmp_path: Path, run: Run) -> None:
+def test_nothing_is_copied_into_itself(
+    server: FaultServer, tmp_path: Path, run_each: RunEach
+) -> None:
     server.put("bucket", "a/1", b"x")
     make(tmp_path, ["a/1"])
     (tmp_path / "link").symlink_to("a")
-    for source, destination in [
-        ("gs://bucket", "gs://bucket/copy"),
-        ("gs://bucket/a/", "gs://bucket/a"),
-        ("gs://bucket/a", "gs://bucket/a/b"),
-        (tmp_path / "a", tmp_path / "a"),
-        (tmp_path, tmp_path / "new"),
-        (tmp_path / "a", tmp_path / "link/new"),
-    ]:
-        done = run("cp", "-r", source, destination)
-        assert done.code == 2, (source, destination)
-        assert "into itself" in done.err
-    done = run("cp", "gs://bucket/a/1", "gs://bucket/a/1")
+    commands = [
+        ["-r", "gs://bucket", "gs://bucket/copy"],
+        ["-r", "gs://bucket/a/", "gs://bucket/a"],
+        ["-r", "gs://bucket/a", "gs://bucket/a/b"],
+        ["-r", tmp_path / "a", tmp_path / "a"],
+        ["-r", tmp_path, tmp_path / "new"],
+        ["-r", tmp_path / "a", tmp_path / "link/new"],
+        ["gs://bucket/a/1", "gs://bucket/a/1"],
+    ]
+    *ended, done = run_each(*(["cp", *arguments] for arguments in commands))
+    for arguments, refused in zip(commands, ended, strict=False):
+        assert refused.code == 2, arguments
+        assert "into itself" in refused.err
     assert done.code == 1
     assert "the same object" in done.err
     assert server.names("bucket") == ["a/1"]
     assert sorted(tree(tmp_path)) == ["a/1"]
 
 
-def test_wrong_usage_is_code_2(server: FaultServer, tmp_path: Path, run: Run) -> None:
+def test_wrong_usage_is_code_2(server: FaultServer, tmp_path: Path, run_each: RunEach) -> None:
     make(tmp_path, ["a", "b", "d/a"])
     a, b = tmp_path / "a", tmp_path / "b"
-    for arguments, text in [
+    wrong = [
         ([a], "DESTINATION"),
         ([a, b, "gs://bucket/x"], "end it with '/'"),
         ([a, tmp_path / "d/a", "gs://bucket/x/"], "the same last name"),
         ([a, "gs://bucket/x", "--parallel", 0], "parallel"),
         (["-r", a, "-"], "neither -r"),
-    ]:
-        done = run("cp", *arguments, COLUMNS="200")
+    ]
+    ended = run_each(*(["cp", *arguments] for arguments, _ in wrong), COLUMNS="200")
+    for (arguments, text), done in zip(wrong, ended, strict=True):
         assert done.code == 2, arguments
         assert text in done.err
 
@@ -331,20 +338,18 @@ def test_what_arrives_wrong_is_not_written(server: FaultServer, tmp_path: Path, 
     assert tree(tmp_path) == {"good": bytes(1000)}
 
 
-def test_sources_that_are_not_there(server: FaultServer, tmp_path: Path, run: Run) -> None:
+def test_sources_that_are_not_there(
+    server: FaultServer, tmp_path: Path, run: Run, run_each: RunEach
+) -> None:
     server.put("bucket", "a", b"x")
     server.put("bucket", "d/1", b"x")
     done = run("cp", "gs://bucket/none", "gs://bucket/a", f"{tmp_path}/")
     assert (done.code, tree(tmp_path)) == (3, {"a": b"x"})
-    for arguments in (
-        ["gs://bucket/d"],
-        ["-r", "gs://bucket/none"],
-        [f"{tmp_path}/none"],
-        ["gs://no/a"],
-    ):
-        done = run("cp", *arguments, tmp_path / "new")
-        assert done.code == 3, arguments
-    assert "-r" in run("cp", "gs://bucket/d/", tmp_path).err
+    missing = [["gs://bucket/d"], ["-r", "gs://bucket/none"], [tmp_path / "none"], ["gs://no/a"]]
+    missing.append(["gs://bucket/d/"])
+    ended = run_each(*(["cp", *arguments, tmp_path / "new"] for arguments in missing))
+    assert [done.code for done in ended] == [3] * 5
+    assert "-r" in ended[-1].err
     assert tree(tmp_path) == {"a": b"x"}
 
 
@@ -360,7 +365,8 @@ def test_ctrl_c_leaves_no_half_object(
     server.faults([stall])
     process = start("cp", "-r", "gs://bucket", tmp_path)
     # Sixty-four are read and written together.
-    wait_until(lambda: server.fault_counts()[0]["fired"] == 30 and len(tree(tmp_path)) >= 64)
+    wait_until(lambda: server.fault_counts()[0]["fired"] == 30)
+    wait_until(lambda: len(list(tmp_path.glob("a*"))) >= 64)
     process.send_signal(number)
     begin_s = time.monotonic()
     _, err = process.communicate(timeout=30)
@@ -390,6 +396,24 @@ def test_ctrl_c_during_uploads_leaves_no_half_object(
     assert (summary["copied"], summary["failed"]) == (len(found), 0)
     assert len(found) == 49
     assert kinds(server)["upload"] <= 49 + 20
+
+
+def test_ctrl_c_ends_what_waits_for_its_neighbour_in_a_pipe(
+    server: FaultServer, start: Start
+) -> None:
+    server.put("bucket", "a", bytes(10 * MiB))
+    writing = start("cat", "gs://bucket/a")
+    assert writing.stdout is not None
+    assert writing.stdout.read(1) == b"\0"  # of much more than a pipe holds
+    reading = start("cp", "-", "gs://bucket/b", stdin=subprocess.PIPE)
+    assert reading.stdin is not None
+    reading.stdin.write(bytes(MiB))
+    for process in (writing, reading):
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130
+        assert process.stderr is not None
+        assert process.stderr.read() == b"headrace: interrupted\n"
+    assert server.names("bucket") == ["a"]
 
 
 # ---- what is shown

@@ -10,7 +10,7 @@ import pytest
 
 from testing.faultserver.client import FaultServer
 from testing.servers import FakeGcsServer
-from tests.cli.conftest import ODD_NAMES, Run, Start, kinds
+from tests.cli.conftest import ODD_NAMES, Run, RunEach, Start, kinds
 
 
 def put(server: FaultServer, *names: str) -> None:
@@ -171,15 +171,18 @@ def test_a_real_server_is_listed(fake_gcs: FakeGcsServer, gcs_bucket: str, run: 
 # ---- what goes wrong
 
 
-def test_what_is_not_there_is_code_3(server: FaultServer, tmp_path: Path, run: Run) -> None:
+def test_what_is_not_there_is_code_3(
+    server: FaultServer, tmp_path: Path, run_each: RunEach
+) -> None:
     put(server, "a")
-    for url in ("gs://none", "gs://bucket/none", "gs://bucket/none/", tmp_path / "none"):
-        done = run("ls", url)
+    urls = ["gs://none", "gs://bucket/none", "gs://bucket/none/", tmp_path / "none"]
+    *ended, empty = run_each(*(["ls", url] for url in urls), ["ls", "gs://other"])
+    for url, done in zip(urls, ended, strict=True):
         assert (done.code, done.out) == (3, b"")
         assert done.err.startswith("headrace: NotFoundError: ")
         assert str(url).rstrip("/") in done.err
         assert len(done.err.splitlines()) == 1
-    assert run("ls", "gs://other").code == 0  # empty, but there
+    assert empty.code == 0  # it is there
 
 
 def test_the_others_are_listed_all_the_same(server: FaultServer, run: Run) -> None:
@@ -215,15 +218,9 @@ def test_requester_pays(server: FaultServer, run: Run) -> None:
         assert run(*arguments).lines == ["gs://paid/a"]
 
 
-def test_wrong_usage_is_code_2(run: Run) -> None:
-    for arguments in (
-        ["ls"],
-        ["ls", "gs://"],
-        ["ls", "--colour", "x"],
-        ["ls", "x://y"],
-        ["ls", b"\xff"],
-    ):
-        done = run(*arguments)
+def test_wrong_usage_is_code_2(run_each: RunEach) -> None:
+    wrong = [["ls"], ["ls", "gs://"], ["ls", "--colour", "x"], ["ls", "x://y"], ["ls", b"\xff"]]
+    for arguments, done in zip(wrong, run_each(*wrong), strict=True):
         assert (done.code, done.out) == (2, b""), arguments
         assert "Traceback" not in done.err
 

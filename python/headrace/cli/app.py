@@ -7,7 +7,7 @@ import inspect
 import os
 from collections.abc import Callable
 from importlib import import_module
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, NoReturn, get_type_hints
 
 import typer
 
@@ -121,10 +121,11 @@ def ls(
     """List what a URL names: an object, what lies below it, or else what begins so."""
     from headrace.cli.listing import ls
 
-    connection, report = _begin(context, json_)
-    with report.session():
+    def work(connection: Connection, report: Report) -> None:
         locations = [Location.parse(url, connection) for url in urls]
         ls(locations, report, recursive=recursive, long=long, as_json=json_)
+
+    _run(context, work, as_json=json_)
 
 
 @app.command()
@@ -140,11 +141,12 @@ def cat(
     """Write objects to stdout, one after the other."""
     from headrace.cli.reading import cat
 
-    connection, report = _begin(context, False)
-    with report.session():
+    def work(connection: Connection, report: Report) -> None:
         begin, end = _range(range_)
         locations = [Location.parse(url, connection) for url in urls]
         cat(locations, report, begin=begin, end=end)
+
+    _run(context, work)
 
 
 @app.command()
@@ -173,8 +175,7 @@ def cp(
     from headrace.cli.copying import copy_stdin, cp
     from headrace.cli.reading import cat
 
-    connection, report = _begin(context, json_)
-    with report.session():
+    def work(connection: Connection, report: Report) -> None:
         if "-" in sources and (len(sources) > 1 or destination == "-" or recursive):
             raise InvalidArgumentError("'-' is stdin only as the one SOURCE")
         if destination == "-" and (recursive or no_clobber):
@@ -197,6 +198,8 @@ def cp(
             parallel=parallel,
         )
 
+    _run(context, work, as_json=json_)
+
 
 @app.command()
 @_shared_options
@@ -216,8 +219,7 @@ def bench(
     """Read as a training job reads, in shuffled batches, and say how fast that was."""
     from headrace.cli.bench import bench
 
-    connection, report = _begin(context, json_)
-    with report.session():
+    def work(connection: Connection, report: Report) -> None:
         bench(
             Location.parse(url, connection),
             report,
@@ -226,6 +228,8 @@ def bench(
             epochs=epochs,
             seed=seed,
         )
+
+    _run(context, work, as_json=json_)
 
 
 @app.command()
@@ -250,29 +254,32 @@ def demo(
     ] = None,
 ) -> None:
     """Train a small network on handwritten digits that lie in a store, and say what it took."""
-    connection, report = _begin(context, False)
-    with report.session():
-        if connection.anonymous or connection.user_project:
-            raise InvalidArgumentError("the demo takes neither --anonymous nor --user-project")
-        if connection.endpoint:
-            # The demo starts processes of its own, which must find the endpoint, too.
-            os.environ["STORAGE_EMULATOR_HOST"] = connection.endpoint
-        raise SystemExit(
-            import_module("headrace.demo").main(
-                url,
-                epochs=epochs,
-                batch_size=batch_size,
-                stop=stop,
-                keep=keep,
-                plot=plot,
-                json=json_,
-            )
-        )
-
-
-def _begin(context: typer.Context, as_json: bool) -> tuple[Connection, Report]:
     connection: Connection = context.obj
-    return connection, Report(as_json=as_json, verbose=connection.verbose)
+    if connection.anonymous or connection.user_project:
+        raise typer.BadParameter("the demo takes neither --anonymous nor --user-project")
+    if connection.endpoint:
+        # The demo starts processes of its own, which must find the endpoint, too.
+        os.environ["STORAGE_EMULATOR_HOST"] = connection.endpoint
+    # On this thread: what it does with signals is its own.
+    raise SystemExit(
+        import_module("headrace.demo").main(
+            url,
+            epochs=epochs,
+            batch_size=batch_size,
+            stop=stop,
+            keep=keep,
+            plot=plot,
+            json=json_,
+        )
+    )
+
+
+def _run(
+    context: typer.Context, work: Callable[[Connection, Report], None], *, as_json: bool = False
+) -> NoReturn:
+    connection: Connection = context.obj
+    report = Report(as_json=as_json, verbose=connection.verbose)
+    report.run(lambda: work(connection, report))
 
 
 def _range(text: str) -> tuple[int | None, int | None]:

@@ -20,7 +20,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from headrace import (
-    CancelledError,
     CorruptDataError,
     HeadraceError,
     InvalidArgumentError,
@@ -34,7 +33,7 @@ from headrace.cli.listing import pages
 from headrace.cli.location import Connection, Location, not_found, url_of
 from headrace.cli.progress import Progress, progress
 from headrace.cli.reading import LARGE_BYTES, spooled, stat
-from headrace.cli.report import ExitCode, Report, binary_size, counted, exit_code_of
+from headrace.cli.report import ExitCode, Report, Stopped, binary_size, counted, exit_code_of
 from headrace.cli.workers import Workers
 
 if TYPE_CHECKING:
@@ -118,6 +117,7 @@ def copy_stdin(
             file.flush()
             data = mmap.mmap(file.fileno(), size_bytes)
         store = connection.patient_store(store.url)
+    report.check()  # Ctrl-C also ends who wrote to us: that was not all then
     copy = _Copy(connection, report, Progress(), no_clobber=no_clobber)
     copy.write_one(_Item(store, ObjectInfo("", size_bytes), store, destination.name), data)
 
@@ -205,14 +205,12 @@ class _Copy:
         self._lock = threading.Lock()
         self._copied = Copied()
         self._begin_s = time.monotonic()
-        self._workers: Workers | None = None
         self._spooling = threading.BoundedSemaphore(_LARGE_AT_A_TIME)
 
     def run(self, items: Iterator[_Item], parallel: int) -> None:
         """Copy `items`, and tell how many there were, also when it ends early."""
         try:
-            with Workers(parallel, _HELD_BYTES) as workers:
-                self._workers = workers
+            with Workers(parallel, _HELD_BYTES, self._report) as workers:
                 found = self._found(items)
                 for (source, destination), group in groupby(
                     found, key=lambda item: (item.source, item.destination)
@@ -235,6 +233,7 @@ class _Copy:
 
     def _found(self, items: Iterator[_Item]) -> Iterator[_Item]:
         for item in items:
+            self._report.check()
             self._progress.found(item.info.size_bytes)
             yield item
 
@@ -295,7 +294,9 @@ class _Copy:
             _verify(item, work(item))
         except _ThereAlreadyError:
             self._skipped(item)
-        except (HeadraceError, OSError) as error:
+        except Stopped:
+            raise
+        except Exception as error:  # nobody else would tell of it
             self._failed(item, error)
         else:
             self.count(copied=1, copied_bytes=item.info.size_bytes)
@@ -335,8 +336,7 @@ class _Copy:
     def _spool(self, item: _Item) -> ObjectInfo:
         """Copy a large object by way of a temporary file."""
         with self._spooling:
-            if self._is_stopping:
-                raise CancelledError("the copy was interrupted")
+            self._report.check()
             if self._is_there(item):
                 raise _ThereAlreadyError
             store = self._connection.patient_store(item.destination.url)
@@ -353,24 +353,19 @@ class _Copy:
 
     # ---- counting
 
-    @property
-    def _is_stopping(self) -> bool:
-        return self._workers is not None and self._workers.stopping
-
     def _skipped(self, item: _Item) -> None:
         self.count(skipped=1)
         self._progress.done(item.info.size_bytes)
 
     def _failed(self, item: _Item, error: Exception) -> None:
         self._progress.done(item.info.size_bytes)
-        if self._is_stopping and isinstance(error, CancelledError):
-            return  # that was us
         # A name that its destination does not take says nothing about the command line.
         code = exit_code_of(error)
         self.failed(error, ExitCode.FAILED if code is ExitCode.USAGE else code)
 
     def failed(self, error: Exception, code: ExitCode | None = None) -> None:
         """Tell of an object, or a source, that was not copied."""
+        self._report.check()
         self.count(failed=1)
         self._report.error(error, code=code)
 

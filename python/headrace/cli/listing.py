@@ -59,6 +59,7 @@ def ls(
         store = location.store
         try:
             for page in _found(location, recursive=recursive):
+                report.check()
                 entries: list[ObjectInfo | str] = [*page.objects, *page.prefixes]
                 if page.prefixes:
                     entries.sort(key=lambda e: (e if isinstance(e, str) else e.name).encode())

@@ -36,7 +36,7 @@ def stat(location: Location) -> ObjectInfo:
         NotFoundError: it is missing, or there are only objects below it.
     """
     if location.is_folder or location.is_directory:
-        raise not_found(location, "is not an object but what others lie below; -r copies those")
+        raise not_found(location, "is not an object; what lies below it is for cp -r")
     return location.store.stat(location.name)
 
 
@@ -66,7 +66,7 @@ def cat(
     def start(location: Location) -> tuple[Location, Future[tuple[ObjectInfo, Sample | None]]]:
         return location, workers.submit(lambda: _begin(location, begin, end))
 
-    with Workers(_AHEAD, _AHEAD * LARGE_BYTES) as workers:
+    with Workers(_AHEAD, _AHEAD * LARGE_BYTES, report) as workers:
         ahead = deque(map(start, islice(locations := iter(locations), _AHEAD)))
         while ahead:
             location, reading = ahead.popleft()
@@ -74,6 +74,7 @@ def cat(
             try:
                 info, sample = reading.result()
                 for piece in _pieces(location.store, info, sample, begin, end):
+                    report.check()
                     sys.stdout.buffer.write(piece)
                 sys.stdout.buffer.flush()
             except BrokenPipeError:

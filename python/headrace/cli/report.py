@@ -8,10 +8,10 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import headrace
 from headrace import (
@@ -23,7 +23,7 @@ from headrace import (
     UnavailableError,
 )
 
-__all__ = ["ExitCode", "Report", "binary_size", "counted", "exit_code_of", "shown"]
+__all__ = ["ExitCode", "Report", "Stopped", "binary_size", "counted", "exit_code_of", "shown"]
 
 
 class ExitCode(enum.IntEnum):
@@ -38,6 +38,9 @@ class ExitCode(enum.IntEnum):
     BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
+# How long what cannot be interrupted may take to end by itself.
+_STOP_S = 1.0
+
 _HINTS: tuple[tuple[type[HeadraceError], str], ...] = (
     (
         PermissionDeniedError,
@@ -46,6 +49,10 @@ _HINTS: tuple[tuple[type[HeadraceError], str], ...] = (
     (UnavailableError, "is the endpoint right? --endpoint, STORAGE_EMULATOR_HOST, http_proxy"),
     (ResourceError, "HEADRACE_MEMORY_BUDGET_BYTES sets the memory budget"),
 )
+
+
+class Stopped(Exception):  # noqa: N818 - nothing is wrong
+    """The command is being ended, by Ctrl-C or SIGTERM."""
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
@@ -98,6 +105,11 @@ class Report:
         self.verbose = verbose
         self.write: Callable[[str], object] | None = None
         """Where lines go while something else is on the terminal; else stderr."""
+        self.stopping = False
+        self._is_done = False
+        self._end = threading.Lock()  # free once the work is done
+        self._end.acquire()
+        self._ended: object = ExitCode.FAILED
         self._codes: set[ExitCode] = set()
         self._lock = threading.Lock()
 
@@ -109,7 +121,12 @@ class Report:
         return next(iter(self._codes)) if len(self._codes) == 1 else ExitCode.FAILED
 
     def error(self, error: Exception, *, code: ExitCode | None = None) -> None:
-        """Tell one failure; the command goes on."""
+        """Tell one failure; the command goes on.
+
+        Raises:
+            Stopped: it does not, and what failed is what was interrupted.
+        """
+        self.check()
         code = exit_code_of(error) if code is None else code
         with self._lock:
             self._codes.add(code)
@@ -146,29 +163,74 @@ class Report:
             return json.dumps(facts)
         return f"headrace: {name}: {shown(str(error))}" + (f" [{hint}]" if hint else "")
 
-    @contextmanager
-    def session(self) -> Iterator[None]:
-        """Run a command in this: it ends with the exit code, whatever happens inside."""
+    # ---- running a command
+
+    def check(self) -> None:
+        """Raise `Stopped` if the command is being ended from outside."""
+        if self.stopping:
+            raise Stopped
+
+    def run(self, work: Callable[[], None]) -> NoReturn:
+        """Do the work of a command, and end with its exit code, whatever happens inside.
+
+        The work has a thread of its own. Signals interrupt this one, which does nothing but wait:
+        an exception that came at any place of the work could leave locks taken.
+        """
+        thread = threading.Thread(target=self._do, args=(work,), daemon=True)
         try:
-            yield
+            thread.start()
+            self._end.acquire()  # Thread.join() takes a thread for ended once it was interrupted
+        except KeyboardInterrupt:
+            self._stop(ExitCode.INTERRUPTED)
+        except SystemExit as ended:
+            self._stop(ended.code)
+        raise SystemExit(self._ended)
+
+    def _stop(self, code: object) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # there is no quicker end than this one
+        self.stopping = True
+        deadline_s = time.monotonic() + _STOP_S
+        while not self._is_done and time.monotonic() < deadline_s:
+            # Each time: a request may have begun on an engine that was started anew for it.
+            headrace.shutdown()
+            self._end.acquire(timeout=0.05)
+        facts = {"error": "Interrupted", "message": "interrupted", "exit_code": code}
+        self.say(json.dumps(facts) if self.as_json else "headrace: interrupted")
+        if not self._is_done:
+            # It reads stdin, or writes to a pipe that nobody reads. The engine is at rest.
+            headrace.shutdown()
+            os._exit(int(str(code)))
+        self._ended = code
+
+    def _do(self, work: Callable[[], None]) -> None:
+        try:
+            self._do_now(work)
+        finally:
+            self._is_done = True
+            self._end.release()
+
+    def _do_now(self, work: Callable[[], None]) -> None:
+        try:
+            work()
             sys.stdout.flush()
             if self.verbose:
                 self._say_metrics()
-        except KeyboardInterrupt:
-            code = ExitCode.INTERRUPTED
-            facts = {"error": "Interrupted", "message": "interrupted", "exit_code": code}
-            self.say(json.dumps(facts) if self.as_json else "headrace: interrupted")
-            raise SystemExit(code) from None
+            self._ended = self.exit_code
+        except Stopped:
+            pass
         except BrokenPipeError:
             # Whoever read our output has had enough. The interpreter must not try again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise SystemExit(ExitCode.BROKEN_PIPE) from None
+            self._ended = ExitCode.BROKEN_PIPE
         except (HeadraceError, OSError) as error:
+            if self.stopping:
+                return
             if self.verbose:
                 for line in traceback.format_exc().splitlines():
                     self.say(shown(line))
             self.error(error)
-        raise SystemExit(self.exit_code)
+            self._ended = self.exit_code
 
     def _say_metrics(self) -> None:
         found = headrace.metrics()

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import TypeVar
 
-import headrace
+from headrace.cli.report import Report
 
 __all__ = ["Workers"]
 
@@ -16,38 +16,48 @@ _T = TypeVar("_T")
 
 
 class Workers:
-    """A thread pool that takes no more than it can do, and that an exception ends at once.
+    """A thread pool that takes no more than it can do.
 
-    Leaving the context waits for all work. If an exception leaves it (Ctrl-C above all), what has
-    not begun is dropped and what is under way is cancelled, by stopping the engine.
+    Leaving the context waits for what is under way. If an exception leaves it, what has not begun
+    is dropped.
 
     Args:
         thread_count: how many works are done at a time.
         max_held_bytes: how much memory the works may hold; one may always be there.
+        report: says when no more work is to be begun.
     """
 
-    def __init__(self, thread_count: int, max_held_bytes: int) -> None:
+    def __init__(self, thread_count: int, max_held_bytes: int, report: Report) -> None:
         self._max_held_bytes = max_held_bytes
-        # What waits for a thread is little, so that Ctrl-C finds little, and memory stays bounded.
+        # What waits for a thread is little, so that memory stays bounded.
         self._max_count = 2 * thread_count
         self._pool = ThreadPoolExecutor(thread_count, "headrace-cli")
+        self._report = report
         self._changed = threading.Condition()
         self._held_bytes = self._count = 0
-        self.stopping = False
 
     def submit(self, work: Callable[[], _T], held_bytes: int = 0) -> Future[_T]:
-        """Start `work` when there is room for it; it holds `held_bytes` until it is done."""
+        """Start `work` when there is room for it; it holds `held_bytes` until it is done.
+
+        Raises:
+            Stopped: the command is being ended.
+        """
         with self._changed:
             while self._count and (
                 self._count >= self._max_count
                 or self._held_bytes + held_bytes > self._max_held_bytes
             ):
                 self._changed.wait()
+            self._report.check()
             self._count += 1
             self._held_bytes += held_bytes
-        future = self._pool.submit(work)
+        future = self._pool.submit(self._begin, work)
         future.add_done_callback(lambda _: self._done(held_bytes))
         return future
+
+    def _begin(self, work: Callable[[], _T]) -> _T:
+        self._report.check()  # it may have waited for its thread
+        return work()
 
     def _done(self, held_bytes: int) -> None:
         with self._changed:
@@ -64,25 +74,4 @@ class Workers:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        try:
-            if kind is None:
-                with self._changed:
-                    while self._count:
-                        self._changed.wait()
-            else:
-                self._cancel()
-        except BaseException:
-            self._cancel()
-            raise
-        finally:
-            self._pool.shutdown()
-
-    def _cancel(self) -> None:
-        self.stopping = True
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        # Again and again: a work may begin a request on an engine that it has just started anew.
-        while True:
-            headrace.shutdown()
-            with self._changed:
-                if not self._count or self._changed.wait_for(lambda: not self._count, 0.05):
-                    return
+        self._pool.shutdown(cancel_futures=kind is not None)

@@ -15,7 +15,7 @@ Three ways, of which the first is the one to begin with:
 
 from __future__ import annotations
 
-from headrace.torch.collate import collate
+from headrace.torch.collating import collate
 from headrace.torch.iterable_dataset import IterableDataset
 from headrace.torch.loader import Loader, LoaderStats
 from headrace.torch.map_dataset import MapDataset

@@ -17,7 +17,7 @@ import torch
 from headrace import ObjectIndex, Sample, _engine
 from headrace.errors import CancelledError
 from headrace.read_ahead import ReadAhead
-from headrace.torch.collate import collate, unequal_sizes
+from headrace.torch.collating import collate, unequal_sizes
 from headrace.torch.map_dataset import MapDataset
 from headrace.torch.naming import about_batch, about_sample
 from headrace.torch.pinning import Pinning

@@ -1,0 +1,1 @@
+"""What one measurement does, a module for each library that is measured."""

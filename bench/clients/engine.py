@@ -1,0 +1,123 @@
+"""headrace without torch: what the engine and its Python face cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.clients.measure import (
+    CHECKED_OBJECTS,
+    Answer,
+    batches_for,
+    check_all,
+    connections,
+    measured,
+)
+
+
+def _status_bytes(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) << 10
+    raise KeyError(field)
+
+
+def store_of(request: Answer) -> Any:
+    """The bucket that is measured."""
+    import headrace
+
+    return headrace.Store(
+        f"gs://{request['bucket']}", endpoint=request["endpoint"], credentials="anonymous"
+    )
+
+
+def _check(store: Any, infos: Sequence[Any], batch_size: int) -> None:
+    infos = infos[:CHECKED_OBJECTS]
+    batches = [infos[i : i + batch_size] for i in range(0, len(infos), batch_size)]
+    for batch, samples in zip(batches, store.read_batches(batches), strict=True):
+        check_all([i.name for i in batch], samples, [i.crc32c for i in batch])
+
+
+def read_batches(request: Answer) -> Answer:
+    """headrace: Store.read_batches, every object checked against its listed CRC32C."""
+    store = store_of(request)
+    infos = list(store.list())
+    _check(store, infos, request["batch_size"])
+
+    def read(duration_s: float) -> tuple[int, int]:
+        object_count = size_bytes = 0
+        for samples in store.read_batches(batches_for(infos, request["batch_size"], duration_s)):
+            object_count += len(samples)
+            size_bytes += len(samples) * len(samples[0])
+        return object_count, size_bytes
+
+    read(request["warm_up_s"])
+    answer = measured(read, request["duration_s"])
+    answer["connections"] = connections(request["endpoint"])
+    return answer
+
+
+def read_into(request: Answer) -> Answer:
+    """headrace: one large object into memory that the caller has."""
+    import google_crc32c
+    import numpy
+
+    store = store_of(request)
+    (info,) = store.list()
+    # Written once: the memory of a caller who reads more than one object exists already.
+    memory = numpy.full(info.size_bytes, 255, dtype=numpy.uint8)
+
+    def read(_: float) -> tuple[int, int]:
+        store.read(info, into=memory)
+        return 1, info.size_bytes
+
+    answer = measured(read, 0)
+    crc32c, piece_bytes = 0, 16 << 20
+    for begin in range(0, len(memory), piece_bytes):
+        # google_crc32c takes bytes and no view.
+        crc32c = google_crc32c.extend(crc32c, memory[begin : begin + piece_bytes].tobytes())
+    if crc32c != info.crc32c:
+        raise AssertionError("the object was read with other bytes than listed")
+    answer["connections"] = connections(request["endpoint"])
+    return answer
+
+
+def memory(request: Answer) -> Answer:
+    """headrace: the most memory that the process had while it read, above what it began with."""
+    import headrace
+
+    headrace.configure(headrace.EngineOptions(memory_budget_bytes=request["budget_bytes"]))
+    start_bytes = _status_bytes("VmRSS")
+    # 5: the high-water mark begins anew from here.
+    Path("/proc/self/clear_refs").write_text("5")
+    store = store_of(request)
+    items = list(store.list())
+    if request["by_name"]:
+        items = [info.name for info in items]
+
+    def read(duration_s: float) -> tuple[int, int]:
+        object_count = size_bytes = 0
+        for samples in store.read_batches(batches_for(items, request["batch_size"], duration_s)):
+            object_count += len(samples)
+            size_bytes += sum(len(sample) for sample in samples)
+        return object_count, size_bytes
+
+    answer = measured(read, request["duration_s"])
+    answer["above_start_bytes"] = _status_bytes("VmHWM") - start_bytes
+    return answer
+
+
+def idle(request: Answer) -> Answer:
+    """headrace: what an engine that has connections and nothing to do costs."""
+    store = store_of(request)
+    infos = list(store.list())
+    for samples in store.read_batches(batches_for(infos, 64, 0.2)):
+        del samples
+
+    def wait(duration_s: float) -> tuple[int, int]:
+        time.sleep(duration_s)
+        return 0, 0
+
+    return measured(wait, request["duration_s"])

@@ -1,0 +1,192 @@
+"""Clients that are not ours: each reads whole objects as fast as it was found to go."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import queue
+import threading
+import time
+from typing import Any
+
+from bench.clients.measure import (
+    CHECKED_OBJECTS,
+    Answer,
+    batches_for,
+    check_all,
+    connections,
+    measured,
+    objects_of,
+)
+
+
+def obstore_many(request: Answer) -> Answer:
+    """obstore: as many asyncio tasks as are asked for, each reading whole objects. No checksums."""
+    from obstore.store import HTTPStore
+
+    store = HTTPStore(
+        f"{request['endpoint']}/download/storage/v1/b/{request['bucket']}/o",
+        client_options={"allow_http": True, "allow_invalid_certificates": True},
+    )
+    names, sums = objects_of(request)
+
+    async def read_all(duration_s: float) -> tuple[int, int]:
+        until = time.perf_counter() + duration_s
+        order = itertools.cycle(names)
+        object_count = size_bytes = 0
+
+        async def reader() -> None:
+            nonlocal object_count, size_bytes
+            while time.perf_counter() < until:
+                answer = await store.get_async(next(order))
+                body = await answer.bytes_async()
+                object_count += 1
+                size_bytes += len(body)
+
+        await asyncio.gather(*(reader() for _ in range(request["concurrency"])))
+        return object_count, size_bytes
+
+    async def first() -> list[bytes]:
+        return [
+            bytes(await (await store.get_async(n)).bytes_async()) for n in names[:CHECKED_OBJECTS]
+        ]
+
+    with asyncio.Runner() as runner:
+        check_all(names[:CHECKED_OBJECTS], runner.run(first()), sums[:CHECKED_OBJECTS])
+
+        def read(duration_s: float) -> tuple[int, int]:
+            return runner.run(read_all(duration_s))
+
+        read(request["warm_up_s"])
+        return measured(read, request["duration_s"])
+
+
+def obstore_into(request: Answer) -> Answer:
+    """obstore: the large object by ranges of 8 MiB, 16 at once, copied to the caller's memory."""
+    import numpy
+    from obstore.store import HTTPStore
+
+    store = HTTPStore(
+        f"{request['endpoint']}/download/storage/v1/b/{request['bucket']}/o",
+        client_options={"allow_http": True},
+    )
+    ((name,), _) = objects_of(request)
+    memory = numpy.full(request["size_bytes"], 255, dtype=numpy.uint8)
+    range_bytes = 8 << 20
+
+    async def read_all() -> None:
+        begins = iter(range(0, len(memory), range_bytes))
+
+        async def reader() -> None:
+            for begin in begins:
+                end = min(begin + range_bytes, len(memory))
+                body = await store.get_range_async(name, start=begin, end=end)
+                memory[begin:end] = numpy.frombuffer(body, dtype=numpy.uint8)
+
+        await asyncio.gather(*(reader() for _ in range(16)))
+
+    def read(_: float) -> tuple[int, int]:
+        asyncio.run(read_all())
+        return 1, len(memory)
+
+    return measured(read, 0)
+
+
+def google_client(endpoint: str, connection_count: int) -> Any:
+    """google-cloud-storage's client of a server without accounts.
+
+    Its pool would hold ten connections and throw the others away after each use.
+    """
+    import requests.adapters
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud import storage
+
+    client = storage.Client(
+        project="bench",
+        credentials=AnonymousCredentials(),
+        client_options={"api_endpoint": endpoint},
+    )
+    adapter = requests.adapters.HTTPAdapter(
+        pool_connections=connection_count, pool_maxsize=connection_count
+    )
+    client._http.mount("http://", adapter)
+    return client
+
+
+def google_many(request: Answer) -> Answer:
+    """google-cloud-storage: threads, each downloading whole objects."""
+    bucket = google_client(request["endpoint"], request["concurrency"]).bucket(request["bucket"])
+    names, sums = objects_of(request)
+    check_all(
+        names[:CHECKED_OBJECTS],
+        (bucket.blob(name).download_as_bytes() for name in names[:CHECKED_OBJECTS]),
+        sums[:CHECKED_OBJECTS],
+    )
+
+    def read(duration_s: float) -> tuple[int, int]:
+        until = time.perf_counter() + duration_s
+        order = itertools.cycle(names)
+        lock = threading.Lock()
+        answers: queue.Queue[tuple[int, int] | BaseException] = queue.Queue()
+
+        def reader() -> None:
+            object_count = size_bytes = 0
+            try:
+                while time.perf_counter() < until:
+                    with lock:
+                        name = next(order)
+                    size_bytes += len(bucket.blob(name).download_as_bytes())
+                    object_count += 1
+            except BaseException as error:
+                answers.put(error)
+                raise
+            answers.put((object_count, size_bytes))
+
+        threads = [threading.Thread(target=reader) for _ in range(request["concurrency"])]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        results = [answers.get() for _ in threads]
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        totals = [result for result in results if isinstance(result, tuple)]
+        return sum(t[0] for t in totals), sum(t[1] for t in totals)
+
+    read(request["warm_up_s"])
+    return measured(read, request["duration_s"])
+
+
+def gcsfs_many(request: Answer) -> Answer:
+    """gcsfs: `cat` of a batch of names, all of the batch at once."""
+    # Else it asks Google by gRPC and TLS what kind of bucket this is, and gives up after a minute.
+    os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
+    import gcsfs
+
+    filesystem = gcsfs.GCSFileSystem(
+        project="bench", token="anon", endpoint_url=request["endpoint"]
+    )
+    names, sums = objects_of(request)
+    paths = [f"{request['bucket']}/{name}" for name in names]
+    concurrency = request["concurrency"]
+
+    def cat(batch: list[str]) -> list[bytes]:
+        bodies = filesystem.cat(batch, batch_size=concurrency)
+        return [bodies[path] for path in batch]
+
+    check_all(paths[:CHECKED_OBJECTS], cat(paths[:CHECKED_OBJECTS]), sums[:CHECKED_OBJECTS])
+
+    def read(duration_s: float) -> tuple[int, int]:
+        object_count = size_bytes = 0
+        for batch in batches_for(paths, concurrency, duration_s):
+            bodies = cat(batch)
+            object_count += len(bodies)
+            size_bytes += sum(map(len, bodies))
+        return object_count, size_bytes
+
+    read(request["warm_up_s"])
+    answer = measured(read, request["duration_s"])
+    answer["connections"] = connections(request["endpoint"])
+    return answer

@@ -1,0 +1,10 @@
+"""The groups of rows, by the name that `--only` takes; a module for each part of the project."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench.groups import engine, training
+from bench.harness import Bench
+
+GROUPS: dict[str, Callable[[Bench], None]] = {**engine.GROUPS, **training.GROUPS}

@@ -1,0 +1,143 @@
+"""How long it takes to know a bucket, from a server that makes up names and answers late."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from bench.harness import Answer, Bench, Client
+from testing.faultserver.client import FaultServer
+
+PAGE_OBJECTS = 1000
+PAGE_DELAY_S = 0.050
+# Of the fault server: README.md there shows a name of each.
+SHAPES = ("pattern", "flat", "uuid", "deep", "one_folder", "skewed", "long_prefix", "unicode")
+PATTERN = "train/shard-{shard:06d}/sample-{index:07d}.jpg"
+# Among these is the best that a user could have set by hand.
+PAGES_IN_FLIGHT = (8, 16, 32, 64, 128)
+DATAFLUX_PROCESSES = 8
+
+
+class _Server:
+    """A fault server with computed buckets; counts the pages that a client asks for."""
+
+    def __init__(self, bench: Bench, server: FaultServer) -> None:
+        self._bench = bench
+        self._server = server
+
+    def bucket(self, shape: str, object_count: int) -> str:
+        """Make a bucket, which has this name."""
+        name = f"{shape.replace('_', '-')}-{object_count}"
+        pattern = {"name_pattern": PATTERN} if shape == "pattern" else {}
+        self._server.synthetic(
+            name,
+            object_count,
+            1024,
+            shape=shape,
+            list_delay_ms=round(PAGE_DELAY_S * 1e3),
+            **pattern,
+        )
+        return name
+
+    def client(self, name: str, bucket: str, object_count: int, **request: Any) -> Client:
+        """A measurement, with the number of pages that were asked for."""
+
+        def run() -> Answer:
+            before = self._lists()
+            answer = self._bench.client(
+                name,
+                endpoint=self._server.url,
+                bucket=bucket,
+                object_count=object_count,
+                timeout_s=240,
+                **request,
+            )
+            return {**answer, "pages": self._lists() - before}
+
+        return run
+
+    def _lists(self) -> int:
+        return int(self._server.stats()["by_kind"].get("list", 0))
+
+
+def _seconds(answers: list[Answer]) -> list[float]:
+    return [answer["wall_s"] for answer in answers]
+
+
+def _shape(bench: Bench, server: _Server, shape: str, *, peers: bool) -> None:
+    count = bench.effort.listed_objects
+    group = f"listing {count:,} names, {shape}, {PAGE_DELAY_S * 1e3:.0f} ms a page"
+    bucket = server.bucket(shape, count)
+    ours: dict[str, Client] = {
+        "defaults": server.client("list-index", bucket, count),
+        "first": server.client("list-first", bucket, count),
+    }
+    for pages in PAGES_IN_FLIGHT:
+        ours[f"{pages} pages in flight"] = server.client(
+            "list-index", bucket, count, pages_in_flight=pages
+        )
+    answers = bench.alternate(group, ours, bench.effort.peer_repetitions)
+    whole = answers["defaults"]
+    bench.row(group, "Store.index()", "s", _seconds(whole), at_most=5)
+    by_hand = [_seconds(answers[f"{pages} pages in flight"]) for pages in PAGES_IN_FLIGHT]
+    bench.row(
+        group,
+        "Store.index(), over the best number of pages in flight",
+        "",
+        [mine / min(others) for mine, *others in zip(_seconds(whole), *by_hand, strict=False)],
+        at_most=1.5,
+    )
+    sequential_pages = math.ceil(count / PAGE_OBJECTS)
+    bench.row(
+        group,
+        "Store.index(): pages, over page after page",
+        "",
+        [answer["pages"] / sequential_pages for answer in whole],
+        at_most=1.3,
+    )
+    bench.row(
+        group, "Store.list(): the first 10,000 names", "s", _seconds(answers["first"]), at_most=0.5
+    )
+    bench.row(
+        group, "Store.index(): client CPU per name", "us", [a["cpu_s"] / count * 1e6 for a in whole]
+    )
+    if peers:
+        # A minute each: once.
+        _peers(bench, server, group, bucket, count, repetitions=1)
+
+
+def _peers(
+    bench: Bench, server: _Server, group: str, bucket: str, count: int, *, repetitions: int
+) -> None:
+    clients = {
+        "google-cloud-storage, page after page": server.client("list-google", bucket, count),
+        f"dataflux_core, {DATAFLUX_PROCESSES} processes": server.client(
+            "list-dataflux", bucket, count, processes=DATAFLUX_PROCESSES
+        ),
+    }
+    for name, found in bench.alternate(group, clients, repetitions).items():
+        bench.row(group, name, "s", _seconds(found))
+        bench.row(group, f"{name}: pages", "", [answer["pages"] for answer in found])
+
+
+def listing(bench: Bench) -> None:
+    """Every shape of a large bucket; a middling one and a tiny one of flat names."""
+    with FaultServer(threads=2) as fault_server:
+        server = _Server(bench, fault_server)
+        for shape in SHAPES:
+            _shape(bench, server, shape, peers=shape in ("flat", "uuid"))
+        for count, at_most in ((100_000, 1.0), (10, 0.1)):
+            group = f"listing {count:,} names, flat, {PAGE_DELAY_S * 1e3:.0f} ms a page"
+            bucket = server.bucket("flat", count)
+            answers = bench.alternate(
+                group,
+                {"Store.index()": server.client("list-index", bucket, count)},
+                bench.effort.repetitions,
+            )
+            found = answers["Store.index()"]
+            bench.row(group, "Store.index()", "s", _seconds(found), at_most=at_most)
+            _peers(bench, server, group, bucket, count, repetitions=bench.effort.peer_repetitions)
+
+
+GROUPS: dict[str, Callable[[Bench], None]] = {"listing": listing}

@@ -1,0 +1,240 @@
+"""What the groups of rows share: processes that measure, turns that alternate, and the rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import objects, wrk
+from bench.objects import MIB, Bucket
+from bench.table import Row
+from testing.servers import Nginx
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+# Made by tools/peers.sh: what .venv has, and what only these clients need.
+PEERS_PYTHON = REPOSITORY / ".venvs" / "peers" / "bin" / "python"
+_RUN_BY_PEERS_PYTHON = {
+    *("obstore", "obstore-into", "google-cloud-storage", "gcsfs", "dataflux"),
+    *("jpeg-loader", "jpeg-memory", "list-google", "list-dataflux"),
+}
+
+BATCH_SIZE = 64
+LATENCY_S = 0.030
+BUDGET_BYTES = 256 * MIB
+
+Answer = dict[str, Any]
+Client = Callable[[], Answer]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How much of everything a run does."""
+
+    repetitions: int
+    duration_s: float
+    warm_up_s: float
+    peer_repetitions: int  # where a peer only informs
+    import_repetitions: int
+    idle_s: float
+    huge: Bucket
+    # Of an epoch of a dataset or a loader.
+    middle_objects: int
+    small_objects: int
+    overhead_epochs: int
+    listed_objects: int
+
+
+FULL = Effort(
+    repetitions=5,
+    duration_s=1.5,
+    warm_up_s=0.5,
+    peer_repetitions=3,
+    import_repetitions=15,
+    idle_s=3.0,
+    huge=objects.HUGE,
+    middle_objects=20_000,
+    small_objects=80_000,
+    overhead_epochs=11,
+    listed_objects=1_000_000,
+)
+QUICK = Effort(
+    repetitions=1,
+    duration_s=1.0,
+    warm_up_s=0.25,
+    peer_repetitions=1,
+    import_repetitions=5,
+    idle_s=1.0,
+    huge=objects.HUGE_QUICK,
+    middle_objects=4_000,
+    small_objects=16_000,
+    overhead_epochs=3,
+    listed_objects=100_000,
+)
+
+
+class Bench:
+    """One run: servers, raw measurements, rows."""
+
+    def __init__(self, effort: Effort, folder: Path) -> None:
+        self.effort = effort
+        self.folder = folder
+        self.root = folder / "objects"
+        self.rows: list[Row] = []
+        self.measurements: list[Answer] = []
+
+    # ---- measurements
+
+    def client(self, name: str, **request: Any) -> Answer:
+        """Run one measurement in a fresh process."""
+        environment = {**child_environment(), **request.pop("env", {})}
+        timeout_s = request.pop("timeout_s", 90)
+        python = PEERS_PYTHON if name in _RUN_BY_PEERS_PYTHON else sys.executable
+        command = [str(python), "-m", "bench.client", json.dumps({"client": name, **request})]
+        done = subprocess.run(
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        if done.returncode != 0:
+            text = (done.stderr or done.stdout).strip()[-800:]
+            raise RuntimeError(f"{name} ended with {done.returncode}: {text}")
+        answer: Answer = json.loads(done.stdout.strip().splitlines()[-1])
+        return answer
+
+    def many(self, name: str, endpoint: str, bucket: Bucket, **request: Any) -> Answer:
+        """The same for clients that read many objects of a bucket."""
+        request = {
+            "warm_up_s": self.effort.warm_up_s,
+            "duration_s": self.effort.duration_s,
+            "batch_size": BATCH_SIZE,
+            **request,
+        }
+        count = request.pop("object_count", bucket.object_count)
+        listed = list(objects.listed(self.root, bucket))[:count]
+        names = [item["name"] for item in listed]
+        sums = [objects.crc32c_of(item) for item in listed]
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump((names, sums), file)
+            file.flush()
+            return self.client(
+                name, endpoint=endpoint, bucket=bucket.name, objects_file=file.name, **request
+            )
+
+    def wrk(
+        self,
+        endpoint: str,
+        bucket: Bucket,
+        *,
+        connection_count: int,
+        generation: str | None = objects.GENERATION,
+        object_count: int | None = None,
+        duration_s: float | None = None,
+    ) -> Answer:
+        """The yardstick: one thread of C that throws away what it reads."""
+        return wrk.run(
+            endpoint,
+            bucket.media_paths(generation)[: object_count or bucket.object_count],
+            connection_count=connection_count,
+            duration_s=max(1, round(duration_s or self.effort.duration_s)),
+        )
+
+    def alternate(
+        self, group: str, clients: dict[str, Client], repetitions: int
+    ) -> dict[str, list[Answer]]:
+        """Run the clients in turn, every second time backwards, so that noise meets all alike.
+
+        A client that fails once is out, and its error is a row.
+        """
+        answers: dict[str, list[Answer]] = {name: [] for name in clients}
+        failed: set[str] = set()
+        for repetition in range(repetitions):
+            order = list(clients)
+            for name in order if repetition % 2 == 0 else reversed(order):
+                if name in failed:
+                    continue
+                say(f"{group}: {name}, {repetition + 1} of {repetitions}")
+                try:
+                    answer = clients[name]()
+                except Exception as error:
+                    failed.add(name)
+                    self.rows.append(Row(group=group, name=name, unit="", error=str(error)))
+                    continue
+                answers[name].append(answer)
+                self.measurements.append(
+                    {"group": group, "client": name, "repetition": repetition, **answer}
+                )
+        return {name: [] if name in failed else found for name, found in answers.items()}
+
+    # ---- rows
+
+    def row(
+        self, group: str, name: str, unit: str, values: Sequence[float], **target: float
+    ) -> None:
+        """One row; none where nothing was measured, as its error is a row already."""
+        if values:
+            self.rows.append(Row(group=group, name=name, unit=unit, values=values, **target))
+
+    def rates(self, group: str, name: str, answers: Sequence[Answer], **target: float) -> None:
+        """Objects per second."""
+        self.row(group, f"{name}: objects/s", "", [rate(a) for a in answers], **target)
+
+    def cpu(self, group: str, name: str, answers: Sequence[Answer], **target: float) -> None:
+        """Microseconds of CPU per object."""
+        self.row(group, f"{name}: client CPU per object", "us", cpu_us(answers), **target)
+
+    # ---- servers
+
+    def nginx(self, *buckets: Bucket, **options: Any) -> Nginx:
+        """A server of these buckets, which are made if need be."""
+        each = tuple(dict.fromkeys(buckets))
+        objects.make(self.root, each)
+        objects.warm(self.root, each)
+        return Nginx(self.root, locations=objects.nginx_locations(self.root, each), **options)
+
+
+class Connections:
+    """How many connections wrk is to open: as many as another client had at the last count."""
+
+    def __init__(self) -> None:
+        self.count = BATCH_SIZE
+
+    def of(self, client: Client) -> Client:
+        """The client, counted."""
+
+        def run() -> Answer:
+            answer = client()
+            self.count = max(1, answer["connections"])
+            return answer
+
+        return run
+
+
+def child_environment() -> dict[str, str]:
+    """That of this process, with `bench` importable from anywhere."""
+    paths = [os.environ.get("PYTHONPATH", ""), str(REPOSITORY)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def rate(answer: Answer) -> float:
+    """Objects per second."""
+    return float(answer["objects"] / answer["wall_s"])
+
+
+def cpu_us(answers: Sequence[Answer]) -> list[float]:
+    """Microseconds of CPU per object, of each answer."""
+    return [a["cpu_s"] / a["objects"] * 1e6 for a in answers]
+
+
+def say(text: str) -> None:
+    """Tell what is going on, beside the result."""
+    print(text, file=sys.stderr, flush=True)
