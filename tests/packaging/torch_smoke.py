@@ -5,12 +5,14 @@ Run by tools/torch_smoke.sh in an environment that has the built wheel.
 
 import pickle
 import tempfile
+from collections.abc import Iterable
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 import headrace
+from headrace.torch import IterableDataset, Loader, MapDataset
 
 SIZE_BYTES = 40_000
 COUNT = 64
@@ -57,6 +59,31 @@ def check_workers(url: str, context: str) -> None:
     assert seen == [i % 251 for i in range(COUNT)], (context, seen)
 
 
+def first_bytes(batches: Iterable[torch.Tensor]) -> list[int]:
+    """The samples of an epoch by their first bytes, in the order in which they came."""
+    return [int(row[0]) for batch in batches for row in batch]
+
+
+def check_loaders(url: str) -> None:
+    """Our datasets in torch's DataLoader, and our loader, which resumes in mid-epoch."""
+    wanted = sorted(i % 251 for i in range(COUNT))
+    for dataset in (MapDataset(url), IterableDataset(url, shuffle=True, seed=3)):
+        for workers in (0, 2):
+            loader = DataLoader(
+                dataset, batch_size=8, num_workers=workers, timeout=60 * (workers > 0)
+            )
+            assert sorted(first_bytes(loader)) == wanted, (dataset, workers)
+    dataset = MapDataset(url, transform=headrace.Sample.tensor)
+    whole = first_bytes(Loader(dataset, 8, shuffle=True, seed=3))
+    assert sorted(whole) == wanted
+    loader = Loader(dataset, 8, shuffle=True, seed=3)
+    batches = iter(loader)
+    begin = first_bytes(next(batches) for _ in range(3))
+    rest = Loader(dataset, 16, shuffle=True, seed=3)
+    rest.load_state_dict(loader.state_dict())
+    assert begin + first_bytes(rest) == whole
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = headrace.Store(folder)
@@ -66,6 +93,7 @@ def main() -> None:
         store.write("00000", np.zeros(SIZE_BYTES, dtype=np.uint8))
         for context in ("fork", "spawn"):
             check_workers(folder, context)
+        check_loaders(folder)
     print(f"headrace {headrace.__version__} works with torch {torch.__version__}")
 
 

@@ -249,8 +249,9 @@ torchdata_of_today = pytest.mark.filterwarnings("ignore:'set_vital' is deprecate
 
 
 def stateful_loader(dataset: Any, **options: Any) -> Any:
-    module = pytest.importorskip("torchdata.stateful_dataloader")
-    return module.StatefulDataLoader(dataset, **options)
+    from torchdata.stateful_dataloader import StatefulDataLoader  # after the filter is in place
+
+    return StatefulDataLoader(dataset, **options)
 
 
 @torchdata_of_today

@@ -178,8 +178,9 @@ bool HostLane::reserve(const ReadPiece& piece) {
 void HostLane::pump() {
   if (pumping_) return;  // a reader that needed no wait came back here
   pumping_ = true;
-  // A reader takes its piece when it starts, so the queue does not shrink here at once.
-  for (size_t started = 0; started < queued_count_ && reader_count_ < reader_limit(); ++started) {
+  // A reader takes its piece when it starts, which may be here, or later: a reader for each piece
+  // that is queued now is enough in both cases, and one that finds nothing ends.
+  for (size_t wanted = queued_count_; wanted > 0 && reader_count_ < reader_limit(); --wanted) {
     if (!any_may_start()) break;
     ++reader_count_;
     asio::co_spawn(thread_.context(), reader(), asio::detached);
