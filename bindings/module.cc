@@ -60,5 +60,6 @@ NB_MODULE(_engine, module) {
   bind_sample(module);
   bind_credentials(module);
   bind_engine(module);
+  bind_listing(module);
   bind_store(module);
 }
