@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 from headrace import _engine, process
 from headrace._engine import ObjectInfo, Sample
 from headrace.errors import HeadraceError, InvalidArgumentError, NotFoundError
+from headrace.listing import list_objects
 from headrace.options import (
     BearerToken,
     ContentEncoding,
@@ -179,6 +180,10 @@ class Store:
     ) -> Iterator[ObjectInfo]:
         """Yield the objects whose names begin with `prefix`, in UTF-8 byte order of the names.
 
+        Each object that exists throughout comes exactly once; one that is added or deleted
+        meanwhile may come. Without `delimiter` and `max_results`, from the second page on, several
+        pages are fetched at a time, ahead of the caller.
+
         Args:
             prefix: default: what follows the bucket in the store's URL.
             delimiter: objects with it after the prefix are left out (``"/"``: one level).
@@ -186,6 +191,14 @@ class Store:
             end_offset: names before this one.
             max_results: stop after so many.
         """
+        if not delimiter and max_results is None:
+            yield from list_objects(
+                self._handle(),
+                self._prefix if prefix is None else prefix,
+                start_offset or "",
+                end_offset or "",
+            )
+            return
         left = sys.maxsize if max_results is None else max_results
         token = ""
         while left > 0:
