@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "headrace/format/object_info.h"
+#include "object_index.h"
 #include "sample.h"
 
 namespace headrace::python {
@@ -16,9 +17,11 @@ Sample::Sample(nb::handle data, nb::str url, std::string_view generation)
 
 nb::object Sample::url() const {
   if (!url_prefix_.is_valid()) return origin_;
-  const bool is_name = PyUnicode_Check(origin_.ptr());
-  const nb::object name = is_name ? origin_ : nb::object(origin_.attr("name"));
-  return url_prefix_ + name;
+  if (PyUnicode_Check(origin_.ptr())) return url_prefix_ + origin_;
+  if (!nb::isinstance<IndexHandle>(origin_)) return url_prefix_ + origin_.attr("name");
+  std::string name;
+  nb::inst_ptr<IndexHandle>(origin_)->index->append_name(position_, name);
+  return url_prefix_ + to_str(name);
 }
 
 namespace {

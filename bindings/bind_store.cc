@@ -7,19 +7,28 @@
 #include "headrace/format/url.h"
 #include "headrace/store/object_store.h"
 #include "listing_handle.h"
+#include "object_index.h"
 #include "sample.h"
 #include "store_options.h"
 
 namespace headrace::python {
 namespace {
 
+// What the objects of a batch were called by whoever asked: names and ObjectInfos, or positions in
+// one ObjectIndex.
+struct Origins {
+  std::vector<nb::object> items = {};
+  nb::object index = {};
+  std::vector<size_t> positions = {};
+};
+
 // One batch under way, with what must live until no I/O thread touches it any more.
 // Thread: confined (the GIL).
 class BatchHandle {
  public:
   BatchHandle(std::shared_ptr<Engine> engine, std::shared_ptr<ObjectStore> store,
-              std::shared_ptr<ReadBatch> batch, nb::object url_prefix,
-              std::vector<nb::object> origins, std::vector<std::unique_ptr<HeldBuffer>> buffers)
+              std::shared_ptr<ReadBatch> batch, nb::object url_prefix, Origins origins,
+              std::vector<std::shared_ptr<HeldBuffer>> buffers)
       : engine_(std::move(engine)),
         store_(std::move(store)),
         batch_(std::move(batch)),
@@ -45,17 +54,16 @@ class BatchHandle {
       }
     });
   }
+  // Waits; raises the first error.
   void wait() {
-    require_usable();
-    wait_interruptibly([this](steady_clock::time_point until,
-                              MayBlock permit) { return batch_->wait_until(until, permit); },
-                       [this] { batch_->cancel(); });
+    wait_until_done();
+    raise_first();
   }
   bool done() const { return batch_.usable() && batch_->done(); }
 
   // Waits; then a sample for each object, or what is to stand in its place.
   nb::list take(bool return_errors) {
-    wait();
+    wait_until_done();
     if (taken_) throw nb::value_error("the batch was taken already");
     taken_ = true;
     if (!return_errors) raise_first();
@@ -67,10 +75,17 @@ class BatchHandle {
       nb::object item = slot.error ? to_exception(*slot.error) : make_sample(sample_type, i, slot);
       PyList_SET_ITEM(out.ptr(), static_cast<Py_ssize_t>(i), item.release().ptr());
     }
+    buffers_.clear();  // the samples' now
     return out;
   }
 
  private:
+  void wait_until_done() {
+    require_usable();
+    wait_interruptibly([this](steady_clock::time_point until,
+                              MayBlock permit) { return batch_->wait_until(until, permit); },
+                       [this] { batch_->cancel(); });
+  }
   void require_usable() const {
     if (batch_.usable()) return;
     raise(Error(Code::kCancelled, "this read was started before a fork, in the parent process"));
@@ -99,11 +114,13 @@ class BatchHandle {
 
   nb::object make_sample(nb::handle type, size_t index, ReadSlot& slot) {
     nb::object item = nb::inst_alloc(type);
+    const bool indexed = origins_.index.is_valid();
     auto* sample = new (nb::inst_ptr<Sample>(item))
-        Sample(url_prefix_, std::move(origins_[index]), slot.found_generation);
+        Sample(url_prefix_, indexed ? origins_.index : std::move(origins_.items[index]),
+               indexed ? origins_.positions[index] : 0, slot.found_generation);
     nb::inst_mark_ready(item);
     if (slot.has_into) {
-      sample->hold(std::move(buffers_[index]), slot.into);
+      sample->hold(buffers_[indexed ? 0 : index], slot.into);
     } else {
       sample->own(std::move(slot.block));
     }
@@ -114,8 +131,8 @@ class BatchHandle {
   OfThisProcess<ObjectStore> store_;
   OfThisProcess<ReadBatch> batch_;
   nb::object url_prefix_;
-  std::vector<nb::object> origins_;
-  std::vector<std::unique_ptr<HeldBuffer>> buffers_;
+  Origins origins_;
+  std::vector<std::shared_ptr<HeldBuffer>> buffers_;  // one each, or with an index one for all
   bool taken_ = false;
 };
 
@@ -148,9 +165,9 @@ class StoreHandle {
         PySequence_Fast(items.ptr(), "names must be a sequence of names and ObjectInfos"));
     if (!sequence.is_valid()) throw nb::python_error();
     const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(sequence.ptr()));
-    std::vector<std::unique_ptr<HeldBuffer>> buffers = hold_buffers(into, count);
-    std::vector<nb::object> origins;
-    origins.reserve(count);
+    std::vector<std::shared_ptr<HeldBuffer>> buffers = hold_buffers(into, count);
+    Origins origins;
+    origins.items.reserve(count);
     std::shared_ptr<ReadBatch> batch = ReadBatch::create(count, count * 64);
     const nb::handle info_type = nb::type<ObjectInfo>();
     for (size_t i = 0; i < count; ++i) {
@@ -175,7 +192,45 @@ class StoreHandle {
         target.has_into = true;
       }
       batch->add(target);
-      origins.push_back(nb::borrow(item));
+      origins.items.push_back(nb::borrow(item));
+    }
+    BatchHandle handle(engine_.shared(), store_.shared(), batch, url_prefix_, std::move(origins),
+                       std::move(buffers));
+    store().read(std::move(batch));
+    return handle;
+  }
+
+  // The same for objects of an index, without a Python object for each. `into` is one buffer,
+  // filled object after object.
+  BatchHandle start_indexed(nb::handle_t<IndexHandle> index, nb::handle indices,
+                            const nb::object& into) const {
+    const ObjectIndex& objects = *nb::inst_ptr<IndexHandle>(index)->index;
+    Origins origins{.index = nb::borrow(index), .positions = to_positions(indices, objects.size())};
+    const size_t count = origins.positions.size();
+    std::vector<std::shared_ptr<HeldBuffer>> buffers;
+    std::span<std::byte> room;
+    if (!into.is_none()) {
+      buffers.push_back(std::make_shared<HeldBuffer>(into, /*writable=*/true));
+      room = buffers[0]->bytes();
+      require_room(objects, origins.positions, room.size());
+    }
+    std::shared_ptr<ReadBatch> batch = ReadBatch::create(count, count * 64);
+    std::string name, generation;
+    for (const size_t position : origins.positions) {
+      name.clear();
+      objects.append_name(position, name);
+      generation.clear();
+      objects.append_generation(position, generation);
+      ReadTarget target{.name = name,
+                        .generation = generation,
+                        .size_bytes = objects.size_bytes(position),
+                        .crc32c = objects.crc32c(position)};
+      if (!buffers.empty()) {
+        target.into = room.first(target.size_bytes);
+        target.has_into = true;
+        room = room.subspan(target.size_bytes);
+      }
+      batch->add(target);
     }
     BatchHandle handle(engine_.shared(), store_.shared(), batch, url_prefix_, std::move(origins),
                        std::move(buffers));
@@ -249,13 +304,28 @@ class StoreHandle {
     return *store_;
   }
 
-  static std::vector<std::unique_ptr<HeldBuffer>> hold_buffers(const nb::object& into,
+  static void require_room(const ObjectIndex& objects, const std::vector<size_t>& positions,
+                           size_t room_bytes) {
+    uint64_t left = room_bytes;
+    bool fits = true;
+    for (const size_t position : positions) {
+      const uint64_t size_bytes = objects.size_bytes(position);
+      fits = fits && size_bytes <= left;
+      left -= std::min(left, size_bytes);
+    }
+    if (fits && left == 0) return;
+    raise(Error(Code::kInvalidArgument, cat("`into` has ", room_bytes, " bytes, which is ",
+                                            fits ? cat(left, " more than") : "less than", " the ",
+                                            positions.size(), " objects have together")));
+  }
+
+  static std::vector<std::shared_ptr<HeldBuffer>> hold_buffers(const nb::object& into,
                                                                size_t count) {
-    std::vector<std::unique_ptr<HeldBuffer>> buffers;
+    std::vector<std::shared_ptr<HeldBuffer>> buffers;
     if (into.is_none()) return buffers;
     buffers.reserve(count);
     for (const nb::handle each : nb::iter(into)) {
-      buffers.push_back(std::make_unique<HeldBuffer>(each, /*writable=*/true));
+      buffers.push_back(std::make_shared<HeldBuffer>(each, /*writable=*/true));
     }
     if (buffers.size() != count) {
       raise(Error(Code::kInvalidArgument,
@@ -286,7 +356,7 @@ void bind_store(nb::module_& module) {
   nb::class_<BatchHandle>(module, "Batch", "Objects that are being read together.")
       .def("cancel", &BatchHandle::cancel, "Asks for an early end.")
       .def("drain", &BatchHandle::drain, "Cancels, and waits until the engine is done with it.")
-      .def("wait", &BatchHandle::wait)
+      .def("wait", &BatchHandle::wait, "Waits; raises the first error.")
       .def("done", &BatchHandle::done)
       .def("take", &BatchHandle::take, nb::kw_only(), nb::arg("return_errors"),
            nb::sig("def take(self, *, return_errors: bool) -> list[Sample]"),
@@ -302,6 +372,12 @@ void bind_store(nb::module_& module) {
            nb::sig("def start(self, items: collections.abc.Sequence[str | ObjectInfo], "
                    "into: collections.abc.Sequence[typing_extensions.Buffer] | None = None, "
                    "begin: int | None = None, end: int | None = None) -> Batch"))
+      .def("start_indexed", &StoreHandle::start_indexed, nb::arg("index"), nb::arg("indices"),
+           nb::arg("into") = nb::none(),
+           nb::sig("def start_indexed(self, index: ObjectIndex, "
+                   "indices: collections.abc.Sequence[int] | typing_extensions.Buffer, "
+                   "into: typing_extensions.Buffer | None = None) -> Batch"),
+           "Starts reading these objects; `into` is filled object after object, exactly.")
       .def("list_page", &StoreHandle::list_page, nb::kw_only(), nb::arg("prefix"),
            nb::arg("delimiter"), nb::arg("page_token"), nb::arg("start_offset"),
            nb::arg("end_offset"), nb::arg("max_results"),

@@ -22,6 +22,9 @@ class ListingHandle {
   nb::object next() const;
   void cancel() const;
   nb::tuple progress() const;
+  // What is still to come, in order. `on_progress(names)` is called now and then, with how many
+  // names have arrived.
+  nb::object index(std::string store_url, std::string prefix, nb::handle on_progress) const;
 
  private:
   Listing& listing() const;

@@ -58,6 +58,7 @@ NB_MODULE(_engine, module) {
   module.attr("__doc__") = "The engine, as headrace's Python modules see it. Not for users.";
   bind_object_info(module);
   bind_sample(module);
+  bind_dataset(module);
   bind_credentials(module);
   bind_engine(module);
   bind_listing(module);

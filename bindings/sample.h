@@ -16,9 +16,14 @@ namespace headrace::python {
 // Thread: confined (the GIL).
 class Sample {
  public:
-  // `origin` is what was asked for: a name or an ObjectInfo. The URL is made from it when asked.
-  Sample(nb::object url_prefix, nb::object origin, const GenerationText& generation)
-      : url_prefix_(std::move(url_prefix)), origin_(std::move(origin)), generation_(generation) {}
+  // `origin` is what was asked for: a name, an ObjectInfo, or an ObjectIndex, of which it is object
+  // `position`. The URL is made from it when asked.
+  Sample(nb::object url_prefix, nb::object origin, size_t position,
+         const GenerationText& generation)
+      : url_prefix_(std::move(url_prefix)),
+        origin_(std::move(origin)),
+        position_(position),
+        generation_(generation) {}
   // A copy of `data`.
   Sample(nb::handle data, nb::str url, std::string_view generation);
 
@@ -26,7 +31,7 @@ class Sample {
     block_ = std::move(block);
     bytes_ = block_.bytes();
   }
-  void hold(std::unique_ptr<HeldBuffer> buffer, std::span<std::byte> bytes) {
+  void hold(std::shared_ptr<HeldBuffer> buffer, std::span<std::byte> bytes) {
     held_ = std::move(buffer);
     bytes_ = bytes;
   }
@@ -38,10 +43,11 @@ class Sample {
  private:
   nb::object url_prefix_;  // null: `origin_` is the URL
   nb::object origin_;
+  size_t position_ = 0;
   GenerationText generation_;
   std::span<std::byte> bytes_;
   Block block_;
-  std::unique_ptr<HeldBuffer> held_;
+  std::shared_ptr<HeldBuffer> held_;  // one for each object, or one for its whole batch
   std::unique_ptr<std::byte[]> copy_;
 };
 

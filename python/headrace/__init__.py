@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from headrace._engine import ObjectInfo, Sample
+from headrace._engine import ObjectIndex, ObjectInfo, Sample
 from headrace.errors import (
     CancelledError,
     CorruptDataError,
@@ -48,6 +48,7 @@ __all__ = [
     "Metrics",
     "MiB",
     "NotFoundError",
+    "ObjectIndex",
     "ObjectInfo",
     "PermissionDeniedError",
     "PreconditionFailedError",

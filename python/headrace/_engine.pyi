@@ -1,9 +1,9 @@
 """The engine, as headrace's Python modules see it. Not for users."""
 
 from builtins import bytes as Bytes
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import datetime
-from typing import Any, final
+from typing import Any, SupportsIndex, final, overload
 
 from numpy import uint8
 from numpy.typing import NDArray
@@ -117,6 +117,115 @@ class Sample(Buffer):
     def __reduce__(self) -> tuple[Any, ...]: ...
     def __repr__(self) -> str: ...
 
+@final
+class ObjectIndex(object):
+    """
+    The names, sizes and versions of many objects, in a fixed order. Immutable.
+
+    About 25 bytes an object, outside Python's heap: ``index[i]`` makes an `ObjectInfo` when it is asked
+    for. `Store.index` makes one from a listing, `ObjectIndex.from_objects` from anything.
+    """
+
+    @staticmethod
+    def from_objects(
+        objects: Iterable[ObjectInfo], *, store_url: str = "", prefix: str = ""
+    ) -> ObjectIndex:
+        """
+        An index of `objects`, in their order.
+
+        Args:
+            store_url: what ``store_url`` will say.
+            prefix: what ``prefix`` will say.
+
+        Raises:
+            InvalidArgumentError: an object has no name.
+        """
+
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> ObjectInfo: ...
+    @overload
+    def __getitem__(self, key: slice) -> ObjectIndex: ...
+    def __iter__(self) -> Iterator[ObjectInfo]: ...
+    def name(self, i: int) -> str:
+        """The name of object `i`; -1 is the last."""
+
+    def size_bytes(self, i: int) -> int:
+        """The size of object `i`; -1 is the last."""
+
+    def sizes(self, indices: Sequence[int] | Buffer) -> memoryview:
+        """The sizes of these objects in bytes, as a buffer of int64."""
+
+    def sum_bytes(self, indices: Sequence[int] | Buffer) -> int:
+        """How many bytes these objects have together."""
+
+    @property
+    def total_size_bytes(self) -> int:
+        """How many bytes all objects have together."""
+
+    @property
+    def common_size_bytes(self) -> int | None:
+        """The size of every object, if all are of one size; else ``None``."""
+
+    @property
+    def store_url(self) -> str:
+        """
+        The URL of the store that was listed, to which names are appended; ``''`` if nobody said.
+        """
+
+    @property
+    def prefix(self) -> str:
+        """The prefix that was listed."""
+
+    @property
+    def fingerprint(self) -> str:
+        """
+        A hash of names, sizes and generations in their order: what a saved state belongs to.
+        """
+
+    def select(self, indices: Sequence[int] | Buffer) -> ObjectIndex:
+        """
+        An index of these objects, in this order.
+
+        Args:
+            indices: integers, or a buffer of int64 such as a NumPy array; -1 is the last.
+
+        Raises:
+            IndexError: there is no such object.
+        """
+
+    def __eq__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __copy__(self) -> ObjectIndex: ...
+    def __deepcopy__(self, memo: object) -> ObjectIndex: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+    def __repr__(self) -> str: ...
+
+def index_image(index: ObjectIndex) -> bytes:
+    """What index_from_image() takes."""
+
+def index_from_image(image: Buffer) -> ObjectIndex: ...
+
+@final
+class Order(object):
+    """
+    The order of one epoch: position → index, a pure function.
+
+    Nothing is stored: any position is computed without those before it.
+
+    Args:
+        count: how many objects there are, below 2^63.
+        seed: below 2^64.
+        epoch: below 2^64.
+        shuffle: ``False`` gives the identity.
+    """
+
+    def __init__(self, count: int, seed: int, epoch: int, shuffle: bool) -> None: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, position: int) -> int: ...
+    def indices(self, begin: int, end: int) -> memoryview:
+        """What stands at positions [begin, end), as a buffer of int64."""
+
 class Credentials:
     """The engine's copy of one identity's token."""
 
@@ -207,7 +316,9 @@ class Batch:
     def drain(self) -> None:
         """Cancels, and waits until the engine is done with it."""
 
-    def wait(self) -> None: ...
+    def wait(self) -> None:
+        """Waits; raises the first error."""
+
     def done(self) -> bool: ...
     def take(self, *, return_errors: bool) -> list[Sample]:
         """
@@ -225,6 +336,13 @@ class StoreHandle:
         begin: int | None = None,
         end: int | None = None,
     ) -> Batch: ...
+    def start_indexed(
+        self, index: ObjectIndex, indices: Sequence[int] | Buffer, into: Buffer | None = None
+    ) -> Batch:
+        """
+        Starts reading these objects; `into` is filled object after object, exactly.
+        """
+
     def list_page(
         self,
         *,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from headrace import _engine
-from headrace._engine import ObjectInfo
+from headrace._engine import ObjectIndex, ObjectInfo
 
-__all__ = ["list_objects"]
+__all__ = ["index_objects", "list_objects"]
 
 
 def list_objects(
@@ -29,5 +29,26 @@ def list_objects(
     try:
         while (objects := listing.next()) is not None:
             yield from objects
+    finally:
+        listing.cancel()
+
+
+def index_objects(
+    handle: _engine.StoreHandle,
+    store_url: str,
+    prefix: str,
+    on_progress: Callable[[int], object] | None = None,
+) -> ObjectIndex:
+    """List all objects under `prefix`, with what reading needs of each, into an index."""
+    listing = handle.start_listing(
+        prefix=prefix,
+        start_offset="",
+        end_offset="",
+        only_for_reading=True,
+        eager=True,
+        max_pages_in_flight=0,
+    )
+    try:
+        return listing.index(store_url, prefix, on_progress)
     finally:
         listing.cancel()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import builtins
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from headrace import _engine, process
-from headrace._engine import ObjectInfo, Sample
+from headrace._engine import ObjectIndex, ObjectInfo, Sample
 from headrace.errors import HeadraceError, InvalidArgumentError, NotFoundError
-from headrace.listing import list_objects
+from headrace.listing import index_objects, list_objects
 from headrace.options import (
     BearerToken,
     ContentEncoding,
@@ -244,6 +244,22 @@ class Store:
                 max_results=max_results or 0,
             )
         )
+
+    def index(
+        self, prefix: str | None = None, *, on_progress: Callable[[int], object] | None = None
+    ) -> ObjectIndex:
+        """List the objects whose names begin with `prefix` into an index, in the order of `list`.
+
+        Pages are fetched several at a time, and ask only for what reading needs: name, size,
+        generation and CRC-32C. The other fields of the index' `ObjectInfo` are empty.
+
+        Args:
+            prefix: default: what follows the bucket in the store's URL.
+            on_progress: called some twenty times a second with how many names have arrived; what
+                it raises ends the listing.
+        """
+        listed = self._prefix if prefix is None else prefix
+        return index_objects(self._handle(), self.url_of(""), listed, on_progress)
 
     # ---- asking
 

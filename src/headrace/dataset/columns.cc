@@ -1,0 +1,209 @@
+#include "headrace/dataset/columns.h"
+
+#include <algorithm>
+#include <array>
+
+#include "headrace/format/crc32c.h"
+
+namespace headrace {
+namespace {
+
+// magic, version, CRC32C of all that follows; the whole size, the header's size in numbers
+constexpr std::string_view kMagic = "HEADRIDX";
+constexpr size_t kVersionAt = 8, kSumAt = 12, kSizeAt = 16, kCountAt = 24, kHeaderAt = 32;
+constexpr size_t kPaddingBytes = 8;  // PackedColumn reads beyond its last value
+
+template <class T>
+T load(std::span<const std::byte> bytes, size_t at) {
+  T value;
+  std::memcpy(&value, bytes.data() + at, sizeof(value));
+  return value;
+}
+
+template <class T>
+void append(std::vector<std::byte>& out, T value) {
+  const auto* begin = reinterpret_cast<const std::byte*>(&value);
+  out.insert(out.end(), begin, begin + sizeof(value));
+}
+
+size_t width_of(uint64_t largest) { return (static_cast<size_t>(std::bit_width(largest)) + 7) / 8; }
+
+size_t common_prefix(std::string_view a, std::string_view b) {
+  return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+
+}  // namespace
+
+// ── Writing ──────────────────────────────────────────────────────────────────────────────────
+
+void ImageWriter::column(std::span<const uint64_t> values) {
+  const auto [least, most] =
+      values.empty() ? std::ranges::min_max_result<uint64_t>{0, 0} : std::ranges::minmax(values);
+  const size_t width_bytes = width_of(most - least);
+  for (const uint64_t value : {uint64_t{body_.size()}, uint64_t{width_bytes}, least}) number(value);
+  if (width_bytes == 0) return;
+  body_.resize(body_.size() + values.size() * width_bytes);
+  std::byte* out = body_.data() + body_.size() - values.size() * width_bytes;
+  for (const uint64_t value : values) {
+    const uint64_t difference = value - least;
+    std::memcpy(out, &difference, width_bytes);
+    out += width_bytes;
+  }
+}
+
+void ImageWriter::text_column(size_t count, const std::function<void(const TextSink&)>& for_each) {
+  std::vector<uint64_t> group_begins, prefix_sizes, ends;
+  group_begins.reserve(count / TextColumn::kGroup + 1);
+  prefix_sizes.reserve(count / TextColumn::kGroup + 1);
+  ends.reserve(count);
+  const size_t text_begin = body_.size();
+  std::string group;  // its texts, one behind the other
+  std::array<size_t, TextColumn::kGroup + 1> bounds{};
+  size_t in_group = 0;
+
+  const auto put = [this](std::string_view text) {
+    const auto bytes = std::as_bytes(std::span(text));
+    body_.insert(body_.end(), bytes.begin(), bytes.end());
+  };
+  const auto flush = [&] {
+    if (in_group == 0) return;
+    const auto text = [&](size_t i) {
+      return std::string_view(group).substr(bounds[i], bounds[i + 1] - bounds[i]);
+    };
+    size_t prefix = text(0).size();
+    for (size_t i = 1; i < in_group; ++i) {
+      prefix = std::min(prefix, common_prefix(text(0).substr(0, prefix), text(i)));
+    }
+    group_begins.push_back(body_.size() - text_begin);
+    prefix_sizes.push_back(prefix);
+    put(text(0).substr(0, prefix));
+    uint64_t end = 0;
+    for (size_t i = 0; i < in_group; ++i) {
+      put(text(i).substr(prefix));
+      ends.push_back(end += text(i).size() - prefix);
+    }
+    group.clear();
+    in_group = 0;
+  };
+  for_each([&](std::string_view text) {
+    group += text;
+    bounds[++in_group] = group.size();
+    if (in_group == TextColumn::kGroup) flush();
+  });
+  flush();
+
+  number(text_begin);
+  number(body_.size() - text_begin);
+  column(group_begins);
+  column(prefix_sizes);
+  column(ends);
+}
+
+std::vector<std::byte> ImageWriter::finish() && {
+  std::vector<std::byte> image;
+  const uint64_t size =
+      kHeaderAt + header_.size() * sizeof(uint64_t) + body_.size() + kPaddingBytes;
+  image.reserve(size);
+  for (const char c : kMagic) append(image, c);
+  append(image, ImageReader::kVersion);
+  append(image, uint32_t{0});
+  append(image, size);
+  append(image, uint64_t{header_.size()});
+  for (const uint64_t value : header_) append(image, value);
+  image.insert(image.end(), body_.begin(), body_.end());
+  image.resize(size);
+  const uint32_t sum = Crc32c().extended(std::span(image).subspan(kSizeAt)).value();
+  std::memcpy(image.data() + kSumAt, &sum, sizeof(sum));
+  return image;
+}
+
+// ── Reading ──────────────────────────────────────────────────────────────────────────────────
+
+ImageReader::ImageReader(std::span<const std::byte> image) {
+  if (Result<void> good = open(image); !good) error_ = std::move(good.error());
+}
+
+Result<void> ImageReader::open(std::span<const std::byte> image) {
+  if (image.size() < kHeaderAt || std::memcmp(image.data(), kMagic.data(), kMagic.size()) != 0) {
+    return corrupt("this is no object index");
+  }
+  if (const auto version = load<uint32_t>(image, kVersionAt); version != kVersion) {
+    return corrupt("the object index has version ", version, "; this headrace reads version ",
+                   kVersion, version > kVersion ? ": a newer one wrote it" : "");
+  }
+  if (const auto size = load<uint64_t>(image, kSizeAt); size != image.size()) {
+    return corrupt("the object index has ", image.size(), " bytes and says that it has ", size);
+  }
+  const Crc32c found = Crc32c().extended(image.subspan(kSizeAt));
+  if (const auto sum = load<uint32_t>(image, kSumAt); sum != found.value()) {
+    return corrupt("the object index has CRC32C ", found.to_base64(), " and says that it is ",
+                   Crc32c(sum).to_base64());
+  }
+  const auto count = load<uint64_t>(image, kCountAt);
+  if (count > (image.size() - kHeaderAt) / sizeof(uint64_t) ||
+      image.size() - kHeaderAt - count * sizeof(uint64_t) < kPaddingBytes) {
+    return corrupt("the object index is shorter than its header");
+  }
+  header_ = image.subspan(kHeaderAt, count * sizeof(uint64_t));
+  body_ = image.subspan(kHeaderAt + header_.size());
+  return {};
+}
+
+uint64_t ImageReader::number() {
+  require(header_.size() >= sizeof(uint64_t), "the object index lacks a column");
+  if (error_) return 0;
+  const auto value = load<uint64_t>(header_, 0);
+  header_ = header_.subspan(sizeof(uint64_t));
+  return value;
+}
+
+PackedColumn ImageReader::column(size_t count) {
+  const uint64_t begin = number(), width_bytes = number(), base = number();
+  // Divided, not multiplied: nothing here can wrap around.
+  const uint64_t room = body_.size() - std::min(body_.size(), kPaddingBytes);
+  require(width_bytes <= 8 && begin <= room &&
+              (width_bytes == 0 || count <= (room - begin) / width_bytes),
+          "a column of the object index lies outside it");
+  if (error_) return {};
+  PackedColumn out;
+  out.data_ = body_.data() + begin;
+  out.base_ = base;
+  out.width_bytes_ = width_bytes;
+  out.mask_ = width_bytes == 8 ? UINT64_MAX : (uint64_t{1} << 8 * width_bytes) - 1;
+  out.count_ = count;
+  return out;
+}
+
+TextColumn ImageReader::text_column(size_t count) {
+  const uint64_t begin = number(), size = number();
+  const size_t group_count = count / TextColumn::kGroup + (count % TextColumn::kGroup != 0);
+  TextColumn out;
+  out.group_begin_ = column(group_count);
+  out.prefix_size_ = column(group_count);
+  out.end_ = column(count);
+  require(begin <= body_.size() && size <= body_.size() - begin,
+          "a text of the object index lies outside it");
+  for (size_t group = 0; group < group_count && !error_; ++group) {
+    uint64_t end = 0;
+    bool sorted = true;
+    const size_t last = std::min(count, (group + 1) * TextColumn::kGroup);
+    for (size_t i = group * TextColumn::kGroup; i < last; ++i) {
+      sorted = sorted && out.end_[i] >= end;
+      end = out.end_[i];
+    }
+    const uint64_t at = out.group_begin_[group], prefix = out.prefix_size_[group];
+    require(sorted && at <= size && prefix <= size - at && end <= size - at - prefix,
+            "a text of the object index lies outside it");
+  }
+  if (error_) return {};
+  out.text_ = {reinterpret_cast<const char*>(body_.data()) + begin, size};
+  return out;
+}
+
+Result<void> ImageReader::finish() {
+  require(header_.empty(), "the object index has a column too many");
+  if (error_) return std::unexpected(std::move(*error_));
+  return {};
+}
+
+}  // namespace headrace

@@ -1,0 +1,121 @@
+// The columns of an ObjectIndex, and the image that they lie in: bytes that are the same in memory,
+// in shared memory and in a manifest. Sans-IO.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headrace/base/result.h"
+
+namespace headrace {
+
+static_assert(std::endian::native == std::endian::little, "an image is read where it lies");
+
+// Integers as differences to the smallest of them, in as many whole bytes as the largest needs: a
+// column of equal values takes none.
+// Thread: any (immutable). Borrows the image.
+class PackedColumn {
+ public:
+  PackedColumn() = default;
+
+  uint64_t operator[](size_t i) const {
+    uint64_t bits;  // reads up to 8 bytes too many: an image ends with as many
+    std::memcpy(&bits, data_ + i * width_bytes_, sizeof(bits));
+    return base_ + (bits & mask_);
+  }
+  size_t count() const { return count_; }
+  bool all_equal() const { return width_bytes_ == 0; }
+
+ private:
+  friend class ImageReader;
+  const std::byte* data_ = nullptr;
+  uint64_t base_ = 0, mask_ = 0;
+  size_t width_bytes_ = 0, count_ = 0;
+};
+
+// Texts, in groups of kGroup: once what all of a group begin with, then the rest of each. Names of
+// a listing share most of what they are made of, and any of them is still found at once.
+// Thread: any (immutable). Borrows the image.
+class TextColumn {
+ public:
+  static constexpr size_t kGroup = 16;
+
+  // Appends text `i` to `out`.
+  void append_to(size_t i, std::string& out) const {
+    const size_t group = i / kGroup;
+    const char* begin = text_.data() + group_begin_[group];
+    const uint64_t prefix = prefix_size_[group];
+    const uint64_t from = i % kGroup == 0 ? 0 : end_[i - 1];
+    out.append(begin, prefix).append(begin + prefix + from, end_[i] - from);
+  }
+  std::string at(size_t i) const {
+    std::string out;
+    append_to(i, out);
+    return out;
+  }
+  size_t size(size_t i) const {
+    const uint64_t from = i % kGroup == 0 ? 0 : end_[i - 1];
+    return prefix_size_[i / kGroup] + end_[i] - from;
+  }
+  size_t count() const { return end_.count(); }
+
+ private:
+  friend class ImageReader;
+  PackedColumn group_begin_, prefix_size_;  // of each group: its place in text_
+  PackedColumn end_;                        // of each rest, behind its group's prefix
+  std::string_view text_;
+};
+
+// Puts an image together. What is written first is read first.
+// Thread: confined.
+class ImageWriter {
+ public:
+  void number(uint64_t value) { header_.push_back(value); }
+  void column(std::span<const uint64_t> values);
+  // `for_each` calls its argument with each of `count` texts, in order.
+  using TextSink = std::function<void(std::string_view)>;
+  void text_column(size_t count, const std::function<void(const TextSink&)>& for_each);
+
+  std::vector<std::byte> finish() &&;
+
+ private:
+  std::vector<uint64_t> header_;
+  std::vector<std::byte> body_;
+};
+
+// Takes an image apart, and trusts nothing in it: whatever the bytes are, what it returns never
+// leads outside them.
+// Thread: confined. Borrows the image.
+// Errors: kCorrupt, sticky: the first is kept, what comes after it is empty.
+class ImageReader {
+ public:
+  static constexpr uint32_t kVersion = 1;
+
+  explicit ImageReader(std::span<const std::byte> image);
+
+  uint64_t number();
+  // Errors: also unless it has `count` values.
+  PackedColumn column(size_t count);
+  TextColumn text_column(size_t count);
+  void require(bool holds, const char* what) {
+    if (!holds && !error_) error_ = Error(Code::kCorrupt, what);
+  }
+  // Also that the header was read to its end.
+  Result<void> finish();
+
+ private:
+  Result<void> open(std::span<const std::byte> image);
+
+  std::span<const std::byte> header_, body_;
+  std::optional<Error> error_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,282 @@
+"""`ObjectIndex` and `Order`: many objects, in little memory, in any order."""
+
+from __future__ import annotations
+
+import array
+import copy
+import datetime
+import pickle
+
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+
+import headrace
+from headrace import ObjectIndex, ObjectInfo
+from headrace._engine import Order
+
+UINT64 = st.integers(0, 2**64 - 1)
+TIMES = st.datetimes(
+    datetime.datetime(1700, 1, 1), datetime.datetime(2250, 1, 1), timezones=st.just(datetime.UTC)
+)
+OBJECTS = st.builds(
+    ObjectInfo,
+    name=st.text(min_size=1, max_size=60),
+    size_bytes=st.integers(0, 2**50),
+    generation=st.one_of(
+        st.just(""), st.integers(0, 2**64).map(str), st.text(max_size=20), st.just("007")
+    ),
+    crc32c=st.none() | st.integers(0, 2**32 - 1),
+    content_type=st.sampled_from(["", "image/png", "text/plain"]),
+    content_encoding=st.sampled_from(["", "gzip"]),
+    updated=st.none() | TIMES,
+    storage_class=st.sampled_from(["STANDARD", "NEARLINE"]),
+    component_count=st.integers(0, 2**32 - 1),
+    metageneration=UINT64,
+)
+LISTS = st.lists(OBJECTS, max_size=40)
+
+
+def names(index: ObjectIndex) -> list[str]:
+    return [info.name for info in index]
+
+
+def numbered(count: int) -> ObjectIndex:
+    return ObjectIndex.from_objects(ObjectInfo(f"{i:07}", i, str(i + 1)) for i in range(count))
+
+
+# ---- it is a list
+
+
+@hypothesis.given(LISTS)
+def test_it_gives_back_what_it_was_made_of(objects: list[ObjectInfo]) -> None:
+    index = ObjectIndex.from_objects(objects)
+    assert len(index) == len(objects)
+    assert list(index) == objects
+    assert [index[i] for i in range(len(objects))] == objects
+    assert [index[i - len(objects)] for i in range(len(objects))] == objects
+    assert [index.name(i) for i in range(len(objects))] == [info.name for info in objects]
+    sizes = [info.size_bytes for info in objects]
+    assert [index.size_bytes(i) for i in range(len(objects))] == sizes
+    assert list(index.sizes(range(len(objects)))) == sizes
+    assert index.total_size_bytes == index.sum_bytes(range(len(objects))) == sum(sizes)
+    assert index.common_size_bytes == (sizes[0] if len(set(sizes)) == 1 else None)
+
+
+@hypothesis.given(LISTS, st.data())
+def test_slices_are_those_of_a_list(objects: list[ObjectInfo], data: st.DataObject) -> None:
+    some = data.draw(st.slices(len(objects)))
+    assert list(ObjectIndex.from_objects(objects)[some]) == objects[some]
+
+
+@hypothesis.given(LISTS.filter(bool), st.data())
+def test_a_selection_is_in_the_order_asked_for(
+    objects: list[ObjectInfo], data: st.DataObject
+) -> None:
+    wanted = data.draw(st.lists(st.integers(-len(objects), len(objects) - 1)))
+    expected = [objects[i] for i in wanted]
+    index = ObjectIndex.from_objects(objects)
+    for indices in (wanted, tuple(wanted), array.array("q", wanted)):
+        assert list(index.select(indices)) == expected
+        assert list(index.sizes(indices)) == [info.size_bytes for info in expected]
+        assert index.sum_bytes(indices) == sum(info.size_bytes for info in expected)
+
+
+@hypothesis.given(LISTS, LISTS)
+def test_equal_lists_make_equal_indexes(one: list[ObjectInfo], other: list[ObjectInfo]) -> None:
+    first, second = ObjectIndex.from_objects(one), ObjectIndex.from_objects(other)
+    assert (first == second) == (one == other)
+    assert first == ObjectIndex.from_objects(one)
+    assert hash(first) == hash(ObjectIndex.from_objects(one))
+    key = [(info.name, info.size_bytes, info.generation) for info in one]
+    same = key == [(info.name, info.size_bytes, info.generation) for info in other]
+    assert (first.fingerprint == second.fingerprint) == same
+
+
+@hypothesis.given(LISTS, st.text(), st.text())
+def test_it_pickles(objects: list[ObjectInfo], store_url: str, prefix: str) -> None:
+    index = ObjectIndex.from_objects(objects, store_url=store_url, prefix=prefix)
+    again = pickle.loads(pickle.dumps(index))
+    assert again == index
+    assert list(again) == objects
+    assert (again.store_url, again.prefix) == (store_url, prefix)
+    assert again.fingerprint == index.fingerprint
+
+
+def test_it_is_a_value() -> None:
+    index = numbered(3)
+    assert copy.copy(index) is index
+    assert copy.deepcopy([index])[0] is index
+    assert index != [*index]
+    assert repr(index) == "<headrace.ObjectIndex of 3 objects, 3 bytes>"
+    assert repr(numbered(1)) == "<headrace.ObjectIndex of 1 object, 0 bytes>"
+
+
+def test_positions_beyond_the_end_are_refused() -> None:
+    index = numbered(3)
+    for i in (3, -4, 2**40, -(2**62)):
+        for call in (index.__getitem__, index.name, index.size_bytes):
+            with pytest.raises(IndexError, match=r"of an index that has 3 objects"):
+                call(i)
+        for many in (index.select, index.sizes, index.sum_bytes):
+            with pytest.raises(IndexError, match=r"of an index that has 3 objects"):
+                many([0, i])
+            with pytest.raises(IndexError):
+                many(array.array("q", [0, i]))
+    with pytest.raises(IndexError):
+        index[2**70]
+
+
+@pytest.mark.parametrize("indices", [5, None, ["a"], [1.5], b"ab", array.array("d", [1.0])])
+def test_what_is_no_list_of_positions_is_refused(indices: object) -> None:
+    # bytes are a sequence of small integers; these are beyond the end
+    with pytest.raises((TypeError, IndexError)):
+        numbered(3).select(indices)  # type: ignore[arg-type]
+
+
+def test_objects_that_cannot_be_are_refused() -> None:
+    with pytest.raises(TypeError, match="an ObjectInfo is needed, not str"):
+        ObjectIndex.from_objects(["name"])  # type: ignore[list-item]
+    with pytest.raises(headrace.InvalidArgumentError, match="must not be empty"):
+        ObjectIndex.from_objects([ObjectInfo("", 5)])
+    with pytest.raises(headrace.InvalidArgumentError, match="more than 2\\^64"):
+        ObjectIndex.from_objects([ObjectInfo("a", 2**64 - 1), ObjectInfo("b", 1)])
+
+
+def test_numpy_and_torch_take_and_give_positions() -> None:
+    numpy, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
+    index = numbered(100)
+    wanted = [5, 99, 5, 0]
+    for indices in (numpy.array(wanted), torch.tensor(wanted), torch.tensor(wanted).numpy()):
+        assert names(index.select(indices)) == [f"{i:07}" for i in wanted]
+    sizes = index.sizes(wanted)
+    assert numpy.asarray(sizes).dtype == numpy.int64
+    assert torch.frombuffer(sizes, dtype=torch.int64).tolist() == wanted
+    assert names(index.select(numpy.array(wanted)[::2])) == ["0000005", "0000005"]
+
+
+# ---- it is made by listing
+
+
+def test_a_store_lists_into_an_index(store: headrace.Store) -> None:
+    for name in ("b", "a/2", "a/1", "ä"):
+        store.write(name, name.encode())
+    index = store.index()
+    assert list(index) == list(store.list())
+    assert (index.store_url, index.prefix) == (store.url_of(""), "")
+    some = store.index("a/")
+    assert names(some) == ["a/1", "a/2"]
+    assert (some.store_url, some.prefix) == (store.url_of(""), "a/")
+    assert some[1:].prefix == "a/"
+    assert len(store.index("none")) == 0
+
+
+# ---- the order of an epoch
+
+
+@hypothesis.given(st.integers(0, 3000), UINT64, UINT64, st.booleans())
+def test_an_order_is_a_permutation(count: int, seed: int, epoch: int, shuffle: bool) -> None:
+    order = Order(count, seed, epoch, shuffle)
+    assert len(order) == count
+    indices = list(order.indices(0, count))
+    assert sorted(indices) == list(range(count))
+    assert indices == [order[i] for i in range(count)]
+    if not shuffle:
+        assert indices == list(range(count))
+    half = count // 2
+    assert [*order.indices(0, half), *order.indices(half, count)] == indices
+
+
+def test_an_order_differs_between_seeds_and_epochs() -> None:
+    def first(count: int, seed: int, epoch: int) -> list[int]:
+        return list(Order(count, seed, epoch, True).indices(0, 20))
+
+    for count in (1000, 100_000):
+        seen = {tuple(first(count, seed, epoch)) for seed in range(20) for epoch in range(20)}
+        assert len(seen) == 400
+        assert first(count, 7, 3) == first(count, 7, 3)
+
+
+# The same algorithm, written a second time.
+def expected_order(count: int, seed: int, epoch: int) -> list[int]:
+    word, golden = 2**64 - 1, 0x9E3779B97F4A7C15
+
+    def mixed(x: int) -> int:
+        x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & word
+        x = (x ^ x >> 27) * 0x94D049BB133111EB & word
+        return x ^ x >> 31
+
+    state = mixed(seed + golden & word)
+    state = mixed((state ^ epoch) + golden & word)
+    state = mixed((state ^ count) + golden & word)
+
+    def draw() -> int:
+        nonlocal state
+        state = state + golden & word
+        return mixed(state)
+
+    if count <= 1024:
+        table = list(range(count))
+        for i in range(count - 1, 0, -1):
+            while True:
+                product = (draw() >> 32) * (i + 1)
+                if product % 2**32 >= 2**32 % (i + 1):
+                    break
+            j = product >> 32
+            table[i], table[j] = table[j], table[i]
+        return table
+    keys = [draw() for _ in range(8)]
+    bits = (count - 1).bit_length()
+    left_bits, right_bits = bits // 2, bits - bits // 2
+
+    def round_bits(half: int, key: int, width: int) -> int:
+        x = (half ^ key) * 0x9FB21C651E98DF25 & word
+        x = (x ^ x >> 32) * 0x9FB21C651E98DF25 & word
+        return (x >> 32) % 2**width
+
+    def permuted(block: int) -> int:
+        left, right = block >> right_bits, block % 2**right_bits
+        for i in range(0, 8, 2):
+            left ^= round_bits(right, keys[i], left_bits)
+            right ^= round_bits(left, keys[i + 1], right_bits)
+        return left << right_bits | right
+
+    out = []
+    for position in range(count):
+        index = permuted(position)
+        while index >= count:
+            index = permuted(index)
+        out.append(index)
+    return out
+
+
+@hypothesis.given(st.integers(2, 3000), UINT64, UINT64)
+def test_an_order_is_what_its_description_says(count: int, seed: int, epoch: int) -> None:
+    assert list(Order(count, seed, epoch, True).indices(0, count)) == expected_order(
+        count, seed, epoch
+    )
+
+
+def test_an_order_goes_to_numpy_and_torch_as_it_is() -> None:
+    numpy, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
+    indices = Order(5000, 7, 0, True).indices(10, 20)
+    assert (indices.format, indices.itemsize, indices.ndim) == ("q", 8, 1)
+    assert numpy.asarray(indices).tolist() == list(indices)
+    assert torch.frombuffer(indices, dtype=torch.int64).tolist() == list(indices)
+    assert len(Order(5000, 7, 0, True).indices(10, 10)) == 0
+
+
+@pytest.mark.parametrize(("begin", "end"), [(-1, 2), (3, 2), (0, 11), (11, 11)])
+def test_misplaced_positions_of_an_order_are_refused(begin: int, end: int) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match="of an order of 10"):
+        Order(10, 0, 0, True).indices(begin, end)
+
+
+def test_orders_that_cannot_be_are_refused() -> None:
+    with pytest.raises(IndexError):
+        Order(10, 0, 0, True)[10]
+    with pytest.raises(ValueError, match="2\\^63"):
+        Order(2**63, 0, 0, True)
+    for count, seed, epoch in ((-1, 0, 0), (1, -1, 0), (1, 0, 2**64)):
+        with pytest.raises(TypeError):
+            Order(count, seed, epoch, True)
