@@ -1,7 +1,7 @@
 """The engine, as headrace's Python modules see it. Not for users."""
 
 from builtins import bytes as Bytes
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 import datetime
 from typing import Any, SupportsIndex, final, overload
 
@@ -298,6 +298,13 @@ class Listing:
 
     def next(self) -> list[ObjectInfo] | None:
         """Waits; the next objects in the order of names, None at the end."""
+
+    def index(
+        self, store_url: str, prefix: str, on_progress: Callable[[int], object] | None = None
+    ) -> ObjectIndex:
+        """
+        Waits for all that is still to come. `on_progress` is called now and then.
+        """
 
     def cancel(self) -> None:
         """Ends what is under way."""
