@@ -21,8 +21,8 @@ void ListingHandle::wait() const {
 
 nb::object ListingHandle::next() const {
   wait();
-  const std::optional<ListedPage> page = value_or_raise(
-      without_gil([this](MayBlock permit) { return listing_->take(permit); }));
+  const std::optional<ListedPage> page =
+      value_or_raise(without_gil([this](MayBlock permit) { return listing_->take(permit); }));
   if (!page) return nb::none();
   nb::list objects;
   for (size_t i = 0; i < page->size(); ++i) objects.append(nb::cast(page->info(i)));

@@ -258,13 +258,12 @@ class StoreHandle {
                               uint32_t max_pages_in_flight) const {
     store();
     return {engine_.shared(),
-            Listing::start(
-                store_.shared(),
-                {.prefix = std::move(prefix),
-                 .start_offset = std::move(start_offset),
-                 .end_offset = std::move(end_offset),
-                 .fields = only_for_reading ? ListFields::kReading : ListFields::kAll},
-                {.max_pages_in_flight = max_pages_in_flight, .eager = eager})};
+            Listing::start(store_.shared(),
+                           {.prefix = std::move(prefix),
+                            .start_offset = std::move(start_offset),
+                            .end_offset = std::move(end_offset),
+                            .fields = only_for_reading ? ListFields::kReading : ListFields::kAll},
+                           {.max_pages_in_flight = max_pages_in_flight, .eager = eager})};
   }
 
   ObjectInfo stat(std::string name) const { return wait_and_take(store().stat(std::move(name))); }

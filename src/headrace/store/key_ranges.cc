@@ -10,9 +10,9 @@ namespace headrace {
 namespace {
 
 constexpr char32_t kLastCodePoint = 0x10FFFF;
-constexpr size_t kSampledNames = 16;  // of a page, for the alphabets
+constexpr size_t kSampledNames = 16;   // of a page, for the alphabets
 constexpr uint32_t kEnoughPairs = 64;  // to tell at which places names differ first
-constexpr double kDeepPages = 32;  // see Gap
+constexpr double kDeepPages = 32;      // see Gap
 // See allowance().
 constexpr double kGuessesAtFirst = 4, kGuessesPerPageAtFirst = 4;
 constexpr double kGuesses = 24, kGuessesPerPage = 0.2;
@@ -130,7 +130,9 @@ void NameAlphabets::see_pair(std::string_view low, std::string_view high) {
 const NameAlphabets::Place& NameAlphabets::place(size_t index) const {
   static const Place kUnseen;
   if (index >= places_.size()) return kUnseen;
-  if (pair_count_ >= kEnoughPairs && index > shallowest_ && (index >= decides_.size() || decides_[index] == 0)) return kUnseen;
+  if (pair_count_ >= kEnoughPairs && index > shallowest_ &&
+      (index >= decides_.size() || decides_[index] == 0))
+    return kUnseen;
   return places_[index];
 }
 
@@ -193,8 +195,8 @@ struct KeyRanges::Range {
   // How densely the names lie: between the first and the last, and between the begin of the range
   // and the last, which tells more of what is far away.
   struct Density {
-    size_t place = 0;         // where the two differ
-    double per_step_log2 = 0; // names per step of the character there, as a power of two
+    size_t place = 0;          // where the two differ
+    double per_step_log2 = 0;  // names per step of the character there, as a power of two
   };
   Density near = {}, far = {};
 };
@@ -206,8 +208,8 @@ struct KeyRanges::Range {
 // logarithm only: groups of all sizes are given a share of the cuts.
 struct KeyRanges::Gap {
   struct Group {
-    bool of_end = false;  // begins as the end of the range does, not as the last name
-    size_t place = 0;     // where the names go on
+    bool of_end = false;            // begins as the end of the range does, not as the last name
+    size_t place = 0;               // where the names go on
     uint32_t first = 0, count = 0;  // characters of the place's alphabet
     char32_t beyond = 0;            // count = 0: anything from this character on
     double pages = 0;               // damped
@@ -225,12 +227,12 @@ struct KeyRanges::Gap {
 KeyRanges::Gap::Gap(const Range& range, const NameAlphabets& alphabets, size_t prefix_length,
                     double page_names, double scale)
     : last(decode(range.last)), end(decode(range.end)) {
-  const size_t shared = end.empty() ? std::min(prefix_length, last.size())
-                                    : common_length(last, end);
+  const size_t shared =
+      end.empty() ? std::min(prefix_length, last.size()) : common_length(last, end);
   const double scale_log2 = std::log2(scale);
   const auto add = [&](Group group, double log2_pages) {
-    group.pages = log2_pages <= scale_log2 ? std::exp2(log2_pages)
-                                           : scale * (1 + log2_pages - scale_log2);
+    group.pages =
+        log2_pages <= scale_log2 ? std::exp2(log2_pages) : scale * (1 + log2_pages - scale_log2);
     pages += group.pages;
     groups.push_back(group);
   };
@@ -372,7 +374,8 @@ std::vector<KeyRanges::Request> KeyRanges::plan(size_t slots) {
     if (requests.size() == slots) return requests;
     if (!range.in_flight) requests.push_back(request_for(range));
   }
-  if (cutting_ && requests.size() < slots) cut_where_most_is_left(slots - requests.size(), requests);
+  if (cutting_ && requests.size() < slots)
+    cut_where_most_is_left(slots - requests.size(), requests);
   return requests;
 }
 
@@ -459,8 +462,7 @@ void KeyRanges::estimate(Range& range) const {
   range.near = density_since(range.first);
   // What begins the listing is no measure.
   range.far = range.number == 1 ? range.near : density_since(range.begin);
-  const Gap gap(range, alphabets_, prefix_length_, static_cast<double>(page_names_),
-                known_scale());
+  const Gap gap(range, alphabets_, prefix_length_, static_cast<double>(page_names_), known_scale());
   range.left_pages = gap.pages;
 }
 

@@ -85,8 +85,8 @@ class KeyRanges {
 
   // One page to ask for.
   struct Request {
-    uint64_t range = 0;    // which range; they are numbered from 1
-    uint64_t follows = 0;  // of a new range: the one whose names come right before; else 0
+    uint64_t range = 0;             // which range; they are numbered from 1
+    uint64_t follows = 0;           // of a new range: the one whose names come right before; else 0
     std::string start_offset = {};  // names >= this; "": from the first
     std::string end_offset = {};    // names < this; "": to the last
     std::string page_token = {};    // without cutting, and after a page without new names

@@ -39,7 +39,7 @@ Listing::Requests Listing::plan() {
   if (error_) return {};
   uint64_t wanted = max_in_flight_ > 0 ? max_in_flight_ : store_->useful_pages_in_flight();
   if (!options_.eager) {
-    const uint64_t ahead = asked_pages_ == 1 ? 1 : kAheadPerPage * asked_pages_;
+    const uint64_t ahead = asked_pages_ <= 1 ? 1 : kAheadPerPage * asked_pages_;
     wanted = std::min(wanted, ahead - std::min(ahead, waiting_pages_));
   }
   // The caller waits for the first range, whatever has arrived of others.
@@ -50,8 +50,8 @@ Listing::Requests Listing::plan() {
   Requests requests = ranges_.plan(wanted - planned_);
   for (const KeyRanges::Request& request : requests) {
     if (by_range_.contains(request.range)) continue;
-    const auto before = request.follows == 0 ? stretches_.begin()
-                                             : std::next(by_range_.at(request.follows));
+    const auto before =
+        request.follows == 0 ? stretches_.begin() : std::next(by_range_.at(request.follows));
     by_range_[request.range] = stretches_.insert(before, Stretch{.range = request.range});
   }
   planned_ += requests.size();
@@ -132,7 +132,21 @@ bool Listing::ready() const {
   return error_ || stretches_.empty() || !stretches_.front().pages.empty();
 }
 
+// The caller has come for another page.
+void Listing::ask() {
+  Requests requests;
+  {
+    const Lock lock(mutex_);
+    if (std::exchange(asking_, true)) return;
+    ++asked_pages_;
+    if (options_.eager) return;
+    requests = plan();
+  }
+  send(requests);
+}
+
 bool Listing::wait_until(std::chrono::steady_clock::time_point until, MayBlock) {
+  ask();
   const Lock lock(mutex_);
   while (!ready()) {
     if (changed_.wait_until(mutex_, until) == std::cv_status::timeout) break;
@@ -141,23 +155,16 @@ bool Listing::wait_until(std::chrono::steady_clock::time_point until, MayBlock) 
 }
 
 Result<std::optional<ListedPage>> Listing::take(MayBlock) {
-  std::optional<ListedPage> page;
-  Requests requests;
-  {
-    const Lock lock(mutex_);
-    while (!ready()) changed_.wait(mutex_);
-    if (error_) return std::unexpected(*error_);
-    if (!stretches_.empty()) {
-      page.emplace(std::move(stretches_.front().pages.front()));
-      stretches_.front().pages.pop_front();
-      --waiting_pages_;
-      ++asked_pages_;
-      drop_taken();
-      if (options_.eager) return page;
-      requests = plan();
-    }
-  }
-  send(requests);
+  ask();
+  const Lock lock(mutex_);
+  while (!ready()) changed_.wait(mutex_);
+  if (error_) return std::unexpected(*error_);
+  asking_ = false;
+  if (stretches_.empty()) return std::nullopt;
+  std::optional<ListedPage> page(std::move(stretches_.front().pages.front()));
+  stretches_.front().pages.pop_front();
+  --waiting_pages_;
+  drop_taken();
   return page;
 }
 

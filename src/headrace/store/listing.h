@@ -68,6 +68,7 @@ class Listing : public std::enable_shared_from_this<Listing> {
   Listing(std::shared_ptr<ObjectStore> store, ListRequest request, const ListingOptions& options);
   Requests plan() HEADRACE_REQUIRES(mutex_);
   void send(const Requests& requests);
+  void ask();
   void answered(uint64_t range, Result<ListedPage> page);
   Result<void> keep(uint64_t range, ListedPage page) HEADRACE_REQUIRES(mutex_);
   void drop_taken() HEADRACE_REQUIRES(mutex_);
@@ -87,7 +88,8 @@ class Listing : public std::enable_shared_from_this<Listing> {
   std::unordered_map<uint64_t, std::shared_ptr<Pending<ListedPage>>> in_flight_
       HEADRACE_GUARDED_BY(mutex_);
   std::vector<std::string_view> names_ HEADRACE_GUARDED_BY(mutex_);  // of one page, while looked at
-  uint64_t asked_pages_ HEADRACE_GUARDED_BY(mutex_) = 1;  // by the caller: taken, and the next
+  uint64_t asked_pages_ HEADRACE_GUARDED_BY(mutex_) = 0;    // the caller came for so many ...
+  bool asking_ HEADRACE_GUARDED_BY(mutex_) = false;         // ... and has not got the last yet
   uint64_t waiting_pages_ HEADRACE_GUARDED_BY(mutex_) = 0;  // arrived and not taken
   size_t planned_ HEADRACE_GUARDED_BY(mutex_) = 0;          // under way, or about to be
   ListingProgress progress_ HEADRACE_GUARDED_BY(mutex_);

@@ -665,8 +665,7 @@ std::shared_ptr<Pending<ListPage>> FileStore::list(ListRequest request) {
 std::shared_ptr<Pending<ListedPage>> FileStore::list_columns(ListRequest request) {
   const std::string prefix = request.prefix;
   return start<ListedPage>(
-      prefix,
-      [this, request = std::move(request)](const auto& cancelled) -> Result<ListedPage> {
+      prefix, [this, request = std::move(request)](const auto& cancelled) -> Result<ListedPage> {
         Result<ListPage> page = list_now(request, cancelled);
         if (!page) return std::unexpected(std::move(page.error()));
         ListedPage columns;

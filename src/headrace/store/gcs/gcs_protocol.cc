@@ -123,11 +123,10 @@ void GcsProtocol::build_list(HttpRequest& request, const ListRequest& list) cons
   if (list.max_results > 0) {
     append_parameter(request.target, "maxResults", std::to_string(list.max_results));
   }
-  const std::string_view fields =
-      list.fields == ListFields::kAll ? kObjectFields : kReadingFields;
-  append_parameter(request.target, "fields",
-                   cat("items(", fields, "),", list.delimiter.empty() ? "" : "prefixes,",
-                       "nextPageToken"));
+  const std::string_view fields = list.fields == ListFields::kAll ? kObjectFields : kReadingFields;
+  append_parameter(
+      request.target, "fields",
+      cat("items(", fields, "),", list.delimiter.empty() ? "" : "prefixes,", "nextPageToken"));
   request.target.append(user_project_);
 }
 
