@@ -205,7 +205,9 @@ struct KeyRanges::Range {
 // names of a group have the same beginning and go on with one of several characters. How many pages
 // of names a group holds is extrapolated from how densely the last page was filled; beyond what is
 // known already that is no more than a guess, so that what exceeds `scale` pages counts by its
-// logarithm only: groups of all sizes are given a share of the cuts.
+// logarithm only: groups of all sizes are given a share of the cuts. The names near by may be much
+// denser than those far away (a full folder among many that are small), or tell nothing of them
+// (the only full one): the groups that only the near ones tell of get as much as the others.
 struct KeyRanges::Gap {
   struct Group {
     bool of_end = false;            // begins as the end of the range does, not as the last name
@@ -279,6 +281,7 @@ KeyRanges::Gap::Gap(const Range& range, const NameAlphabets& alphabets, size_t p
     if (count == 0) continue;
     add({.of_end = true, .place = i, .count = count}, std::log2(count) + per_step[i]);
   }
+  // Deeper than `far` reaches, only the near names tell.
   double deep = 0, shallow = 0;
   for (const Group& group : groups) (group.place > range.far.place ? deep : shallow) += group.pages;
   const double most = std::max(shallow, kDeepPages);

@@ -38,9 +38,11 @@ class NameAlphabets {
   };
 
   void see(std::string_view name);
-  // Two names of which the first is the lesser.
+  // Two names that lie near each other. A place at which no two differ first, though they do at a
+  // place before it, repeats what stands before, and tells nothing of its own: after enough pairs
+  // it counts as one that was never seen.
   void see_pair(std::string_view low, std::string_view high);
-  // Places beyond those seen are fixed and empty.
+  // Places that were not seen are fixed and empty.
   const Place& place(size_t index) const;
   size_t place_count() const { return seen_.size(); }
 
