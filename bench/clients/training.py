@@ -189,9 +189,8 @@ def overhead(request: Answer) -> Answer:
         }
         answer: Answer = {}
         for kind, epoch_of in kinds.items():
-            from headrace.torch import MapDataset
-
             import headrace
+            from headrace.torch import MapDataset
 
             dataset = MapDataset(headrace.Store(folder))
             alone = _alone_into if kind == "collated" else _alone
