@@ -8,10 +8,6 @@ STAGE := tools/stage.sh
 PYTHON := .venv/bin/python
 .NOTPARALLEL:
 JOBS ?= $(shell nproc)
-# One compiler cache for every checkout: paths inside this one are made relative before they are
-# looked up (a cached object may name another checkout in its debug information).
-export CCACHE_BASEDIR ?= $(CURDIR)
-export CCACHE_NOHASHDIR ?= 1
 export CCACHE_MAXSIZE ?= 5G
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 

@@ -67,7 +67,7 @@ class Bucket:
 
 @dataclass(frozen=True, kw_only=True)
 class Photos(Bucket):
-    """JPEG images that are as large and as hard to decode as photographs: 500 x 375, RGB."""
+    """JPEG images that are as hard to decode as photographs: 500 x 375, RGB, some 70 KiB."""
 
     def pieces(self, index: int) -> Iterator[bytes]:
         """One image: large shapes, fine ones, and some noise of the camera."""
@@ -80,7 +80,7 @@ class Photos(Bucket):
             shapes = random.integers(0, 256, (height, width, 3), numpy.uint8)
             larger = Image.fromarray(shapes).resize((500, 375), Image.Resampling.BICUBIC)
             picture += strength * (numpy.asarray(larger, numpy.float32) - 128)
-        picture += random.normal(128, 4, picture.shape).astype(numpy.float32)
+        picture += random.normal(128, 10, picture.shape).astype(numpy.float32)
         file = io.BytesIO()
         image = Image.fromarray(picture.clip(0, 255).astype(numpy.uint8))
         image.save(file, "JPEG", quality=90)

@@ -18,6 +18,10 @@ size_t checked_position(int64_t position, size_t count) {
   return static_cast<size_t>(position < 0 ? position + size : position);
 }
 
+nb::object to_python(std::shared_ptr<const ObjectIndex> index) {
+  return nb::cast(IndexHandle{.index = std::move(index)});
+}
+
 namespace {
 
 // A view of int64 values, if `object` is one. Destroyed with the GIL.
@@ -64,10 +68,6 @@ nb::object int64_buffer(size_t count, Fill fill) {
   return view.attr("cast")("q");
 }
 
-nb::object wrap(std::shared_ptr<const ObjectIndex> index) {
-  return nb::cast(IndexHandle{.index = std::move(index)});
-}
-
 nb::object from_objects(nb::handle objects, std::string store_url, std::string prefix) {
   ObjectIndexBuilder builder;
   builder.set_source(std::move(store_url), std::move(prefix));
@@ -80,11 +80,11 @@ nb::object from_objects(nb::handle objects, std::string store_url, std::string p
     }
     builder.add(*nb::inst_ptr<ObjectInfo>(object));
   }
-  return wrap(value_or_raise(without_gil([&builder](MayBlock) { return builder.build(); })));
+  return to_python(value_or_raise(without_gil([&builder](MayBlock) { return builder.build(); })));
 }
 
 nb::object select_positions(const ObjectIndex& index, const std::vector<size_t>& positions) {
-  return wrap(value_or_raise(without_gil([&](MayBlock) {
+  return to_python(value_or_raise(without_gil([&](MayBlock) {
     ObjectIndexBuilder builder;
     builder.set_source(index.store_url(), index.prefix());
     for (const size_t position : positions) builder.add(index.info(position));
@@ -149,6 +149,29 @@ uint64_t sum_bytes(const IndexHandle& self, nb::handle positions) {
   return sum;
 }
 
+std::vector<std::string> to_suffixes(nb::handle suffix) {
+  std::vector<std::string> out;
+  if (suffix.is_none()) return out;
+  if (PyUnicode_Check(suffix.ptr())) {
+    out.push_back(nb::cast<std::string>(suffix));
+    return out;
+  }
+  for (const nb::handle each : nb::iter(suffix)) out.push_back(nb::cast<std::string>(each));
+  if (out.empty()) raise(Error(Code::kInvalidArgument, "`suffix` is an empty collection"));
+  return out;
+}
+
+nb::object filter_index(const IndexHandle& self, nb::handle suffix, std::optional<std::string> glob,
+                        std::optional<uint64_t> min_size_bytes,
+                        std::optional<uint64_t> max_size_bytes) {
+  IndexFilter wanted{.suffixes = to_suffixes(suffix),
+                     .min_size_bytes = min_size_bytes.value_or(0),
+                     .max_size_bytes = max_size_bytes.value_or(UINT64_MAX)};
+  if (glob) wanted.glob = value_or_raise(Glob::parse(*glob));
+  return select_positions(*self.index,
+                          without_gil([&](MayBlock) { return filter(*self.index, wanted); }));
+}
+
 const std::string& fingerprint_of(IndexHandle& self) {
   if (self.fingerprint.empty()) {
     std::string made = without_gil([index = self.index](MayBlock) { return index->fingerprint(); });
@@ -163,15 +186,22 @@ nb::bytes to_image(const IndexHandle& self) {
   return nb::bytes(image_of(self).data(), image_of(self).size());
 }
 
-nb::object from_image(nb::handle data) {
-  const HeldBuffer buffer(data, /*writable=*/false);
-  return wrap(
-      value_or_raise(without_gil([&buffer](MayBlock) -> Result<std::shared_ptr<const ObjectIndex>> {
-        Result<SharedBytes> image = SharedBytes::copy_of(buffer.bytes());
-        if (!image) return std::unexpected(std::move(image.error()));
-        return ObjectIndex::open(std::move(*image));
-      })));
+nb::object open_image(Result<SharedBytes> image, std::string url) {
+  Result<std::shared_ptr<const ObjectIndex>> index =
+      image ? without_gil([&image](MayBlock) { return ObjectIndex::open(std::move(*image)); })
+            : std::unexpected(std::move(image.error()));
+  if (!index) raise(std::move(index.error()).with_url(std::move(url)));
+  return to_python(std::move(*index));
 }
+
+nb::object from_image(nb::handle data, std::string url) {
+  const HeldBuffer buffer(data, /*writable=*/false);
+  return open_image(
+      without_gil([&buffer](MayBlock) { return SharedBytes::copy_of(buffer.bytes()); }),
+      std::move(url));
+}
+
+nb::object from_descriptor(int descriptor) { return open_image(SharedBytes::map(descriptor), ""); }
 
 nb::object equals(const IndexHandle& self, nb::handle other) {
   if (!nb::isinstance<IndexHandle>(other)) return nb::borrow(Py_NotImplemented);
@@ -184,6 +214,9 @@ nb::object repr(const IndexHandle& self) {
       .attr("format")(index.size(), index.size() == 1 ? "object" : "objects",
                       index.total_size_bytes());
 }
+
+// Stores and processes are Python's business.
+nb::module_ travel() { return nb::module_::import_("headrace.object_index"); }
 
 void bind_index(nb::module_& module) {
   nb::class_<IndexHandle>(
@@ -261,6 +294,52 @@ Args:
 
 Raises:
     IndexError: there is no such object.)doc")
+      .def("filter", &filter_index, nb::kw_only(), nb::arg("suffix") = nb::none(),
+           nb::arg("glob") = nb::none(), nb::arg("min_size_bytes") = nb::none(),
+           nb::arg("max_size_bytes") = nb::none(),
+           nb::sig("def filter(self, *, suffix: str | collections.abc.Iterable[str] | None = None, "
+                   "glob: str | None = None, min_size_bytes: int | None = None, "
+                   "max_size_bytes: int | None = None) -> ObjectIndex"),
+           R"doc(An index of the objects for which all of this holds, in their order.
+
+Args:
+    suffix: the name ends with it, or with one of several.
+    glob: the whole name matches: ``*`` is anything but ``/``, ``?`` one character, ``[a-z]`` and
+        ``[!a-z]`` one of (not of) these, ``**`` anything, ``**/`` any folders or none.
+    min_size_bytes: the object has so many bytes at least ...
+    max_size_bytes: ... and at most.
+
+Raises:
+    InvalidArgumentError: the pattern makes no sense.)doc")
+      .def(
+          "save",
+          [](nb::handle self, nb::handle url, const nb::kwargs& options) {
+            return travel().attr("save")(self, url, options);
+          },
+          nb::arg("url"), nb::arg("store_options"),
+          nb::sig("def save(self, url: str | os.PathLike[str], **store_options: typing.Any) -> "
+                  "ObjectInfo"),
+          R"doc(Write a manifest, atomically, so that the next job need not list.
+
+Args:
+    url: of the manifest: an object of any store, or a file.
+    store_options: as for `Store`: ``endpoint=...``.
+
+Returns what was written.)doc")
+      .def_static(
+          "load",
+          [](nb::handle url, const nb::kwargs& options) {
+            return travel().attr("load")(url, options);
+          },
+          nb::arg("url"), nb::arg("store_options"),
+          nb::sig("def load(url: str | os.PathLike[str], **store_options: typing.Any) -> "
+                  "ObjectIndex"),
+          R"doc(The index that `save` wrote. Nothing is listed: objects that have changed since are noticed when
+they are read, by `PreconditionFailedError`.
+
+Raises:
+    NotFoundError: there is no such manifest.
+    CorruptDataError: it is cut, changed, no manifest, or of a newer version.)doc")
       .def("__eq__", &equals, nb::arg("other").none(),
            nb::sig("def __eq__(self, other: object) -> bool"))
       .def("__hash__",
@@ -276,16 +355,21 @@ Raises:
           "__deepcopy__", [](nb::handle self, nb::handle) { return nb::borrow(self); },
           nb::arg("memo"), nb::sig("def __deepcopy__(self, memo: object) -> ObjectIndex"))
       .def(
-          "__reduce__",
-          [](nb::handle self) {
-            return nb::module_::import_("headrace.object_index").attr("reduce")(self);
-          },
+          "__reduce__", [](nb::handle self) { return travel().attr("reduce")(self); },
           nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"))
       .def("__repr__", &repr, nb::sig("def __repr__(self) -> str"));
 
   module.def("index_image", &to_image, nb::arg("index"), "What index_from_image() takes.");
-  module.def("index_from_image", &from_image, nb::arg("image"),
-             nb::sig("def index_from_image(image: typing_extensions.Buffer) -> ObjectIndex"));
+  module.def("index_from_image", &from_image, nb::arg("image"), nb::arg("url") = "",
+             nb::sig("def index_from_image(image: typing_extensions.Buffer, url: str = '') -> "
+                     "ObjectIndex"),
+             "`url` is where it came from, for errors.");
+  module.def(
+      "index_descriptor", [](const IndexHandle& self) { return self.index->image().descriptor(); },
+      nb::arg("index"), "The descriptor of its shared memory; -1 where it is too small for that.");
+  module.def("index_from_descriptor", &from_descriptor, nb::arg("descriptor"),
+             nb::sig("def index_from_descriptor(descriptor: int) -> ObjectIndex"),
+             "The index behind a copy of another process's descriptor, which is taken over.");
 }
 
 void check_span(const Order& order, int64_t begin, int64_t end) {

@@ -16,6 +16,8 @@ struct IndexHandle {
   std::string fingerprint = {};  // "" until somebody asks
 };
 
+nb::object to_python(std::shared_ptr<const ObjectIndex> index);
+
 // Python's rule for positions: -1 is the last. Raises IndexError.
 size_t checked_position(int64_t position, size_t count);
 // Positions as they come from Python: a buffer of int64 (array, memoryview, NumPy array), or a

@@ -14,5 +14,8 @@ if(HEADRACE_LLD)
 endif()
 find_program(HEADRACE_CCACHE ccache)
 if(HEADRACE_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${HEADRACE_CCACHE}")
+  # One cache for every checkout: paths inside this one are made relative before they are looked up
+  # (a cached object may name another checkout in its debug information).
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1 "${HEADRACE_CCACHE}")
 endif()

@@ -9,8 +9,9 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from bench.clients.engine import store_of
@@ -27,6 +28,8 @@ from bench.clients.measure import (
 OVERHEAD_BATCH_SIZES = (16, 64, 256)
 OVERHEAD_OBJECTS = 4096
 OVERHEAD_SIZE_BYTES = 1 << 10
+# As Loader has by default for files; and at least two batches.
+OVERHEAD_OBJECTS_IN_FLIGHT = 128
 
 
 def _dataset(request: Answer, object_count: int, transform: Any = None) -> Any:
@@ -133,18 +136,23 @@ def jpeg_loader(request: Answer) -> Answer:
 def jpeg_memory(request: Answer) -> Answer:
     """The same decode of the same bytes from memory, in as many threads as Loader has by default.
 
-    A thread takes the next image when it is done with one; nothing waits for anything else.
+    A thread takes the next image when it is done with one. The images of a batch are kept until it
+    is whole and the main thread has taken it, as they are for a trainer.
     """
     _two_cores()
     from torchvision.io import decode_jpeg
 
-    dataset = _dataset(request, request["epoch_objects"])
-    distinct = dataset.__getitems__(list(range(min(len(dataset), request["distinct_objects"]))))
-    images = [distinct[i % len(distinct)] for i in range(request["epoch_objects"])]
+    batch_size = request["batch_size"]
+    distinct = _dataset(request, request["distinct_objects"])
+    images = distinct.__getitems__(list(range(len(distinct))))
 
-    def read(images: Sequence[Any]) -> tuple[int, int]:
-        order = iter(range(len(images)))
-        decoded_bytes = [0] * len(images)
+    def read(object_count: int) -> tuple[int, int]:
+        order = iter(range(object_count))
+        batches: list[list[Any]] = [
+            [None] * min(batch_size, object_count - b) for b in range(0, object_count, batch_size)
+        ]
+        missing = [len(batch) for batch in batches]
+        whole: SimpleQueue[list[Any]] = SimpleQueue()
         lock = threading.Lock()
 
         def decode() -> None:
@@ -153,131 +161,154 @@ def jpeg_memory(request: Answer) -> Answer:
                     index = next(order, None)
                 if index is None:
                     return
-                decoded_bytes[index] = decode_jpeg(images[index]).numel()
+                number, place = divmod(index, batch_size)
+                batches[number][place] = decode_jpeg(images[index % len(images)])
+                with lock:
+                    missing[number] -= 1
+                    if missing[number] == 0:
+                        whole.put(batches[number])
+                        batches[number] = []
 
         threads = [threading.Thread(target=decode) for _ in os.sched_getaffinity(0)]
         for thread in threads:
             thread.start()
+        done_count = size_bytes = 0
+        while done_count < object_count:
+            batch = whole.get()
+            done_count += len(batch)
+            size_bytes += sum(image.numel() for image in batch)
+            del batch
         for thread in threads:
             thread.join()
-        assert all(decoded_bytes)
-        return len(images), sum(decoded_bytes)
+        return done_count, size_bytes
 
-    read(images[: request["warm_up_objects"]])
-    return measured(lambda _: read(images), 0)
+    read(request["warm_up_objects"])
+    return measured(lambda _: read(request["epoch_objects"]), 0)
 
 
 # ---- the loader's own work
 
 
 def overhead(request: Answer) -> Answer:
-    """What Loader adds to the engine's reading: CPU of all threads, by sample and by batch.
+    """What Loader does itself, by sample and by batch, in two ways.
 
-    The objects are small files in memory, so that the data is there. An epoch through Loader and
-    an epoch of the same batches that the engine reads alone alternate in this process; the
-    difference of their medians, for several batch sizes, is fitted as
-    `per_sample * samples + per_batch * batches`.
+    `ready`: all that an epoch reads is there before the clock starts. The time of the batches that
+    are then taken is what a trainer loses although it need not wait for any byte.
+
+    `cpu`: the CPU of a whole epoch, all threads, less that of the engine when it reads the same
+    batches without Loader. So the planning ahead counts, too.
+
+    The objects are small files in memory. Both ways are tried with several batch sizes, and fitted
+    as `per_sample * samples + per_batch * batches`; with batches that the engine reads straight
+    into one tensor, and with samples that go through a transform which does as good as nothing.
     """
-    import torch
+    import headrace
+    from headrace.torch import MapDataset
 
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="headrace-bench-") as folder:
         for i in range(OVERHEAD_OBJECTS):
             Path(folder, f"object-{i:06d}").write_bytes(os.urandom(OVERHEAD_SIZE_BYTES))
-        kinds: dict[str, Callable[[Any, int], int]] = {
-            "collated": _collated_epoch,
-            "transformed": _transformed_epoch,
-        }
-        answer: Answer = {}
-        for kind, epoch_of in kinds.items():
-            import headrace
-            from headrace.torch import MapDataset
-
-            dataset = MapDataset(headrace.Store(folder))
-            alone = _alone_into if kind == "collated" else _alone
-            differences = []
-            for batch_size in OVERHEAD_BATCH_SIZES:
-                costs: dict[Any, list[float]] = {epoch_of: [], alone: []}
-                for epoch in range(1 + request["epochs"]):
-                    order = (epoch_of, alone) if epoch % 2 else (alone, epoch_of)
-                    for function in order:
-                        begin_s = cpu_s()
-                        count = function(dataset, batch_size)
-                        cost_s = cpu_s() - begin_s
-                        assert count == OVERHEAD_OBJECTS
-                        if epoch:  # the first warms up
-                            costs[function].append(cost_s)
-                loader_s, alone_s = (statistics.median(costs[f]) for f in (epoch_of, alone))
-                differences.append(loader_s - alone_s)
-                answer[f"{kind}_{batch_size}_loader_us"] = loader_s / OVERHEAD_OBJECTS * 1e6
-                answer[f"{kind}_{batch_size}_alone_us"] = alone_s / OVERHEAD_OBJECTS * 1e6
-            samples_batches = torch.tensor(
-                [[OVERHEAD_OBJECTS, OVERHEAD_OBJECTS / size] for size in OVERHEAD_BATCH_SIZES],
-                dtype=torch.float64,
+        store = headrace.Store(folder)
+        answer: Answer = {"objects": OVERHEAD_OBJECTS}
+        for kind, transform, collate in (("collated", None, None), ("transformed", len, list)):
+            dataset = MapDataset(store, transform)
+            ready: dict[int, list[float]] = {size: [] for size in OVERHEAD_BATCH_SIZES}
+            whole: dict[int, list[float]] = {size: [] for size in OVERHEAD_BATCH_SIZES}
+            alone: dict[int, list[float]] = {size: [] for size in OVERHEAD_BATCH_SIZES}
+            for epoch in range(1 + request["epochs"]):
+                for size in OVERHEAD_BATCH_SIZES:
+                    found = (
+                        _ready_s(dataset, size, collate),
+                        _epoch_cpu_s(dataset, size, collate),
+                        _engine_cpu_s(dataset, size, into_one=transform is None),
+                    )
+                    if epoch == 0:  # to warm up
+                        continue
+                    for series, value in zip((ready, whole, alone), found, strict=True):
+                        series[size].append(value)
+            ready_s, whole_s, alone_s = (
+                {size: statistics.median(values) for size, values in series.items()}
+                for series in (ready, whole, alone)
             )
-            per_sample_s, per_batch_s = torch.linalg.lstsq(
-                samples_batches, torch.tensor(differences, dtype=torch.float64)[:, None]
-            ).solution[:, 0]
-            answer[f"{kind}_per_sample_us"] = float(per_sample_s) * 1e6
-            answer[f"{kind}_per_batch_us"] = float(per_batch_s) * 1e6
-        answer["ready_us"] = _ready(dataset) * 1e6
-        answer["objects"] = OVERHEAD_OBJECTS
+            more_s = {size: whole_s[size] - alone_s[size] for size in OVERHEAD_BATCH_SIZES}
+            answer[f"{kind}_ready_us"] = _fit_us(ready_s)
+            answer[f"{kind}_cpu_us"] = _fit_us(more_s)
+            answer[f"{kind}_engine_us"] = _fit_us(alone_s)
+            for size in OVERHEAD_BATCH_SIZES:
+                per_batch_us = ready_s[size] / (OVERHEAD_OBJECTS / size) * 1e6
+                answer[f"{kind}_ready_batch_of_{size}_us"] = per_batch_us
         return answer
 
 
-def _collated_epoch(dataset: Any, batch_size: int) -> int:
-    from headrace.torch import Loader
-
-    return sum(len(batch) for batch in Loader(dataset, batch_size))
-
-
-def _transformed_epoch(dataset: Any, batch_size: int) -> int:
-    """Each sample goes through a transform that does as little as one can."""
-    from headrace.torch import Loader, MapDataset
-
-    transformed = MapDataset(dataset.store, len, index=dataset.objects)
-    return sum(len(batch) for batch in Loader(transformed, batch_size, collate_fn=list))
-
-
-def _alone(dataset: Any, batch_size: int, *, into: bool = False) -> int:
-    """The engine reads the batches, several in flight, and nobody looks at them."""
+def _fit_us(totals_s: dict[int, float]) -> tuple[float, float]:
+    """Microseconds per sample and per batch, by least squares over the batch sizes."""
     import torch
 
-    def start(begin: int) -> tuple[Any, Any]:
-        indices = torch.arange(begin, min(begin + batch_size, len(dataset)))
-        memory = None
-        if into:
-            memory = torch.empty(len(indices) * OVERHEAD_SIZE_BYTES, dtype=torch.uint8).numpy()
-        return dataset.start(indices.numpy(), memory), indices
-
-    count = 0
-    begins = iter(range(0, len(dataset), batch_size))
-    ahead = deque(map(start, itertools.islice(begins, 64)))
-    while ahead:
-        batch, indices = ahead.popleft()
-        if into:
-            batch.wait()
-        else:
-            batch.take()
-        count += len(indices)
-        ahead.extend(map(start, itertools.islice(begins, 1)))
-    return count
+    counts = [[OVERHEAD_OBJECTS, OVERHEAD_OBJECTS / size] for size in totals_s]
+    found = torch.linalg.lstsq(
+        torch.tensor(counts, dtype=torch.float64),
+        torch.tensor(list(totals_s.values()), dtype=torch.float64)[:, None],
+    )
+    per_sample_s, per_batch_s = found.solution[:, 0].tolist()
+    return per_sample_s * 1e6, per_batch_s * 1e6
 
 
-def _alone_into(dataset: Any, batch_size: int) -> int:
-    """The same into memory for a whole batch, as Loader reads where nothing transforms."""
-    return _alone(dataset, batch_size, into=True)
-
-
-def _ready(dataset: Any) -> float:
-    """Seconds that `next` takes when the batch has long been there."""
+def _ready_s(dataset: Any, batch_size: int, collate: Any) -> float:
+    """Seconds to take an epoch's batches when everything has been read."""
     from headrace.torch import Loader
 
-    iterator = iter(Loader(dataset, 64))
-    waits_s = []
+    batch_count = OVERHEAD_OBJECTS // batch_size
+    loader = Loader(
+        dataset,
+        batch_size,
+        collate_fn=collate,
+        prefetch_bytes=2 * OVERHEAD_OBJECTS * OVERHEAD_SIZE_BYTES,
+    )
+    iterator = iter(loader)
     next(iterator)
-    for _ in range(20):
-        time.sleep(0.01)  # the trainer computes; the loader has all the time it needs
-        begin_s = time.perf_counter()
-        next(iterator)
-        waits_s.append(time.perf_counter() - begin_s)
-    return statistics.median(waits_s)
+    while True:  # until this process has nothing to do
+        begin_s = cpu_s()
+        time.sleep(0.02)
+        if cpu_s() - begin_s < 0.0005:
+            break
+    begin_s = time.perf_counter()
+    taken = sum(1 for _ in iterator)
+    took_s = time.perf_counter() - begin_s
+    assert taken == batch_count - 1
+    return took_s * batch_count / taken
+
+
+def _epoch_cpu_s(dataset: Any, batch_size: int, collate: Any) -> float:
+    """CPU seconds of an epoch at the loader's defaults."""
+    from headrace.torch import Loader
+
+    loader = Loader(dataset, batch_size, collate_fn=collate)
+    begin_s = cpu_s()
+    count = sum(len(batch) for batch in loader)
+    took_s = cpu_s() - begin_s
+    assert count == OVERHEAD_OBJECTS
+    return took_s
+
+
+def _engine_cpu_s(dataset: Any, batch_size: int, into_one: bool) -> float:
+    """CPU seconds of the engine with the same batches, as many in flight as Loader would have.
+
+    What it takes to say which objects, and where to, is prepared before.
+    """
+    import numpy
+
+    indices = numpy.arange(OVERHEAD_OBJECTS)
+    memory = numpy.zeros((OVERHEAD_OBJECTS, OVERHEAD_SIZE_BYTES), numpy.uint8)
+    slices = [slice(b, b + batch_size) for b in range(0, OVERHEAD_OBJECTS, batch_size)]
+    calls = [(indices[s], memory[s].reshape(-1) if into_one else None) for s in slices]
+    in_flight = max(2, OVERHEAD_OBJECTS_IN_FLIGHT // batch_size)
+    begin_s = cpu_s()
+    batches = deque(dataset.start(*call) for call in calls[:in_flight])
+    for call in [*calls[in_flight:], *[None] * in_flight]:
+        if into_one:
+            batches.popleft().wait()
+        else:
+            batches.popleft().take(return_errors=False)
+        if call is not None:
+            batches.append(dataset.start(*call))
+    return cpu_s() - begin_s

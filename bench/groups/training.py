@@ -242,28 +242,26 @@ def jpeg(bench: Bench) -> None:
 
 def overhead(bench: Bench) -> None:
     """What Loader does itself, beside what it lets the engine do."""
-    group = "Loader's own CPU, files of 1 KiB in memory"
+    group = "Loader's own work, files of 1 KiB in memory"
     answers = bench.alternate(
         group,
         {"Loader": lambda: bench.client("overhead", epochs=bench.effort.overhead_epochs)},
         bench.effort.repetitions,
     )["Loader"]
 
-    def values(key: str) -> list[float]:
-        return [answer[key] for answer in answers]
-
     for kind, text in (("collated", "one tensor a batch"), ("transformed", "a transform")):
-        bench.row(group, f"{text}: per sample", "us", values(f"{kind}_per_sample_us"), at_most=3)
-        bench.row(group, f"{text}: per batch", "us", values(f"{kind}_per_batch_us"), at_most=30)
+        for way, what in (("ready", "time, all is read"), ("cpu", "CPU, above the engine's")):
+            fits = [answer[f"{kind}_{way}_us"] for answer in answers]
+            name = f"{text}: {what}"
+            bench.row(group, f"{name}: per sample", "us", [fit[0] for fit in fits], at_most=3)
+            bench.row(group, f"{name}: per batch", "us", [fit[1] for fit in fits], at_most=30)
         for size in (16, 64, 256):
-            for who, name in (("loader", "Loader"), ("alone", "the engine alone")):
-                bench.row(
-                    group,
-                    f"{text}, batches of {size}: {name}, per sample",
-                    "us",
-                    values(f"{kind}_{size}_{who}_us"),
-                )
-    bench.row(group, "next() when the batch is there", "us", values("ready_us"))
+            found = [answer[f"{kind}_ready_batch_of_{size}_us"] for answer in answers]
+            bench.row(group, f"{text}: time, all is read: a batch of {size}", "us", found)
+        fits = [answer[f"{kind}_engine_us"] for answer in answers]
+        name = f"{text}: CPU of the engine alone"
+        bench.row(group, f"{name}: per sample", "us", [fit[0] for fit in fits])
+        bench.row(group, f"{name}: per batch", "us", [fit[1] for fit in fits])
 
 
 GROUPS: dict[str, Callable[[Bench], None]] = {

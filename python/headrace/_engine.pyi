@@ -3,6 +3,7 @@
 from builtins import bytes as Bytes
 from collections.abc import Iterable, Iterator, Sequence
 import datetime
+import os
 from typing import Any, SupportsIndex, final, overload
 
 from numpy import uint8
@@ -202,6 +203,50 @@ class ObjectIndex(object):
             IndexError: there is no such object.
         """
 
+    def filter(
+        self,
+        *,
+        suffix: str | Iterable[str] | None = None,
+        glob: str | None = None,
+        min_size_bytes: int | None = None,
+        max_size_bytes: int | None = None,
+    ) -> ObjectIndex:
+        """
+        An index of the objects for which all of this holds, in their order.
+
+        Args:
+            suffix: the name ends with it, or with one of several.
+            glob: the whole name matches: ``*`` is anything but ``/``, ``?`` one character, ``[a-z]`` and
+                ``[!a-z]`` one of (not of) these, ``**`` anything, ``**/`` any folders or none.
+            min_size_bytes: the object has so many bytes at least ...
+            max_size_bytes: ... and at most.
+
+        Raises:
+            InvalidArgumentError: the pattern makes no sense.
+        """
+
+    def save(self, url: str | os.PathLike[str], **store_options: Any) -> ObjectInfo:
+        """
+        Write a manifest, atomically, so that the next job need not list.
+
+        Args:
+            url: of the manifest: an object of any store, or a file.
+            store_options: as for `Store`: ``endpoint=...``.
+
+        Returns what was written.
+        """
+
+    @staticmethod
+    def load(url: str | os.PathLike[str], **store_options: Any) -> ObjectIndex:
+        """
+        The index that `save` wrote. Nothing is listed: objects that have changed since are noticed when
+        they are read, by `PreconditionFailedError`.
+
+        Raises:
+            NotFoundError: there is no such manifest.
+            CorruptDataError: it is cut, changed, no manifest, or of a newer version.
+        """
+
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
     def __copy__(self) -> ObjectIndex: ...
@@ -212,7 +257,18 @@ class ObjectIndex(object):
 def index_image(index: ObjectIndex) -> bytes:
     """What index_from_image() takes."""
 
-def index_from_image(image: Buffer) -> ObjectIndex: ...
+def index_from_image(image: Buffer, url: str = "") -> ObjectIndex:
+    """`url` is where it came from, for errors."""
+
+def index_descriptor(index: ObjectIndex) -> int:
+    """
+    The descriptor of its shared memory; -1 where it is too small for that.
+    """
+
+def index_from_descriptor(descriptor: int) -> ObjectIndex:
+    """
+    The index behind a copy of another process's descriptor, which is taken over.
+    """
 
 @final
 class Order(object):

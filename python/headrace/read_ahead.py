@@ -36,14 +36,16 @@ class ReadAhead(Generic[Entry]):
 
     Args:
         opened: the engine and the store that read.
-        limit_bytes: the limit. Default: what keeps the connections busy (at least two entries),
-            and at most half of the memory budget.
+        limit_bytes: the limit. Default: what keeps the connections busy, and at most half of the
+            memory budget.
+        least_entries: what keeps the connections busy is at least so many entries.
     """
 
-    def __init__(self, opened: Opened, limit_bytes: int | None) -> None:
+    def __init__(self, opened: Opened, limit_bytes: int | None, *, least_entries: int = 2) -> None:
         self._engine, self._store = opened
         self._budget_bytes = self._engine.budget_bytes
         self._as_needed = limit_bytes is None
+        self._least_entries = least_entries
         self._limit_bytes = self._budget_bytes // 2 if limit_bytes is None else limit_bytes
         # With the batch that reads the entry, its bytes and its objects.
         self._entries: deque[tuple[Entry, _engine.Batch | None, int, int]] = deque()
@@ -62,7 +64,7 @@ class ReadAhead(Generic[Entry]):
             return True
         if self._bytes + self._next_bytes > self._limit_bytes:
             return False
-        if len(self._entries) >= 2:
+        if len(self._entries) >= self._least_entries:
             most = 2 * self._store.useful_in_flight if self._as_needed else _MOST_OBJECTS
             if self._objects >= most:
                 return False

@@ -6,6 +6,8 @@ import array
 import copy
 import datetime
 import pickle
+import re
+from pathlib import Path
 
 import hypothesis
 import hypothesis.strategies as st
@@ -14,6 +16,7 @@ import pytest
 import headrace
 from headrace import ObjectIndex, ObjectInfo
 from headrace._engine import Order
+from testing.faultserver.client import FaultServer
 
 UINT64 = st.integers(0, 2**64 - 1)
 TIMES = st.datetimes(
@@ -35,6 +38,11 @@ OBJECTS = st.builds(
     metageneration=UINT64,
 )
 LISTS = st.lists(OBJECTS, max_size=40)
+
+
+def put(store: headrace.Store, *names: str) -> None:
+    for name in names:
+        store.write(name, name[-1:].encode())
 
 
 def names(index: ObjectIndex) -> list[str]:
@@ -155,6 +163,67 @@ def test_numpy_and_torch_take_and_give_positions() -> None:
     assert names(index.select(numpy.array(wanted)[::2])) == ["0000005", "0000005"]
 
 
+# ---- it is narrowed
+
+NAMES = st.text("ab/.*", min_size=1, max_size=12)
+
+
+@hypothesis.given(
+    st.lists(st.builds(ObjectInfo, NAMES, st.integers(0, 20)), max_size=30),
+    st.none() | st.text("ab.", max_size=2) | st.lists(st.text("ab."), min_size=1, max_size=3),
+    st.none() | st.integers(0, 20),
+    st.none() | st.integers(0, 20),
+)
+def test_a_filter_keeps_what_fits(
+    objects: list[ObjectInfo],
+    suffix: str | list[str] | None,
+    least: int | None,
+    most: int | None,
+) -> None:
+    kept = ObjectIndex.from_objects(objects).filter(
+        suffix=suffix, min_size_bytes=least, max_size_bytes=most
+    )
+    suffixes = ("",) if suffix is None else (suffix,) if isinstance(suffix, str) else tuple(suffix)
+    assert list(kept) == [
+        info
+        for info in objects
+        if info.name.endswith(suffixes)
+        and (least is None or info.size_bytes >= least)
+        and (most is None or info.size_bytes <= most)
+    ]
+
+
+def regex_of(pattern: str) -> str:
+    out, at = "", 0
+    while at < len(pattern):
+        if pattern.startswith("**/", at) and (at == 0 or pattern[at - 1] == "/"):
+            out, at = out + "(?:.*/)?", at + 3
+        elif pattern.startswith("**", at):
+            out, at = out + ".*", at + 2
+        else:
+            one = {"*": "[^/]*", "?": "[^/]"}.get(pattern[at], re.escape(pattern[at]))
+            out, at = out + one, at + 1
+    return out
+
+
+@hypothesis.settings(max_examples=500)
+@hypothesis.given(st.text("ab/*?ä", max_size=10), st.lists(st.text("ab/ä\n", min_size=1)))
+def test_a_glob_is_what_its_description_says(pattern: str, names: list[str]) -> None:
+    index = ObjectIndex.from_objects(ObjectInfo(name, 0) for name in names)
+    expected = re.compile(regex_of(pattern), re.DOTALL)
+    kept = [info.name for info in index.filter(glob=pattern)]
+    assert kept == [name for name in names if expected.fullmatch(name)]
+
+
+def test_filters_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match=r"'a\[b' has a '\[' without its '\]'"):
+        numbered(3).filter(glob="a[b")
+    with pytest.raises(headrace.InvalidArgumentError, match="empty"):
+        numbered(3).filter(suffix=[])
+    with pytest.raises(TypeError):
+        numbered(3).filter(min_size_bytes=-1)
+
+
 # ---- it is made by listing
 
 
@@ -169,6 +238,133 @@ def test_a_store_lists_into_an_index(store: headrace.Store) -> None:
     assert (some.store_url, some.prefix) == (store.url_of(""), "a/")
     assert some[1:].prefix == "a/"
     assert len(store.index("none")) == 0
+
+
+# ---- it is kept for another day
+
+
+@hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
+@hypothesis.given(LISTS)
+def test_a_manifest_is_read_back(tmp_path: Path, objects: list[ObjectInfo]) -> None:
+    index = ObjectIndex.from_objects(objects, store_url="gs://bucket/", prefix="train/")
+    for url in (tmp_path / "a.index", f"file://{tmp_path}/a.index"):
+        written = index.save(url)
+        assert written.name == "a.index"
+        again = ObjectIndex.load(url)
+        assert again == index
+        assert list(again) == objects
+        assert (again.store_url, again.prefix) == ("gs://bucket/", "train/")
+
+
+def test_a_manifest_may_lie_in_the_bucket(gcs: headrace.Store, server: FaultServer) -> None:
+    put(gcs, "train/a", "train/b")
+    index = gcs.index("train/")
+    index.save("gs://bucket/indexes/train", endpoint=server.url)
+    server.reset(keep_buckets=True)
+    again = ObjectIndex.load("gs://bucket/indexes/train", endpoint=server.url)
+    assert again == index
+    assert server.stats()["by_kind"] == {"media": 1}  # nothing is listed
+
+
+def test_a_manifest_stands_beside_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    numbered(5).save("a.index")
+    assert ObjectIndex.load("a.index") == ObjectIndex.load(tmp_path / "a.index") == numbered(5)
+
+
+def test_objects_that_changed_after_the_manifest_are_noticed(
+    gcs: headrace.Store, tmp_path: Path
+) -> None:
+    put(gcs, "a", "b", "c")
+    gcs.index().save(tmp_path / "index")
+    gcs.write("b", b"other")
+    gcs.delete("c")
+    index = ObjectIndex.load(tmp_path / "index")
+    a, b, c = gcs._handle().start_indexed(index, range(3)).take(return_errors=True)
+    assert a.bytes() == b"a"
+    assert isinstance(b, headrace.PreconditionFailedError)
+    assert isinstance(c, headrace.NotFoundError | headrace.PreconditionFailedError)
+
+
+def test_a_manifest_that_is_cut_or_changed_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "index"
+    numbered(1000).save(file)
+    good = file.read_bytes()
+    for cut in (0, 7, 31, 500, len(good) - 1):
+        file.write_bytes(good[:cut])
+        with pytest.raises(headrace.CorruptDataError) as caught:
+            ObjectIndex.load(file)
+        assert caught.value.url == f"file://{file}"
+    for at in range(0, len(good), 97):
+        changed = bytearray(good)
+        changed[at] ^= 0x10
+        file.write_bytes(changed)
+        with pytest.raises(headrace.CorruptDataError, match="object index"):
+            ObjectIndex.load(file)
+
+
+def test_a_manifest_of_a_newer_version_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "index"
+    numbered(10).save(file)
+    newer = bytearray(file.read_bytes())
+    newer[8] = 2
+    file.write_bytes(newer)
+    with pytest.raises(headrace.CorruptDataError, match=r"version 2; .* version 1: a newer one"):
+        ObjectIndex.load(file)
+
+
+def test_what_is_no_manifest_is_refused(store: headrace.Store, tmp_path: Path) -> None:
+    (tmp_path / "photo").write_bytes(b"\xff\xd8" + bytes(1000))
+    with pytest.raises(headrace.CorruptDataError, match="this is no object index"):
+        ObjectIndex.load(tmp_path / "photo")
+    with pytest.raises(headrace.NotFoundError):
+        ObjectIndex.load(tmp_path / "none")
+    for url in ("gs://bucket", "gs://bucket/", f"{tmp_path}/"):
+        with pytest.raises(headrace.InvalidArgumentError, match="how the object is called"):
+            numbered(1).save(url)
+
+
+VERSION_1 = """
+    484541445249445801000000980e99c365030000000000006200000000000000020000000000000000000000
+    0000000012000000000000001200000000000000000000000000000000000000000000001200000000000000
+    00000000000000000000000000000000120000000000000001000000000000000c0000000000000014000000
+    0000000008000000000000001c00000000000000000000000000000000000000000000001c00000000000000
+    000000000000000006000000000000001c00000000000000010000000000000001000000000000001e000000
+    0000000001000000000000000500000000000000200000000000000001000000000000000000000000000000
+    0000000000000000220000000000000000000000000000002200000000000000000000000000000000000000
+    0000000022000000000000000000000000000000000000000000000022000000000000000000000000000000
+    0000000000000000220000000000000001000000000000000000000000000000240000000000000000000000
+    0000000000000000000000802400000000000000000000000000000000000000000000002400000000000000
+    000000000000000001000000000000000100000000000000240000000000000009000000000000002d000000
+    00000000000000000000000000000000000000002d0000000000000000000000000000000900000000000000
+    2d00000000000000000000000000000000000000000000002d00000000000000000000000000000000000000
+    0000000001000000000000002d0000000000000000000000000000002d000000000000000000000000000000
+    00000000000000002d00000000000000000000000000000000000000000000002d0000000000000000000000
+    0000000000000000000000002d00000000000000000000000000000000000000000000000100000000000000
+    2d0000000000000000000000000000002d00000000000000000000000000000000000000000000002d000000
+    00000000000000000000000000000000000000002d0000000000000000000000000000000000000000000000
+    2d000000000000000000000000000000000000000000000067733a2f2f6275636b65742f747261696e2f0006
+    747261696e2f61620001000112000800696d6167652f706e670000000000000000
+"""
+
+
+# What is saved today must be read for ever.
+def test_a_manifest_of_version_1_is_read(tmp_path: Path) -> None:
+    index = ObjectIndex.from_objects(
+        [
+            ObjectInfo("train/a", 5, "17", 7, content_type="image/png", metageneration=1),
+            ObjectInfo("train/b", 6, "", None, content_type="image/png", metageneration=1),
+        ],
+        store_url="gs://bucket/",
+        prefix="train/",
+    )
+    image = bytes.fromhex(VERSION_1)
+    (tmp_path / "index").write_bytes(image)
+    assert ObjectIndex.load(tmp_path / "index") == index
+    index.save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == image
 
 
 # ---- the order of an epoch

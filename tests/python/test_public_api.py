@@ -29,6 +29,11 @@ GOOD = """
     size: int = store.stat("a").size_bytes
     maybe: headrace.ObjectInfo | None = store.stat("a", missing_ok=True)
     page: headrace.ListPage = store.list_page()
+    index: headrace.ObjectIndex = store.index("a/").filter(suffix=(".jpg", ".png"))[1:]
+    last: headrace.ObjectInfo = index[-1]
+    again: headrace.ObjectIndex = headrace.ObjectIndex.load("a", endpoint="http://localhost:1")
+    picked: headrace.ObjectIndex = again.select(range(5))
+    read: list[headrace.Sample] = store.read_many(picked)
     store.write("a", b"hello", if_generation="absent")
     count: int = headrace.metrics().requests_total
 """
@@ -45,6 +50,9 @@ BAD = """
     headrace.Store("gs://b").stat("a", missing_ok=True).size_bytes
     headrace.Store("gs://b").read_many(["a"], errors="ignore")
     headrace.Store("gs://b").read("a").size_bytes = 3
+    headrace.Store("gs://b").index().select(["a"])
+    headrace.Store("gs://b").index()[0] = 5
+    headrace.ObjectIndex.from_objects(["a"])
 """
 
 

@@ -8,11 +8,14 @@ import pytest
 pytest.importorskip("torch")
 
 import collections
+import functools
 from collections.abc import Iterator
+from pathlib import Path
 
 import headrace
 from testing.faultserver.client import FaultServer
-from tests.process.conftest import run_child  # noqa: F401 - a fixture
+from tests.process.conftest import RunChild
+from tests.torch.nursery import Nursery
 
 # The machine that runs the tests may be slow; what is searched for does not depend on that.
 hypothesis.settings.register_profile("headrace", deadline=None, max_examples=50)
@@ -30,6 +33,19 @@ def server(_torch_server: FaultServer) -> FaultServer:
     """The fault server, empty and well-behaved."""
     _torch_server.reset()
     return _torch_server
+
+
+@pytest.fixture(scope="session")
+def _nursery() -> Iterator[Nursery]:
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
+@pytest.fixture
+def run_child(_nursery: Nursery, tmp_path: Path) -> RunChild:
+    """Run a script in an interpreter of its own, as that of tests/process, but with torch."""
+    return functools.partial(_nursery.run, tmp_path)
 
 
 def content(i: int, size_bytes: int = 100) -> bytes:

@@ -86,12 +86,29 @@ def test_it_reads_ahead_within_its_bound(server: FaultServer) -> None:
 
 def test_an_iterator_that_is_left_cancels_its_reads(server: FaultServer) -> None:
     store = fill(server, 100)
-    server.faults([{"match": {"path_contains": "0040"}, "action": "stall_head"}])
-    for i in IterableDataset(store, number_of):
-        if i == 3:
-            break
-    headrace.shutdown()
-    assert sum(reads(server).values()) <= 100
+    server.faults([{"match": {"path_contains": "data/0040"}, "action": "stall_head"}])
+    it = iter(IterableDataset(store, number_of))
+    assert [next(it) for _ in range(3)] == [0, 1, 2]
+    while not server.stats()["in_flight"]:
+        pass
+    del it
+    while server.stats()["in_flight"]:  # its end is seen there, though nobody answers
+        pass
+
+
+def test_ranks_come_from_torch_distributed(
+    hundred: headrace.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the pass begins; a worker, where it is not initialised, is sent what it said."""
+    dataset = IterableDataset(hundred, number_of)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.distributed, "is_initialized", lambda: True)
+        patch.setattr(torch.distributed, "get_rank", lambda: 1)
+        patch.setattr(torch.distributed, "get_world_size", lambda: 3)
+        assert list(dataset) == list(range(1, 100, 3))
+        sent = pickle.dumps(dataset)
+    assert list(pickle.loads(sent)) == list(range(1, 100, 3))
+    assert list(dataset) == list(range(100))
 
 
 # ---- the place
@@ -159,6 +176,20 @@ def test_a_state_of_another_number_of_readers(hundred: headrace.Store) -> None:
     dataset.load_state_dict(state)
     with pytest.raises(headrace.InvalidArgumentError, match="reader 1 of 2, and this is reader 0"):
         iter(dataset)
+
+
+def test_a_loop_over_epochs_may_name_the_epoch_that_was_loaded(hundred: headrace.Store) -> None:
+    dataset = IterableDataset(hundred, number_of)
+    dataset.set_epoch(3)
+    it = iter(dataset)
+    assert [next(it) for _ in range(40)] == list(range(40))
+    state = dataset.state_dict()
+    dataset.load_state_dict(state)
+    dataset.set_epoch(3)  # the rest of it
+    assert list(dataset) == list(range(40, 100))
+    dataset.load_state_dict(state)
+    dataset.set_epoch(4)  # another one
+    assert list(dataset) == list(range(100))
 
 
 # ---- errors
@@ -243,7 +274,9 @@ def test_a_stateful_dataloader_goes_on(server: FaultServer, workers: int, every:
         it = iter(loader)
         before = [next(it).tolist() for _ in range(stop)]
         state = pickle.loads(pickle.dumps(loader.state_dict()))
-        del it
+        del it, loader
+        while server.stats()["in_flight"]:  # what was cancelled, too
+            pass
         earlier = reads(server)
         resumed = make()
         resumed.load_state_dict(state)

@@ -66,13 +66,14 @@ def test_a_transform_gets_a_sample(tmp_path: Path) -> None:
 
 
 def test_a_list_is_read_at_the_same_time(server: FaultServer) -> None:
-    """No answer comes before all five were asked for."""
+    """No answer comes before several were asked for."""
     dataset = MapDataset(fill(server, 5))
-    server.faults([{"match": {"kind": "media"}, "count": 5, "action": "stall_head"}])
+    server.faults([{"match": {"kind": "media"}, "action": "stall_head"}])
 
     def release() -> None:
-        while server.stats()["in_flight"] < 5:
+        while server.stats()["in_flight"] < 3:
             pass
+        server.faults([])
         server.release()
 
     thread = threading.Thread(target=release)
@@ -216,6 +217,14 @@ def test_a_transform_that_raises_names_the_sample(tmp_path: Path) -> None:
         MapDataset(store, transform=fail_by_key)[1]
     assert by_key.value.args == (3,)
     assert by_key.value.__notes__ == [f"in the transform of {store.url_of('0001')}"]
+
+
+def test_a_transform_cannot_end_an_epoch(tmp_path: Path) -> None:
+    """StopIteration out of a dataset would mean to torch that there is no more."""
+    store = fill_folder(tmp_path, 2)
+    dataset = MapDataset(store, transform=lambda sample: next(iter(())))
+    with pytest.raises(RuntimeError, match=store.url_of("0000")):
+        list(DataLoader(dataset, batch_size=1))
 
 
 def test_collate_says_which_sizes_do_not_fit(tmp_path: Path) -> None:

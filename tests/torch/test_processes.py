@@ -56,62 +56,60 @@ def test_dataloader_workers(run_child: RunChild, server: FaultServer, method: st
     run_child(
         HEAD
         + """
-def engine_of_worker(sample):
-    metrics = headrace.metrics()
-    info = torch.utils.data.get_worker_info()
+def engine_here(sample):
     return {
         "number": number_of(sample),
-        "budget": metrics.memory_budget_bytes,
+        "budget": headrace.metrics().memory_budget_bytes,
         "threads": sum(name.startswith("headrace-io") for name in thread_names()),
-        "worker": info.id,
     }
 
 if __name__ == "__main__":
     store = open_data()
     dataset = MapDataset(store)
     assert numbers(dataset[3][None]) == [3]  # the engine runs here, too
-    stream = IterableDataset(store, shuffle=True, seed=5)
+    stream = IterableDataset(store, engine_here, shuffle=True, seed=5)
     orders = []
     for epoch in range(2):
         stream.set_epoch(epoch)
-        orders.append([i for tensor in stream for i in numbers(tensor[None])])
+        orders.append([each["number"] for each in stream])
     stream.set_epoch(0)
 
-    grid = [(2, False, False), (2, True, True)] + [(0, True, False)] * (METHOD == "fork")
-    for workers, pin_memory, persistent in grid:
-        options = dict(
-            batch_size=6,
-            pin_memory=pin_memory,
-            persistent_workers=persistent,
-            **context_of(workers),
-        )
-        loader = DataLoader(dataset, **options)
-        for epoch in range(2 if persistent else 1):
+    def check_map(**options):
+        loader = DataLoader(dataset, batch_size=6, **options)
+        for epoch in range(2 if options.get("persistent_workers") else 1):
             batches = list(loader)
             assert [len(batch) for batch in batches] == [6] * 6 + [4]
             assert numbers(torch.cat(batches)) == list(range(40))
-        del loader, batches
-        if METHOD == "spawn" and not persistent:
-            continue  # two seconds for each worker
 
-        loader = DataLoader(stream, **options)
-        for epoch in range(2 if persistent else 1):
+    def check_iterable(workers, **options):
+        loader = DataLoader(stream, batch_size=6, **options, **context_of(workers))
+        for epoch in range(2 if options.get("persistent_workers") else 1):
             stream.set_epoch(epoch)  # also workers that live on see it
             batches = list(loader)
             # Worker w gives every second position from w on, six at a time, in turn.
             lanes = [orders[epoch][w :: max(workers, 1)] for w in range(max(workers, 1))]
             wanted = [lane[i : i + 6] for i in range(0, 40, 6) for lane in lanes]
-            assert [numbers(batch) for batch in batches] == [each for each in wanted if each]
+            assert [each["number"].tolist() for each in batches] == [w for w in wanted if w]
+            if workers:
+                # The engine of a worker has one I/O thread and its share of the budget.
+                for each in batches:
+                    assert set(each["threads"].tolist()) == {1}
+                    assert set(each["budget"].tolist()) == {headrace.GiB // workers}
         stream.set_epoch(0)
-        del loader, batches
 
-    # The engine of a worker has one I/O thread and its share of the budget.
-    found = list(DataLoader(MapDataset(store, engine_of_worker), batch_size=20, **context_of(2)))
-    assert [i for each in found for i in each["number"].tolist()] == list(range(40))
-    for worker, each in enumerate(found):
-        assert set(each["worker"].tolist()) == {worker}
-        assert set(each["budget"].tolist()) == {headrace.GiB // 2}, each["budget"]
-        assert set(each["threads"].tolist()) == {1}
+    both = dict(pin_memory=True, persistent_workers=True)
+    check_map(**both, **context_of(2))
+    check_iterable(2, **both)
+    if METHOD != "spawn":  # where a worker takes seconds to start
+        check_map(**context_of(2))
+        check_map(pin_memory=True, **context_of(2))
+        check_map(persistent_workers=True, **context_of(2))
+        check_iterable(2)
+        check_iterable(1)
+    if METHOD == "fork":
+        check_map()
+        check_map(pin_memory=True)
+        check_iterable(0)
     use = numbers(dataset[4][None])
     assert use == [4]
 """,
@@ -301,10 +299,18 @@ def test_ctrl_c_ends_a_wait(run_child: RunChild, server: FaultServer, wait: str)
     run_child(
         HEAD
         + f"""
-control("faults", {{"rules": [{{"match": {{"path_contains": "0030"}}, "action": "stall_head"}}]}})
+rule = {{"match": {{"path_contains": "data/0030"}}, "action": "stall_head"}}
+control("faults", {{"rules": [rule]}})
 loader = Loader(MapDataset(open_data(), {transform}), 5, transform_threads={threads})
 """
         + """
+def waits():
+    "Whether the main thread is in Pipeline.next."
+    frame = sys._current_frames()[threading.main_thread().ident]
+    while frame is not None and frame.f_code.co_qualname != "Pipeline.next":
+        frame = frame.f_back
+    return frame is not None
+
 times = []
 for attempt in range(5):
     it = iter(loader)
@@ -314,6 +320,7 @@ for attempt in range(5):
     sent = []
     def interrupt():
         wait_for_stall()
+        wait_for(waits)
         sent.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
     thread = threading.Thread(target=interrupt)
@@ -344,6 +351,7 @@ ENDS = {
     "while it reads into a batch": ("None", "stalls", ""),
     "in a transform": ("slow", "", "begun.wait()"),
     "between two batches": ("number_of", "", "next(it)"),
+    "in a transform that outlives its iterator": ("slow", "", "begun.wait(); it.close()"),
 }
 
 
@@ -360,12 +368,12 @@ def test_the_interpreter_ends_with_work_in_flight(
 begun = threading.Event()
 def slow(sample):
     begun.set()
-    torch.ones(1000).sum()
+    torch.ones(3_000_000).sort()  # without the GIL
     return number_of(sample)
 """
         + f"""
 if "{fault}":
-    rule = {{"match": {{"path_contains": "0055"}}, "action": "stall_head"}}
+    rule = {{"match": {{"path_contains": "data/0055"}}, "action": "stall_head"}}
     control("faults", {{"rules": [rule]}})
 loader = Loader(MapDataset(open_data(), {transform}), 5, transform_threads=2)
 it = iter(loader)
@@ -390,7 +398,7 @@ def test_stop_and_resume_in_another_process(run_child: RunChild, server: FaultSe
 first = sys.argv[2] == "first"
 loader = Loader(
     MapDataset(open_data(), number_of), 4 if first else 7, shuffle=True, seed=6,
-    transform_threads=2,
+    transform_threads=2, prefetch_bytes=1000,
 )
 seen = []
 if not first:
@@ -404,6 +412,7 @@ print(json.dumps([seen, loader.state_dict()]))
     )
     seen, state = json.loads(run_child(script, server.url, "first", stderr=None))
     rest, done = json.loads(run_child(script, server.url, "second", json.dumps(state), stderr=None))
+    assert 12 < len(seen) <= 24
     assert sorted(seen + rest) == list(range(60))
     assert (done["epoch"], done["position"]) == (1, 0)
     assert set(reads(server).values()) == {1}

@@ -94,9 +94,14 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
         return int(self._epoch.item())
 
     def set_epoch(self, epoch: int) -> None:
-        """Let passes that begin from now on be of this epoch, also those of workers."""
+        """Let passes that begin from now on be of this epoch, also those of workers.
+
+        The rest of it, if `load_state_dict` has gone into the middle of this very epoch.
+        """
         self._epoch.fill_(seed_or_epoch("epoch", epoch))
-        self._resume = self._reader = None
+        self._reader = None
+        if self._resume is not None and self._resume.epoch != epoch:
+            self._resume = None
 
     def __iter__(self) -> Iterator[Any]:
         """Begin a pass, or what is left of one after `load_state_dict`."""

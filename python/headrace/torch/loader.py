@@ -65,7 +65,8 @@ class Loader:
     seed and `shuffle`, too.
 
     **Errors** of a transform or of `collate_fn` come as they are, with the sample's URL in them. An
-    error ends the iterator; the place is still before the batch that failed.
+    error ends the iterator; the place is still before the batch that failed, so
+    ``loader.load_state_dict(loader.state_dict())`` lets the next iterator try that batch again.
 
     Args:
         dataset: what is read.
@@ -124,9 +125,7 @@ class Loader:
             world_size,
             flag("drop_last", drop_last),
         )
-        self._place = Place(
-            dataset.objects, count("seed", seed, minimum=0), flag("shuffle", shuffle)
-        )
+        self._place = Place(dataset.objects, seed_or_epoch("seed", seed), flag("shuffle", shuffle))
         self._transform_threads = count("transform_threads", transform_threads, minimum=0)
         self._prefetch_bytes = prefetch_bytes
         self._recipe = Recipe(dataset, collate_fn, choose_pinning(flag("pin_memory", pin_memory)))
@@ -171,11 +170,16 @@ class Loader:
     # ---- the place
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next iterator begin this epoch."""
+        """Let the next iterator begin this epoch.
+
+        The rest of it, if `load_state_dict` or `drain` has left the loader in the middle of this
+        very epoch: a loop over epochs may call this each time.
+        """
         epoch = seed_or_epoch("epoch", epoch)
         self._end_iterator()
-        self._place.move(epoch, 0)
-        self._begun = False
+        if self._begun or epoch != self._place.epoch:
+            self._place.move(epoch, 0)
+            self._begun = False
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place after the batch that was yielded last: small, and plain values.
@@ -198,7 +202,8 @@ class Loader:
         """Read nothing more: the iterator yields what was read ahead, then it ends.
 
         For a job that knows that it will stop: so nothing is read in vain, and `state_dict` says
-        where the rest begins. The next iterator goes on with it.
+        where the rest begins. The next iterator goes on with it. Where no iterator is in use, there
+        is nothing to drain.
         """
         if self._pipeline is not None:
             self._pipeline.drain()

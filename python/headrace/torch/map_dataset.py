@@ -89,6 +89,9 @@ class ObjectsOfStore:
             return self._transform(sample)
         except Exception as error:
             about_sample(error, sample.url)
+            if isinstance(error, StopIteration):
+                # It would end the DataLoader's epoch, as if there were no more samples.
+                raise RuntimeError(f"the transform of {sample.url} raised StopIteration") from error
             raise
 
     def __getstate__(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ __all__ = ["Pipeline", "Recipe", "Request"]
 # How long a wait may keep somebody from seeing that the iterator was closed by another thread.
 _WAIT_SLICE_S = 0.05
 # Closing waits so long for the threads. A transform that takes longer ends on its own time, and its
-# thread with it; at the interpreter's exit nobody would wait for it later.
+# thread with it; the interpreter's exit waits for it a little longer.
 _CLOSE_S = 0.1
 _EXIT_S = 5.0
 
@@ -220,6 +220,7 @@ class TransformThreads:
         ]
         for thread in self._threads:
             thread.start()
+            _running_threads.add(thread)
 
     def __len__(self) -> int:
         return len(self._threads)
@@ -234,11 +235,15 @@ class TransformThreads:
             self._tasks.put(None)
 
     def join(self, timeout_s: float) -> None:
-        deadline = time.monotonic() + timeout_s
-        for thread in self._threads:
-            # What collects garbage may be one of them.
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
+        _join(self._threads, timeout_s)
+
+
+def _join(threads: Sequence[threading.Thread], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    for thread in threads:
+        # What collects garbage may be one of them.
+        if thread is not threading.current_thread():
+            thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def _work(tasks: Tasks, is_closing: Callable[[], bool]) -> None:
@@ -275,13 +280,16 @@ class Pipeline:
         self._pid = os.getpid()
         self._recipe = recipe
         self._requests = requests
-        self._ahead: ReadAhead[Step] = ReadAhead(recipe.dataset.opened(), prefetch_bytes)
         self._more = True
         self._closing = threading.Event()
         self._is_closing = self._closing.is_set
         self._threads: TransformThreads | None = None
         if transform_threads > 0 and not recipe.is_direct:
             self._threads = TransformThreads(transform_threads, self._is_closing)
+        # Beside what is being read, there is what the threads have before them.
+        self._ahead: ReadAhead[Step] = ReadAhead(
+            recipe.dataset.opened(), prefetch_bytes, least_entries=2 if self._threads is None else 4
+        )
         self._submitted = 0  # of the steps ahead, so many were given to the threads
         _open_pipelines.add(self)
 
@@ -313,7 +321,7 @@ class Pipeline:
         """Begin to read nothing more; what was begun is still to come."""
         self._more = False
 
-    def close(self, timeout_s: float = _CLOSE_S) -> None:
+    def close(self) -> None:
         """Cancel what is being read, and end the threads. Again, it does nothing."""
         if self._closing.is_set() or self._pid != os.getpid():
             return  # after a fork there are no threads here, and no reads
@@ -323,7 +331,7 @@ class Pipeline:
             self._threads.wake()
         self._ahead.cancel()
         if self._threads is not None:
-            self._threads.join(timeout_s)
+            self._threads.join(_CLOSE_S)
 
     def _fill(self) -> None:
         while self._more and self._ahead.has_room():
@@ -372,13 +380,15 @@ def _require_equal_sizes(objects: ObjectIndex, dataset: MapDataset, indices: Seq
 
 
 _open_pipelines: weakref.WeakSet[Pipeline] = weakref.WeakSet()
+_running_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 def _at_exit() -> None:
     # Threads that come out of somebody's C++ code when the interpreter is gone would end the
     # process by a signal.
     for pipeline in list(_open_pipelines):
-        pipeline.close(_EXIT_S)
+        pipeline.close()
+    _join(list(_running_threads), _EXIT_S)
 
 
 atexit.register(_at_exit)

@@ -38,8 +38,16 @@ def worker_options(num_workers: int, objects: ObjectIndex) -> EngineOptions:
     if options.memory_budget_bytes == whole:
         share = max(64 << 20, whole // num_workers)
         # An object that is larger than the budget cannot be read at all.
-        largest = 0
-        if objects.total_size_bytes > share // 2:
-            largest = max(memoryview(objects.sizes(range(len(objects)))))
+        largest = _largest_size_bytes(objects) if objects.total_size_bytes > share // 2 else 0
         options = replace(options, memory_budget_bytes=min(whole, max(share, 2 * largest)))
     return options
+
+
+def _largest_size_bytes(objects: ObjectIndex) -> int:
+    if objects.common_size_bytes is not None:
+        return objects.common_size_bytes
+    count, at_once = len(objects), 1 << 16
+    return max(
+        max(objects.sizes(range(begin, min(begin + at_once, count))))
+        for begin in range(0, count, at_once)
+    )

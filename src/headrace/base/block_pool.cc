@@ -167,11 +167,19 @@ void BlockPool::free_block(std::byte* data, uint64_t size_bytes) {
   made_room();
 }
 
-bool BlockPool::try_begin_flight(uint64_t size_bytes, bool force) {
+bool BlockPool::try_expect(uint64_t charged) {
+  uint64_t expected = expected_bytes_.load(std::memory_order_seq_cst);
+  do {
+    if (live_bytes() + expected + charged > budget_bytes_) return false;
+  } while (!expected_bytes_.compare_exchange_weak(expected, expected + charged));
+  return true;
+}
+
+bool BlockPool::try_begin_flight(uint64_t size_bytes) {
   const uint64_t charged = charged_bytes(size_bytes);
   uint64_t in_flight = in_flight_bytes_.load(std::memory_order_seq_cst);
   do {
-    if (!force && in_flight != 0 && in_flight + charged > budget_bytes_) return false;
+    if (in_flight != 0 && in_flight + charged > budget_bytes_) return false;
   } while (!in_flight_bytes_.compare_exchange_weak(in_flight, in_flight + charged));
   return true;
 }

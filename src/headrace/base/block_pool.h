@@ -78,15 +78,15 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   uint64_t live_bytes() const { return live_bytes_.load(std::memory_order_seq_cst); }
   uint64_t in_flight_bytes() const { return in_flight_bytes_.load(std::memory_order_seq_cst); }
 
-  // Reads that are not complete may take the whole budget, no more. `force` admits a read even so:
-  // the caller knows that nothing else is in flight which would make room.
-  bool try_begin_flight(uint64_t size_bytes, bool force);
+  // Reads that are not complete may take the whole budget, no more; one alone may take any size.
+  bool try_begin_flight(uint64_t size_bytes);
   void end_flight(uint64_t size_bytes);
 
   // Memory that reads of unknown size, already begun, are thought to need: it is not free for
   // others.
   uint64_t expected_bytes() const { return expected_bytes_.load(std::memory_order_seq_cst); }
   void expect(uint64_t charged) { expected_bytes_.fetch_add(charged, std::memory_order_seq_cst); }
+  bool try_expect(uint64_t charged);  // only within the budget
   void expect_no_more(uint64_t charged) {
     expected_bytes_.fetch_sub(charged, std::memory_order_seq_cst);
     made_room();
@@ -96,6 +96,8 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   void set_on_room(std::function<void()> on_room);
   void ask_for_room() { room_wanted_.store(true, std::memory_order_seq_cst); }
   bool room_wanted() const { return room_wanted_.load(std::memory_order_seq_cst); }
+  // Tells whoever asked for room. The pool does when it has some; others, when who gets it changed.
+  void made_room();
 
   MemoryUse use() const;
 
@@ -113,7 +115,6 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   Block make(uint64_t size_bytes);  // already counted
   void free_block(std::byte* data, uint64_t size_bytes);
   std::byte* take(size_t size_class) HEADRACE_REQUIRES(mutex_);
-  void made_room();
 
   const uint64_t budget_bytes_;
   const uint64_t epoch_;

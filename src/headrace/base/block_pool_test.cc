@@ -115,11 +115,11 @@ TEST(BlockPool, BlocksOutliveTheirOwnerOfThePool) {
 
 TEST(BlockPool, ReadsInFlightStayWithinTheBudgetUnlessAlone) {
   const auto pool = pool_of(kMiB);
-  EXPECT_TRUE(pool->try_begin_flight(4 * kMiB, false));  // alone
-  EXPECT_FALSE(pool->try_begin_flight(1, false));
-  EXPECT_TRUE(pool->try_begin_flight(1, true));
+  EXPECT_TRUE(pool->try_begin_flight(4 * kMiB));  // alone
+  EXPECT_FALSE(pool->try_begin_flight(1));
   pool->end_flight(4 * kMiB);
-  EXPECT_TRUE(pool->try_begin_flight(kMiB / 2, false));
+  EXPECT_TRUE(pool->try_begin_flight(1));
+  EXPECT_TRUE(pool->try_begin_flight(kMiB / 2));
   pool->end_flight(1);
   pool->end_flight(kMiB / 2);
   EXPECT_EQ(pool->use().in_flight_bytes, 0u);
@@ -139,7 +139,7 @@ TEST(BlockPool, RoomIsAnnouncedOnceToWhoAskedForIt) {
   pool->allocate(kKiB).release();
   EXPECT_EQ(calls, 1);
   pool->ask_for_room();
-  ASSERT_TRUE(pool->try_begin_flight(kKiB, false));
+  ASSERT_TRUE(pool->try_begin_flight(kKiB));
   pool->end_flight(kKiB);
   EXPECT_EQ(calls, 2);
 }

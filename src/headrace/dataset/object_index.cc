@@ -22,13 +22,15 @@ uint64_t number_of(std::string_view generation) {
   return value + 1;
 }
 
-// Times order like the numbers, so that their differences stay small.
+// In nanoseconds. Times order like the numbers, so that their differences stay small.
 constexpr uint64_t kTimeBias = uint64_t{1} << 63;
 uint64_t number_of(system_clock::time_point time) {
-  return static_cast<uint64_t>(time.time_since_epoch().count()) + kTimeBias;
+  const auto since = std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch());
+  return static_cast<uint64_t>(since.count()) + kTimeBias;
 }
 system_clock::time_point time_of(uint64_t number) {
-  return system_clock::time_point(system_clock::duration(static_cast<int64_t>(number - kTimeBias)));
+  const std::chrono::nanoseconds since(static_cast<int64_t>(number - kTimeBias));
+  return system_clock::time_point(std::chrono::duration_cast<system_clock::duration>(since));
 }
 
 class Sha256 {
@@ -100,8 +102,8 @@ Result<void> ObjectIndex::read_image() {
   prefix_ = source.at(1);
   for (size_t i = 0; i < size_; ++i) {
     const uint64_t bytes = sizes_[i];
-    bool good = bytes <= UINT64_MAX - total_size_bytes_ && crc32cs_[i] <= uint64_t{1} << 32 &&
-                component_counts_[i] <= UINT32_MAX;
+    bool good = names_.size(i) > 0 && bytes <= UINT64_MAX - total_size_bytes_ &&
+                crc32cs_[i] <= uint64_t{1} << 32 && component_counts_[i] <= UINT32_MAX;
     for (const Dictionary* each : {&content_types_, &content_encodings_, &storage_classes_}) {
       good = good && each->ids[i] < each->texts.count();
     }
@@ -168,6 +170,22 @@ std::string ObjectIndex::fingerprint() const {
   return sum.hex(kDigits);
 }
 
+std::vector<size_t> filter(const ObjectIndex& index, const IndexFilter& filter) {
+  std::vector<size_t> out;
+  std::string name;
+  for (size_t i = 0; i < index.size(); ++i) {
+    const uint64_t size_bytes = index.size_bytes(i);
+    if (size_bytes < filter.min_size_bytes || size_bytes > filter.max_size_bytes) continue;
+    name.clear();
+    index.append_name(i, name);
+    const auto ends_name = [&name](const std::string& suffix) { return name.ends_with(suffix); };
+    if (!filter.suffixes.empty() && std::ranges::none_of(filter.suffixes, ends_name)) continue;
+    if (filter.glob && !filter.glob->matches(name)) continue;
+    out.push_back(i);
+  }
+  return out;
+}
+
 // ── The builder ──────────────────────────────────────────────────────────────────────────────
 
 uint32_t ObjectIndexBuilder::Words::id_of(std::string_view text) {
@@ -179,9 +197,7 @@ uint32_t ObjectIndexBuilder::Words::id_of(std::string_view text) {
 }
 
 void ObjectIndexBuilder::add(const ObjectInfo& object) {
-  if (segments_.empty() || segments_.back().rows.size() == kSegmentRows) {
-    segments_.emplace_back().rows.reserve(kSegmentRows);
-  }
+  if (segments_.empty() || segments_.back().rows.size() == kSegmentRows) segments_.emplace_back();
   Segment& segment = segments_.back();
   const uint64_t generation_number = number_of(object.generation);
   const std::string_view generation =

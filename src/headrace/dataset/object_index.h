@@ -15,6 +15,7 @@
 
 #include "headrace/base/result.h"
 #include "headrace/dataset/columns.h"
+#include "headrace/dataset/glob.h"
 #include "headrace/dataset/shared_bytes.h"
 #include "headrace/format/object_info.h"
 
@@ -77,6 +78,16 @@ class ObjectIndex {
   Dictionary content_types_, content_encodings_, storage_classes_;
 };
 
+// Which objects of an index: those that everything here holds for.
+struct IndexFilter {
+  std::vector<std::string> suffixes = {};  // one of them; none: any
+  std::optional<Glob> glob = {};
+  uint64_t min_size_bytes = 0, max_size_bytes = UINT64_MAX;  // both included
+};
+
+// Their positions, in order.
+std::vector<size_t> filter(const ObjectIndex& index, const IndexFilter& filter);
+
 // Collects objects; several threads fill one each, and the first takes in the others'.
 // Thread: confined.
 class ObjectIndexBuilder {
@@ -107,7 +118,7 @@ class ObjectIndexBuilder {
     uint32_t name_size, generation_size, component_count;
     std::array<uint32_t, kWordCount> words;
   };
-  // Rows are never moved once they are in a segment, as a growing vector would.
+  // Many of these, not one vector: joining builders moves no rows, and growing moves few.
   struct Segment {
     std::vector<Row> rows;
     std::string text;  // of each row its name, then its generation unless that is a number

@@ -12,6 +12,7 @@
 namespace headrace {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::shared_ptr<const ObjectIndex> index_of(const std::vector<ObjectInfo>& objects) {
@@ -118,6 +119,20 @@ TEST(ObjectIndex, RefusesObjectsThatCannotBe) {
   huge.add(object("a", UINT64_MAX));
   huge.add(object("b", 1));
   EXPECT_EQ(huge.build().error().code(), Code::kInvalidArgument);
+}
+
+TEST(ObjectIndex, IsFilteredByEverythingThatIsAsked) {
+  const auto index = index_of({object("a.jpg", 5), object("b.png", 6), object("c/a.jpg", 7),
+                               object("d.txt", 8), object("e.jpg", 9)});
+  EXPECT_THAT(filter(*index, {}), ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(filter(*index, {.suffixes = {".jpg"}}), ElementsAre(0, 2, 4));
+  EXPECT_THAT(filter(*index, {.suffixes = {".png", ".txt"}}), ElementsAre(1, 3));
+  EXPECT_THAT(filter(*index, {.glob = Glob::parse("*.jpg").value()}), ElementsAre(0, 4));
+  EXPECT_THAT(filter(*index, {.min_size_bytes = 6, .max_size_bytes = 8}), ElementsAre(1, 2, 3));
+  EXPECT_THAT(
+      filter(*index,
+             {.suffixes = {".jpg"}, .glob = Glob::parse("**a*").value(), .min_size_bytes = 6}),
+      ElementsAre(2));
 }
 
 TEST(ObjectIndex, JoinsWhatSeveralBuildersCollected) {

@@ -85,6 +85,9 @@ class Connection {
   awaitable<Received> receive_tls(std::span<std::byte> into);
   awaitable<Result<void>> receive_head();  // into head_, at the front of the inbox
   awaitable<Result<void>> receive_body(ResponseSink& sink);
+  // Of a large body, waits until one receive brings much.
+  awaitable<Result<void>> gather(uint64_t left_bytes);
+  void wake_at(int unread_bytes);
   awaitable<Result<void>> receive_chunked(ResponseSink& sink);
   std::span<const std::byte> inbox() const {
     return std::span(inbox_).subspan(inbox_begin_, inbox_end_ - inbox_begin_);
@@ -103,6 +106,7 @@ class Connection {
   ResponseHead head_;
   bool reusable_ = false, went_stale_ = false, counted_ = false;
   uint64_t exchange_count_ = 0;
+  int wake_at_bytes_ = 1;  // the socket's SO_RCVLOWAT
 
   // The sweep compares progress_ with what it saw last; so a read takes no time stamp per piece.
   Phase phase_ = Phase::kIdle;

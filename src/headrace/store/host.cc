@@ -29,6 +29,14 @@ Host::Host(std::shared_ptr<const Route> a_route, uint32_t initial_in_flight, uin
 
 Host::~Host() = default;
 
+uint64_t Host::oldest_queued() const {
+  uint64_t oldest = UINT64_MAX;
+  for (const std::unique_ptr<HostLane>& lane : lanes) {
+    oldest = std::min(oldest, lane->oldest_queued());
+  }
+  return oldest;
+}
+
 HostLane::HostLane(Host& host, IoThread& thread, Resolver& resolver, BlockPool& pool)
     : host_(host),
       thread_(thread),
@@ -43,6 +51,7 @@ void HostLane::enqueue(ReadPiece* first) {
   if (first == nullptr) return;
   (last_ != nullptr ? last_->next : first_) = first;
   for (last_ = first, ++queued_count_; last_->next != nullptr; ++queued_count_) last_ = last_->next;
+  front_changed();
 }
 
 void HostLane::enqueue_front(ReadPiece* first) {
@@ -52,6 +61,14 @@ void HostLane::enqueue_front(ReadPiece* first) {
   end->next = first_;
   first_ = first;
   if (last_ == nullptr) last_ = end;
+  front_changed();
+}
+
+void HostLane::front_changed() {
+  const uint64_t oldest = first_ != nullptr ? first_->batch->order() : UINT64_MAX;
+  if (oldest == oldest_queued_.load(std::memory_order_relaxed)) return;
+  // Other lanes may have left the room to what was here.
+  if (oldest > oldest_queued_.exchange(oldest, std::memory_order_seq_cst)) pool_.made_room();
 }
 
 ReadPiece* HostLane::drop(const ReadBatch& batch) {
@@ -70,6 +87,7 @@ ReadPiece* HostLane::drop(const ReadBatch& batch) {
       link = &piece->next;
     }
   }
+  front_changed();
   return dropped;
 }
 
@@ -78,21 +96,28 @@ uint32_t HostLane::reader_limit() const {
   return std::max(1u, host_.admission.limit() / lanes);
 }
 
+// What fails or is dropped needs no memory, and what has its memory waits for nothing.
+bool HostLane::wants_memory(const ReadPiece& piece) const {
+  const ReadSlot& slot = piece.batch->slot(piece.slot_index);
+  return !thread_.stopping() && !piece.batch->cancelled() && !slot.failed.load() &&
+         !slot.has_into && slot.block.data() == nullptr;
+}
+
 bool HostLane::may_start(const ReadPiece& piece) const {
   const ReadSlot& slot = piece.batch->slot(piece.slot_index);
-  // What fails or is dropped needs no memory, and what has its memory waits for nothing.
-  if (thread_.stopping() || piece.batch->cancelled() || slot.failed.load() || slot.has_into ||
-      slot.block.data() != nullptr) {
-    return true;
-  }
+  if (!wants_memory(piece)) return true;
   const uint64_t need = expected_need(slot);
   // Until one size is known, nothing is read ahead: it might be large, and take the memory before
   // what is waited for.
   if (need == 0 && slot.range.end == kUnknownSize && !piece.batch->waited_for()) return false;
   const uint64_t in_flight = pool_.in_flight_bytes();
   if (in_flight != 0 && in_flight + need > pool_.budget_bytes()) return false;
-  return piece.batch->waited_for() ||
-         pool_.live_bytes() + pool_.expected_bytes() + need <= pool_.budget_bytes();
+  if (piece.batch->waited_for()) return true;
+  const uint64_t taken = pool_.live_bytes() + pool_.expected_bytes() + need;
+  if (taken > pool_.budget_bytes()) return false;
+  // Where room is scarce, batches get it in their order, on whichever lane: what a later one took
+  // would be missing when the earlier one is waited for, and then be exceeded.
+  return taken <= pool_.budget_bytes() / 2 || piece.batch->order() <= host_.oldest_queued();
 }
 
 uint64_t HostLane::expected_need(const ReadSlot& slot) const {
@@ -122,22 +147,32 @@ ReadPiece* HostLane::take() {
       before = piece;
       piece = piece->next;
     }
-    if (piece == nullptr) continue;  // the room went to another thread meanwhile
+    // The room may have gone to another thread meanwhile.
+    if (piece == nullptr || !reserve(*piece)) continue;
     (before != nullptr ? before->next : first_) = piece->next;
     if (last_ == piece) last_ = before;
     --queued_count_;
     piece->next = nullptr;
-    // What has begun without a size must not find its memory taken by what began later. Before the
-    // first size is known it might be any: all that is free is kept for it.
-    ReadSlot& slot = piece->batch->slot(piece->slot_index);
-    if (slot.range.end == kUnknownSize && !slot.has_into) {
-      const uint64_t need = expected_need(slot);
-      slot.reserved_bytes = need > 0 ? need : pool_.budget_bytes();
-      pool_.expect(slot.reserved_bytes);
-    }
+    front_changed();
     return piece;
   }
   return nullptr;
+}
+
+// What begins without a size must not find its memory taken by what began later. Before the first
+// size is known it might be any: all that is free is kept for it.
+bool HostLane::reserve(const ReadPiece& piece) {
+  ReadSlot& slot = piece.batch->slot(piece.slot_index);
+  if (!wants_memory(piece) || slot.range.end != kUnknownSize) return true;
+  const uint64_t need = expected_need(slot);
+  const uint64_t reserved_bytes = need > 0 ? need : pool_.budget_bytes();
+  if (piece.batch->waited_for()) {
+    pool_.expect(reserved_bytes);
+  } else if (!pool_.try_expect(reserved_bytes)) {
+    return false;
+  }
+  slot.reserved_bytes = reserved_bytes;
+  return true;
 }
 
 void HostLane::pump() {

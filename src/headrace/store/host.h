@@ -24,10 +24,14 @@ struct Host {
        uint32_t retry_budget_tokens);
   ~Host();
 
+  // The order() of the oldest batch of which a piece is queued on any lane; UINT64_MAX if none is.
+  uint64_t oldest_queued() const;
+
   const std::shared_ptr<const Route> route;
   Admission admission;
   RetryBudget retry_budget;
   std::atomic<uint64_t> mean_object_bytes = 0;   // of what was read lately; 0: nothing yet
+  std::atomic<uint64_t> next_order = 0;          // of the next batch
   std::vector<std::unique_ptr<HostLane>> lanes;  // one per I/O thread, in their order
 };
 
@@ -58,6 +62,9 @@ class HostLane {
   // Counts towards the next report to the host's admission.
   void saw(const AdmissionReport& what, std::chrono::steady_clock::time_point now);
 
+  // ReadBatch::order() of the piece at the front; UINT64_MAX if there is none. From any thread.
+  uint64_t oldest_queued() const { return oldest_queued_.load(std::memory_order_seq_cst); }
+
   Host& host() { return host_; }
   IoThread& thread() { return thread_; }
   Resolver& resolver() { return resolver_; }
@@ -67,9 +74,12 @@ class HostLane {
  private:
   uint32_t reader_limit() const;
   ReadPiece* take();  // the next piece that may start, taken from the queue; or null
+  bool wants_memory(const ReadPiece& piece) const;
   bool may_start(const ReadPiece& piece) const;
   bool any_may_start();
   uint64_t expected_need(const ReadSlot& slot) const;  // bytes; 0: nothing is known yet
+  bool reserve(const ReadPiece& piece);                // what a piece of unknown size will need
+  void front_changed();
   awaitable<void> reader();
   void arm_idle_timer(std::chrono::steady_clock::time_point at);
   void expire_idle();
@@ -82,6 +92,7 @@ class HostLane {
   ReadPiece* first_ = nullptr;
   ReadPiece* last_ = nullptr;
   size_t queued_count_ = 0;
+  std::atomic<uint64_t> oldest_queued_ = UINT64_MAX;
   uint32_t reader_count_ = 0;
   std::vector<std::unique_ptr<Connection>> idle_;  // last used last
   Timer idle_timer_;

@@ -9,6 +9,7 @@
 
 #include "headrace/format/gunzip.h"
 #include "headrace/store/metadata_attempts.h"
+#include "headrace/store/slot_memory.h"
 
 namespace headrace {
 namespace {
@@ -41,6 +42,7 @@ HttpStore::~HttpStore() = default;
 
 void HttpStore::read(std::shared_ptr<ReadBatch> batch) {
   std::shared_ptr<Gate::Pass> pass = engine_->gate->enter();
+  batch->set_order(host_->next_order.fetch_add(1, std::memory_order_relaxed));
   // The pass, and the store itself, stay until the batch has let go of this function.
   batch->hand_over([self = shared_from_this(), weak = std::weak_ptr(batch), pass] {
     if (const std::shared_ptr<ReadBatch> alive = weak.lock()) self->attend(alive);
@@ -129,15 +131,13 @@ awaitable<void> HttpStore::read_piece(HostLane& lane, ReadPiece& piece, HttpRequ
   }
   const bool lead = &piece == &slot.first_piece;
   if (lead) {
-    Result<bool> ready = prepare(lane, slot, piece);
-    if (!ready && ReadAttempt::is_deferral(ready.error())) {
-      ReadAttempt::drop_reservation(lane.pool(), slot);
-      lane.enqueue_front(&piece);
+    Result<void> ready = prepare(lane, slot, piece);
+    if (!ready && is_deferral(ready.error())) {
+      defer(lane, piece);
       co_return;
     }
-    if (!ready) batch.set_error(slot, std::move(ready.error()).with_url(url_of(batch.name(slot))));
-    if (!ready || !*ready) {
-      piece_done(lane, piece);
+    if (!ready) {
+      piece_failed(lane, piece, std::move(ready.error()));
       co_return;
     }
   }
@@ -146,9 +146,8 @@ awaitable<void> HttpStore::read_piece(HostLane& lane, ReadPiece& piece, HttpRequ
   ReadAttempt attempt(*protocol_, rules_, lane.pool(), slot, piece);
   attempt.on_split = [this, &lane](ReadPiece* pieces) { spread(lane, pieces); };
   Result<void> done = co_await operation.run(attempt, request);
-  if (!done && ReadAttempt::is_deferral(done.error())) {
-    ReadAttempt::drop_reservation(lane.pool(), slot);
-    lane.enqueue_front(&piece);
+  if (!done && is_deferral(done.error())) {
+    defer(lane, piece);
     co_return;
   }
   if (!done) batch.set_error(slot, std::move(done.error()));
@@ -156,13 +155,17 @@ awaitable<void> HttpStore::read_piece(HostLane& lane, ReadPiece& piece, HttpRequ
   piece_done(lane, piece);
 }
 
-// What can be done before the first request of a slot. False: nothing is left to read.
-Result<bool> HttpStore::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead) {
-  const bool empty = slot.asked.end <= slot.asked.begin;
-  if (slot.has_into && !slot.into.empty() && (empty || slot.asked.begin == slot.object_bytes)) {
-    return invalid_argument("the destination holds ", slot.into.size(), " bytes, the read gives 0");
+void HttpStore::defer(HostLane& lane, ReadPiece& piece) {
+  drop_reservation(lane.pool(), piece.batch->slot(piece.slot_index));
+  lane.enqueue_front(&piece);
+}
+
+// What can be done before the first request of a slot.
+Result<void> HttpStore::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead) {
+  if (slot.asked.begin > slot.asked.end) {
+    return invalid_argument("the range [", slot.asked.begin, ", ", slot.asked.end,
+                            ") ends before it begins");
   }
-  if (empty) return false;
   const bool size_known = slot.object_bytes != kUnknownSize;
   if (size_known && slot.asked.begin > slot.object_bytes) {
     return invalid_argument("the range begins at ", slot.asked.begin, ", beyond the object's ",
@@ -170,14 +173,11 @@ Result<bool> HttpStore::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead)
   }
   const uint64_t wanted = slot.range.size_bytes();
   if (size_known) {
-    if (wanted == 0 && slot.object_bytes > 0) return false;
     if (slot.has_into && slot.into.size() != wanted) {
       return invalid_argument("the destination holds ", slot.into.size(), " bytes, the read gives ",
                               wanted);
     }
-    if (Result<void> room =
-            ReadAttempt::make_room(lane.pool(), slot, wanted, lead.batch->waited_for());
-        !room) {
+    if (Result<void> room = make_room(lane.pool(), slot, wanted, lead.batch->waited_for()); !room) {
       return std::unexpected(std::move(room.error()));
     }
   }
@@ -192,7 +192,7 @@ Result<bool> HttpStore::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead)
       lead.range.end = kUnknownSize;
     }
   }
-  return true;
+  return {};
 }
 
 void HttpStore::piece_failed(HostLane& lane, ReadPiece& piece, Error error) {
@@ -238,12 +238,6 @@ void HttpStore::learn_size(uint64_t object_bytes) {
   host_->mean_object_bytes.store(std::max<uint64_t>(next, 1), std::memory_order_relaxed);
 }
 
-void HttpStore::release_flight(ReadSlot& slot) {
-  if (!slot.in_flight_charged) return;
-  slot.in_flight_charged = false;
-  engine_->pool->end_flight(slot.block.size_bytes());
-}
-
 void HttpStore::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
   if (!slot.error) {
     if (Result<void> good = verify(slot, lane.thread().metrics()); !good) {
@@ -255,21 +249,20 @@ void HttpStore::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
     }
   }
   if (!slot.error) learn_size(slot.range.size_bytes());
-  ReadAttempt::drop_reservation(lane.pool(), slot);
-  release_flight(slot);
+  if (slot.error) {
+    give_memory_back(lane.pool(), slot);
+  } else {
+    drop_reservation(lane.pool(), slot);
+    end_flight(lane.pool(), slot);
+  }
   if (should_restart(slot) && !batch.cancelled()) {
     const bool changed = slot.error->code() == Code::kPreconditionFailed;
-    slot.block.release();
-    if (!slot.has_into) slot.into = {};
     batch.restart(slot, changed);
     lane.enqueue_front(&slot.first_piece);
     lane.pump();
     return;
   }
-  if (slot.error) {
-    slot.block.release();
-    if (!slot.has_into) slot.into = {};
-  } else {
+  if (!slot.error) {
     count(lane.thread().metrics().objects_read_total);
     if (slot.gzip && rules_.content_encoding == ContentEncoding::kDecompress) {
       const bool posted =

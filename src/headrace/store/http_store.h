@@ -55,11 +55,12 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
 
   void attend(const std::shared_ptr<ReadBatch>& batch);
   void spread(HostLane& lane, ReadPiece* pieces);
-  Result<bool> prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead);
+  // Back into the queue until there is room.
+  void defer(HostLane& lane, ReadPiece& piece);
+  Result<void> prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead);
   void piece_done(HostLane& lane, ReadPiece& piece);
   void slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot);
   void learn_size(uint64_t object_bytes);
-  void release_flight(ReadSlot& slot);
   bool should_restart(const ReadSlot& slot) const;
   Result<void> verify(ReadSlot& slot, Metrics& metrics) const;
   void decompress(ReadSlot& slot) const;

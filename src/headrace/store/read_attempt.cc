@@ -5,15 +5,13 @@
 #include <utility>
 
 #include "headrace/format/http_range.h"
+#include "headrace/store/slot_memory.h"
 
 namespace headrace {
 namespace {
 
 // Where bytes go that nobody asked for: a server that ignores Range sends the whole object.
 constexpr size_t kScratchBytes = 16 * 1024;
-
-// The most that one receive takes: it is summed right after, and must still be in the core's cache.
-constexpr uint64_t kReceiveBytes = 256 * kKiB;
 
 std::span<std::byte> scratch() {
   thread_local std::array<std::byte, kScratchBytes> bytes;
@@ -32,9 +30,9 @@ std::optional<ByteRange> ReadAttempt::asked_range() const {
   if (without_range_) return std::nullopt;
   const uint64_t begin = piece_.range.begin + piece_.received_bytes;
   if (piece_.range.end != kUnknownSize) {
-    const bool all_of_it = begin == 0 && piece_.range.end == slot_.object_bytes;
-    if (all_of_it || piece_.range.end == begin) return std::nullopt;
-    return ByteRange{begin, piece_.range.end};
+    if (begin == 0 && piece_.range.end == slot_.object_bytes) return std::nullopt;
+    // No range of HTTP is empty: a byte that goes nowhere tells whether the object is there.
+    return ByteRange{begin, std::max(piece_.range.end, begin + 1)};
   }
   // The size is not known: one request brings a small object whole, and of a large one the first
   // part together with its size.
@@ -46,36 +44,6 @@ void ReadAttempt::build(HttpRequest& request) {
                                           ? piece_.batch->generation(slot_)
                                           : slot_.found_generation.view();
   protocol().build_read(request, piece_.batch->name(slot_), generation, asked_range());
-}
-
-void ReadAttempt::drop_reservation(BlockPool& pool, ReadSlot& slot) {
-  if (slot.reserved_bytes != 0) pool.expect_no_more(std::exchange(slot.reserved_bytes, 0));
-}
-
-Result<void> ReadAttempt::make_room(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes,
-                                    bool waited_for) {
-  if (slot.has_into || slot.block.data() != nullptr || size_bytes == 0) return {};
-  const uint64_t charged = BlockPool::charged_bytes(size_bytes);
-  if (charged > pool.budget_bytes()) {
-    return fail(Code::kExhausted, size_bytes, " bytes do not fit into the memory budget of ",
-                pool.budget_bytes(), " bytes; raise memory_budget_bytes, or read a range");
-  }
-  if (!pool.try_begin_flight(size_bytes, false)) return fail(Code::kExhausted);
-  std::optional<Block> block =
-      waited_for ? pool.allocate(size_bytes) : pool.allocate_within_budget(size_bytes);
-  if (!block) {
-    pool.end_flight(size_bytes);
-    return fail(Code::kExhausted);
-  }
-  slot.block = std::move(*block);
-  if (slot.block.data() == nullptr) {
-    pool.end_flight(size_bytes);
-    return fail(Code::kExhausted, "the system has no memory for ", size_bytes, " bytes");
-  }
-  slot.in_flight_charged = true;
-  slot.into = slot.block.bytes();
-  drop_reservation(pool, slot);  // not before: the room would be given away
-  return {};
 }
 
 ReadPiece* ReadAttempt::split(const ReadRules& rules, ReadSlot& slot, ReadPiece& lead,
@@ -145,10 +113,7 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
           "one request, and into the engine's memory");
     }
     // Begin anew: what comes has neither the stored object's size nor its sum.
-    if (slot_.in_flight_charged) pool_.end_flight(slot_.block.size_bytes());
-    slot_.in_flight_charged = false;
-    slot_.block.release();
-    slot_.into = {};
+    give_memory_back(pool_, slot_);
     slot_.gzip = false;
     slot_.object_bytes = kUnknownSize;
     slot_.expected.reset();
@@ -236,8 +201,7 @@ Result<std::span<std::byte>> ReadAttempt::body_space(uint64_t) {
   }
   if (left == 0) return scratch();
   const uint64_t offset = piece_.range.begin - slot_.range.begin + piece_.received_bytes;
-  space_ = slot_.into.subspan(static_cast<size_t>(offset),
-                              static_cast<size_t>(std::min(left, kReceiveBytes)));
+  space_ = slot_.into.subspan(static_cast<size_t>(offset), static_cast<size_t>(left));
   return space_;
 }
 
@@ -247,7 +211,7 @@ Result<void> ReadAttempt::took_body(size_t count) {
   } else if (skip_bytes_ > 0) {
     skip_bytes_ -= count;
   } else if (piece_.received_bytes < piece_.range.size_bytes()) {
-    // While it is in cache: a checksum costs 2 % of what the copy out of the socket did.
+    // While it is in cache, as far as it is.
     if (slot_.whole) piece_.crc32c = piece_.crc32c.extended(space_.first(count));
     piece_.received_bytes += count;
   }

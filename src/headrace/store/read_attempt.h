@@ -27,12 +27,6 @@ struct ReadRules {
 // Thread: I/O. Borrows slot and piece.
 class ReadAttempt final : public Attempt {
  public:
-  // Error code kExhausted with no message: there is no room at present; try later. Internal: such a
-  // piece goes back into the queue.
-  static bool is_deferral(const Error& error) {
-    return error.code() == Code::kExhausted && error.message().empty();
-  }
-
   ReadAttempt(const Protocol& protocol, const ReadRules& rules, BlockPool& pool, ReadSlot& slot,
               ReadPiece& piece);
 
@@ -43,13 +37,6 @@ class ReadAttempt final : public Attempt {
   // size.
   std::function<void(ReadPiece*)> on_split;
 
-  // Makes the slot's memory for `size_bytes`, if it has none. `waited_for` is admitted even beyond
-  // the budget. kExhausted with a message if the object alone exceeds the budget, without one if
-  // there is no room now.
-  static Result<void> make_room(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes,
-                                bool waited_for);
-  // Gives back what was reserved while the size was not known.
-  static void drop_reservation(BlockPool& pool, ReadSlot& slot);
   // Cuts the slot's range, whose end is known, into the lead (which keeps the first part) and more
   // pieces, returned linked.
   static ReadPiece* split(const ReadRules& rules, ReadSlot& slot, ReadPiece& lead,

@@ -127,6 +127,9 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   // The store's end ---------------------------------------------------------------------------
   bool waited_for() const { return waited_for_.load(std::memory_order_seq_cst); }
   bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
+  // Its place among the batches of one host. Set before it is handed over.
+  void set_order(uint64_t order) { order_ = order; }
+  uint64_t order() const { return order_; }
   // Keeps the batch alive until its last slot is done. `on_attention` is called when the batch is
   // first waited for, and when it is cancelled: the store looks at its queues again.
   void hand_over(std::function<void()> on_attention);
@@ -145,6 +148,7 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   std::unique_ptr<ReadSlot[]> slots_;
   const size_t capacity_;
   size_t size_ = 0;
+  uint64_t order_ = 0;
   std::atomic<size_t> slots_left_ = 0;
   std::atomic<bool> waited_for_ = false, cancelled_ = false;
   Mutex mutex_;

@@ -17,6 +17,7 @@
 #include "headrace/base/mutex.h"
 #include "headrace/store/file/file_io.h"
 #include "headrace/store/file/file_list.h"
+#include "headrace/store/slot_memory.h"
 
 namespace headrace {
 namespace {
@@ -105,7 +106,6 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   void run_large(const std::shared_ptr<LargeRead>& large);
   // Ends the slot, or prepares it to be read again: true then.
   bool conclude(ReadBatch& batch, SlotRead& current, Result<Outcome> outcome);
-  void give_memory_back(ReadSlot& slot);
   void finish(ReadBatch& batch, ReadSlot& slot, std::optional<Error> error);
   bool wants_sum(const ReadSlot& slot) const {
     return verify_ && slot.whole && slot.expected.has_value();
@@ -290,33 +290,17 @@ Result<void> FileStore::take_size(ReadBatch& batch, const SlotRead& current) {
 }
 
 Result<FileStore::Admission> FileStore::admit(ReadBatch& batch, ReadSlot& slot) {
-  const uint64_t size_bytes = slot.range.size_bytes();
-  if (slot.has_into || size_bytes == 0) return Admission::kAdmitted;
-  const uint64_t budget_bytes = pool_->budget_bytes();
-  if (size_bytes > budget_bytes) {
-    return fail(Code::kExhausted, "its ", size_bytes, " bytes exceed the memory budget of ",
-                budget_bytes, " bytes; raise memory_budget_bytes or read it by ranges");
-  }
   const auto try_begin = [&] {
-    // Reading ahead stops when the budget is used up by whoever it is. What is waited for only
-    // waits for other reads to end.
-    if (!batch.waited_for() &&
-        pool_->live_bytes() + BlockPool::charged_bytes(size_bytes) > budget_bytes) {
-      return false;
-    }
-    return pool_->try_begin_flight(size_bytes, /*force=*/false);
+    return make_room(*pool_, slot, slot.range.size_bytes(), batch.waited_for());
   };
-  if (!try_begin()) {
+  Result<void> room = try_begin();
+  if (!room && is_deferral(room.error())) {
     pool_->ask_for_room();
-    if (!try_begin()) return Admission::kWait;
+    room = try_begin();
   }
-  slot.in_flight_charged = true;
-  slot.block = pool_->allocate(size_bytes);
-  if (slot.block.data() == nullptr) {
-    return fail(Code::kExhausted, "the system has no memory for its ", size_bytes, " bytes");
-  }
-  slot.into = slot.block.bytes();
-  return Admission::kAdmitted;
+  if (room) return Admission::kAdmitted;
+  if (is_deferral(room.error())) return Admission::kWait;
+  return std::unexpected(std::move(room.error()));
 }
 
 Result<bool> FileStore::read_piece(const ReadBatch& batch, int descriptor, uint64_t offset_bytes,
@@ -430,29 +414,20 @@ bool FileStore::conclude(ReadBatch& batch, SlotRead& current, Result<Outcome> ou
   }
   // A slot that names a generation or a size fails when it is opened again; else what is there
   // now is as good.
-  give_memory_back(slot);
+  give_memory_back(*pool_, slot);
   current.file = OpenFile();
   return true;
-}
-
-void FileStore::give_memory_back(ReadSlot& slot) {
-  if (!slot.has_into) {
-    slot.block.release();
-    slot.into = {};
-  }
-  if (std::exchange(slot.in_flight_charged, false)) pool_->end_flight(slot.range.size_bytes());
 }
 
 void FileStore::finish(ReadBatch& batch, ReadSlot& slot, std::optional<Error> error) {
   if (error) {
     batch.set_error(slot, with_url(std::move(*error), batch.name(slot)));
-    give_memory_back(slot);
+    give_memory_back(*pool_, slot);
   } else {
-    const uint64_t size_bytes = slot.range.size_bytes();  // what admit() charged
-    read_bytes_.fetch_add(size_bytes, std::memory_order_relaxed);
+    read_bytes_.fetch_add(slot.range.size_bytes(), std::memory_order_relaxed);
     read_count_.fetch_add(1, std::memory_order_relaxed);
     count(metrics_->objects_read_total);
-    if (std::exchange(slot.in_flight_charged, false)) pool_->end_flight(size_bytes);
+    end_flight(*pool_, slot);
   }
   batch.slot_done();
 }

@@ -1,0 +1,134 @@
+"""One bucket as the functions of dataflux see it: a listing, and groups of objects read in order.
+
+`open_bucket` decides who speaks to the service: the engine, or a client that is not Google's.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+from headrace import ObjectInfo, RetryOptions, Store, TimeoutOptions
+from headrace.compat.clients import settings_of
+from headrace.compat.google_errors import as_google_raises
+from headrace.compat.objects import ListedObject, NameAndSize
+from headrace.compat.retry import engine_options
+from headrace.options import read_environment
+
+__all__ = ["Bucket", "open_bucket"]
+
+
+class Bucket(Protocol):
+    """What is needed of a bucket."""
+
+    def list_objects(self, prefix: str, start: str = "", end: str = "") -> Iterator[ObjectInfo]:
+        """Yield the objects with names in ``[start, end)`` that begin with `prefix`, sorted."""
+
+    def read_groups(self, groups: Iterable[Sequence[NameAndSize]]) -> Generator[list[bytes]]:
+        """Yield the contents of each group's objects, in order; the first error in order ends it.
+
+        What is read ahead is cancelled when the iterator is closed.
+        """
+
+
+def open_bucket(client: Any, name: str, retry_config: Any, *, threads: int = 1) -> Bucket:
+    """Return the bucket `name`, read by the engine unless `client` has to be used itself.
+
+    Args:
+        client: None (Application Default Credentials, or STORAGE_EMULATOR_HOST), Google's client,
+            or anything with its methods ``bucket``, ``list_blobs``, ``blob``,
+            ``download_as_bytes``.
+        retry_config: a `Retry`, ours or of google-api-core, or None.
+        threads: how many reads at a time a client of another kind is used for. The engine knows
+            better by itself.
+    """
+    if client is None:
+        endpoint, credentials = read_environment().emulator_endpoint or None, None
+    else:
+        settings = settings_of(client)
+        if settings is None:
+            return _ClientBucket(client, name, retry_config, threads)
+        endpoint, credentials = settings.endpoint, settings.credentials
+    retry, timeout = engine_options(retry_config)
+    with as_google_raises():
+        return _EngineBucket(_open_store(name, endpoint, credentials, retry, timeout))
+
+
+# A dataset opens its bucket for every batch.
+@functools.lru_cache(maxsize=64)
+def _open_store(
+    name: str,
+    endpoint: str | None,
+    credentials: Any,
+    retry: RetryOptions,
+    timeout: TimeoutOptions,
+) -> Store:
+    return Store(
+        f"gs://{name}",
+        endpoint=endpoint,
+        credentials=credentials,
+        retry=retry,
+        timeout=timeout,
+        # An object that was replaced after the listing is read as it is now, whole.
+        on_change="reread",
+        # Google's client does that, too.
+        content_encoding="decompress",
+    )
+
+
+class _EngineBucket:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def list_objects(self, prefix: str, start: str = "", end: str = "") -> Iterator[ObjectInfo]:
+        with as_google_raises():
+            yield from self._store.list(prefix, start_offset=start, end_offset=end)
+
+    def read_groups(self, groups: Iterable[Sequence[NameAndSize]]) -> Generator[list[bytes]]:
+        def pinned(each: NameAndSize) -> str | ObjectInfo:
+            return each.info if isinstance(each, ListedObject) else each[0]
+
+        batches = ([pinned(each) for each in group] for group in groups)
+        with as_google_raises():
+            for samples in self._store.read_batches(batches):
+                contents = [sample.bytes() for sample in samples]
+                del samples  # their memory is what the next groups are read into
+                yield contents
+
+
+class _ClientBucket:
+    def __init__(self, client: Any, name: str, retry_config: Any, threads: int) -> None:
+        self._bucket = client.bucket(name)
+        self._retry_config = retry_config
+        self._threads = threads
+
+    def list_objects(self, prefix: str, start: str = "", end: str = "") -> Iterator[ObjectInfo]:
+        bounds = {"start_offset": start} if start else {}
+        if end:
+            bounds["end_offset"] = end
+        blobs = self._bucket.list_blobs(prefix=prefix, retry=self._retry_config, **bounds)
+        infos = (
+            ObjectInfo(
+                blob.name, blob.size, storage_class=getattr(blob, "storage_class", None) or ""
+            )
+            for blob in blobs
+        )
+        yield from sorted(infos, key=lambda info: info.name)
+
+    def read_groups(self, groups: Iterable[Sequence[NameAndSize]]) -> Generator[list[bytes]]:
+        if self._threads <= 1:
+            for group in groups:
+                yield [self._read(each) for each in group]
+            return
+        pool = ThreadPoolExecutor(self._threads, thread_name_prefix="headrace-compat")
+        try:
+            for group in groups:
+                yield list(pool.map(self._read, group))
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _read(self, each: NameAndSize) -> bytes:
+        download: Callable[..., bytes] = self._bucket.blob(each[0]).download_as_bytes
+        return download(retry=self._retry_config)

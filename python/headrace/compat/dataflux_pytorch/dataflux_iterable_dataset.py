@@ -1,0 +1,111 @@
+"""``dataflux_pytorch.dataflux_iterable_dataset``: the objects of a bucket, one after the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch.utils import data
+
+from headrace.compat import dataflux_core
+from headrace.compat.datasets import (
+    CommonConfig,
+    CrossesProcesses,
+    data_format_default,
+    download_params,
+    list_with_retries,
+)
+from headrace.compat.retry import DATASET_RETRY
+
+__all__ = [
+    "CREATE",
+    "DELETE",
+    "FORK",
+    "MODIFIED_RETRY",
+    "Config",
+    "DataFluxIterableDataset",
+    "DatafluxIterableDataset",
+    "data_format_default",
+]
+
+FORK = "fork"
+CREATE = "storage.objects.create"
+DELETE = "storage.objects.delete"
+MODIFIED_RETRY = DATASET_RETRY
+
+
+class Config(CommonConfig):
+    """How an iterable dataset lists and reads; see `CommonConfig`."""
+
+
+class DataFluxIterableDataset(CrossesProcesses, data.IterableDataset[Any]):
+    """The objects of a bucket, listed when it is made, read in the order of their names.
+
+    In a DataLoader worker it yields that worker's part: one contiguous slice for each, of
+    ``ceil(objects / workers)``. Ranks are not told apart.
+
+    Args:
+        project_name: the project, for a client that is made from a pickle.
+        bucket_name: the bucket.
+        config: see `Config`; that of the map-style dataset will do, too.
+        data_format_fn: called with each object's ``bytes``; its result is the sample.
+        storage_client: a ``google.cloud.storage.Client``, whose account and endpoint the engine
+            takes over; or another object with its methods, which is used itself. Default:
+            Application Default Credentials, or STORAGE_EMULATOR_HOST.
+
+    `objects` is the list of ``(name, size)``, sorted by name.
+
+    Raises:
+        NotFoundError: there is no such bucket.
+        NotImplementedError: joining on the server was asked for.
+    """
+
+    def __init__(
+        self,
+        project_name: str,
+        bucket_name: str,
+        config: CommonConfig = Config(),  # noqa: B008 - the default that users know; nobody changes it
+        data_format_fn: Callable[[Any], Any] = data_format_default,
+        storage_client: Any = None,
+    ) -> None:
+        super().__init__()
+        self.project_name = project_name
+        self.bucket_name = bucket_name
+        self.data_format_fn = data_format_fn
+        self.config = config
+        self.storage_client = storage_client
+        self.dataflux_download_optimization_params = download_params(
+            config, dataflux_core.download.DataFluxDownloadOptimizationParams
+        )
+        if storage_client is not None:
+            dataflux_core.user_agent.add_dataflux_user_agent(storage_client)
+        self.objects = self._list_GCS_blobs_with_retry()
+
+    def __iter__(self) -> Iterator[Any]:
+        """Read ahead, and yield what `data_format_fn` makes of each object.
+
+        Raises:
+            HeadraceError: an object cannot be read; those before it have been yielded.
+        """
+        objects = self.objects
+        worker = data.get_worker_info()
+        if worker is not None:
+            share = math.ceil(len(objects) / worker.num_workers)
+            objects = objects[worker.id * share : (worker.id + 1) * share]
+        contents = dataflux_core.download.dataflux_download_lazy(
+            project_name=self.project_name,
+            bucket_name=self.bucket_name,
+            objects=objects,
+            storage_client=self.storage_client,
+            dataflux_download_optimization_params=self.dataflux_download_optimization_params,
+            retry_config=self.config.download_retry_config,
+        )
+        for each in contents:
+            yield self.data_format_fn(each)
+
+    def _list_GCS_blobs_with_retry(self) -> Any:
+        return list_with_retries(self, dataflux_core.fast_list.ListingController)
+
+
+DatafluxIterableDataset = DataFluxIterableDataset

@@ -1,0 +1,121 @@
+"""What a listing gave, as the ``(name, size)`` pairs that users of dataflux work with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, MutableSequence, Sequence
+from typing import Any, SupportsIndex, TypeAlias, overload
+
+from headrace import ObjectInfo
+
+__all__ = ["ListedObject", "ListedObjects", "grouped"]
+
+NameAndSize: TypeAlias = tuple[str, int]
+
+
+class ListedObject(tuple[str, int]):
+    """``(name, size in bytes)``, and in `info` everything else that the listing said.
+
+    A download that is given one knows the size, generation and checksum before the first byte.
+    """
+
+    info: ObjectInfo
+
+    def __new__(cls, info: ObjectInfo) -> ListedObject:
+        pair = super().__new__(cls, (info.name, info.size_bytes))
+        pair.info = info
+        return pair
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ListedObject, (self.info,)
+
+
+class ListedObjects(MutableSequence[NameAndSize]):
+    """A listing that behaves like the list of pairs that it is.
+
+    The pairs are made when looked at, from whatever sequence of `ObjectInfo` there is. It turns
+    into a real list of them with the first change (shuffling, sorting, appending).
+    """
+
+    def __init__(self, infos: Sequence[ObjectInfo]) -> None:
+        self._infos = infos
+        self._pairs: list[NameAndSize] | None = None
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> NameAndSize: ...
+    @overload
+    def __getitem__(self, index: slice) -> ListedObjects: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> NameAndSize | ListedObjects:
+        if not isinstance(index, slice):
+            position = index.__index__()
+            if self._pairs is not None:
+                return self._pairs[position]
+            return ListedObject(self._infos[position])
+        if self._pairs is None:
+            return ListedObjects(self._infos[index])
+        part = ListedObjects(())
+        part._pairs = self._pairs[index]
+        return part
+
+    def __len__(self) -> int:
+        return len(self._infos if self._pairs is None else self._pairs)
+
+    def __iter__(self) -> Iterator[NameAndSize]:
+        if self._pairs is None:
+            return map(ListedObject, self._infos)
+        return iter(self._pairs)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._own()[index] = value
+
+    def __delitem__(self, index: Any) -> None:
+        del self._own()[index]
+
+    def insert(self, index: SupportsIndex, value: NameAndSize) -> None:
+        self._own().insert(index, value)
+
+    def sort(self, *, key: Any = None, reverse: bool = False) -> None:
+        self._own().sort(key=key, reverse=reverse)
+
+    def copy(self) -> ListedObjects:
+        return self[:]
+
+    def __add__(self, other: Iterable[NameAndSize]) -> list[NameAndSize]:
+        return [*self, *other]
+
+    def __radd__(self, other: Iterable[NameAndSize]) -> list[NameAndSize]:
+        return [*other, *self]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, list | ListedObjects):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment] # it can change, like a list
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def _own(self) -> list[NameAndSize]:
+        if self._pairs is None:
+            self._pairs, self._infos = list(self), ()
+        return self._pairs
+
+
+def grouped(
+    objects: Iterable[NameAndSize], *, max_objects: int, max_bytes: int
+) -> Iterator[list[NameAndSize]]:
+    """Yield `objects` in order, as groups of up to `max_objects` within `max_bytes` together.
+
+    Neither limit is ever exceeded, but that an object larger than `max_bytes` is a group by itself.
+    """
+    group: list[NameAndSize] = []
+    group_bytes = 0
+    for each in objects:
+        size_bytes = each[1]
+        if group and (len(group) == max_objects or group_bytes + size_bytes > max_bytes):
+            yield group
+            group, group_bytes = [], 0
+        group.append(each)
+        group_bytes += size_bytes
+    if group:
+        yield group

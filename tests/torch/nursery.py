@@ -1,0 +1,110 @@
+"""Interpreters that have torch imported already: forks of one that has done nothing else.
+
+Importing torch takes seconds; these children take none. They end as any interpreter does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from tests.process.conftest import child_environment
+
+# What it is told comes in lines on the standard input, and the exit codes go back the same way.
+_MAIN = """
+import json, os, sys
+import torch, torch.utils.data, headrace.torch
+for line in sys.stdin:
+    job = json.loads(line)
+    pid = os.fork()
+    if pid == 0:
+        break
+    _, status = os.waitpid(pid, 0)
+    print(os.waitstatus_to_exitcode(status), flush=True)
+else:
+    os._exit(0)
+os.setsid()
+for name, flags, descriptor in (("out", os.O_WRONLY, 1), ("err", os.O_WRONLY, 2)):
+    file = os.open(job[name], flags | os.O_CREAT | os.O_TRUNC)
+    os.dup2(file, descriptor)
+    os.close(file)
+nothing = os.open(os.devnull, os.O_RDONLY)
+os.dup2(nothing, 0)
+os.close(nothing)
+with open(job["pid"], "w") as file:
+    file.write(str(os.getpid()))
+os.environ.update(job["environment"])
+# Before the script's module is made: multiprocessing looks there for what it imports again.
+sys.argv = job["argv"]
+main = sys.modules["__main__"]
+main.__file__ = sys.argv[0]
+with open(sys.argv[0]) as file:
+    code = compile(file.read(), sys.argv[0], "exec")
+exec(code, main.__dict__)
+"""
+
+
+class Nursery:
+    """Runs scripts, one at a time."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-X", "faulthandler", "-c", _MAIN],
+            env=child_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
+
+    def run(
+        self,
+        folder: Path,
+        script: str,
+        *arguments: object,
+        expect_code: int = 0,
+        timeout_s: float = 40.0,
+        stderr: str | None = "",
+        **environment: str,
+    ) -> str:
+        """As `run_child` of tests/process: what the script printed."""
+        file = folder / "child.py"
+        file.write_text(textwrap.dedent(script))
+        job: dict[str, Any] = {name: str(folder / name) for name in ("out", "err", "pid")}
+        job["argv"] = [str(file), *map(str, arguments)]
+        job["environment"] = environment
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        ended = bool(select.select([self._process.stdout], [], [], timeout_s)[0])
+        pid_file = folder / "pid"
+        if not ended:
+            pid = int(pid_file.read_text())
+            os.kill(pid, signal.SIGABRT)  # faulthandler says where every thread is
+            if not select.select([self._process.stdout], [], [], 5)[0]:
+                os.kill(pid, signal.SIGKILL)
+        code = int(self._process.stdout.readline())
+        # What it has started ends with it, whatever happens.
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+            os.killpg(int(pid_file.read_text()), signal.SIGKILL)
+        out, err = ((folder / name).read_text() for name in ("out", "err"))
+        assert ended, f"no end within {timeout_s} s\n{out}\n{err}"
+        assert code == expect_code, f"code {code}\n{out}\n{err}"
+        if stderr is not None:
+            assert err == stderr
+        return out
