@@ -6,6 +6,7 @@
 #include "engine_handle.h"
 #include "headrace/format/url.h"
 #include "headrace/store/object_store.h"
+#include "listing_handle.h"
 #include "object_index.h"
 #include "sample.h"
 #include "store_options.h"
@@ -252,6 +253,19 @@ class StoreHandle {
     return nb::make_tuple(objects, prefixes, to_str(page.next_page_token));
   }
 
+  ListingHandle start_listing(std::string prefix, std::string start_offset, std::string end_offset,
+                              bool only_for_reading, bool eager,
+                              uint32_t max_pages_in_flight) const {
+    store();
+    return {engine_.shared(),
+            Listing::start(store_.shared(),
+                           {.prefix = std::move(prefix),
+                            .start_offset = std::move(start_offset),
+                            .end_offset = std::move(end_offset),
+                            .fields = only_for_reading ? ListFields::kReading : ListFields::kAll},
+                           {.max_pages_in_flight = max_pages_in_flight, .eager = eager})};
+  }
+
   ObjectInfo stat(std::string name) const { return wait_and_take(store().stat(std::move(name))); }
 
   ObjectInfo write(std::string name, nb::handle data, std::optional<std::string> if_generation,
@@ -369,6 +383,9 @@ void bind_store(nb::module_& module) {
            nb::sig("def list_page(self, *, prefix: str, delimiter: str, page_token: str, "
                    "start_offset: str, end_offset: str, max_results: int) "
                    "-> tuple[list[ObjectInfo], list[str], str]"))
+      .def("start_listing", &StoreHandle::start_listing, nb::kw_only(), nb::arg("prefix"),
+           nb::arg("start_offset"), nb::arg("end_offset"), nb::arg("only_for_reading"),
+           nb::arg("eager"), nb::arg("max_pages_in_flight"))
       .def("stat", &StoreHandle::stat, nb::arg("name"))
       .def("write", &StoreHandle::write, nb::arg("name"), nb::arg("data"), nb::kw_only(),
            nb::arg("if_generation").none(), nb::arg("content_type"), nb::arg("content_encoding"),

@@ -61,5 +61,6 @@ NB_MODULE(_engine, module) {
   bind_dataset(module);
   bind_credentials(module);
   bind_engine(module);
+  bind_listing(module);
   bind_store(module);
 }

@@ -1,7 +1,7 @@
 """The engine, as headrace's Python modules see it. Not for users."""
 
 from builtins import bytes as Bytes
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 import datetime
 import os
 from typing import Any, SupportsIndex, final, overload
@@ -357,6 +357,27 @@ def make_exception(
 ) -> Exception:
     """The exception that a failing request with these facts raises."""
 
+class Listing:
+    """The objects of a bucket as they arrive."""
+
+    def next(self) -> list[ObjectInfo] | None:
+        """Waits; the next objects in the order of names, None at the end."""
+
+    def index(
+        self, store_url: str, prefix: str, on_progress: Callable[[int], object] | None = None
+    ) -> ObjectIndex:
+        """
+        Waits for all that is still to come. `on_progress` is called now and then.
+        """
+
+    def cancel(self) -> None:
+        """Ends what is under way."""
+
+    def progress(self) -> tuple[int, int, bool]:
+        """
+        Names that have arrived, requests sent, whether everything has arrived.
+        """
+
 class Batch:
     """Objects that are being read together."""
 
@@ -403,6 +424,16 @@ class StoreHandle:
         end_offset: str,
         max_results: int,
     ) -> tuple[list[ObjectInfo], list[str], str]: ...
+    def start_listing(
+        self,
+        *,
+        prefix: str,
+        start_offset: str,
+        end_offset: str,
+        only_for_reading: bool,
+        eager: bool,
+        max_pages_in_flight: int,
+    ) -> Listing: ...
     def stat(self, name: str) -> ObjectInfo: ...
     def write(
         self,

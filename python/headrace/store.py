@@ -5,13 +5,14 @@ from __future__ import annotations
 import builtins
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from headrace import _engine, process
 from headrace._engine import ObjectIndex, ObjectInfo, Sample
 from headrace.errors import HeadraceError, InvalidArgumentError, NotFoundError
+from headrace.listing import index_objects, list_objects
 from headrace.options import (
     BearerToken,
     ContentEncoding,
@@ -183,6 +184,10 @@ class Store:
     ) -> Iterator[ObjectInfo]:
         """Yield the objects whose names begin with `prefix`, in UTF-8 byte order of the names.
 
+        Each object that exists throughout comes exactly once; one that is added or deleted
+        meanwhile may come. Without `delimiter` and `max_results`, from the second page on, several
+        pages are fetched at a time, ahead of the caller.
+
         Args:
             prefix: default: what follows the bucket in the store's URL.
             delimiter: objects with it after the prefix are left out (``"/"``: one level).
@@ -190,6 +195,14 @@ class Store:
             end_offset: names before this one.
             max_results: stop after so many.
         """
+        if not delimiter and max_results is None:
+            yield from list_objects(
+                self._handle(),
+                self._prefix if prefix is None else prefix,
+                start_offset or "",
+                end_offset or "",
+            )
+            return
         left = sys.maxsize if max_results is None else max_results
         token = ""
         while left > 0:
@@ -236,14 +249,21 @@ class Store:
             )
         )
 
-    def index(self, prefix: str | None = None) -> ObjectIndex:
+    def index(
+        self, prefix: str | None = None, *, on_progress: Callable[[int], object] | None = None
+    ) -> ObjectIndex:
         """List the objects whose names begin with `prefix` into an index, in the order of `list`.
+
+        Pages are fetched several at a time, and ask only for what reading needs: name, size,
+        generation and CRC-32C. The other fields of the index' `ObjectInfo` are empty.
 
         Args:
             prefix: default: what follows the bucket in the store's URL.
+            on_progress: called some twenty times a second with how many names have arrived; what
+                it raises ends the listing.
         """
         listed = self._prefix if prefix is None else prefix
-        return ObjectIndex.from_objects(self.list(listed), store_url=self.url_of(""), prefix=listed)
+        return index_objects(self._handle(), self.url_of(""), listed, on_progress)
 
     # ---- asking
 

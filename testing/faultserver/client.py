@@ -189,7 +189,7 @@ class FaultServer:
     # Buckets and objects, past all faults and unrecorded.
 
     def bucket(self, name: str, **spec: Any) -> None:
-        """requester_pays, versioning, tokens, denied_permissions, list_delay_ms."""
+        """requester_pays, versioning, tokens, denied_permissions, list_delay_ms, max_page."""
         self._post("bucket", {"name": name, **spec})
 
     def synthetic(self, bucket: str, count: int, size_bytes: int | list[int], **spec: Any) -> Any:

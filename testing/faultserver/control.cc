@@ -47,6 +47,8 @@ Response set_bucket(World& world, const Json& spec) {
       bucket.versioning = value.boolean();
     } else if (member == "list_delay_ms") {
       bucket.list_delay_ms = value.integer();
+    } else if (member == "max_page") {
+      bucket.max_page = static_cast<uint64_t>(std::max<int64_t>(1, value.integer()));
     } else if (member == "tokens") {
       bucket.tokens.clear();
       for (const Json& token : value.array()) bucket.tokens.insert(token.text());

@@ -7,8 +7,6 @@
 namespace faultserver {
 namespace {
 
-constexpr uint64_t kMaxPage = 1000;
-
 // The part of `fields=` that this server honours: which members of the page, which of each item.
 struct PageFields {
   bool all = true;
@@ -58,14 +56,14 @@ Response list_objects(Bucket& bucket, const Request& request, const std::string&
   const std::string token = request.parameter("pageToken");
   const bool trailing = request.parameter("includeTrailingDelimiter") == "true";
   const PageFields fields(request.parameter("fields"));
-  uint64_t max_results = kMaxPage;
+  uint64_t max_results = bucket.max_page;
   if (request.has_parameter("maxResults")) {
     const std::optional<uint64_t> asked = parse_u64(request.parameter("maxResults"));
     if (!asked) {
       return error_response(list_route, 400, "invalidParameter",
                             "Invalid value for: maxResults is not a valid integer");
     }
-    if (*asked > 0) max_results = std::min(*asked, kMaxPage);
+    if (*asked > 0) max_results = std::min(*asked, bucket.max_page);
   }
 
   Bucket::Cursor cursor(bucket);

@@ -89,6 +89,7 @@ class Bucket {
   bool requester_pays = false;
   bool versioning = false;
   int64_t list_delay_ms = 0;
+  uint64_t max_page = 1000;                  // Names on a page of a listing, at most.
   std::set<std::string> tokens;              // Empty: anonymous access is fine.
   std::set<std::string> denied_permissions;  // What testIamPermissions leaves out.
   std::unique_ptr<Synthetic> synthetic;

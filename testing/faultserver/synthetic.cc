@@ -33,7 +33,35 @@ std::optional<Shape> shape_from(std::string_view text) {
   if (text == "skewed") return Shape::kSkewed;
   if (text == "long_prefix") return Shape::kLongPrefix;
   if (text == "unicode") return Shape::kUnicode;
+  if (text == "all_unicode") return Shape::kAllUnicode;
+  if (text == "last_byte") return Shape::kLastByte;
   return std::nullopt;
+}
+
+// The characters that a name may have, from U+0001 on: no carriage return, line feed or surrogate.
+constexpr uint64_t kCharacters = 0x10FFFF - 2 - 0x800;
+
+void append_character(std::string& out, uint64_t number) {
+  uint64_t c = number + 1;
+  if (c >= '\n') ++c;
+  if (c >= '\r') ++c;
+  if (c >= 0xD800) c += 0x800;
+  const auto put = [&out](uint64_t bits) { out += static_cast<char>(bits); };
+  const auto put_rest = [&](int count) {
+    for (int i = count - 1; i >= 0; --i) put(0x80 | ((c >> (6 * i)) & 63));
+  };
+  if (c < 0x80) {
+    put(c);
+  } else if (c < 0x800) {
+    put(0xC0 | (c >> 6));
+    put_rest(1);
+  } else if (c < 0x10000) {
+    put(0xE0 | (c >> 12));
+    put_rest(2);
+  } else {
+    put(0xF0 | (c >> 18));
+    put_rest(3);
+  }
 }
 
 int digits_of(uint64_t value) { return static_cast<int>(std::to_string(value).size()); }
@@ -181,6 +209,14 @@ std::string Synthetic::name(uint64_t rank) const {
       out += "данные/写真 é+%/";
       append_padded(out, rank, width_);
       out += "-\U0001F600.jpg";
+      return out;
+    case Shape::kAllUnicode:
+      append_character(out, rank * kCharacters / count_);
+      append_padded(out, rank, width_);
+      return out;
+    case Shape::kLastByte:
+      append_padded(out, rank / 2, width_);
+      out += rank % 2 == 0 ? 'a' : 'b';
       return out;
   }
   return out;

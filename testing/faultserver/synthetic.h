@@ -15,7 +15,18 @@
 namespace faultserver {
 
 // What the names look like; `README.md` shows one of each.
-enum class Shape { kPattern, kFlat, kUuid, kDeep, kOneFolder, kSkewed, kLongPrefix, kUnicode };
+enum class Shape {
+  kPattern,
+  kFlat,
+  kUuid,
+  kDeep,
+  kOneFolder,
+  kSkewed,
+  kLongPrefix,
+  kUnicode,
+  kAllUnicode,
+  kLastByte,
+};
 
 // The names and contents of a made bucket. A rank is a name's place in the sorted order.
 // Thread: confined (it caches).

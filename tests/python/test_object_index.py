@@ -231,7 +231,10 @@ def test_a_store_lists_into_an_index(store: headrace.Store) -> None:
     for name in ("b", "a/2", "a/1", "ä"):
         store.write(name, name.encode())
     index = store.index()
-    assert list(index) == list(store.list())
+    # What reading needs, and no more: the rest would be half of a listing's bytes.
+    assert [(info.name, info.size_bytes, info.generation, info.crc32c) for info in index] == [
+        (info.name, info.size_bytes, info.generation, info.crc32c) for info in store.list()
+    ]
     assert (index.store_url, index.prefix) == (store.url_of(""), "")
     some = store.index("a/")
     assert names(some) == ["a/1", "a/2"]

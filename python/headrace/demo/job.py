@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.demo.training import Record
 
 _REQUIRED_ACCURACY = 0.95
+_LARGEST_BATCH = 256  # an epoch must have a middle to be stopped in
 
 
 def main(
@@ -39,7 +40,7 @@ def main(
         url: ``gs://bucket/prefix`` or a folder, below which there is nothing yet. Default: a
             temporary folder.
         epochs: how often each of the 1,437 training images is seen.
-        batch_size: images in a batch.
+        batch_size: images in a batch, from 1 to 256.
         stop: kill the training in the middle of an epoch and resume it in a new process.
         keep: leave the objects there; they are deleted otherwise.
         plot: where the loss curve and the histogram of batch latencies go, as PNG; None: nowhere.
@@ -52,8 +53,11 @@ def main(
     if missing:
         _complain(f"the demo needs {', '.join(missing)}: pip install 'headrace[demo]'")
         return 2
-    if epochs < 1 or batch_size < 1:
-        _complain(f"epochs is {epochs} and batch_size {batch_size}; both must be at least 1")
+    if epochs < 1:
+        _complain(f"epochs is {epochs}; it must be at least 1")
+        return 2
+    if not 1 <= batch_size <= _LARGEST_BATCH:
+        _complain(f"batch_size is {batch_size}; it must be from 1 to {_LARGEST_BATCH}")
         return 2
     with contextlib.ExitStack() as stack:
         if url is None:

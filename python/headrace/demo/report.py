@@ -146,6 +146,8 @@ def as_text(summary: Summary) -> str:
             f" {counters['connections_opened_total']:>12,}"
             f" {counters['checksums_verified_total']:>19,}"
         )
+    if not summary.counters["training"]["checksums_verified_total"]:
+        lines.append("(files have no stored checksum that could be verified)")
     once = (summary.deliveries_min, summary.deliveries_max) == (1, 1)
     lines += [
         "",

@@ -115,7 +115,14 @@ def train(job: Job) -> Record:
     model = make_model()
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     dataset = MapDataset(_below(job.url, "train/"), transform=decode)
-    loader = Loader(dataset, job.batch_size, shuffle=True, seed=SEED)
+    loader = Loader(
+        dataset,
+        job.batch_size,
+        shuffle=True,
+        seed=SEED,
+        # So small an epoch could be read ahead whole: then there is no middle to be stopped in.
+        prefetch_bytes=dataset.objects.total_size_bytes // 4,
+    )
     if store.exists(store.prefix + CHECKPOINT):
         state = load(store, store.prefix + CHECKPOINT)
         model.load_state_dict(state["model"])

@@ -23,18 +23,24 @@ class Pending {
   // The engine's end ------------------------------------------------------------------------
   void complete(Result<T> result) {
     std::function<void()> on_cancel;  // destroyed without the lock: it may own the operation
-    Lock lock(mutex_);
-    if (result_) return;  // the drain at stop may race with the operation's own end
-    result_.emplace(std::move(result));
-    on_cancel.swap(on_cancel_);
-    changed_.notify_all();
+    Then then;
+    {
+      Lock lock(mutex_);
+      if (completed_) return;  // the drain at stop may race with the operation's own end
+      completed_ = true;
+      on_cancel.swap(on_cancel_);
+      then.swap(then_);
+      if (!then) result_.emplace(std::move(result));
+      changed_.notify_all();
+    }
+    if (then) then(std::move(result));
   }
   // `on_cancel` runs at most once: on the thread that cancels, or at once if that has happened
   // already. It is not begun after complete(), but may still be running then.
   void set_on_cancel(std::function<void()> on_cancel) {
     {
       Lock lock(mutex_);
-      if (result_) return;
+      if (completed_) return;
       if (!cancelled()) {
         on_cancel_ = std::move(on_cancel);
         return;
@@ -62,6 +68,21 @@ class Pending {
     }
     if (on_cancel) on_cancel();
   }
+  using Then = std::move_only_function<void(Result<T>)>;
+  // In place of waiting: `then` runs once with the result, on the thread that completes it, which
+  // it must not hold up, or at once.
+  void then(Then then) {
+    std::optional<Result<T>> result;
+    {
+      Lock lock(mutex_);
+      if (!result_) {
+        then_ = std::move(then);
+        return;
+      }
+      result.swap(result_);
+    }
+    then(std::move(*result));
+  }
   // Waits for ever and takes the result; once.
   Result<T> take(MayBlock) {
     Lock lock(mutex_);
@@ -73,7 +94,9 @@ class Pending {
   Mutex mutex_;
   CondVar changed_;
   std::optional<Result<T>> result_ HEADRACE_GUARDED_BY(mutex_);
+  bool completed_ HEADRACE_GUARDED_BY(mutex_) = false;
   std::function<void()> on_cancel_ HEADRACE_GUARDED_BY(mutex_);
+  Then then_ HEADRACE_GUARDED_BY(mutex_);
   std::atomic<bool> cancelled_ = false;
 };
 

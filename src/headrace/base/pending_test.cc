@@ -79,5 +79,18 @@ TEST(Pending, CompletingLetsGoOfWhatTheCancelFunctionHolds) {
   EXPECT_EQ(pending.use_count(), 1);
 }
 
+TEST(Pending, ThenTakesTheResultInPlaceOfAWait) {
+  int early = 0, late = 0;
+  Pending<int> pending;
+  pending.then([&](Result<int> result) { early = result.value(); });
+  pending.complete(7);
+  pending.complete(8);
+  EXPECT_EQ(early, 7);
+  Pending<int> done;
+  done.complete(9);
+  done.then([&](Result<int> result) { late = result.value(); });
+  EXPECT_EQ(late, 9);
+}
+
 }  // namespace
 }  // namespace headrace

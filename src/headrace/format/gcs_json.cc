@@ -2,6 +2,7 @@
 
 #include <simdjson.h>
 
+#include <array>
 #include <charconv>
 #include <cstring>
 #include <limits>
@@ -69,24 +70,6 @@ class MemberReader {
     out = value;
   }
 
-  // "123" or 123.
-  template <class Integer>
-  void number(const char* name, Integer& out) {
-    const std::optional<dom::element> element = find(name);
-    if (!element) return;
-    uint64_t value = 0;
-    std::string_view digits;
-    if (element->get(digits) == simdjson::SUCCESS) {
-      const auto [end, error] =
-          std::from_chars(digits.data(), digits.data() + digits.size(), value);
-      if (error != std::errc() || end != digits.data() + digits.size()) return fail(name);
-    } else if (element->get(value) != simdjson::SUCCESS) {
-      return fail(name);
-    }
-    if (value > std::numeric_limits<Integer>::max()) return fail(name);
-    out = static_cast<Integer>(value);
-  }
-
   void boolean(const char* name, bool& out) {
     const std::optional<dom::element> element = find(name);
     if (element && element->get(out) != simdjson::SUCCESS) fail(name);
@@ -120,44 +103,104 @@ class MemberReader {
   const char* wrong_ = nullptr;
 };
 
+// "123" or 123.
+template <class Integer>
+bool to_number(const dom::element& element, Integer& out) {
+  uint64_t value = 0;
+  std::string_view digits;
+  if (element.get(digits) == simdjson::SUCCESS) {
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error != std::errc() || end != digits.data() + digits.size()) return false;
+  } else if (element.get(value) != simdjson::SUCCESS) {
+    return false;
+  }
+  if (value > std::numeric_limits<Integer>::max()) return false;
+  out = static_cast<Integer>(value);
+  return true;
+}
+
+// Object resources, into the rows of a page. Members come in any order; each is looked at once.
+class ObjectReader {
+ public:
+  explicit ObjectReader(ListedPage& page) : page_(page) {}
+
+  // Errors: kCorrupt for a missing name or a member of the wrong type.
+  Result<void> read(const dom::object& json) {
+    row_ = {};
+    name_ = {};
+    generation_ = 0;
+    for (const auto [key, value] : json) {
+      if (!value.is_null() && !take(key, value)) {
+        return corrupt("an object resource with a malformed '", key, "'");
+      }
+    }
+    if (name_.empty()) return corrupt("an object resource with a missing or malformed 'name'");
+    std::array<char, 20> digits;
+    size_t digit_count = 0;
+    if (generation_ != 0) {
+      digit_count = static_cast<size_t>(
+          std::to_chars(digits.data(), digits.data() + digits.size(), generation_).ptr -
+          digits.data());
+    }
+    ListedPage::Row& row = page_.add(name_, std::string_view(digits.data(), digit_count));
+    row_.text_begin = row.text_begin;
+    row_.name_size = row.name_size;
+    row_.generation_size = row.generation_size;
+    row = row_;
+    return {};
+  }
+
+ private:
+  // False if the value cannot be the member's.
+  bool take(std::string_view key, const dom::element& value) {
+    if (key == "name") return value.get(name_) == simdjson::SUCCESS;
+    if (key == "size") return to_number(value, row_.size_bytes);
+    if (key == "generation") return to_number(value, generation_);
+    if (key == "metageneration") return to_number(value, row_.metageneration);
+    if (key == "componentCount") return to_number(value, row_.component_count);
+    if (key == "contentType") return to_word(value, row_.content_type);
+    if (key == "contentEncoding") return to_word(value, row_.content_encoding);
+    if (key == "storageClass") return to_word(value, row_.storage_class);
+    if (key == "crc32c") return to_sum(value);
+    if (key == "updated") return to_time(value);
+    return true;
+  }
+  bool to_word(const dom::element& value, uint32_t& out) {
+    std::string_view text;
+    if (value.get(text) != simdjson::SUCCESS) return false;
+    out = page_.word(text);
+    return true;
+  }
+  bool to_sum(const dom::element& value) {
+    std::string_view text;
+    if (value.get(text) != simdjson::SUCCESS) return false;
+    if (text.empty()) return true;
+    const Result<Crc32c> sum = Crc32c::from_base64(text);
+    if (sum) row_.crc32c = *sum;
+    return sum.has_value();
+  }
+  bool to_time(const dom::element& value) {
+    std::string_view text;
+    if (value.get(text) != simdjson::SUCCESS) return false;
+    // Year 1 is how a server written in Go says "never".
+    if (text.empty() || text.starts_with("0001-")) return true;
+    const Result<std::chrono::system_clock::time_point> time = parse_rfc3339(text);
+    if (time) row_.updated = *time;
+    return time.has_value();
+  }
+
+  ListedPage& page_;
+  ListedPage::Row row_;
+  std::string_view name_;
+  uint64_t generation_ = 0;
+};
+
 Result<ObjectInfo> to_object(const dom::object& json) {
-  ObjectInfo info;
-  MemberReader reader(json);
-  std::string sum, updated;
-  uint64_t generation = 0;
-  reader.text("name", info.name);
-  reader.number("size", info.size_bytes);
-  reader.number("generation", generation);
-  reader.number("metageneration", info.metageneration);
-  reader.text("crc32c", sum);
-  reader.text("contentType", info.content_type);
-  reader.text("contentEncoding", info.content_encoding);
-  reader.text("updated", updated);
-  reader.text("storageClass", info.storage_class);
-  reader.number("componentCount", info.component_count);
-  if (info.name.empty()) reader.fail("name");
-  if (generation != 0) info.generation = std::to_string(generation);
-  if (!sum.empty()) {
-    const Result<Crc32c> crc32c = Crc32c::from_base64(sum);
-    if (crc32c) {
-      info.crc32c = *crc32c;
-    } else {
-      reader.fail("crc32c");
-    }
+  ListedPage page;
+  if (Result<void> read = ObjectReader(page).read(json); !read) {
+    return std::unexpected(std::move(read.error()));
   }
-  // Year 1 is how a server written in Go says "never".
-  if (!updated.empty() && !updated.starts_with("0001-")) {
-    const Result<std::chrono::system_clock::time_point> time = parse_rfc3339(updated);
-    if (time) {
-      info.updated = *time;
-    } else {
-      reader.fail("updated");
-    }
-  }
-  if (reader.wrong() != nullptr) {
-    return corrupt("an object resource with a missing or malformed '", reader.wrong(), "'");
-  }
-  return info;
+  return page.info(0);
 }
 
 // What an operator can read in one line.
@@ -194,9 +237,19 @@ Result<ObjectInfo> parse_gcs_object(std::string_view json) {
 }
 
 Result<ListPage> parse_gcs_list(std::string_view json) {
+  Result<ListedPage> listed = parse_gcs_listed(json);
+  if (!listed) return std::unexpected(std::move(listed.error()));
+  ListPage page{.objects = std::vector<ObjectInfo>(listed->size()),
+                .prefixes = std::move(listed->prefixes),
+                .next_page_token = std::move(listed->next_page_token)};
+  for (size_t i = 0; i < page.objects.size(); ++i) listed->read(i, page.objects[i]);
+  return page;
+}
+
+Result<ListedPage> parse_gcs_listed(std::string_view json) {
   const Result<dom::object> root = parse_root(json);
   if (!root) return std::unexpected(root.error());
-  ListPage page;
+  ListedPage page;
   MemberReader reader(*root);
   dom::array items, prefixes;
   const bool has_items = reader.array("items", items);
@@ -205,15 +258,16 @@ Result<ListPage> parse_gcs_list(std::string_view json) {
   if (reader.wrong() != nullptr)
     return corrupt("a listing with a malformed '", reader.wrong(), "'");
   if (has_items) {
-    page.objects.reserve(items.size());
+    page.reserve(items.size(), json.size() / 2);
+    ObjectReader objects(page);
     for (const dom::element item : items) {
       dom::object object;
       if (item.get(object) != simdjson::SUCCESS) {
         return corrupt("a listing with an item that is not an object");
       }
-      Result<ObjectInfo> info = to_object(object);
-      if (!info) return std::unexpected(std::move(info.error()));
-      page.objects.push_back(std::move(*info));
+      if (Result<void> read = objects.read(object); !read) {
+        return std::unexpected(std::move(read.error()));
+      }
     }
   }
   if (has_prefixes) {

@@ -357,8 +357,16 @@ std::shared_ptr<Pending<T>> HttpStore::start(std::string url, bool named,
 
 std::shared_ptr<Pending<ListPage>> HttpStore::list(ListRequest request) {
   const std::string url = url_of(request.prefix);
-  return start<ListPage>(
-      url, true, [&] { return std::make_shared<ListAttempt>(*protocol_, std::move(request)); });
+  return start<ListPage>(url, true, [&] {
+    return std::make_shared<ListAttempt<ListPage>>(*protocol_, std::move(request));
+  });
+}
+
+std::shared_ptr<Pending<ListedPage>> HttpStore::list_columns(ListRequest request) {
+  const std::string url = url_of(request.prefix);
+  return start<ListedPage>(url, true, [&] {
+    return std::make_shared<ListAttempt<ListedPage>>(*protocol_, std::move(request));
+  });
 }
 
 std::shared_ptr<Pending<ObjectInfo>> HttpStore::stat(std::string name) {

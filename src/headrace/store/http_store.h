@@ -1,6 +1,7 @@
 // Any store that is spoken to over HTTP: what to do, with a Protocol that knows how to say it.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -33,6 +34,7 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
 
   void read(std::shared_ptr<ReadBatch> batch) override;
   std::shared_ptr<Pending<ListPage>> list(ListRequest request) override;
+  std::shared_ptr<Pending<ListedPage>> list_columns(ListRequest request) override;
   std::shared_ptr<Pending<ObjectInfo>> stat(std::string name) override;
   std::shared_ptr<Pending<ObjectInfo>> write(WriteRequest request,
                                              std::span<const std::byte> bytes) override;
@@ -44,6 +46,9 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
     return mean > 0 ? mean : kFirstGuessBytes;
   }
   uint64_t useful_in_flight() const override { return host_->admission.limit(); }
+  uint32_t useful_pages_in_flight() const override {
+    return std::min(kPagesInFlight, host_->admission.limit());
+  }
 
   // One piece from its first attempt to its end: done, failed, or back in the queue.
   awaitable<void> read_piece(HostLane& lane, ReadPiece& piece, HttpRequest& request);
@@ -52,6 +57,8 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
 
  private:
   static constexpr uint64_t kFirstGuessBytes = 256 * kKiB;
+  // More bring nothing (docs/decisions/2026-11-21-parallel-listing.md).
+  static constexpr uint32_t kPagesInFlight = 64;
 
   void attend(const std::shared_ptr<ReadBatch>& batch);
   void spread(HostLane& lane, ReadPiece* pieces);

@@ -1,20 +1,32 @@
 #include "headrace/store/metadata_attempts.h"
 
+#include <type_traits>
 #include <utility>
 
 namespace headrace {
 
-ListAttempt::ListAttempt(const Protocol& protocol, ListRequest request)
+template <class Page>
+ListAttempt<Page>::ListAttempt(const Protocol& protocol, ListRequest request)
     : TextAttempt(protocol), request_(std::move(request)) {}
 
-void ListAttempt::build(HttpRequest& request) { protocol().build_list(request, request_); }
+template <class Page>
+void ListAttempt<Page>::build(HttpRequest& request) {
+  protocol().build_list(request, request_);
+}
 
-Result<Attempt::Verdict> ListAttempt::finish() {
-  Result<ListPage> page = protocol().parse_list(text());
-  if (!page) return std::unexpected(std::move(page.error()));
-  result = std::move(page);
+template <class Page>
+Result<Attempt::Verdict> ListAttempt<Page>::finish() {
+  if constexpr (std::is_same_v<Page, ListPage>) {
+    result = protocol().parse_list(text());
+  } else {
+    result = protocol().parse_listed(text());
+  }
+  if (!result) return std::unexpected(std::move(result.error()));
   return Verdict::kDone;
 }
+
+template class ListAttempt<ListPage>;
+template class ListAttempt<ListedPage>;
 
 StatAttempt::StatAttempt(const Protocol& protocol, std::string name)
     : TextAttempt(protocol), name_(std::move(name)) {}

@@ -15,12 +15,14 @@
 
 namespace headrace {
 
+// Page: a ListPage or a ListedPage.
+template <class Page>
 class ListAttempt final : public TextAttempt {
  public:
   ListAttempt(const Protocol& protocol, ListRequest request);
   void build(HttpRequest& request) override;
   std::string url() const override { return protocol().url_of(request_.prefix); }
-  Result<ListPage> result;
+  Result<Page> result;
 
  private:
   Result<Verdict> finish() override;

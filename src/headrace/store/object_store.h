@@ -10,6 +10,7 @@
 
 #include "headrace/base/pending.h"
 #include "headrace/base/result.h"
+#include "headrace/format/listed_page.h"
 #include "headrace/format/object_info.h"
 #include "headrace/store/options.h"
 #include "headrace/store/read_batch.h"
@@ -31,6 +32,8 @@ class ObjectStore {
 
   // One page of names in UTF-8 byte order.
   virtual std::shared_ptr<Pending<ListPage>> list(ListRequest request) = 0;
+  // The same, by columns.
+  virtual std::shared_ptr<Pending<ListedPage>> list_columns(ListRequest request) = 0;
   virtual std::shared_ptr<Pending<ObjectInfo>> stat(std::string name) = 0;
   // Writes one small object, atomically: it is there whole or not at all. `bytes` must live until
   // the Pending has completed.
@@ -46,6 +49,9 @@ class ObjectStore {
   virtual uint64_t expected_object_bytes() const = 0;
   // How many objects a caller does well to have under way.
   virtual uint64_t useful_in_flight() const = 0;
+  // How many pages of one listing a caller does well to ask for at once. 1: a page is best asked
+  // for with the token of the one before.
+  virtual uint32_t useful_pages_in_flight() const = 0;
 };
 
 }  // namespace headrace

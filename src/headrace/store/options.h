@@ -64,6 +64,12 @@ struct EngineOptions {
   uint64_t memory_budget_bytes = 1 * kGiB;
 };
 
+// What a listing tells of each object.
+enum class ListFields : uint8_t {
+  kAll,
+  kReading,  // what reading needs: name, size, generation, CRC32C; a third of the bytes
+};
+
 struct ListRequest {
   std::string prefix = {};
   std::string delimiter = {};  // "" : all names; "/" : one level
@@ -71,6 +77,7 @@ struct ListRequest {
   std::string start_offset = {};  // names >= this
   std::string end_offset = {};    // names < this; "" : to the end
   uint32_t max_results = 0;       // 0: as many as the store gives in one page
+  ListFields fields = ListFields::kAll;
 };
 
 // A condition on the object that a write, delete or copy replaces.

@@ -11,6 +11,7 @@
 #include "headrace/base/result.h"
 #include "headrace/base/units.h"
 #include "headrace/format/http_head.h"
+#include "headrace/format/listed_page.h"
 #include "headrace/format/object_info.h"
 #include "headrace/http/message.h"
 #include "headrace/store/options.h"
@@ -55,6 +56,7 @@ class Protocol {
 
   virtual void build_list(HttpRequest& request, const ListRequest& list) const = 0;
   virtual Result<ListPage> parse_list(std::string_view body) const = 0;
+  virtual Result<ListedPage> parse_listed(std::string_view body) const = 0;
 
   virtual void build_stat(HttpRequest& request, std::string_view name) const = 0;
   virtual Result<ObjectInfo> parse_object(std::string_view body) const = 0;

@@ -22,6 +22,7 @@ from testing.faultserver.tests.raw import RawClient, media
 from testing.servers import Certificates
 
 SHAPES = ["flat", "uuid", "deep", "one_folder", "skewed", "long_prefix", "unicode", "pattern"]
+SHAPES += ["all_unicode", "last_byte"]
 
 
 def pages(client: RawClient, bucket: str, query: str = "") -> list[dict[str, Any]]:

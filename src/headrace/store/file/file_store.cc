@@ -45,6 +45,7 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
 
   void read(std::shared_ptr<ReadBatch> batch) override;
   std::shared_ptr<Pending<ListPage>> list(ListRequest request) override;
+  std::shared_ptr<Pending<ListedPage>> list_columns(ListRequest request) override;
   std::shared_ptr<Pending<ObjectInfo>> stat(std::string name) override;
   std::shared_ptr<Pending<ObjectInfo>> write(WriteRequest request,
                                              std::span<const std::byte> bytes) override;
@@ -56,6 +57,7 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   }
   uint64_t expected_object_bytes() const override;
   uint64_t useful_in_flight() const override { return uint64_t{2} * threads_->thread_count(); }
+  uint32_t useful_pages_in_flight() const override { return 1; }
 
  private:
   // One batch under way. Several threads take slots from it in turn. The batch lives until its last
@@ -633,6 +635,20 @@ std::shared_ptr<Pending<ListPage>> FileStore::list(ListRequest request) {
   return start<ListPage>(prefix, [this, request = std::move(request)](const auto& cancelled) {
     return list_now(request, cancelled);
   });
+}
+
+std::shared_ptr<Pending<ListedPage>> FileStore::list_columns(ListRequest request) {
+  const std::string prefix = request.prefix;
+  return start<ListedPage>(
+      prefix, [this, request = std::move(request)](const auto& cancelled) -> Result<ListedPage> {
+        Result<ListPage> page = list_now(request, cancelled);
+        if (!page) return std::unexpected(std::move(page.error()));
+        ListedPage columns;
+        for (const ObjectInfo& info : page->objects) columns.add(info);
+        columns.prefixes = std::move(page->prefixes);
+        columns.next_page_token = std::move(page->next_page_token);
+        return columns;
+      });
 }
 
 Result<ListPage> FileStore::list_now(const ListRequest& request,

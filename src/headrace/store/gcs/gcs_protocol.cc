@@ -18,6 +18,8 @@ constexpr std::string_view kObjectFields =
     "name,size,generation,metageneration,crc32c,contentType,contentEncoding,updated,storageClass,"
     "componentCount";
 
+constexpr std::string_view kReadingFields = "name,size,generation,crc32c";
+
 // Of multipart/related bodies. Binary data may hold any bytes, so the boundary is long and odd.
 constexpr std::string_view kBoundary = "headrace-7f3b1c52e9a84d06b1d2";
 
@@ -121,13 +123,19 @@ void GcsProtocol::build_list(HttpRequest& request, const ListRequest& list) cons
   if (list.max_results > 0) {
     append_parameter(request.target, "maxResults", std::to_string(list.max_results));
   }
-  append_parameter(request.target, "fields",
-                   cat("items(", kObjectFields, "),prefixes,nextPageToken"));
+  const std::string_view fields = list.fields == ListFields::kAll ? kObjectFields : kReadingFields;
+  append_parameter(
+      request.target, "fields",
+      cat("items(", fields, "),", list.delimiter.empty() ? "" : "prefixes,", "nextPageToken"));
   request.target.append(user_project_);
 }
 
 Result<ListPage> GcsProtocol::parse_list(std::string_view body) const {
   return parse_gcs_list(body);
+}
+
+Result<ListedPage> GcsProtocol::parse_listed(std::string_view body) const {
+  return parse_gcs_listed(body);
 }
 
 void GcsProtocol::build_stat(HttpRequest& request, std::string_view name) const {

@@ -22,6 +22,7 @@ class GcsProtocol final : public Protocol {
   ReadFacts read_facts(const ResponseHead& head) const override;
   void build_list(HttpRequest& request, const ListRequest& list) const override;
   Result<ListPage> parse_list(std::string_view body) const override;
+  Result<ListedPage> parse_listed(std::string_view body) const override;
   void build_stat(HttpRequest& request, std::string_view name) const override;
   Result<ObjectInfo> parse_object(std::string_view body) const override;
   void build_write(HttpRequest& request, const WriteRequest& write,

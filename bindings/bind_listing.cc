@@ -1,0 +1,91 @@
+#include "listing_handle.h"
+
+#include "headrace/dataset/object_index.h"
+#include "object_index.h"
+
+namespace headrace::python {
+
+Listing& ListingHandle::listing() const {
+  if (!listing_.usable()) {
+    raise(Error(Code::kCancelled, "this listing was started before a fork, in the parent process"));
+  }
+  return *listing_;
+}
+
+void ListingHandle::wait() const {
+  Listing& self = listing();
+  wait_interruptibly([&self](steady_clock::time_point until,
+                             MayBlock permit) { return self.wait_until(until, permit); },
+                     [&self] { self.cancel(); });
+}
+
+nb::object ListingHandle::next() const {
+  wait();
+  const std::optional<ListedPage> page =
+      value_or_raise(without_gil([this](MayBlock permit) { return listing_->take(permit); }));
+  if (!page) return nb::none();
+  nb::list objects;
+  for (size_t i = 0; i < page->size(); ++i) objects.append(nb::cast(page->info(i)));
+  return objects;
+}
+
+nb::object ListingHandle::index(std::string store_url, std::string prefix,
+                                nb::handle on_progress) const {
+  Listing& self = listing();
+  ObjectIndexBuilder builder;
+  builder.set_source(std::move(store_url), std::move(prefix));
+  ObjectInfo info;  // its memory is used again for each object
+  // Takes what comes until it is time to look at signals; true at the end.
+  const auto take_some = [&](steady_clock::time_point until, MayBlock permit) -> Result<bool> {
+    while (self.wait_until(until, permit) && steady_clock::now() < until) {
+      const Result<std::optional<ListedPage>> page = self.take(permit);
+      if (!page) return std::unexpected(page.error());
+      if (!*page) return true;
+      for (size_t i = 0; i < (*page)->size(); ++i) {
+        (*page)->read(i, info);
+        builder.add(info);
+      }
+    }
+    return false;
+  };
+  for (bool done = false; !done;) {
+    Result<bool> taken(false);
+    wait_interruptibly(
+        [&](steady_clock::time_point until, MayBlock permit) {
+          taken = take_some(until, permit);
+          return !taken || *taken || !on_progress.is_none();
+        },
+        [&self] { self.cancel(); });
+    done = value_or_raise(std::move(taken));
+    if (!on_progress.is_none()) on_progress(self.progress().names);
+  }
+  return nb::cast(IndexHandle{
+      .index = value_or_raise(without_gil([&builder](MayBlock) { return builder.build(); }))});
+}
+
+void ListingHandle::cancel() const {
+  if (listing_.usable()) without_gil([this](MayBlock) { listing_->cancel(); });
+}
+
+nb::tuple ListingHandle::progress() const {
+  const ListingProgress progress = listing().progress();
+  return nb::make_tuple(progress.names, progress.requests, progress.complete);
+}
+
+void bind_listing(nb::module_& module) {
+  nb::class_<ListingHandle>(module, "Listing", "The objects of a bucket as they arrive.")
+      .def("next", &ListingHandle::next, nb::sig("def next(self) -> list[ObjectInfo] | None"),
+           "Waits; the next objects in the order of names, None at the end.")
+      .def("index", &ListingHandle::index, nb::arg("store_url"), nb::arg("prefix"),
+           nb::arg("on_progress").none() = nb::none(),
+           nb::sig("def index(self, store_url: str, prefix: str, "
+                   "on_progress: collections.abc.Callable[[int], object] | None = None) "
+                   "-> ObjectIndex"),
+           "Waits for all that is still to come. `on_progress` is called now and then.")
+      .def("cancel", &ListingHandle::cancel, "Ends what is under way.")
+      .def("progress", &ListingHandle::progress,
+           nb::sig("def progress(self) -> tuple[int, int, bool]"),
+           "Names that have arrived, requests sent, whether everything has arrived.");
+}
+
+}  // namespace headrace::python

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <memory>
+
+#include "convert.h"
+#include "headrace/engine.h"
+#include "headrace/store/listing.h"
+
+namespace headrace::python {
+
+// A listing under way. Thread: confined (the GIL).
+class ListingHandle {
+ public:
+  ListingHandle(std::shared_ptr<Engine> engine, std::shared_ptr<Listing> listing)
+      : engine_(std::move(engine)), listing_(std::move(listing)) {}
+  ListingHandle(ListingHandle&&) noexcept = default;
+  ListingHandle& operator=(ListingHandle&&) = delete;
+  // Nobody wants the rest any more.
+  ~ListingHandle() { cancel(); }
+
+  // The next objects, in order; None at the end.
+  nb::object next() const;
+  void cancel() const;
+  nb::tuple progress() const;
+  // What is still to come, in order. `on_progress(names)` is called now and then, with how many
+  // names have arrived.
+  nb::object index(std::string store_url, std::string prefix, nb::handle on_progress) const;
+
+ private:
+  Listing& listing() const;
+  void wait() const;
+
+  OfThisProcess<Engine> engine_;  // outlives the store, which the listing holds
+  OfThisProcess<Listing> listing_;
+};
+
+}  // namespace headrace::python
