@@ -1,6 +1,6 @@
 """Measures headrace on this machine, beside other clients of the same servers.
 
-    make bench                       everything, some fifteen minutes
+    make bench                       everything, some twenty-five minutes
     make bench BENCH=--quick         the same with less of it, to see that it works
     make bench BENCH="--only tls"    one group
     make bench BENCH="--profile 1k"  where the CPU goes, by `perf`

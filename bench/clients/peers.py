@@ -8,6 +8,7 @@ import os
 import queue
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from bench.clients.measure import (
@@ -47,10 +48,11 @@ def obstore_many(request: Answer) -> Answer:
         await asyncio.gather(*(reader() for _ in range(request["concurrency"])))
         return object_count, size_bytes
 
-    async def first() -> list[bytes]:
-        return [
-            bytes(await (await store.get_async(n)).bytes_async()) for n in names[:CHECKED_OBJECTS]
-        ]
+    async def first() -> list[Any]:
+        async def read_one(name: str) -> Any:
+            return await (await store.get_async(name)).bytes_async()
+
+        return await asyncio.gather(*(read_one(name) for name in names[:CHECKED_OBJECTS]))
 
     with asyncio.Runner() as runner:
         check_all(names[:CHECKED_OBJECTS], runner.run(first()), sums[:CHECKED_OBJECTS])
@@ -118,11 +120,10 @@ def google_many(request: Answer) -> Answer:
     """google-cloud-storage: threads, each downloading whole objects."""
     bucket = google_client(request["endpoint"], request["concurrency"]).bucket(request["bucket"])
     names, sums = objects_of(request)
-    check_all(
-        names[:CHECKED_OBJECTS],
-        (bucket.blob(name).download_as_bytes() for name in names[:CHECKED_OBJECTS]),
-        sums[:CHECKED_OBJECTS],
-    )
+    first = names[:CHECKED_OBJECTS]
+    with ThreadPoolExecutor(request["concurrency"]) as pool:
+        bodies = pool.map(lambda name: bucket.blob(name).download_as_bytes(), first)
+        check_all(first, bodies, sums[:CHECKED_OBJECTS])
 
     def read(duration_s: float) -> tuple[int, int]:
         until = time.perf_counter() + duration_s

@@ -7,4 +7,5 @@ from collections.abc import Callable
 from bench.groups import engine, training
 from bench.harness import Bench
 
+# bench.groups.listing joins with the parallel listing: page after page it takes an hour.
 GROUPS: dict[str, Callable[[Bench], None]] = {**engine.GROUPS, **training.GROUPS}

@@ -75,7 +75,7 @@ def _peers(
     for num_workers in (0, 2):
         for threads in (1, DATAFLUX_THREADS[latency_s]):
             for with_compose in (False, True) if compose else (False,):
-                name = f"dataflux, num_workers {num_workers}, threads {threads}"
+                name = f"dataflux, {num_workers} workers, {threads} threads"
                 if compose:
                     name += ", compose" if with_compose else ", no compose"
                 clients[name] = dataflux(threads, num_workers, with_compose)
