@@ -16,8 +16,9 @@ using std::chrono::system_clock;
 uint64_t number_of(std::string_view generation) {
   if (generation.empty() || (generation.front() == '0' && generation.size() > 1)) return 0;
   uint64_t value = 0;
-  const char* end = generation.data() + generation.size();
-  const auto [parsed, error] = std::from_chars(generation.data(), end, value);
+  const char* const begin = generation.data();
+  const char* const end = begin + generation.size();
+  const auto [parsed, error] = std::from_chars(begin, end, value);
   if (error != std::errc() || parsed != end || value == UINT64_MAX) return 0;
   return value + 1;
 }

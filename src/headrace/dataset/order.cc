@@ -53,7 +53,7 @@ Order::Order(uint64_t count, uint64_t seed, uint64_t epoch, bool shuffle)
   Stream stream(state);
   if (count <= kTableCount) {
     auto table = std::make_shared<Table>();
-    for (uint16_t i = 0; i < count; ++i) (*table)[i] = i;
+    for (uint64_t i = 0; i < count; ++i) (*table)[i] = static_cast<uint16_t>(i);
     for (uint64_t i = count - 1; i > 0; --i) std::swap((*table)[i], (*table)[stream.below(i + 1)]);
     table_ = std::move(table);
     return;
