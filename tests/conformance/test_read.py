@@ -64,6 +64,24 @@ def test_a_range_beyond_the_end_is_refused(
     assert caught.value.url == f"{subject.url}/o"
 
 
+@pytest.mark.parametrize("range_", [(300, 300), (0, 0), (300, 400), (300, None)])
+def test_a_range_of_a_missing_object_is_not_found(
+    subject: Subject, store: headrace.Store, range_: tuple[int, int | None]
+) -> None:
+    begin, end = range_
+    with pytest.raises(headrace.NotFoundError) as caught:
+        store.read("missing", begin=begin, end=end)
+    assert caught.value.url == f"{subject.url}/missing"
+
+
+def test_a_range_of_nothing_of_an_empty_object_is_empty(
+    subject: Subject, store: headrace.Store
+) -> None:
+    subject.put("empty", b"")
+    assert store.read("empty", begin=0, end=0).bytes() == b""
+    assert store.read(store.stat("empty"), begin=0, end=0).bytes() == b""
+
+
 def test_large_objects_come_in_pieces(subject: Subject) -> None:
     data = bytes(i * 31 % 251 for i in range(1 << 18)) * 5
     subject.put("large", data)

@@ -82,8 +82,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   bool try_begin_flight(uint64_t size_bytes);
   void end_flight(uint64_t size_bytes);
 
-  // Memory that reads of unknown size, already begun, are thought to need: it is not free for
-  // others.
+  // Memory that reads, already begun, will need or are thought to need: it is not free for others.
   uint64_t expected_bytes() const { return expected_bytes_.load(std::memory_order_seq_cst); }
   void expect(uint64_t charged) { expected_bytes_.fetch_add(charged, std::memory_order_seq_cst); }
   bool try_expect(uint64_t charged);  // only within the budget

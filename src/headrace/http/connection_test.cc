@@ -14,26 +14,41 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-// A port of loopback that accepts connections and never answers, or that refuses them.
+// A port of loopback where nobody answers.
 class Port {
  public:
-  explicit Port(bool listens) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  enum class Does : uint8_t {
+    kConnects,  // and then nothing
+    kRefuses,
+    kIsSilent,  // its queue is full: the kernel drops what asks for a connection
+  };
+  explicit Port(Does does) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof address;
     EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    if (listens) EXPECT_EQ(::listen(socket_, 16), 0);
+    if (does != Does::kRefuses) {
+      EXPECT_EQ(::listen(socket_, does == Does::kConnects ? 16 : 0), 0);
+    }
     ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size);
     number_ = ntohs(address.sin_port);
+    if (does == Does::kIsSilent) {
+      queued_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      EXPECT_EQ(::connect(queued_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    }
   }
-  ~Port() { ::close(socket_); }
+  ~Port() {
+    ::close(socket_);
+    if (queued_ >= 0) ::close(queued_);
+  }
   Port(const Port&) = delete;
   Port& operator=(const Port&) = delete;
   std::string authority() const { return cat("127.0.0.1:", number_); }
 
  private:
   const int socket_;
+  int queued_ = -1;
   uint16_t number_ = 0;
 };
 
@@ -145,7 +160,7 @@ TEST_F(ConnectionTest, RefusedIsTriedAgain) {
 }
 
 TEST_F(ConnectionTest, RefusedForGoodNamesHostAndPort) {
-  const Port nobody(/*listens=*/false);
+  const Port nobody(Port::Does::kRefuses);
   options_.endpoint = cat("http://", nobody.authority());
   options_.retry.max_attempts = 2;
   EXPECT_THAT(read(*open(), named("a")),
@@ -170,6 +185,18 @@ TEST_F(ConnectionTest, SaysWhoIsAsking) {
 }
 
 // ── Time-outs ────────────────────────────────────────────────────────────────────────────────
+
+TEST_F(ConnectionTest, AHostThatDoesNotTakeConnectionsIsTimedOutInEveryAttempt) {
+  const Port silent(Port::Does::kIsSilent);
+  options_.endpoint = cat("http://", silent.authority());
+  options_.timeout.connect = milliseconds(150);
+  options_.retry.max_attempts = 2;
+  const Result<std::string> got = read(*open(), named("a"));
+  EXPECT_THAT(got, FailsWith(Code::kTimedOut, AllOf(HasSubstr("connecting took longer than 150 ms"),
+                                                    HasSubstr("2 attempts"))));
+  EXPECT_EQ(engine_.metrics().connections_opened_total, 0u);
+  EXPECT_EQ(engine_.metrics().requests_total, 0u);
+}
 
 TEST_F(ConnectionTest, AHeadThatDoesNotComeIsTimedOut) {
   options_.timeout.first_byte = milliseconds(150);
@@ -198,6 +225,27 @@ TEST_F(ConnectionTest, AStalledBodyGoesOnByRangeOnAnotherConnection) {
   EXPECT_NE(log[0].connection, log[1].connection);
 }
 
+TEST_F(ConnectionTest, ALargeBodyThatStallsLeavesNothingUnread) {
+  const std::string bytes = some_bytes(1'500'000);
+  const ObjectInfo object = server_.put("large", bytes);
+  options_.timeout.stall = milliseconds(300);
+  server_.faults(R"([{"match":{"kind":"media"},"count":1,"action":{"stall_after_bytes":700001}}])");
+  EXPECT_THAT(read(*open(), listed(object)), Gives(bytes));
+  const std::vector<FaultServer::Entry> log = server_.log("media");
+  ASSERT_THAT(log, SizeIs(2));
+  EXPECT_EQ(log[1].headers.at("range"), "bytes=700001-1499999");
+}
+
+TEST_F(ConnectionTest, ALargeBodyThatComesInDropsDoesNotStall) {
+  const std::string bytes = some_bytes(600'000);
+  const ObjectInfo object = server_.put("large", bytes);
+  // It takes longer than it may stall for, and never brings as much as is gathered otherwise.
+  options_.timeout.stall = milliseconds(1000);
+  server_.faults(R"([{"match":{"kind":"media"},"action":{"drip":{"bytes":20000,"every_ms":50}}}])");
+  EXPECT_THAT(read(*open(), listed(object)), Gives(bytes));
+  EXPECT_THAT(server_.log("media"), SizeIs(1));
+}
+
 TEST_F(ConnectionTest, TheDeadlineOfTheWholeRequestEndsIt) {
   options_.timeout.total = milliseconds(200);
   server_.faults(R"([{"match":{"kind":"media"},"action":"stall_head"}])");
@@ -206,7 +254,7 @@ TEST_F(ConnectionTest, TheDeadlineOfTheWholeRequestEndsIt) {
 }
 
 TEST_F(ConnectionTest, ATlsHandshakeThatStallsIsTimedOut) {
-  const Port silent(/*listens=*/true);
+  const Port silent(Port::Does::kConnects);
   options_.endpoint = cat("https://", silent.authority());
   options_.timeout.tls = milliseconds(150);
   options_.retry.max_attempts = 1;
@@ -215,7 +263,7 @@ TEST_F(ConnectionTest, ATlsHandshakeThatStallsIsTimedOut) {
 }
 
 TEST_F(ConnectionTest, ASilentHostDoesNotHoldUpAnother) {
-  const Port silent(/*listens=*/true);
+  const Port silent(Port::Does::kConnects);
   StoreOptions options = options_;
   options.endpoint = cat("http://", silent.authority());
   const std::shared_ptr<ObjectStore> stuck = open(options);
@@ -248,7 +296,7 @@ TEST_F(ConnectionTest, AProxyInAbsoluteFormBringsObjects) {
 }
 
 TEST_F(ConnectionTest, HostsInNoProxyAreReachedWithoutIt) {
-  const Port nobody(/*listens=*/false);
+  const Port nobody(Port::Does::kRefuses);
   options_.proxy.http_proxy = cat("http://", nobody.authority());
   options_.retry.max_attempts = 1;
   EXPECT_THAT(read(*open(), listed(object_)),

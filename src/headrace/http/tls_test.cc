@@ -135,6 +135,20 @@ TEST_F(TlsTest, BigBodiesComeWholeBothWays) {
   EXPECT_THAT(read(*store, listed(*written)), Gives(std::string_view(large)));
 }
 
+TEST_F(TlsTest, BodiesOfEverySizeComeWhole) {
+  // About where bodies begin to be gathered in the socket, and where the last bit of them is not.
+  uint64_t count = 0;
+  for (const size_t about : {256 * kKiB, 352 * kKiB, 1024 * kKiB, 1120 * kKiB, 2144 * kKiB}) {
+    for (const size_t more : {0u, 1u, 16'384u, 100'000u}) {
+      const std::string bytes = some_bytes(about - 1 + more);
+      EXPECT_THAT(read(*open(), listed(server_.put("o", bytes))), Gives(bytes)) << bytes.size();
+      ++count;
+    }
+  }
+  EXPECT_EQ(server_.stat("/by_kind/media"), count) << "at the first attempt";
+  EXPECT_EQ(engine_.metrics().checksums_verified_total, count);
+}
+
 TEST_F(TlsTest, ABodyCutInTheMiddleGoesOnByRange) {
   // Without a close_notify, as a broken network cuts.
   server_.faults(R"([{"match":{"kind":"media"},"count":1,"action":{"cut_after_bytes":30000}}])");

@@ -29,12 +29,15 @@ Host::Host(std::shared_ptr<const Route> a_route, uint32_t initial_in_flight, uin
 
 Host::~Host() = default;
 
-uint64_t Host::oldest_queued() const {
-  uint64_t oldest = UINT64_MAX;
-  for (const std::unique_ptr<HostLane>& lane : lanes) {
-    oldest = std::min(oldest, lane->oldest_queued());
+void Host::queued_changed(const ReadBatch& batch) {
+  const Lock lock(mutex_);
+  // Looked at under the lock: of two threads that come for opposite reasons, the last one is right.
+  if (batch.queued_slots.load(std::memory_order_seq_cst) > 0) {
+    queued_.insert(batch.order);
+  } else {
+    queued_.erase(batch.order);
   }
-  return oldest;
+  oldest_queued_.store(queued_.empty() ? UINT64_MAX : *queued_.begin(), std::memory_order_seq_cst);
 }
 
 HostLane::HostLane(Host& host, IoThread& thread, Resolver& resolver, BlockPool& pool)
@@ -51,7 +54,6 @@ void HostLane::enqueue(ReadPiece* first) {
   if (first == nullptr) return;
   (last_ != nullptr ? last_->next : first_) = first;
   for (last_ = first, ++queued_count_; last_->next != nullptr; ++queued_count_) last_ = last_->next;
-  front_changed();
 }
 
 void HostLane::enqueue_front(ReadPiece* first) {
@@ -61,14 +63,21 @@ void HostLane::enqueue_front(ReadPiece* first) {
   end->next = first_;
   first_ = first;
   if (last_ == nullptr) last_ = end;
-  front_changed();
 }
 
-void HostLane::front_changed() {
-  const uint64_t oldest = first_ != nullptr ? first_->batch->order() : UINT64_MAX;
-  if (oldest == oldest_queued_.load(std::memory_order_relaxed)) return;
-  // Other lanes may have left the room to what was here.
-  if (oldest > oldest_queued_.exchange(oldest, std::memory_order_seq_cst)) pool_.made_room();
+void HostLane::enqueue_again(ReadPiece& piece) {
+  if (piece.batch->queued_slots.fetch_add(1, std::memory_order_seq_cst) == 0) {
+    host_.queued_changed(*piece.batch);
+  }
+  enqueue_front(&piece);
+}
+
+void HostLane::began(const ReadPiece& piece) {
+  ReadBatch& batch = *piece.batch;
+  if (&piece != &batch.slot(piece.slot_index).first_piece) return;
+  if (batch.queued_slots.fetch_sub(1, std::memory_order_seq_cst) != 1) return;
+  host_.queued_changed(batch);
+  pool_.made_room();  // who has left the room to this batch may have it now
 }
 
 ReadPiece* HostLane::drop(const ReadBatch& batch) {
@@ -82,12 +91,12 @@ ReadPiece* HostLane::drop(const ReadBatch& batch) {
       piece->next = dropped;
       dropped = piece;
       --queued_count_;
+      began(*piece);
     } else {
       last_ = piece;
       link = &piece->next;
     }
   }
-  front_changed();
   return dropped;
 }
 
@@ -117,7 +126,7 @@ bool HostLane::may_start(const ReadPiece& piece) const {
   if (taken > pool_.budget_bytes()) return false;
   // Where room is scarce, batches get it in their order, on whichever lane: what a later one took
   // would be missing when the earlier one is waited for, and then be exceeded.
-  return taken <= pool_.budget_bytes() / 2 || piece.batch->order() <= host_.oldest_queued();
+  return taken <= pool_.budget_bytes() / 2 || piece.batch->order <= host_.oldest_queued();
 }
 
 uint64_t HostLane::expected_need(const ReadSlot& slot) const {
@@ -153,25 +162,25 @@ ReadPiece* HostLane::take() {
     if (last_ == piece) last_ = before;
     --queued_count_;
     piece->next = nullptr;
-    front_changed();
+    began(*piece);
     return piece;
   }
   return nullptr;
 }
 
-// What begins without a size must not find its memory taken by what began later. Before the first
-// size is known it might be any: all that is free is kept for it.
+// What has begun must not find its memory taken by what began later. Before the first size is known
+// it might need any: all that is free is kept for it.
 bool HostLane::reserve(const ReadPiece& piece) {
+  if (!wants_memory(piece)) return true;
   ReadSlot& slot = piece.batch->slot(piece.slot_index);
-  if (!wants_memory(piece) || slot.range.end != kUnknownSize) return true;
-  const uint64_t need = expected_need(slot);
-  const uint64_t reserved_bytes = need > 0 ? need : pool_.budget_bytes();
+  uint64_t need = expected_need(slot);
+  if (need == 0 && slot.range.end == kUnknownSize) need = pool_.budget_bytes();
   if (piece.batch->waited_for()) {
-    pool_.expect(reserved_bytes);
-  } else if (!pool_.try_expect(reserved_bytes)) {
+    pool_.expect(need);
+  } else if (!pool_.try_expect(need)) {
     return false;
   }
-  slot.reserved_bytes = reserved_bytes;
+  slot.reserved_bytes = need;
   return true;
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "headrace/base/block_pool.h"
@@ -24,8 +25,11 @@ struct Host {
        uint32_t retry_budget_tokens);
   ~Host();
 
-  // The order() of the oldest batch of which a piece is queued on any lane; UINT64_MAX if none is.
-  uint64_t oldest_queued() const;
+  // Called whenever batch.queued_slots has become zero, or is zero no longer.
+  void queued_changed(const ReadBatch& batch);
+  // The order of the oldest batch of which a slot has not begun, on whichever lane; UINT64_MAX if
+  // there is none.
+  uint64_t oldest_queued() const { return oldest_queued_.load(std::memory_order_seq_cst); }
 
   const std::shared_ptr<const Route> route;
   Admission admission;
@@ -33,6 +37,11 @@ struct Host {
   std::atomic<uint64_t> mean_object_bytes = 0;   // of what was read lately; 0: nothing yet
   std::atomic<uint64_t> next_order = 0;          // of the next batch
   std::vector<std::unique_ptr<HostLane>> lanes;  // one per I/O thread, in their order
+
+ private:
+  Mutex mutex_;
+  std::set<uint64_t> queued_ HEADRACE_GUARDED_BY(mutex_);  // orders of batches
+  std::atomic<uint64_t> oldest_queued_ = UINT64_MAX;
 };
 
 // A host's share on one I/O thread: idle connections, and the queue of pieces with the readers that
@@ -49,6 +58,8 @@ class HostLane {
   // A list of pieces (linked by `next`): behind what is queued, or before it. Then pump().
   void enqueue(ReadPiece* first);
   void enqueue_front(ReadPiece* first);
+  // The first piece of a slot that had begun, and has no memory: it begins again.
+  void enqueue_again(ReadPiece& piece);
   // Starts readers as far as limit, memory and queue allow.
   void pump();
   // Takes a cancelled batch's pieces out of the queue; returns them linked.
@@ -61,9 +72,6 @@ class HostLane {
 
   // Counts towards the next report to the host's admission.
   void saw(const AdmissionReport& what, std::chrono::steady_clock::time_point now);
-
-  // ReadBatch::order() of the piece at the front; UINT64_MAX if there is none. From any thread.
-  uint64_t oldest_queued() const { return oldest_queued_.load(std::memory_order_seq_cst); }
 
   Host& host() { return host_; }
   IoThread& thread() { return thread_; }
@@ -78,8 +86,8 @@ class HostLane {
   bool may_start(const ReadPiece& piece) const;
   bool any_may_start();
   uint64_t expected_need(const ReadSlot& slot) const;  // bytes; 0: nothing is known yet
-  bool reserve(const ReadPiece& piece);                // what a piece of unknown size will need
-  void front_changed();
+  bool reserve(const ReadPiece& piece);                // false if the room is gone
+  void began(const ReadPiece& piece);                  // or was dropped
   awaitable<void> reader();
   void arm_idle_timer(std::chrono::steady_clock::time_point at);
   void expire_idle();
@@ -92,7 +100,6 @@ class HostLane {
   ReadPiece* first_ = nullptr;
   ReadPiece* last_ = nullptr;
   size_t queued_count_ = 0;
-  std::atomic<uint64_t> oldest_queued_ = UINT64_MAX;
   uint32_t reader_count_ = 0;
   std::vector<std::unique_ptr<Connection>> idle_;  // last used last
   Timer idle_timer_;

@@ -42,7 +42,7 @@ HttpStore::~HttpStore() = default;
 
 void HttpStore::read(std::shared_ptr<ReadBatch> batch) {
   std::shared_ptr<Gate::Pass> pass = engine_->gate->enter();
-  batch->set_order(host_->next_order.fetch_add(1, std::memory_order_relaxed));
+  batch->order = host_->next_order.fetch_add(1, std::memory_order_relaxed);
   // The pass, and the store itself, stay until the batch has let go of this function.
   batch->hand_over([self = shared_from_this(), weak = std::weak_ptr(batch), pass] {
     if (const std::shared_ptr<ReadBatch> alive = weak.lock()) self->attend(alive);
@@ -51,6 +51,7 @@ void HttpStore::read(std::shared_ptr<ReadBatch> batch) {
   std::vector<ReadPiece*> firsts(lane_count, nullptr), lasts(lane_count, nullptr);
   const uint32_t rotation = next_lane_.fetch_add(1, std::memory_order_relaxed);
   const size_t slot_count = batch->size();
+  size_t dealt_count = 0;
   for (size_t i = 0; i < slot_count; ++i) {
     ReadSlot& slot = batch->slot(i);
     std::optional<Error> refused;
@@ -67,6 +68,12 @@ void HttpStore::read(std::shared_ptr<ReadBatch> batch) {
     const size_t lane = (i + rotation) % lane_count;
     (lasts[lane] != nullptr ? lasts[lane]->next : firsts[lane]) = &piece;
     lasts[lane] = &piece;
+    ++dealt_count;
+  }
+  // Before the first lane may begin: from then on the batch may end at any moment.
+  if (dealt_count > 0) {
+    batch->queued_slots.store(dealt_count, std::memory_order_seq_cst);
+    host_->queued_changed(*batch);
   }
   for (size_t i = 0; i < lane_count; ++i) {
     if (firsts[i] == nullptr) continue;
@@ -156,8 +163,9 @@ awaitable<void> HttpStore::read_piece(HostLane& lane, ReadPiece& piece, HttpRequ
 }
 
 void HttpStore::defer(HostLane& lane, ReadPiece& piece) {
+  // Before its reservation is free for others: they leave the room to the older batch.
+  lane.enqueue_again(piece);
   drop_reservation(lane.pool(), piece.batch->slot(piece.slot_index));
-  lane.enqueue_front(&piece);
 }
 
 // What can be done before the first request of a slot.
@@ -258,7 +266,7 @@ void HttpStore::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
   if (should_restart(slot) && !batch.cancelled()) {
     const bool changed = slot.error->code() == Code::kPreconditionFailed;
     batch.restart(slot, changed);
-    lane.enqueue_front(&slot.first_piece);
+    lane.enqueue_again(slot.first_piece);
     lane.pump();
     return;
   }

@@ -107,6 +107,60 @@ TEST_F(MemoryTest, AnObjectAboveTheBudgetFitsIntoTheCallersMemory) {
   EXPECT_TRUE(memory == huge);
 }
 
+TEST_F(MemoryTest, LargeObjectsByNameReadBatchAfterBatchStayWithinTheBudget) {
+  server_.put("large", some_bytes(2 * kMiB));
+  std::vector<std::shared_ptr<ReadBatch>> batches;
+  for (int i = 0; i < 30; ++i) batches.push_back(start(2, named("large")));
+  for (size_t i = 0; i < batches.size(); ++i) {
+    wait_for(*batches[i]);
+    EXPECT_FALSE(batches[i]->slot(0).error || batches[i]->slot(1).error);
+    if (i > 0) let_go(*batches[i - 1]);  // as a loop over them does
+  }
+  EXPECT_EQ(media_requests(), 60u) << "none was begun twice";
+  EXPECT_LE(engine_.pool().use().peak_live_bytes, kBudgetBytes);
+}
+
+TEST_F(MemoryTest, ALaterBatchDoesNotTakeTheRoomThatAnEarlierOneOnAnotherThreadNeeds) {
+  // One request at a time on each of two threads, and the first of them is kept busy.
+  StoreOptions options = options_for(server_);
+  options.initial_in_flight = options.max_in_flight = 2;
+  Engine engine({.io_threads = 2, .memory_budget_bytes = kBudgetBytes});
+  const std::shared_ptr<ObjectStore> store =
+      *engine.open({.scheme = Scheme::kGs, .bucket = std::string(kBucket)}, options);
+  const auto start_in = [&](size_t count, const ReadTarget& target) {
+    const std::vector<ReadTarget> targets(count, target);
+    std::shared_ptr<ReadBatch> batch = batch_of(targets);
+    store->read(batch);
+    return batch;
+  };
+  const ReadTarget quarter = listed(server_.put("quarter", some_bytes(kBudgetBytes / 4)));
+  const std::shared_ptr<ReadBatch> held = start_in(2, quarter);
+  wait_for(*held);
+
+  std::string memory(kObjectBytes, 'x');
+  ReadTarget elsewhere = listed(object_);
+  elsewhere.into = std::as_writable_bytes(std::span(memory));
+  elsewhere.has_into = true;
+  server_.faults(R"([{"match":{"path_contains":"/o/a?"},"count":1,"action":"stall_head"}])");
+  const std::shared_ptr<ReadBatch> stalled = start_in(1, elsewhere);
+  server_.wait_for("/by_kind/media", 3);
+  const std::shared_ptr<ReadBatch> first = start_in(2, quarter);
+  const std::shared_ptr<ReadBatch> second = start_in(2, quarter);
+  server_.wait_for("/by_kind/media", 4);
+  while (engine.metrics().objects_read_total < 3) pass_all_queues();
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(take(store->stat("a")).has_value());
+  EXPECT_EQ(media_requests(), 4u) << "only one of `first` has begun";
+
+  server_.post("release", "{}");
+  wait_for(*first);
+  EXPECT_FALSE(first->slot(0).error || first->slot(1).error);
+  EXPECT_LE(engine.pool().use().peak_live_bytes, kBudgetBytes);
+  let_go(*held);
+  wait_for(*second);
+  wait_for(*stalled);
+  EXPECT_TRUE(memory == bytes_);
+}
+
 class ReadAheadTest : public MemoryTest {
  protected:
   // The user holds about all of the budget.

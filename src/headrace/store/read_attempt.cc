@@ -32,7 +32,9 @@ std::optional<ByteRange> ReadAttempt::asked_range() const {
   if (piece_.range.end != kUnknownSize) {
     if (begin == 0 && piece_.range.end == slot_.object_bytes) return std::nullopt;
     // No range of HTTP is empty: a byte that goes nowhere tells whether the object is there.
-    return ByteRange{begin, std::max(piece_.range.end, begin + 1)};
+    if (piece_.range.size_bytes() == 0) return ByteRange{begin, begin + 1};
+    if (piece_.range.end == begin) return std::nullopt;  // all came, and yet the body broke off
+    return ByteRange{begin, piece_.range.end};
   }
   // The size is not known: one request brings a small object whole, and of a large one the first
   // part together with its size.

@@ -82,7 +82,7 @@ struct ReadSlot {
   std::span<std::byte> into = {};  // where the bytes go: the caller's memory or `block`
   Block block;
   bool in_flight_charged = false;
-  uint64_t reserved_bytes = 0;      // BlockPool::expect(), while the size is not known
+  uint64_t reserved_bytes = 0;      // BlockPool::expect(), until it has its memory
   GenerationText found_generation;  // the one that was read
   std::optional<Error> error = {};  // the first; see ReadBatch::set_error()
   std::atomic<bool> failed = false;
@@ -127,9 +127,9 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   // The store's end ---------------------------------------------------------------------------
   bool waited_for() const { return waited_for_.load(std::memory_order_seq_cst); }
   bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
-  // Its place among the batches of one host. Set before it is handed over.
-  void set_order(uint64_t order) { order_ = order; }
-  uint64_t order() const { return order_; }
+  // Its place among the batches of one host, and how many of its slots wait there to begin.
+  uint64_t order = 0;
+  std::atomic<size_t> queued_slots = 0;
   // Keeps the batch alive until its last slot is done. `on_attention` is called when the batch is
   // first waited for, and when it is cancelled: the store looks at its queues again.
   void hand_over(std::function<void()> on_attention);
@@ -148,7 +148,6 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   std::unique_ptr<ReadSlot[]> slots_;
   const size_t capacity_;
   size_t size_ = 0;
-  uint64_t order_ = 0;
   std::atomic<size_t> slots_left_ = 0;
   std::atomic<bool> waited_for_ = false, cancelled_ = false;
   Mutex mutex_;

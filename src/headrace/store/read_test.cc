@@ -249,6 +249,28 @@ TEST_F(ReadTest, ARangeFromTheEndOnIsEmptyWhereTheSizeIsKnown) {
   EXPECT_THAT(read(*open(), target), Gives(""));
 }
 
+TEST_F(ReadTest, ARangeOfNothingAsksForOneByteAndKeepsNone) {
+  for (const ReadTarget& object : {listed(object_), unlisted_}) {
+    const uint64_t before = media_requests();
+    ReadTarget target = object;
+    target.range = ByteRange{500, 500};
+    EXPECT_THAT(read(*open(), target), Gives(""));
+    EXPECT_EQ(media_requests(), before + 1);
+    EXPECT_EQ(server_.log("media").back().headers.at("range"), "bytes=500-500");
+  }
+  ReadTarget missing = named("missing");
+  missing.range = ByteRange{500, 500};
+  EXPECT_THAT(read(*open(), missing), FailsWith(Code::kNotFound, HasSubstr("bucket/missing")));
+}
+
+TEST_F(ReadTest, ARangeThatEndsBeforeItBeginsIsRefusedBeforehand) {
+  ReadTarget target = unlisted_;
+  target.range = ByteRange{7, 6};
+  EXPECT_THAT(read(*open(), target),
+              FailsWith(Code::kInvalidArgument, HasSubstr("[7, 6) ends before it begins")));
+  EXPECT_EQ(media_requests(), 0u);
+}
+
 TEST_F(ReadTest, ARangeBeyondTheEndIsAnError) {
   for (ReadTarget target : {listed(object_), unlisted_}) {
     target.range = ByteRange{bytes_.size() + 1, bytes_.size() + 10};

@@ -18,7 +18,7 @@ inline bool is_deferral(const Error& error) {
   return error.code() == Code::kExhausted && error.message().empty();
 }
 
-// What was reserved while the size was not known is free for others.
+// What was reserved before the memory was made is free for others.
 void drop_reservation(BlockPool& pool, ReadSlot& slot);
 
 // The read is complete, or given up: its memory no longer counts as in flight.
