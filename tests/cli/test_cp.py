@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import headrace
 from testing.faultserver.client import FaultServer
 from testing.servers import FakeGcsServer
 from tests.cli.conftest import ODD_NAMES, Run, RunEach, Start, kinds, wait_until
@@ -211,6 +212,34 @@ def test_marks_of_folders_are_no_files(server: FaultServer, tmp_path: Path, run:
     done = run("cp", "-r", "--json", "gs://bucket/x", tmp_path)
     assert (done.code, tree(tmp_path)) == (0, {"x/y/a": b""})
     assert (done.json[0]["copied"], done.json[0]["skipped"]) == (1, 2)
+
+
+def test_trees_that_become_one_do_not_overwrite_each_other(
+    server: FaultServer, tmp_path: Path, run: Run
+) -> None:
+    for tree in ("one", "two"):
+        (tmp_path / tree).mkdir()
+        (tmp_path / tree / "same").write_text(tree)
+        (tmp_path / tree / f"only in {tree}").write_text(tree)
+    done = run("cp", "-r", f"{tmp_path}/one/", f"{tmp_path}/two/", "gs://bucket/both/")
+    assert done.code == 2
+    assert f"{tmp_path}/two/same: another source gives gs://bucket/both/same, too" in done.err
+    store = headrace.Store("gs://bucket")
+    assert store.read("both/same").bytes() == b"one"
+    assert {info.name for info in store.list()} == {
+        "both/same",
+        "both/only in one",
+        "both/only in two",
+    }
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path: Path, run: Run) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_text("x")
+    done = run("cp", str(tmp_path / "file"), str(tmp_path / "pipe"))
+    assert done.code == 2
+    assert "not a regular file" in done.err
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_what_is_there_is_left_alone_if_asked(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -245,3 +247,13 @@ def test_a_full_disk_is_told(server: FaultServer, start: Start) -> None:
         _, err = process.communicate(timeout=30)
     assert process.returncode == 1
     assert b"No space left" in err
+
+
+def test_a_closed_stdout_is_told(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["bash", "-c", '"$0" -m headrace ls "$1" >&-', sys.executable, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (1, "headrace: stdout is closed\n")

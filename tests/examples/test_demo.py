@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import termios
@@ -14,6 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+import psutil
 import pytest
 
 from testing.servers import DelayedServer, FakeGcsServer
@@ -122,8 +124,7 @@ def test_it_leaves_no_objects_behind(run_in_folder: RunInFolder) -> None:
 
 
 def test_stop_and_resume_change_no_loss(run_in_folder: RunInFolder, tmp_path: Path) -> None:
-    bucket = tmp_path / "bucket"
-    bucket.mkdir()
+    bucket = tmp_path / "not" / "there yet"
     done, report = run_demo(str(bucket), tmp_path, "--no-stop")
     assert done.returncode == 0, done.stderr
     (uninterrupted,) = report["records"]
@@ -179,3 +180,37 @@ def test_options_that_cannot_work_are_refused(option: str, tmp_path: Path) -> No
     done, _ = run_demo(str(tmp_path), tmp_path, option)
     assert done.returncode == 2
     assert "it must be" in done.stderr
+
+
+def test_a_plot_that_cannot_be_written_is_told_before_the_training(tmp_path: Path) -> None:
+    done, _ = run_demo(str(tmp_path / "bucket"), tmp_path / "missing")
+    assert done.returncode == 2
+    assert "its folder is missing or not writable" in done.stderr
+    assert not (tmp_path / "bucket").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_end_in_the_middle_leaves_no_process_and_no_objects(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    bucket = tmp_path / "bucket"
+    with subprocess.Popen(
+        [sys.executable, "-m", "headrace.demo", str(bucket), "--epochs=1000", "--no-stop"]
+        + [f"--plot={tmp_path / 'demo.png'}"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        group = psutil.Process(process.pid)
+        while not (training := group.children()):
+            assert process.poll() is None
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)  # as a terminal does
+        else:
+            process.send_signal(number)
+        _, err = process.communicate()
+    assert process.returncode == 128 + number
+    assert "Traceback" not in err
+    assert not any(each.is_running() for each in training)
+    assert [path for path in bucket.rglob("*") if path.is_file()] == []

@@ -13,6 +13,7 @@ report    what is printed, and exit codes
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
 from types import FrameType
@@ -24,6 +25,11 @@ def main() -> int:
     """Run the command line of this process; return the exit code."""
     try:
         signal.signal(signal.SIGTERM, _terminate)
+        if sys.stderr is None:
+            sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - to the end of the process
+        if sys.stdout is None:
+            print("headrace: stdout is closed", file=sys.stderr)
+            return 1
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(

@@ -133,6 +133,8 @@ def _items(
     copy: _Copy,
 ) -> Iterator[_Item]:
     taken: set[str] = set()
+    # Of several trees that become one: whatever is found twice is copied once, and told.
+    names: set[str] | None = set() if recursive and len(sources) > 1 else None
     for source in sources:
         root = destination.name
         if goes_inside:
@@ -145,7 +147,18 @@ def _items(
             taken.add(root)
             if recursive:
                 _refuse_own_inside(source, destination.store, root)
-                yield from _tree(source, destination, root, copy)
+                for item in _tree(source, destination, root, copy):
+                    if names is not None and item.name in names:
+                        copy.failed(
+                            InvalidArgumentError(
+                                f"{url_of(item.source, item.info.name)}: another source gives "
+                                f"{url_of(item.destination, item.name)}, too"
+                            )
+                        )
+                        continue
+                    if names is not None:
+                        names.add(item.name)
+                    yield item
             else:
                 yield _Item(source.store, stat(source), destination.store, root)
         except (HeadraceError, OSError) as error:

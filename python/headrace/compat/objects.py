@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, MutableSequence, Sequence
 from typing import Any, SupportsIndex, TypeAlias, overload
 
-from headrace import ObjectInfo
+from headrace import ObjectIndex, ObjectInfo
 
 __all__ = ["ListedObject", "ListedObjects", "grouped"]
 
@@ -32,11 +32,11 @@ class ListedObject(tuple[str, int]):
 class ListedObjects(MutableSequence[NameAndSize]):
     """A listing that behaves like the list of pairs that it is.
 
-    The pairs are made when looked at, from whatever sequence of `ObjectInfo` there is. It turns
+    The pairs are made when looked at. It turns
     into a real list of them with the first change (shuffling, sorting, appending).
     """
 
-    def __init__(self, infos: Sequence[ObjectInfo]) -> None:
+    def __init__(self, infos: Sequence[ObjectInfo] | ObjectIndex) -> None:
         self._infos = infos
         self._pairs: list[NameAndSize] | None = None
 

@@ -37,8 +37,8 @@ def main(
     """Train a small network on handwritten digits that are PNG objects, and say what it took.
 
     Args:
-        url: ``gs://bucket/prefix`` or a folder, below which there is nothing yet. Default: a
-            temporary folder.
+        url: ``gs://bucket/prefix`` or a folder, below which there is nothing yet; a folder
+            may be missing. Default: a temporary one.
         epochs: how often each of the 1,437 training images is seen.
         batch_size: images in a batch, from 1 to 256.
         stop: kill the training in the middle of an epoch and resume it in a new process.
@@ -63,11 +63,17 @@ def main(
         if url is None:
             url = stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-demo-"))
             keep = True  # goes with the folder
+        # As an exception, so that the training process ends, too, and the objects go.
+        before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+        stack.callback(signal.signal, signal.SIGTERM, before)
         try:
             return _run(os.fspath(url), epochs, batch_size, stop, keep, plot, json)
         except headrace.HeadraceError as error:
             _complain(str(error))
             return 1
+        except KeyboardInterrupt:
+            _complain("interrupted")
+            return 128 + signal.SIGINT
 
 
 def _run(
@@ -83,8 +89,16 @@ def _run(
 
     from headrace.demo import digits, report
 
+    for option, file in (("plot", plot), ("json", json_file)):
+        if file is not None and not os.access(Path(file).absolute().parent, os.W_OK):
+            _complain(f"{option} is {os.fspath(file)!r}; its folder is missing or not writable")
+            return 2
     store = headrace.Store(url.rstrip("/") + "/")
-    if next(store.list(max_results=1), None) is not None:
+    try:
+        is_empty = next(store.list(max_results=1), None) is None
+    except headrace.NotFoundError:  # a folder that is made by the first write, or no such bucket
+        is_empty = True
+    if not is_empty:
         _complain(f"there are objects below {store.url} already; the demo needs a place of its own")
         return 2
     objects = digits.png_objects()
@@ -100,7 +114,8 @@ def _run(
         records = list(_train(store.url, epochs, batch_size, stop, training_count))
     finally:
         if not keep:
-            _delete_all(store)
+            with contextlib.suppress(headrace.NotFoundError):  # nothing could be written
+                _delete_all(store)
 
     summary = report.summarize(records, written, epochs, training_count)
     print(report.as_text(summary))

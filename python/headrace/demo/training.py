@@ -225,4 +225,6 @@ def _run(job: Job) -> None:
 
 
 if __name__ == "__main__":
+    # Ctrl-C goes to all processes of a terminal; who started this one says what there is to say.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     _run(Job(**json.loads(sys.argv[1])))

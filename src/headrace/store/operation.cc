@@ -199,7 +199,7 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
       store_.credentials->reject(token_version);
       continue;
     }
-    if (!is_retryable(error) || attempts_ >= static_cast<int>(store_.retry.max_attempts)) {
+    if (!is_retryable(error) || std::cmp_greater_equal(attempts_, store_.retry.max_attempts)) {
       // Being throttled is no failure of the request: it goes on until its deadline.
       if (!throttled) co_return std::unexpected(finished(attempt, std::move(error)));
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from headrace import ObjectInfo
+from headrace import ObjectIndex, ObjectInfo
 from headrace.compat.buckets import open_bucket
 from headrace.compat.dataflux_core import user_agent
 from headrace.compat.dataflux_core.download import COMPOSED_PREFIX
@@ -241,12 +241,8 @@ def _list_objects(
     skip_compose: bool,
     allowed_storage_classes: Sequence[str],
     list_directory_objects: bool = False,
-) -> Sequence[ObjectInfo]:
-    """Return what the filters leave of a listing, sorted by name.
-
-    This is the one place where a listing is made and kept: whatever gives an `ObjectInfo` by index,
-    by slice and in order will do for those who get it.
-    """
+) -> ObjectIndex:
+    """Return what the filters leave of a listing, sorted by name."""
     if client is not None:
         user_agent.add_dataflux_user_agent(client)
 
@@ -258,7 +254,7 @@ def _list_objects(
         # A server that does not tell the class has only one.
         return not info.storage_class or info.storage_class in allowed_storage_classes
 
-    return list(
+    return ObjectIndex.from_objects(
         filter(
             is_wanted, open_bucket(client, bucket, retry_config).list_objects(prefix, start, end)
         )

@@ -184,6 +184,12 @@ Result<OpenFile> lock_directory(const std::string& directory,
 }
 
 Result<TempFile> TempFile::create(std::string path) {
+  // The rename would take the place of a device or a pipe, for all who use it. (Also of a link to
+  // one: /dev/stdout is such.)
+  struct stat status{};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) {
+    return fail(Code::kInvalidArgument, "exists, and is not a regular file");
+  }
   constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL;
   std::string temp_path = temp_path_for(path);
   OpenFile file = OpenFile::open(temp_path, kFlags, 0666);

@@ -328,6 +328,19 @@ TEST_F(FileStoreTest, AChangedObjectIsReadAsItIsNowWhenAskedTo) {
             Code::kPreconditionFailed);
 }
 
+TEST_F(FileStoreTest, APipeOrADeviceIsNotReplacedByAnObject) {
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  fs::create_symlink("pipe", path("link"));
+  for (const char* name : {"pipe", "link"}) {
+    const Result<ObjectInfo> written = write(name, "x");
+    ASSERT_FALSE(written) << name;
+    EXPECT_EQ(written.error().code(), Code::kInvalidArgument);
+    EXPECT_THAT(written.error().to_string(), ::testing::HasSubstr("not a regular file"));
+  }
+  EXPECT_TRUE(fs::is_fifo(path("pipe")));
+  EXPECT_TRUE(fs::is_symlink(path("link")));
+}
+
 TEST_F(FileStoreTest, WhatCannotBeReadIsToldByTheTableOfErrors) {
   put("file", "x");
   put("directory/x", "x");
