@@ -133,7 +133,8 @@ TEST_F(MemoryTest, ALaterBatchDoesNotTakeTheRoomThatAnEarlierOneOnAnotherThreadN
     store->read(batch);
     return batch;
   };
-  const ReadTarget quarter = listed(server_.put("quarter", some_bytes(kBudgetBytes / 4)));
+  const ObjectInfo info = server_.put("quarter", some_bytes(kBudgetBytes / 4));
+  const ReadTarget quarter = listed(info);
   const std::shared_ptr<ReadBatch> held = start_in(2, quarter);
   wait_for(*held);
 
