@@ -24,11 +24,9 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 GENERATION = "1700000000000001"
-# As many as the real service puts into a page.
-_PAGE_OBJECTS = 1000
 _PIECE_BYTES = 16 * MIB
 # Changes whenever other bytes or other files are made from the same description.
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,20 +127,14 @@ def _make(root: Path, bucket: Bucket) -> None:
                 "storageClass": "STANDARD",
             }
         )
-    pages = root / "listings" / bucket.name
-    shutil.rmtree(pages, ignore_errors=True)
-    pages.mkdir(parents=True)
-    starts = range(0, len(items), _PAGE_OBJECTS)
-    for number, start in enumerate(starts):
-        page: dict[str, object] = {
-            "kind": "storage#objects",
-            "items": items[start : start + _PAGE_OBJECTS],
-        }
-        if number + 1 < len(starts):
-            page["nextPageToken"] = f"page{number + 1}"
-        # The first page is the one asked for without a token.
-        token = f"page{number}" if number else ""
-        (pages / f"list-{token}.json").write_text(json.dumps(page))
+    # All in one page: nginx cannot answer for a part of the names.
+    listing = _listing_path(root, bucket)
+    listing.parent.mkdir(parents=True, exist_ok=True)
+    listing.write_text(json.dumps({"kind": "storage#objects", "items": items}))
+
+
+def _listing_path(root: Path, bucket: Bucket) -> Path:
+    return root.resolve() / "listings" / f"{bucket.name}.json"
 
 
 def make(root: Path, buckets: tuple[Bucket, ...]) -> None:
@@ -155,15 +147,10 @@ def make(root: Path, buckets: tuple[Bucket, ...]) -> None:
             stamp.write_text(description)
 
 
-def listed(root: Path, bucket: Bucket) -> Iterator[dict[str, str]]:
+def listed(root: Path, bucket: Bucket) -> list[dict[str, str]]:
     """The entries of the listing, in order."""
-    token = ""
-    while True:
-        page = json.loads((root / "listings" / bucket.name / f"list-{token}.json").read_text())
-        yield from page["items"]
-        if "nextPageToken" not in page:
-            return
-        token = page["nextPageToken"]
+    items: list[dict[str, str]] = json.loads(_listing_path(root, bucket).read_text())["items"]
+    return items
 
 
 def crc32c_of(item: dict[str, str]) -> int:
@@ -193,10 +180,9 @@ def nginx_locations(root: Path, buckets: tuple[Bucket, ...]) -> str:
         f"open_file_cache max={open_files * 3 // 4} inactive=300s;",
     ]
     for bucket in buckets:
-        pages = root.resolve() / "listings" / bucket.name
         lines.append(
             f"location = /storage/v1/b/{bucket.name}/o {{ default_type application/json; "
-            f"alias {pages}/list-$arg_pageToken.json; }}"
+            f"alias {_listing_path(root, bucket)}; }}"
         )
         if bucket.object_count > 100:
             continue
