@@ -61,6 +61,8 @@ nb::object make_exception(uint8_t code, std::string message, std::string url, in
 }  // namespace
 
 void bind_engine(nb::module_& module) {
+  nb::class_<Charge>(module, "Charge", "Memory that counts as live.")
+      .def("release", [](Charge& self) { without_gil([&self](MayBlock) { self.release(); }); });
   nb::class_<EngineHandle>(module, "Engine", "The threads and the memory of this process.")
       .def(
           "__init__",
@@ -79,6 +81,13 @@ void bind_engine(nb::module_& module) {
                    [](const EngineHandle& self) { return self.engine().pool().live_bytes(); })
       .def_prop_ro("budget_bytes",
                    [](const EngineHandle& self) { return self.engine().pool().budget_bytes(); })
+      .def(
+          "charge",
+          [](const EngineHandle& self, uint64_t size_bytes) {
+            return Charge(self.engine().pool().shared_from_this(), size_bytes);
+          },
+          nb::arg("size_bytes"),
+          "Counts memory that reads will fill and that is not the engine's, until it is released.")
       .def("metrics", &metrics, nb::sig("def metrics(self) -> dict[str, int]"));
 
   module.def("fork_epoch", &fork_epoch, "How many forks lie behind this process.");

@@ -58,18 +58,43 @@ Block& Block::operator=(Block&& other) noexcept {
   return *this;
 }
 
+namespace {
+
+// Inherited through fork: the pool's lock may be held, and its lists half changed, by a thread that
+// does not exist here. The pool is left as it is for the rest of this process.
+void leave(std::shared_ptr<BlockPool> pool) {
+  static_cast<void>(new std::shared_ptr<BlockPool>(std::move(pool)));
+}
+
+}  // namespace
+
 void Block::release() {
   if (data_ == nullptr) return;
   if (pool_->epoch_ == fork_epoch()) {
     pool_->free_block(data_, size_bytes_);
     pool_.reset();
   } else {
-    // Inherited through fork: the pool's lock may be held, and its lists half changed, by a thread
-    // that does not exist here. The pool is left as it is for the rest of this process.
-    static_cast<void>(new std::shared_ptr<BlockPool>(std::move(pool_)));
+    leave(std::move(pool_));
   }
   data_ = nullptr;
   size_bytes_ = 0;
+}
+
+Charge::Charge(std::shared_ptr<BlockPool> pool, uint64_t size_bytes)
+    : pool_(std::move(pool)), size_bytes_(size_bytes) {
+  pool_->live_bytes_.fetch_add(size_bytes, std::memory_order_seq_cst);
+  pool_->note_peak();
+}
+
+void Charge::release() {
+  if (!pool_) return;
+  if (pool_->epoch_ == fork_epoch()) {
+    pool_->live_bytes_.fetch_sub(size_bytes_, std::memory_order_seq_cst);
+    pool_->made_room();
+    pool_.reset();
+  } else {
+    leave(std::move(pool_));
+  }
 }
 
 BlockPool::BlockPool(uint64_t budget_bytes) : budget_bytes_(budget_bytes), epoch_(fork_epoch()) {}
@@ -118,11 +143,15 @@ Block BlockPool::make(uint64_t size_bytes) {
   }
   block.pool_ = shared_from_this();
   block.size_bytes_ = size_bytes;
+  note_peak();
+  return block;
+}
+
+void BlockPool::note_peak() {
   const uint64_t live = live_bytes_.load(std::memory_order_relaxed);
   uint64_t peak = peak_live_bytes_.load(std::memory_order_relaxed);
   while (live > peak && !peak_live_bytes_.compare_exchange_weak(peak, live)) {
   }
-  return block;
 }
 
 std::byte* BlockPool::take(size_t size_class) {

@@ -42,6 +42,22 @@ class Block {
   uint64_t size_bytes_ = 0;
 };
 
+// Memory that is not the pool's but counts like a block of it while this lives: what the engine
+// reads into ahead of need. Moves; released in a forked child it is as harmless as a block.
+// Thread: any.
+class Charge {
+ public:
+  Charge(std::shared_ptr<BlockPool> pool, uint64_t size_bytes);
+  ~Charge() { release(); }
+  Charge(Charge&&) noexcept = default;
+  Charge& operator=(Charge&&) = delete;
+  void release();
+
+ private:
+  std::shared_ptr<BlockPool> pool_;
+  uint64_t size_bytes_;
+};
+
 struct MemoryUse {
   uint64_t budget_bytes = 0;     // what the user set
   uint64_t live_bytes = 0;       // blocks handed out: in flight, buffered, or held by the user
@@ -102,6 +118,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
 
  private:
   friend class Block;
+  friend class Charge;
   static constexpr size_t kClassCount = 73;  // up to 64 MiB; larger blocks are mapped one by one
   struct FreeList {
     std::vector<std::byte*> warm, cold;  // cold: its pages were given back
@@ -112,6 +129,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   };
 
   Block make(uint64_t size_bytes);  // already counted
+  void note_peak();
   void free_block(std::byte* data, uint64_t size_bytes);
   std::byte* take(size_t size_class) HEADRACE_REQUIRES(mutex_);
 

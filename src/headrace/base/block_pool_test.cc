@@ -17,6 +17,26 @@ std::shared_ptr<BlockPool> pool_of(uint64_t budget_bytes) {
   return std::make_shared<BlockPool>(budget_bytes);
 }
 
+TEST(BlockPool, MemoryOfOthersCountsWhileItsChargeLives) {
+  const auto pool = std::make_shared<BlockPool>(kMiB);
+  int rooms = 0;
+  pool->set_on_room([&rooms] { ++rooms; });
+  {
+    Charge charge(pool, kMiB);
+    EXPECT_EQ(pool->live_bytes(), kMiB);
+    EXPECT_FALSE(pool->allocate_within_budget(1));
+    pool->ask_for_room();
+    Charge moved = std::move(charge);
+    EXPECT_EQ(pool->live_bytes(), kMiB);
+    moved.release();
+    moved.release();
+    EXPECT_EQ(pool->live_bytes(), 0u);
+    EXPECT_EQ(rooms, 1);
+  }
+  EXPECT_EQ(pool->live_bytes(), 0u);
+  EXPECT_EQ(pool->use().peak_live_bytes, kMiB);
+}
+
 TEST(BlockPool, ZeroBytesAreAnEmptyBlockThatCostsNothing) {
   const auto pool = pool_of(kMiB);
   const Block block = pool->allocate(0);

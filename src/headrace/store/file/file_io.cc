@@ -187,7 +187,8 @@ Result<TempFile> TempFile::create(std::string path) {
   // The rename would take the place of a device or a pipe, for all who use it. (Also of a link to
   // one: /dev/stdout is such.)
   struct stat status{};
-  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) {
+  const bool is_there = ::stat(path.c_str(), &status) == 0;
+  if (is_there && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) {
     return fail(Code::kInvalidArgument, "exists, and is not a regular file");
   }
   constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL;
@@ -200,6 +201,8 @@ Result<TempFile> TempFile::create(std::string path) {
     file = OpenFile::open(temp_path, kFlags, 0666);
   }
   if (!file.is_open()) return failed(errno, Access::kWrite);
+  // Who may read the file that is replaced may read the new one, and nobody else.
+  if (is_there) ::fchmod(file.get(), status.st_mode & 07777);
   return TempFile(std::move(path), std::move(temp_path), std::move(file));
 }
 

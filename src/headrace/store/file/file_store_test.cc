@@ -341,6 +341,14 @@ TEST_F(FileStoreTest, APipeOrADeviceIsNotReplacedByAnObject) {
   EXPECT_TRUE(fs::is_symlink(path("link")));
 }
 
+TEST_F(FileStoreTest, AFileThatIsReplacedKeepsItsPermissions) {
+  put("secret", "x");
+  fs::permissions(path("secret"), fs::perms::owner_read | fs::perms::owner_write);
+  ASSERT_TRUE(write("secret", "y"));
+  EXPECT_EQ(fs::status(path("secret")).permissions(),
+            fs::perms::owner_read | fs::perms::owner_write);
+}
+
 TEST_F(FileStoreTest, WhatCannotBeReadIsToldByTheTableOfErrors) {
   put("file", "x");
   put("directory/x", "x");
