@@ -156,6 +156,13 @@ TEST_F(RetryTest, EndsAtMaxAttemptsAndSaysHowManyThereWere) {
   EXPECT_EQ(server_.stat("/by_kind/media"), 4u);
 }
 
+TEST_F(RetryTest, TheLargestNumberOfAttemptsIsNotTakenForNone) {
+  options_.retry.max_attempts = UINT32_MAX;
+  server_.faults(R"([{"match":{"kind":"media"},"count":1,"action":{"status":503}}])");
+  EXPECT_THAT(read(*open(), listed(object_)), Gives(bytes_));
+  EXPECT_EQ(server_.stat("/by_kind/media"), 2u);
+}
+
 TEST_F(RetryTest, StopsWhenTheHostsRetryBudgetIsUsedUp) {
   options_.retry.budget_tokens = 5;
   options_.retry.max_attempts = 100;
