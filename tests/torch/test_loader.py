@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import gzip
 import json
 import pickle
 import threading
@@ -106,6 +107,30 @@ def test_unequal_sizes_are_told_before_they_are_read(server: FaultServer) -> Non
     assert "gs://bucket/data/0000 ... gs://bucket/data/0005" in str(e.value)
     assert "collate_fn" in str(e.value)
     assert reads(server)["data/0005"] == 1
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_objects_that_are_decompressed(server: FaultServer, threads: int) -> None:
+    """Their stored sizes, equal or not, do not matter; those of what they hold do."""
+    for i in range(6):
+        level = 9 if i % 2 else 0
+        packed = gzip.compress(content(i, 300), level, mtime=0)
+        server.put("bucket", f"data/{i:04d}", packed, contentEncoding="gzip")
+    store = headrace.Store("gs://bucket/data/", endpoint=server.url, content_encoding="decompress")
+    assert len({info.size_bytes for info in store.index()}) == 2
+    loader = Loader(MapDataset(store), 3, transform_threads=threads)
+    batches = list(loader)
+    assert [tuple(batch.shape) for batch in batches] == [(3, 300)] * 2
+    assert [bytes(row.tolist()) for row in torch.cat(batches)] == [
+        content(i, 300) for i in range(6)
+    ]
+    evens = MapDataset(store, index=store.index().select([0, 2, 4]))  # stored in equal sizes
+    assert numbers(next(iter(Loader(evens, 3)))) == [0, 2, 4]
+    server.put(
+        "bucket", "data/0006", gzip.compress(content(6, 200), mtime=0), contentEncoding="gzip"
+    )
+    with pytest.raises(headrace.InvalidArgumentError, match=r"\[300\] at place 0 and \[200\]"):
+        list(Loader(MapDataset(store), 7, transform_threads=threads))
 
 
 @pytest.mark.parametrize("threads", THREADS)
@@ -382,6 +407,8 @@ def test_a_loop_over_epochs_may_name_the_epoch_that_was_loaded(hundred: headrace
         ({"fingerprint": "x"}, "of other data"),
         ({"version": 2}, "version is 2"),
         ({"position": 101}, "position is 101"),
+        ({"position": 1 << 70}, r"position is \d+; it must be below 2\^63"),
+        ({"epoch": 1 << 70}, r"epoch is \d+; it must be below 2\^63"),
         ({"position": -1}, "position is -1"),
         ({"epoch": "1"}, "epoch is '1'"),
     ],
@@ -435,6 +462,28 @@ def test_drained_resumed_and_still_each_object_once(server: FaultServer) -> None
     resumed.load_state_dict(loader.state_dict())
     assert sorted(seen + epoch_of(resumed)) == list(range(60))
     assert set(reads(server).values()) == {1}
+
+
+def test_drained_before_its_first_batch_an_iterator_has_none(server: FaultServer) -> None:
+    loader = Loader(MapDataset(fill(server, 20)), 5)
+    it = iter(loader)
+    loader.drain()
+    place = loader.state_dict()
+    assert list(it) == []
+    assert loader.state_dict() == place
+    assert kinds(server) == {"list": 1}
+    loader.drain()  # there is no iterator in use
+    assert epoch_of(loader) == list(range(20))
+    assert loader.epoch == 1
+
+
+def test_several_ranks_are_not_drained(hundred: headrace.Store) -> None:
+    loader = Loader(MapDataset(hundred), 5, rank=1, world_size=2)
+    it = iter(loader)
+    next(it)
+    with pytest.raises(headrace.InvalidArgumentError, match="stop all ranks after the same batch"):
+        loader.drain()
+    assert len(list(it)) == 9
 
 
 def test_a_drained_epoch_goes_on_in_the_same_loader(server: FaultServer) -> None:
@@ -546,6 +595,22 @@ def test_a_collate_fn_that_raises(hundred: headrace.Store, threads: int) -> None
     with pytest.raises(OverflowError, match=r"too much \(in the collate_fn for 10 samples: ") as e:
         next(iter(loader))
     assert f"{hundred.url_of('0000')} ... {hundred.url_of('0009')}" in str(e.value)
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("by", ["transform", "collate_fn"])
+def test_stop_iteration_of_a_transform_or_collate_fn_names_the_sample(
+    hundred: headrace.Store, by: str, threads: int
+) -> None:
+    def stop(_: Any) -> Any:
+        raise StopIteration
+
+    dataset = MapDataset(hundred, stop if by == "transform" else None)
+    collate_fn = stop if by == "collate_fn" else None
+    loader = Loader(dataset, 10, collate_fn=collate_fn, transform_threads=threads)
+    with pytest.raises(RuntimeError, match=f"StopIteration was raised .in the {by} .*/0000") as e:
+        list(loader)
+    assert isinstance(e.value.__cause__, StopIteration)
 
 
 @pytest.mark.parametrize("threads", [None, *THREADS])

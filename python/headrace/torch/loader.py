@@ -43,7 +43,7 @@ class Loader:
     which is quick if it lets the GIL go most of the time, as decoders of images, NumPy and torch
     do. (A transform in pure Python is better off with torch's DataLoader and its processes.)
     Without a transform, and with objects of equal size in a batch, the engine reads straight into
-    the batch, a ``uint8`` tensor of ``[batch_size, size_bytes]``.
+    the batch (unless it decompresses them), a ``uint8`` tensor of ``[batch_size, size_bytes]``.
 
     **Order.** It depends on `seed` and the epoch alone and is the same on every rank. A step takes
     the next ``batch_size * world_size`` positions of it, each rank a contiguous slice. Each object
@@ -131,6 +131,7 @@ class Loader:
         self._recipe = Recipe(dataset, collate_fn, choose_pinning(flag("pin_memory", pin_memory)))
         self._iterator: object | None = None  # stands for the one that is in use
         self._pipeline: Pipeline | None = None  # its own, once it was asked for a batch
+        self._is_draining = False  # whether that iterator is to begin no more reads
         self._begun = False  # whether an iterator has asked for a batch from the present place
         self._batches = self._samples = self._size_bytes = 0
         self._wait_s = self._first_batch_s = 0.0
@@ -203,8 +204,21 @@ class Loader:
 
         For a job that knows that it will stop: so nothing is read in vain, and `state_dict` says
         where the rest begins. The next iterator goes on with it. Where no iterator is in use, there
-        is nothing to drain.
+        is nothing to drain; where one was not yet asked for a batch, it has none.
+
+        Only for one rank, since of several each may have read ahead another number of batches. Let
+        them all leave their loops after the same batch instead, and take the `state_dict` there.
+
+        Raises:
+            InvalidArgumentError: there are several ranks.
         """
+        require(
+            self._grid.world_size == 1,
+            f"drain() is for one rank, and there are {self._grid.world_size}, of which each may "
+            "have read ahead another number of batches; stop all ranks after the same batch, and "
+            "use state_dict()",
+        )
+        self._is_draining = self._iterator is not None
         if self._pipeline is not None:
             self._pipeline.drain()
 
@@ -237,6 +251,8 @@ class Loader:
                         self._recipe, requests, self._transform_threads, self._prefetch_bytes
                     )
                     self._begun = True
+                    if self._is_draining:
+                        pipeline.drain()
                 found = pipeline.next()
                 wait_s = time.perf_counter() - began
                 self._wait_s += wait_s
@@ -263,7 +279,7 @@ class Loader:
                     self._iterator = self._pipeline = None
 
     def _end_iterator(self) -> None:
-        self._iterator = None
+        self._iterator, self._is_draining = None, False
         pipeline, self._pipeline = self._pipeline, None
         if pipeline is not None:
             pipeline.close()

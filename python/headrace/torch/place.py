@@ -94,5 +94,6 @@ def read_state(
             isinstance(value, int) and not isinstance(value, bool) and value >= 0,
             f"the state's {name} is {value!r}; it must be an integer of at least 0",
         )
+        require(value < 1 << 63, f"the state's {name} is {value!r}; it must be below 2^63")
         values[name] = value
     return values
