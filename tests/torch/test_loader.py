@@ -209,6 +209,62 @@ def test_going_elsewhere_ends_the_iterator(hundred: headrace.Store, move: str) -
         next(it)
 
 
+@pytest.mark.parametrize("threads", [None, *THREADS])
+@pytest.mark.parametrize("move", ["set_epoch", "load_state_dict", "iter"])
+def test_going_elsewhere_while_a_batch_is_waited_for(
+    server: FaultServer, threads: int | None, move: str
+) -> None:
+    """By another thread: who waits is told, and the loader is where it was sent to."""
+    store = fill(server, 40)
+    server.faults([{"match": {"path_contains": "data/0022"}, "count": 1, "action": "stall_head"}])
+    dataset = MapDataset(store, None if threads is None else number_of)
+    loader = Loader(dataset, 5, transform_threads=threads)
+    there = {**loader.state_dict(), "epoch": 6, "position": 10}
+
+    def go() -> None:
+        while not server.stats()["in_flight"]:
+            pass
+        if move == "set_epoch":
+            loader.set_epoch(6)
+        elif move == "load_state_dict":
+            loader.load_state_dict(there)
+        else:
+            iter(loader)
+
+    it = iter(loader)
+    thread = threading.Thread(target=go)
+    next(it)
+    thread.start()
+    with pytest.raises(headrace.CancelledError, match="another place"):
+        list(it)
+    thread.join()
+    state = loader.state_dict()
+    wanted = {"set_epoch": (6, 0), "load_state_dict": (6, 10), "iter": (1, 0)}[move]
+    assert (state["epoch"], state["position"]) == wanted
+    assert sum(len(batch) for batch in loader) == 40 - wanted[1]
+
+
+@pytest.mark.parametrize("at", ["transform", "collate_fn"])
+def test_going_elsewhere_in_the_middle_of_a_batch(hundred: headrace.Store, at: str) -> None:
+    """As a signal's handler may, in the very thread that makes the batch."""
+
+    def go(_: Any) -> int:
+        if loader.epoch == 0 and loader.state_dict()["position"] == 20:
+            loader.load_state_dict({**loader.state_dict(), "epoch": 9, "position": 60})
+        return 0
+
+    dataset = MapDataset(hundred, go if at == "transform" else None)
+    collate_fn = go if at == "collate_fn" else list
+    loader = Loader(dataset, 10, collate_fn=collate_fn, transform_threads=0)
+    it = iter(loader)
+    next(it), next(it)
+    with pytest.raises(headrace.CancelledError, match="another place"):
+        next(it)
+    state = loader.state_dict()
+    assert (state["epoch"], state["position"]) == (9, 60)
+    assert len(list(loader)) == 4
+
+
 def test_the_number_of_batches(hundred: headrace.Store) -> None:
     dataset = MapDataset(hundred)
     for size, drop_last, wanted in [(16, False, 7), (16, True, 6), (100, True, 1), (101, True, 0)]:

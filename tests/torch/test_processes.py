@@ -396,6 +396,35 @@ assert transform_threads() == []
     )
 
 
+def test_a_fork_in_the_middle_of_an_iterable_dataset(
+    run_child: RunChild, server: FaultServer
+) -> None:
+    """What the parent yields, the child does not yield, too."""
+    fill(server, 60)
+    run_child(
+        HEAD
+        + """
+stream = IterableDataset(open_data(), number_of)
+it = iter(stream)
+seen = [next(it) for _ in range(3)]
+
+def work():
+    try:
+        next(it)
+    except headrace.CancelledError as error:
+        assert "before a fork" in str(error)
+    else:
+        raise AssertionError
+    assert list(stream) == list(range(60))
+
+reap(fork(work))
+assert seen + list(it) == list(range(60))
+""",
+        server.url,
+        stderr=None,
+    )
+
+
 WAITS = {
     "read into the batch": ("None", "None"),
     "transform threads": ("number_of", "2"),

@@ -11,7 +11,7 @@ import torch
 import torch.utils.data
 
 from headrace import ObjectIndex, Sample, _engine
-from headrace.errors import InvalidArgumentError
+from headrace.errors import CancelledError, InvalidArgumentError
 from headrace.options import require, require_bytes
 from headrace.read_ahead import ReadAhead
 from headrace.store import Store
@@ -177,9 +177,8 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
         return rank * info.num_workers + info.id, world_size * info.num_workers
 
     def _iterate(self, reader: Reader) -> Iterator[Any]:
-        place = Place(self._objects, self._place.seed, self._place.shuffle)
-        place.move(reader.epoch, reader.position)
-        order = place.order()
+        pid = os.getpid()
+        order = self._place.at(reader.epoch, reader.position).order()
         opened, limit_bytes = self.opened(), self._prefetch_bytes
         if limit_bytes is None:
             block_bytes = min(_BLOCK_BYTES, opened[0].budget_bytes // 8)
@@ -210,6 +209,11 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
                     made = [self.make(samples.pop())]
                     reader.position += reader.lanes
                     yield made.pop()
+                    if pid != os.getpid():
+                        raise CancelledError(
+                            "this iterator was made before a fork, in the parent process; make one "
+                            "here"
+                        )
                 fill()
         finally:
             ahead.cancel()

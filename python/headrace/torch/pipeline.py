@@ -163,7 +163,7 @@ class MadeStep:
     def wait(self, is_closing: Callable[[], bool]) -> Any:
         while not self._done.acquire(timeout=_WAIT_SLICE_S):
             if is_closing():
-                raise CancelledError("the iterator was closed while somebody waited for a batch")
+                raise CancelledError("the iterator was closed")
         if self._error is not None:
             try:
                 raise self._error
@@ -307,6 +307,22 @@ class Pipeline:
             raise CancelledError(
                 "this iterator was made before a fork, in the parent process; make one here"
             )
+        try:
+            found = self._next()
+        except Exception as error:
+            if not self._is_closing():
+                raise
+            raise self._closed() from error
+        if self._is_closing():
+            raise self._closed()
+        return found
+
+    def _closed(self) -> CancelledError:
+        # By another thread, or a signal's handler in this one: at any moment.
+        self._ahead.cancel()  # what was begun since
+        return CancelledError("the iterator was closed while somebody waited for a batch")
+
+    def _next(self) -> tuple[Request, int, Any] | None:
         self._fill()
         if not self._ahead:
             return None
