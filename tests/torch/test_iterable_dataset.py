@@ -84,6 +84,15 @@ def test_it_reads_ahead_within_its_bound(server: FaultServer) -> None:
         assert sum(reads(server).values()) <= yielded + 64 + 32
 
 
+@pytest.mark.parametrize("prefetch_bytes", [0, 1000, 8000, 20_000])
+def test_its_blocks_are_no_larger_than_its_bound(server: FaultServer, prefetch_bytes: int) -> None:
+    dataset = IterableDataset(fill(server, 60, 1000), prefetch_bytes=prefetch_bytes)
+    bound = max(1, prefetch_bytes // 1000)  # the next object is always under way
+    for yielded, _ in enumerate(dataset, start=1):
+        assert sum(reads(server).values()) <= yielded + bound
+    assert set(reads(server).values()) == {1}
+
+
 def test_an_iterator_that_is_left_cancels_its_reads(server: FaultServer) -> None:
     store = fill(server, 100)
     server.faults([{"match": {"path_contains": "data/0040"}, "action": "stall_head"}])
@@ -159,7 +168,12 @@ def test_resume_after_every_sample(
         ({"seed": 4}, "seed=4"),
         ({"count": 7}, "of other data"),
         ({"position": -1}, "position is -1"),
+        ({"position": 101}, "position is 101; .* only 100 objects"),
+        ({"position": 3, "lanes": 2}, "position is 3; it must be a multiple of its lanes, 2"),
+        ({"position": 1 << 70}, r"position is \d+; it must be below 2\^63"),
+        ({"epoch": 1 << 70}, r"epoch is \d+; it must be below 2\^63"),
         ({"lanes": "x"}, "lanes is 'x'"),
+        ({"lanes": 0}, "lane is 0; it must be less than its lanes, 0"),
     ],
 )
 def test_a_state_that_does_not_fit(
@@ -176,6 +190,48 @@ def test_a_state_of_another_number_of_readers(hundred: headrace.Store) -> None:
     dataset.load_state_dict(state)
     with pytest.raises(headrace.InvalidArgumentError, match="reader 1 of 2, and this is reader 0"):
         iter(dataset)
+
+
+def test_a_state_that_does_not_fit_changes_nothing(hundred: headrace.Store) -> None:
+    dataset = IterableDataset(hundred, number_of)
+    it = iter(dataset)
+    assert [next(it) for _ in range(40)] == list(range(40))
+    state = dataset.state_dict()
+    with pytest.raises(headrace.InvalidArgumentError):
+        dataset.load_state_dict({**state, "epoch": 3, "position": 101})
+    assert (dataset.epoch, dataset.state_dict()) == (0, state)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_loaded_place_is_for_one_pass_of_a_worker(
+    hundred: headrace.Store, persistent: bool
+) -> None:
+    dataset = IterableDataset(hundred, number_of)
+    it = iter(dataset)
+    assert [next(it) for _ in range(70)] == list(range(70))
+    state = dataset.state_dict()
+    loader = DataLoader(
+        dataset,
+        batch_size=None,
+        num_workers=1,
+        persistent_workers=persistent,
+        multiprocessing_context="fork",
+    )
+    for _ in range(2):  # also for a worker that is there already
+        dataset.load_state_dict(state)
+        assert list(loader) == list(range(70, 100))
+        assert list(loader) == list(range(100))
+        dataset.set_epoch(0)
+        assert list(loader) == list(range(100))
+
+
+def test_a_loaded_place_is_not_for_several_workers(hundred: headrace.Store) -> None:
+    dataset = IterableDataset(hundred, number_of)
+    loader = DataLoader(dataset, num_workers=2, multiprocessing_context="fork")
+    for lanes in (1, 2):
+        dataset.load_state_dict({**dataset.state_dict(), "lanes": lanes})
+        with pytest.raises(headrace.InvalidArgumentError, match="workers"):
+            list(loader)
 
 
 def test_a_loop_over_epochs_may_name_the_epoch_that_was_loaded(hundred: headrace.Store) -> None:

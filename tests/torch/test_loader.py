@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import gzip
 import json
 import pickle
 import threading
@@ -109,6 +110,30 @@ def test_unequal_sizes_are_told_before_they_are_read(server: FaultServer) -> Non
 
 
 @pytest.mark.parametrize("threads", THREADS)
+def test_objects_that_are_decompressed(server: FaultServer, threads: int) -> None:
+    """Their stored sizes, equal or not, do not matter; those of what they hold do."""
+    for i in range(6):
+        level = 9 if i % 2 else 0
+        packed = gzip.compress(content(i, 300), level, mtime=0)
+        server.put("bucket", f"data/{i:04d}", packed, contentEncoding="gzip")
+    store = headrace.Store("gs://bucket/data/", endpoint=server.url, content_encoding="decompress")
+    assert len({info.size_bytes for info in store.index()}) == 2
+    loader = Loader(MapDataset(store), 3, transform_threads=threads)
+    batches = list(loader)
+    assert [tuple(batch.shape) for batch in batches] == [(3, 300)] * 2
+    assert [bytes(row.tolist()) for row in torch.cat(batches)] == [
+        content(i, 300) for i in range(6)
+    ]
+    evens = MapDataset(store, index=store.index().select([0, 2, 4]))  # stored in equal sizes
+    assert numbers(next(iter(Loader(evens, 3)))) == [0, 2, 4]
+    server.put(
+        "bucket", "data/0006", gzip.compress(content(6, 200), mtime=0), contentEncoding="gzip"
+    )
+    with pytest.raises(headrace.InvalidArgumentError, match=r"\[300\] at place 0 and \[200\]"):
+        list(Loader(MapDataset(store), 7, transform_threads=threads))
+
+
+@pytest.mark.parametrize("threads", THREADS)
 def test_unequal_tensors_of_a_transform(hundred: headrace.Store, threads: int) -> None:
     dataset = MapDataset(hundred, lambda sample: torch.zeros(number_of(sample)))
     with pytest.raises(headrace.InvalidArgumentError, match=r"\[0\] at place 0 and \[1\] at place"):
@@ -182,6 +207,62 @@ def test_going_elsewhere_ends_the_iterator(hundred: headrace.Store, move: str) -
     getattr(loader, move)(3 if move == "set_epoch" else loader.state_dict())
     with pytest.raises(headrace.CancelledError, match="another place"):
         next(it)
+
+
+@pytest.mark.parametrize("threads", [None, *THREADS])
+@pytest.mark.parametrize("move", ["set_epoch", "load_state_dict", "iter"])
+def test_going_elsewhere_while_a_batch_is_waited_for(
+    server: FaultServer, threads: int | None, move: str
+) -> None:
+    """By another thread: who waits is told, and the loader is where it was sent to."""
+    store = fill(server, 40)
+    server.faults([{"match": {"path_contains": "data/0022"}, "count": 1, "action": "stall_head"}])
+    dataset = MapDataset(store, None if threads is None else number_of)
+    loader = Loader(dataset, 5, transform_threads=threads)
+    there = {**loader.state_dict(), "epoch": 6, "position": 10}
+
+    def go() -> None:
+        while not server.stats()["in_flight"]:
+            pass
+        if move == "set_epoch":
+            loader.set_epoch(6)
+        elif move == "load_state_dict":
+            loader.load_state_dict(there)
+        else:
+            iter(loader)
+
+    it = iter(loader)
+    thread = threading.Thread(target=go)
+    next(it)
+    thread.start()
+    with pytest.raises(headrace.CancelledError, match="another place"):
+        list(it)
+    thread.join()
+    state = loader.state_dict()
+    wanted = {"set_epoch": (6, 0), "load_state_dict": (6, 10), "iter": (1, 0)}[move]
+    assert (state["epoch"], state["position"]) == wanted
+    assert sum(len(batch) for batch in loader) == 40 - wanted[1]
+
+
+@pytest.mark.parametrize("at", ["transform", "collate_fn"])
+def test_going_elsewhere_in_the_middle_of_a_batch(hundred: headrace.Store, at: str) -> None:
+    """As a signal's handler may, in the very thread that makes the batch."""
+
+    def go(_: Any) -> int:
+        if loader.epoch == 0 and loader.state_dict()["position"] == 20:
+            loader.load_state_dict({**loader.state_dict(), "epoch": 9, "position": 60})
+        return 0
+
+    dataset = MapDataset(hundred, go if at == "transform" else None)
+    collate_fn = go if at == "collate_fn" else list
+    loader = Loader(dataset, 10, collate_fn=collate_fn, transform_threads=0)
+    it = iter(loader)
+    next(it), next(it)
+    with pytest.raises(headrace.CancelledError, match="another place"):
+        next(it)
+    state = loader.state_dict()
+    assert (state["epoch"], state["position"]) == (9, 60)
+    assert len(list(loader)) == 4
 
 
 def test_the_number_of_batches(hundred: headrace.Store) -> None:
@@ -382,6 +463,8 @@ def test_a_loop_over_epochs_may_name_the_epoch_that_was_loaded(hundred: headrace
         ({"fingerprint": "x"}, "of other data"),
         ({"version": 2}, "version is 2"),
         ({"position": 101}, "position is 101"),
+        ({"position": 1 << 70}, r"position is \d+; it must be below 2\^63"),
+        ({"epoch": 1 << 70}, r"epoch is \d+; it must be below 2\^63"),
         ({"position": -1}, "position is -1"),
         ({"epoch": "1"}, "epoch is '1'"),
     ],
@@ -435,6 +518,28 @@ def test_drained_resumed_and_still_each_object_once(server: FaultServer) -> None
     resumed.load_state_dict(loader.state_dict())
     assert sorted(seen + epoch_of(resumed)) == list(range(60))
     assert set(reads(server).values()) == {1}
+
+
+def test_drained_before_its_first_batch_an_iterator_has_none(server: FaultServer) -> None:
+    loader = Loader(MapDataset(fill(server, 20)), 5)
+    it = iter(loader)
+    loader.drain()
+    place = loader.state_dict()
+    assert list(it) == []
+    assert loader.state_dict() == place
+    assert kinds(server) == {"list": 1}
+    loader.drain()  # there is no iterator in use
+    assert epoch_of(loader) == list(range(20))
+    assert loader.epoch == 1
+
+
+def test_several_ranks_are_not_drained(hundred: headrace.Store) -> None:
+    loader = Loader(MapDataset(hundred), 5, rank=1, world_size=2)
+    it = iter(loader)
+    next(it)
+    with pytest.raises(headrace.InvalidArgumentError, match="stop all ranks after the same batch"):
+        loader.drain()
+    assert len(list(it)) == 9
 
 
 def test_a_drained_epoch_goes_on_in_the_same_loader(server: FaultServer) -> None:
@@ -546,6 +651,22 @@ def test_a_collate_fn_that_raises(hundred: headrace.Store, threads: int) -> None
     with pytest.raises(OverflowError, match=r"too much \(in the collate_fn for 10 samples: ") as e:
         next(iter(loader))
     assert f"{hundred.url_of('0000')} ... {hundred.url_of('0009')}" in str(e.value)
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("by", ["transform", "collate_fn"])
+def test_stop_iteration_of_a_transform_or_collate_fn_names_the_sample(
+    hundred: headrace.Store, by: str, threads: int
+) -> None:
+    def stop(_: Any) -> Any:
+        raise StopIteration
+
+    dataset = MapDataset(hundred, stop if by == "transform" else None)
+    collate_fn = stop if by == "collate_fn" else None
+    loader = Loader(dataset, 10, collate_fn=collate_fn, transform_threads=threads)
+    with pytest.raises(RuntimeError, match=f"StopIteration was raised .in the {by} .*/0000") as e:
+        list(loader)
+    assert isinstance(e.value.__cause__, StopIteration)
 
 
 @pytest.mark.parametrize("threads", [None, *THREADS])

@@ -122,6 +122,15 @@ def test_it_ends_a_plain_for_loop(tmp_path: Path) -> None:
     assert numbers(torch.stack(list(dataset))) == [0, 1, 2]  # type: ignore[call-overload]
 
 
+def test_an_index_error_of_a_transform_does_not_end_a_for_loop(tmp_path: Path) -> None:
+    store = fill_folder(tmp_path, 3)
+    dataset = MapDataset(store, transform=lambda sample: [0, 1][int(sample.bytes()[:4])])
+    it = iter(dataset)
+    assert [next(it), next(it)] == [0, 1]
+    with pytest.raises(IndexError, match=store.url_of("0002")):
+        next(it)
+
+
 def test_a_float_is_no_index(tmp_path: Path) -> None:
     dataset = MapDataset(fill_folder(tmp_path, 1))
     with pytest.raises(TypeError):
@@ -217,6 +226,26 @@ def test_a_transform_that_raises_names_the_sample(tmp_path: Path) -> None:
         MapDataset(store, transform=fail_by_key)[1]
     assert by_key.value.args == (3,)
     assert by_key.value.__notes__ == [f"in the transform of {store.url_of('0001')}"]
+
+
+@pytest.mark.parametrize("error", [ValueError("no way"), KeyError(3)])
+def test_an_exception_that_is_raised_again_names_the_latest_sample(
+    tmp_path: Path, error: Exception
+) -> None:
+    store = fill_folder(tmp_path, 3)
+    error = copy.copy(error)
+
+    def transform(sample: headrace.Sample) -> object:
+        raise error
+
+    dataset = MapDataset(store, transform)
+    for i in range(3):
+        with pytest.raises(type(error)) as caught:
+            dataset[i]
+        text = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+        assert text.count("in the transform of ") == 1
+        assert text.count(store.url_of(f"{i:04d}")) == 1
+        caught.value.__traceback__ = None
 
 
 def test_a_transform_cannot_end_an_epoch(tmp_path: Path) -> None:

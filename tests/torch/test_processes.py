@@ -123,6 +123,118 @@ if __name__ == "__main__":
 
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("method", METHODS)
+def test_copies_of_a_dataset_have_epochs_of_their_own(
+    run_child: RunChild, server: FaultServer, method: str
+) -> None:
+    """A copy, or the dataset in another process, shares its epoch with its own workers alone."""
+    fill(server, 12)
+    run_child(
+        HEAD
+        + """
+import copy, pickle, queue
+
+def orders():
+    stream = IterableDataset(open_data(), number_of, shuffle=True)
+    found = []
+    for epoch in range(3):
+        stream.set_epoch(epoch)
+        found.append(list(stream))
+    return found
+
+def check_workers(stream, first, wanted):
+    "Workers that live on see the epoch that is set between two passes."
+    loader = DataLoader(
+        stream, batch_size=None, num_workers=1, persistent_workers=True,
+        multiprocessing_context="fork",
+    )
+    for epoch in range(first, 3):
+        assert list(loader) == wanted[epoch], epoch
+        stream.set_epoch(epoch + 1)
+
+def rank(stream, mine, go, done, wanted):
+    "One of several processes that got the same dataset."
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    assert stream.epoch == 1
+    stream.set_epoch(mine)
+    done.put(mine)
+    go.get()
+    assert stream.epoch == mine
+    assert list(stream) == wanted[mine]
+    stream.set_epoch(0)
+    stream.load_state_dict({**stream.state_dict(), "position": 7})
+    done.put(mine)
+    go.get()
+    assert list(stream) == wanted[0][7:]
+    if METHOD == "fork":  # elsewhere another process takes seconds
+        check_workers(stream, 0, wanted)
+
+def workers_first(stream, wanted):
+    "The dataset is touched only after the workers have begun."
+    torch.set_num_threads(1)
+    check_workers(stream, 1, wanted)
+
+if __name__ == "__main__":
+    wanted = orders()
+    assert wanted[0] != wanted[1] != wanted[2]
+    stream = IterableDataset(open_data(), number_of, shuffle=True)
+    if METHOD == "fork":
+        for again in (copy.deepcopy(stream), pickle.loads(pickle.dumps(stream))):
+            check_workers(again, 0, wanted)
+            assert (again.epoch, stream.epoch) == (3, 0)
+    stream.set_epoch(1)
+    context = torch.multiprocessing.get_context(METHOD)
+    if METHOD == "forkserver":
+        context.set_forkserver_preload(["headrace.torch"])
+    done = context.Queue()
+    goes = [context.Queue() for _ in range(2)]
+    ranks = [
+        context.Process(target=rank, args=(stream, mine, go, done, wanted))
+        for mine, go in zip((0, 2), goes)
+    ]
+    if METHOD == "fork":
+        ranks.append(context.Process(target=workers_first, args=(stream, wanted)))
+    for process in ranks:
+        process.start()
+    for _ in range(2):  # each has done its step before any does the next
+        assert {done.get(timeout=60), done.get(timeout=60)} == {0, 2}
+        assert stream.epoch == 1
+        for go in goes:
+            go.put(None)
+    for process in ranks:
+        process.join()
+        assert process.exitcode == 0
+    assert stream.epoch == 1
+    assert list(stream) == wanted[1]
+""",
+        server.url,
+        method,
+        timeout_s=90,
+        stderr=None,
+    )
+
+
+def test_an_iterable_dataset_stays_within_a_small_budget(
+    run_child: RunChild, server: FaultServer
+) -> None:
+    """The sample that is in use, the block it came with, and what is read ahead."""
+    fill(server, 40, size_bytes=1_000_000)
+    run_child(
+        HEAD
+        + """
+total = sum(number_of(sample) for sample in IterableDataset(open_data(), lambda sample: sample))
+assert total == sum(range(40))
+metrics = headrace.metrics()
+assert metrics.memory_budget_bytes == 8 * headrace.MiB
+assert metrics.memory_peak_live_bytes <= metrics.memory_budget_bytes
+""",
+        server.url,
+        HEADRACE_MEMORY_BUDGET_BYTES=str(8 << 20),
+    )
+
+
+@pytest.mark.timeout(100)
+@pytest.mark.parametrize("method", METHODS)
 def test_errors_in_workers_come_as_they_are(
     run_child: RunChild, server: FaultServer, method: str
 ) -> None:
@@ -280,6 +392,35 @@ assert transform_threads() == []
         server.url,
         "",
         threads,
+        stderr=None,
+    )
+
+
+def test_a_fork_in_the_middle_of_an_iterable_dataset(
+    run_child: RunChild, server: FaultServer
+) -> None:
+    """What the parent yields, the child does not yield, too."""
+    fill(server, 60)
+    run_child(
+        HEAD
+        + """
+stream = IterableDataset(open_data(), number_of)
+it = iter(stream)
+seen = [next(it) for _ in range(3)]
+
+def work():
+    try:
+        next(it)
+    except headrace.CancelledError as error:
+        assert "before a fork" in str(error)
+    else:
+        raise AssertionError
+    assert list(stream) == list(range(60))
+
+reap(fork(work))
+assert seen + list(it) == list(range(60))
+""",
+        server.url,
         stderr=None,
     )
 

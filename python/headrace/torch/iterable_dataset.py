@@ -11,17 +11,19 @@ import torch
 import torch.utils.data
 
 from headrace import ObjectIndex, Sample, _engine
-from headrace.errors import InvalidArgumentError
-from headrace.options import require_bytes
+from headrace.errors import CancelledError, InvalidArgumentError
+from headrace.options import require, require_bytes
 from headrace.read_ahead import ReadAhead
 from headrace.store import Store
 from headrace.torch.arguments import flag, rank_and_world_size, seed_or_epoch
 from headrace.torch.map_dataset import ObjectsOfStore
 from headrace.torch.place import Place, read_state
+from headrace.torch.shared_place import Reader, SharedPlace
 
 __all__ = ["IterableDataset"]
 
-# What is read together. More would keep the first sample waiting, less would cost more per sample.
+# What is read together, at most. More would keep the first sample waiting, less would cost more per
+# sample.
 _BLOCK_OBJECTS = 32
 _BLOCK_BYTES = 8 << 20
 
@@ -33,7 +35,8 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
     order depends on `seed` and the epoch alone. It is split by rank and by DataLoader worker: of
     ``world_size * num_workers`` readers each takes every so-many-th position, so each object comes
     exactly once per epoch. An epoch is what `set_epoch` says, 0 before that; workers see it at
-    the beginning of their next pass, also with ``persistent_workers``.
+    the beginning of their next pass, also with ``persistent_workers``. A trainer process shares it
+    with its own workers, and with no other process that gets a copy of the dataset.
 
     `state_dict` is what was yielded, not what was read ahead, and belongs to one reader, and to the
     same number of readers: torchdata's StatefulDataLoader keeps one for each worker; where there
@@ -50,8 +53,9 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
         shuffle: whether each epoch has an order of its own.
         seed: of that order, any integer from 0 to 2^63 - 1; give the same to every rank.
         index: the objects, if they were listed before; then nothing is listed.
-        prefetch_bytes: how much may be read ahead, in each process. Default: what keeps the
-            connections busy, and at most half of the memory budget.
+        prefetch_bytes: how much may be read ahead, in stored bytes, in each process. Default: what
+            keeps the connections busy, and at most half of the memory budget. While one object is
+            in use, the next is always under way.
         rank: which of `world_size` trainer processes this is. Default for both: what
             torch.distributed says, if it is initialised when the iteration begins (or the dataset
             is sent to workers); else there is one.
@@ -82,23 +86,22 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
         super().__init__(url_or_store, transform, index)
         self._place = Place(self._objects, seed, shuffle)
         self._prefetch_bytes = prefetch_bytes
-        # In shared memory, so that also workers that live on see it change.
-        self._epoch = torch.zeros(1, dtype=torch.int64)
-        self._epoch.share_memory_()  # type: ignore[no-untyped-call]
-        self._resume: _Reader | None = None
-        self._reader: _Reader | None = None  # of the latest iterator
+        self._shared = SharedPlace()
+        self._resume: Reader | None = None  # what was loaded in this very worker
+        self._reader: Reader | None = None  # of the latest iterator
 
     @property
     def epoch(self) -> int:
         """The epoch that the next pass will be."""
-        return int(self._epoch.item())
+        return self._shared.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Let passes that begin from now on be of this epoch, also those of workers.
 
         The rest of it, if `load_state_dict` has gone into the middle of this very epoch.
         """
-        self._epoch.fill_(seed_or_epoch("epoch", epoch))
+        epoch = seed_or_epoch("epoch", epoch)
+        self._shared.move(epoch)
         self._reader = None
         if self._resume is not None and self._resume.epoch != epoch:
             self._resume = None
@@ -106,20 +109,29 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         """Begin a pass, or what is left of one after `load_state_dict`."""
         lane, lanes = self._lane()
-        reader, self._resume = self._resume, None
+        reader = self._resume or self._shared.resume
         if reader is None:
-            reader = _Reader(self.epoch, lane, lanes)
+            reader = Reader(self.epoch, lane, lanes)
         elif (reader.lane, reader.lanes) != (lane, lanes):
             raise InvalidArgumentError(
                 f"the state is of reader {reader.lane} of {reader.lanes}, and this is reader "
                 f"{lane} of {lanes}: go on with as many ranks and workers as there were"
             )
+        elif self._resume is None and _worker_count() > 1:
+            raise InvalidArgumentError(
+                f"the state is of one reader, and there are {_worker_count()} workers, each a "
+                "reader of its own: torchdata's StatefulDataLoader keeps a state for each"
+            )
+        self._resume = None
+        self._shared.consume_resume()
         self._reader = reader
         return self._iterate(reader)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place after the sample that the latest iterator yielded last."""
-        reader = self._resume or self._reader or _Reader(self.epoch, *self._lane())
+        reader = self._resume or self._reader or self._shared.resume
+        if reader is None:
+            reader = Reader(self.epoch, *self._lane())
         return {
             **self._place.identity(),
             "epoch": reader.epoch,
@@ -131,13 +143,30 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next iterator go on from a place that `state_dict` has told.
 
+        It may be in the one worker of a DataLoader, too, that the next iterator is.
+
         Raises:
-            InvalidArgumentError: it is a place in other data, or in another order.
+            InvalidArgumentError: it is a place in other data, in another order, or none at all.
         """
         values = read_state(state, self._place.identity(), ("epoch", "position", "lane", "lanes"))
-        self._resume = _Reader(values["epoch"], values["lane"], values["lanes"])
-        self._resume.position = values["position"]
-        self._epoch.fill_(values["epoch"])
+        reader = Reader(**values)
+        count = self._place.count
+        require(
+            reader.lane < reader.lanes,
+            f"the state's lane is {reader.lane}; it must be less than its lanes, {reader.lanes}",
+        )
+        # Where some readers had one sample more than others, the others stop beyond the count.
+        require(
+            reader.position < count + reader.lanes and reader.position % reader.lanes == 0,
+            f"the state's position is {reader.position}; it must be a multiple of its lanes, "
+            f"{reader.lanes}, and there are only {count} objects",
+        )
+        self._reader = None
+        if _worker_count() > 0:
+            self._resume = reader  # the other workers have states of their own
+            self._shared.move(reader.epoch)
+        else:
+            self._shared.go_on_with(reader)
 
     def _lane(self) -> tuple[int, int]:
         """Return which reader this is, of how many."""
@@ -147,12 +176,18 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
             return rank, world_size
         return rank * info.num_workers + info.id, world_size * info.num_workers
 
-    def _iterate(self, reader: _Reader) -> Iterator[Any]:
-        place = Place(self._objects, self._place.seed, self._place.shuffle)
-        place.move(reader.epoch, reader.position)
-        order = place.order()
-        blocks = self._blocks(order, reader)
-        ahead: ReadAhead[_engine.Batch] = ReadAhead(self.opened(), self._prefetch_bytes)
+    def _iterate(self, reader: Reader) -> Iterator[Any]:
+        pid = os.getpid()
+        order = self._place.at(reader.epoch, reader.position).order()
+        opened, limit_bytes = self.opened(), self._prefetch_bytes
+        if limit_bytes is None:
+            block_bytes = min(_BLOCK_BYTES, opened[0].budget_bytes // 8)
+        else:
+            # The block whose samples are yielded has been read ahead, too.
+            block_bytes = min(_BLOCK_BYTES, limit_bytes // 4)
+            limit_bytes -= block_bytes
+        blocks = self._blocks(order, reader, block_bytes)
+        ahead: ReadAhead[_engine.Batch] = ReadAhead(opened, limit_bytes)
 
         def fill() -> None:
             while ahead.has_room():
@@ -174,23 +209,32 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
                     made = [self.make(samples.pop())]
                     reader.position += reader.lanes
                     yield made.pop()
+                    if pid != os.getpid():
+                        raise CancelledError(
+                            "this iterator was made before a fork, in the parent process; make one "
+                            "here"
+                        )
                 fill()
         finally:
             ahead.cancel()
 
-    def _blocks(self, order: _engine.Order, reader: _Reader) -> Iterator[tuple[array[int], int]]:
+    def _blocks(
+        self, order: _engine.Order, reader: Reader, most_bytes: int
+    ) -> Iterator[tuple[array[int], int]]:
         """Yield the numbers of the objects that are read together, and their bytes."""
         size_of = self._objects.size_bytes
-        indices, size_bytes = array("q"), 0
+        indices, block_bytes = array("q"), 0
         for position in range(reader.position + reader.lane, len(self._objects), reader.lanes):
             i = order[position]
+            size_bytes = size_of(i)
+            is_full = len(indices) == _BLOCK_OBJECTS or block_bytes + size_bytes > most_bytes
+            if indices and is_full:
+                yield indices, block_bytes
+                indices, block_bytes = array("q"), 0
             indices.append(i)
-            size_bytes += size_of(i)
-            if len(indices) >= _BLOCK_OBJECTS or size_bytes >= _BLOCK_BYTES:
-                yield indices, size_bytes
-                indices, size_bytes = array("q"), 0
+            block_bytes += size_bytes
         if indices:
-            yield indices, size_bytes
+            yield indices, block_bytes
 
     def __getstate__(self) -> dict[str, Any]:
         # In a worker torch.distributed is not initialised.
@@ -201,15 +245,7 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
         return f"headrace.torch.IterableDataset({self._store.url!r}, {len(self._objects)} objects)"
 
 
-class _Reader:
-    """One of the readers that share an epoch, and how far it is.
-
-    `position` is global: where all readers together are when each has done as much as this one. A
-    reader takes the positions ``position + lane``, and then it goes on by `lanes`.
-    """
-
-    def __init__(self, epoch: int, lane: int, lanes: int) -> None:
-        self.epoch = epoch
-        self.lane = lane
-        self.lanes = lanes
-        self.position = 0
+def _worker_count() -> int:
+    """Return how many workers of a DataLoader there are, if this is one; else 0."""
+    info = torch.utils.data.get_worker_info()
+    return 0 if info is None else info.num_workers

@@ -43,7 +43,7 @@ class Loader:
     which is quick if it lets the GIL go most of the time, as decoders of images, NumPy and torch
     do. (A transform in pure Python is better off with torch's DataLoader and its processes.)
     Without a transform, and with objects of equal size in a batch, the engine reads straight into
-    the batch, a ``uint8`` tensor of ``[batch_size, size_bytes]``.
+    the batch (unless it decompresses them), a ``uint8`` tensor of ``[batch_size, size_bytes]``.
 
     **Order.** It depends on `seed` and the epoch alone and is the same on every rank. A step takes
     the next ``batch_size * world_size`` positions of it, each rank a contiguous slice. Each object
@@ -131,7 +131,7 @@ class Loader:
         self._recipe = Recipe(dataset, collate_fn, choose_pinning(flag("pin_memory", pin_memory)))
         self._iterator: object | None = None  # stands for the one that is in use
         self._pipeline: Pipeline | None = None  # its own, once it was asked for a batch
-        self._begun = False  # whether an iterator has asked for a batch from the present place
+        self._is_draining = False  # whether that iterator is to begin no more reads
         self._batches = self._samples = self._size_bytes = 0
         self._wait_s = self._first_batch_s = 0.0
 
@@ -177,9 +177,9 @@ class Loader:
         """
         epoch = seed_or_epoch("epoch", epoch)
         self._end_iterator()
-        if self._begun or epoch != self._place.epoch:
-            self._place.move(epoch, 0)
-            self._begun = False
+        place = self._place
+        is_rest = epoch == place.epoch and not place.begun
+        self._place = place.at(epoch, place.position if is_rest else 0)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place after the batch that was yielded last: small, and plain values.
@@ -194,17 +194,30 @@ class Loader:
         Raises:
             InvalidArgumentError: it is a place in other data, or in another order.
         """
-        self._place.load_state_dict(state)  # if it raises, nothing has changed
+        place = self._place.at_state(state)  # if it raises, nothing has changed
         self._end_iterator()
-        self._begun = False
+        self._place = place
 
     def drain(self) -> None:
         """Read nothing more: the iterator yields what was read ahead, then it ends.
 
         For a job that knows that it will stop: so nothing is read in vain, and `state_dict` says
         where the rest begins. The next iterator goes on with it. Where no iterator is in use, there
-        is nothing to drain.
+        is nothing to drain; where one was not yet asked for a batch, it has none.
+
+        Only for one rank, since of several each may have read ahead another number of batches. Let
+        them all leave their loops after the same batch instead, and take the `state_dict` there.
+
+        Raises:
+            InvalidArgumentError: there are several ranks.
         """
+        require(
+            self._grid.world_size == 1,
+            f"drain() is for one rank, and there are {self._grid.world_size}, of which each may "
+            "have read ahead another number of batches; stop all ranks after the same batch, and "
+            "use state_dict()",
+        )
+        self._is_draining = self._iterator is not None
         if self._pipeline is not None:
             self._pipeline.drain()
 
@@ -213,31 +226,34 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         """Begin the next epoch, or what is left of it after `load_state_dict` or `drain`."""
         self._end_iterator()
-        if self._begun:
-            self._place.move(self._place.epoch + 1, 0)
-            self._begun = False
+        place = self._place
+        if place.begun:
+            place = self._place = place.at(place.epoch + 1, 0)
         iterator = self._iterator = object()
-        return self._iterate(iterator)
+        return self._iterate(iterator, place)
 
-    def _iterate(self, iterator: object) -> Iterator[Any]:
+    def _iterate(self, iterator: object, place: Place) -> Iterator[Any]:
         pipeline = requests = None
         try:
             while True:
                 began = time.perf_counter()
-                if iterator is not self._iterator:
-                    raise CancelledError(
-                        "this iterator was ended: another one of the same loader was begun, or the "
-                        "loader was sent to another place"
-                    )
+                self._check(iterator)
                 is_first = pipeline is None
                 if pipeline is None or requests is None:
                     # Not before it is asked for: an iterator that nobody uses has no threads.
-                    requests = Requests(self._place, self._grid)
+                    requests = Requests(place, self._grid)
                     pipeline = self._pipeline = Pipeline(
                         self._recipe, requests, self._transform_threads, self._prefetch_bytes
                     )
-                    self._begun = True
-                found = pipeline.next()
+                    place.begun = True
+                    if self._is_draining:
+                        pipeline.drain()
+                try:
+                    found = pipeline.next()
+                except Exception:
+                    self._check(iterator)
+                    raise
+                self._check(iterator)  # another thread or a signal's handler may have ended it
                 wait_s = time.perf_counter() - began
                 self._wait_s += wait_s
                 if found is None:
@@ -249,21 +265,28 @@ class Loader:
                 self._batches += 1
                 self._samples += len(request.indices)
                 self._size_bytes += size_bytes
-                self._place.position = request.end
+                place.position = request.end
                 handed_over = [value]
                 del value  # the trainer's alone, as soon as it has it
                 yield handed_over.pop()
-            self._begun = False  # the place is where the next iterator begins
+            place.begun = False  # it is where the next iterator begins
             if requests.at_end:
-                self._place.move(self._place.epoch + 1, 0)
+                place.end_epoch()
         finally:
             if pipeline is not None:
                 pipeline.close()
                 if iterator is self._iterator:
                     self._iterator = self._pipeline = None
 
+    def _check(self, iterator: object) -> None:
+        if iterator is not self._iterator:
+            raise CancelledError(
+                "this iterator was ended: another one of the same loader was begun, or the loader "
+                "was sent to another place"
+            )
+
     def _end_iterator(self) -> None:
-        self._iterator = None
+        self._iterator, self._is_draining = None, False
         pipeline, self._pipeline = self._pipeline, None
         if pipeline is not None:
             pipeline.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import Dataset
@@ -88,11 +88,10 @@ class ObjectsOfStore:
         try:
             return self._transform(sample)
         except Exception as error:
-            about_sample(error, sample.url)
-            if isinstance(error, StopIteration):
-                # It would end the DataLoader's epoch, as if there were no more samples.
-                raise RuntimeError(f"the transform of {sample.url} raised StopIteration") from error
-            raise
+            told = about_sample(error, sample.url)
+            if told is error:
+                raise
+            raise told from error
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_here": None}
@@ -133,6 +132,12 @@ class MapDataset(ObjectsOfStore, Dataset[Any]):
 
     def __len__(self) -> int:
         return len(self._objects)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Read one object after the other, in the order of their numbers."""
+        # Without this, Python would take a transform's IndexError for the end.
+        for i in range(len(self)):
+            yield self[i]
 
     def __getitem__(self, index: int) -> Any:
         """Read one object; a negative number counts from the end.

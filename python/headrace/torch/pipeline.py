@@ -53,7 +53,11 @@ class Recipe:
     @property
     def is_direct(self) -> bool:
         """Whether the engine reads straight into the batch."""
-        return self.dataset.transform is None and self.collate_fn is None
+        dataset = self.dataset
+        if dataset.transform is not None or self.collate_fn is not None:
+            return False
+        # What is decompressed has another size than what is stored, and nobody knows it before.
+        return bool(dataset.store._settings["content_encoding"] == "stored")
 
 
 class Step(Protocol):
@@ -146,7 +150,7 @@ class MadeStep:
                     outputs[at] = transform(sample)
             except BaseException as error:
                 if isinstance(error, Exception):
-                    about_sample(error, sample.url)
+                    error = about_sample(error, sample.url)
                 self._fail(at, error)
             del sample
         with self._lock:
@@ -159,7 +163,7 @@ class MadeStep:
     def wait(self, is_closing: Callable[[], bool]) -> Any:
         while not self._done.acquire(timeout=_WAIT_SLICE_S):
             if is_closing():
-                raise CancelledError("the iterator was closed while somebody waited for a batch")
+                raise CancelledError("the iterator was closed")
         if self._error is not None:
             try:
                 raise self._error
@@ -192,7 +196,7 @@ class MadeStep:
         except BaseException as error:
             if isinstance(error, Exception):
                 dataset = recipe.dataset
-                about_batch(error, dataset.store, dataset.objects, self.request.indices)
+                error = about_batch(error, dataset.store, dataset.objects, self.request.indices)
             self._error = error
 
 
@@ -303,6 +307,22 @@ class Pipeline:
             raise CancelledError(
                 "this iterator was made before a fork, in the parent process; make one here"
             )
+        try:
+            found = self._next()
+        except Exception as error:
+            if not self._is_closing():
+                raise
+            raise self._closed() from error
+        if self._is_closing():
+            raise self._closed()
+        return found
+
+    def _closed(self) -> CancelledError:
+        # By another thread, or a signal's handler in this one: at any moment.
+        self._ahead.cancel()  # what was begun since
+        return CancelledError("the iterator was closed while somebody waited for a batch")
+
+    def _next(self) -> tuple[Request, int, Any] | None:
         self._fill()
         if not self._ahead:
             return None
@@ -375,8 +395,7 @@ def _require_equal_sizes(objects: ObjectIndex, dataset: MapDataset, indices: Seq
     sizes = list(memoryview(objects.sizes(indices)))
     if any(size != sizes[0] for size in sizes):
         error = unequal_sizes("", [[size] for size in sizes])
-        about_batch(error, dataset.store, objects, indices)
-        raise error
+        raise about_batch(error, dataset.store, objects, indices)
 
 
 _open_pipelines: weakref.WeakSet[Pipeline] = weakref.WeakSet()

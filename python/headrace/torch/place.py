@@ -15,7 +15,11 @@ _VERSION = 1
 
 
 class Place:
-    """An epoch, and a position in its order: so much of it was yielded by all ranks together."""
+    """An epoch, and a position in its order: so much of it was yielded by all ranks together.
+
+    It goes forward as batches are yielded. To go anywhere else is to have another one (`at`): so
+    whoever yields from a place that was left, moves nobody.
+    """
 
     def __init__(self, objects: ObjectIndex, seed: int, shuffle: bool) -> None:
         self._objects = objects
@@ -23,6 +27,8 @@ class Place:
         self.shuffle = shuffle
         self.epoch = 0
         self.position = 0
+        self.begun = False
+        """Whether an iterator has asked for a batch from here, and was not at its end yet."""
 
     @property
     def count(self) -> int:
@@ -32,20 +38,28 @@ class Place:
         """Return the order of the epoch."""
         return _engine.Order(self.count, self.seed, self.epoch, self.shuffle)
 
-    def move(self, epoch: int, position: int) -> None:
-        self.epoch, self.position = epoch, position
+    def at(self, epoch: int, position: int) -> Place:
+        """Return the place in the same data that is there."""
+        place = Place(self._objects, self.seed, self.shuffle)
+        place.epoch, place.position = epoch, position
+        return place
+
+    def end_epoch(self) -> None:
+        """Go to the beginning of the next epoch."""
+        self.epoch, self.position = self.epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:
         return {**self.identity(), "epoch": self.epoch, "position": self.position}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def at_state(self, state: Mapping[str, Any]) -> Place:
+        """Return the place that a saved state tells."""
         values = read_state(state, self.identity(), ("epoch", "position"))
         epoch, position = values["epoch"], values["position"]
         require(
             position <= self.count,
             f"the state's position is {position}, but there are only {self.count} objects",
         )
-        self.move(epoch, position)
+        return self.at(epoch, position)
 
     def identity(self) -> dict[str, Any]:
         """Return what must be equal for a position to mean the same."""
@@ -94,5 +108,6 @@ def read_state(
             isinstance(value, int) and not isinstance(value, bool) and value >= 0,
             f"the state's {name} is {value!r}; it must be an integer of at least 0",
         )
+        require(value < 1 << 63, f"the state's {name} is {value!r}; it must be below 2^63")
         values[name] = value
     return values
