@@ -75,6 +75,21 @@ def test_a_collate_fn_gets_the_list_of_samples(hundred: headrace.Store, threads:
     assert numbers(torch.stack(first)) == list(range(32))
 
 
+def test_what_is_read_straight_into_batches_counts_until_it_is_handed_over(
+    hundred: headrace.Store,
+) -> None:
+    loader = Loader(MapDataset(hundred), 10, prefetch_bytes=3000)
+    held_before = headrace.metrics().memory_live_bytes
+    batches = iter(loader)
+    first = next(batches)
+    # Two of 10 x 100 bytes ahead, and room for the third: not the one that the trainer has.
+    assert headrace.metrics().memory_live_bytes - held_before == 3000
+    batches.close()  # type: ignore[attr-defined]
+    gc.collect()
+    assert headrace.metrics().memory_live_bytes == held_before
+    assert first.shape == (10, 100)
+
+
 def test_objects_of_no_bytes(tmp_path: Path) -> None:
     store = headrace.Store(tmp_path)
     for i in range(3):

@@ -281,3 +281,24 @@ def test_shuffled_by_torch(tmp_path: Path) -> None:
     seen = [i for batch in loader for i in numbers(batch)]
     assert sorted(seen) == list(range(30))
     assert seen != sorted(seen)
+
+
+def itself(sample: headrace.Sample) -> headrace.Sample:
+    return sample
+
+
+def test_samples_come_through_a_workers_pipe(tmp_path: Path) -> None:
+    store = fill_folder(tmp_path, 6)
+    store.write("empty", b"")
+    for method in ("fork", "spawn"):
+        loader = DataLoader(
+            MapDataset(store, itself),
+            batch_size=4,
+            num_workers=1,
+            collate_fn=list,
+            multiprocessing_context=method,
+        )
+        samples = [sample for batch in loader for sample in batch]
+        assert [s.bytes() for s in samples] == [*(content(i) for i in range(6)), b""]
+        assert samples[1].url == store.url_of("0001")
+        samples[0].numpy()[0] = 1  # writable

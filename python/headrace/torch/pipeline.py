@@ -99,10 +99,13 @@ class DirectStep:
         self._tensor = recipe.pinning.empty(count, size_bytes // count)
         # NumPy's arrays are buffers, which torch's tensors are not.
         into: Any = self._tensor.numpy()
+        # Until the trainer has it, it is memory of ours.
+        self._charge = recipe.dataset.opened()[0].charge(size_bytes)
         self.batch = recipe.dataset.start(request.indices, into)
 
     def wait(self, is_closing: Callable[[], bool]) -> torch.Tensor:  # noqa: ARG002
         self.batch.wait()
+        self._charge.release()
         return self._tensor
 
 
