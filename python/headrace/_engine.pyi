@@ -309,6 +309,11 @@ class CredentialsQueue:
     def next(self, timeout_s: float) -> Credentials | None: ...
     def stop(self) -> None: ...
 
+class Charge:
+    """Memory that counts as live."""
+
+    def release(self) -> None: ...
+
 class Engine:
     """The threads and the memory of this process."""
 
@@ -324,6 +329,11 @@ class Engine:
     def live_bytes(self) -> int: ...
     @property
     def budget_bytes(self) -> int: ...
+    def charge(self, size_bytes: int) -> Charge:
+        """
+        Counts memory that reads will fill and that is not the engine's, until it is released.
+        """
+
     def metrics(self) -> dict[str, int]: ...
 
 def fork_epoch() -> int:
