@@ -21,6 +21,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,12 @@ def main() -> int:
     parser.add_argument(
         "--only", action="append", choices=GROUPS, default=[], help="a group; may be repeated"
     )
+    parser.add_argument(
+        "--peers",
+        type=int,
+        metavar="N",
+        help="measure other clients N times where they only inform",
+    )
     parser.add_argument("--json", type=Path, help="where the result goes")
     parser.add_argument(
         "--folder",
@@ -97,7 +104,12 @@ def main() -> int:
     arguments = parser.parse_args()
 
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    bench = Bench(QUICK if arguments.quick else FULL, arguments.folder.resolve())
+    effort = QUICK if arguments.quick else FULL
+    if arguments.peers is not None:
+        if arguments.peers < 1:
+            parser.error(f"--peers is {arguments.peers}; it must be at least 1")
+        effort = replace(effort, peer_repetitions=arguments.peers)
+    bench = Bench(effort, arguments.folder.resolve())
     if arguments.profile:
         print(perf.profile(bench, arguments.profile))
         return 0
