@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import headrace
@@ -63,17 +65,61 @@ def main(
         if url is None:
             url = stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-demo-"))
             keep = True  # goes with the folder
-        # As an exception, so that the training process ends, too, and the objects go.
-        before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-        stack.callback(signal.signal, signal.SIGTERM, before)
+        ending = stack.enter_context(_Ending())
         try:
-            return _run(os.fspath(url), epochs, batch_size, stop, keep, plot, json)
+            return _run(os.fspath(url), epochs, batch_size, stop, keep, plot, json, ending)
         except headrace.HeadraceError as error:
             _complain(str(error))
             return 1
-        except KeyboardInterrupt:
-            _complain("interrupted")
-            return 128 + signal.SIGINT
+
+
+class _Ending:
+    """Ctrl-C and SIGTERM end the demo, and with it the process that trains; the objects go."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._is_starting = False
+
+    def __enter__(self) -> _Ending:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {
+                number: signal.signal(number, self._end)
+                for number in (signal.SIGINT, signal.SIGTERM)
+            }
+        else:
+            self._before = {}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    def _end(self, number: int, _frame: FrameType | None) -> None:
+        self._number = number
+        if not self._is_starting:
+            self._raise()
+
+    def _raise(self) -> None:
+        _complain("interrupted")
+        raise SystemExit(128 + self._number)
+
+    def run(self, command: list[str]) -> int:
+        """Run a process to its end, or to ours; return its status."""
+        process = None
+        try:
+            # Not between the start of the process and our knowing of it.
+            self._is_starting = True
+            try:
+                process = subprocess.Popen(command)
+            finally:
+                self._is_starting = False
+            if self._number:
+                self._raise()
+            return process.wait()
+        finally:
+            if process is not None and process.returncode is None:
+                process.kill()
+                process.wait()
 
 
 def _run(
@@ -84,6 +130,7 @@ def _run(
     keep: bool,
     plot: str | os.PathLike[str] | None,
     json_file: str | os.PathLike[str] | None,
+    ending: _Ending,
 ) -> int:
     from tqdm import tqdm
 
@@ -111,7 +158,7 @@ def _run(
             pass
         print(f"written in {time.perf_counter() - began_s:.1f} s", flush=True)
         written = headrace.metrics()
-        records = list(_train(store.url, epochs, batch_size, stop, training_count))
+        records = list(_train(store.url, epochs, batch_size, stop, training_count, ending))
     finally:
         if not keep:
             with contextlib.suppress(headrace.NotFoundError):  # nothing could be written
@@ -133,7 +180,7 @@ def _run(
 
 
 def _train(
-    url: str, epochs: int, batch_size: int, stop: bool, training_count: int
+    url: str, epochs: int, batch_size: int, stop: bool, training_count: int, ending: _Ending
 ) -> Iterator[Record]:
     """Run the training processes, and yield what each recorded."""
     from headrace.demo.training import Job, Record
@@ -151,14 +198,13 @@ def _train(
                 stop_after_batches=stop_after_batches,
                 record=f"{folder}/{number}.json",
             )
-            done = subprocess.run(
-                [sys.executable, "-m", "headrace.demo.training", json.dumps(asdict(job))],
-                check=False,
+            status = ending.run(
+                [sys.executable, "-m", "headrace.demo.training", json.dumps(asdict(job))]
             )
             expected = 0 if stop_after_batches is None else -signal.SIGKILL
-            if done.returncode != expected:
+            if status != expected:
                 raise headrace.InternalError(
-                    f"the training process ended with status {done.returncode}, not {expected}; "
+                    f"the training process ended with status {status}, not {expected}; "
                     "what it printed is above"
                 )
             record = Record(**json.loads(Path(job.record).read_text()))
