@@ -30,10 +30,13 @@ class Pending {
       completed_ = true;
       on_cancel.swap(on_cancel_);
       then.swap(then_);
-      if (!then) result_.emplace(std::move(result));
-      changed_.notify_all();
+      if (!then) {
+        result_.emplace(std::move(result));
+        changed_.notify_all();
+        return;
+      }
     }
-    if (then) then(std::move(result));
+    then(std::move(result));
   }
   // `on_cancel` runs at most once: on the thread that cancels, or at once if that has happened
   // already. It is not begun after complete(), but may still be running then.

@@ -128,11 +128,11 @@ void NameAlphabets::see_pair(std::string_view low, std::string_view high) {
 }
 
 const NameAlphabets::Place& NameAlphabets::place(size_t index) const {
-  static const Place kUnseen;
-  if (index >= places_.size()) return kUnseen;
+  static const Place unseen;
+  if (index >= places_.size()) return unseen;
   if (pair_count_ >= kEnoughPairs && index > shallowest_ &&
       (index >= decides_.size() || decides_[index] == 0))
-    return kUnseen;
+    return unseen;
   return places_[index];
 }
 
