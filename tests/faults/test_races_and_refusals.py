@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -34,11 +35,13 @@ def test_reads_that_compete_for_the_last_room_all_end(
         server.put("bucket", name, name.encode() * 700_000)
     store = headrace.Store("gs://bucket", endpoint=server.url)
     infos = [store.stat("a"), store.stat("b")]
+    gc.collect()
+    held_before = headrace.metrics().memory_live_bytes
     for _ in range(ROUNDS):
         first, second = store.read_many(infos)
         assert (first.bytes()[:1], second.bytes()[-1:]) == (b"a", b"b")
         del first, second
-    assert headrace.metrics().memory_live_bytes == 0
+    assert headrace.metrics().memory_live_bytes == held_before
 
 
 def test_a_create_that_was_throttled_is_not_taken_for_done(
