@@ -1,3 +1,6 @@
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -147,6 +150,8 @@ std::string_view utf8_of(nb::handle str) {
   return {text, static_cast<size_t>(size)};
 }
 
+using PyRange = std::pair<uint64_t, std::optional<uint64_t>>;
+
 // Thread: confined (the GIL).
 class StoreHandle {
  public:
@@ -159,13 +164,18 @@ class StoreHandle {
     url_prefix_ = to_str(store().url_of(""));
   }
 
-  BatchHandle start(const nb::object& items, const nb::object& into, std::optional<uint64_t> begin,
-                    std::optional<uint64_t> end) const {
+  // `ranges` is None, or a (begin, end) for each item; end may be None: to the object's end.
+  BatchHandle start(const nb::object& items, const nb::object& into,
+                    const std::optional<std::vector<PyRange>>& ranges) const {
     const nb::object sequence = nb::steal(
         PySequence_Fast(items.ptr(), "names must be a sequence of names and ObjectInfos"));
     if (!sequence.is_valid()) throw nb::python_error();
     const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(sequence.ptr()));
     std::vector<std::shared_ptr<HeldBuffer>> buffers = hold_buffers(into, count);
+    if (ranges && ranges->size() != count) {
+      raise(Error(Code::kInvalidArgument,
+                  cat("there are ", ranges->size(), " ranges for ", count, " objects")));
+    }
     Origins origins;
     origins.items.reserve(count);
     std::shared_ptr<ReadBatch> batch = ReadBatch::create(count, count * 64);
@@ -186,7 +196,10 @@ class StoreHandle {
                      Py_TYPE(item.ptr())->tp_name);
         throw nb::python_error();
       }
-      if (begin || end) target.range = ByteRange{begin.value_or(0), end.value_or(kUnknownSize)};
+      if (ranges) {
+        const auto& [begin, end] = (*ranges)[i];
+        target.range = ByteRange{begin, end.value_or(kUnknownSize)};
+      }
       if (!buffers.empty()) {
         target.into = buffers[i]->bytes();
         target.has_into = true;
@@ -290,6 +303,14 @@ class StoreHandle {
                                        .precondition = {std::move(if_generation)}}));
   }
 
+  ObjectInfo compose(const std::vector<ObjectInfo>& sources, std::string name,
+                     std::string content_type, std::optional<std::string> if_generation) const {
+    return wait_and_take(store().compose({.sources = to_compose_sources(sources),
+                                          .name = std::move(name),
+                                          .content_type = std::move(content_type),
+                                          .precondition = {std::move(if_generation)}}));
+  }
+
   nb::str url_of(std::string_view name) const { return to_str(store().url_of(name)); }
   uint64_t expected_object_bytes() const { return store().expected_object_bytes(); }
   uint64_t useful_in_flight() const { return store().useful_in_flight(); }
@@ -301,6 +322,23 @@ class StoreHandle {
       raise(Error(Code::kCancelled, "it was opened before a fork, in the parent process"));
     }
     return *store_;
+  }
+
+  std::vector<ComposeSource> to_compose_sources(const std::vector<ObjectInfo>& infos) const {
+    std::vector<ComposeSource> sources;
+    sources.reserve(infos.size());
+    for (const ObjectInfo& info : infos) {
+      if (info.generation.empty() || !info.crc32c) {
+        raise(Error(Code::kInvalidArgument,
+                    "its generation and CRC-32C must be known before it is joined with others")
+                  .with_url(store().url_of(info.name)));
+      }
+      sources.push_back({.name = info.name,
+                         .generation = info.generation,
+                         .size_bytes = info.size_bytes,
+                         .crc32c = *info.crc32c});
+    }
+    return sources;
   }
 
   static void require_room(const ObjectIndex& objects, const std::vector<size_t>& positions,
@@ -367,10 +405,11 @@ void bind_store(nb::module_& module) {
            nb::sig("def __init__(self, engine: Engine, url: str, "
                    "options: dict[str, typing.Any]) -> None"))
       .def("start", &StoreHandle::start, nb::arg("items"), nb::arg("into") = nb::none(),
-           nb::arg("begin") = nb::none(), nb::arg("end") = nb::none(),
+           nb::arg("ranges") = nb::none(),
            nb::sig("def start(self, items: collections.abc.Sequence[str | ObjectInfo], "
                    "into: collections.abc.Sequence[typing_extensions.Buffer] | None = None, "
-                   "begin: int | None = None, end: int | None = None) -> Batch"))
+                   "ranges: collections.abc.Sequence[tuple[int, int | None]] | None = None) -> "
+                   "Batch"))
       .def("start_indexed", &StoreHandle::start_indexed, nb::arg("index"), nb::arg("indices"),
            nb::arg("into") = nb::none(),
            nb::sig("def start_indexed(self, index: ObjectIndex, "
@@ -396,6 +435,8 @@ void bind_store(nb::module_& module) {
            nb::arg("if_generation").none())
       .def("copy", &StoreHandle::copy, nb::arg("source_name"), nb::arg("source_generation"),
            nb::arg("name"), nb::kw_only(), nb::arg("if_generation").none())
+      .def("compose", &StoreHandle::compose, nb::arg("sources"), nb::arg("name"), nb::kw_only(),
+           nb::arg("content_type"), nb::arg("if_generation").none())
       .def("url_of", &StoreHandle::url_of, nb::arg("name"))
       .def_prop_ro("expected_object_bytes", &StoreHandle::expected_object_bytes)
       .def_prop_ro("useful_in_flight", &StoreHandle::useful_in_flight);

@@ -414,8 +414,7 @@ class StoreHandle:
         self,
         items: Sequence[str | ObjectInfo],
         into: Sequence[Buffer] | None = None,
-        begin: int | None = None,
-        end: int | None = None,
+        ranges: Sequence[tuple[int, int | None]] | None = None,
     ) -> Batch: ...
     def start_indexed(
         self, index: ObjectIndex, indices: Sequence[int] | Buffer, into: Buffer | None = None
@@ -457,6 +456,14 @@ class StoreHandle:
     def remove(self, name: str, *, if_generation: str | None) -> None: ...
     def copy(
         self, source_name: str, source_generation: str, name: str, *, if_generation: str | None
+    ) -> ObjectInfo: ...
+    def compose(
+        self,
+        sources: Sequence[ObjectInfo],
+        name: str,
+        *,
+        content_type: str,
+        if_generation: str | None,
     ) -> ObjectInfo: ...
     def url_of(self, name: str) -> str: ...
     @property

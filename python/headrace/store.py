@@ -315,14 +315,39 @@ class Store:
             PreconditionFailedError: it is no longer the generation of the `ObjectInfo`.
             CorruptDataError: the bytes do not match the object's CRC-32C.
         """
+        ranges = None
         if begin is not None or end is not None:
-            require(
-                (begin or 0) >= 0 and (end is None or (begin or 0) <= end < 1 << 63),
-                f"the range [{begin}, {end}) is empty or misplaced",
-            )
+            ranges = [(begin or 0, end)]
+            _require_range(*ranges[0])
         buffers = None if into is None else (_writable(into),)
-        batch = self._handle().start((name,), buffers, begin, end)
-        return batch.take(return_errors=False)[0]
+        return self._handle().start((name,), buffers, ranges).take(return_errors=False)[0]
+
+    def read_ranges(
+        self,
+        ranges: Iterable[tuple[NameOrInfo, int, int]],
+        *,
+        into: Sequence[Buffer] | None = None,
+    ) -> builtins.list[Sample]:
+        """Read parts of objects, all at once, and return them in the order of `ranges`.
+
+        Each range is a request of its own, or several if it is larger than
+        ``range_threshold_bytes``. There is no checksum for a part of an object: with an
+        `ObjectInfo` its generation is sure, the bytes are as good as the transport.
+
+        Args:
+            ranges: objects, each with the first byte and one past the last.
+            into: one writable buffer for each range, exactly as long.
+
+        Raises:
+            PreconditionFailedError: an object is no longer the generation of its `ObjectInfo`.
+        """
+        items, spans = [], []
+        for name, begin, end in ranges:
+            _require_range(begin, end)
+            items.append(name)
+            spans.append((begin, end))
+        buffers = None if into is None else [_writable(each) for each in into]
+        return self._handle().start(items, buffers, spans).take(return_errors=False)
 
     @overload
     def read_many(
@@ -463,6 +488,35 @@ class Store:
             source_name, generation, name, if_generation=_precondition(if_generation)
         )
 
+    def compose(
+        self,
+        sources: Iterable[ObjectInfo],
+        name: str,
+        *,
+        if_generation: str | None = None,
+        content_type: str | None = None,
+    ) -> ObjectInfo:
+        """Join objects of this store into one, on the server, without reading them here.
+
+        The size and the CRC-32C of the result are checked against those of the sources. Google
+        Cloud Storage can do it; other stores raise `InvalidArgumentError`.
+
+        Args:
+            sources: 1 to 32 objects, in order; each must still be in its generation.
+            name: of the object that they become.
+            if_generation: of the object that is replaced, as for `write`.
+            content_type: default ``application/octet-stream``.
+
+        Raises:
+            PreconditionFailedError: a source has changed, or something else is at `name`.
+        """
+        return self._handle().compose(
+            builtins.list(sources),
+            name,
+            content_type=content_type or "",
+            if_generation=_precondition(if_generation),
+        )
+
     # ---- the engine's side
 
     def _handle(self) -> _engine.StoreHandle:
@@ -534,6 +588,13 @@ def _bundled_ca_file() -> str:
     except ImportError:
         return ""
     return certifi.where()
+
+
+def _require_range(begin: int, end: int | None) -> None:
+    require(
+        begin >= 0 and (end is None or begin <= end < 1 << 63),
+        f"the range [{begin}, {end}) is empty or misplaced",
+    )
 
 
 def _precondition(if_generation: str | None) -> str | None:

@@ -28,6 +28,7 @@ FILE = Abilities(
     pages_count_prefixes=True,
     conditional_delete=True,
     conditional_copy=True,
+    composes=False,
 )
 GCS = Abilities(
     flat_names=True,
@@ -38,6 +39,7 @@ GCS = Abilities(
     pages_count_prefixes=True,
     conditional_delete=True,
     conditional_copy=True,
+    composes=True,
 )
 # fake-gcs-server checks conditions of uploads only, and cuts pages by objects only.
 FAKE_GCS = Abilities(
@@ -49,6 +51,7 @@ FAKE_GCS = Abilities(
     pages_count_prefixes=False,
     conditional_delete=False,
     conditional_copy=False,
+    composes=True,
 )
 
 

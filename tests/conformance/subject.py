@@ -31,6 +31,8 @@ class Abilities:
     """A delete with `if_generation` is refused when the generation is another."""
     conditional_copy: bool
     """A copy with `if_generation` is refused when the target's generation is another."""
+    composes: bool
+    """Objects can be joined on the server."""
 
 
 @dataclass(frozen=True)

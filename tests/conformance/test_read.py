@@ -64,6 +64,22 @@ def test_a_range_beyond_the_end_is_refused(
     assert caught.value.url == f"{subject.url}/o"
 
 
+def test_ranges_of_many_objects_are_read_together(subject: Subject, store: headrace.Store) -> None:
+    subject.put("a", DATA)
+    subject.put("b", DATA[::-1])
+    b = store.stat("b")
+    ranges = [("a", 5, 9), (b, 0, len(DATA)), ("a", 7, 7), (b, 1000, 3000)]
+    expected = [DATA[5:9], DATA[::-1], b"", DATA[::-1][1000:3000]]
+    assert [sample.bytes() for sample in store.read_ranges(ranges)] == expected
+    into = [bytearray(len(part)) for part in expected]
+    store.read_ranges(ranges, into=into)
+    assert into == expected
+    with pytest.raises(headrace.InvalidArgumentError, match="misplaced"):
+        store.read_ranges([("a", 9, 5)])
+    with pytest.raises(headrace.InvalidArgumentError, match="3 buffers for 4"):
+        store.read_ranges(ranges, into=into[1:])
+
+
 @pytest.mark.parametrize("range_", [(300, 300), (0, 0), (300, 400), (300, None)])
 def test_a_range_of_a_missing_object_is_not_found(
     subject: Subject, store: headrace.Store, range_: tuple[int, int | None]

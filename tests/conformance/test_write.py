@@ -139,6 +139,21 @@ def test_a_copy_of_a_known_generation(subject: Subject, store: headrace.Store) -
     assert subject.get("copy") == b"newer"
 
 
+def test_objects_are_joined_where_the_store_can(subject: Subject, store: headrace.Store) -> None:
+    parts = [store.write(f"part-{i}", bytes([i]) * i) for i in range(3)]
+    if not subject.abilities.composes:
+        with pytest.raises(headrace.InvalidArgumentError, match="joined"):
+            store.compose(parts, "whole")
+        assert not store.exists("whole")
+        return
+    whole = store.compose(parts, "whole", content_type="text/plain")
+    assert whole.size_bytes == 3
+    assert whole.component_count in (3, 0)  # fake-gcs-server does not tell it
+    assert whole.content_type == "text/plain"
+    assert subject.get("whole") == b"\x01\x02\x02"
+    assert store.read(whole).bytes() == b"\x01\x02\x02"
+
+
 def test_a_copy_of_what_is_missing(subject: Subject, store: headrace.Store) -> None:
     with pytest.raises(headrace.NotFoundError) as caught:
         store.copy("missing", "o")

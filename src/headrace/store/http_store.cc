@@ -406,4 +406,20 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::copy(CopyRequest request) {
       url, named, [&] { return std::make_shared<CopyAttempt>(*protocol_, std::move(request)); });
 }
 
+std::shared_ptr<Pending<ObjectInfo>> HttpStore::compose(ComposeRequest request) {
+  const std::string url = url_of(request.name);
+  const size_t count = request.sources.size();
+  if (count == 0 || count > max_compose_sources()) {
+    auto refused = std::make_shared<Pending<ObjectInfo>>();
+    refused->complete(std::unexpected(
+        Error(Code::kInvalidArgument, cat("it cannot be composed of ", count, " objects: 1 to ",
+                                          max_compose_sources(), " are allowed"))
+            .with_url(url)));
+    return refused;
+  }
+  return start<ObjectInfo>(url, !request.name.empty(), [&] {
+    return std::make_shared<ComposeAttempt>(*protocol_, std::move(request));
+  });
+}
+
 }  // namespace headrace

@@ -40,6 +40,8 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
                                              std::span<const std::byte> bytes) override;
   std::shared_ptr<Pending<bool>> remove(std::string name, Precondition precondition) override;
   std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) override;
+  std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) override;
+  uint32_t max_compose_sources() const override { return protocol_->max_compose_sources(); }
   std::string url_of(std::string_view name) const override { return protocol_->url_of(name); }
   uint64_t expected_object_bytes() const override {
     const uint64_t mean = host_->mean_object_bytes.load(std::memory_order_relaxed);

@@ -101,7 +101,9 @@ Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
       return Verdict::kAgain;
     }
     std::string message = "exists already";
-    if (!wanted_.generation) {
+    if (const std::string other = other_refusal(); !other.empty()) {
+      message = other;
+    } else if (!wanted_.generation) {
       message = "was changed by another writer while the answer to an attempt was lost";
     } else if (!wanted_.generation->empty()) {
       message = cat("is not in generation ", *wanted_.generation, " any more");
@@ -186,6 +188,36 @@ Result<Attempt::Verdict> CopyAttempt::finish_change() {
 
 bool CopyAttempt::is_ours(const ObjectInfo& found) const {
   return found.size_bytes == source_.size_bytes && found.crc32c == source_.crc32c;
+}
+
+ComposeAttempt::ComposeAttempt(const Protocol& protocol, ComposeRequest request)
+    : PublishAttempt(protocol, request.name, request.precondition), request_(std::move(request)) {
+  for (const ComposeSource& source : request_.sources) {
+    size_bytes_ += source.size_bytes;
+    crc32c_ = crc32c_.joined(source.crc32c, source.size_bytes);
+  }
+}
+
+void ComposeAttempt::build_change(HttpRequest& request, const Precondition& precondition) {
+  request_.precondition = precondition;
+  protocol().build_compose(request, request_, scratch_);
+}
+
+Result<Attempt::Verdict> ComposeAttempt::finish_change() {
+  Result<ObjectInfo> composed = protocol().parse_object(text());
+  if (!composed) return std::unexpected(std::move(composed.error()));
+  if (!is_ours(*composed)) {
+    return corrupt("the server composed ", composed->size_bytes, " bytes",
+                   composed->crc32c ? cat(" with CRC32C ", composed->crc32c->to_base64()) : "",
+                   " out of ", request_.sources.size(), " objects with ", size_bytes_,
+                   " bytes and CRC32C ", crc32c_.to_base64());
+  }
+  result = std::move(composed);
+  return Verdict::kDone;
+}
+
+bool ComposeAttempt::is_ours(const ObjectInfo& found) const {
+  return found.size_bytes == size_bytes_ && found.crc32c == crc32c_;
 }
 
 RemoveAttempt::RemoveAttempt(const Protocol& protocol, std::string name, Precondition precondition)

@@ -1,4 +1,4 @@
-// The attempts behind list, stat, write, remove and copy.
+// The attempts behind list, stat, write, remove, copy and compose.
 //
 // Changes are made so that a repeated request cannot make them twice. When an attempt failed in a
 // way that may have reached the server, the next request asks what is there now (a stat): if it is
@@ -41,7 +41,7 @@ class StatAttempt final : public TextAttempt {
   const std::string name_;
 };
 
-// What write and copy share: settling a request whose answer was lost.
+// What write, copy and compose share: settling a request whose answer was lost.
 class PublishAttempt : public TextAttempt {
  public:
   void build(HttpRequest& request) final;
@@ -57,6 +57,8 @@ class PublishAttempt : public TextAttempt {
   virtual Result<Verdict> finish_change() = 0;
   // Is this what the change would have put there?
   virtual bool is_ours(const ObjectInfo& found) const = 0;
+  // What a failed condition may mean beside the one on what is replaced; "": nothing.
+  virtual std::string other_refusal() const { return ""; }
   // A request that must come before the change, if any.
   virtual bool build_first(HttpRequest&) { return false; }
 
@@ -105,6 +107,25 @@ class CopyAttempt final : public PublishAttempt {
   CopyRequest request_;
   ObjectInfo source_;
   std::string token_;
+};
+
+class ComposeAttempt final : public PublishAttempt {
+ public:
+  ComposeAttempt(const Protocol& protocol, ComposeRequest request);
+
+ private:
+  void build_change(HttpRequest& request, const Precondition& precondition) override;
+  Result<Verdict> finish_change() override;
+  bool is_ours(const ObjectInfo& found) const override;
+
+  std::string other_refusal() const override {
+    return "it is not in the expected generation, or one of the objects to be joined is not";
+  }
+
+  ComposeRequest request_;
+  uint64_t size_bytes_ = 0;  // of the sources together
+  Crc32c crc32c_;
+  std::string scratch_;
 };
 
 class RemoveAttempt final : public TextAttempt {

@@ -42,6 +42,10 @@ class ObjectStore {
   // kNotFound if it is not there.
   virtual std::shared_ptr<Pending<bool>> remove(std::string name, Precondition precondition) = 0;
   virtual std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) = 0;
+  // Joins up to max_compose_sources() objects of this bucket into one, on the server; its size and
+  // CRC32C are checked against those of the sources. kPreconditionFailed also if a source is not
+  // in its generation any more.
+  virtual std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) = 0;
 
   // "gs://bucket/" + name
   virtual std::string url_of(std::string_view name) const = 0;
@@ -52,6 +56,8 @@ class ObjectStore {
   // How many pages of one listing a caller does well to ask for at once. 1: a page is best asked
   // for with the token of the one before.
   virtual uint32_t useful_pages_in_flight() const = 0;
+  // 0: this store cannot compose.
+  virtual uint32_t max_compose_sources() const = 0;
 };
 
 }  // namespace headrace

@@ -6,8 +6,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "headrace/base/units.h"
+#include "headrace/format/crc32c.h"
 #include "headrace/format/url.h"
 #include "headrace/http/options.h"
 
@@ -80,7 +82,7 @@ struct ListRequest {
   ListFields fields = ListFields::kAll;
 };
 
-// A condition on the object that a write, delete or copy replaces.
+// A condition on the object that a write, delete, copy or compose replaces.
 struct Precondition {
   // nullopt: none. "": nothing may be there (create only). Else: exactly this generation.
   std::optional<std::string> generation = {};
@@ -97,6 +99,21 @@ struct CopyRequest {
   std::string source_name = {};
   std::string source_generation = {};  // "": the live one
   std::string name = {};
+  Precondition precondition = {};
+};
+
+// A part of what is composed, in the version that was listed or written.
+struct ComposeSource {
+  std::string name = {};
+  std::string generation = {};
+  uint64_t size_bytes = 0;
+  Crc32c crc32c = {};
+};
+
+struct ComposeRequest {
+  std::vector<ComposeSource> sources = {};  // in order
+  std::string name = {};
+  std::string content_type = {};  // "": application/octet-stream
   Precondition precondition = {};
 };
 

@@ -71,6 +71,10 @@ class Protocol {
   virtual void build_copy(HttpRequest& request, const CopyRequest& copy,
                           std::string_view token) const = 0;
   virtual Result<CopyStep> parse_copy(std::string_view body) const = 0;
+  // 0: the provider cannot compose. What it answers is an object.
+  virtual uint32_t max_compose_sources() const = 0;
+  virtual void build_compose(HttpRequest& request, const ComposeRequest& compose,
+                             std::string& scratch) const = 0;
 
   // An Error without URL and attempts.
   virtual Error to_error(const Refusal& refusal) const = 0;

@@ -1,4 +1,4 @@
-// Writing, deleting and copying: once, whatever becomes of the answer.
+// Writing, deleting, copying and composing: once, whatever becomes of the answer.
 #include "headrace/store/fault_server_test_support.h"
 
 namespace headrace {
@@ -247,6 +247,74 @@ TEST_F(CopyTest, ASourceThatHasChangedIsRefused) {
 TEST_F(CopyTest, AMissingSourceIsNotFound) {
   server_.reset();
   EXPECT_THAT(copy(), FailsWith(Code::kNotFound, HasSubstr("gs://bucket/")));
+}
+
+// ── Compose ──────────────────────────────────────────────────────────────────────────────────
+
+class ComposeTest : public WriteTest {
+ protected:
+  static ComposeSource source_of(const ObjectInfo& info) {
+    return {.name = info.name,
+            .generation = info.generation,
+            .size_bytes = info.size_bytes,
+            .crc32c = info.crc32c.value()};
+  }
+  Result<ObjectInfo> compose(Precondition precondition = {}) {
+    return take(open()->compose({.sources = {source_of(first_), source_of(second_)},
+                                 .name = "out/a",
+                                 .content_type = "text/plain",
+                                 .precondition = std::move(precondition)}));
+  }
+  const ObjectInfo first_ = server_.put("in/1", bytes_);
+  const ObjectInfo second_ = server_.put("in/2", others_);
+};
+
+TEST_F(ComposeTest, JoinsOnTheServer) {
+  const Result<ObjectInfo> composed = compose();
+  ASSERT_TRUE(composed.has_value()) << composed.error().to_string();
+  EXPECT_EQ(server_.object("out/a"), bytes_ + others_);
+  EXPECT_EQ(composed->component_count, 2u);
+  EXPECT_EQ(composed->content_type, "text/plain");
+  EXPECT_EQ(server_.stat("/by_kind/media"), 0u);
+}
+
+TEST_F(ComposeTest, ALostAnswerIsSettledByLooking) {
+  for (const Precondition& precondition : {Precondition{}, kCreateOnly}) {
+    ASSERT_TRUE(!server_.object("out/a") || take(open()->remove("out/a", {})));
+    const uint64_t before = server_.stat("/by_kind/compose");
+    server_.faults(R"([{"match":{"kind":"compose"},"count":1,"action":"lost_answer"}])");
+    const Result<ObjectInfo> composed = compose(precondition);
+    EXPECT_TRUE(composed.has_value()) << composed.error().to_string();
+    EXPECT_EQ(server_.object("out/a"), bytes_ + others_);
+    EXPECT_EQ(server_.stat("/by_kind/compose"), before + 1);
+  }
+}
+
+TEST_F(ComposeTest, ASourceThatHasChangedIsRefused) {
+  server_.put("in/2", bytes_);
+  EXPECT_THAT(compose(), FailsWith(Code::kPreconditionFailed, HasSubstr("objects to be joined")));
+  EXPECT_EQ(server_.object("out/a"), std::nullopt);
+}
+
+TEST_F(ComposeTest, CreateOnlyOverAnExistingObjectIsRefused) {
+  server_.put("out/a", others_);
+  EXPECT_THAT(compose(kCreateOnly), FailsWith(Code::kPreconditionFailed, HasSubstr("out/a")));
+  EXPECT_EQ(server_.object("out/a"), others_);
+}
+
+TEST_F(ComposeTest, AnAnswerThatTellsAnotherSumIsNoSuccess) {
+  server_.faults(R"([{"match":{"kind":"compose"},"action":"wrong_checksum"}])");
+  EXPECT_THAT(compose(), FailsWith(Code::kCorrupt, HasSubstr("gs://bucket/out/a")));
+}
+
+TEST_F(ComposeTest, NothingAndTooMuchIsRefusedWithoutARequest) {
+  const uint64_t before = server_.stat("/requests");
+  const std::vector<ComposeSource> too_many(33, source_of(first_));
+  for (const auto& sources : {std::vector<ComposeSource>{}, too_many}) {
+    EXPECT_THAT(take(open()->compose({.sources = sources, .name = "out/a"})),
+                FailsWith(Code::kInvalidArgument, HasSubstr("1 to 32")));
+  }
+  EXPECT_EQ(server_.stat("/requests"), before);
 }
 
 }  // namespace

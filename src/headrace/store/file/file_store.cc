@@ -51,6 +51,8 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
                                              std::span<const std::byte> bytes) override;
   std::shared_ptr<Pending<bool>> remove(std::string name, Precondition precondition) override;
   std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) override;
+  std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) override;
+  uint32_t max_compose_sources() const override { return 0; }
 
   std::string url_of(std::string_view name) const override {
     return Url{.scheme = Scheme::kFile, .bucket = {}, .name = path_of(name)}.to_string();
@@ -550,6 +552,14 @@ std::shared_ptr<Pending<bool>> FileStore::remove(std::string name, Precondition 
         }
         return true;
       });
+}
+
+std::shared_ptr<Pending<ObjectInfo>> FileStore::compose(ComposeRequest request) {
+  auto refused = std::make_shared<Pending<ObjectInfo>>();
+  refused->complete(std::unexpected(
+      Error(Code::kInvalidArgument, "files cannot be joined by the store: gs:// can do it")
+          .with_url(url_of(request.name))));
+  return refused;
 }
 
 std::shared_ptr<Pending<ObjectInfo>> FileStore::copy(CopyRequest request) {

@@ -213,6 +213,31 @@ Result<CopyStep> GcsProtocol::parse_copy(std::string_view body) const {
                   .object = std::move(rewrite->object)};
 }
 
+void GcsProtocol::build_compose(HttpRequest& request, const ComposeRequest& compose,
+                                std::string& scratch) const {
+  request.method = "POST";
+  request.target.append(objects_path_).append("/");
+  percent_encode_to(request.target, compose.name);
+  request.target.append("/compose?alt=json");
+  append_precondition(request.target, compose.precondition);
+  append_parameter(request.target, "fields", kObjectFields);
+  request.target.append(user_project_);
+  request.add_header("Content-Type", "application/json; charset=UTF-8");
+  scratch = "{\"sourceObjects\":[";
+  for (const ComposeSource& source : compose.sources) {
+    if (scratch.back() == '}') scratch += ',';
+    // Conditional on the generation, not addressed to it, as reads are.
+    scratch += cat("{\"name\":", json_quote(source.name),
+                   ",\"objectPreconditions\":{\"ifGenerationMatch\":\"", source.generation, "\"}}");
+  }
+  scratch += cat(
+      "],\"destination\":{\"contentType\":",
+      json_quote(compose.content_type.empty() ? "application/octet-stream" : compose.content_type),
+      "}}");
+  request.body = {std::as_bytes(std::span(scratch))};
+  request.has_body = true;
+}
+
 Error GcsProtocol::to_error(const Refusal& refusal) const {
   const GcsError said = parse_gcs_error(refusal.body);
   std::string message = said.message;

@@ -33,6 +33,10 @@ class GcsProtocol final : public Protocol {
   void build_copy(HttpRequest& request, const CopyRequest& copy,
                   std::string_view token) const override;
   Result<CopyStep> parse_copy(std::string_view body) const override;
+  // https://cloud.google.com/storage/docs/json_api/v1/objects/compose
+  uint32_t max_compose_sources() const override { return 32; }
+  void build_compose(HttpRequest& request, const ComposeRequest& compose,
+                     std::string& scratch) const override;
   Error to_error(const Refusal& refusal) const override;
   std::string url_of(std::string_view name) const override;
 

@@ -128,6 +128,26 @@ TEST(GcsProtocol, CopiesFromAGenerationAndGoesOnWithAToken) {
   EXPECT_TRUE(request.has_body);
 }
 
+TEST(GcsProtocol, ComposesGenerationsOnCondition) {
+  HttpRequest request;
+  std::string scratch;
+  kBilled.build_compose(
+      request,
+      {.sources = {{.name = "a\"b", .generation = "5"}, {.name = "c", .generation = "6"}},
+       .name = "d/e",
+       .precondition = {.generation = ""}},
+      scratch);
+  EXPECT_EQ(request.method, "POST");
+  EXPECT_THAT(request.target,
+              AllOf(StartsWith("/storage/v1/b/bucket/o/d%2Fe/compose?alt=json&ifGenerationMatch=0"),
+                    EndsWith("&userProject=my%20project")));
+  EXPECT_EQ(joined_body(request),
+            R"({"sourceObjects":[{"name":"a\"b","objectPreconditions":{"ifGenerationMatch":"5"}},)"
+            R"({"name":"c","objectPreconditions":{"ifGenerationMatch":"6"}}],)"
+            R"("destination":{"contentType":"application/octet-stream"}})");
+  EXPECT_TRUE(request.has_body);
+}
+
 ReadFacts facts_of(std::string_view text, ResponseHead& head) {
   EXPECT_TRUE(parse_response_head(text, head).has_value());
   return kPlain.read_facts(head);
