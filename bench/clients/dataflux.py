@@ -27,9 +27,10 @@ class _Rounds:
 
 
 def _dataset(request: Answer) -> Any:
-    # With a client it would ask for permissions, which fake-gcs-server does not know; without one
-    # it makes its own, and finds the server as Google's clients find emulators.
+    # Without a client it makes its own, which finds the server as Google's clients find emulators.
     os.environ["STORAGE_EMULATOR_HOST"] = request["endpoint"]
+    if request["client"].startswith("dataflux"):
+        _grant_permissions()
     options = {
         "sort_listing_results": True,
         "num_processes": 1,
@@ -48,6 +49,16 @@ def _dataset(request: Answer) -> Any:
         bucket_name=request["bucket"],
         config=mapstyle.Config(threads_per_process=request["threads"], **options),
     )
+
+
+def _grant_permissions() -> None:
+    """Let the original have what it asks for: fake-gcs-server knows no permissions."""
+    from google.cloud import storage
+
+    def granted(_: Any, permissions: list[str], **__: Any) -> list[str]:
+        return permissions
+
+    storage.Bucket.test_iam_permissions = granted
 
 
 def _loader(request: Answer, dataset: Any) -> Any:

@@ -17,7 +17,6 @@ from bench.harness import BATCH_SIZE, LATENCY_S, Answer, Bench, Client, cpu_us, 
 from bench.objects import KIB, MIB, Bucket
 from testing.servers import DelayedServer, FakeGcsServer
 
-RAW_CONNECTIONS = 256
 UPLOADS = 8
 # Of the map-style dataset, with and without compose: one is the default; the other was the best.
 DATAFLUX_THREADS = {False: (1, 32), True: (1, 2)}
@@ -54,7 +53,7 @@ def _server(bucket: Bucket, latency_s: float) -> Iterator[tuple[str, str]]:
             yield delayed.url, file.name
 
 
-def _duel(bench: Bench, bucket: Bucket, *, times_faster: float) -> None:
+def _duel(bench: Bench, bucket: Bucket, *, times_faster: float, raw_connections: int) -> None:
     kib = bucket.sizes_bytes[0] // KIB
     size = f"{kib} KiB" if kib < 1024 else f"{kib // 1024} MiB"
     group = (
@@ -99,7 +98,7 @@ def _duel(bench: Bench, bucket: Bucket, *, times_faster: float) -> None:
         clients["raw"] = lambda: wrk.run(
             url,
             paths,
-            connection_count=RAW_CONNECTIONS,
+            connection_count=raw_connections,
             duration_s=max(1, round(bench.effort.duel_s)),
         )
         answers = bench.alternate(group, clients, bench.effort.peer_repetitions)
@@ -153,13 +152,19 @@ def dataflux_small(bench: Bench) -> None:
         bench,
         Bucket(name="duel-100k", object_count=count, sizes_bytes=(100 * KIB,)),
         times_faster=10,
+        raw_connections=256,
     )
 
 
 def dataflux_large(bench: Bench) -> None:
     """2,000 objects of 3 MiB."""
     count = bench.effort.duel_large_objects
-    _duel(bench, Bucket(name="duel-3m", object_count=count, sizes_bytes=(3 * MIB,)), times_faster=4)
+    _duel(
+        bench,
+        Bucket(name="duel-3m", object_count=count, sizes_bytes=(3 * MIB,)),
+        times_faster=4,
+        raw_connections=32,
+    )
 
 
 def dataflux_epoch(bench: Bench) -> None:
