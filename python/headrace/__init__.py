@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from headrace._engine import ObjectIndex, ObjectInfo, Sample
+from headrace.cleaning import Cleaned, clean
 from headrace.errors import (
     CancelledError,
     CorruptDataError,
@@ -38,6 +39,7 @@ from headrace.store import ListPage, Store
 __all__ = [
     "BearerToken",
     "CancelledError",
+    "Cleaned",
     "CorruptDataError",
     "EngineOptions",
     "GiB",
@@ -62,6 +64,7 @@ __all__ = [
     "TimedOutError",
     "TimeoutOptions",
     "UnavailableError",
+    "clean",
     "configure",
     "metrics",
     "shutdown",
