@@ -39,7 +39,7 @@ class Cleaned:
     failed: list[tuple[ObjectInfo, HeadraceError]] = field(default_factory=list)
     """Could not be deleted, and why."""
     dataflux: list[ObjectInfo] = field(default_factory=list)
-    """Left alone: these look like composites of gs-torch-dataflux, which only its user can judge."""
+    """Left alone: these look like composites of gs-torch-dataflux, for its user to judge."""
 
 
 def clean(

@@ -68,6 +68,12 @@ def read_all(store: headrace.Store, objects: Objects) -> None:
     assert [sample.bytes() for sample in samples] == [*objects.values()]
 
 
+def read_all_and_end(server: FaultServer, store: headrace.Store, objects: Objects) -> list[str]:
+    """Read, and return what is left."""
+    read_all(store, objects)
+    return left(server)
+
+
 @pytest.mark.parametrize("case", ONCE)
 def test_a_fault_that_comes_once_changes_nothing(
     server: FaultServer, objects: Objects, open_store: OpenStore, case: str
@@ -178,8 +184,7 @@ def test_who_may_not_delete_joins_no_more_and_is_told_what_to_do(
     server.faults([rule("delete", FORBIDDEN)])
     store = open_store(join=JoinOptions(max_in_flight=1))
     with pytest.warns(RuntimeWarning) as told:
-        read_all(store, objects)
-        names = left(server)
+        names = read_all_and_end(server, store, objects)
     assert len(told) == 1
     # One at a time: the second group began after the first was refused, if at all.
     assert len(names) == sent(server)["compose"] == 1
@@ -206,8 +211,7 @@ def test_what_could_not_be_deleted_is_told(
     server.faults([rule("delete", action)])
     store = open_store()
     with pytest.warns(RuntimeWarning, match="headrace clean gs://bucket") as told:
-        read_all(store, objects)
-        names = left(server)
+        names = read_all_and_end(server, store, objects)
     assert len(told) == 1
     assert len(names) == 3
     assert any(name in str(told[0].message) for name in names)
@@ -273,8 +277,8 @@ def test_a_composite_that_somebody_replaces_is_neither_handed_out_nor_deleted(
     server.faults([rule("compose", "old_generation_then_new", count=1)])
     store = open_store()
     with pytest.warns(RuntimeWarning, match="could not be deleted"):
-        read_all(store, objects)
-        assert len(left(server)) == 1
+        names = read_all_and_end(server, store, objects)
+    assert len(names) == 1
 
 
 # ---- ends that come early

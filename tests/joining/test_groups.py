@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 from array import array
 from collections.abc import Callable
-from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 import headrace
 from headrace import JoinOptions
 from testing.faultserver.client import FaultServer
-from tests.joining.conftest import JOIN, TEMPORARY, OpenStore, content, left, sent
+from tests.joining.conftest import TEMPORARY, OpenStore, left, rule, sent
 
 Objects = dict[str, bytes]
 
@@ -294,11 +293,11 @@ def test_pages_of_nothing_but_temporary_objects_end_no_listing(
 def test_a_composite_that_is_there_meanwhile_is_no_sample(
     server: FaultServer, objects: Objects, open_store: OpenStore
 ) -> None:
-    store = open_store(join=JOIN)
+    store = open_store()
     infos = [*store.list()]
-    server.faults([{"match": {"kind": "delete"}, "action": {"status": 503}}])
+    server.faults([rule("delete", {"status": 500, "delay_ms": 50})])
+    store.read_many(infos)
     with pytest.warns(RuntimeWarning, match="headrace clean gs://bucket"):
-        store.read_many(infos)
-        assert len(left(server)) == 3
+        names = left(server)
+    assert len(names) == 3
     assert [info.name for info in open_store().list()] == [*objects]
-    assert content(0) == objects["data/000"]

@@ -1,8 +1,9 @@
 """``dataflux_core.download``: objects as ``bytes``, many at a time.
 
 Every function here reads through the engine, with as many requests in flight as the service bears,
-and writes nothing to the bucket unless joining on the server is asked for by name. What steered threads and processes is accepted; only a client
-that is not Google's is still used by that many threads.
+and writes nothing to the bucket unless joining on the server is asked for by name. What steered
+threads and processes is accepted; only a client that is not Google's is still used by that many
+threads.
 """
 
 from __future__ import annotations
