@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from headrace._engine import ObjectIndex, ObjectInfo, Sample
+from headrace.cleaning import Cleaned, clean
 from headrace.errors import (
     CancelledError,
     CorruptDataError,
@@ -26,6 +27,7 @@ from headrace.options import (
     BearerToken,
     EngineOptions,
     GiB,
+    JoinOptions,
     KiB,
     MiB,
     RetryOptions,
@@ -37,12 +39,14 @@ from headrace.store import ListPage, Store
 __all__ = [
     "BearerToken",
     "CancelledError",
+    "Cleaned",
     "CorruptDataError",
     "EngineOptions",
     "GiB",
     "HeadraceError",
     "InternalError",
     "InvalidArgumentError",
+    "JoinOptions",
     "KiB",
     "ListPage",
     "Metrics",
@@ -60,6 +64,7 @@ __all__ = [
     "TimedOutError",
     "TimeoutOptions",
     "UnavailableError",
+    "clean",
     "configure",
     "metrics",
     "shutdown",

@@ -334,6 +334,9 @@ class Engine:
         Counts memory that reads will fill and that is not the engine's, until it is released.
         """
 
+    def take_warnings(self) -> list[str]:
+        """What users should know though nothing has failed, since the last call."""
+
     def metrics(self) -> dict[str, int]: ...
 
 def fork_epoch() -> int:
