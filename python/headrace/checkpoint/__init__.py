@@ -1,0 +1,1 @@
+"""Training states in object storage."""
