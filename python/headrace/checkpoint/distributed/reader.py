@@ -94,8 +94,10 @@ class DistributedReader(StorageReader):
         try:
             data = self._folder.store.read(self._folder.prefix + name).bytes()
         except NotFoundError as error:
-            error.add_note(self._what_is_missing(rank))
-            raise
+            # In the text itself, since torch shows no notes.
+            told = NotFoundError(f"{error}. {self._what_is_missing(rank)}")
+            told.url, told.http_status, told.attempts = error.url, error.http_status, error.attempts
+            raise told from error
         metadata = from_bytes(data, self._folder.url_of(name))
         if getattr(metadata, "storage_meta", None) is None:
             metadata.storage_meta = StorageMeta()
@@ -129,16 +131,14 @@ class DistributedReader(StorageReader):
         """Read what the plan asks for.
 
         Returns:
-            A future that is done. It holds the first error, if there was one; what was loaded until
-            then is in the state.
+            A future that is done.
+
+        Raises:
+            HeadraceError: the first error. What was loaded until then is in the state.
         """
+        self._read(plan, planner)
         future: Future[None] = Future()
-        try:
-            self._read(plan, planner)
-        except Exception as error:
-            future.set_exception(error)
-        else:
-            future.set_result(None)
+        future.set_result(None)
         return future
 
     @classmethod

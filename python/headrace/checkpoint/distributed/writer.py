@@ -193,16 +193,17 @@ class DistributedWriter(StorageWriter):
         """Write this rank's part.
 
         Returns:
-            A future that is done. If anything could not be written it holds the first error, and
-            this rank's files are deleted.
+            A future that is done.
+
+        Raises:
+            Exception: the first error, if anything could not be written; this rank's files are
+                deleted then. It is not given to the future: that would keep it, and with it the
+                whole state, for ever (its frames hold the future, which the collector cannot see
+                through).
         """
+        results = self._write(self._current_save(), plan, planner)
         future: Future[list[WriteResult]] = Future()
-        try:
-            results = self._write(self._current_save(), plan, planner)
-        except Exception as error:
-            future.set_exception(error)
-        else:
-            future.set_result(results)
+        future.set_result(results)
         return future
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
