@@ -15,7 +15,14 @@ from typing import Any
 # Its children have these imported already. They are no daemons: some start processes themselves.
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
-    ["torch", "torch.distributed.checkpoint", "headrace.checkpoint.distributed", __name__]
+    [
+        "pytest",
+        "torch",
+        "torch.distributed.checkpoint",
+        "torch.distributed.tensor",
+        "torch._dynamo",  # DTensor imports it when first used
+        "headrace.checkpoint.distributed",
+    ]
 )
 
 
