@@ -34,17 +34,23 @@ class RankError(Exception):
         self.errors = errors
 
 
-def run_ranks(world_size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+def run_ranks(
+    world_size: int, function: Callable[..., Any], *args: Any, init: bool = True
+) -> list[Any]:
     """Return what ``function(rank, *args)`` returns in each rank.
 
     A rank that ends without an answer counts as one that has raised.
+
+    Args:
+        init: have the ranks in a process group before the function is called.
     """
     with tempfile.TemporaryDirectory() as folder:
         processes, pipes = [], []
         for rank in range(world_size):
             ours, theirs = _CONTEXT.Pipe(duplex=False)
             process = _CONTEXT.Process(
-                target=_main, args=(rank, world_size, f"{folder}/meet", function, args, theirs)
+                target=_main,
+                args=(rank, world_size, f"{folder}/meet" if init else None, function, args, theirs),
             )
             process.start()
             theirs.close()
@@ -71,7 +77,7 @@ def run_ranks(world_size: int, function: Callable[..., Any], *args: Any) -> list
 def _main(
     rank: int,
     world_size: int,
-    meeting_point: str,
+    meeting_point: str | None,
     function: Callable[..., Any],
     args: tuple[Any, ...],
     pipe: Connection,
@@ -82,17 +88,19 @@ def _main(
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     os.environ.update(GLOO_SOCKET_IFNAME="lo", MASTER_ADDR="127.0.0.1")
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{meeting_point}",
-        rank=rank,
-        world_size=world_size,
-        timeout=timedelta(seconds=50),
-    )
+    if meeting_point is not None:
+        dist.init_process_group(
+            "gloo",
+            init_method=f"file://{meeting_point}",
+            rank=rank,
+            world_size=world_size,
+            timeout=timedelta(seconds=50),
+        )
     try:
         pipe.send((True, function(rank, *args)))
     except BaseException as error:
         pipe.send((False, "".join(traceback.format_exception_only(error)) + str(error)))
     finally:
         pipe.close()
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
