@@ -92,10 +92,7 @@ def read_steps(
                 )
                 under_way.append((step, batch))
             step, batch = under_way.popleft()
-            try:
-                batch.take(return_errors=False)
-            finally:
-                batch.drain()
+            batch.take(return_errors=False)
             yield [part for request in step for part in _distribute(request, wanted, buffers)]
     finally:
         # Nobody may write to the caller's memory any more.
