@@ -8,5 +8,13 @@
 from __future__ import annotations
 
 from headrace.checkpoint.loading import load
+from headrace.checkpoint.newest import latest
+from headrace.checkpoint.reader import CheckpointReader, TensorInfo, open
+from headrace.checkpoint.saving import save
 
-__all__ = ["load"]
+__all__ = ["CheckpointReader", "TensorInfo", "latest", "load", "open", "save"]
+
+# The public module, in messages, in documentation and in pickles.
+for _name in __all__:
+    globals()[_name].__module__ = "headrace.checkpoint"
+del _name

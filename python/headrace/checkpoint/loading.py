@@ -13,8 +13,8 @@ import torch
 from headrace.checkpoint.archive import Archive, open_archive
 from headrace.checkpoint.location import Url, corrupt, locate, refused
 from headrace.checkpoint.progress import Progress, ProgressOption, choose_progress
-from headrace.checkpoint.reading import Wanted, read_into, read_steps
 from headrace.checkpoint.staging import flat
+from headrace.checkpoint.storages import read_storages
 from headrace.store import Store
 
 __all__ = ["MapLocation", "load"]
@@ -146,7 +146,10 @@ class _Records:
         while name not in self._filled:
             if not self._left:
                 raise corrupt(self.archive.url, f"nothing in its pickle refers to {name}")
-            self._fill(self._left.popleft())
+            frames, self._frames = self._frames, []
+            self._filled |= read_storages(
+                self.archive, self._left.popleft(), frames=frames, on_bytes=self._shown.add
+            )
         return flat(self._filled.pop(name))
 
     def _groups(self, map_location: MapLocation) -> Iterator[list[str]]:
@@ -169,46 +172,6 @@ class _Records:
 
     def _locations(self) -> set[str]:
         return {each.location for each in self.archive.outline.storages.values()}
-
-    def _fill(self, names: list[str]) -> None:
-        storages = [torch.UntypedStorage(self.archive.entries[name].size_bytes) for name in names]
-        buffers = [memoryview(flat(storage).numpy()) for storage in storages]
-        ranges = self.archive.ranges(names)
-        wanted: list[Wanted] = [
-            (*each, buffer) for each, buffer in zip(ranges, buffers, strict=True)
-        ]
-        frames, self._frames = self._frames, []
-        found = [bytearray(len(expected)) for _, expected in frames]
-        wanted += [
-            (begin, begin + len(buffer), buffer)
-            for (begin, _), buffer in zip(frames, found, strict=True)
-        ]
-        for step in read_steps(self.archive.store, self.archive.info, wanted):
-            step_bytes = 0
-            for position in step:
-                if position >= len(names):
-                    self._check_frame(*frames[position - len(names)], found[position - len(names)])
-                    continue
-                self._check(names[position], wanted[position])
-                step_bytes += len(buffers[position])
-            self._shown.add(step_bytes)
-        self._filled.update(zip(names, storages, strict=True))
-
-    def _check(self, name: str, wanted: Wanted) -> None:
-        buffer: Any = wanted[2]
-        if self.archive.is_right(name, buffer):
-            return
-        # What was damaged on the way is right the second time.
-        read_into(self.archive.store, self.archive.info, [wanted])
-        if not self.archive.is_right(name, buffer):
-            raise self.archive.wrong(name)
-
-    def _check_frame(self, begin: int, expected: bytes, found: bytearray) -> None:
-        if found != expected:
-            raise corrupt(
-                self.archive.url,
-                f"bytes between its records are damaged, at {begin} to {begin + len(expected)}",
-            )
 
 
 def _stay_on_host(map_location: MapLocation, locations: set[str]) -> bool:
