@@ -22,8 +22,7 @@ nb::bytes to_bytes(const std::string& text) { return nb::bytes(text.data(), text
 uint32_t crc32c(nb::handle data, uint32_t begin) {
   const HeldBuffer buffer(data, /*writable=*/false);
   const std::span<const std::byte> bytes = buffer.bytes();
-  return without_gil_if_long(bytes.size(),
-                             [&] { return Crc32c(begin).extended(bytes).value(); });
+  return without_gil_if_long(bytes.size(), [&] { return Crc32c(begin).extended(bytes).value(); });
 }
 
 uint32_t crc32(nb::handle data, uint32_t begin) {
@@ -35,8 +34,7 @@ uint32_t crc32(nb::handle data, uint32_t begin) {
 void add(ZipLayout& self, nb::handle data) {
   const HeldBuffer buffer(data, /*writable=*/false);
   const std::span<const std::byte> bytes = buffer.bytes();
-  const Result<void> added =
-      without_gil_if_long(bytes.size(), [&] { return self.add(bytes); });
+  const Result<void> added = without_gil_if_long(bytes.size(), [&] { return self.add(bytes); });
   if (!added) raise(added.error());
 }
 

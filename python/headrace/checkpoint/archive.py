@@ -1,16 +1,21 @@
-"""What is in a checkpoint's file: its directory, and the small records that say what the rest is."""
+"""What is in a checkpoint's file: its directory, and the small records that tell of the rest."""
 
 from __future__ import annotations
 
 import pickle
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from headrace import _engine
 from headrace._engine import ObjectInfo, ZipEntry
-from headrace.checkpoint.location import corrupt, refused
+from headrace.checkpoint.location import about, corrupt, refused
 from headrace.checkpoint.outline import Outline, outline_of
 from headrace.checkpoint.reading import Wanted, read_into
+from headrace.errors import CorruptDataError, InvalidArgumentError
 from headrace.store import Store
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = ["Archive", "open_archive"]
 
@@ -45,12 +50,8 @@ class Archive:
         self.url = store.url_of(info.name)
         self._ends = ends
         begin, directory = self._directory()
-        entries, self._frames, whole = self._checked(_engine.parse_directory, directory, begin)
-        if verify and whole is not None and info.crc32c is not None and whole != info.crc32c:
-            raise corrupt(
-                self.url,
-                "the CRC-32C that the store keeps is not that of the file that was saved",
-            )
+        with about(self.url):
+            entries, self._frames, self._whole = _engine.parse_directory(directory, begin)
         if not entries:
             raise refused(self.url, "it is an empty zip, and no file of torch.save")
         prefix = entries[0].name.partition("/")[0] + "/"
@@ -83,6 +84,19 @@ class Archive:
         """
         return self._frames if self.verify and self.info.crc32c is None else []
 
+    def require_whole(self) -> None:
+        """Raise unless the store's CRC-32C, if it has one, is that of the file that was saved.
+
+        Asked when all records are known to be right: then it is about what stands between them.
+        """
+        sums = (self._whole, self.info.crc32c)
+        if self.verify and None not in sums and sums[0] != sums[1]:
+            raise corrupt(
+                self.url,
+                "what stands between its records is damaged: the CRC-32C that the store keeps is "
+                "not that of the file that was saved",
+            )
+
     def require(self, name: str) -> ZipEntry:
         """Return a record's entry."""
         entry = self.entries.get(name)
@@ -98,7 +112,7 @@ class Archive:
             for name in names
         ]
 
-    def is_right(self, name: str, data: memoryview | bytes) -> bool:
+    def is_right(self, name: str, data: Buffer) -> bool:
         """Return whether these are the record's bytes, by the best sum that there is."""
         entry = self.entries[name]
         if not self.verify:
@@ -107,7 +121,7 @@ class Archive:
             return _engine.crc32c(data) == entry.crc32c
         return not self._has_crc32 or _engine.crc32(data) == entry.crc32
 
-    def wrong(self, name: str) -> Exception:
+    def wrong(self, name: str) -> CorruptDataError:
         """Return the error for a record whose bytes are not right."""
         sum_name = "CRC-32" if self.entries[name].crc32c is None else "CRC-32C"
         what = f"the record {name}"
@@ -118,22 +132,12 @@ class Archive:
             self.url, f"{what} is damaged: its {sum_name} is not the one that was saved with it"
         )
 
-    def _checked(self, parse, *arguments):  # type: ignore[no-untyped-def]
-        """Call `parse`; its errors are about this object."""
-        from headrace.errors import CorruptDataError, InvalidArgumentError
-
-        try:
-            return parse(*arguments)
-        except CorruptDataError as error:
-            raise corrupt(self.url, str(error)) from None
-        except InvalidArgumentError as error:
-            raise refused(self.url, str(error)) from None
-
     def _directory(self) -> tuple[int, bytes]:
         tail_begin, tail = self._ends[-1]
         if not self._ends[0][1].startswith(b"PK\x03\x04"):
             raise _not_a_checkpoint(self.url, self._ends[0][1])
-        begin = self._checked(_engine.find_directory, tail, self.info.size_bytes)
+        with about(self.url):
+            begin = _engine.find_directory(tail, self.info.size_bytes)
         if begin >= tail_begin:
             return begin, tail[begin - tail_begin :]
         missing = bytearray(tail_begin - begin)
@@ -144,9 +148,7 @@ class Archive:
         if "constants.pkl" in self.entries:
             raise refused(self.url, "it is a TorchScript archive: read it with torch.jit.load")
         if _PICKLE not in self.entries:
-            raise refused(
-                self.url, f"it is a zip, but no file of torch.save: it has no {_PICKLE}"
-            )
+            raise refused(self.url, f"it is a zip, but no file of torch.save: it has no {_PICKLE}")
 
     def _find(self, names: list[str]) -> None:
         """Look up where contents begin, by their local headers where the directory cannot tell."""
@@ -159,19 +161,19 @@ class Archive:
                 unknown.append(name)
         headers = {name: bytearray(30) for name in unknown}
         self._fill(
-            [
-                (self.entries[name].header_offset_bytes, header)
-                for name, header in headers.items()
-            ]
+            [(self.entries[name].header_offset_bytes, header) for name, header in headers.items()]
         )
         for name, header in headers.items():
-            self._begins[name] = self._checked(self.entries[name].content_begin, header)
+            with about(self.url):
+                self._begins[name] = self.entries[name].content_begin(header)
 
     def _read_small(self) -> dict[str, bytes]:
         names = [name for name in _SMALL_RECORDS if name in self.entries]
         contents = {name: bytearray(self.entries[name].size_bytes) for name in names}
         ranges = self.ranges(names)
-        self._fill([(begin, contents[name]) for name, (begin, _) in zip(names, ranges, strict=True)])
+        self._fill(
+            [(begin, contents[name]) for name, (begin, _) in zip(names, ranges, strict=True)]
+        )
         for name, content in contents.items():
             if not self.is_right(name, content):
                 raise self.wrong(name)
@@ -217,7 +219,7 @@ def open_archive(store: Store, info: ObjectInfo, *, verify: bool) -> Archive:
     return Archive(store, info, ends, verify)
 
 
-def _not_a_checkpoint(url: str, head: bytes) -> Exception:
+def _not_a_checkpoint(url: str, head: bytes) -> InvalidArgumentError:
     # torch's own number, pickled; or a tar, which came before that.
     if b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19" in head[:16] or head[257:262] == b"ustar":
         return refused(

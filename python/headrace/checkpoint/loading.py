@@ -65,7 +65,9 @@ def load(
     if weights_only:
         _refuse_early(archive)
     with choose_progress(progress, archive.url, _total_bytes(archive)) as shown:
-        return _unpickle(_Records(archive, map_location, shown), map_location, weights_only)
+        found = _unpickle(_Records(archive, map_location, shown), map_location, weights_only)
+    archive.require_whole()
+    return found
 
 
 def _total_bytes(archive: Archive) -> int:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from headrace import _engine
-from headrace.errors import HeadraceError, InvalidArgumentError
+from headrace.errors import CorruptDataError, InvalidArgumentError
 from headrace.options import require
 from headrace.store import Store
 
-__all__ = ["Url", "corrupt", "locate", "refused"]
+__all__ = ["Url", "about", "corrupt", "locate", "refused"]
 
 Url = str | os.PathLike[str]
 
@@ -36,17 +38,26 @@ def locate(url: Url, store: Store | None) -> tuple[Store, str]:
     return Store(f"{scheme}://{bucket}"), name
 
 
-def corrupt(url: str, text: str) -> HeadraceError:
+def corrupt(url: str, text: str) -> CorruptDataError:
     """Return the error for an object whose bytes are not right."""
-    from headrace.errors import CorruptDataError
-
     error = CorruptDataError(f"{url}: {text}")
     error.url = url
     return error
 
 
-def refused(url: str, text: str) -> HeadraceError:
+def refused(url: str, text: str) -> InvalidArgumentError:
     """Return the error for an object that is sound, but not what was asked for."""
     error = InvalidArgumentError(f"{url}: {text}")
     error.url = url
     return error
+
+
+@contextmanager
+def about(url: str) -> Iterator[None]:
+    """Give the errors of parsers, which know only bytes, the object that they are about."""
+    try:
+        yield
+    except CorruptDataError as error:
+        raise corrupt(url, str(error)) from None
+    except InvalidArgumentError as error:
+        raise refused(url, str(error)) from None

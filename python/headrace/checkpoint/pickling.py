@@ -1,4 +1,4 @@
-"""A pickle as `torch.save` makes it: in place of a storage's bytes it has a reference to a record."""
+"""A pickle as `torch.save` makes it: a storage's bytes stand in it as a reference to a record."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ class _Pickler(pickle.Pickler):
 
     def persistent_id(self, obj: Any) -> Any:
         if isinstance(obj, torch.storage.TypedStorage):
-            storage, dtype, count = obj._untyped_storage, obj.dtype, obj._size()
-            storage_type = getattr(torch, obj._pickle_storage_type())
+            typed: Any = obj
+            storage, dtype, count = typed._untyped_storage, typed.dtype, typed._size()
+            storage_type = getattr(torch, typed._pickle_storage_type())
         elif isinstance(obj, torch.UntypedStorage):
             storage, dtype, count = obj, torch.uint8, obj.nbytes()
-            storage_type = normalize_storage_type(type(obj))
+            storage_type = normalize_storage_type(type(obj))  # type: ignore[no-untyped-call]
         else:
             return None
         if storage.device.type == "meta":

@@ -138,10 +138,8 @@ class CheckpointReader:
                 return inner.function
             if inner.function == _STRIDED[1]:
                 dtype = getattr(torch, inner.args[6].function.rpartition(".")[2])
-            elif storage.type_name == "UntypedStorage":
-                dtype = torch.uint8
             else:
-                dtype = getattr(torch, storage.type_name).dtype
+                dtype = torch.storage._get_dtype_from_pickle_storage_type(storage.type_name)
             is_parameter = inner is not made
             return _Tensor(
                 storage,
@@ -153,7 +151,7 @@ class CheckpointReader:
                 bool(made.args[1] if is_parameter else requires_grad),
                 dict(*inner.args[7 if inner.function == _STRIDED[1] else 6 :]),
             )
-        except (AttributeError, IndexError, TypeError, ValueError):
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
             return inner.function
 
     def _build(self, key: str, tensor: _Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
@@ -164,7 +162,7 @@ class CheckpointReader:
             raise corrupt(
                 self.url, f"the tensor {key!r} does not fit into its storage: {error}"
             ) from None
-        torch._utils.set_tensor_metadata(built, tensor.metadata)
+        torch._utils.set_tensor_metadata(built, tensor.metadata)  # type: ignore[no-untyped-call]
         if tensor.is_parameter:
             return torch.nn.Parameter(built, requires_grad=tensor.requires_grad)
         return built.requires_grad_(tensor.requires_grad)
@@ -189,7 +187,9 @@ def _numbers(value: Any) -> tuple[int, ...]:
     return tuple(int(each) for each in value)
 
 
-def open(url: Url, *, verify: bool = True, store: Store | None = None) -> CheckpointReader:
+def open(  # noqa: A001 - it is meant to read like open
+    url: Url, *, verify: bool = True, store: Store | None = None
+) -> CheckpointReader:
     """Open a checkpoint to read some of its tensors.
 
     Reads its directory and its pickle, as `load` does, and no tensor.

@@ -46,8 +46,8 @@ class _Request:
 def read_into(store: Store, info: ObjectInfo, wanted: Iterable[Wanted]) -> None:
     """Fill memory with parts of one object.
 
-    Ranges that are close to each other are read together. At most 48 MiB are held to copy them from;
-    large ranges go straight to their memory.
+    Ranges that are close to each other are read together, and copied from the 48 MiB that are held
+    for that at most; large ranges go straight to their memory.
 
     Args:
         store: where the object is.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
-__all__ = ["Copies", "DeviceCopies", "flat", "host_pieces"]
+__all__ = ["Copies", "DeviceCopies", "flat", "host_pieces", "memory_of"]
 
 PIECE_BYTES = 16 << 20
 
@@ -15,6 +15,12 @@ PIECE_BYTES = 16 << 20
 def flat(storage: torch.UntypedStorage) -> torch.Tensor:
     """Return the bytes of a storage as a one-dimensional uint8 tensor on its device. No copy."""
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+
+
+def memory_of(tensor: torch.Tensor) -> memoryview:
+    """Return the memory of a contiguous uint8 tensor on the CPU."""
+    memory: Any = tensor.numpy()
+    return memoryview(memory)
 
 
 class Copies(Protocol):
@@ -43,7 +49,7 @@ class DeviceCopies:
         into.copy_(source, non_blocking=self._cuda)
         if not self._cuda:
             return lambda: None
-        copied = torch.cuda.Event()
+        copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
         copied.record(torch.cuda.current_stream(self._device))
         return copied.synchronize
 

@@ -11,7 +11,7 @@ from headrace import _engine
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.location import corrupt
 from headrace.checkpoint.reading import Wanted, read_into, read_steps
-from headrace.checkpoint.staging import flat
+from headrace.checkpoint.staging import flat, memory_of
 
 __all__ = ["read_storages"]
 
@@ -34,8 +34,9 @@ def read_storages(
     Raises:
         CorruptDataError: a record, or a frame, is not what was saved; it names the tensor.
     """
-    storages = {name: torch.UntypedStorage(archive.require(name).size_bytes) for name in names}
-    buffers = [memoryview(flat(storage).numpy()) for storage in storages.values()]
+    new: Any = torch.UntypedStorage
+    storages = {name: new(archive.require(name).size_bytes) for name in names}
+    buffers = [memory_of(flat(storage)) for storage in storages.values()]
     for buffer in buffers:
         _engine.prefer_huge_pages(buffer)
     found = [bytearray(len(expected)) for _, expected in frames]

@@ -11,7 +11,7 @@ import torch
 
 from headrace import _engine
 from headrace.checkpoint.pickling import dump
-from headrace.checkpoint.staging import Copies, DeviceCopies, flat, host_pieces
+from headrace.checkpoint.staging import Copies, DeviceCopies, flat, host_pieces, memory_of
 
 __all__ = ["DEFAULT_PROTOCOL", "CheckpointFile", "Piece", "blob_of"]
 
@@ -92,14 +92,14 @@ class CheckpointFile:
         if storage.nbytes() == 0:
             return
         if storage.device.type == "cpu":
-            memory = memoryview(flat(storage).numpy())
+            memory = memory_of(flat(storage))
             for begin in range(0, len(memory), _SUMMED_BYTES):
                 piece = memory[begin : begin + _SUMMED_BYTES]
                 yield Piece(piece, True, len(piece))
             return
         copies = self._copies or DeviceCopies(storage.device)
         for staged in host_pieces(flat(storage), copies):
-            yield Piece(memoryview(staged.numpy()), False, staged.numel())
+            yield Piece(memory_of(staged), False, staged.numel())
 
 
 def _record(layout: _engine.ZipLayout, name: str, data: bytes) -> Iterator[Piece]:
@@ -133,5 +133,5 @@ def _on_its_own(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.device.type != "cpu" or size_bytes == 0:
         return tensor.clone()
     begin = tensor.storage_offset() * tensor.element_size()
-    memory = memoryview(flat(storage).numpy())[begin : begin + size_bytes]
+    memory = memory_of(flat(storage))[begin : begin + size_bytes]
     return torch.frombuffer(memory, dtype=torch.uint8).view(tensor.dtype).view(tensor.shape)

@@ -5,8 +5,8 @@
 namespace headrace {
 
 Crc32 Crc32::extended(std::span<const std::byte> bytes) const {
-  return Crc32(crc32_gzip_refl(value_, reinterpret_cast<const unsigned char*>(bytes.data()),
-                               bytes.size()));
+  return Crc32(
+      crc32_gzip_refl(value_, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()));
 }
 
 }  // namespace headrace

@@ -7,7 +7,9 @@
 namespace headrace {
 namespace {
 
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
 
 TEST(Crc32, IsTheSumOfZip) {
   EXPECT_EQ(Crc32().extended(bytes_of("123456789")).value(), 0xCBF43926u);

@@ -66,8 +66,8 @@ Result<End> parse_end(Bytes tail, uint64_t file_bytes) {
              .comment = end.subspan(zip::kEndBytes)};
   bool sound = one_disk;
   constexpr size_t k64Bytes = zip::kEnd64Bytes + zip::kEnd64LocatorBytes;
-  if (*at >= k64Bytes && number_at<uint32_t>(tail, *at - zip::kEnd64LocatorBytes) ==
-                             zip::kEnd64Locator) {
+  if (*at >= k64Bytes &&
+      number_at<uint32_t>(tail, *at - zip::kEnd64LocatorBytes) == zip::kEnd64Locator) {
     const Bytes end_64 = tail.subspan(*at - k64Bytes, zip::kEnd64Bytes);
     const Bytes locator = tail.subspan(*at - zip::kEnd64LocatorBytes, zip::kEnd64LocatorBytes);
     end_begin -= k64Bytes;
@@ -78,9 +78,8 @@ Result<End> parse_end(Bytes tail, uint64_t file_bytes) {
             number_at<uint64_t>(end_64, 4) == zip::kEnd64Bytes - 12 &&
             number_at<uint32_t>(end_64, 16) == 0 && number_at<uint32_t>(end_64, 20) == 0 &&
             number_at<uint64_t>(end_64, 24) == out.record_count &&
-            number_at<uint32_t>(locator, 4) == 0 &&
-            number_at<uint64_t>(locator, 8) == end_begin && agree(count, out.record_count) &&
-            agree(directory_bytes, out.directory_bytes) &&
+            number_at<uint32_t>(locator, 4) == 0 && number_at<uint64_t>(locator, 8) == end_begin &&
+            agree(count, out.record_count) && agree(directory_bytes, out.directory_bytes) &&
             agree(directory_begin, out.directory_begin);
   }
   // The directory is what lies directly before; the rest of the file lies before that.
@@ -143,8 +142,7 @@ Result<std::pair<ZipEntry, uint16_t>> take_entry(Bytes& rest) {
   const size_t name_bytes = number_at<uint16_t>(rest, 28);
   const size_t extra_bytes = number_at<uint16_t>(rest, 30);
   const size_t comment_bytes = number_at<uint16_t>(rest, 32);
-  const size_t entry_bytes =
-      zip::kDirectoryHeaderBytes + name_bytes + extra_bytes + comment_bytes;
+  const size_t entry_bytes = zip::kDirectoryHeaderBytes + name_bytes + extra_bytes + comment_bytes;
   if (name_bytes == 0 || rest.size() < entry_bytes || number_at<uint16_t>(rest, 34) != 0) {
     return corrupt("the zip's directory is damaged");
   }
@@ -153,7 +151,8 @@ Result<std::pair<ZipEntry, uint16_t>> take_entry(Bytes& rest) {
   if (method != zip::kStored || (flags & zip::kEncrypted) != 0) {
     return invalid_argument("the zip's record ", entry.name, " is ",
                             method == zip::kStored ? "encrypted" : "compressed",
-                            "; torch.save writes records as they are");
+                            ", so torch.save has not written it; if it is a TorchScript archive, "
+                            "read it with torch.jit.load");
   }
   if (packed_bytes != size_bytes) return corrupt("a stored record has two sizes");
   entry.crc32 = Crc32(number_at<uint32_t>(rest, 16));
@@ -181,10 +180,10 @@ std::optional<uint64_t> reckon_begin(const ZipEntry& entry, uint16_t flags, uint
   const uint64_t aligned = entry.header_offset_bytes + local_header(record_of(entry)).size();
   uint64_t after_bytes = 0;
   if ((flags & zip::kHasDescriptor) != 0) {
-    after_bytes = zip::needs_64_bits(entry.size_bytes) ||
-                          zip::needs_64_bits(entry.header_offset_bytes)
-                      ? zip::kDescriptor64Bytes
-                      : zip::kDescriptorBytes;
+    after_bytes =
+        zip::needs_64_bits(entry.size_bytes) || zip::needs_64_bits(entry.header_offset_bytes)
+            ? zip::kDescriptor64Bytes
+            : zip::kDescriptorBytes;
   }
   if (aligned + entry.size_bytes + after_bytes != next_begin) return std::nullopt;
   return aligned;
@@ -257,8 +256,7 @@ Result<ZipDirectory> parse_directory(Bytes directory, uint64_t begin) {
     return corrupt("the zip's directory has ", found.size(), " records and not ",
                    end->record_count);
   }
-  std::ranges::sort(
-      found, {}, [](const auto& each) { return each.first.header_offset_bytes; });
+  std::ranges::sort(found, {}, [](const auto& each) { return each.first.header_offset_bytes; });
   std::unordered_set<std::string_view> names;
   out.entries.reserve(found.size());
   for (size_t i = 0; i < found.size(); ++i) {

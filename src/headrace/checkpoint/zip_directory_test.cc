@@ -16,7 +16,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
 
 struct Content {
   std::string name, bytes;
@@ -119,8 +121,7 @@ TEST(ZipDirectory, ImpliesEveryByteAroundTheContents) {
     frame_bytes += frame.bytes.size();
   }
   EXPECT_EQ(frame_bytes + 6 + 1000, parsed.begin);
-  EXPECT_EQ(parsed.crc32c(bytes_of(file).subspan(parsed.begin)),
-            Crc32c().extended(bytes_of(file)));
+  EXPECT_EQ(parsed.crc32c(bytes_of(file).subspan(parsed.begin)), Crc32c().extended(bytes_of(file)));
 }
 
 TEST(ZipDirectory, NoChangedBitOfItPasses) {
@@ -182,11 +183,11 @@ TEST(ZipDirectory, RefusesExtraFieldsThatAreCutOrLackANumber) {
   std::string empty_64;
   zip::append(empty_64, zip::kExtra64);
   zip::append(empty_64, uint16_t{0});
-  EXPECT_EQ(parse(Foreign{.packed_bytes = UINT32_MAX, .size_bytes = UINT32_MAX, .extra = empty_64}
-                      .file())
-                .error()
-                .message(),
-            "a 64-bit size is missing");
+  EXPECT_EQ(
+      parse(Foreign{.packed_bytes = UINT32_MAX, .size_bytes = UINT32_MAX, .extra = empty_64}.file())
+          .error()
+          .message(),
+      "a 64-bit size is missing");
 }
 
 TEST(ZipDirectory, ALocalHeaderOfAnotherRecordIsRefused) {

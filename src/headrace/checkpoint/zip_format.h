@@ -1,5 +1,6 @@
 // What zip's structures look like: signatures, sizes, and numbers in little-endian order.
-// The names are those of PKWARE's APPNOTE, https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
+// The names are those of PKWARE's APPNOTE,
+// https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
 #pragma once
 
 #include <concepts>

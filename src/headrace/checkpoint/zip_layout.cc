@@ -87,8 +87,7 @@ std::string ends(uint64_t record_count, uint64_t directory_begin, uint64_t direc
   append(out, uint32_t{0});
   append(out, directory_begin + directory_bytes);
   append(out, uint32_t{1});  // disks
-  const auto count_16 =
-      static_cast<uint16_t>(std::min<uint64_t>(record_count, zip::kElsewhere16));
+  const auto count_16 = static_cast<uint16_t>(std::min<uint64_t>(record_count, zip::kElsewhere16));
   append(out, zip::kEnd);
   append(out, uint16_t{0});
   append(out, uint16_t{0});
@@ -113,8 +112,8 @@ std::string local_header(const ZipRecord& record) {
   const std::string extra = extra_64(record);
   const uint64_t unpadded_end = record.header_offset_bytes + zip::kLocalHeaderBytes +
                                 record.name.size() + extra.size() + zip::kExtraHeaderBytes;
-  const size_t padding_bytes = (zip::kAlignmentBytes - unpadded_end % zip::kAlignmentBytes) %
-                               zip::kAlignmentBytes;
+  const size_t padding_bytes =
+      (zip::kAlignmentBytes - unpadded_end % zip::kAlignmentBytes) % zip::kAlignmentBytes;
   std::string out;
   append(out, zip::kLocalHeader);
   append(out, version_for(record));
@@ -125,8 +124,7 @@ std::string local_header(const ZipRecord& record) {
   append(out, uint32_t{0});
   append(out, uint32_t{0});
   append(out, static_cast<uint16_t>(record.name.size()));
-  append(out,
-         static_cast<uint16_t>(extra.size() + zip::kExtraHeaderBytes + padding_bytes));
+  append(out, static_cast<uint16_t>(extra.size() + zip::kExtraHeaderBytes + padding_bytes));
   out += record.name;
   out += extra;
   append(out, zip::kExtraPadding);
@@ -161,9 +159,8 @@ Result<std::string> ZipLayout::begin_record(std::string_view name, uint64_t size
   if (size_bytes > std::numeric_limits<int64_t>::max() - offset_bytes_) {
     return invalid_argument("a record of ", size_bytes, " bytes is too large");
   }
-  open_ = {.name = std::string(name),
-           .header_offset_bytes = offset_bytes_,
-           .size_bytes = size_bytes};
+  open_ = {
+      .name = std::string(name), .header_offset_bytes = offset_bytes_, .size_bytes = size_bytes};
   is_open_ = true;
   left_bytes_ = size_bytes;
   std::string out = local_header(open_);

@@ -13,7 +13,9 @@
 namespace headrace {
 namespace {
 
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
 
 std::string file_of(const std::vector<std::pair<std::string, std::string>>& records) {
   ZipLayout layout;
@@ -98,9 +100,7 @@ TEST(ZipLayout, ARecordBeyond4GiBHas64BitNumbers) {
   EXPECT_EQ(descriptor(far).size(), zip::kDescriptor64Bytes);
 }
 
-TEST(ZipLayout, AnEmptyRecordHasNoDescriptor) {
-  EXPECT_EQ(descriptor({.name = "a"}), "");
-}
+TEST(ZipLayout, AnEmptyRecordHasNoDescriptor) { EXPECT_EQ(descriptor({.name = "a"}), ""); }
 
 }  // namespace
 }  // namespace headrace
