@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import typing as _typing
 
 from headrace._engine import ObjectIndex, ObjectInfo, Sample
 from headrace.errors import (
@@ -36,7 +36,7 @@ from headrace.options import (
 from headrace.process import Metrics, configure, metrics, shutdown
 from headrace.store import ListPage, Store
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from headrace import checkpoint as checkpoint
 
 __all__ = [
