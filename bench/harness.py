@@ -22,6 +22,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 PEERS_PYTHON = REPOSITORY / ".venvs" / "peers" / "bin" / "python"
 _RUN_BY_PEERS_PYTHON = {
     *("obstore", "obstore-into", "google-cloud-storage", "gcsfs", "dataflux"),
+    *("checkpoint-save-gcsfs", "checkpoint-load-gcsfs"),
     *("jpeg-loader", "jpeg-memory", "list-google", "list-dataflux"),
 }
 
