@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench.groups import dataflux, engine, joining, listing, throttling, training
+from bench.groups import checkpoints, dataflux, engine, joining, listing, throttling, training
 from bench.harness import Bench
 
 GROUPS: dict[str, Callable[[Bench], None]] = {
@@ -14,4 +14,5 @@ GROUPS: dict[str, Callable[[Bench], None]] = {
     **listing.GROUPS,
     **throttling.GROUPS,
     **dataflux.GROUPS,
+    **checkpoints.GROUPS,
 }
