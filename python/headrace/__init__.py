@@ -22,6 +22,7 @@ from headrace.errors import (
     TimedOutError,
     UnavailableError,
 )
+from headrace.io import ObjectReaderIO, ObjectWriterIO, open
 from headrace.options import (
     BearerToken,
     EngineOptions,
@@ -50,6 +51,8 @@ __all__ = [
     "NotFoundError",
     "ObjectIndex",
     "ObjectInfo",
+    "ObjectReaderIO",
+    "ObjectWriterIO",
     "PermissionDeniedError",
     "PreconditionFailedError",
     "ResourceError",
@@ -62,6 +65,7 @@ __all__ = [
     "UnavailableError",
     "configure",
     "metrics",
+    "open",
     "shutdown",
 ]
 

@@ -22,6 +22,7 @@
 #include "headrace/store/gcs/gcs_protocol.h"
 #include "headrace/store/host.h"
 #include "headrace/store/http_store.h"
+#include "headrace/store/object_writer.h"
 
 #ifndef HEADRACE_VERSION
 #define HEADRACE_VERSION "0"
@@ -116,6 +117,7 @@ Engine::Engine(const EngineOptions& options) : state_(std::make_shared<State>())
   EngineResources& resources = *state.resources;
   resources.gate = std::make_shared<Gate>();
   resources.pool = std::make_shared<BlockPool>(options.memory_budget_bytes);
+  resources.writers = std::make_shared<WriterRegistry>();
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   const uint32_t io_threads = options.io_threads > 0 ? options.io_threads : std::min(4u, cores);
   for (uint32_t i = 0; i < io_threads; ++i) resources.io_threads.push_back(IoThread::start(i));
@@ -208,7 +210,7 @@ Result<std::shared_ptr<ObjectStore>> Engine::open(const Url& url, const StoreOpt
   switch (url.scheme) {
     case Scheme::kFile:
       return open_file_store(url, options, state_->resources->pool, state_->file_pool,
-                             state_->file_metrics);
+                             state_->file_metrics, state_->resources->writers);
     case Scheme::kGs: {
       Result<Endpoint> endpoint = parse_endpoint(
           options.endpoint.empty() ? kGcsEndpoint : std::string_view(options.endpoint), true);
@@ -233,8 +235,11 @@ void Engine::stop() {
     const Lock lock(state.mutex);
     if (std::exchange(state.stopped, true)) return;
   }
-  // Refuse, cancel, flush the queues, wait, join.
+  // Refuse, cancel, flush the queues, wait, join. Writers come first: they need the engine to
+  // remove what they have put somewhere.
   EngineResources& resources = *state.resources;
+  const MayBlock may_block = MayBlock::on_this_thread();
+  resources.writers->stop(steady_clock::now() + ObjectWriter::kCleaningPatience, may_block);
   resources.gate->close();
   for (const std::shared_ptr<IoThread>& thread : resources.io_threads) thread->stop_all();
   std::vector<HostLane*> lanes;
@@ -248,7 +253,6 @@ void Engine::stop() {
     lane->thread().post([lane] { lane->pump(); });
   }
   state.file_pool->stop();
-  const MayBlock may_block = MayBlock::on_this_thread();
   static_cast<void>(resources.gate->wait_empty(steady_clock::now() + kStopDeadline, may_block));
   state.compute_pool->stop();
   for (HostLane* lane : lanes) {

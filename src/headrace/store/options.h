@@ -93,6 +93,16 @@ struct WriteRequest {
   std::string content_type = {};  // "": application/octet-stream
   std::string content_encoding = {};
   Precondition precondition = {};
+  // When it is cancelled: how long the answer is still waited for if all of the request is on its
+  // way. The object will be there, and the answer tells what is to be removed.
+  std::chrono::milliseconds patience{0};
+};
+
+// How an object is written as a stream.
+struct WriterOptions {
+  WriteRequest object = {};
+  uint64_t part_bytes = 16 * kMiB;  // of one part, which is sent by one request
+  uint32_t max_parts_in_flight = 8;
 };
 
 struct CopyRequest {
@@ -115,6 +125,7 @@ struct ComposeRequest {
   std::string name = {};
   std::string content_type = {};  // "": application/octet-stream
   Precondition precondition = {};
+  std::chrono::milliseconds patience{0};  // as for a write
 };
 
 }  // namespace headrace
