@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import threading
@@ -90,7 +91,7 @@ class ObjectWriterIO(io.BufferedIOBase):
         self._check_open()
         return self._writer.size_bytes
 
-    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:  # noqa: ARG002
         """Refuse it: what was written may have been sent."""
         self._check_open()
         raise io.UnsupportedOperation(
@@ -126,7 +127,7 @@ class ObjectWriterIO(io.BufferedIOBase):
             HeadraceError: the first error; then nothing of it is visible.
             PreconditionFailedError: something else is there than ``if_generation`` says.
         """
-        if self._ended:
+        if self.closed:
             return
         self._check_process()
         with self._lock:
@@ -197,12 +198,13 @@ class ObjectWriterIO(io.BufferedIOBase):
         if getattr(self, "_ended", True) or self._epoch != _engine.fork_epoch():
             return
         warnings.warn(
-            f"unclosed {self!r}: what was written is given up", ResourceWarning, source=self
+            f"unclosed {self!r}: what was written is given up",
+            ResourceWarning,
+            source=self,
+            stacklevel=2,
         )
-        try:
+        with contextlib.suppress(HeadraceError):  # nobody is there to be told
             self.abort()
-        except HeadraceError:
-            pass  # nobody is there to be told
 
     def __repr__(self) -> str:
         return f"<headrace.ObjectWriterIO {self._writer.url!r}>"
@@ -222,7 +224,7 @@ class ObjectWriterIO(io.BufferedIOBase):
 
 
 @overload
-def open(
+def open(  # noqa: A001
     url: str | os.PathLike[str] | ObjectInfo,
     mode: Literal["rb"] = "rb",
     *,
@@ -232,7 +234,7 @@ def open(
     **options: Any,
 ) -> ObjectReaderIO: ...
 @overload
-def open(
+def open(  # noqa: A001
     url: str | os.PathLike[str],
     mode: Literal["wb", "xb"],
     *,
@@ -280,17 +282,18 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
         f"mode is {mode!r}; it must be 'rb', 'wb' or 'xb' (objects are opened in binary: "
         "io.TextIOWrapper makes text of it)",
     )
+    info = url if isinstance(url, ObjectInfo) else None
+    name = url.name if isinstance(url, ObjectInfo) else os.fspath(url)
     if store is None:
-        require(not isinstance(url, ObjectInfo), "an ObjectInfo needs store=: where is it?")
-        store, name = _locate(os.fspath(url), options)  # type: ignore[arg-type]
+        require(info is None, "an ObjectInfo needs store=: where is it?")
+        store, name = _locate(name, options)
     else:
         require(not options, f"options of a store beside store=: {', '.join(options)}")
-        name = url if isinstance(url, ObjectInfo) else os.fspath(url)
     if mode == "rb":
         return ObjectReaderIO(
-            store, name, if_generation=if_generation, read_ahead_bytes=read_ahead_bytes
+            store, info or name, if_generation=if_generation, read_ahead_bytes=read_ahead_bytes
         )
-    require(isinstance(name, str), "to write, a name is needed, not an ObjectInfo")
+    require(info is None, "to write, a name is needed, not an ObjectInfo")
     if mode == "xb":
         require(
             if_generation in (None, "absent"),
@@ -299,7 +302,7 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
         if_generation = "absent"
     return ObjectWriterIO(
         store,
-        str(name),
+        name,
         if_generation=if_generation,
         content_type=content_type,
         part_bytes=part_bytes,

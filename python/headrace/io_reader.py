@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -231,7 +231,7 @@ class ObjectReaderIO(io.BufferedIOBase):
         with self._lock:
             if not self._ended:
                 self._ended = True
-                self._drop(lambda fetch: True)
+                self._drop_all()
             super().close()
 
     def __repr__(self) -> str:
@@ -254,7 +254,7 @@ class ObjectReaderIO(io.BufferedIOBase):
             try:
                 yield
             except BaseException:
-                self._drop(lambda fetch: True)  # one of them failed, and is of no use any more
+                self._drop_all()  # one of them failed, and is of no use any more
                 raise
 
     def _check_open(self) -> None:
@@ -356,7 +356,10 @@ class ObjectReaderIO(io.BufferedIOBase):
     def _start(self, ranges: list[tuple[int, int]], into: list[memoryview] | None) -> _engine.Batch:
         return self._store._handle().start([self._info] * len(ranges), into, ranges)
 
-    def _drop(self, unwanted: Any) -> None:
+    def _drop_all(self) -> None:
+        self._drop(lambda _: True)
+
+    def _drop(self, unwanted: Callable[[_Fetch], bool]) -> None:
         for fetch in [each for each in self._fetches if unwanted(each)]:
             self._fetches.remove(fetch)
             fetch.cancel()

@@ -1,4 +1,4 @@
-"""Objects of any size, written as they come: there whole, or not at all, and nothing beside them."""
+"""Objects of any size, written as they come: there whole or not at all, nothing beside them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ DATA = os.urandom(40 * PART + 11)  # more parts than one request can join
 
 def open_writer(store: headrace.Store, **options: str) -> headrace._engine.ObjectWriter:
     return store.open_writer("dir/o", part_bytes=PART, **options)  # type: ignore[arg-type]
+
+
+def write_all(writer: headrace._engine.ObjectWriter, data: bytes) -> None:
+    for begin in range(0, len(data), 1000):
+        writer.write(data[begin : begin + 1000])
+    writer.close()
 
 
 def names(store: headrace.Store) -> list[str]:
@@ -94,9 +100,6 @@ def test_a_bucket_that_does_not_exist(subject: Subject) -> None:
     if subject.abilities.makes_buckets:
         return  # the first write makes it; test_write.py has that
     for size_bytes in (10, len(DATA)):
-        writer = open_writer(subject.open(subject.missing_url))
         with pytest.raises(headrace.NotFoundError) as caught:
-            for begin in range(0, size_bytes, 1000):
-                writer.write(DATA[begin : begin + 1000])
-            writer.close()
+            write_all(open_writer(subject.open(subject.missing_url)), DATA[:size_bytes])
         assert caught.value.url == f"{subject.missing_url}/dir/o"

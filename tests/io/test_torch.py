@@ -54,7 +54,7 @@ def test_a_failure_in_mid_save_shows_its_cause_and_leaves_the_old_one(
         torch.save(state(1), file)
     server.faults([{"match": {"kind": "upload"}, "from": 2, "action": {"status": 403}}])
     with (
-        pytest.raises(headrace.PermissionDeniedError, match="gs://bucket/a.pt: its part"),
+        pytest.raises(headrace.PermissionDeniedError, match=r"gs://bucket/a\.pt: its part"),
         headrace.open("a.pt", "wb", store=gcs, part_bytes=PART, max_parts_in_flight=1) as file,
     ):
         torch.save(state(2), file)
