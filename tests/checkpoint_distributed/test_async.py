@@ -15,9 +15,9 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
 import headrace
 from headrace.checkpoint.distributed import DistributedWriter
+from testing.faultserver.client import FaultServer
 from tests.checkpoint_distributed.conftest import Place, assert_same, blank, training_state
 from tests.checkpoint_distributed.ranks import run_ranks
-from testing.faultserver.client import FaultServer
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:torch.distributed is disabled"),

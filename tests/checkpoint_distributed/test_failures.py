@@ -75,9 +75,7 @@ def test_an_upload_that_fails_fails_the_save_and_takes_the_others_away(
         server.faults([rule])
         writer = gcs.writer(thread_count=4, retry=QUICK)
         with pytest.raises(dcp.CheckpointException, match="HTTP 503"):
-            dcp.save(
-                {f"w{i}": torch.full((10,), 9.0) for i in range(8)}, storage_writer=writer
-            )
+            dcp.save({f"w{i}": torch.full((10,), 9.0) for i in range(8)}, storage_writer=writer)
         server.faults([])
         assert gcs.names() == names
         assert_same(loaded(gcs, before), before)

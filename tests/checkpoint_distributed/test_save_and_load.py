@@ -74,8 +74,9 @@ for name, tensor in expected["model"].items():
 assert state["step"] == expected["step"] and state["names"] == expected["names"]
 """
     program = program.replace("torch.equal(", "same(").replace(
-        "folder = sys", "same = lambda a, b: torch.equal(a.to(torch.complex64), "
-        "b.to(torch.complex64))\nfolder = sys"
+        "folder = sys",
+        "same = lambda a, b: torch.equal(a.to(torch.complex64), "
+        "b.to(torch.complex64))\nfolder = sys",
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False
@@ -84,7 +85,9 @@ assert state["step"] == expected["step"] and state["names"] == expected["names"]
 
 
 @pytest.mark.parametrize("single_file_per_rank", [True, False])
-def test_what_stock_torch_wrote_is_read(place: Place, tmp_path: Path, single_file_per_rank: bool) -> None:
+def test_what_stock_torch_wrote_is_read(
+    place: Place, tmp_path: Path, single_file_per_rank: bool
+) -> None:
     state = training_state()
     stock = tmp_path / "stock"
     writer = dcp.FileSystemWriter(stock, single_file_per_rank=single_file_per_rank)

@@ -244,7 +244,9 @@ def test_copies_share_what_the_originals_share() -> None:
     made["whole"][2] = 7
     assert made["tied"][0] == 7
     assert made["nested"][0].b == 4 and torch.equal(made["nested"][0].a, torch.arange(5.0, 10.0))
-    assert torch.equal(copy_to_host(torch.ones(2, dtype=torch.complex64).conj()), torch.ones(2) + 0j)
+    assert torch.equal(
+        copy_to_host(torch.ones(2, dtype=torch.complex64).conj()), torch.ones(2) + 0j
+    )
 
 
 def test_without_lightning_the_import_says_what_to_install() -> None:

@@ -94,9 +94,7 @@ class _AtAnyUrl:
         if self._group is None and dist.is_initialized():
             # Training uses its own group meanwhile, and saves need one that reaches the CPU.
             self._group = dist.new_group(backend="gloo")
-        self._under_way = dcp.async_save(
-            state, storage_writer=writer, process_group=self._group
-        )
+        self._under_way = dcp.async_save(state, storage_writer=writer, process_group=self._group)
 
     def load_checkpoint(
         self, checkpoint_path: str | os.PathLike[str], weights_only: bool | None = None

@@ -408,11 +408,7 @@ def _memory_load(
     if is_whole and verify:
         # Nobody needs them, but a checkpoint that is damaged anywhere should say so.
         parts.append(Part(source, info.offset, data_offset, head))
-        parts.append(
-            Part(
-                source, data_offset + layout.data_bytes, info.offset + info.length, tail
-            )
-        )
+        parts.append(Part(source, data_offset + layout.data_bytes, info.offset + info.length, tail))
 
     def finish() -> None:
         if verify:
