@@ -23,6 +23,7 @@ PEERS_PYTHON = REPOSITORY / ".venvs" / "peers" / "bin" / "python"
 _RUN_BY_PEERS_PYTHON = {
     *("obstore", "obstore-into", "google-cloud-storage", "gcsfs", "dataflux"),
     "dataflux-epoch",
+    *("checkpoint-save-gcsfs", "checkpoint-load-gcsfs"),
     *("jpeg-loader", "jpeg-memory", "list-google", "list-dataflux"),
 }
 

@@ -91,9 +91,15 @@ def _duel(bench: Bench, bucket: Bucket, *, times_faster: float, raw_connections:
                             threads=thread_count,
                             compose=compose,
                         )
-                clients[f"headrace.compat, {kind}, {num_workers} workers"] = client(
-                    "compat", kind=kind, num_workers=num_workers, threads=1, compose=False
-                )
+                    name = f"headrace.compat, {kind}, {num_workers} workers"
+                    clients[name + (", compose" if compose else "")] = client(
+                        "compat",
+                        kind=kind,
+                        num_workers=num_workers,
+                        threads=1,
+                        compose=compose,
+                        env={"HEADRACE_COMPOSE": str(int(compose))},
+                    )
         paths = bucket.media_paths(None)
         clients["raw"] = lambda: wrk.run(
             url,
