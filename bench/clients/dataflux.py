@@ -36,7 +36,7 @@ def _dataset(request: Answer) -> Any:
         "num_processes": 1,
         "disable_compose": not request["compose"],
     }
-    if request["kind"] == "iterable":
+    if request.get("kind") == "iterable":
         from dataflux_pytorch import dataflux_iterable_dataset as iterable
 
         return iterable.DataFluxIterableDataset(
@@ -65,7 +65,7 @@ def _loader(request: Answer, dataset: Any) -> Any:
     import torch
 
     options: dict[str, Any] = {"num_workers": request["num_workers"], "collate_fn": list}
-    if request["kind"] == "iterable":
+    if request.get("kind") == "iterable":
         return torch.utils.data.DataLoader(dataset, batch_size=request["batch_size"], **options)
     rounds = _Rounds(len(dataset.objects), request["batch_size"])
     return torch.utils.data.DataLoader(dataset, batch_sampler=rounds, **options)
