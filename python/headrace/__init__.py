@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+import typing as _typing
+
 from headrace._engine import ObjectIndex, ObjectInfo, Sample
 from headrace.cleaning import Cleaned, clean
 from headrace.errors import (
@@ -23,6 +25,7 @@ from headrace.errors import (
     TimedOutError,
     UnavailableError,
 )
+from headrace.io import ObjectReaderIO, ObjectWriterIO, open
 from headrace.options import (
     BearerToken,
     EngineOptions,
@@ -35,6 +38,9 @@ from headrace.options import (
 )
 from headrace.process import Metrics, configure, metrics, shutdown
 from headrace.store import ListPage, Store
+
+if _typing.TYPE_CHECKING:
+    from headrace import checkpoint as checkpoint
 
 __all__ = [
     "BearerToken",
@@ -54,6 +60,8 @@ __all__ = [
     "NotFoundError",
     "ObjectIndex",
     "ObjectInfo",
+    "ObjectReaderIO",
+    "ObjectWriterIO",
     "PermissionDeniedError",
     "PreconditionFailedError",
     "ResourceError",
@@ -67,6 +75,7 @@ __all__ = [
     "clean",
     "configure",
     "metrics",
+    "open",
     "shutdown",
 ]
 
@@ -77,3 +86,12 @@ for _name in __all__:
     if isinstance(globals()[_name], type | type(configure)):
         globals()[_name].__module__ = "headrace"
 del _name
+
+
+def __getattr__(name: str) -> object:
+    # It needs torch, which whoever only reads and writes objects need not wait for.
+    if name == "checkpoint":
+        import importlib
+
+        return importlib.import_module("headrace.checkpoint")
+    raise AttributeError(f"module 'headrace' has no attribute {name!r}")

@@ -290,6 +290,67 @@ class Order(object):
     def indices(self, begin: int, end: int) -> memoryview:
         """What stands at positions [begin, end), as a buffer of int64."""
 
+def crc32c(data: Buffer, begin: int = 0) -> int:
+    """The CRC-32C of these bytes, after those that `begin` is the sum of."""
+
+def crc32(data: Buffer, begin: int = 0) -> int:
+    """The CRC-32 of zip."""
+
+def prefer_huge_pages(memory: Buffer) -> None:
+    """
+    Asks for huge pages, for memory that is about to be filled for the first time.
+    """
+
+class ZipLayout:
+    """How a checkpoint's records lie in their file."""
+
+    def __init__(self) -> None: ...
+    def begin_record(self, name: str, size_bytes: int) -> bytes:
+        """Returns what comes before the content."""
+
+    def add(self, data: Buffer) -> None:
+        """The next bytes of the content: summed, not kept."""
+
+    def end_record(self) -> bytes:
+        """Returns what comes after the content."""
+
+    def finish(self) -> bytes:
+        """Returns the directory, which ends the file."""
+
+    @property
+    def offset_bytes(self) -> int: ...
+
+class ZipEntry:
+    """A record, as a zip's directory tells of it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def header_offset_bytes(self) -> int: ...
+    @property
+    def crc32(self) -> int: ...
+    @property
+    def crc32c(self) -> int | None: ...
+    @property
+    def begin(self) -> int | None:
+        """None: its local header must be read."""
+
+    def content_begin(self, local_header: Buffer) -> int: ...
+
+LEAST_TAIL_BYTES: int = 512
+
+def find_directory(tail: Buffer, file_bytes: int) -> int:
+    """Where a zip's directory begins, by the last bytes of the file."""
+
+def parse_directory(
+    directory: Buffer, begin: int
+) -> tuple[list[ZipEntry], list[tuple[int, bytes]], int | None]:
+    """
+    Entries; of a file that we wrote what stands around them, and the whole's CRC-32C.
+    """
+
 class Credentials:
     """The engine's copy of one identity's token."""
 
@@ -391,6 +452,52 @@ class Listing:
         Names that have arrived, requests sent, whether everything has arrived.
         """
 
+class ObjectWriter:
+    """
+    One object that is being written: parts of it are under way while more come.
+
+    It becomes visible by `close`, whole and verified, or not at all. The first error is the
+    one that every later call raises. What is dropped without `close` is aborted.
+    """
+
+    def write(self, data: Buffer) -> int:
+        """
+        Takes all of `data`, which is copied. Waits while as much is under way as may be.
+        """
+
+    def write_lent(self, data: Buffer) -> int:
+        """
+        The same without a copy: `data` must not change before `close` has returned.
+        """
+
+    def close(self) -> ObjectInfo:
+        """
+        Waits until all is durable and verified, makes it visible, and returns what it is.
+
+        A second call gives the same answer.
+        """
+
+    def abort(self, *, patience_s: float = 5.0) -> None:
+        """
+        Ends it: nothing becomes visible, and what was put somewhere is removed.
+
+        Waits so long for the removal, which goes on by itself. Without effect after `close`.
+        """
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that were taken so far."""
+
+    @property
+    def crc32c(self) -> int:
+        """Their CRC-32C."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def left_behind(self) -> str | None:
+        """What could not be removed, and why; None if nothing is left."""
+
 class Batch:
     """Objects that are being read together."""
 
@@ -456,6 +563,15 @@ class StoreHandle:
         content_type: str,
         content_encoding: str,
     ) -> ObjectInfo: ...
+    def open_writer(
+        self,
+        name: str,
+        *,
+        if_generation: str | None,
+        content_type: str,
+        part_bytes: int,
+        max_parts_in_flight: int,
+    ) -> ObjectWriter: ...
     def remove(self, name: str, *, if_generation: str | None) -> None: ...
     def copy(
         self, source_name: str, source_generation: str, name: str, *, if_generation: str | None

@@ -198,6 +198,7 @@ class Store:
         start_offset: str | None = None,
         end_offset: str | None = None,
         max_results: int | None = None,
+        max_pages_in_flight: int | None = None,
     ) -> Iterator[ObjectInfo]:
         """Yield the objects whose names begin with `prefix`, in UTF-8 byte order of the names.
 
@@ -215,13 +216,17 @@ class Store:
             start_offset: names from this one on.
             end_offset: names before this one.
             max_results: stop after so many.
+            max_pages_in_flight: pages that are fetched at a time, at most; 1: page after page.
+                Default: what the engine finds useful, which is as good as any number.
         """
+        pages = _pages(max_pages_in_flight)
         if not delimiter and max_results is None:
             yield from list_objects(
                 self._handle(),
                 self._prefix if prefix is None else prefix,
                 start_offset or "",
                 end_offset or "",
+                pages,
             )
             return
         left = sys.maxsize if max_results is None else max_results
@@ -271,7 +276,11 @@ class Store:
         )
 
     def index(
-        self, prefix: str | None = None, *, on_progress: Callable[[int], object] | None = None
+        self,
+        prefix: str | None = None,
+        *,
+        on_progress: Callable[[int], object] | None = None,
+        max_pages_in_flight: int | None = None,
     ) -> ObjectIndex:
         """List the objects whose names begin with `prefix` into an index, in the order of `list`.
 
@@ -282,9 +291,11 @@ class Store:
             prefix: default: what follows the bucket in the store's URL.
             on_progress: called some twenty times a second with how many names have arrived; what
                 it raises ends the listing.
+            max_pages_in_flight: as for `list`.
         """
         listed = self._prefix if prefix is None else prefix
-        return index_objects(self._handle(), self.url_of(""), listed, on_progress)
+        pages = _pages(max_pages_in_flight)
+        return index_objects(self._handle(), self.url_of(""), listed, on_progress, pages)
 
     # ---- asking
 
@@ -478,6 +489,37 @@ class Store:
             content_encoding=content_encoding or "",
         )
 
+    def open_writer(
+        self,
+        name: str,
+        *,
+        if_generation: str | None = None,
+        content_type: str | None = None,
+        part_bytes: int = 16 << 20,
+        max_parts_in_flight: int = 8,
+    ) -> _engine.ObjectWriter:
+        """Return a writer for one object of any size: parts are under way while more come.
+
+        The object becomes visible by the writer's ``close()``, whole and with its size and CRC-32C
+        checked, or not at all. `headrace.open` gives the same as a file. In memory are at most
+        ``max_parts_in_flight + 1`` parts of what was copied.
+
+        Args:
+            if_generation: of the object that is replaced, as for `write`.
+            content_type: default ``application/octet-stream``.
+            part_bytes: bytes of one part; an object that is no larger is written by one request.
+            max_parts_in_flight: parts that are under way at a time.
+        """
+        require_bytes("part_bytes", part_bytes, minimum=1)
+        require_count("max_parts_in_flight", max_parts_in_flight, minimum=1)
+        return self._handle().open_writer(
+            name,
+            if_generation=_precondition(if_generation),
+            content_type=content_type or "",
+            part_bytes=part_bytes,
+            max_parts_in_flight=max_parts_in_flight,
+        )
+
     def delete(
         self, name: str, *, if_generation: str | None = None, missing_ok: bool = False
     ) -> None:
@@ -622,6 +664,14 @@ def _require_range(begin: int, end: int | None) -> None:
         begin >= 0 and (end is None or begin <= end < 1 << 63),
         f"the range [{begin}, {end}) is empty or misplaced",
     )
+
+
+def _pages(max_pages_in_flight: int | None) -> int:
+    """Return what the engine takes: 0 leaves it to it."""
+    if max_pages_in_flight is None:
+        return 0
+    require_count("max_pages_in_flight", max_pages_in_flight, minimum=1)
+    return max_pages_in_flight
 
 
 def _precondition(if_generation: str | None) -> str | None:
