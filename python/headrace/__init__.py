@@ -10,6 +10,7 @@ from __future__ import annotations
 import typing as _typing
 
 from headrace._engine import ObjectIndex, ObjectInfo, Sample
+from headrace.cleaning import Cleaned, clean
 from headrace.errors import (
     CancelledError,
     CorruptDataError,
@@ -24,10 +25,12 @@ from headrace.errors import (
     TimedOutError,
     UnavailableError,
 )
+from headrace.io import ObjectReaderIO, ObjectWriterIO, open
 from headrace.options import (
     BearerToken,
     EngineOptions,
     GiB,
+    JoinOptions,
     KiB,
     MiB,
     RetryOptions,
@@ -42,12 +45,14 @@ if _typing.TYPE_CHECKING:
 __all__ = [
     "BearerToken",
     "CancelledError",
+    "Cleaned",
     "CorruptDataError",
     "EngineOptions",
     "GiB",
     "HeadraceError",
     "InternalError",
     "InvalidArgumentError",
+    "JoinOptions",
     "KiB",
     "ListPage",
     "Metrics",
@@ -55,6 +60,8 @@ __all__ = [
     "NotFoundError",
     "ObjectIndex",
     "ObjectInfo",
+    "ObjectReaderIO",
+    "ObjectWriterIO",
     "PermissionDeniedError",
     "PreconditionFailedError",
     "ResourceError",
@@ -65,8 +72,10 @@ __all__ = [
     "TimedOutError",
     "TimeoutOptions",
     "UnavailableError",
+    "clean",
     "configure",
     "metrics",
+    "open",
     "shutdown",
 ]
 

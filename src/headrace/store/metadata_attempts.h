@@ -12,6 +12,8 @@
 #include <string>
 
 #include "headrace/store/operation.h"
+#include "headrace/store/retry.h"
+#include "headrace/store/upload.h"
 
 namespace headrace {
 
@@ -59,6 +61,8 @@ class PublishAttempt : public TextAttempt {
   virtual bool is_ours(const ObjectInfo& found) const = 0;
   // What a failed condition may mean beside the one on what is replaced; "": nothing.
   virtual std::string other_refusal() const { return ""; }
+  // The operation ends with this answer to a change, which would else be sent again.
+  virtual bool gives_up_on(const Error&) const { return false; }
   // A request that must come before the change, if any.
   virtual bool build_first(HttpRequest&) { return false; }
 
@@ -79,7 +83,11 @@ class PublishAttempt : public TextAttempt {
 
 class WriteAttempt final : public PublishAttempt {
  public:
+  // Borrows `bytes`.
   WriteAttempt(const Protocol& protocol, WriteRequest request, std::span<const std::byte> bytes);
+  WriteAttempt(const Protocol& protocol, WriteRequest request,
+               std::shared_ptr<const UploadPart> part);
+  std::chrono::milliseconds patience_when_stopped() const override { return request_.patience; }
 
  private:
   void build_change(HttpRequest& request, const Precondition& precondition) override;
@@ -87,8 +95,7 @@ class WriteAttempt final : public PublishAttempt {
   bool is_ours(const ObjectInfo& found) const override;
 
   WriteRequest request_;
-  const std::span<const std::byte> bytes_;
-  const Crc32c crc32c_;
+  const std::shared_ptr<const UploadPart> part_;
   std::string scratch_;
 };
 
@@ -112,6 +119,7 @@ class CopyAttempt final : public PublishAttempt {
 class ComposeAttempt final : public PublishAttempt {
  public:
   ComposeAttempt(const Protocol& protocol, ComposeRequest request);
+  std::chrono::milliseconds patience_when_stopped() const override { return request_.patience; }
 
  private:
   void build_change(HttpRequest& request, const Precondition& precondition) override;
@@ -120,6 +128,10 @@ class ComposeAttempt final : public PublishAttempt {
 
   std::string other_refusal() const override {
     return "it is not in the expected generation, or one of the objects to be joined is not";
+  }
+
+  bool gives_up_on(const Error& error) const override {
+    return request_.give_up_when_busy && is_retryable(error);
   }
 
   ComposeRequest request_;
