@@ -1,7 +1,7 @@
 """A model sharded by FSDP2, saved by some ranks and loaded by any other number of them.
 
-    torchrun --nproc-per-node 4 examples/fsdp2_checkpoint.py save gs://bucket/run1/step3
-    torchrun --nproc-per-node 2 examples/fsdp2_checkpoint.py load gs://bucket/run1/step3
+torchrun --nproc-per-node 4 examples/fsdp2_checkpoint.py save gs://bucket/run1/step3
+torchrun --nproc-per-node 2 examples/fsdp2_checkpoint.py load gs://bucket/run1/step3
 """
 
 from __future__ import annotations

@@ -74,8 +74,9 @@ for name, tensor in expected["model"].items():
 assert state["step"] == expected["step"] and state["names"] == expected["names"]
 """
     program = program.replace("torch.equal(", "same(").replace(
-        "folder = sys", "same = lambda a, b: torch.equal(a.to(torch.complex64), "
-        "b.to(torch.complex64))\nfolder = sys"
+        "folder = sys",
+        "same = lambda a, b: torch.equal(a.to(torch.complex64), "
+        "b.to(torch.complex64))\nfolder = sys",
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False
@@ -84,7 +85,9 @@ assert state["step"] == expected["step"] and state["names"] == expected["names"]
 
 
 @pytest.mark.parametrize("single_file_per_rank", [True, False])
-def test_what_stock_torch_wrote_is_read(place: Place, tmp_path: Path, single_file_per_rank: bool) -> None:
+def test_what_stock_torch_wrote_is_read(
+    place: Place, tmp_path: Path, single_file_per_rank: bool
+) -> None:
     state = training_state()
     stock = tmp_path / "stock"
     writer = dcp.FileSystemWriter(stock, single_file_per_rank=single_file_per_rank)
@@ -126,7 +129,8 @@ def test_a_save_sends_one_object_per_file_and_the_metadata(gcs: Place, server: F
     state = {f"layer{i}": torch.full((64,), float(i)) for i in range(200)}
     dcp.save(state, storage_writer=gcs.writer())
     sent = [r["kind"] for r in server.log()]
-    assert sent[0] == "list" and len(sent) == 3
+    assert sent[0] == "list"
+    assert len(sent) == 3
 
 
 def test_one_tensor_of_ten_moves_its_own_bytes(gcs: Place, server: FaultServer) -> None:
@@ -169,7 +173,8 @@ def test_rows_of_a_tensor_are_read_with_no_more_than_a_block_around_them(
     dcp.load(loaded, storage_reader=gcs.reader(), planner=SomeRows())
     begin, end = rows
     assert torch.equal(loaded["w"][begin:end], whole[begin:end])
-    assert not loaded["w"][:begin].any() and not loaded["w"][end:].any()
+    assert not loaded["w"][:begin].any()
+    assert not loaded["w"][end:].any()
     moved = sum(r["bytes_sent"] for r in server.log())
     assert moved <= (end - begin) * 4000 + 2 * headrace.MiB + 16 * headrace.KiB
 
@@ -225,7 +230,8 @@ def test_a_missing_key_is_an_error_unless_partial_loads_are_allowed(place: Place
         storage_reader=place.reader(),
         planner=DefaultLoadPlanner(allow_partial_load=True),
     )
-    assert torch.equal(wanted["a"], torch.ones(3)) and torch.equal(wanted["b"], torch.zeros(2))
+    assert torch.equal(wanted["a"], torch.ones(3))
+    assert torch.equal(wanted["b"], torch.zeros(2))
 
 
 def test_checkpoint_id_chooses_the_folder_save_by_save(tmp_path: Path) -> None:
@@ -275,7 +281,8 @@ def test_progress_counts_up_to_all_bytes(place: Place) -> None:
     for reports in (saves, loads):
         assert len(reports) == 5
         done = [each.done_bytes for each in reports]
-        assert done == sorted(done) and done[-1] == reports[-1].total_bytes > 20_000
+        assert done == sorted(done)
+        assert done[-1] == reports[-1].total_bytes > 20_000
         assert reports[-1].remaining_s == 0.0
 
 

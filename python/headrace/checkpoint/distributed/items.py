@@ -133,7 +133,8 @@ def flat_bytes(tensor: torch.Tensor) -> memoryview:
     """Return the memory of a contiguous CPU tensor."""
     if tensor.numel() == 0:
         return memoryview(b"")
-    return memoryview(tensor.detach().reshape(-1).view(torch.uint8).numpy())
+    raw: Any = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+    return memoryview(raw)
 
 
 def block_sums(data: Buffer, block_bytes: int = SUM_BLOCK_BYTES) -> tuple[int, ...]:

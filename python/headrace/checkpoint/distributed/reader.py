@@ -44,9 +44,9 @@ class DistributedReader(StorageReader):
         torch.distributed.checkpoint.load({"model": model}, storage_reader=reader)
 
     It reads what `DistributedWriter` wrote and what torch's ``FileSystemWriter`` wrote, with any
-    number of ranks. Only the bytes that the plan asks for are read, neighbours by one request; those
-    of a contiguous tensor on the CPU arrive in its own memory. What `DistributedWriter` wrote is
-    compared with its CRC-32C, also where only a slice of a tensor is read.
+    number of ranks. Only the bytes that the plan asks for are read, neighbours by one request;
+    those of a contiguous tensor on the CPU arrive in its own memory. What `DistributedWriter` wrote
+    is compared with its CRC-32C, also where only a slice of a tensor is read.
 
     Args:
         url: the folder. torch's ``checkpoint_id`` takes its place where given.
@@ -82,7 +82,7 @@ class DistributedReader(StorageReader):
         self._storage_data = {}
         self._load_id = uuid4().hex
 
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+    def read_metadata(self, *_: Any, **kwargs: Any) -> Metadata:
         """Return the checkpoint's metadata: that of all ranks, or of `rank`.
 
         Raises:
@@ -95,7 +95,7 @@ class DistributedReader(StorageReader):
             data = self._folder.store.read(self._folder.prefix + name).bytes()
         except NotFoundError as error:
             # In the text itself, since torch shows no notes.
-            told = NotFoundError(f"{error}. {self._what_is_missing(rank)}")
+            told = NotFoundError(f"{error}. {self._what_is_missing()}")
             told.url, told.http_status, told.attempts = error.url, error.http_status, error.attempts
             raise told from error
         metadata = from_bytes(data, self._folder.url_of(name))
@@ -106,7 +106,11 @@ class DistributedReader(StorageReader):
         return metadata
 
     def set_up_storage_reader(
-        self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
+        self,
+        metadata: Metadata,
+        is_coordinator: bool,  # noqa: ARG002 - torch's
+        *_: Any,
+        **kwargs: Any,  # noqa: ARG002 - by this name torch knows that it may pass more
     ) -> None:
         """Take the metadata that `read_metadata` has returned.
 
@@ -168,7 +172,7 @@ class DistributedReader(StorageReader):
         attached = getattr(self.read_metadata().storage_meta, "headrace_attachments", {})
         return self._folder.store.read(self._folder.prefix + attached.get(name, name)).bytes()
 
-    def _what_is_missing(self, rank: int | None) -> str:
+    def _what_is_missing(self) -> str:
         names = self._folder.names()
         ranks = sorted(each for name in names if (each := metadata_rank(name)) is not None)
         if ranks:
@@ -233,9 +237,6 @@ class DistributedReader(StorageReader):
             raise NotFoundError(
                 f"{self._folder.url}: the metadata does not say where {item.storage_index.fqn!r} is"
             ) from None
-
-    def _object(self, relative_path: str, layout: ItemLayout | None) -> str:
-        return self._folder.prefix + relative_path
 
     def _load(
         self,
@@ -365,7 +366,8 @@ def _memory_load(
     verify: bool,
 ) -> _Load:
     """Load a tensor, or a slice of it, of whose memory we know where it is."""
-    assert layout.dtype is not None
+    dtype = layout.dtype
+    assert dtype is not None
     offsets, lengths = tuple(item.storage_offsets), tuple(item.lengths)
     if len(lengths) != len(layout.shape) or any(
         offset + length > size
@@ -380,7 +382,7 @@ def _memory_load(
             "what the plan asks for"
         )
     strides = _contiguous_strides(layout.shape)
-    item_bytes = layout.dtype.itemsize
+    item_bytes = dtype.itemsize
     if target.numel() == 0:
         wanted = (0, 0)
     else:
@@ -394,7 +396,7 @@ def _memory_load(
     is_direct = (
         (begin, end) == wanted
         and wanted[1] - wanted[0] == target.numel() * item_bytes
-        and target.dtype == layout.dtype
+        and target.dtype == dtype
         and target.device.type == "cpu"
         and target.is_contiguous()
         and not target.is_conj()
@@ -408,11 +410,7 @@ def _memory_load(
     if is_whole and verify:
         # Nobody needs them, but a checkpoint that is damaged anywhere should say so.
         parts.append(Part(source, info.offset, data_offset, head))
-        parts.append(
-            Part(
-                source, data_offset + layout.data_bytes, info.offset + info.length, tail
-            )
-        )
+        parts.append(Part(source, data_offset + layout.data_bytes, info.offset + info.length, tail))
 
     def finish() -> None:
         if verify:
@@ -421,7 +419,7 @@ def _memory_load(
                 _check(head, layout.head_sum, where)
                 _check(tail, layout.tail_sum, where)
         if not is_direct and target.numel():
-            flat = torch.frombuffer(data[wanted[0] - begin : wanted[1] - begin], dtype=layout.dtype)
+            flat = torch.frombuffer(data[wanted[0] - begin : wanted[1] - begin], dtype=dtype)
             _copy(target, flat.as_strided(lengths, strides), where)
         planner.commit_tensor(item, target)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import os
 import threading
 from collections import deque
@@ -162,7 +163,7 @@ class DistributedWriter(StorageWriter):
         self._of_thread.folder = folder
         self._of_thread.save = None
 
-    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+    def set_up_storage_writer(self, is_coordinator: bool, *_: Any, **kwargs: Any) -> None:
         """Look at what is in the folder.
 
         Raises:
@@ -218,13 +219,13 @@ class DistributedWriter(StorageWriter):
         _require_complete(metadata, storage_data)
         metadata.version = _FORMAT_VERSION
         metadata.storage_data = storage_data
-        metadata.storage_meta = self.storage_meta()
+        metadata.storage_meta = storage_meta = self.storage_meta()
         names = {info.relative_path for info in storage_data.values()}
         if self._attachments:
             attached = self._write_attachments(save.folder)
             names.update(attached.values())
             # Stock torch does not look at it; see attach().
-            metadata.storage_meta.headrace_attachments = attached  # type: ignore[attr-defined]
+            storage_meta.headrace_attachments = attached  # type: ignore[attr-defined]
         data = to_bytes(metadata)
 
         def write(if_generation: str) -> str:
@@ -259,7 +260,7 @@ class DistributedWriter(StorageWriter):
             return False
         return True
 
-    def storage_meta(self) -> StorageMeta | None:
+    def storage_meta(self) -> StorageMeta:
         """Return the folder and the save's own id."""
         save = getattr(self._of_thread, "save", None)
         return StorageMeta(
@@ -305,7 +306,7 @@ class DistributedWriter(StorageWriter):
         return getattr(self._of_thread, "folder", None) or self._folder
 
     def _current_save(self) -> _Save:
-        save = getattr(self._of_thread, "save", None)
+        save: _Save | None = getattr(self._of_thread, "save", None)
         if save is None:
             raise InvalidArgumentError(
                 "set_up_storage_writer comes first, in the same thread as the rest of the save"
@@ -434,10 +435,8 @@ def _pieces(
 def _item_bytes(item: WriteItem) -> int:
     if item.tensor_data is None:
         return 0 if item.bytes_io_data is None else item.bytes_io_data.nbytes
-    elements = 1
-    for length in item.tensor_data.chunk.sizes:
-        elements *= length
-    return elements * torch._utils._element_size(item.tensor_data.properties.dtype)
+    data = item.tensor_data
+    return math.prod(data.chunk.sizes) * data.properties.dtype.itemsize
 
 
 def _require_complete(metadata: Metadata, storage_data: dict[MetadataIndex, Any]) -> None:
@@ -449,9 +448,10 @@ def _require_complete(metadata: Metadata, storage_data: dict[MetadataIndex, Any]
             wanted = [MetadataIndex(name)]
         for index in wanted:
             if index not in storage_data:
+                where = f" at {tuple(index.offset)}" if index.offset else ""
                 raise InternalError(
-                    f"no rank has written {name!r}{f' at {tuple(index.offset)}' if index.offset else ''}"
-                    ": the plan and what was written do not agree; nothing was saved"
+                    f"no rank has written {name!r}{where}: the plan and what was written do not "
+                    "agree; nothing was saved"
                 )
 
 
