@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -19,7 +20,9 @@ from testing.faultserver.client import FaultServer
 from tests.listing.conftest import FAST, OpenStore
 
 
-def test_failed_pages_are_asked_for_again(server: FaultServer, store: headrace.Store) -> None:
+def test_failed_pages_are_asked_for_again(server: FaultServer, open_store: OpenStore) -> None:
+    # Which requests fail is decided by their number: one page may draw several of these.
+    store = open_store(retry=replace(FAST, max_attempts=10))
     server.synthetic("bucket", 50_000, 10, shape="flat")
     server.faults(
         [

@@ -19,8 +19,8 @@ size_t class_of(uint64_t size_bytes) {
   const auto exponent = static_cast<unsigned>(std::bit_width(size - 1)) - 1;  // 2^e < size
   const uint64_t base = uint64_t{1} << exponent;
   if (size <= BlockPool::kMinBlockBytes) return 0;
-  const uint64_t quarter = base / 4;
-  const uint64_t step = (size - base + quarter - 1) / quarter;  // 1..4
+  const uint64_t step =
+      ((size - base - 1) >> (exponent - 2)) + 1;  // of a quarter of base each: 1..4
   const unsigned doublings =
       exponent - static_cast<unsigned>(std::countr_zero(BlockPool::kMinBlockBytes));
   return doublings * 4 + step;

@@ -1,15 +1,12 @@
 #include "headrace/format/http_head.h"
 
 #include <algorithm>
-#include <boost/beast/http/basic_parser.hpp>
-#include <boost/beast/http/error.hpp>
-#include <functional>
-#include <string>
+#include <array>
+#include <charconv>
+#include <cstring>
 
 namespace headrace {
 namespace {
-
-namespace http = boost::beast::http;
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
@@ -18,76 +15,122 @@ bool same_name(std::string_view a, std::string_view b) {
          std::ranges::equal(a, b, [](char x, char y) { return lower(x) == lower(y); });
 }
 
-// Beast tokenises, and refuses both framings in one head and a second Transfer-Encoding. What it
-// lets pass and two readers could understand differently is refused here.
-class HeadParser final : public http::basic_parser<false> {
- public:
-  HeadParser(std::string_view bytes, std::vector<HeaderField>& fields)
-      : bytes_(bytes), fields_(fields) {
-    header_limit(static_cast<uint32_t>(kMaxResponseHeadBytes));
-    body_limit(boost::none);
-  }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_blank(char c) { return c == ' ' || c == '\t'; }
 
-  int status() const { return status_; }
-  const char* refusal() const { return refusal_; }  // null if Beast itself said no
+// RFC 9110, 5.6.2: what names are made of.
+constexpr auto kTokenCharacters = [] {
+  std::array<bool, 256> is_token{};
+  for (const char c : std::string_view("0123456789abcdefghijklmnopqrstuvwxyz"
+                                       "ABCDEFGHIJKLMNOPQRSTUVWXYZ!#$%&'*+-.^_`|~")) {
+    is_token[static_cast<uint8_t>(c)] = true;
+  }
+  return is_token;
+}();
+
+// How much of the beginning of `text` could be a name.
+size_t token_size(std::string_view text) {
+  size_t size = 0;
+  while (size < text.size() && kTokenCharacters[static_cast<uint8_t>(text[size])]) ++size;
+  return size;
+}
+
+// RFC 9110, 5.5: visible characters, blanks, and bytes beyond ASCII, in lines that end with CR LF
+// and have neither of the two inside. No early way out: the loop is a few vector instructions.
+bool is_text_in_lines(std::string_view text) {
+  const char* const bytes = text.data();
+  const size_t last = text.size() - 1;
+  bool bad = false;
+  for (size_t i = 0; i < last; ++i) {
+    const auto byte = static_cast<uint8_t>(bytes[i]);
+    const bool is_return = byte == '\r';
+    const bool is_allowed = (byte == '\t') | (byte == '\n') | is_return;
+    bad |= ((byte < 0x20) & !is_allowed) | (byte == 0x7F) | (is_return != (bytes[i + 1] == '\n'));
+  }
+  return !bad && text.front() != '\n' && text.back() == '\n';
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+// What the fields say about the connection and the body.
+struct Framing {
+  bool says_close = false;
+  bool says_keep_alive = false;
+
+  // Each returns why the head is refused, or null.
+  const char* take(const HeaderField& field, ResponseHead& head) {
+    // Few fields are as long as one of these.
+    switch (field.name.size()) {
+      case 14: return same_name(field.name, "content-length") ? length(field.value, head) : nullptr;
+      case 17:
+        return same_name(field.name, "transfer-encoding") ? coding(field.value, head) : nullptr;
+      case 10: return same_name(field.name, "connection") ? connection(field.value) : nullptr;
+      case 16: return same_name(field.name, "proxy-connection") ? connection(field.value) : nullptr;
+      default: return nullptr;
+    }
+  }
 
  private:
-  using ErrorCode = boost::beast::error_code;
-  using StringView = boost::beast::string_view;
-
-  void refuse(const char* why, ErrorCode& error) {
-    refusal_ = why;
-    error = http::error::bad_field;
+  static const char* length(std::string_view value, ResponseHead& head) {
+    if (head.content_length) return "Content-Length is given twice";
+    if (head.chunked) return "it has both Content-Length and Transfer-Encoding";
+    uint64_t bytes = 0;
+    const char* const end = value.data() + value.size();
+    const auto [parsed, error] = std::from_chars(value.data(), end, bytes);
+    if (error != std::errc{} || parsed != end) return "Content-Length is no number";
+    head.content_length = bytes;
+    return nullptr;
   }
 
-  void on_response_impl(int code, StringView, int, ErrorCode& error) override {
-    status_ = code;
-    if (code < 100) refuse("its status is not in 100 to 999", error);
+  static const char* coding(std::string_view value, ResponseHead& head) {
+    if (head.chunked) return "Transfer-Encoding is given twice";
+    if (head.content_length) return "it has both Content-Length and Transfer-Encoding";
+    if (!same_name(value, "chunked")) return "its transfer coding is not chunked";
+    head.chunked = true;
+    return nullptr;
   }
 
-  void on_field_impl(http::field field, StringView name, StringView value,
-                     ErrorCode& error) override {
-    // Beast joins folded lines in a buffer of its own, which would leave a dangling view, and skips
-    // an empty first line: then the line break lies between name and value.
-    const std::less<> before;
-    const char* const name_end = name.data() + name.size();
-    const char* const bytes_end = bytes_.data() + bytes_.size();
-    const bool is_ours =
-        !before(value.data(), name_end) && !before(bytes_end, value.data() + value.size());
-    if (!is_ours || std::find(name_end, value.data(), '\n') != value.data()) {
-      return refuse("a field goes over several lines", error);
+  const char* connection(std::string_view value) {
+    while (!value.empty()) {
+      const size_t comma = std::min(value.find(','), value.size());
+      const std::string_view option = trimmed(value.substr(0, comma));
+      if (token_size(option) != option.size()) return "Connection is no list of options";
+      says_close |= same_name(option, "close");
+      says_keep_alive |= same_name(option, "keep-alive");
+      value.remove_prefix(std::min(comma + 1, value.size()));
     }
-    if (fields_.size() == kMaxResponseHeadFields) return refuse("it has too many fields", error);
-    if (field == http::field::content_length) {
-      if (saw_length_) return refuse("Content-Length is given twice", error);
-      saw_length_ = true;
-      if (!std::ranges::all_of(value, [](char c) { return c >= '0' && c <= '9'; })) {
-        return refuse("Content-Length is no number", error);
-      }
-    }
-    if (field == http::field::transfer_encoding) {
-      if (!same_name({value.data(), value.size()}, "chunked")) {
-        return refuse("its transfer coding is not chunked", error);
-      }
-    }
-    fields_.push_back({.name = {name.data(), name.size()}, .value = {value.data(), value.size()}});
+    return nullptr;
   }
-
-  void on_header_impl(ErrorCode&) override {}
-  void on_finish_impl(ErrorCode&) override {}
-  // Not reached: only the head is put in.
-  void on_request_impl(http::verb, StringView, StringView, int, ErrorCode&) override {}
-  void on_body_init_impl(const boost::optional<uint64_t>&, ErrorCode&) override {}
-  size_t on_body_impl(StringView body, ErrorCode&) override { return body.size(); }
-  void on_chunk_header_impl(uint64_t, StringView, ErrorCode&) override {}
-  size_t on_chunk_body_impl(uint64_t, StringView body, ErrorCode&) override { return body.size(); }
-
-  const std::string_view bytes_;
-  std::vector<HeaderField>& fields_;
-  int status_ = 0;
-  bool saw_length_ = false;
-  const char* refusal_ = nullptr;
 };
+
+// "HTTP/1.1 200 OK". Returns why it is refused, or null.
+const char* take_status_line(std::string_view line, bool& is_http_11, ResponseHead& head) {
+  // The version, a blank, three digits, a blank, the reason, which may be empty.
+  constexpr size_t kReasonAt = std::string_view("HTTP/1.1 200 ").size();
+  const std::string_view digits = line.substr(std::min(line.size(), size_t{9}), 3);
+  if (line.size() < kReasonAt || (line[7] != '0' && line[7] != '1') || line[8] != ' ' ||
+      !std::ranges::all_of(digits, is_digit) || line[12] != ' ') {
+    return "its first line is no status line";
+  }
+  is_http_11 = line[7] == '1';
+  head.status = (digits[0] - '0') * 100 + (digits[1] - '0') * 10 + (digits[2] - '0');
+  return head.status < 100 ? "its status is not in 100 to 999" : nullptr;
+}
+
+// "Name: value". Returns why it is refused, or null.
+const char* take_field(std::string_view line, HeaderField& field) {
+  if (is_blank(line.front())) return "a field goes over several lines";
+  const size_t name_size = token_size(line);
+  if (name_size == 0 || name_size == line.size() || line[name_size] != ':') {
+    return "a line is no field";
+  }
+  field = {.name = line.substr(0, name_size), .value = trimmed(line.substr(name_size + 1))};
+  return nullptr;
+}
 
 }  // namespace
 
@@ -106,6 +149,36 @@ void ResponseHead::clear() {
   fields_.clear();
 }
 
+// `whole` ends with the empty line. Returns why it is refused, or null.
+const char* ResponseHead::take(std::string_view whole) {
+  if (!is_text_in_lines(whole)) return "it has control characters";
+  Framing framing;
+  bool is_http_11 = false;
+  bool is_first = true;
+  while (true) {
+    const auto* line_feed = static_cast<const char*>(std::memchr(whole.data(), '\n', whole.size()));
+    const auto line_size = static_cast<size_t>(line_feed - whole.data());  // with its CR
+    const std::string_view line = whole.substr(0, line_size - 1);
+    whole.remove_prefix(line_size + 1);
+    if (line.empty()) break;
+    const char* refusal = nullptr;
+    if (is_first) {
+      refusal = take_status_line(line, is_http_11, *this);
+    } else {
+      if (fields_.size() == kMaxResponseHeadFields) return "it has too many fields";
+      HeaderField& field = fields_.emplace_back();
+      refusal = take_field(line, field);
+      if (refusal == nullptr) refusal = framing.take(field, *this);
+    }
+    if (refusal != nullptr) return refusal;
+    is_first = false;
+  }
+  // RFC 9112, 9.3; and a body that is not framed ends with the connection.
+  keep_alive = (is_http_11 ? !framing.says_close : framing.says_keep_alive) &&
+               (content_length || chunked || never_has_body());
+  return nullptr;
+}
+
 Result<size_t> parse_response_head(std::string_view bytes, ResponseHead& head) {
   head.clear();
   // Looking for the end first keeps a head that comes byte by byte from being parsed again for each
@@ -121,20 +194,12 @@ Result<size_t> parse_response_head(std::string_view bytes, ResponseHead& head) {
     return fail(Code::kUnavailable, "the answer's head is longer than ", kMaxResponseHeadBytes,
                 " bytes");
   }
-  const std::string_view whole = bytes.substr(0, end + 4);
-  HeadParser parser(whole, head.fields_);
-  boost::beast::error_code error;
-  const size_t consumed = parser.put(boost::asio::const_buffer(whole.data(), whole.size()), error);
-  if (error || !parser.is_header_done() || consumed != whole.size()) {
+  const size_t size_bytes = end + 4;
+  if (const char* const refusal = head.take(bytes.substr(0, size_bytes))) {
     head.clear();
-    return fail(Code::kUnavailable, "the answer's head is malformed: ",
-                parser.refusal() != nullptr ? std::string(parser.refusal()) : error.message());
+    return fail(Code::kUnavailable, "the answer's head is malformed: ", refusal);
   }
-  head.status = parser.status();
-  if (const auto length = parser.content_length()) head.content_length = *length;
-  head.chunked = parser.chunked();
-  head.keep_alive = parser.keep_alive();
-  return whole.size();
+  return size_bytes;
 }
 
 }  // namespace headrace

@@ -44,6 +44,7 @@ class ResponseHead {
 
  private:
   friend Result<size_t> parse_response_head(std::string_view bytes, ResponseHead& head);
+  const char* take(std::string_view whole);
   std::vector<HeaderField> fields_;
 };
 

@@ -16,15 +16,20 @@ constexpr std::array<bool, 256> kUnreserved = [] {
 
 void encode(std::string& out, std::string_view text, bool keep_slash) {
   constexpr std::string_view kHex = "0123456789ABCDEF";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (kUnreserved[byte] || (keep_slash && c == '/')) {
-      out += c;
-    } else {
+  const auto stays = [&](char c) {
+    return kUnreserved[static_cast<unsigned char>(c)] || (keep_slash && c == '/');
+  };
+  for (size_t i = 0; i < text.size();) {
+    size_t end = i;
+    while (end < text.size() && stays(text[end])) ++end;
+    out.append(text.substr(i, end - i));  // most names are one run
+    if (end < text.size()) {
+      const auto byte = static_cast<unsigned char>(text[end++]);
       out += '%';
       out += kHex[byte >> 4];
       out += kHex[byte & 15];
     }
+    i = end;
   }
 }
 

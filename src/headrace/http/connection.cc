@@ -39,7 +39,11 @@ std::string_view as_text(std::span<const std::byte> bytes) {
 }  // namespace
 
 Connection::Connection(IoThread& thread, std::shared_ptr<const Route> route)
-    : thread_(thread), route_(std::move(route)), socket_(thread.context()), inbox_(kInboxBytes) {}
+    : thread_(thread),
+      route_(std::move(route)),
+      authority_(route_->endpoint.authority()),
+      socket_(thread.context()),
+      inbox_(kInboxBytes) {}
 
 Connection::~Connection() {
   close();
@@ -324,9 +328,9 @@ awaitable<Result<void>> Connection::exchange(const HttpRequest& request, Respons
   inbox_begin_ = inbox_end_ = 0;
   const Endpoint& endpoint = route_->endpoint;
   outbox_.assign(request.method).push_back(' ');
-  if (route_->proxy && !endpoint.tls) outbox_.append("http://").append(endpoint.authority());
+  if (route_->proxy && !endpoint.tls) outbox_.append("http://").append(authority_);
   outbox_.append(endpoint.base_path).append(request.target);
-  outbox_.append(" HTTP/1.1\r\nHost: ").append(endpoint.authority());
+  outbox_.append(" HTTP/1.1\r\nHost: ").append(authority_);
   outbox_.append("\r\nUser-Agent: ").append(route_->user_agent).append("\r\n");
   if (route_->proxy && !endpoint.tls && !route_->proxy_authorization.empty()) {
     outbox_.append("Proxy-Authorization: ").append(route_->proxy_authorization).append("\r\n");

@@ -96,6 +96,7 @@ class Connection {
 
   IoThread& thread_;
   const std::shared_ptr<const Route> route_;
+  const std::string authority_;  // for the Host of every request
   Socket socket_;
   std::unique_ptr<TlsStream> tls_;
   std::optional<Error> tls_error_;  // what receive_tls() could not say in an error_code

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "headrace/store/operation.h"
+#include "headrace/store/retry.h"
 
 namespace headrace {
 
@@ -59,6 +60,8 @@ class PublishAttempt : public TextAttempt {
   virtual bool is_ours(const ObjectInfo& found) const = 0;
   // What a failed condition may mean beside the one on what is replaced; "": nothing.
   virtual std::string other_refusal() const { return ""; }
+  // The operation ends with this answer to a change, which would else be sent again.
+  virtual bool gives_up_on(const Error&) const { return false; }
   // A request that must come before the change, if any.
   virtual bool build_first(HttpRequest&) { return false; }
 
@@ -120,6 +123,10 @@ class ComposeAttempt final : public PublishAttempt {
 
   std::string other_refusal() const override {
     return "it is not in the expected generation, or one of the objects to be joined is not";
+  }
+
+  bool gives_up_on(const Error& error) const override {
+    return request_.give_up_when_busy && is_retryable(error);
   }
 
   ComposeRequest request_;
