@@ -23,8 +23,8 @@ from headrace import _engine
 from headrace.checkpoint.distributed.folder import Folder, metadata_name, metadata_rank
 from headrace.checkpoint.distributed.items import ItemLayout, flat_bytes
 from headrace.checkpoint.distributed.metadata_file import from_bytes
-from headrace.checkpoint.distributed.progress import Progress, ProgressCounter
 from headrace.checkpoint.distributed.ranges import Part, read_parts
+from headrace.checkpoint.progress import Progress, ProgressOption, choose_progress
 from headrace.errors import CorruptDataError, InvalidArgumentError, NotFoundError
 from headrace.options import MiB
 from headrace.store import NameOrInfo
@@ -51,7 +51,8 @@ class DistributedReader(StorageReader):
     Args:
         url: the folder. torch's ``checkpoint_id`` takes its place where given.
         verify: compare the checksums.
-        on_progress: called as this rank's part advances.
+        progress: show a bar for this rank's part (needs tqdm), or call this with
+            ``(done_bytes, total_bytes)``.
         store_options: those of `Store`.
 
     Raises:
@@ -63,13 +64,13 @@ class DistributedReader(StorageReader):
         url: str | os.PathLike[str],
         *,
         verify: bool = True,
-        on_progress: Callable[[Progress], object] | None = None,
+        progress: ProgressOption = False,
         **store_options: Any,
     ) -> None:
         self._store_options = store_options
         self._folder = Folder.at(url, store_options)
         self._verify = verify
-        self._on_progress = on_progress
+        self._progress = progress
         self._storage_data: dict[Any, Any] = {}
         self._load_id = uuid4().hex
 
@@ -193,7 +194,12 @@ class DistributedReader(StorageReader):
             key=lambda pair: (pair[0].relative_path, pair[0].offset),
         )
         total = sum(info.length for info, _ in items)
-        counter = ProgressCounter(total, self._on_progress)
+        with choose_progress(self._progress, self._folder.url, total) as shown:
+            self._read_windows(items, planner, shown)
+
+    def _read_windows(
+        self, items: list[tuple[Any, ReadItem]], planner: LoadPlanner, shown: Progress
+    ) -> None:
         objects: dict[str, NameOrInfo] = {}
         pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="headrace-load")
         under_way: deque[tuple[list[_Load], ThreadFuture[None]]] = deque()
@@ -203,7 +209,7 @@ class DistributedReader(StorageReader):
             future.result()
             for load in loads:
                 load.finish()
-                counter.add(load.length_bytes)
+                shown.add(load.length_bytes)
 
         try:
             for window in _windows(items):

@@ -38,9 +38,9 @@ from headrace.checkpoint.distributed.folder import (
 )
 from headrace.checkpoint.distributed.items import encode
 from headrace.checkpoint.distributed.metadata_file import to_bytes
-from headrace.checkpoint.distributed.progress import Progress, ProgressCounter
 from headrace.checkpoint.distributed.staging import stage_to_host
 from headrace.checkpoint.distributed.upload import upload
+from headrace.checkpoint.progress import Progress, ProgressOption, choose_progress
 from headrace.errors import (
     CancelledError,
     InternalError,
@@ -114,7 +114,8 @@ class DistributedWriter(StorageWriter):
             to four.
         single_file_per_rank: False writes one file for each tensor.
         overwrite: False raises `PreconditionFailedError` if there is a checkpoint already.
-        on_progress: called as this rank's part advances, from the threads that write.
+        progress: show a bar for this rank's part (needs tqdm), or call this with
+            ``(done_bytes, total_bytes)``, from the threads that write.
         store_options: those of `Store`.
 
     Raises:
@@ -131,7 +132,7 @@ class DistributedWriter(StorageWriter):
         thread_count: int | None = None,
         single_file_per_rank: bool = True,
         overwrite: bool = True,
-        on_progress: Callable[[Progress], object] | None = None,
+        progress: ProgressOption = False,
         **store_options: Any,
     ) -> None:
         if thread_count is not None:
@@ -141,7 +142,7 @@ class DistributedWriter(StorageWriter):
         self._thread_count = thread_count
         self._single_file_per_rank = single_file_per_rank
         self._overwrite = overwrite
-        self._on_progress = on_progress
+        self._progress = progress
         self._attachments: dict[str, bytes] = {}
         self._staged_turns: deque[ordering.Turn] = deque()
         self._of_thread = threading.local()
@@ -338,17 +339,26 @@ class DistributedWriter(StorageWriter):
         )
 
     def _write(self, save: _Save, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
-        files = self._files(plan.items)
-        counter = ProgressCounter(sum(map(_item_bytes, plan.items)), self._on_progress)
+        total = sum(map(_item_bytes, plan.items))
+        with choose_progress(self._progress, save.folder.url, total) as shown:
+            return self._write_files(save, self._files(plan.items), planner, shown)
+
+    def _write_files(
+        self, save: _Save, files: list[list[WriteItem]], planner: SavePlanner, shown: Progress
+    ) -> list[WriteResult]:
         written: list[str] = []
         errors: list[BaseException] = []
         lock = threading.Lock()
+
+        def count(size_bytes: int) -> None:
+            with lock:
+                shown.add(size_bytes)
 
         def write_file(number: int, items: list[WriteItem]) -> list[WriteResult]:
             name = data_name(save.rank, number)
             results: list[WriteResult] = []
             try:
-                pieces = _pieces(planner, items, name, results, counter, lambda: bool(errors))
+                pieces = _pieces(planner, items, name, results, count, lambda: bool(errors))
                 upload(save.folder.store, save.folder.prefix + name, pieces)
             except BaseException as error:
                 with lock:
@@ -409,7 +419,7 @@ def _pieces(
     items: list[WriteItem],
     name: str,
     results: list[WriteResult],
-    counter: ProgressCounter,
+    count: Callable[[int], None],
     stop: Callable[[], bool],
 ) -> Iterator[Buffer]:
     """Yield the bytes of a file, item by item, and add to `results` what each became."""
@@ -429,7 +439,7 @@ def _pieces(
         encoded.layout.attach(info)
         results.append(WriteResult(item.index, encoded.length_bytes, info))
         offset += encoded.length_bytes
-        counter.add(encoded.length_bytes)
+        count(encoded.layout.data_bytes)
 
 
 def _item_bytes(item: WriteItem) -> int:
