@@ -64,5 +64,4 @@ NB_MODULE(_engine, module) {
   bind_engine(module);
   bind_listing(module);
   bind_store(module);
-  bind_checkpoint(module);
 }

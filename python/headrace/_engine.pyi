@@ -290,21 +290,12 @@ class Order(object):
     def indices(self, begin: int, end: int) -> memoryview:
         """What stands at positions [begin, end), as a buffer of int64."""
 
-@overload
-def crc32c(data: Buffer, begin: int = 0) -> int: ...
-@overload
 def crc32c(data: Buffer, begin: int = 0) -> int:
     """The CRC-32C of these bytes, after those that `begin` is the sum of."""
 
-@overload
-def crc32(data: Buffer, begin: int = 0) -> int: ...
-@overload
 def crc32(data: Buffer, begin: int = 0) -> int:
     """The CRC-32 of zip."""
 
-@overload
-def prefer_huge_pages(memory: Buffer) -> None: ...
-@overload
 def prefer_huge_pages(memory: Buffer) -> None:
     """
     Asks for huge pages, for memory that is about to be filled for the first time.
@@ -313,31 +304,16 @@ def prefer_huge_pages(memory: Buffer) -> None:
 class ZipLayout:
     """How a checkpoint's records lie in their file."""
 
-    @overload
     def __init__(self) -> None: ...
-    @overload
-    def __init__(self) -> None: ...
-    @overload
-    def begin_record(self, name: str, size_bytes: int) -> bytes: ...
-    @overload
     def begin_record(self, name: str, size_bytes: int) -> bytes:
         """Returns what comes before the content."""
 
-    @overload
-    def add(self, data: Buffer) -> None: ...
-    @overload
     def add(self, data: Buffer) -> None:
         """The next bytes of the content: summed, not kept."""
 
-    @overload
-    def end_record(self) -> bytes: ...
-    @overload
     def end_record(self) -> bytes:
         """Returns what comes after the content."""
 
-    @overload
-    def finish(self) -> bytes: ...
-    @overload
     def finish(self) -> bytes:
         """Returns the directory, which ends the file."""
 
@@ -361,24 +337,13 @@ class ZipEntry:
     def begin(self) -> int | None:
         """None: its local header must be read."""
 
-    @overload
-    def content_begin(self, local_header: Buffer) -> int: ...
-    @overload
     def content_begin(self, local_header: Buffer) -> int: ...
 
 LEAST_TAIL_BYTES: int = 512
 
-@overload
-def find_directory(tail: Buffer, file_bytes: int) -> int: ...
-@overload
 def find_directory(tail: Buffer, file_bytes: int) -> int:
     """Where a zip's directory begins, by the last bytes of the file."""
 
-@overload
-def parse_directory(
-    directory: Buffer, begin: int
-) -> tuple[list[ZipEntry], list[tuple[int, bytes]], int | None]: ...
-@overload
 def parse_directory(
     directory: Buffer, begin: int
 ) -> tuple[list[ZipEntry], list[tuple[int, bytes]], int | None]:
