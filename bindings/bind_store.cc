@@ -13,6 +13,7 @@
 #include "object_index.h"
 #include "sample.h"
 #include "store_options.h"
+#include "writer_handle.h"
 
 namespace headrace::python {
 namespace {
@@ -319,6 +320,19 @@ class StoreHandle {
                                           .precondition = {std::move(if_generation)}}));
   }
 
+  WriterHandle open_writer(std::string name, std::optional<std::string> if_generation,
+                           std::string content_type, uint64_t part_bytes,
+                           uint32_t max_parts_in_flight) const {
+    store();
+    return {engine_.shared(), value_or_raise(without_gil([&](MayBlock) {
+              return store().open_writer({.object = {.name = std::move(name),
+                                                     .content_type = std::move(content_type),
+                                                     .precondition = {std::move(if_generation)}},
+                                          .part_bytes = part_bytes,
+                                          .max_parts_in_flight = max_parts_in_flight});
+            }))};
+  }
+
   nb::str url_of(std::string_view name) const { return to_str(store().url_of(name)); }
   uint64_t expected_object_bytes() const { return store().expected_object_bytes(); }
   uint64_t useful_in_flight() const { return store().useful_in_flight(); }
@@ -439,6 +453,9 @@ void bind_store(nb::module_& module) {
            nb::sig("def write(self, name: str, data: typing_extensions.Buffer, *, "
                    "if_generation: str | None, content_type: str, content_encoding: str) "
                    "-> ObjectInfo"))
+      .def("open_writer", &StoreHandle::open_writer, nb::arg("name"), nb::kw_only(),
+           nb::arg("if_generation").none(), nb::arg("content_type"), nb::arg("part_bytes"),
+           nb::arg("max_parts_in_flight"))
       .def("remove", &StoreHandle::remove, nb::arg("name"), nb::kw_only(),
            nb::arg("if_generation").none())
       .def("copy", &StoreHandle::copy, nb::arg("source_name"), nb::arg("source_generation"),

@@ -168,6 +168,7 @@ void bind_checkpoint(nb::module_& module);
 void bind_credentials(nb::module_& module);
 void bind_listing(nb::module_& module);
 void bind_store(nb::module_& module);
+void bind_writer(nb::module_& module);
 void bind_engine(nb::module_& module);
 
 }  // namespace headrace::python

@@ -63,5 +63,6 @@ NB_MODULE(_engine, module) {
   bind_credentials(module);
   bind_engine(module);
   bind_listing(module);
+  bind_writer(module);
   bind_store(module);
 }

@@ -25,6 +25,7 @@ from headrace.errors import (
     TimedOutError,
     UnavailableError,
 )
+from headrace.io import ObjectReaderIO, ObjectWriterIO, open
 from headrace.options import (
     BearerToken,
     EngineOptions,
@@ -59,6 +60,8 @@ __all__ = [
     "NotFoundError",
     "ObjectIndex",
     "ObjectInfo",
+    "ObjectReaderIO",
+    "ObjectWriterIO",
     "PermissionDeniedError",
     "PreconditionFailedError",
     "ResourceError",
@@ -72,6 +75,7 @@ __all__ = [
     "clean",
     "configure",
     "metrics",
+    "open",
     "shutdown",
 ]
 

@@ -452,6 +452,52 @@ class Listing:
         Names that have arrived, requests sent, whether everything has arrived.
         """
 
+class ObjectWriter:
+    """
+    One object that is being written: parts of it are under way while more come.
+
+    It becomes visible by `close`, whole and verified, or not at all. The first error is the
+    one that every later call raises. What is dropped without `close` is aborted.
+    """
+
+    def write(self, data: Buffer) -> int:
+        """
+        Takes all of `data`, which is copied. Waits while as much is under way as may be.
+        """
+
+    def write_lent(self, data: Buffer) -> int:
+        """
+        The same without a copy: `data` must not change before `close` has returned.
+        """
+
+    def close(self) -> ObjectInfo:
+        """
+        Waits until all is durable and verified, makes it visible, and returns what it is.
+
+        A second call gives the same answer.
+        """
+
+    def abort(self, *, patience_s: float = 5.0) -> None:
+        """
+        Ends it: nothing becomes visible, and what was put somewhere is removed.
+
+        Waits so long for the removal, which goes on by itself. Without effect after `close`.
+        """
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that were taken so far."""
+
+    @property
+    def crc32c(self) -> int:
+        """Their CRC-32C."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def left_behind(self) -> str | None:
+        """What could not be removed, and why; None if nothing is left."""
+
 class Batch:
     """Objects that are being read together."""
 
@@ -517,6 +563,15 @@ class StoreHandle:
         content_type: str,
         content_encoding: str,
     ) -> ObjectInfo: ...
+    def open_writer(
+        self,
+        name: str,
+        *,
+        if_generation: str | None,
+        content_type: str,
+        part_bytes: int,
+        max_parts_in_flight: int,
+    ) -> ObjectWriter: ...
     def remove(self, name: str, *, if_generation: str | None) -> None: ...
     def copy(
         self, source_name: str, source_generation: str, name: str, *, if_generation: str | None

@@ -489,6 +489,37 @@ class Store:
             content_encoding=content_encoding or "",
         )
 
+    def open_writer(
+        self,
+        name: str,
+        *,
+        if_generation: str | None = None,
+        content_type: str | None = None,
+        part_bytes: int = 16 << 20,
+        max_parts_in_flight: int = 8,
+    ) -> _engine.ObjectWriter:
+        """Return a writer for one object of any size: parts are under way while more come.
+
+        The object becomes visible by the writer's ``close()``, whole and with its size and CRC-32C
+        checked, or not at all. `headrace.open` gives the same as a file. In memory are at most
+        ``max_parts_in_flight + 1`` parts of what was copied.
+
+        Args:
+            if_generation: of the object that is replaced, as for `write`.
+            content_type: default ``application/octet-stream``.
+            part_bytes: bytes of one part; an object that is no larger is written by one request.
+            max_parts_in_flight: parts that are under way at a time.
+        """
+        require_bytes("part_bytes", part_bytes, minimum=1)
+        require_count("max_parts_in_flight", max_parts_in_flight, minimum=1)
+        return self._handle().open_writer(
+            name,
+            if_generation=_precondition(if_generation),
+            content_type=content_type or "",
+            part_bytes=part_bytes,
+            max_parts_in_flight=max_parts_in_flight,
+        )
+
     def delete(
         self, name: str, *, if_generation: str | None = None, missing_ok: bool = False
     ) -> None:

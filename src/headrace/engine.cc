@@ -24,6 +24,7 @@
 #include "headrace/store/host.h"
 #include "headrace/store/http_store.h"
 #include "headrace/store/joined_reads.h"
+#include "headrace/store/object_writer.h"
 
 #ifndef HEADRACE_VERSION
 #define HEADRACE_VERSION "0"
@@ -131,6 +132,7 @@ Engine::Engine(const EngineOptions& options) : state_(std::make_shared<State>())
   EngineResources& resources = *state.resources;
   resources.gate = std::make_shared<Gate>();
   resources.pool = std::make_shared<BlockPool>(options.memory_budget_bytes);
+  resources.writers = std::make_shared<WriterRegistry>();
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   const uint32_t io_threads = options.io_threads > 0 ? options.io_threads : std::min(4u, cores);
   for (uint32_t i = 0; i < io_threads; ++i) resources.io_threads.push_back(IoThread::start(i));
@@ -252,8 +254,9 @@ Result<std::shared_ptr<ObjectStore>> Engine::open(const Url& url, const StoreOpt
   }
   switch (url.scheme) {
     case Scheme::kFile: {
-      Result<std::shared_ptr<ObjectStore>> store = open_file_store(
-          url, options, state_->resources->pool, state_->file_pool, state_->file_metrics);
+      Result<std::shared_ptr<ObjectStore>> store =
+          open_file_store(url, options, state_->resources->pool, state_->file_pool,
+                          state_->file_metrics, state_->resources->writers);
       if (!store || !options.join_small_objects) return store;
       return state_->join(url, std::move(*store), options);
     }
@@ -298,7 +301,8 @@ void Engine::stop() {
   for (const std::shared_ptr<JoinedReads>& each : joined) {
     static_cast<void>(each->wait_deleted(deleted_until, may_block));
   }
-  // Refuse, cancel, flush the queues, wait, join.
+  // Likewise what writers have put somewhere. Then refuse, cancel, flush the queues, wait, join.
+  resources.writers->stop(steady_clock::now() + ObjectWriter::kCleaningPatience, may_block);
   resources.gate->close();
   for (const std::shared_ptr<IoThread>& thread : resources.io_threads) thread->stop_all();
   std::vector<HostLane*> lanes;

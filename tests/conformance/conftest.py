@@ -29,6 +29,7 @@ FILE = Abilities(
     conditional_delete=True,
     conditional_copy=True,
     composes=False,
+    conditional_large_write=True,
 )
 GCS = Abilities(
     flat_names=True,
@@ -40,6 +41,7 @@ GCS = Abilities(
     conditional_delete=True,
     conditional_copy=True,
     composes=True,
+    conditional_large_write=True,
 )
 # fake-gcs-server checks conditions of uploads only, and cuts pages by objects only.
 FAKE_GCS = Abilities(
@@ -52,6 +54,7 @@ FAKE_GCS = Abilities(
     conditional_delete=False,
     conditional_copy=False,
     composes=True,
+    conditional_large_write=False,
 )
 
 

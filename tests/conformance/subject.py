@@ -33,6 +33,8 @@ class Abilities:
     """A copy with `if_generation` is refused when the target's generation is another."""
     composes: bool
     """Objects can be joined on the server."""
+    conditional_large_write: bool
+    """A large write with `if_generation` is refused when the target's generation is another."""
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,9 @@ class Connection {
   // False if the server has closed it meanwhile. Asks the kernel only after some idle time.
   bool still_open(std::chrono::steady_clock::time_point now) const;
 
+  // All of a request is on its way, and nothing of the answer has come.
+  bool waits_for_answer() const { return phase_ == Phase::kFirstByte; }
+
   std::chrono::steady_clock::time_point last_used() const { return last_used_; }
   std::chrono::steady_clock::duration first_byte_latency() const { return first_byte_latency_; }
 

@@ -1,12 +1,12 @@
 // One HTTP request, and what takes its response.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "headrace/base/result.h"
 #include "headrace/format/http_head.h"
@@ -18,14 +18,14 @@ struct HttpRequest {
   std::string_view method = "GET";  // a literal
   std::string target;               // path and query, percent-encoded
   std::string header_lines;  // "Name: value\r\n"..., without Host, User-Agent, Content-Length
-  std::array<std::span<const std::byte>, 3> body;  // sent one after the other; not owned
-  bool has_body = false;  // a Content-Length is sent even for an empty body
+  std::vector<std::span<const std::byte>> body;  // sent one after the other; not owned
+  bool has_body = false;                         // a Content-Length is sent even for an empty body
 
   void clear() {
     method = "GET";
     target.clear();
     header_lines.clear();
-    body = {};
+    body.clear();
     has_body = false;
   }
   void add_header(std::string_view name, std::string_view value) {

@@ -9,6 +9,8 @@
 
 #include "headrace/format/gunzip.h"
 #include "headrace/store/metadata_attempts.h"
+#include "headrace/store/object_writer.h"
+#include "headrace/store/part_objects.h"
 #include "headrace/store/slot_memory.h"
 
 namespace headrace {
@@ -322,11 +324,10 @@ awaitable<void> HttpStore::run(std::shared_ptr<HttpStore> self, HostLane& lane,
   Operation operation(lane, *self->contexts_[lane.thread().index()], pending.get());
   if (pending->cancelled()) operation.stop(Error(Code::kCancelled, "it was cancelled"));
   const Result<void> done = co_await operation.run(*attempt, request);
-  if (done) {
-    pending->complete(std::move(attempt->result));
-  } else {
-    pending->complete(std::unexpected(done.error()));
-  }
+  Result<T> result = done ? std::move(attempt->result) : Result<T>(std::unexpected(done.error()));
+  // What was sent is let go of before its owner hears that it may be.
+  attempt.reset();
+  pending->complete(std::move(result));
 }
 
 template <class T, class MakeAttempt>
@@ -390,6 +391,25 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::write(WriteRequest request,
   return start<ObjectInfo>(url, !request.name.empty(), [&] {
     return std::make_shared<WriteAttempt>(*protocol_, std::move(request), bytes);
   });
+}
+
+std::shared_ptr<Pending<ObjectInfo>> HttpStore::write_part(WriteRequest request,
+                                                           std::shared_ptr<const UploadPart> part) {
+  const std::string url = url_of(request.name);
+  return start<ObjectInfo>(url, !request.name.empty(), [&] {
+    return std::make_shared<WriteAttempt>(*protocol_, std::move(request), std::move(part));
+  });
+}
+
+Result<std::shared_ptr<ObjectWriter>> HttpStore::open_writer(WriterOptions options) {
+  const std::string url = url_of(options.object.name);
+  if (options.object.name.empty()) {
+    return std::unexpected(Error(Code::kInvalidArgument, kEmptyName).with_url(url));
+  }
+  return ObjectWriter::open(
+      {.pool = engine_->pool, .registry = engine_->writers, .url = url},
+      std::make_shared<PartObjects>(shared_from_this(), std::move(options.object)),
+      options.part_bytes, options.max_parts_in_flight);
 }
 
 std::shared_ptr<Pending<bool>> HttpStore::remove(std::string name, Precondition precondition) {

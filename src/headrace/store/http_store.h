@@ -13,14 +13,18 @@
 #include "headrace/store/operation.h"
 #include "headrace/store/protocol.h"
 #include "headrace/store/read_attempt.h"
+#include "headrace/store/upload.h"
 
 namespace headrace {
+
+class WriterRegistry;
 
 // What the engine lends a store. Outlives it.
 struct EngineResources {
   std::shared_ptr<Gate> gate;
   std::vector<std::shared_ptr<IoThread>> io_threads;
   std::shared_ptr<BlockPool> pool;
+  std::shared_ptr<WriterRegistry> writers;
   // Runs a computation (decompressing) away from the I/O threads. False after the engine's end.
   std::function<bool(std::move_only_function<void()>)> compute;
 };
@@ -38,6 +42,10 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
   std::shared_ptr<Pending<ObjectInfo>> stat(std::string name) override;
   std::shared_ptr<Pending<ObjectInfo>> write(WriteRequest request,
                                              std::span<const std::byte> bytes) override;
+  // The same for bytes that lie in several places, and are summed already.
+  std::shared_ptr<Pending<ObjectInfo>> write_part(WriteRequest request,
+                                                  std::shared_ptr<const UploadPart> part);
+  Result<std::shared_ptr<ObjectWriter>> open_writer(WriterOptions options) override;
   std::shared_ptr<Pending<bool>> remove(std::string name, Precondition precondition) override;
   std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) override;
   std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) override;

@@ -58,6 +58,9 @@ class JoinedReads final : public ObjectStore, public std::enable_shared_from_thi
                                              std::span<const std::byte> bytes) override {
     return store_->write(std::move(request), bytes);
   }
+  Result<std::shared_ptr<ObjectWriter>> open_writer(WriterOptions options) override {
+    return store_->open_writer(std::move(options));
+  }
   std::shared_ptr<Pending<bool>> remove(std::string name, Precondition precondition) override {
     return store_->remove(std::move(name), std::move(precondition));
   }

@@ -126,12 +126,18 @@ WriteAttempt::WriteAttempt(const Protocol& protocol, WriteRequest request,
                            std::span<const std::byte> bytes)
     : PublishAttempt(protocol, request.name, request.precondition),
       request_(std::move(request)),
-      bytes_(bytes),
-      crc32c_(Crc32c().extended(bytes)) {}
+      part_(std::make_shared<UploadPart>(UploadPart{
+          .size_bytes = bytes.size(), .crc32c = Crc32c().extended(bytes), .spans = {bytes}})) {}
+
+WriteAttempt::WriteAttempt(const Protocol& protocol, WriteRequest request,
+                           std::shared_ptr<const UploadPart> part)
+    : PublishAttempt(protocol, request.name, request.precondition),
+      request_(std::move(request)),
+      part_(std::move(part)) {}
 
 void WriteAttempt::build_change(HttpRequest& request, const Precondition& precondition) {
   request_.precondition = precondition;
-  protocol().build_write(request, request_, bytes_, crc32c_, scratch_);
+  protocol().build_write(request, request_, part_->spans, part_->crc32c, scratch_);
 }
 
 Result<Attempt::Verdict> WriteAttempt::finish_change() {
@@ -140,7 +146,7 @@ Result<Attempt::Verdict> WriteAttempt::finish_change() {
   if (!is_ours(*written)) {
     return corrupt("the server stored ", written->size_bytes, " bytes",
                    written->crc32c ? cat(" with CRC32C ", written->crc32c->to_base64()) : "",
-                   " of the ", bytes_.size(), " bytes with CRC32C ", crc32c_.to_base64(),
+                   " of the ", part_->size_bytes, " bytes with CRC32C ", part_->crc32c.to_base64(),
                    " that were sent");
   }
   result = std::move(written);
@@ -148,7 +154,7 @@ Result<Attempt::Verdict> WriteAttempt::finish_change() {
 }
 
 bool WriteAttempt::is_ours(const ObjectInfo& found) const {
-  return found.size_bytes == bytes_.size() && (!found.crc32c || *found.crc32c == crc32c_);
+  return found.size_bytes == part_->size_bytes && (!found.crc32c || *found.crc32c == part_->crc32c);
 }
 
 CopyAttempt::CopyAttempt(const Protocol& protocol, CopyRequest request)

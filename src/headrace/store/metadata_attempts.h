@@ -13,6 +13,7 @@
 
 #include "headrace/store/operation.h"
 #include "headrace/store/retry.h"
+#include "headrace/store/upload.h"
 
 namespace headrace {
 
@@ -82,7 +83,11 @@ class PublishAttempt : public TextAttempt {
 
 class WriteAttempt final : public PublishAttempt {
  public:
+  // Borrows `bytes`.
   WriteAttempt(const Protocol& protocol, WriteRequest request, std::span<const std::byte> bytes);
+  WriteAttempt(const Protocol& protocol, WriteRequest request,
+               std::shared_ptr<const UploadPart> part);
+  std::chrono::milliseconds patience_when_stopped() const override { return request_.patience; }
 
  private:
   void build_change(HttpRequest& request, const Precondition& precondition) override;
@@ -90,8 +95,7 @@ class WriteAttempt final : public PublishAttempt {
   bool is_ours(const ObjectInfo& found) const override;
 
   WriteRequest request_;
-  const std::span<const std::byte> bytes_;
-  const Crc32c crc32c_;
+  const std::shared_ptr<const UploadPart> part_;
   std::string scratch_;
 };
 
@@ -115,6 +119,7 @@ class CopyAttempt final : public PublishAttempt {
 class ComposeAttempt final : public PublishAttempt {
  public:
   ComposeAttempt(const Protocol& protocol, ComposeRequest request);
+  std::chrono::milliseconds patience_when_stopped() const override { return request_.patience; }
 
  private:
   void build_change(HttpRequest& request, const Precondition& precondition) override;

@@ -17,6 +17,8 @@
 
 namespace headrace {
 
+class ObjectWriter;
+
 // Every provider behind one face; one conformance suite holds them to it. Calls return at once; the
 // Pending (or the batch) completes exactly once, also when the engine stops.
 // Names are full names inside the bucket. For file:// the bucket is the directory of the URL.
@@ -39,6 +41,9 @@ class ObjectStore {
   // the Pending has completed.
   virtual std::shared_ptr<Pending<ObjectInfo>> write(WriteRequest request,
                                                      std::span<const std::byte> bytes) = 0;
+  // Writes one object of any size as it comes; see ObjectWriter. kInvalidArgument for options that
+  // cannot work; what the store says comes with the first bytes, or when it is closed.
+  virtual Result<std::shared_ptr<ObjectWriter>> open_writer(WriterOptions options) = 0;
   // kNotFound if it is not there.
   virtual std::shared_ptr<Pending<bool>> remove(std::string name, Precondition precondition) = 0;
   virtual std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) = 0;

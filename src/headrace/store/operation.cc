@@ -72,11 +72,19 @@ Operation::Operation(HostLane& lane, StoreContext& store, const void* owner)
       store_(store) {}
 
 void Operation::interrupt(const Error& why) {
-  if (connection_) connection_->abort(why);
+  if (!connection_) return;
+  if (connection_->waits_for_answer() && attempt_->patience_when_stopped().count() > 0 &&
+      !thread().stopping()) {
+    patient_until_ = steady_clock::now() + attempt_->patience_when_stopped();
+  } else {
+    connection_->abort(why);
+  }
 }
 
 void Operation::sweep(steady_clock::time_point now) {
-  if (connection_) connection_->check_stall(now);
+  if (!connection_) return;
+  if (patient_until_ && now >= *patient_until_) connection_->abort(*stopped());
+  connection_->check_stall(now);
 }
 
 Error Operation::finished(const Attempt& attempt, Error error) const {
@@ -115,6 +123,7 @@ awaitable<Result<void>> Operation::authorize() {
 }
 
 awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
+  attempt_ = &attempt;
   bool token_rejected = false;
   // A connection that died while idle costs no attempt, once; then a fresh one is used, and what
   // fails on a reused one again fails for another reason than its idleness.

@@ -38,6 +38,9 @@ class Attempt : public ResponseSink {
   Result<Verdict> end();
   // The attempt failed with an error that will be retried. It may have reached the server.
   virtual void will_retry() {}
+  // How long the answer to a request that is on its way whole is still waited for when the
+  // operation is stopped: the change will be made, and its answer tells what is to be undone.
+  virtual std::chrono::milliseconds patience_when_stopped() const { return {}; }
 
   Result<void> on_head(const ResponseHead& head) final;
   Result<std::span<std::byte>> space(uint64_t outstanding_bytes) final;
@@ -113,6 +116,8 @@ class Operation final : public Activity {
 
   HostLane& lane_;
   StoreContext& store_;
+  Attempt* attempt_ = nullptr;
+  std::optional<std::chrono::steady_clock::time_point> patient_until_;  // once it is stopped
   std::unique_ptr<Connection> connection_;
   std::optional<Error> last_;  // of the attempt before
   int attempts_ = 0;

@@ -107,6 +107,16 @@ struct WriteRequest {
   std::string content_type = {};  // "": application/octet-stream
   std::string content_encoding = {};
   Precondition precondition = {};
+  // When it is cancelled: how long the answer is still waited for if all of the request is on its
+  // way. The object will be there, and the answer tells what is to be removed.
+  std::chrono::milliseconds patience{0};
+};
+
+// How an object is written as a stream.
+struct WriterOptions {
+  WriteRequest object = {};
+  uint64_t part_bytes = 16 * kMiB;  // of one part, which is sent by one request
+  uint32_t max_parts_in_flight = 8;
 };
 
 struct CopyRequest {
@@ -132,6 +142,7 @@ struct ComposeRequest {
   // An answer that says "later" (429, 5xx) is the result, at once, for a caller who has another
   // way. What got no answer is tried again as ever.
   bool give_up_when_busy = false;
+  std::chrono::milliseconds patience{0};  // as for a write
 };
 
 }  // namespace headrace

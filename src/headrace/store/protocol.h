@@ -61,10 +61,10 @@ class Protocol {
   virtual void build_stat(HttpRequest& request, std::string_view name) const = 0;
   virtual Result<ObjectInfo> parse_object(std::string_view body) const = 0;
 
-  // `scratch` keeps what the request's body spans point to beside `bytes`. `crc32c` is of `bytes`:
-  // the service refuses what does not match it.
+  // `scratch` keeps what the request's body spans point to beside `bytes`, one after the other.
+  // `crc32c` is of all of them: the service refuses what does not match it.
   virtual void build_write(HttpRequest& request, const WriteRequest& write,
-                           std::span<const std::byte> bytes, Crc32c crc32c,
+                           std::span<const std::span<const std::byte>> bytes, Crc32c crc32c,
                            std::string& scratch) const = 0;
   virtual void build_remove(HttpRequest& request, std::string_view name,
                             const Precondition& precondition) const = 0;

@@ -151,6 +151,17 @@ Result<void> check_name(std::string_view name) {
   return {};
 }
 
+Result<void> check_new_name(std::string_view name) {
+  if (Result<void> good = check_name(name); !good) return good;
+  const size_t slash = name.rfind('/');
+  const std::string_view last = slash == name.npos ? name : name.substr(slash + 1);
+  if (last.starts_with(kTempPrefix)) {
+    return invalid_argument("names that begin with ", kTempPrefix,
+                            " are kept for files that are being written");
+  }
+  return {};
+}
+
 Result<void> check_precondition(const std::string& path, const Precondition& condition) {
   if (!condition.generation) return {};
   struct stat status{};

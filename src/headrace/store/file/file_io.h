@@ -61,6 +61,8 @@ Error file_error(int number, Access access);
 // Names are relative paths: components joined by '/', none of them empty, "." or "..", no NUL.
 // Errors: kInvalidArgument.
 Result<void> check_name(std::string_view name);
+// A name that may be written: listings do not show what looks like our temporary files.
+Result<void> check_new_name(std::string_view name);
 
 // `condition` against what is at `path`. Errors: kPreconditionFailed.
 Result<void> check_precondition(const std::string& path, const Precondition& condition);

@@ -17,6 +17,8 @@
 #include "headrace/base/mutex.h"
 #include "headrace/store/file/file_io.h"
 #include "headrace/store/file/file_list.h"
+#include "headrace/store/file/file_upload.h"
+#include "headrace/store/object_writer.h"
 #include "headrace/store/slot_memory.h"
 
 namespace headrace {
@@ -33,7 +35,8 @@ Error cancelled_error() { return Error(Code::kCancelled, "cancelled"); }
 class FileStore : public ObjectStore, public std::enable_shared_from_this<FileStore> {
  public:
   FileStore(std::string root, const StoreOptions& options, std::shared_ptr<BlockPool> pool,
-            std::shared_ptr<FilePool> threads, std::shared_ptr<Metrics> metrics)
+            std::shared_ptr<FilePool> threads, std::shared_ptr<Metrics> metrics,
+            std::shared_ptr<WriterRegistry> writers)
       : root_(std::move(root)),
         range_threshold_bytes_(std::max(options.range_threshold_bytes, kReadBytes)),
         range_bytes_(std::max(options.range_bytes, kReadBytes)),
@@ -41,7 +44,8 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
         verify_(options.verify),
         pool_(std::move(pool)),
         threads_(std::move(threads)),
-        metrics_(std::move(metrics)) {}
+        metrics_(std::move(metrics)),
+        writers_(std::move(writers)) {}
 
   void read(std::shared_ptr<ReadBatch> batch) override;
   std::shared_ptr<Pending<ListPage>> list(ListRequest request) override;
@@ -49,6 +53,7 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   std::shared_ptr<Pending<ObjectInfo>> stat(std::string name) override;
   std::shared_ptr<Pending<ObjectInfo>> write(WriteRequest request,
                                              std::span<const std::byte> bytes) override;
+  Result<std::shared_ptr<ObjectWriter>> open_writer(WriterOptions options) override;
   std::shared_ptr<Pending<bool>> remove(std::string name, Precondition precondition) override;
   std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) override;
   std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) override;
@@ -130,6 +135,7 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   const std::shared_ptr<BlockPool> pool_;
   const std::shared_ptr<FilePool> threads_;
   const std::shared_ptr<Metrics> metrics_;
+  const std::shared_ptr<WriterRegistry> writers_;
   std::atomic<uint64_t> read_bytes_ = 0, read_count_ = 0;
 
   // Walks that go on where a page ended, by request and token: the next page then reads no
@@ -483,18 +489,6 @@ std::shared_ptr<Pending<ObjectInfo>> FileStore::stat(std::string name) {
   });
 }
 
-// A name that may be written: listings do not show what looks like our temporary files.
-Result<void> check_new_name(std::string_view name) {
-  if (Result<void> good = check_name(name); !good) return good;
-  const size_t slash = name.rfind('/');
-  const std::string_view last = slash == name.npos ? name : name.substr(slash + 1);
-  if (last.starts_with(kTempPrefix)) {
-    return invalid_argument("names that begin with ", kTempPrefix,
-                            " are kept for files that are being written");
-  }
-  return {};
-}
-
 std::shared_ptr<Pending<ObjectInfo>> FileStore::write(WriteRequest request,
                                                       std::span<const std::byte> bytes) {
   const std::string name = request.name;
@@ -522,6 +516,18 @@ std::shared_ptr<Pending<ObjectInfo>> FileStore::write(WriteRequest request,
         if (!status) return std::unexpected(status.error());
         return info_of(request.name, *status);
       });
+}
+
+Result<std::shared_ptr<ObjectWriter>> FileStore::open_writer(WriterOptions options) {
+  const std::string url = url_of(options.object.name);
+  if (Result<void> good = check_new_name(options.object.name); !good) {
+    return std::unexpected(std::move(good.error()).with_url(url));
+  }
+  std::string path = path_of(options.object.name);
+  return ObjectWriter::open(
+      {.pool = pool_, .registry = writers_, .url = url},
+      std::make_shared<FileUpload>(std::move(path), std::move(options.object), threads_, metrics_),
+      options.part_bytes, options.max_parts_in_flight);
 }
 
 std::shared_ptr<Pending<bool>> FileStore::remove(std::string name, Precondition precondition) {
@@ -702,7 +708,8 @@ Result<ListPage> FileStore::list_now(const ListRequest& request,
 Result<std::shared_ptr<ObjectStore>> open_file_store(const Url& url, const StoreOptions& options,
                                                      std::shared_ptr<BlockPool> pool,
                                                      std::shared_ptr<FilePool> threads,
-                                                     std::shared_ptr<Metrics> metrics) {
+                                                     std::shared_ptr<Metrics> metrics,
+                                                     std::shared_ptr<WriterRegistry> writers) {
   const auto refused = [&](Error error) {
     return std::unexpected(std::move(error).with_url(url.to_string()));
   };
@@ -725,7 +732,7 @@ Result<std::shared_ptr<ObjectStore>> open_file_store(const Url& url, const Store
   }
   while (root.ends_with('/')) root.pop_back();
   return std::make_shared<FileStore>(std::move(root), options, std::move(pool), std::move(threads),
-                                     std::move(metrics));
+                                     std::move(metrics), std::move(writers));
 }
 
 }  // namespace headrace

@@ -13,6 +13,8 @@
 
 namespace headrace {
 
+class WriterRegistry;
+
 // Opens the directory that the URL names; names are relative to it. It need not exist: the first
 // write makes it, reading from it is kNotFound.
 //
@@ -32,6 +34,7 @@ namespace headrace {
 Result<std::shared_ptr<ObjectStore>> open_file_store(const Url& url, const StoreOptions& options,
                                                      std::shared_ptr<BlockPool> pool,
                                                      std::shared_ptr<FilePool> threads,
-                                                     std::shared_ptr<Metrics> metrics);
+                                                     std::shared_ptr<Metrics> metrics,
+                                                     std::shared_ptr<WriterRegistry> writers);
 
 }  // namespace headrace

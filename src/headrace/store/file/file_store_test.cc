@@ -20,6 +20,7 @@
 
 #include "headrace/store/file/file_io.h"
 #include "headrace/store/file/file_list.h"
+#include "headrace/store/object_writer.h"
 
 // Targets and requests name the fields that a test is about; the others keep their defaults.
 #pragma clang diagnostic ignored "-Wmissing-designated-field-initializers"
@@ -80,7 +81,7 @@ class FileStoreTest : public testing::Test {
   void open(const StoreOptions& options) { store_ = try_open(root_, options).value(); }
   Result<std::shared_ptr<ObjectStore>> try_open(const std::string& path,
                                                 const StoreOptions& options = {}) {
-    return open_file_store(parse_url(path).value(), options, pool_, threads_, metrics_);
+    return open_file_store(parse_url(path).value(), options, pool_, threads_, metrics_, writers_);
   }
 
   std::string path(const std::string& name) const { return root_ + "/" + name; }
@@ -161,6 +162,7 @@ class FileStoreTest : public testing::Test {
   std::shared_ptr<BlockPool> pool_;
   std::shared_ptr<FilePool> threads_;
   std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
+  std::shared_ptr<WriterRegistry> writers_ = std::make_shared<WriterRegistry>();
   std::shared_ptr<ObjectStore> store_;
 };
 

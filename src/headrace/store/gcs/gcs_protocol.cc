@@ -151,7 +151,7 @@ Result<ObjectInfo> GcsProtocol::parse_object(std::string_view body) const {
 }
 
 void GcsProtocol::build_write(HttpRequest& request, const WriteRequest& write,
-                              std::span<const std::byte> bytes, Crc32c crc32c,
+                              std::span<const std::span<const std::byte>> bytes, Crc32c crc32c,
                               std::string& scratch) const {
   request.method = "POST";
   request.target.append("/upload").append(objects_path_).append("?uploadType=multipart");
@@ -173,7 +173,9 @@ void GcsProtocol::build_write(HttpRequest& request, const WriteRequest& write,
   const std::string after = cat("\r\n--", kBoundary, "--\r\n");
   scratch = before + after;
   const std::span<const std::byte> around = std::as_bytes(std::span(scratch));
-  request.body = {around.first(before.size()), bytes, around.subspan(before.size())};
+  request.body.push_back(around.first(before.size()));
+  request.body.insert(request.body.end(), bytes.begin(), bytes.end());
+  request.body.push_back(around.subspan(before.size()));
   request.has_body = true;
 }
 

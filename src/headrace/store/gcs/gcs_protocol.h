@@ -26,7 +26,7 @@ class GcsProtocol final : public Protocol {
   void build_stat(HttpRequest& request, std::string_view name) const override;
   Result<ObjectInfo> parse_object(std::string_view body) const override;
   void build_write(HttpRequest& request, const WriteRequest& write,
-                   std::span<const std::byte> bytes, Crc32c crc32c,
+                   std::span<const std::span<const std::byte>> bytes, Crc32c crc32c,
                    std::string& scratch) const override;
   void build_remove(HttpRequest& request, std::string_view name,
                     const Precondition& precondition) const override;

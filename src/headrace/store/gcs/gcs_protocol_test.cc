@@ -92,12 +92,13 @@ TEST(GcsProtocol, WritesNameChecksumAndTypesInTheFirstPartAndTheBytesInTheSecond
   std::string scratch;
   const std::string_view text = "hello";
   const auto bytes = std::as_bytes(std::span(text));
+  const std::array<std::span<const std::byte>, 2> spans = {bytes.first(2), bytes.subspan(2)};
   kBilled.build_write(request,
                       {.name = "a\"b\n",
                        .content_type = "text/plain",
                        .content_encoding = "gzip",
                        .precondition = {.generation = ""}},
-                      bytes, Crc32c().extended(bytes), scratch);
+                      spans, Crc32c().extended(bytes), scratch);
   EXPECT_EQ(request.method, "POST");
   EXPECT_THAT(request.target,
               AllOf(StartsWith("/upload/storage/v1/b/bucket/o?uploadType=multipart"),

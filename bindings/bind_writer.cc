@@ -1,0 +1,184 @@
+#include "writer_handle.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace headrace::python {
+
+// A writer that nobody wants any more is ended. What it was lent goes with it.
+WriterHandle::~WriterHandle() {
+  if (!writer_.usable()) return;
+  if (lent_.empty()) {
+    without_gil([this](MayBlock) { writer_->abort(); });
+  } else {
+    abort_and_settle();
+  }
+}
+
+ObjectWriter& WriterHandle::writer() const {
+  if (!writer_.usable()) {
+    raise(Error(Code::kCancelled, "it was opened before a fork, in the parent process")
+              .with_url(url_));
+  }
+  return *writer_;
+}
+
+WriterHandle::Busy::Busy(WriterHandle& handle) : handle_(handle) {
+  if (handle.busy_) {
+    raise(Error(Code::kInvalidArgument, "two threads use its writer at the same time")
+              .with_url(handle.url_));
+  }
+  handle.busy_ = true;
+}
+
+void WriterHandle::append(std::span<const std::byte> bytes,
+                          const std::shared_ptr<const void>& token) {
+  ObjectWriter& to = writer();
+  while (!bytes.empty()) {
+    const Result<size_t> taken =
+        without_gil([&](MayBlock) { return to.append_some(bytes, token); });
+    if (!taken) raise(taken.error());
+    bytes = bytes.subspan(*taken);
+    if (bytes.empty()) break;
+    // A stream of which a piece is missing is worth nothing: Ctrl-C here ends all of it.
+    wait_interruptibly([&to](steady_clock::time_point until,
+                             MayBlock permit) { return to.wait_for_room(until, permit); },
+                       [&to] { to.abort(); });
+  }
+}
+
+size_t WriterHandle::write(nb::handle data) {
+  const Busy busy(*this);
+  if (outcome_) return write_after_end();
+  const HeldBuffer buffer(data, /*writable=*/false);
+  append(buffer.bytes(), nullptr);
+  drop_returned();
+  return buffer.bytes().size();
+}
+
+size_t WriterHandle::write_lent(nb::handle data) {
+  const Busy busy(*this);
+  if (outcome_) return write_after_end();
+  auto buffer = std::make_unique<HeldBuffer>(data, /*writable=*/false);
+  const std::span<const std::byte> bytes = buffer->bytes();
+  {
+    const std::shared_ptr<const void> token = std::make_shared<char>();
+    lent_.push_back({.token = token, .buffer = std::move(buffer)});
+    append(bytes, token);
+  }
+  drop_returned();
+  return bytes.size();
+}
+
+size_t WriterHandle::write_after_end() const {
+  if (!*outcome_) raise(outcome_->error());
+  raise(Error(Code::kInvalidArgument, "it was closed, and takes no more bytes").with_url(url_));
+}
+
+void WriterHandle::drop_returned() {
+  while (!lent_.empty() && lent_.front().token.expired()) lent_.pop_front();
+}
+
+ObjectInfo WriterHandle::close() {
+  const Busy busy(*this);
+  if (!outcome_) {
+    ObjectWriter& to = writer();
+    without_gil([&to](MayBlock) { to.begin_close(); });
+    // After Ctrl-C only memory that was lent makes us wait for the end of what is under way.
+    bool interrupted = false;
+    wait_interruptibly(
+        [&](steady_clock::time_point until, MayBlock permit) {
+          return (interrupted && lent_.empty()) || to.wait_until_settled(until, permit);
+        },
+        [&] {
+          to.abort();
+          interrupted = true;
+        });
+    wait_cleaned(ObjectWriter::kCleaningPatience);
+    let_go();
+  }
+  return value_or_raise(Result<ObjectInfo>(*outcome_));
+}
+
+void WriterHandle::abort(double patience_s) {
+  if (outcome_) return;
+  ObjectWriter& to = writer();
+  if (busy_) {  // by another thread, which comes back soon, with the error
+    without_gil([&to](MayBlock) { to.abort(); });
+    return;
+  }
+  const Busy busy(*this);
+  const auto patience = std::chrono::duration_cast<steady_clock::duration>(
+      std::chrono::duration<double>(std::clamp(patience_s, 0.0, 60.0)));
+  const auto until = steady_clock::now() + patience;
+  without_gil([&to, until](MayBlock permit) {
+    to.abort();
+    static_cast<void>(to.wait_until_settled(until, permit));
+  });
+  if (!lent_.empty()) abort_and_settle();
+  wait_cleaned(until - steady_clock::now());
+  let_go();
+}
+
+void WriterHandle::abort_and_settle() {
+  without_gil([this](MayBlock permit) {
+    writer_->abort();
+    while (!writer_->wait_until_settled(steady_clock::now() + std::chrono::hours(1), permit)) {
+    }
+  });
+}
+
+void WriterHandle::wait_cleaned(steady_clock::duration patience) {
+  const auto end = steady_clock::now() + patience;
+  wait_interruptibly(
+      [this, end](steady_clock::time_point until, MayBlock permit) {
+        return writer_->wait_cleaned(std::min(until, end), permit) || steady_clock::now() >= end;
+      },
+      [] {});
+}
+
+void WriterHandle::let_go() {
+  outcome_ = writer_->outcome();
+  size_bytes_ = writer_->size_bytes();
+  crc32c_ = writer_->crc32c().value();
+  if (const std::optional<Error> left = writer_->cleaning_error()) {
+    left_behind_ = left->message();
+  }
+  without_gil([this](MayBlock) { writer_ = {}; });
+  lent_.clear();
+}
+
+uint64_t WriterHandle::size_bytes() const {
+  return writer_.usable() ? writer_->size_bytes() : size_bytes_;
+}
+
+uint32_t WriterHandle::crc32c() const {
+  return writer_.usable() ? writer_->crc32c().value() : crc32c_;
+}
+
+void bind_writer(nb::module_& module) {
+  nb::class_<WriterHandle>(
+      module, "ObjectWriter",
+      "One object that is being written: parts of it are under way while more come.\n\n"
+      "It becomes visible by `close`, whole and verified, or not at all. The first error is the\n"
+      "one that every later call raises. What is dropped without `close` is aborted.")
+      .def("write", &WriterHandle::write, nb::arg("data"),
+           nb::sig("def write(self, data: typing_extensions.Buffer) -> int"),
+           "Takes all of `data`, which is copied. Waits while as much is under way as may be.")
+      .def("write_lent", &WriterHandle::write_lent, nb::arg("data"),
+           nb::sig("def write_lent(self, data: typing_extensions.Buffer) -> int"),
+           "The same without a copy: `data` must not change before `close` has returned.")
+      .def("close", &WriterHandle::close,
+           "Waits until all is durable and verified, makes it visible, and returns what it is.\n\n"
+           "A second call gives the same answer.")
+      .def("abort", &WriterHandle::abort, nb::kw_only(), nb::arg("patience_s") = 5.0,
+           "Ends it: nothing becomes visible, and what was put somewhere is removed.\n\n"
+           "Waits so long for the removal, which goes on by itself. Without effect after `close`.")
+      .def_prop_ro("size_bytes", &WriterHandle::size_bytes, "Bytes that were taken so far.")
+      .def_prop_ro("crc32c", &WriterHandle::crc32c, "Their CRC-32C.")
+      .def_prop_ro("url", &WriterHandle::url)
+      .def_prop_ro("left_behind", &WriterHandle::left_behind,
+                   "What could not be removed, and why; None if nothing is left.");
+}
+
+}  // namespace headrace::python

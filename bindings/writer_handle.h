@@ -1,0 +1,72 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "convert.h"
+#include "headrace/engine.h"
+#include "headrace/store/object_writer.h"
+
+namespace headrace::python {
+
+// An object that is being written, with the buffers that were lent for it: their references are
+// counted by Python, so none of them is let go of on an I/O thread.
+// Thread: confined (the GIL).
+class WriterHandle {
+ public:
+  WriterHandle(std::shared_ptr<Engine> engine, std::shared_ptr<ObjectWriter> writer)
+      : engine_(std::move(engine)), writer_(std::move(writer)), url_(writer_->url()) {}
+  WriterHandle(WriterHandle&&) noexcept = default;
+  WriterHandle& operator=(WriterHandle&&) = delete;
+  ~WriterHandle();
+
+  size_t write(nb::handle data);
+  size_t write_lent(nb::handle data);
+  ObjectInfo close();
+  // Waits `patience_s` for what was put somewhere to be removed; that goes on meanwhile.
+  void abort(double patience_s);
+  uint64_t size_bytes() const;
+  uint32_t crc32c() const;
+  const std::string& url() const { return url_; }
+  std::optional<std::string> left_behind() const { return left_behind_; }
+
+ private:
+  // Two threads at a time would make a muddle of the bytes.
+  class Busy {
+   public:
+    explicit Busy(WriterHandle& handle);
+    ~Busy() { handle_.busy_ = false; }
+    Busy(const Busy&) = delete;
+    Busy& operator=(const Busy&) = delete;
+
+   private:
+    WriterHandle& handle_;
+  };
+  // The engine lets go of `token` when it needs the buffer no more.
+  struct Lent {
+    std::weak_ptr<const void> token;
+    std::unique_ptr<HeldBuffer> buffer;
+  };
+  ObjectWriter& writer() const;
+  void append(std::span<const std::byte> bytes, const std::shared_ptr<const void>& token);
+  [[noreturn]] size_t write_after_end() const;
+  void drop_returned();
+  void abort_and_settle();
+  void wait_cleaned(steady_clock::duration patience);
+  // Everything is told by what is kept here: the engine's part goes.
+  void let_go();
+
+  OfThisProcess<Engine> engine_;  // outlives the writer
+  OfThisProcess<ObjectWriter> writer_;
+  std::deque<Lent> lent_;
+  std::string url_;
+  uint64_t size_bytes_ = 0;
+  uint32_t crc32c_ = 0;
+  std::optional<Result<ObjectInfo>> outcome_;
+  std::optional<std::string> left_behind_;
+  bool busy_ = false;  // a thread is in here, perhaps without the GIL
+};
+
+}  // namespace headrace::python

@@ -1,0 +1,314 @@
+// Objects written as streams: whole and verified, or not there; and nothing left on the way.
+#include "headrace/store/object_writer.h"
+
+#include <atomic>
+#include <thread>
+
+#include "headrace/store/fault_server_test_support.h"
+#include "headrace/store/part_objects.h"
+
+#pragma clang diagnostic ignored "-Wmissing-designated-field-initializers"
+
+namespace headrace {
+namespace {
+
+using std::chrono::steady_clock;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+const MayBlock kMayBlock = MayBlock::on_this_thread();
+constexpr uint64_t kPartBytes = 64 * kKiB;
+
+class ObjectWriterTest : public StoreTest {
+ protected:
+  std::shared_ptr<ObjectWriter> writer(WriterOptions options = {}) {
+    options.object.name = "out/a";
+    options.part_bytes = kPartBytes;
+    Result<std::shared_ptr<ObjectWriter>> opened = open()->open_writer(std::move(options));
+    EXPECT_TRUE(opened.has_value()) << opened.error().to_string();
+    return *opened;
+  }
+  // Appends all in pieces and closes.
+  Result<ObjectInfo> write(std::string_view bytes, WriterOptions options = {},
+                           size_t piece_bytes = 50'000) {
+    const std::shared_ptr<ObjectWriter> to = writer(std::move(options));
+    for (size_t begin = 0; begin < bytes.size(); begin += piece_bytes) {
+      const Result<void> appended =
+          to->append(bytes_of(bytes.substr(begin, piece_bytes)), nullptr, kMayBlock);
+      if (!appended) break;
+    }
+    return to->close(kMayBlock);
+  }
+  std::vector<std::string> names(std::string_view prefix) {
+    std::vector<std::string> found;
+    for (const ObjectInfo& each : take(open()->list({.prefix = std::string(prefix)}))->objects) {
+      found.push_back(each.name);
+    }
+    return found;
+  }
+  std::vector<std::string> temporaries() { return names(kUploadsPrefix); }
+
+  const std::string bytes_ = some_bytes(5 * kPartBytes + 1000);
+};
+
+TEST_F(ObjectWriterTest, TellsWhatWasWrittenAndLeavesNothingElse) {
+  const Result<ObjectInfo> written =
+      write(bytes_, {.object = {.content_type = "application/x-checkpoint"}});
+  ASSERT_TRUE(written.has_value()) << written.error().to_string();
+  EXPECT_EQ(written->name, "out/a");
+  EXPECT_EQ(written->size_bytes, bytes_.size());
+  EXPECT_EQ(written->crc32c, Crc32c().extended(bytes_of(bytes_)));
+  EXPECT_EQ(written->content_type, "application/x-checkpoint");
+  EXPECT_TRUE(server_.object("out/a") == bytes_);
+  EXPECT_THAT(temporaries(), IsEmpty());
+  EXPECT_EQ(server_.stat("/by_kind/upload"), 6u);
+  EXPECT_EQ(server_.stat("/by_kind/compose"), 1u);
+  EXPECT_EQ(server_.stat("/by_kind/delete"), 6u);
+}
+
+TEST_F(ObjectWriterTest, OfOnePartIsOneRequest) {
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{kPartBytes}}) {
+    const uint64_t requests = server_.stat("/requests");
+    const std::string bytes = some_bytes(size);
+    const Result<ObjectInfo> written = write(bytes);
+    ASSERT_TRUE(written.has_value()) << written.error().to_string();
+    EXPECT_EQ(written->size_bytes, size);
+    EXPECT_TRUE(server_.object("out/a") == bytes);
+    EXPECT_EQ(server_.stat("/requests"), requests + 1);
+  }
+}
+
+TEST_F(ObjectWriterTest, JoinsHundredsOfPartsInLevels) {
+  // 32 · 32 parts and one more: joined in three levels.
+  const std::string bytes = some_bytes(1024 * kPartBytes + 1);
+  const Result<ObjectInfo> written = write(bytes, {}, 1'000'000);
+  ASSERT_TRUE(written.has_value()) << written.error().to_string();
+  EXPECT_EQ(written->crc32c, Crc32c().extended(bytes_of(bytes)));
+  EXPECT_EQ(server_.stat("/by_kind/upload"), 1025u);
+  // 32 groups of parts, those joined, and at last with the part that is left.
+  EXPECT_EQ(server_.stat("/by_kind/compose"), 34u);
+  EXPECT_THAT(temporaries(), IsEmpty());
+  EXPECT_TRUE(server_.object("out/a") == bytes);
+}
+
+TEST_F(ObjectWriterTest, SendsWhatIsLentFromWhereItIs) {
+  const std::shared_ptr<ObjectWriter> to = writer();
+  auto lent = std::make_shared<std::string>(bytes_);
+  const std::weak_ptr<std::string> watched = lent;
+  const std::span<const std::byte> bytes = bytes_of(*lent);
+  ASSERT_TRUE(to->append(bytes_of("head"), nullptr, kMayBlock));
+  ASSERT_TRUE(to->append(bytes, std::exchange(lent, nullptr), kMayBlock));
+  // One block for the copied bytes.
+  EXPECT_LE(engine_.pool().use().peak_live_bytes, BlockPool::charged_bytes(kPartBytes));
+  const Result<ObjectInfo> written = to->close(kMayBlock);
+  ASSERT_TRUE(written.has_value()) << written.error().to_string();
+  EXPECT_TRUE(server_.object("out/a") == "head" + bytes_);
+  // It is given back, by the I/O threads at the latest.
+  const auto patience = steady_clock::now() + std::chrono::seconds(10);
+  while (!watched.expired() && steady_clock::now() < patience) std::this_thread::yield();
+  EXPECT_TRUE(watched.expired());
+}
+
+TEST_F(ObjectWriterTest, CopiesSmallAndLargePiecesAlike) {
+  for (const size_t piece_bytes : {1000u, 4097u, 65'536u, 65'537u, 1'000'000u}) {
+    const Result<ObjectInfo> written = write(bytes_, {}, piece_bytes);
+    ASSERT_TRUE(written.has_value()) << written.error().to_string();
+    EXPECT_TRUE(server_.object("out/a") == bytes_) << piece_bytes;
+  }
+}
+
+TEST_F(ObjectWriterTest, HoldsTheCallerUpWhenAsMuchIsUnderWayAsMayBe) {
+  server_.faults(R"([{"match":{"kind":"upload"},"action":"stall_head"}])");
+  const std::shared_ptr<ObjectWriter> to = writer({.max_parts_in_flight = 2});
+  const Result<size_t> taken = to->append_some(bytes_of(bytes_), nullptr);
+  ASSERT_TRUE(taken.has_value());
+  EXPECT_EQ(*taken, 3 * kPartBytes);  // two are under way, one is full
+  EXPECT_FALSE(to->wait_for_room(steady_clock::now(), kMayBlock));
+  EXPECT_EQ(engine_.pool().live_bytes(), 3 * BlockPool::charged_bytes(kPartBytes));
+  server_.wait_for("/in_flight", 2);
+  server_.faults("[]");
+  to->abort();
+  EXPECT_TRUE(to->wait_until_settled(steady_clock::now() + std::chrono::seconds(10), kMayBlock));
+}
+
+TEST_F(ObjectWriterTest, GoesOnWithoutMemoryInTheBudget) {
+  const Charge held(engine_.pool().shared_from_this(), 256 * kMiB);
+  const Result<ObjectInfo> written = write(bytes_);
+  ASSERT_TRUE(written.has_value()) << written.error().to_string();
+  EXPECT_TRUE(server_.object("out/a") == bytes_);
+  // One part at a time goes beyond it.
+  EXPECT_LE(engine_.pool().use().peak_live_bytes,
+            256 * kMiB + 2 * BlockPool::charged_bytes(kPartBytes));
+}
+
+TEST_F(ObjectWriterTest, CreateOnlyIsRefusedWhenSomethingIsThere) {
+  server_.put("out/a", "before");
+  for (const size_t size : {size_t{100}, bytes_.size()}) {
+    const Result<ObjectInfo> written =
+        write(bytes_.substr(0, size), {.object = {.precondition = {.generation = ""}}});
+    ASSERT_FALSE(written.has_value());
+    EXPECT_EQ(written.error().code(), Code::kPreconditionFailed) << written.error().to_string();
+    EXPECT_EQ(written.error().url(), "gs://bucket/out/a");
+    EXPECT_EQ(server_.object("out/a"), "before");
+    EXPECT_THAT(temporaries(), IsEmpty());
+  }
+}
+
+TEST_F(ObjectWriterTest, ReplacesOnlyTheGenerationThatIsMeant) {
+  const ObjectInfo before = server_.put("out/a", "before");
+  EXPECT_TRUE(write(bytes_, {.object = {.precondition = {.generation = before.generation}}}));
+  EXPECT_TRUE(server_.object("out/a") == bytes_);
+  EXPECT_THAT(write(bytes_, {.object = {.precondition = {.generation = before.generation}}}),
+              FailsWith(Code::kPreconditionFailed, StartsWith("gs://bucket/out/a: ")));
+  EXPECT_THAT(temporaries(), IsEmpty());
+}
+
+TEST_F(ObjectWriterTest, AbortLeavesNothing) {
+  server_.put("out/a", "before");
+  const std::shared_ptr<ObjectWriter> to = writer();
+  ASSERT_TRUE(to->append(bytes_of(bytes_), nullptr, kMayBlock));
+  to->abort();
+  EXPECT_TRUE(to->wait_cleaned(steady_clock::now() + std::chrono::seconds(10), kMayBlock));
+  EXPECT_THAT(temporaries(), IsEmpty());
+  EXPECT_EQ(server_.object("out/a"), "before");
+  EXPECT_THAT(to->append(bytes_of("more"), nullptr, kMayBlock),
+              FailsWith(Code::kCancelled, StartsWith("gs://bucket/out/a: ")));
+  EXPECT_THAT(to->close(kMayBlock), FailsWith(Code::kCancelled, HasSubstr("given up")));
+}
+
+TEST_F(ObjectWriterTest, DroppingItAborts) {
+  {
+    const std::shared_ptr<ObjectWriter> to = writer();
+    ASSERT_TRUE(to->append(bytes_of(bytes_), nullptr, kMayBlock));
+  }
+  server_.wait_for("/by_kind/delete", 5);
+  EXPECT_EQ(server_.object("out/a"), std::nullopt);
+  EXPECT_THAT(temporaries(), IsEmpty());
+}
+
+TEST_F(ObjectWriterTest, StoppingTheEngineAbortsAndCleans) {
+  Engine engine{{.io_threads = 2}};
+  const std::shared_ptr<ObjectStore> store = open_in(engine, options_);
+  const std::shared_ptr<ObjectWriter> to =
+      store->open_writer({.object = {.name = "out/a"}, .part_bytes = kPartBytes}).value();
+  ASSERT_TRUE(to->append(bytes_of(bytes_), nullptr, kMayBlock));
+  engine.stop();
+  EXPECT_THAT(temporaries(), IsEmpty());
+  EXPECT_EQ(server_.object("out/a"), std::nullopt);
+  EXPECT_THAT(to->close(kMayBlock), FailsWith(Code::kCancelled, StartsWith("gs://bucket/out/a: ")));
+  EXPECT_THAT(store->open_writer({.object = {.name = "out/a"}}),
+              FailsWith(Code::kCancelled, HasSubstr("stopped")));
+}
+
+TEST_F(ObjectWriterTest, TheFirstErrorIsTheOneThatStays) {
+  server_.faults(
+      R"([{"match":{"kind":"upload"},"from":3,"action":{"status":403,"message":"not you"}}])");
+  const std::shared_ptr<ObjectWriter> to = writer();
+  Result<void> appended;
+  for (int i = 0; i < 1000 && appended; ++i) {
+    appended = to->append(bytes_of(bytes_), nullptr, kMayBlock);
+  }
+  EXPECT_THAT(appended, FailsWith(Code::kPermissionDenied, HasSubstr("not you")));
+  EXPECT_THAT(appended,
+              FailsWith(Code::kPermissionDenied, StartsWith("gs://bucket/out/a: its part")));
+  EXPECT_THAT(to->append(bytes_of("x"), nullptr, kMayBlock),
+              FailsWith(Code::kPermissionDenied, HasSubstr("not you")));
+  EXPECT_THAT(to->close(kMayBlock), FailsWith(Code::kPermissionDenied, HasSubstr("not you")));
+  EXPECT_EQ(server_.object("out/a"), std::nullopt);
+  server_.faults("[]");
+  EXPECT_THAT(temporaries(), IsEmpty());
+}
+
+TEST_F(ObjectWriterTest, WhatCannotBeRemovedIsToldAndTheObjectIsGood) {
+  server_.faults(
+      R"([{"match":{"kind":"delete"},"count":1,
+           "action":{"status":403,"reason":"retentionPolicyNotMet","message":"under retention"}}])");
+  const std::shared_ptr<ObjectWriter> to = writer();
+  ASSERT_TRUE(to->append(bytes_of(bytes_), nullptr, kMayBlock));
+  EXPECT_TRUE(to->close(kMayBlock).has_value());
+  ASSERT_TRUE(to->cleaning_error().has_value());
+  EXPECT_THAT(to->cleaning_error()->message(), HasSubstr("1 temporary object below"));
+  EXPECT_THAT(to->cleaning_error()->message(), HasSubstr("under retention"));
+  EXPECT_EQ(temporaries().size(), 1u);
+  EXPECT_TRUE(server_.object("out/a") == bytes_);
+}
+
+TEST_F(ObjectWriterTest, AWrongChecksumOfTheResultIsLookedAtOnceMore) {
+  server_.faults(R"([{"match":{"kind":"compose"},"count":1,"action":"wrong_checksum"}])");
+  const Result<ObjectInfo> written = write(bytes_);
+  ASSERT_TRUE(written.has_value()) << written.error().to_string();
+  EXPECT_EQ(written->crc32c, Crc32c().extended(bytes_of(bytes_)));
+  EXPECT_EQ(server_.stat("/by_kind/get"), 1u);
+}
+
+TEST_F(ObjectWriterTest, RefusesSizesThatCannotWork) {
+  const std::shared_ptr<ObjectStore> store = open();
+  EXPECT_THAT(store->open_writer({.object = {.name = "a"}, .part_bytes = 1000}),
+              FailsWith(Code::kInvalidArgument, HasSubstr("part_bytes is 1000")));
+  EXPECT_THAT(store->open_writer({.object = {.name = "a"}, .max_parts_in_flight = 0}),
+              FailsWith(Code::kInvalidArgument, HasSubstr("max_parts_in_flight")));
+  EXPECT_THAT(store->open_writer({}), FailsWith(Code::kInvalidArgument, HasSubstr("empty")));
+}
+
+// What may go wrong with one request, at each of its places: either all is well in the end, or it
+// failed and nobody sees anything of it.
+struct Misfortune {
+  const char* name;
+  const char* action;
+};
+
+class EveryRequestOnce : public ObjectWriterTest,
+                         public ::testing::WithParamInterface<Misfortune> {};
+
+TEST_P(EveryRequestOnce, EndsWellOrLeavesNothing) {
+  const std::string bytes = some_bytes(34 * kPartBytes + 5, 3);  // 35 parts: two levels
+  options_.timeout.stall = options_.timeout.first_byte = std::chrono::milliseconds(300);
+  uint64_t succeeded = 0, failed = 0;
+  const auto run = [&](const std::string& kind, int position) {
+    server_.reset();
+    server_.put("out/a", "before");
+    const ObjectInfo before = *take(open()->stat("out/a"));
+    server_.faults(cat(R"([{"match":{"kind":")", kind, R"("},"from":)", position,
+                       R"(,"count":1,"action":)", GetParam().action, "}]"));
+    const Result<ObjectInfo> written =
+        write(bytes, {.object = {.precondition = {.generation = before.generation}}}, 100'000);
+    server_.faults("[]");
+    const std::optional<std::string> found = server_.object("out/a");
+    if (written) {
+      ++succeeded;
+      EXPECT_TRUE(found == bytes) << kind << " " << position;
+      EXPECT_EQ(written->crc32c, Crc32c().extended(bytes_of(bytes)));
+    } else {
+      ++failed;
+      EXPECT_EQ(found, "before") << kind << " " << position << ": " << written.error().to_string();
+      EXPECT_EQ(written.error().url(), "gs://bucket/out/a");
+    }
+    if (kind != "delete" || written) {
+      EXPECT_THAT(temporaries(), IsEmpty()) << kind << " " << position;
+    }
+  };
+  for (int position = 1; position <= 35; ++position) run("upload", position);
+  for (int position = 1; position <= 2; ++position) run("compose", position);
+  EXPECT_EQ(succeeded + failed, 37u);
+  RecordProperty("succeeded", static_cast<int>(succeeded));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Misfortunes, EveryRequestOnce,
+    ::testing::Values(
+        Misfortune{"reset", R"("reset")"}, Misfortune{"lost", R"("lost_answer")"},
+        Misfortune{"stalled", R"("stall_head")"},
+        Misfortune{"cut_request", R"({"cut_request_after_bytes":10000})"},
+        Misfortune{"cut_answer", R"({"cut_after_bytes":20})"},
+        Misfortune{"reset_answer", R"({"reset_after_bytes":20})"},
+        Misfortune{"s429", R"({"status":429})"}, Misfortune{"s500", R"({"status":500})"},
+        Misfortune{"s503", R"({"status":503})"},
+        Misfortune{"s503_done", R"({"status":503,"perform":true})"},
+        Misfortune{"s412", R"({"status":412})"}, Misfortune{"s403", R"({"status":403})"},
+        Misfortune{"checksum", R"("wrong_checksum")"}, Misfortune{"garbage", R"("garbage_head")"},
+        Misfortune{"wrong_length", R"({"wrong_length":10})"}),
+    [](const auto& given) { return given.param.name; });
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,405 @@
+#include "headrace/store/part_objects.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "headrace/store/http_store.h"
+
+namespace headrace {
+namespace {
+
+constexpr size_t kMaxRemovals = 64;  // at a time
+// For the answer to a request that was cancelled, and will be carried out all the same.
+constexpr std::chrono::milliseconds kPatience{1000};
+
+// 128 bits: nobody else has this name, so what stands under it is ours.
+std::string random_hex() {
+  std::array<uint8_t, 16> bytes{};
+  size_t filled = 0;
+  while (filled < bytes.size()) {
+    const ssize_t got = ::getrandom(bytes.data() + filled, bytes.size() - filled, 0);
+    if (got > 0) filled += static_cast<size_t>(got);
+  }
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (const uint8_t byte : bytes) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+std::string padded(uint64_t number) {
+  const std::string digits = std::to_string(number);
+  return digits.size() < 6 ? std::string(6 - digits.size(), '0') + digits : digits;
+}
+
+}  // namespace
+
+PartObjects::PartObjects(std::shared_ptr<HttpStore> store, WriteRequest target)
+    : store_(std::move(store)),
+      target_(std::move(target)),
+      url_(store_->url_of(target_.name)),
+      prefix_(cat(kUploadsPrefix, random_hex(), "/")),
+      join_width_(store_->max_compose_sources()) {}
+
+template <class T>
+void PartObjects::track(std::shared_ptr<Pending<T>> pending,
+                        std::move_only_function<void(Result<T>)> then) {
+  bool cancelled = false;
+  {
+    const Lock lock(mutex_);
+    running_.emplace(pending.get(), [pending] { pending->cancel(); });
+    cancelled = cancelled_;
+  }
+  if (cancelled) pending->cancel();
+  pending->then([self = shared_from_this(), key = static_cast<const void*>(pending.get()),
+                 then = std::move(then)](Result<T> result) mutable {
+    std::function<void()> dropped;  // outside of the lock: it may own the request
+    bool clean = false;
+    {
+      const Lock lock(self->mutex_);
+      const auto at = self->running_.find(key);
+      dropped = std::move(at->second);
+      self->running_.erase(at);
+    }
+    then(std::move(result));
+    {
+      const Lock lock(self->mutex_);
+      clean = self->clean_done_ && self->running_.empty() && self->removing_ == 0;
+    }
+    if (clean) self->begin_cleaning();
+  });
+}
+
+size_t PartObjects::add_temporary(std::string name) {
+  temporaries_.push_back({std::move(name)});
+  return temporaries_.size() - 1;
+}
+
+Error PartObjects::with_url(Error error) const {
+  return Error(error.code(), error.message())
+      .with_url(url_)
+      .with_http_status(error.http_status())
+      .with_request_id(error.request_id())
+      .with_attempts(error.attempts());
+}
+
+Error PartObjects::in_part(uint32_t part_number, Error error) const {
+  std::string where = error.url().empty() ? "" : cat(" (", error.url(), ")");
+  return Error(error.code(), cat("its part ", part_number, where, ": ", error.message()))
+      .with_url(url_)
+      .with_http_status(error.http_status())
+      .with_request_id(error.request_id())
+      .with_attempts(error.attempts());
+}
+
+// ── Parts ────────────────────────────────────────────────────────────────────────────────────
+
+void PartObjects::send(std::shared_ptr<const UploadPart> part, Done done) {
+  const std::string name = cat(prefix_, padded(part->part_number));
+  size_t temporary = 0;
+  {
+    const Lock lock(mutex_);
+    temporary = add_temporary(name);
+  }
+  // Create-only: a request that is repeated because its answer was lost finds its own work.
+  WriteRequest request{.name = name, .precondition = {.generation = ""}, .patience = kPatience};
+  // Not the part itself: its memory is wanted back as soon as it is sent.
+  ComposeSource source{.name = name, .size_bytes = part->size_bytes, .crc32c = part->crc32c};
+  const uint32_t number = part->part_number;
+  track<ObjectInfo>(store_->write_part(std::move(request), std::move(part)),
+                    [this, number, temporary, source = std::move(source),
+                     done = std::move(done)](Result<ObjectInfo> info) mutable {
+                      if (!info) {
+                        done(std::unexpected(in_part(number, std::move(info.error()))));
+                        return;
+                      }
+                      source.generation = std::move(info->generation);
+                      part_there(number, temporary, std::move(source));
+                      done({});
+                    });
+}
+
+void PartObjects::part_there(uint32_t part_number, size_t temporary, ComposeSource source) {
+  Sources group;
+  const size_t index = part_number - 1;
+  const size_t group_index = index / join_width_;
+  {
+    const Lock lock(mutex_);
+    temporaries_[temporary].generation = source.generation;
+    parts_.resize(std::max(parts_.size(), index + 1));
+    parts_[index] = std::move(source);
+    joined_.resize(std::max(joined_.size(), group_index + 1));
+    group_counts_.resize(joined_.size());
+    if (++group_counts_[group_index] == join_width_ && !cancelled_) {
+      const auto begin = parts_.begin() + static_cast<ptrdiff_t>(group_index * join_width_);
+      group.assign(begin, begin + static_cast<ptrdiff_t>(join_width_));
+      ++joins_in_flight_;
+    }
+  }
+  if (group.empty()) return;
+  start_join(std::move(group), [this, group_index](ComposeSource source) HEADRACE_REQUIRES(mutex_) {
+    joined_[group_index] = std::move(source);
+  });
+}
+
+// ── Joining ──────────────────────────────────────────────────────────────────────────────────
+
+void PartObjects::start_join(Sources sources, std::function<void(ComposeSource)> place) {
+  size_t temporary = 0;
+  std::string name;
+  {
+    const Lock lock(mutex_);
+    name = cat(prefix_, "joined-", padded(temporaries_.size()));
+    temporary = add_temporary(name);
+  }
+  track<ObjectInfo>(store_->compose({.sources = std::move(sources),
+                                     .name = name,
+                                     .precondition = {.generation = ""},
+                                     .patience = kPatience}),
+                    [this, temporary, place = std::move(place)](Result<ObjectInfo> info) {
+                      join_done(temporary, std::move(info), place);
+                    });
+}
+
+void PartObjects::join_done(size_t temporary, Result<ObjectInfo> info,
+                            const std::function<void(ComposeSource)>& place) {
+  {
+    const Lock lock(mutex_);
+    --joins_in_flight_;
+    if (info) {
+      temporaries_[temporary].generation = info->generation;
+      place({.name = info->name,
+             .generation = info->generation,
+             .size_bytes = info->size_bytes,
+             .crc32c = info->crc32c.value_or(Crc32c())});
+    } else if (!join_error_) {
+      join_error_ = with_url(std::move(info.error()));
+    }
+  }
+  advance();
+}
+
+void PartObjects::publish(const Whole& whole, Published done) {
+  {
+    const Lock lock(mutex_);
+    whole_ = whole;
+    publish_done_ = std::move(done);
+  }
+  advance();
+}
+
+void PartObjects::advance() {
+  Sources last;
+  std::vector<std::pair<size_t, Sources>> groups;
+  std::optional<Error> error;
+  {
+    const Lock lock(mutex_);
+    if (joins_in_flight_ > 0 || !publish_done_) return;
+    if (sources_.empty()) {
+      for (size_t i = 0; i < parts_.size(); i += join_width_) {
+        if (!joined_[i / join_width_].generation.empty()) {
+          sources_.push_back(joined_[i / join_width_]);
+          continue;
+        }
+        for (size_t j = i; j < std::min(i + join_width_, parts_.size()); ++j) {
+          sources_.push_back(parts_[j]);
+        }
+      }
+    }
+    if (join_error_) {
+      error = *join_error_;
+    } else if (sources_.size() <= join_width_) {
+      last = sources_;
+    } else {
+      // The next level takes the place of this one. A lone last object waits for it.
+      Sources level;
+      for (size_t i = 0; i < sources_.size(); i += join_width_) {
+        const size_t count = std::min(join_width_, sources_.size() - i);
+        const auto begin = sources_.begin() + static_cast<ptrdiff_t>(i);
+        if (count == 1) {
+          level.push_back(*begin);
+        } else {
+          groups.emplace_back(level.size(), Sources(begin, begin + static_cast<ptrdiff_t>(count)));
+          level.emplace_back();
+        }
+      }
+      sources_ = std::move(level);
+      joins_in_flight_ = groups.size();
+    }
+  }
+  if (error) {
+    finish(std::unexpected(std::move(*error)));
+  } else if (!last.empty()) {
+    publish_joined(std::move(last));
+  }
+  for (auto& [index, group] : groups) {
+    start_join(std::move(group), [this, index](ComposeSource source) HEADRACE_REQUIRES(mutex_) {
+      sources_[index] = std::move(source);
+    });
+  }
+}
+
+void PartObjects::publish_joined(Sources sources) {
+  Whole sum;
+  Whole wanted;
+  for (const ComposeSource& source : sources) {
+    sum.crc32c = sum.crc32c.joined(source.crc32c, source.size_bytes);
+    sum.size_bytes += source.size_bytes;
+  }
+  {
+    const Lock lock(mutex_);
+    wanted = whole_;
+  }
+  if (sum.size_bytes != wanted.size_bytes || sum.crc32c != wanted.crc32c) {
+    finish(std::unexpected(
+        Error(Code::kInternal, "its parts are not what was written").with_url(url_)));
+    return;
+  }
+  track<ObjectInfo>(store_->compose({.sources = std::move(sources),
+                                     .name = target_.name,
+                                     .content_type = target_.content_type,
+                                     .precondition = target_.precondition,
+                                     .patience = kPatience}),
+                    [this](Result<ObjectInfo> info) {
+                      if (!info && info.error().code() == Code::kCorrupt) {
+                        look_again(std::move(info.error()));
+                      } else {
+                        finish(std::move(info));
+                      }
+                    });
+}
+
+void PartObjects::look_again(Error error) {
+  track<ObjectInfo>(store_->stat(target_.name), [this, error = std::move(error)](
+                                                    Result<ObjectInfo> found) mutable {
+    Whole wanted;
+    {
+      const Lock lock(mutex_);
+      wanted = whole_;
+    }
+    if (found && found->size_bytes == wanted.size_bytes && found->crc32c == wanted.crc32c) {
+      finish(std::move(found));
+    } else {
+      finish(std::unexpected(std::move(error)));
+    }
+  });
+}
+
+void PartObjects::publish_single(std::shared_ptr<const UploadPart> part, Published done) {
+  {
+    const Lock lock(mutex_);
+    whole_ = {.part_count = 1, .size_bytes = part->size_bytes, .crc32c = part->crc32c};
+    publish_done_ = std::move(done);
+  }
+  track<ObjectInfo>(store_->write_part(target_, std::move(part)), [this](Result<ObjectInfo> info) {
+    if (!info && info.error().code() == Code::kCorrupt) {
+      look_again(std::move(info.error()));
+    } else {
+      finish(std::move(info));
+    }
+  });
+}
+
+void PartObjects::finish(Result<ObjectInfo> result) {
+  Published done;
+  {
+    const Lock lock(mutex_);
+    done = std::exchange(publish_done_, nullptr);
+  }
+  done(std::move(result));
+}
+
+// ── Ending ───────────────────────────────────────────────────────────────────────────────────
+
+void PartObjects::cancel() {
+  std::vector<std::function<void()>> running;
+  {
+    const Lock lock(mutex_);
+    cancelled_ = true;
+    for (const auto& [key, cancel] : running_) running.push_back(cancel);
+  }
+  for (const std::function<void()>& cancel : running) cancel();
+}
+
+void PartObjects::clean(Done done) {
+  {
+    const Lock lock(mutex_);
+    clean_done_ = std::move(done);
+    if (!running_.empty()) return;  // a join that nobody waits for any more: its end comes here
+  }
+  begin_cleaning();
+}
+
+void PartObjects::begin_cleaning() {
+  size_t count = 0;
+  {
+    const Lock lock(mutex_);
+    if (!clean_done_ || removing_ > 0) return;
+    count = std::min(kMaxRemovals, temporaries_.size());
+    removing_ = count;
+  }
+  if (count == 0) {
+    Done done;
+    {
+      const Lock lock(mutex_);
+      done = std::exchange(clean_done_, nullptr);
+    }
+    if (done) done({});
+    return;
+  }
+  for (size_t i = 0; i < count; ++i) remove_next();
+}
+
+// One of `removing_` removers: takes the next name, or ends.
+void PartObjects::remove_next() {
+  Temporary next;
+  Done done;
+  Result<void> result;
+  {
+    const Lock lock(mutex_);
+    if (!temporaries_.empty()) {
+      next = std::move(temporaries_.back());
+      temporaries_.pop_back();
+    } else if (--removing_ == 0) {
+      done = std::exchange(clean_done_, nullptr);
+      if (clean_error_) {
+        result = std::unexpected(
+            Error(clean_error_->code(),
+                  cat(left_count_, left_count_ == 1 ? " temporary object" : " temporary objects",
+                      " below ", prefix_, " could not be removed: ", clean_error_->message())));
+      }
+    }
+  }
+  if (done) {
+    done(std::move(result));
+    return;
+  }
+  if (next.name.empty()) return;
+  Precondition condition;
+  // Nobody else writes to this name: without a known generation, whatever is there is ours.
+  if (!next.generation.empty()) condition.generation = next.generation;
+  store_->remove(std::move(next.name), std::move(condition))
+      ->then(
+          [self = shared_from_this()](Result<bool> result) { self->removed(std::move(result)); });
+}
+
+void PartObjects::removed(Result<bool> result) {
+  if (!result && result.error().code() != Code::kNotFound) {
+    const Lock lock(mutex_);
+    ++left_count_;
+    if (result.error().code() == Code::kCancelled) {
+      // The engine has stopped: no other request would be sent.
+      left_count_ += temporaries_.size();
+      temporaries_.clear();
+    }
+    if (!clean_error_) clean_error_ = std::move(result.error());
+  }
+  remove_next();
+}
+
+}  // namespace headrace

@@ -1,0 +1,243 @@
+"""Objects read as files: the same answers as a file's, and few requests."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+import headrace
+from headrace import MiB
+from testing.faultserver.client import FaultServer
+from tests.io.conftest import Child
+
+DATA = os.urandom(3_000_000)
+
+
+def media(server: FaultServer) -> list[int]:
+    """The bytes of each body that was sent."""
+    return [entry["bytes_sent"] for entry in server.log() if entry["kind"] == "media"]
+
+
+def test_it_is_what_io_calls_a_readable_file(store: headrace.Store) -> None:
+    store.write("a", DATA)
+    file = headrace.open("a", store=store)
+    assert isinstance(file, io.BufferedIOBase)
+    assert (file.readable(), file.writable(), file.seekable()) == (True, False, True)
+    assert (file.mode, file.name) == ("rb", store.url_of("a"))
+    assert file.info.size_bytes == len(DATA)
+    assert type(file.read(10)) is bytes
+    assert file.seek(-5, os.SEEK_END) == len(DATA) - 5
+    assert file.read(100) == DATA[-5:]
+    assert file.read(1) == b""
+    assert file.seek(10, os.SEEK_CUR) == len(DATA) + 10
+    assert file.read() == b""
+    with pytest.raises(ValueError, match="before the beginning"):
+        file.seek(-1)
+    with pytest.raises(ValueError, match="whence"):
+        file.seek(0, 7)
+    for refused in (file.fileno, lambda: file.write(b"x"), file.truncate):
+        with pytest.raises(io.UnsupportedOperation):
+            refused()
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(file)
+    file.close()
+    file.close()
+    for call in (file.read, file.tell, file.readable, lambda: file.seek(0), file.peek):
+        with pytest.raises(ValueError, match="closed"):
+            call()
+
+
+def test_readinto_fills_everything(store: headrace.Store) -> None:
+    store.write("a", DATA)
+    with headrace.open("a", store=store) as file:
+        buffer = bytearray(2_500_000)
+        assert file.readinto(buffer) == len(buffer)
+        assert buffer == DATA[: len(buffer)]
+        assert file.readinto(buffer) == 500_000
+        assert buffer[:500_000] == DATA[2_500_000:]
+        assert file.readinto(buffer) == 0
+
+
+def test_lines(store: headrace.Store) -> None:
+    lines = [f"line {i} {'x' * (i % 200)}\n" for i in range(20_000)]
+    store.write("a", "".join(lines).encode())
+    with headrace.open("a", store=store) as file:
+        assert [line.decode() for line in file] == lines
+    with io.TextIOWrapper(headrace.open("a", store=store)) as text:
+        assert text.readlines() == lines
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, 100])
+def test_short_objects(store: headrace.Store, size_bytes: int) -> None:
+    store.write("a", DATA[:size_bytes])
+    with headrace.open("a", store=store) as file:
+        assert file.read() == DATA[:size_bytes]
+        assert file.seek(0, os.SEEK_END) == size_bytes
+        assert file.peek() == b""
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("read"), st.integers(-1, 400_000)),
+        st.tuples(st.just("readinto"), st.integers(0, 1_500_000)),
+        st.tuples(st.just("read1"), st.integers(0, 10_000)),
+        st.tuples(st.just("seek"), st.integers(0, 3_100_000)),
+        st.tuples(st.just("forward"), st.integers(0, 100_000)),
+        st.tuples(st.just("from end"), st.integers(0, 3_000_000)),
+    ),
+    max_size=30,
+)
+
+
+@hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
+@hypothesis.given(steps=steps, ahead=st.sampled_from([0, 1 << 20, 64 << 20]))
+def test_it_answers_as_a_file_in_memory(
+    store: headrace.Store, steps: list[tuple[str, int]], ahead: int
+) -> None:
+    if not store.exists("a"):
+        store.write("a", DATA)
+    expected = io.BytesIO(DATA)
+    with headrace.open("a", store=store, read_ahead_bytes=ahead) as file:
+        for what, number in steps:
+            for each in (file, expected):
+                if what == "seek":
+                    each.seek(number)
+                elif what == "forward":
+                    each.seek(number, os.SEEK_CUR)
+                elif what == "from end":
+                    each.seek(-number, os.SEEK_END)
+            if what in ("read", "read1"):
+                assert getattr(file, what)(number) == getattr(expected, what)(number)
+            elif what == "readinto":
+                mine, other = bytearray(number), bytearray(number)
+                assert file.readinto(mine) == expected.readinto(other)
+                assert mine == other
+            assert file.tell() == expected.tell()
+
+
+def test_small_reads_at_random_places_fetch_little(
+    gcs: headrace.Store, server: FaultServer
+) -> None:
+    server.put("bucket", "a", os.urandom(20 * MiB))
+    with headrace.open("a", store=gcs) as file:
+        before = sum(media(server))
+        for i in range(10):
+            file.seek((i * 7919 % 19) * MiB)
+            assert len(file.read(100)) == 100
+    assert sum(media(server)) - before <= 10 * (64 << 10)
+
+
+def test_one_piece_after_the_other_is_fetched_ahead(
+    gcs: headrace.Store, server: FaultServer
+) -> None:
+    data = os.urandom(40 * MiB)
+    server.put("bucket", "a", data)
+    with headrace.open("a", store=gcs) as file:
+        read = b"".join(iter(lambda: file.read(100_000), b""))
+    assert read == data
+    # Every byte once, but for the piece with which it begins; by pieces that grow.
+    assert sum(media(server)) <= len(data) + MiB
+    assert len(media(server)) <= 40
+
+
+def test_what_is_fetched_ahead_is_bounded(
+    gcs: headrace.Store, server: FaultServer, run_child: Child
+) -> None:
+    server.put("bucket", "a", os.urandom(60 * MiB))
+    script = """
+        import sys
+        import headrace
+        from headrace import MiB
+        store = headrace.Store("gs://bucket", endpoint=sys.argv[1])
+        with headrace.open("a", store=store, read_ahead_bytes=8 * MiB) as file:
+            while file.read(100_000):
+                pass
+        peak = headrace.metrics().memory_peak_live_bytes
+        assert 4 * MiB < peak <= 18 * MiB, peak
+        assert headrace.metrics().memory_live_bytes == 0
+    """
+    run_child(script, server.url)
+
+
+def test_a_large_read_goes_by_parallel_ranges(gcs: headrace.Store, server: FaultServer) -> None:
+    data = os.urandom(40 * MiB)
+    server.put("bucket", "a", data)
+    with headrace.open("a", store=gcs) as file:
+        into = bytearray(len(data))
+        assert file.readinto(into) == len(data)
+    assert into == data
+    assert len(media(server)) == 1 + 5  # the beginning, and ranges of 8 MiB
+
+
+def test_it_is_pinned_to_what_was_opened(store: headrace.Store) -> None:
+    store.write("a", DATA)
+    with headrace.open("a", store=store) as file:
+        store.write("a", DATA[::-1])
+        file.seek(1_000_000)
+        with pytest.raises(headrace.PreconditionFailedError):
+            file.read(2_000_000)
+        with pytest.raises(headrace.PreconditionFailedError):
+            file.read(10)
+
+
+def test_a_given_generation(store: headrace.Store) -> None:
+    first = store.write("a", DATA)
+    assert headrace.open("a", store=store, if_generation=first.generation).read() == DATA
+    assert headrace.open(first, store=store).read(10) == DATA[:10]
+    store.write("a", b"another")
+    with pytest.raises(headrace.PreconditionFailedError, match="is generation"):
+        headrace.open("a", store=store, if_generation=first.generation)
+
+
+@pytest.mark.parametrize(
+    "action", ["reset", {"cut_after_bytes": 1000}, {"status": 503}, {"status": 429}]
+)
+def test_broken_answers_are_read_again(
+    gcs: headrace.Store, server: FaultServer, action: Any
+) -> None:
+    store = headrace.Store(
+        "gs://bucket", endpoint=server.url, retry=headrace.RetryOptions(initial_backoff_s=0.001)
+    )
+    server.put("bucket", "a", DATA)
+    server.faults([{"match": {"kind": "media"}, "every": 2, "action": action}])
+    with headrace.open("a", store=store) as file:
+        assert b"".join(iter(lambda: file.read(70_000), b"")) == DATA
+
+
+def test_after_an_error_it_can_be_read_again(gcs: headrace.Store, server: FaultServer) -> None:
+    server.put("bucket", "a", DATA)
+    with headrace.open("a", store=gcs) as file:
+        file.seek(1_000_000)
+        server.faults([{"match": {"kind": "media"}, "action": {"status": 403}}])
+        with pytest.raises(headrace.PermissionDeniedError):
+            file.read(100)
+        server.faults([])
+        assert file.read(100) == DATA[1_000_000:1_000_100]
+
+
+def test_a_forked_child_reads_on(
+    gcs: headrace.Store, server: FaultServer, run_child: Child
+) -> None:
+    server.put("bucket", "a", DATA)
+    script = """
+        import os, sys
+        import headrace
+        store = headrace.Store("gs://bucket", endpoint=sys.argv[1])
+        data = store.read("a").bytes()
+        file = headrace.open("a", store=store)
+        for _ in range(5):
+            file.read(100_000)
+        pid = os.fork()
+        rest = file.read()
+        assert rest == data[500_000:]
+        if pid == 0:
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+    """
+    run_child(script, server.url)

@@ -1,0 +1,362 @@
+"""Objects written as files: the contract of io, and that nothing half-written is ever seen."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+import headrace
+from testing.faultserver.client import FaultServer
+from tests.io.conftest import Child
+
+PART = 64 << 10
+DATA = os.urandom(5 * PART + 100)
+
+
+def write(store: headrace.Store, name: str = "a", **options: Any) -> headrace.ObjectWriterIO:
+    return headrace.open(name, "wb", store=store, part_bytes=PART, **options)
+
+
+def write_for_ever(file: headrace.ObjectWriterIO) -> None:
+    while True:
+        file.write(DATA)
+
+
+def leftovers(store: headrace.Store) -> list[str]:
+    return [info.name for info in store.list("headrace-uploads/")]
+
+
+def test_what_is_written_is_there_after_close_and_not_before(store: headrace.Store) -> None:
+    with write(store) as file:
+        assert file.write(DATA) == len(DATA)
+        assert file.tell() == len(DATA)
+        assert not store.exists("a")
+        assert file.info is None
+    assert file.closed
+    assert file.info == store.stat("a")
+    assert store.read("a").bytes() == DATA
+    assert leftovers(store) == []
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, PART, PART + 1])
+def test_any_size(store: headrace.Store, size_bytes: int) -> None:
+    with write(store) as file:
+        file.write(DATA[:size_bytes])
+    assert store.read("a").bytes() == DATA[:size_bytes]
+
+
+@hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
+@hypothesis.given(sizes=st.lists(st.integers(0, 3 * PART // 2), max_size=20))
+def test_however_it_is_cut(store: headrace.Store, sizes: list[int]) -> None:
+    expected = b"".join(DATA[:size] for size in sizes)
+    with write(store) as file:
+        for size in sizes:
+            assert file.write(memoryview(DATA)[:size]) == size
+    assert store.read("a").bytes() == expected
+
+
+def test_what_was_written_may_be_changed_afterwards(store: headrace.Store) -> None:
+    data = bytearray(DATA)
+    with write(store) as file:
+        file.write(data)
+        data[:] = bytes(len(data))
+    assert store.read("a").bytes() == DATA
+
+
+def test_it_is_what_io_calls_a_writable_file(store: headrace.Store) -> None:
+    file = write(store)
+    assert isinstance(file, io.BufferedIOBase)
+    assert (file.readable(), file.writable(), file.seekable()) == (False, True, False)
+    assert file.mode == "wb"
+    assert file.name == store.url_of("a")
+    assert not file.isatty()
+    file.write(b"abc")
+    assert file.tell() == 3
+    with pytest.raises(io.UnsupportedOperation, match="cannot seek"):
+        file.seek(0)
+    with pytest.raises(io.UnsupportedOperation):
+        file.fileno()
+    with pytest.raises(io.UnsupportedOperation):
+        file.read()
+    with pytest.raises(TypeError):
+        file.write("text")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(file)
+    file.flush()
+    file.close()
+    file.close()
+    file.abort()
+    assert store.read("a").bytes() == b"abc"
+    for call in (file.flush, file.tell, file.writable, lambda: file.write(b"x")):
+        with pytest.raises(ValueError, match="closed"):
+            call()
+
+
+def test_text_and_zip_archives(store: headrace.Store) -> None:
+    with io.TextIOWrapper(write(store, "text"), encoding="utf-8", newline="\n") as text:
+        text.write("Grüße\n" * 50_000)
+    assert store.read("text").bytes() == "Grüße\n".encode() * 50_000
+    with write(store, "zip") as file, zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("member", DATA)
+    with headrace.open("zip", store=store) as read, zipfile.ZipFile(read) as archive:
+        assert archive.read("member") == DATA
+
+
+def test_an_exception_in_with_gives_up(store: headrace.Store) -> None:
+    store.write("a", b"before")
+
+    def fail_inside() -> None:
+        with write(store) as file:
+            file.write(DATA)
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        fail_inside()
+    assert store.read("a").bytes() == b"before"
+    assert leftovers(store) == []
+
+
+def test_a_dropped_file_gives_up_with_a_warning(store: headrace.Store) -> None:
+    store.write("a", b"before")
+    file = write(store)
+    file.write(DATA)
+    kept = [file]
+    del file
+    with pytest.warns(ResourceWarning, match="given up"):
+        kept.clear()
+    assert store.read("a").bytes() == b"before"
+    assert leftovers(store) == []
+
+
+def test_conditions(store: headrace.Store) -> None:
+    with headrace.open("a", "xb", store=store) as first:
+        first.write(b"first")
+    second = headrace.open("a", "xb", store=store)
+    second.write(b"second")
+    with pytest.raises(headrace.PreconditionFailedError, match="exists already"):
+        second.close()
+    assert first.info is not None
+    with write(store, if_generation=first.info.generation) as third:
+        third.write(DATA)
+    fourth = write(store, if_generation=first.info.generation)
+    fourth.write(DATA[:10])
+    with pytest.raises(headrace.PreconditionFailedError):
+        fourth.close()
+    assert store.read("a").bytes() == DATA
+
+
+def test_the_first_error_is_the_one_that_is_raised(
+    gcs: headrace.Store, server: FaultServer
+) -> None:
+    server.faults([{"match": {"kind": "upload"}, "from": 2, "action": {"status": 403}}])
+    file = write(gcs)
+    with pytest.raises(headrace.PermissionDeniedError) as caught:
+        write_for_ever(file)
+    assert caught.value.url == "gs://bucket/a"
+    assert "its part" in str(caught.value)
+    with pytest.raises(headrace.PermissionDeniedError) as again:
+        file.write(b"more")
+    assert again.value is caught.value
+    with pytest.raises(headrace.PermissionDeniedError) as last:
+        file.close()
+    assert last.value is caught.value
+    file.close()
+    server.faults([])
+    assert server.names("bucket") == []
+
+
+def test_the_first_error_shows_through_a_library_that_hides_it(
+    gcs: headrace.Store, server: FaultServer
+) -> None:
+    server.faults([{"match": {"kind": "upload"}, "action": {"status": 403}}])
+
+    def save() -> None:
+        with write(gcs) as file:
+            try:
+                write_for_ever(file)
+            except headrace.HeadraceError:
+                raise RuntimeError("unexpected pos") from None
+
+    with pytest.raises(headrace.PermissionDeniedError) as caught:
+        save()
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    assert server.names("bucket") == []
+
+
+def test_memory_is_bounded(gcs: headrace.Store, server: FaultServer, run_child: Child) -> None:
+    script = """
+        import os, sys
+        import headrace
+        from headrace import MiB
+        store = headrace.Store("gs://bucket", endpoint=sys.argv[1])
+        piece = os.urandom(3 * MiB)
+        with headrace.open("a", "wb", store=store, part_bytes=MiB, max_parts_in_flight=4) as file:
+            for _ in range(40):
+                file.write(piece)
+        peak = headrace.metrics().memory_peak_live_bytes
+        assert 2 * MiB <= peak <= 5 * MiB, peak
+        assert headrace.metrics().memory_live_bytes == 0
+    """
+    run_child(script, server.url)
+    assert gcs.stat("a").size_bytes == 120 << 20
+
+
+def test_threads_may_share_it(store: headrace.Store) -> None:
+    pieces = [bytes([i]) * 10_000 for i in range(32)]
+    with write(store) as file:
+        threads = [threading.Thread(target=file.write, args=(piece,)) for piece in pieces]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    data = store.read("a").bytes()
+    assert sorted(data[i : i + 10_000] for i in range(0, len(data), 10_000)) == pieces
+
+
+def test_a_forked_child_cannot_touch_the_upload(
+    gcs: headrace.Store, server: FaultServer, run_child: Child
+) -> None:
+    script = """
+        import os, sys
+        import headrace
+        store = headrace.Store("gs://bucket", endpoint=sys.argv[1])
+        data = os.urandom(400_000)
+        file = headrace.open("a", "wb", store=store, part_bytes=1 << 16)
+        file.write(data)
+        pid = os.fork()
+        if pid == 0:
+            raised = 0
+            for call in (lambda: file.write(data), file.close, file.abort):
+                try:
+                    call()
+                except headrace.InvalidArgumentError as error:
+                    raised += "before a fork" in str(error)
+            del file
+            with headrace.open("b", "wb", store=store, part_bytes=1 << 16) as mine:
+                mine.write(data)
+            os._exit(0 if raised == 3 else 1)
+        assert os.waitpid(pid, 0)[1] == 0
+        file.write(data)
+        file.close()
+        assert store.read("a").bytes() == data + data
+        assert store.read("b").bytes() == data
+    """
+    run_child(script, server.url)
+    assert server.names("bucket") == ["a", "b"]
+
+
+@pytest.mark.parametrize("end", ["pass", "sys.exit(0)", "raise SystemExit", "file = None"])
+def test_the_interpreters_end_gives_up_what_is_not_closed(
+    gcs: headrace.Store, server: FaultServer, run_child: Child, end: str
+) -> None:
+    gcs.write("a", b"before")
+    script = f"""
+        import os, sys
+        import headrace
+        store = headrace.Store("gs://bucket", endpoint=sys.argv[1])
+        file = headrace.open("a", "wb", store=store, part_bytes=1 << 16)
+        file.write(os.urandom(1_000_000))
+        {end}
+    """
+    run_child(script, server.url)
+    assert server.names("bucket") == ["a"]
+    assert server.get("bucket", "a") == b"before"
+
+
+def test_sigkill_in_mid_upload_leaves_the_object_as_it_was(
+    gcs: headrace.Store, server: FaultServer
+) -> None:
+    gcs.write("a", b"before")
+    script = """
+import os, sys
+import headrace
+store = headrace.Store("gs://bucket", endpoint=sys.argv[1])
+with headrace.open("a", "wb", store=store, part_bytes=1 << 16) as file:
+    while True:
+        file.write(os.urandom(1 << 18))
+        print("written", flush=True)
+"""
+    child = subprocess.Popen(
+        [sys.executable, "-c", script, server.url], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    for _ in range(3):
+        assert child.stdout.readline() == "written\n"
+    child.send_signal(signal.SIGKILL)
+    child.communicate(timeout=30)
+    assert server.get("bucket", "a") == b"before"
+    left = [name for name in server.names("bucket") if name != "a"]
+    assert left
+    assert all(name.startswith("headrace-uploads/") for name in left)
+
+
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    # /dev/full is no place for a temporary file; a quota by RLIMIT_FSIZE gives the same kind.
+    script = """
+import os, resource, signal, sys
+import headrace
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+file = headrace.open(sys.argv[1] + "/a", "wb", part_bytes=1 << 16)
+try:
+    while True:
+        file.write(bytes(1 << 18))
+except headrace.ResourceError as error:
+    assert "too large for this file system" in str(error), error
+try:
+    file.close()
+except headrace.ResourceError:
+    print("told")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=50
+    )
+    assert done.stdout == "told\n", done.stderr
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "mode", "text"),
+    [
+        ("gs://bucket/a", "w", "must be 'rb', 'wb' or 'xb'"),
+        ("gs://bucket/a", "ab", "must be 'rb', 'wb' or 'xb'"),
+        ("gs://bucket", "wb", "names a bucket or a prefix"),
+        ("gs://bucket/a/", "rb", "names a bucket or a prefix"),
+        ("http://bucket/a", "rb", "http"),
+        ("/tmp", "rb", "names a directory"),
+        ("/tmp/", "wb", "names a directory"),
+    ],
+)
+def test_what_cannot_work_is_refused(url: str, mode: Any, text: str) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match=text):
+        headrace.open(url, mode)
+
+
+def test_what_is_missing_or_forbidden_is_told(gcs: headrace.Store, server: FaultServer) -> None:
+    with pytest.raises(headrace.NotFoundError, match="gs://bucket/missing"):
+        headrace.open("gs://bucket/missing", endpoint=server.url)
+    server.faults([{"match": {"kind": ["get", "media"]}, "action": {"status": 403}}])
+    with pytest.raises(headrace.PermissionDeniedError, match="gs://bucket/a"):
+        headrace.open("a", store=gcs)
+
+
+def test_plain_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in ("a", "b/c", str(tmp_path / "d"), f"file://{tmp_path}/e"):
+        with headrace.open(path, "wb", part_bytes=PART) as file:
+            file.write(DATA)
+        with headrace.open(path) as read:
+            assert read.read() == DATA
+    assert sorted(os.listdir(tmp_path)) == ["a", "b", "d", "e"]
