@@ -43,6 +43,7 @@ from headrace.checkpoint.distributed.upload import upload
 from headrace.checkpoint.progress import Progress, ProgressOption, choose_progress
 from headrace.errors import (
     CancelledError,
+    HeadraceError,
     InternalError,
     InvalidArgumentError,
     PreconditionFailedError,
@@ -248,8 +249,7 @@ class DistributedWriter(StorageWriter):
                 "checkpoint stands; the files of this one were deleted."
             )
             raise
-        for name, content in self._attachments.items():
-            save.folder.store.write(save.folder.prefix + name, content)
+        self._write_plain_attachments(save.folder)
         _delete_stale(save.folder, (save.stale | replaced) - names)
 
     @classmethod
@@ -412,6 +412,14 @@ class DistributedWriter(StorageWriter):
             names[name] = attachment_name(number)
             folder.store.write(folder.prefix + names[name], content, if_generation="absent")
         return names
+
+    def _write_plain_attachments(self, folder: Folder) -> None:
+        for name, content in self._attachments.items():
+            try:
+                folder.store.write(folder.prefix + name, content)
+            except HeadraceError as error:
+                # The checkpoint is complete, and has its own.
+                _log.warning("%s is saved, but not its copy of %s: %s", folder.url, name, error)
 
 
 def _pieces(
