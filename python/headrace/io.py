@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import os
 import threading
@@ -47,6 +48,8 @@ class ObjectWriterIO(io.BufferedIOBase):
         max_parts_in_flight: int = 8,
         upload: UploadWay = "parts",
     ) -> None:
+        # A copy, without the traceback: its frames hold what holds this file, and a library's writer
+        # in between, torch's for one, may be no part of such a cycle that can be collected.
         self._failure: BaseException | None = None
         self._ended = False
         self._info: ObjectInfo | None = None
@@ -109,13 +112,13 @@ class ObjectWriterIO(io.BufferedIOBase):
         self._check_process()
         with self._lock:
             if self._failure is not None:
-                raise self._failure
+                raise copy.copy(self._failure)
             try:
                 return self._writer.write(data)
             except (TypeError, BufferError):
                 raise  # nothing was taken
             except BaseException as error:
-                self._failure = error
+                self._failure = copy.copy(error)
                 raise
 
     def flush(self) -> None:
@@ -138,7 +141,7 @@ class ObjectWriterIO(io.BufferedIOBase):
             try:
                 if self._failure is not None:
                     self._writer.abort()
-                    raise self._failure
+                    raise copy.copy(self._failure)
                 self._info = self._writer.close()
             except BaseException:
                 self._end()
@@ -192,8 +195,10 @@ class ObjectWriterIO(io.BufferedIOBase):
         self.abort(patience_s=5.0 if isinstance(error, Exception) else 0.1)
         # torch.save calls write() once more after an error, and raises another one of its own.
         failure = self._failure
-        if isinstance(error, Exception) and failure is not None and failure is not error:
-            raise failure from error
+        if failure is None or not isinstance(error, Exception):
+            return
+        if (type(error), str(error)) != (type(failure), str(failure)):
+            raise copy.copy(failure) from error
 
     def __del__(self) -> None:
         # Not what io's own classes do: they close.

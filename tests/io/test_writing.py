@@ -168,10 +168,11 @@ def test_the_first_error_is_the_one_that_is_raised(
     assert "its part" in str(caught.value)
     with pytest.raises(headrace.PermissionDeniedError) as again:
         file.write(b"more")
-    assert again.value is caught.value
+    assert str(again.value) == str(caught.value)
     with pytest.raises(headrace.PermissionDeniedError) as last:
         file.close()
-    assert last.value is caught.value
+    assert str(last.value) == str(caught.value)
+    assert (last.value.url, last.value.http_status) == ("gs://bucket/a", 403)
     file.close()
     server.faults([])
     assert server.names("bucket") == []
