@@ -22,6 +22,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 PEERS_PYTHON = REPOSITORY / ".venvs" / "peers" / "bin" / "python"
 _RUN_BY_PEERS_PYTHON = {
     *("obstore", "obstore-into", "google-cloud-storage", "gcsfs", "dataflux"),
+    "dataflux-epoch",
+    *("checkpoint-save-gcsfs", "checkpoint-load-gcsfs"),
     *("jpeg-loader", "jpeg-memory", "list-google", "list-dataflux"),
 }
 
@@ -49,6 +51,13 @@ class Effort:
     small_objects: int
     overhead_epochs: int
     listed_objects: int
+    throttled_phase_s: float
+    throttled_runs: int
+    # headrace.compat beside dataflux.
+    duel_small_objects: int
+    duel_large_objects: int
+    duel_warm_up_s: float
+    duel_s: float
 
 
 FULL = Effort(
@@ -63,6 +72,12 @@ FULL = Effort(
     small_objects=80_000,
     overhead_epochs=11,
     listed_objects=1_000_000,
+    throttled_phase_s=30.0,
+    throttled_runs=1,
+    duel_small_objects=20_000,
+    duel_large_objects=2_000,
+    duel_warm_up_s=1.0,
+    duel_s=3.0,
 )
 QUICK = Effort(
     repetitions=1,
@@ -76,6 +91,12 @@ QUICK = Effort(
     small_objects=16_000,
     overhead_epochs=3,
     listed_objects=100_000,
+    throttled_phase_s=4.0,
+    throttled_runs=1,
+    duel_small_objects=2_000,
+    duel_large_objects=200,
+    duel_warm_up_s=0.5,
+    duel_s=1.0,
 )
 
 

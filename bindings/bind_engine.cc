@@ -88,6 +88,16 @@ void bind_engine(nb::module_& module) {
           },
           nb::arg("size_bytes"),
           "Counts memory that reads will fill and that is not the engine's, until it is released.")
+      .def(
+          "take_warnings",
+          [](const EngineHandle& self) {
+            nb::list texts;
+            for (const std::string& text : self.engine().take_warnings())
+              texts.append(to_str(text));
+            return texts;
+          },
+          nb::sig("def take_warnings(self) -> list[str]"),
+          "What users should know though nothing has failed, since the last call.")
       .def("metrics", &metrics, nb::sig("def metrics(self) -> dict[str, int]"));
 
   module.def("fork_epoch", &fork_epoch, "How many forks lie behind this process.");

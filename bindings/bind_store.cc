@@ -61,6 +61,7 @@ class BatchHandle {
   // Waits; raises the first error.
   void wait() {
     wait_until_done();
+    warn();
     raise_first();
   }
   bool done() const { return batch_.usable() && batch_->done(); }
@@ -69,6 +70,7 @@ class BatchHandle {
   nb::list take(bool return_errors) {
     wait_until_done();
     if (taken_) throw nb::value_error("the batch was taken already");
+    warn();
     taken_ = true;
     if (!return_errors) raise_first();
     const nb::handle sample_type = nb::type<Sample>();
@@ -89,6 +91,12 @@ class BatchHandle {
     wait_interruptibly([this](steady_clock::time_point until,
                               MayBlock permit) { return batch_->wait_until(until, permit); },
                        [this] { batch_->cancel(); });
+  }
+  // What the engine has to say goes where Python's warnings go, from a thread that runs Python.
+  void warn() const {
+    for (const std::string& text : engine_->take_warnings()) {
+      if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) != 0) throw nb::python_error();
+    }
   }
   void require_usable() const {
     if (batch_.usable()) return;

@@ -29,7 +29,10 @@ def store_of(request: Answer) -> Any:
     import headrace
 
     return headrace.Store(
-        f"gs://{request['bucket']}", endpoint=request["endpoint"], credentials="anonymous"
+        f"gs://{request['bucket']}",
+        endpoint=request["endpoint"],
+        credentials="anonymous",
+        join_small_objects=headrace.JoinOptions() if request.get("join") else None,
     )
 
 
@@ -42,6 +45,8 @@ def _check(store: Any, infos: Sequence[Any], batch_size: int) -> None:
 
 def read_batches(request: Answer) -> Answer:
     """headrace: Store.read_batches, every object checked against its listed CRC32C."""
+    import headrace
+
     store = store_of(request)
     infos = list(store.list())
     _check(store, infos, request["batch_size"])
@@ -54,7 +59,9 @@ def read_batches(request: Answer) -> Answer:
         return object_count, size_bytes
 
     read(request["warm_up_s"])
+    requests_before = headrace.metrics().requests_total
     answer = measured(read, request["duration_s"])
+    answer["requests"] = headrace.metrics().requests_total - requests_before
     answer["connections"] = connections(request["endpoint"])
     return answer
 

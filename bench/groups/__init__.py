@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench.groups import engine, training
+from bench.groups import checkpoints, dataflux, engine, joining, listing, throttling, training
 from bench.harness import Bench
 
-# bench.groups.listing joins with the parallel listing: page after page it takes an hour.
-GROUPS: dict[str, Callable[[Bench], None]] = {**engine.GROUPS, **training.GROUPS}
+GROUPS: dict[str, Callable[[Bench], None]] = {
+    **engine.GROUPS,
+    **training.GROUPS,
+    **joining.GROUPS,
+    **listing.GROUPS,
+    **throttling.GROUPS,
+    **dataflux.GROUPS,
+    **checkpoints.GROUPS,
+}

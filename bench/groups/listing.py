@@ -12,10 +12,9 @@ from testing.faultserver.client import FaultServer
 PAGE_OBJECTS = 1000
 PAGE_DELAY_S = 0.050
 # Of the fault server: README.md there shows a name of each.
-SHAPES = ("pattern", "flat", "uuid", "deep", "one_folder", "skewed", "long_prefix", "unicode")
-PATTERN = "train/shard-{shard:06d}/sample-{index:07d}.jpg"
+SHAPES = ("flat", "uuid", "deep", "one_folder", "skewed", "long_prefix", "all_unicode", "last_byte")
 # Among these is the best that a user could have set by hand.
-PAGES_IN_FLIGHT = (8, 16, 32, 64, 128)
+PAGES_IN_FLIGHT = (32, 64, 128)
 DATAFLUX_PROCESSES = 8
 
 
@@ -29,14 +28,12 @@ class _Server:
     def bucket(self, shape: str, object_count: int) -> str:
         """Make a bucket, which has this name."""
         name = f"{shape.replace('_', '-')}-{object_count}"
-        pattern = {"name_pattern": PATTERN} if shape == "pattern" else {}
         self._server.synthetic(
             name,
             object_count,
             1024,
             shape=shape,
             list_delay_ms=round(PAGE_DELAY_S * 1e3),
-            **pattern,
         )
         return name
 
@@ -104,19 +101,17 @@ def _shape(bench: Bench, server: _Server, shape: str, *, peers: bool) -> None:
     )
     if peers:
         # A minute each: once.
-        _peers(bench, server, group, bucket, count, repetitions=1)
+        _peers(bench, server, group, bucket, count)
 
 
-def _peers(
-    bench: Bench, server: _Server, group: str, bucket: str, count: int, *, repetitions: int
-) -> None:
+def _peers(bench: Bench, server: _Server, group: str, bucket: str, count: int) -> None:
     clients = {
         "google-cloud-storage, page after page": server.client("list-google", bucket, count),
         f"dataflux_core, {DATAFLUX_PROCESSES} processes": server.client(
             "list-dataflux", bucket, count, processes=DATAFLUX_PROCESSES
         ),
     }
-    for name, found in bench.alternate(group, clients, repetitions).items():
+    for name, found in bench.alternate(group, clients, 1).items():
         bench.row(group, name, "s", _seconds(found))
         bench.row(group, f"{name}: pages", "", [answer["pages"] for answer in found])
 
@@ -126,7 +121,7 @@ def listing(bench: Bench) -> None:
     with FaultServer(threads=2) as fault_server:
         server = _Server(bench, fault_server)
         for shape in SHAPES:
-            _shape(bench, server, shape, peers=shape in ("flat", "uuid"))
+            _shape(bench, server, shape, peers=shape == "flat")
         for count, at_most in ((100_000, 1.0), (10, 0.1)):
             group = f"listing {count:,} names, flat, {PAGE_DELAY_S * 1e3:.0f} ms a page"
             bucket = server.bucket("flat", count)
@@ -137,7 +132,7 @@ def listing(bench: Bench) -> None:
             )
             found = answers["Store.index()"]
             bench.row(group, "Store.index()", "s", _seconds(found), at_most=at_most)
-            _peers(bench, server, group, bucket, count, repetitions=bench.effort.peer_repetitions)
+            _peers(bench, server, group, bucket, count)
 
 
 GROUPS: dict[str, Callable[[Bench], None]] = {"listing": listing}

@@ -7,7 +7,10 @@
 
 from __future__ import annotations
 
+import typing as _typing
+
 from headrace._engine import ObjectIndex, ObjectInfo, Sample
+from headrace.cleaning import Cleaned, clean
 from headrace.errors import (
     CancelledError,
     CorruptDataError,
@@ -27,6 +30,7 @@ from headrace.options import (
     BearerToken,
     EngineOptions,
     GiB,
+    JoinOptions,
     KiB,
     MiB,
     RetryOptions,
@@ -35,15 +39,20 @@ from headrace.options import (
 from headrace.process import Metrics, configure, metrics, shutdown
 from headrace.store import ListPage, Store
 
+if _typing.TYPE_CHECKING:
+    from headrace import checkpoint as checkpoint
+
 __all__ = [
     "BearerToken",
     "CancelledError",
+    "Cleaned",
     "CorruptDataError",
     "EngineOptions",
     "GiB",
     "HeadraceError",
     "InternalError",
     "InvalidArgumentError",
+    "JoinOptions",
     "KiB",
     "ListPage",
     "Metrics",
@@ -63,6 +72,7 @@ __all__ = [
     "TimedOutError",
     "TimeoutOptions",
     "UnavailableError",
+    "clean",
     "configure",
     "metrics",
     "open",
@@ -76,3 +86,12 @@ for _name in __all__:
     if isinstance(globals()[_name], type | type(configure)):
         globals()[_name].__module__ = "headrace"
 del _name
+
+
+def __getattr__(name: str) -> object:
+    # It needs torch, which whoever only reads and writes objects need not wait for.
+    if name == "checkpoint":
+        import importlib
+
+        return importlib.import_module("headrace.checkpoint")
+    raise AttributeError(f"module 'headrace' has no attribute {name!r}")

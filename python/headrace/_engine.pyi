@@ -290,6 +290,67 @@ class Order(object):
     def indices(self, begin: int, end: int) -> memoryview:
         """What stands at positions [begin, end), as a buffer of int64."""
 
+def crc32c(data: Buffer, begin: int = 0) -> int:
+    """The CRC-32C of these bytes, after those that `begin` is the sum of."""
+
+def crc32(data: Buffer, begin: int = 0) -> int:
+    """The CRC-32 of zip."""
+
+def prefer_huge_pages(memory: Buffer) -> None:
+    """
+    Asks for huge pages, for memory that is about to be filled for the first time.
+    """
+
+class ZipLayout:
+    """How a checkpoint's records lie in their file."""
+
+    def __init__(self) -> None: ...
+    def begin_record(self, name: str, size_bytes: int) -> bytes:
+        """Returns what comes before the content."""
+
+    def add(self, data: Buffer) -> None:
+        """The next bytes of the content: summed, not kept."""
+
+    def end_record(self) -> bytes:
+        """Returns what comes after the content."""
+
+    def finish(self) -> bytes:
+        """Returns the directory, which ends the file."""
+
+    @property
+    def offset_bytes(self) -> int: ...
+
+class ZipEntry:
+    """A record, as a zip's directory tells of it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def header_offset_bytes(self) -> int: ...
+    @property
+    def crc32(self) -> int: ...
+    @property
+    def crc32c(self) -> int | None: ...
+    @property
+    def begin(self) -> int | None:
+        """None: its local header must be read."""
+
+    def content_begin(self, local_header: Buffer) -> int: ...
+
+LEAST_TAIL_BYTES: int = 512
+
+def find_directory(tail: Buffer, file_bytes: int) -> int:
+    """Where a zip's directory begins, by the last bytes of the file."""
+
+def parse_directory(
+    directory: Buffer, begin: int
+) -> tuple[list[ZipEntry], list[tuple[int, bytes]], int | None]:
+    """
+    Entries; of a file that we wrote what stands around them, and the whole's CRC-32C.
+    """
+
 class Credentials:
     """The engine's copy of one identity's token."""
 
@@ -333,6 +394,9 @@ class Engine:
         """
         Counts memory that reads will fill and that is not the engine's, until it is released.
         """
+
+    def take_warnings(self) -> list[str]:
+        """What users should know though nothing has failed, since the last call."""
 
     def metrics(self) -> dict[str, int]: ...
 

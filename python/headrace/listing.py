@@ -11,12 +11,17 @@ __all__ = ["index_objects", "list_objects"]
 
 
 def list_objects(
-    handle: _engine.StoreHandle, prefix: str, start_offset: str, end_offset: str
+    handle: _engine.StoreHandle,
+    prefix: str,
+    start_offset: str,
+    end_offset: str,
+    max_pages_in_flight: int,
 ) -> Iterator[ObjectInfo]:
     """Yield objects in the UTF-8 byte order of their names, as they arrive.
 
     The first page is asked for alone; from the second on, pages are fetched ahead, more of them the
-    further the caller goes. What is under way is cancelled when the generator is closed.
+    further the caller goes. What is under way is cancelled when the generator is closed. 0
+    `max_pages_in_flight` leaves it to the engine how many are useful.
     """
     listing = handle.start_listing(
         prefix=prefix,
@@ -24,7 +29,7 @@ def list_objects(
         end_offset=end_offset,
         only_for_reading=False,
         eager=False,
-        max_pages_in_flight=0,
+        max_pages_in_flight=max_pages_in_flight,
     )
     try:
         while (objects := listing.next()) is not None:
@@ -37,7 +42,8 @@ def index_objects(
     handle: _engine.StoreHandle,
     store_url: str,
     prefix: str,
-    on_progress: Callable[[int], object] | None = None,
+    on_progress: Callable[[int], object] | None,
+    max_pages_in_flight: int,
 ) -> ObjectIndex:
     """List all objects under `prefix`, with what reading needs of each, into an index."""
     listing = handle.start_listing(
@@ -46,7 +52,7 @@ def index_objects(
         end_offset="",
         only_for_reading=True,
         eager=True,
-        max_pages_in_flight=0,
+        max_pages_in_flight=max_pages_in_flight,
     )
     try:
         return listing.index(store_url, prefix, on_progress)

@@ -19,6 +19,7 @@ __all__ = [
     "EngineOptions",
     "Environment",
     "GiB",
+    "JoinOptions",
     "KiB",
     "MiB",
     "OnChange",
@@ -116,6 +117,42 @@ class TimeoutOptions:
     def __post_init__(self) -> None:
         for name in ("connect_s", "tls_s", "first_byte_s", "stall_s", "total_s"):
             _require_duration(f"TimeoutOptions.{name}", getattr(self, name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinOptions:
+    """How small objects are joined on the server (``Store(join_small_objects=JoinOptions())``).
+
+    The objects of a batch are composed, group by group, into temporary objects of the same bucket,
+    each of which is read, checked, split and deleted. ``docs/guide/small_objects.md`` says when
+    that helps and what it costs.
+    """
+
+    max_size_bytes: int = 16 * MiB
+    """Bytes of objects that are joined to one, at most. A larger object is read by itself."""
+    max_objects: int = 32
+    """Objects that are joined to one, at most; 32 is what the service takes."""
+    max_in_flight: int = 32
+    """Temporary objects that exist at a time, at most."""
+    pause_s: float = 5.0
+    """How long objects are read one by one after the service was too busy to join them."""
+    sweep_age_s: float = 3600.0
+    """What processes that were killed have left is deleted once it is so old, by the next one that
+    joins objects in the bucket."""
+
+    def __post_init__(self) -> None:
+        require_bytes("JoinOptions.max_size_bytes", self.max_size_bytes, minimum=1)
+        require_count("JoinOptions.max_objects", self.max_objects, minimum=2)
+        require(
+            self.max_objects <= 32,
+            f"JoinOptions.max_objects is {self.max_objects}; it must be from 2 to 32",
+        )
+        require_count("JoinOptions.max_in_flight", self.max_in_flight, minimum=1)
+        _require_duration("JoinOptions.pause_s", self.pause_s)
+        require(
+            isinstance(self.sweep_age_s, int | float) and 0 <= self.sweep_age_s <= _MAX_DURATION_S,
+            f"JoinOptions.sweep_age_s is {self.sweep_age_s!r}; it must be from 0 s to ten years",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

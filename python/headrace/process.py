@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
+import warnings
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -68,6 +70,7 @@ class _Process:
 
 _process = _Process()
 _threads_at_fork = False
+_stops_with_process = 0  # the process for which that is arranged
 
 
 def _before_fork() -> None:
@@ -160,6 +163,22 @@ def shutdown() -> None:
         credentials.stop()
     if engine is not None:
         engine.stop()
+        for text in engine.take_warnings():
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def stop_with_process() -> None:
+    """See to it that a child of multiprocessing, too, ends what is in progress before it exits.
+
+    Python runs no exit handlers there; what an ended process leaves in a bucket stays there.
+    """
+    global _stops_with_process
+    util = sys.modules.get("multiprocessing.util")
+    if util is None or sys.modules["multiprocessing.process"].parent_process() is None:
+        return
+    if _stops_with_process != os.getpid():
+        _stops_with_process = os.getpid()
+        util.Finalize(None, shutdown, exitpriority=10)
 
 
 def _at_exit() -> None:

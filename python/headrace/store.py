@@ -16,6 +16,7 @@ from headrace.listing import index_objects, list_objects
 from headrace.options import (
     BearerToken,
     ContentEncoding,
+    JoinOptions,
     OnChange,
     RetryOptions,
     TimeoutOptions,
@@ -86,6 +87,11 @@ class Store:
         content_encoding: ``"stored"`` gives the stored bytes of objects with
             ``Content-Encoding: gzip``, ``"decompress"`` what they contain.
         verify: compare the CRC-32C of whole objects where the store keeps one.
+        join_small_objects: join small objects of a batch on the server (GCS Compose) and read them
+            as one, in every call and class that reads batches from this store. It **writes** to the
+            bucket, below ``dataflux-composed-objects/``, and deletes what it wrote. Only objects of
+            which an `ObjectInfo` or `ObjectIndex` tells size, generation and CRC-32C are joined.
+            Whatever cannot be joined is read one by one. Default: nothing is joined.
         user_agent_suffix: appended to ``headrace/<version>`` in requests.
 
     Raises:
@@ -108,6 +114,7 @@ class Store:
         on_change: OnChange = "error",
         content_encoding: ContentEncoding = "stored",
         verify: bool = True,
+        join_small_objects: JoinOptions | None = None,
         user_agent_suffix: str = "",
     ) -> None:
         require_count("max_in_flight", max_in_flight, minimum=1)
@@ -138,9 +145,19 @@ class Store:
             "on_change": on_change,
             "content_encoding": content_encoding,
             "verify": verify,
+            "join_small_objects": join_small_objects,
             "user_agent_suffix": user_agent_suffix,
         }
         self._scheme, self._bucket, name, self._url = _engine.split_url(os.fspath(url))
+        require(
+            join_small_objects is None or isinstance(join_small_objects, JoinOptions),
+            f"join_small_objects is {join_small_objects!r}; it must be a JoinOptions or None",
+        )
+        require(
+            join_small_objects is None or self._scheme == "gs",
+            f"{self._url}: objects cannot be joined on {self._scheme}:// stores; leave out "
+            "join_small_objects",
+        )
         self._prefix = "" if self._scheme == "file" else name
         if endpoint is not None:
             self._settings["endpoint"] = _engine.normalized_endpoint(endpoint, default_tls=True)
@@ -182,8 +199,13 @@ class Store:
         start_offset: str | None = None,
         end_offset: str | None = None,
         max_results: int | None = None,
+        max_pages_in_flight: int | None = None,
     ) -> Iterator[ObjectInfo]:
         """Yield the objects whose names begin with `prefix`, in UTF-8 byte order of the names.
+
+        On object stores, what lies below ``dataflux-composed-objects/`` and ``headrace-uploads/``
+        is temporary and no data: it is left out unless `prefix` lies there. The same holds for
+        `list_page` and `index`.
 
         Each object that exists throughout comes exactly once; one that is added or deleted
         meanwhile may come. Without `delimiter` and `max_results`, from the second page on, several
@@ -195,13 +217,17 @@ class Store:
             start_offset: names from this one on.
             end_offset: names before this one.
             max_results: stop after so many.
+            max_pages_in_flight: pages that are fetched at a time, at most; 1: page after page.
+                Default: what the engine finds useful, which is as good as any number.
         """
+        pages = _pages(max_pages_in_flight)
         if not delimiter and max_results is None:
             yield from list_objects(
                 self._handle(),
                 self._prefix if prefix is None else prefix,
                 start_offset or "",
                 end_offset or "",
+                pages,
             )
             return
         left = sys.maxsize if max_results is None else max_results
@@ -251,7 +277,11 @@ class Store:
         )
 
     def index(
-        self, prefix: str | None = None, *, on_progress: Callable[[int], object] | None = None
+        self,
+        prefix: str | None = None,
+        *,
+        on_progress: Callable[[int], object] | None = None,
+        max_pages_in_flight: int | None = None,
     ) -> ObjectIndex:
         """List the objects whose names begin with `prefix` into an index, in the order of `list`.
 
@@ -262,9 +292,11 @@ class Store:
             prefix: default: what follows the bucket in the store's URL.
             on_progress: called some twenty times a second with how many names have arrived; what
                 it raises ends the listing.
+            max_pages_in_flight: as for `list`.
         """
         listed = self._prefix if prefix is None else prefix
-        return index_objects(self._handle(), self.url_of(""), listed, on_progress)
+        pages = _pages(max_pages_in_flight)
+        return index_objects(self._handle(), self.url_of(""), listed, on_progress, pages)
 
     # ---- asking
 
@@ -573,6 +605,8 @@ class Store:
         with process.lock():
             if self._opened is None or self._opened[0] is not engine:
                 handle = _engine.StoreHandle(engine, self._url, self._engine_options())
+                if self._settings["join_small_objects"] is not None:
+                    process.stop_with_process()
                 self._opened = (engine, handle)
             return self._opened
 
@@ -580,6 +614,10 @@ class Store:
         environment = read_environment()
         options = dict(self._settings)
         retry, timeout = options.pop("retry"), options.pop("timeout")
+        join = options.pop("join_small_objects")
+        options["join_small_objects"] = join is not None
+        if join is not None:
+            options.update({f"join_{name}": value for name, value in asdict(join).items()})
         options.update(asdict(retry))
         options.update(asdict(timeout))
         options["user_project"] = options["user_project"] or ""
@@ -638,6 +676,14 @@ def _require_range(begin: int, end: int | None) -> None:
         begin >= 0 and (end is None or begin <= end < 1 << 63),
         f"the range [{begin}, {end}) is empty or misplaced",
     )
+
+
+def _pages(max_pages_in_flight: int | None) -> int:
+    """Return what the engine takes: 0 leaves it to it."""
+    if max_pages_in_flight is None:
+        return 0
+    require_count("max_pages_in_flight", max_pages_in_flight, minimum=1)
+    return max_pages_in_flight
 
 
 def _precondition(if_generation: str | None) -> str | None:

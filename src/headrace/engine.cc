@@ -13,6 +13,7 @@
 #include "headrace/base/fork.h"
 #include "headrace/base/gate.h"
 #include "headrace/base/mutex.h"
+#include "headrace/base/warnings.h"
 #include "headrace/format/base64.h"
 #include "headrace/format/percent.h"
 #include "headrace/format/proxy_rules.h"
@@ -22,6 +23,7 @@
 #include "headrace/store/gcs/gcs_protocol.h"
 #include "headrace/store/host.h"
 #include "headrace/store/http_store.h"
+#include "headrace/store/joined_reads.h"
 #include "headrace/store/object_writer.h"
 
 #ifndef HEADRACE_VERSION
@@ -34,6 +36,8 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kStopDeadline{10};
+// For deleting temporary objects, before that.
+constexpr std::chrono::seconds kDeleteDeadline{5};
 constexpr std::string_view kGcsEndpoint = "https://storage.googleapis.com";
 
 // "user:password@" of a proxy's address is taken off and becomes its credentials.
@@ -80,12 +84,18 @@ Result<void> validate(const StoreOptions& options) {
       positive("max_in_flight", options.max_in_flight),
       positive("initial_in_flight", options.initial_in_flight),
       positive("range_bytes", options.range_bytes),
+      positive("join.max_size_bytes", options.join.max_size_bytes),
+      positive("join.max_in_flight", options.join.max_in_flight),
+      positive("join.pause", options.join.pause),
       positive("range_threshold_bytes", options.range_threshold_bytes)};
   for (const Result<void>& check : checks) {
     if (!check) return check;
   }
   if (options.retry.backoff_multiplier < 1) {
     return invalid_argument("retry.backoff_multiplier must be at least 1");
+  }
+  if (options.join.sweep_age < std::chrono::milliseconds(0)) {
+    return invalid_argument("join.sweep_age must not be negative");
   }
   return {};
 }
@@ -97,6 +107,8 @@ struct Engine::State {
   std::shared_ptr<FilePool> file_pool;
   std::shared_ptr<FilePool> compute_pool;
   std::shared_ptr<Metrics> file_metrics = std::make_shared<Metrics>();
+  std::shared_ptr<Metrics> join_metrics = std::make_shared<Metrics>();
+  std::shared_ptr<Warnings> warnings = std::make_shared<Warnings>();
   Resolver resolver;
   uint64_t epoch = fork_epoch();
 
@@ -105,8 +117,11 @@ struct Engine::State {
   Mutex mutex;
   // Stores share hosts, and hosts outlive stores: their connections and limits are worth keeping.
   std::map<HostKey, std::shared_ptr<Host>> hosts HEADRACE_GUARDED_BY(mutex);
+  std::vector<std::weak_ptr<JoinedReads>> joined HEADRACE_GUARDED_BY(mutex);
   bool stopped HEADRACE_GUARDED_BY(mutex) = false;
 
+  Result<std::shared_ptr<ObjectStore>> join(const Url& url, std::shared_ptr<ObjectStore> store,
+                                            const StoreOptions& options);
   Result<std::shared_ptr<Host>> host(const Endpoint& endpoint, const StoreOptions& options);
   void pump_all();
 };
@@ -152,7 +167,37 @@ void Engine::State::pump_all() {
       lane->thread().post([raw = lane.get()] { raw->pump(); });
     }
   }
+  for (const std::weak_ptr<JoinedReads>& each : joined) {
+    // Not here: it may take memory, or give some back, and come here again.
+    resources->io_threads.front()->post([each] {
+      if (const std::shared_ptr<JoinedReads> alive = each.lock()) alive->pump();
+    });
+  }
   file_pool->wake();
+}
+
+Result<std::shared_ptr<ObjectStore>> Engine::State::join(const Url& url,
+                                                         std::shared_ptr<ObjectStore> store,
+                                                         const StoreOptions& options) {
+  const uint32_t most = store->max_compose_sources();
+  if (most == 0) {
+    return invalid_argument(url.to_string(), ": objects cannot be joined on ",
+                            to_string(url.scheme), ":// stores");
+  }
+  if (options.join.max_objects < 2 || options.join.max_objects > most) {
+    return invalid_argument("join.max_objects is ", options.join.max_objects,
+                            "; it must be from 2 to ", most);
+  }
+  auto made = std::make_shared<JoinedReads>(std::move(store),
+                                            JoinedReads::Resources{.pool = resources->pool,
+                                                                   .compute = resources->compute,
+                                                                   .warnings = warnings,
+                                                                   .metrics = join_metrics},
+                                            options);
+  const Lock lock(mutex);
+  std::erase_if(joined, [](const std::weak_ptr<JoinedReads>& each) { return each.expired(); });
+  joined.push_back(made);
+  return made;
 }
 
 Result<std::shared_ptr<Host>> Engine::State::host(const Endpoint& endpoint,
@@ -208,18 +253,24 @@ Result<std::shared_ptr<ObjectStore>> Engine::open(const Url& url, const StoreOpt
     return std::unexpected(std::move(valid.error()));
   }
   switch (url.scheme) {
-    case Scheme::kFile:
-      return open_file_store(url, options, state_->resources->pool, state_->file_pool,
-                             state_->file_metrics, state_->resources->writers);
+    case Scheme::kFile: {
+      Result<std::shared_ptr<ObjectStore>> store =
+          open_file_store(url, options, state_->resources->pool, state_->file_pool,
+                          state_->file_metrics, state_->resources->writers);
+      if (!store || !options.join_small_objects) return store;
+      return state_->join(url, std::move(*store), options);
+    }
     case Scheme::kGs: {
       Result<Endpoint> endpoint = parse_endpoint(
           options.endpoint.empty() ? kGcsEndpoint : std::string_view(options.endpoint), true);
       if (!endpoint) return std::unexpected(std::move(endpoint.error()));
       Result<std::shared_ptr<Host>> host = state_->host(*endpoint, options);
       if (!host) return std::unexpected(std::move(host.error()));
-      return std::make_shared<HttpStore>(
+      auto store = std::make_shared<HttpStore>(
           state_->resources, std::move(*host),
           std::make_unique<GcsProtocol>(url.bucket, options.user_project), options);
+      if (!options.join_small_objects) return store;
+      return state_->join(url, std::move(store), options);
     }
     case Scheme::kS3:
     case Scheme::kAis:
@@ -235,10 +286,22 @@ void Engine::stop() {
     const Lock lock(state.mutex);
     if (std::exchange(state.stopped, true)) return;
   }
-  // Refuse, cancel, flush the queues, wait, join. Writers come first: they need the engine to
-  // remove what they have put somewhere.
   EngineResources& resources = *state.resources;
   const MayBlock may_block = MayBlock::on_this_thread();
+  // While requests can still be sent: what was written for a moment is deleted.
+  std::vector<std::shared_ptr<JoinedReads>> joined;
+  {
+    const Lock lock(state.mutex);
+    for (const std::weak_ptr<JoinedReads>& each : state.joined) {
+      if (std::shared_ptr<JoinedReads> alive = each.lock()) joined.push_back(std::move(alive));
+    }
+  }
+  const auto deleted_until = steady_clock::now() + kDeleteDeadline;
+  for (const std::shared_ptr<JoinedReads>& each : joined) each->stop();
+  for (const std::shared_ptr<JoinedReads>& each : joined) {
+    static_cast<void>(each->wait_deleted(deleted_until, may_block));
+  }
+  // Likewise what writers have put somewhere. Then refuse, cancel, flush the queues, wait, join.
   resources.writers->stop(steady_clock::now() + ObjectWriter::kCleaningPatience, may_block);
   resources.gate->close();
   for (const std::shared_ptr<IoThread>& thread : resources.io_threads) thread->stop_all();
@@ -260,6 +323,8 @@ void Engine::stop() {
   }
   for (const std::shared_ptr<IoThread>& thread : resources.io_threads) thread->join();
 }
+
+std::vector<std::string> Engine::take_warnings() { return state_->warnings->take(); }
 
 BlockPool& Engine::pool() { return *state_->resources->pool; }
 
@@ -285,6 +350,7 @@ EngineMetrics Engine::metrics() const {
     add(thread->metrics());
   }
   add(*state.file_metrics);
+  add(*state.join_metrics);
   {
     const Lock lock(state_->mutex);
     for (const auto& [key, host] : state_->hosts) {

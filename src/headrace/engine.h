@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "headrace/base/block_pool.h"
 #include "headrace/base/result.h"
@@ -46,8 +48,12 @@ class Engine {
   // Errors: kInvalidArgument for options or URLs that cannot work; kCancelled after stop().
   Result<std::shared_ptr<ObjectStore>> open(const Url& url, const StoreOptions& options = {});
 
-  // Ends what is in progress. Stores stay valid and answer kCancelled. Idempotent.
+  // Ends what is in progress. Stores stay valid and answer kCancelled. Temporary objects are
+  // deleted first, for which it may take some seconds. Idempotent.
   void stop();
+
+  // What users should know though nothing has failed, since the last call.
+  std::vector<std::string> take_warnings();
 
   EngineMetrics metrics() const;
   BlockPool& pool();

@@ -199,7 +199,7 @@ class FaultServer:
         )
 
     def put(self, bucket: str, name: str, data: bytes, **meta: Any) -> dict[str, Any]:
-        """Store an object; `meta` as in the JSON API (contentType, contentEncoding, ...)."""
+        """Store an object; `meta` as in the JSON API (contentType, ...), and ageSeconds."""
         query = {"bucket": bucket, "name": name, "meta": json.dumps(meta)}
         path = "object?" + urlencode(query, quote_via=quote)
         stored: dict[str, Any] = json.loads(self._request("PUT", path, data))

@@ -84,9 +84,11 @@ Response make_synthetic(World& world, const Json& spec) {
 Response put_object(World& world, Request& request) {
   const std::string bucket_name = request.parameter("bucket");
   Object draft;
+  int64_t age_s = 0;
   if (const std::optional<Json> metadata = Json::parse(request.parameter("meta"))) {
     read_metadata(*metadata, draft);
     draft.component_count = (*metadata)["componentCount"].integer();
+    age_s = (*metadata)["ageSeconds"].integer();
   }
   draft.name = request.parameter("name");
   if (bucket_name.empty() || draft.name.empty()) return wrong("bucket or name is missing");
@@ -95,7 +97,13 @@ Response put_object(World& world, Request& request) {
   draft.body = Body(std::move(request.body));
   Bucket& bucket = world.storage.create(bucket_name);
   const bool with_md5 = draft.component_count == 0;
-  const ObjectPtr object = world.storage.commit(bucket, std::move(draft), with_md5);
+  ObjectPtr object = world.storage.commit(bucket, std::move(draft), with_md5);
+  if (age_s > 0) {
+    Object older = *object;
+    older.created_us = older.updated_us = object->updated_us - age_s * 1'000'000;
+    object = std::make_shared<const Object>(std::move(older));
+    bucket.put(object);
+  }
   std::string body;
   append_object_json(body, bucket.name, *object, "");
   return json_response(200, body);

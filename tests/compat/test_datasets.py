@@ -250,22 +250,122 @@ def test_gzip_objects_come_decompressed_as_from_googles_client(server: FaultServ
     assert [dataset[0], *dataset.__getitems__([0])] == [b"text" * 100] * 2
 
 
-# ---- joining on the server, which is not there yet
+# ---- joining on the server
+
+
+def read_all(dataset: Any) -> list[bytes]:
+    """Everything, in one batch where there are batches."""
+    if isinstance(dataset, mapstyle.DataFluxMapStyleDataset):
+        return dataset.__getitems__(range(len(dataset)))
+    return list(dataset)
+
+
+def joined(server: FaultServer) -> tuple[int, int, int]:
+    """How many composites were made, how many reads there were, and what is left."""
+    headrace.shutdown()
+    left = server.names(BUCKET, "dataflux-composed-objects/")
+    return count(server, "compose"), count(server, "media"), len(left)
 
 
 @pytest.mark.parametrize("module", [mapstyle, iterable])
-def test_joining_on_the_server_is_refused_before_anything_is_listed(
+def test_small_objects_are_joined_by_name_only(
     server: FaultServer, objects: Objects, module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind = module.DatafluxMapStyleDataset if module is mapstyle else module.DatafluxIterableDataset
-    with pytest.raises(NotImplementedError, match="use_compose"):
-        kind("project", BUCKET, module.Config(use_compose=True))
+
+    def read(**options: Any) -> tuple[int, int, int]:
+        server.reset(keep_buckets=True)
+        headrace.shutdown()
+        dataset = kind("project", BUCKET, module.Config(**options))
+        assert read_all(dataset) == [*objects.values()]
+        return joined(server)
+
+    directly = (0, 40, 0)
+    assert read() == directly
+    assert read(use_compose=True) == (2, 2, 0)
+    # 40 objects of 2,460 bytes together, the largest of 120.
+    composes, reads, left = read(use_compose=True, max_composite_object_size=600)
+    assert (composes == reads, left) == (True, 0)
+    assert 5 <= composes <= 7
+    assert read(use_compose=True, disable_compose=True) == directly
+    assert read(use_compose=False) == directly
     monkeypatch.setenv("HEADRACE_COMPOSE", "1")
-    with pytest.raises(NotImplementedError, match="HEADRACE_COMPOSE"):
-        kind("project", BUCKET)
-    assert server.log() == []
-    assert len(kind("project", BUCKET, module.Config(disable_compose=True)).objects) == 40
-    assert len(kind("project", BUCKET, module.Config(use_compose=False)).objects) == 40
+    assert read() == (2, 2, 0)
+    assert read(disable_compose=True) == directly
+    assert read(use_compose=False) == directly
+
+
+def test_composites_are_deleted_when_an_iteration_is_broken_off(
+    server: FaultServer, objects: Objects
+) -> None:
+    dataset = iterable.DataFluxIterableDataset("project", BUCKET, iterable.Config(use_compose=True))
+    iterator = iter(dataset)
+    assert next(iterator) == objects["train/000"]
+    iterator.close()
+    assert joined(server)[2] == 0
+
+
+@pytest.mark.parametrize("module", [mapstyle, iterable])
+def test_an_account_that_must_not_join_is_told_so_before_anything_is_listed(
+    server: FaultServer, objects: Objects, module: Any
+) -> None:
+    kind = module.DatafluxMapStyleDataset if module is mapstyle else module.DatafluxIterableDataset
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud import storage
+
+    client = storage.Client(
+        project="project",
+        credentials=AnonymousCredentials(),
+        client_options={"api_endpoint": server.url},
+    )
+    server.bucket(BUCKET, denied_permissions=["storage.objects.delete"])
+    with pytest.raises(PermissionError, match=r"storage\.objects\.delete.*disable_compose"):
+        kind("project", BUCKET, module.Config(use_compose=True), storage_client=client)
+    assert count(server, "list") == 0
+    # Who does not ask for it is not asked.
+    for options in ({}, {"use_compose": True, "disable_compose": True}):
+        dataset = kind("project", BUCKET, module.Config(**options), storage_client=client)
+        assert read_all(dataset) == [*objects.values()]
+    assert count(server, "iam") == 1
+    server.bucket(BUCKET, denied_permissions=[])
+    dataset = kind("project", BUCKET, module.Config(use_compose=True), storage_client=client)
+    assert read_all(dataset) == [*objects.values()]
+    assert joined(server)[::2] == (2, 0)
+
+
+def test_without_permission_and_unasked_objects_are_read_directly_and_that_is_said(
+    server: FaultServer, objects: Objects
+) -> None:
+    refusal = {"status": 403, "reason": "forbidden", "message": "no create access"}
+    server.faults([{"match": {"kind": "compose"}, "action": refusal}])
+    dataset = map_dataset(config=mapstyle.Config(use_compose=True))
+    with pytest.warns(RuntimeWarning, match="no create access"):
+        assert read_all(dataset) == [*objects.values()]
+    assert read_all(dataset) == [*objects.values()]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["dataflux_download", "dataflux_download_threaded", "dataflux_download_parallel"],
+)
+def test_downloads_join_when_their_parameters_say_so(
+    server: FaultServer, objects: Objects, name: str
+) -> None:
+    from headrace.compat.dataflux_core import download
+
+    dataset = map_dataset()
+    for use_compose, expected in ((True, (2, 2, 0)), (None, (0, 40, 0))):
+        server.reset(keep_buckets=True)
+        headrace.shutdown()
+        params = download.DataFluxDownloadOptimizationParams(10_000, use_compose=use_compose)
+        contents = getattr(download, name)(
+            "project",
+            BUCKET,
+            dataset.objects,
+            dataflux_download_optimization_params=params,
+        )
+        assert contents == [*objects.values()]
+        assert joined(server) == expected
 
 
 # ---- crossing to other processes

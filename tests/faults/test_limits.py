@@ -113,6 +113,27 @@ def test_throttled_requests_succeed_in_the_end(
     assert headrace.metrics().retries_total >= headrace.metrics().throttled_total
 
 
+def test_a_cap_that_moves_is_followed_and_no_read_fails(
+    server: FaultServer, open_store: OpenStore
+) -> None:
+    """Each batch of fifty is read; what is refused is a small share, whatever the cap does."""
+    names = [f"{i:02d}" for i in range(50)]
+    for name in names:
+        server.put("bucket", name, name.encode() * 50)
+    caps_per_s = {0: 1000, 20: 500, 40: 2000}  # from which batch on
+    # The usual waits: who asks again after a millisecond is refused again.
+    store = open_store(retry=headrace.RetryOptions(), timeout=headrace.TimeoutOptions())
+    server.limit(requests_per_s=caps_per_s[0], burst=caps_per_s[0] / 10, status=429)
+    for i, samples in enumerate(store.read_batches(names for _ in range(60))):
+        assert [sample.bytes()[:2].decode() for sample in samples] == names
+        if i in caps_per_s:
+            server.limit(requests_per_s=caps_per_s[i], burst=caps_per_s[i] / 10, status=429)
+    stats = server.stats()
+    assert stats["by_status"]["206"] == 60 * 50
+    assert 0 < stats["throttled"] <= 0.15 * 60 * 50
+    assert headrace.metrics().throttled_total == stats["throttled"]
+
+
 def test_a_retry_after_is_kept_to(server: FaultServer, open_store: OpenStore) -> None:
     server.put("bucket", "o", b"x")
     server.faults(

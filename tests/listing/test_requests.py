@@ -95,6 +95,25 @@ def test_no_more_in_flight_than_the_store_may(server: FaultServer) -> None:
     assert server.stats()["by_status"] == {"200": len(list_requests(server))}
 
 
+def test_pages_in_flight_can_be_set_by_hand(server: FaultServer, store: headrace.Store) -> None:
+    server.synthetic("bucket", 20_000, 10, shape="flat", list_delay_ms=5)
+    for listing in (
+        store.index(max_pages_in_flight=1),
+        list(store.list(max_pages_in_flight=1)),
+    ):
+        assert len(listing) == 20_000
+    requests = list_requests(server)
+    assert len(requests) == 40
+    assert sum("pageToken" not in request for request in requests) == 2
+    assert server.stats()["max_in_flight"] == 1
+    assert len(store.index(max_pages_in_flight=4)) == 20_000
+    assert server.stats()["max_in_flight"] == 4
+    with pytest.raises(headrace.InvalidArgumentError, match="max_pages_in_flight is 0"):
+        store.index(max_pages_in_flight=0)
+    with pytest.raises(headrace.InvalidArgumentError, match="max_pages_in_flight is -1"):
+        next(store.list(max_pages_in_flight=-1))
+
+
 def test_a_listing_with_a_limit_asks_page_after_page(
     server: FaultServer, store: headrace.Store
 ) -> None:

@@ -18,6 +18,7 @@ def test_defaults_are_the_engines() -> None:
         **dataclasses.asdict(headrace.RetryOptions()),
         **dataclasses.asdict(headrace.TimeoutOptions()),
         **dataclasses.asdict(headrace.EngineOptions()),
+        **{f"join_{k}": v for k, v in dataclasses.asdict(headrace.JoinOptions()).items()},
     }
     for name, parameter in inspect.signature(headrace.Store).parameters.items():
         if name not in ("url", "retry", "timeout"):
@@ -38,6 +39,14 @@ def test_defaults_are_the_engines() -> None:
         (lambda: headrace.EngineOptions(memory_budget_bytes=-1), "memory_budget_bytes"),
         (lambda: headrace.Store("gs://b", max_in_flight=0), "max_in_flight"),
         (lambda: headrace.Store("gs://b", range_bytes=0), "range_bytes"),
+        (lambda: headrace.JoinOptions(max_objects=1), "max_objects"),
+        (lambda: headrace.JoinOptions(max_objects=33), "max_objects"),
+        (lambda: headrace.JoinOptions(max_size_bytes=0), "max_size_bytes"),
+        (lambda: headrace.JoinOptions(max_in_flight=0), "max_in_flight"),
+        (lambda: headrace.JoinOptions(pause_s=0), "pause_s"),
+        (lambda: headrace.JoinOptions(sweep_age_s=-1), "sweep_age_s"),
+        (lambda: headrace.Store("gs://b", join_small_objects=True), "join_small_objects"),
+        (lambda: headrace.Store("/b", join_small_objects=headrace.JoinOptions()), "file://"),
         (lambda: headrace.Store("gs://b", on_change="ignore"), "on_change"),
         (lambda: headrace.Store("gs://b", content_encoding="gzip"), "content_encoding"),
         (lambda: headrace.Store("gs://b", credentials="me"), "credentials"),

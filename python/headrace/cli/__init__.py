@@ -5,6 +5,7 @@ location  what a URL on the command line means
 listing   `ls`
 reading   `cat`
 copying   `cp`
+cleaning  `clean`
 bench     `bench`
 workers   threads that wait for the engine, bounded, ended by Ctrl-C
 report    what is printed, and exit codes

@@ -20,7 +20,7 @@ __all__ = ["app"]
 
 app = typer.Typer(
     name="headrace",
-    help="Object storage from the command line: list, print, copy, measure.",
+    help="Object storage from the command line: list, print, copy, measure, clean up.",
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 permission denied, "
     "130 Ctrl-C, 141 broken pipe.",
     no_args_is_help=True,
@@ -228,6 +228,31 @@ def bench(
             epochs=epochs,
             seed=seed,
         )
+
+    _run(context, work, as_json=json_)
+
+
+@app.command()
+@_shared_options
+def clean(
+    context: typer.Context,
+    url: Annotated[str, typer.Argument(metavar="URL", help="gs://bucket")],
+    older_than: Annotated[
+        str,
+        typer.Option(metavar="AGE", help="Only what is so old: 90s, 30m, 12h, 7d."),
+    ] = "1d",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="Say what would be deleted; delete nothing.")
+    ] = False,
+    json_: _Json = False,
+) -> None:
+    """Delete the temporary objects that killed processes of headrace left in a bucket."""
+    from headrace.cli.cleaning import clean, seconds_of
+
+    def work(connection: Connection, report: Report) -> None:
+        older_than_s = seconds_of(older_than)
+        location = Location.parse(url, connection)
+        clean(location, report, older_than_s=older_than_s, dry_run=dry_run, as_json=json_)
 
     _run(context, work, as_json=json_)
 

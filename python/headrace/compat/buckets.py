@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import heapq
+import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
-from headrace import ObjectInfo, RetryOptions, Store, TimeoutOptions
+from headrace import JoinOptions, ObjectInfo, RetryOptions, Store, TimeoutOptions
 from headrace.compat.clients import settings_of
 from headrace.compat.google_errors import as_google_raises
 from headrace.compat.objects import ListedObject, NameAndSize
@@ -19,12 +22,19 @@ from headrace.options import read_environment
 
 __all__ = ["Bucket", "open_bucket"]
 
+_COMPOSED_PREFIX = "dataflux-composed-objects/"
+
 
 class Bucket(Protocol):
     """What is needed of a bucket."""
 
-    def list_objects(self, prefix: str, start: str = "", end: str = "") -> Iterator[ObjectInfo]:
-        """Yield the objects with names in ``[start, end)`` that begin with `prefix`, sorted."""
+    def list_objects(
+        self, prefix: str, start: str = "", end: str = "", *, with_composites: bool = False
+    ) -> Iterator[ObjectInfo]:
+        """Yield the objects with names in ``[start, end)`` that begin with `prefix`, sorted.
+
+        What was composed for a download need not be among them unless `with_composites`.
+        """
 
     def read_groups(self, groups: Iterable[Sequence[NameAndSize]]) -> Generator[list[bytes]]:
         """Yield the contents of each group's objects, in order; the first error in order ends it.
@@ -33,7 +43,14 @@ class Bucket(Protocol):
         """
 
 
-def open_bucket(client: Any, name: str, retry_config: Any, *, threads: int = 1) -> Bucket:
+def open_bucket(
+    client: Any,
+    name: str,
+    retry_config: Any,
+    *,
+    threads: int = 1,
+    join: JoinOptions | None = None,
+) -> Bucket:
     """Return the bucket `name`, read by the engine unless `client` has to be used itself.
 
     Args:
@@ -43,6 +60,7 @@ def open_bucket(client: Any, name: str, retry_config: Any, *, threads: int = 1) 
         retry_config: a `Retry`, ours or of google-api-core, or None.
         threads: how many reads at a time a client of another kind is used for. The engine knows
             better by itself.
+        join: how the engine joins small objects on the server; None: it does not.
     """
     if client is None:
         endpoint, credentials = read_environment().emulator_endpoint or None, None
@@ -52,8 +70,9 @@ def open_bucket(client: Any, name: str, retry_config: Any, *, threads: int = 1) 
             return _ClientBucket(client, name, retry_config, threads)
         endpoint, credentials = settings.endpoint, settings.credentials
     retry, timeout = engine_options(retry_config)
+    _keep_freed_memory()
     with as_google_raises():
-        return _EngineBucket(_open_store(name, endpoint, credentials, retry, timeout))
+        return _EngineBucket(_open_store(name, endpoint, credentials, retry, timeout, join))
 
 
 # A dataset opens its bucket for every batch.
@@ -64,6 +83,7 @@ def _open_store(
     credentials: Any,
     retry: RetryOptions,
     timeout: TimeoutOptions,
+    join: JoinOptions | None,
 ) -> Store:
     return Store(
         f"gs://{name}",
@@ -75,16 +95,49 @@ def _open_store(
         on_change="reread",
         # Google's client does that, too.
         content_encoding="decompress",
+        join_small_objects=join,
     )
+
+
+# glibc's names for what mallopt() sets.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEPT_BYTES = 256 << 20
+
+
+@functools.cache
+def _keep_freed_memory() -> None:
+    """Let glibc keep what is freed for the next batch, up to 256 MiB, in this process.
+
+    Samples are ``bytes``, as with dataflux, so each is new memory. If a batch that is dropped goes
+    back to the system, the next one is made of pages that the system has to clear first, which
+    costs more than to receive what goes there. Whoever has set glibc's variables has decided.
+    """
+    decided = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+    if any(name in os.environ for name in decided):
+        return
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):  # another C library
+        return
+    mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+    mallopt(_M_MMAP_THRESHOLD, 32 << 20)  # more it does not take
 
 
 class _EngineBucket:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def list_objects(self, prefix: str, start: str = "", end: str = "") -> Iterator[ObjectInfo]:
+    def list_objects(
+        self, prefix: str, start: str = "", end: str = "", *, with_composites: bool = False
+    ) -> Iterator[ObjectInfo]:
+        listings = [prefix]
+        if with_composites and _COMPOSED_PREFIX.startswith(prefix) and prefix != _COMPOSED_PREFIX:
+            listings.append(_COMPOSED_PREFIX)  # a store shows them only to who asks for them
         with as_google_raises():
-            yield from self._store.list(prefix, start_offset=start, end_offset=end)
+            yield from heapq.merge(
+                *(self._store.list(each, start_offset=start, end_offset=end) for each in listings),
+                key=lambda info: info.name.encode(),
+            )
 
     def read_groups(self, groups: Iterable[Sequence[NameAndSize]]) -> Generator[list[bytes]]:
         def pinned(each: NameAndSize) -> str | ObjectInfo:
@@ -104,7 +157,9 @@ class _ClientBucket:
         self._retry_config = retry_config
         self._threads = threads
 
-    def list_objects(self, prefix: str, start: str = "", end: str = "") -> Iterator[ObjectInfo]:
+    def list_objects(
+        self, prefix: str, start: str = "", end: str = "", *, with_composites: bool = False
+    ) -> Iterator[ObjectInfo]:
         bounds = {"start_offset": start} if start else {}
         if end:
             bounds["end_offset"] = end

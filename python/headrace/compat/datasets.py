@@ -8,7 +8,7 @@ from collections.abc import Callable, MutableSequence
 from typing import Any
 
 from headrace import InvalidArgumentError, NotFoundError, PermissionDeniedError
-from headrace.compat.clients import PickledClient, make_google_client
+from headrace.compat.clients import PickledClient, make_google_client, settings_of
 from headrace.compat.objects import NameAndSize
 from headrace.compat.retry import DATASET_RETRY
 
@@ -19,11 +19,14 @@ __all__ = [
     "data_format_default",
     "download_params",
     "list_with_retries",
+    "require_permission_to_join",
 ]
 
 DEFAULT_PROCESSES = os.cpu_count() or 1
 
 _logger = logging.getLogger(__name__)
+
+_PERMISSIONS = ("storage.objects.create", "storage.objects.delete")
 
 # Asking once more changes nothing.
 _PERMANENT = (InvalidArgumentError, NotFoundError, PermissionDeniedError)
@@ -80,6 +83,30 @@ class CommonConfig:
 def download_params(config: CommonConfig, make_params: Callable[..., Any]) -> Any:
     """Return the ``DataFluxDownloadOptimizationParams`` of `config`, made by `make_params`."""
     return make_params(config.max_composite_object_size, use_compose=config.use_compose)
+
+
+def require_permission_to_join(dataset: Any) -> None:
+    """Raise unless the account may join objects, if `dataset` is told to by ``use_compose=True``.
+
+    It is asked only of a client of Google's that was given. Who is not asked is warned by the
+    first read that is refused, and reads one by one.
+
+    Raises:
+        PermissionError: it must not.
+    """
+    client = dataset.storage_client
+    is_demanded = dataset.config.use_compose and (
+        dataset.dataflux_download_optimization_params.use_compose
+    )
+    if not is_demanded or client is None or settings_of(client) is None:
+        return
+    granted = client.bucket(dataset.bucket_name).test_iam_permissions(list(_PERMISSIONS))
+    missing = [each for each in _PERMISSIONS if each not in granted]
+    if missing:
+        raise PermissionError(
+            f"gs://{dataset.bucket_name}: use_compose=True needs {' and '.join(missing)}; without "
+            "it, or with disable_compose=True, objects are read directly and nothing is written"
+        )
 
 
 def list_with_retries(dataset: Any, make_controller: Callable[..., Any]) -> Listing:

@@ -19,10 +19,11 @@ from headrace.torch.collating import collate
 from headrace.torch.iterable_dataset import IterableDataset
 from headrace.torch.loader import Loader, LoaderStats
 from headrace.torch.map_dataset import MapDataset
+from headrace.torch.shared_index import shared_index
 
-__all__ = ["IterableDataset", "Loader", "LoaderStats", "MapDataset", "collate"]
+__all__ = ["IterableDataset", "Loader", "LoaderStats", "MapDataset", "collate", "shared_index"]
 
 # The public module, in messages, in documentation and in pickles.
-for _public in (IterableDataset, Loader, LoaderStats, MapDataset, collate):
+for _public in (IterableDataset, Loader, LoaderStats, MapDataset, collate, shared_index):
     _public.__module__ = "headrace.torch"
 del _public

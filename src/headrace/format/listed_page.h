@@ -55,6 +55,12 @@ class ListedPage {
   }
   // Leaves rows [begin, end) only.
   void keep(size_t begin, size_t end);
+  // Takes off the rows whose names `is_unwanted` is true for.
+  template <class Predicate>
+  void erase_if(const Predicate& is_unwanted) {
+    std::erase_if(rows_,
+                  [&](const Row& row) { return is_unwanted(text(row.text_begin, row.name_size)); });
+  }
 
  private:
   std::string_view text(size_t begin, size_t size) const {

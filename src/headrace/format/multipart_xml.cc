@@ -76,8 +76,9 @@ Result<void> check_completion(std::string_view xml) {
   if (document.parse(xml)) {
     if (document.root_name() == "CompleteMultipartUploadResult") return {};
     if (document.root_name() == "Error") {
-      return fail(Code::kUnavailable, "the upload could not be completed: ",
-                  text_of(document.root(), "Code"), ": ", text_of(document.root(), "Message"));
+      return fail(Code::kUnavailable,
+                  "the upload could not be completed: ", text_of(document.root(), "Code"), ": ",
+                  text_of(document.root(), "Message"));
     }
   }
   return corrupt("the answer to the end of an upload is no CompleteMultipartUploadResult");
@@ -110,8 +111,7 @@ Result<UploadsPage> parse_uploads(std::string_view xml) {
 XmlError parse_xml_error(std::string_view xml) {
   Document document;
   if (!document.parse(xml) || document.root_name() != "Error") return {};
-  return {.code = text_of(document.root(), "Code"),
-          .message = text_of(document.root(), "Message")};
+  return {.code = text_of(document.root(), "Code"), .message = text_of(document.root(), "Message")};
 }
 
 }  // namespace headrace

@@ -43,8 +43,9 @@ TEST(MultipartXml, APartIsNamedWithItsQuotesEscaped) {
 }
 
 TEST(MultipartXml, ACompletionMayBeAnErrorBehindAGoodStatus) {
-  EXPECT_TRUE(check_completion("<CompleteMultipartUploadResult><ETag>x</ETag>"
-                               "</CompleteMultipartUploadResult>"));
+  EXPECT_TRUE(
+      check_completion("<CompleteMultipartUploadResult><ETag>x</ETag>"
+                       "</CompleteMultipartUploadResult>"));
   const Result<void> failed =
       check_completion("<Error><Code>InternalError</Code><Message>again</Message></Error>");
   EXPECT_EQ(failed.error().code(), Code::kUnavailable);
@@ -61,14 +62,13 @@ TEST(MultipartXml, UploadsThatAreUnderWay) {
       "<IsTruncated>true</IsTruncated><NextKeyMarker>a/2</NextKeyMarker>"
       "<NextUploadIdMarker>Y</NextUploadIdMarker></ListMultipartUploadsResult>");
   ASSERT_TRUE(page.has_value()) << page.error().to_string();
-  EXPECT_THAT(page->uploads,
-              ElementsAre(UnfinishedUpload{"a/1", "X", "2026-11-21T10:00:00Z"},
-                          UnfinishedUpload{"a/2", "Y", ""}));
+  EXPECT_THAT(page->uploads, ElementsAre(UnfinishedUpload{"a/1", "X", "2026-11-21T10:00:00Z"},
+                                         UnfinishedUpload{"a/2", "Y", ""}));
   EXPECT_EQ(page->next_name, "a/2");
   EXPECT_EQ(page->next_upload_id, "Y");
-  const Result<UploadsPage> none =
-      parse_uploads("<ListMultipartUploadsResult><IsTruncated>false</IsTruncated>"
-                    "</ListMultipartUploadsResult>");
+  const Result<UploadsPage> none = parse_uploads(
+      "<ListMultipartUploadsResult><IsTruncated>false</IsTruncated>"
+      "</ListMultipartUploadsResult>");
   ASSERT_TRUE(none.has_value());
   EXPECT_THAT(none->uploads, IsEmpty());
   EXPECT_EQ(none->next_name, "");

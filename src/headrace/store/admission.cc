@@ -24,11 +24,11 @@ constexpr double kRefusedFactor = 0.95;  // of the pace, per refusal ...
 constexpr double kLeastFactor = 0.9;     // ... and per interval at the most
 constexpr uint32_t kManyRefusals = 5;    // with a fifth of all answers: the cap has moved
 constexpr double kManyFraction = 0.2;
-constexpr double kGrowthPerS = 0.01;
-constexpr double kPaceHeld = 0.8;  // of the pace succeeded: it is what holds us
-constexpr double kFairStep = 0.2;
-constexpr double kPatienceS = 2;  // clean seconds before the growth itself grows
-constexpr double kMaxGrowthPerS = 0.5;
+constexpr double kPaceHeld = 0.8;     // of the pace succeeded: it is what holds us
+constexpr double kBend = 0.07;        // of the way back to the edge and on, per cubic second ...
+constexpr double kBendPerS = 200;     // ... less below this pace, where one refusal is many
+constexpr double kMaxGrowthPerS = 1;  // of the pace
+constexpr double kFairStep = 0.1;
 constexpr double kPaceBurstS = 0.01;
 constexpr std::chrono::milliseconds kHorizon{20};  // how far ahead places are given out
 
@@ -135,6 +135,8 @@ bool AdmissionControl::refused_many() const {
 void AdmissionControl::adjust_pace(double seconds) {
   const double succeeded_per_s = interval_.completed / seconds;
   if (interval_.throttled > 0) {
+    // Refusals that follow at once are the same edge, seen from above.
+    if (clean_s_ > 0) edge_per_s_ = pace_per_s_;
     clean_s_ = 0;
     if (pace_per_s_ == 0 || refused_many()) {
       const double tried_per_s = (interval_.completed + interval_.throttled) / seconds;
@@ -147,16 +149,21 @@ void AdmissionControl::adjust_pace(double seconds) {
       pace_per_s_ *= std::max(kLeastFactor, std::pow(kRefusedFactor, interval_.throttled));
       pace_per_s_ = std::max(1.0, pace_per_s_);
     }
+    if (refused_many() || edge_per_s_ == 0) edge_per_s_ = pace_per_s_;  // it is elsewhere
+    floor_per_s_ = pace_per_s_;
     return;
   }
   if (pace_per_s_ == 0) return;
   clean_s_ += seconds;
   if (succeeded_per_s < kPaceHeld * pace_per_s_) return;  // the pace is not what holds us
-  const double late_s = std::max(0.0, clean_s_ - kPatienceS);
-  const double growth_per_s = std::min(kMaxGrowthPerS, kGrowthPerS * (1 + late_s * late_s));
+  seconds = std::min(seconds, kMaxIntervalS);
+  const double bend = kBend * std::min(1.0, edge_per_s_ / kBendPerS);
+  const double way_back_s = std::cbrt(std::max(0.0, 1 - floor_per_s_ / edge_per_s_) / bend);
+  const double target_per_s = edge_per_s_ * (1 + bend * std::pow(clean_s_ - way_back_s, 3));
+  const double most_per_s = pace_per_s_ * (1 + kMaxGrowthPerS * seconds);
+  pace_per_s_ = std::max(pace_per_s_, std::min(target_per_s, most_per_s));
   // The root lets a small share grow faster than a large one.
-  pace_per_s_ += (growth_per_s * pace_per_s_ + kFairStep * std::sqrt(pace_per_s_)) *
-                 std::min(seconds, kMaxIntervalS);
+  pace_per_s_ += kFairStep * std::sqrt(pace_per_s_) * seconds;
 }
 
 Admission::Admission(uint32_t initial_limit, uint32_t max_limit)

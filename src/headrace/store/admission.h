@@ -26,9 +26,10 @@ struct AdmissionReport {
 //
 // The pace exists only once the server has throttled us: a limit cannot hold a rate when one
 // request at a time is already too many. It starts at the rate that succeeded. Each refusal takes a
-// twentieth off, and clean time adds some, more the longer none came: who sends more is
-// refused more often, so clients with the same hidden cap end up with equal shares, refusals stay
-// rare, and a moved edge is found again.
+// twentieth off. Clean time brings the pace back along a cubic curve: soon to where it was refused,
+// slowly past that edge, then ever faster, because an edge that is not found again has moved. Who
+// sends more is refused more often, and a small share grows a little faster than a large one, so
+// clients with the same hidden cap end up with similar shares, and refusals stay rare.
 // Thread: confined.
 class AdmissionControl {
  public:
@@ -63,7 +64,9 @@ class AdmissionControl {
   uint32_t intervals_to_probe_ = 1, probe_patience_ = 1;
 
   double pace_per_s_ = 0;
-  double clean_s_ = 0;  // since the last refusal
+  double edge_per_s_ = 0;   // the pace that was refused last ...
+  double floor_per_s_ = 0;  // ... and what was left of it
+  double clean_s_ = 0;      // since then
 };
 
 // The control, shared by the I/O threads of a host.

@@ -426,8 +426,8 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::complete_multipart(std::string n
                                                                    Upload::Whole whole) {
   const std::string url = url_of(name);
   return start<ObjectInfo>(url, !name.empty(), [&] {
-    return std::make_shared<CompleteMultipartAttempt>(*protocol_, std::move(name),
-                                                      std::move(upload_id), std::move(parts), whole);
+    return std::make_shared<CompleteMultipartAttempt>(
+        *protocol_, std::move(name), std::move(upload_id), std::move(parts), whole);
   });
 }
 
@@ -458,14 +458,12 @@ std::shared_ptr<Pending<UploadsPage>> HttpStore::list_multipart(std::string pref
                                                                 std::string after_upload_id) {
   const std::string url = url_of(prefix);
   return start<UploadsPage>(url, true, [&] {
-    return std::make_shared<ListMultipartAttempt>(*protocol_, std::move(prefix),
-                                                  std::move(after_name),
-                                                  std::move(after_upload_id));
+    return std::make_shared<ListMultipartAttempt>(
+        *protocol_, std::move(prefix), std::move(after_name), std::move(after_upload_id));
   });
 }
 
-std::shared_ptr<Pending<bool>> HttpStore::abort_multipart(std::string name,
-                                                          std::string upload_id) {
+std::shared_ptr<Pending<bool>> HttpStore::abort_multipart(std::string name, std::string upload_id) {
   const std::string url = url_of(name);
   return start<bool>(url, !name.empty(), [&] {
     return std::make_shared<AbortMultipartAttempt>(*protocol_, std::move(name),

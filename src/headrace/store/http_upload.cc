@@ -10,9 +10,7 @@
 namespace headrace {
 
 HttpUpload::HttpUpload(std::shared_ptr<HttpStore> store, WriteRequest target)
-    : store_(std::move(store)),
-      target_(std::move(target)),
-      url_(store_->url_of(target_.name)) {}
+    : store_(std::move(store)), target_(std::move(target)), url_(store_->url_of(target_.name)) {}
 
 // 128 bits: what stands under this name is ours.
 std::string HttpUpload::temporary_prefix() {
@@ -96,16 +94,15 @@ void HttpUpload::take_published(Result<ObjectInfo> info) {
 }
 
 void HttpUpload::look_again(Error error) {
-  track<ObjectInfo>(store_->stat(target_.name),
-                    [this, error = std::move(error)](Result<ObjectInfo> found) mutable {
-                      const Whole wanted = whole();
-                      if (found && found->size_bytes == wanted.size_bytes &&
-                          found->crc32c == wanted.crc32c) {
-                        finish(std::move(found));
-                      } else {
-                        finish(std::unexpected(std::move(error)));
-                      }
-                    });
+  track<ObjectInfo>(store_->stat(target_.name), [this, error = std::move(error)](
+                                                    Result<ObjectInfo> found) mutable {
+    const Whole wanted = whole();
+    if (found && found->size_bytes == wanted.size_bytes && found->crc32c == wanted.crc32c) {
+      finish(std::move(found));
+    } else {
+      finish(std::unexpected(std::move(error)));
+    }
+  });
 }
 
 void HttpUpload::finish(Result<ObjectInfo> result) {

@@ -1,4 +1,5 @@
-// What the ways of sending a large object over HTTP share: who waits for what, and its last request.
+// What the ways of sending a large object over HTTP share: who waits for what, and its last
+// request.
 #pragma once
 
 #include <functional>

@@ -14,7 +14,7 @@ constexpr size_t kSampledNames = 16;   // of a page, for the alphabets
 constexpr uint32_t kEnoughPairs = 64;  // to tell at which places names differ first
 constexpr double kDeepPages = 32;      // see Gap
 // See allowance().
-constexpr double kGuessesAtFirst = 4, kGuessesPerPageAtFirst = 4;
+constexpr double kGuessesAtFirst = 6, kGuessesPerPageAtFirst = 1;
 constexpr double kGuesses = 24, kGuessesPerPage = 0.2;
 
 // `text` is UTF-8.
@@ -415,7 +415,7 @@ void KeyRanges::cut(RangeList::iterator at, size_t cuts, std::vector<Request>& r
   double from = std::min(1.0, gap.pages);
   double width = (gap.pages - from) / static_cast<double>(cuts + 1);
   // What is wanted first should not wait for a long way page by page.
-  constexpr double kNearPages = 4;
+  constexpr double kNearPages = 3;
   if (at == ranges_.begin() && width > kNearPages) {
     from += kNearPages;
     width = (gap.pages - from) / static_cast<double>(cuts);

@@ -285,6 +285,16 @@ TEST_P(KeyRangesOf, WhatIsThereThroughoutIsListedOnceWhateverComesAndGoes) {
   EXPECT_EQ(found, sorted(lasting));
 }
 
+TEST_P(KeyRangesOf, FewPagesCostFewGuesses) {
+  // Sequential paging asks once for each page. One or two more are those that were under way when
+  // a range turned out to be shorter than it was thought.
+  for (const size_t pages : {2u, 5u, 10u, 20u, 50u}) {
+    Simulation simulation(names_of(GetParam(), pages * 100), /*page_names=*/100, /*slots=*/64);
+    simulation.run();
+    EXPECT_LE(simulation.requests, pages + std::min(6 + pages, 24 + pages / 5) + 2) << pages;
+  }
+}
+
 // ── Any names ────────────────────────────────────────────────────────────────────────────────
 
 // Names of few characters, so that they are close to each other, or of all.

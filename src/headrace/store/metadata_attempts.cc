@@ -3,6 +3,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "headrace/store/temporary_names.h"
+
 namespace headrace {
 
 template <class Page>
@@ -22,6 +24,7 @@ Result<Attempt::Verdict> ListAttempt<Page>::finish() {
     result = protocol().parse_listed(text());
   }
   if (!result) return std::unexpected(std::move(result.error()));
+  hide_temporaries(*result, request_.prefix);
   return Verdict::kDone;
 }
 
@@ -92,6 +95,10 @@ Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
     if (!wanted_.generation) condition_.generation = "";
     step_ = Step::kChange;
     return Verdict::kAgain;
+  }
+  if (step_ == Step::kChange && gives_up_on(error)) {
+    result = std::unexpected(std::move(error).with_url(url()));
+    return Verdict::kDone;
   }
   if (step_ == Step::kChange && error.code() == Code::kPreconditionFailed) {
     if (settled_before_) {

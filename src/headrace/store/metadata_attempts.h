@@ -12,6 +12,7 @@
 #include <string>
 
 #include "headrace/store/operation.h"
+#include "headrace/store/retry.h"
 #include "headrace/store/upload.h"
 
 namespace headrace {
@@ -62,6 +63,8 @@ class PublishAttempt : public TextAttempt {
   void look() { step_ = Step::kSettle; }
   // What a failed condition may mean beside the one on what is replaced; "": nothing.
   virtual std::string other_refusal() const { return ""; }
+  // The operation ends with this answer to a change, which would else be sent again.
+  virtual bool gives_up_on(const Error&) const { return false; }
   // A request that must come before the change, if any.
   virtual bool build_first(HttpRequest&) { return false; }
 
@@ -127,6 +130,10 @@ class ComposeAttempt final : public PublishAttempt {
 
   std::string other_refusal() const override {
     return "it is not in the expected generation, or one of the objects to be joined is not";
+  }
+
+  bool gives_up_on(const Error& error) const override {
+    return request_.give_up_when_busy && is_retryable(error);
   }
 
   ComposeRequest request_;

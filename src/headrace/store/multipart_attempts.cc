@@ -44,8 +44,7 @@ Result<Attempt::Verdict> SendPartAttempt::finish() {
 
 CompleteMultipartAttempt::CompleteMultipartAttempt(const Protocol& protocol, std::string name,
                                                    std::string upload_id,
-                                                   std::vector<SentPart> parts,
-                                                   Upload::Whole whole)
+                                                   std::vector<SentPart> parts, Upload::Whole whole)
     // Nobody else has the name: what is found there can only be ours.
     : PublishAttempt(protocol, name, {.generation = ""}),
       name_(std::move(name)),
@@ -68,8 +67,7 @@ Result<Attempt::Verdict> CompleteMultipartAttempt::finish_change() {
 }
 
 bool CompleteMultipartAttempt::is_ours(const ObjectInfo& found) const {
-  return found.size_bytes == whole_.size_bytes &&
-         (!found.crc32c || *found.crc32c == whole_.crc32c);
+  return found.size_bytes == whole_.size_bytes && (!found.crc32c || *found.crc32c == whole_.crc32c);
 }
 
 AbortMultipartAttempt::AbortMultipartAttempt(const Protocol& protocol, std::string name,

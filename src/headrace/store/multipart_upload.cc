@@ -18,8 +18,8 @@ MultipartUpload::MultipartUpload(std::shared_ptr<HttpStore> store, WriteRequest 
 void MultipartUpload::send(std::shared_ptr<const UploadPart> part, Done done) {
   if (part->part_number > kMaxParts) {
     done(std::unexpected(
-        Error(Code::kInvalidArgument,
-              cat("an upload has at most ", kMaxParts, " parts: larger ones are needed (part_bytes)"))
+        Error(Code::kInvalidArgument, cat("an upload has at most ", kMaxParts,
+                                          " parts: larger ones are needed (part_bytes)"))
             .with_url(url_)));
     return;
   }
@@ -147,9 +147,9 @@ void MultipartUpload::step_cleaned(Result<bool> result) {
     }
     if (--cleaning_steps_ > 0) return;
     if (clean_error_) {
-      all = std::unexpected(Error(clean_error_->code(),
-                                  cat("the temporary object ", name_,
-                                      " could not be removed: ", clean_error_->message())));
+      all = std::unexpected(Error(
+          clean_error_->code(),
+          cat("the temporary object ", name_, " could not be removed: ", clean_error_->message())));
     }
   }
   cleaned(std::move(all));

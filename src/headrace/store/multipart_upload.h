@@ -13,8 +13,8 @@
 namespace headrace {
 
 // Google Cloud Storage knows no conditions for multipart uploads
-// (https://cloud.google.com/storage/docs/multipart-uploads), so the upload makes a temporary object,
-// which publish() copies onto the target by a conditional request.
+// (https://cloud.google.com/storage/docs/multipart-uploads), so the upload makes a temporary
+// object, which publish() copies onto the target by a conditional request.
 //
 // Thread: any.
 class MultipartUpload final : public HttpUpload {

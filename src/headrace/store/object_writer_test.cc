@@ -179,9 +179,9 @@ TEST_F(ResumableTest, AbortEndsTheSession) {
 
 TEST_F(ResumableTest, RefusesPartsThatASessionDoesNotTake) {
   part_bytes_ = 256 * kKiB + 1;
-  EXPECT_THAT(open()->open_writer(
-                  {.object = {.name = "a"}, .way = way_, .part_bytes = part_bytes_}),
-              FailsWith(Code::kInvalidArgument, HasSubstr("multiples of 262144")));
+  EXPECT_THAT(
+      open()->open_writer({.object = {.name = "a"}, .way = way_, .part_bytes = part_bytes_}),
+      FailsWith(Code::kInvalidArgument, HasSubstr("multiples of 262144")));
 }
 
 TEST_F(ObjectWriterTest, UnfinishedMultipartUploadsAreListedAndAborted) {
@@ -190,8 +190,7 @@ TEST_F(ObjectWriterTest, UnfinishedMultipartUploadsAreListedAndAborted) {
   ASSERT_TRUE(to->append(bytes_of(bytes_), nullptr, kMayBlock));
   server_.wait_for("/by_kind/multipart_part", 5);
   const std::shared_ptr<ObjectStore> store = open();
-  const Result<UploadsPage> page =
-      take(store->list_multipart(std::string(kUploadsPrefix), "", ""));
+  const Result<UploadsPage> page = take(store->list_multipart(std::string(kUploadsPrefix), "", ""));
   ASSERT_TRUE(page.has_value()) << page.error().to_string();
   ASSERT_EQ(page->uploads.size(), 1u);
   EXPECT_THAT(page->uploads[0].name, StartsWith(kUploadsPrefix));
@@ -242,8 +241,7 @@ TEST_P(EitherWay, CopiesSmallAndLargePiecesAlike) {
 }
 
 TEST_P(EitherWay, HoldsTheCallerUpWhenAsMuchIsUnderWayAsMayBe) {
-  server_.faults(
-      R"([{"match":{"kind":["upload","multipart_part"]},"action":"stall_head"}])");
+  server_.faults(R"([{"match":{"kind":["upload","multipart_part"]},"action":"stall_head"}])");
   const std::shared_ptr<ObjectWriter> to = writer({.max_parts_in_flight = 2});
   const Result<size_t> taken = to->append_some(bytes_of(bytes_), nullptr);
   ASSERT_TRUE(taken.has_value());
@@ -383,8 +381,7 @@ struct Misfortune {
   const char* action;
 };
 
-class EveryRequestOnce : public ObjectWriterTest,
-                         public ::testing::WithParamInterface<Misfortune> {
+class EveryRequestOnce : public ObjectWriterTest, public ::testing::WithParamInterface<Misfortune> {
  protected:
   // Writes 35 parts, each time with another request of this kind gone wrong.
   void run(const std::string& kind, int count);

@@ -41,6 +41,18 @@ enum class ContentEncoding : uint8_t {
   kDecompress,  // the same, then decompressed here
 };
 
+// Small objects of a batch are joined on the server, read as one, and split.
+struct JoinOptions {
+  uint64_t max_size_bytes = 16 * kMiB;     // of what is joined; it is read in one request up to
+                                           // range_threshold_bytes
+  uint32_t max_objects = 32;               // that are joined; the service takes no more
+  uint32_t max_in_flight = 32;             // joined objects that exist at a time
+  std::chrono::milliseconds pause{5'000};  // without joining, once the service was too busy for it
+  // What an earlier process left behind is deleted when it is so old, by the process that joins
+  // next. Younger ones may be in use.
+  std::chrono::milliseconds sweep_age{3'600'000};
+};
+
 struct StoreOptions {
   std::string endpoint = {};  // "" : the service's own; also http://host:port of an emulator
   std::shared_ptr<Credentials> credentials = {};  // null: anonymous
@@ -56,7 +68,9 @@ struct StoreOptions {
   uint64_t range_bytes = 8 * kMiB;
   OnChange on_change = OnChange::kError;
   ContentEncoding content_encoding = ContentEncoding::kStored;
-  bool verify = true;                  // CRC32C of whole objects, where the store tells one
+  bool verify = true;               // CRC32C of whole objects, where the store tells one
+  bool join_small_objects = false;  // where the store can compose; it writes to the bucket
+  JoinOptions join = {};
   std::string user_agent_suffix = {};  // appended to "headrace/<version>"
 };
 
@@ -133,6 +147,9 @@ struct ComposeRequest {
   std::string name = {};
   std::string content_type = {};  // "": application/octet-stream
   Precondition precondition = {};
+  // An answer that says "later" (429, 5xx) is the result, at once, for a caller who has another
+  // way. What got no answer is tried again as ever.
+  bool give_up_when_busy = false;
   std::chrono::milliseconds patience{0};  // as for a write
 };
 

@@ -213,9 +213,8 @@ void PartObjects::remove_next() {
   // Nobody else writes to this name: without a known generation, whatever is there is ours.
   if (!next.generation.empty()) condition.generation = next.generation;
   store_->remove(std::move(next.name), std::move(condition))
-      ->then([this, self = shared_from_this()](Result<bool> answer) {
-        removed(std::move(answer));
-      });
+      ->then(
+          [this, self = shared_from_this()](Result<bool> answer) { removed(std::move(answer)); });
 }
 
 void PartObjects::removed(Result<bool> result) {

@@ -48,15 +48,25 @@ uint64_t ReadBatch::expected_bytes(uint64_t unknown_bytes) const {
   return total;
 }
 
+void ReadBatch::then(std::function<void(ReadBatch&)> then) {
+  const Lock lock(mutex_);
+  then_ = std::move(then);
+}
+
 void ReadBatch::hand_over(std::function<void()> on_attention) {
   slots_left_.store(size_, std::memory_order_release);
-  const Lock lock(mutex_);
-  if (size_ == 0) {
+  std::function<void(ReadBatch&)> then;
+  {
+    const Lock lock(mutex_);
+    if (size_ > 0) {
+      self_ = shared_from_this();
+      on_attention_ = std::move(on_attention);
+      return;
+    }
     complete_ = true;
-    return;
+    then.swap(then_);
   }
-  self_ = shared_from_this();
-  on_attention_ = std::move(on_attention);
+  if (then) then(*this);
 }
 
 void ReadBatch::set_error(ReadSlot& slot, Error error) {
@@ -89,26 +99,33 @@ void ReadBatch::restart(ReadSlot& slot, bool forget_listing) {
 
 void ReadBatch::slot_done() {
   if (slots_left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  // Both are destroyed after the lock is released: the batch may go with `self`.
+  // All are destroyed after the lock is released: the batch may go with `self`.
   std::shared_ptr<ReadBatch> self;
   std::function<void()> on_attention;
+  std::function<void(ReadBatch&)> then;
   {
     const Lock lock(mutex_);
     complete_ = true;
     self.swap(self_);
     on_attention.swap(on_attention_);
+    then.swap(then_);
     changed_.notify_all();
   }
+  if (then) then(*this);
 }
 
-bool ReadBatch::wait_until(std::chrono::steady_clock::time_point until, MayBlock) {
+void ReadBatch::want() {
   std::function<void()> on_attention;
   {
     const Lock lock(mutex_);
-    if (complete_) return true;
+    if (complete_) return;
     if (!waited_for_.exchange(true, std::memory_order_seq_cst)) on_attention = on_attention_;
   }
   if (on_attention) on_attention();
+}
+
+bool ReadBatch::wait_until(std::chrono::steady_clock::time_point until, MayBlock) {
+  want();
   const Lock lock(mutex_);
   while (!complete_) {
     if (changed_.wait_until(mutex_, until) == std::cv_status::timeout) break;

@@ -110,6 +110,8 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   // the memory budget is used up by what the user holds.
   bool wait_until(std::chrono::steady_clock::time_point until, MayBlock may_block);
   bool done() const { return slots_left_.load(std::memory_order_acquire) == 0; }
+  // Marks it as waited for, without waiting.
+  void want();
   // Asks for an early end; the batch still completes, soon, with kCancelled where it was not done.
   void cancel();
 
@@ -130,6 +132,9 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   // Its place among the batches of one host, and how many of its slots wait there to begin.
   uint64_t order = 0;
   std::atomic<size_t> queued_slots = 0;
+  // `then` runs once, when every slot is done, on the thread that was last, which it must not hold
+  // up. For who does not wait; before the batch is handed over.
+  void then(std::function<void(ReadBatch&)> then);
   // Keeps the batch alive until its last slot is done. `on_attention` is called when the batch is
   // first waited for, and when it is cancelled: the store looks at its queues again.
   void hand_over(std::function<void()> on_attention);
@@ -155,6 +160,7 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   bool complete_ HEADRACE_GUARDED_BY(mutex_) = false;
   std::shared_ptr<ReadBatch> self_ HEADRACE_GUARDED_BY(mutex_);
   std::function<void()> on_attention_ HEADRACE_GUARDED_BY(mutex_);
+  std::function<void(ReadBatch&)> then_ HEADRACE_GUARDED_BY(mutex_);
 };
 
 }  // namespace headrace

@@ -46,12 +46,12 @@ void SendStreamAttempt::build(HttpRequest& request) {
   std::vector<std::span<const std::byte>> spans;
   if (!ask_ && piece_.part) spans = cut(*piece_.part, from_, piece_.end);
   protocol().build_resumable_put(
-      request, {.session = piece_.session,
-                .range = ask_ ? std::nullopt : std::optional(ByteRange{from_, piece_.end}),
-                .object_bytes = piece_.whole ? std::optional(piece_.whole->size_bytes)
-                                             : std::nullopt,
-                .crc32c = piece_.whole ? std::optional(piece_.whole->crc32c) : std::nullopt,
-                .bytes = spans});
+      request,
+      {.session = piece_.session,
+       .range = ask_ ? std::nullopt : std::optional(ByteRange{from_, piece_.end}),
+       .object_bytes = piece_.whole ? std::optional(piece_.whole->size_bytes) : std::nullopt,
+       .crc32c = piece_.whole ? std::optional(piece_.whole->crc32c) : std::nullopt,
+       .bytes = spans});
 }
 
 Result<void> SendStreamAttempt::begin_body(const ResponseHead& head) {

@@ -97,7 +97,7 @@ void ResumableUpload::send_next(Waiting waiting) {
   const uint64_t end = part->offset_bytes + part->size_bytes;
   const uint64_t unit_end = end / kUnitBytes * kUnitBytes;
   auto sent = [this, part, unit_end, end,
-                     done = std::move(waiting.done)](Result<ObjectInfo> result) mutable {
+               done = std::move(waiting.done)](Result<ObjectInfo> result) mutable {
     std::optional<Error> error;
     {
       const Lock lock(mutex_);

@@ -12,8 +12,9 @@ namespace headrace {
 
 // The parts go one after the other through one session, which carries the condition and makes the
 // object with its last byte: nothing is put anywhere else, so nothing is to be removed. That suits
-// buckets whose objects cannot be removed (a retention policy); it is slower than parts in parallel.
-// After a break the server is asked how far it has come, and the stream goes on from there.
+// buckets whose objects cannot be removed (a retention policy); it is slower than parts in
+// parallel. After a break the server is asked how far it has come, and the stream goes on from
+// there.
 //
 // Thread: any. Owns the session.
 class ResumableUpload final : public HttpUpload {
@@ -44,7 +45,7 @@ class ResumableUpload final : public HttpUpload {
   bool publishing_ HEADRACE_GUARDED_BY(mutex_) = false;
   std::string session_ HEADRACE_GUARDED_BY(mutex_);  // a request target
   uint64_t sent_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;
-  bool ended_ HEADRACE_GUARDED_BY(mutex_) = false;   // the session is no more
+  bool ended_ HEADRACE_GUARDED_BY(mutex_) = false;  // the session is no more
   std::optional<Error> error_ HEADRACE_GUARDED_BY(mutex_);
   std::deque<Waiting> waiting_ HEADRACE_GUARDED_BY(mutex_);
   std::shared_ptr<const UploadPart> rest_ HEADRACE_GUARDED_BY(mutex_);  // what is left to be sent

@@ -1,8 +1,9 @@
 """``dataflux_core.download``: objects as ``bytes``, many at a time.
 
 Every function here reads through the engine, with as many requests in flight as the service bears,
-and writes nothing to the bucket. What steered threads and processes is accepted; only a client
-that is not Google's is still used by that many threads.
+and writes nothing to the bucket unless joining on the server is asked for by name. What steered
+threads and processes is accepted; only a client that is not Google's is still used by that many
+threads.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn, Protocol
 
-from headrace import CorruptDataError
+from headrace import CorruptDataError, JoinOptions
 from headrace.compat.buckets import Bucket, open_bucket
 from headrace.compat.clients import make_google_client
 from headrace.compat.dataflux_core import user_agent
@@ -46,6 +47,8 @@ MODIFIED_RETRY = LIBRARY_RETRY
 # What is asked of the engine at once, and therefore what arrives at once.
 _GROUP_OBJECTS = 32
 _GROUP_BYTES = 16 << 20
+# The default of the datasets.
+_DEFAULT_COMPOSITE_BYTES = 100_000_000
 
 _logger = logging.getLogger(__name__)
 
@@ -58,11 +61,9 @@ class DataFluxDownloadOptimizationParams:
 
     Args:
         max_composite_object_size: bytes of a composite object, at most; 0: none is made.
-        use_compose: join small objects on the server. Default: only if HEADRACE_COMPOSE is 1;
-            never with a `max_composite_object_size` of 0.
-
-    Raises:
-        NotImplementedError: joining was asked for.
+        use_compose: join small objects on the server; of the objects of a listing of ours, whose
+            generation and checksum are known. Default: only if HEADRACE_COMPOSE is 1; never with
+            a `max_composite_object_size` of 0, and not by a client that is not Google's.
     """
 
     def __init__(self, max_composite_object_size: int, *, use_compose: bool | None = None) -> None:
@@ -70,11 +71,6 @@ class DataFluxDownloadOptimizationParams:
         if use_compose is None:
             use_compose = os.environ.get("HEADRACE_COMPOSE", "") == "1"
         self.use_compose = use_compose and max_composite_object_size > 0
-        if self.use_compose:
-            raise NotImplementedError(
-                "headrace cannot join objects on the server yet: leave out use_compose=True and "
-                "HEADRACE_COMPOSE=1 and read directly, which writes nothing to the bucket"
-            )
 
 
 def compose(
@@ -165,7 +161,15 @@ def dataflux_download(
     Raises:
         HeadraceError: as for `download_single`; nothing is left out silently.
     """
-    return list(_read(bucket_name, objects, storage_client, retry_config))
+    return list(
+        _read(
+            bucket_name,
+            objects,
+            storage_client,
+            dataflux_download_optimization_params,
+            retry_config,
+        )
+    )
 
 
 def dataflux_download_threaded(
@@ -178,7 +182,16 @@ def dataflux_download_threaded(
     retry_config: Any = MODIFIED_RETRY,
 ) -> list[bytes]:
     """Do the same as `dataflux_download`."""
-    return list(_read(bucket_name, objects, storage_client, retry_config, threads))
+    return list(
+        _read(
+            bucket_name,
+            objects,
+            storage_client,
+            dataflux_download_optimization_params,
+            retry_config,
+            threads,
+        )
+    )
 
 
 def dataflux_download_parallel(
@@ -191,7 +204,16 @@ def dataflux_download_parallel(
     retry_config: Any = MODIFIED_RETRY,
 ) -> list[bytes]:
     """Do the same as `dataflux_download`, without processes."""
-    return list(_read(bucket_name, objects, storage_client, retry_config, parallelization))
+    return list(
+        _read(
+            bucket_name,
+            objects,
+            storage_client,
+            dataflux_download_optimization_params,
+            retry_config,
+            parallelization,
+        )
+    )
 
 
 def dataflux_download_lazy(
@@ -207,7 +229,9 @@ def dataflux_download_lazy(
 
     What is ahead is bounded by the memory budget, and cancelled when the iterator is dropped.
     """
-    yield from _read(bucket_name, objects, storage_client, retry_config)
+    yield from _read(
+        bucket_name, objects, storage_client, dataflux_download_optimization_params, retry_config
+    )
 
 
 class _ResultsQueue(Protocol):
@@ -226,7 +250,12 @@ def df_download_thread(
     """Put what `dataflux_download` returns into `results_queue`."""
     results_queue.put(
         dataflux_download(
-            project_name, bucket_name, objects, storage_client, retry_config=retry_config
+            project_name,
+            bucket_name,
+            objects,
+            storage_client,
+            dataflux_download_optimization_params,
+            retry_config=retry_config,
         )
     )
 
@@ -253,22 +282,36 @@ def _read(
     bucket_name: str,
     objects: Iterable[NameAndSize],
     storage_client: Any,
+    params: DataFluxDownloadOptimizationParams | None,
     retry_config: Any,
     threads: int = 1,
 ) -> Iterator[bytes]:
-    bucket = _open(storage_client, bucket_name, retry_config, threads)
-    groups = grouped(objects, max_objects=_GROUP_OBJECTS, max_bytes=_GROUP_BYTES)
-    with contextlib.closing(_read_groups(bucket, groups)) as contents_of_groups:
+    join = _join_options(params)
+    bucket = _open(storage_client, bucket_name, retry_config, threads, join)
+    # A group is what is joined.
+    max_bytes = _GROUP_BYTES if join is None else join.max_size_bytes
+    groups = grouped(objects, max_objects=_GROUP_OBJECTS, max_bytes=max_bytes)
+    with contextlib.closing(bucket.read_groups(groups)) as contents_of_groups:
         for contents in contents_of_groups:
             yield from contents
 
 
-# The one place where it is decided how a group is read: joining on the server goes here.
-def _read_groups(bucket: Bucket, groups: Iterable[Sequence[NameAndSize]]) -> Generator[list[bytes]]:
-    return bucket.read_groups(groups)
+def _join_options(params: DataFluxDownloadOptimizationParams | None) -> JoinOptions | None:
+    if params is None:
+        params = DataFluxDownloadOptimizationParams(_DEFAULT_COMPOSITE_BYTES)
+    # The original's own have no such attribute.
+    if not getattr(params, "use_compose", False):
+        return None
+    return JoinOptions(max_size_bytes=params.max_composite_object_size)
 
 
-def _open(storage_client: Any, bucket_name: str, retry_config: Any, threads: int = 1) -> Bucket:
+def _open(
+    storage_client: Any,
+    bucket_name: str,
+    retry_config: Any,
+    threads: int = 1,
+    join: JoinOptions | None = None,
+) -> Bucket:
     if storage_client is not None:
         user_agent.add_dataflux_user_agent(storage_client)
-    return open_bucket(storage_client, bucket_name, retry_config, threads=threads)
+    return open_bucket(storage_client, bucket_name, retry_config, threads=threads, join=join)

@@ -254,8 +254,7 @@ def _list_objects(
         # A server that does not tell the class has only one.
         return not info.storage_class or info.storage_class in allowed_storage_classes
 
-    return ObjectIndex.from_objects(
-        filter(
-            is_wanted, open_bucket(client, bucket, retry_config).list_objects(prefix, start, end)
-        )
+    infos = open_bucket(client, bucket, retry_config).list_objects(
+        prefix, start, end, with_composites=not skip_compose
     )
+    return ObjectIndex.from_objects(filter(is_wanted, infos))

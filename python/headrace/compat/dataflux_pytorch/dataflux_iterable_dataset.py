@@ -15,6 +15,7 @@ from headrace.compat.datasets import (
     data_format_default,
     download_params,
     list_with_retries,
+    require_permission_to_join,
 )
 from headrace.compat.retry import DATASET_RETRY
 
@@ -58,7 +59,8 @@ class DataFluxIterableDataset(CrossesProcesses, data.IterableDataset[Any]):
 
     Raises:
         NotFoundError: there is no such bucket.
-        NotImplementedError: joining on the server was asked for.
+        PermissionError: `config` says ``use_compose=True``, and the account of `storage_client`
+            must not.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class DataFluxIterableDataset(CrossesProcesses, data.IterableDataset[Any]):
         )
         if storage_client is not None:
             dataflux_core.user_agent.add_dataflux_user_agent(storage_client)
+        require_permission_to_join(self)
         self.objects = self._list_GCS_blobs_with_retry()
 
     def __iter__(self) -> Iterator[Any]:

@@ -130,8 +130,8 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   template <class T>
   std::shared_ptr<Pending<T>> refused(std::string_view name, std::string_view why) const {
     auto pending = std::make_shared<Pending<T>>();
-    pending->complete(std::unexpected(
-        Error(Code::kInvalidArgument, std::string(why)).with_url(url_of(name))));
+    pending->complete(
+        std::unexpected(Error(Code::kInvalidArgument, std::string(why)).with_url(url_of(name))));
     return pending;
   }
   Result<struct stat> stat_object(std::string_view name, std::string_view generation) const;

@@ -61,8 +61,7 @@ std::string throttled_message(const GcsError& said) {
 GcsProtocol::GcsProtocol(std::string bucket, std::string user_project)
     : bucket_(std::move(bucket)),
       objects_path_(cat("/storage/v1/b/", percent_encode(bucket_), "/o")),
-      user_project_(user_project.empty() ? ""
-                                         : cat("&userProject=", percent_encode(user_project))),
+      user_project_(user_project.empty() ? "" : cat("&userProject=", percent_encode(user_project))),
       xml_project_(std::move(user_project)) {}
 
 std::string GcsProtocol::url_of(std::string_view name) const {
@@ -257,8 +256,8 @@ void GcsProtocol::begin_xml(HttpRequest& request, std::string_view method, std::
 
 void GcsProtocol::build_multipart_start(HttpRequest& request, const WriteRequest& write) const {
   begin_xml(request, "POST", write.name, "uploads");
-  request.add_header("Content-Type", write.content_type.empty() ? "application/octet-stream"
-                                                                : write.content_type);
+  request.add_header("Content-Type",
+                     write.content_type.empty() ? "application/octet-stream" : write.content_type);
   request.has_body = true;
 }
 
@@ -304,9 +303,9 @@ void GcsProtocol::build_resumable_start(HttpRequest& request, const WriteRequest
   append_parameter(request.target, "fields", kObjectFields);
   request.target.append(user_project_);
   request.add_header("Content-Type", "application/json; charset=UTF-8");
-  scratch = cat("{\"name\":", json_quote(write.name), ",\"contentType\":",
-                json_quote(write.content_type.empty() ? "application/octet-stream"
-                                                      : write.content_type));
+  scratch =
+      cat("{\"name\":", json_quote(write.name), ",\"contentType\":",
+          json_quote(write.content_type.empty() ? "application/octet-stream" : write.content_type));
   if (!write.content_encoding.empty()) {
     scratch += cat(",\"contentEncoding\":", json_quote(write.content_encoding));
   }
@@ -328,9 +327,9 @@ void GcsProtocol::build_resumable_put(HttpRequest& request, const ResumablePut& 
   request.target.append(put.session);
   const std::string total = put.object_bytes ? std::to_string(*put.object_bytes) : "*";
   const bool has_bytes = put.range && put.range->size_bytes() > 0;
-  request.add_header("Content-Range",
-                     has_bytes ? cat("bytes ", put.range->begin, "-", put.range->end - 1, "/", total)
-                               : cat("bytes */", total));
+  request.add_header("Content-Range", has_bytes ? cat("bytes ", put.range->begin, "-",
+                                                      put.range->end - 1, "/", total)
+                                                : cat("bytes */", total));
   if (put.range && put.object_bytes && put.crc32c) {
     request.add_header("X-Goog-Hash", cat("crc32c=", put.crc32c->to_base64()));
   }

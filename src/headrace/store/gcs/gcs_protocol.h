@@ -40,8 +40,7 @@ class GcsProtocol final : public Protocol {
   // https://cloud.google.com/storage/docs/xml-api/post-object-multipart
   void build_multipart_start(HttpRequest& request, const WriteRequest& write) const override;
   void build_multipart_part(HttpRequest& request, std::string_view name, std::string_view upload_id,
-                            uint32_t part_number,
-                            std::span<const std::span<const std::byte>> bytes,
+                            uint32_t part_number, std::span<const std::span<const std::byte>> bytes,
                             Crc32c crc32c) const override;
   void build_multipart_complete(HttpRequest& request, std::string_view name,
                                 std::string_view upload_id,

@@ -1,0 +1,147 @@
+"""Checkpoints: a transformer's state saved and loaded, by us and by others."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.clients.measure import Answer, cpu_s
+
+_WIDTH = 1024
+_VOCABULARY = 32_000
+
+
+def _status_bytes(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) << 10
+    raise KeyError(field)
+
+
+def _state(size_bytes: int) -> dict[str, Any]:
+    """The weights of a transformer: layers, in turn of float32 and bfloat16, until it is full."""
+    import torch
+
+    shapes = {
+        "attention.q.weight": (_WIDTH, _WIDTH),
+        "attention.k.weight": (_WIDTH, _WIDTH),
+        "attention.v.weight": (_WIDTH, _WIDTH),
+        "attention.o.weight": (_WIDTH, _WIDTH),
+        "attention.norm.weight": (_WIDTH,),
+        "mlp.up.weight": (4 * _WIDTH, _WIDTH),
+        "mlp.up.bias": (4 * _WIDTH,),
+        "mlp.down.weight": (_WIDTH, 4 * _WIDTH),
+        "mlp.norm.weight": (_WIDTH,),
+    }
+    state = {"embedding.weight": torch.rand(_VOCABULARY, _WIDTH)}
+    left_bytes = size_bytes - state["embedding.weight"].nbytes
+    layer = 0
+    while left_bytes > 0:
+        for name, shape in shapes.items():
+            tensor = torch.rand(shape)
+            if layer % 2:
+                tensor = tensor.to(torch.bfloat16)
+            state[f"layers.{layer}.{name}"] = tensor
+            left_bytes -= tensor.nbytes
+        layer += 1
+    return state
+
+
+def _measured(run: Callable[[], Any], tensor_bytes: int, *, held_before: bool) -> Answer:
+    """`run` once: its time, its CPU, and the most memory above that of the tensors."""
+    before_bytes = _status_bytes("VmRSS")
+    # 5: the high-water mark begins anew from here.
+    Path("/proc/self/clear_refs").write_text("5")
+    begin_cpu_s, begin_s = cpu_s(), time.perf_counter()
+    kept = run()
+    wall_s, used_s = time.perf_counter() - begin_s, cpu_s() - begin_cpu_s
+    above_bytes = _status_bytes("VmHWM") - before_bytes - (0 if held_before else tensor_bytes)
+    del kept
+    return {
+        "objects": 1,
+        "bytes": tensor_bytes,
+        "wall_s": wall_s,
+        "cpu_s": used_s,
+        "above_tensors_bytes": above_bytes,
+    }
+
+
+def _store(request: Answer) -> Any:
+    """The bucket or the directory that is measured."""
+    import headrace
+
+    if "folder" in request:
+        return headrace.Store(request["folder"])
+    return headrace.Store(
+        f"gs://{request['bucket']}", endpoint=request["endpoint"], credentials="anonymous"
+    )
+
+
+def _gcsfs(request: Answer) -> Any:
+    # Else it asks Google by gRPC and TLS what kind of bucket this is, and gives up after a minute.
+    os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
+    import gcsfs
+
+    return gcsfs.GCSFileSystem(project="bench", token="anon", endpoint_url=request["endpoint"])
+
+
+def save(request: Answer) -> Answer:
+    """One checkpoint to the name `checkpoint.pt`, durable and visible at the end."""
+    import torch
+
+    state = _state(request["size_bytes"])
+    tensor_bytes = sum(tensor.nbytes for tensor in state.values())
+
+    def by_headrace() -> None:
+        import headrace.checkpoint
+
+        headrace.checkpoint.save(state, "checkpoint.pt", store=_store(request))
+
+    def by_torch() -> None:
+        path = os.path.join(request["folder"], "checkpoint.pt")
+        torch.save(state, path)
+        # What the other does, too: who says "saved" means it.
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+
+    def by_gcsfs() -> None:
+        with _gcsfs(request).open(f"{request['bucket']}/checkpoint.pt", "wb") as file:
+            torch.save(state, file)
+
+    run = {"headrace": by_headrace, "torch": by_torch, "gcsfs": by_gcsfs}[request["by"]]
+    return _measured(run, tensor_bytes, held_before=True)
+
+
+def load(request: Answer) -> Answer:
+    """The checkpoint back. Ours compares sums, the others compare none."""
+    import torch
+
+    def by_headrace() -> Any:
+        import headrace.checkpoint
+
+        return headrace.checkpoint.load("checkpoint.pt", store=_store(request))
+
+    def by_torch() -> Any:
+        return torch.load(os.path.join(request["folder"], "checkpoint.pt"), weights_only=True)
+
+    def by_gcsfs() -> Any:
+        with _gcsfs(request).open(f"{request['bucket']}/checkpoint.pt", "rb") as file:
+            return torch.load(file, weights_only=True)
+
+    run = {"headrace": by_headrace, "torch": by_torch, "gcsfs": by_gcsfs}[request["by"]]
+    state = _state(request["size_bytes"])
+    tensor_bytes = sum(tensor.nbytes for tensor in state.values())
+    shapes = {name: tensor.shape for name, tensor in state.items()}
+    del state
+    found: dict[str, Any] = {}
+
+    def into_found() -> None:
+        found.update(run())
+
+    answer = _measured(into_found, tensor_bytes, held_before=False)
+    if {name: tensor.shape for name, tensor in found.items()} != shapes:
+        raise AssertionError("what was loaded is not what was saved")
+    return answer

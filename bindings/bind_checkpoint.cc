@@ -1,0 +1,129 @@
+#include <nanobind/stl/vector.h>
+
+#include "convert.h"
+#include "headrace/checkpoint/huge_pages.h"
+#include "headrace/checkpoint/zip_directory.h"
+#include "headrace/checkpoint/zip_layout.h"
+
+namespace headrace::python {
+namespace {
+
+// Below this, giving the GIL away and taking it back takes longer than the sum.
+constexpr size_t kSumWithGilBytes = size_t{16} << 10;
+
+template <class Work>
+auto without_gil_if_long(size_t size_bytes, Work&& work) {
+  if (size_bytes < kSumWithGilBytes) return work();
+  return without_gil([&work](MayBlock) { return work(); });
+}
+
+nb::bytes to_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
+
+uint32_t crc32c(nb::handle data, uint32_t begin) {
+  const HeldBuffer buffer(data, /*writable=*/false);
+  const std::span<const std::byte> bytes = buffer.bytes();
+  return without_gil_if_long(bytes.size(), [&] { return Crc32c(begin).extended(bytes).value(); });
+}
+
+uint32_t crc32(nb::handle data, uint32_t begin) {
+  const HeldBuffer buffer(data, /*writable=*/false);
+  const std::span<const std::byte> bytes = buffer.bytes();
+  return without_gil_if_long(bytes.size(), [&] { return Crc32(begin).extended(bytes).value(); });
+}
+
+void add(ZipLayout& self, nb::handle data) {
+  const HeldBuffer buffer(data, /*writable=*/false);
+  const std::span<const std::byte> bytes = buffer.bytes();
+  const Result<void> added = without_gil_if_long(bytes.size(), [&] { return self.add(bytes); });
+  if (!added) raise(added.error());
+}
+
+void prefer_huge(nb::handle memory) {
+  const HeldBuffer buffer(memory, /*writable=*/true);
+  prefer_huge_pages(buffer.bytes());
+}
+
+uint64_t find(nb::handle tail, uint64_t file_bytes) {
+  const HeldBuffer buffer(tail, /*writable=*/false);
+  return value_or_raise(find_directory(buffer.bytes(), file_bytes));
+}
+
+// The entries, whether we wrote the file, and the CRC-32C that it must have as a whole.
+nb::tuple parse(nb::handle directory, uint64_t begin) {
+  const HeldBuffer buffer(directory, /*writable=*/false);
+  const ZipDirectory parsed = value_or_raise(parse_directory(buffer.bytes(), begin));
+  nb::list entries, frames;
+  for (const ZipEntry& entry : parsed.entries) entries.append(nb::cast(entry));
+  nb::object crc32c = nb::none();
+  if (parsed.sealed) {
+    for (const ZipFrame& frame : parsed.frames()) {
+      frames.append(nb::make_tuple(frame.begin, to_bytes(frame.bytes)));
+    }
+    crc32c = nb::int_(parsed.crc32c(buffer.bytes()).value());
+  }
+  return nb::make_tuple(entries, frames, crc32c);
+}
+
+}  // namespace
+
+void bind_checkpoint(nb::module_& module) {
+  module.def("crc32c", &crc32c, nb::arg("data"), nb::arg("begin") = 0,
+             nb::sig("def crc32c(data: typing_extensions.Buffer, begin: int = 0) -> int"),
+             "The CRC-32C of these bytes, after those that `begin` is the sum of.");
+  module.def("crc32", &crc32, nb::arg("data"), nb::arg("begin") = 0,
+             nb::sig("def crc32(data: typing_extensions.Buffer, begin: int = 0) -> int"),
+             "The CRC-32 of zip.");
+
+  module.def("prefer_huge_pages", &prefer_huge, nb::arg("memory"),
+             nb::sig("def prefer_huge_pages(memory: typing_extensions.Buffer) -> None"),
+             "Asks for huge pages, for memory that is about to be filled for the first time.");
+
+  nb::class_<ZipLayout>(module, "ZipLayout", "How a checkpoint's records lie in their file.")
+      .def(nb::init<>())
+      .def(
+          "begin_record",
+          [](ZipLayout& self, std::string_view name, uint64_t size_bytes) {
+            return to_bytes(value_or_raise(self.begin_record(name, size_bytes)));
+          },
+          nb::arg("name"), nb::arg("size_bytes"), "Returns what comes before the content.")
+      .def("add", &add, nb::arg("data"),
+           nb::sig("def add(self, data: typing_extensions.Buffer) -> None"),
+           "The next bytes of the content: summed, not kept.")
+      .def(
+          "end_record", [](ZipLayout& self) { return to_bytes(value_or_raise(self.end_record())); },
+          "Returns what comes after the content.")
+      .def(
+          "finish", [](ZipLayout& self) { return to_bytes(value_or_raise(self.finish())); },
+          "Returns the directory, which ends the file.")
+      .def_prop_ro("offset_bytes", &ZipLayout::offset_bytes);
+
+  nb::class_<ZipEntry>(module, "ZipEntry", "A record, as a zip's directory tells of it.")
+      .def_prop_ro("name", [](const ZipEntry& self) { return to_str(self.name); })
+      .def_ro("size_bytes", &ZipEntry::size_bytes)
+      .def_ro("header_offset_bytes", &ZipEntry::header_offset_bytes)
+      .def_prop_ro("crc32", [](const ZipEntry& self) { return self.crc32.value(); })
+      .def_prop_ro("crc32c",
+                   [](const ZipEntry& self) -> std::optional<uint32_t> {
+                     if (!self.crc32c) return std::nullopt;
+                     return self.crc32c->value();
+                   })
+      .def_ro("begin", &ZipEntry::begin, "None: its local header must be read.")
+      .def(
+          "content_begin",
+          [](const ZipEntry& self, nb::handle local_header) {
+            const HeldBuffer buffer(local_header, /*writable=*/false);
+            return value_or_raise(content_begin(self, buffer.bytes()));
+          },
+          nb::arg("local_header"),
+          nb::sig("def content_begin(self, local_header: typing_extensions.Buffer) -> int"));
+  module.attr("LEAST_TAIL_BYTES") = kLeastTailBytes;
+  module.def("find_directory", &find, nb::arg("tail"), nb::arg("file_bytes"),
+             nb::sig("def find_directory(tail: typing_extensions.Buffer, file_bytes: int) -> int"),
+             "Where a zip's directory begins, by the last bytes of the file.");
+  module.def("parse_directory", &parse, nb::arg("directory"), nb::arg("begin"),
+             nb::sig("def parse_directory(directory: typing_extensions.Buffer, begin: int) -> "
+                     "tuple[list[ZipEntry], list[tuple[int, bytes]], int | None]"),
+             "Entries; of a file that we wrote what stands around them, and the whole's CRC-32C.");
+}
+
+}  // namespace headrace::python

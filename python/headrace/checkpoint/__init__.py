@@ -1,0 +1,46 @@
+"""Checkpoints: files that `torch.load` reads, saved and loaded at the speed of the link.
+
+>>> import headrace
+>>> headrace.checkpoint.save(model.state_dict(), "gs://bucket/run/step100.pt")   # doctest: +SKIP
+>>> state = headrace.checkpoint.load("gs://bucket/run/step100.pt")               # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.checkpoint.loading import load
+from headrace.checkpoint.newest import latest
+from headrace.checkpoint.reader import CheckpointReader, TensorInfo, open
+from headrace.checkpoint.saving import save
+
+if TYPE_CHECKING:
+    from headrace.checkpoint.distributed import DistributedReader, DistributedWriter, Progress
+
+__all__ = [
+    "CheckpointReader",
+    "DistributedReader",
+    "DistributedWriter",
+    "Progress",
+    "TensorInfo",
+    "latest",
+    "load",
+    "open",
+    "save",
+]
+
+# torch.distributed.checkpoint takes a while to import: whoever saves single files need not wait.
+_DISTRIBUTED = ("DistributedReader", "DistributedWriter", "Progress")
+
+# The public module, in messages, in documentation and in pickles.
+for _name in ("CheckpointReader", "TensorInfo", "latest", "load", "open", "save"):
+    globals()[_name].__module__ = "headrace.checkpoint"
+del _name
+
+
+def __getattr__(name: str) -> Any:
+    if name in _DISTRIBUTED:
+        from headrace.checkpoint import distributed
+
+        return getattr(distributed, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

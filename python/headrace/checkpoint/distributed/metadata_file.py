@@ -1,0 +1,60 @@
+"""``.metadata`` as bytes: torch's pickle, and a checksum after it.
+
+``pickle.load`` stops at the end of the pickle, so stock torch reads such a file as its own.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+from typing import TYPE_CHECKING
+
+from headrace import _engine
+from headrace.errors import CorruptDataError
+
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint.metadata import Metadata
+
+__all__ = ["from_bytes", "to_bytes"]
+
+_TRAILER = struct.Struct("<8sI")
+_MAGIC = b"hdrcCRC1"
+
+
+def to_bytes(metadata: Metadata) -> bytes:
+    """Return what goes into the object."""
+    pickled = pickle.dumps(metadata)
+    return pickled + _TRAILER.pack(_MAGIC, _engine.crc32c(pickled))
+
+
+def from_bytes(data: bytes, url: str) -> Metadata:
+    """Return the metadata that `data`, read from `url`, holds: ours or stock torch's.
+
+    A pickle can run code: load checkpoints of people whose code you would run.
+
+    Raises:
+        CorruptDataError: it is damaged, or no metadata of a checkpoint.
+    """
+    from torch.distributed.checkpoint.metadata import Metadata
+
+    body = data
+    if len(data) >= _TRAILER.size:
+        magic, expected = _TRAILER.unpack(data[-_TRAILER.size :])
+        if magic == _MAGIC:
+            body = data[: -_TRAILER.size]
+            if _engine.crc32c(body) != expected:
+                raise CorruptDataError(
+                    f"{url}: its bytes do not match its CRC-32C: load another checkpoint"
+                )
+    stream = io.BytesIO(body)
+    try:
+        metadata = pickle.load(stream)
+    except Exception as error:
+        raise CorruptDataError(f"{url}: no metadata of a checkpoint: {error!r}") from error
+    # A damaged trailer would otherwise turn the checksum off.
+    if stream.tell() != len(body):
+        raise CorruptDataError(f"{url}: there are bytes after the metadata: it is damaged")
+    if not isinstance(metadata, Metadata):
+        raise CorruptDataError(f"{url}: it holds {type(metadata).__name__}, no metadata")
+    return metadata

@@ -1,0 +1,187 @@
+"""`load`: every storage by parallel ranges straight into the memory of the tensor that has it."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from headrace.checkpoint.archive import Archive, open_archive
+from headrace.checkpoint.location import Url, corrupt, locate, refused
+from headrace.checkpoint.progress import Progress, ProgressOption, choose_progress
+from headrace.checkpoint.staging import flat
+from headrace.checkpoint.storages import read_storages
+from headrace.store import Store
+
+__all__ = ["MapLocation", "load"]
+
+MapLocation = Callable[[Any, str], Any] | torch.device | str | dict[str, str] | None
+
+# What lies on the host at once, of storages that go on to somewhere else.
+_GROUP_BYTES = 64 << 20
+
+
+def load(
+    url: Url,
+    map_location: MapLocation = None,
+    weights_only: bool = True,
+    verify: bool = True,
+    *,
+    store: Store | None = None,
+    progress: ProgressOption = False,
+) -> Any:
+    """Load what `save`, or `torch.save`, wrote.
+
+    Both ends of the file are read first, which hold its directory and its pickle; then all storages
+    at once, by parallel requests, into the memory that the tensors will have. Reads are pinned to
+    the generation that was there at the beginning.
+
+    Args:
+        url: of the object; with `store` its name there.
+        map_location: where storages go, as in `torch.load`: a device, a dict of devices, or a
+            function. Storages that do not stay on the CPU pass through the host 64 MiB (or one
+            storage) at a time.
+        weights_only: take only what torch's restricted unpickler allows. A pickle can execute
+            anything: pass False only for files whose writer you trust.
+        verify: compare the sums that the file has. A guide says which sum covers what:
+            ``docs/guide/checkpoints.md``.
+        store: where the object is; default: a store of the URL's bucket.
+        progress: show a bar (needs tqdm), or call this with ``(done_bytes, total_bytes)``.
+
+    Raises:
+        NotFoundError: there is no such object.
+        CorruptDataError: it was cut, or its bytes are not those that were saved; the message names
+            the tensor.
+        InvalidArgumentError: it is no checkpoint, or `weights_only` refuses it; the message says
+            what to do.
+        PreconditionFailedError: it was replaced while it was read.
+    """
+    where, name = locate(url, store)
+    archive = open_archive(where, where.stat(name), verify=verify)
+    if weights_only:
+        _refuse_early(archive)
+    with choose_progress(progress, archive.url, _total_bytes(archive)) as shown:
+        found = _unpickle(_Records(archive, map_location, shown), map_location, weights_only)
+    archive.require_whole()
+    return found
+
+
+def _total_bytes(archive: Archive) -> int:
+    return sum(archive.require(f"data/{key}").size_bytes for key in archive.outline.storages)
+
+
+def _unpickle(records: _Records, map_location: MapLocation, weights_only: bool) -> Any:
+    # torch's own function below torch.load: it takes the records of a zip from whoever has them. So
+    # what the pickle means, and where storages go, is decided by torch alone.
+    unpickle: Any = torch.serialization._load
+    options: dict[str, Any] = {"encoding": "utf-8"}
+    if "weights_only" in inspect.signature(unpickle).parameters:
+        options["weights_only"] = weights_only
+    module = torch._weights_only_unpickler if weights_only else pickle
+    url = records.archive.url
+    try:
+        return unpickle(records, map_location, module, **options)
+    except pickle.UnpicklingError as error:
+        if weights_only:
+            raise _weights_only_error(url, str(error)) from None
+        raise corrupt(url, f"its pickle cannot be read: {error}") from None
+
+
+def _refuse_early(archive: Archive) -> None:
+    """Refuse a pickle by the names in it, before its storages are read."""
+    unpickler: Any = torch._weights_only_unpickler
+    if not hasattr(unpickler, "_get_user_allowed_globals"):
+        return  # an old torch: it refuses when it comes to the name
+    allowed = {*unpickler._get_allowed_globals(), *unpickler._get_user_allowed_globals()}
+    names = sorted(archive.outline.functions - allowed)
+    if names:
+        raise _weights_only_error(archive.url, f"it names {', '.join(names)}")
+
+
+def _weights_only_error(url: str, reason: str) -> Exception:
+    return refused(
+        url,
+        f"weights_only=True refuses its pickle, which can execute anything: {reason}. If you trust "
+        "who wrote it, pass weights_only=False, or allow the class by "
+        "torch.serialization.add_safe_globals([...]); else save a state_dict of plain tensors",
+    )
+
+
+class _Records:
+    """The records of a checkpoint, as `torch.serialization._load` asks for them."""
+
+    def __init__(self, archive: Archive, map_location: MapLocation, shown: Progress) -> None:
+        self.archive = archive
+        self._shown = shown
+        self._filled: dict[str, torch.UntypedStorage] = {}
+        self._left = deque(self._groups(map_location))
+        self._frames = archive.frames
+
+    def has_record(self, name: str) -> bool:
+        # Without it torch asks for places by name, and does not reckon them.
+        return name in self.archive.entries and name != ".format_version"
+
+    def get_record(self, name: str) -> bytes:
+        return self.archive.small[name]
+
+    def get_record_offset(self, name: str) -> int:
+        self.archive.require(name)
+        return self.archive.ranges([name])[0][0]
+
+    def serialization_id(self) -> str:
+        return self.archive.small.get(".data/serialization_id", b"").decode(errors="replace")
+
+    def get_storage_from_record(self, name: str, size_bytes: int, _: Any) -> torch.Tensor:
+        """Return the record's bytes as a tensor. Storages come in the order of the outline."""
+        if self.archive.require(name).size_bytes != size_bytes:
+            raise corrupt(
+                self.archive.url,
+                f"the record {name} has {self.archive.entries[name].size_bytes} bytes, and its "
+                f"tensor {size_bytes}",
+            )
+        if size_bytes == 0:
+            return torch.empty(0, dtype=torch.uint8)
+        while name not in self._filled:
+            if not self._left:
+                raise corrupt(self.archive.url, f"nothing in its pickle refers to {name}")
+            frames, self._frames = self._frames, []
+            self._filled |= read_storages(
+                self.archive, self._left.popleft(), frames=frames, on_bytes=self._shown.add
+            )
+        return flat(self._filled.pop(name))
+
+    def _groups(self, map_location: MapLocation) -> Iterator[list[str]]:
+        """Yield the records that are read together."""
+        references = self.archive.outline.storages
+        limit = None if _stay_on_host(map_location, self._locations()) else _GROUP_BYTES
+        group: list[str] = []
+        group_bytes = 0
+        for key in references:
+            entry = self.archive.require(f"data/{key}")
+            if entry.size_bytes == 0:
+                continue
+            group.append(f"data/{key}")
+            group_bytes += entry.size_bytes
+            if limit is not None and group_bytes >= limit:
+                yield group
+                group, group_bytes = [], 0
+        if group:
+            yield group
+
+    def _locations(self) -> set[str]:
+        return {each.location for each in self.archive.outline.storages.values()}
+
+
+def _stay_on_host(map_location: MapLocation, locations: set[str]) -> bool:
+    """Return whether all storages are used where they are read to."""
+    if map_location is None:
+        return locations <= {"cpu"}
+    if isinstance(map_location, dict):
+        return {map_location.get(each, each) for each in locations} <= {"cpu"}
+    if isinstance(map_location, str | torch.device):
+        return torch.device(map_location).type == "cpu"
+    return False

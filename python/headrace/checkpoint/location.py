@@ -1,0 +1,63 @@
+"""Which object of which store a URL means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headrace import _engine
+from headrace.errors import CorruptDataError, InvalidArgumentError
+from headrace.options import require
+from headrace.store import Store
+
+__all__ = ["Url", "about", "corrupt", "locate", "refused"]
+
+Url = str | os.PathLike[str]
+
+
+def locate(url: Url, store: Store | None) -> tuple[Store, str]:
+    """Return the store of `url` and the object's name in it.
+
+    Args:
+        url: of an object; with `store` its name in that store.
+        store: default: a store of the URL's bucket, with the options' defaults.
+
+    Raises:
+        InvalidArgumentError: the URL names no object.
+    """
+    text = os.fspath(url)
+    require(bool(text), "the URL is empty")
+    if store is not None:
+        return store, text
+    scheme, bucket, name, _ = _engine.split_url(text)
+    if scheme == "file":
+        # Files are objects of the root directory, so that all stores look alike.
+        return Store("file:///"), os.path.abspath(name).lstrip("/")
+    require(bool(name), f"{text}: it names a bucket, and no object in it")
+    return Store(f"{scheme}://{bucket}"), name
+
+
+def corrupt(url: str, text: str) -> CorruptDataError:
+    """Return the error for an object whose bytes are not right."""
+    error = CorruptDataError(f"{url}: {text}")
+    error.url = url
+    return error
+
+
+def refused(url: str, text: str) -> InvalidArgumentError:
+    """Return the error for an object that is sound, but not what was asked for."""
+    error = InvalidArgumentError(f"{url}: {text}")
+    error.url = url
+    return error
+
+
+@contextmanager
+def about(url: str) -> Iterator[None]:
+    """Give the errors of parsers, which know only bytes, the object that they are about."""
+    try:
+        yield
+    except CorruptDataError as error:
+        raise corrupt(url, str(error)) from None
+    except InvalidArgumentError as error:
+        raise refused(url, str(error)) from None

@@ -1,0 +1,67 @@
+"""`save`: the tensors' own memory goes to the store, piece by piece, and is visible when all is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace._engine import ObjectInfo
+from headrace.checkpoint.location import Url, locate
+from headrace.checkpoint.progress import ProgressOption, choose_progress
+from headrace.checkpoint.tensor_file import DEFAULT_PROTOCOL, CheckpointFile
+from headrace.store import Store
+
+__all__ = ["save"]
+
+
+def save(
+    obj: Any,
+    url: Url,
+    *,
+    if_generation: str | None = None,
+    pickle_protocol: int = DEFAULT_PROTOCOL,
+    store: Store | None = None,
+    progress: ProgressOption = False,
+) -> ObjectInfo:
+    """Save an object so that `load`, and `torch.load`, read it.
+
+    When this returns the whole checkpoint is durable and visible, and was checked by its size and
+    CRC-32C. When it raises, what was at `url` before is there still, and nothing else.
+
+    Tensors on the CPU are sent from where they are, without a copy of the whole; they must not
+    change meanwhile. Those on another device come to the host 16 MiB at a time. Storages that
+    several tensors share are saved once.
+
+    Args:
+        obj: whatever `torch.save` takes; best a ``state_dict()``.
+        url: of the object; with `store` its name there.
+        if_generation: of the object that is replaced: ``"absent"`` for none. Default: whatever is
+            there is replaced.
+        pickle_protocol: `load` with ``weights_only=True`` reads 2 alone.
+        store: where it goes; default: a store of the URL's bucket.
+        progress: show a bar (needs tqdm), or call this with ``(done_bytes, total_bytes)``.
+
+    Returns:
+        The new object, with its generation.
+
+    Raises:
+        InvalidArgumentError: a storage has no bytes, or has tensors of several types.
+        PreconditionFailedError: something else than `if_generation` is there.
+    """
+    where, name = locate(url, store)
+    # Whatever cannot be pickled is known before anything is sent.
+    file = CheckpointFile(obj, pickle_protocol)
+    writer = where.open_writer(
+        name, if_generation=if_generation, content_type="application/octet-stream"
+    )
+    try:
+        with choose_progress(progress, where.url_of(name), file.content_bytes) as shown:
+            for piece in file.pieces():
+                if piece.is_lent:
+                    writer.write_lent(piece.data)
+                else:
+                    writer.write(piece.data)
+                shown.add(piece.content_bytes)
+            return writer.close()
+    except BaseException:
+        writer.abort()
+        raise

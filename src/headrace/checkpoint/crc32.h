@@ -1,0 +1,25 @@
+// CRC-32, the sum that zip keeps for each record.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace headrace {
+
+// A value: Crc32() is the sum of nothing. Thread: any (immutable).
+class Crc32 {
+ public:
+  constexpr Crc32() = default;
+  constexpr explicit Crc32(uint32_t value) : value_(value) {}
+
+  constexpr uint32_t value() const { return value_; }
+  // The sum of what this one covers followed by `bytes`.
+  Crc32 extended(std::span<const std::byte> bytes) const;
+  constexpr bool operator==(const Crc32&) const = default;
+
+ private:
+  uint32_t value_ = 0;
+};
+
+}  // namespace headrace

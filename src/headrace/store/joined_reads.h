@@ -1,0 +1,143 @@
+// Small objects joined on the server, read as one, and split.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "headrace/base/block_pool.h"
+#include "headrace/base/metrics.h"
+#include "headrace/base/mutex.h"
+#include "headrace/base/warnings.h"
+#include "headrace/store/object_store.h"
+
+namespace headrace {
+
+// A store whose batches are read with fewer requests: objects of which size, generation and CRC32C
+// are known are composed, in groups, into one object with a name of its own, which is read, split
+// and deleted. Nothing is handed out before the composed object's size, number of components and
+// CRC32C, and then each part's CRC32C, were right. Whatever goes wrong with a group, its objects
+// are read one by one, and that is what the caller gets, errors included.
+//
+// A composed object is always deleted again, also when its batch is cancelled, and within stop().
+// A process that is killed leaves some behind; the next one that joins sweeps.
+// Thread: any. Holds the store and, while a group is under way, itself.
+class JoinedReads final : public ObjectStore, public std::enable_shared_from_this<JoinedReads> {
+ public:
+  // What the engine lends. `compute` runs a computation away from the I/O threads; false after the
+  // engine's end.
+  struct Resources {
+    std::shared_ptr<BlockPool> pool;
+    std::function<bool(std::move_only_function<void()>)> compute;
+    std::shared_ptr<Warnings> warnings;
+    std::shared_ptr<Metrics> metrics;
+  };
+
+  JoinedReads(std::shared_ptr<ObjectStore> store, Resources resources, const StoreOptions& options);
+  ~JoinedReads() override;
+
+  void read(std::shared_ptr<ReadBatch> batch) override;
+
+  std::shared_ptr<Pending<ListPage>> list(ListRequest request) override {
+    return store_->list(std::move(request));
+  }
+  std::shared_ptr<Pending<ListedPage>> list_columns(ListRequest request) override {
+    return store_->list_columns(std::move(request));
+  }
+  std::shared_ptr<Pending<ObjectInfo>> stat(std::string name) override {
+    return store_->stat(std::move(name));
+  }
+  std::shared_ptr<Pending<ObjectInfo>> write(WriteRequest request,
+                                             std::span<const std::byte> bytes) override {
+    return store_->write(std::move(request), bytes);
+  }
+  Result<std::shared_ptr<ObjectWriter>> open_writer(WriterOptions options) override {
+    return store_->open_writer(std::move(options));
+  }
+  std::shared_ptr<Pending<UploadsPage>> list_multipart(std::string prefix, std::string after_name,
+                                                       std::string after_upload_id) override {
+    return store_->list_multipart(std::move(prefix), std::move(after_name),
+                                  std::move(after_upload_id));
+  }
+  std::shared_ptr<Pending<bool>> abort_multipart(std::string name,
+                                                 std::string upload_id) override {
+    return store_->abort_multipart(std::move(name), std::move(upload_id));
+  }
+  std::shared_ptr<Pending<bool>> remove(std::string name, Precondition precondition) override {
+    return store_->remove(std::move(name), std::move(precondition));
+  }
+  std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) override {
+    return store_->copy(std::move(request));
+  }
+  std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) override {
+    return store_->compose(std::move(request));
+  }
+  std::string url_of(std::string_view name) const override { return store_->url_of(name); }
+  uint64_t expected_object_bytes() const override { return store_->expected_object_bytes(); }
+  uint64_t useful_in_flight() const override;
+  uint32_t useful_pages_in_flight() const override { return store_->useful_pages_in_flight(); }
+  uint32_t max_compose_sources() const override { return store_->max_compose_sources(); }
+
+  // Begins the groups for which there is room now.
+  void pump();
+  // No group is begun any more, those under way are cancelled, and their objects deleted.
+  void stop();
+  // After stop(): true when all is deleted.
+  bool wait_deleted(std::chrono::steady_clock::time_point until, MayBlock);
+
+ private:
+  struct Work;   // one batch
+  struct Group;  // one composed object
+  enum class Notice : uint8_t { kNoPermission, kRefused, kNotDeleted };
+
+  bool may_join() const;
+  void attend(const std::shared_ptr<Work>& work);
+  std::vector<std::shared_ptr<Group>> make_groups(const std::shared_ptr<Work>& work);
+  std::shared_ptr<Group> next();
+  bool reserve(Group& group) HEADRACE_REQUIRES(mutex_);
+  void release(Group& group);
+
+  void begin(const std::shared_ptr<Group>& group);
+  void composed(const std::shared_ptr<Group>& group, Result<ObjectInfo> result);
+  void read_whole(const std::shared_ptr<Group>& group, const ObjectInfo& composite);
+  void arrived(const std::shared_ptr<Group>& group);
+  void split(const std::shared_ptr<Group>& group);
+  void give_up(const Group& group, const std::string& why);
+  void remove_composite(const std::shared_ptr<Group>& group);
+  void retire(const std::shared_ptr<Group>& group);
+
+  void read_alone(const std::shared_ptr<Work>& work, std::vector<uint32_t> slots);
+  void start(const std::shared_ptr<Work>& work, const std::shared_ptr<ReadBatch>& inner);
+  void note_refusal(const Error& error);
+  void warn_once(Notice notice, const std::string& text);
+
+  const std::shared_ptr<ObjectStore> store_;
+  const Resources resources_;
+  const JoinOptions options_;
+  const uint64_t max_size_bytes_;  // of a group; also within the memory budget
+  const bool decompresses_;
+  const std::string name_prefix_;  // of the composites of this store; no other has it
+
+  std::atomic<bool> enabled_ = true;
+  std::atomic<std::chrono::steady_clock::time_point> paused_until_ =
+      std::chrono::steady_clock::time_point::min();
+  std::atomic<uint8_t> warned_ = 0;  // bits by Notice
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ HEADRACE_GUARDED_BY(mutex_) = false;
+  bool swept_ HEADRACE_GUARDED_BY(mutex_) = false;
+  uint64_t last_number_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  std::deque<std::shared_ptr<Group>> queue_ HEADRACE_GUARDED_BY(mutex_);
+  // Begun, and its composed object not deleted yet.
+  std::unordered_set<std::shared_ptr<Group>> active_ HEADRACE_GUARDED_BY(mutex_);
+};
+
+}  // namespace headrace

@@ -1,0 +1,86 @@
+"""The newest complete checkpoint under a prefix."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+import headrace
+import headrace.checkpoint
+from testing.faultserver.client import FaultServer
+from tests.checkpoint.states import file_of, stock_file_of
+
+DATA = file_of({"a": torch.arange(10)})
+
+
+def put(folder: Path, name: str, data: bytes, updated_s: int) -> None:
+    """Write a file that was changed at that time."""
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(data)
+    os.utime(file, (updated_s, updated_s))
+
+
+def latest(folder: Path) -> str | None:
+    found = headrace.checkpoint.latest(folder)
+    return found and found.removeprefix(f"file://{folder}/")
+
+
+def test_the_newest_of_whole_files_is_found(tmp_path: Path) -> None:
+    put(tmp_path, "b.pt", DATA, 100)
+    put(tmp_path, "a.pt", stock_file_of([1]), 300)
+    put(tmp_path, "c.pt", DATA, 200)
+    assert latest(tmp_path) == "a.pt"
+
+
+def test_what_is_cut_or_something_else_is_passed_over(tmp_path: Path) -> None:
+    put(tmp_path, "old.pt", DATA, 100)
+    put(tmp_path, "cut.pt", DATA[:-1], 200)
+    put(tmp_path, "half.pt", DATA[: len(DATA) // 2], 201)
+    put(tmp_path, "empty.pt", b"", 202)
+    put(tmp_path, "log.txt", b"loss 0.1\n", 203)
+    assert latest(tmp_path) == "old.pt"
+
+
+def test_the_name_decides_between_files_of_one_time(tmp_path: Path) -> None:
+    for name in ("step1.pt", "step3.pt", "step2.pt"):
+        put(tmp_path, name, DATA, 100)
+    assert latest(tmp_path) == "step3.pt"
+
+
+def test_a_folder_counts_when_its_metadata_is_there(tmp_path: Path) -> None:
+    put(tmp_path, "step1/.metadata", b"x", 100)
+    put(tmp_path, "step1/__0_0.distcp", DATA, 99)
+    put(tmp_path, "step2/__0_0.distcp", DATA, 200)
+    assert latest(tmp_path) == "step1"
+    put(tmp_path, "step2/.metadata", b"x", 201)
+    assert latest(tmp_path) == "step2"
+    put(tmp_path, "single.pt", DATA, 202)
+    assert latest(tmp_path) == "single.pt"
+
+
+def test_none_is_none(tmp_path: Path) -> None:
+    assert headrace.checkpoint.latest(tmp_path) is None
+    put(tmp_path, "cut.pt", DATA[:-1], 200)
+    assert headrace.checkpoint.latest(tmp_path) is None
+
+
+def test_a_directory_is_not_the_beginning_of_its_neighbours_name(tmp_path: Path) -> None:
+    put(tmp_path, "run1/a.pt", DATA, 100)
+    put(tmp_path, "run10/b.pt", DATA, 200)
+    assert latest(tmp_path / "run1") is not None
+    assert str(headrace.checkpoint.latest(tmp_path / "run1")).endswith("/run1/a.pt")
+
+
+def test_a_bucket_is_searched_by_prefix(server: FaultServer, gcs: headrace.Store) -> None:
+    for name in ("run1/step1.pt", "run1/step2.pt", "run2/step9.pt"):
+        server.put("bucket", name, DATA)
+    found = headrace.checkpoint.latest("run1/", store=gcs)
+    assert found == "gs://bucket/run1/step2.pt"
+    # One listing, and the ends of one object: it is small.
+    by_kind = server.stats()["by_kind"]
+    assert {kind: count for kind, count in by_kind.items() if count} == {"list": 1, "media": 1}
+    again = headrace.checkpoint.load(found.removeprefix("gs://bucket/"), store=gcs)
+    assert again["a"].tolist() == list(range(10))

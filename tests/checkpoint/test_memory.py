@@ -1,0 +1,64 @@
+"""Nothing is staged whole: the most memory that a process has while it loads and saves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+import headrace
+from tests.checkpoint.states import file_of
+
+MIB = 1 << 20
+
+LOAD = """
+    state = headrace.checkpoint.load(sys.argv[1])
+    limit = 256 + 128
+"""
+SAVE = """
+    headrace.checkpoint.save(state, sys.argv[1])
+    limit = 256
+"""
+
+CHILD = """
+import pathlib, sys
+import torch
+import headrace, headrace.checkpoint
+
+def status(field):
+    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) >> 10
+
+state = [torch.full((16 << 20,), i, dtype=torch.uint8) for i in range(16)] if {filled} else None
+before = status("VmRSS")
+# 5: the high-water mark begins anew from here.
+pathlib.Path("/proc/self/clear_refs").write_text("5")
+if True:
+{work}
+print(status("VmHWM") - before, limit)
+assert status("VmHWM") - before <= limit, (status("VmHWM"), before, limit)
+"""
+
+
+def run(work: str, filled: bool, path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD.format(work=work, filled=filled), str(path)],
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_load_holds_the_tensors_and_little_more(tmp_path: Path) -> None:
+    # Large and small tensors, 256 MiB together.
+    state = [torch.zeros(16 * MIB, dtype=torch.uint8) for _ in range(12)]
+    state += [torch.zeros(MIB, dtype=torch.uint8) for _ in range(64)]
+    headrace.Store(tmp_path).write("a.pt", file_of(state))
+    run(LOAD, False, tmp_path / "a.pt")

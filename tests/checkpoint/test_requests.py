@@ -1,0 +1,213 @@
+"""What a load asks of the server, and in which order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import headrace
+import headrace.checkpoint
+from headrace import PreconditionFailedError
+from headrace.checkpoint.archive import END_BYTES
+from headrace.checkpoint.reading import read_into
+from testing.faultserver.client import FaultServer
+from tests.checkpoint.states import (
+    assert_same,
+    file_of,
+    filled,
+    kinds,
+    large_state,
+    load,
+    sent_bytes,
+    stock_file_of,
+)
+
+MIB = 1 << 20
+
+FILES = pytest.mark.parametrize("write", [file_of, stock_file_of], ids=["ours", "stock"])
+
+
+def ranges(server: FaultServer) -> list[str]:
+    """The ranges that were asked for, in the order of the requests."""
+    return [
+        each["headers"].get("range", "whole") for each in server.log() if each["kind"] == "media"
+    ]
+
+
+@FILES
+def test_a_small_checkpoint_is_one_question_and_two_reads(
+    write: Any, server: FaultServer, gcs: headrace.Store
+) -> None:
+    state = {f"layer.{i}": filled(torch.float32, 10, seed=i) for i in range(100)}
+    server.put("bucket", "a.pt", write(state))
+    assert_same(load(gcs), state)
+    assert kinds(server) == {"get": 1, "media": 2}
+
+
+@FILES
+def test_two_dependent_requests_come_before_the_storages(
+    write: Any, server: FaultServer, gcs: headrace.Store
+) -> None:
+    state = large_state()
+    data = write(state)
+    server.put("bucket", "a.pt", data)
+    assert_same(load(gcs), state)
+    # Where the object is; both of its ends at once; then each storage by a request of its own.
+    assert kinds(server) == {"get": 1, "media": 2 + len(state)}
+    assert set(ranges(server)[:2]) == {
+        f"bytes=0-{END_BYTES - 1}",
+        f"bytes={len(data) - END_BYTES}-{len(data) - 1}",
+    }
+    storage_bytes = sum(each.nbytes for each in state.values())
+    assert storage_bytes <= sent_bytes(server) - 2 * END_BYTES < storage_bytes + 20_000  # heads
+
+
+@FILES
+def test_small_tensors_are_read_together(
+    write: Any, server: FaultServer, gcs: headrace.Store
+) -> None:
+    state = {f"layer.{i}": filled(torch.float32, 4096, seed=i) for i in range(2500)}
+    server.put("bucket", "a.pt", write(state))
+    assert_same(load(gcs), state)
+    # 40 MB in pieces of at most 16 MiB; the pickle and the directory are larger than the ends.
+    assert kinds(server)["media"] <= 2 + 2 + 3
+
+
+def test_a_storage_is_read_by_parallel_ranges(server: FaultServer, gcs: headrace.Store) -> None:
+    state = {"a": filled(torch.float32, 10 * MIB)}
+    server.put("bucket", "a.pt", file_of(state))
+    assert_same(load(gcs), state)
+    assert kinds(server) == {"get": 1, "media": 2 + 5}
+
+
+def test_one_of_ten_tensors_moves_a_tenth(server: FaultServer, gcs: headrace.Store) -> None:
+    state = large_state(10, 4_000_000)
+    server.put("bucket", "a.pt", file_of(state))
+    reader = headrace.checkpoint.open("a.pt", store=gcs)
+    assert reader.keys() == list(state)
+    assert torch.equal(
+        reader.tensor("layer.7").view(torch.uint8), state["layer.7"].view(torch.uint8)
+    )
+    assert kinds(server) == {"get": 1, "media": 3}
+    assert sent_bytes(server) < 6_000_000
+
+
+def test_reads_are_pinned_to_the_generation_of_the_beginning(
+    server: FaultServer, gcs: headrace.Store
+) -> None:
+    server.put("bucket", "a.pt", file_of(large_state()))
+    # The answer with the end of the object is the last that has the old bytes.
+    server.faults(
+        [{"match": {"kind": "media"}, "from": 2, "count": 1, "action": "old_generation_then_new"}]
+    )
+    with pytest.raises(PreconditionFailedError, match=r"gs://bucket/a\.pt"):
+        load(gcs)
+
+
+def test_a_meta_device_reads_no_storage(server: FaultServer, gcs: headrace.Store) -> None:
+    state = large_state()
+    server.put("bucket", "a.pt", file_of(state))
+    found = load(gcs, map_location="meta")
+    assert {each.device.type for each in found.values()} == {"meta"}
+    assert [each.shape for each in found.values()] == [each.shape for each in state.values()]
+    assert kinds(server) == {"get": 1, "media": 2}
+
+
+@pytest.mark.parametrize(
+    "map_location",
+    [
+        "cpu",
+        torch.device("cpu"),
+        {"cpu": "cpu"},
+        {"cuda:0": "cpu"},
+        lambda storage, _: storage,
+        lambda storage, location: None,
+        lambda storage, location: storage.clone(),
+    ],
+    ids=["text", "device", "dict", "other dict", "same", "none", "copy"],
+)
+def test_storages_go_where_map_location_says(
+    map_location: Any, server: FaultServer, gcs: headrace.Store
+) -> None:
+    state = large_state() | {"small": torch.arange(3)}
+    server.put("bucket", "a.pt", file_of(state))
+    assert_same(load(gcs, map_location=map_location), state)
+
+
+def test_a_function_gets_the_bytes_and_the_place(server: FaultServer, gcs: headrace.Store) -> None:
+    seen = []
+
+    def note(storage: torch.UntypedStorage, location: str) -> torch.UntypedStorage:
+        seen.append((storage.tolist(), location))
+        return storage
+
+    state = {
+        "a": torch.tensor([1, 2], dtype=torch.uint8),
+        "b": torch.tensor([3], dtype=torch.uint8),
+    }
+    server.put("bucket", "a.pt", file_of(state))
+    load(gcs, map_location=note)
+    assert seen == [([1, 2], "cpu"), ([3], "cpu")]
+
+
+def test_progress_counts_the_bytes_of_the_storages(
+    server: FaultServer, gcs: headrace.Store
+) -> None:
+    state = large_state()
+    server.put("bucket", "a.pt", file_of(state))
+    steps: list[tuple[int, int]] = []
+    load(gcs, progress=lambda done, total: steps.append((done, total)))
+    assert [done for done, _ in steps] == sorted(done for done, _ in steps)
+    assert steps[-1] == (40 * MIB, 40 * MIB)
+
+
+# ---- reading.read_into
+
+
+def test_neighbours_are_read_by_one_request(server: FaultServer, gcs: headrace.Store) -> None:
+    data = filled(torch.uint8, 3 * MIB).numpy().tobytes()
+    server.put("bucket", "a", data)
+    info = gcs.stat("a")
+    spans = [(0, 10), (20, 1000), (5, 15), (MIB, MIB + 7), (2 * MIB, 2 * MIB), (2 * MIB, 3 * MIB)]
+    buffers = [bytearray(end - begin) for begin, end in spans]
+    read_into(gcs, info, [(*span, each) for span, each in zip(spans, buffers, strict=True)])
+    assert buffers == [data[begin:end] for begin, end in spans]
+    assert kinds(server) == {"get": 1, "media": 1}
+
+
+def test_what_is_far_apart_is_read_by_itself(server: FaultServer, gcs: headrace.Store) -> None:
+    server.put("bucket", "a", bytes(10 * MIB))
+    spans = [(0, 10), (MIB + 10, MIB + 20), (2 * MIB + 21, 2 * MIB + 30), (3 * MIB, 6 * MIB)]
+    read_into(gcs, gcs.stat("a"), [(*span, bytearray(span[1] - span[0])) for span in spans])
+    # The first two are 1 MiB apart, which is dropped; three large ones would not be joined.
+    assert set(ranges(server)) == {
+        f"bytes=0-{MIB + 19}",
+        f"bytes={2 * MIB + 21}-{2 * MIB + 29}",
+        f"bytes={3 * MIB}-{6 * MIB - 1}",
+    }
+
+
+def test_nothing_wanted_is_no_request(server: FaultServer, gcs: headrace.Store) -> None:
+    server.put("bucket", "a", b"abc")
+    info = gcs.stat("a")
+    read_into(gcs, info, [])
+    read_into(gcs, info, [(1, 1, bytearray())])
+    assert kinds(server) == {"get": 1}
+
+
+def test_any_bytes_like_memory_is_filled(server: FaultServer, gcs: headrace.Store) -> None:
+    server.put("bucket", "a", bytes(range(200)))
+    tensor = torch.zeros(4, dtype=torch.int16)
+    read_into(gcs, gcs.stat("a"), [(0, 8, tensor.numpy()), (100, 102, memory := bytearray(2))])
+    assert tensor.view(torch.uint8).tolist() == list(range(8))
+    assert memory == bytes([100, 101])
+
+
+def test_a_replaced_object_is_not_read(server: FaultServer, gcs: headrace.Store) -> None:
+    server.put("bucket", "a", b"old")
+    info = gcs.stat("a")
+    server.put("bucket", "a", b"new")
+    with pytest.raises(PreconditionFailedError):
+        read_into(gcs, info, [(0, 3, bytearray(3))])

@@ -1,0 +1,172 @@
+"""`headrace clean`."""
+
+from __future__ import annotations
+
+import pytest
+
+from testing.faultserver.client import FaultServer
+from tests.cli.conftest import Run, kinds
+
+DAY_S = 86400
+OLD = [
+    f"dataflux-composed-objects/headrace-{7:032x}",
+    f"dataflux-composed-objects/headrace-{8:032x}",
+    f"headrace-uploads/{9:032x}/1",
+    f"headrace-uploads/{9:032x}/part-2",
+]
+# Old as well, and not ours, or not quite.
+OTHERS = [
+    "data",
+    "dataflux-composed-objects/6f1b2c3d-0a1b-4c2d-8e3f-0123456789ab",
+    f"dataflux-composed-objects/headrace-{7:032x}0",
+    f"dataflux-composed-objects/headrace-{7:031x}",
+    f"dataflux-composed-objects/headrace-{7:031x}G",
+    f"dataflux-composed-objects/headrace-{7:032x}/x",
+    f"dataflux-composed-objects/x/headrace-{7:032x}",
+    "dataflux-composed-objects/mine",
+    f"headrace-uploads/{9:032x}",
+    f"headrace-uploads/{9:032x}/",
+    f"headrace-uploads/{9:032x}/a/b",
+    f"headrace-uploads/{9:033x}/1",
+    "headrace-uploads/notes.txt",
+    f"sub/dataflux-composed-objects/headrace-{7:032x}",
+]
+YOUNG = [f"dataflux-composed-objects/headrace-{10:032x}", f"headrace-uploads/{11:032x}/1"]
+
+
+@pytest.fixture
+def leftovers(server: FaultServer) -> FaultServer:
+    """The bucket after two days in which processes were killed."""
+    for name in OLD + OTHERS:
+        server.put("bucket", name, b"12345", ageSeconds=2 * DAY_S)
+    for name in YOUNG:
+        server.put("bucket", name, b"12345", ageSeconds=3600)
+    return server
+
+
+def test_exactly_what_is_ours_and_old_is_deleted(leftovers: FaultServer, run: Run) -> None:
+    done = run("clean", "gs://bucket")
+    assert (done.code, done.err) == (0, "")
+    assert done.lines == [
+        *(f"deleted gs://bucket/{name}" for name in OLD),
+        "TOTAL: deleted 4 objects, 20 bytes (20 B)",
+        "left alone: 2 objects, younger than --older-than",
+        "left alone: 1 object of gs-torch-dataflux. If no job of it reads this bucket now: "
+        "gcloud storage rm 'gs://bucket/dataflux-composed-objects/????????-????-*'",
+    ]
+    assert leftovers.names("bucket") == sorted(OTHERS + YOUNG)
+    assert kinds(leftovers) == {"list": 2, "delete": 4}
+    deletes = [each["target"] for each in leftovers.log() if each["kind"] == "delete"]
+    assert all("ifGenerationMatch=" in target for target in deletes)
+
+
+@pytest.mark.parametrize(
+    ("age", "deleted"),
+    [("0", OLD + YOUNG), ("59m", OLD + YOUNG), ("0.5h", OLD + YOUNG), ("61m", OLD), ("3d", [])],
+)
+def test_the_age_is_what_was_asked_for(
+    leftovers: FaultServer, run: Run, age: str, deleted: list[str]
+) -> None:
+    done = run("clean", "gs://bucket", "--older-than", age)
+    assert done.code == 0
+    assert leftovers.names("bucket") == sorted({*OLD, *OTHERS, *YOUNG} - {*deleted})
+
+
+def test_a_dry_run_says_the_same_and_deletes_nothing(leftovers: FaultServer, run: Run) -> None:
+    before = leftovers.names("bucket")
+    done = run("clean", "--dry-run", "gs://bucket/")
+    assert (done.code, done.err) == (0, "")
+    assert done.lines[:5] == [
+        *(f"would delete gs://bucket/{name}" for name in OLD),
+        "TOTAL: would delete 4 objects, 20 bytes (20 B)",
+    ]
+    assert leftovers.names("bucket") == before
+    assert kinds(leftovers) == {"list": 2}
+
+
+def test_json_is_one_object_a_line_and_a_summary(leftovers: FaultServer, run: Run) -> None:
+    done = run("clean", "gs://bucket", "--json")
+    assert (done.code, done.err) == (0, "")
+    *objects, summary = done.json
+    assert [each["name"] for each in objects] == OLD
+    assert {each["type"] for each in objects} == {"deleted"}
+    assert all(each["size_bytes"] == 5 and each["generation"] for each in objects)
+    assert summary == {
+        "type": "summary",
+        "deleted": 4,
+        "deleted_bytes": 20,
+        "younger": 2,
+        "failed": 0,
+        "dataflux": 1,
+    }
+
+
+def test_nothing_to_do_is_no_failure(server: FaultServer, run: Run) -> None:
+    server.put("bucket", "data", b"1")
+    done = run("clean", "gs://bucket")
+    assert (done.code, done.err) == (0, "")
+    assert done.lines == ["TOTAL: deleted 0 objects, 0 bytes (0 B)"]
+
+
+def test_many_are_deleted_many_at_a_time(server: FaultServer, run: Run) -> None:
+    for i in range(64):
+        server.put("bucket", f"dataflux-composed-objects/headrace-{i:032x}", b"1", ageSeconds=1e6)
+    server.latency(20)
+    done = run("clean", "gs://bucket")
+    assert done.code == 0
+    assert server.names("bucket") == []
+    assert server.stats()["max_in_flight"] > 4
+
+
+def test_what_may_not_be_deleted_is_told_one_by_one(leftovers: FaultServer, run: Run) -> None:
+    leftovers.faults(
+        [
+            {
+                "match": {"kind": "delete", "path_contains": OLD[0]},
+                "action": {"status": 403, "reason": "forbidden", "message": "no delete access"},
+            }
+        ]
+    )
+    done = run("clean", "gs://bucket")
+    assert done.code == 4
+    assert f"gs://bucket/{OLD[0]}" in done.err
+    assert "PermissionDeniedError" in done.err
+    assert leftovers.names("bucket") == sorted(OTHERS + YOUNG + OLD[:1])
+
+
+def test_what_is_written_anew_meanwhile_stays(leftovers: FaultServer, run: Run) -> None:
+    leftovers.faults(
+        [
+            {
+                "match": {"kind": "delete", "path_contains": OLD[0]},
+                "action": {"status": 412, "reason": "conditionNotMet"},
+            }
+        ]
+    )
+    done = run("clean", "gs://bucket", "--json")
+    assert (done.code, done.err) == (0, "")
+    assert done.json[-1]["deleted"] == 3
+    assert done.json[-1]["younger"] == 3
+
+
+def test_a_missing_bucket_is_not_found(server: FaultServer, run: Run) -> None:
+    done = run("clean", "gs://nobody")
+    assert done.code == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["gs://bucket/train/"], "headrace clean gs://bucket"),
+        (["gs://bucket", "--older-than", "soon"], "--older-than is 'soon'"),
+        (["gs://bucket", "--older-than", "-1d"], "--older-than is '-1d'"),
+        (["/tmp"], "file://"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anything_is_asked(
+    server: FaultServer, run: Run, arguments: list[str], said: str
+) -> None:
+    done = run("clean", *arguments)
+    assert done.code == 2
+    assert said in done.err
+    assert kinds(server) == {}

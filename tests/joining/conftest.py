@@ -1,0 +1,89 @@
+"""A bucket of small objects, a store that joins them, and what was asked of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import hypothesis
+import pytest
+
+import headrace
+from headrace import JoinOptions
+from testing.faultserver.client import FaultServer
+from tests.process.conftest import run_child as run_child
+
+# The machine that runs the tests may be slow; what is searched for does not depend on that.
+hypothesis.settings.register_profile("joining", deadline=None, max_examples=60)
+hypothesis.settings.load_profile("joining")
+
+FAST = headrace.RetryOptions(max_attempts=3, initial_backoff_s=0.001, max_backoff_s=0.002)
+SHORT = headrace.TimeoutOptions(
+    connect_s=0.5, tls_s=0.5, first_byte_s=0.25, stall_s=0.25, total_s=4.0
+)
+TEMPORARY = "dataflux-composed-objects/"
+# Also what was begun a moment ago is swept, and a pause does not end within a test.
+JOIN = JoinOptions(pause_s=3600.0)
+
+
+class OpenStore(Protocol):
+    """Opens the bucket, to be joined."""
+
+    def __call__(self, join: JoinOptions | None = JOIN, **options: Any) -> headrace.Store: ...
+
+
+@pytest.fixture(scope="session")
+def _joining_server() -> Iterator[FaultServer]:
+    with FaultServer() as server:
+        yield server
+
+
+@pytest.fixture
+def server(_joining_server: FaultServer) -> FaultServer:
+    _joining_server.reset()
+    _joining_server.bucket("bucket")
+    headrace.shutdown()
+    return _joining_server
+
+
+def content(i: int) -> bytes:
+    """What the object with this number holds."""
+    return b"%03d." % i * (20 + i)
+
+
+@pytest.fixture
+def objects(server: FaultServer) -> dict[str, bytes]:
+    """70 small objects: two groups of 32, and one of 6."""
+    contents = {f"data/{i:03d}": content(i) for i in range(70)}
+    for name, data in contents.items():
+        server.put("bucket", name, data)
+    return contents
+
+
+@pytest.fixture
+def open_store(server: FaultServer) -> OpenStore:
+    def open_store(join: JoinOptions | None = JOIN, **options: Any) -> headrace.Store:
+        settings = {"endpoint": server.url, "retry": FAST, "timeout": SHORT, **options}
+        return headrace.Store("gs://bucket", join_small_objects=join, **settings)
+
+    return open_store
+
+
+def sent(server: FaultServer) -> dict[str, int]:
+    """How many requests of each kind there were, but for listings and their sweep."""
+    found: dict[str, int] = server.stats()["by_kind"]
+    return {kind: count for kind, count in found.items() if count and kind != "list"}
+
+
+def left(server: FaultServer) -> list[str]:
+    """The temporary objects that are there when all that was begun has ended."""
+    headrace.shutdown()
+    return server.names("bucket", TEMPORARY)
+
+
+def rule(kind: str, action: Any, **more: Any) -> dict[str, Any]:
+    """A rule for requests of `kind`; reads are those of temporary objects."""
+    match = {"kind": kind}
+    if kind == "media":
+        match["path_contains"] = TEMPORARY
+    return {"match": match, "action": action, **more}

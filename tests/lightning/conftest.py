@@ -1,0 +1,97 @@
+"""A bucket that Lightning finds by its URL, and a model that takes no time."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from torch.utils.data import DataLoader, TensorDataset
+
+from testing.faultserver.client import FaultServer
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where checkpoints go in a test."""
+
+    url: str
+    names: Callable[[], list[str]]
+    get: Callable[[str], bytes]
+    server: FaultServer | None
+
+
+@pytest.fixture(scope="session")
+def shared_server() -> Iterator[FaultServer]:
+    with FaultServer() as server:
+        yield server
+
+
+@pytest.fixture
+def gcs(shared_server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> Place:
+    shared_server.reset()
+    bucket = f"bucket-{uuid.uuid4().hex}"
+    shared_server.bucket(bucket)
+    # fsspec gives no options to whom it finds by a URL.
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", shared_server.url)
+    return Place(
+        f"gs://{bucket}/run",
+        lambda: sorted(n.removeprefix("run/") for n in shared_server.names(bucket)),
+        lambda name: shared_server.get(bucket, f"run/{name}"),
+        shared_server,
+    )
+
+
+@pytest.fixture(params=["file", "gs"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "gs":
+        found: Place = request.getfixturevalue("gcs")
+        return found
+    root = tmp_path / "run"
+    return Place(
+        str(root),
+        lambda: sorted(str(p.relative_to(root)) for p in root.rglob("*") if p.is_file()),
+        lambda name: (root / name).read_bytes(),
+        None,
+    )
+
+
+class Line(LightningModule):
+    """Fits a line; remembers each step's weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.layer = torch.nn.Linear(1, 1)
+        self.seen_steps: list[int] = []
+
+    def training_step(self, batch: Any, index: int) -> torch.Tensor:
+        self.seen_steps.append(self.global_step)
+        (x,) = batch
+        loss: torch.Tensor = (self.layer(x) - 2 * x).square().mean()
+        self.log("loss", loss)
+        return loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(self.parameters(), lr=0.1)
+
+
+def batches() -> DataLoader[Any]:
+    return DataLoader(TensorDataset(torch.linspace(-1, 1, 12).reshape(12, 1)), batch_size=4)
+
+
+def trainer(folder: Path, **options: Any) -> Trainer:
+    return Trainer(
+        accelerator="cpu",
+        devices=1,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=folder,
+        **options,
+    )

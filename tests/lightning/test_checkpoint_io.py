@@ -1,0 +1,282 @@
+"""The plugins, alone and in a Trainer."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.plugins.io import AsyncCheckpointIO as LightningsAsyncCheckpointIO
+
+import headrace
+from headrace.checkpoint.distributed import DistributedWriter
+from headrace.lightning import AsyncCheckpointIO, CheckpointIO
+from headrace.lightning.staging import copy_to_host
+from tests.lightning.conftest import Line, Place, batches, trainer
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*num_workers"),
+    pytest.mark.filterwarnings("ignore:Checkpoint directory .* is not empty"),
+    pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.`"),
+    pytest.mark.filterwarnings("ignore:torch.distributed is disabled"),
+    pytest.mark.filterwarnings("ignore:.*is not supported in the.*recommended"),
+    pytest.mark.timeout(120),
+]
+
+
+def test_a_checkpoint_comes_back_and_goes(place: Place) -> None:
+    plugin = CheckpointIO()
+    checkpoint = {"state_dict": {"w": torch.arange(5.0)}, "epoch": 3}
+    plugin.save_checkpoint(checkpoint, f"{place.url}/a/last.ckpt")
+    assert place.names() == ["a/last.ckpt"]
+    stock = torch.load(io.BytesIO(place.get("a/last.ckpt")))
+    assert torch.equal(stock["state_dict"]["w"], torch.arange(5.0))
+    loaded = plugin.load_checkpoint(f"{place.url}/a/last.ckpt")
+    assert loaded["epoch"] == 3 and torch.equal(loaded["state_dict"]["w"], torch.arange(5.0))
+    on_meta = plugin.load_checkpoint(f"{place.url}/a/last.ckpt", map_location="meta")
+    assert on_meta["state_dict"]["w"].device.type == "meta"
+    plugin.remove_checkpoint(f"{place.url}/a/last.ckpt")
+    plugin.remove_checkpoint(f"{place.url}/a/last.ckpt")
+    assert place.names() == []
+    with pytest.raises(FileNotFoundError):
+        plugin.load_checkpoint(f"{place.url}/a/last.ckpt")
+
+
+class Custom:
+    """What only a load that may run code can make."""
+
+
+def test_weights_only_is_on_unless_switched_off(place: Place) -> None:
+    plugin = CheckpointIO()
+    plugin.save_checkpoint({"callback": Custom()}, f"{place.url}/c.ckpt")
+    for weights_only in (None, True):
+        with pytest.raises(Exception, match="weights_only|Weights only|WeightsUnpickler"):
+            plugin.load_checkpoint(f"{place.url}/c.ckpt", weights_only=weights_only)
+    loaded = plugin.load_checkpoint(f"{place.url}/c.ckpt", weights_only=False)
+    assert isinstance(loaded["callback"], Custom)
+
+
+def test_a_sharded_checkpoint_is_named_by_load_and_removed_whole(place: Place) -> None:
+    plugin = CheckpointIO()
+    dcp.save({"w": torch.ones(3)}, storage_writer=DistributedWriter(f"{place.url}/step1"))
+    plugin.save_checkpoint({"w": 1}, f"{place.url}/step10")
+    with pytest.raises(headrace.InvalidArgumentError, match="is a sharded checkpoint"):
+        plugin.load_checkpoint(f"{place.url}/step1")
+    plugin.remove_checkpoint(f"{place.url}/step1")
+    assert place.names() == ["step10"]
+
+
+def test_metadata_goes_first_when_a_sharded_checkpoint_is_removed(gcs: Place) -> None:
+    assert gcs.server is not None
+    dcp.save({"w": torch.ones(3)}, storage_writer=DistributedWriter(f"{gcs.url}/step1"))
+    gcs.server.reset(keep_buckets=True)
+    CheckpointIO().remove_checkpoint(f"{gcs.url}/step1")
+    deletes = [r["target"] for r in gcs.server.log() if r["kind"] == "delete"]
+    assert len(deletes) >= 2 and ".metadata" in deletes[0]
+
+
+def test_options_of_the_store_may_come_with_the_plugin_or_the_save(
+    gcs: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert gcs.server is not None
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST")
+    endpoint = gcs.server.url
+    CheckpointIO(endpoint=endpoint).save_checkpoint({}, f"{gcs.url}/a.ckpt")
+    CheckpointIO().save_checkpoint({}, f"{gcs.url}/b.ckpt", storage_options={"endpoint": endpoint})
+    assert gcs.names() == ["a.ckpt", "b.ckpt"]
+
+
+@pytest.mark.parametrize(
+    ("make_plugin", "in_order"),
+    [
+        (CheckpointIO, True),
+        (AsyncCheckpointIO, True),
+        # It removes at once, also what it has yet to save.
+        (lambda: LightningsAsyncCheckpointIO(CheckpointIO()), False),
+    ],
+    ids=["sync", "async", "lightnings async"],
+)
+def test_a_trainer_keeps_the_best_and_the_last_and_resumes(
+    place: Place, tmp_path: Path, make_plugin: Any, in_order: bool
+) -> None:
+    def make_trainer(max_epochs: int) -> Any:
+        callback = ModelCheckpoint(
+            dirpath=place.url,
+            filename="{epoch}",
+            monitor="loss",
+            mode="min",
+            save_top_k=2,
+            save_last=True,
+        )
+        return trainer(
+            tmp_path, max_epochs=max_epochs, callbacks=[callback], plugins=[make_plugin()]
+        )
+
+    make_trainer(4).fit(Line(), batches())
+    assert "last.ckpt" in place.names()
+    assert len(place.names()) == 3 or not in_order
+    assert all(name.startswith(("epoch=", "last")) for name in place.names())
+    saved = torch.load(io.BytesIO(place.get("last.ckpt")), weights_only=True)
+    assert saved["global_step"] == 12
+
+    model = Line()
+    make_trainer(6).fit(model, batches(), ckpt_path=f"{place.url}/last.ckpt")
+    assert model.seen_steps == list(range(12, 18))
+    assert len(place.names()) == 3 or not in_order
+
+    restored = Line.load_from_checkpoint(f"{place.url}/last.ckpt", weights_only=True)
+    saved = torch.load(io.BytesIO(place.get("last.ckpt")), weights_only=True)
+    assert saved["global_step"] == 18
+    assert torch.equal(restored.layer.weight, saved["state_dict"]["layer.weight"])
+
+
+# ---- in the background
+
+
+class Recorder(CheckpointIO):
+    """Writes down what is done, and does it when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[str] = []
+        self.saved: list[Any] = []
+        self.failing: set[str] = set()
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+    def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
+        assert self.go_on.wait(30)
+        if path in self.failing:
+            raise OSError(f"cannot write {path}")
+        self.done.append(f"save {path}")
+        self.saved.append(checkpoint)
+
+    def remove_checkpoint(self, path: Any) -> None:
+        self.done.append(f"remove {path}")
+
+    def load_checkpoint(self, path: Any, **options: Any) -> Any:
+        self.done.append(f"load {path}")
+        return {}
+
+
+def test_training_may_change_what_is_being_saved() -> None:
+    base = Recorder()
+    base.go_on.clear()
+    plugin = AsyncCheckpointIO(base)
+    weight = torch.ones(3)
+    plugin.save_checkpoint({"w": weight}, "a")
+    weight.zero_()
+    base.go_on.set()
+    plugin.teardown()
+    assert torch.equal(base.saved[0]["w"], torch.ones(3))
+
+
+def test_saves_removals_and_loads_keep_their_order() -> None:
+    base = Recorder()
+    base.go_on.clear()
+    plugin = AsyncCheckpointIO(base)
+    plugin.save_checkpoint({}, "a")
+    plugin.save_checkpoint({}, "b")
+    plugin.remove_checkpoint("a")
+    base.go_on.set()
+    plugin.load_checkpoint("b")
+    plugin.teardown()
+    assert base.done == ["save a", "save b", "remove a", "load b"]
+
+
+def test_after_an_error_nothing_is_removed_and_the_next_save_raises_it_once() -> None:
+    base = Recorder()
+    base.failing = {"b"}
+    base.go_on.clear()
+    plugin = AsyncCheckpointIO(base)
+    plugin.save_checkpoint({}, "a")
+    plugin.save_checkpoint({}, "b")
+    plugin.remove_checkpoint("a")
+    base.go_on.set()
+    with pytest.raises(OSError, match="cannot write b"):
+        plugin.load_checkpoint("a")
+    assert base.done == ["save a"]
+    plugin.save_checkpoint({}, "c")
+    plugin.teardown()
+    assert base.done == ["save a", "save c"]
+
+
+def test_teardown_raises_what_nobody_was_told() -> None:
+    base = Recorder()
+    base.failing = {"a"}
+    plugin = AsyncCheckpointIO(base)
+    plugin.save_checkpoint({}, "a")
+    with pytest.raises(OSError, match="cannot write a"):
+        plugin.teardown()
+    plugin.teardown()
+    plugin.save_checkpoint({}, "b")  # as trainer.validate() after fit() would
+    plugin.teardown()
+    assert base.done == ["save b"]
+
+
+def test_a_fit_whose_last_save_fails_fails(gcs: Place, tmp_path: Path) -> None:
+    assert gcs.server is not None
+    gcs.server.faults([{"match": {"kind": "upload"}, "action": {"status": 403}}])
+    callback = ModelCheckpoint(dirpath=gcs.url)
+    run = trainer(tmp_path, max_epochs=1, callbacks=[callback], plugins=[AsyncCheckpointIO()])
+    with pytest.raises(headrace.PermissionDeniedError):
+        run.fit(Line(), batches())
+
+
+def test_copies_share_what_the_originals_share() -> None:
+    from collections import OrderedDict, namedtuple
+
+    pair = namedtuple("pair", "a b")
+    base = torch.arange(10.0)
+    state = OrderedDict(tied=base[2:5], whole=base, nested=[pair(base[5:].clone(), 4)])
+    state._metadata = {"version": 1}  # type: ignore[attr-defined]
+    made = copy_to_host(state)
+    assert isinstance(made, OrderedDict) and made._metadata == {"version": 1}  # type: ignore[attr-defined]
+    base.zero_()
+    assert torch.equal(made["tied"], torch.tensor([2.0, 3.0, 4.0]))
+    made["whole"][2] = 7
+    assert made["tied"][0] == 7
+    assert made["nested"][0].b == 4 and torch.equal(made["nested"][0].a, torch.arange(5.0, 10.0))
+    assert torch.equal(
+        copy_to_host(torch.ones(2, dtype=torch.complex64).conj()), torch.ones(2) + 0j
+    )
+
+
+def test_without_lightning_the_import_says_what_to_install() -> None:
+    program = """
+import sys
+class Hides:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("lightning", "pytorch_lightning"):
+            raise ModuleNotFoundError(name)
+import importlib.util
+real = importlib.util.find_spec
+importlib.util.find_spec = lambda n, p=None: None if "lightning" in n.partition(".")[0] else real(n, p)
+try:
+    import headrace.lightning
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert "pip install lightning" in done.stdout
+
+
+def test_the_package_that_the_program_uses_is_the_one_that_is_served() -> None:
+    program = """
+import warnings; warnings.simplefilter("ignore")
+import pytorch_lightning
+import lightning_fabric.plugins
+from headrace.lightning import CheckpointIO, FSDPStrategy
+assert issubclass(CheckpointIO, lightning_fabric.plugins.CheckpointIO)
+assert issubclass(FSDPStrategy, pytorch_lightning.strategies.FSDPStrategy)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,149 @@
+"""Sharded models in a Trainer of several ranks."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import headrace
+from tests.checkpoint_distributed.ranks import RankError, run_ranks
+from tests.lightning.conftest import Line, Place, batches
+
+pytestmark = pytest.mark.timeout(180)
+
+
+class ShardedLine(Line):
+    """The same model, its parameters spread over the ranks by FSDP2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.layer = torch.nn.Sequential(torch.nn.Linear(1, 8), torch.nn.Linear(8, 1))
+
+    def configure_model(self) -> None:
+        from torch.distributed.fsdp import fully_shard
+
+        fully_shard(self.layer, mesh=self.device_mesh["data_parallel"])
+
+    def whole(self) -> list[list[float]]:
+        return [p.full_tensor().detach().flatten().tolist() for p in self.parameters()]
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def fit(
+    rank: int,
+    world_size: int,
+    port: int,
+    environment: dict[str, str],
+    strategy_options: dict[str, Any],
+    max_epochs: int,
+    dirpath: str,
+    resume: str | None,
+) -> tuple[list[int], list[list[float]], dict[str, Any]]:
+    """Train; return the steps seen, the parameters, and what a second optimizer state holds."""
+    os.environ.update(
+        environment,
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        GROUP_RANK="0",
+        ROLE_RANK=str(rank),
+        WORLD_SIZE=str(world_size),
+        LOCAL_WORLD_SIZE=str(world_size),
+        GLOO_SOCKET_IFNAME="lo",
+        TORCHELASTIC_RUN_ID="none",
+    )
+    from lightning.pytorch import Trainer
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    from headrace.lightning import ModelParallelStrategy
+
+    strategy = ModelParallelStrategy(
+        data_parallel_size=world_size, tensor_parallel_size=1, **strategy_options
+    )
+    model = ShardedLine()
+    with tempfile.TemporaryDirectory() as directory:
+        trainer = Trainer(
+            accelerator="cpu",
+            devices=world_size,
+            strategy=strategy,
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            use_distributed_sampler=False,
+            default_root_dir=directory,
+            max_epochs=max_epochs,
+            callbacks=[ModelCheckpoint(dirpath=dirpath, filename="{epoch}", save_last=True)],
+        )
+        trainer.fit(model, batches(), ckpt_path=resume)
+    moments = trainer.optimizers[0].state_dict()["state"]
+    return model.seen_steps, model.whole(), {"parameters with moments": len(moments)}
+
+
+def run_fit(world_size: int, *args: Any) -> list[Any]:
+    return run_ranks(world_size, fit, world_size, free_port(), *args, init=False)
+
+
+def environment_of(place: Place) -> dict[str, str]:
+    return {} if place.server is None else {"STORAGE_EMULATOR_HOST": place.server.url}
+
+
+@pytest.mark.parametrize("use_async", [False, True])
+def test_a_sharded_run_is_saved_and_goes_on_with_another_number_of_ranks(
+    place: Place, use_async: bool
+) -> None:
+    environment = environment_of(place)
+    options = {"use_async": use_async}
+    first = run_fit(2, environment, options, 2, place.url, None)
+    assert first[0][0] == list(range(6)) and first[0][1] == first[1][1]
+    # One checkpoint for save_top_k=1, and the last one; each complete, nothing else.
+    metadata = [name for name in place.names() if name.endswith(".metadata")]
+    assert metadata == ["epoch=1.ckpt/.metadata", "last.ckpt/.metadata"]
+    assert "last.ckpt/meta.pt" in place.names()
+
+    last = f"{place.url}/last.ckpt"
+    again = run_fit(1, environment, options, 2, place.url, last)
+    assert again[0][0] == [] and again[0][1] == first[0][1]  # no epochs are left: as it was saved
+
+    more = run_fit(1, environment, options, 3, place.url, last)
+    assert more[0][0] == [6, 7, 8] and more[0][2] == {"parameters with moments": 4}
+
+
+def test_a_whole_checkpoint_is_one_object_and_is_loaded(gcs: Place) -> None:
+    environment = environment_of(gcs)
+    options = {"save_distributed_checkpoint": False}
+    first = run_fit(2, environment, options, 1, gcs.url, None)
+    assert gcs.names() == ["epoch=0.ckpt", "last.ckpt"]
+    again = run_fit(2, environment, options, 1, gcs.url, f"{gcs.url}/last.ckpt")
+    assert again[0][1] == first[0][1]
+
+
+@pytest.mark.parametrize("use_async", [False, True])
+def test_a_save_that_fails_on_the_store_fails_the_run(gcs: Place, use_async: bool) -> None:
+    assert gcs.server is not None
+    gcs.server.faults([{"match": {"kind": "upload"}, "action": {"status": 403}}])
+    with pytest.raises(RankError) as caught:
+        run_fit(2, environment_of(gcs), {"use_async": use_async}, 1, gcs.url, None)
+    assert all("HTTP 403" in text for text in caught.value.errors.values())
+    assert sorted(caught.value.errors) == [0, 1]
+    assert gcs.names() == []
+
+
+def test_options_of_the_store_belong_to_the_strategy(tmp_path: Path) -> None:
+    from headrace.lightning import FSDPStrategy, ModelParallelStrategy
+
+    for kind in (ModelParallelStrategy, FSDPStrategy):
+        with pytest.raises(headrace.InvalidArgumentError, match="store_options"):
+            kind().save_checkpoint({}, tmp_path, storage_options={"endpoint": "x"})
