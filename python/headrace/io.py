@@ -48,8 +48,8 @@ class ObjectWriterIO(io.BufferedIOBase):
         max_parts_in_flight: int = 8,
         upload: UploadWay = "parts",
     ) -> None:
-        # A copy, without the traceback: its frames hold what holds this file, and a library's writer
-        # in between, torch's for one, may be no part of such a cycle that can be collected.
+        # A copy, without the traceback: its frames hold what holds this file, and a cycle through a
+        # library's writer in between, torch's for one, cannot be collected.
         self._failure: BaseException | None = None
         self._ended = False
         self._info: ObjectInfo | None = None

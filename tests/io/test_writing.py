@@ -383,7 +383,8 @@ def test_ctrl_c_is_answered_and_gives_up(
         data = os.urandom(1_000_000)
         times = []
         for attempt in range(5):
-            control("faults", {{"rules": [{{"match": {{"kind": "upload"}}, "action": "stall_head"}}]}})
+            stall = {{"match": {{"kind": "upload"}}, "action": "stall_head"}}
+            control("faults", {{"rules": [stall]}})
             file = headrace.open("a", "wb", store=store, part_bytes=1 << 16)
             file.write(data[:400_000])
             def interrupt():
