@@ -51,7 +51,7 @@ class ObjectWriterIO(io.BufferedIOBase):
         # A copy, without the traceback: its frames hold what holds this file, and a cycle through a
         # library's writer in between, torch's for one, cannot be collected.
         self._failure: BaseException | None = None
-        self._ended = False
+        self._ended = True  # until it is open
         self._info: ObjectInfo | None = None
         self._epoch = _engine.fork_epoch()
         self._lock = threading.RLock()
@@ -63,6 +63,7 @@ class ObjectWriterIO(io.BufferedIOBase):
             max_parts_in_flight=max_parts_in_flight,
             upload=upload,
         )
+        self._ended = False
 
     # ---- what it is
 

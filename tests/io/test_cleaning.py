@@ -24,9 +24,7 @@ with headrace.open("a", "wb", store=store, part_bytes=1 << 16, upload=sys.argv[2
 
 
 @pytest.mark.parametrize("way", ["parts", "multipart"])
-def test_what_sigkill_leaves_is_swept(
-    gcs: headrace.Store, server: FaultServer, way: str
-) -> None:
+def test_what_sigkill_leaves_is_swept(gcs: headrace.Store, server: FaultServer, way: str) -> None:
     gcs.write("a", b"before")
     gcs.write("headrace-uploads/of somebody else", b"stays")
     with subprocess.Popen(

@@ -57,6 +57,20 @@ def test_any_size(store: headrace.Store, size_bytes: int) -> None:
     assert store.read("a").bytes() == DATA[:size_bytes]
 
 
+@pytest.mark.parametrize("upload", ["parts", "multipart", "resumable"])
+def test_every_way_of_sending_parts(store: headrace.Store, upload: Any) -> None:
+    data = os.urandom(3_000_000)
+    with headrace.open("a", "wb", store=store, part_bytes=1 << 18, upload=upload) as file:
+        file.write(data)
+    assert store.read("a").bytes() == data
+    assert leftovers(store) == []
+
+
+def test_an_unknown_way_of_sending_parts_is_refused(store: headrace.Store) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match="upload is 'fast'"):
+        headrace.open("a", "wb", store=store, upload="fast")  # type: ignore[call-overload]
+
+
 @hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
 @hypothesis.given(sizes=st.lists(st.integers(0, 3 * PART // 2), max_size=20))
 def test_however_it_is_cut(store: headrace.Store, sizes: list[int]) -> None:
