@@ -74,6 +74,7 @@ class ObjectWriterIO(io.BufferedIOBase):
 
     @property
     def mode(self) -> str:
+        """The mode: ``"wb"``, also of what was opened with ``"xb"``."""
         return "wb"
 
     @property
@@ -82,18 +83,22 @@ class ObjectWriterIO(io.BufferedIOBase):
         return self._info
 
     def readable(self) -> bool:
+        """Return whether it can be read."""
         self._check_open()
         return False
 
     def writable(self) -> bool:
+        """Return whether it can be written."""
         self._check_open()
         return True
 
     def seekable(self) -> bool:
+        """Return whether `seek` works."""
         self._check_open()
         return False
 
     def tell(self) -> int:
+        """Return the place: bytes from the beginning."""
         self._check_open()
         return self._writer.size_bytes
 

@@ -130,6 +130,7 @@ class ObjectReaderIO(io.BufferedIOBase):
 
     @property
     def mode(self) -> str:
+        """The mode: ``"rb"``."""
         return "rb"
 
     @property
@@ -138,20 +139,24 @@ class ObjectReaderIO(io.BufferedIOBase):
         return self._info
 
     def readable(self) -> bool:
+        """Return whether it can be read."""
         self._check_open()
         return True
 
     def writable(self) -> bool:
+        """Return whether it can be written."""
         self._check_open()
         return False
 
     def seekable(self) -> bool:
+        """Return whether `seek` works."""
         self._check_open()
         return True
 
     # ---- where it is
 
     def tell(self) -> int:
+        """Return the place: bytes from the beginning."""
         self._check_open()
         return self._position
 
@@ -181,6 +186,7 @@ class ObjectReaderIO(io.BufferedIOBase):
             return size_bytes
 
     def readinto1(self, buffer: Buffer, /) -> int:
+        """Do what `readinto` does."""
         return self.readinto(buffer)
 
     def read(self, size: int | None = -1, /) -> bytes:
