@@ -178,8 +178,10 @@ class ObjectWriterIO(io.BufferedIOBase):
         self._ended = True
         left = self._writer.left_behind
         if left is not None:
+            held = "retention" in left.lower()
+            advice = "; upload='resumable' needs no temporary objects" if held else ""
             warnings.warn(
-                f"{self.name}: {left}; `headrace clean` removes what is left",
+                f"{self.name}: {left}; `headrace clean` removes what is left{advice}",
                 RuntimeWarning,
                 stacklevel=3,
             )
@@ -274,7 +276,8 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
 ) -> ObjectReaderIO | ObjectWriterIO:
     """Open an object as a binary file: ``gs://bucket/name``, ``file:///path`` or a path.
 
-    For text, wrap it: ``io.TextIOWrapper(headrace.open(url))``.
+    To read text, wrap it: ``io.TextIOWrapper(headrace.open(url))``. To write text, encode it: a
+    wrapper closes what it wraps after an exception, too, and so makes visible what came until then.
 
     Args:
         url: the object; with `store`, its name there, or for reading an `ObjectInfo`.

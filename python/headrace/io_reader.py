@@ -78,14 +78,14 @@ class ObjectReaderIO(io.BufferedIOBase):
         if_generation: str | None = None,
         read_ahead_bytes: int = 64 << 20,
     ) -> None:
-        require_bytes("read_ahead_bytes", read_ahead_bytes, minimum=0)
         self._ended = True  # until it is open
+        self._lock = threading.RLock()
+        require_bytes("read_ahead_bytes", read_ahead_bytes, minimum=0)
         # "reread" would mix two generations here.
         self._store = store._with(on_change="error")
         # Nothing is fetched ahead that the memory budget would not take.
         budget_bytes = self._store._open()[0].budget_bytes
         self._max_ahead_bytes = min(read_ahead_bytes, budget_bytes // 4)
-        self._lock = threading.RLock()
         self._epoch = _engine.fork_epoch()
         self._position = 0
         self._read_end = -1  # of the last read

@@ -210,6 +210,26 @@ def test_the_first_error_shows_through_a_library_that_hides_it(
     assert server.names("bucket") == []
 
 
+def test_a_bucket_that_keeps_temporary_objects_is_told_of(
+    gcs: headrace.Store, server: FaultServer
+) -> None:
+    refusal = {"status": 403, "reason": "retentionPolicyNotMet", "message": "retention policy"}
+    server.faults([{"match": {"kind": "delete"}, "action": refusal}])
+    file = write(gcs)
+    file.write(DATA)
+    with pytest.warns(RuntimeWarning, match="6 temporary objects .* upload='resumable'"):
+        file.close()
+    assert gcs.read("a").bytes() == DATA
+    assert len(leftovers(gcs)) == 6
+    # The other way leaves nothing in such a bucket, and needs no deletion.
+    before = len(leftovers(gcs))
+    options: Any = {"part_bytes": 1 << 18, "upload": "resumable"}
+    with headrace.open("b", "wb", store=gcs, **options) as other:
+        other.write(DATA * 3)
+    assert gcs.read("b").bytes() == DATA * 3
+    assert len(leftovers(gcs)) == before
+
+
 def test_memory_is_bounded(gcs: headrace.Store, server: FaultServer, run_child: Child) -> None:
     script = """
         import os, sys
