@@ -20,8 +20,7 @@ __all__ = ["Cleaned", "clean"]
 _PREFIXES = ("dataflux-composed-objects/", "headrace-uploads/")
 # Nothing else is ever deleted.
 _OURS = re.compile(
-    r"dataflux-composed-objects/headrace-[0-9a-f]{32}"
-    r"|headrace-uploads/[0-9a-f]{32}/(joined-)?[0-9]+"
+    r"dataflux-composed-objects/headrace-[0-9a-f]{32}|headrace-uploads/[0-9a-f]{32}/[^/]+"
 )
 # What gs-torch-dataflux calls its own.
 _DATAFLUX = re.compile(r"dataflux-composed-objects/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
