@@ -11,8 +11,8 @@ DAY_S = 86400
 OLD = [
     f"dataflux-composed-objects/headrace-{7:032x}",
     f"dataflux-composed-objects/headrace-{8:032x}",
-    f"headrace-uploads/{9:032x}/1",
-    f"headrace-uploads/{9:032x}/part-2",
+    f"headrace-uploads/{9:032x}/000001",
+    f"headrace-uploads/{9:032x}/joined-000003",
 ]
 # Old as well, and not ours, or not quite.
 OTHERS = [
@@ -28,6 +28,8 @@ OTHERS = [
     f"headrace-uploads/{9:032x}/",
     f"headrace-uploads/{9:032x}/a/b",
     f"headrace-uploads/{9:033x}/1",
+    f"headrace-uploads/{9:032x}/1\n",
+    f"headrace-uploads/{9:032x}/notes.txt",
     "headrace-uploads/notes.txt",
     f"sub/dataflux-composed-objects/headrace-{7:032x}",
 ]
