@@ -51,7 +51,7 @@ void prefer_huge_pages(std::vector<std::span<std::byte>> memory) {
   uint64_t wanted_bytes = 0;
   for (const auto& piece : memory) wanted_bytes += piece.size();
   if (wanted_bytes < kPageBytes) return;
-  if (free_huge_page_bytes(text_of("/proc/buddyinfo")) / 2 < wanted_bytes) return;
+  if (free_huge_page_bytes(text_of("/proc/buddyinfo")) / 4 < wanted_bytes) return;
   // What malloc maps for one piece after the other lies side by side, a header apart. The advice
   // for the few bytes between is harmless, whoever has them.
   constexpr size_t kMaxGapBytes = 64 * kKiB;
