@@ -141,7 +141,7 @@ def assert_same(left: dict[str, Any], right: dict[str, Any]) -> None:
         if isinstance(value, dict):
             assert_same(value, right[name])
         elif isinstance(value, torch.Tensor):
-            assert value.dtype == right[name].dtype and value.shape == right[name].shape, name
+            assert (value.dtype, value.shape) == (right[name].dtype, right[name].shape), name
             as_bytes = [
                 t.resolve_conj().contiguous().reshape(-1).view(torch.uint8)
                 for t in (value, right[name])

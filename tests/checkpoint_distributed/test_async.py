@@ -13,7 +13,6 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.staging import AsyncStager
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
-import headrace
 from headrace.checkpoint.distributed import DistributedWriter
 from testing.faultserver.client import FaultServer
 from tests.checkpoint_distributed.conftest import Place, assert_same, blank, training_state

@@ -126,7 +126,8 @@ def test_overwriting_leaves_one_checkpoint_and_nothing_else(place: Place) -> Non
     place.put("notes.txt", b"not ours")
     later = saved(place, 2.0)
     assert len(place.data_names()) == 1
-    assert place.names()[0] == ".metadata" and place.names()[-1] == "notes.txt"
+    assert place.names()[0] == ".metadata"
+    assert place.names()[-1] == "notes.txt"
     assert_same(loaded(place, later), later)
 
 
@@ -156,7 +157,7 @@ def test_of_two_processes_that_save_at_once_one_wins_and_the_other_says_so(
             return super().resolve_data(write_item)
 
     slower = {f"w{i}": torch.full((10,), 7.0 + i) for i in range(8)}
-    with pytest.raises(dcp.CheckpointException, match="Another save to .* was completed"):
+    with pytest.raises(dcp.CheckpointException, match=r"Another save to .* was completed"):
         dcp.save(slower, storage_writer=place.writer(), planner=SavesInBetween())
     assert_same(loaded(place, faster), faster)
     assert len(place.data_names()) == 1

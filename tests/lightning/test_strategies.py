@@ -107,7 +107,8 @@ def test_a_sharded_run_is_saved_and_goes_on_with_another_number_of_ranks(
     environment = environment_of(place)
     options = {"use_async": use_async}
     first = run_fit(2, environment, options, 2, place.url, None)
-    assert first[0][0] == list(range(6)) and first[0][1] == first[1][1]
+    assert first[0][0] == list(range(6))
+    assert first[0][1] == first[1][1]
     # One checkpoint for save_top_k=1, and the last one; each complete, nothing else.
     metadata = [name for name in place.names() if name.endswith(".metadata")]
     assert metadata == ["epoch=1.ckpt/.metadata", "last.ckpt/.metadata"]
@@ -115,10 +116,12 @@ def test_a_sharded_run_is_saved_and_goes_on_with_another_number_of_ranks(
 
     last = f"{place.url}/last.ckpt"
     again = run_fit(1, environment, options, 2, place.url, last)
-    assert again[0][0] == [] and again[0][1] == first[0][1]  # no epochs are left: as it was saved
+    assert again[0][0] == []
+    assert again[0][1] == first[0][1]
 
     more = run_fit(1, environment, options, 3, place.url, last)
-    assert more[0][0] == [6, 7, 8] and more[0][2] == {"parameters with moments": 4}
+    assert more[0][0] == [6, 7, 8]
+    assert more[0][2] == {"parameters with moments": 4}
 
 
 def test_a_whole_checkpoint_is_one_object_and_is_loaded(gcs: Place) -> None:

@@ -15,13 +15,12 @@ from headrace.checkpoint.reader import CheckpointReader, TensorInfo, open
 from headrace.checkpoint.saving import save
 
 if TYPE_CHECKING:
-    from headrace.checkpoint.distributed import DistributedReader, DistributedWriter, Progress
+    from headrace.checkpoint.distributed import DistributedReader, DistributedWriter
 
 __all__ = [
     "CheckpointReader",
     "DistributedReader",
     "DistributedWriter",
-    "Progress",
     "TensorInfo",
     "latest",
     "load",
@@ -30,7 +29,7 @@ __all__ = [
 ]
 
 # torch.distributed.checkpoint takes a while to import: whoever saves single files need not wait.
-_DISTRIBUTED = ("DistributedReader", "DistributedWriter", "Progress")
+_DISTRIBUTED = ("DistributedReader", "DistributedWriter")
 
 # The public module, in messages, in documentation and in pickles.
 for _name in ("CheckpointReader", "TensorInfo", "latest", "load", "open", "save"):

@@ -81,9 +81,9 @@ class AsyncCheckpointIO(_CheckpointIO):  # type: ignore[misc]
     """Saves in the background; training waits for the copy to host memory only.
 
     Saves and removals happen in the order in which they were asked for. The error of a save is
-    raised by the next save, load or removal, and at the latest by ``teardown``, once. After an error
-    nothing that was waiting behind it happens, so that no older checkpoint is removed because of a
-    newer one that does not exist.
+    raised by the next save, load or removal, and at the latest by ``teardown``, once. After an
+    error nothing that was waiting behind it happens, so that no older checkpoint is removed
+    because of a newer one that does not exist.
 
     Args:
         checkpoint_io: what saves and loads. Default: `CheckpointIO` with `store_options`.

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import os
 from typing import Any
 
-import torch
-
+from headrace import checkpoint
 from headrace.checkpoint.distributed.folder import METADATA_NAME, Folder
 from headrace.errors import InvalidArgumentError, NotFoundError
 
@@ -30,9 +28,7 @@ def at(path: str | os.PathLike[str], store_options: dict[str, Any]) -> tuple[Fol
 def save(obj: Any, path: str | os.PathLike[str], store_options: dict[str, Any]) -> None:
     """Save `obj`, as `torch.save` would."""
     folder, name = at(path, store_options)
-    stream = io.BytesIO()
-    torch.save(obj, stream)
-    folder.store.write(folder.prefix + name, stream.getbuffer())
+    checkpoint.save(obj, folder.prefix + name, store=folder.store)
 
 
 def load(
@@ -49,7 +45,12 @@ def load(
     """
     folder, name = at(path, store_options)
     try:
-        data = folder.store.read(folder.prefix + name)
+        return checkpoint.load(
+            folder.prefix + name,
+            map_location,
+            weights_only=True if weights_only is None else weights_only,
+            store=folder.store,
+        )
     except (NotFoundError, InvalidArgumentError):
         if holds_sharded(path, store_options):
             raise InvalidArgumentError(
@@ -58,11 +59,6 @@ def load(
                 "headrace.checkpoint.DistributedReader"
             ) from None
         raise
-    return torch.load(
-        io.BytesIO(data),
-        map_location=map_location,
-        weights_only=True if weights_only is None else weights_only,
-    )
 
 
 def holds_sharded(path: str | os.PathLike[str], store_options: dict[str, Any]) -> bool:

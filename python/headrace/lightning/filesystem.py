@@ -6,7 +6,7 @@ import importlib.util
 import io
 from typing import Any
 
-import fsspec
+import fsspec  # type: ignore[import-untyped]
 
 from headrace.errors import NotFoundError
 from headrace.store import Store
@@ -28,7 +28,7 @@ class StoreFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]  # fsspe
         bucket, _, name = self._strip_protocol(path).partition("/")
         return Store(f"gs://{bucket}", **self.storage_options), name
 
-    def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
         """Return what is known of an object, or of a prefix that has some."""
         store, name = self._store(path)
         full = self._strip_protocol(path)
@@ -45,7 +45,7 @@ class StoreFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]  # fsspe
             return {"name": full, "size": 0, "type": "directory"}
         raise FileNotFoundError(path)
 
-    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
         """Return what lies directly below a prefix."""
         store, name = self._store(path)
         bucket = self._strip_protocol(path).partition("/")[0]
@@ -76,7 +76,7 @@ class StoreFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]  # fsspe
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         """Do nothing: prefixes need not be made."""
 
-    def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
+    def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
         """Do nothing: prefixes need not be made."""
 
     def rm_file(self, path: str) -> None:
@@ -90,13 +90,13 @@ class StoreFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]  # fsspe
             if self.isfile(each):
                 self.rm_file(each)
 
-    def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
+    def cp_file(self, path1: str, path2: str, **_: Any) -> None:
         """Copy an object within its bucket."""
         store, name = self._store(path1)
-        _, target = self._store(path2)
+        target = self._store(path2)[1]
         store.copy(name, target)
 
-    def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> io.IOBase:
+    def _open(self, path: str, mode: str = "rb", **_: Any) -> io.IOBase:
         store, name = self._store(path)
         if mode == "rb":
             return io.BytesIO(store.read(name))

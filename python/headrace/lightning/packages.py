@@ -1,4 +1,4 @@
-"""Lightning, under whichever of its two names it is used: ``lightning`` or ``pytorch_lightning``."""
+"""Lightning, under the one of its names that is used: ``lightning`` or ``pytorch_lightning``."""
 
 from __future__ import annotations
 

@@ -74,8 +74,8 @@ class _Copies:
 def copy_to_host(checkpoint: Any, device: _Device | None = None) -> Any:
     """Return `checkpoint` with all its tensors copied to host memory, and its containers new.
 
-    Of several tensors that share a storage, the copies share one. From a GPU the copies go to pinned
-    memory, are begun all together, and awaited once.
+    Of several tensors that share a storage, the copies share one. From a GPU the copies go to
+    pinned memory, are begun all together, and awaited once.
     """
     if device is None and torch.cuda.is_available():
         device = _Cuda()

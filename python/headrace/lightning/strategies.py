@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
 from headrace.checkpoint.distributed import DistributedReader, DistributedWriter
 from headrace.errors import InvalidArgumentError
@@ -20,7 +21,8 @@ from headrace.lightning.checkpoint_io import CheckpointIO
 
 __all__ = ["FSDPStrategy", "ModelParallelStrategy"]
 
-_strategies = packages.pytorch("strategies")
+_ModelParallelStrategy: Any = packages.pytorch("strategies").ModelParallelStrategy
+_FSDPStrategy: Any = packages.pytorch("strategies").FSDPStrategy
 _TrainerFn = packages.pytorch("trainer.states").TrainerFn
 
 # Where Lightning keeps what is neither model nor optimizer.
@@ -89,12 +91,12 @@ class _AtAnyUrl:
             torch.save(checkpoint, stream)
             writer.attach({_META: stream.getvalue()})
         if not self._use_async:
-            dcp.save(state, storage_writer=writer)
+            save(state, storage_writer=writer)
             return
         if self._group is None and dist.is_initialized():
             # Training uses its own group meanwhile, and saves need one that reaches the CPU.
             self._group = dist.new_group(backend="gloo")
-        self._under_way = dcp.async_save(state, storage_writer=writer, process_group=self._group)
+        self._under_way = async_save(state, storage_writer=writer, process_group=self._group)
 
     def load_checkpoint(
         self, checkpoint_path: str | os.PathLike[str], weights_only: bool | None = None
@@ -158,7 +160,7 @@ class _AtAnyUrl:
         raise NotImplementedError
 
 
-class ModelParallelStrategy(_AtAnyUrl, _strategies.ModelParallelStrategy):  # type: ignore[misc]
+class ModelParallelStrategy(_AtAnyUrl, _ModelParallelStrategy):  # type: ignore[misc]
     """Lightning's ``ModelParallelStrategy`` with checkpoints at any URL.
 
     Args:
@@ -183,14 +185,14 @@ class ModelParallelStrategy(_AtAnyUrl, _strategies.ModelParallelStrategy):  # ty
         )
 
         state = {self._model_key: get_model_state_dict(self.model)}
-        dcp.load(state, storage_reader=reader)
+        load(state, storage_reader=reader)
         self.model.load_state_dict(
             state[self._model_key], strict=self.lightning_module.strict_loading
         )
         for number, optimizer in enumerate(self.optimizers):
             key = f"optimizer_{number}"
             of_optimizer = {key: get_optimizer_state_dict(self.model, optimizer)}
-            dcp.load(of_optimizer, storage_reader=reader)
+            load(of_optimizer, storage_reader=reader)
             set_optimizer_state_dict(
                 self.model,
                 optimizer,
@@ -199,7 +201,7 @@ class ModelParallelStrategy(_AtAnyUrl, _strategies.ModelParallelStrategy):  # ty
             )
 
 
-class FSDPStrategy(_AtAnyUrl, _strategies.FSDPStrategy):  # type: ignore[misc]
+class FSDPStrategy(_AtAnyUrl, _FSDPStrategy):  # type: ignore[misc]
     """Lightning's ``FSDPStrategy`` with checkpoints at any URL.
 
     With ``state_dict_type="sharded"`` each rank saves its part by `DistributedWriter`; with
@@ -228,7 +230,7 @@ class FSDPStrategy(_AtAnyUrl, _strategies.FSDPStrategy):  # type: ignore[misc]
         )
         with sharded:
             state = {self._model_key: self.model.state_dict()}
-            dcp.load(state, storage_reader=reader)
+            load(state, storage_reader=reader)
             self.model.load_state_dict(
                 state[self._model_key], strict=self.lightning_module.strict_loading
             )

@@ -1,7 +1,10 @@
-"""``torch.distributed.checkpoint`` on a store: one folder, written and read by many ranks."""
+"""``torch.distributed.checkpoint`` on a store: one folder, written and read by many ranks.
 
-from headrace.checkpoint.distributed.progress import Progress
-from headrace.checkpoint.distributed.reader import DistributedReader
-from headrace.checkpoint.distributed.writer import DistributedWriter
+Public names are those of `headrace.checkpoint`.
+"""
 
-__all__ = ["DistributedReader", "DistributedWriter", "Progress"]
+from headrace.checkpoint.distributed.reader import DistributedReader as DistributedReader
+from headrace.checkpoint.distributed.writer import DistributedWriter as DistributedWriter
+
+# The public module, in messages, in documentation and in pickles.
+DistributedReader.__module__ = DistributedWriter.__module__ = "headrace.checkpoint"

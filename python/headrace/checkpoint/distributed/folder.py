@@ -74,8 +74,8 @@ class Folder:
         mangled = _MANGLED.match(text)
         if mangled is not None:
             raise InvalidArgumentError(
-                f"{text!r} was a URL before pathlib took a slash out of it: pass {mangled[1]}://... "
-                "as a str"
+                f"{text!r} was a URL before pathlib took a slash out of it: "
+                f"pass {mangled[1]}://... as a str"
             )
         scheme, bucket, name, normal = _engine.split_url(text)
         normal = normal.rstrip("/")

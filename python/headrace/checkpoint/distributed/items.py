@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from headrace import _engine
+from headrace.checkpoint.tensor_file import blob_of
 from headrace.errors import InvalidArgumentError
 from headrace.options import MiB
 
@@ -122,18 +123,22 @@ def encode(data: torch.Tensor | io.BytesIO) -> EncodedItem:
         return _encoded(b"", stream.getbuffer(), b"", None, ())
     tensor = _tight(data)
     raw = flat_bytes(tensor)
-    sink = _Sink(raw)
-    torch.save(tensor, sink)  # type: ignore[arg-type]  # it asks for write and flush
-    if raw.nbytes and not sink.seen:  # written in another way than from its memory
-        return _encoded(b"", sink.before, b"", None, ())
-    return _encoded(sink.before, raw, sink.after, tensor.dtype, tuple(tensor.shape))
+    pieces = blob_of(tensor)
+    # What is its own memory, in the middle, comes as views of it.
+    first = next((i for i, each in enumerate(pieces) if isinstance(each, memoryview)), len(pieces))
+    last = first
+    while last < len(pieces) and isinstance(pieces[last], memoryview):
+        last += 1
+    head, tail = b"".join(pieces[:first]), b"".join(pieces[last:])
+    return _encoded(head, raw, tail, tensor.dtype, tuple(tensor.shape))
 
 
 def flat_bytes(tensor: torch.Tensor) -> memoryview:
     """Return the memory of a contiguous CPU tensor."""
     if tensor.numel() == 0:
         return memoryview(b"")
-    return memoryview(tensor.detach().reshape(-1).view(torch.uint8).numpy())
+    raw: Any = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+    return memoryview(raw)
 
 
 def block_sums(data: Buffer, block_bytes: int = SUM_BLOCK_BYTES) -> tuple[int, ...]:
@@ -170,30 +175,3 @@ def _tight(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.numel() == 0:
         return tensor.clone()
     return torch.frombuffer(flat_bytes(tensor), dtype=tensor.dtype).reshape(tensor.shape)
-
-
-class _Sink:
-    """Takes what ``torch.save`` writes, and leaves out the tensor's own memory."""
-
-    def __init__(self, raw: memoryview) -> None:
-        self._address = _address(raw)
-        self._size = raw.nbytes
-        self.seen = False
-        self.before, self.after = bytearray(), bytearray()
-
-    def write(self, data: Buffer) -> int:
-        view = memoryview(data).cast("B")
-        if not self.seen and view.nbytes == self._size and _address(view) == self._address:
-            self.seen = True
-        else:
-            (self.after if self.seen else self.before).extend(view)
-        return view.nbytes
-
-    def flush(self) -> None:
-        """There is nothing behind this."""
-
-
-def _address(view: memoryview) -> int:
-    import numpy as np
-
-    return 0 if view.nbytes == 0 else int(np.frombuffer(view, np.uint8).ctypes.data)

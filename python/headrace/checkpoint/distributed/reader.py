@@ -23,8 +23,8 @@ from headrace import _engine
 from headrace.checkpoint.distributed.folder import Folder, metadata_name, metadata_rank
 from headrace.checkpoint.distributed.items import ItemLayout, flat_bytes
 from headrace.checkpoint.distributed.metadata_file import from_bytes
-from headrace.checkpoint.distributed.progress import Progress, ProgressCounter
 from headrace.checkpoint.distributed.ranges import Part, read_parts
+from headrace.checkpoint.progress import Progress, ProgressOption, choose_progress
 from headrace.errors import CorruptDataError, InvalidArgumentError, NotFoundError
 from headrace.options import MiB
 from headrace.store import NameOrInfo
@@ -44,14 +44,15 @@ class DistributedReader(StorageReader):
         torch.distributed.checkpoint.load({"model": model}, storage_reader=reader)
 
     It reads what `DistributedWriter` wrote and what torch's ``FileSystemWriter`` wrote, with any
-    number of ranks. Only the bytes that the plan asks for are read, neighbours by one request; those
-    of a contiguous tensor on the CPU arrive in its own memory. What `DistributedWriter` wrote is
-    compared with its CRC-32C, also where only a slice of a tensor is read.
+    number of ranks. Only the bytes that the plan asks for are read, neighbours by one request;
+    those of a contiguous tensor on the CPU arrive in its own memory. What `DistributedWriter` wrote
+    is compared with its CRC-32C, also where only a slice of a tensor is read.
 
     Args:
         url: the folder. torch's ``checkpoint_id`` takes its place where given.
         verify: compare the checksums.
-        on_progress: called as this rank's part advances.
+        progress: show a bar for this rank's part (needs tqdm), or call this with
+            ``(done_bytes, total_bytes)``.
         store_options: those of `Store`.
 
     Raises:
@@ -63,13 +64,13 @@ class DistributedReader(StorageReader):
         url: str | os.PathLike[str],
         *,
         verify: bool = True,
-        on_progress: Callable[[Progress], object] | None = None,
+        progress: ProgressOption = False,
         **store_options: Any,
     ) -> None:
         self._store_options = store_options
         self._folder = Folder.at(url, store_options)
         self._verify = verify
-        self._on_progress = on_progress
+        self._progress = progress
         self._storage_data: dict[Any, Any] = {}
         self._load_id = uuid4().hex
 
@@ -82,7 +83,7 @@ class DistributedReader(StorageReader):
         self._storage_data = {}
         self._load_id = uuid4().hex
 
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+    def read_metadata(self, *_: Any, **kwargs: Any) -> Metadata:
         """Return the checkpoint's metadata: that of all ranks, or of `rank`.
 
         Raises:
@@ -95,7 +96,7 @@ class DistributedReader(StorageReader):
             data = self._folder.store.read(self._folder.prefix + name).bytes()
         except NotFoundError as error:
             # In the text itself, since torch shows no notes.
-            told = NotFoundError(f"{error}. {self._what_is_missing(rank)}")
+            told = NotFoundError(f"{error}. {self._what_is_missing()}")
             told.url, told.http_status, told.attempts = error.url, error.http_status, error.attempts
             raise told from error
         metadata = from_bytes(data, self._folder.url_of(name))
@@ -106,7 +107,11 @@ class DistributedReader(StorageReader):
         return metadata
 
     def set_up_storage_reader(
-        self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
+        self,
+        metadata: Metadata,
+        is_coordinator: bool,  # noqa: ARG002 - torch's
+        *_: Any,
+        **kwargs: Any,  # noqa: ARG002 - by this name torch knows that it may pass more
     ) -> None:
         """Take the metadata that `read_metadata` has returned.
 
@@ -168,7 +173,7 @@ class DistributedReader(StorageReader):
         attached = getattr(self.read_metadata().storage_meta, "headrace_attachments", {})
         return self._folder.store.read(self._folder.prefix + attached.get(name, name)).bytes()
 
-    def _what_is_missing(self, rank: int | None) -> str:
+    def _what_is_missing(self) -> str:
         names = self._folder.names()
         ranks = sorted(each for name in names if (each := metadata_rank(name)) is not None)
         if ranks:
@@ -189,7 +194,12 @@ class DistributedReader(StorageReader):
             key=lambda pair: (pair[0].relative_path, pair[0].offset),
         )
         total = sum(info.length for info, _ in items)
-        counter = ProgressCounter(total, self._on_progress)
+        with choose_progress(self._progress, self._folder.url, total) as shown:
+            self._read_windows(items, planner, shown)
+
+    def _read_windows(
+        self, items: list[tuple[Any, ReadItem]], planner: LoadPlanner, shown: Progress
+    ) -> None:
         objects: dict[str, NameOrInfo] = {}
         pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="headrace-load")
         under_way: deque[tuple[list[_Load], ThreadFuture[None]]] = deque()
@@ -199,7 +209,7 @@ class DistributedReader(StorageReader):
             future.result()
             for load in loads:
                 load.finish()
-                counter.add(load.length_bytes)
+                shown.add(load.length_bytes)
 
         try:
             for window in _windows(items):
@@ -233,9 +243,6 @@ class DistributedReader(StorageReader):
             raise NotFoundError(
                 f"{self._folder.url}: the metadata does not say where {item.storage_index.fqn!r} is"
             ) from None
-
-    def _object(self, relative_path: str, layout: ItemLayout | None) -> str:
-        return self._folder.prefix + relative_path
 
     def _load(
         self,
@@ -365,7 +372,8 @@ def _memory_load(
     verify: bool,
 ) -> _Load:
     """Load a tensor, or a slice of it, of whose memory we know where it is."""
-    assert layout.dtype is not None
+    dtype = layout.dtype
+    assert dtype is not None
     offsets, lengths = tuple(item.storage_offsets), tuple(item.lengths)
     if len(lengths) != len(layout.shape) or any(
         offset + length > size
@@ -380,7 +388,7 @@ def _memory_load(
             "what the plan asks for"
         )
     strides = _contiguous_strides(layout.shape)
-    item_bytes = layout.dtype.itemsize
+    item_bytes = dtype.itemsize
     if target.numel() == 0:
         wanted = (0, 0)
     else:
@@ -394,7 +402,7 @@ def _memory_load(
     is_direct = (
         (begin, end) == wanted
         and wanted[1] - wanted[0] == target.numel() * item_bytes
-        and target.dtype == layout.dtype
+        and target.dtype == dtype
         and target.device.type == "cpu"
         and target.is_contiguous()
         and not target.is_conj()
@@ -417,7 +425,7 @@ def _memory_load(
                 _check(head, layout.head_sum, where)
                 _check(tail, layout.tail_sum, where)
         if not is_direct and target.numel():
-            flat = torch.frombuffer(data[wanted[0] - begin : wanted[1] - begin], dtype=layout.dtype)
+            flat = torch.frombuffer(data[wanted[0] - begin : wanted[1] - begin], dtype=dtype)
             _copy(target, flat.as_strided(lengths, strides), where)
         planner.commit_tensor(item, target)
 

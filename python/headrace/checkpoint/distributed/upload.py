@@ -12,13 +12,26 @@ if TYPE_CHECKING:
 
 __all__ = ["upload"]
 
+# What is smaller is copied, so that parts are made of few pieces.
+_LENT_BYTES = 64 << 10
+
 
 def upload(store: Store, name: str, pieces: Iterable[Buffer]) -> None:
-    """Write the object `name`, which must not exist yet.
+    """Write the object `name`, which must not exist yet, while `pieces` are made.
 
-    If `pieces` raises, nothing is written.
+    If `pieces` raises, nothing is there.
+
+    Args:
+        pieces: memory that stays as it is until this returns.
     """
-    whole = bytearray()
-    for piece in pieces:
-        whole += memoryview(piece)
-    store.write(name, whole, if_generation="absent")
+    writer = store.open_writer(name, if_generation="absent")
+    try:
+        for piece in pieces:
+            if memoryview(piece).nbytes < _LENT_BYTES:
+                writer.write(piece)
+            else:
+                writer.write_lent(piece)
+        writer.close()
+    except BaseException:
+        writer.abort()
+        raise

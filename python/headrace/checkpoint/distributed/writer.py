@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import os
 import threading
 from collections import deque
@@ -37,11 +38,12 @@ from headrace.checkpoint.distributed.folder import (
 )
 from headrace.checkpoint.distributed.items import encode
 from headrace.checkpoint.distributed.metadata_file import to_bytes
-from headrace.checkpoint.distributed.progress import Progress, ProgressCounter
 from headrace.checkpoint.distributed.staging import stage_to_host
 from headrace.checkpoint.distributed.upload import upload
+from headrace.checkpoint.progress import Progress, ProgressOption, choose_progress
 from headrace.errors import (
     CancelledError,
+    HeadraceError,
     InternalError,
     InvalidArgumentError,
     PreconditionFailedError,
@@ -113,7 +115,8 @@ class DistributedWriter(StorageWriter):
             to four.
         single_file_per_rank: False writes one file for each tensor.
         overwrite: False raises `PreconditionFailedError` if there is a checkpoint already.
-        on_progress: called as this rank's part advances, from the threads that write.
+        progress: show a bar for this rank's part (needs tqdm), or call this with
+            ``(done_bytes, total_bytes)``, from the threads that write.
         store_options: those of `Store`.
 
     Raises:
@@ -130,7 +133,7 @@ class DistributedWriter(StorageWriter):
         thread_count: int | None = None,
         single_file_per_rank: bool = True,
         overwrite: bool = True,
-        on_progress: Callable[[Progress], object] | None = None,
+        progress: ProgressOption = False,
         **store_options: Any,
     ) -> None:
         if thread_count is not None:
@@ -140,7 +143,7 @@ class DistributedWriter(StorageWriter):
         self._thread_count = thread_count
         self._single_file_per_rank = single_file_per_rank
         self._overwrite = overwrite
-        self._on_progress = on_progress
+        self._progress = progress
         self._attachments: dict[str, bytes] = {}
         self._staged_turns: deque[ordering.Turn] = deque()
         self._of_thread = threading.local()
@@ -162,7 +165,7 @@ class DistributedWriter(StorageWriter):
         self._of_thread.folder = folder
         self._of_thread.save = None
 
-    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+    def set_up_storage_writer(self, is_coordinator: bool, *_: Any, **kwargs: Any) -> None:
         """Look at what is in the folder.
 
         Raises:
@@ -218,13 +221,13 @@ class DistributedWriter(StorageWriter):
         _require_complete(metadata, storage_data)
         metadata.version = _FORMAT_VERSION
         metadata.storage_data = storage_data
-        metadata.storage_meta = self.storage_meta()
+        metadata.storage_meta = storage_meta = self.storage_meta()
         names = {info.relative_path for info in storage_data.values()}
         if self._attachments:
             attached = self._write_attachments(save.folder)
             names.update(attached.values())
             # Stock torch does not look at it; see attach().
-            metadata.storage_meta.headrace_attachments = attached  # type: ignore[attr-defined]
+            storage_meta.headrace_attachments = attached  # type: ignore[attr-defined]
         data = to_bytes(metadata)
 
         def write(if_generation: str) -> str:
@@ -246,8 +249,7 @@ class DistributedWriter(StorageWriter):
                 "checkpoint stands; the files of this one were deleted."
             )
             raise
-        for name, content in self._attachments.items():
-            save.folder.store.write(save.folder.prefix + name, content)
+        self._write_plain_attachments(save.folder)
         _delete_stale(save.folder, (save.stale | replaced) - names)
 
     @classmethod
@@ -259,7 +261,7 @@ class DistributedWriter(StorageWriter):
             return False
         return True
 
-    def storage_meta(self) -> StorageMeta | None:
+    def storage_meta(self) -> StorageMeta:
         """Return the folder and the save's own id."""
         save = getattr(self._of_thread, "save", None)
         return StorageMeta(
@@ -305,7 +307,7 @@ class DistributedWriter(StorageWriter):
         return getattr(self._of_thread, "folder", None) or self._folder
 
     def _current_save(self) -> _Save:
-        save = getattr(self._of_thread, "save", None)
+        save: _Save | None = getattr(self._of_thread, "save", None)
         if save is None:
             raise InvalidArgumentError(
                 "set_up_storage_writer comes first, in the same thread as the rest of the save"
@@ -337,17 +339,26 @@ class DistributedWriter(StorageWriter):
         )
 
     def _write(self, save: _Save, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
-        files = self._files(plan.items)
-        counter = ProgressCounter(sum(map(_item_bytes, plan.items)), self._on_progress)
+        total = sum(map(_item_bytes, plan.items))
+        with choose_progress(self._progress, save.folder.url, total) as shown:
+            return self._write_files(save, self._files(plan.items), planner, shown)
+
+    def _write_files(
+        self, save: _Save, files: list[list[WriteItem]], planner: SavePlanner, shown: Progress
+    ) -> list[WriteResult]:
         written: list[str] = []
         errors: list[BaseException] = []
         lock = threading.Lock()
+
+        def count(size_bytes: int) -> None:
+            with lock:
+                shown.add(size_bytes)
 
         def write_file(number: int, items: list[WriteItem]) -> list[WriteResult]:
             name = data_name(save.rank, number)
             results: list[WriteResult] = []
             try:
-                pieces = _pieces(planner, items, name, results, counter, lambda: bool(errors))
+                pieces = _pieces(planner, items, name, results, count, lambda: bool(errors))
                 upload(save.folder.store, save.folder.prefix + name, pieces)
             except BaseException as error:
                 with lock:
@@ -402,13 +413,21 @@ class DistributedWriter(StorageWriter):
             folder.store.write(folder.prefix + names[name], content, if_generation="absent")
         return names
 
+    def _write_plain_attachments(self, folder: Folder) -> None:
+        for name, content in self._attachments.items():
+            try:
+                folder.store.write(folder.prefix + name, content)
+            except HeadraceError as error:
+                # The checkpoint is complete, and has its own.
+                _log.warning("%s is saved, but not its copy of %s: %s", folder.url, name, error)
+
 
 def _pieces(
     planner: SavePlanner,
     items: list[WriteItem],
     name: str,
     results: list[WriteResult],
-    counter: ProgressCounter,
+    count: Callable[[int], None],
     stop: Callable[[], bool],
 ) -> Iterator[Buffer]:
     """Yield the bytes of a file, item by item, and add to `results` what each became."""
@@ -428,16 +447,14 @@ def _pieces(
         encoded.layout.attach(info)
         results.append(WriteResult(item.index, encoded.length_bytes, info))
         offset += encoded.length_bytes
-        counter.add(encoded.length_bytes)
+        count(encoded.layout.data_bytes)
 
 
 def _item_bytes(item: WriteItem) -> int:
     if item.tensor_data is None:
         return 0 if item.bytes_io_data is None else item.bytes_io_data.nbytes
-    elements = 1
-    for length in item.tensor_data.chunk.sizes:
-        elements *= length
-    return elements * torch._utils._element_size(item.tensor_data.properties.dtype)
+    data = item.tensor_data
+    return math.prod(data.chunk.sizes) * data.properties.dtype.itemsize
 
 
 def _require_complete(metadata: Metadata, storage_data: dict[MetadataIndex, Any]) -> None:
@@ -449,9 +466,10 @@ def _require_complete(metadata: Metadata, storage_data: dict[MetadataIndex, Any]
             wanted = [MetadataIndex(name)]
         for index in wanted:
             if index not in storage_data:
+                where = f" at {tuple(index.offset)}" if index.offset else ""
                 raise InternalError(
-                    f"no rank has written {name!r}{f' at {tuple(index.offset)}' if index.offset else ''}"
-                    ": the plan and what was written do not agree; nothing was saved"
+                    f"no rank has written {name!r}{where}: the plan and what was written do not "
+                    "agree; nothing was saved"
                 )
 
 
