@@ -104,6 +104,11 @@ def _unpickle(records: _Records, map_location: MapLocation, weights_only: bool) 
         return unpickle(records, map_location, module, **options)
     except pickle.UnpicklingError as error:
         raise _pickle_error(records.archive.url, error, weights_only) from None
+    except RuntimeError as error:
+        # What torch raised before 2.5.
+        if weights_only and str(error).startswith("Unsupported "):
+            raise _weights_only_error(records.archive.url, str(error)) from None
+        raise
 
 
 def _pickle_error(url: str, error: Exception, weights_only: bool) -> Exception:
@@ -167,11 +172,11 @@ class _Records:
         if size_bytes == 0:
             return torch.empty(0, dtype=torch.uint8)
         while name not in self._filled:
-            if not self._left:
-                raise corrupt(self.archive.url, f"nothing in its pickle refers to {name}")
+            # Old versions of torch ask again for what they have put on the device "meta".
+            group = self._left.popleft() if self._left else [name]
             frames, self._frames = self._frames, []
             self._filled |= read_storages(
-                self.archive, self._left.popleft(), frames=frames, on_bytes=self._shown.add
+                self.archive, group, frames=frames, on_bytes=self._shown.add
             )
         return flat(self._filled.pop(name))
 
