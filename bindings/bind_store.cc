@@ -322,15 +322,36 @@ class StoreHandle {
 
   WriterHandle open_writer(std::string name, std::optional<std::string> if_generation,
                            std::string content_type, uint64_t part_bytes,
-                           uint32_t max_parts_in_flight) const {
+                           uint32_t max_parts_in_flight, std::string_view upload) const {
     store();
+    const auto way = upload == "multipart"   ? UploadWay::kMultipart
+                     : upload == "resumable" ? UploadWay::kResumable
+                                             : UploadWay::kParts;
     return {engine_.shared(), value_or_raise(without_gil([&](MayBlock) {
               return store().open_writer({.object = {.name = std::move(name),
                                                      .content_type = std::move(content_type),
                                                      .precondition = {std::move(if_generation)}},
+                                          .way = way,
                                           .part_bytes = part_bytes,
                                           .max_parts_in_flight = max_parts_in_flight});
             }))};
+  }
+
+  nb::list list_uploads(const std::string& prefix) const {
+    nb::list uploads;
+    UploadsPage page;
+    do {
+      page = wait_and_take(store().list_multipart(prefix, page.next_name, page.next_upload_id));
+      for (const UnfinishedUpload& each : page.uploads) {
+        uploads.append(
+            nb::make_tuple(to_str(each.name), to_str(each.upload_id), to_str(each.initiated)));
+      }
+    } while (!page.next_name.empty());
+    return uploads;
+  }
+
+  bool abort_upload(std::string name, std::string upload_id) const {
+    return wait_and_take(store().abort_multipart(std::move(name), std::move(upload_id)));
   }
 
   nb::str url_of(std::string_view name) const { return to_str(store().url_of(name)); }
@@ -455,7 +476,12 @@ void bind_store(nb::module_& module) {
                    "-> ObjectInfo"))
       .def("open_writer", &StoreHandle::open_writer, nb::arg("name"), nb::kw_only(),
            nb::arg("if_generation").none(), nb::arg("content_type"), nb::arg("part_bytes"),
-           nb::arg("max_parts_in_flight"))
+           nb::arg("max_parts_in_flight"), nb::arg("upload"))
+      .def("list_uploads", &StoreHandle::list_uploads, nb::arg("prefix"),
+           nb::sig("def list_uploads(self, prefix: str) -> list[tuple[str, str, str]]"),
+           "Name, id and time of the multipart uploads that are neither completed nor aborted.")
+      .def("abort_upload", &StoreHandle::abort_upload, nb::arg("name"), nb::arg("upload_id"),
+           "Gives a multipart upload up, with its parts. False if it was not there any more.")
       .def("remove", &StoreHandle::remove, nb::arg("name"), nb::kw_only(),
            nb::arg("if_generation").none())
       .def("copy", &StoreHandle::copy, nb::arg("source_name"), nb::arg("source_generation"),

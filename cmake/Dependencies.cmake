@@ -17,6 +17,7 @@ find_package(Boost 1.81 REQUIRED)
 find_package(OpenSSL 3 REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(simdjson REQUIRED)
+find_package(pugixml REQUIRED)
 # It changes the layout of simdjson::dom::parser, so every file must see it, also a test that
 # includes simdjson.h without linking it: two layouts in one program crash in the optimised build.
 add_compile_definitions(SIMDJSON_THREADS_ENABLED=1)

@@ -27,15 +27,16 @@ class _Rounds:
 
 
 def _dataset(request: Answer) -> Any:
-    # With a client it would ask for permissions, which fake-gcs-server does not know; without one
-    # it makes its own, and finds the server as Google's clients find emulators.
+    # Without a client it makes its own, which finds the server as Google's clients find emulators.
     os.environ["STORAGE_EMULATOR_HOST"] = request["endpoint"]
+    if request["client"].startswith("dataflux"):
+        _grant_permissions()
     options = {
         "sort_listing_results": True,
         "num_processes": 1,
         "disable_compose": not request["compose"],
     }
-    if request["kind"] == "iterable":
+    if request.get("kind") == "iterable":
         from dataflux_pytorch import dataflux_iterable_dataset as iterable
 
         return iterable.DataFluxIterableDataset(
@@ -50,11 +51,21 @@ def _dataset(request: Answer) -> Any:
     )
 
 
+def _grant_permissions() -> None:
+    """Let the original have what it asks for: fake-gcs-server knows no permissions."""
+    from google.cloud import storage
+
+    def granted(_: Any, permissions: list[str], **__: Any) -> list[str]:
+        return permissions
+
+    storage.Bucket.test_iam_permissions = granted
+
+
 def _loader(request: Answer, dataset: Any) -> Any:
     import torch
 
     options: dict[str, Any] = {"num_workers": request["num_workers"], "collate_fn": list}
-    if request["kind"] == "iterable":
+    if request.get("kind") == "iterable":
         return torch.utils.data.DataLoader(dataset, batch_size=request["batch_size"], **options)
     rounds = _Rounds(len(dataset.objects), request["batch_size"])
     return torch.utils.data.DataLoader(dataset, batch_sampler=rounds, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -27,11 +28,10 @@ def cpu_s() -> float:
 def family_cpu_s() -> float:
     """The same with all children, those that run now and those that were waited for."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    children = (
-        child
-        for task in Path("/proc/self/task").iterdir()
-        for child in (task / "children").read_text().split()
-    )
+    children = []
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the thread has ended
+            children += (task / "children").read_text().split()
     ticks = 0
     for child in children:
         # The name, in parentheses, may hold anything; utime and stime are the 14th and 15th field.

@@ -12,9 +12,7 @@ from testing.faultserver.client import FaultServer
 PAGE_OBJECTS = 1000
 PAGE_DELAY_S = 0.050
 # Of the fault server: README.md there shows a name of each.
-SHAPES = ("pattern", "flat", "uuid", "deep", "one_folder", "skewed", "long_prefix", "all_unicode")
-SHAPES += ("last_byte",)
-PATTERN = "train/shard-{shard:06d}/sample-{index:07d}.jpg"
+SHAPES = ("flat", "uuid", "deep", "one_folder", "skewed", "long_prefix", "all_unicode", "last_byte")
 # Among these is the best that a user could have set by hand.
 PAGES_IN_FLIGHT = (32, 64, 128)
 DATAFLUX_PROCESSES = 8
@@ -30,14 +28,12 @@ class _Server:
     def bucket(self, shape: str, object_count: int) -> str:
         """Make a bucket, which has this name."""
         name = f"{shape.replace('_', '-')}-{object_count}"
-        pattern = {"name_pattern": PATTERN} if shape == "pattern" else {}
         self._server.synthetic(
             name,
             object_count,
             1024,
             shape=shape,
             list_delay_ms=round(PAGE_DELAY_S * 1e3),
-            **pattern,
         )
         return name
 

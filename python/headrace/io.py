@@ -15,7 +15,7 @@ from headrace._engine import ObjectInfo
 from headrace.errors import HeadraceError, InvalidArgumentError
 from headrace.io_reader import ObjectReaderIO
 from headrace.options import require
-from headrace.store import Store
+from headrace.store import Store, UploadWay
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -45,6 +45,7 @@ class ObjectWriterIO(io.BufferedIOBase):
         content_type: str | None = None,
         part_bytes: int = 16 << 20,
         max_parts_in_flight: int = 8,
+        upload: UploadWay = "parts",
     ) -> None:
         self._failure: BaseException | None = None
         self._ended = False
@@ -57,6 +58,7 @@ class ObjectWriterIO(io.BufferedIOBase):
             content_type=content_type,
             part_bytes=part_bytes,
             max_parts_in_flight=max_parts_in_flight,
+            upload=upload,
         )
 
     # ---- what it is
@@ -243,6 +245,7 @@ def open(  # noqa: A001
     content_type: str | None = None,
     part_bytes: int = 16 << 20,
     max_parts_in_flight: int = 8,
+    upload: UploadWay = "parts",
     **options: Any,
 ) -> ObjectWriterIO: ...
 def open(  # noqa: A001 - as in gzip, tarfile and io
@@ -255,6 +258,7 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
     content_type: str | None = None,
     part_bytes: int = 16 << 20,
     max_parts_in_flight: int = 8,
+    upload: UploadWay = "parts",
     **options: Any,
 ) -> ObjectReaderIO | ObjectWriterIO:
     """Open an object as a binary file: ``gs://bucket/name``, ``file:///path`` or a path.
@@ -270,6 +274,7 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
         content_type: when writing; default ``application/octet-stream``.
         part_bytes: when writing, bytes of one part; see `Store.open_writer`.
         max_parts_in_flight: when writing, parts under way at a time.
+        upload: when writing, how they come to the store; see `Store.open_writer`.
         options: options of `Store`, if `store` is not given.
 
     Raises:
@@ -307,6 +312,7 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
         content_type=content_type,
         part_bytes=part_bytes,
         max_parts_in_flight=max_parts_in_flight,
+        upload=upload,
     )
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["ListPage", "Store"]
 
 NameOrInfo = str | ObjectInfo
+UploadWay = Literal["parts", "multipart", "resumable"]
 
 # Where the engine looks for certificates when nobody tells it; if none is there, certifi's serve.
 _CA_FILES = (
@@ -497,6 +498,7 @@ class Store:
         content_type: str | None = None,
         part_bytes: int = 16 << 20,
         max_parts_in_flight: int = 8,
+        upload: UploadWay = "parts",
     ) -> _engine.ObjectWriter:
         """Return a writer for one object of any size: parts are under way while more come.
 
@@ -509,7 +511,16 @@ class Store:
             content_type: default ``application/octet-stream``.
             part_bytes: bytes of one part; an object that is no larger is written by one request.
             max_parts_in_flight: parts that are under way at a time.
+            upload: how they come to ``gs://``. ``"parts"``: as temporary objects below
+                ``headrace-uploads/``, which the service joins. ``"multipart"``: as one multipart
+                upload there, which it copies. ``"resumable"``: one after the other, without
+                temporary objects; for buckets with a retention policy, where those could not be
+                deleted. Files are written in one way only.
         """
+        require(
+            upload in ("parts", "multipart", "resumable"),
+            f"upload is {upload!r}; it must be 'parts', 'multipart' or 'resumable'",
+        )
         require_bytes("part_bytes", part_bytes, minimum=1)
         require_count("max_parts_in_flight", max_parts_in_flight, minimum=1)
         return self._handle().open_writer(
@@ -518,6 +529,7 @@ class Store:
             content_type=content_type or "",
             part_bytes=part_bytes,
             max_parts_in_flight=max_parts_in_flight,
+            upload=upload,
         )
 
     def delete(

@@ -209,6 +209,27 @@ def test_every_layout_of_names_is_listed_whole(server: FaultServer, shape: str) 
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.parametrize("names", [12_000, 100_000])
+def test_flat_names_are_listed_many_pages_at_a_time(server: FaultServer, names: int) -> None:
+    server.synthetic(
+        "large", names, 10, shape="pattern", name_pattern="train/{index:09d}.jpg", list_delay_ms=20
+    )
+    listed = fast_list.ListingController(1, "project", "large", prefix="train/").run()
+    assert len(listed) == names
+    assert server.stats()["max_in_flight"] >= (6 if names < 100_000 else 24)
+    pages = names / 1000
+    assert pages <= count(server, "list") <= pages + 24 + pages / 5
+
+
+def test_a_listing_takes_less_than_64_bytes_a_name_and_its_pickle_too(server: FaultServer) -> None:
+    server.synthetic(
+        "large", 50_000, 10, shape="pattern", name_pattern="train/{shard:06d}/{index:09d}.jpg"
+    )
+    dataset = mapstyle.DataFluxMapStyleDataset("project", "large")
+    assert len(pickle.dumps(dataset)) <= 64 * 50_000
+    assert dataset.objects[49_999] == (server.names("large")[-1], 10)
+
+
 @pytest.mark.parametrize(("first", "second"), [("110/b", "110/ba"), ("c", "c/")])
 def test_names_that_are_hard_to_split_are_listed(
     server: FaultServer, first: str, second: str
@@ -338,6 +359,32 @@ def test_connections_are_kept_and_used_again(server: FaultServer, objects: Objec
     assert count(server, "media") == 600
     used = {request["connection"] for request in server.log() if request["kind"] == "media"}
     assert len(used) <= 40  # as many as were read at a time
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_the_memory_of_a_batch_serves_the_next(
+    server: FaultServer, run_script: RunScript, decided: bool
+) -> None:
+    """Else the system clears as many pages for each batch as it has bytes."""
+    for i in range(64):
+        server.put(BUCKET, f"{i:02d}", bytes([i]) * 300_000)
+    script = """
+        import resource
+        from dataflux_pytorch import dataflux_mapstyle_dataset as mapstyle
+        dataset = mapstyle.DataFluxMapStyleDataset("project", "bucket")
+        def faults():
+            return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for turn in range(8):
+            before = faults()
+            batch = dataset.__getitems__(list(range(64)))
+            assert [each[0] for each in batch] == list(range(64))
+            del batch
+        print(faults() - before)
+    """
+    # glibc's own variable, by which a user has decided: this is its default.
+    environment = {"MALLOC_TRIM_THRESHOLD_": "131072"} if decided else {}
+    faults_of_a_batch = int(run_script(script, **environment))
+    assert (faults_of_a_batch > 64 * 5) == decided, faults_of_a_batch
 
 
 # ---- reading: the process

@@ -360,3 +360,49 @@ def test_plain_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with headrace.open(path) as read:
             assert read.read() == DATA
     assert sorted(os.listdir(tmp_path)) == ["a", "b", "d", "e"]
+
+
+@pytest.mark.parametrize(("call", "in_flight"), [("file.write(data)", 8), ("file.close()", 7)])
+def test_ctrl_c_is_answered_and_gives_up(
+    gcs: headrace.Store, server: FaultServer, run_child: Child, call: str, in_flight: int
+) -> None:
+    # Six parts are under way before the call; only it brings the others.
+    script = f"""
+        import json, os, signal, sys, threading, time, urllib.request
+        import headrace
+        url = sys.argv[1]
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({{}}))
+        def control(path, body=None):
+            data = None if body is None else json.dumps(body).encode()
+            return json.load(opener.open(url + "/_control/" + path, data))
+        def wait_for(condition):
+            while not condition():
+                time.sleep(0.002)
+        store = headrace.Store("gs://bucket", endpoint=url)
+        data = os.urandom(1_000_000)
+        times = []
+        for attempt in range(5):
+            control("faults", {{"rules": [{{"match": {{"kind": "upload"}}, "action": "stall_head"}}]}})
+            file = headrace.open("a", "wb", store=store, part_bytes=1 << 16)
+            file.write(data[:400_000])
+            def interrupt():
+                wait_for(lambda: control("stats")["in_flight"] >= {in_flight})
+                times.append(time.monotonic())
+                os.kill(os.getpid(), signal.SIGINT)
+            thread = threading.Thread(target=interrupt)
+            thread.start()
+            try:
+                {call}
+            except KeyboardInterrupt:
+                times[-1] = time.monotonic() - times[-1]
+            thread.join()
+            control("faults", {{"rules": []}})
+            file.abort()
+            wait_for(lambda: control("stats")["in_flight"] == 0)
+        # The median: the bound is the product's, one bad moment of the machine is not.
+        assert len(times) == 5 and sorted(times)[2] <= 0.2, times
+        store.write("b", b"goes on")
+    """
+    run_child(script, server.url)
+    assert "a" not in server.names("bucket")
+    assert server.get("bucket", "b") == b"goes on"

@@ -70,6 +70,19 @@ def test_a_page_token_that_is_refused_is_told(server: FaultServer, store: headra
     assert caught.value.http_status == 400
 
 
+@pytest.mark.parametrize("pages_in_flight", [1, None])
+def test_a_page_that_is_refused_within_a_listing_is_told(
+    server: FaultServer, store: headrace.Store, pages_in_flight: int | None
+) -> None:
+    server.synthetic("bucket", 10_000, 10, shape="flat")
+    action = {"status": 400, "message": "Invalid argument: pageToken"}
+    server.faults([{"match": {"kind": "list"}, "from": 3, "action": action}])
+    for listing in (store.index, lambda **options: list(store.list(**options))):
+        with pytest.raises(headrace.InvalidArgumentError, match="pageToken") as caught:
+            listing(max_pages_in_flight=pages_in_flight)
+        assert (caught.value.url, caught.value.attempts) == ("gs://bucket/", 1)
+
+
 def test_names_may_come_and_go_meanwhile(server: FaultServer, store: headrace.Store) -> None:
     server.synthetic("bucket", 30_000, 10, shape="flat")
     before = set(server.names("bucket"))
@@ -205,6 +218,23 @@ def test_a_page_that_repeats_or_goes_back_is_corrupt(
     with pytest.raises(headrace.CorruptDataError, match=sentence) as caught:
         headrace.Store("gs://bucket", endpoint=url, retry=FAST).index()
     assert caught.value.url == "gs://bucket/"
+
+
+def test_a_token_that_skips_names_loses_none(liar: tuple[type[Liar], str]) -> None:
+    """Ranges go on from their last name, not from where a token leads."""
+    handler, url = liar
+    names = [f"{i:03d}" for i in range(100)]
+
+    def answer(query: dict[str, str]) -> tuple[list[str], str]:
+        begin = query.get("pageToken") or query.get("startOffset", "")
+        end = query.get("endOffset", "~")
+        found = [name for name in names if begin <= name < end]
+        return found[:10], found[min(15, len(found) - 1)] if len(found) > 10 else ""
+
+    handler.answer = staticmethod(answer)
+    store = headrace.Store("gs://bucket", endpoint=url, retry=FAST)
+    assert [info.name for info in store.index()] == names
+    assert [info.name for info in store.list()] == names
 
 
 def test_a_server_that_knows_no_offsets_is_told(liar: tuple[type[Liar], str]) -> None:

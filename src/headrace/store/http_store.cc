@@ -9,8 +9,11 @@
 
 #include "headrace/format/gunzip.h"
 #include "headrace/store/metadata_attempts.h"
+#include "headrace/store/multipart_attempts.h"
+#include "headrace/store/multipart_upload.h"
 #include "headrace/store/object_writer.h"
 #include "headrace/store/part_objects.h"
+#include "headrace/store/resumable_upload.h"
 #include "headrace/store/slot_memory.h"
 
 namespace headrace {
@@ -401,15 +404,99 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::write_part(WriteRequest request,
   });
 }
 
+std::shared_ptr<Pending<std::string>> HttpStore::start_multipart(WriteRequest request) {
+  const std::string url = url_of(request.name);
+  return start<std::string>(url, !request.name.empty(), [&] {
+    return std::make_shared<StartMultipartAttempt>(*protocol_, std::move(request));
+  });
+}
+
+std::shared_ptr<Pending<SentPart>> HttpStore::send_part(std::string name, std::string upload_id,
+                                                        std::shared_ptr<const UploadPart> part) {
+  const std::string url = url_of(name);
+  return start<SentPart>(url, !name.empty(), [&] {
+    return std::make_shared<SendPartAttempt>(*protocol_, std::move(name), std::move(upload_id),
+                                             std::move(part));
+  });
+}
+
+std::shared_ptr<Pending<ObjectInfo>> HttpStore::complete_multipart(std::string name,
+                                                                   std::string upload_id,
+                                                                   std::vector<SentPart> parts,
+                                                                   Upload::Whole whole) {
+  const std::string url = url_of(name);
+  return start<ObjectInfo>(url, !name.empty(), [&] {
+    return std::make_shared<CompleteMultipartAttempt>(
+        *protocol_, std::move(name), std::move(upload_id), std::move(parts), whole);
+  });
+}
+
+std::shared_ptr<Pending<std::string>> HttpStore::start_resumable(WriteRequest request) {
+  const std::string url = url_of(request.name);
+  return start<std::string>(url, !request.name.empty(), [&] {
+    return std::make_shared<StartResumableAttempt>(*protocol_, std::move(request));
+  });
+}
+
+std::shared_ptr<Pending<ObjectInfo>> HttpStore::send_stream(StreamPiece piece) {
+  const std::string url = url_of(piece.name);
+  return start<ObjectInfo>(url, !piece.name.empty(), [&] {
+    return std::make_shared<SendStreamAttempt>(*protocol_, std::move(piece));
+  });
+}
+
+std::shared_ptr<Pending<bool>> HttpStore::cancel_resumable(std::string name, std::string session) {
+  const std::string url = url_of(name);
+  return start<bool>(url, !name.empty(), [&] {
+    return std::make_shared<CancelResumableAttempt>(*protocol_, std::move(name),
+                                                    std::move(session));
+  });
+}
+
+std::shared_ptr<Pending<UploadsPage>> HttpStore::list_multipart(std::string prefix,
+                                                                std::string after_name,
+                                                                std::string after_upload_id) {
+  const std::string url = url_of(prefix);
+  return start<UploadsPage>(url, true, [&] {
+    return std::make_shared<ListMultipartAttempt>(
+        *protocol_, std::move(prefix), std::move(after_name), std::move(after_upload_id));
+  });
+}
+
+std::shared_ptr<Pending<bool>> HttpStore::abort_multipart(std::string name, std::string upload_id) {
+  const std::string url = url_of(name);
+  return start<bool>(url, !name.empty(), [&] {
+    return std::make_shared<AbortMultipartAttempt>(*protocol_, std::move(name),
+                                                   std::move(upload_id));
+  });
+}
+
 Result<std::shared_ptr<ObjectWriter>> HttpStore::open_writer(WriterOptions options) {
   const std::string url = url_of(options.object.name);
   if (options.object.name.empty()) {
     return std::unexpected(Error(Code::kInvalidArgument, kEmptyName).with_url(url));
   }
-  return ObjectWriter::open(
-      {.pool = engine_->pool, .registry = engine_->writers, .url = url},
-      std::make_shared<PartObjects>(shared_from_this(), std::move(options.object)),
-      options.part_bytes, options.max_parts_in_flight);
+  std::shared_ptr<Upload> upload;
+  switch (options.way) {
+    case UploadWay::kParts:
+      upload = std::make_shared<PartObjects>(shared_from_this(), std::move(options.object));
+      break;
+    case UploadWay::kMultipart:
+      upload = std::make_shared<MultipartUpload>(shared_from_this(), std::move(options.object));
+      break;
+    case UploadWay::kResumable:
+      if (options.part_bytes % ResumableUpload::kUnitBytes != 0) {
+        return std::unexpected(
+            Error(Code::kInvalidArgument,
+                  cat("part_bytes is ", options.part_bytes,
+                      "; a resumable upload goes in multiples of ", ResumableUpload::kUnitBytes))
+                .with_url(url));
+      }
+      upload = std::make_shared<ResumableUpload>(shared_from_this(), std::move(options.object));
+      break;
+  }
+  return ObjectWriter::open({.pool = engine_->pool, .registry = engine_->writers, .url = url},
+                            std::move(upload), options.part_bytes, options.max_parts_in_flight);
 }
 
 std::shared_ptr<Pending<bool>> HttpStore::remove(std::string name, Precondition precondition) {

@@ -8,11 +8,13 @@
 #include <vector>
 
 #include "headrace/base/gate.h"
+#include "headrace/format/multipart_xml.h"
 #include "headrace/store/host.h"
 #include "headrace/store/object_store.h"
 #include "headrace/store/operation.h"
 #include "headrace/store/protocol.h"
 #include "headrace/store/read_attempt.h"
+#include "headrace/store/resumable_attempts.h"
 #include "headrace/store/upload.h"
 
 namespace headrace {
@@ -45,7 +47,21 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
   // The same for bytes that lie in several places, and are summed already.
   std::shared_ptr<Pending<ObjectInfo>> write_part(WriteRequest request,
                                                   std::shared_ptr<const UploadPart> part);
+  // Multipart uploads: the id of a new one; one part of it; all parts as one object.
+  std::shared_ptr<Pending<std::string>> start_multipart(WriteRequest request);
+  std::shared_ptr<Pending<SentPart>> send_part(std::string name, std::string upload_id,
+                                               std::shared_ptr<const UploadPart> part);
+  std::shared_ptr<Pending<ObjectInfo>> complete_multipart(std::string name, std::string upload_id,
+                                                          std::vector<SentPart> parts,
+                                                          Upload::Whole whole);
+  // Resumable uploads: a session; some of its stream; its end.
+  std::shared_ptr<Pending<std::string>> start_resumable(WriteRequest request);
+  std::shared_ptr<Pending<ObjectInfo>> send_stream(StreamPiece piece);
+  std::shared_ptr<Pending<bool>> cancel_resumable(std::string name, std::string session);
   Result<std::shared_ptr<ObjectWriter>> open_writer(WriterOptions options) override;
+  std::shared_ptr<Pending<UploadsPage>> list_multipart(std::string prefix, std::string after_name,
+                                                       std::string after_upload_id) override;
+  std::shared_ptr<Pending<bool>> abort_multipart(std::string name, std::string upload_id) override;
   std::shared_ptr<Pending<bool>> remove(std::string name, Precondition precondition) override;
   std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) override;
   std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) override;

@@ -61,6 +61,15 @@ class JoinedReads final : public ObjectStore, public std::enable_shared_from_thi
   Result<std::shared_ptr<ObjectWriter>> open_writer(WriterOptions options) override {
     return store_->open_writer(std::move(options));
   }
+  std::shared_ptr<Pending<UploadsPage>> list_multipart(std::string prefix, std::string after_name,
+                                                       std::string after_upload_id) override {
+    return store_->list_multipart(std::move(prefix), std::move(after_name),
+                                  std::move(after_upload_id));
+  }
+  std::shared_ptr<Pending<bool>> abort_multipart(std::string name,
+                                                 std::string upload_id) override {
+    return store_->abort_multipart(std::move(name), std::move(upload_id));
+  }
   std::shared_ptr<Pending<bool>> remove(std::string name, Precondition precondition) override {
     return store_->remove(std::move(name), std::move(precondition));
   }

@@ -59,6 +59,8 @@ class PublishAttempt : public TextAttempt {
   virtual Result<Verdict> finish_change() = 0;
   // Is this what the change would have put there?
   virtual bool is_ours(const ObjectInfo& found) const = 0;
+  // Asks what is there now, in place of the change that was made: its answer did not say.
+  void look() { step_ = Step::kSettle; }
   // What a failed condition may mean beside the one on what is replaced; "": nothing.
   virtual std::string other_refusal() const { return ""; }
   // The operation ends with this answer to a change, which would else be sent again.

@@ -11,6 +11,7 @@
 #include "headrace/base/pending.h"
 #include "headrace/base/result.h"
 #include "headrace/format/listed_page.h"
+#include "headrace/format/multipart_xml.h"
 #include "headrace/format/object_info.h"
 #include "headrace/store/options.h"
 #include "headrace/store/read_batch.h"
@@ -44,6 +45,14 @@ class ObjectStore {
   // Writes one object of any size as it comes; see ObjectWriter. kInvalidArgument for options that
   // cannot work; what the store says comes with the first bytes, or when it is closed.
   virtual Result<std::shared_ptr<ObjectWriter>> open_writer(WriterOptions options) = 0;
+  // One page of the multipart uploads below `prefix` that were neither completed nor aborted.
+  // kInvalidArgument where there is no such thing.
+  virtual std::shared_ptr<Pending<UploadsPage>> list_multipart(std::string prefix,
+                                                               std::string after_name,
+                                                               std::string after_upload_id) = 0;
+  // Gives one up, with its parts. False if it was not there any more.
+  virtual std::shared_ptr<Pending<bool>> abort_multipart(std::string name,
+                                                         std::string upload_id) = 0;
   // kNotFound if it is not there.
   virtual std::shared_ptr<Pending<bool>> remove(std::string name, Precondition precondition) = 0;
   virtual std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) = 0;

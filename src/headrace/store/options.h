@@ -112,9 +112,17 @@ struct WriteRequest {
   std::chrono::milliseconds patience{0};
 };
 
+// How the parts of a large object come to the store. Files know one way only.
+enum class UploadWay : uint8_t {
+  kParts,      // as objects of their own, which the store joins
+  kMultipart,  // as one multipart upload to a temporary object
+  kResumable,  // one after the other through one session, without temporary objects
+};
+
 // How an object is written as a stream.
 struct WriterOptions {
   WriteRequest object = {};
+  UploadWay way = UploadWay::kParts;
   uint64_t part_bytes = 16 * kMiB;  // of one part, which is sent by one request
   uint32_t max_parts_in_flight = 8;
 };

@@ -1,9 +1,6 @@
 #include "headrace/store/part_objects.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "headrace/store/http_store.h"
@@ -12,25 +9,6 @@ namespace headrace {
 namespace {
 
 constexpr size_t kMaxRemovals = 64;  // at a time
-// For the answer to a request that was cancelled, and will be carried out all the same.
-constexpr std::chrono::milliseconds kPatience{1000};
-
-// 128 bits: nobody else has this name, so what stands under it is ours.
-std::string random_hex() {
-  std::array<uint8_t, 16> bytes{};
-  size_t filled = 0;
-  while (filled < bytes.size()) {
-    const ssize_t got = ::getrandom(bytes.data() + filled, bytes.size() - filled, 0);
-    if (got > 0) filled += static_cast<size_t>(got);
-  }
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text;
-  for (const uint8_t byte : bytes) {
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
-  }
-  return text;
-}
 
 std::string padded(uint64_t number) {
   const std::string digits = std::to_string(number);
@@ -40,61 +18,13 @@ std::string padded(uint64_t number) {
 }  // namespace
 
 PartObjects::PartObjects(std::shared_ptr<HttpStore> store, WriteRequest target)
-    : store_(std::move(store)),
-      target_(std::move(target)),
-      url_(store_->url_of(target_.name)),
-      prefix_(cat(kUploadsPrefix, random_hex(), "/")),
+    : HttpUpload(std::move(store), std::move(target)),
+      prefix_(temporary_prefix()),
       join_width_(store_->max_compose_sources()) {}
-
-template <class T>
-void PartObjects::track(std::shared_ptr<Pending<T>> pending,
-                        std::move_only_function<void(Result<T>)> then) {
-  bool cancelled = false;
-  {
-    const Lock lock(mutex_);
-    running_.emplace(pending.get(), [pending] { pending->cancel(); });
-    cancelled = cancelled_;
-  }
-  if (cancelled) pending->cancel();
-  pending->then([self = shared_from_this(), key = static_cast<const void*>(pending.get()),
-                 then = std::move(then)](Result<T> result) mutable {
-    std::function<void()> dropped;  // outside of the lock: it may own the request
-    bool clean = false;
-    {
-      const Lock lock(self->mutex_);
-      const auto at = self->running_.find(key);
-      dropped = std::move(at->second);
-      self->running_.erase(at);
-    }
-    then(std::move(result));
-    {
-      const Lock lock(self->mutex_);
-      clean = self->clean_done_ && self->running_.empty() && self->removing_ == 0;
-    }
-    if (clean) self->begin_cleaning();
-  });
-}
 
 size_t PartObjects::add_temporary(std::string name) {
   temporaries_.push_back({std::move(name)});
   return temporaries_.size() - 1;
-}
-
-Error PartObjects::with_url(Error error) const {
-  return Error(error.code(), error.message())
-      .with_url(url_)
-      .with_http_status(error.http_status())
-      .with_request_id(error.request_id())
-      .with_attempts(error.attempts());
-}
-
-Error PartObjects::in_part(uint32_t part_number, Error error) const {
-  std::string where = error.url().empty() ? "" : cat(" (", error.url(), ")");
-  return Error(error.code(), cat("its part ", part_number, where, ": ", error.message()))
-      .with_url(url_)
-      .with_http_status(error.http_status())
-      .with_request_id(error.request_id())
-      .with_attempts(error.attempts());
 }
 
 // ── Parts ────────────────────────────────────────────────────────────────────────────────────
@@ -185,10 +115,10 @@ void PartObjects::join_done(size_t temporary, Result<ObjectInfo> info,
 }
 
 void PartObjects::publish(const Whole& whole, Published done) {
+  begin_publishing(whole, std::move(done));
   {
     const Lock lock(mutex_);
-    whole_ = whole;
-    publish_done_ = std::move(done);
+    publishing_ = true;
   }
   advance();
 }
@@ -199,7 +129,7 @@ void PartObjects::advance() {
   std::optional<Error> error;
   {
     const Lock lock(mutex_);
-    if (joins_in_flight_ > 0 || !publish_done_) return;
+    if (joins_in_flight_ > 0 || !publishing_) return;
     if (sources_.empty()) {
       for (size_t i = 0; i < parts_.size(); i += join_width_) {
         if (!joined_[i / join_width_].generation.empty()) {
@@ -244,121 +174,23 @@ void PartObjects::advance() {
   }
 }
 
-void PartObjects::publish_joined(Sources sources) {
-  Whole sum;
-  Whole wanted;
-  for (const ComposeSource& source : sources) {
-    sum.crc32c = sum.crc32c.joined(source.crc32c, source.size_bytes);
-    sum.size_bytes += source.size_bytes;
-  }
-  {
-    const Lock lock(mutex_);
-    wanted = whole_;
-  }
-  if (sum.size_bytes != wanted.size_bytes || sum.crc32c != wanted.crc32c) {
-    finish(std::unexpected(
-        Error(Code::kInternal, "its parts are not what was written").with_url(url_)));
-    return;
-  }
-  track<ObjectInfo>(store_->compose({.sources = std::move(sources),
-                                     .name = target_.name,
-                                     .content_type = target_.content_type,
-                                     .precondition = target_.precondition,
-                                     .patience = kPatience}),
-                    [this](Result<ObjectInfo> info) {
-                      if (!info && info.error().code() == Code::kCorrupt) {
-                        look_again(std::move(info.error()));
-                      } else {
-                        finish(std::move(info));
-                      }
-                    });
-}
-
-void PartObjects::look_again(Error error) {
-  track<ObjectInfo>(store_->stat(target_.name), [this, error = std::move(error)](
-                                                    Result<ObjectInfo> found) mutable {
-    Whole wanted;
-    {
-      const Lock lock(mutex_);
-      wanted = whole_;
-    }
-    if (found && found->size_bytes == wanted.size_bytes && found->crc32c == wanted.crc32c) {
-      finish(std::move(found));
-    } else {
-      finish(std::unexpected(std::move(error)));
-    }
-  });
-}
-
-void PartObjects::publish_single(std::shared_ptr<const UploadPart> part, Published done) {
-  {
-    const Lock lock(mutex_);
-    whole_ = {.part_count = 1, .size_bytes = part->size_bytes, .crc32c = part->crc32c};
-    publish_done_ = std::move(done);
-  }
-  track<ObjectInfo>(store_->write_part(target_, std::move(part)), [this](Result<ObjectInfo> info) {
-    if (!info && info.error().code() == Code::kCorrupt) {
-      look_again(std::move(info.error()));
-    } else {
-      finish(std::move(info));
-    }
-  });
-}
-
-void PartObjects::finish(Result<ObjectInfo> result) {
-  Published done;
-  {
-    const Lock lock(mutex_);
-    done = std::exchange(publish_done_, nullptr);
-  }
-  done(std::move(result));
-}
-
 // ── Ending ───────────────────────────────────────────────────────────────────────────────────
-
-void PartObjects::cancel() {
-  std::vector<std::function<void()>> running;
-  {
-    const Lock lock(mutex_);
-    cancelled_ = true;
-    for (const auto& [key, cancel] : running_) running.push_back(cancel);
-  }
-  for (const std::function<void()>& cancel : running) cancel();
-}
-
-void PartObjects::clean(Done done) {
-  {
-    const Lock lock(mutex_);
-    clean_done_ = std::move(done);
-    if (!running_.empty()) return;  // a join that nobody waits for any more: its end comes here
-  }
-  begin_cleaning();
-}
 
 void PartObjects::begin_cleaning() {
   size_t count = 0;
   {
     const Lock lock(mutex_);
-    if (!clean_done_ || removing_ > 0) return;
     count = std::min(kMaxRemovals, temporaries_.size());
     removing_ = count;
   }
-  if (count == 0) {
-    Done done;
-    {
-      const Lock lock(mutex_);
-      done = std::exchange(clean_done_, nullptr);
-    }
-    if (done) done({});
-    return;
-  }
+  if (count == 0) cleaned({});
   for (size_t i = 0; i < count; ++i) remove_next();
 }
 
 // One of `removing_` removers: takes the next name, or ends.
 void PartObjects::remove_next() {
   Temporary next;
-  Done done;
+  bool all_done = false;
   Result<void> result;
   {
     const Lock lock(mutex_);
@@ -366,7 +198,7 @@ void PartObjects::remove_next() {
       next = std::move(temporaries_.back());
       temporaries_.pop_back();
     } else if (--removing_ == 0) {
-      done = std::exchange(clean_done_, nullptr);
+      all_done = true;
       if (clean_error_) {
         result = std::unexpected(
             Error(clean_error_->code(),
@@ -375,17 +207,14 @@ void PartObjects::remove_next() {
       }
     }
   }
-  if (done) {
-    done(std::move(result));
-    return;
-  }
+  if (all_done) cleaned(std::move(result));
   if (next.name.empty()) return;
   Precondition condition;
   // Nobody else writes to this name: without a known generation, whatever is there is ours.
   if (!next.generation.empty()) condition.generation = next.generation;
   store_->remove(std::move(next.name), std::move(condition))
       ->then(
-          [self = shared_from_this()](Result<bool> result) { self->removed(std::move(result)); });
+          [this, self = shared_from_this()](Result<bool> answer) { removed(std::move(answer)); });
 }
 
 void PartObjects::removed(Result<bool> result) {

@@ -35,6 +35,15 @@ struct Refusal {
   std::string_view request_id;
 };
 
+// Some bytes of a resumable upload, or a question about it.
+struct ResumablePut {
+  std::string_view session = {};
+  std::optional<ByteRange> range = {};        // of the object; none: a question. May be empty
+  std::optional<uint64_t> object_bytes = {};  // once it is known: the upload ends there
+  std::optional<Crc32c> crc32c = {};          // of the object, with its last bytes
+  std::span<const std::span<const std::byte>> bytes = {};
+};
+
 struct CopyStep {
   bool done = false;
   std::string token;
@@ -75,6 +84,32 @@ class Protocol {
   virtual uint32_t max_compose_sources() const = 0;
   virtual void build_compose(HttpRequest& request, const ComposeRequest& compose,
                              std::string& scratch) const = 0;
+
+  // Multipart uploads (format/multipart_xml). A part's answer has its ETag, and its CRC32C among
+  // the read_facts() where the provider tells it.
+  virtual void build_multipart_start(HttpRequest& request, const WriteRequest& write) const = 0;
+  virtual void build_multipart_part(HttpRequest& request, std::string_view name,
+                                    std::string_view upload_id, uint32_t part_number,
+                                    std::span<const std::span<const std::byte>> bytes,
+                                    Crc32c crc32c) const = 0;
+  // `completion` is sent from where it is.
+  virtual void build_multipart_complete(HttpRequest& request, std::string_view name,
+                                        std::string_view upload_id,
+                                        std::string_view completion) const = 0;
+  virtual void build_multipart_abort(HttpRequest& request, std::string_view name,
+                                     std::string_view upload_id) const = 0;
+  virtual void build_multipart_list(HttpRequest& request, std::string_view prefix,
+                                    std::string_view after_name,
+                                    std::string_view after_upload_id) const = 0;
+
+  // Resumable uploads: a session that takes one stream and says how far it has come (status 308).
+  // The session as a request target; "" if the answer names none.
+  virtual void build_resumable_start(HttpRequest& request, const WriteRequest& write,
+                                     std::string& scratch) const = 0;
+  virtual std::string resumable_session(const ResponseHead& head) const = 0;
+  virtual void build_resumable_put(HttpRequest& request, const ResumablePut& put) const = 0;
+  virtual uint64_t resumable_bytes(const ResponseHead& head) const = 0;
+  virtual void build_resumable_cancel(HttpRequest& request, std::string_view session) const = 0;
 
   // An Error without URL and attempts.
   virtual Error to_error(const Refusal& refusal) const = 0;

@@ -54,6 +54,9 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   std::shared_ptr<Pending<ObjectInfo>> write(WriteRequest request,
                                              std::span<const std::byte> bytes) override;
   Result<std::shared_ptr<ObjectWriter>> open_writer(WriterOptions options) override;
+  std::shared_ptr<Pending<UploadsPage>> list_multipart(std::string prefix, std::string after_name,
+                                                       std::string after_upload_id) override;
+  std::shared_ptr<Pending<bool>> abort_multipart(std::string name, std::string upload_id) override;
   std::shared_ptr<Pending<bool>> remove(std::string name, Precondition precondition) override;
   std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) override;
   std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) override;
@@ -123,6 +126,14 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   // Runs `work(cancelled)` on a file thread and completes the Pending with what it returns.
   template <class T, class Work>
   std::shared_ptr<Pending<T>> start(std::string name, Work work);
+  // What files cannot do.
+  template <class T>
+  std::shared_ptr<Pending<T>> refused(std::string_view name, std::string_view why) const {
+    auto pending = std::make_shared<Pending<T>>();
+    pending->complete(
+        std::unexpected(Error(Code::kInvalidArgument, std::string(why)).with_url(url_of(name))));
+    return pending;
+  }
   Result<struct stat> stat_object(std::string_view name, std::string_view generation) const;
   Result<ObjectInfo> copy_now(const CopyRequest& request, const std::function<bool()>& cancelled);
   Result<ListPage> list_now(const ListRequest& request, const std::function<bool()>& cancelled);
@@ -530,6 +541,15 @@ Result<std::shared_ptr<ObjectWriter>> FileStore::open_writer(WriterOptions optio
       options.part_bytes, options.max_parts_in_flight);
 }
 
+std::shared_ptr<Pending<UploadsPage>> FileStore::list_multipart(std::string prefix, std::string,
+                                                                std::string) {
+  return refused<UploadsPage>(prefix, "directories have no multipart uploads");
+}
+
+std::shared_ptr<Pending<bool>> FileStore::abort_multipart(std::string name, std::string) {
+  return refused<bool>(name, "directories have no multipart uploads");
+}
+
 std::shared_ptr<Pending<bool>> FileStore::remove(std::string name, Precondition precondition) {
   return start<bool>(
       name,
@@ -561,11 +581,7 @@ std::shared_ptr<Pending<bool>> FileStore::remove(std::string name, Precondition 
 }
 
 std::shared_ptr<Pending<ObjectInfo>> FileStore::compose(ComposeRequest request) {
-  auto refused = std::make_shared<Pending<ObjectInfo>>();
-  refused->complete(std::unexpected(
-      Error(Code::kInvalidArgument, "files cannot be joined by the store: gs:// can do it")
-          .with_url(url_of(request.name))));
-  return refused;
+  return refused<ObjectInfo>(request.name, "files cannot be joined by the store: gs:// can do it");
 }
 
 std::shared_ptr<Pending<ObjectInfo>> FileStore::copy(CopyRequest request) {

@@ -9,6 +9,7 @@
 #include "headrace/format/goog_hash.h"
 #include "headrace/format/http_date.h"
 #include "headrace/format/http_range.h"
+#include "headrace/format/multipart_xml.h"
 #include "headrace/format/percent.h"
 
 namespace headrace {
@@ -60,8 +61,8 @@ std::string throttled_message(const GcsError& said) {
 GcsProtocol::GcsProtocol(std::string bucket, std::string user_project)
     : bucket_(std::move(bucket)),
       objects_path_(cat("/storage/v1/b/", percent_encode(bucket_), "/o")),
-      user_project_(user_project.empty() ? ""
-                                         : cat("&userProject=", percent_encode(user_project))) {}
+      user_project_(user_project.empty() ? "" : cat("&userProject=", percent_encode(user_project))),
+      xml_project_(std::move(user_project)) {}
 
 std::string GcsProtocol::url_of(std::string_view name) const {
   return cat("gs://", bucket_, "/", name);
@@ -240,8 +241,129 @@ void GcsProtocol::build_compose(HttpRequest& request, const ComposeRequest& comp
   request.has_body = true;
 }
 
+void GcsProtocol::begin_xml(HttpRequest& request, std::string_view method, std::string_view name,
+                            std::string_view what) const {
+  request.method = method;
+  request.target.append("/");
+  percent_encode_to(request.target, bucket_);
+  if (!name.empty()) {
+    request.target.append("/");
+    percent_encode_to(request.target, name);
+  }
+  request.target.append("?").append(what);
+  if (!xml_project_.empty()) request.add_header("x-goog-user-project", xml_project_);
+}
+
+void GcsProtocol::build_multipart_start(HttpRequest& request, const WriteRequest& write) const {
+  begin_xml(request, "POST", write.name, "uploads");
+  request.add_header("Content-Type",
+                     write.content_type.empty() ? "application/octet-stream" : write.content_type);
+  request.has_body = true;
+}
+
+void GcsProtocol::build_multipart_part(HttpRequest& request, std::string_view name,
+                                       std::string_view upload_id, uint32_t part_number,
+                                       std::span<const std::span<const std::byte>> bytes,
+                                       Crc32c crc32c) const {
+  begin_xml(request, "PUT", name, cat("partNumber=", part_number));
+  append_parameter(request.target, "uploadId", upload_id);
+  request.add_header("x-goog-hash", cat("crc32c=", crc32c.to_base64()));
+  request.body.assign(bytes.begin(), bytes.end());
+  request.has_body = true;
+}
+
+void GcsProtocol::build_multipart_complete(HttpRequest& request, std::string_view name,
+                                           std::string_view upload_id,
+                                           std::string_view completion) const {
+  begin_xml(request, "POST", name, cat("uploadId=", percent_encode(upload_id)));
+  request.add_header("Content-Type", "application/xml");
+  request.body = {std::as_bytes(std::span(completion))};
+  request.has_body = true;
+}
+
+void GcsProtocol::build_multipart_abort(HttpRequest& request, std::string_view name,
+                                        std::string_view upload_id) const {
+  begin_xml(request, "DELETE", name, cat("uploadId=", percent_encode(upload_id)));
+}
+
+void GcsProtocol::build_multipart_list(HttpRequest& request, std::string_view prefix,
+                                       std::string_view after_name,
+                                       std::string_view after_upload_id) const {
+  begin_xml(request, "GET", "", "uploads");
+  append_parameter(request.target, "prefix", prefix);
+  append_parameter(request.target, "key-marker", after_name);
+  append_parameter(request.target, "upload-id-marker", after_upload_id);
+}
+
+void GcsProtocol::build_resumable_start(HttpRequest& request, const WriteRequest& write,
+                                        std::string& scratch) const {
+  request.method = "POST";
+  request.target.append("/upload").append(objects_path_).append("?uploadType=resumable");
+  append_precondition(request.target, write.precondition);
+  append_parameter(request.target, "fields", kObjectFields);
+  request.target.append(user_project_);
+  request.add_header("Content-Type", "application/json; charset=UTF-8");
+  scratch =
+      cat("{\"name\":", json_quote(write.name), ",\"contentType\":",
+          json_quote(write.content_type.empty() ? "application/octet-stream" : write.content_type));
+  if (!write.content_encoding.empty()) {
+    scratch += cat(",\"contentEncoding\":", json_quote(write.content_encoding));
+  }
+  scratch += "}";
+  request.body = {std::as_bytes(std::span(scratch))};
+  request.has_body = true;
+}
+
+// The session is on this host, whatever name of it the URL has.
+std::string GcsProtocol::resumable_session(const ResponseHead& head) const {
+  const std::string_view url = head.find("location").value_or("");
+  const size_t scheme = url.find("://");
+  const size_t path = url.find('/', scheme == url.npos ? 0 : scheme + 3);
+  return path == url.npos ? "" : std::string(url.substr(path));
+}
+
+void GcsProtocol::build_resumable_put(HttpRequest& request, const ResumablePut& put) const {
+  request.method = "PUT";
+  request.target.append(put.session);
+  const std::string total = put.object_bytes ? std::to_string(*put.object_bytes) : "*";
+  const bool has_bytes = put.range && put.range->size_bytes() > 0;
+  request.add_header("Content-Range", has_bytes ? cat("bytes ", put.range->begin, "-",
+                                                      put.range->end - 1, "/", total)
+                                                : cat("bytes */", total));
+  if (put.range && put.object_bytes && put.crc32c) {
+    request.add_header("X-Goog-Hash", cat("crc32c=", put.crc32c->to_base64()));
+  }
+  request.body.assign(put.bytes.begin(), put.bytes.end());
+  request.has_body = true;
+}
+
+uint64_t GcsProtocol::resumable_bytes(const ResponseHead& head) const {
+  const std::string_view range = head.find("range").value_or("");  // "bytes=0-N"
+  const size_t dash = range.rfind('-');
+  uint64_t last = 0;
+  if (dash == range.npos ||
+      std::from_chars(range.data() + dash + 1, range.data() + range.size(), last).ec !=
+          std::errc()) {
+    return 0;
+  }
+  return last + 1;
+}
+
+void GcsProtocol::build_resumable_cancel(HttpRequest& request, std::string_view session) const {
+  request.method = "DELETE";
+  request.target.append(session);
+  request.has_body = true;
+}
+
 Error GcsProtocol::to_error(const Refusal& refusal) const {
-  const GcsError said = parse_gcs_error(refusal.body);
+  GcsError said = parse_gcs_error(refusal.body);
+  if (refusal.body.starts_with('<')) {  // the XML API
+    XmlError error = parse_xml_error(refusal.body);
+    if (!error.code.empty()) {
+      said.reason = std::move(error.code);
+      said.message = cat(said.reason, ": ", error.message);
+    }
+  }
   std::string message = said.message;
   Code code = Code::kInternal;
   const int status = refusal.http_status;

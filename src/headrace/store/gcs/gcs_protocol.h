@@ -37,13 +37,38 @@ class GcsProtocol final : public Protocol {
   uint32_t max_compose_sources() const override { return 32; }
   void build_compose(HttpRequest& request, const ComposeRequest& compose,
                      std::string& scratch) const override;
+  // https://cloud.google.com/storage/docs/xml-api/post-object-multipart
+  void build_multipart_start(HttpRequest& request, const WriteRequest& write) const override;
+  void build_multipart_part(HttpRequest& request, std::string_view name, std::string_view upload_id,
+                            uint32_t part_number, std::span<const std::span<const std::byte>> bytes,
+                            Crc32c crc32c) const override;
+  void build_multipart_complete(HttpRequest& request, std::string_view name,
+                                std::string_view upload_id,
+                                std::string_view completion) const override;
+  void build_multipart_abort(HttpRequest& request, std::string_view name,
+                             std::string_view upload_id) const override;
+  void build_multipart_list(HttpRequest& request, std::string_view prefix,
+                            std::string_view after_name,
+                            std::string_view after_upload_id) const override;
+  // https://cloud.google.com/storage/docs/performing-resumable-uploads
+  void build_resumable_start(HttpRequest& request, const WriteRequest& write,
+                             std::string& scratch) const override;
+  std::string resumable_session(const ResponseHead& head) const override;
+  void build_resumable_put(HttpRequest& request, const ResumablePut& put) const override;
+  uint64_t resumable_bytes(const ResponseHead& head) const override;
+  void build_resumable_cancel(HttpRequest& request, std::string_view session) const override;
   Error to_error(const Refusal& refusal) const override;
   std::string url_of(std::string_view name) const override;
 
  private:
+  // The XML API: "/<bucket>/<name>?<what>", with the project that is billed.
+  void begin_xml(HttpRequest& request, std::string_view method, std::string_view name,
+                 std::string_view what) const;
+
   const std::string bucket_;
   const std::string objects_path_;  // "/storage/v1/b/<bucket>/o"
   const std::string user_project_;  // "&userProject=...", or ""
+  const std::string xml_project_;   // the project's name alone
 };
 
 }  // namespace headrace

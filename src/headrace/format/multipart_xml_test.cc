@@ -1,0 +1,101 @@
+#include "headrace/format/multipart_xml.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace headrace {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(MultipartXml, TheIdOfAnUpload) {
+  const Result<std::string> id = parse_upload_id(
+      "<?xml version='1.0' encoding='UTF-8'?>\n"
+      "<InitiateMultipartUploadResult xmlns='http://s3.amazonaws.com/doc/2006-03-01/'>\n"
+      "  <Bucket>b</Bucket><Key>a&amp;b</Key><UploadId> VXBsb2FkIElE&lt; </UploadId>\n"
+      "</InitiateMultipartUploadResult>");
+  ASSERT_TRUE(id.has_value()) << id.error().to_string();
+  EXPECT_EQ(*id, "VXBsb2FkIElE<");
+  EXPECT_EQ(*parse_upload_id("<s3:InitiateMultipartUploadResult xmlns:s3='x'><s3:UploadId>i"
+                             "</s3:UploadId></s3:InitiateMultipartUploadResult>"),
+            "i");
+}
+
+TEST(MultipartXml, WhatIsNoUploadIdIsRefused) {
+  for (const char* xml :
+       {"", "text", "{\"json\": 1}", "<html>", "<Error><Code>A</Code></Error>",
+        "<InitiateMultipartUploadResult/>",
+        "<InitiateMultipartUploadResult><UploadId></UploadId></InitiateMultipartUploadResult>",
+        "<InitiateMultipartUploadResult><UploadId>a"}) {
+    EXPECT_EQ(parse_upload_id(xml).error().code(), Code::kCorrupt) << xml;
+  }
+}
+
+TEST(MultipartXml, APartIsNamedWithItsQuotesEscaped) {
+  const std::vector<SentPart> parts = {{1, "\"abc\""}, {2, "<&>"}};
+  EXPECT_EQ(completion_xml(parts),
+            "<CompleteMultipartUpload>"
+            "<Part><PartNumber>1</PartNumber><ETag>&quot;abc&quot;</ETag></Part>"
+            "<Part><PartNumber>2</PartNumber><ETag>&lt;&amp;&gt;</ETag></Part>"
+            "</CompleteMultipartUpload>");
+}
+
+TEST(MultipartXml, ACompletionMayBeAnErrorBehindAGoodStatus) {
+  EXPECT_TRUE(
+      check_completion("<CompleteMultipartUploadResult><ETag>x</ETag>"
+                       "</CompleteMultipartUploadResult>"));
+  const Result<void> failed =
+      check_completion("<Error><Code>InternalError</Code><Message>again</Message></Error>");
+  EXPECT_EQ(failed.error().code(), Code::kUnavailable);
+  EXPECT_THAT(failed.error().message(), HasSubstr("InternalError: again"));
+  EXPECT_EQ(check_completion("<Complete").error().code(), Code::kCorrupt);
+  EXPECT_EQ(check_completion("").error().code(), Code::kCorrupt);
+}
+
+TEST(MultipartXml, UploadsThatAreUnderWay) {
+  const Result<UploadsPage> page = parse_uploads(
+      "<ListMultipartUploadsResult><Bucket>b</Bucket>"
+      "<Upload><Key>a/1</Key><UploadId>X</UploadId><Initiated>2026-11-21T10:00:00Z</Initiated>"
+      "</Upload><Upload><Key>a/2</Key><UploadId>Y</UploadId></Upload>"
+      "<IsTruncated>true</IsTruncated><NextKeyMarker>a/2</NextKeyMarker>"
+      "<NextUploadIdMarker>Y</NextUploadIdMarker></ListMultipartUploadsResult>");
+  ASSERT_TRUE(page.has_value()) << page.error().to_string();
+  EXPECT_THAT(page->uploads, ElementsAre(UnfinishedUpload{"a/1", "X", "2026-11-21T10:00:00Z"},
+                                         UnfinishedUpload{"a/2", "Y", ""}));
+  EXPECT_EQ(page->next_name, "a/2");
+  EXPECT_EQ(page->next_upload_id, "Y");
+  const Result<UploadsPage> none = parse_uploads(
+      "<ListMultipartUploadsResult><IsTruncated>false</IsTruncated>"
+      "</ListMultipartUploadsResult>");
+  ASSERT_TRUE(none.has_value());
+  EXPECT_THAT(none->uploads, IsEmpty());
+  EXPECT_EQ(none->next_name, "");
+}
+
+TEST(MultipartXml, AListThatCannotBeWorkedOffIsRefused) {
+  for (const char* xml :
+       {"", "<ListBucketResult/>",
+        "<ListMultipartUploadsResult><Upload><Key>a</Key></Upload></ListMultipartUploadsResult>",
+        "<ListMultipartUploadsResult><IsTruncated>true</IsTruncated>"
+        "</ListMultipartUploadsResult>"}) {
+    EXPECT_EQ(parse_uploads(xml).error().code(), Code::kCorrupt) << xml;
+  }
+}
+
+TEST(MultipartXml, Errors) {
+  const XmlError error = parse_xml_error(
+      "<?xml version='1.0'?><Error><Code>NoSuchUpload</Code><Message>gone</Message></Error>");
+  EXPECT_EQ(error.code, "NoSuchUpload");
+  EXPECT_EQ(error.message, "gone");
+  EXPECT_EQ(parse_xml_error("{}").code, "");
+  // Neither expanded nor fetched.
+  EXPECT_THAT(parse_xml_error("<!DOCTYPE a [<!ENTITY x SYSTEM 'file:///etc/passwd'>]>"
+                              "<Error><Code>&x;</Code></Error>")
+                  .code,
+              HasSubstr("&x;"));
+}
+
+}  // namespace
+}  // namespace headrace

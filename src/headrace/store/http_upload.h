@@ -1,0 +1,108 @@
+// What the ways of sending a large object over HTTP share: who waits for what, and its last
+// request.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headrace/base/mutex.h"
+#include "headrace/base/pending.h"
+#include "headrace/store/options.h"
+#include "headrace/store/upload.h"
+
+namespace headrace {
+
+class HttpStore;
+
+// Everything below is temporary: parts of objects that are being written, or what a killed process
+// left of them. `headrace-uploads/<32 hex digits>/...`
+inline constexpr std::string_view kUploadsPrefix = "headrace-uploads/";
+
+// An object of one part is written directly. Otherwise a subclass brings the parts to the server,
+// and the object becomes visible by one conditional request of publish_joined().
+// Thread: any.
+class HttpUpload : public Upload, public std::enable_shared_from_this<HttpUpload> {
+ public:
+  void publish_single(std::shared_ptr<const UploadPart> part, Published done) override;
+  void cancel() override;
+  void clean(Done done) final;
+
+ protected:
+  using Sources = std::vector<ComposeSource>;
+
+  HttpUpload(std::shared_ptr<HttpStore> store, WriteRequest target);
+
+  // Runs `then` with the result; until then cancel() reaches the request. Keeps this object.
+  template <class T>
+  void track(std::shared_ptr<Pending<T>> pending, std::move_only_function<void(Result<T>)> then);
+  void begin_publishing(const Whole& whole, Published done);
+  // Makes the object of these, on its condition.
+  void publish_joined(Sources sources);
+  // The end of a request that makes the object visible.
+  void take_published(Result<ObjectInfo> info);
+  // The end of publishing.
+  void finish(Result<ObjectInfo> result);
+  // Nothing is under way any more: removes what is left, then calls cleaned().
+  virtual void begin_cleaning() = 0;
+  void cleaned(Result<void> result);
+  Whole whole();
+
+  // A name that nobody else has.
+  static std::string temporary_prefix();
+  Error with_url(Error error) const;
+  Error in_part(uint32_t part_number, Error error) const;
+
+  // For the answer to a request that was cancelled, and will be carried out all the same.
+  static constexpr std::chrono::milliseconds kPatience{1000};
+
+  const std::shared_ptr<HttpStore> store_;
+  const WriteRequest target_;
+  const std::string url_;
+  Mutex mutex_;
+  bool cancelled_ HEADRACE_GUARDED_BY(mutex_) = false;
+
+ private:
+  // The server says that it has stored something else; it is asked once more what it has.
+  void look_again(Error error);
+  std::map<const void*, std::function<void()>> running_ HEADRACE_GUARDED_BY(mutex_);
+  Whole whole_ HEADRACE_GUARDED_BY(mutex_);
+  Published publish_done_ HEADRACE_GUARDED_BY(mutex_);
+  bool cleaning_ HEADRACE_GUARDED_BY(mutex_) = false;
+  Done clean_done_ HEADRACE_GUARDED_BY(mutex_);
+};
+
+template <class T>
+void HttpUpload::track(std::shared_ptr<Pending<T>> pending,
+                       std::move_only_function<void(Result<T>)> then) {
+  bool cancelled = false;
+  {
+    const Lock lock(mutex_);
+    running_.emplace(pending.get(), [pending] { pending->cancel(); });
+    cancelled = cancelled_;
+  }
+  if (cancelled) pending->cancel();
+  pending->then([self = shared_from_this(), key = static_cast<const void*>(pending.get()),
+                 then = std::move(then)](Result<T> result) mutable {
+    std::function<void()> dropped;  // outside of the lock: it may own the request
+    bool clean = false;
+    {
+      const Lock lock(self->mutex_);
+      const auto at = self->running_.find(key);
+      dropped = std::move(at->second);
+      self->running_.erase(at);
+    }
+    then(std::move(result));
+    {
+      const Lock lock(self->mutex_);
+      clean = self->clean_done_ && self->running_.empty() && !std::exchange(self->cleaning_, true);
+    }
+    if (clean) self->begin_cleaning();
+  });
+}
+
+}  // namespace headrace

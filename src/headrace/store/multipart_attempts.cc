@@ -1,0 +1,110 @@
+#include "headrace/store/multipart_attempts.h"
+
+#include <utility>
+
+namespace headrace {
+
+StartMultipartAttempt::StartMultipartAttempt(const Protocol& protocol, WriteRequest request)
+    : TextAttempt(protocol), request_(std::move(request)) {}
+
+Result<Attempt::Verdict> StartMultipartAttempt::finish() {
+  Result<std::string> id = parse_upload_id(text());
+  if (!id) return std::unexpected(std::move(id.error()));
+  result = std::move(id);
+  return Verdict::kDone;
+}
+
+SendPartAttempt::SendPartAttempt(const Protocol& protocol, std::string name, std::string upload_id,
+                                 std::shared_ptr<const UploadPart> part)
+    : TextAttempt(protocol),
+      name_(std::move(name)),
+      upload_id_(std::move(upload_id)),
+      part_(std::move(part)) {}
+
+void SendPartAttempt::build(HttpRequest& request) {
+  protocol().build_multipart_part(request, name_, upload_id_, part_->part_number, part_->spans,
+                                  part_->crc32c);
+}
+
+Result<void> SendPartAttempt::begin_body(const ResponseHead& head) {
+  etag_ = head.find("etag").value_or("");
+  crc32c_ = protocol().read_facts(head).crc32c;
+  return TextAttempt::begin_body(head);
+}
+
+Result<Attempt::Verdict> SendPartAttempt::finish() {
+  if (etag_.empty()) return corrupt("the answer to a part of an upload has no ETag");
+  if (crc32c_ && *crc32c_ != part_->crc32c) {
+    return corrupt("the server stored a part with CRC32C ", crc32c_->to_base64(),
+                   " of which CRC32C ", part_->crc32c.to_base64(), " was sent");
+  }
+  result = SentPart{.part_number = part_->part_number, .etag = etag_};
+  return Verdict::kDone;
+}
+
+CompleteMultipartAttempt::CompleteMultipartAttempt(const Protocol& protocol, std::string name,
+                                                   std::string upload_id,
+                                                   std::vector<SentPart> parts, Upload::Whole whole)
+    // Nobody else has the name: what is found there can only be ours.
+    : PublishAttempt(protocol, name, {.generation = ""}),
+      name_(std::move(name)),
+      upload_id_(std::move(upload_id)),
+      parts_(std::move(parts)),
+      whole_(whole) {}
+
+void CompleteMultipartAttempt::build_change(HttpRequest& request, const Precondition&) {
+  scratch_ = completion_xml(parts_);
+  protocol().build_multipart_complete(request, name_, upload_id_, scratch_);
+}
+
+Result<Attempt::Verdict> CompleteMultipartAttempt::finish_change() {
+  if (Result<void> good = check_completion(text()); !good) {
+    return std::unexpected(std::move(good.error()));
+  }
+  // The answer does not tell what the object is.
+  look();
+  return Verdict::kAgain;
+}
+
+bool CompleteMultipartAttempt::is_ours(const ObjectInfo& found) const {
+  return found.size_bytes == whole_.size_bytes && (!found.crc32c || *found.crc32c == whole_.crc32c);
+}
+
+AbortMultipartAttempt::AbortMultipartAttempt(const Protocol& protocol, std::string name,
+                                             std::string upload_id)
+    : TextAttempt(protocol), name_(std::move(name)), upload_id_(std::move(upload_id)) {}
+
+void AbortMultipartAttempt::build(HttpRequest& request) {
+  protocol().build_multipart_abort(request, name_, upload_id_);
+}
+
+Result<Attempt::Verdict> AbortMultipartAttempt::finish() {
+  result = true;
+  return Verdict::kDone;
+}
+
+Result<Attempt::Verdict> AbortMultipartAttempt::refused(Error error) {
+  if (error.code() != Code::kNotFound) return std::unexpected(std::move(error));
+  result = false;
+  return Verdict::kDone;
+}
+
+ListMultipartAttempt::ListMultipartAttempt(const Protocol& protocol, std::string prefix,
+                                           std::string after_name, std::string after_upload_id)
+    : TextAttempt(protocol),
+      prefix_(std::move(prefix)),
+      after_name_(std::move(after_name)),
+      after_upload_id_(std::move(after_upload_id)) {}
+
+void ListMultipartAttempt::build(HttpRequest& request) {
+  protocol().build_multipart_list(request, prefix_, after_name_, after_upload_id_);
+}
+
+Result<Attempt::Verdict> ListMultipartAttempt::finish() {
+  Result<UploadsPage> page = parse_uploads(text());
+  if (!page) return std::unexpected(std::move(page.error()));
+  result = std::move(page);
+  return Verdict::kDone;
+}
+
+}  // namespace headrace

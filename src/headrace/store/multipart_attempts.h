@@ -1,0 +1,93 @@
+// The attempts behind multipart uploads (format/multipart_xml).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "headrace/format/multipart_xml.h"
+#include "headrace/store/metadata_attempts.h"
+#include "headrace/store/operation.h"
+#include "headrace/store/upload.h"
+
+namespace headrace {
+
+// A repeated request may start a second upload; without parts it costs nothing, and nobody sees it.
+class StartMultipartAttempt final : public TextAttempt {
+ public:
+  StartMultipartAttempt(const Protocol& protocol, WriteRequest request);
+  void build(HttpRequest& request) override { protocol().build_multipart_start(request, request_); }
+  std::string url() const override { return protocol().url_of(request_.name); }
+  Result<std::string> result;  // the upload's id
+
+ private:
+  Result<Verdict> finish() override;
+  const WriteRequest request_;
+};
+
+// A part that is sent again takes the place of the one before.
+class SendPartAttempt final : public TextAttempt {
+ public:
+  SendPartAttempt(const Protocol& protocol, std::string name, std::string upload_id,
+                  std::shared_ptr<const UploadPart> part);
+  void build(HttpRequest& request) override;
+  std::string url() const override { return protocol().url_of(name_); }
+  Result<SentPart> result;
+
+ private:
+  Result<void> begin_body(const ResponseHead& head) override;
+  Result<Verdict> finish() override;
+
+  const std::string name_, upload_id_;
+  const std::shared_ptr<const UploadPart> part_;
+  std::string etag_;
+  std::optional<Crc32c> crc32c_;  // what the server has
+};
+
+// Makes the object of its parts; a lost answer is settled by looking at it.
+class CompleteMultipartAttempt final : public PublishAttempt {
+ public:
+  CompleteMultipartAttempt(const Protocol& protocol, std::string name, std::string upload_id,
+                           std::vector<SentPart> parts, Upload::Whole whole);
+  std::chrono::milliseconds patience_when_stopped() const override {
+    return std::chrono::milliseconds(1000);
+  }
+
+ private:
+  void build_change(HttpRequest& request, const Precondition& precondition) override;
+  Result<Verdict> finish_change() override;
+  bool is_ours(const ObjectInfo& found) const override;
+
+  const std::string name_, upload_id_;
+  const std::vector<SentPart> parts_;
+  const Upload::Whole whole_;
+  std::string scratch_;
+};
+
+class AbortMultipartAttempt final : public TextAttempt {
+ public:
+  AbortMultipartAttempt(const Protocol& protocol, std::string name, std::string upload_id);
+  void build(HttpRequest& request) override;
+  std::string url() const override { return protocol().url_of(name_); }
+  Result<bool> result;  // false: there was no such upload any more
+
+ private:
+  Result<Verdict> finish() override;
+  Result<Verdict> refused(Error error) override;
+  const std::string name_, upload_id_;
+};
+
+class ListMultipartAttempt final : public TextAttempt {
+ public:
+  ListMultipartAttempt(const Protocol& protocol, std::string prefix, std::string after_name,
+                       std::string after_upload_id);
+  void build(HttpRequest& request) override;
+  std::string url() const override { return protocol().url_of(prefix_); }
+  Result<UploadsPage> result;
+
+ private:
+  Result<Verdict> finish() override;
+  const std::string prefix_, after_name_, after_upload_id_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,194 @@
+"""Saving: what is there afterwards, and what is there when it fails."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import headrace
+import headrace.checkpoint
+from headrace import HeadraceError, InvalidArgumentError, PreconditionFailedError
+from testing.faultserver.client import FaultServer
+from tests.checkpoint.states import (
+    assert_same,
+    file_of,
+    filled,
+    kinds,
+    large_state,
+    load,
+    quiet,
+    special_states,
+    stock_load,
+)
+
+MIB = 1 << 20
+
+with quiet():
+    SPECIAL = special_states()
+
+
+@pytest.fixture
+def impatient(server: FaultServer) -> headrace.Store:
+    """A bucket whose requests give up soon."""
+    server.bucket("bucket")
+    return headrace.Store(
+        "gs://bucket",
+        endpoint=server.url,
+        retry=headrace.RetryOptions(initial_backoff_s=0.001, max_backoff_s=0.002),
+        timeout=headrace.TimeoutOptions(first_byte_s=0.4, stall_s=0.4, total_s=1.5),
+    )
+
+
+@pytest.fixture
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of 1 MiB: as many requests as for a large checkpoint, and fewer bytes."""
+    small = functools.partialmethod(headrace.Store.open_writer, part_bytes=MIB)
+    monkeypatch.setattr(headrace.Store, "open_writer", small)
+
+
+def names(store: headrace.Store) -> list[str]:
+    return [info.name for info in store.list("")]
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_what_is_saved_is_loaded(name: str, store: headrace.Store) -> None:
+    info = headrace.checkpoint.save(SPECIAL[name], "run/a.pt", store=store)
+    assert info == store.stat("run/a.pt")
+    assert_same(load(store, "run/a.pt"), SPECIAL[name])
+    assert_same(stock_load(store.read("run/a.pt").bytes(), weights_only=True), SPECIAL[name])
+    assert names(store) == ["run/a.pt"]
+
+
+def test_many_parts_make_one_file(store: headrace.Store) -> None:
+    state = large_state(12, 4 * MIB) | {"one": filled(torch.float32, 5 * MIB)}
+    info = headrace.checkpoint.save(state, "a.pt", store=store)
+    assert store.read("a.pt").bytes() == file_of(state)
+    assert info.size_bytes == len(file_of(state))
+    assert_same(load(store), state)
+    assert names(store) == ["a.pt"]
+
+
+def test_a_url_is_enough(tmp_path: Path) -> None:
+    for url in (tmp_path / "a.pt", str(tmp_path / "b.pt"), f"file://{tmp_path}/c.pt"):
+        headrace.checkpoint.save({"x": torch.arange(4)}, url)
+        assert headrace.checkpoint.load(url)["x"].tolist() == [0, 1, 2, 3]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pt", "b.pt", "c.pt"]
+
+
+def test_a_precondition_is_kept(store: headrace.Store) -> None:
+    first = headrace.checkpoint.save([1], "a.pt", store=store, if_generation="absent")
+    with pytest.raises(PreconditionFailedError):
+        headrace.checkpoint.save([2], "a.pt", store=store, if_generation="absent")
+    assert load(store) == [1]
+    second = headrace.checkpoint.save([3], "a.pt", store=store, if_generation=first.generation)
+    with pytest.raises(PreconditionFailedError):
+        headrace.checkpoint.save([4], "a.pt", store=store, if_generation=first.generation)
+    assert load(store) == [3]
+    assert store.stat("a.pt") == second
+
+
+def test_what_cannot_be_pickled_sends_nothing(server: FaultServer, gcs: headrace.Store) -> None:
+    with pytest.raises((TypeError, AttributeError)):
+        headrace.checkpoint.save({"x": lambda: 0}, "a.pt", store=gcs)
+    base = torch.arange(4, dtype=torch.int32)
+    with pytest.raises(InvalidArgumentError):
+        headrace.checkpoint.save([base, base.view(torch.float32)], "a.pt", store=gcs)
+    assert kinds(server) == {}
+
+
+def test_an_error_of_progress_leaves_nothing(store: headrace.Store) -> None:
+    headrace.checkpoint.save([1], "a.pt", store=store)
+
+    def fail(done_bytes: int, _: int) -> None:
+        if done_bytes > 20 * MIB:
+            raise KeyError("enough")
+
+    with pytest.raises(KeyError, match="enough"):
+        headrace.checkpoint.save(large_state(), "a.pt", store=store, progress=fail)
+    assert load(store) == [1]
+    assert names(store) == ["a.pt"]
+
+
+def test_progress_ends_with_all_bytes(store: headrace.Store) -> None:
+    steps: list[tuple[int, int]] = []
+    headrace.checkpoint.save(
+        large_state(), "a.pt", store=store, progress=lambda *step: steps.append(step)
+    )
+    assert steps == [(i * 4 * MIB, 40 * MIB) for i in range(1, 11)]
+
+
+def test_a_save_holds_a_few_parts(tmp_path: Path) -> None:
+    from tests.checkpoint.test_memory import SAVE, run
+
+    run(SAVE, True, tmp_path / "a.pt")
+
+
+# ---- every request fails once
+
+FAULTS: dict[str, Any] = {
+    "reset": "reset",
+    "lost answer": "lost_answer",
+    "stall": "stall_head",
+    "cut request": {"cut_request_after_bytes": 1000},
+    "cut answer": {"cut_after_bytes": 5},
+    "429": {"status": 429},
+    "500": {"status": 500},
+    "503": {"status": 503},
+    "412": {"status": 412},
+    "403": {"status": 403},
+    "wrong checksum": "wrong_checksum",
+}
+# Told, and not done.
+DONE_NOTHING = {"429", "500", "503", "412", "403"}
+# Larger than two parts, so that there are parts, and something that joins them.
+OLD = {"x": torch.zeros(10)}
+NEW = {"x": filled(torch.uint8, 2 * MIB + 9), "y": torch.arange(5)}
+
+
+def positions(server: FaultServer, store: headrace.Store) -> int:
+    """How many requests a save sends."""
+    server.reset(keep_buckets=True)
+    headrace.checkpoint.save(NEW, "counted.pt", store=store)
+    return len(server.log())
+
+
+def cases() -> Iterator[tuple[str, bool]]:
+    for fault in FAULTS:
+        for for_ever in (False, True):
+            yield fault, for_ever
+
+
+@pytest.mark.usefixtures("_small_parts")
+@pytest.mark.parametrize(("fault", "for_ever"), list(cases()))
+def test_a_fault_at_any_request_is_survived_or_told(
+    fault: str, for_ever: bool, server: FaultServer, impatient: headrace.Store
+) -> None:
+    if for_ever:
+        impatient = impatient._with(
+            retry=headrace.RetryOptions(
+                max_attempts=2, initial_backoff_s=0.001, max_backoff_s=0.002
+            )
+        )
+    expected = file_of(NEW)
+    for position in range(1, positions(server, impatient) + 1):
+        server.reset()
+        server.bucket("bucket")
+        server.put("bucket", "a.pt", file_of(OLD))
+        rule = {"match": {}, "from": position, "action": FAULTS[fault]}
+        server.faults([rule if for_ever else rule | {"count": 1}])
+        saved = True
+        try:
+            headrace.checkpoint.save(NEW, "a.pt", store=impatient)
+        except HeadraceError:
+            saved = False
+        server.faults([])
+        there = server.get("bucket", "a.pt")
+        # What is said to be saved is; and what is there is whole in any case.
+        assert there == expected if saved else there in (expected, file_of(OLD))
+        if not saved and fault in DONE_NOTHING:
+            assert there == file_of(OLD)
