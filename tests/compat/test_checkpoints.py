@@ -8,6 +8,7 @@ import io
 import pickle
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,7 +48,8 @@ class FakeClient:
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
-        self._connection = type("Connection", (), {"user_agent": "theirs"})()
+        info = SimpleNamespace(user_agent="theirs")
+        self._connection = SimpleNamespace(_client_info=info)
 
     def bucket(self, name: str) -> FakeBucket:
         return FakeBucket(self, name)
@@ -117,9 +119,14 @@ def test_an_exception_in_the_block_leaves_the_good_checkpoint(client: Any) -> No
     streams = checkpoint(client)
     with streams.writer("c.pt") as writer:
         writer.write(b"good")
-    with pytest.raises(KeyError), streams.writer("c.pt") as writer:
-        writer.write(b"half of a ba")
-        raise KeyError
+
+    def fail() -> None:
+        with streams.writer("c.pt") as writer:
+            writer.write(b"half of a ba")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
     assert streams.reader("c.pt").read() == b"good"
 
 
@@ -157,7 +164,7 @@ def test_a_client_of_another_kind_is_used_itself_and_told_who_uses_it(server: Fa
     writer.write(b"data")
     writer.close()
     assert isinstance(streams.reader("x"), io.BytesIO)
-    assert fake._connection.user_agent.startswith("dataflux")
+    assert fake._connection._client_info.user_agent == "dataflux/1.0 theirs"
     assert server.log() == []
 
 
