@@ -28,8 +28,6 @@ OTHERS = [
     f"headrace-uploads/{9:032x}/",
     f"headrace-uploads/{9:032x}/a/b",
     f"headrace-uploads/{9:033x}/1",
-    f"headrace-uploads/{9:032x}/1\n",
-    f"headrace-uploads/{9:032x}/notes.txt",
     "headrace-uploads/notes.txt",
     f"sub/dataflux-composed-objects/headrace-{7:032x}",
 ]
