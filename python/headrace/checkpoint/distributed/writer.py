@@ -261,7 +261,7 @@ class DistributedWriter(StorageWriter):
         return True
 
     def storage_meta(self) -> Any:
-        """Return the folder and the save's own id as torch's ``StorageMeta``, if this torch has it."""
+        """Return the folder and the save's own id as torch's ``StorageMeta``, if torch has it."""
         save = getattr(self._of_thread, "save", None)
         return storage_meta(
             checkpoint_id=self.checkpoint_id, save_id=None if save is None else save.id
