@@ -1,4 +1,5 @@
 #include "headrace/store/http_upload.h"
+#include "headrace/store/temporary_names.h"
 
 #include <sys/random.h>
 
@@ -21,7 +22,7 @@ std::string HttpUpload::temporary_prefix() {
     if (got > 0) filled += static_cast<size_t>(got);
   }
   constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text(kUploadsPrefix);
+  std::string text(kUploadPrefix);
   for (const uint8_t byte : bytes) {
     text += kDigits[byte >> 4];
     text += kDigits[byte & 15];

@@ -19,10 +19,6 @@ namespace headrace {
 
 class HttpStore;
 
-// Everything below is temporary: parts of objects that are being written, or what a killed process
-// left of them. `headrace-uploads/<32 hex digits>/...`
-inline constexpr std::string_view kUploadsPrefix = "headrace-uploads/";
-
 // An object of one part is written directly. Otherwise a subclass brings the parts to the server,
 // and the object becomes visible by one conditional request of publish_joined().
 // Thread: any.

@@ -1,5 +1,6 @@
 // Objects written as streams: whole and verified, or not there; and nothing left on the way.
 #include "headrace/store/object_writer.h"
+#include "headrace/store/temporary_names.h"
 
 #include <atomic>
 #include <thread>
@@ -49,7 +50,7 @@ class ObjectWriterTest : public StoreTest {
     }
     return found;
   }
-  std::vector<std::string> temporaries() { return names(kUploadsPrefix); }
+  std::vector<std::string> temporaries() { return names(kUploadPrefix); }
 
   // Uploads that were started and neither completed nor aborted.
   size_t unfinished() { return take(open()->list_multipart("", "", ""))->uploads.size(); }
@@ -190,10 +191,10 @@ TEST_F(ObjectWriterTest, UnfinishedMultipartUploadsAreListedAndAborted) {
   ASSERT_TRUE(to->append(bytes_of(bytes_), nullptr, kMayBlock));
   server_.wait_for("/by_kind/multipart_part", 5);
   const std::shared_ptr<ObjectStore> store = open();
-  const Result<UploadsPage> page = take(store->list_multipart(std::string(kUploadsPrefix), "", ""));
+  const Result<UploadsPage> page = take(store->list_multipart(std::string(kUploadPrefix), "", ""));
   ASSERT_TRUE(page.has_value()) << page.error().to_string();
   ASSERT_EQ(page->uploads.size(), 1u);
-  EXPECT_THAT(page->uploads[0].name, StartsWith(kUploadsPrefix));
+  EXPECT_THAT(page->uploads[0].name, StartsWith(kUploadPrefix));
   const UnfinishedUpload& upload = page->uploads[0];
   EXPECT_TRUE(take(store->abort_multipart(upload.name, upload.upload_id)).value());
   EXPECT_FALSE(take(store->abort_multipart(upload.name, upload.upload_id)).value());
