@@ -1,7 +1,6 @@
 #include <nanobind/stl/vector.h>
 
 #include "convert.h"
-#include "headrace/checkpoint/huge_pages.h"
 #include "headrace/checkpoint/zip_directory.h"
 #include "headrace/checkpoint/zip_layout.h"
 
@@ -38,15 +37,6 @@ void add(ZipLayout& self, nb::handle data) {
   if (!added) raise(added.error());
 }
 
-void prefer_huge(nb::handle memory) {
-  std::vector<std::span<std::byte>> pieces;
-  // Only where they are is of interest: nothing is read or written there.
-  for (const nb::handle each : nb::iter(memory)) {
-    pieces.push_back(HeldBuffer(each, /*writable=*/true).bytes());
-  }
-  prefer_huge_pages(std::move(pieces));
-}
-
 uint64_t find(nb::handle tail, uint64_t file_bytes) {
   const HeldBuffer buffer(tail, /*writable=*/false);
   return value_or_raise(find_directory(buffer.bytes(), file_bytes));
@@ -77,11 +67,6 @@ void bind_checkpoint(nb::module_& module) {
   module.def("crc32", &crc32, nb::arg("data"), nb::arg("begin") = 0,
              nb::sig("def crc32(data: typing_extensions.Buffer, begin: int = 0) -> int"),
              "The CRC-32 of zip.");
-
-  module.def("prefer_huge_pages", &prefer_huge, nb::arg("memory"),
-             nb::sig("def prefer_huge_pages(memory: "
-                     "collections.abc.Sequence[typing_extensions.Buffer]) -> None"),
-             "Asks for huge pages, for memory that is about to be filled for the first time.");
 
   nb::class_<ZipLayout>(module, "ZipLayout", "How a checkpoint's records lie in their file.")
       .def(nb::init<>())

@@ -14,6 +14,7 @@ import headrace
 import headrace.checkpoint
 from headrace import HeadraceError, InvalidArgumentError, PreconditionFailedError
 from testing.faultserver.client import FaultServer
+from testing.servers import FakeGcsServer
 from tests.checkpoint.states import (
     assert_same,
     file_of,
@@ -192,3 +193,28 @@ def test_a_fault_at_any_request_is_survived_or_told(
         assert there == expected if saved else there in (expected, file_of(OLD))
         if not saved and fault in DONE_NOTHING:
             assert there == file_of(OLD)
+
+
+@pytest.mark.usefixtures("_small_parts")
+def test_refused_connections_are_opened_again(
+    server: FaultServer, impatient: headrace.Store
+) -> None:
+    for position in range(1, 5):
+        server.reset()
+        server.bucket("bucket")
+        server.close_connections("rst")
+        server.faults([{"from": position, "count": 1, "action": "refuse"}])
+        headrace.checkpoint.save(NEW, "a.pt", store=impatient)
+        assert server.get("bucket", "a.pt") == file_of(NEW)
+
+
+def test_a_real_server_takes_it_and_gives_it_back(fake_gcs: FakeGcsServer, gcs_bucket: str) -> None:
+    store = headrace.Store(f"gs://{gcs_bucket}", endpoint=fake_gcs.url)
+    state = large_state() | {"one": filled(torch.float32, 5 * MIB), "small": torch.arange(3)}
+    info = headrace.checkpoint.save(state, "run/a.pt", store=store)
+    assert info.crc32c == store.stat("run/a.pt").crc32c
+    assert_same(load(store, "run/a.pt"), state)
+    assert_same(stock_load(fake_gcs.get(gcs_bucket, "run/a.pt")), state)
+    assert names(store) == ["run/a.pt"]
+    found = headrace.checkpoint.latest("run/", store=store)
+    assert found == f"gs://{gcs_bucket}/run/a.pt"

@@ -88,7 +88,8 @@ class Outline:
                 continue
             below: list[tuple[str, Any]] = []
             if isinstance(thing, dict):
-                below = [(str(key), value) for key, value in thing.items()]
+                # The dict's own: an attribute that the pickle has set may be called the same.
+                below = [(str(key), value) for key, value in dict.items(thing)]
                 below += [("", vars(thing))] if isinstance(thing, _Ordered) else []
             elif isinstance(thing, list | tuple | set | frozenset):
                 below = [(str(i), value) for i, value in enumerate(thing)]

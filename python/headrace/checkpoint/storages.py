@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from headrace import _engine
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.location import corrupt
 from headrace.checkpoint.reading import Wanted, read_into, read_steps
@@ -37,7 +36,6 @@ def read_storages(
     new: Any = torch.UntypedStorage
     storages = {name: new(archive.require(name).size_bytes) for name in names}
     buffers = [memory_of(flat(storage)) for storage in storages.values()]
-    _engine.prefer_huge_pages(buffers)
     found = [bytearray(len(expected)) for _, expected in frames]
     wanted: list[Wanted] = [
         (*each, buffer)
