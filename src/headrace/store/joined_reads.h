@@ -66,8 +66,7 @@ class JoinedReads final : public ObjectStore, public std::enable_shared_from_thi
     return store_->list_multipart(std::move(prefix), std::move(after_name),
                                   std::move(after_upload_id));
   }
-  std::shared_ptr<Pending<bool>> abort_multipart(std::string name,
-                                                 std::string upload_id) override {
+  std::shared_ptr<Pending<bool>> abort_multipart(std::string name, std::string upload_id) override {
     return store_->abort_multipart(std::move(name), std::move(upload_id));
   }
   std::shared_ptr<Pending<bool>> remove(std::string name, Precondition precondition) override {
