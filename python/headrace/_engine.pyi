@@ -296,7 +296,7 @@ def crc32c(data: Buffer, begin: int = 0) -> int:
 def crc32(data: Buffer, begin: int = 0) -> int:
     """The CRC-32 of zip."""
 
-def prefer_huge_pages(memory: Buffer) -> None:
+def prefer_huge_pages(memory: Sequence[Buffer]) -> None:
     """
     Asks for huge pages, for memory that is about to be filled for the first time.
     """
@@ -571,7 +571,18 @@ class StoreHandle:
         content_type: str,
         part_bytes: int,
         max_parts_in_flight: int,
+        upload: str,
     ) -> ObjectWriter: ...
+    def list_uploads(self, prefix: str) -> list[tuple[str, str, str]]:
+        """
+        Name, id and time of the multipart uploads that are neither completed nor aborted.
+        """
+
+    def abort_upload(self, name: str, upload_id: str) -> bool:
+        """
+        Gives a multipart upload up, with its parts. False if it was not there any more.
+        """
+
     def remove(self, name: str, *, if_generation: str | None) -> None: ...
     def copy(
         self, source_name: str, source_generation: str, name: str, *, if_generation: str | None

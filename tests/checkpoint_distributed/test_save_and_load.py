@@ -316,3 +316,14 @@ def test_attachments_come_with_the_checkpoint_and_under_their_own_name(place: Pl
     assert len(place.names()) == 4  # data, attachment, its plain name, .metadata
     with pytest.raises(headrace.NotFoundError):
         place.reader().attachment("other.pt")
+
+
+def test_latest_finds_the_folder_that_is_complete(tmp_path: Path) -> None:
+    for step in (1, 2):
+        dcp.save({"w": torch.tensor(step)}, storage_writer=DistributedWriter(tmp_path / f"{step}"))
+    file_place(tmp_path / "3").put("__0_0.distcp", b"of a save that was killed")
+    url = headrace.checkpoint.latest(tmp_path)
+    assert url == f"file://{tmp_path}/2"
+    loaded = {"w": torch.tensor(0)}
+    dcp.load(loaded, storage_reader=DistributedReader(url))
+    assert loaded["w"] == 2

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import pickle
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace import _engine
 from headrace.errors import CorruptDataError
@@ -16,10 +16,18 @@ from headrace.errors import CorruptDataError
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.metadata import Metadata
 
-__all__ = ["from_bytes", "to_bytes"]
+__all__ = ["from_bytes", "storage_meta", "to_bytes"]
 
 _TRAILER = struct.Struct("<8sI")
 _MAGIC = b"hdrcCRC1"
+
+
+def storage_meta(**fields: Any) -> Any:
+    """Return a ``StorageMeta`` of torch's; None if this torch has none."""
+    from torch.distributed.checkpoint import metadata
+
+    kind = getattr(metadata, "StorageMeta", None)
+    return None if kind is None else kind(**fields)
 
 
 def to_bytes(metadata: Metadata) -> bytes:

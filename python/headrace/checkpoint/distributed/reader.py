@@ -13,8 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import torch
-from torch.distributed.checkpoint._extension import ExtensionRegistry, StreamTransformExtension
-from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
@@ -22,7 +21,7 @@ from torch.futures import Future
 from headrace import _engine
 from headrace.checkpoint.distributed.folder import Folder, metadata_name, metadata_rank
 from headrace.checkpoint.distributed.items import ItemLayout, flat_bytes
-from headrace.checkpoint.distributed.metadata_file import from_bytes
+from headrace.checkpoint.distributed.metadata_file import from_bytes, storage_meta
 from headrace.checkpoint.distributed.ranges import Part, read_parts
 from headrace.checkpoint.progress import Progress, ProgressOption, choose_progress
 from headrace.errors import CorruptDataError, InvalidArgumentError, NotFoundError
@@ -100,10 +99,11 @@ class DistributedReader(StorageReader):
             told.url, told.http_status, told.attempts = error.url, error.http_status, error.attempts
             raise told from error
         metadata = from_bytes(data, self._folder.url_of(name))
+        # As torch's own reader does, where torch has it.
         if getattr(metadata, "storage_meta", None) is None:
-            metadata.storage_meta = StorageMeta()
-        assert metadata.storage_meta is not None
-        metadata.storage_meta.load_id = self._load_id
+            metadata.storage_meta = storage_meta()
+        if metadata.storage_meta is not None:
+            metadata.storage_meta.load_id = self._load_id
         return metadata
 
     def set_up_storage_reader(
@@ -170,7 +170,7 @@ class DistributedReader(StorageReader):
         Raises:
             NotFoundError: there is no such attachment.
         """
-        attached = getattr(self.read_metadata().storage_meta, "headrace_attachments", {})
+        attached = getattr(self.read_metadata(), "headrace_attachments", {})
         return self._folder.store.read(self._folder.prefix + attached.get(name, name)).bytes()
 
     def _what_is_missing(self) -> str:
@@ -455,6 +455,12 @@ def _untransformed(data: memoryview, descriptors: Sequence[str], where: str) -> 
     if not descriptors:
         return stream  # type: ignore[no-any-return]
     try:
+        # Not in every torch that we serve.
+        from torch.distributed.checkpoint._extension import (
+            ExtensionRegistry,
+            StreamTransformExtension,
+        )
+
         for extension in ExtensionRegistry().from_descriptor_list(descriptors):
             if isinstance(extension, StreamTransformExtension):
                 stream = extension.transform_from(stream)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.distributed._state_dict_utils import _copy_state_dict, _create_cpu_state_dict
 
 __all__ = ["stage_to_host"]
 
@@ -15,6 +14,9 @@ def stage_to_host(state_dict: dict[str, Any]) -> dict[str, Any]:
 
     Copies from a device are started all together and awaited once.
     """
+    # Not in every torch that we serve; where it is not, torch does the staging itself.
+    from torch.distributed._state_dict_utils import _copy_state_dict, _create_cpu_state_dict
+
     from_device = torch.cuda.is_available()
     staged = _create_cpu_state_dict(state_dict, pin_memory=from_device)
     copied = _copy_state_dict(state_dict, staged, non_blocking=from_device, type_check=False)

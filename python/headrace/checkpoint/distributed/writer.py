@@ -19,7 +19,6 @@ from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import (
     Metadata,
     MetadataIndex,
-    StorageMeta,
     TensorStorageMetadata,
 )
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
@@ -37,7 +36,7 @@ from headrace.checkpoint.distributed.folder import (
     metadata_rank,
 )
 from headrace.checkpoint.distributed.items import encode
-from headrace.checkpoint.distributed.metadata_file import to_bytes
+from headrace.checkpoint.distributed.metadata_file import storage_meta, to_bytes
 from headrace.checkpoint.distributed.staging import stage_to_host
 from headrace.checkpoint.distributed.upload import upload
 from headrace.checkpoint.progress import Progress, ProgressOption, choose_progress
@@ -221,13 +220,13 @@ class DistributedWriter(StorageWriter):
         _require_complete(metadata, storage_data)
         metadata.version = _FORMAT_VERSION
         metadata.storage_data = storage_data
-        metadata.storage_meta = storage_meta = self.storage_meta()
+        metadata.storage_meta = self.storage_meta()
         names = {info.relative_path for info in storage_data.values()}
         if self._attachments:
             attached = self._write_attachments(save.folder)
             names.update(attached.values())
             # Stock torch does not look at it; see attach().
-            storage_meta.headrace_attachments = attached  # type: ignore[attr-defined]
+            metadata.headrace_attachments = attached  # type: ignore[attr-defined]
         data = to_bytes(metadata)
 
         def write(if_generation: str) -> str:
@@ -261,10 +260,10 @@ class DistributedWriter(StorageWriter):
             return False
         return True
 
-    def storage_meta(self) -> StorageMeta:
-        """Return the folder and the save's own id."""
+    def storage_meta(self) -> Any:
+        """Return the folder and the save's own id as torch's ``StorageMeta``, if this torch has it."""
         save = getattr(self._of_thread, "save", None)
-        return StorageMeta(
+        return storage_meta(
             checkpoint_id=self.checkpoint_id, save_id=None if save is None else save.id
         )
 
@@ -452,9 +451,10 @@ def _pieces(
 
 def _item_bytes(item: WriteItem) -> int:
     if item.tensor_data is None:
-        return 0 if item.bytes_io_data is None else item.bytes_io_data.nbytes
-    data = item.tensor_data
-    return math.prod(data.chunk.sizes) * data.properties.dtype.itemsize
+        data = getattr(item, "bytes_io_data", None)  # older ones of torch have none
+        return 0 if data is None else int(data.nbytes)
+    tensor = item.tensor_data
+    return math.prod(tensor.chunk.sizes) * tensor.properties.dtype.itemsize
 
 
 def _require_complete(metadata: Metadata, storage_data: dict[MetadataIndex, Any]) -> None:

@@ -1,7 +1,4 @@
-"""``dataflux_pytorch`` on headrace: the datasets.
-
-The names of checkpoints, Lightning and multipart uploads are not here yet; importing them says so.
-"""
+"""``dataflux_pytorch`` on headrace."""
 
 from headrace.compat.dataflux_pytorch import dataflux_mapstyle_dataset
 

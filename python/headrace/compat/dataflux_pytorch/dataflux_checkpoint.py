@@ -1,5 +1,50 @@
-"""``dataflux_pytorch.dataflux_checkpoint`` is not here yet."""
+"""``dataflux_pytorch.dataflux_checkpoint``: a checkpoint as a file."""
 
-from headrace.compat.not_yet import refuse
+from __future__ import annotations
 
-refuse("dataflux_pytorch.dataflux_checkpoint")
+from typing import Any
+
+from headrace.compat.checkpoints import DatafluxCheckpointBuffer, open_checkpoint_bucket
+from headrace.compat.clients import make_google_client
+from headrace.compat.dataflux_pytorch.multipart_upload import multipart as upload
+
+__all__ = ["DatafluxCheckpoint", "DatafluxCheckpointBuffer", "upload"]
+
+
+class DatafluxCheckpoint:
+    """Files of one bucket, for ``torch.save`` and ``torch.load``.
+
+    Args:
+        project_name: the project, for a client that is asked for by `bucket`.
+        bucket_name: the bucket.
+        storage_client: None, Google's client, or another one with its methods.
+    """
+
+    def __init__(self, project_name: str, bucket_name: str, storage_client: Any = None) -> None:
+        self.project_name = project_name
+        self.bucket_name = bucket_name
+        self.storage_client = storage_client
+        self._opened = open_checkpoint_bucket(storage_client, bucket_name)
+
+    @property
+    def bucket(self) -> Any:
+        """The bucket as the client has it."""
+        if self.storage_client is None:
+            self.storage_client = make_google_client(self.project_name)
+        return self.storage_client.bucket(self.bucket_name)
+
+    def reader(self, object_name: str) -> Any:
+        """Return the object as a file, fetched ahead by parallel ranges.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        return self._opened.reader(object_name)
+
+    def writer(self, object_name: str) -> Any:
+        """Return a file whose parts leave while it is written.
+
+        ``close`` makes it the object, whole and verified; an exception in a ``with`` block, or
+        dropping it, leaves what was there before. One cannot seek in it.
+        """
+        return self._opened.writer(object_name)

@@ -1,5 +1,23 @@
-"""``dataflux_pytorch.lightning``, with ``gcs_filesystem`` and ``path_utils``, is not here yet."""
+"""``dataflux_pytorch.lightning``: checkpoints of Lightning and of torch.distributed."""
 
-from headrace.compat.not_yet import refuse
+from headrace.compat.dataflux_pytorch.lightning.dataflux_fsdp_strategy import DatafluxFSDPStrategy
+from headrace.compat.dataflux_pytorch.lightning.dataflux_lightning_async_checkpoint import (
+    DatafluxLightningAsyncCheckpoint,
+)
+from headrace.compat.dataflux_pytorch.lightning.dataflux_lightning_checkpoint import (
+    DatafluxLightningCheckpoint,
+)
+from headrace.compat.dataflux_pytorch.lightning.gcs_filesystem import (
+    GCSDistributedReader,
+    GCSDistributedWriter,
+    GCSFileSystem,
+)
 
-refuse("dataflux_pytorch.lightning")
+__all__ = [
+    "DatafluxFSDPStrategy",
+    "DatafluxLightningAsyncCheckpoint",
+    "DatafluxLightningCheckpoint",
+    "GCSDistributedReader",
+    "GCSDistributedWriter",
+    "GCSFileSystem",
+]

@@ -1,5 +1,1 @@
-"""``dataflux_pytorch.multipart_upload`` is not here yet."""
-
-from headrace.compat.not_yet import refuse
-
-refuse("dataflux_pytorch.multipart_upload")
+"""``dataflux_pytorch.multipart_upload``: an object from a buffer, by parallel parts."""

@@ -1,0 +1,77 @@
+"""``dataflux_pytorch.multipart_upload.multipart``: an object from a buffer, by parallel parts."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from typing import Any
+
+from headrace import InvalidArgumentError, Store
+from headrace.compat.checkpoints import store_options_of
+from headrace.compat.google_errors import as_google_raises
+from headrace.compat.retry import LIBRARY_RETRY, engine_options
+
+__all__ = [
+    "DEFAULT_MAX_WORKERS",
+    "TM_DEFAULT_CHUNK_SIZE",
+    "upload_chunks_concurrently_from_bytesio",
+]
+
+TM_DEFAULT_CHUNK_SIZE = 33554432
+DEFAULT_MAX_WORKERS = 8
+
+
+def upload_chunks_concurrently_from_bytesio(
+    bytesio: io.BytesIO,
+    blob: Any,
+    content_type: str | None = None,
+    chunk_size: int = TM_DEFAULT_CHUNK_SIZE,
+    deadline: float | None = None,
+    max_workers: int = DEFAULT_MAX_WORKERS,
+    *,
+    checksum: str | None = "crc32c",
+    timeout: float | tuple[float, float] | None = 60,
+    retry: Any = LIBRARY_RETRY,
+) -> None:
+    """Write all of `bytesio` to `blob`, which is visible when it is whole and verified, or not.
+
+    Args:
+        bytesio: must not change meanwhile.
+        blob: of ``google.cloud.storage``, or of another client with ``open``.
+        content_type: default ``application/octet-stream``.
+        chunk_size: bytes of a part.
+        deadline: seconds for each request with all its attempts; None: as `retry` says.
+        max_workers: parts under way at a time.
+        checksum: accepted; the CRC-32C of the whole is always compared.
+        timeout: seconds to the first byte of an answer, or to connect and to that.
+        retry: a policy, ours or of google-api-core.
+    """
+    if checksum not in ("crc32c", "md5", "auto", None):
+        raise InvalidArgumentError(f"checksum is {checksum!r}; it must be 'crc32c'")
+    options = store_options_of(blob.client)
+    if options is None:
+        file = blob.open("wb")
+        file.write(bytesio.getvalue())
+        file.close()
+        return
+    retries, timeouts = engine_options(retry)
+    if deadline is not None:
+        timeouts = dataclasses.replace(timeouts, total_s=float(deadline))
+    if timeout is not None:
+        connect_s, answer_s = timeout if isinstance(timeout, tuple) else (timeout, timeout)
+        timeouts = dataclasses.replace(timeouts, connect_s=connect_s, first_byte_s=answer_s)
+    with as_google_raises():
+        store = Store(f"gs://{blob.bucket.name}", retry=retries, timeout=timeouts, **options)
+        writer = store.open_writer(
+            blob.name,
+            content_type=content_type,
+            part_bytes=chunk_size,
+            max_parts_in_flight=max_workers,
+        )
+        try:
+            with bytesio.getbuffer() as data:
+                writer.write_lent(data)
+                writer.close()
+        except BaseException:
+            writer.abort()
+            raise
