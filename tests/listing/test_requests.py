@@ -83,8 +83,8 @@ def test_a_listing_runs_ahead_by_a_multiple_of_what_was_taken(
     names = store.list()
     assert len(list(islice(names, 3000))) == 3000
     names.close()  # type: ignore[attr-defined]
-    # Three were taken: 16 pages ahead for each, and guesses, of the thousand that there are.
-    assert len(list_requests(server)) <= 3 + 3 * 16 + 32
+    # Three were taken: 8 pages ahead for each, and guesses, of the thousand that there are.
+    assert len(list_requests(server)) <= 3 + 3 * 8 + 32
 
 
 def test_no_more_in_flight_than_the_store_may(server: FaultServer) -> None:

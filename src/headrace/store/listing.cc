@@ -7,7 +7,7 @@ namespace headrace {
 namespace {
 
 // Pages ahead of the caller for each that was asked for, from the second on.
-constexpr uint64_t kAheadPerPage = 16;
+constexpr uint64_t kAheadPerPage = 8;
 
 }  // namespace
 
