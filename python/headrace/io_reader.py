@@ -311,7 +311,9 @@ class ObjectReaderIO(io.BufferedIOBase):
             self._streak_bytes += end - self._position
         else:
             self._streak_bytes = self._ahead_end = 0
-            self._drop(lambda fetch: fetch.end - fetch.begin > _END_BYTES)
+            # But not what has the place that was jumped to: somebody is about to wait for it.
+            here = self._fetch_at(self._position)
+            self._drop(lambda fetch: fetch is not here and fetch.end - fetch.begin > _END_BYTES)
         self._read_end = end
         # What was passed is not needed any more; small pieces may be.
         self._drop(

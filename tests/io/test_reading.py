@@ -241,3 +241,18 @@ def test_a_forked_child_reads_on(
         assert os.waitpid(pid, 0)[1] == 0
     """
     run_child(script, server.url)
+
+
+def test_a_jump_into_what_is_being_fetched_waits_for_it(
+    gcs: headrace.Store, server: FaultServer
+) -> None:
+    data = os.urandom(1 << 20) * 32
+    gcs.write("a", data)
+    server.faults([{"match": {"kind": "media"}, "action": {"delay_ms": 100}}])
+    for place in (7 << 20, 12 << 20, 20 << 20):
+        with headrace.open("a", store=gcs) as file:
+            for i in range(4):  # in a row: so that what follows is fetched ahead
+                assert file.read(1 << 20) == data[i << 20 : (i + 1) << 20]
+            file.seek(place)
+            assert file.read(100) == data[place : place + 100]
+            assert file.read(3 << 20) == data[place + 100 : place + 100 + (3 << 20)]

@@ -442,3 +442,28 @@ def test_ctrl_c_is_answered_and_gives_up(
     run_child(script, server.url)
     assert "a" not in server.names("bucket")
     assert server.get("bucket", "b") == b"goes on"
+
+
+def test_a_write_without_memory_is_the_end_of_it(
+    gcs: headrace.Store, server: FaultServer, run_child: Child
+) -> None:
+    script = """
+        import re, resource, sys
+        import headrace
+
+        store = headrace.Store("gs://bucket", endpoint=sys.argv[1])
+        data = bytes(150 << 20)
+        writer = store.open_writer("a", part_bytes=256 << 20)
+        writer.write(bytes(4 << 20))
+        used = int(re.search(r"VmSize:\\s+(\\d+)", open("/proc/self/status").read())[1]) << 10
+        resource.setrlimit(resource.RLIMIT_AS, (used + (50 << 20), resource.RLIM_INFINITY))
+        for call in (lambda: writer.write(data), lambda: writer.write(b"more"), writer.close):
+            try:
+                call()
+            except headrace.ResourceError as error:
+                assert "has no memory" in str(error), error
+            else:
+                raise AssertionError(call)
+    """
+    run_child(script, server.url)
+    assert server.names("bucket") == []

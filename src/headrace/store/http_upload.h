@@ -84,17 +84,15 @@ void HttpUpload::track(std::shared_ptr<Pending<T>> pending,
   if (cancelled) pending->cancel();
   pending->then([self = shared_from_this(), key = static_cast<const void*>(pending.get()),
                  then = std::move(then)](Result<T> result) mutable {
+    then(std::move(result));
     std::function<void()> dropped;  // outside of the lock: it may own the request
     bool clean = false;
     {
+      // Not before `then` has returned: what it works with is not cleaned meanwhile.
       const Lock lock(self->mutex_);
       const auto at = self->running_.find(key);
       dropped = std::move(at->second);
       self->running_.erase(at);
-    }
-    then(std::move(result));
-    {
-      const Lock lock(self->mutex_);
       clean = self->clean_done_ && self->running_.empty() && !std::exchange(self->cleaning_, true);
     }
     if (clean) self->begin_cleaning();

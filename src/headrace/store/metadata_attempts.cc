@@ -84,6 +84,7 @@ Result<Attempt::Verdict> PublishAttempt::finish() {
     result = std::move(found);
     return Verdict::kDone;
   }
+  if (std::optional<Error> wrong = wrong_result(*found)) return std::unexpected(std::move(*wrong));
   if (!wanted_.generation) condition_.generation = found->generation;
   step_ = Step::kChange;
   return Verdict::kAgain;

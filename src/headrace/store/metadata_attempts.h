@@ -61,6 +61,8 @@ class PublishAttempt : public TextAttempt {
   virtual bool is_ours(const ObjectInfo& found) const = 0;
   // Asks what is there now, in place of the change that was made: its answer did not say.
   void look() { step_ = Step::kSettle; }
+  // What is there is not ours, and the change is known to have been made: what to tell.
+  virtual std::optional<Error> wrong_result(const ObjectInfo&) const { return std::nullopt; }
   // What a failed condition may mean beside the one on what is replaced; "": nothing.
   virtual std::string other_refusal() const { return ""; }
   // The operation ends with this answer to a change, which would else be sent again.

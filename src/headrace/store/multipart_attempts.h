@@ -57,10 +57,12 @@ class CompleteMultipartAttempt final : public PublishAttempt {
   void build_change(HttpRequest& request, const Precondition& precondition) override;
   Result<Verdict> finish_change() override;
   bool is_ours(const ObjectInfo& found) const override;
+  std::optional<Error> wrong_result(const ObjectInfo& found) const override;
 
   const std::string name_, upload_id_;
   const std::vector<SentPart> parts_;
   const Upload::Whole whole_;
+  bool completed_ = false;  // the server said so
   std::string scratch_;
 };
 

@@ -132,7 +132,10 @@ Result<size_t> ObjectWriter::append_some(std::span<const std::byte> bytes,
       part.spans.push_back(piece);
     } else {
       Result<std::span<std::byte>> into = room_to_copy(piece.size());
-      if (!into) return std::unexpected(std::move(into.error()));
+      if (!into) {
+        give_up(into.error());
+        return std::unexpected(std::move(into.error()));
+      }
       if (into->empty()) break;
       const size_t size_bytes = std::min<size_t>({piece.size(), into->size(), kCopyBytes});
       std::memcpy(into->data(), piece.data(), size_bytes);
@@ -310,6 +313,18 @@ void ObjectWriter::published(Result<ObjectInfo> result) {
     }
     changed_.notify_all();
   }
+  advance();
+}
+
+void ObjectWriter::give_up(const Error& error) {
+  {
+    const Lock lock(mutex_);
+    if (error_) return;
+    error_ = error;
+    state_ = State::kFailed;
+    changed_.notify_all();
+  }
+  upload_->cancel();
   advance();
 }
 

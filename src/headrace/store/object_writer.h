@@ -122,6 +122,8 @@ class ObjectWriter : public std::enable_shared_from_this<ObjectWriter> {
   void published(Result<ObjectInfo> result);
   // Whatever comes next, if it may: publishing, or cleaning. Called without the lock.
   void advance();
+  // Bytes are missing from now on: nothing will be published.
+  void give_up(const Error& error);
 
   const Environment environment_;
   const std::shared_ptr<Upload> upload_;

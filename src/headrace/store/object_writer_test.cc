@@ -300,6 +300,40 @@ TEST_P(EitherWay, AbortLeavesNothing) {
   EXPECT_THAT(to->close(kMayBlock), FailsWith(Code::kCancelled, HasSubstr("given up")));
 }
 
+// Parts are joined while others still come: whoever is last, it ends once.
+TEST_F(ObjectWriterTest, ManyOfMoreThanOneLevelEndOnceEach) {
+  const std::string bytes = some_bytes(33 * kPartBytes);
+  for (int round = 0; round < 40; ++round) {
+    const Result<ObjectInfo> written = write(bytes, {}, bytes.size());
+    ASSERT_TRUE(written.has_value()) << written.error().to_string();
+  }
+  EXPECT_TRUE(server_.object("out/a") == bytes);
+  EXPECT_EQ(server_.stat("/by_kind/compose"), 80u);
+  EXPECT_THAT(temporaries(), IsEmpty());
+}
+
+TEST_F(ObjectWriterTest, AbortWhilePartsAreJoinedLeavesNothing) {
+  const std::string bytes = some_bytes(36 * kPartBytes);
+  for (int round = 0; round < 40; ++round) {
+    const std::shared_ptr<ObjectWriter> to = writer();
+    ASSERT_TRUE(to->append(bytes_of(bytes), nullptr, kMayBlock));
+    to->abort();
+    ASSERT_TRUE(to->wait_cleaned(steady_clock::now() + std::chrono::seconds(10), kMayBlock));
+  }
+  EXPECT_THAT(temporaries(), IsEmpty());
+  EXPECT_EQ(server_.object("out/a"), std::nullopt);
+}
+
+TEST_F(ObjectWriterTest, AMultipartUploadThatBecameSomethingElseIsCorrupt) {
+  way_ = UploadWay::kMultipart;
+  server_.faults(R"([{"match":{"kind":"get"},"action":"wrong_checksum"}])");
+  EXPECT_THAT(write(bytes_), FailsWith(Code::kCorrupt, HasSubstr("6 parts")));
+  EXPECT_EQ(server_.stat("/by_kind/multipart_complete"), 1u);
+  EXPECT_EQ(server_.object("out/a"), std::nullopt);
+  server_.faults("[]");
+  EXPECT_THAT(temporaries(), IsEmpty());
+}
+
 TEST_F(ObjectWriterTest, DroppingItAborts) {
   {
     const std::shared_ptr<ObjectWriter> to = writer();

@@ -141,9 +141,13 @@ void PartObjects::advance() {
         }
       }
     }
+    // Who takes a step sees to it that nobody else takes it, too: the last one by this, the next
+    // level by counting its joins.
     if (join_error_) {
+      publishing_ = false;
       error = *join_error_;
     } else if (sources_.size() <= join_width_) {
+      publishing_ = false;
       last = sources_;
     } else {
       // The next level takes the place of this one. A lone last object waits for it.
