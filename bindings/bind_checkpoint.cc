@@ -39,8 +39,12 @@ void add(ZipLayout& self, nb::handle data) {
 }
 
 void prefer_huge(nb::handle memory) {
-  const HeldBuffer buffer(memory, /*writable=*/true);
-  prefer_huge_pages(buffer.bytes());
+  std::vector<std::span<std::byte>> pieces;
+  // Only where they are is of interest: nothing is read or written there.
+  for (const nb::handle each : nb::iter(memory)) {
+    pieces.push_back(HeldBuffer(each, /*writable=*/true).bytes());
+  }
+  prefer_huge_pages(std::move(pieces));
 }
 
 uint64_t find(nb::handle tail, uint64_t file_bytes) {
@@ -75,7 +79,8 @@ void bind_checkpoint(nb::module_& module) {
              "The CRC-32 of zip.");
 
   module.def("prefer_huge_pages", &prefer_huge, nb::arg("memory"),
-             nb::sig("def prefer_huge_pages(memory: typing_extensions.Buffer) -> None"),
+             nb::sig("def prefer_huge_pages(memory: "
+                     "collections.abc.Sequence[typing_extensions.Buffer]) -> None"),
              "Asks for huge pages, for memory that is about to be filled for the first time.");
 
   nb::class_<ZipLayout>(module, "ZipLayout", "How a checkpoint's records lie in their file.")

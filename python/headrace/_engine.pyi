@@ -296,7 +296,7 @@ def crc32c(data: Buffer, begin: int = 0) -> int:
 def crc32(data: Buffer, begin: int = 0) -> int:
     """The CRC-32 of zip."""
 
-def prefer_huge_pages(memory: Buffer) -> None:
+def prefer_huge_pages(memory: Sequence[Buffer]) -> None:
     """
     Asks for huge pages, for memory that is about to be filled for the first time.
     """

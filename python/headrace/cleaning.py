@@ -11,7 +11,13 @@ from dataclasses import dataclass, field
 
 from headrace import _engine
 from headrace._engine import ObjectInfo
-from headrace.errors import HeadraceError, PreconditionFailedError
+from headrace.errors import (
+    CorruptDataError,
+    HeadraceError,
+    InvalidArgumentError,
+    NotFoundError,
+    PreconditionFailedError,
+)
 from headrace.options import require
 from headrace.store import Store
 
@@ -38,6 +44,8 @@ class Cleaned:
     """Left alone: they may be in use."""
     failed: list[tuple[ObjectInfo, HeadraceError]] = field(default_factory=list)
     """Could not be deleted, and why."""
+    uploads: list[str] = field(default_factory=list)
+    """Names of multipart uploads that were never completed, and were aborted, with their parts."""
     dataflux: list[ObjectInfo] = field(default_factory=list)
     """Left alone: these look like composites of gs-torch-dataflux, for its user to judge."""
 
@@ -54,7 +62,8 @@ def clean(
     Reading with ``join_small_objects`` and writing large objects make objects for a moment, below
     ``dataflux-composed-objects/`` and ``headrace-uploads/``, and delete them whatever happens, but
     not when the process is killed. Here names of exactly these two forms are deleted, each on
-    condition that it is still the object that was listed; nothing else in the bucket is touched.
+    condition that it is still the object that was listed, and multipart uploads to such names that
+    were never completed are aborted; nothing else in the bucket is touched.
 
     Args:
         store: the bucket, or its URL. The prefix of a store plays no part.
@@ -110,4 +119,22 @@ def clean(
                     cleaned.failed.append((info, error))
     finally:
         pool.shutdown(cancel_futures=True)
+    for name, upload_id, initiated in _unfinished_uploads(found):
+        if initiated:
+            is_old = datetime.datetime.fromisoformat(initiated) <= before
+        else:
+            is_old = older_than_s == 0  # the server does not say how old it is
+        if is_old:
+            if not dry_run:
+                found._handle().abort_upload(name, upload_id)
+            cleaned.uploads.append(name)
     return cleaned
+
+
+def _unfinished_uploads(store: Store) -> list[tuple[str, str, str]]:
+    """Return name, id and time of our multipart uploads that were begun and not completed."""
+    try:
+        uploads = store._handle().list_uploads(_PREFIXES[1])
+    except (CorruptDataError, InvalidArgumentError, NotFoundError):
+        return []  # a server without the XML API: an emulator
+    return [each for each in uploads if _OURS.fullmatch(each[0])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import os
 import threading
@@ -47,8 +48,10 @@ class ObjectWriterIO(io.BufferedIOBase):
         max_parts_in_flight: int = 8,
         upload: UploadWay = "parts",
     ) -> None:
+        # A copy, without the traceback: its frames hold what holds this file, and a cycle through a
+        # library's writer in between, torch's for one, cannot be collected.
         self._failure: BaseException | None = None
-        self._ended = False
+        self._ended = True  # until it is open
         self._info: ObjectInfo | None = None
         self._epoch = _engine.fork_epoch()
         self._lock = threading.RLock()
@@ -60,6 +63,7 @@ class ObjectWriterIO(io.BufferedIOBase):
             max_parts_in_flight=max_parts_in_flight,
             upload=upload,
         )
+        self._ended = False
 
     # ---- what it is
 
@@ -70,6 +74,7 @@ class ObjectWriterIO(io.BufferedIOBase):
 
     @property
     def mode(self) -> str:
+        """The mode: ``"wb"``, also of what was opened with ``"xb"``."""
         return "wb"
 
     @property
@@ -78,18 +83,22 @@ class ObjectWriterIO(io.BufferedIOBase):
         return self._info
 
     def readable(self) -> bool:
+        """Return whether it can be read."""
         self._check_open()
         return False
 
     def writable(self) -> bool:
+        """Return whether it can be written."""
         self._check_open()
         return True
 
     def seekable(self) -> bool:
+        """Return whether `seek` works."""
         self._check_open()
         return False
 
     def tell(self) -> int:
+        """Return the place: bytes from the beginning."""
         self._check_open()
         return self._writer.size_bytes
 
@@ -109,13 +118,13 @@ class ObjectWriterIO(io.BufferedIOBase):
         self._check_process()
         with self._lock:
             if self._failure is not None:
-                raise self._failure
+                raise copy.copy(self._failure)
             try:
                 return self._writer.write(data)
             except (TypeError, BufferError):
                 raise  # nothing was taken
             except BaseException as error:
-                self._failure = error
+                self._failure = copy.copy(error)
                 raise
 
     def flush(self) -> None:
@@ -138,7 +147,7 @@ class ObjectWriterIO(io.BufferedIOBase):
             try:
                 if self._failure is not None:
                     self._writer.abort()
-                    raise self._failure
+                    raise copy.copy(self._failure)
                 self._info = self._writer.close()
             except BaseException:
                 self._end()
@@ -169,8 +178,10 @@ class ObjectWriterIO(io.BufferedIOBase):
         self._ended = True
         left = self._writer.left_behind
         if left is not None:
+            held = "retention" in left.lower()
+            advice = "; upload='resumable' needs no temporary objects" if held else ""
             warnings.warn(
-                f"{self.name}: {left}; `headrace clean` removes what is left",
+                f"{self.name}: {left}; `headrace clean` removes what is left{advice}",
                 RuntimeWarning,
                 stacklevel=3,
             )
@@ -192,8 +203,10 @@ class ObjectWriterIO(io.BufferedIOBase):
         self.abort(patience_s=5.0 if isinstance(error, Exception) else 0.1)
         # torch.save calls write() once more after an error, and raises another one of its own.
         failure = self._failure
-        if isinstance(error, Exception) and failure is not None and failure is not error:
-            raise failure from error
+        if failure is None or not isinstance(error, Exception):
+            return
+        if (type(error), str(error)) != (type(failure), str(failure)):
+            raise copy.copy(failure) from error
 
     def __del__(self) -> None:
         # Not what io's own classes do: they close.
@@ -263,7 +276,8 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
 ) -> ObjectReaderIO | ObjectWriterIO:
     """Open an object as a binary file: ``gs://bucket/name``, ``file:///path`` or a path.
 
-    For text, wrap it: ``io.TextIOWrapper(headrace.open(url))``.
+    To read text, wrap it: ``io.TextIOWrapper(headrace.open(url))``. To write text, encode it: a
+    wrapper closes what it wraps after an exception, too, and so makes visible what came until then.
 
     Args:
         url: the object; with `store`, its name there, or for reading an `ObjectInfo`.

@@ -78,14 +78,14 @@ class ObjectReaderIO(io.BufferedIOBase):
         if_generation: str | None = None,
         read_ahead_bytes: int = 64 << 20,
     ) -> None:
-        require_bytes("read_ahead_bytes", read_ahead_bytes, minimum=0)
         self._ended = True  # until it is open
+        self._lock = threading.RLock()
+        require_bytes("read_ahead_bytes", read_ahead_bytes, minimum=0)
         # "reread" would mix two generations here.
         self._store = store._with(on_change="error")
         # Nothing is fetched ahead that the memory budget would not take.
         budget_bytes = self._store._open()[0].budget_bytes
         self._max_ahead_bytes = min(read_ahead_bytes, budget_bytes // 4)
-        self._lock = threading.RLock()
         self._epoch = _engine.fork_epoch()
         self._position = 0
         self._read_end = -1  # of the last read
@@ -130,6 +130,7 @@ class ObjectReaderIO(io.BufferedIOBase):
 
     @property
     def mode(self) -> str:
+        """The mode: ``"rb"``."""
         return "rb"
 
     @property
@@ -138,20 +139,24 @@ class ObjectReaderIO(io.BufferedIOBase):
         return self._info
 
     def readable(self) -> bool:
+        """Return whether it can be read."""
         self._check_open()
         return True
 
     def writable(self) -> bool:
+        """Return whether it can be written."""
         self._check_open()
         return False
 
     def seekable(self) -> bool:
+        """Return whether `seek` works."""
         self._check_open()
         return True
 
     # ---- where it is
 
     def tell(self) -> int:
+        """Return the place: bytes from the beginning."""
         self._check_open()
         return self._position
 
@@ -181,6 +186,7 @@ class ObjectReaderIO(io.BufferedIOBase):
             return size_bytes
 
     def readinto1(self, buffer: Buffer, /) -> int:
+        """Do what `readinto` does."""
         return self.readinto(buffer)
 
     def read(self, size: int | None = -1, /) -> bytes:

@@ -16,7 +16,7 @@ import torch
 import headrace
 import headrace.checkpoint
 from headrace import CorruptDataError, InvalidArgumentError, NotFoundError
-from tests.checkpoint.states import file_of, load, quiet, stock_file_of
+from tests.checkpoint.states import assert_same, file_of, load, quiet, stock_file_of
 
 
 class Unsafe:
@@ -45,10 +45,6 @@ def _safetensors() -> bytes:
 REFUSED: dict[str, tuple[Any, str]] = {
     "empty": (b"", "it is empty"),
     "text": (b"hello" * 100, "does not begin as a zip does"),
-    "legacy": (
-        lambda: stock_file_of([torch.ones(2)], _use_new_zipfile_serialization=False),
-        "before version 1.6",
-    ),
     "torchscript": (_torchscript, "torch.jit.load"),
     "safetensors": (_safetensors, "safetensors.torch.load"),
     "gzip": (lambda: gzip.compress(file_of([1])), "compressed by gzip"),
@@ -70,6 +66,17 @@ def test_what_is_no_checkpoint_is_refused_by_what_it_is(name: str, store: headra
     assert raised.value.url == store.url_of("a.pt")
     with pytest.raises(InvalidArgumentError, match=message):
         headrace.checkpoint.open("a.pt", store=store)
+
+
+def test_the_format_before_zip_is_loaded_and_not_opened(store: headrace.Store) -> None:
+    state = {"a": torch.arange(1000.0), "b": [torch.ones(3), 5]}
+    store.write("a.pt", stock_file_of(state, _use_new_zipfile_serialization=False))
+    assert_same(load(store), state)
+    with pytest.raises(InvalidArgumentError, match=r"before version 1\.6.*checkpoint\.load"):
+        headrace.checkpoint.open("a.pt", store=store)
+    store.write("b.pt", stock_file_of([Unsafe()], _use_new_zipfile_serialization=False))
+    with pytest.raises(InvalidArgumentError, match=r"b\.pt: weights_only=True refuses"):
+        load(store, "b.pt")
 
 
 def test_a_missing_checkpoint_is_not_found(store: headrace.Store) -> None:

@@ -106,6 +106,17 @@ def test_reads_are_pinned_to_the_generation_of_the_beginning(
         load(gcs)
 
 
+def test_a_store_that_reads_again_does_not_mix_generations(
+    server: FaultServer, gcs: headrace.Store
+) -> None:
+    server.put("bucket", "a.pt", file_of(large_state()))
+    server.faults(
+        [{"match": {"kind": "media"}, "from": 2, "count": 1, "action": "old_generation_then_new"}]
+    )
+    with pytest.raises(PreconditionFailedError):
+        load(gcs._with(on_change="reread"))
+
+
 def test_a_meta_device_reads_no_storage(server: FaultServer, gcs: headrace.Store) -> None:
     state = large_state()
     server.put("bucket", "a.pt", file_of(state))

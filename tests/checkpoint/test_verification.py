@@ -27,7 +27,7 @@ NESTED = {"model": STATE, "step": 3}
 TODAY = int(datetime.datetime.now(datetime.UTC).strftime("%Y%m%d"))
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(5000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.soak)])
 def test_no_flipped_bit_of_ours_goes_unseen(count: int, tmp_path: Path) -> None:
     data = file_of(STATE)
     campaign = Campaign(tmp_path, data, STATE)

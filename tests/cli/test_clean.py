@@ -11,8 +11,8 @@ DAY_S = 86400
 OLD = [
     f"dataflux-composed-objects/headrace-{7:032x}",
     f"dataflux-composed-objects/headrace-{8:032x}",
-    f"headrace-uploads/{9:032x}/1",
-    f"headrace-uploads/{9:032x}/part-2",
+    f"headrace-uploads/{9:032x}/000001",
+    f"headrace-uploads/{9:032x}/joined-000003",
 ]
 # Old as well, and not ours, or not quite.
 OTHERS = [
@@ -28,6 +28,8 @@ OTHERS = [
     f"headrace-uploads/{9:032x}/",
     f"headrace-uploads/{9:032x}/a/b",
     f"headrace-uploads/{9:033x}/1",
+    f"headrace-uploads/{9:032x}/1\n",
+    f"headrace-uploads/{9:032x}/notes.txt",
     "headrace-uploads/notes.txt",
     f"sub/dataflux-composed-objects/headrace-{7:032x}",
 ]
@@ -55,7 +57,7 @@ def test_exactly_what_is_ours_and_old_is_deleted(leftovers: FaultServer, run: Ru
         "gcloud storage rm 'gs://bucket/dataflux-composed-objects/????????-????-*'",
     ]
     assert leftovers.names("bucket") == sorted(OTHERS + YOUNG)
-    assert kinds(leftovers) == {"list": 2, "delete": 4}
+    assert kinds(leftovers) == {"list": 2, "delete": 4, "multipart_list": 1}
     deletes = [each["target"] for each in leftovers.log() if each["kind"] == "delete"]
     assert all("ifGenerationMatch=" in target for target in deletes)
 
@@ -81,7 +83,7 @@ def test_a_dry_run_says_the_same_and_deletes_nothing(leftovers: FaultServer, run
         "TOTAL: would delete 4 objects, 20 bytes (20 B)",
     ]
     assert leftovers.names("bucket") == before
-    assert kinds(leftovers) == {"list": 2}
+    assert kinds(leftovers) == {"list": 2, "multipart_list": 1}
 
 
 def test_json_is_one_object_a_line_and_a_summary(leftovers: FaultServer, run: Run) -> None:
@@ -98,6 +100,7 @@ def test_json_is_one_object_a_line_and_a_summary(leftovers: FaultServer, run: Ru
         "younger": 2,
         "failed": 0,
         "dataflux": 1,
+        "uploads": 0,
     }
 
 

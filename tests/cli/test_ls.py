@@ -257,3 +257,11 @@ def test_a_closed_stdout_is_told(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (1, "headrace: stdout is closed\n")
+
+
+def test_temporary_objects_are_shown_to_who_asks_for_them(server: FaultServer, run: Run) -> None:
+    put(server, "a", "dataflux-composed-objects/x", "headrace-uploads/y/1", "z")
+    assert run("ls", "-r", "gs://bucket").lines == ["gs://bucket/a", "gs://bucket/z"]
+    assert run("ls", "gs://bucket").lines == ["gs://bucket/a", "gs://bucket/z"]
+    done = run("ls", "gs://bucket/dataflux-composed-objects/")
+    assert done.lines == ["gs://bucket/dataflux-composed-objects/x"]

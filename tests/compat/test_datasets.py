@@ -274,8 +274,8 @@ def test_small_objects_are_joined_by_name_only(
     kind = module.DatafluxMapStyleDataset if module is mapstyle else module.DatafluxIterableDataset
 
     def read(**options: Any) -> tuple[int, int, int]:
-        server.reset(keep_buckets=True)
         headrace.shutdown()
+        server.reset(keep_buckets=True)
         dataset = kind("project", BUCKET, module.Config(**options))
         assert read_all(dataset) == [*objects.values()]
         return joined(server)
@@ -355,8 +355,8 @@ def test_downloads_join_when_their_parameters_say_so(
 
     dataset = map_dataset()
     for use_compose, expected in ((True, (2, 2, 0)), (None, (0, 40, 0))):
-        server.reset(keep_buckets=True)
         headrace.shutdown()
+        server.reset(keep_buckets=True)
         params = download.DataFluxDownloadOptimizationParams(10_000, use_compose=use_compose)
         contents = getattr(download, name)(
             "project",

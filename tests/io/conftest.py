@@ -32,6 +32,7 @@ def server(_fault_server: FaultServer) -> FaultServer:
     """The fault server with one bucket, empty and well-behaved."""
     _fault_server.reset()
     _fault_server.bucket("bucket")
+    _fault_server.min_part_bytes(1)  # tests have small ones
     return _fault_server
 
 

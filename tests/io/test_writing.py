@@ -57,6 +57,20 @@ def test_any_size(store: headrace.Store, size_bytes: int) -> None:
     assert store.read("a").bytes() == DATA[:size_bytes]
 
 
+@pytest.mark.parametrize("upload", ["parts", "multipart", "resumable"])
+def test_every_way_of_sending_parts(store: headrace.Store, upload: Any) -> None:
+    data = os.urandom(3_000_000)
+    with headrace.open("a", "wb", store=store, part_bytes=1 << 18, upload=upload) as file:
+        file.write(data)
+    assert store.read("a").bytes() == data
+    assert leftovers(store) == []
+
+
+def test_an_unknown_way_of_sending_parts_is_refused(store: headrace.Store) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match="upload is 'fast'"):
+        headrace.open("a", "wb", store=store, upload="fast")  # type: ignore[call-overload]
+
+
 @hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
 @hypothesis.given(sizes=st.lists(st.integers(0, 3 * PART // 2), max_size=20))
 def test_however_it_is_cut(store: headrace.Store, sizes: list[int]) -> None:
@@ -168,10 +182,11 @@ def test_the_first_error_is_the_one_that_is_raised(
     assert "its part" in str(caught.value)
     with pytest.raises(headrace.PermissionDeniedError) as again:
         file.write(b"more")
-    assert again.value is caught.value
+    assert str(again.value) == str(caught.value)
     with pytest.raises(headrace.PermissionDeniedError) as last:
         file.close()
-    assert last.value is caught.value
+    assert str(last.value) == str(caught.value)
+    assert (last.value.url, last.value.http_status) == ("gs://bucket/a", 403)
     file.close()
     server.faults([])
     assert server.names("bucket") == []
@@ -193,6 +208,26 @@ def test_the_first_error_shows_through_a_library_that_hides_it(
         save()
     assert isinstance(caught.value.__cause__, RuntimeError)
     assert server.names("bucket") == []
+
+
+def test_a_bucket_that_keeps_temporary_objects_is_told_of(
+    gcs: headrace.Store, server: FaultServer
+) -> None:
+    refusal = {"status": 403, "reason": "retentionPolicyNotMet", "message": "retention policy"}
+    server.faults([{"match": {"kind": "delete"}, "action": refusal}])
+    file = write(gcs)
+    file.write(DATA)
+    with pytest.warns(RuntimeWarning, match="6 temporary objects .* upload='resumable'"):
+        file.close()
+    assert gcs.read("a").bytes() == DATA
+    assert len(leftovers(gcs)) == 6
+    # The other way leaves nothing in such a bucket, and needs no deletion.
+    before = len(leftovers(gcs))
+    options: Any = {"part_bytes": 1 << 18, "upload": "resumable"}
+    with headrace.open("b", "wb", store=gcs, **options) as other:
+        other.write(DATA * 3)
+    assert gcs.read("b").bytes() == DATA * 3
+    assert len(leftovers(gcs)) == before
 
 
 def test_memory_is_bounded(gcs: headrace.Store, server: FaultServer, run_child: Child) -> None:
@@ -382,7 +417,8 @@ def test_ctrl_c_is_answered_and_gives_up(
         data = os.urandom(1_000_000)
         times = []
         for attempt in range(5):
-            control("faults", {{"rules": [{{"match": {{"kind": "upload"}}, "action": "stall_head"}}]}})
+            stall = {{"match": {{"kind": "upload"}}, "action": "stall_head"}}
+            control("faults", {{"rules": [stall]}})
             file = headrace.open("a", "wb", store=store, part_bytes=1 << 16)
             file.write(data[:400_000])
             def interrupt():

@@ -40,9 +40,9 @@ def _joining_server() -> Iterator[FaultServer]:
 
 @pytest.fixture
 def server(_joining_server: FaultServer) -> FaultServer:
+    headrace.shutdown()  # what the test before has not waited for is no request of this one
     _joining_server.reset()
     _joining_server.bucket("bucket")
-    headrace.shutdown()
     return _joining_server
 
 

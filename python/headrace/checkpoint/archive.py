@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace import _engine
 from headrace._engine import ObjectInfo, ZipEntry
-from headrace.checkpoint.location import about, corrupt, refused
+from headrace.checkpoint.location import about, corrupt, pinned, refused
 from headrace.checkpoint.outline import Outline, outline_of
 from headrace.checkpoint.reading import Wanted, read_into
 from headrace.errors import CorruptDataError, InvalidArgumentError
@@ -17,7 +17,10 @@ from headrace.store import Store
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Archive", "open_archive"]
+__all__ = ["Archive", "Ends", "is_legacy", "open_archive", "read_ends"]
+
+Ends = list[tuple[int, bytes]]
+"""What was read of both ends of an object, or of all of it: where it begins, and its bytes."""
 
 # What the first step reads at once, of both ends of the object: with a few thousand tensors both
 # the pickle and the directory lie in it.
@@ -43,9 +46,7 @@ class Archive:
         verify: whether sums are compared.
     """
 
-    def __init__(
-        self, store: Store, info: ObjectInfo, ends: list[tuple[int, bytes]], verify: bool
-    ) -> None:
+    def __init__(self, store: Store, info: ObjectInfo, ends: Ends, verify: bool) -> None:
         self.store, self.info, self.verify = store, info, verify
         self.url = store.url_of(info.name)
         self._ends = ends
@@ -205,6 +206,15 @@ def open_archive(store: Store, info: ObjectInfo, *, verify: bool) -> Archive:
         InvalidArgumentError: it is something else than a file of `torch.save`.
         CorruptDataError: it was cut, or is damaged.
     """
+    return Archive(store, info, read_ends(store, info), verify)
+
+
+def read_ends(store: Store, info: ObjectInfo) -> Ends:
+    """Read both ends of an object at once, or all of it if it is small.
+
+    Raises:
+        InvalidArgumentError: it is empty.
+    """
     size_bytes = info.size_bytes
     if size_bytes == 0:
         raise refused(store.url_of(info.name), "it is empty, and no checkpoint")
@@ -214,18 +224,23 @@ def open_archive(store: Store, info: ObjectInfo, *, verify: bool) -> Archive:
         else [(0, END_BYTES), (size_bytes - END_BYTES, size_bytes)]
     )
     memory = [bytearray(end - begin) for begin, end in spans]
-    store.read_ranges([(info, begin, end) for begin, end in spans], into=memory)
-    ends = [(begin, bytes(data)) for (begin, _), data in zip(spans, memory, strict=True)]
-    return Archive(store, info, ends, verify)
+    pinned(store).read_ranges([(info, begin, end) for begin, end in spans], into=memory)
+    return [(begin, bytes(data)) for (begin, _), data in zip(spans, memory, strict=True)]
+
+
+def is_legacy(head: bytes) -> bool:
+    """Return whether a file has the format that torch.save wrote before version 1.6."""
+    # torch's own number, pickled.
+    return b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19" in head[:16]
 
 
 def _not_a_checkpoint(url: str, head: bytes) -> InvalidArgumentError:
-    # torch's own number, pickled; or a tar, which came before that.
-    if b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19" in head[:16] or head[257:262] == b"ustar":
+    if is_legacy(head):
         return refused(
             url,
             "it has the format that torch.save wrote before version 1.6 (or writes with "
-            "_use_new_zipfile_serialization=False): read it with torch.load, and save it again",
+            "_use_new_zipfile_serialization=False), which has no directory: read the whole by "
+            "headrace.checkpoint.load",
         )
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < 1 << 32:
         return refused(url, "it is a safetensors file: read it with safetensors.torch.load")

@@ -10,11 +10,13 @@ from typing import Any
 
 import torch
 
-from headrace.checkpoint.archive import Archive, open_archive
+from headrace._engine import ObjectInfo
+from headrace.checkpoint.archive import Archive, is_legacy, read_ends
 from headrace.checkpoint.location import Url, corrupt, locate, refused
 from headrace.checkpoint.progress import Progress, ProgressOption, choose_progress
 from headrace.checkpoint.staging import flat
 from headrace.checkpoint.storages import read_storages
+from headrace.io import ObjectReaderIO
 from headrace.store import Store
 
 __all__ = ["MapLocation", "load"]
@@ -43,8 +45,8 @@ def load(
     Args:
         url: of the object; with `store` its name there.
         map_location: where storages go, as in `torch.load`: a device, a dict of devices, or a
-            function. Storages that do not stay on the CPU pass through the host 64 MiB (or one
-            storage) at a time.
+            function, which gets them with their bytes. Storages that do not stay on the CPU pass
+            through the host 64 MiB (or one storage) at a time.
         weights_only: take only what torch's restricted unpickler allows. A pickle can execute
             anything: pass False only for files whose writer you trust.
         verify: compare the sums that the file has. A guide says which sum covers what:
@@ -61,13 +63,29 @@ def load(
         PreconditionFailedError: it was replaced while it was read.
     """
     where, name = locate(url, store)
-    archive = open_archive(where, where.stat(name), verify=verify)
+    info = where.stat(name)
+    ends = read_ends(where, info)
+    if is_legacy(ends[0][1]):
+        return _load_legacy(where, info, map_location, weights_only)
+    archive = Archive(where, info, ends, verify)
     if weights_only:
         _refuse_early(archive)
     with choose_progress(progress, archive.url, _total_bytes(archive)) as shown:
         found = _unpickle(_Records(archive, map_location, shown), map_location, weights_only)
     archive.require_whole()
     return found
+
+
+def _load_legacy(
+    store: Store, info: ObjectInfo, map_location: MapLocation, weights_only: bool
+) -> Any:
+    """Load a file that has neither directory nor sums, as a stream."""
+    with ObjectReaderIO(store, info) as file:
+        stream: Any = file
+        try:
+            return torch.load(stream, map_location=map_location, weights_only=weights_only)
+        except pickle.UnpicklingError as error:
+            raise _pickle_error(store.url_of(info.name), error, weights_only) from None
 
 
 def _total_bytes(archive: Archive) -> int:
@@ -82,13 +100,21 @@ def _unpickle(records: _Records, map_location: MapLocation, weights_only: bool) 
     if "weights_only" in inspect.signature(unpickle).parameters:
         options["weights_only"] = weights_only
     module = torch._weights_only_unpickler if weights_only else pickle
-    url = records.archive.url
     try:
         return unpickle(records, map_location, module, **options)
     except pickle.UnpicklingError as error:
-        if weights_only:
-            raise _weights_only_error(url, str(error)) from None
-        raise corrupt(url, f"its pickle cannot be read: {error}") from None
+        raise _pickle_error(records.archive.url, error, weights_only) from None
+    except RuntimeError as error:
+        # What torch raised before 2.5.
+        if weights_only and str(error).startswith("Unsupported "):
+            raise _weights_only_error(records.archive.url, str(error)) from None
+        raise
+
+
+def _pickle_error(url: str, error: Exception, weights_only: bool) -> Exception:
+    if weights_only:
+        return _weights_only_error(url, str(error))
+    return corrupt(url, f"its pickle cannot be read: {error}")
 
 
 def _refuse_early(archive: Archive) -> None:
@@ -146,11 +172,11 @@ class _Records:
         if size_bytes == 0:
             return torch.empty(0, dtype=torch.uint8)
         while name not in self._filled:
-            if not self._left:
-                raise corrupt(self.archive.url, f"nothing in its pickle refers to {name}")
+            # Old versions of torch ask again for what they have put on the device "meta".
+            group = self._left.popleft() if self._left else [name]
             frames, self._frames = self._frames, []
             self._filled |= read_storages(
-                self.archive, self._left.popleft(), frames=frames, on_bytes=self._shown.add
+                self.archive, group, frames=frames, on_bytes=self._shown.add
             )
         return flat(self._filled.pop(name))
 

@@ -11,7 +11,7 @@ from headrace.errors import CorruptDataError, InvalidArgumentError
 from headrace.options import require
 from headrace.store import Store
 
-__all__ = ["Url", "about", "corrupt", "locate", "refused"]
+__all__ = ["Url", "about", "corrupt", "locate", "pinned", "refused"]
 
 Url = str | os.PathLike[str]
 
@@ -36,6 +36,12 @@ def locate(url: Url, store: Store | None) -> tuple[Store, str]:
         return Store("file:///"), os.path.abspath(name).lstrip("/")
     require(bool(name), f"{text}: it names a bucket, and no object in it")
     return Store(f"{scheme}://{bucket}"), name
+
+
+def pinned(store: Store) -> Store:
+    """Return the store, which reads no other generation than it is told to."""
+    # "reread" would mix two of them here.
+    return store if store._settings["on_change"] == "error" else store._with(on_change="error")
 
 
 def corrupt(url: str, text: str) -> CorruptDataError:

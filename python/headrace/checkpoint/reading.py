@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace import _engine
 from headrace._engine import ObjectInfo
+from headrace.checkpoint.location import pinned
 from headrace.store import Store
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def read_steps(
     Args:
         step_bytes: how much a step reads, about; a larger range is not divided.
     """
-    handle = store._handle()
+    handle = pinned(store)._handle()
     buffers = [memoryview(buffer).cast("B") for _, _, buffer in wanted]
     left = deque(_steps(_join(wanted), step_bytes))
     under_way: deque[tuple[list[_Request], _engine.Batch]] = deque()

@@ -37,8 +37,7 @@ def read_storages(
     new: Any = torch.UntypedStorage
     storages = {name: new(archive.require(name).size_bytes) for name in names}
     buffers = [memory_of(flat(storage)) for storage in storages.values()]
-    for buffer in buffers:
-        _engine.prefer_huge_pages(buffer)
+    _engine.prefer_huge_pages(buffers)
     found = [bytearray(len(expected)) for _, expected in frames]
     wanted: list[Wanted] = [
         (*each, buffer)

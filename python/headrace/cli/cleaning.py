@@ -68,6 +68,7 @@ def clean(
             "younger": len(cleaned.younger),
             "failed": len(cleaned.failed),
             "dataflux": len(cleaned.dataflux),
+            "uploads": len(cleaned.uploads),
         }
         print(json.dumps(facts))
         return
@@ -75,6 +76,9 @@ def clean(
         f"TOTAL: {done.replace('_', ' ')} {counted(len(cleaned.deleted), 'object')}, "
         f"{deleted_bytes} bytes ({binary_size(deleted_bytes)})"
     )
+    if cleaned.uploads:
+        verb = "would abort" if dry_run else "aborted"
+        print(f"{verb} {counted(len(cleaned.uploads), 'unfinished upload')}")
     if cleaned.younger:
         print(f"left alone: {counted(len(cleaned.younger), 'object')}, younger than --older-than")
     if cleaned.dataflux:

@@ -6,7 +6,7 @@ namespace headrace {
 namespace {
 
 // The code point at text[at], and where the next one begins. A byte that is no UTF-8 is a character
-// of its own.
+// of its own, also where it begins a longer form of what fewer bytes say: `[` is one byte.
 std::pair<uint32_t, size_t> character_at(std::string_view text, size_t at) {
   const auto byte = [text](size_t i) {
     return static_cast<uint32_t>(static_cast<uint8_t>(text[i]));
@@ -25,6 +25,8 @@ std::pair<uint32_t, size_t> character_at(std::string_view text, size_t at) {
     good = (byte(at + i) & 0xC0) == 0x80;
     value = value << 6 | (byte(at + i) & 0x3F);
   }
+  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
+  good = good && value >= kLeast[length] && value < kBeyondUnicode;
   if (!good) return {kBeyondUnicode + first, at + 1};
   return {value, at + length};
 }

@@ -69,6 +69,20 @@ TEST(Glob, CountsCodePoints) {
   EXPECT_FALSE(matches("\xff", "\xfe"));
 }
 
+// Each of these says `[`, `/`, `*` or `a` in more bytes than it takes; the last is beyond Unicode.
+TEST(Glob, ALongerFormOfACharacterIsNotThatCharacter) {
+  for (const std::string longer :
+       {"\xc1\x9b", "\xc0\xaf", "\xe0\x80\xaa", "\xf0\x80\x81\xa1", "\xf7\xbf\xbf\xbf"}) {
+    ASSERT_TRUE(Glob::parse(longer).has_value());
+    EXPECT_TRUE(matches(longer, longer));
+    EXPECT_FALSE(matches(longer, "["));
+    EXPECT_FALSE(matches(longer, "a"));
+    EXPECT_TRUE(matches("*", longer));
+    EXPECT_FALSE(matches("?", longer));
+    EXPECT_TRUE(matches(std::string(longer.size(), '?'), longer));
+  }
+}
+
 TEST(Glob, RefusesBracketsThatMakeNoSense) {
   for (const std::string pattern : {"[", "a[", "[]", "[!]", "[!", "[a-", "x[abc"}) {
     const auto parsed = Glob::parse(pattern);

@@ -193,7 +193,10 @@ void JoinedReads::pump() {
 // somebody waits for is always admitted.
 std::shared_ptr<JoinedReads::Group> JoinedReads::next() {
   const Lock lock(mutex_);
-  if (stopping_ || active_.size() >= options_.max_in_flight) return nullptr;
+  // As many as the host bears: what was throttled has lowered that.
+  const uint64_t most =
+      std::min<uint64_t>(options_.max_in_flight, std::max<uint64_t>(1, store_->useful_in_flight()));
+  if (stopping_ || active_.size() >= most) return nullptr;
   bool is_full = false;
   for (auto at = queue_.begin(); at != queue_.end(); ++at) {
     if (is_full && !(*at)->work->batch->waited_for()) continue;

@@ -13,7 +13,7 @@ constexpr uint32_t kMaxParts = 10'000;
 }  // namespace
 
 MultipartUpload::MultipartUpload(std::shared_ptr<HttpStore> store, WriteRequest target)
-    : HttpUpload(std::move(store), std::move(target)), name_(cat(temporary_prefix(), "whole")) {}
+    : HttpUpload(std::move(store), std::move(target)), name_(cat(temporary_prefix(), "000001")) {}
 
 void MultipartUpload::send(std::shared_ptr<const UploadPart> part, Done done) {
   if (part->part_number > kMaxParts) {
