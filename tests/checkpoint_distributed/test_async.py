@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.staging import AsyncStager
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
-from headrace.checkpoint.distributed import DistributedWriter
+from headrace.checkpoint.distributed import DistributedReader, DistributedWriter
 from testing.faultserver.client import FaultServer
 from tests.checkpoint_distributed.conftest import Place, assert_same, blank, training_state
 from tests.checkpoint_distributed.ranks import run_ranks
@@ -79,6 +80,20 @@ def test_of_two_saves_that_overlap_the_later_one_stays(place: Place, same_writer
         first.result()
     assert torch.equal(loaded(place, {"w": torch.ones(3)})["w"], torch.full((3,), 2.0))
     assert len(place.names()) == 2
+
+
+def test_the_folder_of_the_last_save_is_that_of_the_next_in_any_thread(tmp_path: Path) -> None:
+    writer = DistributedWriter(tmp_path / "unused")
+    dcp.save({"w": torch.ones(3)}, checkpoint_id=tmp_path / "1", storage_writer=writer)
+    dcp.async_save(
+        {"w": torch.ones(3)}, checkpoint_id=tmp_path / "2", storage_writer=writer
+    ).result()
+    dcp.save({"w": torch.zeros(3)}, storage_writer=writer)
+    assert writer.checkpoint_id == f"file://{tmp_path}/2"
+    loaded = {"w": torch.ones(3)}
+    dcp.load(loaded, storage_reader=DistributedReader(tmp_path / "2"))
+    assert torch.equal(loaded["w"], torch.zeros(3))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["1", "2"]
 
 
 def save_in_a_process(rank: int, url: str, options: dict[str, Any], bad_url: str) -> str:

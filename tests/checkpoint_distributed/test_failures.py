@@ -227,12 +227,26 @@ def test_commits_of_one_process_chain() -> None:
         generations.append(f"g{len(generations)}")
         return generations[-1]
 
+    start = take_turn()
     first, second, third = take_turn(), take_turn(), take_turn()
-    commit("x://chain", first, "absent", frozenset({"a"}), write)
-    assert commit("x://chain", third, "absent", frozenset({"c"}), write) == {"a"}
+    commit("x://chain", first, "absent", start, frozenset({"a"}), write)
+    assert commit("x://chain", third, "absent", start, frozenset({"c"}), write) == {"a"}
     with pytest.raises(headrace.PreconditionFailedError, match="a later save"):
-        commit("x://chain", second, "absent", frozenset({"b"}), write)
-    assert commit("x://chain", take_turn(), "g2", frozenset(), write) == frozenset()
+        commit("x://chain", second, "absent", start, frozenset({"b"}), write)
+    now = take_turn()
+    assert commit("x://chain", now, "g2", now, frozenset({"d"}), write) == frozenset()
+    generations.append("absent")  # somebody has deleted it
+    now = take_turn()
+    assert commit("x://chain", now, "absent", now, frozenset(), write) == frozenset()
+
+
+def test_a_folder_that_was_deleted_is_saved_to_again(place: Place) -> None:
+    for value in (1.0, 2.0, 3.0):
+        state = saved(place, value)
+        assert_same(loaded(place, state), state)
+        reader = place.reader()
+        reader._folder.delete(place.names())
+        assert place.names() == []
 
 
 def test_a_folder_without_metadata_says_what_it_is(place: Place) -> None:

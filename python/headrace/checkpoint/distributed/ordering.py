@@ -41,6 +41,8 @@ def take_turn() -> Turn:
 @dataclass
 class _Committed:
     turn: Turn
+    at: Turn
+    """When it was committed."""
     generation: str
     replaced: set[str] = field(default_factory=set)
     names: frozenset[str] = frozenset()
@@ -54,6 +56,7 @@ def commit(
     url: str,
     turn: Turn,
     seen_generation: str,
+    seen_at: Turn,
     names: frozenset[str],
     write: Callable[[str], str],
 ) -> frozenset[str]:
@@ -61,6 +64,7 @@ def commit(
 
     Args:
         seen_generation: what was there when the save began; "absent" for nothing.
+        seen_at: when it was there.
         names: the data files of this save.
         write: replaces the generation that it is given, and returns the new one.
 
@@ -76,11 +80,14 @@ def commit(
             raise PreconditionFailedError(
                 f"{url}: a later save of this process is complete already, so this one was dropped"
             )
-        follows = last is not None and seen_generation in last.replaced
+        # A commit of ours since then; not one that somebody has deleted again before.
+        follows = last is not None and last.at > seen_at and seen_generation in last.replaced
         generation = write(last.generation if last and follows else seen_generation)
         replaced = last.replaced if last and follows else set()
         _committed.pop(url, None)
-        _committed[url] = _Committed(turn, generation, {*replaced, seen_generation}, names)
+        _committed[url] = _Committed(
+            turn, take_turn(), generation, {*replaced, seen_generation}, names
+        )
         if len(_committed) > _REMEMBERED:
             del _committed[next(iter(_committed))]
         return last.names if last and follows else frozenset()
