@@ -76,7 +76,7 @@ TEST_F(CancelTest, OfBatchesOfTheEnginesMemoryGivesAllOfItBack) {
     batch->cancel();
     wait_for(*batch);
   }
-  EXPECT_EQ(engine_.pool().live_bytes(), 0u);
+  wait_until_all_is_given_back(engine_.pool());
   EXPECT_EQ(engine_.pool().in_flight_bytes(), 0u);
 }
 

@@ -138,7 +138,7 @@ TEST_F(JoinedReadsTest, ThatAreCancelledAtAnyMomentLeaveNothing) {
   EXPECT_GT(complete_count, 0);
   EXPECT_THAT(read(*store, listed(objects_[0])), Gives(contents_[0]));
   EXPECT_THAT(left(), IsEmpty());
-  EXPECT_EQ(engine_.pool().live_bytes(), 0u);
+  wait_until_all_is_given_back(engine_.pool());
   EXPECT_EQ(engine_.pool().in_flight_bytes(), 0u);
   EXPECT_EQ(engine_.pool().expected_bytes(), 0u);
 }
