@@ -12,7 +12,7 @@ import torch
 
 import headrace
 import headrace.checkpoint
-from headrace import HeadraceError, InvalidArgumentError, PreconditionFailedError
+from headrace import CorruptDataError, HeadraceError, InvalidArgumentError, PreconditionFailedError
 from testing.faultserver.client import FaultServer
 from tests.checkpoint.states import (
     assert_same,
@@ -192,3 +192,16 @@ def test_a_fault_at_any_request_is_survived_or_told(
         assert there == expected if saved else there in (expected, file_of(OLD))
         if not saved and fault in DONE_NOTHING:
             assert there == file_of(OLD)
+
+
+@pytest.mark.usefixtures("_small_parts")
+@pytest.mark.parametrize(("last", "state"), [("upload", OLD), ("compose", NEW)])
+def test_a_checkpoint_whose_sum_is_told_wrong_is_an_error_and_is_there(
+    last: str, state: Any, server: FaultServer, gcs: headrace.Store
+) -> None:
+    server.put("bucket", "a.pt", file_of({"old": torch.ones(1)}))
+    server.faults([{"match": {"kind": [last, "get"]}, "action": "wrong_checksum"}])
+    with pytest.raises(CorruptDataError, match=r"bucket/a\.pt"):
+        headrace.checkpoint.save(state, "a.pt", store=gcs)
+    server.faults([])
+    assert_same(load(gcs), state)

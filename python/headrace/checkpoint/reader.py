@@ -212,6 +212,6 @@ def open(  # noqa: A001 - it is meant to read like open
     Raises:
         NotFoundError: there is no such object.
         CorruptDataError: it was cut, or is damaged.
-        InvalidArgumentError: it is no checkpoint.
+        InvalidArgumentError: it is no checkpoint, or a place in it has more than 1,024 characters.
     """
     return CheckpointReader(url, store, verify)
