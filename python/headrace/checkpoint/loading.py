@@ -123,11 +123,13 @@ def _unpickle(records: _Records, map_location: MapLocation, weights_only: bool) 
     except pickle.UnpicklingError as error:
         raise _pickle_error(url, error, weights_only) from None
     except Exception as error:
+        is_others = id(error) == records.others_error_id
         # What torch raised before 2.5.
-        if weights_only and str(error).startswith("Unsupported "):
+        is_refusal = isinstance(error, RuntimeError) and str(error).startswith("Unsupported ")
+        if weights_only and is_refusal and not is_others:
             raise _weights_only_error(url, str(error)) from None
         # With weights_only=False it can be an error of the classes in the pickle, not of its form.
-        if weights_only and isinstance(error, _MALFORMED) and error is not records.others_error:
+        if weights_only and isinstance(error, _MALFORMED) and not is_others:
             text = f"its pickle cannot be read: {type(error).__name__}: {error}"
             raise corrupt(url, text) from error
         error.add_note(f"This was raised while {url} was loaded.")
@@ -165,8 +167,9 @@ class _Records:
 
     def __init__(self, archive: Archive, map_location: MapLocation, shown: Progress) -> None:
         self.archive = archive
-        self.others_error: Exception | None = None
-        """What reading, or a function of the user, has raised: it is not the pickle's."""
+        # Of what reading, or a function of the user, has raised: it is not the pickle's. The error
+        # itself, kept here, would keep these records and their memory.
+        self.others_error_id: int | None = None
         self._shown = shown
         self._filled: dict[str, torch.UntypedStorage] = {}
         self._left = deque(self._groups(map_location))
@@ -222,7 +225,7 @@ class _Records:
         try:
             yield
         except Exception as error:
-            self.others_error = error
+            self.others_error_id = id(error)
             raise
 
     def _groups(self, map_location: MapLocation) -> Iterator[list[str]]:
