@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import collections
+import copyreg
 import gzip
 import io
 import json
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import tracemalloc
 import warnings
 import zipfile
 from pathlib import Path
@@ -21,6 +29,16 @@ from tests.checkpoint.states import assert_same, file_of, load, quiet, stock_fil
 
 class Unsafe:
     """A class that nobody allowed."""
+
+
+class Changed:
+    """A class that does not read what it wrote."""
+
+    def __getstate__(self) -> int:
+        return 1
+
+    def __setstate__(self, _: int) -> None:
+        raise AttributeError("an older version")
 
 
 def _torchscript() -> bytes:
@@ -123,18 +141,192 @@ def test_opening_executes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "executed").exists()
 
 
-@pytest.mark.parametrize("pickle", [b"", b"\x80\x02", b"\x80\x02}q\x00", b"garbage", b"\xff" * 50])
-def test_a_pickle_that_cannot_be_read_is_corrupt(pickle: bytes, tmp_path: Path) -> None:
-    (tmp_path / "a.pt").write_bytes(_zip_of("archive/data.pkl", pickle))
+@pytest.mark.parametrize("pickled", [b"", b"\x80\x02", b"\x80\x02}q\x00", b"garbage", b"\xff" * 50])
+def test_a_pickle_that_cannot_be_read_is_corrupt(pickled: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.pt").write_bytes(_zip_of("archive/data.pkl", pickled))
     with pytest.raises(CorruptDataError, match=r"a\.pt: its pickle cannot be read"):
         load(headrace.Store(tmp_path), weights_only=False)
+
+
+# What is a checkpoint by all but its pickle. Each of these once did harm outside of itself.
+_ORDERED = b"\x80\x02ccollections\nOrderedDict\n"
+_NOTHING = pickle.dumps(None, 2)[2:-1]
+
+
+def _short(text: str) -> bytes:
+    return b"X" + struct.pack("<I", len(text)) + text.encode()
+
+
+@pytest.mark.parametrize("name", ["__setitem__", "items", "__init__"])
+def test_a_pickle_that_changes_a_class_spoils_no_other_file(name: str, tmp_path: Path) -> None:
+    store = headrace.Store(tmp_path)
+    good = collections.OrderedDict(a=torch.ones(3))
+    store.write("good.pt", file_of(good))
+    evil = _ORDERED + b"(" + _NOTHING + b"}" + _short(name) + _NOTHING + b"stb0}."
+    for each in ("a.pt", "z.pt"):
+        store.write(each, _zip_of("archive/data.pkl", evil))
+    os.utime(tmp_path / "good.pt", (100, 100))
+    with pytest.raises(CorruptDataError, match=rf"a\.pt: its pickle.*{name}.* of a class"):
+        load(store)
+    with pytest.raises(CorruptDataError, match=rf"a\.pt: its pickle.*{name}.* of a class"):
+        headrace.checkpoint.open("a.pt", store=store)
+    assert_same(load(store, "good.pt"), good)
+    assert headrace.checkpoint.open("good.pt", store=store).keys() == ["a"]
+    assert headrace.checkpoint.latest("", store=store) == store.url_of("good.pt")
+
+
+def test_an_attribute_does_not_take_the_place_of_a_function(tmp_path: Path) -> None:
+    evil = _ORDERED + b")R}" + _short("items") + _NOTHING + b"sb."
+    (tmp_path / "a.pt").write_bytes(_zip_of("archive/data.pkl", evil))
+    assert headrace.checkpoint.open("a.pt", store=headrace.Store(tmp_path)).keys() == []
+
+
+def test_a_pickle_that_changes_a_storage_is_corrupt(tmp_path: Path) -> None:
+    storage = b"(" + b"".join(map(_short, ("storage",))) + b"ctorch\nFloatStorage\n"
+    storage += _short("0") + _short("cpu") + b"K\x01tQ"
+    evil = b"\x80\x02" + storage + b"}" + _short("location") + b"]sb."
+    (tmp_path / "a.pt").write_bytes(_zip_of("archive/data.pkl", evil))
+    with pytest.raises(CorruptDataError, match="changes a storage"):
+        load(headrace.Store(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "pickled",
+    [
+        b"\x80\x02}r" + struct.pack("<I", 200_000_000) + b".",  # a place in the memo
+        b"\x80\x05\x96" + struct.pack("<Q", 1 << 31) + b"x.",  # a bytearray
+    ],
+    ids=["memo", "bytearray"],
+)
+def test_numbers_in_a_pickle_reserve_no_memory(pickled: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.pt").write_bytes(_zip_of("archive/data.pkl", pickled))
+    script = f"""
+import resource
+import headrace.checkpoint
+from headrace.errors import CorruptDataError
+
+before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    headrace.checkpoint.load({str(tmp_path / "a.pt")!r})
+except CorruptDataError:
+    pass
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb)
+"""
+    grown_kb = int(subprocess.check_output([sys.executable, "-c", script], text=True))
+    assert grown_kb < 200 << 10
+
+
+def test_a_bytearray_is_read(tmp_path: Path) -> None:
+    store = headrace.Store(tmp_path)
+    state = {"b": bytearray(b"abc"), "t": torch.ones(2)}
+    headrace.checkpoint.save(state, "a.pt", store=store, pickle_protocol=5)
+    assert load(store, weights_only=False)["b"] == bytearray(b"abc")
+    assert headrace.checkpoint.open("a.pt", store=store).keys() == ["t"]
+
+
+def test_a_registered_extension_is_not_called(tmp_path: Path) -> None:
+    called = []
+    copyreg.add_extension(__name__, "_extension", 77)
+    copyreg._extension_cache[77] = called.append  # type: ignore[attr-defined]
+    try:
+        pickled = b"\x80\x02\x82\x4d" + b"K\x01\x85R."
+        (tmp_path / "a.pt").write_bytes(_zip_of("archive/data.pkl", pickled))
+        assert headrace.checkpoint.open("a.pt", store=headrace.Store(tmp_path)).keys() == []
+    finally:
+        copyreg.remove_extension(__name__, "_extension", 77)
+        copyreg.clear_extension_cache()
+    assert called == []
+
+
+def _nested(levels: int, key: str) -> bytes:
+    """Return the pickle of that many dictionaries in each other, each with a tensor besides."""
+    tensor = (
+        b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\n"
+        + _short("0")
+        + _short("cpu")
+        + b"K\x00tQK\x00K\x00\x85K\x01\x85\x89}tR"
+    )
+    begin = b"\x80\x02" + _short(key) + b"q\x000"
+    return begin + b"}h\x00" * levels + b"}" + (b"s" + _short("t") + tensor + b"s") * levels + b"."
+
+
+def test_the_places_of_nested_dictionaries_are_no_larger_than_the_file(tmp_path: Path) -> None:
+    data = _zip_of("archive/data.pkl", _nested(3000, "k" * 1000))
+    (tmp_path / "a.pt").write_bytes(data)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidArgumentError, match=r"a\.pt: the place.*1024.*checkpoint\.load"):
+            headrace.checkpoint.open(tmp_path / "a.pt")
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 100 << 20
+
+
+@pytest.mark.parametrize("name", ["long", "tuple", "number"])
+def test_a_key_that_cannot_be_written_is_refused(name: str, tmp_path: Path) -> None:
+    key: Any = {"long": "k" * 1025, "tuple": tuple(["x" * 200] * 10), "number": 10**5000}[name]
+    store = headrace.Store(tmp_path)
+    state = {key: torch.ones(2)}
+    store.write("a.pt", stock_file_of(state))
+    with pytest.raises(InvalidArgumentError, match=r"the place of a tensor.*checkpoint\.load"):
+        headrace.checkpoint.open("a.pt", store=store)
+    assert list(load(store, weights_only=False)) == [key]
+
+
+@pytest.mark.parametrize("key", ["k" * 1024, ("a", 1), (1, ("b",)), -5, 2.5, None, True])
+def test_any_other_key_is_written_as_it_is(key: Any, tmp_path: Path) -> None:
+    store = headrace.Store(tmp_path)
+    store.write("a.pt", stock_file_of({key: torch.ones(2)}))
+    assert headrace.checkpoint.open("a.pt", store=store).keys() == [str(key)]
+
+
+def test_opening_ends_where_a_list_is_in_itself(tmp_path: Path) -> None:
+    evil = b"\x80\x02ctorch._utils\n_rebuild_x\n]q\x00h\x00a\x85R."
+    (tmp_path / "a.pt").write_bytes(_zip_of("archive/data.pkl", evil))
+    assert headrace.checkpoint.open(tmp_path / "a.pt").keys() == [""]
+
+
+_NO_SENSE = {
+    "call without arguments": b"ctorch._utils\n_rebuild_tensor_v2\n)R.",
+    "list of one argument": _ORDERED[2:] + b"K\x05\x85R.",
+    "state of another kind": _ORDERED[2:] + b")RK\x05b.",
+    "item of a number": b"K\x01K\x02K\x03s.",
+    "key that cannot be one": b"}]K\x01s.",
+}
+
+
+@pytest.mark.parametrize("name", _NO_SENSE)
+def test_a_pickle_that_makes_no_sense_is_corrupt(name: str, tmp_path: Path) -> None:
+    (tmp_path / "a.pt").write_bytes(_zip_of("archive/data.pkl", b"\x80\x02" + _NO_SENSE[name]))
+    with pytest.raises(CorruptDataError, match=r"a\.pt: its pickle cannot be read"):
+        load(headrace.Store(tmp_path))
+
+
+@pytest.mark.parametrize("option", ["map_location", "progress"])
+def test_the_error_of_a_users_function_is_raised_as_it_is(option: str, tmp_path: Path) -> None:
+    def fails(*_: Any) -> None:
+        raise TypeError("mine")
+
+    store = headrace.Store(tmp_path)
+    store.write("a.pt", file_of([torch.ones(2)]))
+    with pytest.raises(TypeError, match="mine"):
+        load(store, **{option: fails})
+
+
+def test_the_error_of_a_class_is_raised_as_it_is_and_names_the_object(tmp_path: Path) -> None:
+    store = headrace.Store(tmp_path)
+    store.write("a.pt", file_of(Changed()))
+    with pytest.raises(AttributeError, match="an older version") as raised:
+        load(store, weights_only=False)
+    assert raised.value.__notes__ == [f"This was raised while {store.url_of('a.pt')} was loaded."]
 
 
 def test_a_missing_record_is_corrupt(tmp_path: Path) -> None:
     data = file_of([torch.ones(2)])
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        pickle = archive.read("archive/data.pkl")
-    (tmp_path / "a.pt").write_bytes(_zip_of("archive/data.pkl", pickle))
+        pickled = archive.read("archive/data.pkl")
+    (tmp_path / "a.pt").write_bytes(_zip_of("archive/data.pkl", pickled))
     with pytest.raises(CorruptDataError, match="the record data/0 is missing"):
         load(headrace.Store(tmp_path))
 

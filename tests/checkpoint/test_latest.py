@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 import torch
 
 import headrace
 import headrace.checkpoint
+from headrace.checkpoint import archive
 from testing.faultserver.client import FaultServer
 from tests.checkpoint.states import file_of, stock_file_of
 
@@ -84,3 +88,34 @@ def test_a_bucket_is_searched_by_prefix(server: FaultServer, gcs: headrace.Store
     assert {kind: count for kind, count in by_kind.items() if count} == {"list": 1, "media": 1}
     again = headrace.checkpoint.load(found.removeprefix("gs://bucket/"), store=gcs)
     assert again["a"].tolist() == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("replacements", "expected"),
+    [([DATA], "2.pt"), ([DATA[:-1]], "1.pt"), ([None], "1.pt"), ([DATA, DATA], "1.pt")],
+    ids=["by another", "by a cut one", "deleted", "again and again"],
+)
+def test_a_file_that_is_replaced_meanwhile_is_looked_at_once_more(
+    replacements: list[bytes | None],
+    expected: str,
+    server: FaultServer,
+    gcs: headrace.Store,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server.put("bucket", "1.pt", DATA)
+    server.put("bucket", "2.pt", DATA)
+    left = list(replacements)
+    read_ranges = gcs._with(on_change="error").read_ranges
+
+    def replace_and_read(wanted: Any, **options: Any) -> Any:
+        if wanted[0][0].name == "2.pt" and left:
+            data = left.pop(0)
+            if data is None:
+                gcs.delete("2.pt")
+            else:
+                server.put("bucket", "2.pt", data)
+        return read_ranges(wanted, **options)
+
+    monkeypatch.setattr(archive, "pinned", lambda _: SimpleNamespace(read_ranges=replace_and_read))
+    assert headrace.checkpoint.latest("", store=gcs) == f"gs://bucket/{expected}"
+    assert left == []

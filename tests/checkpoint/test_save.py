@@ -12,7 +12,7 @@ import torch
 
 import headrace
 import headrace.checkpoint
-from headrace import HeadraceError, InvalidArgumentError, PreconditionFailedError
+from headrace import CorruptDataError, HeadraceError, InvalidArgumentError, PreconditionFailedError
 from testing.faultserver.client import FaultServer
 from testing.servers import FakeGcsServer
 from tests.checkpoint.states import (
@@ -218,3 +218,16 @@ def test_a_real_server_takes_it_and_gives_it_back(fake_gcs: FakeGcsServer, gcs_b
     assert names(store) == ["run/a.pt"]
     found = headrace.checkpoint.latest("run/", store=store)
     assert found == f"gs://{gcs_bucket}/run/a.pt"
+
+
+@pytest.mark.usefixtures("_small_parts")
+@pytest.mark.parametrize(("last", "state"), [("upload", OLD), ("compose", NEW)])
+def test_a_checkpoint_whose_sum_is_told_wrong_is_an_error_and_is_there(
+    last: str, state: Any, server: FaultServer, gcs: headrace.Store
+) -> None:
+    server.put("bucket", "a.pt", file_of({"old": torch.ones(1)}))
+    server.faults([{"match": {"kind": [last, "get"]}, "action": "wrong_checksum"}])
+    with pytest.raises(CorruptDataError, match=r"bucket/a\.pt"):
+        headrace.checkpoint.save(state, "a.pt", store=gcs)
+    server.faults([])
+    assert_same(load(gcs), state)

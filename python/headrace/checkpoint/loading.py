@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import struct
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from headrace.checkpoint.location import Url, corrupt, locate, refused
 from headrace.checkpoint.progress import Progress, ProgressOption, choose_progress
 from headrace.checkpoint.staging import flat
 from headrace.checkpoint.storages import read_storages
+from headrace.errors import HeadraceError
 from headrace.io import ObjectReaderIO
 from headrace.store import Store
 
@@ -25,6 +28,18 @@ MapLocation = Callable[[Any, str], Any] | torch.device | str | dict[str, str] | 
 
 # What lies on the host at once, of storages that go on to somewhere else.
 _GROUP_BYTES = 64 << 20
+
+# What torch's restricted unpickler raises, besides its own error, where a pickle makes no sense.
+_MALFORMED = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
 
 
 def load(
@@ -100,14 +115,24 @@ def _unpickle(records: _Records, map_location: MapLocation, weights_only: bool) 
     if "weights_only" in inspect.signature(unpickle).parameters:
         options["weights_only"] = weights_only
     module = torch._weights_only_unpickler if weights_only else pickle
+    url = records.archive.url
     try:
-        return unpickle(records, map_location, module, **options)
+        return unpickle(records, records.watched(map_location), module, **options)
+    except HeadraceError:
+        raise
     except pickle.UnpicklingError as error:
-        raise _pickle_error(records.archive.url, error, weights_only) from None
-    except RuntimeError as error:
+        raise _pickle_error(url, error, weights_only) from None
+    except Exception as error:
+        is_others = id(error) == records.others_error_id
         # What torch raised before 2.5.
-        if weights_only and str(error).startswith("Unsupported "):
-            raise _weights_only_error(records.archive.url, str(error)) from None
+        is_refusal = isinstance(error, RuntimeError) and str(error).startswith("Unsupported ")
+        if weights_only and is_refusal and not is_others:
+            raise _weights_only_error(url, str(error)) from None
+        # With weights_only=False it can be an error of the classes in the pickle, not of its form.
+        if weights_only and isinstance(error, _MALFORMED) and not is_others:
+            text = f"its pickle cannot be read: {type(error).__name__}: {error}"
+            raise corrupt(url, text) from error
+        error.add_note(f"This was raised while {url} was loaded.")
         raise
 
 
@@ -142,6 +167,9 @@ class _Records:
 
     def __init__(self, archive: Archive, map_location: MapLocation, shown: Progress) -> None:
         self.archive = archive
+        # Of what reading, or a function of the user, has raised: it is not the pickle's. The error
+        # itself, kept here, would keep these records and their memory.
+        self.others_error_id: int | None = None
         self._shown = shown
         self._filled: dict[str, torch.UntypedStorage] = {}
         self._left = deque(self._groups(map_location))
@@ -175,10 +203,30 @@ class _Records:
             # Old versions of torch ask again for what they have put on the device "meta".
             group = self._left.popleft() if self._left else [name]
             frames, self._frames = self._frames, []
-            self._filled |= read_storages(
-                self.archive, group, frames=frames, on_bytes=self._shown.add
-            )
+            with self._watch():
+                self._filled |= read_storages(
+                    self.archive, group, frames=frames, on_bytes=self._shown.add
+                )
         return flat(self._filled.pop(name))
+
+    def watched(self, map_location: MapLocation) -> MapLocation:
+        """Return the same, so that an error of a function is known to be its own."""
+        if not callable(map_location):
+            return map_location
+
+        def restored(storage: Any, location: str) -> Any:
+            with self._watch():
+                return map_location(storage, location)
+
+        return restored
+
+    @contextmanager
+    def _watch(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.others_error_id = id(error)
+            raise
 
     def _groups(self, map_location: MapLocation) -> Iterator[list[str]]:
         """Yield the records that are read together."""

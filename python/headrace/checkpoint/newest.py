@@ -10,7 +10,12 @@ from headrace import _engine
 from headrace._engine import ObjectInfo
 from headrace.checkpoint.archive import open_archive
 from headrace.checkpoint.location import Url
-from headrace.errors import CorruptDataError, InvalidArgumentError, NotFoundError
+from headrace.errors import (
+    CorruptDataError,
+    InvalidArgumentError,
+    NotFoundError,
+    PreconditionFailedError,
+)
 from headrace.store import Store
 
 __all__ = ["latest"]
@@ -24,7 +29,8 @@ def latest(prefix: Url, *, store: Store | None = None) -> str | None:
 
     Checkpoints are single files whose directory and pickle are whole, and folders of
     `torch.distributed.checkpoint` with their ``.metadata``. The newest is the one that was updated
-    last; of several at the same time the last by name.
+    last; of several at the same time the last by name. A file that is replaced meanwhile is looked
+    at once more, and passed over if it is replaced again.
 
     Args:
         prefix: of the names, as for a listing: ``gs://bucket/run1/``; for files a directory. With
@@ -68,7 +74,15 @@ def _newest_first(store: Store, prefix: str) -> Iterator[ObjectInfo]:
 
 def _is_whole(store: Store, info: ObjectInfo) -> bool:
     try:
-        archive = open_archive(store, info, verify=True)
-        return all(f"data/{key}" in archive.entries for key in archive.outline.storages)
-    except (CorruptDataError, InvalidArgumentError, NotFoundError):
+        try:
+            return _has_all(store, info)
+        except PreconditionFailedError:
+            # It was replaced since it was listed, maybe by a newer checkpoint.
+            return _has_all(store, store.stat(info.name))
+    except (CorruptDataError, InvalidArgumentError, NotFoundError, PreconditionFailedError):
         return False
+
+
+def _has_all(store: Store, info: ObjectInfo) -> bool:
+    archive = open_archive(store, info, verify=True)
+    return all(f"data/{key}" in archive.entries for key in archive.outline.storages)

@@ -5,11 +5,37 @@ from __future__ import annotations
 import collections
 import io
 import pickle
-from collections.abc import Iterator
+import reprlib
+import struct
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-__all__ = ["Made", "Outline", "StorageReference", "outline_of"]
+__all__ = ["Made", "Outline", "PlaceError", "StorageReference", "Way", "outline_of", "place_at"]
+
+Way = tuple["Way", Any] | None
+"""The way from the root to a thing: the way to what it is in, and its key or position there."""
+
+# Names in state_dicts have less than a tenth of it. Without a limit the places of nested
+# dictionaries can be a million times as large as the file.
+_MAX_PLACE_CHARS = 1024
+
+# Keys that are no strings can be nested tuples, whose texts grow without limit, too.
+_KEYS = reprlib.Repr()
+_KEYS.maxlevel = 3
+_KEYS.maxtuple = _KEYS.maxfrozenset = 16
+_KEYS.maxlong = _KEYS.maxstring = _KEYS.maxother = _MAX_PLACE_CHARS
+
+
+class PlaceError(ValueError):
+    """A place is too long to be written."""
+
+
+class _Fixed(type):
+    """The type of classes that a pickle cannot change: they serve every pickle that is read."""
+
+    def __setattr__(cls, name: str, _: Any) -> None:
+        raise pickle.UnpicklingError(f"it sets {name!r} of a class")
 
 
 @dataclass(frozen=True)
@@ -23,8 +49,11 @@ class StorageReference:
     """The device that it was saved from."""
     count: int
 
+    def __setstate__(self, _: Any) -> None:
+        raise pickle.UnpicklingError("it changes a storage that it refers to")
 
-class Made:
+
+class Made(metaclass=_Fixed):
     """Stands for what the pickle would have made by calling something."""
 
     function = ""
@@ -37,8 +66,8 @@ class Made:
         return made
 
     args: tuple[Any, ...]
-    contents: list[tuple[str, Any]]
-    """What the pickle would have put into it afterwards, with where."""
+    contents: list[tuple[Any, Any]]
+    """What the pickle would have put into it afterwards, with its key or position there."""
 
     def __call__(self, *args: Any) -> Made:
         made = Made.__new__(Made, *args)
@@ -49,10 +78,10 @@ class Made:
         self.contents.append(("", state))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self.contents.append((str(key), value))
+        self.contents.append((key, value))
 
     def append(self, value: Any) -> None:
-        self.contents.append((str(len(self.contents)), value))
+        self.contents.append((len(self.contents), value))
 
     def extend(self, values: Any) -> None:
         for value in values:
@@ -72,55 +101,100 @@ class Outline:
     functions: set[str] = field(default_factory=set)
     """Every class and function that it names."""
 
-    def walk(self) -> Iterator[tuple[str, Any]]:
-        """Yield everything in it that is a `Made` or a `StorageReference`, with where it is.
-
-        The place is what a user sees: the keys and positions on the way to it, joined by dots.
-        """
+    def walk(self) -> Iterator[tuple[Way, Any]]:
+        """Yield everything in it that is a `Made` or a `StorageReference`, with the way to it."""
         seen: set[int] = set()
-        left: list[tuple[str, Any]] = [("", self.root)]
+        left: list[tuple[Way, Any]] = [(None, self.root)]
         while left:
-            place, thing = left.pop()
+            way, thing = left.pop()
             if isinstance(thing, StorageReference):
-                yield place, thing
+                yield way, thing
                 continue
             if id(thing) in seen:
                 continue
-            below: list[tuple[str, Any]] = []
+            below: list[tuple[Any, Any]] = []
             if isinstance(thing, dict):
-                # The dict's own: an attribute that the pickle has set may be called the same.
-                below = [(str(key), value) for key, value in dict.items(thing)]
+                # Not the thing's own function: the pickle may have given it another one.
+                below = list(dict.items(thing))
                 below += [("", vars(thing))] if isinstance(thing, _Ordered) else []
             elif isinstance(thing, list | tuple | set | frozenset):
-                below = [(str(i), value) for i, value in enumerate(thing)]
+                below = list(enumerate(thing))
             elif isinstance(thing, Made):
-                yield place, thing
+                yield way, thing
                 below = [("", value) for value in thing.args] + thing.contents
             else:
                 continue
             seen.add(id(thing))
-            left += [
-                (f"{place}.{name}" if place and name else place or name, value)
-                for name, value in reversed(below)
-            ]
+            left += [(way if key == "" else (way, key), value) for key, value in reversed(below)]
 
     def place_of(self, key: str) -> str:
-        """Return where the first tensor is whose bytes are in this storage; "" if nowhere."""
-        for place, thing in self.walk():
+        """Return where the first tensor is whose bytes are in this storage.
+
+        "" if it is nowhere, or its place is too long to be written.
+        """
+        for way, thing in self.walk():
             if isinstance(thing, StorageReference) and thing.key == key:
-                return place
+                try:
+                    return place_at(way)
+                except PlaceError:
+                    return ""
         return ""
 
 
-class _Ordered(collections.OrderedDict[Any, Any]):
+def place_at(way: Way) -> str:
+    """Return what a user sees of a way: the keys and positions on it, joined by dots.
+
+    Raises:
+        PlaceError: it has more than 1,024 characters.
+    """
+    names: list[str] = []
+    chars = 0
+    while way is not None:
+        way, key = way
+        names.append(_text_of(key))
+        chars += len(names[-1]) + 1
+        if chars > _MAX_PLACE_CHARS + 1:
+            raise PlaceError(f"it has more than {_MAX_PLACE_CHARS} characters")
+    return ".".join(reversed(names))
+
+
+def _text_of(key: Any) -> str:
+    if isinstance(key, str):
+        return key
+    try:
+        return _KEYS.repr(key)
+    except ValueError:
+        raise PlaceError("a key is a number of thousands of digits") from None
+
+
+class _Ordered(collections.OrderedDict[Any, Any], metaclass=_Fixed):
     """An OrderedDict, whose attributes are looked at, too."""
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(pickle._Unpickler):
+    """The unpickler in Python: the one in C reserves as much memory as a damaged pickle names."""
+
+    read: Callable[[int], bytes]
+    append: Callable[[Any], None]
+
     def __init__(self, data: bytes) -> None:
         super().__init__(io.BytesIO(data), encoding="utf-8")
         self.storages: dict[str, StorageReference] = {}
         self.classes: dict[str, type] = {}
+
+    def load_bytearray8(self) -> None:
+        (size_bytes,) = struct.unpack("<Q", self.read(8))
+        # Its own version makes the array before it reads.
+        self.append(bytearray(self.read(size_bytes)))
+
+    dispatch: ClassVar[dict[int, Any]] = {
+        **pickle._Unpickler.dispatch,
+        pickle.BYTEARRAY8[0]: load_bytearray8,
+    }
+
+    def get_extension(self, code: int) -> None:
+        # Its own version takes what is registered in this process, and not from find_class.
+        self.append(self.find_class("copyreg", f"extension {code}"))
 
     def find_class(self, module: str, name: str) -> Any:
         full_name = f"{module}.{name}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 
 from headrace.checkpoint.archive import open_archive
 from headrace.checkpoint.location import Url, corrupt, locate, refused
-from headrace.checkpoint.outline import Made, StorageReference
+from headrace.checkpoint.outline import Made, PlaceError, StorageReference, Way, place_at
 from headrace.checkpoint.storages import read_storages
 from headrace.store import Store
 
@@ -58,13 +58,13 @@ class CheckpointReader:
         self._archive = open_archive(where, where.stat(name), verify=verify)
         self._tensors: dict[str, _Tensor | str] = {}
         seen: set[int] = set()
-        for place, thing in self._archive.outline.walk():
+        for way, thing in self._archive.outline.walk():
             if not isinstance(thing, Made) or id(thing) in seen:
                 continue
             if thing.function.startswith(_REBUILDS):
                 # What a parameter, or a sparse tensor, is made of is no tensor of its own.
-                seen.update(_made_below(thing))
-                self._tensors.setdefault(place, self._understand(thing))
+                _add_made_below(thing, seen)
+                self._tensors.setdefault(self._place(way), self._understand(thing))
 
     @property
     def url(self) -> str:
@@ -117,6 +117,16 @@ class CheckpointReader:
             for key, each in wanted.items()
         }
 
+    def _place(self, way: Way) -> str:
+        try:
+            return place_at(way)
+        except PlaceError as error:
+            raise refused(
+                self.url,
+                f"the place of a tensor in it cannot be written: {error}; read the whole by "
+                "headrace.checkpoint.load",
+            ) from None
+
     def _strided(self, key: str) -> _Tensor:
         tensor = self._tensors[key]
         if isinstance(tensor, str):
@@ -168,16 +178,16 @@ class CheckpointReader:
         return built.requires_grad_(tensor.requires_grad)
 
 
-def _made_below(made: Made) -> Iterator[int]:
-    """Yield the identities of everything that `made` is made of."""
+def _add_made_below(made: Made, seen: set[int]) -> None:
+    """Add the identities of everything that `made` is made of to `seen`."""
     left: list[Any] = list(made.args)
     while left:
         thing = left.pop()
-        if isinstance(thing, Made):
-            yield id(thing)
-            left += thing.args
-        elif isinstance(thing, list | tuple):
-            left += thing
+        # A list can be in itself, and a tuple in another one many times.
+        if id(thing) in seen or not isinstance(thing, Made | list | tuple):
+            continue
+        seen.add(id(thing))
+        left += thing.args if isinstance(thing, Made) else thing
 
 
 def _numbers(value: Any) -> tuple[int, ...]:
@@ -202,6 +212,6 @@ def open(  # noqa: A001 - it is meant to read like open
     Raises:
         NotFoundError: there is no such object.
         CorruptDataError: it was cut, or is damaged.
-        InvalidArgumentError: it is no checkpoint.
+        InvalidArgumentError: it is no checkpoint, or a place in it has more than 1,024 characters.
     """
     return CheckpointReader(url, store, verify)

@@ -25,7 +25,9 @@ def save(
     """Save an object so that `load`, and `torch.load`, read it.
 
     When this returns the whole checkpoint is durable and visible, and was checked by its size and
-    CRC-32C. When it raises, what was at `url` before is there still, and nothing else.
+    CRC-32C. When it raises, what was at `url` before is there still, unless the error is about the
+    last step, which makes the checkpoint visible, and not a refusal of the store: then the new one
+    can be there. ``docs/guide/checkpoints.md`` says which error means what.
 
     Tensors on the CPU are sent from where they are, without a copy of the whole; they must not
     change meanwhile. Those on another device come to the host 16 MiB at a time. Storages that
@@ -46,6 +48,7 @@ def save(
     Raises:
         InvalidArgumentError: a storage has no bytes, or has tensors of several types.
         PreconditionFailedError: something else than `if_generation` is there.
+        CorruptDataError: the store says that it has other bytes than were sent. They are at `url`.
     """
     where, name = locate(url, store)
     # Whatever cannot be pickled is known before anything is sent.
