@@ -1,7 +1,9 @@
 """Which save to one place came last, in this process.
 
 Across processes the generation decides: a commit replaces the very generation that its save has
-seen. Within a process we know more: of two saves that overlap, which was started later.
+seen. Within a process we know more: of two saves that overlap, which was started later. A save
+whose look at the folder came after another's commit does not overlap with it: what it saw counts,
+also where the other checkpoint was deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from dataclasses import dataclass, field
 
 from headrace.errors import PreconditionFailedError
 
-__all__ = ["Turn", "commit", "take_turn"]
+__all__ = ["Seen", "Turn", "commit", "take_turn"]
 
 # The clock is the machine's: a save that is staged here and written by a process that we started
 # compares with those of that process.
@@ -38,9 +40,21 @@ def take_turn() -> Turn:
     return time.monotonic_ns(), next(_count)
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What a save has seen in the commit object's place when it began."""
+
+    generation: str
+    """That of the object; "absent" for nothing."""
+    since: Turn
+    """Before the look: what was committed later need not be in it."""
+
+
 @dataclass
 class _Committed:
     turn: Turn
+    done: Turn
+    """After the write: whoever looks later sees it, or what became of it."""
     generation: str
     replaced: set[str] = field(default_factory=set)
     names: frozenset[str] = frozenset()
@@ -53,14 +67,14 @@ _REMEMBERED = 64  # places, the last ones that were saved to
 def commit(
     url: str,
     turn: Turn,
-    seen_generation: str,
+    seen: Seen,
     names: frozenset[str],
     write: Callable[[str], str],
 ) -> frozenset[str]:
     """Replace the commit object at `url`, unless a later save of this process has done so.
 
     Args:
-        seen_generation: what was there when the save began; "absent" for nothing.
+        seen: what was there when the save began.
         names: the data files of this save.
         write: replaces the generation that it is given, and returns the new one.
 
@@ -76,11 +90,13 @@ def commit(
             raise PreconditionFailedError(
                 f"{url}: a later save of this process is complete already, so this one was dropped"
             )
-        follows = last is not None and seen_generation in last.replaced
-        generation = write(last.generation if last and follows else seen_generation)
+        follows = last is not None and last.done > seen.since and seen.generation in last.replaced
+        generation = write(last.generation if last and follows else seen.generation)
         replaced = last.replaced if last and follows else set()
         _committed.pop(url, None)
-        _committed[url] = _Committed(turn, generation, {*replaced, seen_generation}, names)
+        _committed[url] = _Committed(
+            turn, take_turn(), generation, {*replaced, seen.generation}, names
+        )
         if len(_committed) > _REMEMBERED:
             del _committed[next(iter(_committed))]
         return last.names if last and follows else frozenset()

@@ -75,8 +75,8 @@ class _Save:
     use_collectives: bool
     turn: ordering.Turn
     id: str = field(default_factory=lambda: uuid4().hex)
-    seen_generation: str = "absent"
-    """Of the object that will make the new checkpoint complete."""
+    seen: ordering.Seen | None = None
+    """Of the object that will make the new checkpoint complete; None on ranks that commit none."""
     stale: frozenset[str] = frozenset()
     """What lay in the folder before, and the new checkpoint makes useless."""
 
@@ -216,6 +216,7 @@ class DistributedWriter(StorageWriter):
                 its checkpoint stands, and the files of this one are deleted.
         """
         save = self._current_save()
+        assert save.seen is not None  # torch calls this where is_coordinator was true
         storage_data = {each.index: each.storage_data for part in results for each in part}
         _require_complete(metadata, storage_data)
         metadata.version = _FORMAT_VERSION
@@ -237,7 +238,7 @@ class DistributedWriter(StorageWriter):
             replaced = ordering.commit(
                 save.folder.url_of(save.commit_name),
                 save.turn,
-                save.seen_generation,
+                save.seen,
                 frozenset(names),
                 write,
             )
@@ -314,6 +315,7 @@ class DistributedWriter(StorageWriter):
         return save
 
     def _look(self, save: _Save) -> None:
+        since = ordering.take_turn()
         names = save.folder.names()
         complete = METADATA_NAME in names
         if complete and not save.use_collectives:
@@ -321,8 +323,8 @@ class DistributedWriter(StorageWriter):
                 f"{save.folder.url} holds a checkpoint that was saved with collectives, and it "
                 "would be the one that loads: save without collectives to another folder"
             )
-        save.seen_generation = names.get(save.commit_name, "absent")
-        if save.seen_generation != "absent" and not self._overwrite:
+        save.seen = ordering.Seen(names.get(save.commit_name, "absent"), since)
+        if save.seen.generation != "absent" and not self._overwrite:
             error = PreconditionFailedError(
                 f"{save.folder.url} holds a checkpoint, and overwrite is False: save to another "
                 "folder, or delete it first"
