@@ -45,6 +45,7 @@ from headrace.errors import (
     HeadraceError,
     InternalError,
     InvalidArgumentError,
+    PermissionDeniedError,
     PreconditionFailedError,
 )
 from headrace.options import MiB, require_count
@@ -214,40 +215,44 @@ class DistributedWriter(StorageWriter):
         Raises:
             PreconditionFailedError: another save to this folder was completed since this one began;
                 its checkpoint stands, and the files of this one are deleted.
+            Exception: what else went wrong. The files of this save, of all ranks, are deleted,
+                unless it is open whether the checkpoint became complete: then they stay.
         """
         save = self._current_save()
         assert save.seen is not None  # torch calls this where is_coordinator was true
         storage_data = {each.index: each.storage_data for part in results for each in part}
-        _require_complete(metadata, storage_data)
-        metadata.version = _FORMAT_VERSION
-        metadata.storage_data = storage_data
-        metadata.storage_meta = self.storage_meta()
-        names = {info.relative_path for info in storage_data.values()}
-        if self._attachments:
-            attached = self._write_attachments(save.folder)
-            names.update(attached.values())
-            # Stock torch does not look at it; see attach().
-            metadata.headrace_attachments = attached  # type: ignore[attr-defined]
-        data = to_bytes(metadata)
-
-        def write(if_generation: str) -> str:
-            name = save.folder.prefix + save.commit_name
-            return save.folder.store.write(name, data, if_generation=if_generation).generation
-
+        attached = {name: attachment_name(i) for i, name in enumerate(self._attachments)}
+        names = frozenset(info.relative_path for info in storage_data.values()) | frozenset(
+            attached.values()
+        )
+        sent_on: str | None = None  # the generation that the commit was to replace
         try:
-            replaced = ordering.commit(
-                save.folder.url_of(save.commit_name),
-                save.turn,
-                save.seen,
-                frozenset(names),
-                write,
-            )
-        except PreconditionFailedError as error:
-            save.folder.delete(sorted(names))
-            error.add_note(
-                f"Another save to {save.folder.url} was completed since this one began. Its "
-                "checkpoint stands; the files of this one were deleted."
-            )
+            _require_complete(metadata, storage_data)
+            metadata.version = _FORMAT_VERSION
+            metadata.storage_data = storage_data
+            metadata.storage_meta = self.storage_meta()
+            if attached:
+                self._write_attachments(save.folder, attached)
+                # Stock torch does not look at it; see attach().
+                metadata.headrace_attachments = attached  # type: ignore[attr-defined]
+            data = to_bytes(metadata)
+
+            def write(if_generation: str) -> str:
+                nonlocal sent_on
+                sent_on = if_generation
+                name = save.folder.prefix + save.commit_name
+                return save.folder.store.write(name, data, if_generation=if_generation).generation
+
+            url = save.folder.url_of(save.commit_name)
+            replaced = ordering.commit(url, save.turn, save.seen, names, write)
+        except BaseException as error:
+            if sent_on is None or _is_refused(save, sent_on, error):
+                save.folder.delete(sorted(names))
+            if isinstance(error, PreconditionFailedError):
+                error.add_note(
+                    f"Another save to {save.folder.url} was completed since this one began. Its "
+                    "checkpoint stands; the files of this one were deleted."
+                )
             raise
         self._write_plain_attachments(save.folder)
         _delete_stale(save.folder, (save.stale | replaced) - names)
@@ -407,12 +412,9 @@ class DistributedWriter(StorageWriter):
             before += weight
         return [file for file in files if file]
 
-    def _write_attachments(self, folder: Folder) -> dict[str, str]:
-        names = {}
-        for number, (name, content) in enumerate(self._attachments.items()):
-            names[name] = attachment_name(number)
+    def _write_attachments(self, folder: Folder, names: Mapping[str, str]) -> None:
+        for name, content in self._attachments.items():
             folder.store.write(folder.prefix + names[name], content, if_generation="absent")
-        return names
 
     def _write_plain_attachments(self, folder: Folder) -> None:
         for name, content in self._attachments.items():
@@ -473,6 +475,20 @@ def _require_complete(metadata: Metadata, storage_data: dict[MetadataIndex, Any]
                     f"no rank has written {name!r}{where}: the plan and what was written do not "
                     "agree; nothing was saved"
                 )
+
+
+def _is_refused(save: _Save, replaced_generation: str, error: BaseException) -> bool:
+    """Return whether a commit that failed has surely not happened, and never will."""
+    if isinstance(error, PreconditionFailedError):
+        return True
+    # Of several attempts, one whose answer was lost may arrive yet.
+    if not isinstance(error, PermissionDeniedError | InvalidArgumentError) or error.attempts > 1:
+        return False
+    try:
+        found = save.folder.store.stat(save.folder.prefix + save.commit_name, missing_ok=True)
+    except HeadraceError:
+        return False
+    return ("absent" if found is None else found.generation) == replaced_generation
 
 
 def _delete_stale(folder: Folder, names: frozenset[str]) -> None:
