@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
 import headrace
 from headrace.checkpoint.distributed import DistributedWriter
-from headrace.checkpoint.distributed.ordering import Seen, commit, take_turn
+from headrace.checkpoint.distributed.ordering import commit, take_turn
 from testing.faultserver.client import FaultServer
 from tests.checkpoint_distributed.conftest import Place, assert_same, blank, training_state
 
@@ -276,37 +276,26 @@ def test_commits_of_one_process_chain() -> None:
         generations.append(f"g{len(generations)}")
         return generations[-1]
 
+    start = take_turn()
     first, second, third = take_turn(), take_turn(), take_turn()
-    seen = Seen("absent", take_turn())
-    commit("x://chain", first, seen, frozenset({"a"}), write)
-    assert commit("x://chain", third, seen, frozenset({"c"}), write) == {"a"}
+    commit("x://chain", first, "absent", start, frozenset({"a"}), write)
+    assert commit("x://chain", third, "absent", start, frozenset({"c"}), write) == {"a"}
     with pytest.raises(headrace.PreconditionFailedError, match="a later save"):
-        commit("x://chain", second, seen, frozenset({"b"}), write)
-    seen = Seen("g2", take_turn())
-    assert commit("x://chain", take_turn(), seen, frozenset(), write) == frozenset()
+        commit("x://chain", second, "absent", start, frozenset({"b"}), write)
+    now = take_turn()
+    assert commit("x://chain", now, "g2", now, frozenset({"d"}), write) == frozenset()
+    generations.append("absent")  # somebody has deleted it
+    now = take_turn()
+    assert commit("x://chain", now, "absent", now, frozenset(), write) == frozenset()
 
 
-def test_a_save_begins_anew_where_the_checkpoint_before_it_was_deleted(place: Place) -> None:
-    writer = place.writer()
+def test_a_folder_that_was_deleted_is_saved_to_again(place: Place) -> None:
     for value in (1.0, 2.0, 3.0):
-        state = {"w": torch.full((10,), value)}
-        dcp.save(state, storage_writer=writer)
+        state = saved(place, value)
         assert_same(loaded(place, state), state)
-        folder = writer._current_folder()
-        assert folder.delete(place.names()) == []
+        reader = place.reader()
+        reader._folder.delete(place.names())
         assert place.names() == []
-
-
-def test_a_save_staged_before_another_was_completed_and_deleted_is_saved(place: Place) -> None:
-    other, writer = place.writer(), place.writer()
-    later = {"w": torch.full((10,), 5.0)}
-    other.stage(blank(later))
-    staged = writer.stage(later)
-    dcp.save(blank(later), storage_writer=other)
-    other._current_folder().delete(place.names())
-    dcp.save(staged, storage_writer=writer)
-    assert_same(loaded(place, later), later)
-    assert len(place.names()) == 2
 
 
 def test_a_folder_without_metadata_says_what_it_is(place: Place) -> None:
@@ -321,6 +310,18 @@ def test_a_folder_without_metadata_says_what_it_is(place: Place) -> None:
     with pytest.raises(headrace.NotFoundError) as caught:
         place.reader().read_metadata(rank=2)
     assert "without collectives by 2 ranks" in str(caught.value)
+
+
+def test_a_save_staged_before_another_was_completed_and_deleted_is_saved(place: Place) -> None:
+    other, writer = place.writer(), place.writer()
+    later = {"w": torch.full((10,), 5.0)}
+    other.stage(blank(later))
+    staged = writer.stage(later)
+    dcp.save(blank(later), storage_writer=other)
+    other._current_folder().delete(place.names())
+    dcp.save(staged, storage_writer=writer)
+    assert_same(loaded(place, later), later)
+    assert len(place.names()) == 2
 
 
 def test_a_file_that_is_gone_is_named(place: Place, tmp_path: Any) -> None:

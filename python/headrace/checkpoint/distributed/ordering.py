@@ -1,9 +1,7 @@
 """Which save to one place came last, in this process.
 
 Across processes the generation decides: a commit replaces the very generation that its save has
-seen. Within a process we know more: of two saves that overlap, which was started later. A save
-whose look at the folder came after another's commit does not overlap with it: what it saw counts,
-also where the other checkpoint was deleted meanwhile.
+seen. Within a process we know more: of two saves that overlap, which was started later.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from dataclasses import dataclass, field
 
 from headrace.errors import PreconditionFailedError
 
-__all__ = ["Seen", "Turn", "commit", "take_turn"]
+__all__ = ["Turn", "commit", "take_turn"]
 
 # The clock is the machine's: a save that is staged here and written by a process that we started
 # compares with those of that process.
@@ -40,21 +38,11 @@ def take_turn() -> Turn:
     return time.monotonic_ns(), next(_count)
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What a save has seen in the commit object's place when it began."""
-
-    generation: str
-    """That of the object; "absent" for nothing."""
-    since: Turn
-    """Before the look: what was committed later need not be in it."""
-
-
 @dataclass
 class _Committed:
     turn: Turn
-    done: Turn
-    """After the write: whoever looks later sees it, or what became of it."""
+    at: Turn
+    """When it was committed."""
     generation: str
     replaced: set[str] = field(default_factory=set)
     names: frozenset[str] = frozenset()
@@ -67,14 +55,16 @@ _REMEMBERED = 64  # places, the last ones that were saved to
 def commit(
     url: str,
     turn: Turn,
-    seen: Seen,
+    seen_generation: str,
+    seen_at: Turn,
     names: frozenset[str],
     write: Callable[[str], str],
 ) -> frozenset[str]:
     """Replace the commit object at `url`, unless a later save of this process has done so.
 
     Args:
-        seen: what was there when the save began.
+        seen_generation: what was there when the save began; "absent" for nothing.
+        seen_at: when it was there.
         names: the data files of this save.
         write: replaces the generation that it is given, and returns the new one.
 
@@ -90,12 +80,13 @@ def commit(
             raise PreconditionFailedError(
                 f"{url}: a later save of this process is complete already, so this one was dropped"
             )
-        follows = last is not None and last.done > seen.since and seen.generation in last.replaced
-        generation = write(last.generation if last and follows else seen.generation)
+        # A commit of ours since then; not one that somebody has deleted again before.
+        follows = last is not None and last.at > seen_at and seen_generation in last.replaced
+        generation = write(last.generation if last and follows else seen_generation)
         replaced = last.replaced if last and follows else set()
         _committed.pop(url, None)
         _committed[url] = _Committed(
-            turn, take_turn(), generation, {*replaced, seen.generation}, names
+            turn, take_turn(), generation, {*replaced, seen_generation}, names
         )
         if len(_committed) > _REMEMBERED:
             del _committed[next(iter(_committed))]

@@ -76,8 +76,9 @@ class _Save:
     use_collectives: bool
     turn: ordering.Turn
     id: str = field(default_factory=lambda: uuid4().hex)
-    seen: ordering.Seen | None = None
-    """Of the object that will make the new checkpoint complete; None on ranks that commit none."""
+    seen_generation: str = "absent"
+    """Of the object that will make the new checkpoint complete."""
+    seen_at: ordering.Turn = (0, 0)
     stale: frozenset[str] = frozenset()
     """What lay in the folder before, and the new checkpoint makes useless."""
 
@@ -219,7 +220,6 @@ class DistributedWriter(StorageWriter):
                 unless it is open whether the checkpoint became complete: then they stay.
         """
         save = self._current_save()
-        assert save.seen is not None  # torch calls this where is_coordinator was true
         storage_data = {each.index: each.storage_data for part in results for each in part}
         attached = {name: attachment_name(i) for i, name in enumerate(self._attachments)}
         names = frozenset(info.relative_path for info in storage_data.values()) | frozenset(
@@ -244,7 +244,9 @@ class DistributedWriter(StorageWriter):
                 return save.folder.store.write(name, data, if_generation=if_generation).generation
 
             url = save.folder.url_of(save.commit_name)
-            replaced = ordering.commit(url, save.turn, save.seen, names, write)
+            replaced = ordering.commit(
+                url, save.turn, save.seen_generation, save.seen_at, names, write
+            )
         except BaseException as error:
             if sent_on is None or _is_refused(save, sent_on, error):
                 save.folder.delete(sorted(names))
@@ -320,7 +322,7 @@ class DistributedWriter(StorageWriter):
         return save
 
     def _look(self, save: _Save) -> None:
-        since = ordering.take_turn()
+        save.seen_at = ordering.take_turn()
         names = save.folder.names()
         complete = METADATA_NAME in names
         if complete and not save.use_collectives:
@@ -328,8 +330,8 @@ class DistributedWriter(StorageWriter):
                 f"{save.folder.url} holds a checkpoint that was saved with collectives, and it "
                 "would be the one that loads: save without collectives to another folder"
             )
-        save.seen = ordering.Seen(names.get(save.commit_name, "absent"), since)
-        if save.seen.generation != "absent" and not self._overwrite:
+        save.seen_generation = names.get(save.commit_name, "absent")
+        if save.seen_generation != "absent" and not self._overwrite:
             error = PreconditionFailedError(
                 f"{save.folder.url} holds a checkpoint, and overwrite is False: save to another "
                 "folder, or delete it first"
