@@ -11,7 +11,7 @@ import headrace
 import headrace.checkpoint
 from headrace import PreconditionFailedError
 from headrace.checkpoint.archive import END_BYTES
-from headrace.checkpoint.reading import read_into
+from headrace.checkpoint.reading import Part, read_into, read_parts
 from testing.faultserver.client import FaultServer
 from tests.checkpoint.states import (
     assert_same,
@@ -214,6 +214,36 @@ def test_any_bytes_like_memory_is_filled(server: FaultServer, gcs: headrace.Stor
     read_into(gcs, gcs.stat("a"), [(0, 8, tensor.numpy()), (100, 102, memory := bytearray(2))])
     assert tensor.view(torch.uint8).tolist() == list(range(8))
     assert memory == bytes([100, 101])
+
+
+def test_parts_of_several_objects_take_a_request_for_each_neighbourhood(
+    server: FaultServer, gcs: headrace.Store
+) -> None:
+    data = {name: filled(torch.uint8, 4 * MIB).numpy().tobytes()[i:] for i, name in enumerate("ab")}
+    for name, content in data.items():
+        server.put("bucket", name, content)
+    objects = {"a": "a", "b": gcs.stat("b")}
+    spans = [
+        ("b", 10, 20),
+        ("a", 0, 10),
+        ("b", 20, 2 * MIB),
+        ("a", 3 * MIB, 3 * MIB + 5),
+        ("a", 7, 7),
+        ("b", 2 * MIB + 1, 2 * MIB + 9),
+        ("a", 5, 15),
+    ]
+    buffers = [bytearray(end - begin) for _, begin, end in spans]
+    read_parts(
+        gcs,
+        [
+            Part(objects[name], begin, end, buffer)
+            for (name, begin, end), buffer in zip(spans, buffers, strict=True)
+        ],
+    )
+    assert buffers == [data[name][begin:end] for name, begin, end in spans]
+    assert sorted(ranges(server)) == sorted(
+        ["bytes=0-14", f"bytes={3 * MIB}-{3 * MIB + 4}", f"bytes=10-{2 * MIB + 8}"]
+    )
 
 
 def test_a_replaced_object_is_not_read(server: FaultServer, gcs: headrace.Store) -> None:

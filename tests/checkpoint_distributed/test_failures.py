@@ -13,6 +13,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
 import headrace
+from headrace.checkpoint.distributed import DistributedWriter
 from headrace.checkpoint.distributed.ordering import commit, take_turn
 from testing.faultserver.client import FaultServer
 from tests.checkpoint_distributed.conftest import Place, assert_same, blank, training_state
@@ -45,6 +46,11 @@ def loaded(place: Place, state: dict[str, Any]) -> dict[str, Any]:
     made = blank(state)
     dcp.load(made, storage_reader=place.reader())
     return made
+
+
+def attached(writer: DistributedWriter) -> DistributedWriter:
+    writer.attach({"meta.pt": b"small"})
+    return writer
 
 
 @pytest.mark.parametrize("thread_count", range(1, 9))
@@ -95,6 +101,49 @@ def test_metadata_that_cannot_be_written_leaves_the_old_checkpoint(
     later = saved(gcs, 2.0)
     assert len(gcs.names()) == 2
     assert_same(loaded(gcs, later), later)
+
+
+@pytest.mark.parametrize("status", [400, 403])
+@pytest.mark.parametrize("overwrites", [False, True])
+def test_a_commit_that_is_refused_leaves_nothing_of_its_save(
+    gcs: Place, server: FaultServer, status: int, overwrites: bool
+) -> None:
+    before = saved(gcs, 1.0) if overwrites else None
+    names = gcs.names()
+    server.faults([{"match": {"kind": "upload"}, "from": 3, "action": {"status": status}}])
+    with pytest.raises(dcp.CheckpointException, match=f"HTTP {status}"):
+        dcp.save({"w": torch.ones(1)}, storage_writer=attached(gcs.writer()))
+    assert server.fault_counts()[0]["fired"] == 1
+    server.faults([])
+    assert gcs.names() == names
+    if before is not None:
+        assert_same(loaded(gcs, before), before)
+
+
+def test_an_attachment_that_is_refused_takes_the_whole_save_away(
+    gcs: Place, server: FaultServer
+) -> None:
+    rule = {"match": {"kind": "upload"}, "from": 2, "action": {"status": 403}}
+    server.faults([rule])
+    with pytest.raises(dcp.CheckpointException, match="HTTP 403"):
+        dcp.save({"w": torch.ones(1)}, storage_writer=attached(gcs.writer()))
+    assert gcs.names() == []
+
+
+def test_a_commit_whose_answer_is_lost_and_whose_result_may_not_be_seen_loses_no_file(
+    gcs: Place, server: FaultServer
+) -> None:
+    server.faults(
+        [
+            {"match": {"kind": "upload"}, "from": 2, "count": 1, "action": {"lost_answer": True}},
+            {"match": {"kind": "get"}, "action": {"status": 403}},
+        ]
+    )
+    state = {"w": torch.ones(3)}
+    with pytest.raises(dcp.CheckpointException, match="HTTP 403"):
+        dcp.save(state, storage_writer=gcs.writer())
+    server.faults([])
+    assert_same(loaded(gcs, state), state)
 
 
 def test_an_answer_that_is_lost_after_the_commit_does_not_break_the_checkpoint(
@@ -261,6 +310,18 @@ def test_a_folder_without_metadata_says_what_it_is(place: Place) -> None:
     with pytest.raises(headrace.NotFoundError) as caught:
         place.reader().read_metadata(rank=2)
     assert "without collectives by 2 ranks" in str(caught.value)
+
+
+def test_a_save_staged_before_another_was_completed_and_deleted_is_saved(place: Place) -> None:
+    other, writer = place.writer(), place.writer()
+    later = {"w": torch.full((10,), 5.0)}
+    other.stage(blank(later))
+    staged = writer.stage(later)
+    dcp.save(blank(later), storage_writer=other)
+    other._current_folder().delete(place.names())
+    dcp.save(staged, storage_writer=writer)
+    assert_same(loaded(place, later), later)
+    assert len(place.names()) == 2
 
 
 def test_a_file_that_is_gone_is_named(place: Place, tmp_path: Any) -> None:

@@ -74,6 +74,16 @@ def test_a_sharded_checkpoint_is_named_by_load_and_removed_whole(place: Place) -
     assert place.names() == ["step10"]
 
 
+def test_a_sharded_checkpoint_that_was_removed_is_saved_again(place: Place) -> None:
+    writer = DistributedWriter(f"{place.url}/last")
+    dcp.save({"w": torch.ones(3)}, storage_writer=writer)
+    names = place.names()
+    CheckpointIO().remove_checkpoint(f"{place.url}/last")
+    assert place.names() == []
+    dcp.save({"w": torch.ones(3)}, storage_writer=writer)
+    assert len(place.names()) == len(names) == 2
+
+
 def test_metadata_goes_first_when_a_sharded_checkpoint_is_removed(gcs: Place) -> None:
     assert gcs.server is not None
     dcp.save({"w": torch.ones(3)}, storage_writer=DistributedWriter(f"{gcs.url}/step1"))

@@ -1,4 +1,4 @@
-"""Read many parts of one object into memory that is there already, with few requests."""
+"""Read many parts of objects into memory that is there already, with few requests."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from headrace import _engine
 from headrace._engine import ObjectInfo
 from headrace.checkpoint.location import pinned
-from headrace.store import Store
+from headrace.store import NameOrInfo, Store
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Wanted", "read_into", "read_steps"]
+__all__ = ["Part", "Wanted", "read_into", "read_parts", "read_steps"]
 
 Wanted = tuple[int, int, "Buffer"]
 """``[begin, end)`` of the object, and where these bytes go: exactly as long."""
@@ -29,14 +29,25 @@ DIRECT_BYTES = 2 << 20
 
 # What is under way at once: steps, and in each so many bytes, and so much of them to be copied.
 _STEPS_IN_FLIGHT = 3
-STEP_BYTES = 64 << 20
+_STEP_BYTES = 64 << 20
 _STEP_COPIED_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The bytes [begin, end) of an object, and where they go: memory of exactly that size."""
+
+    object: NameOrInfo
+    begin: int
+    end: int
+    into: Buffer
 
 
 @dataclass
 class _Request:
     """One range that is read; by itself, or for several that are wanted."""
 
+    object: NameOrInfo
     begin: int
     end: int
     parts: list[int]
@@ -44,37 +55,44 @@ class _Request:
     memory: memoryview = field(default_factory=lambda: memoryview(b""))
 
 
-def read_into(store: Store, info: ObjectInfo, wanted: Iterable[Wanted]) -> None:
-    """Fill memory with parts of one object.
+def read_parts(store: Store, parts: Iterable[Part]) -> None:
+    """Fill memory with parts of objects.
 
     Ranges that are close to each other are read together, and copied from the 48 MiB that are held
-    for that at most; large ranges go straight to their memory.
+    for that at most; large ranges go straight to their memory. Whatever happens, when this returns
+    nothing will be written to the memory any more.
 
     Args:
-        store: where the object is.
-        info: the object. Reads are pinned to its generation.
-        wanted: ``(begin, end, buffer)``, in any order; they may overlap.
+        store: where the objects are.
+        parts: in any order; they may overlap. Reads of an `ObjectInfo` are pinned to its
+            generation.
 
     Raises:
-        PreconditionFailedError: the object is no longer in that generation.
+        NotFoundError: an object is missing.
+        PreconditionFailedError: an object is no longer in that generation.
+        CorruptDataError: an object ends before a part does.
     """
-    for _ in read_steps(store, info, list(wanted)):
+    for _ in _read(store, list(parts)):
         pass
 
 
-def read_steps(
-    store: Store, info: ObjectInfo, wanted: Sequence[Wanted], *, step_bytes: int = STEP_BYTES
-) -> Iterator[list[int]]:
+def read_into(store: Store, info: ObjectInfo, wanted: Iterable[Wanted]) -> None:
+    """The same for one object."""
+    read_parts(store, [Part(info, *each) for each in wanted])
+
+
+def read_steps(store: Store, info: ObjectInfo, wanted: Iterable[Wanted]) -> Iterator[list[int]]:
     """The same, step by step: yield the positions in `wanted` whose memory is filled now.
 
     Steps are started in the order of the object, some ahead of the caller.
-
-    Args:
-        step_bytes: how much a step reads, about; a larger range is not divided.
     """
+    return _read(store, [Part(info, *each) for each in wanted])
+
+
+def _read(store: Store, parts: Sequence[Part]) -> Iterator[list[int]]:
     handle = pinned(store)._handle()
-    buffers = [memoryview(buffer).cast("B") for _, _, buffer in wanted]
-    left = deque(_steps(_join(wanted), step_bytes))
+    buffers = [memoryview(part.into) for part in parts]
+    left = deque(_steps(_join(parts)))
     under_way: deque[tuple[list[_Request], _engine.Batch]] = deque()
     try:
         while left or under_way:
@@ -82,55 +100,60 @@ def read_steps(
                 step = left.popleft()
                 for request in step:
                     request.memory = (
-                        buffers[request.parts[0]]
+                        buffers[request.parts[0]].cast("B")
                         if len(request.parts) == 1
                         else memoryview(bytearray(request.end - request.begin))
                     )
                 batch = handle.start(
-                    [info] * len(step),
+                    [request.object for request in step],
                     [request.memory for request in step],
                     [(request.begin, request.end) for request in step],
                 )
                 under_way.append((step, batch))
             step, batch = under_way.popleft()
             batch.take(return_errors=False)
-            yield [part for request in step for part in _distribute(request, wanted, buffers)]
+            yield [part for request in step for part in _distribute(request, parts, buffers)]
     finally:
         # Nobody may write to the caller's memory any more.
         for _, batch in under_way:
             batch.drain()
 
 
-def _join(wanted: Sequence[Wanted]) -> Iterator[_Request]:
-    """Yield the requests that cover what is wanted, in the order of the object."""
+def _join(parts: Sequence[Part]) -> Iterator[_Request]:
+    """Yield the requests that cover the parts, object by object, in the order of each."""
+    places = {each: i for i, each in enumerate(dict.fromkeys(part.object for part in parts))}
     current: _Request | None = None
-    order = sorted(range(len(wanted)), key=lambda i: wanted[i][:2])
+    order = sorted(
+        range(len(parts)), key=lambda i: (places[parts[i].object], parts[i].begin, parts[i].end)
+    )
     for i in order:
-        begin, end, _ = wanted[i]
-        if begin == end:
+        part = parts[i]
+        if part.begin == part.end:
             continue
-        is_small = end - begin < DIRECT_BYTES
+        is_small = part.end - part.begin < DIRECT_BYTES
         if (
             current is not None
             and is_small
-            and begin - current.end <= MAX_GAP_BYTES
-            and max(end, current.end) - current.begin <= MAX_JOINED_BYTES
+            and part.object == current.object
+            and part.begin - current.end <= MAX_GAP_BYTES
+            and max(part.end, current.end) - current.begin <= MAX_JOINED_BYTES
         ):
-            current.end = max(end, current.end)
+            current.end = max(part.end, current.end)
             current.parts.append(i)
             continue
         if current is not None:
             yield current
             current = None
+        request = _Request(part.object, part.begin, part.end, [i])
         if is_small:
-            current = _Request(begin, end, [i])
+            current = request
         else:
-            yield _Request(begin, end, [i])
+            yield request
     if current is not None:
         yield current
 
 
-def _steps(requests: Iterable[_Request], step_bytes: int) -> Iterator[list[_Request]]:
+def _steps(requests: Iterable[_Request]) -> Iterator[list[_Request]]:
     step: list[_Request] = []
     total_bytes = copied_bytes = 0
     for request in requests:
@@ -138,7 +161,7 @@ def _steps(requests: Iterable[_Request], step_bytes: int) -> Iterator[list[_Requ
         step.append(request)
         total_bytes += size_bytes
         copied_bytes += size_bytes if len(request.parts) > 1 else 0
-        if total_bytes >= step_bytes or copied_bytes >= _STEP_COPIED_BYTES:
+        if total_bytes >= _STEP_BYTES or copied_bytes >= _STEP_COPIED_BYTES:
             yield step
             step, total_bytes, copied_bytes = [], 0, 0
     if step:
@@ -146,11 +169,11 @@ def _steps(requests: Iterable[_Request], step_bytes: int) -> Iterator[list[_Requ
 
 
 def _distribute(
-    request: _Request, wanted: Sequence[Wanted], buffers: Sequence[memoryview]
+    request: _Request, parts: Sequence[Part], buffers: Sequence[memoryview]
 ) -> list[int]:
     if len(request.parts) > 1:
-        for part in request.parts:
-            begin, end, _ = wanted[part]
-            buffers[part][:] = request.memory[begin - request.begin : end - request.begin]
+        for i in request.parts:
+            begin, end = parts[i].begin - request.begin, parts[i].end - request.begin
+            buffers[i].cast("B")[:] = request.memory[begin:end]
     request.memory = memoryview(b"")
     return request.parts

@@ -22,8 +22,8 @@ from headrace import _engine
 from headrace.checkpoint.distributed.folder import Folder, metadata_name, metadata_rank
 from headrace.checkpoint.distributed.items import ItemLayout, flat_bytes
 from headrace.checkpoint.distributed.metadata_file import from_bytes, storage_meta
-from headrace.checkpoint.distributed.ranges import Part, read_parts
 from headrace.checkpoint.progress import Progress, ProgressOption, choose_progress
+from headrace.checkpoint.reading import Part, read_parts
 from headrace.errors import CorruptDataError, InvalidArgumentError, NotFoundError
 from headrace.options import MiB
 from headrace.store import NameOrInfo

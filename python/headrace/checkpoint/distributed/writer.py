@@ -9,7 +9,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -45,6 +45,7 @@ from headrace.errors import (
     HeadraceError,
     InternalError,
     InvalidArgumentError,
+    PermissionDeniedError,
     PreconditionFailedError,
 )
 from headrace.options import MiB, require_count
@@ -161,10 +162,8 @@ class DistributedWriter(StorageWriter):
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Begin a new save; to another folder if `checkpoint_id` says so."""
-        if checkpoint_id:
-            self._folder = Folder.at(checkpoint_id, self._store_options)
-        # Another thread may begin another save before this one is set up.
-        self._of_thread.folder = self._folder
+        folder = Folder.at(checkpoint_id, self._store_options) if checkpoint_id else self._folder
+        self._of_thread.folder = folder
         self._of_thread.save = None
 
     def set_up_storage_writer(self, is_coordinator: bool, *_: Any, **kwargs: Any) -> None:
@@ -175,9 +174,8 @@ class DistributedWriter(StorageWriter):
             InvalidArgumentError: the save is without collectives, and a checkpoint with them is in
                 the folder: it would be the one that loads.
         """
-        folder = vars(self._of_thread).pop("folder", None) or self._folder
         save = _Save(
-            folder,
+            self._current_folder(),
             is_coordinator,
             rank=kwargs.get("rank") or 0,
             use_collectives=kwargs.get("use_collectives", True),
@@ -218,40 +216,45 @@ class DistributedWriter(StorageWriter):
         Raises:
             PreconditionFailedError: another save to this folder was completed since this one began;
                 its checkpoint stands, and the files of this one are deleted.
+            Exception: what else went wrong. The files of this save, of all ranks, are deleted,
+                unless it is open whether the checkpoint became complete: then they stay.
         """
         save = self._current_save()
         storage_data = {each.index: each.storage_data for part in results for each in part}
-        _require_complete(metadata, storage_data)
-        metadata.version = _FORMAT_VERSION
-        metadata.storage_data = storage_data
-        metadata.storage_meta = self.storage_meta()
-        names = {info.relative_path for info in storage_data.values()}
-        if self._attachments:
-            attached = self._write_attachments(save.folder)
-            names.update(attached.values())
-            # Stock torch does not look at it; see attach().
-            metadata.headrace_attachments = attached  # type: ignore[attr-defined]
-        data = to_bytes(metadata)
-
-        def write(if_generation: str) -> str:
-            name = save.folder.prefix + save.commit_name
-            return save.folder.store.write(name, data, if_generation=if_generation).generation
-
+        attached = {name: attachment_name(i) for i, name in enumerate(self._attachments)}
+        names = frozenset(info.relative_path for info in storage_data.values()) | frozenset(
+            attached.values()
+        )
+        sent_on: str | None = None  # the generation that the commit was to replace
         try:
+            _require_complete(metadata, storage_data)
+            metadata.version = _FORMAT_VERSION
+            metadata.storage_data = storage_data
+            metadata.storage_meta = self.storage_meta()
+            if attached:
+                self._write_attachments(save.folder, attached)
+                # Stock torch does not look at it; see attach().
+                metadata.headrace_attachments = attached  # type: ignore[attr-defined]
+            data = to_bytes(metadata)
+
+            def write(if_generation: str) -> str:
+                nonlocal sent_on
+                sent_on = if_generation
+                name = save.folder.prefix + save.commit_name
+                return save.folder.store.write(name, data, if_generation=if_generation).generation
+
+            url = save.folder.url_of(save.commit_name)
             replaced = ordering.commit(
-                save.folder.url_of(save.commit_name),
-                save.turn,
-                save.seen_generation,
-                save.seen_at,
-                frozenset(names),
-                write,
+                url, save.turn, save.seen_generation, save.seen_at, names, write
             )
-        except PreconditionFailedError as error:
-            save.folder.delete(sorted(names))
-            error.add_note(
-                f"Another save to {save.folder.url} was completed since this one began. Its "
-                "checkpoint stands; the files of this one were deleted."
-            )
+        except BaseException as error:
+            if sent_on is None or _is_refused(save, sent_on, error):
+                save.folder.delete(sorted(names))
+            if isinstance(error, PreconditionFailedError):
+                error.add_note(
+                    f"Another save to {save.folder.url} was completed since this one began. Its "
+                    "checkpoint stands; the files of this one were deleted."
+                )
             raise
         self._write_plain_attachments(save.folder)
         _delete_stale(save.folder, (save.stale | replaced) - names)
@@ -266,7 +269,7 @@ class DistributedWriter(StorageWriter):
         return True
 
     def storage_meta(self) -> Any:
-        """Return the folder and the save's own id, as a ``StorageMeta`` if this torch has it."""
+        """Return the folder and the save's own id as torch's ``StorageMeta``, if torch has it."""
         save = getattr(self._of_thread, "save", None)
         return storage_meta(
             checkpoint_id=self.checkpoint_id, save_id=None if save is None else save.id
@@ -308,8 +311,7 @@ class DistributedWriter(StorageWriter):
         self._attachments = dict(attachments)
 
     def _current_folder(self) -> Folder:
-        save: _Save | None = getattr(self._of_thread, "save", None)
-        return self._folder if save is None else save.folder
+        return getattr(self._of_thread, "folder", None) or self._folder
 
     def _current_save(self) -> _Save:
         save: _Save | None = getattr(self._of_thread, "save", None)
@@ -380,7 +382,7 @@ class DistributedWriter(StorageWriter):
         futures = []
         try:
             futures = [pool.submit(write_file, *each) for each in enumerate(files)]
-            wait(futures, return_when=FIRST_EXCEPTION)
+            wait(futures)
         except BaseException as error:  # Ctrl-C
             with lock:
                 errors.append(error)
@@ -391,12 +393,7 @@ class DistributedWriter(StorageWriter):
             if errors:
                 save.folder.delete(written)
         if errors:
-            try:
-                raise errors[0]
-            finally:
-                # They lead back to this frame, and a ring would keep the whole state for a while.
-                errors.clear()
-                futures.clear()
+            raise errors[0]
         return [result for each in futures for result in each.result()]
 
     def _files(self, items: list[WriteItem]) -> list[list[WriteItem]]:
@@ -417,12 +414,9 @@ class DistributedWriter(StorageWriter):
             before += weight
         return [file for file in files if file]
 
-    def _write_attachments(self, folder: Folder) -> dict[str, str]:
-        names = {}
-        for number, (name, content) in enumerate(self._attachments.items()):
-            names[name] = attachment_name(number)
+    def _write_attachments(self, folder: Folder, names: Mapping[str, str]) -> None:
+        for name, content in self._attachments.items():
             folder.store.write(folder.prefix + names[name], content, if_generation="absent")
-        return names
 
     def _write_plain_attachments(self, folder: Folder) -> None:
         for name, content in self._attachments.items():
@@ -483,6 +477,20 @@ def _require_complete(metadata: Metadata, storage_data: dict[MetadataIndex, Any]
                     f"no rank has written {name!r}{where}: the plan and what was written do not "
                     "agree; nothing was saved"
                 )
+
+
+def _is_refused(save: _Save, replaced_generation: str, error: BaseException) -> bool:
+    """Return whether a commit that failed has surely not happened, and never will."""
+    if isinstance(error, PreconditionFailedError):
+        return True
+    # Of several attempts, one whose answer was lost may arrive yet.
+    if not isinstance(error, PermissionDeniedError | InvalidArgumentError) or error.attempts > 1:
+        return False
+    try:
+        found = save.folder.store.stat(save.folder.prefix + save.commit_name, missing_ok=True)
+    except HeadraceError:
+        return False
+    return ("absent" if found is None else found.generation) == replaced_generation
 
 
 def _delete_stale(folder: Folder, names: frozenset[str]) -> None:
