@@ -9,7 +9,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -162,8 +162,10 @@ class DistributedWriter(StorageWriter):
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Begin a new save; to another folder if `checkpoint_id` says so."""
-        folder = Folder.at(checkpoint_id, self._store_options) if checkpoint_id else self._folder
-        self._of_thread.folder = folder
+        if checkpoint_id:
+            self._folder = Folder.at(checkpoint_id, self._store_options)
+        # Another thread may begin another save before this one is set up.
+        self._of_thread.folder = self._folder
         self._of_thread.save = None
 
     def set_up_storage_writer(self, is_coordinator: bool, *_: Any, **kwargs: Any) -> None:
@@ -174,8 +176,9 @@ class DistributedWriter(StorageWriter):
             InvalidArgumentError: the save is without collectives, and a checkpoint with them is in
                 the folder: it would be the one that loads.
         """
+        folder = vars(self._of_thread).pop("folder", None) or self._folder
         save = _Save(
-            self._current_folder(),
+            folder,
             is_coordinator,
             rank=kwargs.get("rank") or 0,
             use_collectives=kwargs.get("use_collectives", True),
@@ -269,7 +272,7 @@ class DistributedWriter(StorageWriter):
         return True
 
     def storage_meta(self) -> Any:
-        """Return the folder and the save's own id as torch's ``StorageMeta``, if torch has it."""
+        """Return the folder and the save's own id, as a ``StorageMeta`` if this torch has it."""
         save = getattr(self._of_thread, "save", None)
         return storage_meta(
             checkpoint_id=self.checkpoint_id, save_id=None if save is None else save.id
@@ -311,7 +314,8 @@ class DistributedWriter(StorageWriter):
         self._attachments = dict(attachments)
 
     def _current_folder(self) -> Folder:
-        return getattr(self._of_thread, "folder", None) or self._folder
+        save: _Save | None = getattr(self._of_thread, "save", None)
+        return self._folder if save is None else save.folder
 
     def _current_save(self) -> _Save:
         save: _Save | None = getattr(self._of_thread, "save", None)
@@ -382,7 +386,7 @@ class DistributedWriter(StorageWriter):
         futures = []
         try:
             futures = [pool.submit(write_file, *each) for each in enumerate(files)]
-            wait(futures)
+            wait(futures, return_when=FIRST_EXCEPTION)
         except BaseException as error:  # Ctrl-C
             with lock:
                 errors.append(error)
@@ -393,7 +397,12 @@ class DistributedWriter(StorageWriter):
             if errors:
                 save.folder.delete(written)
         if errors:
-            raise errors[0]
+            try:
+                raise errors[0]
+            finally:
+                # They lead back to this frame, and a ring would keep the whole state for a while.
+                errors.clear()
+                futures.clear()
         return [result for each in futures for result in each.result()]
 
     def _files(self, items: list[WriteItem]) -> list[list[WriteItem]]:
