@@ -79,9 +79,8 @@ struct Framing {
     if (head.content_length) return "Content-Length is given twice";
     if (head.chunked) return "it has both Content-Length and Transfer-Encoding";
     uint64_t bytes = 0;
-    const char* const end = value.data() + value.size();
-    const auto [parsed, error] = std::from_chars(value.data(), end, bytes);
-    if (error != std::errc{} || parsed != end) return "Content-Length is no number";
+    const auto [parsed, error] = std::from_chars(value.begin(), value.end(), bytes);
+    if (error != std::errc{} || parsed != value.end()) return "Content-Length is no number";
     head.content_length = bytes;
     return nullptr;
   }

@@ -33,7 +33,7 @@ void MultipartUpload::send(std::shared_ptr<const UploadPart> part, Done done) {
       error = *start_error_;
     } else if (id_.empty()) {
       start = !std::exchange(starting_, true);
-      waiting_.push_back(std::move(waiting));
+      waiting_.push_back(std::exchange(waiting, {}));
     } else {
       id = id_;
     }
