@@ -199,17 +199,22 @@ class Bench:
     # ---- rows
 
     def row(
-        self, group: str, name: str, unit: str, values: Sequence[float], **target: float
+        self, group: str, name: str, unit: str, values: Sequence[float], **target: float | None
     ) -> None:
-        """One row; none where nothing was measured, as its error is a row already."""
+        """One row; none where nothing was measured, as its error is a row already.
+
+        `target`: ``at_most`` or ``at_least``; None: the row only informs.
+        """
         if values:
             self.rows.append(Row(group=group, name=name, unit=unit, values=values, **target))
 
-    def rates(self, group: str, name: str, answers: Sequence[Answer], **target: float) -> None:
+    def rates(
+        self, group: str, name: str, answers: Sequence[Answer], **target: float | None
+    ) -> None:
         """Objects per second."""
         self.row(group, f"{name}: objects/s", "", [rate(a) for a in answers], **target)
 
-    def cpu(self, group: str, name: str, answers: Sequence[Answer], **target: float) -> None:
+    def cpu(self, group: str, name: str, answers: Sequence[Answer], **target: float | None) -> None:
         """Microseconds of CPU per object."""
         self.row(group, f"{name}: client CPU per object", "us", cpu_us(answers), **target)
 

@@ -101,10 +101,6 @@ def _tensors(
     repetitions: int,
 ) -> None:
     """Our three ways and wrk in turn, then the peers in turn."""
-
-    def at_most(target: float | None) -> dict[str, float]:
-        return {} if target is None else {"at_most": target}
-
     ours = _ours(bench, endpoint, bucket, epoch_objects)
     connections = Connections()
     ours["Loader"] = connections.of(ours["Loader"])
@@ -119,15 +115,15 @@ def _tensors(
     direct, by_dataloader = (
         answers[name] for name in ("MapDataset.__getitems__", "MapDataset in DataLoader")
     )
-    bench.cpu(group, "MapDataset.__getitems__", direct, **at_most(map_us))
+    bench.cpu(group, "MapDataset.__getitems__", direct, at_most=map_us)
     bench.row(
         group,
         "DataLoader(num_workers=0, collate_fn=list), above that",
         "us",
         [a - b for a, b in zip(cpu_us(by_dataloader), cpu_us(direct), strict=False)],
-        **at_most(more_us),
+        at_most=more_us,
     )
-    bench.cpu(group, "Loader, one tensor a batch", answers["Loader"], **at_most(loader_us))
+    bench.cpu(group, "Loader, one tensor a batch", answers["Loader"], at_most=loader_us)
     bench.cpu(group, "wrk", answers["wrk"])
     for name, found in answers.items():
         bench.rates(group, name, found)

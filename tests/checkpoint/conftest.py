@@ -8,9 +8,7 @@ import pytest
 pytest.importorskip("torch")
 
 from collections.abc import Iterator
-from pathlib import Path
 
-import headrace
 from testing.faultserver.client import FaultServer
 
 # The machine that runs the tests may be slow; what is searched for does not depend on that.
@@ -29,19 +27,3 @@ def server(_checkpoint_server: FaultServer) -> FaultServer:
     """The fault server, empty and well-behaved."""
     _checkpoint_server.reset()
     return _checkpoint_server
-
-
-@pytest.fixture
-def gcs(server: FaultServer) -> headrace.Store:
-    """A bucket on the fault server."""
-    server.bucket("bucket")
-    return headrace.Store("gs://bucket", endpoint=server.url)
-
-
-@pytest.fixture(params=["file", "gcs"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> headrace.Store:
-    """An empty store of each kind."""
-    if request.param == "file":
-        return headrace.Store(tmp_path)
-    gcs: headrace.Store = request.getfixturevalue("gcs")
-    return gcs

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import headrace
 from headrace import MiB
 from testing.faultserver.client import FaultServer
-from tests.io.conftest import Child
+from tests.conftest import Child
 
 DATA = os.urandom(3_000_000)
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import headrace
 from testing.faultserver.client import FaultServer
-from tests.io.conftest import Child
+from tests.conftest import Child
 
 PART = 64 << 10
 DATA = os.urandom(5 * PART + 100)

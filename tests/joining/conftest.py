@@ -11,13 +11,13 @@ import pytest
 import headrace
 from headrace import JoinOptions
 from testing.faultserver.client import FaultServer
+from tests.faults.conftest import FAST
 from tests.process.conftest import run_child as run_child
 
 # The machine that runs the tests may be slow; what is searched for does not depend on that.
 hypothesis.settings.register_profile("joining", deadline=None, max_examples=60)
 hypothesis.settings.load_profile("joining")
 
-FAST = headrace.RetryOptions(max_attempts=3, initial_backoff_s=0.001, max_backoff_s=0.002)
 SHORT = headrace.TimeoutOptions(
     connect_s=0.5, tls_s=0.5, first_byte_s=0.25, stall_s=0.25, total_s=4.0
 )

@@ -9,8 +9,7 @@ import pytest
 
 import headrace
 from testing.faultserver.client import FaultServer
-
-FAST = headrace.RetryOptions(max_attempts=3, initial_backoff_s=0.001, max_backoff_s=0.002)
+from tests.faults.conftest import FAST as FAST
 
 OpenStore = Callable[..., headrace.Store]
 

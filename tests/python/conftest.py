@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
 
-import headrace
 from testing.faultserver.client import FaultServer
 
 # The machine that runs the tests may be slow; what is searched for does not depend on that.
 hypothesis.settings.register_profile("headrace", deadline=None, max_examples=50)
 hypothesis.settings.load_profile("headrace")
-
-Child = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="session")
@@ -33,39 +25,3 @@ def server(_fault_server: FaultServer) -> FaultServer:
     """The fault server, empty and well-behaved."""
     _fault_server.reset()
     return _fault_server
-
-
-@pytest.fixture
-def gcs(server: FaultServer) -> headrace.Store:
-    """A bucket on the fault server."""
-    server.bucket("bucket")
-    return headrace.Store("gs://bucket", endpoint=server.url)
-
-
-@pytest.fixture(params=["file", "gcs"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> headrace.Store:
-    """An empty store of each kind."""
-    if request.param == "file":
-        return headrace.Store(tmp_path)
-    gcs: headrace.Store = request.getfixturevalue("gcs")
-    return gcs
-
-
-@pytest.fixture
-def run_child() -> Child:
-    """Run a script in a fresh interpreter, in development mode; it must succeed and be silent."""
-
-    def run(script: str, *arguments: str, expect_code: int = 0, **environment: str) -> object:
-        done = subprocess.run(
-            [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(script), *arguments],
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            timeout=50,
-            check=False,
-        )
-        assert done.returncode == expect_code, done.stdout + done.stderr
-        assert "nanobind" not in done.stderr, done.stderr  # it reports leaks there
-        return done
-
-    return run  # type: ignore[return-value]

@@ -14,8 +14,8 @@ from headrace.compat.retry import DATASET_RETRY
 
 __all__ = [
     "DEFAULT_PROCESSES",
+    "BucketDataset",
     "CommonConfig",
-    "CrossesProcesses",
     "data_format_default",
     "download_params",
     "list_with_retries",
@@ -141,15 +141,45 @@ def list_with_retries(dataset: Any, make_controller: Callable[..., Any]) -> List
     raise last_error
 
 
-class CrossesProcesses:
-    """Pickles a dataset together with what its ``storage_client`` stands for.
+class BucketDataset:
+    """What both kinds of dataset are made of: the listed objects, and how they are read.
+
+    It pickles together with what its ``storage_client`` stands for.
 
     ``__getstate__`` and ``__setstate__`` are those that users know and override: without the
     client, and with a new default one where there was none in the state.
     """
 
-    project_name: str
-    storage_client: Any
+    def __init__(
+        self,
+        project_name: str,
+        bucket_name: str,
+        config: Any,
+        data_format_fn: Callable[[Any], Any],
+        storage_client: Any,
+    ) -> None:
+        super().__init__()
+        self.project_name = project_name
+        self.bucket_name = bucket_name
+        self.data_format_fn = data_format_fn
+        self.config = config
+        self.storage_client = storage_client
+        core = self._dataflux_core
+        self.dataflux_download_optimization_params = download_params(
+            config, core.download.DataFluxDownloadOptimizationParams
+        )
+        if storage_client is not None:
+            core.user_agent.add_dataflux_user_agent(storage_client)
+        require_permission_to_join(self)
+        self.objects = self._list_GCS_blobs_with_retry()
+
+    @property
+    def _dataflux_core(self) -> Any:
+        """What the dataset's own module calls so: users put something else there."""
+        raise NotImplementedError
+
+    def _list_GCS_blobs_with_retry(self) -> Any:
+        return list_with_retries(self, self._dataflux_core.fast_list.ListingController)
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()

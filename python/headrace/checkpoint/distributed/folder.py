@@ -86,6 +86,15 @@ class Folder:
             normal, Store(f"{scheme}://{bucket}", **store_options), f"{prefix}/" if prefix else ""
         )
 
+    @staticmethod
+    def can_be_at(url: str | os.PathLike[str]) -> bool:
+        """Return whether `at` would take `url`."""
+        try:
+            Folder.at(url, {})
+        except InvalidArgumentError:
+            return False
+        return True
+
     def url_of(self, name: str) -> str:
         """Return the URL of the object called `name` inside the folder."""
         return f"{self.url}/{name}"

@@ -149,11 +149,7 @@ class DistributedReader(StorageReader):
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         """Return whether `checkpoint_id` is the URL of a folder that we can read."""
-        try:
-            Folder.at(checkpoint_id, {})
-        except InvalidArgumentError:
-            return False
-        return True
+        return Folder.can_be_at(checkpoint_id)
 
     @property
     def checkpoint_id(self) -> str:

@@ -265,11 +265,7 @@ class DistributedWriter(StorageWriter):
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         """Return whether `checkpoint_id` is the URL of a folder that we can write to."""
-        try:
-            Folder.at(checkpoint_id, {})
-        except InvalidArgumentError:
-            return False
-        return True
+        return Folder.can_be_at(checkpoint_id)
 
     def storage_meta(self) -> Any:
         """Return the folder and the save's own id, as a ``StorageMeta`` if this torch has it."""

@@ -162,11 +162,13 @@ def dataflux_download(
         HeadraceError: as for `download_single`; nothing is left out silently.
     """
     return list(
-        _read(
+        dataflux_download_lazy(
+            project_name,
             bucket_name,
             objects,
             storage_client,
             dataflux_download_optimization_params,
+            threading_enabled,
             retry_config,
         )
     )
@@ -204,15 +206,14 @@ def dataflux_download_parallel(
     retry_config: Any = MODIFIED_RETRY,
 ) -> list[bytes]:
     """Do the same as `dataflux_download`, without processes."""
-    return list(
-        _read(
-            bucket_name,
-            objects,
-            storage_client,
-            dataflux_download_optimization_params,
-            retry_config,
-            parallelization,
-        )
+    return dataflux_download_threaded(
+        project_name,
+        bucket_name,
+        objects,
+        storage_client,
+        dataflux_download_optimization_params,
+        parallelization,
+        retry_config,
     )
 
 

@@ -10,12 +10,9 @@ from torch.utils import data
 
 from headrace.compat import dataflux_core
 from headrace.compat.datasets import (
+    BucketDataset,
     CommonConfig,
-    CrossesProcesses,
     data_format_default,
-    download_params,
-    list_with_retries,
-    require_permission_to_join,
 )
 from headrace.compat.retry import DATASET_RETRY
 
@@ -40,7 +37,7 @@ class Config(CommonConfig):
     """How an iterable dataset lists and reads; see `CommonConfig`."""
 
 
-class DataFluxIterableDataset(CrossesProcesses, data.IterableDataset[Any]):
+class DataFluxIterableDataset(BucketDataset, data.IterableDataset[Any]):
     """The objects of a bucket, listed when it is made, read in the order of their names.
 
     In a DataLoader worker it yields that worker's part: one contiguous slice for each, of
@@ -71,19 +68,7 @@ class DataFluxIterableDataset(CrossesProcesses, data.IterableDataset[Any]):
         data_format_fn: Callable[[Any], Any] = data_format_default,
         storage_client: Any = None,
     ) -> None:
-        super().__init__()
-        self.project_name = project_name
-        self.bucket_name = bucket_name
-        self.data_format_fn = data_format_fn
-        self.config = config
-        self.storage_client = storage_client
-        self.dataflux_download_optimization_params = download_params(
-            config, dataflux_core.download.DataFluxDownloadOptimizationParams
-        )
-        if storage_client is not None:
-            dataflux_core.user_agent.add_dataflux_user_agent(storage_client)
-        require_permission_to_join(self)
-        self.objects = self._list_GCS_blobs_with_retry()
+        super().__init__(project_name, bucket_name, config, data_format_fn, storage_client)
 
     def __iter__(self) -> Iterator[Any]:
         """Read ahead, and yield what `data_format_fn` makes of each object.
@@ -107,8 +92,9 @@ class DataFluxIterableDataset(CrossesProcesses, data.IterableDataset[Any]):
         for each in contents:
             yield self.data_format_fn(each)
 
-    def _list_GCS_blobs_with_retry(self) -> Any:
-        return list_with_retries(self, dataflux_core.fast_list.ListingController)
+    @property
+    def _dataflux_core(self) -> Any:
+        return dataflux_core
 
 
 DatafluxIterableDataset = DataFluxIterableDataset

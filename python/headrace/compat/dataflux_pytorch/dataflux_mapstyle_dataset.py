@@ -10,12 +10,9 @@ from torch.utils import data
 from headrace.compat import dataflux_core
 from headrace.compat.datasets import (
     DEFAULT_PROCESSES,
+    BucketDataset,
     CommonConfig,
-    CrossesProcesses,
     data_format_default,
-    download_params,
-    list_with_retries,
-    require_permission_to_join,
 )
 from headrace.compat.retry import DATASET_RETRY
 
@@ -72,7 +69,7 @@ class Config(CommonConfig):
         self.threads_per_process = threads_per_process
 
 
-class DataFluxMapStyleDataset(CrossesProcesses, data.Dataset[Any]):
+class DataFluxMapStyleDataset(BucketDataset, data.Dataset[Any]):
     """The objects of a bucket, listed when it is made, read by index.
 
     Args:
@@ -100,19 +97,7 @@ class DataFluxMapStyleDataset(CrossesProcesses, data.Dataset[Any]):
         data_format_fn: Callable[[Any], Any] = data_format_default,
         storage_client: Any = None,
     ) -> None:
-        super().__init__()
-        self.project_name = project_name
-        self.bucket_name = bucket_name
-        self.data_format_fn = data_format_fn
-        self.config: Config = config
-        self.storage_client = storage_client
-        self.dataflux_download_optimization_params = download_params(
-            config, dataflux_core.download.DataFluxDownloadOptimizationParams
-        )
-        if storage_client is not None:
-            dataflux_core.user_agent.add_dataflux_user_agent(storage_client)
-        require_permission_to_join(self)
-        self.objects = self._list_GCS_blobs_with_retry()
+        super().__init__(project_name, bucket_name, config, data_format_fn, storage_client)
 
     def __len__(self) -> int:
         return len(self.objects)
@@ -152,8 +137,9 @@ class DataFluxMapStyleDataset(CrossesProcesses, data.Dataset[Any]):
         )
         return [self.data_format_fn(each) for each in contents]
 
-    def _list_GCS_blobs_with_retry(self) -> Any:
-        return list_with_retries(self, dataflux_core.fast_list.ListingController)
+    @property
+    def _dataflux_core(self) -> Any:
+        return dataflux_core
 
 
 DatafluxMapStyleDataset = DataFluxMapStyleDataset
