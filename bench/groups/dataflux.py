@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import google_crc32c
@@ -30,13 +30,12 @@ def _server(bucket: Bucket, latency_s: float) -> Iterator[tuple[str, str]]:
     """fake-gcs-server with a bucket, and latency in front: its URL, and a file of the objects."""
     import headrace
 
-    # It holds everything in memory, and would let as much again pile up before it collects.
-    os.environ["GOGC"] = "25"
-    try:
-        server = FakeGcsServer()
-    finally:
-        del os.environ["GOGC"]
-    with server, tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+    # Files in memory: of objects in its own memory it keeps a list, and looks through it each time.
+    with (
+        tempfile.TemporaryDirectory(prefix="headrace-bench-", dir="/dev/shm") as folder,
+        FakeGcsServer(objects_folder=Path(folder)) as server,
+        tempfile.NamedTemporaryFile("w", suffix=".json") as file,
+    ):
         say(f"{bucket.name}: storing {bucket.object_count} objects")
         server.make_bucket(bucket.name)
         store = headrace.Store(f"gs://{bucket.name}", endpoint=server.url)

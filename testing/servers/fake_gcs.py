@@ -1,4 +1,4 @@
-"""fake-gcs-server: the JSON and XML API of Google Cloud Storage, in memory."""
+"""fake-gcs-server: the JSON and XML API of Google Cloud Storage, in memory or in a folder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ class FakeGcsServer:
             server.make_bucket("b")
             server.put("b", "name", b"bytes")
 
-    `host` may be `::1`. With `certificates` it speaks TLS.
+    `host` may be `::1`. With `certificates` it speaks TLS. With `objects_folder`, which exists, it
+    keeps a file per object there instead of a list in memory, through which it would look for each:
+    with tens of thousands of objects that is most of its work.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class FakeGcsServer:
         host: str = "127.0.0.1",
         port: int = 0,
         certificates: Certificates | None = None,
+        objects_folder: Path | None = None,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-fake-gcs-")
         authority = f"[{host}]" if ":" in host else host
@@ -51,6 +54,11 @@ class FakeGcsServer:
             if certificates
             else []
         )
+        backend = (
+            ["-backend=filesystem", f"-filesystem-root={objects_folder}"]
+            if objects_folder
+            else ["-backend=memory"]
+        )
 
         def command(port: int) -> list[str]:
             return [
@@ -58,7 +66,7 @@ class FakeGcsServer:
                 f"-scheme={scheme}",
                 f"-host={authority}",
                 f"-port={port}",
-                "-backend=memory",
+                *backend,
                 f"-public-host={authority}:{port}",
                 # Goes into the Location of a resumable upload.
                 f"-external-url={scheme}://{authority}:{port}",

@@ -20,8 +20,11 @@ using std::chrono::steady_clock;
 constexpr size_t kInboxBytes = 4 * 1024;
 // Of a body this large we are woken for so much at a time, not for every packet: the kernel merges
 // what arrives and answers it less often, and few receives take it all. That is half of the CPU
-// that a large object costs; at 100 KiB it does not pay for its system calls.
+// that a large object costs. At 100 KiB it does not pay for its system calls, unless the last
+// receive of the body has shown that it comes in drops.
 constexpr uint64_t kGatherFromBytes = 256 * 1024;
+constexpr uint64_t kGatherDropsFromBytes = 32 * 1024;
+constexpr size_t kDropBytes = 16 * 1024;
 constexpr int kGatherBytes = 1024 * 1024;
 // What TLS may have taken from the socket without having given it to us: its buffer and a record.
 constexpr uint64_t kTlsHeldBytes = 96 * 1024;
@@ -382,6 +385,7 @@ awaitable<Result<void>> Connection::exchange(const HttpRequest& request, Respons
 awaitable<Result<void>> Connection::receive_body(ResponseSink& sink) {
   const bool until_close = !head_.content_length.has_value();
   uint64_t left_bytes = head_.content_length.value_or(UINT64_MAX);
+  bool drips = false;
   while (left_bytes > 0) {
     const Result<std::span<std::byte>> space = sink.space(until_close ? 0 : left_bytes);
     if (!space) co_return std::unexpected(space.error());
@@ -394,7 +398,7 @@ awaitable<Result<void>> Connection::receive_body(ResponseSink& sink) {
       inbox_begin_ += count;
     } else {
       if (!until_close) {
-        if (Result<void> ready = co_await gather(left_bytes); !ready) co_return ready;
+        if (Result<void> ready = co_await gather(left_bytes, drips); !ready) co_return ready;
       }
       const auto [error, received] = co_await receive(into);
       if (until_close && error == asio::error::eof && !aborted_) break;
@@ -402,6 +406,7 @@ awaitable<Result<void>> Connection::receive_body(ResponseSink& sink) {
         co_return std::unexpected(failure("the body broke off", error));
       }
       count = received;
+      drips = received <= kDropBytes;
       ++progress_;
     }
     left_bytes -= count;
@@ -411,9 +416,10 @@ awaitable<Result<void>> Connection::receive_body(ResponseSink& sink) {
   co_return Result<void>();
 }
 
-awaitable<Result<void>> Connection::gather(uint64_t left_bytes) {
+awaitable<Result<void>> Connection::gather(uint64_t left_bytes, bool drips) {
   const uint64_t certain_bytes = left_bytes - std::min(left_bytes, tls_ ? kTlsHeldBytes : 0);
-  if (certain_bytes < kGatherFromBytes && wake_at_bytes_ == 1) co_return Result<void>();
+  const uint64_t from_bytes = drips ? kGatherDropsFromBytes : kGatherFromBytes;
+  if (certain_bytes < from_bytes && wake_at_bytes_ == 1) co_return Result<void>();
   wake_at(static_cast<int>(std::clamp<uint64_t>(certain_bytes, 1, kGatherBytes)));
   const auto [error] = co_await socket_.async_wait(asio::socket_base::wait_read, kAwait);
   if (error || aborted_) co_return std::unexpected(failure("the body broke off", error));

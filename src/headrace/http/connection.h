@@ -88,8 +88,8 @@ class Connection {
   awaitable<Received> receive_tls(std::span<std::byte> into);
   awaitable<Result<void>> receive_head();  // into head_, at the front of the inbox
   awaitable<Result<void>> receive_body(ResponseSink& sink);
-  // Of a large body, waits until one receive brings much.
-  awaitable<Result<void>> gather(uint64_t left_bytes);
+  // Of a large body, or one that drips, waits until one receive brings much.
+  awaitable<Result<void>> gather(uint64_t left_bytes, bool drips);
   void wake_at(int unread_bytes);
   awaitable<Result<void>> receive_chunked(ResponseSink& sink);
   std::span<const std::byte> inbox() const {

@@ -246,6 +246,28 @@ TEST_F(ConnectionTest, ALargeBodyThatComesInDropsDoesNotStall) {
   EXPECT_THAT(server_.log("media"), SizeIs(1));
 }
 
+TEST_F(ConnectionTest, ASmallBodyThatComesInDropsDoesNotStall) {
+  const std::string bytes = some_bytes(100'000);
+  const ObjectInfo object = server_.put("small", bytes);
+  options_.timeout.stall = milliseconds(500);
+  server_.faults(R"([{"match":{"kind":"media"},"action":{"drip":{"bytes":5000,"every_ms":50}}}])");
+  EXPECT_THAT(read(*open(), listed(object)), Gives(bytes));
+  EXPECT_THAT(server_.log("media"), SizeIs(1));
+}
+
+TEST_F(ConnectionTest, ABodyThatDripsAndStallsLeavesNothingUnread) {
+  const std::string bytes = some_bytes(100'000);
+  const ObjectInfo object = server_.put("small", bytes);
+  options_.timeout.stall = milliseconds(300);
+  server_.faults(
+      R"([{"match":{"kind":"media"},"count":1,
+           "action":{"drip":{"bytes":9000,"every_ms":1},"stall_after_bytes":60001}}])");
+  EXPECT_THAT(read(*open(), listed(object)), Gives(bytes));
+  const std::vector<FaultServer::Entry> log = server_.log("media");
+  ASSERT_THAT(log, SizeIs(2));
+  EXPECT_EQ(log[1].headers.at("range"), "bytes=60001-99999");
+}
+
 TEST_F(ConnectionTest, TheDeadlineOfTheWholeRequestEndsIt) {
   options_.timeout.total = milliseconds(200);
   server_.faults(R"([{"match":{"kind":"media"},"action":"stall_head"}])");
