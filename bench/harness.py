@@ -20,12 +20,14 @@ from testing.servers import Nginx
 REPOSITORY = Path(__file__).resolve().parent.parent
 # Made by tools/peers.sh: what .venv has, and what only these clients need.
 PEERS_PYTHON = REPOSITORY / ".venvs" / "peers" / "bin" / "python"
+_CHECKPOINT_PEERS_PYTHON = REPOSITORY / ".venvs" / "peers-checkpoints" / "bin" / "python"
 _RUN_BY_PEERS_PYTHON = {
     *("obstore", "obstore-into", "google-cloud-storage", "gcsfs", "dataflux"),
     "dataflux-epoch",
     *("checkpoint-save-gcsfs", "checkpoint-load-gcsfs"),
     *("jpeg-loader", "jpeg-memory", "list-google", "list-dataflux"),
 }
+_RUN_BY_CHECKPOINT_PEERS_PYTHON = {"checkpoint-save-dataflux", "checkpoint-load-dataflux"}
 
 BATCH_SIZE = 64
 LATENCY_S = 0.030
@@ -58,6 +60,8 @@ class Effort:
     duel_large_objects: int
     duel_warm_up_s: float
     duel_s: float
+    checkpoint_gib: tuple[float, ...]
+    checkpoint_repetitions: int
 
 
 FULL = Effort(
@@ -78,6 +82,8 @@ FULL = Effort(
     duel_large_objects=2_000,
     duel_warm_up_s=1.0,
     duel_s=3.0,
+    checkpoint_gib=(1, 4),
+    checkpoint_repetitions=3,
 )
 QUICK = Effort(
     repetitions=1,
@@ -97,6 +103,8 @@ QUICK = Effort(
     duel_large_objects=200,
     duel_warm_up_s=0.5,
     duel_s=1.0,
+    checkpoint_gib=(0.25,),
+    checkpoint_repetitions=1,
 )
 
 
@@ -116,8 +124,8 @@ class Bench:
         """Run one measurement in a fresh process."""
         environment = {**child_environment(), **request.pop("env", {})}
         timeout_s = request.pop("timeout_s", 90)
-        python = PEERS_PYTHON if name in _RUN_BY_PEERS_PYTHON else sys.executable
-        command = [str(python), "-m", "bench.client", json.dumps({"client": name, **request})]
+        python = _python_of(name)
+        command = [python, "-m", "bench.client", json.dumps({"client": name, **request})]
         done = subprocess.run(
             command,
             env=environment,
@@ -243,6 +251,14 @@ class Connections:
             return answer
 
         return run
+
+
+def _python_of(client: str) -> str:
+    if client in _RUN_BY_PEERS_PYTHON:
+        return str(PEERS_PYTHON)
+    if client in _RUN_BY_CHECKPOINT_PEERS_PYTHON:
+        return str(_CHECKPOINT_PEERS_PYTHON)
+    return sys.executable
 
 
 def child_environment() -> dict[str, str]:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes .venvs/peers: all of .venv, and over it the clients that bench/ compares with.
-# usage: tools/peers.sh        unless it is already just that
-#        tools/peers.sh pin    write constraints/peers.txt anew from constraints/peers.in
+# Makes .venvs/peers and .venvs/peers-checkpoints: all of .venv, and over it the clients that bench/ compares with.
+# usage: tools/peers.sh        unless they are already just that
+#        tools/peers.sh pin    write constraints/peers*.txt anew from constraints/peers*.in
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=$(tools/find_python.sh)
@@ -16,21 +16,29 @@ make() {
   "$1/bin/python" -m pip install --quiet --disable-pip-version-check -r "$2"
 }
 
-if [[ ${1:-} == pin ]]; then
+# pin NAME: what NAME.in needs over .venv, to the version.
+pin() {
+  local scratch
   scratch=$(mktemp -d)
-  trap 'rm -rf "$scratch"' EXIT
-  make "$scratch/venv" constraints/peers.in
+  make "$scratch/venv" "constraints/$1.in"
   {
-    echo "# Written by tools/peers.sh from constraints/peers.in, over constraints/python.txt."
+    echo "# Written by tools/peers.sh from constraints/$1.in, over constraints/python.txt."
     "$scratch/venv/bin/python" -m pip freeze --all --local | grep -v '^pip=='
-  } > constraints/peers.txt
-  exit 0
-fi
-folder=.venvs/peers
-key=$({ "$python" -VV; echo "$python $PWD"; cat constraints/p{ython,eers}.txt tools/peers.sh; } | sha256sum)
-if [[ -x $folder/bin/python && $(cat "$folder/made-from" 2> /dev/null) == "$key" ]]; then
-  echo "$folder is up to date"
-  exit 0
-fi
-make "$folder" constraints/peers.txt
-echo "$key" > "$folder/made-from"
+  } > "constraints/$1.txt"
+  rm -rf "$scratch"
+}
+
+for name in peers peers-checkpoints; do
+  if [[ ${1:-} == pin ]]; then
+    pin "$name"
+    continue
+  fi
+  folder=.venvs/$name
+  key=$({ "$python" -VV; echo "$python $PWD"; cat constraints/{python,"$name"}.txt tools/peers.sh; } | sha256sum)
+  if [[ -x $folder/bin/python && $(cat "$folder/made-from" 2> /dev/null) == "$key" ]]; then
+    echo "$folder is up to date"
+    continue
+  fi
+  make "$folder" "constraints/$name.txt"
+  echo "$key" > "$folder/made-from"
+done

@@ -88,6 +88,17 @@ def _gcsfs(request: Answer) -> Any:
     return gcsfs.GCSFileSystem(project="bench", token="anon", endpoint_url=request["endpoint"])
 
 
+def _dataflux(request: Answer) -> Any:
+    # Google's client finds emulators so.
+    os.environ["STORAGE_EMULATOR_HOST"] = request["endpoint"]
+    from dataflux_pytorch import dataflux_checkpoint
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud import storage
+
+    client = storage.Client(project="bench", credentials=AnonymousCredentials())
+    return dataflux_checkpoint.DatafluxCheckpoint("bench", request["bucket"], client)
+
+
 def save(request: Answer) -> Answer:
     """One checkpoint to the name `checkpoint.pt`, durable and visible at the end."""
     import torch
@@ -99,6 +110,7 @@ def save(request: Answer) -> Answer:
     if request["by"] == "headrace":
         import headrace.checkpoint
     filesystem = _gcsfs(request) if request["by"] == "gcsfs" else None
+    checkpoint = _dataflux(request) if request["by"] == "dataflux" else None
 
     def by_headrace() -> None:
         headrace.checkpoint.save(state, "checkpoint.pt", store=_store(request))
@@ -114,7 +126,12 @@ def save(request: Answer) -> Answer:
         with filesystem.open(f"{request['bucket']}/checkpoint.pt", "wb") as file:
             torch.save(state, file)
 
-    run = {"headrace": by_headrace, "torch": by_torch, "gcsfs": by_gcsfs}[request["by"]]
+    def by_dataflux() -> None:
+        with checkpoint.writer("checkpoint.pt") as file:
+            torch.save(state, file)
+
+    ways = {"headrace": by_headrace, "torch": by_torch, "gcsfs": by_gcsfs, "dataflux": by_dataflux}
+    run = ways[request["by"]]
     return _measured(run, tensor_bytes, held_before=True)
 
 
@@ -126,6 +143,7 @@ def load(request: Answer) -> Answer:
     if request["by"] == "headrace":
         import headrace.checkpoint
     filesystem = _gcsfs(request) if request["by"] == "gcsfs" else None
+    checkpoint = _dataflux(request) if request["by"] == "dataflux" else None
 
     def by_headrace() -> Any:
         return headrace.checkpoint.load("checkpoint.pt", store=_store(request))
@@ -137,7 +155,11 @@ def load(request: Answer) -> Answer:
         with filesystem.open(f"{request['bucket']}/checkpoint.pt", "rb") as file:
             return torch.load(file, weights_only=True)
 
-    run = {"headrace": by_headrace, "torch": by_torch, "gcsfs": by_gcsfs}[request["by"]]
+    def by_dataflux() -> Any:
+        return torch.load(checkpoint.reader("checkpoint.pt"), weights_only=True)
+
+    ways = {"headrace": by_headrace, "torch": by_torch, "gcsfs": by_gcsfs, "dataflux": by_dataflux}
+    run = ways[request["by"]]
     # Without bytes: the memory of a state that was there before would be used again.
     state = _state(request["size_bytes"], "meta")
     tensor_bytes = sum(tensor.nbytes for tensor in state.values())

@@ -15,7 +15,25 @@ Body Body::made(std::string head, std::shared_ptr<const std::string> pool, uint6
   return body;
 }
 
+Body Body::joined(std::vector<Body> parts) {
+  std::erase_if(parts, [](const Body& part) { return part.size_bytes() == 0; });
+  auto joined = std::make_shared<Joined>();
+  Body body;
+  for (const Body& part : parts) {
+    joined->begins.push_back(body.end_);
+    body.end_ += part.size_bytes();
+  }
+  joined->parts = std::move(parts);
+  body.joined_ = std::move(joined);
+  return body;
+}
+
 std::string_view Body::view_whole(uint64_t at) const {
+  if (joined_) {
+    const auto after = std::ranges::upper_bound(joined_->begins, at);
+    const auto index = static_cast<size_t>(after - joined_->begins.begin()) - 1;
+    return joined_->parts[index].view(at - joined_->begins[index]);
+  }
   if (!made_) return std::string_view(*bytes_).substr(at);
   if (at < head_.size()) return std::string_view(head_).substr(at);
   return std::string_view(*bytes_).substr((start_ + at - head_.size()) % bytes_->size());

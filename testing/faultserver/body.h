@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace faultserver {
 
@@ -19,6 +20,9 @@ class Body {
   static Body made(std::string head, std::shared_ptr<const std::string> pool, uint64_t start,
                    uint64_t size_bytes);
 
+  // One after the other; their bytes are shared, as a service's composite shares those of its parts.
+  static Body joined(std::vector<Body> parts);
+
   uint64_t size_bytes() const { return end_ - begin_; }
   // Bytes from `offset` on, as many as lie together; not empty for offset < size.
   std::string_view view(uint64_t offset) const;
@@ -29,10 +33,15 @@ class Body {
   std::string copy() const;
 
  private:
+  struct Joined {
+    std::vector<Body> parts;       // None is empty.
+    std::vector<uint64_t> begins;  // Where each begins in the whole.
+  };
   static constexpr uint64_t kNoFlip = UINT64_MAX;
   std::string_view view_whole(uint64_t at) const;
 
   std::shared_ptr<const std::string> bytes_;  // The kept bytes, or the pool.
+  std::shared_ptr<const Joined> joined_;
   std::string head_;
   bool made_ = false;
   uint64_t start_ = 0;

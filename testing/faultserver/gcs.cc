@@ -494,7 +494,7 @@ Response compose(Storage& storage, Bucket& bucket, const Request& request, const
   Object draft{.name = route.object};
   read_metadata((*body)["destination"], draft);
   draft.name = route.object;
-  std::string bytes;
+  std::vector<Body> parts;
   for (const Json& source : sources) {
     const std::string name = source["name"].text();
     std::optional<int64_t> generation;
@@ -507,15 +507,15 @@ Response compose(Storage& storage, Bucket& bucket, const Request& request, const
     if (!condition.is_null() && condition.integer() != object->generation) {
       return precondition_response(route, 412);
     }
-    bytes += object->body.copy();
+    parts.push_back(object->body);
+    draft.crc = crc32c_joined(draft.crc, object->crc, object->body.size_bytes());
     draft.component_count += std::max<int64_t>(1, object->component_count);
     if (draft.content_type.empty()) draft.content_type = object->content_type;
   }
   const int failed =
       Preconditions::from(request).check(bucket.find(route.object).get(), /*is_read=*/false);
   if (failed != 0) return precondition_response(route, failed);
-  draft.crc = crc32c(bytes);
-  draft.body = Body(std::move(bytes));
+  draft.body = Body::joined(std::move(parts));
   const ObjectPtr object = storage.commit(bucket, std::move(draft), /*with_md5=*/false);
   for (const Json& source : sources) {
     const std::string name = source["name"].text();

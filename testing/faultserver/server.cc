@@ -27,6 +27,9 @@
 namespace faultserver {
 namespace {
 
+// Of a body that is announced: a part of an upload comes into its place without being moved.
+constexpr uint64_t kReservedBodyBytes = uint64_t{64} << 20;
+
 constexpr uint64_t kListenId = 0;
 constexpr uint64_t kWakeId = 1;
 constexpr uint64_t kUpstreamBit = uint64_t{1} << 63;  // Marks the far side of a tunnel.
@@ -538,6 +541,7 @@ void Loop::begin_request(Connection& connection) {
   connection.chunks = {};
   connection.body_is_chunked = equal_ignoring_case(request.header("transfer-encoding"), "chunked");
   connection.body_left_bytes = parse_u64(request.header("content-length")).value_or(0);
+  request.body.reserve(std::min(connection.body_left_bytes, kReservedBodyBytes));
   if (connection.route.kind == Kind::kControl) {
     connection.was_control = true;
   } else {

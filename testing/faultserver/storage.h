@@ -46,7 +46,8 @@ struct Preconditions {
 
 struct MultipartUpload {  // The XML API's.
   struct Part {
-    std::string bytes;
+    Body body;
+    uint32_t crc = 0;
     std::string etag;
     int64_t updated_us = 0;
   };

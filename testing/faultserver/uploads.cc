@@ -10,14 +10,14 @@ namespace {
 
 constexpr uint64_t kResumableUnitBytes = uint64_t{256} << 10;
 
-// `multipart/related` taken apart: metadata, then the object's bytes.
+// `multipart/related` taken apart: metadata, then the object's bytes, in the memory they came in.
 struct RelatedParts {
   std::string metadata;
   std::string content_type;
   std::string bytes;
 };
 
-std::optional<RelatedParts> split_related(std::string_view content_type, const std::string& body) {
+std::optional<RelatedParts> split_related(std::string_view content_type, std::string body) {
   size_t at = lower(content_type).find("boundary=");
   if (at == std::string::npos) return std::nullopt;
   std::string_view boundary = content_type.substr(at + 9);
@@ -45,12 +45,15 @@ std::optional<RelatedParts> split_related(std::string_view content_type, const s
     if (number == 0) {
       parts.metadata = body.substr(begin, end - begin);
     } else {
-      parts.bytes = body.substr(begin, end - begin);
       const size_t type_at = lower(head).find("content-type:");
       if (type_at != std::string::npos) {
         const std::string_view rest = head.substr(type_at + 13);
         parts.content_type = trim(rest.substr(0, rest.find("\r\n")));
       }
+      body.resize(end);
+      body.erase(0, begin);
+      parts.bytes = std::move(body);
+      break;
     }
     at = end + 2;
   }
@@ -153,7 +156,7 @@ Response simple_upload(Storage& storage, Bucket& bucket, Request& request, const
   }
   const std::string type = request.parameter("uploadType");
   if (type == "multipart") {
-    std::optional<RelatedParts> parts = split_related(request.header("content-type"), request.body);
+    std::optional<RelatedParts> parts = split_related(request.header("content-type"), std::move(request.body));
     const std::optional<Json> metadata = parts ? Json::parse(parts->metadata) : std::nullopt;
     if (!metadata) {
       return error_response(route, 400, "badContent", "Malformed multipart body.");

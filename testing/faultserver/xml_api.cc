@@ -95,14 +95,15 @@ Response put_part(Storage& storage, MultipartUpload& upload, Request& request, c
   const std::string wrong = mismatch(expected, request.body, crc);
   if (!wrong.empty()) return error_response(route, 400, "BadDigest", wrong);
   std::string hash = "crc32c=" + crc32c_text(crc);
-  MultipartUpload::Part part{.bytes = std::move(request.body), .etag = {}, .updated_us = now_us()};
+  MultipartUpload::Part part{.body = {}, .crc = crc, .etag = {}, .updated_us = now_us()};
   if (storage.compute_md5) {
-    const std::string sum = md5(part.bytes);
+    const std::string sum = md5(request.body);
     part.etag = hex(sum);
     hash += ",md5=" + base64_encode(sum);
   } else {
-    part.etag = hex16(crc) + hex16(part.bytes.size());
+    part.etag = hex16(crc) + hex16(request.body.size());
   }
+  part.body = Body(std::move(request.body));
   Response response;
   response.set("ETag", "\"" + part.etag + "\"");
   response.set("x-goog-hash", hash);
@@ -116,7 +117,7 @@ Response complete(Storage& storage, Bucket& bucket, const std::string& id, const
   const std::vector<ListedPart> listed = read_completion(request.body);
   if (listed.empty()) return error_response(route, 400, "MalformedXML", "No parts.");
   Object draft = upload.draft;
-  std::string bytes;
+  std::vector<Body> parts;
   for (size_t i = 0; i < listed.size(); ++i) {
     if (i > 0 && listed[i].number <= listed[i - 1].number) {
       return error_response(route, 400, "InvalidPartOrder",
@@ -128,14 +129,14 @@ Response complete(Storage& storage, Bucket& bucket, const std::string& id, const
                             "One or more of the specified parts could not be found, or its ETag "
                             "did not match.");
     }
-    if (i + 1 < listed.size() && part->second.bytes.size() < storage.min_part_bytes) {
+    if (i + 1 < listed.size() && part->second.body.size_bytes() < storage.min_part_bytes) {
       return error_response(route, 400, "EntityTooSmall",
                             "Your proposed upload is smaller than the minimum allowed size.");
     }
-    bytes += part->second.bytes;
+    parts.push_back(part->second.body);
+    draft.crc = crc32c_joined(draft.crc, part->second.crc, part->second.body.size_bytes());
   }
-  draft.crc = crc32c(bytes);
-  draft.body = Body(std::move(bytes));
+  draft.body = Body::joined(std::move(parts));
   bucket.multipart_uploads.erase(id);
   const ObjectPtr object = storage.commit(bucket, std::move(draft), /*with_md5=*/false);
   Response response = xml_response(
@@ -168,7 +169,7 @@ Response list_parts(const Bucket& bucket, const std::string& id, const Multipart
     body += "<Part>" + element("PartNumber", std::to_string(number)) +
             element("LastModified", iso_time(part.updated_us)) +
             element("ETag", "\"" + part.etag + "\"") +
-            element("Size", std::to_string(part.bytes.size())) + "</Part>";
+            element("Size", std::to_string(part.body.size_bytes())) + "</Part>";
   }
   return xml_response(body + element("IsTruncated", "false") + "</ListPartsResult>");
 }
