@@ -1,4 +1,4 @@
-"""curl: what one thread of C does with parts of 16 MiB, many at a time: the raw rate of a server."""
+"""curl: one thread of C and parts of 16 MiB, many at a time: the raw rate of a server."""
 
 from __future__ import annotations
 

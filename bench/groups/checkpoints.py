@@ -49,7 +49,7 @@ def checkpoint_gcs(bench: Bench) -> None:
 
 
 def checkpoint_xml(bench: Bench) -> None:
-    """The fault server, which knows the XML API's multipart uploads, too: dataflux saves by them."""
+    """The fault server, which knows the XML API's multipart uploads, by which dataflux saves."""
     for latency_s in _LATENCIES_S:
         for gib in bench.effort.checkpoint_gib:
             # It sums up nothing of its own that Google would sum up by its own machines.

@@ -20,7 +20,8 @@ class Body {
   static Body made(std::string head, std::shared_ptr<const std::string> pool, uint64_t start,
                    uint64_t size_bytes);
 
-  // One after the other; their bytes are shared, as a service's composite shares those of its parts.
+  // One after the other; their bytes are shared, as a service's composite shares those of its
+  // parts.
   static Body joined(std::vector<Body> parts);
 
   uint64_t size_bytes() const { return end_ - begin_; }

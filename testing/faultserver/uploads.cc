@@ -156,7 +156,8 @@ Response simple_upload(Storage& storage, Bucket& bucket, Request& request, const
   }
   const std::string type = request.parameter("uploadType");
   if (type == "multipart") {
-    std::optional<RelatedParts> parts = split_related(request.header("content-type"), std::move(request.body));
+    std::optional<RelatedParts> parts =
+        split_related(request.header("content-type"), std::move(request.body));
     const std::optional<Json> metadata = parts ? Json::parse(parts->metadata) : std::nullopt;
     if (!metadata) {
       return error_response(route, 400, "badContent", "Malformed multipart body.");

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 from torch.utils import data
 
 from headrace.compat import dataflux_core
+from headrace.compat.clients import settings_of
 from headrace.compat.datasets import (
     DEFAULT_PROCESSES,
     BucketDataset,
     CommonConfig,
     data_format_default,
 )
+from headrace.compat.even_batches import EvenBatches
+from headrace.compat.objects import NameAndSize
 from headrace.compat.retry import DATASET_RETRY
 
 __all__ = [
@@ -31,6 +35,8 @@ FORK = "fork"
 CREATE = "storage.objects.create"
 DELETE = "storage.objects.delete"
 MODIFIED_RETRY = DATASET_RETRY
+
+_DOWNLOAD = dataflux_core.download.dataflux_download_threaded
 
 
 class Config(CommonConfig):
@@ -123,10 +129,35 @@ class DataFluxMapStyleDataset(BucketDataset, data.Dataset[Any]):
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Read the objects of a batch at once, in the order of `indices`.
 
+        Of a DataLoader that does not shuffle the next batches are read ahead.
+
         Raises:
             HeadraceError: one of them cannot be read; the first one in order is told.
         """
-        contents = dataflux_core.download.dataflux_download_threaded(
+        client = self.storage_client
+        by_engine = client is None or settings_of(client) is not None
+        # Users put a function of their own there, which is to be called then.
+        if by_engine and dataflux_core.download.dataflux_download_threaded is _DOWNLOAD:
+            contents = self._even_batches.read(indices, self.objects, self._read_batches)
+        else:
+            contents = self._download(indices)
+        return [self.data_format_fn(each) for each in contents]
+
+    @functools.cached_property
+    def _even_batches(self) -> EvenBatches:
+        return EvenBatches()
+
+    def _read_batches(self, batches: Iterable[Sequence[NameAndSize]]) -> Generator[list[bytes]]:
+        return dataflux_core.download.read_batches(
+            self.bucket_name,
+            batches,
+            storage_client=self.storage_client,
+            params=self.dataflux_download_optimization_params,
+            retry_config=self.config.download_retry_config,
+        )
+
+    def _download(self, indices: Sequence[int]) -> list[bytes]:
+        return dataflux_core.download.dataflux_download_threaded(
             project_name=self.project_name,
             bucket_name=self.bucket_name,
             objects=[self.objects[idx] for idx in indices],
@@ -135,7 +166,6 @@ class DataFluxMapStyleDataset(BucketDataset, data.Dataset[Any]):
             threads=self.config.threads_per_process,
             retry_config=self.config.download_retry_config,
         )
-        return [self.data_format_fn(each) for each in contents]
 
     @property
     def _dataflux_core(self) -> Any:
