@@ -1,12 +1,13 @@
-"""A model sharded by FSDP2, saved by some ranks and loaded by any other number of them.
+"""A model sharded by FSDP2 that saves in the background, and goes on with any number of ranks.
 
-torchrun --nproc-per-node 4 examples/fsdp2_checkpoint.py save gs://bucket/run1/step3
-torchrun --nproc-per-node 2 examples/fsdp2_checkpoint.py load gs://bucket/run1/step3
+torchrun --nproc-per-node 4 examples/fsdp2_checkpoint.py gs://bucket/run1/
+torchrun --nproc-per-node 2 examples/fsdp2_checkpoint.py gs://bucket/run1/
 """
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,7 +17,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from headrace.checkpoint import DistributedReader, DistributedWriter
+from headrace.checkpoint import DistributedReader, DistributedWriter, latest
+
+STEPS = 3
 
 
 def sharded_model() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
@@ -54,33 +57,55 @@ def fingerprint(model: torch.nn.Module) -> float:
     return total
 
 
-def main(action: str, url: str) -> None:
-    """Save after three steps, without waiting for the upload; or load, and go on training."""
+def state_of(model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int) -> dict[str, Any]:
+    """Return all that a checkpoint has, as this rank holds it."""
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optimizer": optimizer_state, "step": step}
+
+
+def newest_below(url: str) -> str | None:
+    """Return the newest complete checkpoint, the same on every rank."""
+    found = [latest(url) if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(found)
+    return found[0]
+
+
+def main(url: str) -> None:
+    """Go on from the newest checkpoint below `url`, if there is one, and save each step."""
     dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    saving_group = dist.new_group(backend="gloo")  # saves talk beside training
     model, optimizer = sharded_model()
-    if action == "save":
-        for step in range(3):
-            train_step(model, optimizer, step)
-        model_state, optimizer_state = get_state_dict(model, optimizer)
-        state = {"model": model_state, "optimizer": optimizer_state, "step": 3}
-        # The state is copied to host memory; then training could go on beside the upload.
-        save = dcp.async_save(state, storage_writer=DistributedWriter(url))
-        save.result()  # raises if anything is not durable, on any rank
-    else:
-        model_state, optimizer_state = get_state_dict(model, optimizer)
-        state = {"model": model_state, "optimizer": optimizer_state, "step": 0}
-        dcp.load(state, storage_reader=DistributedReader(url))
+    done = 0
+
+    newest = newest_below(url)
+    if newest is not None:
+        state = state_of(model, optimizer, done)
+        dcp.load(state, storage_reader=DistributedReader(newest))
         set_state_dict(
             model,
             optimizer,
             model_state_dict=state["model"],
             optim_state_dict=state["optimizer"],
         )
-    print(f"rank {dist.get_rank()}: step {state['step']}, parameters {fingerprint(model):.9f}")
-    if action == "load":
-        train_step(model, optimizer, state["step"])
+        done = state["step"]
+        print(f"rank {dist.get_rank()}: loaded step {done}, parameters {fingerprint(model):.9f}")
+
+    saving = None
+    for step in range(done + 1, done + STEPS + 1):
+        train_step(model, optimizer, step)
+        if saving is not None:
+            saving.result()  # of the step before; raises if anything is not durable, on any rank
+        # Returns when the state is copied to host memory; the upload goes on beside the next step.
+        saving = dcp.async_save(
+            state_of(model, optimizer, step),
+            storage_writer=DistributedWriter(f"{url}step{step}"),
+            process_group=saving_group,
+        )
+    if saving is not None:
+        saving.result()
+    print(f"rank {dist.get_rank()}: saved step {step}, parameters {fingerprint(model):.9f}")
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(sys.argv[1])

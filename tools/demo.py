@@ -1,6 +1,8 @@
 """The demo in a folder, or on a fake-gcs-server that is started and stopped for it.
 
 usage: tools/demo.py file|gs [--latency-ms 20] [options of python -m headrace.demo]
+
+It must leave nothing when it is through and `headrace clean` has been there.
 """
 
 from __future__ import annotations
@@ -9,30 +11,51 @@ import argparse
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 from testing.servers import DelayedServer, FakeGcsServer
 
 
-def run_demo(*arguments: str, **environment: str) -> int:
-    command = [sys.executable, "-m", "headrace.demo", *arguments]
+def run(*arguments: str, **environment: str) -> int:
+    command = [sys.executable, "-m", *arguments]
     return subprocess.call(command, env={**os.environ, **environment})
+
+
+def run_in_folder(options: list[str]) -> int:
+    with tempfile.TemporaryDirectory(prefix="headrace-demo-") as folder:
+        status = run("headrace.demo", folder, *options)
+        left = [str(path) for path in Path(folder).rglob("*") if path.is_file()]
+    return status or tell(left)
+
+
+def run_on_server(latency_s: float, options: list[str]) -> int:
+    with FakeGcsServer() as server:
+        server.make_bucket("demo")
+        print(f"fake-gcs-server, {latency_s * 1e3:g} ms before every request is answered")
+        with DelayedServer(server.url, latency_s=latency_s) as delayed:
+            environment = {"STORAGE_EMULATOR_HOST": delayed.url}
+            status = run("headrace.demo", "gs://demo/digits", *options, **environment)
+            print("headrace clean --older-than 0 gs://demo", flush=True)
+            cleaned = run("headrace", "clean", "--older-than=0", "gs://demo", **environment)
+            print(f"the server has answered {len(delayed.requests()):,} requests")
+        return status or cleaned or tell(server.names("demo"))
+
+
+def tell(left: list[str]) -> int:
+    for name in left:
+        print(f"this was left: {name}", file=sys.stderr)
+    return 1 if left else 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("store", choices=("file", "gs"))
     parser.add_argument("--latency-ms", type=float, default=20.0)
-    arguments, rest = parser.parse_known_args()
+    arguments, options = parser.parse_known_args()
     if arguments.store == "file":
-        return run_demo(*rest)
-    with FakeGcsServer() as server:
-        server.make_bucket("demo")
-        print(f"fake-gcs-server, {arguments.latency_ms:g} ms before every request is answered")
-        with DelayedServer(server.url, latency_s=arguments.latency_ms / 1e3) as delayed:
-            # What is in the bucket goes with the server.
-            status = run_demo("gs://demo", "--keep", *rest, STORAGE_EMULATOR_HOST=delayed.url)
-            print(f"the server has answered {len(delayed.requests()):,} requests")
-        return status
+        return run_in_folder(options)
+    return run_on_server(arguments.latency_ms / 1e3, options)
 
 
 if __name__ == "__main__":

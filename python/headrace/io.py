@@ -121,10 +121,11 @@ class ObjectWriterIO(io.BufferedIOBase):
                 raise copy.copy(self._failure)
             try:
                 return self._writer.write(data)
-            except (TypeError, BufferError):
-                raise  # nothing was taken
             except BaseException as error:
-                self._failure = copy.copy(error)
+                # Python's own errors are about what gives no contiguous bytes: nothing was taken.
+                is_refusal = isinstance(error, TypeError | BufferError | ValueError)
+                if isinstance(error, HeadraceError) or not is_refusal:
+                    self._failure = copy.copy(error)
                 raise
 
     def flush(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import operator
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -163,6 +164,7 @@ class ObjectReaderIO(io.BufferedIOBase):
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         """Go to another place; it may lie behind the end. Nothing is fetched by that."""
         with self._used():
+            offset = operator.index(offset)
             if whence == os.SEEK_CUR:
                 offset += self._position
             elif whence == os.SEEK_END:

@@ -74,7 +74,7 @@ def test_the_demo_gets_its_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setattr(module, "main", demo, raising=False)
     monkeypatch.setitem(sys.modules, "headrace.demo", module)
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
-    defaults = {"epochs": 6, "batch_size": 32, "stop": True, "keep": False}
+    defaults = {"epochs": 4, "batch_size": 32, "stop": True, "keep": False}
     defaults |= {"plot": "demo.png", "json": None}
 
     def code_of(*arguments: str) -> int:

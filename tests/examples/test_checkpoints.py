@@ -25,13 +25,17 @@ def server() -> Iterator[FaultServer]:
         yield server
 
 
-@pytest.fixture(params=["file", "gs"])
-def url(request: pytest.FixtureRequest, tmp_path: Path, server: FaultServer) -> str:
-    if request.param == "file":
+def url_of(kind: str, tmp_path: Path, server: FaultServer) -> str:
+    if kind == "file":
         return str(tmp_path / "run1")
     bucket = f"bucket-{uuid.uuid4().hex}"
     server.bucket(bucket)
     return f"gs://{bucket}/run1"
+
+
+@pytest.fixture(params=["file", "gs"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, server: FaultServer) -> str:
+    return url_of(request.param, tmp_path, server)
 
 
 def run(server: FaultServer, *command: str) -> str:
@@ -63,24 +67,27 @@ def test_lightning_resumes_from_what_it_saved_in_the_background(
     assert "at step 20" in run(server, str(EXAMPLES / "lightning_checkpoint.py"), url)
 
 
-def test_fsdp2_is_saved_by_four_ranks_and_loaded_by_two(server: FaultServer) -> None:
-    url = f"gs://bucket-{uuid.uuid4().hex}/run1"
-    server.bucket(url.split("/")[2])
-
-    def fingerprints(ranks: int, action: str) -> list[str]:
-        launch = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
+@pytest.mark.parametrize(
+    ("kind", "numbers_of_ranks"), [("gs", (4, 2, 3)), ("file", (2, 4))], ids=["gs", "file"]
+)
+def test_fsdp2_goes_on_with_other_numbers_of_ranks(
+    server: FaultServer, tmp_path: Path, kind: str, numbers_of_ranks: tuple[int, ...]
+) -> None:
+    url = url_of(kind, tmp_path, server) + "/"
+    before = set[str]()
+    for run_number, ranks in enumerate(numbers_of_ranks):
         told = run(
             server,
-            *launch,
+            *("-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"),
             f"--nproc-per-node={ranks}",
             str(EXAMPLES / "fsdp2_checkpoint.py"),
-            action,
             url,
         )
-        return re.findall(r"step 3, parameters ([\d.]+)", told)
-
-    saved = fingerprints(4, "save")
-    loaded = fingerprints(2, "load")
-    assert len(saved) == 4
-    assert len(loaded) == 2
-    assert len({*saved, *loaded}) == 1
+        # What each rank has loaded is what all ranks of the run before have saved.
+        loaded = re.findall(r"loaded step (\d+), parameters ([\d.]+)", told)
+        saved = re.findall(r"saved step (\d+), parameters ([\d.]+)", told)
+        assert len(loaded) == (ranks if run_number else 0)
+        assert set(loaded) == before
+        assert len(saved) == ranks
+        ((step, _),) = before = set(saved)
+        assert step == str(3 * (run_number + 1))

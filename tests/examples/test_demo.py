@@ -11,6 +11,8 @@ import subprocess
 import sys
 import termios
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -18,15 +20,19 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
-from testing.servers import DelayedServer, FakeGcsServer
+import headrace
+from headrace.demo.report import Resumption, Summary, faults
+from testing.servers import DelayedServer, FakeGcsServer, LoggedRequest
 
-# Each takes some ten seconds on two cores; they start several interpreters that import torch.
+# They start several interpreters that import torch.
 pytestmark = pytest.mark.timeout(240)
 
-EPOCHS = 4
+EPOCHS = 3
 TRAINING_OBJECTS = 1437
 ALL_OBJECTS = 1797
+STEPS_PER_EPOCH = 45
 LATENCY_S = 0.02
+PART_BYTES = 16 << 20
 
 
 def run_demo(
@@ -51,38 +57,65 @@ class RunInFolder(NamedTuple):
     report: dict[str, Any]
 
 
-def check(report: dict[str, Any]) -> None:
-    summary = report["summary"]
-    assert summary["accuracy"] >= 0.95
-    assert summary["model_is_equal"]
-    assert summary["objects"] == TRAINING_OBJECTS
-    assert summary["images"] == EPOCHS * TRAINING_OBJECTS
-    assert summary["objects_read"] == EPOCHS * TRAINING_OBJECTS
-    assert (summary["deliveries_min"], summary["deliveries_max"]) == (1, 1)
+def images_of(batches: Iterable[Any]) -> Counter[tuple[int, str]]:
+    return Counter((epoch, url) for epoch, urls in batches for url in urls)
 
-    first, second = report["records"]
-    assert first["pid"] != second["pid"]
-    assert 0 < first["batch_in_epoch"] < summary["batches_per_epoch"]
-    assert second["first_batch_number"] == len(first["losses"])
-    # What both trained on in the interrupted epoch is the whole epoch, without overlap.
-    both = set(first["delivered"]) & set(second["delivered"])
-    assert len(both) == 1
-    before, after = (set(each["delivered"][both.copy().pop()]) for each in (first, second))
-    assert before
-    assert after
-    assert before.isdisjoint(after)
-    assert len(before) + len(after) == TRAINING_OBJECTS
+
+def last_step(record: dict[str, Any]) -> int:
+    return int(record["first_step"]) + len(record["losses"])
+
+
+def check(report: dict[str, Any]) -> None:
+    """Judge the records, without what the demo itself says of them."""
+    assert report["summary"]["accuracy"] >= 0.95
+    first, stopped, killed, resumed = report["records"]
+    assert len({each["pid"] for each in report["records"]}) == 4
+
+    # Run 1: each object exactly once in each epoch, and nothing else was read.
+    once = images_of(first["batches"])
+    assert len(once) == once.total() == EPOCHS * TRAINING_OBJECTS == first["objects_read"]
+    assert last_step(first) == EPOCHS * STEPS_PER_EPOCH
+    assert first["resumed_from"] is None
+    assert first["model_is_equal"]
+
+    # Run 2 is stopped in mid-epoch, with nothing read in vain, and goes on there.
+    assert stopped["resumed_from"] is None
+    assert stopped["saved_steps"][-1] == last_step(stopped)
+    assert last_step(stopped) % STEPS_PER_EPOCH != 0
+    assert stopped["objects_read"] == images_of(stopped["batches"]).total()
+    assert killed["first_step"] == last_step(stopped)
+    assert killed["resumed_from"].endswith(f"step{last_step(stopped):05d}.pt")
+
+    # It is killed in the middle of saving, and goes on from what was saved before.
+    (saved,) = killed["saved_steps"]
+    assert last_step(stopped) < saved < last_step(killed)
+    assert resumed["first_step"] == saved
+    assert resumed["resumed_from"].endswith(f"step{saved:05d}.pt")
+    assert resumed["objects_read"] == images_of(resumed["batches"]).total()
+
+    # Without what was lost it is run 1: the same batches, losses, and weights.
+    for what in ("batches", "losses"):
+        kept = stopped[what] + killed[what][: saved - killed["first_step"]] + resumed[what]
+        assert kept == first[what]
+        # What was lost was the same, too, and was done again.
+        assert killed[what] == first[what][killed["first_step"] : last_step(killed)]
+    assert report["resumption"]["weights_are_equal"]
+    assert resumed["accuracy"] == first["accuracy"]
+    assert report["resumption"]["repeated_images"] == sum(
+        len(urls) for _, urls in first["batches"][saved : last_step(killed)]
+    )
 
 
 @pytest.fixture(scope="module")
 def run_in_folder(tmp_path_factory: pytest.TempPathFactory) -> RunInFolder:
     folder = tmp_path_factory.mktemp("demo")
-    bucket = folder / "bucket"
-    bucket.mkdir()
+    bucket = folder / "not" / "there yet"
     return RunInFolder(folder, bucket, *run_demo(str(bucket), folder))
 
 
-def test_it_trains_from_a_folder_is_killed_and_resumes(run_in_folder: RunInFolder) -> None:
+def test_in_a_folder_it_is_stopped_and_killed_and_comes_to_the_same_weights(
+    run_in_folder: RunInFolder,
+) -> None:
     assert run_in_folder.done.returncode == 0, run_in_folder.done.stderr
     check(run_in_folder.report)
     assert run_in_folder.report["summary"]["counters"]["training"]["retries_total"] == 0
@@ -94,6 +127,13 @@ def test_it_says_and_draws_what_it_measured(run_in_folder: RunInFolder) -> None:
         assert words in text
     for words in ("peak memory", "requests", "connections", "checksums verified", "exactly once"):
         assert words in text
+    _, stopped, killed, resumed = run_in_folder.report["records"]
+    assert f"process {stopped['pid']}: told to stop after step" in text
+    assert f"process {killed['pid']}: went on after step {killed['first_step']}" in text
+    assert f"was killed (SIGKILL)\n    while it was saving step {last_step(killed)} " in text
+    assert f"process {resumed['pid']}: went on after step {resumed['first_step']}" in text
+    assert f"exactly those of steps {resumed['first_step'] + 1} to {last_step(killed)};" in text
+    assert "of both runs: bit for bit the same" in text
     assert (run_in_folder.folder / "demo.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -120,51 +160,147 @@ def test_it_shows_progress_on_a_terminal(tmp_path: Path) -> None:
 
 
 def test_it_leaves_no_objects_behind(run_in_folder: RunInFolder) -> None:
-    assert [path for path in run_in_folder.bucket.rglob("*") if path.is_file()] == []
+    assert list(headrace.Store(run_in_folder.bucket).list()) == []
 
 
-def test_stop_and_resume_change_no_loss(run_in_folder: RunInFolder, tmp_path: Path) -> None:
-    bucket = tmp_path / "not" / "there yet"
-    done, report = run_demo(str(bucket), tmp_path, "--no-stop")
-    assert done.returncode == 0, done.stderr
-    (uninterrupted,) = report["records"]
-    first, second = run_in_folder.report["records"]
-    assert first["losses"] + second["losses"] == uninterrupted["losses"]
-    assert second["accuracy"] == uninterrupted["accuracy"]
+class DistantServer:
+    """A bucket ``demo``, far away."""
+
+    def __init__(self, server: FakeGcsServer, delayed: DelayedServer) -> None:
+        self._server, self._delayed = server, delayed
+        self.environment = {"STORAGE_EMULATOR_HOST": delayed.url}
+
+    def names(self) -> set[str]:
+        return set(self._server.names("demo"))
+
+    def log_of(self, requests: int) -> list[LoggedRequest]:
+        """Return all requests when there are so many; each is logged after it was answered."""
+        return self._delayed.requests_when(lambda log: len(log) >= requests)
 
 
-def test_it_counts_what_a_distant_server_counts(tmp_path: Path) -> None:
+@pytest.fixture
+def distant_server() -> Iterator[DistantServer]:
     with FakeGcsServer() as server:
         server.make_bucket("demo")
         with DelayedServer(server.url, latency_s=LATENCY_S) as delayed:
-            done, report = run_demo(
-                "gs://demo/digits", tmp_path, "--keep", STORAGE_EMULATOR_HOST=delayed.url
-            )
-            assert done.returncode == 0, done.stderr
-            check(report)
-            counters = report["summary"]["counters"]
-            requests = sum(each["requests_total"] for each in counters.values())
-            log = delayed.requests_when(lambda log: len(log) >= requests)
-        assert set(server.names("demo")) > {"digits/run/checkpoint.pt", "digits/run/model.pt"}
+            yield DistantServer(server, delayed)
 
+
+def requests_of(report: dict[str, Any]) -> int:
+    return sum(each["requests_total"] for each in report["summary"]["counters"].values())
+
+
+def times_read(log: list[LoggedRequest]) -> Counter[str]:
+    return Counter(request.object_read for request in log if request.object_read is not None)
+
+
+def test_on_a_distant_server_it_is_stopped_and_killed_and_comes_to_the_same_weights(
+    distant_server: DistantServer, tmp_path: Path
+) -> None:
+    done, report = run_demo("gs://demo/digits", tmp_path, "--keep", **distant_server.environment)
+    assert done.returncode == 0, done.stderr
+    check(report)
+    first, stopped, killed, resumed = report["records"]
+
+    # Of the checkpoint that was being written there is one part, and `headrace clean` removes it.
+    names = distant_server.names()
+    saved = {"run1": first["saved_steps"]}
+    saved["run2"] = [step for each in (stopped, killed, resumed) for step in each["saved_steps"]]
+    assert {name for name in names if not name.startswith(("digits/train/", "digits/test/"))} == {
+        *(f"digits/{run}/model.pt" for run in saved),
+        *(f"digits/{run}/checkpoints/step{step:05d}.pt" for run in saved for step in saved[run]),
+        *(parts := [name for name in names if name.startswith("headrace-uploads/")]),
+    }
+    assert len(parts) == 1
+    assert report["resumption"]["left_bytes"] == PART_BYTES
+    subprocess.run(
+        [sys.executable, "-m", "headrace", "clean", "--older-than=0", "gs://demo"],
+        env={**os.environ, **distant_server.environment},
+        check=True,
+    )
+    assert distant_server.names() == names - set(parts)
+
+    # Each training object was read once in each epoch of both runs. Besides, what was lost with the
+    # killed process: what it had trained on since its checkpoint, and what it had read ahead.
+    times = times_read(distant_server.log_of(requests_of(report)))
+    training = Counter({name: n for name, n in times.items() if name.startswith("digits/train/")})
+    assert len(training) == TRAINING_OBJECTS
+
+    def names_of(batches: list[Any]) -> Counter[str]:
+        return Counter(url.removeprefix("gs://demo/") for _, urls in batches for url in urls)
+
+    begin, end = resumed["first_step"], last_step(killed)
+    lost = training - names_of(first["batches"] * 2)
+    trained_on = names_of(first["batches"][begin:end])
+    assert trained_on <= lost
+    assert lost - trained_on <= names_of(first["batches"][end : end + STEPS_PER_EPOCH // 2])
+    assert (lost - trained_on).total() >= report["resumption"]["read_in_vain"]
+    assert training - lost == names_of(first["batches"] * 2)
+
+
+def test_it_counts_what_a_distant_server_counts(
+    distant_server: DistantServer, run_in_folder: RunInFolder, tmp_path: Path
+) -> None:
+    options = ("--keep", "--no-stop")
+    done, report = run_demo("gs://demo/digits", tmp_path, *options, **distant_server.environment)
+    assert done.returncode == 0, done.stderr
+    assert report["resumption"] is None
+    (only,) = report["records"]
+    assert only["losses"] == run_in_folder.report["records"][0]["losses"]
+
+    requests = requests_of(report)
+    log = distant_server.log_of(requests)
     assert len(log) == requests
     assert median(request.seconds for request in log) >= LATENCY_S * 0.9  # nginx counts whole ms
-    connections = sum(each["connections_opened_total"] for each in counters.values())
+    counters = report["summary"]["counters"].values()
+    connections = sum(each["connections_opened_total"] for each in counters)
     assert len({request.connection for request in log}) == connections
 
     reads = [request for request in log if request.object_read is not None]
-    assert sum(each["bytes_read_total"] for each in counters.values()) == sum(
+    assert sum(each["bytes_read_total"] for each in counters) == sum(
         request.body_bytes for request in reads
     )
-    assert sum(each["checksums_verified_total"] for each in counters.values()) == len(reads)
-    times = Counter(request.object_read for request in reads)
-    # Over stop and resume: every training object once per epoch, every held-out one once.
-    training = {name: n for name, n in times.items() if str(name).startswith("digits/train/")}
+    times = times_read(log)
+    training = {name: n for name, n in times.items() if name.startswith("digits/train/")}
     assert len(training) == TRAINING_OBJECTS
     assert set(training.values()) == {EPOCHS}
-    held_out = {name: n for name, n in times.items() if str(name).startswith("digits/test/")}
+    held_out = {name: n for name, n in times.items() if name.startswith("digits/test/")}
     assert len(held_out) == ALL_OBJECTS - TRAINING_OBJECTS
     assert set(held_out.values()) == {1}
+    whole = sum(training.values()) + sum(held_out.values())
+    assert sum(each["checksums_verified_total"] for each in counters) == whole
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"accuracy": 0.5}, "the accuracy is 0.500"),
+        ({"model_is_equal": False}, "the model that was read back is not the one"),
+        ({"is_once": False}, "not every object was in exactly one batch of every epoch"),
+        ({"objects_read": 0}, "0 objects were read to train on 4,311 images"),
+        ({"drained_at": 66}, "these should rise"),
+        ({"killed_at": 66}, "these should rise"),
+        ({"left_bytes": 0}, "nothing was in the bucket of the checkpoint"),
+        ({"resumed_at": 62}, "it resumed from step 62"),
+        ({"is_same": False}, "did not train on the batches of the first"),
+        ({"is_repeated_exactly": False}, "what was trained on twice is not what came after"),
+        ({"read_without_need": 1}, "1 objects were read in vain"),
+        ({"weights_are_equal": False}, "the weights of both runs differ"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_whatever_is_not_as_it_should_be_is_a_fault(
+    run_in_folder: RunInFolder, change: dict[str, Any], sentence: str
+) -> None:
+    summary = Summary(**run_in_folder.report["summary"])
+    resumption = Resumption(**run_in_folder.report["resumption"])
+    assert faults(summary, resumption, 0.95) == []
+    if change.keys() <= run_in_folder.report["summary"].keys():
+        summary = replace(summary, **change)
+    else:
+        resumption = replace(resumption, **change)
+    (fault,) = faults(summary, resumption, 0.95)
+    assert sentence in fault
 
 
 def test_it_touches_no_place_that_is_in_use(tmp_path: Path) -> None:
@@ -175,7 +311,9 @@ def test_it_touches_no_place_that_is_in_use(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-@pytest.mark.parametrize("option", ["--epochs=0", "--batch-size=0", "--batch-size=257"])
+@pytest.mark.parametrize(
+    "option", ["--epochs=0", "--epochs=1", "--batch-size=0", "--batch-size=257"]
+)
 def test_options_that_cannot_work_are_refused(option: str, tmp_path: Path) -> None:
     done, _ = run_demo(str(tmp_path), tmp_path, option)
     assert done.returncode == 2

@@ -110,8 +110,8 @@ def test_the_smallest_example_runs(tmp_path: Path) -> None:
     assert ", 0 objects wrong" in done.stdout
 
 
-def test_the_code_of_the_readme_fits_into_fifteen_lines() -> None:
-    (block,) = BLOCK.findall((ROOT / "README.md").read_text())
+def test_the_first_code_of_the_readme_fits_into_fifteen_lines() -> None:
+    block, *_ = BLOCK.findall((ROOT / "README.md").read_text())
     assert README_URL in block
     assert len([line for line in block.splitlines() if line.strip()]) <= 15
 

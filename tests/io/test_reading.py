@@ -41,6 +41,9 @@ def test_it_is_what_io_calls_a_readable_file(store: headrace.Store) -> None:
         file.seek(-1)
     with pytest.raises(ValueError, match="whence"):
         file.seek(0, 7)
+    with pytest.raises(TypeError):
+        file.seek(1.5)  # type: ignore[arg-type]
+    assert file.tell() == len(DATA) + 10
     for refused in (file.fileno, lambda: file.write(b"x"), file.truncate):
         with pytest.raises(io.UnsupportedOperation):
             refused()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
+import numpy
 import pytest
 from hypothesis import strategies as st
 
@@ -116,6 +117,21 @@ def test_it_is_what_io_calls_a_writable_file(store: headrace.Store) -> None:
     for call in (file.flush, file.tell, file.writable, lambda: file.write(b"x")):
         with pytest.raises(ValueError, match="closed"):
             call()
+
+
+@pytest.mark.parametrize(
+    "data", ["text", None, 5, [1], memoryview(DATA)[::2], numpy.zeros((8, 8))[:, ::2]]
+)
+def test_what_has_no_contiguous_bytes_is_refused_and_changes_nothing(
+    store: headrace.Store, data: Any
+) -> None:
+    with write(store) as file:
+        file.write(b"abc")
+        with pytest.raises((TypeError, BufferError, ValueError)):
+            file.write(data)
+        assert file.tell() == 3
+        file.write(b"def")
+    assert store.read("a").bytes() == b"abcdef"
 
 
 def test_text_and_zip_archives(store: headrace.Store) -> None:

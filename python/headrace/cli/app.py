@@ -265,10 +265,10 @@ def demo(
         str | None,
         typer.Argument(metavar="URL", help="A folder, or gs://bucket/prefix, with nothing in it."),
     ] = None,
-    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Passes over the images.")] = 6,
+    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Passes over the images.")] = 4,
     batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Images a batch.")] = 32,
     stop: Annotated[
-        bool, typer.Option(help="End the training in mid-epoch once, and resume it.")
+        bool, typer.Option(help="Train once more, stopped and killed on the way.")
     ] = True,
     keep: Annotated[bool, typer.Option("--keep", help="Do not delete the objects.")] = False,
     plot: Annotated[str, typer.Option(metavar="FILE", help="Loss and latencies, as PNG.")] = (

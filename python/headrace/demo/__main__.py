@@ -12,9 +12,11 @@ from headrace.demo.job import main
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="headrace.demo", description=main.__doc__)
     parser.add_argument("url", nargs="?", help="gs://bucket/prefix or a folder, without objects")
-    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--no-stop", dest="stop", action="store_false", help="train in one go")
+    parser.add_argument(
+        "--no-stop", dest="stop", action="store_false", help="train once, in one go"
+    )
     parser.add_argument("--keep", action="store_true", help="do not delete the objects afterwards")
     parser.add_argument("--plot", type=Path, default=Path("demo.png"))
     parser.add_argument("--json", type=Path, help="also write what was counted to this file")

@@ -1,4 +1,4 @@
-"""The demo from end to end: write, train, be killed, resume, evaluate, say what that took."""
+"""The demo from end to end: write, train, train again and be killed, resume, compare, tell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 import headrace
 
 if TYPE_CHECKING:
+    from headrace.demo.report import Resumption
     from headrace.demo.training import Record
 
 _REQUIRED_ACCURACY = 0.95
@@ -29,7 +29,7 @@ _LARGEST_BATCH = 256  # an epoch must have a middle to be stopped in
 def main(
     url: str | os.PathLike[str] | None = None,
     *,
-    epochs: int = 6,
+    epochs: int = 4,
     batch_size: int = 32,
     stop: bool = True,
     keep: bool = False,
@@ -41,9 +41,10 @@ def main(
     Args:
         url: ``gs://bucket/prefix`` or a folder, below which there is nothing yet; a folder
             may be missing. Default: a temporary one.
-        epochs: how often each of the 1,437 training images is seen.
+        epochs: how often each of the 1,437 training images is seen; with `stop` at least 2.
         batch_size: images in a batch, from 1 to 256.
-        stop: kill the training in the middle of an epoch and resume it in a new process.
+        stop: train a second time, with a process that is stopped in the middle of an epoch, and one
+            that is killed while it saves a checkpoint; each time a new one resumes.
         keep: leave the objects there; they are deleted otherwise.
         plot: where the loss curve and the histogram of batch latencies go, as PNG; None: nowhere.
         json: where everything that was counted goes; None: nowhere.
@@ -55,8 +56,8 @@ def main(
     if missing:
         _complain(f"the demo needs {', '.join(missing)}: pip install 'headrace[demo]'")
         return 2
-    if epochs < 1:
-        _complain(f"epochs is {epochs}; it must be at least 1")
+    if epochs < (2 if stop else 1):
+        _complain(f"epochs is {epochs}; it must be at least {2 if stop else 1}")
         return 2
     if not 1 <= batch_size <= _LARGEST_BATCH:
         _complain(f"batch_size is {batch_size}; it must be from 1 to {_LARGEST_BATCH}")
@@ -151,29 +152,32 @@ def _run(
     objects = digits.png_objects()
     training_count = sum(name.startswith("train/") for name, _ in objects)
     try:
-        print(f"writing {len(objects):,} digits to {store.url}", flush=True)
+        _say(f"writing {len(objects):,} digits to {store.url}")
         began_s = time.perf_counter()
         stored = digits.write(store, store.prefix, objects)
         for _ in tqdm(stored, "written", len(objects), unit="object", disable=None):
             pass
-        print(f"written in {time.perf_counter() - began_s:.1f} s", flush=True)
+        _say(f"written in {time.perf_counter() - began_s:.1f} s")
         written = headrace.metrics()
-        records = list(_train(store.url, epochs, batch_size, stop, training_count, ending))
+        records, resumption = _train(store.url, epochs, batch_size, stop, training_count, ending)
     finally:
         if not keep:
             with contextlib.suppress(headrace.NotFoundError):  # nothing could be written
                 _delete_all(store)
 
     summary = report.summarize(records, written, epochs, training_count)
-    print(report.as_text(summary))
+    _say(report.as_text(summary, resumption))
     if plot is not None:
         report.plot(records, Path(plot))
-        print(f"{plot} shows the loss and the batch latencies")
+        _say(f"{plot} shows the loss and the batch latencies")
     if json_file is not None:
-        Path(json_file).write_text(
-            json.dumps({"summary": asdict(summary), "records": [asdict(each) for each in records]})
-        )
-    faults = report.faults(summary, _REQUIRED_ACCURACY)
+        results = {
+            "summary": asdict(summary),
+            "resumption": None if resumption is None else asdict(resumption),
+            "records": [asdict(each) for each in records],
+        }
+        Path(json_file).write_text(json.dumps(results))
+    faults = report.faults(summary, resumption, _REQUIRED_ACCURACY)
     for fault in faults:
         _complain(fault)
     return 1 if faults else 0
@@ -181,41 +185,76 @@ def _run(
 
 def _train(
     url: str, epochs: int, batch_size: int, stop: bool, training_count: int, ending: _Ending
-) -> Iterator[Record]:
-    """Run the training processes, and yield what each recorded."""
-    from headrace.demo.training import Job, Record
+) -> tuple[list[Record], Resumption | None]:
+    """Train in one go; then once more, stopped and killed on the way. Return what was recorded."""
+    from headrace.demo.report import resumption_of
+    from headrace.demo.training import Job, Record, bits
 
-    batches_per_epoch = -(-training_count // batch_size)
-    # Early in an epoch: the process goes on with what was read ahead when the notice comes.
-    stop_after = (epochs // 2) * batches_per_epoch + 1 + batches_per_epoch // 8 if stop else None
-    stops = [stop_after, None] if stop_after else [None]
+    steps_per_epoch = -(-training_count // batch_size)
     with tempfile.TemporaryDirectory(prefix="headrace-demo-record-") as folder:
-        for number, stop_after_batches in enumerate(stops):
+
+        def process(run: str, *, expected: int = 0, **disturbance: int) -> Record:
             job = Job(
                 url=url,
+                run=run,
                 epochs=epochs,
                 batch_size=batch_size,
-                stop_after_batches=stop_after_batches,
-                record=f"{folder}/{number}.json",
+                steps_per_checkpoint=max(1, steps_per_epoch * 3 // 4),
+                record=f"{folder}/{len(os.listdir(folder))}.json",
+                **disturbance,
             )
             status = ending.run(
                 [sys.executable, "-m", "headrace.demo.training", json.dumps(asdict(job))]
             )
-            expected = 0 if stop_after_batches is None else -signal.SIGKILL
-            if status != expected:
+            if status != expected or not os.path.exists(job.record):
                 raise headrace.InternalError(
-                    f"the training process ended with status {status}, not {expected}; "
-                    "what it printed is above"
+                    f"the training process ended with status {status}, where {expected} was "
+                    "expected, or before its time; what it printed is above"
                 )
-            record = Record(**json.loads(Path(job.record).read_text()))
-            if stop_after_batches is not None:
-                print(
-                    f"process {record.pid} was told to stop, saved a checkpoint after batch "
-                    f"{record.batch_in_epoch} of {batches_per_epoch} in epoch {epochs // 2 + 1} of "
-                    f"{epochs}, and was killed; a new one resumes",
-                    flush=True,
-                )
-            yield record
+            return Record(**json.loads(Path(job.record).read_text()))
+
+        def place(step: int) -> str:
+            epoch, batch = divmod(step, steps_per_epoch)
+            return f"step {step} (batch {batch} of {steps_per_epoch} in epoch {epoch + 1})"
+
+        first = process("run1")
+        _say(f"run 1, process {first.pid}: {first.last_step} steps in one go")
+        if not stop:
+            return [first], None
+
+        # Early in an epoch: the process goes on with what was read ahead when the notice comes.
+        stop_at = (epochs - 1) // 2 * steps_per_epoch + 1 + steps_per_epoch // 8
+        stopped = process("run2", stop_after_step=stop_at)
+        _say(
+            f"run 2, process {stopped.pid}: told to stop after step {stop_at}, used up what it had "
+            f"read ahead,\n    saved {place(stopped.last_step)}, and ended"
+        )
+        killed = process("run2", killed_in_save=2, expected=-signal.SIGKILL)
+        left_bytes = _temporary_bytes(url)
+        _say(
+            f"run 2, process {killed.pid}: went on after step {killed.first_step}, saved step "
+            f"{killed.saved_steps[-1]}, was killed (SIGKILL)\n    while it was saving "
+            f"{place(killed.last_step)}"
+        )
+        resumed = process("run2")
+        _say(
+            f"run 2, process {resumed.pid}: went on after step {resumed.first_step}, with the "
+            f"newest complete checkpoint,\n    {resumed.resumed_from}"
+        )
+    models = [bits(headrace.checkpoint.load(f"{url}{run}/model.pt")) for run in ("run1", "run2")]
+    second = [stopped, killed, resumed]
+    return [first, *second], resumption_of(
+        first, second, stop_at, left_bytes, equal=models[0] == models[1]
+    )
+
+
+def _temporary_bytes(url: str) -> int | None:
+    """Return what is in the bucket of objects that are being written; None for files."""
+    if not url.startswith("gs://"):
+        return None
+    from headrace.demo.training import UPLOADS
+
+    return sum(info.size_bytes for info in headrace.Store(url).list(UPLOADS))
 
 
 def _delete_all(store: headrace.Store) -> None:
@@ -238,6 +277,10 @@ def _missing_packages() -> list[str]:
         "tqdm": "tqdm",
     }
     return [package for module, package in packages.items() if find_spec(module) is None]
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
 
 
 def _complain(text: str) -> None:

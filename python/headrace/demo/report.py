@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from statistics import quantiles
 
 from headrace import KiB, Metrics, MiB
 from headrace.demo.training import Record
 
-__all__ = ["Summary", "as_text", "faults", "plot", "summarize"]
+__all__ = ["Resumption", "Summary", "as_text", "faults", "plot", "resumption_of", "summarize"]
 
 _COUNTERS = (
     "requests_total",
@@ -22,7 +25,7 @@ _COUNTERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """The numbers of one run. Times are of the training loops of all processes together."""
+    """The numbers of all training processes together. Times are without listing and saving."""
 
     accuracy: float
     images: int
@@ -40,33 +43,63 @@ class Summary:
     """Of that, objects: in flight, read ahead and held."""
     model_bytes: int
     model_is_equal: bool
+    """What was read back is what was written."""
     counters: dict[str, dict[str, int]]
     """`headrace.Metrics` of the writing process and of all training processes."""
     objects: int
     """Training objects."""
     epochs: int
-    deliveries_min: int
-    """How often the least frequent (object, epoch) was in a batch. Must be 1."""
-    deliveries_max: int
-    """How often the most frequent (object, epoch) was in a batch. Must be 1."""
+    is_once: bool
+    """In the first run each object was in exactly one batch of each epoch."""
     objects_read: int
-    """By the engine, for training. Must be `images`: nothing was read in vain, nothing twice."""
-    stopped_after: int | None
-    """Batches of the interrupted epoch that were done when the first process was killed."""
-    batches_per_epoch: int
+    """By the engine, for the first run. Must be `epochs` times `objects`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resumption:
+    """The second run, which was stopped once and killed once, beside the first."""
+
+    stopped_at: int
+    """The step after which there was a notice that the process must end."""
+    drained_at: int
+    """The step after which it had trained on all that it had read, and saved a checkpoint."""
+    saved_at: int
+    """The step of the newest checkpoint that the killed process had saved."""
+    killed_at: int
+    """The step whose checkpoint was being written when the process was killed."""
+    resumed_at: int
+    """The step that the process after it went on from. Must be `saved_at`."""
+    is_same: bool
+    """Without what was lost, both runs trained on the same batches in the same order."""
+    is_repeated_exactly: bool
+    """What was trained on twice are the images of the steps from `saved_at` to `killed_at`."""
+    repeated_images: int
+    """How many were trained on twice."""
+    read_in_vain: int
+    """Objects that the killed process had read ahead."""
+    read_without_need: int
+    """Objects that the other processes read, and did not train on. Must be 0."""
+    left_bytes: int | None
+    """Of the checkpoint that was being written, what was in the bucket as temporary objects when
+    the process was killed. Must not be 0; None for files, which show nothing of it."""
+    weights_are_equal: bool
+    """The model of this run is that of the first one, bit for bit."""
+
+
+Batch = tuple[int, list[str]]
+
+
+def images_of(batches: Iterable[Batch]) -> Counter[tuple[int, str]]:
+    """Count how often each object was trained on in each epoch."""
+    return Counter((epoch, url) for epoch, urls in batches for url in urls)
 
 
 def summarize(records: list[Record], written: Metrics, epochs: int, training_count: int) -> Summary:
-    """Add up what the processes recorded."""
+    """Add up what all processes recorded; the first is all of the first run."""
     waits_s = [wait for record in records for wait in record.waits_s]
-    training_s = sum(record.training_s for record in records)
-    images = sum(record.images for record in records)
-    deliveries: dict[tuple[str, str], int] = {}
-    for record in records:
-        for epoch, counts in record.delivered.items():
-            for url, count in counts.items():
-                deliveries[str(epoch), url] = deliveries.get((str(epoch), url), 0) + count
-    complete = len(deliveries) == epochs * training_count
+    training_s = sum(waits_s) + sum(chain.from_iterable(record.steps_s for record in records))
+    images = images_of(chain.from_iterable(record.batches for record in records)).total()
+    deliveries = images_of(records[0].batches)
     percentiles = quantiles(waits_s, n=100, method="inclusive")
     return Summary(
         accuracy=records[-1].accuracy or 0.0,
@@ -80,7 +113,7 @@ def summarize(records: list[Record], written: Metrics, epochs: int, training_cou
         peak_memory_bytes=max(record.peak_memory_bytes for record in records),
         peak_object_bytes=max(record.metrics["memory_peak_live_bytes"] for record in records),
         model_bytes=records[-1].model_bytes,
-        model_is_equal=records[-1].model_is_equal,
+        model_is_equal=all(each.model_is_equal for each in records if each.accuracy is not None),
         counters={
             "writing": {name: getattr(written, name) for name in _COUNTERS},
             "training": {
@@ -89,38 +122,91 @@ def summarize(records: list[Record], written: Metrics, epochs: int, training_cou
         },
         objects=training_count,
         epochs=epochs,
-        deliveries_min=min(deliveries.values()) if complete else 0,
-        deliveries_max=max(deliveries.values()),
-        objects_read=sum(record.objects_read for record in records),
-        stopped_after=records[0].batch_in_epoch if len(records) > 1 else None,
-        batches_per_epoch=len(waits_s) // epochs,
+        is_once=len(deliveries) == deliveries.total() == epochs * training_count,
+        objects_read=records[0].objects_read,
     )
 
 
-def faults(summary: Summary, required_accuracy: float) -> list[str]:
+def resumption_of(
+    first: Record, second: list[Record], stopped_at: int, left_bytes: int | None, equal: bool
+) -> Resumption:
+    """Compare the processes of the second run, of which the middle one was killed, to the first."""
+    stopped, killed, resumed = second
+    saved_at = killed.saved_steps[-1]
+    kept = stopped.batches + killed.batches[: saved_at - killed.first_step] + resumed.batches
+    lost = first.batches[saved_at : killed.last_step]
+    trained_on = images_of(stopped.batches + killed.batches + resumed.batches)
+    repeated = trained_on - images_of(first.batches)
+
+    def unused(*records: Record) -> int:
+        return sum(each.objects_read - images_of(each.batches).total() for each in records)
+
+    return Resumption(
+        stopped_at=stopped_at,
+        drained_at=stopped.last_step,
+        saved_at=saved_at,
+        killed_at=killed.last_step,
+        resumed_at=resumed.first_step,
+        is_same=kept == first.batches,
+        is_repeated_exactly=repeated == images_of(lost),
+        repeated_images=repeated.total(),
+        read_in_vain=unused(killed),
+        read_without_need=unused(stopped, resumed),
+        left_bytes=left_bytes,
+        weights_are_equal=equal,
+    )
+
+
+def faults(summary: Summary, resumption: Resumption | None, required_accuracy: float) -> list[str]:
     """Return a sentence on each thing that is not as it should be."""
-    found = []
-    if summary.accuracy < required_accuracy:
-        found.append(f"the accuracy is {summary.accuracy:.3f}, less than {required_accuracy}")
-    if not summary.model_is_equal:
-        found.append("the model that was read back is not the one that was written")
-    if (summary.deliveries_min, summary.deliveries_max) != (1, 1):
-        found.append(
-            "not every object was in exactly one batch of every epoch: between "
-            f"{summary.deliveries_min} and {summary.deliveries_max}"
-        )
-    if summary.objects_read != summary.images:
-        found.append(
-            f"{summary.objects_read:,} objects were read to train on {summary.images:,} images"
-        )
-    if summary.stopped_after is not None and not (
-        0 < summary.stopped_after < summary.batches_per_epoch
-    ):
-        found.append("the training was not stopped in the middle of an epoch")
-    return found
+    images = summary.epochs * summary.objects
+    checks = [
+        (
+            summary.accuracy >= required_accuracy,
+            f"the accuracy is {summary.accuracy:.3f}, less than {required_accuracy}",
+        ),
+        (
+            summary.model_is_equal,
+            "the model that was read back is not the one that was written",
+        ),
+        (summary.is_once, "not every object was in exactly one batch of every epoch"),
+        (
+            summary.objects_read == images,
+            f"{summary.objects_read:,} objects were read to train on {images:,} images",
+        ),
+    ]
+    if resumption is not None:
+        each = resumption
+        checks += [
+            (
+                each.drained_at < each.saved_at < each.killed_at,
+                f"the process that resumed from step {each.drained_at} saved step {each.saved_at}, "
+                f"and was killed at step {each.killed_at}: these should rise",
+            ),
+            (
+                each.left_bytes != 0,
+                "nothing was in the bucket of the checkpoint that was being written",
+            ),
+            (
+                each.resumed_at == each.saved_at,
+                f"it resumed from step {each.resumed_at}, and the newest checkpoint that was "
+                f"complete is of step {each.saved_at}",
+            ),
+            (each.is_same, "the second run did not train on the batches of the first"),
+            (
+                each.is_repeated_exactly,
+                "what was trained on twice is not what came after the newest checkpoint",
+            ),
+            (
+                each.read_without_need == 0,
+                f"{each.read_without_need:,} objects were read in vain",
+            ),
+            (each.weights_are_equal, "the weights of both runs differ"),
+        ]
+    return [sentence for is_right, sentence in checks if not is_right]
 
 
-def as_text(summary: Summary) -> str:
+def as_text(summary: Summary, resumption: Resumption | None) -> str:
     """Return the report that is printed."""
     firsts = ", ".join(f"{seconds * 1e3:.0f} ms" for seconds in summary.first_batch_s)
     lines = [
@@ -131,7 +217,7 @@ def as_text(summary: Summary) -> str:
         f"waiting for data     {summary.waiting_fraction * 100:.1f} % of the training loop",
         f"batch latency        p50 {summary.batch_latency_p50_s * 1e3:.2f} ms,"
         f" p99 {summary.batch_latency_p99_s * 1e3:.2f} ms",
-        f"first batch after    {firsts}" + (" (after the stop)" if "," in firsts else ""),
+        f"first batch after    {firsts}" + (" (in each process)" if "," in firsts else ""),
         f"peak memory          {summary.peak_memory_bytes / MiB:,.0f} MiB,"
         f" of which objects {summary.peak_object_bytes / MiB:,.1f} MiB",
         f"model                {summary.model_bytes:,} bytes written and read back"
@@ -148,33 +234,48 @@ def as_text(summary: Summary) -> str:
         )
     if not summary.counters["training"]["checksums_verified_total"]:
         lines.append("(files have no stored checksum that could be verified)")
-    once = (summary.deliveries_min, summary.deliveries_max) == (1, 1)
     lines += [
         "",
-        f"trained on           each of {summary.objects:,} objects "
-        + ("exactly once" if once else "NOT EXACTLY ONCE")
-        + f" in each of {summary.epochs} epochs, over stop and resume",
-        f"read for training    {summary.objects_read:,} objects for {summary.images:,} images",
-        "",
+        f"run 1                each of {summary.objects:,} objects trained on "
+        + ("exactly once" if summary.is_once else "NOT EXACTLY ONCE")
+        + f" in each of {summary.epochs} epochs;",
+        f"                     {summary.objects_read:,} objects read for that",
     ]
-    return "\n".join(lines)
+    if resumption is not None:
+        each = resumption
+        lines += [
+            "run 2                "
+            + ("the same batches in the same order" if each.is_same else "OTHER BATCHES")
+            + ", over a stop and a kill;",
+            f"                     trained on twice: {each.repeated_images:,} images, "
+            + ("exactly those" if each.is_repeated_exactly else "NOT THOSE")
+            + f" of steps {each.saved_at + 1} to {each.killed_at};",
+            f"                     read in vain: {each.read_in_vain} objects that the killed "
+            "process had read ahead",
+            "weights              of both runs: "
+            + ("bit for bit the same" if each.weights_are_equal else "DIFFERENT"),
+        ]
+        if each.left_bytes is not None:
+            lines.append(
+                f"left by the kill     {each.left_bytes / MiB:.1f} MiB in temporary objects"
+            )
+    return "\n".join([*lines, ""])
 
 
 def plot(records: list[Record], file: Path) -> None:
-    """Draw the loss after each batch and the histogram of batch latencies into a PNG file."""
+    """Draw the loss after each step and the histogram of batch latencies into a PNG file."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     left.set_title("loss")
-    left.set_xlabel("batch")
+    left.set_xlabel("step")
     left.set_yscale("log")
     for record in records:
-        begin = record.first_batch_number
-        left.plot(range(begin, begin + len(record.losses)), record.losses, linewidth=0.8)
+        begin = record.first_step
+        left.plot(range(begin, record.last_step), record.losses, linewidth=0.8)
         if begin:
-            left.axvline(begin, color="black", linestyle=":", label="stopped and resumed")
-            left.legend()
+            left.axvline(begin, color="black", linestyle=":", label="resumed")
     right.set_title("waiting for a batch")
     right.set_xlabel("ms")
     right.set_ylabel("batches")

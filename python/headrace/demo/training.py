@@ -1,12 +1,12 @@
-"""The training script of the demo: a process that can be killed at any batch and started again.
+"""The training script of the demo: a process that can be killed at any step and started again.
 
 It is run as a process of its own, ``python -m headrace.demo.training JOB``, where JOB is a `Job` as
-JSON. If the store holds a checkpoint it goes on from there. What it saw goes into a `Record`.
+JSON. It goes on from the newest complete checkpoint of its run, if there is one. What it saw goes
+into a `Record`.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
@@ -22,14 +22,15 @@ from torch import nn
 from tqdm import tqdm
 
 import headrace
+import headrace.checkpoint
 from headrace.demo.digits import decode
 from headrace.torch import Loader, MapDataset
 
-__all__ = ["Job", "Record", "train"]
+__all__ = ["Job", "Record", "Training", "bits", "train"]
 
-CHECKPOINT = "run/checkpoint.pt"
-MODEL = "run/model.pt"
 SEED = 7
+UPLOADS = "headrace-uploads/"
+_ARRIVAL_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,13 +38,32 @@ class Job:
     """What a training process is asked to do."""
 
     url: str
-    """A folder or ``gs://bucket/prefix/`` with ``train/`` and ``test/`` below it."""
+    """A folder or ``gs://bucket/prefix``, ends with ``/``; ``train/`` and ``test/`` are below."""
+    run: str
+    """Below `url`, where it saves."""
     epochs: int
     batch_size: int
-    stop_after_batches: int | None
-    """After so many batches of the whole training a notice comes that the process must end."""
+    steps_per_checkpoint: int
+    stop_after_step: int | None = None
+    """After so many steps of the run a notice comes that the process must end."""
+    killed_in_save: int | None = None
+    """The process's save, counted from 1, in which it is killed, without notice."""
     record: str
     """The local file that the `Record` is written to."""
+
+    @property
+    def checkpoints_url(self) -> str:
+        """What the names of the run's checkpoints begin with."""
+        return f"{self.url}{self.run}/checkpoints/"
+
+    def checkpoint_url(self, step: int) -> str:
+        """Where the state after so many steps is saved."""
+        return f"{self.checkpoints_url}step{step:05d}.pt"
+
+    @property
+    def model_url(self) -> str:
+        """Where the model is saved that was trained."""
+        return f"{self.url}{self.run}/model.pt"
 
 
 @dataclass(kw_only=True)
@@ -51,22 +71,24 @@ class Record:
     """What one training process saw."""
 
     pid: int = field(default_factory=os.getpid)
-    first_batch_number: int = 0
-    """How many batches earlier processes had trained on."""
+    resumed_from: str | None = None
+    """The URL of a checkpoint."""
+    first_step: int = 0
+    """How many steps earlier processes had done, as that checkpoint says."""
+    saved_steps: list[int] = field(default_factory=list)
+    """Where checkpoints were saved, and `headrace.checkpoint.save` returned."""
     losses: list[float] = field(default_factory=list)
-    """After each batch."""
+    """After each step."""
+    batches: list[tuple[int, list[str]]] = field(default_factory=list)
+    """The epoch of each step, and the URLs of its batch."""
     waits_s: list[float] = field(default_factory=list)
-    """How long the loop waited for each batch."""
+    """How long each step waited for its batch."""
+    steps_s: list[float] = field(default_factory=list)
+    """How long each step took when its batch was there, saves not included."""
     first_batch_s: float = 0.0
     """From asking for the first batch until it was there, listing not included."""
-    training_s: float = 0.0
-    images: int = 0
-    delivered: dict[int, dict[str, int]] = field(default_factory=dict)
-    """How often each URL was in a batch, by epoch."""
     objects_read: int = 0
-    """Objects that the engine read for these images."""
-    batch_in_epoch: int = 0
-    """Where in its epoch the training was when this process left it."""
+    """Objects that the engine read to train on."""
     accuracy: float | None = None
     """On the held-out digits, by the model that was read back."""
     model_bytes: int = 0
@@ -76,9 +98,58 @@ class Record:
     """`headrace.Metrics` of the process at its end."""
     peak_memory_bytes: int = 0
 
+    @property
+    def last_step(self) -> int:
+        """How many steps of the run were done when this process left it."""
+        return self.first_step + len(self.losses)
+
+    def write(self, path: str) -> None:
+        """Add how the process fares, and write everything to a local file."""
+        self.metrics = asdict(headrace.metrics())
+        self.peak_memory_bytes = _peak_memory_bytes()
+        Path(path).write_text(json.dumps(asdict(self)))
+
+
+class Training:
+    """All that a training consists of, and that a checkpoint must bring back."""
+
+    def __init__(self, job: Job) -> None:
+        torch.manual_seed(SEED)
+        self.model = make_model()
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
+        dataset = MapDataset(f"{job.url}train/", transform=decode)
+        self.loader = Loader(
+            dataset,
+            job.batch_size,
+            shuffle=True,
+            seed=SEED,
+            # So small an epoch could be read ahead whole, and had no middle to be stopped in.
+            prefetch_bytes=dataset.objects.total_size_bytes // 4,
+        )
+        self.step = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state between two steps."""
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "loader": self.loader.state_dict(),  # the place after what was trained on
+            "step": self.step,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.loader.load_state_dict(state["loader"])
+        self.step = state["step"]
+
 
 def make_model() -> nn.Sequential:
-    """Return a small convolutional network for 1 x 8 x 8 images and ten classes."""
+    """Return a network for 1 x 8 x 8 images and ten classes.
+
+    It is wider than digits need, so that a checkpoint goes to the store in several parts.
+    """
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1),
         nn.BatchNorm2d(16),
@@ -88,104 +159,105 @@ def make_model() -> nn.Sequential:
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Flatten(),
-        nn.Linear(32 * 4 * 4, 10),
+        nn.Linear(32 * 4 * 4, 1024),
+        nn.ReLU(),
+        nn.Linear(1024, 1024),
+        nn.ReLU(),
+        nn.Linear(1024, 10),
     )
-
-
-def save(store: headrace.Store, name: str, state: dict[str, Any]) -> bytes:
-    """Write what ``torch.save`` makes of `state` as one object; return those bytes."""
-    stream = io.BytesIO()
-    torch.save(state, stream)
-    store.write(name, stream.getvalue())
-    return stream.getvalue()
-
-
-def load(store: headrace.Store, name: str) -> dict[str, Any]:
-    """Read what `save` wrote."""
-    state: dict[str, Any] = torch.load(io.BytesIO(memoryview(store.read(name))), weights_only=True)
-    return state
 
 
 def train(job: Job) -> Record:
-    """Train from the start or from the checkpoint; see `Job` and `Record`."""
+    """Train from the start, or from the newest checkpoint; see `Job` and `Record`."""
+    torch.set_num_threads(1)  # the steps are so short that a second thread would mostly wait
     record = Record()
-    store = headrace.Store(job.url)
-    torch.manual_seed(SEED)
-    torch.set_num_threads(1)  # the network is so small that a second thread would only wait
-    model = make_model()
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    dataset = MapDataset(_below(job.url, "train/"), transform=decode)
-    loader = Loader(
-        dataset,
-        job.batch_size,
-        shuffle=True,
-        seed=SEED,
-        # So small an epoch could be read ahead whole: then there is no middle to be stopped in.
-        prefetch_bytes=dataset.objects.total_size_bytes // 4,
-    )
-    if store.exists(store.prefix + CHECKPOINT):
-        state = load(store, store.prefix + CHECKPOINT)
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        loader.load_state_dict(state["loader"])
-        record.first_batch_number = state["batch_number"]
+    training = Training(job)
+    newest = headrace.checkpoint.latest(job.checkpoints_url)
+    if newest is not None:
+        training.load_state_dict(headrace.checkpoint.load(newest))
+        record.resumed_from, record.first_step = newest, training.step
 
-    batch_number = record.first_batch_number
-    stopping = False
-    objects_read_before = headrace.metrics().objects_read_total
-    began_s = time.perf_counter()
-    with _progress(f"process {os.getpid()}", job.epochs * len(loader), batch_number) as bar:
-        while loader.epoch < job.epochs and not stopping:
-            delivered = record.delivered.setdefault(loader.epoch, {})
+    loader = training.loader
+    read_before = headrace.metrics().objects_read_total
+    told_to_stop = False
+    with _progress(job, training) as bar:
+        while loader.epoch < job.epochs and not told_to_stop:
+            epoch = loader.epoch
             for images, labels, urls in _timed(iter(loader), record):
-                optimizer.zero_grad()
-                loss = nn.functional.cross_entropy(model(images), labels)
+                began_s = time.perf_counter()
+                training.optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(training.model(images), labels)
                 loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-                record.losses.append(loss.item())
-                record.images += len(urls)
-                for url in urls:
-                    delivered[url] = delivered.get(url, 0) + 1
-                batch_number += 1
-                bar.update()
-                bar.set_postfix(epoch=loader.epoch, loss=f"{loss.item():.3f}", refresh=False)
-                if batch_number == job.stop_after_batches:
-                    loader.drain()  # train on what was read ahead, so that nothing is read twice
-                    stopping = True
-    record.training_s = time.perf_counter() - began_s
-    record.objects_read = headrace.metrics().objects_read_total - objects_read_before
-    record.batch_in_epoch = batch_number - loader.epoch * len(loader)
+                training.optimizer.step()
+                training.step += 1
 
-    if stopping:
-        state = {
-            "model": model.state_dict(),
-            "optimizer": optimizer.state_dict(),
-            "loader": loader.state_dict(),
-            "batch_number": batch_number,
-        }
-        save(store, store.prefix + CHECKPOINT, state)
+                record.losses.append(loss.item())
+                record.batches.append((epoch, urls))
+                record.steps_s.append(time.perf_counter() - began_s)
+                record.objects_read = headrace.metrics().objects_read_total - read_before
+                bar.update()
+                if training.step % job.steps_per_checkpoint == 0:
+                    save(training, job, record)
+                if training.step == job.stop_after_step:
+                    told_to_stop = True
+                    loader.drain()  # train on what was read ahead, so that nothing is read twice
+    if told_to_stop:
+        save(training, job, record)
     else:
-        evaluate(job, store, model, record)
-    record.metrics = asdict(headrace.metrics())
-    record.peak_memory_bytes = _peak_memory_bytes()
+        evaluate(training.model, job, record)
     return record
 
 
-def evaluate(job: Job, store: headrace.Store, model: nn.Module, record: Record) -> None:
+def save(training: Training, job: Job, record: Record) -> None:
+    """Save a checkpoint, or be killed while it is on its way."""
+
+    def be_killed(done_bytes: int, total_bytes: int) -> None:
+        # Everything is handed over, and parts of it are in the store: all but the last step, which
+        # makes it visible. Whatever else waits to be done, here it ends.
+        if done_bytes == total_bytes:
+            _await_a_part(job.url)
+            record.write(job.record)
+            os.kill(os.getpid(), signal.SIGKILL)  # no handler, no atexit: only what is stored stays
+
+    is_its_last = len(record.saved_steps) + 1 == job.killed_in_save
+    headrace.checkpoint.save(
+        training.state_dict(),
+        job.checkpoint_url(training.step),
+        progress=be_killed if is_its_last else False,
+    )
+    record.saved_steps.append(training.step)
+
+
+def evaluate(model: nn.Module, job: Job, record: Record) -> None:
     """Save the model, read it back, and ask that one about the held-out digits."""
-    name = store.prefix + MODEL
-    written = save(store, name, model.state_dict())
-    record.model_bytes = len(written)
-    record.model_is_equal = store.read(name).bytes() == written
+    record.model_bytes = headrace.checkpoint.save(model.state_dict(), job.model_url).size_bytes
     restored = make_model()
-    restored.load_state_dict(load(store, name))
+    restored.load_state_dict(headrace.checkpoint.load(job.model_url))
+    record.model_is_equal = bits(restored.state_dict()) == bits(model.state_dict())
     restored.eval()
     right = total = 0
     with torch.inference_mode():
-        for images, labels, _ in Loader(MapDataset(_below(job.url, "test/"), transform=decode), 64):
+        for images, labels, _ in Loader(MapDataset(f"{job.url}test/", transform=decode), 64):
             right += int((restored(images).argmax(1) == labels).sum())
             total += len(labels)
     record.accuracy = right / total
+
+
+def bits(state: dict[str, torch.Tensor]) -> dict[str, bytes]:
+    """Return the bytes of the tensors of a model, which are equal only if every bit is."""
+    return {name: tensor.numpy().tobytes() for name, tensor in state.items()}
+
+
+def _await_a_part(url: str) -> None:
+    """Wait until some part of an object that is being written is in the bucket.
+
+    Of a file, what is written before the end has no name that would be listed.
+    """
+    if url.startswith("gs://"):
+        store = headrace.Store(url)
+        deadline_s = time.monotonic() + _ARRIVAL_S
+        while not any(store.list(UPLOADS)) and time.monotonic() < deadline_s:
+            pass
 
 
 def _timed(batches: Iterator[Any], record: Record) -> Iterator[Any]:
@@ -201,12 +273,14 @@ def _timed(batches: Iterator[Any], record: Record) -> Iterator[Any]:
         yield batch
 
 
-def _below(url: str, folder: str) -> str:
-    return f"{url.rstrip('/')}/{folder}"
-
-
-def _progress(label: str, total: int, initial: int) -> tqdm[Any]:
-    return tqdm(total=total, initial=initial, desc=label, unit="batch", disable=None)
+def _progress(job: Job, training: Training) -> tqdm[Any]:
+    return tqdm(
+        total=job.epochs * len(training.loader),
+        initial=training.step,
+        desc=f"{job.run}, process {os.getpid()}",
+        unit="step",
+        disable=None,
+    )
 
 
 def _peak_memory_bytes() -> int:
@@ -217,14 +291,8 @@ def _peak_memory_bytes() -> int:
     return 0
 
 
-def _run(job: Job) -> None:
-    record = train(job)
-    Path(job.record).write_text(json.dumps(asdict(record)))
-    if record.accuracy is None:
-        os.kill(os.getpid(), signal.SIGKILL)  # no handler, no atexit: only what is stored survives
-
-
 if __name__ == "__main__":
     # Ctrl-C goes to all processes of a terminal; who started this one says what there is to say.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    _run(Job(**json.loads(sys.argv[1])))
+    job = Job(**json.loads(sys.argv[1]))
+    train(job).write(job.record)
