@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import inspect
 import io
 import pickle
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +31,7 @@ from headrace.compat.dataflux_pytorch.lightning import (
     GCSDistributedReader,
     GCSDistributedWriter,
     GCSFileSystem,
+    dataflux_lightning_checkpoint,
 )
 from headrace.compat.dataflux_pytorch.lightning.path_utils import (
     parse_gcs_path,
@@ -65,33 +68,28 @@ class FakeBucket:
     def list_blobs(self, prefix: str = "", **_: Any) -> list[FakeBlob]:
         return [self.blob(n) for n in self.client.objects if n.startswith(prefix)]
 
-    def exists(self) -> bool:
-        return True
-
 
 class FakeBlob:
     def __init__(self, bucket: FakeBucket, name: str) -> None:
-        self.bucket, self.name, self.client = bucket, name, bucket.client
+        self.name = name
+        self.objects = bucket.client.objects
 
     def download_as_bytes(self, **_: Any) -> bytes:
-        return self.client.objects[self.name]
+        return self.objects[self.name]
 
     def exists(self) -> bool:
-        return self.name in self.client.objects
+        return self.name in self.objects
 
     def delete(self) -> None:
-        self.client.objects.pop(self.name, None)
+        self.objects.pop(self.name, None)
 
-    def open(self, mode: str) -> io.BytesIO:
+    @contextlib.contextmanager
+    def open(self, mode: str) -> Iterator[Any]:
+        """Give what can be written, and no more than that."""
         assert mode == "wb"
-        blob = self
-
-        class File(io.BytesIO):
-            def close(self) -> None:
-                blob.client.objects[blob.name] = self.getvalue()
-                super().close()
-
-        return File()
+        content = io.BytesIO()
+        yield SimpleNamespace(write=content.write)
+        self.objects[self.name] = content.getvalue()
 
 
 def checkpoint(client: Any = None) -> DatafluxCheckpoint:
@@ -389,7 +387,10 @@ def test_paths_are_parsed_as_upstream_does(path: Any, expected: Any) -> None:
 
 
 def test_names_are_where_upstream_has_them() -> None:
-    assert dataflux_checkpoint.upload is multipart
+    assert dataflux_checkpoint.upload is multipart.upload_chunks_concurrently_from_bytesio
+    assert dataflux_lightning_checkpoint.DatafluxLightningAsyncCheckpoint is (
+        DatafluxLightningAsyncCheckpoint
+    )
     assert multipart.TM_DEFAULT_CHUNK_SIZE == 33554432
     assert multipart.DEFAULT_MAX_WORKERS == 8
     assert set(dataflux_pytorch.lightning.__all__) >= {

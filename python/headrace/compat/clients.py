@@ -12,7 +12,15 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["GoogleClientSettings", "PickledClient", "make_google_client", "settings_of"]
+from headrace.options import read_environment
+
+__all__ = [
+    "GoogleClientSettings",
+    "PickledClient",
+    "make_google_client",
+    "settings_of",
+    "store_options_of",
+]
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,16 @@ def settings_of(client: Any) -> GoogleClientSettings | None:
         endpoint=client._connection.API_BASE_URL,
         credentials=client._credentials,
     )
+
+
+def store_options_of(client: Any) -> dict[str, Any] | None:
+    """Return the options of a `Store` for what `client` stands for; None: it is used itself."""
+    if client is None:
+        return {"endpoint": read_environment().emulator_endpoint or None}
+    settings = settings_of(client)
+    if settings is None:
+        return None
+    return {"endpoint": settings.endpoint, "credentials": settings.credentials}
 
 
 def make_google_client(project: str | None, settings: GoogleClientSettings | None = None) -> Any:
