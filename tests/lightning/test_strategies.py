@@ -18,14 +18,25 @@ from tests.lightning.conftest import Line, Place, batches
 pytestmark = pytest.mark.timeout(180)
 
 
-class ShardedLine(Line):
-    """The same model, its parameters spread over the ranks by FSDP2."""
+class TwoLayers(Line):
+    """The same model with more to spread over ranks."""
 
-    def __init__(self) -> None:
+    def __init__(self, optimizer: str) -> None:
         super().__init__()
         torch.manual_seed(3)
         self.layer = torch.nn.Sequential(torch.nn.Linear(1, 8), torch.nn.Linear(8, 1))
+        self.optimizer = optimizer
 
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        if self.optimizer == "SGD":
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+        return super().configure_optimizers()
+
+    def whole(self) -> list[list[float]]:
+        raise NotImplementedError
+
+
+class ByFsdp2(TwoLayers):
     def configure_model(self) -> None:
         from torch.distributed.fsdp import fully_shard
 
@@ -33,6 +44,37 @@ class ShardedLine(Line):
 
     def whole(self) -> list[list[float]]:
         return [p.full_tensor().detach().flatten().tolist() for p in self.parameters()]
+
+
+class ByFsdp1(TwoLayers):
+    def configure_model(self) -> None:
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        # Lightning would wrap the model by itself, but not tell that the device is the CPU.
+        if not isinstance(self.layer, FullyShardedDataParallel):
+            self.layer = FullyShardedDataParallel(
+                self.layer, device_id=torch.device("cpu"), use_orig_params=True
+            )
+
+    def whole(self) -> list[list[float]]:
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        with FullyShardedDataParallel.summon_full_params(self.layer, writeback=False):
+            return [p.detach().flatten().tolist() for p in self.parameters()]
+
+
+def make(kind: str, world_size: int, options: dict[str, Any]) -> tuple[Any, type[TwoLayers]]:
+    """Return a strategy and the model that it shards."""
+    from headrace.compat.dataflux_pytorch.lightning import DatafluxFSDPStrategy
+    from headrace.lightning import FSDPStrategy, ModelParallelStrategy
+
+    if kind == "ModelParallelStrategy":
+        sizes = {"data_parallel_size": world_size, "tensor_parallel_size": 1}
+        return ModelParallelStrategy(**sizes, **options), ByFsdp2
+    options = {"use_orig_params": True, "process_group_backend": "gloo", **options}
+    if kind == "DatafluxFSDPStrategy":
+        return DatafluxFSDPStrategy("project", None, **options), ByFsdp1
+    return FSDPStrategy(**options), ByFsdp1
 
 
 def free_port() -> int:
@@ -46,10 +88,12 @@ def fit(
     world_size: int,
     port: int,
     environment: dict[str, str],
-    strategy_options: dict[str, Any],
+    kind: str,
+    options: dict[str, Any],
     max_epochs: int,
     dirpath: str,
     resume: str | None,
+    optimizer: str = "AdamW",
 ) -> tuple[list[int], list[list[float]], dict[str, Any]]:
     """Train; return the steps seen, the parameters, and what a second optimizer state holds."""
     os.environ.update(
@@ -68,12 +112,8 @@ def fit(
     from lightning.pytorch import Trainer
     from lightning.pytorch.callbacks import ModelCheckpoint
 
-    from headrace.lightning import ModelParallelStrategy
-
-    strategy = ModelParallelStrategy(
-        data_parallel_size=world_size, tensor_parallel_size=1, **strategy_options
-    )
-    model = ShardedLine()
+    strategy, model_type = make(kind, world_size, options)
+    model = model_type(optimizer)
     with tempfile.TemporaryDirectory() as directory:
         trainer = Trainer(
             accelerator="cpu",
@@ -100,37 +140,64 @@ def environment_of(place: Place) -> dict[str, str]:
     return {} if place.server is None else {"STORAGE_EMULATOR_HOST": place.server.url}
 
 
-@pytest.mark.parametrize("use_async", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("ModelParallelStrategy", {}),
+        ("ModelParallelStrategy", {"use_async": True}),
+        ("FSDPStrategy", {"state_dict_type": "sharded"}),
+        ("DatafluxFSDPStrategy", {"use_async": True}),
+    ],
+)
 def test_a_sharded_run_is_saved_and_goes_on_with_another_number_of_ranks(
-    place: Place, use_async: bool
+    gcs: Place, kind: str, options: dict[str, Any]
 ) -> None:
-    environment = environment_of(place)
-    options = {"use_async": use_async}
-    first = run_fit(2, environment, options, 2, place.url, None)
+    environment = environment_of(gcs)
+    first = run_fit(2, environment, kind, options, 2, gcs.url, None)
     assert first[0][0] == list(range(6))
     assert first[0][1] == first[1][1]
     # One checkpoint for save_top_k=1, and the last one; each complete, nothing else.
-    metadata = [name for name in place.names() if name.endswith(".metadata")]
+    metadata = [name for name in gcs.names() if name.endswith(".metadata")]
     assert metadata == ["epoch=1.ckpt/.metadata", "last.ckpt/.metadata"]
-    assert "last.ckpt/meta.pt" in place.names()
+    assert "last.ckpt/meta.pt" in gcs.names()
 
-    last = f"{place.url}/last.ckpt"
-    again = run_fit(1, environment, options, 2, place.url, last)
+    last = f"{gcs.url}/last.ckpt"
+    again = run_fit(1, environment, kind, options, 2, gcs.url, last)
     assert again[0][0] == []
     assert again[0][1] == first[0][1]
 
-    more = run_fit(1, environment, options, 3, place.url, last)
+    more = run_fit(1, environment, kind, options, 3, gcs.url, last)
     assert more[0][0] == [6, 7, 8]
     assert more[0][2] == {"parameters with moments": 4}
 
 
-def test_a_whole_checkpoint_is_one_object_and_is_loaded(gcs: Place) -> None:
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("ModelParallelStrategy", {"save_distributed_checkpoint": False}),
+        ("FSDPStrategy", {"state_dict_type": "full"}),
+    ],
+)
+def test_a_whole_checkpoint_is_one_object_and_is_loaded(
+    gcs: Place, kind: str, options: dict[str, Any]
+) -> None:
     environment = environment_of(gcs)
-    options = {"save_distributed_checkpoint": False}
-    first = run_fit(2, environment, options, 1, gcs.url, None)
+    first = run_fit(2, environment, kind, options, 1, gcs.url, None)
     assert gcs.names() == ["epoch=0.ckpt", "last.ckpt"]
-    again = run_fit(2, environment, options, 1, gcs.url, f"{gcs.url}/last.ckpt")
+    again = run_fit(2, environment, kind, options, 1, gcs.url, f"{gcs.url}/last.ckpt")
     assert again[0][1] == first[0][1]
+
+
+@pytest.mark.parametrize("optimizer", ["AdamW", "SGD"])
+def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path: Path, optimizer: str) -> None:
+    options = {"state_dict_type": "sharded"}
+    folder, other = str(tmp_path / "run"), str(tmp_path / "other")
+    last = f"{folder}/last.ckpt"
+    run_fit(2, {}, "FSDPStrategy", options, 1, folder, None, optimizer)
+    resumed = run_fit(2, {}, "FSDPStrategy", options, 2, folder, last, optimizer)
+    at_once = run_fit(2, {}, "FSDPStrategy", options, 2, other, None, optimizer)
+    assert resumed[0][0] == [3, 4, 5]
+    assert resumed[0][1] == at_once[0][1]
 
 
 @pytest.mark.parametrize("use_async", [False, True])
@@ -138,7 +205,8 @@ def test_a_save_that_fails_on_the_store_fails_the_run(gcs: Place, use_async: boo
     assert gcs.server is not None
     gcs.server.faults([{"match": {"kind": "upload"}, "action": {"status": 403}}])
     with pytest.raises(RankError) as caught:
-        run_fit(2, environment_of(gcs), {"use_async": use_async}, 1, gcs.url, None)
+        options = {"use_async": use_async}
+        run_fit(2, environment_of(gcs), "ModelParallelStrategy", options, 1, gcs.url, None)
     assert all("HTTP 403" in text for text in caught.value.errors.values())
     assert sorted(caught.value.errors) == [0, 1]
     assert gcs.names() == []
