@@ -204,8 +204,8 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path: Path, opti
 def test_a_save_that_fails_on_the_store_fails_the_run(gcs: Place, use_async: bool) -> None:
     assert gcs.server is not None
     gcs.server.faults([{"match": {"kind": "upload"}, "action": {"status": 403}}])
+    options = {"use_async": use_async}
     with pytest.raises(RankError) as caught:
-        options = {"use_async": use_async}
         run_fit(2, environment_of(gcs), "ModelParallelStrategy", options, 1, gcs.url, None)
     assert all("HTTP 403" in text for text in caught.value.errors.values())
     assert sorted(caught.value.errors) == [0, 1]
