@@ -16,7 +16,7 @@ import torch
 import headrace.checkpoint
 from headrace import NotFoundError, Store
 from headrace import open as open_object
-from headrace.compat.clients import store_options_of
+from headrace.compat.clients import bucket_url, store_options_of
 from headrace.compat.dataflux_core.user_agent import add_dataflux_user_agent
 from headrace.compat.google_errors import as_google_raises
 
@@ -68,7 +68,7 @@ def open_checkpoint_bucket(
 
 @functools.lru_cache(maxsize=64)
 def _open_store(name: str, **options: Any) -> Store:
-    return Store(f"gs://{name}", **options)
+    return Store(bucket_url(name), **options)
 
 
 class _EngineBucket:

@@ -12,11 +12,13 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.errors import InvalidArgumentError
 from headrace.options import read_environment
 
 __all__ = [
     "GoogleClientSettings",
     "PickledClient",
+    "bucket_url",
     "make_google_client",
     "settings_of",
     "store_options_of",
@@ -52,6 +54,19 @@ def settings_of(client: Any) -> GoogleClientSettings | None:
         endpoint=client._connection.API_BASE_URL,
         credentials=client._credentials,
     )
+
+
+def bucket_url(name: Any) -> str:
+    """Return the URL of the bucket `name`.
+
+    Raises:
+        InvalidArgumentError: `name` is none of a bucket: a URL, or one with a name of an object.
+    """
+    if not isinstance(name, str) or "/" in name or not name:
+        raise InvalidArgumentError(
+            f"the bucket's name is {name!r}; it must be a bucket's alone, without gs:// and /"
+        )
+    return f"gs://{name}"
 
 
 def store_options_of(client: Any) -> dict[str, Any] | None:
