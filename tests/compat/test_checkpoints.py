@@ -43,6 +43,7 @@ from tests.compat.bucket import BUCKET
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
+MIB = 1 << 20
 STATE = {"w": torch.arange(1000.0), "step": 3}
 
 
@@ -164,6 +165,26 @@ def test_a_client_of_another_kind_is_used_itself_and_told_who_uses_it(server: Fa
     assert isinstance(streams.reader("x"), io.BytesIO)
     assert fake._connection._client_info.user_agent == "dataflux/1.0 theirs"
     assert server.log() == []
+
+
+def test_parts_leave_while_a_checkpoint_is_written_and_come_ahead_of_who_reads(
+    server: FaultServer,
+) -> None:
+    streams = checkpoint()
+    piece, pieces = b"x" * MIB, 170
+    with streams.writer("large.pt") as writer:
+        for _ in range(pieces):
+            writer.write(piece)
+        # Nine parts of 16 MiB may be here; so some have been there before the end.
+        assert [r for r in server.log() if r["kind"] in ("upload", "multipart_part")]
+    server.reset(keep_buckets=True)
+    with streams.reader("large.pt") as reader:
+        assert reader.read(MIB) == piece
+        assert sum(r["bytes_sent"] for r in server.log()) < 100 * MIB
+        for _ in range(pieces - 1):
+            assert reader.read(MIB) == piece
+        assert reader.read(1) == b""
+    assert sum(r["kind"] == "media" for r in server.log()) > 8
 
 
 # ---- uploads from a buffer
