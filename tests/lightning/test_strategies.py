@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch.strategies import FSDPStrategy as LightningsFSDPStrategy
 
 import headrace
 from tests.checkpoint_distributed.ranks import RankError, run_ranks
@@ -63,6 +64,10 @@ class ByFsdp1(TwoLayers):
             return [p.detach().flatten().tolist() for p in self.parameters()]
 
 
+class OnTheCpu(LightningsFSDPStrategy):  # type: ignore[misc]  # Lightning is not typed here
+    """Lightning's own, which a Trainer refuses on the CPU by its type alone."""
+
+
 def make(kind: str, world_size: int, options: dict[str, Any]) -> tuple[Any, type[TwoLayers]]:
     """Return a strategy and the model that it shards."""
     from headrace.compat.dataflux_pytorch.lightning import DatafluxFSDPStrategy
@@ -74,6 +79,8 @@ def make(kind: str, world_size: int, options: dict[str, Any]) -> tuple[Any, type
     options = {"use_orig_params": True, "process_group_backend": "gloo", **options}
     if kind == "DatafluxFSDPStrategy":
         return DatafluxFSDPStrategy("project", None, **options), ByFsdp1
+    if kind == "Lightning's FSDPStrategy":
+        return OnTheCpu(**options), ByFsdp1
     return FSDPStrategy(**options), ByFsdp1
 
 
@@ -188,14 +195,24 @@ def test_a_whole_checkpoint_is_one_object_and_is_loaded(
     assert again[0][1] == first[0][1]
 
 
-@pytest.mark.parametrize("optimizer", ["AdamW", "SGD"])
-def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path: Path, optimizer: str) -> None:
+@pytest.mark.parametrize(
+    ("saving", "loading", "optimizer"),
+    [
+        ("FSDPStrategy", "Lightning's FSDPStrategy", "AdamW"),
+        ("Lightning's FSDPStrategy", "FSDPStrategy", "AdamW"),
+        # It has no state, on which Lightning's own trips.
+        ("FSDPStrategy", "FSDPStrategy", "SGD"),
+    ],
+)
+def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
+    tmp_path: Path, saving: str, loading: str, optimizer: str
+) -> None:
     options = {"state_dict_type": "sharded"}
     folder, other = str(tmp_path / "run"), str(tmp_path / "other")
     last = f"{folder}/last.ckpt"
-    run_fit(2, {}, "FSDPStrategy", options, 1, folder, None, optimizer)
-    resumed = run_fit(2, {}, "FSDPStrategy", options, 2, folder, last, optimizer)
-    at_once = run_fit(2, {}, "FSDPStrategy", options, 2, other, None, optimizer)
+    run_fit(2, {}, saving, options, 1, folder, None, optimizer)
+    resumed = run_fit(2, {}, loading, options, 2, folder, last, optimizer)
+    at_once = run_fit(2, {}, saving, options, 2, other, None, optimizer)
     assert resumed[0][0] == [3, 4, 5]
     assert resumed[0][1] == at_once[0][1]
 
