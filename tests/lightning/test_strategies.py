@@ -6,7 +6,7 @@ import os
 import socket
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -90,19 +90,28 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def fit(
-    rank: int,
-    world_size: int,
-    port: int,
-    environment: dict[str, str],
-    kind: str,
-    options: dict[str, Any],
-    max_epochs: int,
-    dirpath: str,
-    resume: str | None,
-    optimizer: str = "AdamW",
-) -> tuple[list[int], list[list[float]], dict[str, Any]]:
-    """Train; return the steps seen, the parameters, and what a second optimizer state holds."""
+class Fit(NamedTuple):
+    """One call of a Trainer's `fit`."""
+
+    kind: str
+    options: dict[str, Any]
+    max_epochs: int
+    dirpath: str
+    resume: str | None = None
+    optimizer: str = "AdamW"
+
+
+class Fitted(NamedTuple):
+    """What one rank knows afterwards."""
+
+    steps: list[int]
+    parameters: list[list[float]]
+    parameters_with_moments: int
+
+
+def fit_all(
+    rank: int, world_size: int, port: int, environment: dict[str, str], fits: tuple[Fit, ...]
+) -> list[Fitted]:
     os.environ.update(
         environment,
         MASTER_ADDR="127.0.0.1",
@@ -116,11 +125,16 @@ def fit(
         GLOO_SOCKET_IFNAME="lo",
         TORCHELASTIC_RUN_ID="none",
     )
+    return [fit(world_size, each) for each in fits]
+
+
+def fit(world_size: int, wanted: Fit) -> Fitted:
     from lightning.pytorch import Trainer
     from lightning.pytorch.callbacks import ModelCheckpoint
 
-    strategy, model_type = make(kind, world_size, options)
-    model = model_type(optimizer)
+    strategy, model_type = make(wanted.kind, world_size, wanted.options)
+    model = model_type(wanted.optimizer)
+    callback = ModelCheckpoint(dirpath=wanted.dirpath, filename="{epoch}", save_last=True)
     with tempfile.TemporaryDirectory() as directory:
         trainer = Trainer(
             accelerator="cpu",
@@ -131,16 +145,17 @@ def fit(
             enable_model_summary=False,
             use_distributed_sampler=False,
             default_root_dir=directory,
-            max_epochs=max_epochs,
-            callbacks=[ModelCheckpoint(dirpath=dirpath, filename="{epoch}", save_last=True)],
+            max_epochs=wanted.max_epochs,
+            callbacks=[callback],
         )
-        trainer.fit(model, batches(), ckpt_path=resume)
+        trainer.fit(model, batches(), ckpt_path=wanted.resume)
     moments = trainer.optimizers[0].state_dict()["state"]
-    return model.seen_steps, model.whole(), {"parameters with moments": len(moments)}
+    return Fitted(model.seen_steps, model.whole(), len(moments))
 
 
-def run_fit(world_size: int, *args: Any) -> list[Any]:
-    return run_ranks(world_size, fit, world_size, free_port(), *args, init=False)
+def run_fits(world_size: int, environment: dict[str, str], *fits: Fit) -> list[list[Fitted]]:
+    """Return what each rank knows of each; all in the same processes, whose start takes longest."""
+    return run_ranks(world_size, fit_all, world_size, free_port(), environment, fits, init=False)
 
 
 def environment_of(place: Place) -> dict[str, str]:
@@ -160,22 +175,25 @@ def test_a_sharded_run_is_saved_and_goes_on_with_another_number_of_ranks(
     gcs: Place, kind: str, options: dict[str, Any]
 ) -> None:
     environment = environment_of(gcs)
-    first = run_fit(2, environment, kind, options, 2, gcs.url, None)
-    assert first[0][0] == list(range(6))
-    assert first[0][1] == first[1][1]
+    ((first,), (of_other_rank,)) = run_fits(2, environment, Fit(kind, options, 2, gcs.url))
+    assert first.steps == list(range(6))
+    assert first.parameters == of_other_rank.parameters
     # One checkpoint for save_top_k=1, and the last one; each complete, nothing else.
     metadata = [name for name in gcs.names() if name.endswith(".metadata")]
     assert metadata == ["epoch=1.ckpt/.metadata", "last.ckpt/.metadata"]
     assert "last.ckpt/meta.pt" in gcs.names()
 
     last = f"{gcs.url}/last.ckpt"
-    again = run_fit(1, environment, kind, options, 2, gcs.url, last)
-    assert again[0][0] == []
-    assert again[0][1] == first[0][1]
-
-    more = run_fit(1, environment, kind, options, 3, gcs.url, last)
-    assert more[0][0] == [6, 7, 8]
-    assert more[0][2] == {"parameters with moments": 4}
+    ((again, more),) = run_fits(
+        1,
+        environment,
+        Fit(kind, options, 2, gcs.url, last),
+        Fit(kind, options, 3, gcs.url, last),
+    )
+    assert again.steps == []
+    assert again.parameters == first.parameters
+    assert more.steps == [6, 7, 8]
+    assert more.parameters_with_moments == 4
 
 
 @pytest.mark.parametrize(
@@ -188,11 +206,16 @@ def test_a_sharded_run_is_saved_and_goes_on_with_another_number_of_ranks(
 def test_a_whole_checkpoint_is_one_object_and_is_loaded(
     gcs: Place, kind: str, options: dict[str, Any]
 ) -> None:
-    environment = environment_of(gcs)
-    first = run_fit(2, environment, kind, options, 1, gcs.url, None)
+    last = f"{gcs.url}/last.ckpt"
+    ((first, again), _) = run_fits(
+        2,
+        environment_of(gcs),
+        Fit(kind, options, 1, gcs.url),
+        Fit(kind, options, 1, gcs.url, last),
+    )
     assert gcs.names() == ["epoch=0.ckpt", "last.ckpt"]
-    again = run_fit(2, environment, kind, options, 1, gcs.url, f"{gcs.url}/last.ckpt")
-    assert again[0][1] == first[0][1]
+    assert again.steps == []
+    assert again.parameters == first.parameters
 
 
 @pytest.mark.parametrize(
@@ -209,21 +232,24 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
 ) -> None:
     options = {"state_dict_type": "sharded"}
     folder, other = str(tmp_path / "run"), str(tmp_path / "other")
-    last = f"{folder}/last.ckpt"
-    run_fit(2, {}, saving, options, 1, folder, None, optimizer)
-    resumed = run_fit(2, {}, loading, options, 2, folder, last, optimizer)
-    at_once = run_fit(2, {}, saving, options, 2, other, None, optimizer)
-    assert resumed[0][0] == [3, 4, 5]
-    assert resumed[0][1] == at_once[0][1]
+    ((_, resumed, at_once), _) = run_fits(
+        2,
+        {},
+        Fit(saving, options, 1, folder, None, optimizer),
+        Fit(loading, options, 2, folder, f"{folder}/last.ckpt", optimizer),
+        Fit(saving, options, 2, other, None, optimizer),
+    )
+    assert resumed.steps == [3, 4, 5]
+    assert resumed.parameters == at_once.parameters
 
 
 @pytest.mark.parametrize("use_async", [False, True])
 def test_a_save_that_fails_on_the_store_fails_the_run(gcs: Place, use_async: bool) -> None:
     assert gcs.server is not None
     gcs.server.faults([{"match": {"kind": "upload"}, "action": {"status": 403}}])
-    options = {"use_async": use_async}
+    wanted = Fit("ModelParallelStrategy", {"use_async": use_async}, 1, gcs.url)
     with pytest.raises(RankError) as caught:
-        run_fit(2, environment_of(gcs), "ModelParallelStrategy", options, 1, gcs.url, None)
+        run_fits(2, environment_of(gcs), wanted)
     assert all("HTTP 403" in text for text in caught.value.errors.values())
     assert sorted(caught.value.errors) == [0, 1]
     assert gcs.names() == []
