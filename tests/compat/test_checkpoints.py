@@ -324,6 +324,25 @@ def test_distributed_checkpoints_are_saved_over_an_old_one_and_loaded_in_part(
     assert sum(r["bytes_sent"] for r in server.log()) < 1_400_000
 
 
+def test_one_writer_saves_in_the_background_to_one_folder_after_the_other(
+    server: FaultServer,
+) -> None:
+    """As the original's README does."""
+    writer = GCSDistributedWriter(f"gs://{BUCKET}/run", "project", None)
+    state = {"w": torch.zeros(10)}
+    for step in range(3):
+        state["w"].fill_(step)
+        path = Path(f"gs://{BUCKET}/run/{step}")
+        saved = dcp.async_save(state, checkpoint_id=path, storage_writer=writer, no_dist=True)
+        state["w"].fill_(-1)
+        saved.result()  # type: ignore[union-attr]
+    for step in range(3):
+        loaded = {"w": torch.zeros(10)}
+        reader = GCSDistributedReader(f"gs://{BUCKET}/run/{step}", "project", None)
+        dcp.load(loaded, storage_reader=reader)
+        assert torch.equal(loaded["w"], torch.full((10,), float(step)))
+
+
 def test_a_failed_save_leaves_no_new_data_under_old_metadata(server: FaultServer) -> None:
     url = f"gs://{BUCKET}/run/step1"
     dcp.save({"w": torch.ones(10)}, storage_writer=GCSDistributedWriter(url, "project"))
