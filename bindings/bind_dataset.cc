@@ -152,11 +152,16 @@ uint64_t sum_bytes(const IndexHandle& self, nb::handle positions) {
 std::vector<std::string> to_suffixes(nb::handle suffix) {
   std::vector<std::string> out;
   if (suffix.is_none()) return out;
+  const auto add = [&out](nb::handle each) {
+    if (!nb::try_cast(each, out.emplace_back())) {
+      throw nb::type_error("`suffix` must be a str or several, each of them Unicode text");
+    }
+  };
   if (PyUnicode_Check(suffix.ptr())) {
-    out.push_back(nb::cast<std::string>(suffix));
+    add(suffix);
     return out;
   }
-  for (const nb::handle each : nb::iter(suffix)) out.push_back(nb::cast<std::string>(each));
+  for (const nb::handle each : nb::iter(suffix)) add(each);
   if (out.empty()) raise(Error(Code::kInvalidArgument, "`suffix` is an empty collection"));
   return out;
 }

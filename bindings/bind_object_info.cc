@@ -29,12 +29,12 @@ system_clock::time_point from_datetime(nb::handle time) {
   return system_clock::time_point(microseconds(nb::cast<int64_t>(since_us)));
 }
 
-void construct(ObjectInfo* self, nb::str name, uint64_t size_bytes, std::string generation,
+void construct(ObjectInfo* self, std::string name, uint64_t size_bytes, std::string generation,
                std::optional<uint32_t> crc32c, std::string content_type,
                std::string content_encoding, nb::object updated, std::string storage_class,
                uint32_t component_count, uint64_t metageneration) {
   new (self)
-      ObjectInfo{.name = nb::cast<std::string>(name),
+      ObjectInfo{.name = std::move(name),
                  .size_bytes = size_bytes,
                  .generation = std::move(generation),
                  .crc32c = {},

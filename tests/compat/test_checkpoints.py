@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import inspect
 import io
 import pickle
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +31,7 @@ from headrace.compat.dataflux_pytorch.lightning import (
     GCSDistributedReader,
     GCSDistributedWriter,
     GCSFileSystem,
+    dataflux_lightning_checkpoint,
 )
 from headrace.compat.dataflux_pytorch.lightning.path_utils import (
     parse_gcs_path,
@@ -40,6 +43,7 @@ from tests.compat.bucket import BUCKET
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
+MIB = 1 << 20
 STATE = {"w": torch.arange(1000.0), "step": 3}
 
 
@@ -65,33 +69,28 @@ class FakeBucket:
     def list_blobs(self, prefix: str = "", **_: Any) -> list[FakeBlob]:
         return [self.blob(n) for n in self.client.objects if n.startswith(prefix)]
 
-    def exists(self) -> bool:
-        return True
-
 
 class FakeBlob:
     def __init__(self, bucket: FakeBucket, name: str) -> None:
-        self.bucket, self.name, self.client = bucket, name, bucket.client
+        self.name = name
+        self.objects = bucket.client.objects
 
     def download_as_bytes(self, **_: Any) -> bytes:
-        return self.client.objects[self.name]
+        return self.objects[self.name]
 
     def exists(self) -> bool:
-        return self.name in self.client.objects
+        return self.name in self.objects
 
     def delete(self) -> None:
-        self.client.objects.pop(self.name, None)
+        self.objects.pop(self.name, None)
 
-    def open(self, mode: str) -> io.BytesIO:
+    @contextlib.contextmanager
+    def open(self, mode: str) -> Iterator[Any]:
+        """Give what can be written, and no more than that."""
         assert mode == "wb"
-        blob = self
-
-        class File(io.BytesIO):
-            def close(self) -> None:
-                blob.client.objects[blob.name] = self.getvalue()
-                super().close()
-
-        return File()
+        content = io.BytesIO()
+        yield SimpleNamespace(write=content.write)
+        self.objects[self.name] = content.getvalue()
 
 
 def checkpoint(client: Any = None) -> DatafluxCheckpoint:
@@ -166,6 +165,26 @@ def test_a_client_of_another_kind_is_used_itself_and_told_who_uses_it(server: Fa
     assert isinstance(streams.reader("x"), io.BytesIO)
     assert fake._connection._client_info.user_agent == "dataflux/1.0 theirs"
     assert server.log() == []
+
+
+def test_parts_leave_while_a_checkpoint_is_written_and_come_ahead_of_who_reads(
+    server: FaultServer,
+) -> None:
+    streams = checkpoint()
+    piece, pieces = b"x" * MIB, 170
+    with streams.writer("large.pt") as writer:
+        for _ in range(pieces):
+            writer.write(piece)
+        # Nine parts of 16 MiB may be here; so some have been there before the end.
+        assert [r for r in server.log() if r["kind"] in ("upload", "multipart_part")]
+    server.reset(keep_buckets=True)
+    with streams.reader("large.pt") as reader:
+        assert reader.read(MIB) == piece
+        assert sum(r["bytes_sent"] for r in server.log()) < 100 * MIB
+        for _ in range(pieces - 1):
+            assert reader.read(MIB) == piece
+        assert reader.read(1) == b""
+    assert sum(r["kind"] == "media" for r in server.log()) > 8
 
 
 # ---- uploads from a buffer
@@ -305,6 +324,25 @@ def test_distributed_checkpoints_are_saved_over_an_old_one_and_loaded_in_part(
     assert sum(r["bytes_sent"] for r in server.log()) < 1_400_000
 
 
+def test_one_writer_saves_in_the_background_to_one_folder_after_the_other(
+    server: FaultServer,
+) -> None:
+    """As the original's README does."""
+    writer = GCSDistributedWriter(f"gs://{BUCKET}/run", "project", None)
+    state = {"w": torch.zeros(10)}
+    for step in range(3):
+        state["w"].fill_(step)
+        path = Path(f"gs://{BUCKET}/run/{step}")
+        saved = dcp.async_save(state, checkpoint_id=path, storage_writer=writer, no_dist=True)
+        state["w"].fill_(-1)
+        saved.result()  # type: ignore[union-attr]
+    for step in range(3):
+        loaded = {"w": torch.zeros(10)}
+        reader = GCSDistributedReader(f"gs://{BUCKET}/run/{step}", "project", None)
+        dcp.load(loaded, storage_reader=reader)
+        assert torch.equal(loaded["w"], torch.full((10,), float(step)))
+
+
 def test_a_failed_save_leaves_no_new_data_under_old_metadata(server: FaultServer) -> None:
     url = f"gs://{BUCKET}/run/step1"
     dcp.save({"w": torch.ones(10)}, storage_writer=GCSDistributedWriter(url, "project"))
@@ -389,7 +427,10 @@ def test_paths_are_parsed_as_upstream_does(path: Any, expected: Any) -> None:
 
 
 def test_names_are_where_upstream_has_them() -> None:
-    assert dataflux_checkpoint.upload is multipart
+    assert dataflux_checkpoint.upload is multipart.upload_chunks_concurrently_from_bytesio
+    assert dataflux_lightning_checkpoint.DatafluxLightningAsyncCheckpoint is (
+        DatafluxLightningAsyncCheckpoint
+    )
     assert multipart.TM_DEFAULT_CHUNK_SIZE == 33554432
     assert multipart.DEFAULT_MAX_WORKERS == 8
     assert set(dataflux_pytorch.lightning.__all__) >= {

@@ -261,5 +261,7 @@ def test_another_client_composes_by_itself(fake: Client) -> None:
 
 
 def test_a_bucket_name_that_cannot_be_is_refused(server: FaultServer) -> None:
-    with pytest.raises(headrace.InvalidArgumentError):
-        mapstyle.DataFluxMapStyleDataset("project", "")
+    for name in ("", "gs://bucket", "bucket/folder", "bucket/../other", None, 5, b"bucket"):
+        with pytest.raises(headrace.InvalidArgumentError, match="the bucket's name is"):
+            mapstyle.DataFluxMapStyleDataset("project", name)  # type: ignore[arg-type]
+    assert server.log() == []

@@ -7,6 +7,7 @@ import json
 import logging
 import pickle
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,21 @@ def test_the_maps_config_will_do_for_the_iterable(server: FaultServer, objects: 
     assert len(list(iterable.DataFluxIterableDataset("project", BUCKET, config))) == 10
 
 
+def test_a_config_written_for_the_original_will_do(server: FaultServer, objects: Objects) -> None:
+    config = SimpleNamespace(**vars(mapstyle.Config(prefix="train/00")))
+    del config.use_compose
+    assert len(map_dataset(config=config)) == 10
+
+
+@pytest.mark.parametrize("prefix", [b"train/", 3, "train/\ud800"])
+def test_a_prefix_that_is_no_text_is_refused_at_once(
+    server: FaultServer, caplog: pytest.LogCaptureFixture, prefix: Any
+) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match="prefix is"):
+        map_dataset(config=mapstyle.Config(prefix=prefix))
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize("module", [mapstyle, iterable])
 def test_a_listing_that_fails_is_made_again_and_each_error_is_logged(
     server: FaultServer, objects: Objects, module: Any, caplog: pytest.LogCaptureFixture
@@ -146,6 +162,9 @@ def test_items_are_bytes_by_index_from_both_ends(server: FaultServer, objects: O
         dataset[len(contents)]
     with pytest.raises(TypeError, match="no slices"):
         dataset[0:2]
+    for index in ("0", 1.5, None):
+        with pytest.raises(TypeError):
+            dataset[index]
 
 
 def test_a_batch_comes_in_the_order_of_its_indices(server: FaultServer, objects: Objects) -> None:
@@ -420,6 +439,7 @@ def test_a_listing_is_read_like_a_list_of_pairs() -> None:
     assert pairs.index(("n3", 3)) == 3
     assert pairs + PAIRS == PAIRS * 2
     assert PAIRS + pairs == PAIRS * 2
+    assert pairs * 2 == 2 * pairs == PAIRS * 2
     assert sorted(pairs, reverse=True) == PAIRS[::-1]
     assert repr(pairs) == repr(PAIRS)
     assert json.loads(json.dumps(pairs[0])) == ["n0", 0]

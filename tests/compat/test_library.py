@@ -10,6 +10,7 @@ from typing import Any
 import google.api_core.exceptions
 import pytest
 from google.api_core.retry import Retry as GoogleRetry
+from google.cloud.storage.retry import ConditionalRetryPolicy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -186,6 +187,18 @@ def test_a_policys_waits_and_time_go_to_the_engine(kind: Any) -> None:
     assert timeout.total_s > 86400 * 365
     assert engine_options(policy.with_timeout(0))[0].max_attempts == 1
     assert engine_options(policy.with_delay(initial=0.0))[0].initial_backoff_s > 0
+
+
+def test_a_policy_for_writes_with_a_precondition_is_what_it_holds() -> None:
+    policy = GoogleRetry(initial=0.5, maximum=7.0, multiplier=1.5, timeout=33.0)
+    conditional = ConditionalRetryPolicy(policy, lambda **_: True, [])
+    assert engine_options(conditional) == engine_options(policy)
+
+
+@pytest.mark.parametrize("policy", [5, "default", {}])
+def test_what_is_no_policy_is_refused(policy: Any) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match="the retry policy is"):
+        engine_options(policy)
 
 
 def test_a_policy_that_nobody_chose_is_the_engines_own() -> None:

@@ -216,6 +216,53 @@ download_result = download.dataflux_download(
 print(len(list_result), sum(map(len, download_result)))
 """
 
+CHECKPOINT_README = """
+import sys
+
+import torch
+from dataflux_pytorch import dataflux_checkpoint
+from dataflux_pytorch.lightning import DatafluxLightningCheckpoint
+from lightning import Trainer
+from lightning.pytorch.demos.boring_classes import BoringModel
+
+PROJECT_NAME, BUCKET_NAME = "project", sys.argv[1]
+
+ckpt = dataflux_checkpoint.DatafluxCheckpoint(project_name=PROJECT_NAME, bucket_name=BUCKET_NAME)
+CKPT_PATH = "checkpoints/epoch0.ckpt"
+model = torch.nn.Linear(3, 4)
+with ckpt.writer(CKPT_PATH) as writer:
+    torch.save(model.state_dict(), writer)
+with ckpt.reader(CKPT_PATH) as reader:
+    read_state_dict = torch.load(reader)
+model.load_state_dict(read_state_dict)
+
+CKPT = f"gcs://{BUCKET_NAME}/checkpoints/ckpt.ckpt"
+dataflux_ckpt = DatafluxLightningCheckpoint(project_name=PROJECT_NAME)
+
+
+def make_trainer(max_steps):
+    return Trainer(
+        plugins=[dataflux_ckpt],
+        min_epochs=4,
+        max_epochs=5,
+        max_steps=max_steps,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+
+
+trainer = make_trainer(10)
+trainer.fit(BoringModel())
+trainer.save_checkpoint(CKPT)
+
+trainer = make_trainer(12)
+trainer.fit(BoringModel(), ckpt_path=CKPT)
+print(trainer.global_step)
+"""
+
 OBJECTS = 50
 TOTAL_BYTES = sum(3 * (i + 1) for i in range(OBJECTS))
 
@@ -280,3 +327,14 @@ def test_the_librarys_examples_run(
 ) -> None:
     printed = run_script(LIBRARY_README, bucket, STORAGE_EMULATOR_HOST=fake_gcs.url)
     assert printed.split() == [str(OBJECTS), str(TOTAL_BYTES)]
+
+
+def test_the_readmes_checkpoints_are_saved_and_loaded(
+    fake_gcs: FakeGcsServer, bucket: str, run_script: RunScript
+) -> None:
+    printed = run_script(
+        CHECKPOINT_README, bucket, STORAGE_EMULATOR_HOST=fake_gcs.url, PYTHONWARNINGS="ignore"
+    )
+    assert printed.splitlines()[0] == "12"
+    saved = [name for name in fake_gcs.names(bucket) if name.startswith("checkpoints/")]
+    assert saved == ["checkpoints/ckpt.ckpt", "checkpoints/epoch0.ckpt"]

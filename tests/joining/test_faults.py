@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import warnings
 from typing import Any
@@ -279,6 +280,18 @@ def test_a_composite_that_somebody_replaces_is_neither_handed_out_nor_deleted(
     with pytest.warns(RuntimeWarning, match="could not be deleted"):
         names = read_all_and_end(server, store, objects)
     assert len(names) == 1
+
+
+@pytest.mark.parametrize("components", [1, 31])
+def test_a_composite_of_fewer_components_than_objects_is_not_read(
+    server: FaultServer, objects: Objects, open_store: OpenStore, components: int
+) -> None:
+    answer = {"bucket": "bucket", "name": "x", "generation": "7", "componentCount": components}
+    server.faults(
+        [rule("compose", {"status": 200, "perform": True, "body": json.dumps(answer)}, count=1)]
+    )
+    read_all(open_store(), objects)
+    assert sent(server)["media"] == 32 + 2  # the others are joined
 
 
 # ---- ends that come early

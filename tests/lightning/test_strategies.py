@@ -6,10 +6,11 @@ import os
 import socket
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+from lightning.pytorch.strategies import FSDPStrategy as LightningsFSDPStrategy
 
 import headrace
 from tests.checkpoint_distributed.ranks import RankError, run_ranks
@@ -18,14 +19,25 @@ from tests.lightning.conftest import Line, Place, batches
 pytestmark = pytest.mark.timeout(180)
 
 
-class ShardedLine(Line):
-    """The same model, its parameters spread over the ranks by FSDP2."""
+class TwoLayers(Line):
+    """The same model with more to spread over ranks."""
 
-    def __init__(self) -> None:
+    def __init__(self, optimizer: str) -> None:
         super().__init__()
         torch.manual_seed(3)
         self.layer = torch.nn.Sequential(torch.nn.Linear(1, 8), torch.nn.Linear(8, 1))
+        self.optimizer = optimizer
 
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        if self.optimizer == "SGD":
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+        return super().configure_optimizers()
+
+    def whole(self) -> list[list[float]]:
+        raise NotImplementedError
+
+
+class ByFsdp2(TwoLayers):
     def configure_model(self) -> None:
         from torch.distributed.fsdp import fully_shard
 
@@ -35,23 +47,71 @@ class ShardedLine(Line):
         return [p.full_tensor().detach().flatten().tolist() for p in self.parameters()]
 
 
+class ByFsdp1(TwoLayers):
+    def configure_model(self) -> None:
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        # Lightning would wrap the model by itself, but not tell that the device is the CPU.
+        if not isinstance(self.layer, FullyShardedDataParallel):
+            self.layer = FullyShardedDataParallel(
+                self.layer, device_id=torch.device("cpu"), use_orig_params=True
+            )
+
+    def whole(self) -> list[list[float]]:
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        with FullyShardedDataParallel.summon_full_params(self.layer, writeback=False):
+            return [p.detach().flatten().tolist() for p in self.parameters()]
+
+
+class OnTheCpu(LightningsFSDPStrategy):  # type: ignore[misc]  # Lightning is not typed here
+    """Lightning's own, which a Trainer refuses on the CPU by its type alone."""
+
+
+def make(kind: str, world_size: int, options: dict[str, Any]) -> tuple[Any, type[TwoLayers]]:
+    """Return a strategy and the model that it shards."""
+    from headrace.compat.dataflux_pytorch.lightning import DatafluxFSDPStrategy
+    from headrace.lightning import FSDPStrategy, ModelParallelStrategy
+
+    if kind == "ModelParallelStrategy":
+        sizes = {"data_parallel_size": world_size, "tensor_parallel_size": 1}
+        return ModelParallelStrategy(**sizes, **options), ByFsdp2
+    options = {"use_orig_params": True, "process_group_backend": "gloo", **options}
+    if kind == "DatafluxFSDPStrategy":
+        return DatafluxFSDPStrategy("project", None, **options), ByFsdp1
+    if kind == "Lightning's FSDPStrategy":
+        return OnTheCpu(**options), ByFsdp1
+    return FSDPStrategy(**options), ByFsdp1
+
+
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
-def fit(
-    rank: int,
-    world_size: int,
-    port: int,
-    environment: dict[str, str],
-    strategy_options: dict[str, Any],
-    max_epochs: int,
-    dirpath: str,
-    resume: str | None,
-) -> tuple[list[int], list[list[float]], dict[str, Any]]:
-    """Train; return the steps seen, the parameters, and what a second optimizer state holds."""
+class Fit(NamedTuple):
+    """One call of a Trainer's `fit`."""
+
+    kind: str
+    options: dict[str, Any]
+    max_epochs: int
+    dirpath: str
+    resume: str | None = None
+    optimizer: str = "AdamW"
+
+
+class Fitted(NamedTuple):
+    """What one rank knows afterwards."""
+
+    steps: list[int]
+    parameters: list[list[float]]
+    parameters_with_moments: int
+
+
+def fit_all(
+    rank: int, world_size: int, port: int, environment: dict[str, str], fits: tuple[Fit, ...]
+) -> list[Fitted]:
     os.environ.update(
         environment,
         MASTER_ADDR="127.0.0.1",
@@ -65,15 +125,16 @@ def fit(
         GLOO_SOCKET_IFNAME="lo",
         TORCHELASTIC_RUN_ID="none",
     )
+    return [fit(world_size, each) for each in fits]
+
+
+def fit(world_size: int, wanted: Fit) -> Fitted:
     from lightning.pytorch import Trainer
     from lightning.pytorch.callbacks import ModelCheckpoint
 
-    from headrace.lightning import ModelParallelStrategy
-
-    strategy = ModelParallelStrategy(
-        data_parallel_size=world_size, tensor_parallel_size=1, **strategy_options
-    )
-    model = ShardedLine()
+    strategy, model_type = make(wanted.kind, world_size, wanted.options)
+    model = model_type(wanted.optimizer)
+    callback = ModelCheckpoint(dirpath=wanted.dirpath, filename="{epoch}", save_last=True)
     with tempfile.TemporaryDirectory() as directory:
         trainer = Trainer(
             accelerator="cpu",
@@ -84,61 +145,111 @@ def fit(
             enable_model_summary=False,
             use_distributed_sampler=False,
             default_root_dir=directory,
-            max_epochs=max_epochs,
-            callbacks=[ModelCheckpoint(dirpath=dirpath, filename="{epoch}", save_last=True)],
+            max_epochs=wanted.max_epochs,
+            callbacks=[callback],
         )
-        trainer.fit(model, batches(), ckpt_path=resume)
+        trainer.fit(model, batches(), ckpt_path=wanted.resume)
     moments = trainer.optimizers[0].state_dict()["state"]
-    return model.seen_steps, model.whole(), {"parameters with moments": len(moments)}
+    return Fitted(model.seen_steps, model.whole(), len(moments))
 
 
-def run_fit(world_size: int, *args: Any) -> list[Any]:
-    return run_ranks(world_size, fit, world_size, free_port(), *args, init=False)
+def run_fits(world_size: int, environment: dict[str, str], *fits: Fit) -> list[list[Fitted]]:
+    """Return what each rank knows of each; all in the same processes, whose start takes longest."""
+    return run_ranks(world_size, fit_all, world_size, free_port(), environment, fits, init=False)
 
 
 def environment_of(place: Place) -> dict[str, str]:
     return {} if place.server is None else {"STORAGE_EMULATOR_HOST": place.server.url}
 
 
-@pytest.mark.parametrize("use_async", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("ModelParallelStrategy", {}),
+        ("ModelParallelStrategy", {"use_async": True}),
+        ("FSDPStrategy", {"state_dict_type": "sharded"}),
+        ("DatafluxFSDPStrategy", {"use_async": True}),
+    ],
+)
 def test_a_sharded_run_is_saved_and_goes_on_with_another_number_of_ranks(
-    place: Place, use_async: bool
+    gcs: Place, kind: str, options: dict[str, Any]
 ) -> None:
-    environment = environment_of(place)
-    options = {"use_async": use_async}
-    first = run_fit(2, environment, options, 2, place.url, None)
-    assert first[0][0] == list(range(6))
-    assert first[0][1] == first[1][1]
-    # One checkpoint for save_top_k=1, and the last one; each complete, nothing else.
-    metadata = [name for name in place.names() if name.endswith(".metadata")]
-    assert metadata == ["epoch=1.ckpt/.metadata", "last.ckpt/.metadata"]
-    assert "last.ckpt/meta.pt" in place.names()
-
-    last = f"{place.url}/last.ckpt"
-    again = run_fit(1, environment, options, 2, place.url, last)
-    assert again[0][0] == []
-    assert again[0][1] == first[0][1]
-
-    more = run_fit(1, environment, options, 3, place.url, last)
-    assert more[0][0] == [6, 7, 8]
-    assert more[0][2] == {"parameters with moments": 4}
-
-
-def test_a_whole_checkpoint_is_one_object_and_is_loaded(gcs: Place) -> None:
     environment = environment_of(gcs)
-    options = {"save_distributed_checkpoint": False}
-    first = run_fit(2, environment, options, 1, gcs.url, None)
+    ((first,), (of_other_rank,)) = run_fits(2, environment, Fit(kind, options, 2, gcs.url))
+    assert first.steps == list(range(6))
+    assert first.parameters == of_other_rank.parameters
+    # One checkpoint for save_top_k=1, and the last one; each complete, nothing else.
+    metadata = [name for name in gcs.names() if name.endswith(".metadata")]
+    assert metadata == ["epoch=1.ckpt/.metadata", "last.ckpt/.metadata"]
+    assert "last.ckpt/meta.pt" in gcs.names()
+
+    last = f"{gcs.url}/last.ckpt"
+    ((again, more),) = run_fits(
+        1,
+        environment,
+        Fit(kind, options, 2, gcs.url, last),
+        Fit(kind, options, 3, gcs.url, last),
+    )
+    assert again.steps == []
+    assert again.parameters == first.parameters
+    assert more.steps == [6, 7, 8]
+    assert more.parameters_with_moments == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("ModelParallelStrategy", {"save_distributed_checkpoint": False}),
+        ("FSDPStrategy", {"state_dict_type": "full"}),
+    ],
+)
+def test_a_whole_checkpoint_is_one_object_and_is_loaded(
+    gcs: Place, kind: str, options: dict[str, Any]
+) -> None:
+    last = f"{gcs.url}/last.ckpt"
+    ((first, again), _) = run_fits(
+        2,
+        environment_of(gcs),
+        Fit(kind, options, 1, gcs.url),
+        Fit(kind, options, 1, gcs.url, last),
+    )
     assert gcs.names() == ["epoch=0.ckpt", "last.ckpt"]
-    again = run_fit(2, environment, options, 1, gcs.url, f"{gcs.url}/last.ckpt")
-    assert again[0][1] == first[0][1]
+    assert again.steps == []
+    assert again.parameters == first.parameters
+
+
+@pytest.mark.parametrize(
+    ("saving", "loading", "optimizer"),
+    [
+        ("FSDPStrategy", "Lightning's FSDPStrategy", "AdamW"),
+        ("Lightning's FSDPStrategy", "FSDPStrategy", "AdamW"),
+        # It has no state, on which Lightning's own trips.
+        ("FSDPStrategy", "FSDPStrategy", "SGD"),
+    ],
+)
+def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
+    tmp_path: Path, saving: str, loading: str, optimizer: str
+) -> None:
+    options = {"state_dict_type": "sharded"}
+    folder, other = str(tmp_path / "run"), str(tmp_path / "other")
+    ((_, resumed, at_once), _) = run_fits(
+        2,
+        {},
+        Fit(saving, options, 1, folder, None, optimizer),
+        Fit(loading, options, 2, folder, f"{folder}/last.ckpt", optimizer),
+        Fit(saving, options, 2, other, None, optimizer),
+    )
+    assert resumed.steps == [3, 4, 5]
+    assert resumed.parameters == at_once.parameters
 
 
 @pytest.mark.parametrize("use_async", [False, True])
 def test_a_save_that_fails_on_the_store_fails_the_run(gcs: Place, use_async: bool) -> None:
     assert gcs.server is not None
     gcs.server.faults([{"match": {"kind": "upload"}, "action": {"status": 403}}])
+    wanted = Fit("ModelParallelStrategy", {"use_async": use_async}, 1, gcs.url)
     with pytest.raises(RankError) as caught:
-        run_fit(2, environment_of(gcs), {"use_async": use_async}, 1, gcs.url, None)
+        run_fits(2, environment_of(gcs), wanted)
     assert all("HTTP 403" in text for text in caught.value.errors.values())
     assert sorted(caught.value.errors) == [0, 1]
     assert gcs.names() == []

@@ -222,6 +222,15 @@ def test_filters_that_make_no_sense_are_refused() -> None:
         numbered(3).filter(suffix=[])
     with pytest.raises(TypeError):
         numbered(3).filter(min_size_bytes=-1)
+    for suffix in (b".jpg", [b".jpg"], "\ud800", 5):
+        with pytest.raises(TypeError):
+            numbered(3).filter(suffix=suffix)  # type: ignore[arg-type]
+
+
+def test_a_name_that_is_no_unicode_text_is_refused() -> None:
+    for name in ("\ud800", b"name", None):
+        with pytest.raises(TypeError):
+            ObjectInfo(name, 1)  # type: ignore[arg-type]
 
 
 # ---- it is made by listing

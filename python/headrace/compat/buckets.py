@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from headrace import JoinOptions, ObjectInfo, RetryOptions, Store, TimeoutOptions
-from headrace.compat.clients import settings_of
+from headrace.compat.clients import bucket_url, settings_of
 from headrace.compat.google_errors import as_google_raises
 from headrace.compat.objects import ListedObject, NameAndSize
 from headrace.compat.retry import engine_options
@@ -88,7 +88,7 @@ def _open_store(
     join: JoinOptions | None,
 ) -> Store:
     return Store(
-        f"gs://{name}",
+        bucket_url(name),
         endpoint=endpoint,
         credentials=credentials,
         retry=retry,

@@ -16,17 +16,11 @@ import torch
 import headrace.checkpoint
 from headrace import NotFoundError, Store
 from headrace import open as open_object
-from headrace.compat.clients import settings_of
+from headrace.compat.clients import bucket_url, store_options_of
 from headrace.compat.dataflux_core.user_agent import add_dataflux_user_agent
 from headrace.compat.google_errors import as_google_raises
-from headrace.options import read_environment
 
-__all__ = [
-    "CheckpointBucket",
-    "DatafluxCheckpointBuffer",
-    "open_checkpoint_bucket",
-    "store_options_of",
-]
+__all__ = ["CheckpointBucket", "open_checkpoint_bucket"]
 
 
 class CheckpointBucket(Protocol):
@@ -57,29 +51,24 @@ class CheckpointBucket(Protocol):
         """Give an object another name."""
 
 
-def store_options_of(client: Any) -> dict[str, Any] | None:
-    """Return the options of a `Store` for what `client` stands for; None: it is used itself."""
-    if client is None:
-        return {"endpoint": read_environment().emulator_endpoint or None}
-    settings = settings_of(client)
-    if settings is None:
-        return None
-    return {"endpoint": settings.endpoint, "credentials": settings.credentials}
+def open_checkpoint_bucket(
+    client: Any, name: str, make_buffer: Callable[[Any], Any]
+) -> CheckpointBucket:
+    """Return the bucket `name`, by the engine unless `client` has to be used itself.
 
-
-def open_checkpoint_bucket(client: Any, name: str) -> CheckpointBucket:
-    """Return the bucket `name`, by the engine unless `client` has to be used itself."""
+    `make_buffer` makes of a blob of such a client what is written to it.
+    """
     options = store_options_of(client)
     if options is None:
         add_dataflux_user_agent(client)
-        return _ClientBucket(client, name)
+        return _ClientBucket(client, name, make_buffer)
     with as_google_raises():
         return _EngineBucket(_open_store(name, **options))
 
 
 @functools.lru_cache(maxsize=64)
 def _open_store(name: str, **options: Any) -> Store:
-    return Store(f"gs://{name}", **options)
+    return Store(bucket_url(name), **options)
 
 
 class _EngineBucket:
@@ -127,14 +116,15 @@ class _EngineBucket:
 
 
 class _ClientBucket:
-    def __init__(self, client: Any, name: str) -> None:
+    def __init__(self, client: Any, name: str, make_buffer: Callable[[Any], Any]) -> None:
         self._bucket = client.bucket(name)
+        self._make_buffer = make_buffer
 
     def reader(self, name: str) -> Any:
         return io.BytesIO(self._bucket.blob(name).download_as_bytes())
 
     def writer(self, name: str) -> Any:
-        return DatafluxCheckpointBuffer(self._bucket.blob(name))
+        return self._make_buffer(self._bucket.blob(name))
 
     def save(self, obj: Any, name: str) -> None:
         with self.writer(name) as file:
@@ -144,7 +134,7 @@ class _ClientBucket:
         return torch.load(self.reader(name), map_location=map_location, weights_only=weights_only)
 
     def exists(self, name: str) -> bool:
-        return bool(self._bucket.blob(name).exists()) if name else bool(self._bucket.exists())
+        return bool(self._bucket.blob(name).exists())
 
     def remove(self, name: str) -> None:
         self._bucket.blob(name).delete()
@@ -154,43 +144,3 @@ class _ClientBucket:
 
     def rename(self, old: str, new: str) -> None:
         self._bucket.rename_blob(self._bucket.blob(old), new)
-
-
-class DatafluxCheckpointBuffer(io.BytesIO):
-    """A file in memory that becomes `blob` when it is closed.
-
-    Not by an exception in a ``with`` block, not when it is dropped, and once. Where the engine can
-    speak to the bucket, `headrace.open` takes its place, which holds a few parts only.
-
-    Args:
-        blob: what is written by its ``open("wb")``.
-        upload: takes this and `blob` instead.
-    """
-
-    def __init__(self, blob: Any, upload: Callable[[Any, Any], object] | None = None) -> None:
-        super().__init__()
-        self.blob = blob
-        self._upload = upload
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is None:
-            self.close()
-        else:
-            super().close()
-
-    def close(self) -> None:
-        """Write the object; a second call does nothing."""
-        if self.closed:
-            return
-        try:
-            if self._upload is not None:
-                self._upload(self, self.blob)
-            else:
-                file = self.blob.open("wb")
-                file.write(self.getvalue())
-                file.close()
-        finally:
-            super().close()
-
-    def __del__(self) -> None:
-        super().close()

@@ -12,7 +12,17 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["GoogleClientSettings", "PickledClient", "make_google_client", "settings_of"]
+from headrace.errors import InvalidArgumentError
+from headrace.options import read_environment
+
+__all__ = [
+    "GoogleClientSettings",
+    "PickledClient",
+    "bucket_url",
+    "make_google_client",
+    "settings_of",
+    "store_options_of",
+]
 
 
 @dataclass(frozen=True)
@@ -44,6 +54,29 @@ def settings_of(client: Any) -> GoogleClientSettings | None:
         endpoint=client._connection.API_BASE_URL,
         credentials=client._credentials,
     )
+
+
+def bucket_url(name: Any) -> str:
+    """Return the URL of the bucket `name`.
+
+    Raises:
+        InvalidArgumentError: `name` is none of a bucket: a URL, or one with a name of an object.
+    """
+    if not isinstance(name, str) or "/" in name or not name:
+        raise InvalidArgumentError(
+            f"the bucket's name is {name!r}; it must be a bucket's alone, without gs:// and /"
+        )
+    return f"gs://{name}"
+
+
+def store_options_of(client: Any) -> dict[str, Any] | None:
+    """Return the options of a `Store` for what `client` stands for; None: it is used itself."""
+    if client is None:
+        return {"endpoint": read_environment().emulator_endpoint or None}
+    settings = settings_of(client)
+    if settings is None:
+        return None
+    return {"endpoint": settings.endpoint, "credentials": settings.credentials}
 
 
 def make_google_client(project: str | None, settings: GoogleClientSettings | None = None) -> Any:

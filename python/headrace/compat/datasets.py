@@ -82,7 +82,13 @@ class CommonConfig:
 
 def download_params(config: CommonConfig, make_params: Callable[..., Any]) -> Any:
     """Return the ``DataFluxDownloadOptimizationParams`` of `config`, made by `make_params`."""
-    return make_params(config.max_composite_object_size, use_compose=config.use_compose)
+    return make_params(config.max_composite_object_size, use_compose=_use_compose(config))
+
+
+def _use_compose(config: Any) -> bool | None:
+    # Who brings a class of their own wrote it for the original.
+    use_compose: bool | None = getattr(config, "use_compose", None)
+    return use_compose
 
 
 def require_permission_to_join(dataset: Any) -> None:
@@ -95,7 +101,7 @@ def require_permission_to_join(dataset: Any) -> None:
         PermissionError: it must not.
     """
     client = dataset.storage_client
-    is_demanded = dataset.config.use_compose and (
+    is_demanded = _use_compose(dataset.config) and (
         dataset.dataflux_download_optimization_params.use_compose
     )
     if not is_demanded or client is None or settings_of(client) is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, MutableSequence, Sequence
 from typing import Any, SupportsIndex, TypeAlias, overload
 
@@ -46,7 +47,7 @@ class ListedObjects(MutableSequence[NameAndSize]):
     def __getitem__(self, index: slice) -> ListedObjects: ...
     def __getitem__(self, index: SupportsIndex | slice) -> NameAndSize | ListedObjects:
         if not isinstance(index, slice):
-            position = index.__index__()
+            position = operator.index(index)
             if self._pairs is not None:
                 return self._pairs[position]
             return ListedObject(self._infos[position])
@@ -84,6 +85,11 @@ class ListedObjects(MutableSequence[NameAndSize]):
 
     def __radd__(self, other: Iterable[NameAndSize]) -> list[NameAndSize]:
         return [*other, *self]
+
+    def __mul__(self, times: SupportsIndex) -> list[NameAndSize]:
+        return list(self) * times
+
+    __rmul__ = __mul__
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, list | ListedObjects):

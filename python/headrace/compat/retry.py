@@ -11,6 +11,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from headrace.errors import InvalidArgumentError
 from headrace.options import RetryOptions, TimeoutOptions
 
 __all__ = ["DATASET_RETRY", "LIBRARY_RETRY", "Retry", "engine_options"]
@@ -122,6 +123,12 @@ def engine_options(policy: Any) -> tuple[RetryOptions, TimeoutOptions]:
     """
     if policy is None:
         return RetryOptions(max_attempts=1), TimeoutOptions()
+    # One that holds for writes with a precondition, by google-cloud-storage.
+    policy = getattr(policy, "retry_policy", policy)
+    if not hasattr(policy, "_initial"):
+        raise InvalidArgumentError(
+            f"the retry policy is {policy!r}; it must be a google.api_core.retry.Retry, or None"
+        )
     if getattr(policy, "is_default", False):
         return RetryOptions(), TimeoutOptions()
     timeout_s = getattr(policy, "_timeout", getattr(policy, "_deadline", None))

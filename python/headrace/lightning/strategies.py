@@ -243,8 +243,10 @@ class FSDPStrategy(_AtAnyUrl, _FSDPStrategy):  # type: ignore[misc]
                     optimizer_key=key,
                     storage_reader=reader,
                 )
+                # An optimizer without a state, as plain SGD, has left nothing under that name.
+                of_optimizer = {"state": {}, **loaded[key]}
                 optimizer.load_state_dict(
                     FullyShardedDataParallel.optim_state_dict_to_load(
-                        optim_state_dict=loaded[key], model=self.model, optim=optimizer
+                        optim_state_dict=of_optimizer, model=self.model, optim=optimizer
                     )
                 )

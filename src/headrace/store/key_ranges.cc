@@ -191,7 +191,8 @@ struct KeyRanges::Range {
   std::string token = {};             // where the next page starts, if `last` does not tell it
   std::string asked_from = {}, asked_end = {};  // of the request under way
   bool in_flight = false, answered = false;
-  double left_pages = 0;  // that may still come: a guess, damped (see Gap)
+  bool last_again = false;  // the page under way may begin with `last`
+  double left_pages = 0;    // that may still come: a guess, damped (see Gap)
   // How densely the names lie: between the first and the last, and between the begin of the range
   // and the last, which tells more of what is far away.
   struct Density {
@@ -346,6 +347,7 @@ KeyRanges::Request KeyRanges::request_for(Range& range) {
   if (range.token.empty()) {  // a token is good with the bounds that it was given for
     range.asked_from = range.last.empty() ? range.begin : range.last;
     range.asked_end = range.end;
+    range.last_again = true;
   }
   return {.range = range.number,
           .start_offset = range.asked_from,
@@ -503,8 +505,9 @@ Result<KeyRanges::Kept> KeyRanges::answered(uint64_t number,
     kept.end = std::max(kept.end, kept.begin);
   }
   const bool more = !page_token.empty();
-  // Without a token the page begins with the last name again; with one it comes after it.
-  if (!range.token.empty() && !names.empty() && names.front() <= range.last) {
+  // Without a token the names begin with the last one again, though the first page may be an empty
+  // one; those of further pages come after it.
+  if (!names.empty() && !std::exchange(range.last_again, false) && names.front() <= range.last) {
     return bad("the name ", json_quote(names.front()), " again, after ", json_quote(range.last));
   }
   const bool passed_end = kept.end < names.size();

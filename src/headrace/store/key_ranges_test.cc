@@ -78,6 +78,7 @@ class Simulation {
 
   std::string prefix, start_offset, end_offset;
   bool cutting = true;
+  bool short_pages = false;  // of any number of names, also none
   // After each answer; may change the bucket.
   std::function<void(Names& names, std::mt19937& random)> meanwhile;
 
@@ -126,15 +127,20 @@ class Simulation {
   void answer(KeyRanges& ranges, const Request& request) {
     if (meanwhile) meanwhile(names_, random_);
     std::string from = std::max(prefix, request.start_offset);
-    if (!request.page_token.empty()) from = std::max(from, request.page_token.substr(1) + '\0');
+    // A token is "n", and the name before the page, or "=", and its first.
+    const bool after_empty = request.page_token.starts_with('=');
+    if (!request.page_token.empty()) {
+      from = std::max(from, request.page_token.substr(1) + (after_empty ? "" : std::string(1, 0)));
+    }
+    const size_t limit = short_pages ? after_empty + random_() % page_names_ : page_names_;
     std::vector<std::string> page;
     auto at = names_.lower_bound(from);
     const auto more = [&] {
       return at != names_.end() && at->starts_with(prefix) &&
              (request.end_offset.empty() || *at < request.end_offset);
     };
-    for (; more() && page.size() < page_names_; ++at) page.push_back(*at);
-    const std::string token = more() ? "n" + page.back() : "";
+    for (; more() && page.size() < limit; ++at) page.push_back(*at);
+    const std::string token = !more() ? "" : page.empty() ? "=" + *at : "n" + page.back();
     const std::vector<std::string_view> views(page.begin(), page.end());
     const Result<KeyRanges::Kept> kept = ranges.answered(request.range, views, token);
     ASSERT_TRUE(kept.has_value()) << kept.error().to_string();
@@ -320,6 +326,8 @@ TEST(KeyRanges, AnySetOfNamesIsListedAsItIs) {
     for (size_t i = 0; i < count; ++i) names.insert(any_name(random));
     Simulation simulation(names, /*page_names=*/1 + random() % 20, /*slots=*/2 + random() % 40,
                           seed);
+    simulation.short_pages = random() % 2 == 0;
+    simulation.cutting = random() % 8 != 0;
     if (random() % 2 == 0) simulation.prefix = any_name(random).substr(0, 1);
     if (!is_utf8(simulation.prefix)) simulation.prefix.clear();
     if (random() % 2 == 0) simulation.start_offset = any_name(random);
@@ -432,6 +440,18 @@ TEST_F(WrongPage, AnEndlessRowOfEmptyPagesIsCorrupt) {
   go_on({}, "and again");  // a server may skip a long way
   EXPECT_EQ(next_[0].page_token, "and again");
   expect_corrupt(answer({}, "and again"), "no names, and the page token that was sent");
+}
+TEST_F(WrongPage, TheLastNameComesOnceMoreAlsoAfterAnEmptyPage) {
+  go_on({"p/c", "p/d"}, "more");
+  go_on({}, "further");
+  const Result<KeyRanges::Kept> next = answer({"p/d", "p/e"}, "yet further");
+  ASSERT_TRUE(next.has_value());
+  EXPECT_EQ(next->begin, 1u);
+}
+TEST_F(WrongPage, APageOfATokenThatGoesBackIsCorrupt) {
+  go_on({"p/c", "p/d"}, "more");
+  go_on({"p/d"}, "further");
+  expect_corrupt(answer({"p/d", "p/e"}), R"(the name "p/d" again, after "p/d")");
 }
 TEST_F(WrongPage, EmptyPagesAreFollowedByTheirToken) {
   go_on({"p/c", "p/d"}, "more");

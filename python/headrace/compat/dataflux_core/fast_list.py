@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from headrace import ObjectIndex, ObjectInfo
+from headrace import InvalidArgumentError, ObjectIndex, ObjectInfo
 from headrace.compat.buckets import open_bucket
 from headrace.compat.dataflux_core import user_agent
 from headrace.compat.dataflux_core.download import COMPOSED_PREFIX
@@ -254,6 +254,10 @@ def _list_objects(
         # A server that does not tell the class has only one.
         return not info.storage_class or info.storage_class in allowed_storage_classes
 
+    try:
+        prefix.encode()
+    except (AttributeError, UnicodeEncodeError):
+        raise InvalidArgumentError(f"prefix is {prefix!r}; it must be a str, or None") from None
     infos = open_bucket(client, bucket, retry_config).list_objects(
         prefix, start, end, with_composites=not skip_compose
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
-from headrace.compat.checkpoints import DatafluxCheckpointBuffer, open_checkpoint_bucket
+from headrace.compat.checkpoints import open_checkpoint_bucket
 from headrace.compat.clients import make_google_client
-from headrace.compat.dataflux_pytorch.multipart_upload import multipart as upload
+from headrace.compat.dataflux_pytorch.multipart_upload.multipart import (
+    upload_chunks_concurrently_from_bytesio as upload,
+)
 
 __all__ = ["DatafluxCheckpoint", "DatafluxCheckpointBuffer", "upload"]
 
@@ -24,7 +27,7 @@ class DatafluxCheckpoint:
         self.project_name = project_name
         self.bucket_name = bucket_name
         self.storage_client = storage_client
-        self._opened = open_checkpoint_bucket(storage_client, bucket_name)
+        self._opened = open_checkpoint_bucket(storage_client, bucket_name, DatafluxCheckpointBuffer)
 
     @property
     def bucket(self) -> Any:
@@ -48,3 +51,36 @@ class DatafluxCheckpoint:
         dropping it, leaves what was there before. One cannot seek in it.
         """
         return self._opened.writer(object_name)
+
+
+class DatafluxCheckpointBuffer(io.BytesIO):
+    """A file in memory that becomes `blob` when it is closed.
+
+    Not by an exception in a ``with`` block, not when it is dropped, and once. Where the engine can
+    speak to the bucket, `headrace.open` takes its place, which holds a few parts only.
+
+    Args:
+        blob: Google's, or another with ``open("wb")``.
+    """
+
+    def __init__(self, blob: Any) -> None:
+        super().__init__()
+        self.blob = blob
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is None:
+            self.close()
+        else:
+            super().close()
+
+    def close(self) -> None:
+        """Write the object; a second call does nothing."""
+        if self.closed:
+            return
+        try:
+            upload(self, self.blob)
+        finally:
+            super().close()
+
+    def __del__(self) -> None:
+        super().close()

@@ -1,10 +1,8 @@
 """``dataflux_pytorch.lightning``: checkpoints of Lightning and of torch.distributed."""
 
 from headrace.compat.dataflux_pytorch.lightning.dataflux_fsdp_strategy import DatafluxFSDPStrategy
-from headrace.compat.dataflux_pytorch.lightning.dataflux_lightning_async_checkpoint import (
-    DatafluxLightningAsyncCheckpoint,
-)
 from headrace.compat.dataflux_pytorch.lightning.dataflux_lightning_checkpoint import (
+    DatafluxLightningAsyncCheckpoint,
     DatafluxLightningCheckpoint,
 )
 from headrace.compat.dataflux_pytorch.lightning.gcs_filesystem import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from headrace.compat.checkpoints import store_options_of
+from headrace.compat.clients import store_options_of
 from headrace.compat.dataflux_pytorch.lightning.path_utils import parse_gcs_path
 from headrace.errors import InvalidArgumentError
 from headrace.lightning import FSDPStrategy

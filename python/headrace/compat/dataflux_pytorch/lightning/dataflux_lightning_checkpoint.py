@@ -1,19 +1,16 @@
-"""``dataflux_pytorch.lightning.dataflux_lightning_checkpoint``: Lightning's CheckpointIO."""
+"""``dataflux_pytorch.lightning.dataflux_lightning_checkpoint``: Lightning's plugins."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
-from headrace.compat.checkpoints import (
-    CheckpointBucket,
-    DatafluxCheckpointBuffer,
-    open_checkpoint_bucket,
-)
+from headrace.compat.checkpoints import CheckpointBucket, open_checkpoint_bucket
+from headrace.compat.dataflux_pytorch.dataflux_checkpoint import DatafluxCheckpointBuffer
 from headrace.compat.dataflux_pytorch.lightning.path_utils import parse_gcs_path
-from headrace.lightning import packages
+from headrace.lightning import AsyncCheckpointIO, packages
 
-__all__ = ["DatafluxCheckpointBuffer", "DatafluxLightningCheckpoint"]
+__all__ = ["DatafluxLightningAsyncCheckpoint", "DatafluxLightningCheckpoint"]
 
 _CheckpointIO: Any = packages.fabric("plugins").CheckpointIO
 
@@ -83,4 +80,22 @@ class DatafluxLightningCheckpoint(_CheckpointIO):  # type: ignore[misc]
 
     def _locate(self, path: str | os.PathLike[str]) -> tuple[CheckpointBucket, str]:
         bucket, name = parse_gcs_path(path)  # type: ignore[arg-type]  # it checks
-        return open_checkpoint_bucket(self.storage_client, bucket), name
+        opened = open_checkpoint_bucket(self.storage_client, bucket, DatafluxCheckpointBuffer)
+        return opened, name
+
+
+class DatafluxLightningAsyncCheckpoint(AsyncCheckpointIO):
+    """`DatafluxLightningCheckpoint` in the background; see `headrace.lightning.AsyncCheckpointIO`.
+
+    Args:
+        project_name: the project.
+        storage_client: None, Google's client, or another one with its methods.
+        disable_multipart: accepted.
+    """
+
+    def __init__(
+        self, project_name: str, storage_client: Any = None, disable_multipart: bool = False
+    ) -> None:
+        super().__init__(
+            DatafluxLightningCheckpoint(project_name, storage_client, disable_multipart)
+        )

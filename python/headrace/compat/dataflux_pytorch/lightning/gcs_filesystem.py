@@ -11,12 +11,9 @@ from typing import Any
 from torch.distributed.checkpoint.filesystem import FileSystemBase
 
 from headrace.checkpoint.distributed import DistributedReader, DistributedWriter
-from headrace.compat.checkpoints import (
-    CheckpointBucket,
-    DatafluxCheckpointBuffer,
-    open_checkpoint_bucket,
-    store_options_of,
-)
+from headrace.compat.checkpoints import CheckpointBucket, open_checkpoint_bucket
+from headrace.compat.clients import store_options_of
+from headrace.compat.dataflux_pytorch.dataflux_checkpoint import DatafluxCheckpointBuffer
 from headrace.compat.dataflux_pytorch.lightning.path_utils import parse_gcs_path
 from headrace.errors import InvalidArgumentError
 
@@ -119,7 +116,8 @@ class GCSFileSystem(FileSystemBase):
 
     def _locate(self, path: str | os.PathLike[str]) -> tuple[CheckpointBucket, str]:
         bucket, name = parse_gcs_path(_path(path))
-        return open_checkpoint_bucket(self.storage_client, bucket), name
+        opened = open_checkpoint_bucket(self.storage_client, bucket, DatafluxCheckpointBuffer)
+        return opened, name
 
 
 class GCSDistributedWriter(DistributedWriter):
@@ -159,6 +157,7 @@ class GCSDistributedReader(DistributedReader):
         project_name: the project.
         storage_client: None or Google's client.
         debug: accepted.
+        kwargs: those of `DistributedReader`.
     """
 
     def __init__(
@@ -167,8 +166,9 @@ class GCSDistributedReader(DistributedReader):
         project_name: str,
         storage_client: Any = None,
         debug: bool = False,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(_url(path), **_options(storage_client))
+        super().__init__(_url(path), **_options(storage_client), **kwargs)
         self.fs = GCSFileSystem(project_name, debug)
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:

@@ -7,7 +7,7 @@ import io
 from typing import Any
 
 from headrace import InvalidArgumentError, Store
-from headrace.compat.checkpoints import store_options_of
+from headrace.compat.clients import bucket_url, store_options_of
 from headrace.compat.google_errors import as_google_raises
 from headrace.compat.retry import LIBRARY_RETRY, engine_options
 
@@ -48,11 +48,11 @@ def upload_chunks_concurrently_from_bytesio(
     """
     if checksum not in ("crc32c", "md5", "auto", None):
         raise InvalidArgumentError(f"checksum is {checksum!r}; it must be 'crc32c'")
-    options = store_options_of(blob.client)
+    # A blob of another kind need not say whose it is.
+    options = store_options_of(getattr(blob, "client", blob))
     if options is None:
-        file = blob.open("wb")
-        file.write(bytesio.getvalue())
-        file.close()
+        with blob.open("wb") as file:
+            file.write(bytesio.getvalue())
         return
     retries, timeouts = engine_options(retry)
     if deadline is not None:
@@ -61,7 +61,7 @@ def upload_chunks_concurrently_from_bytesio(
         connect_s, answer_s = timeout if isinstance(timeout, tuple) else (timeout, timeout)
         timeouts = dataclasses.replace(timeouts, connect_s=connect_s, first_byte_s=answer_s)
     with as_google_raises():
-        store = Store(f"gs://{blob.bucket.name}", retry=retries, timeout=timeouts, **options)
+        store = Store(bucket_url(blob.bucket.name), retry=retries, timeout=timeouts, **options)
         writer = store.open_writer(
             blob.name,
             content_type=content_type,
