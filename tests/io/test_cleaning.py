@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import random
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -46,3 +49,39 @@ def test_what_sigkill_leaves_is_swept(gcs: headrace.Store, server: FaultServer, 
     assert server.names("bucket") == ["a", "headrace-uploads/of somebody else"]
     assert server.uploads()["multipart"] == []
     assert server.get("bucket", "a") == b"before"
+
+
+FILES_SCRIPT = """
+import sys
+import headrace
+store = headrace.Store(sys.argv[1])
+number = 0
+while True:
+    number += 1
+    with headrace.open("a", "wb", store=store, part_bytes=1 << 16) as file:
+        for _ in range(3):
+            file.write(bytes([number % 256]) * (1 << 16))
+    store.write("b/c", bytes([number % 256]) * 1000)
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_of_files_sigkill_leaves_whole_ones_and_what_is_swept(tmp_path: Path, seed: int) -> None:
+    choose = random.Random(seed)
+    store = headrace.Store(tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-c", FILES_SCRIPT, str(tmp_path)], stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        # Wherever it is by then.
+        child.stdout.read(choose.randrange(200))
+        child.send_signal(signal.SIGKILL)
+    for name, size in (("a", 3 << 16), ("b/c", 1000)):
+        data = store.read(name).bytes()
+        assert data == data[:1] * size
+    assert [info.name for info in store.list()] == ["a", "b/c"]
+    clean(store, older_than_s=0)
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+    assert os.listdir(tmp_path / "b") == ["c"]
