@@ -1,4 +1,4 @@
-"""What processes that were killed left behind: temporary objects and files, and unfinished saves."""
+"""What killed processes left: temporary objects and files, and files of unfinished saves."""
 
 from __future__ import annotations
 

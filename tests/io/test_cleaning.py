@@ -19,9 +19,9 @@ SCRIPT = """
 import os, sys
 import headrace
 store = headrace.Store("gs://bucket", endpoint=sys.argv[1])
-with headrace.open("a", "wb", store=store, part_bytes=1 << 16, upload=sys.argv[2]) as file:
+with headrace.open("a", "wb", store=store, part_bytes=5 << 20, upload=sys.argv[2]) as file:
     while True:
-        file.write(os.urandom(1 << 18))
+        file.write(os.urandom(11 << 20))
         print("written", flush=True)
 """
 
