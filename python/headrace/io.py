@@ -21,9 +21,26 @@ from headrace.store import Store, UploadWay
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["ObjectReaderIO", "ObjectWriterIO", "open"]
+__all__ = ["ObjectReaderIO", "ObjectWriterIO", "open", "warn_left_behind"]
 
 _MODES = ("rb", "wb", "xb")
+
+
+def warn_left_behind(writer: _engine.ObjectWriter, url: str, *, stacklevel: int = 2) -> None:
+    """Warn of temporary objects that a writer which is done could not remove.
+
+    The object itself is as its ``close`` has told: this is no error.
+    """
+    left = writer.left_behind
+    if left is None:
+        return
+    held = "retention" in left.lower()
+    advice = "; upload='resumable' needs no temporary objects" if held else ""
+    warnings.warn(
+        f"{url}: {left}; `headrace clean` removes what is left{advice}",
+        RuntimeWarning,
+        stacklevel=stacklevel,
+    )
 
 
 class ObjectWriterIO(io.BufferedIOBase):
@@ -176,15 +193,7 @@ class ObjectWriterIO(io.BufferedIOBase):
             return
         super().close()  # calls flush(), which must not find it closed yet
         self._ended = True
-        left = self._writer.left_behind
-        if left is not None:
-            held = "retention" in left.lower()
-            advice = "; upload='resumable' needs no temporary objects" if held else ""
-            warnings.warn(
-                f"{self.name}: {left}; `headrace clean` removes what is left{advice}",
-                RuntimeWarning,
-                stacklevel=3,
-            )
+        warn_left_behind(self._writer, self.name, stacklevel=4)
 
     def __enter__(self) -> ObjectWriterIO:
         self._check_open()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headrace.store import Store
+from headrace.io import warn_left_behind
+from headrace.store import Store, UploadWay
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -16,15 +17,16 @@ __all__ = ["upload"]
 _LENT_BYTES = 64 << 10
 
 
-def upload(store: Store, name: str, pieces: Iterable[Buffer]) -> None:
+def upload(store: Store, name: str, pieces: Iterable[Buffer], way: UploadWay) -> None:
     """Write the object `name`, which must not exist yet, while `pieces` are made.
 
     If `pieces` raises, nothing is there.
 
     Args:
         pieces: memory that stays as it is until this returns.
+        way: how parts come to the store, as for `Store.open_writer`.
     """
-    writer = store.open_writer(name, if_generation="absent")
+    writer = store.open_writer(name, if_generation="absent", upload=way)
     try:
         for piece in pieces:
             if memoryview(piece).nbytes < _LENT_BYTES:
@@ -32,6 +34,7 @@ def upload(store: Store, name: str, pieces: Iterable[Buffer]) -> None:
             else:
                 writer.write_lent(piece)
         writer.close()
+        warn_left_behind(writer, store.url_of(name))
     except BaseException:
         writer.abort()
         raise

@@ -395,6 +395,9 @@ Error GcsProtocol::to_error(const Refusal& refusal) const {
     message = cat("not authenticated: ", said.message);
   } else if (status == 403) {
     code = Code::kPermissionDenied;
+    if (contains_any(said.reason, {"retention", "activehold"})) {
+      message += "; until then it can be neither replaced nor deleted: write to another name";
+    }
   } else if (status == 404 || status == 410) {
     code = Code::kNotFound;
   } else if (status == 412 || status == 304) {
