@@ -457,6 +457,39 @@ TEST_F(ObjectWriterTest, AnObjectThatNoStoreTakesIsRefusedBeforeItIsSent) {
   EXPECT_EQ(server_.stat("/requests"), requests);
 }
 
+// The last request is never sent again on a guess.
+TEST_F(ObjectWriterTest, AnAnswerThatIsLostInTheEndIsSettledByLooking) {
+  struct Case {
+    UploadWay way;
+    const char* kind;
+    const char* look;
+  };
+  for (const Case& each : {Case{UploadWay::kParts, "compose", "get"},
+                           Case{UploadWay::kMultipart, "multipart_complete", "get"},
+                           Case{UploadWay::kMultipart, "compose", "get"},
+                           Case{UploadWay::kResumable, "resumable_put", "resumable_query"}}) {
+    SCOPED_TRACE(cat(static_cast<int>(each.way), " ", each.kind));
+    server_.reset();
+    way_ = each.way;
+    part_bytes_ = 256 * kKiB;
+    const std::string bytes = some_bytes(2 * part_bytes_ + 5);
+    // Of the stream it is the third, the one with its end.
+    const int position = each.way == UploadWay::kResumable ? 3 : 1;
+    server_.faults(cat(R"([{"match":{"kind":")", each.kind, R"("},"from":)", position,
+                       R"(,"count":1,"action":"lost_answer"}])"));
+    const uint64_t before = server_.stat(cat("/by_kind/", each.kind));
+    const uint64_t looked = server_.stat(cat("/by_kind/", each.look));
+    const Result<ObjectInfo> written = write(bytes);
+    ASSERT_TRUE(written.has_value()) << written.error().to_string();
+    EXPECT_TRUE(server_.object("out/a") == bytes);
+    EXPECT_EQ(written->crc32c, Crc32c().extended(bytes_of(bytes)));
+    EXPECT_EQ(server_.stat(cat("/by_kind/", each.kind)), before + static_cast<uint64_t>(position));
+    EXPECT_GE(server_.stat(cat("/by_kind/", each.look)), looked + 1);
+    EXPECT_THAT(temporaries(), IsEmpty());
+    EXPECT_EQ(unfinished(), 0u);
+  }
+}
+
 // What may go wrong with one request, at each of its places: either all is well in the end, or it
 // failed and nobody sees anything of it.
 struct Misfortune {
