@@ -51,6 +51,21 @@ def test_what_sigkill_leaves_is_swept(gcs: headrace.Store, server: FaultServer, 
     assert server.get("bucket", "a") == b"before"
 
 
+def test_a_temporary_file_is_no_object(tmp_path: Path) -> None:
+    store = headrace.Store(tmp_path)
+    for name in (".headrace-tmp-1-2-3", "a/.headrace-tmp-1-2-3"):
+        (tmp_path / "a").mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"half")
+    store.write("a/b", b"whole")
+    os.utime(tmp_path / "a" / "b", (100, 100))
+    assert [info.name for info in store.list()] == ["a/b"]
+    assert store.list_page(delimiter="/").prefixes == ["a/"]
+    assert [info.name for info in store.index()] == ["a/b"]
+    assert headrace.checkpoint.latest(tmp_path) is None
+    with pytest.raises(headrace.InvalidArgumentError, match="are kept for files that are being"):
+        store.write("a/.headrace-tmp-1-2-3", b"mine")
+
+
 FILES_SCRIPT = """
 import sys
 import headrace

@@ -59,9 +59,8 @@ std::string link_to(const OpenFile& file) { return cat("/proc/self/fd/", file.ge
 
 // Not open where there is no such thing, and where it could not be given a name later.
 OpenFile open_nameless(const std::string& directory) {
-  OpenFile file = OpenFile::open(directory, O_TMPFILE | O_WRONLY, 0666);
-  if (file.is_open() && ::access(link_to(file).c_str(), F_OK) != 0) return {};
-  return file;
+  static const bool can_be_named = ::access("/proc/self/fd", X_OK) == 0;
+  return can_be_named ? OpenFile::open(directory, O_TMPFILE | O_WRONLY, 0666) : OpenFile();
 }
 
 // Into a directory; fails with EEXIST if `path` is there.
