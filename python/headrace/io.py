@@ -21,26 +21,22 @@ from headrace.store import Store, UploadWay
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["ObjectReaderIO", "ObjectWriterIO", "open", "warn_left_behind"]
+__all__ = ["ObjectReaderIO", "ObjectWriterIO", "left_behind", "open"]
 
 _MODES = ("rb", "wb", "xb")
 
 
-def warn_left_behind(writer: _engine.ObjectWriter, url: str, *, stacklevel: int = 2) -> None:
-    """Warn of temporary objects that a writer which is done could not remove.
+def left_behind(writer: _engine.ObjectWriter, url: str) -> str | None:
+    """Return what to tell of temporary objects that a writer which is done could not remove.
 
     The object itself is as its ``close`` has told: this is no error.
     """
     left = writer.left_behind
     if left is None:
-        return
+        return None
     held = "retention" in left.lower()
     advice = "; upload='resumable' needs no temporary objects" if held else ""
-    warnings.warn(
-        f"{url}: {left}; `headrace clean` removes what is left{advice}",
-        RuntimeWarning,
-        stacklevel=stacklevel,
-    )
+    return f"{url}: {left}; `headrace clean` removes what is left{advice}"
 
 
 class ObjectWriterIO(io.BufferedIOBase):
@@ -193,7 +189,9 @@ class ObjectWriterIO(io.BufferedIOBase):
             return
         super().close()  # calls flush(), which must not find it closed yet
         self._ended = True
-        warn_left_behind(self._writer, self.name, stacklevel=4)
+        left = left_behind(self._writer, self.name)
+        if left is not None:
+            warnings.warn(left, RuntimeWarning, stacklevel=3)
 
     def __enter__(self) -> ObjectWriterIO:
         self._check_open()

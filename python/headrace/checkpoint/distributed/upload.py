@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headrace.io import warn_left_behind
+from headrace.io import left_behind
 from headrace.store import Store, UploadWay
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = ["upload"]
+
+_log = logging.getLogger("headrace")
 
 # What is smaller is copied, so that parts are made of few pieces.
 _LENT_BYTES = 64 << 10
@@ -34,7 +37,9 @@ def upload(store: Store, name: str, pieces: Iterable[Buffer], way: UploadWay) ->
             else:
                 writer.write_lent(piece)
         writer.close()
-        warn_left_behind(writer, store.url_of(name))
     except BaseException:
         writer.abort()
         raise
+    left = left_behind(writer, store.url_of(name))
+    if left is not None:
+        _log.warning("it is saved, but %s", left)
