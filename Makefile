@@ -98,6 +98,7 @@ torch-smoke: wheel servers  ## the wheel with the oldest and the newest supporte
 
 soak: build servers  ## long campaigns: SOAK_FUZZ_S (600) per fuzzer, SOAK_FORKS (10000) fork cycles
 	@$(STAGE) fuzz-build tools/build.sh fuzz
+	@$(STAGE) servers tools/servers.sh minio
 	@$(STAGE) soak tools/soak.sh
 
 bench: build servers  ## the benchmarks of bench/ (BENCH="..." is passed on)

@@ -7,3 +7,4 @@ tools/fuzz.sh "${SOAK_FUZZ_S:-600}"
 HEADRACE_PROCESS_CYCLES=${SOAK_FORKS:-10000} \
   .venv/bin/python -m pytest tests/process --timeout=0 -m "soak or not soak" "$@"
 .venv/bin/python -m pytest tests/checkpoint --timeout=0 -m soak "$@"
+.venv/bin/python -m pytest tests/io/test_minio.py "$@"

@@ -21,9 +21,22 @@ from headrace.store import Store, UploadWay
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["ObjectReaderIO", "ObjectWriterIO", "open"]
+__all__ = ["ObjectReaderIO", "ObjectWriterIO", "left_behind", "open"]
 
 _MODES = ("rb", "wb", "xb")
+
+
+def left_behind(writer: _engine.ObjectWriter, url: str) -> str | None:
+    """Return what to tell of temporary objects that a writer which is done could not remove.
+
+    The object itself is as its ``close`` has told: this is no error.
+    """
+    left = writer.left_behind
+    if left is None:
+        return None
+    held = "retention" in left.lower()
+    advice = "; upload='resumable' needs no temporary objects" if held else ""
+    return f"{url}: {left}; `headrace clean` removes what is left{advice}"
 
 
 class ObjectWriterIO(io.BufferedIOBase):
@@ -177,15 +190,9 @@ class ObjectWriterIO(io.BufferedIOBase):
             return
         super().close()  # calls flush(), which must not find it closed yet
         self._ended = True
-        left = self._writer.left_behind
+        left = left_behind(self._writer, self.name)
         if left is not None:
-            held = "retention" in left.lower()
-            advice = "; upload='resumable' needs no temporary objects" if held else ""
-            warnings.warn(
-                f"{self.name}: {left}; `headrace clean` removes what is left{advice}",
-                RuntimeWarning,
-                stacklevel=3,
-            )
+            warnings.warn(left, RuntimeWarning, stacklevel=3)
 
     def __enter__(self) -> ObjectWriterIO:
         self._check_open()

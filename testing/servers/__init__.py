@@ -2,6 +2,7 @@
 
 FakeGcsServer   fake-gcs-server, in memory          fake_gcs.py
 Nginx           static files, latency, TLS          nginx.py
+MinioAsGcs      multipart uploads to MinIO          minio.py
 DelayedServer   latency and a log before another    delayed.py
 Certificates    a CA of our own and what it signed  certificates.py
 """

@@ -9,10 +9,13 @@ import io
 import json
 import os
 import pickle
+import re
 import struct
 import subprocess
 import sys
+import tempfile
 import tracemalloc
+import uuid
 import warnings
 import zipfile
 from pathlib import Path
@@ -24,7 +27,16 @@ import torch
 import headrace
 import headrace.checkpoint
 from headrace import CorruptDataError, InvalidArgumentError, NotFoundError
-from tests.checkpoint.states import assert_same, file_of, load, quiet, stock_file_of
+from testing.faultserver.client import FaultServer
+from testing.servers import FakeGcsServer
+from tests.checkpoint.states import (
+    assert_same,
+    file_of,
+    large_state,
+    load,
+    quiet,
+    stock_file_of,
+)
 
 
 class Unsafe:
@@ -355,3 +367,114 @@ def test_progress_without_tqdm_says_what_to_do(
     store.write("a.pt", file_of([torch.ones(2)]))
     with pytest.raises(InvalidArgumentError, match="tqdm"):
         load(store, progress=True)
+
+
+KEPT = {
+    "status": 403,
+    "reason": "retentionPolicyNotMet",
+    "message": "Object 'bucket/x' is subject to bucket's retention policy.",
+}
+
+
+@pytest.mark.parametrize("size_bytes", [100, 20 << 20], ids=["one part", "many parts"])
+@pytest.mark.parametrize("reason", ["forbidden", "retentionPolicyNotMet"])
+def test_what_may_not_be_overwritten_stays_and_is_named(
+    server: FaultServer, gcs: headrace.Store, size_bytes: int, reason: str
+) -> None:
+    headrace.checkpoint.save({"step": 1}, "a.pt", store=gcs)
+    is_large = size_bytes > 16 << 20
+    refusal = KEPT | {"reason": reason}
+    rule = {"match": {"kind": "compose" if is_large else "upload"}, "action": refusal}
+    server.faults([rule])
+    with pytest.raises(headrace.PermissionDeniedError, match=r"gs://bucket/a\.pt: .*") as raised:
+        headrace.checkpoint.save(torch.zeros(size_bytes, dtype=torch.uint8), "a.pt", store=gcs)
+    assert raised.value.url == "gs://bucket/a.pt"
+    assert ("write to another name" in str(raised.value)) == (reason != "forbidden")
+    server.faults([])
+    assert load(gcs) == {"step": 1}
+    assert server.names("bucket") == ["a.pt"]
+
+
+def test_temporaries_that_a_retention_policy_keeps_are_a_warning_and_no_error(
+    server: FaultServer, gcs: headrace.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = large_state()
+    server.faults([{"match": {"kind": "delete"}, "action": KEPT}])
+    saved = headrace.checkpoint.save(state, "a.pt", store=gcs)
+    (told,) = caplog.messages
+    assert re.search(
+        r"gs://bucket/a\.pt: 3 temporary objects below headrace-uploads/.* could not be removed"
+        r".*headrace clean.*upload='resumable'",
+        told,
+    )
+    assert saved == gcs.stat("a.pt")
+    assert_same(load(gcs), state)
+    headrace.checkpoint.save(state, "b.pt", store=gcs, upload="resumable")
+    assert caplog.messages == [told]
+    assert_same(load(gcs, "b.pt"), state)
+    assert len(list(gcs.list("headrace-uploads/"))) == 3
+
+
+def test_a_bucket_that_keeps_old_versions_shows_the_checkpoint_alone(
+    fake_gcs: FakeGcsServer,
+) -> None:
+    bucket = f"versions-{uuid.uuid4().hex}"
+    fake_gcs.make_bucket(bucket, versioning=True)
+    store = headrace.Store(f"gs://{bucket}", endpoint=fake_gcs.url)
+    first = headrace.checkpoint.save({"step": 1}, "a.pt", store=store)
+    second = headrace.checkpoint.save(large_state(), "a.pt", store=store)
+    assert first.generation != second.generation
+    assert_same(load(store), large_state())
+    assert [info.name for info in store.list("")] == ["a.pt"]
+    assert list(store.list("headrace-uploads/")) == []
+    assert headrace.checkpoint.latest("", store=store) == f"gs://{bucket}/a.pt"
+
+
+def test_a_full_disk_is_told_and_keeps_what_was_there(tmp_path: Path) -> None:
+    script = """
+import resource, signal, sys
+import torch
+import headrace
+url = sys.argv[1] + "/a.pt"
+headrace.checkpoint.save({"step": 1}, url)
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+try:
+    headrace.checkpoint.save({"w": torch.zeros(10 << 20)}, url)
+except headrace.ResourceError as error:
+    print(error.url, error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=50
+    )
+    told = f"file://{tmp_path}/a.pt"
+    assert done.stdout.startswith(f"{told} {told}: too large for this file system"), done.stderr
+    assert os.listdir(tmp_path) == ["a.pt"]
+    assert headrace.checkpoint.load(tmp_path / "a.pt") == {"step": 1}
+
+
+def test_a_folder_that_may_not_be_written_is_told_and_keeps_what_was_there() -> None:
+    script = """
+import os, sys
+import torch
+import headrace
+url = sys.argv[1] + "/a.pt"
+headrace.checkpoint.save({"step": 1}, url)
+os.chmod(sys.argv[1], 0o555)
+if os.geteuid() == 0:
+    os.setresuid(65534, 65534, 65534)
+try:
+    headrace.checkpoint.save({"step": 2}, url)
+except headrace.PermissionDeniedError as error:
+    print(error.url, error)
+print(headrace.checkpoint.load(url))
+"""
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+        done = subprocess.run(
+            [sys.executable, "-c", script, folder], capture_output=True, text=True, timeout=50
+        )
+        told = f"file://{folder}/a.pt"
+        assert done.stdout.startswith(f"{told} {told}: may not be written"), done.stderr
+        assert done.stdout.endswith("{'step': 1}\n")
+        assert os.listdir(folder) == ["a.pt"]
+        os.chmod(folder, 0o755)

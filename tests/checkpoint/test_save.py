@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,23 @@ def test_progress_ends_with_all_bytes(store: headrace.Store) -> None:
         large_state(), "a.pt", store=store, progress=lambda *step: steps.append(step)
     )
     assert steps == [(i * 4 * MIB, 40 * MIB) for i in range(1, 11)]
+
+
+def test_a_bar_says_what_is_under_way_how_far_and_for_how_long(
+    store: headrace.Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tqdm")
+    monkeypatch.setenv("TQDM_MININTERVAL", "0")
+    monkeypatch.setenv("COLUMNS", "200")
+    headrace.checkpoint.save(large_state(), "a.pt", store=store, progress=True)
+    saving = capsys.readouterr().err
+    headrace.checkpoint.load("a.pt", store=store, progress=True)
+    loading = capsys.readouterr().err
+    for shown in (saving, loading):
+        assert f"{store.url_of('a.pt')}:   0%" in shown
+        assert f"{store.url_of('a.pt')}: 100%" in shown
+        # Done and all bytes, the time that it took, and an estimate of what is left.
+        assert re.search(r"\d+%.*\| [\d.]+M/4\d\.\dM \[\d\d:\d\d<\d\d:\d\d, ", shown)
 
 
 def test_a_save_holds_a_few_parts(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import re
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -397,3 +399,49 @@ def test_without_verify_a_flipped_bit_loads(place: Place) -> None:
     state = {"w": torch.ones(1000)}
     dcp.load(state, storage_reader=place.reader(verify=False))
     assert state["w"].count_nonzero() == 1
+
+
+def test_temporaries_that_a_retention_policy_keeps_are_a_warning_and_no_error(
+    gcs: Place, server: FaultServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = {"w": torch.arange(5 << 20)}
+    refusal = {"status": 403, "reason": "retentionPolicyNotMet", "message": "retention policy"}
+    server.faults([{"match": {"kind": "delete"}, "action": refusal}])
+    dcp.save(state, storage_writer=gcs.writer())
+    (told,) = (each.getMessage() for each in caplog.records if each.name == "headrace")
+    assert re.search(r"\.distcp: 3 temporary objects .* upload='resumable'", told)
+    assert_same(loaded(gcs, state), state)
+    before = server.stats()["by_kind"]["delete"]
+    other = headrace.checkpoint.DistributedWriter(
+        f"{gcs.url}/other", upload="resumable", **gcs.options
+    )
+    dcp.save(state, storage_writer=other)
+    assert sum(each.name == "headrace" for each in caplog.records) == 1
+    assert server.stats()["by_kind"]["delete"] == before
+
+
+def test_a_full_disk_fails_the_save_and_keeps_what_was_there(tmp_path: Any) -> None:
+    from tests.checkpoint_distributed.conftest import file_place
+
+    script = """
+import resource, signal, sys
+import torch
+import torch.distributed.checkpoint as dcp
+from headrace.checkpoint import DistributedWriter
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+try:
+    dcp.save({"w0": torch.zeros(10 << 20)}, storage_writer=DistributedWriter(sys.argv[1]))
+except dcp.CheckpointException as error:
+    print(error)
+"""
+    place = file_place(tmp_path / "checkpoint")
+    before = saved(place, 1.0)
+    names = place.names()
+    done = subprocess.run(
+        [sys.executable, "-c", script, place.url], capture_output=True, text=True, timeout=50
+    )
+    told = r"ResourceError.*__0_0-\w+\.distcp: too large for this file system"
+    assert re.search(told, done.stdout), done.stderr
+    assert place.names() == names
+    assert_same(loaded(place, before), before)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+from pathlib import Path
+
 import pytest
 
 from testing.faultserver.client import FaultServer
@@ -50,7 +53,7 @@ def test_exactly_what_is_ours_and_old_is_deleted(leftovers: FaultServer, run: Ru
     assert done.lines == [
         *(f"deleted gs://bucket/{name}" for name in OLD),
         "TOTAL: deleted 4 objects, 20 bytes (20 B)",
-        "left alone: 2 objects, younger than --older-than",
+        "left alone: 2 objects, younger than --older-than or in use",
         "left alone: 1 object of gs-torch-dataflux. If no job of it reads this bucket now: "
         "gcloud storage rm 'gs://bucket/dataflux-composed-objects/????????-????-*'",
     ]
@@ -161,7 +164,6 @@ def test_a_missing_bucket_is_not_found(server: FaultServer, run: Run) -> None:
         (["gs://bucket/train/"], "headrace clean gs://bucket"),
         (["gs://bucket", "--older-than", "soon"], "--older-than is 'soon'"),
         (["gs://bucket", "--older-than", "-1d"], "--older-than is '-1d'"),
-        (["/tmp"], "file://"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_anything_is_asked(
@@ -171,3 +173,88 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_asked(
     assert done.code == 2
     assert said in done.err
     assert kinds(server) == {}
+
+
+def test_a_prefix_is_where_abandoned_files_of_checkpoints_are_looked_for(
+    leftovers: FaultServer, run: Run
+) -> None:
+    abandoned = f"run/1/__0_0-{1:032x}.distcp"
+    elsewhere = f"run10/__0_0-{2:032x}.distcp"
+    for name in (abandoned, elsewhere, "run/1/notes.distcp"):
+        leftovers.put("bucket", name, b"12345", ageSeconds=2 * DAY_S)
+    done = run("clean", "gs://bucket/run", "--checkpoints")
+    assert (done.code, done.err) == (0, "")
+    assert done.lines[4:6] == [
+        f"deleted gs://bucket/{abandoned}",
+        "TOTAL: deleted 5 objects, 25 bytes (25 B)",
+    ]
+    assert "gcloud storage rm 'gs://bucket/dataflux-composed-objects/" in done.lines[-1]
+    assert elsewhere in leftovers.names("bucket")
+    assert "run/1/notes.distcp" in leftovers.names("bucket")
+
+
+OUR_FILE = ".headrace-tmp-123-0-456"
+OTHER_FILES = [
+    "data",
+    "headrace-tmp-1-2-3",
+    ".headrace-tmp-notes",
+    ".headrace-tmp-1-2",
+    ".headrace-tmp-1-2-3.old",
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A directory in which processes were killed."""
+    folder = tmp_path / "with space"
+    (folder / "a" / "b").mkdir(parents=True)
+    for name in (*OTHER_FILES, OUR_FILE, f"a/b/{OUR_FILE}"):
+        (folder / name).write_bytes(b"12345")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / OUR_FILE).write_bytes(b"12345")
+    (folder / "link").symlink_to(tmp_path / "outside")
+    (folder / f"{OUR_FILE}9").mkdir()
+    return folder
+
+
+def test_a_directory_is_swept_of_temporary_files(
+    folder: Path, tmp_path: Path, server: FaultServer, run: Run
+) -> None:
+    looked = run("clean", "-n", folder, "--older-than", "0")
+    done = run("clean", folder, "--older-than", "0")
+    assert (done.code, done.err) == (0, "")
+    assert sorted(done.lines[:2]) == [
+        f"deleted file://{folder}/{OUR_FILE}",
+        f"deleted file://{folder}/a/b/{OUR_FILE}",
+    ]
+    assert done.lines[2:] == ["TOTAL: deleted 2 objects, 10 bytes (10 B)"]
+    assert [line.replace("would delete", "deleted") for line in looked.lines] == done.lines
+    assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == sorted(OTHER_FILES)
+    assert (tmp_path / "outside" / OUR_FILE).exists()
+    assert kinds(server) == {}
+
+
+def test_a_young_temporary_file_stays(folder: Path, run: Run) -> None:
+    done = run("clean", f"file://{folder}")
+    assert done.lines == [
+        "TOTAL: deleted 0 objects, 0 bytes (0 B)",
+        "left alone: 2 objects, younger than --older-than or in use",
+    ]
+    assert (folder / OUR_FILE).exists()
+
+
+def test_a_temporary_file_that_somebody_writes_stays(folder: Path, run: Run) -> None:
+    with (folder / OUR_FILE).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        done = run("clean", folder, "--older-than", "0", "--json")
+    assert done.json[-1]["deleted"] == 1
+    assert done.json[-1]["younger"] == 1
+    assert (folder / OUR_FILE).exists()
+    assert run("clean", folder, "--older-than", "0").lines[-1].startswith("TOTAL: deleted 1 object")
+    assert not (folder / OUR_FILE).exists()
+
+
+def test_a_missing_directory_is_not_found(tmp_path: Path, run: Run) -> None:
+    done = run("clean", tmp_path / "missing")
+    assert done.code == 3
+    assert "no such directory" in done.err

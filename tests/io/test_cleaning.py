@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import random
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,9 +19,9 @@ SCRIPT = """
 import os, sys
 import headrace
 store = headrace.Store("gs://bucket", endpoint=sys.argv[1])
-with headrace.open("a", "wb", store=store, part_bytes=1 << 16, upload=sys.argv[2]) as file:
+with headrace.open("a", "wb", store=store, part_bytes=5 << 20, upload=sys.argv[2]) as file:
     while True:
-        file.write(os.urandom(1 << 18))
+        file.write(os.urandom(11 << 20))
         print("written", flush=True)
 """
 
@@ -46,3 +49,54 @@ def test_what_sigkill_leaves_is_swept(gcs: headrace.Store, server: FaultServer, 
     assert server.names("bucket") == ["a", "headrace-uploads/of somebody else"]
     assert server.uploads()["multipart"] == []
     assert server.get("bucket", "a") == b"before"
+
+
+def test_a_temporary_file_is_no_object(tmp_path: Path) -> None:
+    store = headrace.Store(tmp_path)
+    for name in (".headrace-tmp-1-2-3", "a/.headrace-tmp-1-2-3"):
+        (tmp_path / "a").mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"half")
+    store.write("a/b", b"whole")
+    os.utime(tmp_path / "a" / "b", (100, 100))
+    assert [info.name for info in store.list()] == ["a/b"]
+    assert store.list_page(delimiter="/").prefixes == ["a/"]
+    assert [info.name for info in store.index()] == ["a/b"]
+    assert headrace.checkpoint.latest(tmp_path) is None
+    with pytest.raises(headrace.InvalidArgumentError, match="are kept for files that are being"):
+        store.write("a/.headrace-tmp-1-2-3", b"mine")
+
+
+FILES_SCRIPT = """
+import sys
+import headrace
+store = headrace.Store(sys.argv[1])
+number = 0
+while True:
+    number += 1
+    with headrace.open("a", "wb", store=store, part_bytes=1 << 16) as file:
+        for _ in range(3):
+            file.write(bytes([number % 256]) * (1 << 16))
+    store.write("b/c", bytes([number % 256]) * 1000)
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_of_files_sigkill_leaves_whole_ones_and_what_is_swept(tmp_path: Path, seed: int) -> None:
+    choose = random.Random(seed)
+    store = headrace.Store(tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-c", FILES_SCRIPT, str(tmp_path)], stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        # Wherever it is by then.
+        child.stdout.read(choose.randrange(200))
+        child.send_signal(signal.SIGKILL)
+    for name, size in (("a", 3 << 16), ("b/c", 1000)):
+        data = store.read(name).bytes()
+        assert data == data[:1] * size
+    assert [info.name for info in store.list()] == ["a", "b/c"]
+    clean(store, older_than_s=0)
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+    assert os.listdir(tmp_path / "b") == ["c"]

@@ -60,11 +60,38 @@ def test_any_size(store: headrace.Store, size_bytes: int) -> None:
 
 @pytest.mark.parametrize("upload", ["parts", "multipart", "resumable"])
 def test_every_way_of_sending_parts(store: headrace.Store, upload: Any) -> None:
-    data = os.urandom(3_000_000)
-    with headrace.open("a", "wb", store=store, part_bytes=1 << 18, upload=upload) as file:
+    data = os.urandom(11_000_000)
+    with headrace.open("a", "wb", store=store, part_bytes=5 << 20, upload=upload) as file:
         file.write(data)
     assert store.read("a").bytes() == data
     assert leftovers(store) == []
+
+
+@pytest.mark.parametrize(
+    ("upload", "part_bytes", "told"),
+    [
+        ("parts", (1 << 16) - 1, "from 65536 to"),
+        ("parts", (4 << 30) + 1, "to 4294967296"),
+        ("multipart", (5 << 20) - 1, "from 5242880 to"),
+        ("resumable", (1 << 18) + 1, "a multiple of 262144"),
+    ],
+)
+def test_parts_that_the_service_would_refuse_in_the_end_are_refused_at_once(
+    gcs: headrace.Store, server: FaultServer, upload: Any, part_bytes: int, told: str
+) -> None:
+    before = server.stats()["requests"]
+    with pytest.raises(headrace.InvalidArgumentError, match=rf"gs://bucket/a: .*{told}"):
+        headrace.open("a", "wb", store=gcs, part_bytes=part_bytes, upload=upload)
+    assert server.stats()["requests"] == before
+
+
+def test_a_name_that_the_service_would_refuse_in_the_end_is_refused_at_once(
+    gcs: headrace.Store, server: FaultServer
+) -> None:
+    before = server.stats()["requests"]
+    with pytest.raises(headrace.InvalidArgumentError, match="1025 bytes"):
+        headrace.open("n" * 1025, "wb", store=gcs)
+    assert server.stats()["requests"] == before
 
 
 def test_an_unknown_way_of_sending_parts_is_refused(store: headrace.Store) -> None:

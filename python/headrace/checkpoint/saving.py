@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from headrace._engine import ObjectInfo
 from headrace.checkpoint.location import Url, locate
 from headrace.checkpoint.progress import ProgressOption, choose_progress
 from headrace.checkpoint.tensor_file import DEFAULT_PROTOCOL, CheckpointFile
-from headrace.store import Store
+from headrace.io import left_behind
+from headrace.store import Store, UploadWay
 
 __all__ = ["save"]
+
+_log = logging.getLogger("headrace")
 
 
 def save(
@@ -20,6 +24,7 @@ def save(
     if_generation: str | None = None,
     pickle_protocol: int = DEFAULT_PROTOCOL,
     store: Store | None = None,
+    upload: UploadWay = "parts",
     progress: ProgressOption = False,
 ) -> ObjectInfo:
     """Save an object so that `load`, and `torch.load`, read it.
@@ -40,6 +45,8 @@ def save(
             there is replaced.
         pickle_protocol: `load` with ``weights_only=True`` reads 2 alone.
         store: where it goes; default: a store of the URL's bucket.
+        upload: how the parts of a large checkpoint come to ``gs://``, as for `Store.open_writer`:
+            ``"resumable"`` for buckets with a retention policy.
         progress: show a bar (needs tqdm), or call this with ``(done_bytes, total_bytes)``.
 
     Returns:
@@ -54,7 +61,10 @@ def save(
     # Whatever cannot be pickled is known before anything is sent.
     file = CheckpointFile(obj, pickle_protocol)
     writer = where.open_writer(
-        name, if_generation=if_generation, content_type="application/octet-stream"
+        name,
+        if_generation=if_generation,
+        content_type="application/octet-stream",
+        upload=upload,
     )
     try:
         with choose_progress(progress, where.url_of(name), file.content_bytes) as shown:
@@ -64,7 +74,12 @@ def save(
                 else:
                     writer.write(piece.data)
                 shown.add(piece.content_bytes)
-            return writer.close()
+            saved = writer.close()
     except BaseException:
         writer.abort()
         raise
+    # Not as a warning, which `python -W error` would make an error: it is saved.
+    left = left_behind(writer, where.url_of(name))
+    if left is not None:
+        _log.warning("it is saved, but %s", left)
+    return saved

@@ -236,7 +236,7 @@ def bench(
 @_shared_options
 def clean(
     context: typer.Context,
-    url: Annotated[str, typer.Argument(metavar="URL", help="gs://bucket")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="gs://bucket or a directory")],
     older_than: Annotated[
         str,
         typer.Option(metavar="AGE", help="Only what is so old: 90s, 30m, 12h, 7d."),
@@ -244,15 +244,30 @@ def clean(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", "-n", help="Say what would be deleted; delete nothing.")
     ] = False,
+    checkpoints: Annotated[
+        bool,
+        typer.Option(
+            "--checkpoints",
+            help="Also files below URL that unfinished saves of distributed checkpoints left.",
+        ),
+    ] = False,
     json_: _Json = False,
 ) -> None:
-    """Delete the temporary objects that killed processes of headrace left in a bucket."""
+    """Delete what killed processes of headrace left in a bucket or directory."""
     from headrace.cli.cleaning import clean, seconds_of
 
     def work(connection: Connection, report: Report) -> None:
         older_than_s = seconds_of(older_than)
         location = Location.parse(url, connection)
-        clean(location, report, older_than_s=older_than_s, dry_run=dry_run, as_json=json_)
+        clean(
+            location,
+            connection,
+            report,
+            older_than_s=older_than_s,
+            checkpoints=checkpoints,
+            dry_run=dry_run,
+            as_json=json_,
+        )
 
     _run(context, work, as_json=json_)
 

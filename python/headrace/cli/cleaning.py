@@ -9,7 +9,7 @@ import sys
 from headrace import InvalidArgumentError, ObjectInfo
 from headrace import clean as clean_store
 from headrace.cli.listing import facts_of
-from headrace.cli.location import Location, url_of
+from headrace.cli.location import Connection, Location, url_of
 from headrace.cli.report import Report, binary_size, counted, shown
 
 __all__ = ["clean", "seconds_of"]
@@ -32,18 +32,30 @@ def seconds_of(age: str) -> float:
 
 
 def clean(
-    location: Location, report: Report, *, older_than_s: float, dry_run: bool, as_json: bool
+    location: Location,
+    connection: Connection,
+    report: Report,
+    *,
+    older_than_s: float,
+    checkpoints: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
-    """Delete what killed processes left in a bucket, and say what that was.
+    """Delete what killed processes left in a bucket or directory, and say what that was.
 
     Raises:
-        InvalidArgumentError: `location` is no bucket.
+        InvalidArgumentError: `location` is a prefix, and nothing is looked for below prefixes.
     """
-    store = location.store
-    if location.name:
+    if location.is_file:
+        store = connection.store(f"file:///{location.name}")
+    elif not location.name:
+        store = location.store
+    elif checkpoints:
+        store = connection.store(f"{location.store.url}{location.below}")
+    else:
         raise InvalidArgumentError(
             f"{location.url}: temporary objects belong to the bucket as a whole: "
-            f"headrace clean {store.url}"
+            f"headrace clean {location.store.url} (--checkpoints looks below a prefix)"
         )
     done = "would_delete" if dry_run else "deleted"
 
@@ -56,7 +68,13 @@ def clean(
         )
         sys.stdout.write(f"{line}\n")
 
-    cleaned = clean_store(store, older_than_s=older_than_s, dry_run=dry_run, on_deleted=tell)
+    cleaned = clean_store(
+        store,
+        older_than_s=older_than_s,
+        checkpoints=checkpoints,
+        dry_run=dry_run,
+        on_deleted=tell,
+    )
     for _, error in cleaned.failed:
         report.error(error)
     deleted_bytes = sum(info.size_bytes for info in cleaned.deleted)
@@ -80,10 +98,13 @@ def clean(
         verb = "would abort" if dry_run else "aborted"
         print(f"{verb} {counted(len(cleaned.uploads), 'unfinished upload')}")
     if cleaned.younger:
-        print(f"left alone: {counted(len(cleaned.younger), 'object')}, younger than --older-than")
+        print(
+            f"left alone: {counted(len(cleaned.younger), 'object')}, younger than --older-than or "
+            "in use"
+        )
     if cleaned.dataflux:
         print(
             f"left alone: {counted(len(cleaned.dataflux), 'object')} of gs-torch-dataflux. If no "
             "job of it reads this bucket now: "
-            f"gcloud storage rm '{store.url}dataflux-composed-objects/????????-????-*'"
+            f"gcloud storage rm '{location.store.url}dataflux-composed-objects/????????-????-*'"
         )

@@ -8,6 +8,7 @@ namespace headrace {
 inline constexpr uint64_t kKiB = uint64_t{1} << 10;
 inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 inline constexpr uint64_t kGiB = uint64_t{1} << 30;
+inline constexpr uint64_t kTiB = uint64_t{1} << 40;
 
 struct ByteRange {  // Half-open [begin, end), in bytes from the start of the object.
   uint64_t begin = 0, end = 0;

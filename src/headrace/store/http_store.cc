@@ -34,7 +34,8 @@ HttpStore::HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_
              .range_bytes = options.range_bytes,
              .content_encoding = options.content_encoding},
       on_change_(options.on_change),
-      verify_(options.verify) {
+      verify_(options.verify),
+      write_limits_(options.write_limits) {
   for (size_t i = 0; i < engine_->io_threads.size(); ++i) {
     contexts_.push_back(std::make_unique<StoreContext>(StoreContext{
         .retry = options.retry, .timeout = options.timeout, .credentials = options.credentials}));
@@ -473,8 +474,8 @@ std::shared_ptr<Pending<bool>> HttpStore::abort_multipart(std::string name, std:
 
 Result<std::shared_ptr<ObjectWriter>> HttpStore::open_writer(WriterOptions options) {
   const std::string url = url_of(options.object.name);
-  if (options.object.name.empty()) {
-    return std::unexpected(Error(Code::kInvalidArgument, kEmptyName).with_url(url));
+  if (Result<void> good = protocol_->check_new_name(options.object.name); !good) {
+    return std::unexpected(std::move(good.error()).with_url(url));
   }
   std::shared_ptr<Upload> upload;
   switch (options.way) {
@@ -485,13 +486,6 @@ Result<std::shared_ptr<ObjectWriter>> HttpStore::open_writer(WriterOptions optio
       upload = std::make_shared<MultipartUpload>(shared_from_this(), std::move(options.object));
       break;
     case UploadWay::kResumable:
-      if (options.part_bytes % ResumableUpload::kUnitBytes != 0) {
-        return std::unexpected(
-            Error(Code::kInvalidArgument,
-                  cat("part_bytes is ", options.part_bytes,
-                      "; a resumable upload goes in multiples of ", ResumableUpload::kUnitBytes))
-                .with_url(url));
-      }
       upload = std::make_shared<ResumableUpload>(shared_from_this(), std::move(options.object));
       break;
   }

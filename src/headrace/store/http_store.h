@@ -66,6 +66,7 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
   std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) override;
   std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) override;
   uint32_t max_compose_sources() const override { return protocol_->max_compose_sources(); }
+  const WriteLimits& write_limits() const { return write_limits_; }
   std::string url_of(std::string_view name) const override { return protocol_->url_of(name); }
   uint64_t expected_object_bytes() const override {
     const uint64_t mean = host_->mean_object_bytes.load(std::memory_order_relaxed);
@@ -113,6 +114,7 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
   const ReadRules rules_;
   const OnChange on_change_;
   const bool verify_;
+  const WriteLimits write_limits_;
   std::vector<std::unique_ptr<StoreContext>> contexts_;  // one per I/O thread
   std::atomic<uint32_t> next_lane_ = 0;
 };

@@ -13,6 +13,10 @@ namespace headrace {
 HttpUpload::HttpUpload(std::shared_ptr<HttpStore> store, WriteRequest target)
     : store_(std::move(store)), target_(std::move(target)), url_(store_->url_of(target_.name)) {}
 
+HttpUpload::Limits HttpUpload::limits() const {
+  return {.max_object_bytes = store_->write_limits().max_object_bytes};
+}
+
 // 128 bits: what stands under this name is ours.
 std::string HttpUpload::temporary_prefix() {
   std::array<uint8_t, 16> bytes{};

@@ -24,6 +24,7 @@ class HttpStore;
 // Thread: any.
 class HttpUpload : public Upload, public std::enable_shared_from_this<HttpUpload> {
  public:
+  Limits limits() const override;
   void publish_single(std::shared_ptr<const UploadPart> part, Published done) override;
   void cancel() override;
   void clean(Done done) final;

@@ -13,9 +13,13 @@
 namespace headrace {
 
 // A repeated request may start a second upload; without parts it costs nothing, and nobody sees it.
+// The answer to one that is on its way is waited for: without the id nobody could abort it.
 class StartMultipartAttempt final : public TextAttempt {
  public:
   StartMultipartAttempt(const Protocol& protocol, WriteRequest request);
+  std::chrono::milliseconds patience_when_stopped() const override {
+    return std::chrono::milliseconds(1000);
+  }
   void build(HttpRequest& request) override { protocol().build_multipart_start(request, request_); }
   std::string url() const override { return protocol().url_of(request_.name); }
   Result<std::string> result;  // the upload's id

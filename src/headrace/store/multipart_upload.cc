@@ -6,23 +6,19 @@
 #include "headrace/store/http_store.h"
 
 namespace headrace {
-namespace {
-
-constexpr uint32_t kMaxParts = 10'000;
-
-}  // namespace
 
 MultipartUpload::MultipartUpload(std::shared_ptr<HttpStore> store, WriteRequest target)
     : HttpUpload(std::move(store), std::move(target)), name_(cat(temporary_prefix(), "000001")) {}
 
+MultipartUpload::Limits MultipartUpload::limits() const {
+  Limits limits = HttpUpload::limits();
+  limits.min_part_bytes =
+      std::max(limits.min_part_bytes, store_->write_limits().min_multipart_part_bytes);
+  limits.max_parts = store_->write_limits().max_multipart_parts;
+  return limits;
+}
+
 void MultipartUpload::send(std::shared_ptr<const UploadPart> part, Done done) {
-  if (part->part_number > kMaxParts) {
-    done(std::unexpected(
-        Error(Code::kInvalidArgument, cat("an upload has at most ", kMaxParts,
-                                          " parts: larger ones are needed (part_bytes)"))
-            .with_url(url_)));
-    return;
-  }
   Waiting waiting{std::move(part), std::move(done)};
   std::string id;
   std::optional<Error> error;

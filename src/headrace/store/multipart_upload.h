@@ -21,6 +21,7 @@ class MultipartUpload final : public HttpUpload {
  public:
   MultipartUpload(std::shared_ptr<HttpStore> store, WriteRequest target);
 
+  Limits limits() const override;
   void send(std::shared_ptr<const UploadPart> part, Done done) override;
   void publish(const Whole& whole, Published done) override;
 

@@ -12,7 +12,6 @@ using std::chrono::steady_clock;
 // What is copied is summed while it is in cache.
 constexpr uint64_t kCopyBytes = 256 * kKiB;
 constexpr uint64_t kMinBlockBytes = 64 * kKiB;
-constexpr uint64_t kMaxPartBytes = 4 * kGiB;
 
 }  // namespace
 
@@ -54,10 +53,16 @@ Result<std::shared_ptr<ObjectWriter>> ObjectWriter::open(Environment environment
   const auto refused = [&environment](Error error) {
     return std::unexpected(std::move(error).with_url(environment.url));
   };
-  if (part_bytes < kMinBlockBytes || part_bytes > kMaxPartBytes) {
-    return refused(
-        Error(Code::kInvalidArgument, cat("part_bytes is ", part_bytes, "; it must be from ",
-                                          kMinBlockBytes, " to ", kMaxPartBytes)));
+  const Upload::Limits limits = upload->limits();
+  if (part_bytes < limits.min_part_bytes || part_bytes > limits.max_part_bytes) {
+    return refused(Error(Code::kInvalidArgument,
+                         cat("part_bytes is ", part_bytes, "; for this kind of upload it must be ",
+                             "from ", limits.min_part_bytes, " to ", limits.max_part_bytes)));
+  }
+  if (part_bytes % limits.part_unit_bytes != 0) {
+    return refused(Error(Code::kInvalidArgument,
+                         cat("part_bytes is ", part_bytes, "; for this kind of upload it must be ",
+                             "a multiple of ", limits.part_unit_bytes)));
   }
   if (max_parts_in_flight == 0) {
     return refused(Error(Code::kInvalidArgument, "max_parts_in_flight must be positive"));
@@ -76,7 +81,8 @@ ObjectWriter::ObjectWriter(Environment environment, std::shared_ptr<Upload> uplo
     : environment_(std::move(environment)),
       upload_(std::move(upload)),
       part_bytes_(part_bytes),
-      max_parts_in_flight_(max_parts_in_flight) {}
+      max_parts_in_flight_(max_parts_in_flight),
+      limits_(upload_->limits()) {}
 
 // Nothing is under way: completions keep the writer.
 ObjectWriter::~ObjectWriter() {
@@ -102,6 +108,23 @@ Result<void> ObjectWriter::append(std::span<const std::byte> bytes,
   return {};
 }
 
+Result<void> ObjectWriter::check_size(uint64_t size_bytes) const {
+  if (size_bytes > limits_.max_object_bytes) {
+    return std::unexpected(
+        Error(Code::kInvalidArgument,
+              cat("the store takes no object of more than ", limits_.max_object_bytes, " bytes"))
+            .with_url(environment_.url));
+  }
+  if (size_bytes > part_bytes_ * limits_.max_parts) {
+    return std::unexpected(
+        Error(Code::kInvalidArgument, cat("an upload of this kind has at most ", limits_.max_parts,
+                                          " parts, and with part_bytes ", part_bytes_,
+                                          " it would have more: larger parts are needed"))
+            .with_url(environment_.url));
+  }
+  return {};
+}
+
 Result<size_t> ObjectWriter::append_some(std::span<const std::byte> bytes,
                                          const std::shared_ptr<const void>& lent) {
   const bool lend = lent != nullptr && bytes.size() >= kMinLentBytes;
@@ -114,6 +137,10 @@ Result<size_t> ObjectWriter::append_some(std::span<const std::byte> bytes,
                                  .with_url(environment_.url));
     }
     blocked_at_ = parts_done_;
+  }
+  if (Result<void> fits = check_size(taken_.size_bytes + bytes.size()); !fits) {
+    give_up(fits.error());
+    return std::unexpected(std::move(fits.error()));
   }
   while (taken_bytes < bytes.size()) {
     // A full part is sent when more follow it: an object of one part takes a simpler way.

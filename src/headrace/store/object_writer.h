@@ -114,6 +114,8 @@ class ObjectWriter : public std::enable_shared_from_this<ObjectWriter> {
 
   ObjectWriter(Environment environment, std::shared_ptr<Upload> upload, uint64_t part_bytes,
                uint32_t max_parts_in_flight);
+  // Whether the object may have so many bytes.
+  Result<void> check_size(uint64_t size_bytes) const;
   // Memory for more bytes of the part that is being filled; empty: not now.
   Result<std::span<std::byte>> room_to_copy(uint64_t wanted_bytes);
   bool try_send_filled();
@@ -129,6 +131,7 @@ class ObjectWriter : public std::enable_shared_from_this<ObjectWriter> {
   const std::shared_ptr<Upload> upload_;
   const uint64_t part_bytes_;
   const uint32_t max_parts_in_flight_;
+  const Upload::Limits limits_;
 
   // The caller's.
   std::shared_ptr<UploadPart> filling_;

@@ -23,6 +23,7 @@ constexpr uint64_t kPartBytes = 64 * kKiB;
 
 class ObjectWriterTest : public StoreTest {
  protected:
+  ObjectWriterTest() { options_.write_limits.min_multipart_part_bytes = 1; }
   std::shared_ptr<ObjectWriter> writer(WriterOptions options = {}) {
     options.object.name = "out/a";
     options.part_bytes = part_bytes_;
@@ -182,7 +183,7 @@ TEST_F(ResumableTest, RefusesPartsThatASessionDoesNotTake) {
   part_bytes_ = 256 * kKiB + 1;
   EXPECT_THAT(
       open()->open_writer({.object = {.name = "a"}, .way = way_, .part_bytes = part_bytes_}),
-      FailsWith(Code::kInvalidArgument, HasSubstr("multiples of 262144")));
+      FailsWith(Code::kInvalidArgument, HasSubstr("a multiple of 262144")));
 }
 
 TEST_F(ObjectWriterTest, UnfinishedMultipartUploadsAreListedAndAborted) {
@@ -407,6 +408,86 @@ TEST_F(ObjectWriterTest, RefusesSizesThatCannotWork) {
   EXPECT_THAT(store->open_writer({.object = {.name = "a"}, .max_parts_in_flight = 0}),
               FailsWith(Code::kInvalidArgument, HasSubstr("max_parts_in_flight")));
   EXPECT_THAT(store->open_writer({}), FailsWith(Code::kInvalidArgument, HasSubstr("empty")));
+  EXPECT_THAT(store->open_writer({.object = {.name = "a"}, .part_bytes = 4 * kGiB + 1}),
+              FailsWith(Code::kInvalidArgument, HasSubstr("from 65536 to 4294967296")));
+  options_.write_limits = {};
+  EXPECT_THAT(
+      open()->open_writer(
+          {.object = {.name = "a"}, .way = UploadWay::kMultipart, .part_bytes = 5 * kMiB - 1}),
+      FailsWith(Code::kInvalidArgument, HasSubstr("from 5242880 to 4294967296")));
+  EXPECT_TRUE(open()->open_writer(
+      {.object = {.name = "a"}, .way = UploadWay::kMultipart, .part_bytes = 5 * kMiB}));
+  EXPECT_EQ(server_.stat("/requests"), 0u);
+}
+
+TEST_F(ObjectWriterTest, RefusesNamesThatTheServiceWouldRefuseInTheEnd) {
+  for (const std::string& name : {std::string(1025, 'n'), std::string("a\nb"), std::string("."),
+                                  std::string(".."), std::string(".well-known/acme-challenge/x")}) {
+    EXPECT_THAT(open()->open_writer({.object = {.name = name}}),
+                FailsWith(Code::kInvalidArgument, StartsWith("gs://bucket/")))
+        << name;
+  }
+  EXPECT_TRUE(open()->open_writer({.object = {.name = std::string(1024, 'n')}}));
+  EXPECT_EQ(server_.stat("/requests"), 0u);
+}
+
+TEST_F(ObjectWriterTest, TheFirstByteTooManyOfAMultipartUploadIsRefused) {
+  way_ = UploadWay::kMultipart;
+  options_.write_limits.max_multipart_parts = 3;
+  const std::string_view bytes = std::string_view(bytes_).substr(0, 3 * kPartBytes);
+  EXPECT_TRUE(write(bytes).has_value());
+  const std::shared_ptr<ObjectWriter> to = writer();
+  ASSERT_TRUE(to->append(bytes_of(bytes), nullptr, kMayBlock));
+  EXPECT_THAT(to->append(bytes_of("x"), nullptr, kMayBlock),
+              FailsWith(Code::kInvalidArgument, HasSubstr("at most 3 parts, and with part_bytes "
+                                                          "65536")));
+  EXPECT_THAT(to->close(kMayBlock), FailsWith(Code::kInvalidArgument, HasSubstr("larger parts")));
+  EXPECT_TRUE(server_.object("out/a") == bytes);
+  EXPECT_THAT(temporaries(), IsEmpty());
+  EXPECT_EQ(unfinished(), 0u);
+}
+
+TEST_F(ObjectWriterTest, AnObjectThatNoStoreTakesIsRefusedBeforeItIsSent) {
+  options_.write_limits.max_object_bytes = 100'000;
+  const std::shared_ptr<ObjectWriter> to = writer();
+  const uint64_t requests = server_.stat("/requests");
+  EXPECT_THAT(to->append(bytes_of(some_bytes(100'001)), nullptr, kMayBlock),
+              FailsWith(Code::kInvalidArgument,
+                        "gs://bucket/out/a: the store takes no object of more than 100000 bytes"));
+  EXPECT_EQ(server_.stat("/requests"), requests);
+}
+
+// The last request is never sent again on a guess.
+TEST_F(ObjectWriterTest, AnAnswerThatIsLostInTheEndIsSettledByLooking) {
+  struct Case {
+    UploadWay way;
+    const char* kind;
+    const char* look;
+  };
+  for (const Case& each : {Case{UploadWay::kParts, "compose", "get"},
+                           Case{UploadWay::kMultipart, "multipart_complete", "get"},
+                           Case{UploadWay::kMultipart, "compose", "get"},
+                           Case{UploadWay::kResumable, "resumable_put", "resumable_query"}}) {
+    SCOPED_TRACE(cat(static_cast<int>(each.way), " ", each.kind));
+    server_.reset();
+    way_ = each.way;
+    part_bytes_ = 256 * kKiB;
+    const std::string bytes = some_bytes(2 * part_bytes_ + 5);
+    // Of the stream it is the third, the one with its end.
+    const int position = each.way == UploadWay::kResumable ? 3 : 1;
+    server_.faults(cat(R"([{"match":{"kind":")", each.kind, R"("},"from":)", position,
+                       R"(,"count":1,"action":"lost_answer"}])"));
+    const uint64_t before = server_.stat(cat("/by_kind/", each.kind));
+    const uint64_t looked = server_.stat(cat("/by_kind/", each.look));
+    const Result<ObjectInfo> written = write(bytes);
+    ASSERT_TRUE(written.has_value()) << written.error().to_string();
+    EXPECT_TRUE(server_.object("out/a") == bytes);
+    EXPECT_EQ(written->crc32c, Crc32c().extended(bytes_of(bytes)));
+    EXPECT_EQ(server_.stat(cat("/by_kind/", each.kind)), before + static_cast<uint64_t>(position));
+    EXPECT_GE(server_.stat(cat("/by_kind/", each.look)), looked + 1);
+    EXPECT_THAT(temporaries(), IsEmpty());
+    EXPECT_EQ(unfinished(), 0u);
+  }
 }
 
 // What may go wrong with one request, at each of its places: either all is well in the end, or it

@@ -53,6 +53,14 @@ struct JoinOptions {
   std::chrono::milliseconds sweep_age{3'600'000};
 };
 
+// What the service takes of large writes (https://cloud.google.com/storage/quotas): known here, so
+// that what cannot work is refused before anything is sent. Other servers have other limits.
+struct WriteLimits {
+  uint64_t max_object_bytes = 5 * kTiB;
+  uint64_t min_multipart_part_bytes = 5 * kMiB;  // but for the last part
+  uint32_t max_multipart_parts = 10'000;
+};
+
 struct StoreOptions {
   std::string endpoint = {};  // "" : the service's own; also http://host:port of an emulator
   std::shared_ptr<Credentials> credentials = {};  // null: anonymous
@@ -71,6 +79,7 @@ struct StoreOptions {
   bool verify = true;               // CRC32C of whole objects, where the store tells one
   bool join_small_objects = false;  // where the store can compose; it writes to the bucket
   JoinOptions join = {};
+  WriteLimits write_limits = {};
   std::string user_agent_suffix = {};  // appended to "headrace/<version>"
 };
 

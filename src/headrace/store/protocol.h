@@ -75,6 +75,9 @@ class Protocol {
   virtual void build_write(HttpRequest& request, const WriteRequest& write,
                            std::span<const std::span<const std::byte>> bytes, Crc32c crc32c,
                            std::string& scratch) const = 0;
+  // Whether the service takes an object of this name. It says so itself only when a large object
+  // that was written under temporary names gets its own. Errors: kInvalidArgument.
+  virtual Result<void> check_new_name(std::string_view name) const = 0;
   virtual void build_remove(HttpRequest& request, std::string_view name,
                             const Precondition& precondition) const = 0;
   virtual void build_copy(HttpRequest& request, const CopyRequest& copy,

@@ -9,6 +9,12 @@ namespace headrace {
 ResumableUpload::ResumableUpload(std::shared_ptr<HttpStore> store, WriteRequest target)
     : HttpUpload(std::move(store), std::move(target)) {}
 
+ResumableUpload::Limits ResumableUpload::limits() const {
+  Limits limits = HttpUpload::limits();
+  limits.part_unit_bytes = kUnitBytes;
+  return limits;
+}
+
 void ResumableUpload::send(std::shared_ptr<const UploadPart> part, Done done) {
   {
     const Lock lock(mutex_);

@@ -26,6 +26,7 @@ class ResumableUpload final : public HttpUpload {
 
   ResumableUpload(std::shared_ptr<HttpStore> store, WriteRequest target);
 
+  Limits limits() const override;
   void send(std::shared_ptr<const UploadPart> part, Done done) override;
   void publish(const Whole& whole, Published done) override;
   void publish_single(std::shared_ptr<const UploadPart> part, Published done) override;

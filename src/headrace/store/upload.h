@@ -4,12 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "headrace/base/block_pool.h"
 #include "headrace/base/result.h"
+#include "headrace/base/units.h"
 #include "headrace/format/crc32c.h"
 #include "headrace/format/object_info.h"
 
@@ -45,7 +47,17 @@ class Upload {
     Crc32c crc32c = {};
   };
 
+  // What can be sent in this way.
+  struct Limits {
+    uint64_t min_part_bytes = 64 * kKiB;
+    uint64_t max_part_bytes = 4 * kGiB;
+    uint64_t part_unit_bytes = 1;  // parts are multiples of this, but for the last
+    uint32_t max_parts = std::numeric_limits<uint32_t>::max();
+    uint64_t max_object_bytes = std::numeric_limits<uint64_t>::max();
+  };
+
   virtual ~Upload() = default;
+  virtual Limits limits() const = 0;
   virtual void send(std::shared_ptr<const UploadPart> part, Done done) = 0;
   // Makes the object visible, whole, on its condition; checks its size and CRC32C.
   virtual void publish(const Whole& whole, Published done) = 0;

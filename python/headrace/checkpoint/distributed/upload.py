@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headrace.store import Store
+from headrace.io import left_behind
+from headrace.store import Store, UploadWay
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = ["upload"]
 
+_log = logging.getLogger("headrace")
+
 # What is smaller is copied, so that parts are made of few pieces.
 _LENT_BYTES = 64 << 10
 
 
-def upload(store: Store, name: str, pieces: Iterable[Buffer]) -> None:
+def upload(store: Store, name: str, pieces: Iterable[Buffer], way: UploadWay) -> None:
     """Write the object `name`, which must not exist yet, while `pieces` are made.
 
     If `pieces` raises, nothing is there.
 
     Args:
         pieces: memory that stays as it is until this returns.
+        way: how parts come to the store, as for `Store.open_writer`.
     """
-    writer = store.open_writer(name, if_generation="absent")
+    writer = store.open_writer(name, if_generation="absent", upload=way)
     try:
         for piece in pieces:
             if memoryview(piece).nbytes < _LENT_BYTES:
@@ -35,3 +40,6 @@ def upload(store: Store, name: str, pieces: Iterable[Buffer]) -> None:
     except BaseException:
         writer.abort()
         raise
+    left = left_behind(writer, store.url_of(name))
+    if left is not None:
+        _log.warning("it is saved, but %s", left)

@@ -49,6 +49,7 @@ from headrace.errors import (
     PreconditionFailedError,
 )
 from headrace.options import MiB, require_count
+from headrace.store import UploadWay
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -116,6 +117,8 @@ class DistributedWriter(StorageWriter):
             to four.
         single_file_per_rank: False writes one file for each tensor.
         overwrite: False raises `PreconditionFailedError` if there is a checkpoint already.
+        upload: how the parts of large files come to ``gs://``, as for `Store.open_writer`:
+            ``"resumable"`` for buckets with a retention policy.
         progress: show a bar for this rank's part (needs tqdm), or call this with
             ``(done_bytes, total_bytes)``, from the threads that write.
         store_options: those of `Store`.
@@ -134,6 +137,7 @@ class DistributedWriter(StorageWriter):
         thread_count: int | None = None,
         single_file_per_rank: bool = True,
         overwrite: bool = True,
+        upload: UploadWay = "parts",
         progress: ProgressOption = False,
         **store_options: Any,
     ) -> None:
@@ -144,6 +148,7 @@ class DistributedWriter(StorageWriter):
         self._thread_count = thread_count
         self._single_file_per_rank = single_file_per_rank
         self._overwrite = overwrite
+        self._upload_way: UploadWay = upload
         self._progress = progress
         self._attachments: dict[str, bytes] = {}
         self._staged_turns: deque[ordering.Turn] = deque()
@@ -367,7 +372,7 @@ class DistributedWriter(StorageWriter):
             results: list[WriteResult] = []
             try:
                 pieces = _pieces(planner, items, name, results, count, lambda: bool(errors))
-                upload(save.folder.store, save.folder.prefix + name, pieces)
+                upload(save.folder.store, save.folder.prefix + name, pieces, self._upload_way)
             except BaseException as error:
                 with lock:
                     errors.append(error)

@@ -54,6 +54,20 @@ std::string temp_path_for(const std::string& path) {
   return cat(parent_of(path), "/", kTempPrefix, ::getpid(), "-", serial.fetch_add(1), "-", random);
 }
 
+// The way to a file that has no name. The other one (AT_EMPTY_PATH) needs a capability.
+std::string link_to(const OpenFile& file) { return cat("/proc/self/fd/", file.get()); }
+
+// Not open where there is no such thing, and where it could not be given a name later.
+OpenFile open_nameless(const std::string& directory) {
+  static const bool can_be_named = ::access("/proc/self/fd", X_OK) == 0;
+  return can_be_named ? OpenFile::open(directory, O_TMPFILE | O_WRONLY, 0666) : OpenFile();
+}
+
+// Into a directory; fails with EEXIST if `path` is there.
+int name_nameless(const OpenFile& file, const std::string& path) {
+  return ::linkat(AT_FDCWD, link_to(file).c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW);
+}
+
 }  // namespace
 
 OpenFile::OpenFile(int descriptor) : descriptor_(descriptor) { close_in_child(descriptor); }
@@ -194,7 +208,7 @@ Result<OpenFile> lock_directory(const std::string& directory,
   return file;
 }
 
-Result<TempFile> TempFile::create(std::string path) {
+Result<TempFile> TempFile::create(std::string path, Naming naming) {
   // The rename would take the place of a device or a pipe, for all who use it. (Also of a link to
   // one: /dev/stdout is such.)
   struct stat status{};
@@ -202,16 +216,24 @@ Result<TempFile> TempFile::create(std::string path) {
   if (is_there && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) {
     return fail(Code::kInvalidArgument, "exists, and is not a regular file");
   }
-  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL;
-  std::string temp_path = temp_path_for(path);
-  OpenFile file = OpenFile::open(temp_path, kFlags, 0666);
+  std::string temp_path;
+  const auto open = [&] {
+    OpenFile file;
+    if (naming == Naming::kLate) file = open_nameless(parent_of(path));
+    temp_path = file.is_open() ? "" : temp_path_for(path);
+    if (file.is_open()) return file;
+    return OpenFile::open(temp_path, O_WRONLY | O_CREAT | O_EXCL, 0666);
+  };
+  OpenFile file = open();
   if (!file.is_open() && errno == ENOENT) {
     if (Result<void> made = make_directories(parent_of(path)); !made) {
       return std::unexpected(made.error());
     }
-    file = OpenFile::open(temp_path, kFlags, 0666);
+    file = open();
   }
   if (!file.is_open()) return failed(errno, Access::kWrite);
+  // It tells whoever sweeps that the file is in use. Before it has a name, where that is possible.
+  static_cast<void>(::flock(file.get(), LOCK_EX | LOCK_NB));
   // Who may read the file that is replaced may read the new one, and nobody else.
   if (is_there) ::fchmod(file.get(), status.st_mode & 07777);
   return TempFile(std::move(path), std::move(temp_path), std::move(file));
@@ -234,25 +256,39 @@ Result<void> TempFile::append(std::span<const std::byte> bytes) {
   return {};
 }
 
+Result<void> TempFile::move_to_free_name() {
+  if (temp_path_.empty()) {
+    if (name_nameless(file_, path_) != 0) return failed(errno, Access::kWrite);
+    return {};
+  }
+  if (::renameat2(AT_FDCWD, temp_path_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) != 0) {
+    // File systems without that flag (NFS) have hard links, which do not replace either; the
+    // temporary name goes with this object.
+    if (errno != EINVAL && errno != ENOSYS) return failed(errno, Access::kWrite);
+    if (::link(temp_path_.c_str(), path_.c_str()) != 0) return failed(errno, Access::kWrite);
+    ::unlink(temp_path_.c_str());
+  }
+  temp_path_.clear();
+  return {};
+}
+
 Result<struct stat> TempFile::publish(const Precondition& condition,
                                       const std::function<bool()>& cancelled) {
   if (::fsync(file_.get()) != 0) return failed(errno, Access::kWrite);
   if (condition.generation && condition.generation->empty()) {
-    if (::renameat2(AT_FDCWD, temp_path_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) == 0) {
-      temp_path_.clear();
-    } else {
-      // File systems without that flag (NFS) have hard links, which do not replace either; the
-      // temporary name goes with this object.
-      if (errno != EINVAL && errno != ENOSYS) return failed(errno, Access::kWrite);
-      if (::link(temp_path_.c_str(), path_.c_str()) != 0) return failed(errno, Access::kWrite);
-      ::unlink(temp_path_.c_str());
-      temp_path_.clear();
-    }
+    if (Result<void> moved = move_to_free_name(); !moved) return std::unexpected(moved.error());
   } else {
     const Result<OpenFile> lock = lock_directory(parent_of(path_), cancelled);
     if (!lock) return std::unexpected(lock.error());
     if (Result<void> met = check_precondition(path_, condition); !met) {
       return std::unexpected(met.error());
+    }
+    if (temp_path_.empty()) {
+      // Only a name can take the place of another. Killed between here and the rename, a process
+      // leaves it.
+      std::string temp_path = temp_path_for(path_);
+      if (name_nameless(file_, temp_path) != 0) return failed(errno, Access::kWrite);
+      temp_path_ = std::move(temp_path);
     }
     if (::rename(temp_path_.c_str(), path_.c_str()) != 0) return failed(errno, Access::kWrite);
     temp_path_.clear();

@@ -18,8 +18,8 @@
 
 namespace headrace {
 
-// Files that are being written carry this at the beginning of their last component. No listing
-// shows them.
+// Files that are being written carry this at the beginning of their last component, if they have a
+// name already. No listing shows them, and whoever writes one holds a lock on it (flock).
 inline constexpr std::string_view kTempPrefix = ".headrace-tmp-";
 
 // An open descriptor. A forked child does not keep it.
@@ -73,12 +73,16 @@ Result<void> check_precondition(const std::string& path, const Precondition& con
 Result<OpenFile> lock_directory(const std::string& directory,
                                 const std::function<bool()>& cancelled);
 
-// A file that is being written, next to the place where it will be. Removed unless published.
+// A file that is being written, next to the place where it will be. Removed unless published. It
+// has no name until then (O_TMPFILE), so that nothing is left of a process that is killed; where
+// the file system knows no such files (NFS), it has one that begins with kTempPrefix.
 // Thread: confined.
 class TempFile {
  public:
+  enum class Naming : uint8_t { kLate, kEarly };  // kEarly: as where there are no nameless files
+
   // Makes the directories on the way too.
-  static Result<TempFile> create(std::string path);
+  static Result<TempFile> create(std::string path, Naming naming = Naming::kLate);
   TempFile(TempFile&& other) noexcept
       : path_(std::move(other.path_)),
         temp_path_(std::exchange(other.temp_path_, {})),
@@ -97,7 +101,11 @@ class TempFile {
  private:
   TempFile(std::string path, std::string temp_path, OpenFile file)
       : path_(std::move(path)), temp_path_(std::move(temp_path)), file_(std::move(file)) {}
-  std::string path_, temp_path_;
+  // From a nameless file, or from its temporary name; replaces nothing.
+  Result<void> move_to_free_name();
+
+  std::string path_;
+  std::string temp_path_;  // "" while it has no name
   OpenFile file_;
 };
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -787,6 +788,78 @@ TEST_F(FileStoreTest, CopiesWithConditionsOnBothSides) {
   EXPECT_THAT(missing.error().message(), HasSubstr(store_->url_of("missing")));
   EXPECT_FALSE(fs::exists(path("c")));
   EXPECT_THAT(temporary_files(), IsEmpty());
+}
+
+// With a name from the beginning, as on file systems that know no nameless files, and without.
+class EitherNaming : public FileStoreTest, public testing::WithParamInterface<TempFile::Naming> {
+ protected:
+  Result<struct stat> publish(const std::string& name, std::string_view text,
+                              Precondition condition = {}) {
+    Result<TempFile> file = TempFile::create(path(name), GetParam());
+    if (!file) return std::unexpected(file.error());
+    if (Result<void> appended = file->append(bytes_of(text)); !appended) {
+      return std::unexpected(appended.error());
+    }
+    return file->publish(condition, [] { return false; });
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Namings, EitherNaming,
+                         testing::Values(TempFile::Naming::kLate, TempFile::Naming::kEarly),
+                         [](const auto& given) {
+                           return given.param == TempFile::Naming::kLate ? "late" : "early";
+                         });
+
+TEST_P(EitherNaming, ATemporaryFileIsPublishedOnItsCondition) {
+  ASSERT_TRUE(publish("x/y/a", "one", {.generation = ""}).has_value());
+  EXPECT_EQ(publish("x/y/a", "two", {.generation = ""}).error().code(), Code::kPreconditionFailed);
+  EXPECT_EQ(publish("x/y/a", "two", {.generation = "1-2-3-4"}).error().code(),
+            Code::kPreconditionFailed);
+  EXPECT_EQ(on_disk("x/y/a"), "one");
+  const std::string first = generation("x/y/a");
+  ASSERT_TRUE(publish("x/y/a", "three", {.generation = first}).has_value());
+  const Result<struct stat> status = publish("x/y/a", "four");
+  ASSERT_TRUE(status.has_value()) << status.error().to_string();
+  EXPECT_EQ(generation_of(*status), generation("x/y/a"));
+  EXPECT_EQ(status->st_nlink, 1u);
+  EXPECT_EQ(on_disk("x/y/a"), "four");
+  EXPECT_EQ(publish("x", "five").error().code(), Code::kInvalidArgument);
+  EXPECT_THAT(temporary_files(), IsEmpty());
+}
+
+TEST_P(EitherNaming, ATemporaryFileIsLockedWhileItIsWritten) {
+  OpenFile other;
+  {
+    Result<TempFile> file = TempFile::create(path("a"), GetParam());
+    ASSERT_TRUE(file.has_value()) << file.error().to_string();
+    // As whoever sweeps opens it.
+    other = OpenFile::open(cat("/proc/self/fd/", file->descriptor()), O_RDONLY);
+    ASSERT_TRUE(other.is_open());
+    EXPECT_EQ(::flock(other.get(), LOCK_SH | LOCK_NB), -1);
+    ASSERT_TRUE(file->publish({}, [] { return false; }).has_value());
+  }
+  EXPECT_EQ(::flock(other.get(), LOCK_SH | LOCK_NB), 0);
+}
+
+TEST_P(EitherNaming, OfAWriterThatIsKilledNothingIsLeftOrAnUnlockedTemporaryFile) {
+  put("a", "before");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    Result<TempFile> file = TempFile::create(path("a"), GetParam());
+    if (file && file->append(bytes_of("half"))) ::kill(::getpid(), SIGKILL);
+    ::_exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(on_disk("a"), "before");
+  const std::vector<std::string> left = temporary_files();
+  if (GetParam() == TempFile::Naming::kLate) {
+    EXPECT_THAT(left, IsEmpty());
+    return;
+  }
+  ASSERT_EQ(left.size(), 1u);
+  const OpenFile file = OpenFile::open(path(left[0]), O_RDONLY);
+  EXPECT_EQ(::flock(file.get(), LOCK_SH | LOCK_NB), 0);
 }
 
 }  // namespace

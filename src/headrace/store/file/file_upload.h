@@ -23,6 +23,7 @@ class FileUpload final : public Upload, public std::enable_shared_from_this<File
   FileUpload(std::string path, WriteRequest target, std::shared_ptr<FilePool> threads,
              std::shared_ptr<Metrics> metrics);
 
+  Limits limits() const override { return {}; }
   void send(std::shared_ptr<const UploadPart> part, Done done) override;
   void publish(const Whole& whole, Published done) override;
   void publish_single(std::shared_ptr<const UploadPart> part, Published done) override;

@@ -180,6 +180,23 @@ void GcsProtocol::build_write(HttpRequest& request, const WriteRequest& write,
   request.has_body = true;
 }
 
+Result<void> GcsProtocol::check_new_name(std::string_view name) const {
+  constexpr size_t kMaxNameBytes = 1024;
+  constexpr std::string_view kForbidden = ".well-known/acme-challenge/";
+  if (name.empty()) return invalid_argument("an object's name must not be empty");
+  if (name.size() > kMaxNameBytes) {
+    return invalid_argument("the name has ", name.size(), " bytes; the service takes at most ",
+                            kMaxNameBytes);
+  }
+  if (name == "." || name == ".." || name.starts_with(kForbidden) ||
+      name.find_first_of("\r\n") != name.npos) {
+    return invalid_argument(
+        "the service takes no object of this name: it must not be '.' or '..', ", "begin with ",
+        kForbidden, " or contain a line break");
+  }
+  return {};
+}
+
 void GcsProtocol::build_remove(HttpRequest& request, std::string_view name,
                                const Precondition& precondition) const {
   request.method = "DELETE";
@@ -378,6 +395,9 @@ Error GcsProtocol::to_error(const Refusal& refusal) const {
     message = cat("not authenticated: ", said.message);
   } else if (status == 403) {
     code = Code::kPermissionDenied;
+    if (contains_any(said.reason, {"retention", "activehold"})) {
+      message += "; until then it can be neither replaced nor deleted: write to another name";
+    }
   } else if (status == 404 || status == 410) {
     code = Code::kNotFound;
   } else if (status == 412 || status == 304) {

@@ -28,6 +28,8 @@ class GcsProtocol final : public Protocol {
   void build_write(HttpRequest& request, const WriteRequest& write,
                    std::span<const std::span<const std::byte>> bytes, Crc32c crc32c,
                    std::string& scratch) const override;
+  // https://cloud.google.com/storage/docs/objects#naming
+  Result<void> check_new_name(std::string_view name) const override;
   void build_remove(HttpRequest& request, std::string_view name,
                     const Precondition& precondition) const override;
   void build_copy(HttpRequest& request, const CopyRequest& copy,

@@ -188,6 +188,18 @@ struct Mapping {
 
 class GcsErrors : public ::testing::TestWithParam<Mapping> {};
 
+TEST(GcsProtocol, AnObjectUnderRetentionOrHoldIsRefusedWithAdvice) {
+  for (const char* reason : {"retentionPolicyNotMet", "objectUnderActiveHold"}) {
+    const std::string body = cat(R"({"error":{"message":"Held.","errors":[{"reason":")", reason,
+                                 R"(","message":"Held."}]}})");
+    const Error error = kPlain.to_error(
+        {.http_status = 403, .body = body, .retry_after = "", .request_id = "id-1"});
+    EXPECT_EQ(error.code(), Code::kPermissionDenied);
+    EXPECT_THAT(error.message(), HasSubstr("Held.; until then it can be neither replaced nor "
+                                           "deleted: write to another name"));
+  }
+}
+
 TEST_P(GcsErrors, MapToOneCode) {
   const Mapping& given = GetParam();
   const std::string body =

@@ -1,0 +1,270 @@
+"""MinIO, and what makes its multipart uploads reachable for a client of Google Cloud Storage.
+
+Multipart uploads of the XML API are those of S3: MinIO is the real server that has them. The rest
+of what a large write needs (look, compose, delete, list) is JSON on Google Cloud Storage, and S3's
+own on MinIO. `MinioAsGcs` answers it from what MinIO has, and passes the requests of uploads on as
+they are, but for the signature.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import hashlib
+import hmac
+import http.client
+import http.server
+import json
+import os
+import tempfile
+import threading
+import urllib.parse
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from testing.servers.process import REPOSITORY, ServerProcess
+
+_USER, _PASSWORD, _REGION = "headrace", "headrace-password", "us-east-1"
+
+
+def binary() -> Path:
+    """The server that ``tools/servers.sh minio`` builds."""
+    return REPOSITORY / "build" / "servers" / "minio"
+
+
+class MinioServer:
+    """One server with an empty bucket called ``bucket``."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="headrace-minio-")
+        root = Path(self._folder.name)
+        (root / "data" / "bucket").mkdir(parents=True)
+        environment = {
+            **os.environ,
+            "HOME": str(root),
+            "MINIO_ROOT_USER": _USER,
+            "MINIO_ROOT_PASSWORD": _PASSWORD,
+            "MINIO_BROWSER": "off",
+            "MINIO_UPDATE": "off",
+        }
+
+        def command(port: int) -> list[str]:
+            return [
+                str(binary()),
+                "server",
+                "--quiet",
+                f"--address=127.0.0.1:{port}",
+                str(root / "data"),
+            ]
+
+        try:
+            self._process = ServerProcess(
+                command, host="127.0.0.1", port=0, log_file=root / "log", environment=environment
+            )
+        except BaseException:
+            self._folder.cleanup()
+            raise
+        self.port = self._process.port
+
+    def stop(self) -> None:
+        """End the server; what it held is gone."""
+        self._process.stop()
+        self._folder.cleanup()
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Send a signed request, and return status, headers and body of the answer.
+
+        Args:
+            target: path and query, percent-encoded, sent as it is.
+        """
+        host = f"127.0.0.1:{self.port}"
+        all_headers = {**(headers or {}), **_signature(method, target, host)}
+        connection = http.client.HTTPConnection(host, timeout=20.0)
+        try:
+            connection.request(method, target, body, all_headers)
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read()
+        finally:
+            connection.close()
+
+    def get(self, name: str) -> bytes | None:
+        """The bytes of an object; None if there is none."""
+        status, _, body = self.request("GET", f"/bucket/{urllib.parse.quote(name)}")
+        return body if status == 200 else None
+
+    def names(self, prefix: str = "") -> list[str]:
+        """The names in the bucket."""
+        query = urllib.parse.urlencode({"list-type": 2, "prefix": prefix})
+        _, _, body = self.request("GET", f"/bucket?{query}")
+        return [each.text or "" for each in ET.fromstring(body).iter() if each.tag.endswith("}Key")]
+
+
+def _signature(method: str, target: str, host: str) -> dict[str, str]:
+    """Return the headers that sign a request (AWS Signature Version 4, body unsigned)."""
+    path, _, query = target.partition("?")
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
+    day = now[:8]
+    headers = {"host": host, "x-amz-content-sha256": "UNSIGNED-PAYLOAD", "x-amz-date": now}
+    pairs = sorted(urllib.parse.parse_qsl(query, keep_blank_values=True))
+    canonical = "\n".join(
+        [
+            method,
+            urllib.parse.quote(urllib.parse.unquote(path), safe="/-_.~"),
+            urllib.parse.urlencode(pairs, quote_via=urllib.parse.quote, safe="-_.~"),
+            *(f"{name}:{value}" for name, value in headers.items()),
+            "",
+            ";".join(headers),
+            "UNSIGNED-PAYLOAD",
+        ]
+    )
+    scope = f"{day}/{_REGION}/s3/aws4_request"
+    digest = hashlib.sha256(canonical.encode()).hexdigest()
+    key = f"AWS4{_PASSWORD}".encode()
+    for part in (day, _REGION, "s3", "aws4_request"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    text = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{digest}"
+    signed = hmac.digest(key, text.encode(), "sha256").hex()
+    credential = f"Credential={_USER}/{scope}, SignedHeaders={';'.join(headers)}"
+    del headers["host"]
+    return {**headers, "Authorization": f"AWS4-HMAC-SHA256 {credential}, Signature={signed}"}
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: Any) -> None:
+        """Say nothing: who aborts an upload hangs up."""
+
+
+class MinioAsGcs:
+    """Large writes to ``gs://bucket``, as multipart uploads, on MinIO; `url` is the endpoint."""
+
+    def __init__(self) -> None:
+        self.minio = MinioServer()
+        self.log: list[str] = []
+        """Method and query of each request of an upload that was passed on."""
+        self.max_in_flight = 0
+        """How many of these there were at a time."""
+        self._in_flight = 0
+        self._lock = threading.Lock()
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_any(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                status, headers, answer = outer._answer(
+                    self.command, self.path, dict(self.headers.items()), body
+                )
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                if status != 204:
+                    self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            do_GET = do_POST = do_PUT = do_DELETE = do_any  # noqa: N815 - the base class's names
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = _Server(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> MinioAsGcs:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+        self.minio.stop()
+
+    def _answer(
+        self, method: str, target: str, headers: dict[str, str], body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
+        path, _, query = target.partition("?")
+        if not path.startswith("/storage/v1/b/bucket/o"):
+            return self._pass_on(method, target, headers, body)
+        name = path.removeprefix("/storage/v1/b/bucket/o").removeprefix("/")
+        parameters = dict(urllib.parse.parse_qsl(query))
+        if method == "GET" and not name:
+            names = self.minio.names(parameters.get("prefix", ""))
+            return _json(200, {"items": [self._resource(each) for each in names]})
+        if method == "POST":
+            name, source = (
+                name.removesuffix("/compose"),
+                json.loads(body)["sourceObjects"][0]["name"],
+            )
+            quoted = urllib.parse.quote(f"/bucket/{source}")
+            target = f"/bucket/{urllib.parse.quote(urllib.parse.unquote(name))}"
+            status, _, said = self.minio.request(
+                "PUT", target, b"", {"x-amz-copy-source": quoted, "Content-Length": "0"}
+            )
+            assert status == 200, said
+        name = urllib.parse.unquote(name)
+        resource = self._resource(name)
+        if resource is None:
+            return _json(404, {"error": {"code": 404, "message": "no such object"}})
+        if method == "DELETE":
+            self.minio.request("DELETE", f"/bucket/{urllib.parse.quote(name)}")
+            return 204, {}, b""
+        return _json(200, resource)
+
+    def _pass_on(
+        self, method: str, target: str, headers: dict[str, str], body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
+        with self._lock:
+            self.log.append(f"{method} {target.partition('?')[2].partition('=')[0]}")
+            self._in_flight += 1
+            self.max_in_flight = max(self.max_in_flight, self._in_flight)
+        kept = {
+            name: value
+            for name, value in headers.items()
+            if name.lower() in ("content-type", "x-goog-hash")
+        }
+        status, told, answer = self.minio.request(method, target, body, kept)
+        with self._lock:
+            self._in_flight -= 1
+        hop_by_hop = ("connection", "content-length", "transfer-encoding", "date", "server")
+        kept = {name: value for name, value in told.items() if name.lower() not in hop_by_hop}
+        return status, kept, answer
+
+    def _resource(self, name: str) -> dict[str, Any] | None:
+        # The sums are of the bytes that MinIO gives back.
+        from headrace import _engine
+
+        data = self.minio.get(name)
+        if data is None:
+            return None
+        crc32c = _engine.crc32c(data).to_bytes(4, "big")
+        return {
+            "name": name,
+            "bucket": "bucket",
+            "size": str(len(data)),
+            "generation": str(int(hashlib.sha256(data).hexdigest()[:15], 16) + 1),
+            "crc32c": base64.b64encode(crc32c).decode(),
+            "updated": "2020-01-01T00:00:00.000Z",
+        }
+
+
+def _json(status: int, value: Any) -> tuple[int, dict[str, str], bytes]:
+    return status, {"Content-Type": "application/json"}, json.dumps(value).encode()

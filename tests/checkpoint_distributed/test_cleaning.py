@@ -1,0 +1,157 @@
+"""Files of saves that were killed: what `clean` takes away, and what it never does."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+
+import headrace
+from testing.faultserver.client import FaultServer
+from tests.checkpoint_distributed.conftest import Place, assert_same, blank, file_place
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+
+STATE = {f"w{i}": torch.full((1000,), float(i)) for i in range(8)}
+
+KILLED = """
+import os, signal, sys
+import torch
+import torch.distributed.checkpoint as dcp
+from headrace.checkpoint import DistributedWriter
+
+class Killed(DistributedWriter):
+    def finish(self, metadata, results):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+options = {"endpoint": sys.argv[2]} if len(sys.argv) > 2 else {}
+state = {f"w{i}": torch.full((1000,), -1.0) for i in range(8)}
+dcp.save(state, storage_writer=Killed(sys.argv[1], thread_count=2, **options))
+"""
+
+
+def clean(place: Place, **options: Any) -> headrace.Cleaned:
+    store = headrace.Store(f"{place.url}/", **place.options)
+    return headrace.clean(store, **({"older_than_s": 0, "checkpoints": True} | options))
+
+
+def killed_save(place: Place) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, place.url, *place.options.values()],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == -9, done.stderr
+
+
+def deleted(cleaned: headrace.Cleaned) -> list[str]:
+    return sorted(info.name.rpartition("/")[2] for info in cleaned.deleted)
+
+
+def loaded(place: Place) -> dict[str, Any]:
+    state = blank(STATE)
+    dcp.load(state, storage_reader=place.reader())
+    return state
+
+
+def test_a_save_that_was_killed_leaves_nothing_behind_clean(place: Place) -> None:
+    killed_save(place)
+    names = place.names()
+    assert len(names) == 2
+    assert deleted(clean(place, checkpoints=False)) == []
+    looked = clean(place, older_than_s=3600)
+    assert deleted(looked) == []
+    assert sorted(info.name.rpartition("/")[2] for info in looked.younger) == names
+    assert deleted(clean(place, dry_run=True)) == names
+    assert place.names() == names
+    assert deleted(clean(place)) == names
+    assert place.names() == []
+
+
+def test_the_checkpoint_that_was_there_before_keeps_all_that_it_needs(place: Place) -> None:
+    writer = place.writer(thread_count=3)
+    writer.attach({"meta.pt": b"small"})
+    dcp.save(STATE, storage_writer=writer)
+    before = place.names()
+    killed_save(place)
+    assert len(place.names()) == len(before) + 2
+    assert len(deleted(clean(place))) == 2
+    assert place.names() == before
+    assert_same(loaded(place), STATE)
+    assert place.reader().attachment("meta.pt") == b"small"
+
+
+def test_of_complete_checkpoints_of_every_kind_nothing_is_deleted(tmp_path: Path) -> None:
+    place = file_place(tmp_path)
+    for name, options in {
+        "threads": {"thread_count": 4},
+        "each": {"single_file_per_rank": False},
+        "again": {},
+    }.items():
+        for _ in range(2):  # the second one replaces the first
+            dcp.save(
+                STATE,
+                storage_writer=headrace.checkpoint.DistributedWriter(tmp_path / name, **options),  # type: ignore[arg-type]
+            )
+    alone = headrace.checkpoint.DistributedWriter(tmp_path / "alone")
+    dcp.save(STATE, storage_writer=alone, use_collectives=False)
+    dcp.save(STATE, storage_writer=FileSystemWriter(tmp_path / "stock"))
+    (tmp_path / "stock" / ".metadata").unlink()  # theirs to clean
+    before = sorted(tmp_path.rglob("*"))
+    assert deleted(clean(place)) == []
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_a_replaced_checkpoint_left_is_deleted(gcs: Place, server: FaultServer) -> None:
+    dcp.save(STATE, storage_writer=gcs.writer())
+    server.faults([{"match": {"kind": "delete"}, "action": {"status": 403}}])
+    dcp.save(STATE, storage_writer=gcs.writer())
+    server.faults([])
+    assert len(gcs.data_names()) == 2
+    assert len(deleted(clean(gcs))) == 1
+    assert_same(loaded(gcs), STATE)
+
+
+def test_where_metadata_cannot_be_read_nothing_is_deleted(gcs: Place, server: FaultServer) -> None:
+    dcp.save(STATE, storage_writer=gcs.writer())
+    gcs.put(f"__0_0-{7:032x}.distcp", b"of a killed save")
+    names = gcs.names()
+    server.faults([{"match": {"kind": "media"}, "action": {"status": 403}}])
+    cleaned = clean(gcs)
+    assert gcs.names() == names
+    assert deleted(cleaned) == []
+    assert [type(error) for _, error in cleaned.failed] == [headrace.PermissionDeniedError] * 2
+    server.faults([])
+    assert deleted(clean(gcs)) == [f"__0_0-{7:032x}.distcp"]
+
+
+def test_metadata_is_searched_and_not_executed(place: Place, tmp_path: Path) -> None:
+    needed, other = f"__0_0-{1:032x}.distcp", f"__0_0-{2:032x}.distcp"
+
+    class Shouts:
+        def __reduce__(self) -> Any:
+            return Path.touch, (tmp_path / "executed",)
+
+    place.put(needed, b"data")
+    place.put(other, b"data")
+    place.put("__3.metadata", pickle.dumps([Shouts(), needed]))
+    assert deleted(clean(place)) == [other]
+    assert place.names() == sorted(["__3.metadata", needed])
+    assert not (tmp_path / "executed").exists()
+
+
+def test_names_that_are_not_ours_stay(place: Place) -> None:
+    names = ["__0_0.distcp", f"__0_0-{1:032x}.distcp.old", f"a-{1:032x}.distcp", "weights.pt"]
+    for name in names:
+        place.put(name, b"data")
+    assert deleted(clean(place)) == []
+    assert place.names() == sorted(names)
