@@ -1,0 +1,179 @@
+"""Whole campaigns: every fault at every request of every way, kills, and flipped bits.
+
+    .venv/bin/python -m tests.campaigns.run --json counts.json
+    .venv/bin/python -m tests.campaigns.run --case "save/7/reset/once"
+
+It ends with 1 if a promise was not kept, and says which case it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from bench.run import circumstances
+from testing.faultserver.client import FaultServer
+from tests.campaigns.campaign import Broken, Campaign, Outcome
+from tests.campaigns.cases import Case, all_cases, sample, seed_of_today
+from tests.campaigns.flips import flip_folder
+from tests.campaigns.kills import Kill, kills, run_kill
+from tests.campaigns.ways import WAYS
+from tests.checkpoint.flips import Campaign as FileFlips
+from tests.checkpoint.flips import flips, load_all, load_by_name
+from tests.checkpoint.states import file_of, filled, stock_file_of
+
+
+def run_way(name: str, fault_cases: int, kill_count: int, seed: int) -> dict[str, Any]:
+    """All cases of a way (or so many), and kills; what became of them, and what was broken."""
+    way, broken = WAYS[name], []
+    began = time.monotonic()
+    faults: list[Outcome] = []
+    killed: list[Outcome] = []
+    with FaultServer() as server, Campaign(server) as campaign:
+        requests, _ = campaign.clean_run(way)
+        if fault_cases < 0:
+            cases = list(all_cases(name, requests))
+        else:
+            cases = sample(name, requests, fault_cases, seed)
+        for case in cases:
+            try:
+                faults.append(campaign.run_one(case))
+            except Broken as error:
+                broken.append(f"{case}: {error}")
+        for kill in kills(way, kill_count, seed):
+            try:
+                killed.append(run_kill(campaign, kill))
+            except Broken as error:
+                broken.append(f"{kill}: {error}")
+    return {
+        "requests": requests,
+        "faults": {"cases": len(cases), **_counted(faults), "by_fault": _by_fault(faults)},
+        "kills": {"cases": kill_count, **_counted(killed)},
+        "broken": broken,
+        "elapsed_s": round(time.monotonic() - began, 1),
+    }
+
+
+def _counted(outcomes: list[Outcome]) -> dict[str, Any]:
+    return {
+        "outcomes": dict(collections.Counter(each.word for each in outcomes)),
+        "temporaries_cleaned": sum(each.temporaries for each in outcomes),
+        "orphans_left_to_the_next_save": sum(each.orphans for each in outcomes),
+    }
+
+
+def _by_fault(outcomes: list[Outcome]) -> dict[str, dict[str, int]]:
+    found: Any = collections.defaultdict(collections.Counter)
+    for each in outcomes:
+        _, _, fault, how_long = each.name.split("/")
+        found[f"{fault}, {how_long}"][each.word] += 1
+    return {fault: dict(words) for fault, words in found.items()}
+
+
+def run_flips(count: int, seed: int) -> dict[str, dict[str, int]]:
+    """Flipped bits in files and folders; how many were detected, and how many did no harm."""
+    import torch
+
+    state = {
+        "weight": filled(torch.float32, 40, 30),
+        "bias": filled(torch.bfloat16, 7, seed=1),
+        "empty": torch.zeros(0),
+        "large": filled(torch.float32, 20_000, seed=2),
+    }
+    found = {}
+    files = [("a file of save", file_of), ("a file of torch.save", stock_file_of)]
+    reads = [("all of it", load_all), ("tensor by tensor", load_by_name)]
+    for number, (file_name, write) in enumerate(files):
+        data = write(state)
+        for read_name, read in reads:
+            with tempfile.TemporaryDirectory() as folder:
+                campaign = FileFlips(Path(folder), data, state)
+                campaign.run(flips(data, count, seed + number), read)
+            found[f"{file_name}, {read_name}"] = {
+                "detected": campaign.detected,
+                "harmless": campaign.harmless,
+            }
+    for partial in (False, True):
+        with tempfile.TemporaryDirectory() as folder:
+            detected, harmless = flip_folder(Path(folder), count, seed, partial=partial)
+        read_name = "one tensor" if partial else "all of it"
+        found[f"a folder of DistributedWriter, {read_name}"] = {
+            "detected": detected,
+            "harmless": harmless,
+        }
+    return found
+
+
+def run_named(name: str) -> None:
+    """One case or kill, by its name; prints what became of it."""
+    with FaultServer() as server, Campaign(server) as campaign:
+        kill = name.split("/")[1] == "kill"
+        outcome = (
+            run_kill(campaign, Kill.named(name)) if kill else campaign.run_one(Case.named(name))
+        )
+    print(f"{name}: {outcome.word}; {outcome.error or 'no error'}")
+
+
+def _run_apart(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """A way in a process of its own."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        command = [sys.executable, "-m", "tests.campaigns.run", "--way", name, "--json", file.name]
+        command += ["--faults", str(arguments.faults), "--kills", str(arguments.kills)]
+        command += ["--flips", "0", "--seed", str(arguments.seed)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode not in (0, 1) or not os.path.getsize(file.name):
+            return {"broken": [f"{name}: the campaign itself ended: {done.stdout[-2000:]}"]}
+        found: dict[str, Any] = json.load(file)["ways"][name]
+    print(f"{name}: {json.dumps({k: v for k, v in found.items() if k != 'faults'})}", flush=True)
+    return found
+
+
+def main() -> int:
+    """Run what the arguments say."""
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m tests.campaigns.run")
+    parser.add_argument("--case", action="append", help="one case, by its name; nothing else runs")
+    parser.add_argument("--way", action="append", choices=WAYS, metavar="WAY", help="default: all")
+    parser.add_argument("--faults", type=int, default=-1, help="cases of each way; default: all")
+    parser.add_argument("--kills", type=int, default=50, help="of each way")
+    parser.add_argument("--flips", type=int, default=10_000, help="of each kind of file")
+    parser.add_argument("--jobs", type=int, default=1, help="ways at a time")
+    parser.add_argument("--seed", type=int, default=seed_of_today())
+    parser.add_argument("--json", type=Path, help="where the counts go")
+    arguments = parser.parse_args()
+    logging.disable(logging.WARNING)
+    if arguments.case:
+        for name in arguments.case:
+            run_named(name)
+        return 0
+    found: dict[str, Any] = {**circumstances(sys.argv), "seed": arguments.seed, "ways": {}}
+    found["command"] = "python -m tests.campaigns.run " + " ".join(sys.argv[1:])
+    names = arguments.way or list(WAYS)
+    if len(names) == 1:
+        (name,) = names
+        found["ways"][name] = run_way(name, arguments.faults, arguments.kills, arguments.seed)
+    else:
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            runs = pool.map(lambda name: _run_apart(name, arguments), names)
+            found["ways"] = dict(zip(names, runs, strict=True))
+    if arguments.flips:
+        found["flips"] = run_flips(arguments.flips, arguments.seed)
+        print(json.dumps(found["flips"]), flush=True)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+    broken = [line for way in found["ways"].values() for line in way["broken"]]
+    print(*broken, sep="\n")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
