@@ -15,7 +15,7 @@ from headrace.cleaning import clean
 from testing.faultserver.client import FaultServer
 from tests.campaigns.cases import FAULTS, Case
 from tests.campaigns.ranks import World
-from tests.campaigns.ways import NAME, WAYS, Place, Way, in_miniature
+from tests.campaigns.ways import WAYS, Place, Way, in_miniature
 
 OLD, NEW, NEXT = 100, 200, 300
 """Values of the checkpoint that was there, of the one of the case, and of the one after it."""
@@ -51,7 +51,7 @@ class Outcome:
         return f"{how}, the {'previous' if self.found == OLD else 'new'} one is there"
 
 
-class Broken(AssertionError):
+class BrokenPromiseError(AssertionError):
     """A promise was not kept."""
 
 
@@ -87,7 +87,7 @@ class Campaign:
             error = self._save(way, place, NEW)
             elapsed_s = time.monotonic() - begin
             if error is not None:
-                raise Broken(f"{way.name}: without any fault: {error}")
+                raise BrokenPromiseError(f"{way.name}: without any fault: {error}")
             requests = len(self.server.log())
             self.judge(way, place, f"{way.name}, no fault", None, must_be_saved=True, fired=True)
             self._clean_runs[way.name] = requests, elapsed_s
@@ -99,11 +99,13 @@ class Campaign:
         for case in cases:
             try:
                 done.append(self.run_one(case))
-            except Broken as error:
+            except BrokenPromiseError as error:
                 broken.append(f"{case}: {error}")
         self.outcomes += done
         if broken:
-            raise Broken("\n".join([f"{len(broken)} of {len(broken) + len(done)} cases", *broken]))
+            raise BrokenPromiseError(
+                "\n".join([f"{len(broken)} of {len(broken) + len(done)} cases", *broken])
+            )
         return done
 
     def run_one(self, case: Case) -> Outcome:
@@ -128,7 +130,7 @@ class Campaign:
         place = Place(self.server.url, bucket, impatient)
         error = self._save(way, place.patient, OLD)
         if error is not None:
-            raise Broken(f"the save before: {error}")
+            raise BrokenPromiseError(f"the save before: {error}")
         self.server.reset(keep_buckets=True)
         return place
 
@@ -153,7 +155,7 @@ class Campaign:
         world.begin(save, way.name, place, value, ranks=way.ranks)
         answers = world.answers(way.ranks)
         if len({answer is None for answer in answers}) > 1:
-            raise Broken(f"some ranks say that it is saved, and some do not: {answers}")
+            raise BrokenPromiseError(f"some ranks say that it is saved, and some do not: {answers}")
         return answers[0]
 
     def judge(
@@ -176,21 +178,23 @@ class Campaign:
         headrace.shutdown()
         found = self._found(way, place)
         if error is None and found != NEW:
-            raise Broken("false success: the save returned, and its checkpoint is not there")
+            raise BrokenPromiseError(
+                "false success: the save returned, and its checkpoint is not there"
+            )
         if error is not None and found == NEW and not open_end:
-            raise Broken(f"it is there, but the save said: {error}")
+            raise BrokenPromiseError(f"it is there, but the save said: {error}")
         if error is not None and must_be_saved:
-            raise Broken(f"what comes once should be cured: {error}")
+            raise BrokenPromiseError(f"what comes once should be cured: {error}")
         cleaned = clean(place.store, older_than_s=0)
         left = self.server.names(place.bucket)
         orphans = [each for each in left if not way.is_needed(place, each)]
         strange = [each for each in orphans if not each.endswith(".distcp")]
         if strange or cleaned.failed:
-            raise Broken(f"`headrace clean` leaves {strange}, {cleaned.failed}")
+            raise BrokenPromiseError(f"`headrace clean` leaves {strange}, {cleaned.failed}")
         if uploads := self.server.uploads()["multipart"]:
-            raise Broken(f"`headrace clean` leaves uploads: {uploads}")
+            raise BrokenPromiseError(f"`headrace clean` leaves uploads: {uploads}")
         if self._found(way, place) != found:
-            raise Broken("`headrace clean` has changed the checkpoint")
+            raise BrokenPromiseError("`headrace clean` has changed the checkpoint")
         if orphans:
             self._require_next_removes(way, place)
         return Outcome(
@@ -210,23 +214,25 @@ class Campaign:
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
-            raise Broken(f"neither checkpoint loads: {type(error).__name__}: {error}") from error
+            raise BrokenPromiseError(
+                f"neither checkpoint loads: {type(error).__name__}: {error}"
+            ) from error
         if found not in (OLD, NEW):
-            raise Broken(f"a checkpoint of nobody: {found}")
+            raise BrokenPromiseError(f"a checkpoint of nobody: {found}")
         newest = headrace.checkpoint.latest("run/", store=place.store)
         if newest != (place.url if way.has_latest else None):
-            raise Broken(f"latest() gives {newest}")
+            raise BrokenPromiseError(f"latest() gives {newest}")
         return found
 
     def _require_next_removes(self, way: Way, place: Place) -> None:
         """What no metadata names goes with the next save."""
         error = self._save(way, place, NEXT)
         if error is not None:
-            raise Broken(f"the save after: {error}")
+            raise BrokenPromiseError(f"the save after: {error}")
         left = self.server.names(place.bucket)
         useless = [each for each in left if not way.is_needed(place, each)]
         if useless or way.read(place) != NEXT:
-            raise Broken(f"the save after leaves {useless}")
+            raise BrokenPromiseError(f"the save after leaves {useless}")
 
     def counts(self) -> dict[str, dict[str, dict[str, int]]]:
         """How many cases ended how, by way and fault."""

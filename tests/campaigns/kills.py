@@ -39,7 +39,7 @@ class Kill:
 
 
 def run_kill(campaign: Campaign, kill: Kill) -> Outcome:
-    """Kill a save, and judge. Raises `Broken` where a promise was not kept."""
+    """Kill a save, and judge. Raises `BrokenPromiseError` where a promise was not kept."""
     way, server = WAYS[kill.way], campaign.server
     rng = random.Random(f"{kill.seed} {kill.way}")
     moment = rng.choice(MOMENTS)

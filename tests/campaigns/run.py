@@ -23,7 +23,7 @@ from typing import Any
 
 from bench.run import circumstances
 from testing.faultserver.client import FaultServer
-from tests.campaigns.campaign import Broken, Campaign, Outcome
+from tests.campaigns.campaign import BrokenPromiseError, Campaign, Outcome
 from tests.campaigns.cases import Case, all_cases, sample, seed_of_today
 from tests.campaigns.flips import flip_folder
 from tests.campaigns.kills import Kill, kills, run_kill
@@ -48,12 +48,12 @@ def run_way(name: str, fault_cases: int, kill_count: int, seed: int) -> dict[str
         for case in cases:
             try:
                 faults.append(campaign.run_one(case))
-            except Broken as error:
+            except BrokenPromiseError as error:
                 broken.append(f"{case}: {error}")
         for kill in kills(way, kill_count, seed):
             try:
                 killed.append(run_kill(campaign, kill))
-            except Broken as error:
+            except BrokenPromiseError as error:
                 broken.append(f"{kill}: {error}")
     return {
         "requests": requests,
