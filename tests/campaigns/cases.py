@@ -96,12 +96,6 @@ def seed_of_today() -> int:
     return int(given or datetime.datetime.now(datetime.UTC).strftime("%Y%m%d"))
 
 
-def named_cases() -> list[Case]:
-    """Those of ``HEADRACE_CAMPAIGN_CASES``, separated by semicolons, to be run alone."""
-    names = os.environ.get("HEADRACE_CAMPAIGN_CASES", "")
-    return [Case.named(name.strip()) for name in names.split(";") if name.strip()]
-
-
 def sample(way: str, requests: int, count: int, seed: int) -> list[Case]:
     """So many cases of a way, each at most once."""
     cases = list(all_cases(way, requests))

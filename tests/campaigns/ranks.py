@@ -11,7 +11,12 @@ from datetime import timedelta
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from tests.checkpoint_distributed.ranks import _CONTEXT
+from tests.checkpoint_distributed.ranks import CONTEXT, PRELOAD
+
+# Each kill takes new processes, and what they import is most of the time.
+CONTEXT.set_forkserver_preload(
+    [*PRELOAD, "headrace.lightning", "headrace.compat.dataflux_pytorch.lightning", __name__]
+)
 
 # A case takes a second at most; a rank that is silent for so long is stuck.
 _PATIENCE_S = 120.0
@@ -29,8 +34,8 @@ class World:
         self.processes: list[Any] = []
         self._pipes: list[Connection] = []
         for rank in range(size):
-            ours, theirs = _CONTEXT.Pipe()
-            process = _CONTEXT.Process(
+            ours, theirs = CONTEXT.Pipe()
+            process = CONTEXT.Process(
                 target=_serve,
                 args=(rank, size if in_group else 0, f"{self._folder.name}/meet", theirs),
             )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import io
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -79,9 +78,7 @@ def in_miniature() -> Iterator[None]:
     with (
         mock.patch.object(headrace.Store, "open_writer", small),
         mock.patch.object(compat, "store_options_of", options_of),
-        warnings.catch_warnings(),
     ):
-        warnings.simplefilter("ignore")  # what could not be deleted is what is tried here
         yield
 
 
