@@ -178,7 +178,7 @@ class Campaign:
     ) -> Outcome:
         # Only then nobody can tell the saver whether it is there.
         open_end = was_killed or any(
-            entry["fault"] is not None and _is_commit(entry) for entry in self.server.log()
+            entry["fault"] == 0 and _is_commit(entry) for entry in self.server.log()
         )
         self.server.faults([])
         self.server.release()

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -150,7 +151,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=seed_of_today())
     parser.add_argument("--json", type=Path, help="where the counts go")
     arguments = parser.parse_args()
+    # What torch and we say of saves that go wrong: there are thousands.
     logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
     if arguments.case:
         for name in arguments.case:
             run_named(name)
