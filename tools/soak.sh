@@ -8,5 +8,5 @@ HEADRACE_PROCESS_CYCLES=${SOAK_FORKS:-10000} \
   .venv/bin/python -m pytest tests/process --timeout=0 -m "soak or not soak" "$@"
 .venv/bin/python -m pytest tests/checkpoint --timeout=0 -m soak "$@"
 # All faults at all requests of all ways to save: -1 is all of them.
-.venv/bin/python -m tests.campaigns.run --jobs "${SOAK_JOBS:-$(nproc)}" \
+.venv/bin/python -m tests.campaigns --jobs "${SOAK_JOBS:-$(nproc)}" \
   --faults "${SOAK_FAULTS:--1}" --kills "${SOAK_KILLS:-50}" --flips "${SOAK_FLIPS:-10000}"
