@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import itertools
 import time
 import warnings
@@ -63,7 +62,6 @@ class Campaign:
     """Saves of any way against one server, each in a bucket of its own."""
 
     server: FaultServer
-    outcomes: list[Outcome] = field(default_factory=list)
     _worlds: dict[str, World] = field(default_factory=dict)
     _clean_runs: dict[str, tuple[int, float]] = field(default_factory=dict)
     _count: Any = field(default_factory=itertools.count)
@@ -86,8 +84,7 @@ class Campaign:
     # ---- cases
 
     def clean_run(self, way: Way) -> tuple[int, float]:
-        """How many requests a save makes that replaces a checkpoint if nothing goes wrong, and how
-        long it takes, in seconds."""
+        """A save that replaces a checkpoint, with nothing wrong: its requests, and its seconds."""
         if way.name not in self._clean_runs:
             place = self.place_with_old(way)
             begin = time.monotonic()
@@ -108,7 +105,6 @@ class Campaign:
                 done.append(self.run_one(case))
             except BrokenPromiseError as error:
                 broken.append(f"{case}: {error}")
-        self.outcomes += done
         if broken:
             raise BrokenPromiseError(
                 "\n".join([f"{len(broken)} of {len(broken) + len(done)} cases", *broken])
@@ -116,6 +112,7 @@ class Campaign:
         return done
 
     def run_one(self, case: Case) -> Outcome:
+        """Run one. Raises `BrokenPromiseError` where a promise was not kept."""
         way, fault = WAYS[case.way], FAULTS[case.fault]
         place = self.place_with_old(way, impatient=case.needs_short_timeouts)
         self.server.faults(case.rules())
@@ -130,6 +127,7 @@ class Campaign:
     # ---- steps
 
     def place_with_old(self, way: Way, *, impatient: bool = False) -> Place:
+        """A bucket of its own with a checkpoint in it, on a server that has seen nothing else."""
         self.server.reset()
         self.server.min_part_bytes(1)
         bucket = f"case-{next(self._count)}"
@@ -176,6 +174,11 @@ class Campaign:
         fired: bool,
         was_killed: bool = False,
     ) -> Outcome:
+        """Look at what is there after a save that raised `error`, or returned.
+
+        Raises:
+            BrokenPromiseError: something is there, or is not, that must not be so.
+        """
         # Only then nobody can tell the saver whether it is there.
         open_end = was_killed or any(
             entry["fault"] == 0 and _is_commit(entry) for entry in self.server.log()
@@ -242,17 +245,6 @@ class Campaign:
         if useless or way.read(place) != NEXT:
             raise BrokenPromiseError(f"the save after leaves {useless}")
 
-    def counts(self) -> dict[str, dict[str, dict[str, int]]]:
-        """How many cases ended how, by way and fault."""
-        found: Any = collections.defaultdict(lambda: collections.defaultdict(collections.Counter))
-        for outcome in self.outcomes:
-            way, _, fault, how_long = outcome.name.split("/")
-            found[way][f"{fault}, {how_long}"][outcome.word] += 1
-        return {
-            way: {fault: dict(words) for fault, words in faults.items()}
-            for way, faults in found.items()
-        }
-
 
 def save(way_name: str, place: Place, value: int) -> None:
     """Save in this process, with an engine that has seen nothing yet."""
@@ -269,6 +261,6 @@ def _is_commit(entry: dict[str, Any]) -> bool:
     """Whether a request makes a checkpoint visible, where there was one before."""
     target, kind = entry["target"], entry["kind"]
     if kind == "compose":
-        return "headrace-uploads" not in target
+        return "headrace-uploads" not in target and ".distcp" not in target
     # What must not be there yet is a part, or a data file.
     return kind in ("upload", "resumable_put") and "ifGenerationMatch=0&" not in target

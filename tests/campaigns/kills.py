@@ -22,8 +22,7 @@ MOMENTS = ("before a request is done", "before its answer", "at any time")
 
 @dataclass(frozen=True)
 class Kill:
-    """One save that is killed. Its name is ``save/kill/17``: the way, and what all else follows
-    from."""
+    """One save that is killed. Its name, ``save/kill/17``, is all that the rest follows from."""
 
     way: str
     seed: int

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import argparse
 import collections
+import faulthandler
 import json
 import logging
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +36,9 @@ from tests.campaigns.ways import WAYS
 from tests.checkpoint.flips import Campaign as FileFlips
 from tests.checkpoint.flips import flips, load_all, load_by_name
 from tests.checkpoint.states import file_of, filled, stock_file_of
+
+# Seconds; a case takes a few at most.
+_PATIENCE_S = 300.0
 
 
 def run_way(name: str, fault_cases: int, kill_count: int, seed: int) -> dict[str, Any]:
@@ -48,12 +55,14 @@ def run_way(name: str, fault_cases: int, kill_count: int, seed: int) -> dict[str
             cases = sample(name, requests, fault_cases, seed)
         for case in cases:
             try:
-                faults.append(campaign.run_one(case))
+                with _expected_to_end(str(case)):
+                    faults.append(campaign.run_one(case))
             except BrokenPromiseError as error:
                 broken.append(f"{case}: {error}")
         for kill in kills(way, kill_count, seed):
             try:
-                killed.append(run_kill(campaign, kill))
+                with _expected_to_end(str(kill)):
+                    killed.append(run_kill(campaign, kill))
             except BrokenPromiseError as error:
                 broken.append(f"{kill}: {error}")
     return {
@@ -63,6 +72,23 @@ def run_way(name: str, fault_cases: int, kill_count: int, seed: int) -> dict[str
         "broken": broken,
         "elapsed_s": round(time.monotonic() - began, 1),
     }
+
+
+@contextmanager
+def _expected_to_end(name: str) -> Iterator[None]:
+    """End the process, and say where it is, when a case does not end."""
+
+    def give_up() -> None:
+        print(f"{name} does not end", file=sys.stderr, flush=True)
+        faulthandler.dump_traceback()
+        os._exit(2)
+
+    timer = threading.Timer(_PATIENCE_S, give_up)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _counted(outcomes: list[Outcome]) -> dict[str, Any]:
