@@ -91,9 +91,10 @@ def _helpers(world: World) -> list[int]:
     found = []
     for process in world.processes:
         for task in Path(f"/proc/{process.pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
-                    found.append(int(child))
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended
+                for child in (task / "children").read_text().split():
+                    if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+                        found.append(int(child))
     return found
 
 
