@@ -8,3 +8,6 @@ HEADRACE_PROCESS_CYCLES=${SOAK_FORKS:-10000} \
   .venv/bin/python -m pytest tests/process --timeout=0 -m "soak or not soak" "$@"
 .venv/bin/python -m pytest tests/checkpoint --timeout=0 -m soak "$@"
 .venv/bin/python -m pytest tests/io/test_minio.py "$@"
+# All faults at all requests of all ways to save: -1 is all of them.
+.venv/bin/python -m tests.campaigns --jobs "${SOAK_JOBS:-$(nproc)}" \
+  --faults "${SOAK_FAULTS:--1}" --kills "${SOAK_KILLS:-50}" --flips "${SOAK_FLIPS:-10000}"

@@ -13,17 +13,16 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 # Its children have these imported already. They are no daemons: some start processes themselves.
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
-    [
-        "pytest",
-        "torch",
-        "torch.distributed.checkpoint",
-        "torch.distributed.tensor",
-        "torch._dynamo",  # DTensor imports it when first used
-        "headrace.checkpoint.distributed",
-    ]
-)
+CONTEXT = multiprocessing.get_context("forkserver")
+PRELOAD = [
+    "pytest",
+    "torch",
+    "torch.distributed.checkpoint",
+    "torch.distributed.tensor",
+    "torch._dynamo",  # DTensor imports it when first used
+    "headrace.checkpoint.distributed",
+]
+CONTEXT.set_forkserver_preload(PRELOAD)
 
 
 class RankError(Exception):
@@ -47,8 +46,8 @@ def run_ranks(
     with tempfile.TemporaryDirectory() as folder:
         processes, pipes = [], []
         for rank in range(world_size):
-            ours, theirs = _CONTEXT.Pipe(duplex=False)
-            process = _CONTEXT.Process(
+            ours, theirs = CONTEXT.Pipe(duplex=False)
+            process = CONTEXT.Process(
                 target=_main,
                 args=(rank, world_size, f"{folder}/meet" if init else None, function, args, theirs),
             )

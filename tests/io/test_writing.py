@@ -253,6 +253,26 @@ def test_the_first_error_shows_through_a_library_that_hides_it(
     assert server.names("bucket") == []
 
 
+def test_a_server_that_falls_silent_does_not_hold_a_file_past_its_deadline(
+    gcs: headrace.Store, server: FaultServer
+) -> None:
+    # The deadline passes while answers to parts are awaited that are on their way whole.
+    server.faults([{"match": {}, "action": "stall_head"}])
+    timeout = headrace.TimeoutOptions(total_s=0.2)
+    store = headrace.Store("gs://bucket", endpoint=server.url, timeout=timeout)
+    file = write(store)
+    with pytest.raises(headrace.TimedOutError, match="its deadline passed"):
+        write_for_ever(file)
+    with (
+        pytest.raises(headrace.TimedOutError),
+        pytest.warns(RuntimeWarning, match="temporary objects .* could not be removed"),
+    ):
+        file.close()
+    server.faults([])
+    server.release()
+    assert gcs.exists("a") is False
+
+
 def test_a_bucket_that_keeps_temporary_objects_is_told_of(
     gcs: headrace.Store, server: FaultServer
 ) -> None:

@@ -182,9 +182,9 @@ void IoThread::sweep() {
   for (Activity* activity = first_; activity != nullptr; activity = activity->next_) {
     if (now >= activity->deadline_) {
       activity->stop(Error(Code::kTimedOut, "its deadline passed"));
-    } else {
-      activity->sweep(now);
     }
+    // Also one that is stopped: it may wait for an answer yet, and not for ever.
+    activity->sweep(now);
   }
   arm_sweep();
 }

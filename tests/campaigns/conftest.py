@@ -1,0 +1,20 @@
+"""A fault server, and what campaigns keep from case to case."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("lightning")
+
+from collections.abc import Iterator
+
+from testing.faultserver.client import FaultServer
+from tests.campaigns.campaign import Campaign
+
+
+@pytest.fixture(scope="session")
+def campaign() -> Iterator[Campaign]:
+    """Runs cases, each in a bucket of its own; ranks stay from case to case."""
+    with FaultServer() as server, Campaign(server) as campaign:
+        yield campaign

@@ -1,0 +1,321 @@
+"""The ways to save a checkpoint that campaigns try, and how each is read back.
+
+Everything is in miniature: parts of 64 KiB, so that a checkpoint of a few hundred of them has
+what one of terabytes has, parts that are joined, and joined again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+
+import headrace
+import headrace.checkpoint
+from headrace.checkpoint.distributed import DistributedReader, DistributedWriter
+from headrace.checkpoint.distributed.folder import is_data
+from tests.checkpoint_distributed.conftest import blank
+
+PART_BYTES = 64 << 10
+NAME = "run/last"
+FAST = headrace.RetryOptions(max_attempts=3, initial_backoff_s=0.001, max_backoff_s=0.002)
+SHORT = headrace.TimeoutOptions(
+    connect_s=0.5, tls_s=0.5, first_byte_s=0.15, stall_s=0.15, total_s=0.6
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the checkpoint of a case goes. Pickles."""
+
+    endpoint: str
+    bucket: str
+    impatient: bool = False
+    """Time-outs are short."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        timeout = {"timeout": SHORT} if self.impatient else {}
+        return {"endpoint": self.endpoint, "retry": FAST, **timeout}
+
+    @property
+    def store(self) -> headrace.Store:
+        return headrace.Store(f"gs://{self.bucket}", **self.options)
+
+    @property
+    def url(self) -> str:
+        return f"gs://{self.bucket}/{NAME}"
+
+    @property
+    def patient(self) -> Place:
+        """The same for whoever judges."""
+        return replace(self, impatient=False)
+
+
+@contextlib.contextmanager
+def in_miniature() -> Iterator[None]:
+    """Small parts in all writers, and options for those who pass none on."""
+    from headrace.compat import checkpoints as compat
+
+    open_writer = headrace.Store.open_writer
+
+    def small(self: headrace.Store, name: str, **options: Any) -> Any:
+        least = 4 * PART_BYTES if options.get("upload") in ("resumable", "multipart") else 0
+        return open_writer(self, name, **{**options, "part_bytes": least or PART_BYTES})
+
+    def options_of(client: Place) -> dict[str, Any]:
+        return client.options
+
+    with (
+        mock.patch.object(headrace.Store, "open_writer", small),
+        mock.patch.object(compat, "store_options_of", options_of),
+    ):
+        yield
+
+
+def filled(value: int, *shape: int) -> torch.Tensor:
+    """Random numbers, others for each value."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(value))
+
+
+# ---- one file
+
+
+def file_state(value: int, count: int) -> dict[str, Any]:
+    """A state that is `count` parts long, or nearly."""
+    return {
+        "model": {
+            "weight": filled(value, count * PART_BYTES // 4 - 2500),
+            "bias": filled(value + 1, 7).to(torch.bfloat16),
+            "empty": torch.empty(0),
+        },
+        "step": value,
+    }
+
+
+def save_stream(place: Place, state: Any, **options: Any) -> None:
+    with headrace.open(NAME, "wb", store=place.store, **options) as file:
+        torch.save(state, file)
+
+
+def save_file(place: Place, state: Any) -> None:
+    headrace.checkpoint.save(state, NAME, store=place.store)
+
+
+def save_lightning(place: Place, state: Any) -> None:
+    from headrace.lightning import CheckpointIO
+
+    CheckpointIO(**place.options).save_checkpoint(state, place.url)
+
+
+def save_lightning_async(place: Place, state: Any) -> None:
+    from headrace.lightning import AsyncCheckpointIO
+
+    plugin = AsyncCheckpointIO(**place.options)
+    plugin.save_checkpoint(state, place.url)
+    plugin.teardown()
+
+
+def save_compat_stream(place: Place, state: Any) -> None:
+    from headrace.compat.dataflux_pytorch.dataflux_checkpoint import DatafluxCheckpoint
+
+    checkpoint = DatafluxCheckpoint("project", place.bucket, place)
+    with checkpoint.writer(NAME) as file:
+        torch.save(state, file)
+
+
+def save_compat_lightning(place: Place, state: Any) -> None:
+    from headrace.compat.dataflux_pytorch.lightning import DatafluxLightningCheckpoint
+
+    DatafluxLightningCheckpoint("project", place).save_checkpoint(state, place.url)
+
+
+def load_file(place: Place, value: int, parts: int) -> Any:
+    """What `load` and stock torch read, which must be one."""
+    ours = headrace.checkpoint.load(NAME, store=place.store)
+    stock = torch.load(io.BytesIO(place.store.read(NAME).bytes()))
+    require_same(ours, stock)
+    return ours
+
+
+# ---- a folder
+
+
+def folder_state(value: int, ranks: int) -> dict[str, Any]:
+    """Tensors that one rank writes, whichever, in files of one part and of several."""
+    sizes = [40_000, 3000, 3000, 3000, 3000, 3000, 3000, 40_000]
+    return {
+        "model": {f"w{i}": filled(value + i, size) for i, size in enumerate(sizes)},
+        "step": value,
+        "worlds": [ranks],
+    }
+
+
+def save_folder(place: Place, state: Any, *, thread_count: int, **options: Any) -> None:
+    writer = DistributedWriter(place.url, thread_count=thread_count, **place.options)
+    dcp.save(state, storage_writer=writer, **options)
+
+
+def save_folder_async(place: Place, state: Any, *, in_process: bool) -> None:
+    from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
+
+    kind = AsyncCheckpointerType.PROCESS if in_process else AsyncCheckpointerType.THREAD
+    writer = DistributedWriter(place.url, thread_count=2, **place.options)
+    dcp.async_save(state, storage_writer=writer, async_checkpointer_type=kind).result()
+
+
+def load_folder(place: Place, value: int, ranks: int) -> Any:
+    """What we and stock torch read, which must be one."""
+    ours = blank(folder_state(value, ranks))
+    dcp.load(ours, storage_reader=DistributedReader(place.url, **place.options), no_dist=True)
+    stock = blank(folder_state(value, ranks))
+    with tempfile.TemporaryDirectory() as folder:
+        for info in place.store.list(f"{NAME}/"):
+            name = info.name.rpartition("/")[2]
+            Path(folder, name).write_bytes(place.store.read(info).bytes())
+        if Path(folder, ".metadata").exists():
+            dcp.load(stock, storage_reader=dcp.FileSystemReader(folder), no_dist=True)
+            require_same(ours, stock)
+    return ours
+
+
+# ---- all of them
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a checkpoint is saved and read back. Pickles, by its name."""
+
+    name: str
+    save: Callable[..., None]
+    """``save(place, state)``; several ranks call it with the same state."""
+    make_state: Callable[[int, int], Any]
+    """``make_state(value, size)``"""
+    load: Callable[[Place, int, int], Any]
+    """``load(place, value, size)``; raises unless all that is there is whole."""
+    size: int = 5
+    """Parts of a file; ranks of a folder."""
+    ranks: int = 0
+    """How many processes save together; 0: the one that tries the case."""
+    options: dict[str, Any] = field(default_factory=dict, hash=False)
+    weight: int = 2
+    """Its share in a sample."""
+    has_latest: bool = True
+    """Whether `latest` finds it: not without a ``.metadata`` of all ranks."""
+
+    @property
+    def is_folder(self) -> bool:
+        return self.make_state is folder_state
+
+    def state(self, value: int) -> Any:
+        return self.make_state(value, self.size)
+
+    def run(self, place: Place, value: int) -> None:
+        """Save in this process, or as this rank."""
+        options = dict(self.options)
+        if self.ranks > 1:
+            options["process_group"] = group_of(self.ranks)
+        self.save(place, self.state(value), **options)
+
+    def read(self, place: Place) -> int:
+        """The value of the checkpoint that is there, whole, every bit of it; raises otherwise."""
+        found = self.load(place, 0, self.size)
+        value: int = found["step"]
+        require_same(found, self.state(value))
+        return value
+
+    def is_needed(self, place: Place, name: str) -> bool:
+        """Whether an object is one of the checkpoint that is there."""
+        if not self.is_folder:
+            return name == NAME
+        folder, _, last = name.rpartition("/")
+        if folder != NAME:
+            return False
+        if not is_data(last):
+            return True
+        reader = DistributedReader(place.url, **place.options)
+        metadata = reader.read_metadata() if self.has_latest else reader.read_metadata(rank=0)
+        return any(info.relative_path == last for info in metadata.storage_data.values())
+
+
+def _file(name: str, save: Callable[..., None], size: int = 5, **more: Any) -> Way:
+    return Way(name, save, file_state, load_file, size, **more)
+
+
+def _folder(name: str, save: Callable[..., None], ranks: int = 0, **more: Any) -> Way:
+    return Way(name, save, folder_state, load_folder, max(ranks, 1), ranks, **more)
+
+
+WAYS: dict[str, Way] = {
+    way.name: way
+    for way in [
+        _file("stream", save_stream, weight=4),
+        _file("stream of one part", save_stream, 1),
+        _file("stream, multipart", save_stream, 20, options={"upload": "multipart"}),
+        _file("stream, resumable", save_stream, 20, options={"upload": "resumable"}),
+        _file("save", save_file, weight=4),
+        _file("save of one part", save_file, 1),
+        _file("save of 40 parts", save_file, 40, weight=3),
+        _file("lightning", save_lightning),
+        _file("lightning, async", save_lightning_async),
+        _file("compat stream", save_compat_stream, weight=1),
+        _file("compat lightning", save_compat_lightning, weight=1),
+        *(
+            _folder(f"dcp, threads {n}", save_folder, options={"thread_count": n}, weight=1)
+            for n in range(1, 9)
+        ),
+        _folder("dcp, no_dist", save_folder, options={"thread_count": 2, "no_dist": True}),
+        _folder(
+            "dcp, no collectives",
+            save_folder,
+            options={"thread_count": 2, "use_collectives": False},
+            has_latest=False,
+        ),
+        _folder("dcp, async thread", save_folder_async, options={"in_process": False}),
+        *(
+            _folder(f"dcp, ranks {n}", save_folder, n, options={"thread_count": 2}, weight=3)
+            for n in range(1, 5)
+        ),
+        _folder("dcp, async process", save_folder_async, 1, options={"in_process": True}),
+    ]
+}
+
+
+def group_of(ranks: int) -> Any:
+    """The process group of the first ranks of this process's world."""
+    return _groups[ranks]
+
+
+_groups: dict[int, Any] = {}
+
+
+def make_groups() -> None:
+    """Make a group of each size; called by all ranks of a world."""
+    for ranks in range(1, dist.get_world_size() + 1):
+        _groups[ranks] = dist.new_group(range(ranks))
+
+
+def require_same(found: Any, expected: Any, place: str = "") -> None:
+    """Raise unless both are the same, bit for bit."""
+    if isinstance(expected, dict):
+        same = isinstance(found, dict) and found.keys() == expected.keys()
+        if same:
+            for key, value in expected.items():
+                require_same(found[key], value, f"{place}.{key}")
+    elif isinstance(expected, torch.Tensor):
+        same = found.dtype == expected.dtype and found.shape == expected.shape
+        if same:
+            same = torch.equal(*(each.reshape(-1).view(torch.uint8) for each in (found, expected)))
+    else:
+        same = found == expected
+    if not same:
+        raise AssertionError(f"{place or 'the state'} is not what was saved")
