@@ -12,8 +12,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
+import headrace
 from testing.servers import DelayedServer, FakeGcsServer
 
 
@@ -25,7 +25,7 @@ def run(*arguments: str, **environment: str) -> int:
 def run_in_folder(options: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="headrace-demo-") as folder:
         status = run("headrace.demo", folder, *options)
-        left = [str(path) for path in Path(folder).rglob("*") if path.is_file()]
+        left = [info.name for info in headrace.Store(folder).list()]
     return status or tell(left)
 
 

@@ -530,3 +530,13 @@ def test_a_write_without_memory_is_the_end_of_it(
     """
     run_child(script, server.url)
     assert server.names("bucket") == []
+
+
+def test_a_url_that_went_through_pathlib_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for call in (lambda url: headrace.open(url, "wb"), headrace.open, headrace.Store):
+        with pytest.raises(headrace.InvalidArgumentError, match="pathlib takes one out"):
+            call(Path("gs://bucket/run1/a.pt"))
+    assert os.listdir(tmp_path) == []

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 
 namespace headrace {
 namespace {
@@ -68,6 +69,15 @@ bool is_path(std::string_view path) {  // of RFC 3986: what may stand in a reque
   });
 }
 
+std::optional<Scheme> scheme_of(std::string_view text) {
+  const std::string scheme = lower(text);
+  if (scheme == "gs" || scheme == "gcs") return Scheme::kGs;
+  if (scheme == "s3") return Scheme::kS3;
+  if (scheme == "ais") return Scheme::kAis;
+  if (scheme == "file") return Scheme::kFile;
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string_view to_string(Scheme scheme) {
@@ -89,28 +99,30 @@ Result<Url> parse_url(std::string_view text) {
   const size_t separator = text.find("://");
   if (separator == std::string_view::npos) {
     if (text.empty()) return invalid_argument("an empty URL");
+    // As a path it would be a directory of this name, and what is written to it lost from sight.
+    const size_t colon = text.find(":/");
+    if (colon != std::string_view::npos && scheme_of(text.substr(0, colon))) {
+      return invalid_argument(shown(text), ": a URL has two slashes (three for files) behind the ",
+                              "colon; pathlib takes one out: pass the URL as a str. If it is a ",
+                              "path, write ./ before it");
+    }
     return checked(text, Url{.scheme = Scheme::kFile, .bucket = {}, .name = std::string(text)});
   }
-  const std::string scheme = lower(text.substr(0, separator));
+  const std::string_view scheme_text = text.substr(0, separator);
+  const std::optional<Scheme> scheme = scheme_of(scheme_text);
+  if (!scheme) {
+    return invalid_argument(shown(text), ": unknown scheme ", shown(lower(scheme_text)),
+                            "; known are gs, s3, ais, file, and plain paths");
+  }
   const std::string_view rest = text.substr(separator + 3);
-  if (scheme == "file") {
+  if (*scheme == Scheme::kFile) {
     if (!rest.starts_with('/')) {
       return invalid_argument(shown(text),
                               ": write file:///path; a file on another host cannot be read");
     }
     return checked(text, Url{.scheme = Scheme::kFile, .bucket = {}, .name = std::string(rest)});
   }
-  Url url;
-  if (scheme == "gs" || scheme == "gcs") {
-    url.scheme = Scheme::kGs;
-  } else if (scheme == "s3") {
-    url.scheme = Scheme::kS3;
-  } else if (scheme == "ais") {
-    url.scheme = Scheme::kAis;
-  } else {
-    return invalid_argument(shown(text), ": unknown scheme ", shown(scheme),
-                            "; known are gs, s3, ais, file, and plain paths");
-  }
+  Url url{.scheme = *scheme, .bucket = {}, .name = {}};
   const size_t slash = rest.find('/');
   url.bucket = rest.substr(0, slash);
   if (slash != std::string_view::npos) url.name = rest.substr(slash + 1);

@@ -28,9 +28,10 @@ struct Url {
 };
 
 // gs:// (also gcs://), s3://, ais://, file:///absolute/path, and plain paths: all text without
-// "://". A bucket's name has letters, digits, '-', '_' and '.': what some store allows; which of
-// them a store takes, it says itself. Errors: kInvalidArgument, with the URL and what is wrong with
-// it.
+// "://", but not what begins with a scheme and one slash, which was a URL before some library took
+// the other one for a slip. A bucket's name has letters, digits, '-', '_' and '.': what some store
+// allows; which of them a store takes, it says itself. Errors: kInvalidArgument, with the URL and
+// what is wrong with it.
 Result<Url> parse_url(std::string_view text);
 
 // A server to connect to, and what comes before every path there.

@@ -70,6 +70,15 @@ TEST(Url, SaysWhatIsWrong) {
   EXPECT_THAT(message_of("gs://b/\xC3("), HasSubstr("not UTF-8"));
 }
 
+TEST(Url, IsNotTakenForAPathWithoutItsSecondSlash) {
+  for (const char* text : {"gs:/b/n", "gcs:/b", "S3:/b/n", "ais:/b/n", "file:/a/b"}) {
+    EXPECT_THAT(message_of(text), AllOf(HasSubstr(text), HasSubstr("pathlib")));
+  }
+  EXPECT_EQ(parse_url("./gs:/b/n").value(), (Url{Scheme::kFile, "", "./gs:/b/n"}));
+  EXPECT_EQ(parse_url("gs:b/n").value(), (Url{Scheme::kFile, "", "gs:b/n"}));
+  EXPECT_EQ(parse_url("a/gs:/b").value(), (Url{Scheme::kFile, "", "a/gs:/b"}));
+}
+
 TEST(Url, ShowsALongTextCut) {
   EXPECT_LT(message_of("x" + std::string(100'000, 'y') + "://").size(), 1'000u);
 }
