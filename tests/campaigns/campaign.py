@@ -19,7 +19,7 @@ from tests.campaigns.cases import FAULTS, Case
 from tests.campaigns.ranks import World
 from tests.campaigns.ways import WAYS, Place, Way, in_miniature
 
-OLD, NEW, NEXT = 100, 200, 300
+OLD, NEW = 100, 200
 """Values of the checkpoint that was there, of the one of the case, and of the one after it."""
 
 WORLD_SIZE = 4
@@ -40,8 +40,6 @@ class Outcome:
     temporaries: int
     """Objects and uploads that `clean` removed."""
     was_killed: bool
-    orphans: int
-    """Data files in the folder that no metadata names, after `clean`."""
 
     @property
     def word(self) -> str:
@@ -195,19 +193,15 @@ class Campaign:
             raise BrokenPromiseError(f"it is there, but the save said: {error}")
         if error is not None and must_be_saved:
             raise BrokenPromiseError(f"what comes once should be cured: {error}")
-        cleaned = clean(place.store, older_than_s=0)
-        left = self.server.names(place.bucket)
-        orphans = [each for each in left if not way.is_needed(place, each)]
-        strange = [each for each in orphans if not each.endswith(".distcp")]
-        if strange or cleaned.failed:
-            raise BrokenPromiseError(f"`headrace clean` leaves {strange}, {cleaned.failed}")
+        cleaned = clean(place.store, older_than_s=0, checkpoints=True)
+        left = [n for n in self.server.names(place.bucket) if not way.is_needed(place, n)]
+        if left or cleaned.failed:
+            raise BrokenPromiseError(f"`headrace clean` leaves {left}, {cleaned.failed}")
         if uploads := self.server.uploads()["multipart"]:
             raise BrokenPromiseError(f"`headrace clean` leaves uploads: {uploads}")
         removed = len(cleaned.deleted) + len(cleaned.uploads)
         if removed and self._found(way, place) != found:
             raise BrokenPromiseError("`headrace clean` has changed the checkpoint")
-        if orphans:
-            self._require_next_removes(way, place)
         return Outcome(
             name,
             error is None,
@@ -216,7 +210,6 @@ class Campaign:
             fired,
             removed,
             was_killed,
-            len(orphans),
         )
 
     def _found(self, way: Way, place: Place) -> int:
@@ -234,16 +227,6 @@ class Campaign:
         if newest != (place.url if way.has_latest else None):
             raise BrokenPromiseError(f"latest() gives {newest}")
         return found
-
-    def _require_next_removes(self, way: Way, place: Place) -> None:
-        """What no metadata names goes with the next save."""
-        error = self._save(way, place, NEXT)
-        if error is not None:
-            raise BrokenPromiseError(f"the save after: {error}")
-        left = self.server.names(place.bucket)
-        useless = [each for each in left if not way.is_needed(place, each)]
-        if useless or way.read(place) != NEXT:
-            raise BrokenPromiseError(f"the save after leaves {useless}")
 
 
 def save(way_name: str, place: Place, value: int) -> None:

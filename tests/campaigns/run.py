@@ -95,7 +95,6 @@ def _counted(outcomes: list[Outcome]) -> dict[str, Any]:
     return {
         "outcomes": dict(collections.Counter(each.word for each in outcomes)),
         "temporaries_cleaned": sum(each.temporaries for each in outcomes),
-        "orphans_left_to_the_next_save": sum(each.orphans for each in outcomes),
     }
 
 

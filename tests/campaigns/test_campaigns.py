@@ -2,7 +2,7 @@
 
 After each case: what said that it saved has saved; what failed has left the checkpoint that was
 there; what is there loads whole, by us and by torch, and `latest` finds it; and `headrace clean`
-and the next save leave nothing but the checkpoint. A case that fails is named, and run alone by
+leaves nothing but the checkpoint. A case that fails is named, and run alone by
 
     .venv/bin/python -m tests.campaigns --case "save/7/reset/once"
 

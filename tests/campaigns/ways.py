@@ -26,6 +26,8 @@ from headrace.checkpoint.distributed.folder import is_data
 from tests.checkpoint_distributed.conftest import blank
 
 PART_BYTES = 64 << 10
+# What each way of sending takes.
+_LEAST_PART_BYTES = {"parts": PART_BYTES, "resumable": 256 << 10, "multipart": 5 << 20}
 NAME = "run/last"
 FAST = headrace.RetryOptions(max_attempts=3, initial_backoff_s=0.001, max_backoff_s=0.002)
 SHORT = headrace.TimeoutOptions(
@@ -69,8 +71,8 @@ def in_miniature() -> Iterator[None]:
     open_writer = headrace.Store.open_writer
 
     def small(self: headrace.Store, name: str, **options: Any) -> Any:
-        least = 4 * PART_BYTES if options.get("upload") in ("resumable", "multipart") else 0
-        return open_writer(self, name, **{**options, "part_bytes": least or PART_BYTES})
+        part_bytes = _LEAST_PART_BYTES[options.get("upload", "parts")]
+        return open_writer(self, name, **{**options, "part_bytes": part_bytes})
 
     def options_of(client: Place) -> dict[str, Any]:
         return client.options
@@ -260,7 +262,7 @@ WAYS: dict[str, Way] = {
     for way in [
         _file("stream", save_stream, weight=4),
         _file("stream of one part", save_stream, 1),
-        _file("stream, multipart", save_stream, 20, options={"upload": "multipart"}),
+        _file("stream, multipart", save_stream, 176, options={"upload": "multipart"}),
         _file("stream, resumable", save_stream, 20, options={"upload": "resumable"}),
         _file("save", save_file, weight=4),
         _file("save of one part", save_file, 1),
