@@ -27,8 +27,8 @@ nb::dict metrics(const EngineHandle& self) {
   return out;
 }
 
-nb::tuple split_url(std::string_view text) {
-  const Url url = value_or_raise(parse_url(text));
+nb::tuple split_url(Text text) {
+  const Url url = value_or_raise(parse_url(std::string(text)));
   return nb::make_tuple(to_str(to_string(url.scheme)), to_str(url.bucket), to_str(url.name),
                         to_str(url.to_string()));
 }

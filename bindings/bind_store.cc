@@ -148,17 +148,6 @@ class BatchHandle {
   bool taken_ = false;
 };
 
-std::string_view utf8_of(nb::handle str) {
-  Py_ssize_t size = 0;
-  const char* text = PyUnicode_AsUTF8AndSize(str.ptr(), &size);
-  if (text == nullptr) {
-    PyErr_Clear();
-    raise(Error(Code::kInvalidArgument,
-                cat("the name ", nb::cast<std::string>(nb::repr(str)), " is no Unicode text")));
-  }
-  return {text, static_cast<size_t>(size)};
-}
-
 using PyRange = std::pair<uint64_t, std::optional<uint64_t>>;
 
 // Thread: confined (the GIL).
@@ -260,14 +249,13 @@ class StoreHandle {
     return handle;
   }
 
-  nb::tuple list_page(std::string prefix, std::string delimiter, std::string page_token,
-                      std::string start_offset, std::string end_offset,
-                      uint32_t max_results) const {
-    ListPage page = wait_and_take(store().list({.prefix = std::move(prefix),
-                                                .delimiter = std::move(delimiter),
-                                                .page_token = std::move(page_token),
-                                                .start_offset = std::move(start_offset),
-                                                .end_offset = std::move(end_offset),
+  nb::tuple list_page(Text prefix, Text delimiter, Text page_token, Text start_offset,
+                      Text end_offset, uint32_t max_results) const {
+    ListPage page = wait_and_take(store().list({.prefix = prefix,
+                                                .delimiter = delimiter,
+                                                .page_token = page_token,
+                                                .start_offset = start_offset,
+                                                .end_offset = end_offset,
                                                 .max_results = max_results}));
     nb::list objects, prefixes;
     for (ObjectInfo& info : page.objects) objects.append(nb::cast(std::move(info)));
@@ -275,60 +263,61 @@ class StoreHandle {
     return nb::make_tuple(objects, prefixes, to_str(page.next_page_token));
   }
 
-  ListingHandle start_listing(std::string prefix, std::string start_offset, std::string end_offset,
+  ListingHandle start_listing(Text prefix, Text start_offset, Text end_offset,
                               bool only_for_reading, bool eager,
                               uint32_t max_pages_in_flight) const {
     store();
     return {engine_.shared(),
             Listing::start(store_.shared(),
-                           {.prefix = std::move(prefix),
-                            .start_offset = std::move(start_offset),
-                            .end_offset = std::move(end_offset),
+                           {.prefix = prefix,
+                            .start_offset = start_offset,
+                            .end_offset = end_offset,
                             .fields = only_for_reading ? ListFields::kReading : ListFields::kAll},
                            {.max_pages_in_flight = max_pages_in_flight, .eager = eager})};
   }
 
-  ObjectInfo stat(std::string name) const { return wait_and_take(store().stat(std::move(name))); }
+  ObjectInfo stat(Text name) const { return wait_and_take(store().stat(name)); }
 
-  ObjectInfo write(std::string name, nb::handle data, std::optional<std::string> if_generation,
+  ObjectInfo write(Text name, nb::handle data, std::optional<std::string> if_generation,
                    std::string content_type, std::string content_encoding) const {
     const HeldBuffer buffer(data, /*writable=*/false);
-    return wait_and_take(store().write({.name = std::move(name),
+    return wait_and_take(store().write({.name = name,
                                         .content_type = std::move(content_type),
                                         .content_encoding = std::move(content_encoding),
                                         .precondition = {std::move(if_generation)}},
                                        buffer.bytes()));
   }
 
-  void remove(std::string name, std::optional<std::string> if_generation) const {
-    wait_and_take(store().remove(std::move(name), {std::move(if_generation)}));
+  void remove(Text name, std::optional<std::string> if_generation) const {
+    wait_and_take(store().remove(name, {std::move(if_generation)}));
   }
 
-  ObjectInfo copy(std::string source_name, std::string source_generation, std::string name,
+  ObjectInfo copy(Text source_name, std::string source_generation, Text name,
                   std::optional<std::string> if_generation) const {
-    return wait_and_take(store().copy({.source_name = std::move(source_name),
+    return wait_and_take(store().copy({.source_name = source_name,
                                        .source_generation = std::move(source_generation),
-                                       .name = std::move(name),
+                                       .name = name,
                                        .precondition = {std::move(if_generation)}}));
   }
 
-  ObjectInfo compose(const std::vector<ObjectInfo>& sources, std::string name,
-                     std::string content_type, std::optional<std::string> if_generation) const {
+  ObjectInfo compose(const std::vector<ObjectInfo>& sources, Text name, std::string content_type,
+                     std::optional<std::string> if_generation) const {
     return wait_and_take(store().compose({.sources = to_compose_sources(sources),
-                                          .name = std::move(name),
+                                          .name = name,
                                           .content_type = std::move(content_type),
                                           .precondition = {std::move(if_generation)}}));
   }
 
-  WriterHandle open_writer(std::string name, std::optional<std::string> if_generation,
+  WriterHandle open_writer(Text name, std::optional<std::string> if_generation,
                            std::string content_type, uint64_t part_bytes,
                            uint32_t max_parts_in_flight, std::string_view upload) const {
     store();
+    std::string text = name;
     const auto way = upload == "multipart"   ? UploadWay::kMultipart
                      : upload == "resumable" ? UploadWay::kResumable
                                              : UploadWay::kParts;
     return {engine_.shared(), value_or_raise(without_gil([&](MayBlock) {
-              return store().open_writer({.object = {.name = std::move(name),
+              return store().open_writer({.object = {.name = std::move(text),
                                                      .content_type = std::move(content_type),
                                                      .precondition = {std::move(if_generation)}},
                                           .way = way,
@@ -337,7 +326,8 @@ class StoreHandle {
             }))};
   }
 
-  nb::list list_uploads(const std::string& prefix) const {
+  nb::list list_uploads(Text given) const {
+    const std::string prefix = given;
     nb::list uploads;
     UploadsPage page;
     do {
@@ -350,11 +340,11 @@ class StoreHandle {
     return uploads;
   }
 
-  bool abort_upload(std::string name, std::string upload_id) const {
-    return wait_and_take(store().abort_multipart(std::move(name), std::move(upload_id)));
+  bool abort_upload(Text name, std::string upload_id) const {
+    return wait_and_take(store().abort_multipart(name, std::move(upload_id)));
   }
 
-  nb::str url_of(std::string_view name) const { return to_str(store().url_of(name)); }
+  nb::str url_of(Text name) const { return to_str(store().url_of(std::string(name))); }
   uint64_t expected_object_bytes() const { return store().expected_object_bytes(); }
   uint64_t useful_in_flight() const { return store().useful_in_flight(); }
 

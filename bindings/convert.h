@@ -140,6 +140,17 @@ inline nb::str to_str(std::string_view text) {
   return nb::steal<nb::str>(str);
 }
 
+// The UTF-8 of a str. Raises InvalidArgumentError for what is no Unicode text: a file's name can
+// have any bytes, which Python keeps as surrogates.
+std::string_view utf8_of(nb::handle str);
+
+// A name, a prefix or a URL as the caller gave it. Becoming a string, it raises an error that says
+// what was given; nanobind's own lists the signatures instead.
+struct Text {
+  nb::handle given;
+  operator std::string() const;  // NOLINT(google-explicit-constructor): parameters are declared so
+};
+
 // Somebody's memory, held by the buffer protocol. Destroyed with the GIL.
 class HeldBuffer {
  public:
@@ -172,3 +183,12 @@ void bind_writer(nb::module_& module);
 void bind_engine(nb::module_& module);
 
 }  // namespace headrace::python
+
+template <>
+struct nanobind::detail::type_caster<headrace::python::Text> {
+  NB_TYPE_CASTER(headrace::python::Text, const_name("str"))
+  bool from_python(handle source, uint8_t, cleanup_list*) noexcept {
+    value.given = source;
+    return true;
+  }
+};

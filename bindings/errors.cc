@@ -40,4 +40,24 @@ void raise(const Error& error) {
   throw nb::python_error();
 }
 
+std::string_view utf8_of(nb::handle str) {
+  Py_ssize_t size = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(str.ptr(), &size);
+  if (text == nullptr) {
+    PyErr_Clear();
+    raise(Error(Code::kInvalidArgument, cat(nb::cast<std::string>(nb::repr(str)),
+                                            " is no Unicode text, which names and URLs are")));
+  }
+  return {text, static_cast<size_t>(size)};
+}
+
+Text::operator std::string() const {
+  if (!PyUnicode_Check(given.ptr())) {
+    PyErr_Format(PyExc_TypeError, "a name, a prefix or a URL is a str, and not %.100s: %.300R",
+                 Py_TYPE(given.ptr())->tp_name, given.ptr());
+    throw nb::python_error();
+  }
+  return std::string(utf8_of(given));
+}
+
 }  // namespace headrace::python

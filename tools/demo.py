@@ -25,8 +25,9 @@ def run(*arguments: str, **environment: str) -> int:
 def run_in_folder(options: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="headrace-demo-") as folder:
         status = run("headrace.demo", folder, *options)
+        cleaned = clean(folder)
         left = [info.name for info in headrace.Store(folder).list()]
-    return status or tell(left)
+    return status or cleaned or tell(left)
 
 
 def run_on_server(latency_s: float, options: list[str]) -> int:
@@ -36,10 +37,14 @@ def run_on_server(latency_s: float, options: list[str]) -> int:
         with DelayedServer(server.url, latency_s=latency_s) as delayed:
             environment = {"STORAGE_EMULATOR_HOST": delayed.url}
             status = run("headrace.demo", "gs://demo/digits", *options, **environment)
-            print("headrace clean --older-than 0 gs://demo", flush=True)
-            cleaned = run("headrace", "clean", "--older-than=0", "gs://demo", **environment)
+            cleaned = clean("gs://demo", **environment)
             print(f"the server has answered {len(delayed.requests()):,} requests")
         return status or cleaned or tell(server.names("demo"))
+
+
+def clean(url: str, **environment: str) -> int:
+    print(f"headrace clean --older-than 0 {url}", flush=True)
+    return run("headrace", "clean", "--older-than=0", url, **environment)
 
 
 def tell(left: list[str]) -> int:

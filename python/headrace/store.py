@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -36,6 +37,9 @@ __all__ = ["ListPage", "Store"]
 
 NameOrInfo = str | ObjectInfo
 UploadWay = Literal["parts", "multipart", "resumable"]
+
+# Of gs://: 64 bits with a sign.
+_GENERATION = re.compile("[0-9]{1,19}")
 
 # Where the engine looks for certificates when nobody tells it; if none is there, certifi's serve.
 _CA_FILES = (
@@ -485,7 +489,7 @@ class Store:
         return self._handle().write(
             name,
             _tensor_bytes(data),
-            if_generation=_precondition(if_generation),
+            if_generation=self._precondition(if_generation),
             content_type=content_type or "",
             content_encoding=content_encoding or "",
         )
@@ -525,7 +529,7 @@ class Store:
         require_count("max_parts_in_flight", max_parts_in_flight, minimum=1)
         return self._handle().open_writer(
             name,
-            if_generation=_precondition(if_generation),
+            if_generation=self._precondition(if_generation),
             content_type=content_type or "",
             part_bytes=part_bytes,
             max_parts_in_flight=max_parts_in_flight,
@@ -542,7 +546,7 @@ class Store:
             PreconditionFailedError: another generation is there than `if_generation` says.
         """
         try:
-            self._handle().remove(name, if_generation=_precondition(if_generation))
+            self._handle().remove(name, if_generation=self._precondition(if_generation))
         except NotFoundError:
             if not missing_ok:
                 raise
@@ -560,7 +564,7 @@ class Store:
             (source, "") if isinstance(source, str) else (source.name, source.generation)
         )
         return self._handle().copy(
-            source_name, generation, name, if_generation=_precondition(if_generation)
+            source_name, generation, name, if_generation=self._precondition(if_generation)
         )
 
     def compose(
@@ -589,10 +593,26 @@ class Store:
             builtins.list(sources),
             name,
             content_type=content_type or "",
-            if_generation=_precondition(if_generation),
+            if_generation=self._precondition(if_generation),
         )
 
     # ---- the engine's side
+
+    def _precondition(self, if_generation: str | None) -> str | None:
+        """Return what the engine takes: "" for no object."""
+        if if_generation in (None, "absent"):
+            return "" if if_generation else None
+        require(
+            isinstance(if_generation, str) and if_generation != "",
+            f"if_generation is {if_generation!r}; it must be the generation of an object as a str, "
+            "or 'absent'",
+        )
+        # Services differ in what they make of another one: some write without the condition.
+        require(
+            self._scheme != "gs" or _GENERATION.fullmatch(if_generation) is not None,
+            f"if_generation is {if_generation!r}, and the generations of gs:// are numbers",
+        )
+        return if_generation
 
     def _handle(self) -> _engine.StoreHandle:
         return self._open()[1]
@@ -684,10 +704,6 @@ def _pages(max_pages_in_flight: int | None) -> int:
         return 0
     require_count("max_pages_in_flight", max_pages_in_flight, minimum=1)
     return max_pages_in_flight
-
-
-def _precondition(if_generation: str | None) -> str | None:
-    return "" if if_generation == "absent" else if_generation
 
 
 def _return_errors(errors: str) -> bool:

@@ -1,6 +1,7 @@
 #include "gcs.h"
 
 #include <algorithm>
+#include <array>
 #include <span>
 
 #include "digest.h"
@@ -622,6 +623,24 @@ Response list_buckets(const Storage& storage, const std::string& base_url) {
   return json_response(200, Json(std::move(out)).dump());
 }
 
+// The precondition of `request` that is no decimal number; empty if there is none.
+std::string_view malformed_precondition(const Request& request) {
+  constexpr std::array<std::string_view, 5> kParameters = {
+      "ifGenerationMatch", "ifGenerationNotMatch", "ifMetagenerationMatch",
+      "ifMetagenerationNotMatch", "ifSourceGenerationMatch"};
+  constexpr std::array<std::string_view, 4> kHeaders = {
+      "x-goog-if-generation-match", "x-goog-if-generation-not-match",
+      "x-goog-if-metageneration-match", "x-goog-if-metageneration-not-match"};
+  for (const std::string_view name : kParameters) {
+    if (request.has_parameter(name) && !parse_i64(request.parameter(name))) return name;
+  }
+  for (const std::string_view name : kHeaders) {
+    const std::string_view value = request.header(name);
+    if (!value.empty() && !parse_i64(value)) return name;
+  }
+  return {};
+}
+
 }  // namespace
 
 Response answer(Storage& storage, Request& request, const Route& route, const std::string& base_url,
@@ -647,6 +666,10 @@ Response answer(Storage& storage, Request& request, const Route& route, const st
                           "Bucket is requester pays bucket but no user project provided.");
   }
   if (partial_body && route.kind != Kind::kResumablePut) return {};
+  if (const std::string_view name = malformed_precondition(request); !name.empty()) {
+    return error_response(route, 400, "invalidParameter",
+                          "Invalid value for: " + std::string(name) + " is not a valid integer");
+  }
   Response response;
   switch (route.kind) {
     case Kind::kList: response = list_objects(*bucket, request, base_url); break;

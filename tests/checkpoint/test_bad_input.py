@@ -395,6 +395,51 @@ def test_what_may_not_be_overwritten_stays_and_is_named(
     assert server.names("bucket") == ["a.pt"]
 
 
+def test_what_may_not_be_deleted_is_named_without_advice_for_writers(
+    server: FaultServer, gcs: headrace.Store
+) -> None:
+    gcs.write("a.pt", b"kept")
+    server.faults([{"match": {"kind": "delete"}, "action": KEPT}])
+    with pytest.raises(headrace.PermissionDeniedError) as raised:
+        gcs.delete("a.pt")
+    assert "can be neither replaced nor deleted" in str(raised.value)
+    assert "another name" not in str(raised.value)
+
+
+@pytest.mark.parametrize("map_location", [5, ["cpu"], b"cpu"])
+def test_a_map_location_of_another_type_is_not_told_as_damage(map_location: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"map_location is .*; it must be a device"):
+        headrace.checkpoint.load("/no/such/file", map_location)
+
+
+def test_a_name_of_a_directory_is_refused(store: headrace.Store, tmp_path: Path) -> None:
+    for operation in (
+        lambda url, **more: headrace.checkpoint.save({}, url, **more),
+        headrace.checkpoint.load,
+        headrace.checkpoint.open,
+    ):
+        with pytest.raises(InvalidArgumentError, match=r"^run/: it names a directory"):
+            operation("run/", store=store)
+        with pytest.raises(InvalidArgumentError, match=r"/run/: it names a directory"):
+            operation(f"{tmp_path}/run/")
+    assert list(store.list()) == []
+
+
+@pytest.mark.parametrize("read", [headrace.checkpoint.load, headrace.checkpoint.open])
+def test_a_folder_of_torch_distributed_is_named(
+    read: Any, server: FaultServer, store: headrace.Store
+) -> None:
+    store.write("run/step1/__0_0.distcp", b"data")
+    with pytest.raises(NotFoundError):  # not complete, so no checkpoint yet
+        read("run/step1", store=store)
+    store.write("run/step1/.metadata", b"metadata")
+    with pytest.raises(
+        InvalidArgumentError, match=r"run/step1: it is a folder of .*DistributedReader"
+    ) as raised:
+        read("run/step1", store=store)
+    assert raised.value.url == store.url_of("run/step1")
+
+
 def test_temporaries_that_a_retention_policy_keeps_are_a_warning_and_no_error(
     server: FaultServer, gcs: headrace.Store, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
@@ -98,6 +99,35 @@ def test_other_tensors_are_listed_and_refused(name: str, store: headrace.Store) 
             InvalidArgumentError, match=r"'x' is made by .*headrace.checkpoint.load"
         ):
             ask("x")
+
+
+@WRITERS
+@pytest.mark.parametrize(
+    ("state", "place"),
+    [
+        ({5: torch.ones(1), "5": torch.zeros(1), "6": torch.ones(2)}, "5"),
+        ({"a.b": {"c": torch.ones(1)}, "a": {"b.c": torch.zeros(1)}, "6": torch.ones(2)}, "a.b.c"),
+    ],
+)
+def test_a_place_of_several_tensors_is_listed_once_and_refused(
+    state: dict[Any, Any], place: str, write: Any, store: headrace.Store
+) -> None:
+    reader = open_file(store, write(state))
+    assert reader.keys() == [place, "6"]
+    for ask in (reader.tensor, reader.info):
+        with pytest.raises(
+            InvalidArgumentError,
+            match=rf"'{place}' is one of several at .*headrace.checkpoint.load",
+        ):
+            ask(place)
+    assert reader.tensor("6").tolist() == [1, 1]
+
+
+def test_a_reader_shows_its_url_and_says_how_to_send_it(store: headrace.Store) -> None:
+    reader = open_file(store, file_of({"a": torch.ones(1)}))
+    assert repr(reader) == f"<headrace.checkpoint.CheckpointReader of {store.url_of('a.pt')!r}>"
+    with pytest.raises(TypeError, match=r"pickle its URL, and call headrace\.checkpoint\.open"):
+        pickle.dumps(reader)
 
 
 def test_an_unknown_place_is_a_key_error(store: headrace.Store) -> None:

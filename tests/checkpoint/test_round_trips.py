@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import io
 import zipfile
 from pathlib import Path
@@ -46,6 +47,34 @@ class Holder:
 @pytest.mark.parametrize("name", SPECIAL)
 def test_torch_reads_what_we_save(name: str) -> None:
     assert_same(stock_load(file_of(SPECIAL[name]), weights_only=True), SPECIAL[name])
+
+
+@pytest.mark.parametrize("write", [file_of, stock_file_of], ids=["ours", "stock"])
+@pytest.mark.parametrize(
+    "value",
+    [{1, 2}, 1 + 2j, bytearray(b"abc"), [{3: {"a"}}, bytearray()], collections.OrderedDict(a={1})],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_a_pickle_names_as_python_2_did_is_allowed_as_torch_allows_it(
+    value: Any, write: Any, store: headrace.Store
+) -> None:
+    data = write({"value": value, "tensor": torch.arange(3)})
+    expected = stock_load(data, weights_only=True)["value"]
+    store.write("a.pt", data)
+    found = load(store)["value"]
+    assert found == expected == value
+    assert type(found) is type(expected)
+
+
+def test_a_jagged_tensor_comes_back(store: headrace.Store) -> None:
+    with quiet():
+        rows = [torch.arange(2.0), torch.arange(3.0)]
+        jagged = torch.nested.nested_tensor(rows, layout=torch.jagged)
+        data = file_of({"jagged": jagged})
+        store.write("a.pt", data)
+        stock_load(data, weights_only=True)
+        found = load(store)["jagged"]
+    assert [each.tolist() for each in found.unbind()] == [each.tolist() for each in rows]
 
 
 @pytest.mark.parametrize("name", SPECIAL)

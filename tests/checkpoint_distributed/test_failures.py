@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+import traceback
 from typing import Any
 
 import pytest
@@ -342,6 +343,17 @@ def test_a_file_that_was_cut_off_is_an_error(place: Place) -> None:
     place.put(name, place.get(name)[:-300])
     with pytest.raises(dcp.CheckpointException, match=re.escape(name)):
         loaded(place, state)
+
+
+def test_a_sparse_tensor_is_refused_by_name_because_nobody_could_load_it(place: Place) -> None:
+    state = {"dense": torch.ones(3), "mine": torch.eye(3).to_sparse()}
+    with pytest.raises(dcp.CheckpointException) as raised:
+        dcp.save(state, storage_writer=place.writer())
+    (error,) = raised.value.failures.values()
+    text = "".join(traceback.format_exception(error[0]))
+    assert "cannot load a tensor of the layout torch.sparse_coo" in text
+    assert "while saving 'mine'" in text
+    assert place.names() == []
 
 
 def test_a_meta_tensor_is_refused_by_name(place: Place) -> None:

@@ -287,7 +287,7 @@ def test_progress_counts_up_to_all_bytes(place: Place) -> None:
 
 @pytest.mark.parametrize("kind", [DistributedWriter, DistributedReader])
 def test_a_url_that_pathlib_has_changed_is_refused(kind: Any) -> None:
-    with pytest.raises(headrace.InvalidArgumentError, match=r"pass gs://\.\.\. as a str"):
+    with pytest.raises(headrace.InvalidArgumentError, match="pass the URL as a str"):
         kind(Path("gs://bucket/run1"))
     assert not kind.validate_checkpoint_id(Path("gs://bucket/run1"))
     assert not kind.validate_checkpoint_id("http://bucket/run1")

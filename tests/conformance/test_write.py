@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import hypothesis
 import pytest
@@ -55,6 +56,37 @@ def test_a_write_of_a_known_generation(subject: Subject, store: headrace.Store) 
     with pytest.raises(headrace.PreconditionFailedError):
         store.write("o", b"fourth", if_generation=second.generation)
     assert not store.exists("o")
+
+
+WRONG_GENERATIONS = ["", "zzz", "1 2", " 5", "-1", "1" * 23, "\u0665", "65024-1017-1", 5]
+
+
+@pytest.mark.parametrize("generation", WRONG_GENERATIONS, ids=repr)
+def test_what_is_no_generation_changes_nothing(
+    subject: Subject, store: headrace.Store, generation: Any
+) -> None:
+    store.write("o", b"first")
+    store.write("other", b"other")
+    errors: tuple[type[Exception], ...] = (headrace.InvalidArgumentError,)
+    if generation and isinstance(generation, str) and not subject.url.startswith("gs:"):
+        # What the generations of other stores look like is not for us to say.
+        errors += (headrace.PreconditionFailedError,)
+
+    def write_at_once() -> None:
+        store.write("o", b"second", if_generation=generation)
+
+    def write_in_parts() -> None:
+        store.open_writer("o", if_generation=generation).close()
+
+    for operation in (
+        write_at_once,
+        write_in_parts,
+        lambda: store.delete("o", if_generation=generation),
+        lambda: store.copy("other", "o", if_generation=generation),
+    ):
+        with pytest.raises(errors, match="generation"):
+            operation()
+    assert subject.get("o") == b"first"
 
 
 def test_metadata_comes_back(subject: Subject, store: headrace.Store) -> None:

@@ -540,3 +540,41 @@ def test_a_url_that_went_through_pathlib_is_refused(
         with pytest.raises(headrace.InvalidArgumentError, match="pathlib takes one out"):
             call(Path("gs://bucket/run1/a.pt"))
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("path", [b"bytes", 5, "\udcff.pt"], ids=repr)
+def test_a_path_that_is_no_unicode_text_is_refused_with_what_it_is(path: Any) -> None:
+    errors = TypeError if not isinstance(path, str) else headrace.InvalidArgumentError
+    for call in (
+        lambda: headrace.open(path, "wb"),
+        lambda: headrace.open(path),
+        lambda: headrace.Store(path),
+    ):
+        with pytest.raises(errors) as raised:
+            call()
+        assert "incompatible function arguments" not in str(raised.value)
+        assert repr(path) in str(raised.value) or type(path).__name__ in str(raised.value)
+
+
+@pytest.mark.parametrize("name", [b"bytes", 5, "\udcff.pt"], ids=repr)
+def test_a_name_that_is_no_unicode_text_is_refused_with_what_it_is(
+    name: Any, store: headrace.Store
+) -> None:
+    errors = TypeError if not isinstance(name, str) else headrace.InvalidArgumentError
+    for call in (
+        lambda: store.write(name, b"x"),
+        lambda: store.open_writer(name),
+        lambda: store.read(name),
+        lambda: store.stat(name),
+        lambda: store.delete(name),
+        lambda: store.copy("a", name),
+        lambda: store.url_of(name),
+        lambda: list(store.list(name)),
+        lambda: list(store.list(delimiter="/", start_offset=name)),
+        lambda: store.index(name),
+    ):
+        with pytest.raises(errors) as raised:
+            call()
+        assert "incompatible function arguments" not in str(raised.value)
+        assert repr(name) in str(raised.value) or type(name).__name__ in str(raised.value)
+    assert list(store.list()) == []

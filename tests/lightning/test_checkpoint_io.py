@@ -50,6 +50,18 @@ def test_a_checkpoint_comes_back_and_goes(place: Place) -> None:
         plugin.load_checkpoint(f"{place.url}/a/last.ckpt")
 
 
+@pytest.mark.parametrize("kind", [CheckpointIO, AsyncCheckpointIO])
+def test_a_large_checkpoint_can_be_sent_without_temporary_objects(kind: Any, gcs: Place) -> None:
+    assert gcs.server is not None
+    plugin = kind(upload="resumable")
+    checkpoint = {"state_dict": {"w": torch.zeros(20 << 20, dtype=torch.uint8)}}
+    plugin.save_checkpoint(checkpoint, f"{gcs.url}/last.ckpt")
+    plugin.teardown()
+    writes = {line["kind"] for line in gcs.server.log()} - {"get", "media"}
+    assert writes == {"resumable_start", "resumable_put"}
+    assert gcs.names() == ["last.ckpt"]
+
+
 class Custom:
     """What only a load that may run code can make."""
 

@@ -14,12 +14,13 @@ import torch
 
 from headrace._engine import ObjectInfo
 from headrace.checkpoint.archive import Archive, is_legacy, read_ends
-from headrace.checkpoint.location import Url, corrupt, locate, refused
+from headrace.checkpoint.location import Url, corrupt, locate, refused, stat
 from headrace.checkpoint.progress import Progress, ProgressOption, choose_progress
 from headrace.checkpoint.staging import flat
 from headrace.checkpoint.storages import read_storages
 from headrace.errors import HeadraceError
 from headrace.io import ObjectReaderIO
+from headrace.options import require
 from headrace.store import Store
 
 __all__ = ["MapLocation", "load"]
@@ -73,12 +74,19 @@ def load(
         NotFoundError: there is no such object.
         CorruptDataError: it was cut, or its bytes are not those that were saved; the message names
             the tensor.
-        InvalidArgumentError: it is no checkpoint, or `weights_only` refuses it; the message says
-            what to do.
+        InvalidArgumentError: it is no checkpoint of one file, `weights_only` refuses it, or
+            `map_location` is none; the message says what to do.
         PreconditionFailedError: it was replaced while it was read.
     """
+    require(
+        map_location is None
+        or callable(map_location)
+        or isinstance(map_location, str | torch.device | dict),
+        f"map_location is {map_location!r}; it must be a device, the name of one, a dict of them, "
+        "a function or None",
+    )
     where, name = locate(url, store)
-    info = where.stat(name)
+    info = stat(where, name)
     ends = read_ends(where, info)
     if is_legacy(ends[0][1]):
         return _load_legacy(where, info, map_location, weights_only)
@@ -148,9 +156,17 @@ def _refuse_early(archive: Archive) -> None:
     if not hasattr(unpickler, "_get_user_allowed_globals"):
         return  # an old torch: it refuses when it comes to the name
     allowed = {*unpickler._get_allowed_globals(), *unpickler._get_user_allowed_globals()}
-    names = sorted(archive.outline.functions - allowed)
+    names = sorted(name for name in archive.outline.functions if _new_name(name) not in allowed)
     if names:
         raise _weights_only_error(archive.url, f"it names {', '.join(names)}")
+
+
+def _new_name(name: str) -> str:
+    """Return what torch takes a name of Python 2 for, which pickles of protocol 2 have."""
+    module, _, rest = name.rpartition(".")
+    if (module, rest) in torch._utils.NAME_MAPPING:
+        return ".".join(torch._utils.NAME_MAPPING[module, rest])
+    return f"{torch._utils.IMPORT_MAPPING.get(module, module)}.{rest}"
 
 
 def _weights_only_error(url: str, reason: str) -> Exception:

@@ -7,13 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from headrace import _engine
-from headrace.errors import CorruptDataError, InvalidArgumentError
+from headrace._engine import ObjectInfo
+from headrace.errors import CorruptDataError, InvalidArgumentError, NotFoundError
 from headrace.options import require
 from headrace.store import Store
 
-__all__ = ["Url", "about", "corrupt", "locate", "pinned", "refused"]
+__all__ = ["METADATA_NAME", "Url", "about", "corrupt", "locate", "pinned", "refused", "stat"]
 
 Url = str | os.PathLike[str]
+
+# Written last by torch.distributed.checkpoint: where it is the checkpoint is complete.
+METADATA_NAME = ".metadata"
 
 
 def locate(url: Url, store: Store | None) -> tuple[Store, str]:
@@ -26,16 +30,40 @@ def locate(url: Url, store: Store | None) -> tuple[Store, str]:
     Raises:
         InvalidArgumentError: the URL names no object.
     """
-    text = os.fspath(url)
+    text = name = os.fspath(url)
     require(bool(text), "the URL is empty")
+    if store is None:
+        scheme, bucket, name, _ = _engine.split_url(text)
+        require(bool(name), f"{text}: it names a bucket, and no object in it")
+    require(
+        name[-1:] != "/",
+        f"{text}: it names a directory, and a checkpoint is one object: leave out the / at its end",
+    )
     if store is not None:
-        return store, text
-    scheme, bucket, name, _ = _engine.split_url(text)
+        return store, name
     if scheme == "file":
         # Files are objects of the root directory, so that all stores look alike.
         return Store("file:///"), os.path.abspath(name).lstrip("/")
-    require(bool(name), f"{text}: it names a bucket, and no object in it")
     return Store(f"{scheme}://{bucket}"), name
+
+
+def stat(store: Store, name: str) -> ObjectInfo:
+    """Return what the store knows of a checkpoint's object.
+
+    Raises:
+        NotFoundError: there is no such object.
+        InvalidArgumentError: it is a folder of `torch.distributed.checkpoint`.
+    """
+    try:
+        return store.stat(name)
+    except NotFoundError:
+        if not store.exists(f"{name}/{METADATA_NAME}"):
+            raise
+    raise refused(
+        store.url_of(name),
+        "it is a folder of torch.distributed.checkpoint: load it by that, with "
+        "storage_reader=headrace.checkpoint.DistributedReader(url)",
+    )
 
 
 def pinned(store: Store) -> Store:

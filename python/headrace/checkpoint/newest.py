@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from headrace import _engine
 from headrace._engine import ObjectInfo
 from headrace.checkpoint.archive import open_archive
-from headrace.checkpoint.location import Url
+from headrace.checkpoint.location import METADATA_NAME, Url
 from headrace.errors import (
     CorruptDataError,
     InvalidArgumentError,
@@ -19,9 +19,6 @@ from headrace.errors import (
 from headrace.store import Store
 
 __all__ = ["latest"]
-
-# Written last by torch.distributed.checkpoint: where it is the checkpoint is complete.
-_METADATA = ".metadata"
 
 
 def latest(prefix: Url, *, store: Store | None = None) -> str | None:
@@ -40,7 +37,7 @@ def latest(prefix: Url, *, store: Store | None = None) -> str | None:
     where, name = _locate_prefix(prefix, store)
     for info in _newest_first(where, name):
         folder, _, last = info.name.rpartition("/")
-        if last == _METADATA:
+        if last == METADATA_NAME:
             return where.url_of(folder) if folder else where.url
         if _is_whole(where, info):
             return where.url_of(info.name)
@@ -60,13 +57,13 @@ def _locate_prefix(prefix: Url, store: Store | None) -> tuple[Store, str]:
 def _newest_first(store: Store, prefix: str) -> Iterator[ObjectInfo]:
     infos = list(store.list(prefix))
     folders = {
-        info.name.removesuffix(_METADATA)
+        info.name.removesuffix(METADATA_NAME)
         for info in infos
-        if posixpath.basename(info.name) == _METADATA
+        if posixpath.basename(info.name) == METADATA_NAME
     }
     for info in sorted(infos, key=lambda each: (each.updated, each.name), reverse=True):
         in_folder = posixpath.join(posixpath.dirname(info.name), "") in folders
-        if posixpath.basename(info.name) == _METADATA or not (
+        if posixpath.basename(info.name) == METADATA_NAME or not (
             in_folder or info.name.endswith(".distcp")
         ):
             yield info

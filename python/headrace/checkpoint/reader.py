@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from headrace.checkpoint.archive import open_archive
-from headrace.checkpoint.location import Url, corrupt, locate, refused
+from headrace.checkpoint.location import Url, corrupt, locate, refused, stat
 from headrace.checkpoint.outline import Made, PlaceError, StorageReference, Way, place_at
 from headrace.checkpoint.storages import read_storages
 from headrace.store import Store
@@ -55,7 +55,8 @@ class CheckpointReader:
 
     def __init__(self, url: Url, store: Store | None, verify: bool) -> None:
         where, name = locate(url, store)
-        self._archive = open_archive(where, where.stat(name), verify=verify)
+        self._archive = open_archive(where, stat(where, name), verify=verify)
+        # Or why it cannot be read by itself.
         self._tensors: dict[str, _Tensor | str] = {}
         seen: set[int] = set()
         for way, thing in self._archive.outline.walk():
@@ -64,7 +65,21 @@ class CheckpointReader:
             if thing.function.startswith(_REBUILDS):
                 # What a parameter, or a sparse tensor, is made of is no tensor of its own.
                 _add_made_below(thing, seen)
-                self._tensors.setdefault(self._place(way), self._understand(thing))
+                place = self._place(way)
+                self._tensors[place] = (
+                    "is one of several at this place"
+                    if place in self._tensors
+                    else self._understand(thing)
+                )
+
+    def __repr__(self) -> str:
+        return f"<headrace.checkpoint.CheckpointReader of {self.url!r}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(
+            "a CheckpointReader cannot be pickled: pickle its URL, and call "
+            "headrace.checkpoint.open where the tensors are needed"
+        )
 
     @property
     def url(self) -> str:
@@ -74,7 +89,9 @@ class CheckpointReader:
     def keys(self) -> list[str]:
         """Return the places of all tensors: ``"model.layers.0.weight"``, in the order of the file.
 
-        A place is the keys and positions on the way to the tensor, joined by dots.
+        A place is the keys and positions on the way to the tensor, joined by dots. What several
+        tensors have as their place, as of the keys ``5`` and ``"5"``, is listed once, and refused
+        when it is asked for.
         """
         return list(self._tensors)
 
@@ -89,7 +106,8 @@ class CheckpointReader:
 
         Raises:
             KeyError: there is no such tensor.
-            InvalidArgumentError: it is sparse, quantized, or of a class of its own.
+            InvalidArgumentError: it is sparse, quantized, of a class of its own, or one of several
+                at this place.
         """
         tensor = self._strided(key)
         entry = self._archive.require(f"data/{tensor.storage.key}")
@@ -106,7 +124,8 @@ class CheckpointReader:
 
         Raises:
             KeyError: there is no such tensor.
-            InvalidArgumentError: one is sparse, quantized, or of a class of its own: `load` it all.
+            InvalidArgumentError: one is sparse, quantized, of a class of its own, or one of several
+                at its place: `load` it all.
             CorruptDataError: its bytes are not those that were saved.
         """
         wanted = {key: self._strided(key) for key in keys}
@@ -132,20 +151,20 @@ class CheckpointReader:
         if isinstance(tensor, str):
             raise refused(
                 self.url,
-                f"the tensor {key!r} is made by {tensor}; only strided tensors are read one by "
-                "one: read the whole by headrace.checkpoint.load",
+                f"the tensor {key!r} {tensor}: read the whole by headrace.checkpoint.load",
             )
         return tensor
 
     def _understand(self, made: Made) -> _Tensor | str:
-        """Return a strided tensor, or the name of what makes another kind."""
+        """Return a strided tensor, or why it is none."""
+        made_otherwise = "is made by {}; only strided tensors are read one by one"
         inner = made.args[0] if made.function in _PARAMETERS and made.args else made
         if not isinstance(inner, Made) or inner.function not in _STRIDED:
-            return made.function
+            return made_otherwise.format(made.function)
         try:
             storage, offset, shape, strides, requires_grad = inner.args[:5]
             if not isinstance(storage, StorageReference):
-                return inner.function
+                return made_otherwise.format(inner.function)
             if inner.function == _STRIDED[1]:
                 dtype = getattr(torch, inner.args[6].function.rpartition(".")[2])
             else:
@@ -162,7 +181,7 @@ class CheckpointReader:
                 dict(*inner.args[7 if inner.function == _STRIDED[1] else 6 :]),
             )
         except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-            return inner.function
+            return made_otherwise.format(inner.function)
 
     def _build(self, key: str, tensor: _Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
         built = torch.empty(0, dtype=tensor.dtype)

@@ -9,6 +9,7 @@ from headrace.errors import InvalidArgumentError
 from headrace.lightning import files, packages
 from headrace.lightning.background import InOrder
 from headrace.lightning.staging import copy_to_host
+from headrace.store import UploadWay
 
 __all__ = ["AsyncCheckpointIO", "CheckpointIO"]
 
@@ -27,11 +28,14 @@ class CheckpointIO(_CheckpointIO):  # type: ignore[misc]  # a base that is found
     The files are those of ``torch.save``. Each appears whole, or not at all.
 
     Args:
+        upload: how the parts of a large checkpoint come to ``gs://``, as for
+            `headrace.Store.open_writer`: ``"resumable"`` for buckets with a retention policy.
         store_options: those of `headrace.Store`.
     """
 
-    def __init__(self, **store_options: Any) -> None:
+    def __init__(self, *, upload: UploadWay = "parts", **store_options: Any) -> None:
         super().__init__()
+        self._upload = upload
         self._store_options = store_options
 
     def save_checkpoint(
@@ -47,7 +51,8 @@ class CheckpointIO(_CheckpointIO):  # type: ignore[misc]  # a base that is found
             path: a URL or a local path.
             storage_options: options of the store for this save, over those of the plugin.
         """
-        files.save(checkpoint, path, {**self._store_options, **(storage_options or {})})
+        options = {**self._store_options, **(storage_options or {})}
+        files.save(checkpoint, path, options, self._upload)
 
     def load_checkpoint(
         self,
@@ -86,7 +91,8 @@ class AsyncCheckpointIO(_CheckpointIO):  # type: ignore[misc]
     because of a newer one that does not exist.
 
     Args:
-        checkpoint_io: what saves and loads. Default: `CheckpointIO` with `store_options`.
+        checkpoint_io: what saves and loads. Default: `CheckpointIO` with `store_options`, which
+            may have ``upload``, too.
         store_options: those of `headrace.Store`.
     """
 

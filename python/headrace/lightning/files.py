@@ -8,6 +8,7 @@ from typing import Any
 from headrace import checkpoint
 from headrace.checkpoint.distributed.folder import METADATA_NAME, Folder
 from headrace.errors import InvalidArgumentError, NotFoundError
+from headrace.store import UploadWay
 
 __all__ = ["at", "holds_sharded", "load", "remove", "save"]
 
@@ -25,10 +26,15 @@ def at(path: str | os.PathLike[str], store_options: dict[str, Any]) -> tuple[Fol
     return Folder.at(parent, store_options), name
 
 
-def save(obj: Any, path: str | os.PathLike[str], store_options: dict[str, Any]) -> None:
+def save(
+    obj: Any,
+    path: str | os.PathLike[str],
+    store_options: dict[str, Any],
+    upload: UploadWay = "parts",
+) -> None:
     """Save `obj`, as `torch.save` would."""
     folder, name = at(path, store_options)
-    checkpoint.save(obj, folder.prefix + name, store=folder.store)
+    checkpoint.save(obj, folder.prefix + name, store=folder.store, upload=upload)
 
 
 def load(

@@ -155,6 +155,7 @@ class RemoveAttempt final : public TextAttempt {
  private:
   Result<Verdict> finish() override;
   Result<Verdict> refused(Error error) override;
+  bool removes() const override { return true; }
 
   const std::string name_;
   const Precondition precondition_;

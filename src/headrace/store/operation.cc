@@ -41,7 +41,8 @@ Result<Attempt::Verdict> Attempt::end() {
   return refused(protocol_.to_error({.http_status = status_,
                                      .body = std::string_view(refusal_).substr(0, refusal_filled_),
                                      .retry_after = retry_after_,
-                                     .request_id = request_id_}));
+                                     .request_id = request_id_,
+                                     .of_removal = removes()}));
 }
 
 Result<void> TextAttempt::begin_body(const ResponseHead& head) {

@@ -56,6 +56,7 @@ class Attempt : public ResponseSink {
   virtual Result<void> took_body(size_t count) = 0;
   virtual Result<Verdict> finish() = 0;
   virtual void refusal_head(const ResponseHead&) {}
+  virtual bool removes() const { return false; }  // an object, which a refusal then speaks of
   // What to make of a refusal; by default it is the operation's error.
   virtual Result<Verdict> refused(Error error) { return std::unexpected(std::move(error)); }
 

@@ -33,6 +33,7 @@ struct Refusal {
   std::string_view body;
   std::string_view retry_after;  // the header's value
   std::string_view request_id;
+  bool of_removal = false;
 };
 
 // Some bytes of a resumable upload, or a question about it.

@@ -94,6 +94,31 @@ def test_made_buckets_take_writes_and_deletes(server: FaultServer) -> None:
     assert server.get("made", "0000002") == b"written"
 
 
+@pytest.mark.parametrize("value", ["zzz", "", "1 2", "65024-1017", "1" * 23])
+@pytest.mark.parametrize("name", ["ifGenerationMatch", "ifMetagenerationNotMatch"])
+def test_a_precondition_that_is_no_number_is_refused(
+    server: FaultServer, name: str, value: str
+) -> None:
+    server.put("b", "o", b"first")
+    query = f"{name}={quote(value)}"
+    with RawClient(server.host, server.port) as client:
+        for method, target in (
+            ("POST", f"/upload/storage/v1/b/b/o?uploadType=media&name=o&{query}"),
+            ("POST", f"/upload/storage/v1/b/b/o?uploadType=resumable&name=o&{query}"),
+            ("POST", f"/storage/v1/b/b/o/o/rewriteTo/b/b/o/p?{query}"),
+            ("POST", f"/storage/v1/b/b/o/p/compose?{query}"),
+            ("DELETE", f"/storage/v1/b/b/o/o?{query}"),
+            ("GET", f"/storage/v1/b/b/o/o?{query}"),
+        ):
+            answer = client.call(method, target)
+            assert (answer.status, target) == (400, target)
+            assert name in json.loads(answer.body)["error"]["message"]
+        answer = client.call("PUT", "/b/o", {"x-goog-if-generation-match": "zzz"}, b"second")
+        assert answer.status == 400
+    assert server.names("b") == ["o"]
+    assert server.get("b", "o") == b"first"
+
+
 def test_contents_are_the_same_every_time_and_differ(server: FaultServer) -> None:
     server.synthetic("made", 300, 2_000_000, shape="flat", seed=3)
     first = [server.get("made", f"{i:07d}") for i in (0, 1, 256)]

@@ -9,18 +9,16 @@ from typing import Any
 from uuid import uuid4
 
 from headrace import _engine
+from headrace.checkpoint.location import METADATA_NAME
 from headrace.errors import HeadraceError, InvalidArgumentError, NotFoundError
 from headrace.store import Store
 
 __all__ = ["METADATA_NAME", "Folder", "attachment_name", "data_name", "is_data", "metadata_name"]
 
-METADATA_NAME = ".metadata"
 _HEX = "[0-9a-f]{32}"
 # Ours, and those of torch's FileSystemWriter.
 _DATA = re.compile(rf"__\d+_\d+(-{_HEX})?\.distcp|\d+\.attached-{_HEX}")
 _RANK_METADATA = re.compile(r"__(\d+)\.metadata")
-# What is left of a URL that went through pathlib.
-_MANGLED = re.compile(r"([a-z][a-z0-9]*):/(?!/)")
 
 
 def metadata_name(rank: int | None = None) -> str:
@@ -68,15 +66,9 @@ class Folder:
         """Return the folder at `url`.
 
         Raises:
-            InvalidArgumentError: it is no URL of a store, or was one before pathlib changed it.
+            InvalidArgumentError: it is no URL of a store.
         """
         text = os.fspath(url)
-        mangled = _MANGLED.match(text)
-        if mangled is not None:
-            raise InvalidArgumentError(
-                f"{text!r} was a URL before pathlib took a slash out of it: "
-                f"pass {mangled[1]}://... as a str"
-            )
         scheme, bucket, name, normal = _engine.split_url(text)
         normal = normal.rstrip("/")
         if scheme == "file":

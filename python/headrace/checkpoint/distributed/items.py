@@ -107,7 +107,8 @@ def encode(data: torch.Tensor | io.BytesIO) -> EncodedItem:
     """Return the bytes of an item. Of a contiguous tensor on the CPU they are its own memory.
 
     Raises:
-        InvalidArgumentError: a tensor without data, or neither a tensor nor bytes.
+        InvalidArgumentError: a tensor without data, or whose layout is not strided, or neither a
+            tensor nor bytes.
     """
     if isinstance(data, io.BytesIO):
         return _encoded(b"", data.getbuffer(), b"", None, ())
@@ -117,7 +118,13 @@ def encode(data: torch.Tensor | io.BytesIO) -> EncodedItem:
         )
     if data.device.type == "meta":
         raise InvalidArgumentError("a meta tensor has no data that could be saved")
-    if type(data) is not torch.Tensor or data.layout is not torch.strided or data.is_quantized:
+    if data.layout is not torch.strided:
+        # It would be written, and torch, which takes slices of what it loads, could not load it.
+        raise InvalidArgumentError(
+            f"torch.distributed.checkpoint cannot load a tensor of the layout {data.layout}; save "
+            "its parts, such as indices() and values(), or the whole by headrace.checkpoint.save"
+        )
+    if type(data) is not torch.Tensor or data.is_quantized:
         stream = io.BytesIO()
         torch.save(data.detach().cpu(), stream)
         return _encoded(b"", stream.getbuffer(), b"", None, ())

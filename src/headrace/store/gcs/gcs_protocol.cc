@@ -396,7 +396,8 @@ Error GcsProtocol::to_error(const Refusal& refusal) const {
   } else if (status == 403) {
     code = Code::kPermissionDenied;
     if (contains_any(said.reason, {"retention", "activehold"})) {
-      message += "; until then it can be neither replaced nor deleted: write to another name";
+      message += "; until then it can be neither replaced nor deleted";
+      if (!refusal.of_removal) message += ": write to another name";
     }
   } else if (status == 404 || status == 410) {
     code = Code::kNotFound;

@@ -188,15 +188,18 @@ struct Mapping {
 
 class GcsErrors : public ::testing::TestWithParam<Mapping> {};
 
-TEST(GcsProtocol, AnObjectUnderRetentionOrHoldIsRefusedWithAdvice) {
+TEST(GcsProtocol, AnObjectUnderRetentionOrHoldIsRefusedWithAdviceThatIsOfUse) {
   for (const char* reason : {"retentionPolicyNotMet", "objectUnderActiveHold"}) {
     const std::string body = cat(R"({"error":{"message":"Held.","errors":[{"reason":")", reason,
                                  R"(","message":"Held."}]}})");
-    const Error error = kPlain.to_error(
-        {.http_status = 403, .body = body, .retry_after = "", .request_id = "id-1"});
-    EXPECT_EQ(error.code(), Code::kPermissionDenied);
-    EXPECT_THAT(error.message(), HasSubstr("Held.; until then it can be neither replaced nor "
-                                           "deleted: write to another name"));
+    Refusal refusal{.http_status = 403, .body = body, .retry_after = "", .request_id = "id-1"};
+    const Error of_write = kPlain.to_error(refusal);
+    EXPECT_EQ(of_write.code(), Code::kPermissionDenied);
+    EXPECT_THAT(of_write.message(), EndsWith("Held.; until then it can be neither replaced nor "
+                                             "deleted: write to another name"));
+    refusal.of_removal = true;
+    EXPECT_THAT(kPlain.to_error(refusal).message(),
+                EndsWith("Held.; until then it can be neither replaced nor deleted"));
   }
 }
 
