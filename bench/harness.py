@@ -60,8 +60,7 @@ class Effort:
     duel_large_objects: int
     duel_warm_up_s: float
     duel_s: float
-    checkpoint_gib: tuple[float, ...]
-    checkpoint_repetitions: int
+    checkpoint_repetitions: dict[float, int]  # by size in GiB
 
 
 FULL = Effort(
@@ -82,8 +81,7 @@ FULL = Effort(
     duel_large_objects=2_000,
     duel_warm_up_s=1.0,
     duel_s=3.0,
-    checkpoint_gib=(1, 4),
-    checkpoint_repetitions=3,
+    checkpoint_repetitions={1: 3, 4: 1},
 )
 QUICK = Effort(
     repetitions=1,
@@ -103,8 +101,7 @@ QUICK = Effort(
     duel_large_objects=200,
     duel_warm_up_s=0.5,
     duel_s=1.0,
-    checkpoint_gib=(0.25,),
-    checkpoint_repetitions=1,
+    checkpoint_repetitions={0.25: 1},
 )
 
 

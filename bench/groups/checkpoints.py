@@ -20,13 +20,13 @@ _MEMORY_MIB = {"save": 256, "load": 128}
 
 def checkpoint_files(bench: Bench) -> None:
     """Files in memory, beside torch.save and torch.load."""
-    for gib in bench.effort.checkpoint_gib:
+    for gib in bench.effort.checkpoint_repetitions:
         group = f"a checkpoint of {gib:g} GiB, files in memory"
         with tempfile.TemporaryDirectory(prefix="headrace-bench-", dir="/dev/shm") as folder:
             for what in _MEMORY_MIB:
                 place = {"folder": folder, "size_bytes": int(gib * GIB)}
                 clients = {by: _client(bench, what, by, place) for by in ("headrace", "torch")}
-                answers = _measure(bench, group, what, clients)
+                answers = _measure(bench, group, what, clients, gib)
                 ours, theirs = _rates(answers["headrace"]), _rates(answers["torch"])
                 bench.row(
                     group, f"{what}: headrace over torch", "x", _ratios(ours, theirs), at_least=1.5
@@ -37,7 +37,7 @@ def checkpoint_files(bench: Bench) -> None:
 def checkpoint_gcs(bench: Bench) -> None:
     """fake-gcs-server: uploads in parts that are composed. dataflux cannot save there."""
     for latency_s in _LATENCIES_S:
-        for gib in bench.effort.checkpoint_gib:
+        for gib in bench.effort.checkpoint_repetitions:
             with FakeGcsServer() as server:
                 server.make_bucket(_BUCKET)
                 group = f"a checkpoint of {gib:g} GiB, fake-gcs-server, {latency_s * 1e3:g} ms"
@@ -45,20 +45,20 @@ def checkpoint_gcs(bench: Bench) -> None:
                     # nginx in between would be the slower of the two.
                     url = delayed.url if latency_s else server.url
                     peers = {"save": ("gcsfs",), "load": ("gcsfs", "dataflux")}
-                    _compare(bench, group, url, peers, size_bytes=int(gib * GIB))
+                    _compare(bench, group, url, peers, gib)
 
 
 def checkpoint_xml(bench: Bench) -> None:
     """The fault server, which knows the XML API's multipart uploads, by which dataflux saves."""
     for latency_s in _LATENCIES_S:
-        for gib in bench.effort.checkpoint_gib:
+        for gib in bench.effort.checkpoint_repetitions:
             # It sums up nothing of its own that Google would sum up by its own machines.
             with FaultServer(threads=2, md5=False) as server:
                 server.bucket(_BUCKET)
                 server.latency(latency_s * 1e3)
                 group = f"a checkpoint of {gib:g} GiB, fault server, {latency_s * 1e3:g} ms"
                 peers = {"save": ("dataflux",), "load": ("dataflux",)}
-                _compare(bench, group, server.url, peers, size_bytes=int(gib * GIB))
+                _compare(bench, group, server.url, peers, gib)
 
 
 def _client(bench: Bench, what: str, by: str, place: dict[str, Any]) -> Client:
@@ -67,9 +67,10 @@ def _client(bench: Bench, what: str, by: str, place: dict[str, Any]) -> Client:
 
 
 def _measure(
-    bench: Bench, group: str, what: str, clients: dict[str, Client]
+    bench: Bench, group: str, what: str, clients: dict[str, Client], gib: float
 ) -> dict[str, list[Answer]]:
-    return bench.alternate(f"{group}, {what}", clients, bench.effort.checkpoint_repetitions)
+    repetitions = bench.effort.checkpoint_repetitions[gib]
+    return bench.alternate(f"{group}, {what}", clients, repetitions)
 
 
 def _compare(
@@ -77,10 +78,10 @@ def _compare(
     group: str,
     url: str,
     peers: dict[str, tuple[str, ...]],
-    *,
-    size_bytes: int,
+    gib: float,
 ) -> None:
     """Save, then load what was saved; we, the others and curl in turn."""
+    size_bytes = int(gib * GIB)
     place = {"bucket": _BUCKET, "endpoint": url, "size_bytes": size_bytes}
     raw: dict[str, Callable[[], Answer]] = {
         "save": lambda: curl.put(url, _BUCKET, size_bytes=size_bytes),
@@ -88,7 +89,7 @@ def _compare(
     }
     for what in _MEMORY_MIB:
         clients = {by: _client(bench, what, by, place) for by in ("headrace", *peers[what])}
-        answers = _measure(bench, group, what, {**clients, "raw": raw[what]})
+        answers = _measure(bench, group, what, {**clients, "raw": raw[what]}, gib)
         raw_answers = answers.pop("raw")
         ours = _rates(answers["headrace"])
         shares = _ratios(ours, _rates(raw_answers))

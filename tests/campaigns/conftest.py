@@ -13,8 +13,11 @@ from testing.faultserver.client import FaultServer
 from tests.campaigns.campaign import Campaign
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def campaign() -> Iterator[Campaign]:
-    """Runs cases, each in a bucket of its own; ranks stay from case to case."""
+    """Runs cases, each in a bucket of its own; ranks stay from case to case.
+
+    Of this module alone: while it lives all writers write small parts, and there are processes.
+    """
     with FaultServer() as server, Campaign(server) as campaign:
         yield campaign
