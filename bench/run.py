@@ -118,6 +118,9 @@ def main() -> int:
     for name in arguments.only or GROUPS:
         try:
             GROUPS[name](bench)
+        except KeyboardInterrupt:
+            print("interrupted: what has been measured is kept", file=sys.stderr)
+            break
         except Exception:
             bench.rows.append(Row(group=name, name="", unit="", error=traceback.format_exc()))
     result["took_s"] = round(time.perf_counter() - begin_s, 1)
