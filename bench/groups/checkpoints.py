@@ -37,17 +37,15 @@ def checkpoint_files(bench: Bench) -> None:
 def checkpoint_gcs(bench: Bench) -> None:
     """fake-gcs-server: uploads in parts that are composed. dataflux cannot save there."""
     for latency_s in _LATENCIES_S:
-        for gib in bench.effort.checkpoint_repetitions:
+        # Its compose holds the object several times: of 4 GiB the kernel ends it at 23 GiB.
+        for gib in filter(lambda gib: gib <= 1, bench.effort.checkpoint_repetitions):
             with FakeGcsServer() as server:
                 server.make_bucket(_BUCKET)
                 group = f"a checkpoint of {gib:g} GiB, fake-gcs-server, {latency_s * 1e3:g} ms"
                 with DelayedServer(server.url, latency_s=latency_s) as delayed:
                     # nginx in between would be the slower of the two.
                     url = delayed.url if latency_s else server.url
-                    # gcsfs sends one piece after the other, and with each the server sums up anew
-                    # what it has: 4 GiB take it a quarter of an hour.
-                    saves = ("gcsfs",) if gib <= 1 else ()
-                    peers = {"save": saves, "load": ("gcsfs", "dataflux")}
+                    peers = {"save": ("gcsfs",), "load": ("gcsfs", "dataflux")}
                     _compare(bench, group, url, peers, gib)
 
 

@@ -107,6 +107,24 @@ def test_listing_by_pages_prefix_and_delimiter(server: FaultServer, bucket: Any)
     assert kinds(server)["list"] == 1 + 3 + 5 + 4 + 1 + 1 + 3 + 1
 
 
+def test_a_composite_of_composites_is_read_from_any_place_in_it(bucket: Any) -> None:
+    contents = [b"", bytes(range(100)), b"", b"x" * 7, bytes(reversed(range(50))), b""]
+    parts = [bucket.blob(f"piece/{number}") for number in range(len(contents))]
+    for part, content in zip(parts, contents, strict=True):
+        part.upload_from_string(content)
+    inner = bucket.blob("inner")
+    inner.compose(parts[:3])
+    whole = bucket.blob("outer")
+    whole.compose([parts[0], inner, *parts[3:], inner])
+    for part in (*parts, inner):
+        part.delete()
+    expected = contents[1] + contents[3] + contents[4] + contents[1]
+    assert whole.download_as_bytes(checksum="crc32c") == expected
+    for begin in range(0, len(expected), 9):
+        for end in (begin + 1, begin + 60, len(expected)):
+            assert whole.download_as_bytes(start=begin, end=end - 1) == expected[begin:end]
+
+
 def test_compose_rewrite_delete(bucket: Any) -> None:
     parts = [bucket.blob(f"part-{i}") for i in range(3)]
     for i, part in enumerate(parts):

@@ -98,11 +98,18 @@ Result<void> FileUpload::write(const UploadPart& part) {
   for (std::span<const std::byte> bytes : part.spans) {
     while (!bytes.empty()) {
       if (cancelled()) return std::unexpected(cancelled_error());
-      const ssize_t written =
-          ::pwrite(*file, bytes.data(), std::min<size_t>(bytes.size(), kWriteBytes), offset);
+      ssize_t written = 0;
+      int error = 0;
+      {
+        // The kernel lets one in at a time, and the others spin for it: they may sleep here.
+        const Lock one_at_a_time(writing_);
+        written =
+            ::pwrite(*file, bytes.data(), std::min<size_t>(bytes.size(), kWriteBytes), offset);
+        if (written < 0) error = errno;
+      }
       if (written < 0) {
-        if (errno == EINTR) continue;
-        return std::unexpected(file_error(errno, Access::kWrite));
+        if (error == EINTR) continue;
+        return std::unexpected(file_error(error, Access::kWrite));
       }
       bytes = bytes.subspan(static_cast<size_t>(written));
       offset += written;

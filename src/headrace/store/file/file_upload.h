@@ -46,6 +46,7 @@ class FileUpload final : public Upload, public std::enable_shared_from_this<File
   const std::shared_ptr<FilePool> threads_;
   const std::shared_ptr<Metrics> metrics_;
   std::atomic<bool> cancelled_ = false;
+  Mutex writing_;
   Mutex mutex_;
   std::unique_ptr<TempFile> file_ HEADRACE_GUARDED_BY(mutex_);
 };
