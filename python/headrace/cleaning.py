@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from headrace import _engine
 from headrace._engine import ObjectInfo
+from headrace.checked_metadata import require_whole
 from headrace.errors import (
     CorruptDataError,
     HeadraceError,
@@ -54,8 +55,8 @@ class Cleaned:
     """With ``dry_run``: what would have been deleted."""
     younger: list[ObjectInfo] = field(default_factory=list)
     """Left alone: they may be in use, or are."""
-    failed: list[tuple[ObjectInfo, HeadraceError]] = field(default_factory=list)
-    """Could not be deleted, and why."""
+    failed: list[tuple[str, HeadraceError]] = field(default_factory=list)
+    """Names that could not be deleted or looked into, and why. The rest was gone on with."""
     uploads: list[str] = field(default_factory=list)
     """Names of multipart uploads that were never completed, and were aborted, with their parts."""
     dataflux: list[ObjectInfo] = field(default_factory=list)
@@ -85,8 +86,9 @@ def clean(
     With `checkpoints`, also the files of `headrace.checkpoint.DistributedWriter` that belong to no
     checkpoint, below the store's prefix, which is listed whole: those of saves that were killed
     before they were complete, and those of a replaced checkpoint that could not be deleted. A file
-    stays if any ``.metadata`` in its folder names it. Files under torch's own names
-    (``__0_0.distcp``) always stay.
+    stays if any ``.metadata`` in its folder names it, and all stay where one cannot be read or is
+    damaged. Files under torch's own names (``__0_0.distcp``), and what symbolic links lead to,
+    always stay.
 
     Args:
         store: the bucket or directory, or its URL.
@@ -99,7 +101,7 @@ def clean(
 
     Raises:
         NotFoundError: there is no such bucket or directory.
-        HeadraceError: the listing failed.
+        HeadraceError: the listing of objects failed. What fails of a single name is in `failed`.
     """
     found = store if isinstance(store, Store) else Store(store)
     require(older_than_s >= 0, f"older_than_s is {older_than_s!r}; it must not be negative")
@@ -160,6 +162,9 @@ class _Sweep:
             uploads = self._store._handle().list_uploads(_PREFIXES[1])
         except (CorruptDataError, InvalidArgumentError, NotFoundError):
             return  # a server without the XML API: an emulator
+        except HeadraceError as error:
+            self.cleaned.failed.append((_PREFIXES[1], error))
+            return
         for name, upload_id, initiated in uploads:
             if not _TEMPORARY_OBJECT.fullmatch(name):
                 continue
@@ -167,25 +172,32 @@ class _Sweep:
             is_old = self._is_any_age or (
                 initiated and datetime.datetime.fromisoformat(initiated) <= self._before
             )
-            if is_old:
+            if not is_old:
+                continue
+            try:
                 if not self._dry_run:
                     self._store._handle().abort_upload(name, upload_id)
-                self.cleaned.uploads.append(name)
+            except HeadraceError as error:
+                self.cleaned.failed.append((name, error))
+                continue
+            self.cleaned.uploads.append(name)
 
     def checkpoint_files(self) -> None:
+        _, _, prefix, _ = _engine.split_url(self._store.url)
+        below = f"{prefix.rstrip('/')}/" if prefix and self.root is None else ""
         by_folder: dict[str, list[tuple[str, ObjectInfo]]] = {}
         for info in self._store.list():
             folder, slash, last = info.name.rpartition("/")
             match = _CHECKPOINT_FILE.fullmatch(last)
-            if match is not None:
+            if match is None or not info.name.startswith(below):
+                continue
+            if not self._is_linked(folder):
                 by_folder.setdefault(folder + slash, []).append((match[1] or match[2], info))
 
         def old() -> Iterator[ObjectInfo]:
             for folder, files in by_folder.items():
-                try:
-                    needed = self._needed_ids(folder)
-                except HeadraceError as error:
-                    self.cleaned.failed.extend((info, error) for _, info in files)
+                needed = self._needed_ids(folder)
+                if needed is None:
                     continue
                 for file_id, info in files:
                     if file_id not in needed and self._is_old(info):
@@ -193,17 +205,34 @@ class _Sweep:
 
         self._delete(old(), self._delete_object)
 
-    def _needed_ids(self, folder: str) -> set[str]:
+    def _needed_ids(self, folder: str) -> set[str] | None:
         """Return the ids of all files that some metadata in `folder` could mean.
 
-        The metadata is listed and read after the files: what was completed meanwhile counts.
+        None if one cannot be read, or is damaged: then it could mean any. The metadata is listed
+        and read after the files: what was completed meanwhile counts.
         """
         needed: set[str] = set()
-        for info in self._store.list(folder, delimiter="/"):
-            if _METADATA.fullmatch(info.name.removeprefix(folder)):
-                data = self._store.read(info.name)
-                needed.update(each.decode() for each in _ID.findall(data))
+        name = folder
+        try:
+            for info in self._store.list(folder, delimiter="/"):
+                name = info.name
+                if _METADATA.fullmatch(name.removeprefix(folder)):
+                    data = self._store.read(name).bytes()
+                    require_whole(data, self._store.url_of(name))
+                    needed.update(each.decode() for each in _ID.findall(data))
+        except HeadraceError as error:
+            self.cleaned.failed.append((name, error))
+            return None
         return needed
+
+    def _is_linked(self, folder: str) -> bool:
+        """Whether symbolic links lead there: it is somewhere else, and not ours to sweep."""
+        if self.root is None:
+            return False
+        root = os.path.realpath(self.root)
+        return os.path.realpath(os.path.join(root, folder)) != os.path.normpath(
+            os.path.join(root, folder)
+        )
 
     def _is_old(self, info: ObjectInfo) -> bool:
         written = info.updated
@@ -223,7 +252,14 @@ class _Sweep:
             error = NotFoundError(f"{self._store.url}: no such directory")
             error.url = self._store.url
             raise error
-        for directory, subdirectories, files in os.walk(self.root, onerror=_raise):
+
+        def note(error: OSError) -> None:
+            try:
+                _raise(error)
+            except HeadraceError as told:
+                self.cleaned.failed.append((os.path.relpath(error.filename, self.root), told))
+
+        for directory, subdirectories, files in os.walk(self.root, onerror=note):
             # Names in URLs are UTF-8: below others nothing is ours.
             subdirectories[:] = filter(_is_utf8, subdirectories)
             for name in filter(_TEMPORARY_FILE.fullmatch, files):
@@ -279,7 +315,7 @@ class _Sweep:
                     elif isinstance(error, PreconditionFailedError):
                         self.cleaned.younger.append(info)  # somebody writes it, or has just done so
                     else:
-                        self.cleaned.failed.append((info, error))
+                        self.cleaned.failed.append((info.name, error))
         finally:
             pool.shutdown(cancel_futures=True)
 

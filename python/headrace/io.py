@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import logging
 import os
 import threading
 import warnings
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = ["ObjectReaderIO", "ObjectWriterIO", "left_behind", "open"]
+
+_log = logging.getLogger("headrace")
 
 _MODES = ("rb", "wb", "xb")
 
@@ -192,7 +195,8 @@ class ObjectWriterIO(io.BufferedIOBase):
         self._ended = True
         left = left_behind(self._writer, self.name)
         if left is not None:
-            warnings.warn(left, RuntimeWarning, stacklevel=3)
+            # Not as a warning, which `python -W error` would make an error: it is saved.
+            _log.warning("%s", left)
 
     def __enter__(self) -> ObjectWriterIO:
         self._check_open()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import pickle
 import subprocess
 import sys
@@ -129,9 +130,68 @@ def test_where_metadata_cannot_be_read_nothing_is_deleted(gcs: Place, server: Fa
     cleaned = clean(gcs)
     assert gcs.names() == names
     assert deleted(cleaned) == []
-    assert [type(error) for _, error in cleaned.failed] == [headrace.PermissionDeniedError] * 2
+    assert [type(error) for _, error in cleaned.failed] == [headrace.PermissionDeniedError]
     server.faults([])
     assert deleted(clean(gcs)) == [f"__0_0-{7:032x}.distcp"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda data: data.replace(b".distcp", b".distcq", 1), id="a bit"),
+        pytest.param(lambda data: data[: len(data) // 10], id="cut"),
+        pytest.param(lambda data: data[:-1], id="cut in its checksum"),
+        pytest.param(lambda data: data[:-9] + b"x" + data[-8:], id="its checksum's name"),
+        pytest.param(lambda data: b"", id="empty"),
+        pytest.param(gzip.compress, id="compressed"),
+    ],
+)
+def test_where_metadata_is_damaged_nothing_is_deleted(place: Place, damage: Any) -> None:
+    dcp.save(STATE, storage_writer=place.writer())
+    place.put(f"__0_0-{7:032x}.distcp", b"of a killed save")
+    good = place.get(".metadata")
+    place.put(".metadata", damage(good))
+    names = place.names()
+    cleaned = clean(place)
+    assert place.names() == names
+    assert deleted(cleaned) == []
+    ((name, error),) = cleaned.failed
+    assert name.endswith(".metadata")
+    assert isinstance(error, headrace.CorruptDataError)
+    place.put(".metadata", good)
+    assert deleted(clean(place)) == [f"__0_0-{7:032x}.distcp"]
+    assert_same(loaded(place), STATE)
+
+
+def test_a_prefix_is_a_folder_and_not_the_beginning_of_its_name(
+    gcs: Place, server: FaultServer
+) -> None:
+    left = f"__0_0-{7:032x}.distcp"
+    gcs.put(left, b"data")
+    bucket, _, prefix = gcs.url.removeprefix("gs://").partition("/")
+    server.put(bucket, f"{prefix}0/{left}", b"data")
+    store = headrace.Store(gcs.url, **gcs.options)
+    cleaned = headrace.clean(store, older_than_s=0, checkpoints=True)
+    assert [info.name for info in cleaned.deleted] == [f"{prefix}/{left}"]
+
+
+def test_what_links_lead_to_stays(tmp_path: Path) -> None:
+    for folder in ("run", "outside"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"__0_0-{7:032x}.distcp").write_bytes(b"data")
+    (tmp_path / "run" / "link").symlink_to(tmp_path / "outside")
+    cleaned = headrace.clean(tmp_path / "run", older_than_s=0, checkpoints=True)
+    assert deleted(cleaned) == [f"__0_0-{7:032x}.distcp"]
+    assert len(list((tmp_path / "outside").iterdir())) == 1
+
+
+def test_a_refused_list_of_uploads_does_not_end_it(gcs: Place, server: FaultServer) -> None:
+    left = f"__0_0-{7:032x}.distcp"
+    gcs.put(left, b"data")
+    server.faults([{"match": {"kind": "multipart_list"}, "action": {"status": 403}}])
+    cleaned = clean(gcs)
+    assert deleted(cleaned) == [left]
+    assert [type(error) for _, error in cleaned.failed] == [headrace.PermissionDeniedError]
 
 
 def test_metadata_is_searched_and_not_executed(place: Place, tmp_path: Path) -> None:

@@ -292,6 +292,23 @@ def test_commits_of_one_process_chain() -> None:
     assert commit("x://chain", now, "absent", now, frozenset(), write) == frozenset()
 
 
+def test_the_newest_of_three_saves_that_overlap_replaces_what_the_second_wrote() -> None:
+    there = ["absent"]
+
+    def write(generation: str) -> str:
+        if generation != there[-1]:
+            raise headrace.PreconditionFailedError(f"is {there[-1]}, not {generation}")
+        there.append(f"g{len(there)}")
+        return there[-1]
+
+    url = "x://three"
+    first, second, seen = take_turn(), take_turn(), take_turn()
+    commit(url, first, "absent", seen, frozenset({"a"}), write)
+    third, seen_by_third = take_turn(), take_turn()
+    assert commit(url, second, "absent", seen, frozenset({"b"}), write) == {"a"}
+    assert commit(url, third, "g1", seen_by_third, frozenset({"c"}), write) == {"b"}
+
+
 def test_a_folder_that_was_deleted_is_saved_to_again(place: Place) -> None:
     for value in (1.0, 2.0, 3.0):
         state = saved(place, value)

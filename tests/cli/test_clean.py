@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import headrace
 from testing.faultserver.client import FaultServer
 from tests.cli.conftest import Run, kinds
 
@@ -252,6 +256,25 @@ def test_a_temporary_file_that_somebody_writes_stays(folder: Path, run: Run) -> 
     assert (folder / OUR_FILE).exists()
     assert run("clean", folder, "--older-than", "0").lines[-1].startswith("TOTAL: deleted 1 object")
     assert not (folder / OUR_FILE).exists()
+
+
+def test_a_directory_that_cannot_be_read_is_told_and_the_rest_is_swept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "lost+found").mkdir()
+    scandir = os.scandir
+
+    def refused(path: str) -> Any:
+        if str(path).endswith("lost+found"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    cleaned = headrace.clean(folder, older_than_s=0)
+    assert not (folder / OUR_FILE).exists()
+    ((name, error),) = cleaned.failed
+    assert name == "lost+found"
+    assert isinstance(error, headrace.PermissionDeniedError)
 
 
 def test_a_missing_directory_is_not_found(tmp_path: Path, run: Run) -> None:

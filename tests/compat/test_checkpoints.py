@@ -93,6 +93,25 @@ class FakeBlob:
         self.objects[self.name] = content.getvalue()
 
 
+class BreaksOff:
+    """A file of another kind: what is closed is there, and not all can be written."""
+
+    def __init__(self, blob: FakeBlob) -> None:
+        self.blob = blob
+
+    def __enter__(self) -> BreaksOff:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write(self, data: bytes) -> int:
+        raise OSError("broke off")
+
+    def close(self) -> None:
+        self.blob.objects[self.blob.name] = b"the beginning"
+
+
 def checkpoint(client: Any = None) -> DatafluxCheckpoint:
     return DatafluxCheckpoint("project", BUCKET, client)
 
@@ -103,6 +122,15 @@ def client(request: pytest.FixtureRequest, server: FaultServer) -> Any:
 
 
 # ---- streams
+
+
+def test_what_another_client_cannot_write_whole_is_not_published() -> None:
+    blob = FakeClient().bucket(BUCKET).blob("a")
+    blob.objects["a"] = b"previous"
+    blob.open = lambda mode: BreaksOff(blob)  # type: ignore[method-assign, assignment]
+    with pytest.raises(OSError, match="broke off"):
+        multipart.upload_chunks_concurrently_from_bytesio(io.BytesIO(b"0123456789"), blob)
+    assert blob.objects["a"] == b"previous"
 
 
 def test_torch_save_and_load_go_through_the_streams(client: Any) -> None:

@@ -156,9 +156,22 @@ def test_a_copy_and_a_pickle_of_a_dataset_that_reads_ahead_begin_anew(
     objects: Objects, dataset: Any
 ) -> None:
     read(dataset, [0], [1], [2])
-    for other in (copy.deepcopy(dataset), pickle.loads(pickle.dumps(dataset))):
+    for other in (copy.copy(dataset), copy.deepcopy(dataset), pickle.loads(pickle.dumps(dataset))):
         assert read(other, [3], [30]) == expected(objects, [3], [30])
     assert read(dataset, [3]) == expected(objects, [3])
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_nothing_of_the_former_bucket_is_handed_out(
+    server: FaultServer, objects: Objects, dataset: Any, copied: bool
+) -> None:
+    server.bucket("two")
+    for name, content in objects.items():
+        server.put("two", name, b"2" * len(content))
+    read(dataset, [0], [1], [2])
+    other = copy.copy(dataset) if copied else dataset
+    other.bucket_name = "two"
+    assert read(other, [3], [4]) == [[b"2" * 12], [b"2" * 15]]
 
 
 def test_a_forked_process_reads_by_itself(objects: Objects, dataset: Any) -> None:

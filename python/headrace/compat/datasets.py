@@ -201,6 +201,7 @@ class BucketDataset:
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = {**self.__getstate__(), "storage_client": PickledClient(self.storage_client)}
+        state.pop("_even_batches", None)  # what is being read for this one
         return _new, (type(self),), state
 
 

@@ -35,7 +35,11 @@ class EvenBatches:
         return EvenBatches, ()
 
     def read(
-        self, indices: Sequence[int], objects: Sequence[NameAndSize], read_batches: ReadBatches
+        self,
+        indices: Sequence[int],
+        objects: Sequence[NameAndSize],
+        read_batches: ReadBatches,
+        source: tuple[object, ...],
     ) -> list[bytes]:
         """Return the contents of ``objects[i]`` for all `indices`, in their order.
 
@@ -43,6 +47,7 @@ class EvenBatches:
             indices: the batch that is asked for.
             objects: all of the dataset.
             read_batches: yields the contents of batches, reading ahead as far as it sees fit.
+            source: what it reads by; nothing that was read by something else is returned.
 
         Raises:
             HeadraceError: an object of this batch cannot be read.
@@ -53,8 +58,9 @@ class EvenBatches:
         if not self._lock.acquire(blocking=False):
             return _only(read_batches, wanted)
         try:
-            if self._process != os.getpid():
-                self._forget()  # forked: what is under way is the parent's
+            # Forked: what is under way is the parent's.
+            if self._process != os.getpid() or not _same(self._source, source):
+                self._forget(source)
             return self._read(list(indices), wanted, objects, read_batches)
         except BaseException:
             self._forget()
@@ -62,8 +68,9 @@ class EvenBatches:
         finally:
             self._lock.release()
 
-    def _forget(self) -> None:
+    def _forget(self, source: tuple[object, ...] = ()) -> None:
         self._process = os.getpid()
+        self._source = source
         self._last: list[int] = []
         self._distance: int | None = None
         self._stream: Generator[list[bytes]] | None = None
@@ -116,6 +123,12 @@ def _distance(before: list[int], now: list[int], count: int) -> int | None:
     distance = now[0] - before[0]
     expected = [index + distance for index in before if index + distance < count]
     return distance if distance > 0 and before[0] >= 0 and now == expected else None
+
+
+def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    return len(one) == len(other) and all(
+        a is b or (isinstance(a, str) and a == b) for a, b in zip(one, other, strict=True)
+    )
 
 
 def _only(read_batches: ReadBatches, wanted: Batch) -> list[bytes]:

@@ -1,25 +1,18 @@
-"""``.metadata`` as bytes: torch's pickle, and a checksum after it.
-
-``pickle.load`` stops at the end of the pickle, so stock torch reads such a file as its own.
-"""
+"""``.metadata`` as bytes: torch's pickle, and a checksum after it."""
 
 from __future__ import annotations
 
 import io
 import pickle
-import struct
 from typing import TYPE_CHECKING, Any
 
-from headrace import _engine
+from headrace.checked_metadata import with_sum, without_sum
 from headrace.errors import CorruptDataError
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.metadata import Metadata
 
 __all__ = ["from_bytes", "storage_meta", "to_bytes"]
-
-_TRAILER = struct.Struct("<8sI")
-_MAGIC = b"hdrcCRC1"
 
 
 def storage_meta(**fields: Any) -> Any:
@@ -32,8 +25,7 @@ def storage_meta(**fields: Any) -> Any:
 
 def to_bytes(metadata: Metadata) -> bytes:
     """Return what goes into the object."""
-    pickled = pickle.dumps(metadata)
-    return pickled + _TRAILER.pack(_MAGIC, _engine.crc32c(pickled))
+    return with_sum(pickle.dumps(metadata))
 
 
 def from_bytes(data: bytes, url: str) -> Metadata:
@@ -46,15 +38,7 @@ def from_bytes(data: bytes, url: str) -> Metadata:
     """
     from torch.distributed.checkpoint.metadata import Metadata
 
-    body = data
-    if len(data) >= _TRAILER.size:
-        magic, expected = _TRAILER.unpack(data[-_TRAILER.size :])
-        if magic == _MAGIC:
-            body = data[: -_TRAILER.size]
-            if _engine.crc32c(body) != expected:
-                raise CorruptDataError(
-                    f"{url}: its bytes do not match its CRC-32C: load another checkpoint"
-                )
+    body, _ = without_sum(data, url)
     stream = io.BytesIO(body)
     try:
         metadata = pickle.load(stream)

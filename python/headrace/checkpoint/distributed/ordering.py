@@ -83,7 +83,8 @@ def commit(
         # A commit of ours since then; not one that somebody has deleted again before.
         follows = last is not None and last.at > seen_at and seen_generation in last.replaced
         generation = write(last.generation if last and follows else seen_generation)
-        replaced = last.replaced if last and follows else set()
+        # A save that began in between has seen what was just replaced.
+        replaced = {*last.replaced, last.generation} if last and follows else set()
         _committed.pop(url, None)
         _committed[url] = _Committed(
             turn, take_turn(), generation, {*replaced, seen_generation}, names

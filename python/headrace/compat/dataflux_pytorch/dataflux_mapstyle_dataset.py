@@ -138,7 +138,17 @@ class DataFluxMapStyleDataset(BucketDataset, data.Dataset[Any]):
         by_engine = client is None or settings_of(client) is not None
         # Users put a function of their own there, which is to be called then.
         if by_engine and dataflux_core.download.dataflux_download_threaded is _DOWNLOAD:
-            contents = self._even_batches.read(indices, self.objects, self._read_batches)
+            contents = self._even_batches.read(
+                indices,
+                self.objects,
+                self._read_batches,
+                (
+                    self.bucket_name,
+                    client,
+                    self.config.download_retry_config,
+                    self.dataflux_download_optimization_params,
+                ),
+            )
         else:
             contents = self._download(indices)
         return [self.data_format_fn(each) for each in contents]

@@ -293,6 +293,8 @@ Result<struct stat> TempFile::publish(const Precondition& condition,
     if (::rename(temp_path_.c_str(), path_.c_str()) != 0) return failed(errno, Access::kWrite);
     temp_path_.clear();
   }
+  // Once more, now that it has a name: some versions of btrfs keep nothing of a nameless file.
+  if (::fsync(file_.get()) != 0) return failed(errno, Access::kWrite);
   // After the rename, which sets the ctime.
   struct stat status{};
   if (::fstat(file_.get(), &status) != 0) return failed(errno, Access::kWrite);

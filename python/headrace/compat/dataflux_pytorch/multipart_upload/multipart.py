@@ -51,7 +51,13 @@ def upload_chunks_concurrently_from_bytesio(
     # A blob of another kind need not say whose it is.
     options = store_options_of(getattr(blob, "client", blob))
     if options is None:
-        with blob.open("wb") as file:
+        opened = blob.open("wb")
+        if hasattr(opened, "close"):
+            # Not by `with`: after an error it would publish the beginning.
+            opened.write(bytesio.getvalue())
+            opened.close()
+            return
+        with opened as file:  # what only that can be done with
             file.write(bytesio.getvalue())
         return
     retries, timeouts = engine_options(retry)
