@@ -240,13 +240,18 @@ def test_verbose_says_what_it_took(server: FaultServer, run: Run) -> None:
     assert done.err.startswith("headrace: requests: 2, retries: 0, connections: ")
 
 
-def test_a_full_disk_is_told(server: FaultServer, start: Start) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_is_told(
+    server: FaultServer, start: Start, monkeypatch: pytest.MonkeyPatch, unbuffered: str
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     put(server, "a")
     with open("/dev/full", "wb") as full:
         process = start("ls", "gs://bucket", stdout=full)
         _, err = process.communicate(timeout=30)
     assert process.returncode == 1
     assert b"No space left" in err
+    assert b"Exception ignored" not in err
 
 
 def test_a_closed_stdout_is_told(tmp_path: Path) -> None:

@@ -220,8 +220,8 @@ class Report:
         except Stopped:
             pass
         except BrokenPipeError:
-            # Whoever read our output has had enough. The interpreter must not try again at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            # Whoever read our output has had enough.
+            _give_up_stdout()
             self._ended = ExitCode.BROKEN_PIPE
         except (HeadraceError, OSError) as error:
             if self.stopping:
@@ -230,6 +230,10 @@ class Report:
                 for line in traceback.format_exc().splitlines():
                     self.say(shown(line))
             self.error(error)
+            try:
+                sys.stdout.flush()
+            except OSError:
+                _give_up_stdout()
             self._ended = self.exit_code
 
     def _say_metrics(self) -> None:
@@ -242,3 +246,8 @@ class Report:
             f"received: {binary_size(found.bytes_read_total)}, "
             f"object memory at most: {binary_size(found.memory_peak_live_bytes)}"
         )
+
+
+def _give_up_stdout() -> None:
+    """What is still to be written goes nowhere: the interpreter must not try again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
