@@ -22,24 +22,26 @@ from headrace.store import Store, UploadWay
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["ObjectReaderIO", "ObjectWriterIO", "left_behind", "open"]
+__all__ = ["ObjectReaderIO", "ObjectWriterIO", "open", "tell_left_behind"]
 
 _log = logging.getLogger("headrace")
 
 _MODES = ("rb", "wb", "xb")
 
 
-def left_behind(writer: _engine.ObjectWriter, url: str) -> str | None:
-    """Return what to tell of temporary objects that a writer which is done could not remove.
+def tell_left_behind(writer: _engine.ObjectWriter, url: str, *, is_saved: bool) -> None:
+    """Log what temporary objects a writer that is done could not remove, if any.
 
-    The object itself is as its ``close`` has told: this is no error.
+    Not as a warning, which ``python -W error`` would make an error: the object itself is as its
+    ``close`` has told.
     """
     left = writer.left_behind
     if left is None:
-        return None
+        return
     held = "retention" in left.lower()
     advice = "; upload='resumable' needs no temporary objects" if held else ""
-    return f"{url}: {left}; `headrace clean` removes what is left{advice}"
+    told = f"{url}: {left}; `headrace clean` removes what is left{advice}"
+    _log.warning("it is saved, but %s" if is_saved else "%s", told)
 
 
 class ObjectWriterIO(io.BufferedIOBase):
@@ -193,10 +195,7 @@ class ObjectWriterIO(io.BufferedIOBase):
             return
         super().close()  # calls flush(), which must not find it closed yet
         self._ended = True
-        left = left_behind(self._writer, self.name)
-        if left is not None:
-            # Not as a warning, which `python -W error` would make an error: it is saved.
-            _log.warning("%s", left)
+        tell_left_behind(self._writer, self.name, is_saved=False)
 
     def __enter__(self) -> ObjectWriterIO:
         self._check_open()

@@ -9,9 +9,9 @@ import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from testing.servers.nginx import Nginx
+from testing.servers.process import Running
 
 _GLOBALS = """
   log_format requests escape=json '{"method":"$request_method","target":"$request_uri",'
@@ -61,7 +61,7 @@ class LoggedRequest:
         return urllib.parse.unquote(path.partition("/o/")[2])
 
 
-class DelayedServer:
+class DelayedServer(Running):
     """Stands in front of the plain HTTP server at `url`; every request waits `latency_s` first.
 
     Any number of requests wait at once, as they do on a long line.
@@ -84,15 +84,8 @@ class DelayedServer:
             raise
         self.url = self._nginx.url
 
-    def __enter__(self) -> DelayedServer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def stop(self) -> None:
+        """End it; the server behind it goes on."""
         self._nginx.stop()
         self._folder.cleanup()
 

@@ -8,10 +8,9 @@ import tempfile
 import urllib.parse
 import urllib.request
 from pathlib import Path
-from types import TracebackType
 
 from testing.servers.certificates import Certificates
-from testing.servers.process import REPOSITORY, ServerProcess
+from testing.servers.process import REPOSITORY, Running, ServerProcess
 
 
 def binary() -> Path:
@@ -25,7 +24,7 @@ def binary() -> Path:
     return path
 
 
-class FakeGcsServer:
+class FakeGcsServer(Running):
     """One server with no buckets yet; `url` is its endpoint.
 
         with FakeGcsServer() as server:
@@ -88,17 +87,6 @@ class FakeGcsServer:
             import ssl
 
             self._context = ssl.create_default_context(cafile=str(certificates.ca_file))
-
-    def __enter__(self) -> FakeGcsServer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def stop(self) -> None:
         """End the server; what it held is gone."""

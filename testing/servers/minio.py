@@ -22,10 +22,9 @@ import urllib.parse
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from testing.servers.process import REPOSITORY, ServerProcess
+from testing.servers.process import REPOSITORY, Running, ServerProcess
 
 _USER, _PASSWORD, _REGION = "headrace", "headrace-password", "us-east-1"
 
@@ -145,7 +144,7 @@ class _Server(http.server.ThreadingHTTPServer):
         """Say nothing: who aborts an upload hangs up."""
 
 
-class MinioAsGcs:
+class MinioAsGcs(Running):
     """Large writes to ``gs://bucket``, as multipart uploads, on MinIO; `url` is the endpoint."""
 
     def __init__(self) -> None:
@@ -184,15 +183,8 @@ class MinioAsGcs:
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
-    def __enter__(self) -> MinioAsGcs:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def stop(self) -> None:
+        """End both servers."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

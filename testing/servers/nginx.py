@@ -6,16 +6,15 @@ import os
 import resource
 import tempfile
 from pathlib import Path
-from types import TracebackType
 
 from testing.servers.certificates import Certificates
-from testing.servers.process import ServerProcess
+from testing.servers.process import Running, ServerProcess
 
 _TEMPLATE = Path(__file__).with_name("nginx.conf.in")
 _MODULES = Path("/usr/lib/nginx/modules")
 
 
-class Nginx:
+class Nginx(Running):
     """Serves `root`: `/BUCKET/NAME`, and the same by the media paths of the GCS JSON API.
 
     latency_s:     every GET waits so long before its first byte, any number of them at once
@@ -84,17 +83,6 @@ class Nginx:
             raise
         self.port = self._process.port
         self.url = f"{'https' if certificates else 'http'}://{authority}:{self.port}"
-
-    def __enter__(self) -> Nginx:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def stop(self) -> None:
         """End the server and its workers."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from headrace._engine import ObjectInfo
 from headrace.checkpoint.location import Url, locate
 from headrace.checkpoint.progress import ProgressOption, choose_progress
 from headrace.checkpoint.tensor_file import DEFAULT_PROTOCOL, CheckpointFile
-from headrace.io import left_behind
+from headrace.io import tell_left_behind
 from headrace.store import Store, UploadWay
 
 __all__ = ["save"]
-
-_log = logging.getLogger("headrace")
 
 
 def save(
@@ -78,8 +75,5 @@ def save(
     except BaseException:
         writer.abort()
         raise
-    # Not as a warning, which `python -W error` would make an error: it is saved.
-    left = left_behind(writer, where.url_of(name))
-    if left is not None:
-        _log.warning("it is saved, but %s", left)
+    tell_left_behind(writer, where.url_of(name), is_saved=True)
     return saved

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headrace.io import left_behind
+from headrace.io import tell_left_behind
 from headrace.store import Store, UploadWay
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = ["upload"]
-
-_log = logging.getLogger("headrace")
 
 # What is smaller is copied, so that parts are made of few pieces.
 _LENT_BYTES = 64 << 10
@@ -40,6 +37,4 @@ def upload(store: Store, name: str, pieces: Iterable[Buffer], way: UploadWay) ->
     except BaseException:
         writer.abort()
         raise
-    left = left_behind(writer, store.url_of(name))
-    if left is not None:
-        _log.warning("it is saved, but %s", left)
+    tell_left_behind(writer, store.url_of(name), is_saved=True)
