@@ -14,11 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from headrace import JoinOptions, ObjectInfo, RetryOptions, Store, TimeoutOptions
-from headrace.compat.clients import bucket_url, settings_of
+from headrace.compat.clients import bucket_url, store_options_of
 from headrace.compat.google_errors import as_google_raises
 from headrace.compat.objects import ListedObject, NameAndSize
 from headrace.compat.retry import engine_options
-from headrace.options import read_environment
 
 __all__ = ["Bucket", "open_bucket"]
 
@@ -64,13 +63,10 @@ def open_bucket(
             better by itself.
         join: how the engine joins small objects on the server; None: it does not.
     """
-    if client is None:
-        endpoint, credentials = read_environment().emulator_endpoint or None, None
-    else:
-        settings = settings_of(client)
-        if settings is None:
-            return _ClientBucket(client, name, retry_config, threads)
-        endpoint, credentials = settings.endpoint, settings.credentials
+    options = store_options_of(client)
+    if options is None:
+        return _ClientBucket(client, name, retry_config, threads)
+    endpoint, credentials = options["endpoint"], options.get("credentials")
     retry, timeout = engine_options(retry_config)
     _keep_freed_memory()
     with as_google_raises():
