@@ -221,7 +221,7 @@ nb::object repr(const IndexHandle& self) {
 }
 
 // Stores and processes are Python's business.
-nb::module_ travel() { return nb::module_::import_("headrace.object_index"); }
+nb::module_ travel() { return nb::module_::import_("headrace._saved_index"); }
 
 void bind_index(nb::module_& module) {
   nb::class_<IndexHandle>(

@@ -112,7 +112,7 @@ void bind_engine(nb::module_& module) {
   module.def("normalized_endpoint", &normalized_endpoint, nb::arg("endpoint"), nb::kw_only(),
              nb::arg("default_tls"));
   module.def("error_codes", &error_codes, nb::sig("def error_codes() -> list[tuple[str, str]]"),
-             "Every code of the engine with the name of its class in headrace.errors.");
+             "Every code of the engine with the name of its class in headrace._errors.");
   module.def("make_exception", &make_exception, nb::arg("code"), nb::arg("message"), nb::kw_only(),
              nb::arg("url") = "", nb::arg("http_status") = 0, nb::arg("request_id") = "",
              nb::arg("attempts") = 0,

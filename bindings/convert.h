@@ -111,7 +111,7 @@ class OfThisProcess {
   uint64_t epoch_ = 0;
 };
 
-// errors.cc: the name of the class in headrace.errors that stands for `code`.
+// errors.cc: the name of the class in headrace._errors that stands for `code`.
 const char* exception_class_name(Code code);
 // An instance of it, with the error's facts as attributes.
 nb::object to_exception(const Error& error);

@@ -21,7 +21,7 @@ const char* exception_class_name(Code code) {
 
 nb::object to_exception(const Error& error) {
   const nb::object type =
-      nb::module_::import_("headrace.errors").attr(exception_class_name(error.code()));
+      nb::module_::import_("headrace._errors").attr(exception_class_name(error.code()));
   nb::object exception = type(to_str(error.to_string()));
   const auto text_or_none = [](const std::string& text) {
     return text.empty() ? nb::object(nb::none()) : nb::object(to_str(text));

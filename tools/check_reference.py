@@ -16,7 +16,7 @@ import griffe
 SOURCES = Path(__file__).resolve().parent.parent / "python"
 # The command line has its own help; what stands in for other packages has their names, and
 # docs/guide/from_dataflux.md says what differs.
-NOT_IN_THE_REFERENCE = ("headrace.cli", "headrace.compat.")
+NOT_IN_THE_REFERENCE = ("headrace._cli", "headrace.compat.")
 
 
 def packages() -> list[str]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import typing as _typing
 
+from headrace._cleaning import Cleaned, clean
 from headrace._engine import ObjectIndex, ObjectInfo, Sample
-from headrace.cleaning import Cleaned, clean
-from headrace.errors import (
+from headrace._errors import (
     CancelledError,
     CorruptDataError,
     HeadraceError,
@@ -25,8 +25,8 @@ from headrace.errors import (
     TimedOutError,
     UnavailableError,
 )
-from headrace.io import ObjectReaderIO, ObjectWriterIO, open
-from headrace.options import (
+from headrace._open import ObjectReaderIO, ObjectWriterIO, open
+from headrace._options import (
     BearerToken,
     EngineOptions,
     GiB,
@@ -36,8 +36,8 @@ from headrace.options import (
     RetryOptions,
     TimeoutOptions,
 )
-from headrace.process import Metrics, configure, metrics, shutdown
-from headrace.store import ListPage, Store
+from headrace._process import Metrics, configure, metrics, shutdown
+from headrace._store import ListPage, Store
 
 if _typing.TYPE_CHECKING:
     from headrace import checkpoint as checkpoint

@@ -2,6 +2,6 @@
 
 import sys
 
-from headrace.cli import main
+from headrace._cli import main
 
 sys.exit(main())

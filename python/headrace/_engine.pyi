@@ -412,7 +412,7 @@ def split_url(url: str) -> tuple[str, str, str, str]:
 def normalized_endpoint(endpoint: str, *, default_tls: bool) -> str: ...
 def error_codes() -> list[tuple[str, str]]:
     """
-    Every code of the engine with the name of its class in headrace.errors.
+    Every code of the engine with the name of its class in headrace._errors.
     """
 
 def make_exception(

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch.distributed.checkpoint as dcp
 
-from headrace.checkpoint.distributed import DistributedReader, DistributedWriter
+from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
 from tests.campaigns.ways import filled, require_same
 from tests.checkpoint.flips import changed
 from tests.checkpoint_distributed.conftest import blank

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 import headrace
-from headrace.checkpoint.tensor_file import CheckpointFile
+from headrace.checkpoint._tensor_file import CheckpointFile
 from testing.faultserver.client import FaultServer
 
 DTYPES = [

@@ -158,7 +158,7 @@ def test_several_tensors_of_one_storage_are_read_once(
 
 
 def test_a_tensor_larger_than_its_storage_is_corrupt(store: headrace.Store) -> None:
-    from headrace.checkpoint.reader import CheckpointReader
+    from headrace.checkpoint._checkpoint_reader import CheckpointReader
 
     data = file_of({"a": torch.ones(4)})
     reader = open_file(store, data)

@@ -10,8 +10,8 @@ import torch
 import headrace
 import headrace.checkpoint
 from headrace import PreconditionFailedError
-from headrace.checkpoint.archive import END_BYTES
-from headrace.checkpoint.reading import Part, read_into, read_parts
+from headrace.checkpoint._archive import END_BYTES
+from headrace.checkpoint._parallel_reads import Part, read_into, read_parts
 from testing.faultserver.client import FaultServer
 from tests.checkpoint.states import (
     assert_same,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import headrace
 from headrace import InvalidArgumentError, _engine
-from headrace.checkpoint.tensor_file import blob_of
+from headrace.checkpoint._tensor_file import blob_of
 from tests.checkpoint.states import (
     DTYPES,
     assert_same,
@@ -179,7 +179,7 @@ def test_a_shared_storage_is_saved_once() -> None:
 
 
 def test_pieces_are_the_tensors_own_memory() -> None:
-    from headrace.checkpoint.tensor_file import CheckpointFile
+    from headrace.checkpoint._tensor_file import CheckpointFile
 
     tensor = torch.arange(1000.0)
     lent = [piece.data for piece in CheckpointFile([tensor]).pieces() if piece.is_lent]

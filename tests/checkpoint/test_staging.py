@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from headrace.checkpoint.staging import DeviceCopies, host_pieces
+from headrace.checkpoint._device_copies import DeviceCopies, host_pieces
 
 
 class LateCopies:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from headrace.checkpoint.distributed import DistributedReader, DistributedWriter
+from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
 from testing.faultserver.client import FaultServer
 
 # torch says so at every save and load of a single process.

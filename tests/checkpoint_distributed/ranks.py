@@ -20,7 +20,7 @@ PRELOAD = [
     "torch.distributed.checkpoint",
     "torch.distributed.tensor",
     "torch._dynamo",  # DTensor imports it when first used
-    "headrace.checkpoint.distributed",
+    "headrace.checkpoint._distributed",
 ]
 CONTEXT.set_forkserver_preload(PRELOAD)
 

@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.staging import AsyncStager
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
-from headrace.checkpoint.distributed import DistributedReader, DistributedWriter
+from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
 from testing.faultserver.client import FaultServer
 from tests.checkpoint_distributed.conftest import Place, assert_same, blank, training_state
 from tests.checkpoint_distributed.ranks import run_ranks

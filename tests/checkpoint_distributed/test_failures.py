@@ -16,8 +16,8 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
 import headrace
-from headrace.checkpoint.distributed import DistributedWriter
-from headrace.checkpoint.distributed.ordering import commit, take_turn
+from headrace.checkpoint._distributed import DistributedWriter
+from headrace.checkpoint._distributed.ordering import commit, take_turn
 from testing.faultserver.client import FaultServer
 from tests.checkpoint_distributed.conftest import Place, assert_same, blank, training_state
 
@@ -196,7 +196,7 @@ def test_what_a_replaced_checkpoint_leaves_because_it_may_not_be_deleted_is_told
 def test_of_two_processes_that_save_at_once_one_wins_and_the_other_says_so(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headrace.checkpoint.distributed import ordering
+    from headrace.checkpoint._distributed import ordering
 
     saved(place, 1.0)
     faster = {f"w{i}": torch.full((10,), 5.0 + i) for i in range(8)}

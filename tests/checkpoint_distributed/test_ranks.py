@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
-from headrace.checkpoint.distributed import DistributedReader, DistributedWriter
+from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
 from tests.checkpoint_distributed.conftest import Place
 from tests.checkpoint_distributed.ranks import RankError, run_ranks
 

@@ -14,7 +14,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 
 import headrace
-from headrace.checkpoint.distributed import DistributedReader, DistributedWriter
+from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
 from testing.faultserver.client import FaultServer
 from tests.checkpoint_distributed.conftest import (
     Place,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.cli import main
+from headrace._cli import main
 from tests.cli.conftest import Run
 
 
@@ -36,8 +36,8 @@ def test_importing_the_package_leaves_the_command_alone() -> None:
     script = """
         import sys
         import headrace
-        assert not {"typer", "rich", "click", "pydantic", "headrace.cli"} & set(sys.modules)
-        import headrace.cli
+        assert not {"typer", "rich", "click", "pydantic", "headrace._cli"} & set(sys.modules)
+        import headrace._cli
         assert not {"typer", "rich", "click", "pydantic"} & set(sys.modules)
     """
     child(script)
@@ -47,7 +47,7 @@ def test_without_typer_it_says_what_to_install() -> None:
     script = """
         import sys
         sys.modules["typer"] = None
-        from headrace.cli import main
+        from headrace._cli import main
         sys.exit(main())
     """
     done = child(script, code=2)

@@ -14,7 +14,7 @@ from google.oauth2.credentials import Credentials
 from torch.utils.data import DataLoader
 
 import headrace
-from headrace.compat.clients import settings_of
+from headrace.compat._clients import settings_of
 from headrace.compat.dataflux_core import download, fast_list, user_agent
 from headrace.compat.dataflux_pytorch import dataflux_iterable_dataset as iterable
 from headrace.compat.dataflux_pytorch import dataflux_mapstyle_dataset as mapstyle

@@ -15,9 +15,9 @@ import pytest
 from torch.utils.data import DataLoader, default_collate
 
 import headrace
+from headrace.compat._objects import ListedObject, ListedObjects
 from headrace.compat.dataflux_pytorch import dataflux_iterable_dataset as iterable
 from headrace.compat.dataflux_pytorch import dataflux_mapstyle_dataset as mapstyle
-from headrace.compat.objects import ListedObject, ListedObjects
 from testing.faultserver.client import FaultServer
 from tests.compat.bucket import BUCKET, count
 

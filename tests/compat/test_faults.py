@@ -17,11 +17,11 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler
 
 import headrace
+from headrace.compat._objects import grouped
+from headrace.compat._retry import Retry
 from headrace.compat.dataflux_core import download, fast_list, range_splitter
 from headrace.compat.dataflux_pytorch import dataflux_iterable_dataset as iterable
 from headrace.compat.dataflux_pytorch import dataflux_mapstyle_dataset as mapstyle
-from headrace.compat.objects import grouped
-from headrace.compat.retry import Retry
 from testing.faultserver.client import FaultServer
 from tests.compat.bucket import BUCKET, count, written
 from tests.compat.conftest import RunScript

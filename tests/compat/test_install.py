@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import headrace.compat
-from headrace.compat.names import PACKAGES
+from headrace.compat._names import PACKAGES
 from testing.faultserver.client import FaultServer
 from tests.compat.conftest import RunScript
 

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace
+from headrace.compat._google_errors import as_google_raises
+from headrace.compat._retry import DATASET_RETRY, LIBRARY_RETRY, Retry, engine_options
 from headrace.compat.dataflux_core import download, fast_list, range_splitter
-from headrace.compat.google_errors import as_google_raises
-from headrace.compat.retry import DATASET_RETRY, LIBRARY_RETRY, Retry, engine_options
 from testing.faultserver.client import FaultServer
 from tests.compat.bucket import BUCKET, count, written
 
@@ -282,7 +282,7 @@ def test_an_error_without_an_answer_is_ours_alone() -> None:
 def test_without_google_api_core_errors_are_ours(
     server: FaultServer, objects: Objects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.compat.google_errors._google_exceptions", lambda: None)
+    monkeypatch.setattr("headrace.compat._google_errors._google_exceptions", lambda: None)
     with pytest.raises(headrace.NotFoundError) as raised:
         download.download_single(None, BUCKET, "missing")
     assert type(raised.value) is headrace.NotFoundError

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from headrace.compat.retry import Retry
+from headrace.compat._retry import Retry
 
 MAP = "dataflux_pytorch.dataflux_mapstyle_dataset"
 ITERABLE = "dataflux_pytorch.dataflux_iterable_dataset"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace.cleaning import clean
+from headrace._cleaning import clean
 from testing.faultserver.client import FaultServer
 
 SCRIPT = """

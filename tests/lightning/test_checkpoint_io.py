@@ -16,9 +16,9 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.io import AsyncCheckpointIO as LightningsAsyncCheckpointIO
 
 import headrace
-from headrace.checkpoint.distributed import DistributedWriter
+from headrace.checkpoint._distributed import DistributedWriter
 from headrace.lightning import AsyncCheckpointIO, CheckpointIO
-from headrace.lightning.staging import copy_to_host
+from headrace.lightning._staging import copy_to_host
 from tests.lightning.conftest import Line, Place, batches, trainer
 
 pytestmark = [

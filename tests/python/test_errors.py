@@ -9,7 +9,7 @@ import pickle
 import pytest
 
 import headrace
-from headrace import _engine, errors
+from headrace import _engine, _errors
 
 ALSO = {
     "InvalidArgumentError": "ValueError",
@@ -20,7 +20,7 @@ ALSO = {
     "InternalError": "RuntimeError",
 }
 CODES = list(enumerate(_engine.error_codes()))
-CLASSES = [getattr(errors, name) for name in errors.__all__]
+CLASSES = [getattr(_errors, name) for name in _errors.__all__]
 
 
 @pytest.mark.parametrize(("number", "row"), CODES)
@@ -39,7 +39,7 @@ def test_every_code_has_its_class(number: int, row: tuple[str, str]) -> None:
 
 def test_every_class_stands_for_one_code() -> None:
     assert sorted(name for _, (_, name) in CODES) == sorted(
-        name for name in errors.__all__ if name != "HeadraceError"
+        name for name in _errors.__all__ if name != "HeadraceError"
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import headrace
 from headrace import _engine
-from headrace.options import read_environment
+from headrace._options import read_environment
 
 
 def test_defaults_are_the_engines() -> None:

@@ -79,7 +79,7 @@ def test_an_index_larger_than_what_is_sent_at_once_arrives_whole(
         HEAD
         + """
 # The package's attribute of that name is the function.
-sys.modules["headrace.torch.index_of_ranks"]._PIECE_BYTES = 100_000
+sys.modules["headrace.torch._shared_index"]._PIECE_BYTES = 100_000
 
 def work(rank):
     index = shared_index("gs://bucket")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis
 import hypothesis.strategies as st
 
-from headrace.torch.steps import Grid
+from headrace.torch._grid import Grid
 
 grids = st.tuples(st.integers(1, 9), st.integers(1, 6), st.booleans())
 

@@ -6,7 +6,7 @@ import pytest
 
 import headrace
 from headrace import GiB, KiB, MiB
-from headrace.torch.worker import worker_options
+from headrace.torch._worker_store import worker_options
 
 
 def index_of(*sizes: int) -> headrace.ObjectIndex:

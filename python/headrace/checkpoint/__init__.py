@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.checkpoint.loading import load
-from headrace.checkpoint.newest import latest
-from headrace.checkpoint.reader import CheckpointReader, TensorInfo, open
-from headrace.checkpoint.saving import save
+from headrace.checkpoint._checkpoint_reader import CheckpointReader, TensorInfo, open
+from headrace.checkpoint._loading import load
+from headrace.checkpoint._newest import latest
+from headrace.checkpoint._saving import save
 
 if TYPE_CHECKING:
-    from headrace.checkpoint.distributed import DistributedReader, DistributedWriter
+    from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
 
 __all__ = [
     "CheckpointReader",
@@ -39,7 +39,7 @@ del _name
 
 def __getattr__(name: str) -> Any:
     if name in _DISTRIBUTED:
-        from headrace.checkpoint import distributed
+        from headrace.checkpoint import _distributed
 
-        return getattr(distributed, name)
+        return getattr(_distributed, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,6 +9,6 @@ by ``python -m headrace.compat script.py``. ``docs/guide/from_dataflux.md`` tell
 and what differs.
 """
 
-from headrace.compat.names import install
+from headrace.compat._names import install
 
 __all__ = ["install"]

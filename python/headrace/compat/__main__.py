@@ -7,7 +7,7 @@ import os
 import runpy
 import sys
 
-from headrace.compat.names import install
+from headrace.compat._names import install
 
 
 def main() -> None:

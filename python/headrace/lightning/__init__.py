@@ -5,9 +5,9 @@ has imported. fsspec learns ``gs://`` from here unless gcsfs is installed, so th
 ``ModelCheckpoint(dirpath="gs://...")`` works.
 """
 
-from headrace.lightning.checkpoint_io import AsyncCheckpointIO, CheckpointIO
-from headrace.lightning.filesystem import register as _register
-from headrace.lightning.strategies import FSDPStrategy, ModelParallelStrategy
+from headrace.lightning._checkpoint_io import AsyncCheckpointIO, CheckpointIO
+from headrace.lightning._filesystem import register as _register
+from headrace.lightning._strategies import FSDPStrategy, ModelParallelStrategy
 
 __all__ = ["AsyncCheckpointIO", "CheckpointIO", "FSDPStrategy", "ModelParallelStrategy"]
 

@@ -15,11 +15,11 @@ Three ways, of which the first is the one to begin with:
 
 from __future__ import annotations
 
-from headrace.torch.collating import collate
-from headrace.torch.index_of_ranks import shared_index
-from headrace.torch.iterable_dataset import IterableDataset
-from headrace.torch.loader import Loader, LoaderStats
-from headrace.torch.map_dataset import MapDataset
+from headrace.torch._collate import collate
+from headrace.torch._iterable_dataset import IterableDataset
+from headrace.torch._loader import Loader, LoaderStats
+from headrace.torch._map_dataset import MapDataset
+from headrace.torch._shared_index import shared_index
 
 __all__ = ["IterableDataset", "Loader", "LoaderStats", "MapDataset", "collate", "shared_index"]
 

@@ -18,11 +18,11 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, NoReturn, Protocol
 
 from headrace import CorruptDataError, JoinOptions
-from headrace.compat.buckets import Bucket, open_bucket
-from headrace.compat.clients import make_google_client
+from headrace.compat._buckets import Bucket, open_bucket
+from headrace.compat._clients import make_google_client
+from headrace.compat._objects import NameAndSize, grouped
+from headrace.compat._retry import LIBRARY_RETRY
 from headrace.compat.dataflux_core import user_agent
-from headrace.compat.objects import NameAndSize, grouped
-from headrace.compat.retry import LIBRARY_RETRY
 
 __all__ = [
     "COMPOSED_PREFIX",

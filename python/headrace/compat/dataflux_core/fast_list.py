@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from headrace import InvalidArgumentError, ObjectIndex, ObjectInfo
-from headrace.compat.buckets import open_bucket
+from headrace.compat._buckets import open_bucket
+from headrace.compat._objects import ListedObjects
+from headrace.compat._retry import LIBRARY_RETRY
 from headrace.compat.dataflux_core import user_agent
 from headrace.compat.dataflux_core.download import COMPOSED_PREFIX
-from headrace.compat.objects import ListedObjects
-from headrace.compat.retry import LIBRARY_RETRY
 
 __all__ = [
     "COMPOSED_PREFIX",

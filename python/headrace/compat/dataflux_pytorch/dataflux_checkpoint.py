@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from headrace.compat.checkpoints import open_checkpoint_bucket
-from headrace.compat.clients import make_google_client
+from headrace.compat._checkpoints import open_checkpoint_bucket
+from headrace.compat._clients import make_google_client
 from headrace.compat.dataflux_pytorch.multipart_upload.multipart import (
     upload_chunks_concurrently_from_bytesio as upload,
 )

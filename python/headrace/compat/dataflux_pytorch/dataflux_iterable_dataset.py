@@ -9,12 +9,12 @@ from typing import Any
 from torch.utils import data
 
 from headrace.compat import dataflux_core
-from headrace.compat.datasets import (
+from headrace.compat._datasets import (
     BucketDataset,
     CommonConfig,
     data_format_default,
 )
-from headrace.compat.retry import DATASET_RETRY
+from headrace.compat._retry import DATASET_RETRY
 
 __all__ = [
     "CREATE",

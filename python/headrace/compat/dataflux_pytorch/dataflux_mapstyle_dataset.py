@@ -9,16 +9,16 @@ from typing import Any
 from torch.utils import data
 
 from headrace.compat import dataflux_core
-from headrace.compat.clients import settings_of
-from headrace.compat.datasets import (
+from headrace.compat._clients import settings_of
+from headrace.compat._datasets import (
     DEFAULT_PROCESSES,
     BucketDataset,
     CommonConfig,
     data_format_default,
 )
-from headrace.compat.even_batches import EvenBatches
-from headrace.compat.objects import NameAndSize
-from headrace.compat.retry import DATASET_RETRY
+from headrace.compat._even_batches import EvenBatches
+from headrace.compat._objects import NameAndSize
+from headrace.compat._retry import DATASET_RETRY
 
 __all__ = [
     "CREATE",

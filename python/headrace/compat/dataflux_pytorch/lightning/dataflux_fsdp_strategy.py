@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from headrace.compat.clients import store_options_of
+from headrace._errors import InvalidArgumentError
+from headrace.compat._clients import store_options_of
 from headrace.compat.dataflux_pytorch.lightning.path_utils import parse_gcs_path
-from headrace.errors import InvalidArgumentError
 from headrace.lightning import FSDPStrategy
 
 __all__ = ["DatafluxFSDPStrategy"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from headrace.compat.checkpoints import CheckpointBucket, open_checkpoint_bucket
+from headrace.compat._checkpoints import CheckpointBucket, open_checkpoint_bucket
 from headrace.compat.dataflux_pytorch.dataflux_checkpoint import DatafluxCheckpointBuffer
 from headrace.compat.dataflux_pytorch.lightning.path_utils import parse_gcs_path
-from headrace.lightning import AsyncCheckpointIO, packages
+from headrace.lightning import AsyncCheckpointIO, _packages
 
 __all__ = ["DatafluxLightningAsyncCheckpoint", "DatafluxLightningCheckpoint"]
 
-_CheckpointIO: Any = packages.fabric("plugins").CheckpointIO
+_CheckpointIO: Any = _packages.fabric("plugins").CheckpointIO
 
 
 class DatafluxLightningCheckpoint(_CheckpointIO):  # type: ignore[misc]

@@ -10,12 +10,12 @@ from typing import Any
 
 from torch.distributed.checkpoint.filesystem import FileSystemBase
 
-from headrace.checkpoint.distributed import DistributedReader, DistributedWriter
-from headrace.compat.checkpoints import CheckpointBucket, open_checkpoint_bucket
-from headrace.compat.clients import store_options_of
+from headrace._errors import InvalidArgumentError
+from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
+from headrace.compat._checkpoints import CheckpointBucket, open_checkpoint_bucket
+from headrace.compat._clients import store_options_of
 from headrace.compat.dataflux_pytorch.dataflux_checkpoint import DatafluxCheckpointBuffer
 from headrace.compat.dataflux_pytorch.lightning.path_utils import parse_gcs_path
-from headrace.errors import InvalidArgumentError
 
 __all__ = [
     "DatafluxCheckpointBuffer",

@@ -7,9 +7,9 @@ import io
 from typing import Any
 
 from headrace import InvalidArgumentError, Store
-from headrace.compat.clients import bucket_url, store_options_of
-from headrace.compat.google_errors import as_google_raises
-from headrace.compat.retry import LIBRARY_RETRY, engine_options
+from headrace.compat._clients import bucket_url, store_options_of
+from headrace.compat._google_errors import as_google_raises
+from headrace.compat._retry import LIBRARY_RETRY, engine_options
 
 __all__ = [
     "DEFAULT_MAX_WORKERS",

@@ -1,0 +1,336 @@
+"""What killed processes left: temporary objects and files, and files of unfinished saves."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import fcntl
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from headrace import _engine
+from headrace._checked_metadata import require_whole
+from headrace._engine import ObjectInfo
+from headrace._errors import (
+    CorruptDataError,
+    HeadraceError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    PreconditionFailedError,
+    UnavailableError,
+)
+from headrace._options import require
+from headrace._store import Store
+
+__all__ = ["Cleaned", "clean"]
+
+# Of the objects and files of these names, and of no others, anything is ever deleted.
+_PREFIXES = ("dataflux-composed-objects/", "headrace-uploads/")
+_TEMPORARY_OBJECT = re.compile(
+    r"dataflux-composed-objects/headrace-[0-9a-f]{32}|headrace-uploads/[0-9a-f]{32}/[^/]+"
+)
+_TEMPORARY_FILE = re.compile(r"\.headrace-tmp-\d+-\d+-\d+")
+_CHECKPOINT_FILE = re.compile(r"(?:__\d+_\d+-([0-9a-f]{32})\.distcp|\d+\.attached-([0-9a-f]{32}))")
+
+# What names the files of a checkpoint: it is a pickle, and nothing is executed to look into it.
+# Each of our files has an id of its own, which stands there as it stands in the name.
+_METADATA = re.compile(r"(?:__\d+)?\.metadata")
+_ID = re.compile(rb"-([0-9a-f]{32})")
+# What gs-torch-dataflux calls its own.
+_DATAFLUX = re.compile(r"dataflux-composed-objects/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+_DELETED_AT_A_TIME = 16
+_CHUNK = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cleaned:
+    """What `clean` found, and what became of it."""
+
+    deleted: list[ObjectInfo] = field(default_factory=list)
+    """With ``dry_run``: what would have been deleted."""
+    younger: list[ObjectInfo] = field(default_factory=list)
+    """Left alone: they may be in use, or are."""
+    failed: list[tuple[str, HeadraceError]] = field(default_factory=list)
+    """Names that could not be deleted or looked into, and why. The rest was gone on with."""
+    uploads: list[str] = field(default_factory=list)
+    """Names of multipart uploads that were never completed, and were aborted, with their parts."""
+    dataflux: list[ObjectInfo] = field(default_factory=list)
+    """Left alone: these look like composites of gs-torch-dataflux, for its user to judge."""
+
+
+def clean(
+    store: Store | str | os.PathLike[str],
+    *,
+    older_than_s: float = 86400.0,
+    checkpoints: bool = False,
+    dry_run: bool = False,
+    on_deleted: Callable[[ObjectInfo], object] | None = None,
+) -> Cleaned:
+    """Delete what headrace left in a bucket or directory when it was killed.
+
+    In a bucket: reading with ``join_small_objects`` and writing large objects make objects for a
+    moment, below ``dataflux-composed-objects/`` and ``headrace-uploads/``, and delete them whatever
+    happens, but not when the process is killed. Names of exactly these two forms are deleted, each
+    on condition that it is still the object that was listed, and multipart uploads to such names
+    that were never completed are aborted. The prefix of the store plays no part in this.
+
+    In a directory, and all below it that is reached without symbolic links: files called
+    ``.headrace-tmp-...``, which no living process of this machine is writing. There are few, since
+    most file systems let files be written that have no name yet.
+
+    With `checkpoints`, also the files of `headrace.checkpoint.DistributedWriter` that belong to no
+    checkpoint, below the store's prefix, which is listed whole: those of saves that were killed
+    before they were complete, and those of a replaced checkpoint that could not be deleted. A file
+    stays if any ``.metadata`` in its folder names it, and all stay where one cannot be read or is
+    damaged. Files under torch's own names (``__0_0.distcp``), and what symbolic links lead to,
+    always stay.
+
+    Args:
+        store: the bucket or directory, or its URL.
+        older_than_s: only what was written so long ago, by this machine's clock, in seconds.
+            Default: one day. What is younger may be in use: with `checkpoints` this must be longer
+            than any save takes.
+        checkpoints: look for files of distributed checkpoints, too.
+        dry_run: look, and delete nothing.
+        on_deleted: called for each object that was deleted (with `dry_run`: would be).
+
+    Raises:
+        NotFoundError: there is no such bucket or directory.
+        HeadraceError: the listing of objects failed. What fails of a single name is in `failed`.
+    """
+    found = store if isinstance(store, Store) else Store(store)
+    require(older_than_s >= 0, f"older_than_s is {older_than_s!r}; it must not be negative")
+    sweep = _Sweep(found, older_than_s, dry_run, on_deleted)
+    if sweep.root is not None:
+        sweep.temporary_files()
+    else:
+        sweep.temporary_objects()
+        sweep.unfinished_uploads()
+    if checkpoints:
+        sweep.checkpoint_files()
+    return sweep.cleaned
+
+
+class _Sweep:
+    """One call of `clean`."""
+
+    def __init__(
+        self,
+        store: Store,
+        older_than_s: float,
+        dry_run: bool,
+        on_deleted: Callable[[ObjectInfo], object] | None,
+    ) -> None:
+        self.cleaned = Cleaned()
+        self._store = store
+        self._is_any_age = older_than_s == 0
+        self._before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(
+            seconds=older_than_s
+        )
+        self._dry_run = dry_run
+        self._on_deleted = on_deleted
+        scheme, _, name, _ = _engine.split_url(store.url)
+        self.root = name if scheme == "file" else None
+        """The directory, if the store is one."""
+
+    def temporary_objects(self) -> None:
+        def old() -> Iterator[ObjectInfo]:
+            for info in itertools.chain.from_iterable(map(self._store.list, _PREFIXES)):
+                if _DATAFLUX.fullmatch(info.name):
+                    self.cleaned.dataflux.append(info)
+                elif _TEMPORARY_OBJECT.fullmatch(info.name) and self._is_old(info):
+                    yield info
+
+        self._delete(old(), self._delete_object)
+
+    def temporary_files(self) -> None:
+        def old() -> Iterator[ObjectInfo]:
+            for name in self._temporary_file_names():
+                info = self._store.stat(name, missing_ok=True)
+                if info is not None and self._is_old(info):
+                    yield info
+
+        self._delete(old(), self._delete_unless_locked)
+
+    def unfinished_uploads(self) -> None:
+        try:
+            uploads = self._store._handle().list_uploads(_PREFIXES[1])
+        except (CorruptDataError, InvalidArgumentError, NotFoundError):
+            return  # a server without the XML API: an emulator
+        except HeadraceError as error:
+            self.cleaned.failed.append((_PREFIXES[1], error))
+            return
+        for name, upload_id, initiated in uploads:
+            if not _TEMPORARY_OBJECT.fullmatch(name):
+                continue
+            # Some servers do not say how old it is.
+            is_old = self._is_any_age or (
+                initiated and datetime.datetime.fromisoformat(initiated) <= self._before
+            )
+            if not is_old:
+                continue
+            try:
+                if not self._dry_run:
+                    self._store._handle().abort_upload(name, upload_id)
+            except HeadraceError as error:
+                self.cleaned.failed.append((name, error))
+                continue
+            self.cleaned.uploads.append(name)
+
+    def checkpoint_files(self) -> None:
+        _, _, prefix, _ = _engine.split_url(self._store.url)
+        below = f"{prefix.rstrip('/')}/" if prefix and self.root is None else ""
+        by_folder: dict[str, list[tuple[str, ObjectInfo]]] = {}
+        for info in self._store.list():
+            folder, slash, last = info.name.rpartition("/")
+            match = _CHECKPOINT_FILE.fullmatch(last)
+            if match is None or not info.name.startswith(below):
+                continue
+            if not self._is_linked(folder):
+                by_folder.setdefault(folder + slash, []).append((match[1] or match[2], info))
+
+        def old() -> Iterator[ObjectInfo]:
+            for folder, files in by_folder.items():
+                needed = self._needed_ids(folder)
+                if needed is None:
+                    continue
+                for file_id, info in files:
+                    if file_id not in needed and self._is_old(info):
+                        yield info
+
+        self._delete(old(), self._delete_object)
+
+    def _needed_ids(self, folder: str) -> set[str] | None:
+        """Return the ids of all files that some metadata in `folder` could mean.
+
+        None if one cannot be read, or is damaged: then it could mean any. The metadata is listed
+        and read after the files: what was completed meanwhile counts.
+        """
+        needed: set[str] = set()
+        name = folder
+        try:
+            for info in self._store.list(folder, delimiter="/"):
+                name = info.name
+                if _METADATA.fullmatch(name.removeprefix(folder)):
+                    data = self._store.read(name).bytes()
+                    require_whole(data, self._store.url_of(name))
+                    needed.update(each.decode() for each in _ID.findall(data))
+        except HeadraceError as error:
+            self.cleaned.failed.append((name, error))
+            return None
+        return needed
+
+    def _is_linked(self, folder: str) -> bool:
+        """Whether symbolic links lead there: it is somewhere else, and not ours to sweep."""
+        if self.root is None:
+            return False
+        root = os.path.realpath(self.root)
+        return os.path.realpath(os.path.join(root, folder)) != os.path.normpath(
+            os.path.join(root, folder)
+        )
+
+    def _is_old(self, info: ObjectInfo) -> bool:
+        written = info.updated
+        if self.root is not None:
+            # Tools that copy files keep the time of the last change, but cannot keep this one.
+            with contextlib.suppress(OSError):
+                changed_s = os.stat(os.path.join(self.root, info.name)).st_ctime
+                written = max(written, datetime.datetime.fromtimestamp(changed_s, datetime.UTC))
+        if written <= self._before:
+            return True
+        self.cleaned.younger.append(info)
+        return False
+
+    def _temporary_file_names(self) -> Iterator[str]:
+        assert self.root is not None
+        if not os.path.isdir(self.root):
+            error = NotFoundError(f"{self._store.url}: no such directory")
+            error.url = self._store.url
+            raise error
+
+        def note(error: OSError) -> None:
+            try:
+                _raise(error)
+            except HeadraceError as told:
+                self.cleaned.failed.append((os.path.relpath(error.filename, self.root), told))
+
+        for directory, subdirectories, files in os.walk(self.root, onerror=note):
+            # Names in URLs are UTF-8: below others nothing is ours.
+            subdirectories[:] = filter(_is_utf8, subdirectories)
+            for name in filter(_TEMPORARY_FILE.fullmatch, files):
+                yield os.path.relpath(os.path.join(directory, name), self.root)
+
+    def _delete_object(self, info: ObjectInfo) -> None:
+        if not self._dry_run:
+            self._store.delete(info.name, if_generation=info.generation, missing_ok=True)
+
+    def _delete_unless_locked(self, info: ObjectInfo) -> None:
+        assert self.root is not None
+        try:
+            descriptor = os.open(
+                os.path.join(self.root, info.name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+            )
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            _raise(error)
+        try:
+            # Whoever writes it holds the lock for itself. Where there are no locks, age decides.
+            with contextlib.suppress(OSError):
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise PreconditionFailedError(f"{info.name}: it is being written") from None
+            self._delete_object(info)
+        finally:
+            os.close(descriptor)
+
+    def _delete(
+        self, infos: Iterable[ObjectInfo], delete_one: Callable[[ObjectInfo], object]
+    ) -> None:
+        # Needed here only, and costly for those who import headrace.
+        from concurrent.futures import ThreadPoolExecutor
+
+        def error_of(info: ObjectInfo) -> HeadraceError | None:
+            try:
+                delete_one(info)
+            except HeadraceError as error:
+                return error
+            return None
+
+        left = iter(infos)
+        pool = ThreadPoolExecutor(_DELETED_AT_A_TIME, thread_name_prefix="headrace-clean")
+        try:
+            while chunk := list(itertools.islice(left, _CHUNK)):
+                for info, error in zip(chunk, pool.map(error_of, chunk), strict=True):
+                    if error is None:
+                        self.cleaned.deleted.append(info)
+                        if self._on_deleted is not None:
+                            self._on_deleted(info)
+                    elif isinstance(error, PreconditionFailedError):
+                        self.cleaned.younger.append(info)  # somebody writes it, or has just done so
+                    else:
+                        self.cleaned.failed.append((info.name, error))
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _raise(error: OSError) -> None:
+    """Raise `error` as one of ours; what is gone meanwhile is none."""
+    if isinstance(error, FileNotFoundError):
+        return
+    kind = PermissionDeniedError if isinstance(error, PermissionError) else UnavailableError
+    raise kind(f"{error.filename}: {error.strerror}") from error
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

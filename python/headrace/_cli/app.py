@@ -1,0 +1,333 @@
+"""The commands and their options, as typer sees them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from importlib import import_module
+from typing import Annotated, Any, NoReturn, get_type_hints
+
+import typer
+
+import headrace
+from headrace import InvalidArgumentError
+from headrace._cli.location import Connection, Location
+from headrace._cli.report import Report
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="headrace",
+    help="Object storage from the command line: list, print, copy, measure, clean up.",
+    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 permission denied, "
+    "130 Ctrl-C, 141 broken pipe.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_SHARED = {
+    "endpoint": Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Another service that speaks the protocol."),
+    ],
+    "anonymous": Annotated[bool, typer.Option("--anonymous", help="Use no credentials.")],
+    "user_project": Annotated[
+        str | None, typer.Option(metavar="PROJECT", help="Who is billed (requester pays).")
+    ],
+    "attempts": Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Attempts of one request: 10.")
+    ],
+    "verbose": Annotated[
+        bool,
+        typer.Option("--verbose", "-v", help="Say what it took; show where errors come from."),
+    ],
+}
+_DEFAULTS: dict[str, Any] = {
+    "endpoint": None,
+    "anonymous": False,
+    "user_project": None,
+    "attempts": None,
+    "verbose": False,
+}
+
+
+def _shared_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that may stand before and behind its name.
+
+    `command` has a parameter ``context``, whose ``obj`` is then the `Connection`.
+    """
+    own = get_type_hints(command, include_extras=True)
+    parameters = [
+        parameter.replace(annotation=own[parameter.name])
+        for parameter in inspect.signature(command).parameters.values()
+    ]
+    shared = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS[name], annotation=annotation
+        )
+        for name, annotation in _SHARED.items()
+    ]
+
+    @functools.wraps(command)
+    def run(context: typer.Context, **options: Any) -> None:
+        given = {name: options.pop(name) for name in _SHARED}
+        context.obj = (context.obj or Connection()).joined(**given)
+        command(context=context, **options)
+
+    del run.__dict__["__wrapped__"]  # what follows is the signature, not the one of `command`
+    run.__signature__ = inspect.Signature([*parameters, *shared])  # type: ignore[attr-defined]
+    run.__annotations__ = own | _SHARED
+    return run
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"headrace {headrace.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+@_shared_options
+def _headrace(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Say which.")
+    ] = False,
+) -> None:
+    pass
+
+
+_Json = Annotated[bool, typer.Option("--json", help="JSON, one object a line; errors, too.")]
+_Recursive = Annotated[
+    bool, typer.Option("--recursive", "-r", "-R", help="All that lies below, not one level.")
+]
+_URLS = "gs://bucket/name, file:///path or a path"
+
+
+@app.command()
+@_shared_options
+def ls(
+    context: typer.Context,
+    urls: Annotated[list[str], typer.Argument(metavar="URL", help=_URLS)],
+    long: Annotated[
+        bool, typer.Option("--long", "-l", help="Sizes in bytes, times, and the total.")
+    ] = False,
+    recursive: _Recursive = False,
+    json_: _Json = False,
+) -> None:
+    """List what a URL names: an object, what lies below it, or else what begins so."""
+    from headrace._cli.listing import ls
+
+    def work(connection: Connection, report: Report) -> None:
+        locations = [Location.parse(url, connection) for url in urls]
+        ls(locations, report, recursive=recursive, long=long, as_json=json_)
+
+    _run(context, work, as_json=json_)
+
+
+@app.command()
+@_shared_options
+def cat(
+    context: typer.Context,
+    urls: Annotated[list[str], typer.Argument(metavar="URL", help=_URLS)],
+    range_: Annotated[
+        str,
+        typer.Option("--range", metavar="BEGIN:END", help="Only these bytes; END not included."),
+    ] = "",
+) -> None:
+    """Write objects to stdout, one after the other."""
+    from headrace._cli.reading import cat
+
+    def work(connection: Connection, report: Report) -> None:
+        begin, end = _range(range_)
+        locations = [Location.parse(url, connection) for url in urls]
+        cat(locations, report, begin=begin, end=end)
+
+    _run(context, work)
+
+
+@app.command()
+@_shared_options
+def cp(
+    context: typer.Context,
+    sources: Annotated[list[str], typer.Argument(metavar="SOURCE", help=f"{_URLS}; '-' is stdin.")],
+    destination: Annotated[
+        str,
+        typer.Argument(
+            metavar="DESTINATION", help="The new name; ends with '/': a folder; '-' is stdout."
+        ),
+    ],
+    recursive: _Recursive = False,
+    no_clobber: Annotated[
+        bool, typer.Option("--no-clobber", "-n", help="Leave alone what is there already.")
+    ] = False,
+    parallel: Annotated[
+        int, typer.Option(min=1, max=1024, metavar="N", help="Objects written at a time.")
+    ] = 64,
+    json_: Annotated[
+        bool, typer.Option("--json", help="The summary as JSON on stdout; errors, too.")
+    ] = False,
+) -> None:
+    """Copy objects between any two stores, verified; go on when one fails."""
+    from headrace._cli.copying import copy_stdin, cp
+    from headrace._cli.reading import cat
+
+    def work(connection: Connection, report: Report) -> None:
+        if "-" in sources and (len(sources) > 1 or destination == "-" or recursive):
+            raise InvalidArgumentError("'-' is stdin only as the one SOURCE")
+        if destination == "-" and (recursive or no_clobber):
+            raise InvalidArgumentError("to stdout go objects: neither -r nor --no-clobber")
+        if destination == "-":
+            found = [Location.parse(url, connection) for url in sources]
+            cat(found, report, begin=None, end=None)
+            return
+        target = Location.parse(destination, connection)
+        if sources == ["-"]:
+            copy_stdin(target, connection, report, no_clobber=no_clobber)
+            return
+        cp(
+            [Location.parse(url, connection) for url in sources],
+            target,
+            connection,
+            report,
+            recursive=recursive,
+            no_clobber=no_clobber,
+            parallel=parallel,
+        )
+
+    _run(context, work, as_json=json_)
+
+
+@app.command()
+@_shared_options
+def bench(
+    context: typer.Context,
+    url: Annotated[str, typer.Argument(metavar="URL", help=f"The objects below it: {_URLS}")],
+    batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Objects a batch.")] = 64,
+    seconds: Annotated[
+        float, typer.Option(min=0.0, metavar="S", help="How long, over as many epochs as it takes.")
+    ] = 10.0,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="So many epochs, however long.")
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of the order.")] = 0,
+    json_: _Json = False,
+) -> None:
+    """Read as a training job reads, in shuffled batches, and say how fast that was."""
+    from headrace._cli.bench import bench
+
+    def work(connection: Connection, report: Report) -> None:
+        bench(
+            Location.parse(url, connection),
+            report,
+            batch_size=batch_size,
+            seconds=seconds,
+            epochs=epochs,
+            seed=seed,
+        )
+
+    _run(context, work, as_json=json_)
+
+
+@app.command()
+@_shared_options
+def clean(
+    context: typer.Context,
+    url: Annotated[str, typer.Argument(metavar="URL", help="gs://bucket or a directory")],
+    older_than: Annotated[
+        str,
+        typer.Option(metavar="AGE", help="Only what is so old: 90s, 30m, 12h, 7d."),
+    ] = "1d",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="Say what would be deleted; delete nothing.")
+    ] = False,
+    checkpoints: Annotated[
+        bool,
+        typer.Option(
+            "--checkpoints",
+            help="Also files below URL that unfinished saves of distributed checkpoints left.",
+        ),
+    ] = False,
+    json_: _Json = False,
+) -> None:
+    """Delete what killed processes of headrace left in a bucket or directory."""
+    from headrace._cli.cleaning import clean, seconds_of
+
+    def work(connection: Connection, report: Report) -> None:
+        older_than_s = seconds_of(older_than)
+        location = Location.parse(url, connection)
+        clean(
+            location,
+            connection,
+            report,
+            older_than_s=older_than_s,
+            checkpoints=checkpoints,
+            dry_run=dry_run,
+            as_json=json_,
+        )
+
+    _run(context, work, as_json=json_)
+
+
+@app.command()
+@_shared_options
+def demo(
+    context: typer.Context,
+    url: Annotated[
+        str | None,
+        typer.Argument(metavar="URL", help="A folder, or gs://bucket/prefix, with nothing in it."),
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Passes over the images.")] = 4,
+    batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Images a batch.")] = 32,
+    stop: Annotated[
+        bool, typer.Option(help="Train once more, stopped and killed on the way.")
+    ] = True,
+    keep: Annotated[bool, typer.Option("--keep", help="Do not delete the objects.")] = False,
+    plot: Annotated[str, typer.Option(metavar="FILE", help="Loss and latencies, as PNG.")] = (
+        "demo.png"
+    ),
+    json_: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Write what was counted there.")
+    ] = None,
+) -> None:
+    """Train a small network on handwritten digits that lie in a store, and say what it took."""
+    connection: Connection = context.obj
+    if connection.anonymous or connection.user_project:
+        raise typer.BadParameter("the demo takes neither --anonymous nor --user-project")
+    if connection.endpoint:
+        # The demo starts processes of its own, which must find the endpoint, too.
+        os.environ["STORAGE_EMULATOR_HOST"] = connection.endpoint
+    # On this thread: what it does with signals is its own.
+    raise SystemExit(
+        import_module("headrace.demo").main(
+            url,
+            epochs=epochs,
+            batch_size=batch_size,
+            stop=stop,
+            keep=keep,
+            plot=plot,
+            json=json_,
+        )
+    )
+
+
+def _run(
+    context: typer.Context, work: Callable[[Connection, Report], None], *, as_json: bool = False
+) -> NoReturn:
+    connection: Connection = context.obj
+    report = Report(as_json=as_json, verbose=connection.verbose)
+    report.run(lambda: work(connection, report))
+
+
+def _range(text: str) -> tuple[int | None, int | None]:
+    if not text:
+        return None, None
+    begin, colon, end = text.partition(":")
+    if not colon or not all(part.isdecimal() or not part for part in (begin, end)):
+        raise InvalidArgumentError(
+            f"--range is {text!r}; it must be BEGIN:END, in bytes, and either may be left out"
+        )
+    return int(begin) if begin else None, int(end) if end else None

@@ -1,0 +1,122 @@
+"""`headrace ls`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from headrace import HeadraceError, ListPage, ObjectInfo, Store
+from headrace._cli.location import Location, not_found, url_of
+from headrace._cli.report import Report, binary_size, counted, shown
+
+__all__ = ["facts_of", "ls", "pages"]
+
+
+def pages(store: Store, prefix: str, *, recursive: bool) -> Iterator[ListPage]:
+    """Yield a listing page by page."""
+    token = ""
+    while True:
+        page = store.list_page(prefix, delimiter=None if recursive else "/", page_token=token)
+        yield page
+        token = page.next_page_token
+        if not token:
+            return
+
+
+def _found(location: Location, *, recursive: bool) -> Iterator[ListPage]:
+    """Yield what `location` names: an object, what lies below it, or else what begins so.
+
+    Raises:
+        NotFoundError: nothing.
+    """
+    store, name = location.store, location.name
+    is_empty = True
+    beginning: ListPage | None = None
+    if not location.is_folder:
+        beginning = store.list_page(name, delimiter=None if recursive else "/")
+        # The name itself comes first of all names that begin with it.
+        if beginning.objects and beginning.objects[0].name == name:
+            is_empty = False
+            yield ListPage(beginning.objects[:1], [], "")
+    for page in pages(store, location.below, recursive=recursive):
+        is_empty = is_empty and not page.objects and not page.prefixes
+        yield page
+    if not is_empty or not name or location.is_directory:
+        return
+    if beginning is None or not (beginning.objects or beginning.prefixes):
+        raise not_found(location, "no object, and nothing below it")
+    yield from pages(store, name, recursive=recursive)
+
+
+def ls(
+    locations: Iterable[Location], report: Report, *, recursive: bool, long: bool, as_json: bool
+) -> None:
+    """Print what `locations` name, page by page as the answers come."""
+    object_count = prefix_count = total_bytes = 0
+    for location in locations:
+        store = location.store
+        try:
+            for page in _found(location, recursive=recursive):
+                report.check()
+                entries: list[ObjectInfo | str] = [*page.objects, *page.prefixes]
+                if page.prefixes:
+                    entries.sort(key=lambda e: (e if isinstance(e, str) else e.name).encode())
+                lines = [_line(store, entry, long=long, as_json=as_json) for entry in entries]
+                if lines:
+                    sys.stdout.write("\n".join(lines) + "\n")
+                    sys.stdout.flush()
+                object_count += len(page.objects)
+                prefix_count += len(page.prefixes)
+                total_bytes += sum(info.size_bytes for info in page.objects)
+        except BrokenPipeError:
+            raise
+        except (HeadraceError, OSError) as error:
+            report.error(error)
+    if long and not as_json:
+        prefixes = f", {counted(prefix_count, 'prefix', 'prefixes')}" if prefix_count else ""
+        print(
+            f"TOTAL: {counted(object_count, 'object')}{prefixes}, "
+            f"{total_bytes} bytes ({binary_size(total_bytes)})"
+        )
+
+
+def facts_of(store: Store, info: ObjectInfo) -> dict[str, Any]:
+    """Return what is known of an object, for JSON."""
+    url = store.url_of(info.name)
+    return {
+        "type": "object",
+        "url": url,
+        "name": _name(url, info.name),
+        "size_bytes": info.size_bytes,
+        "updated": _time(info),
+        "generation": info.generation,
+        "crc32c": info.crc32c,
+        "content_type": info.content_type,
+        "content_encoding": info.content_encoding,
+        "storage_class": info.storage_class,
+    }
+
+
+def _name(url: str, name: str) -> str:
+    # Of a file, the path.
+    return url.removeprefix("file://") if url.startswith("file://") else name
+
+
+def _time(info: ObjectInfo) -> str:
+    return info.updated.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _line(store: Store, entry: ObjectInfo | str, *, long: bool, as_json: bool) -> str:
+    if as_json:
+        if not isinstance(entry, str):
+            return json.dumps(facts_of(store, entry))
+        url = url_of(store, entry)
+        return json.dumps({"type": "prefix", "url": url, "name": _name(url, entry)})
+    url = shown(url_of(store, entry if isinstance(entry, str) else entry.name))
+    if not long:
+        return url
+    if isinstance(entry, str):
+        return f"{'':>14}  {'':20}  {url}"
+    return f"{entry.size_bytes:>14}  {_time(entry)}  {url}"

@@ -1,0 +1,80 @@
+"""How far a copy is, for people who look at a terminal."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from headrace._cli.report import Report
+
+__all__ = ["Progress", "progress"]
+
+
+class Progress:
+    """Shows nothing: stderr is no terminal. Thread: any."""
+
+    def found(self, size_bytes: int) -> None:
+        """Another object was listed."""
+
+    def found_all(self) -> None:
+        """There are no more."""
+
+    def done(self, size_bytes: int) -> None:
+        """An object was copied, skipped, or has failed."""
+
+    def close(self) -> None:
+        """Give the line back."""
+
+
+class _Bar(Progress):
+    """Bytes and objects; a bar once all is listed."""
+
+    def __init__(self, report: Report) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+        from rich.progress import Progress as RichProgress
+
+        self._lock = threading.Lock()
+        self._report = report
+        self._found_count = self._found_bytes = self._done_count = 0
+        self._bar = RichProgress(
+            TextColumn("{task.fields[done]}/{task.fields[of]} objects"),
+            BarColumn(),
+            DownloadColumn(binary_units=True),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=None, done=0, of="?")
+        self._bar.start()
+        # Errors go above the bar.
+        report.write = lambda line: self._bar.console.out(line, highlight=False)
+
+    def found(self, size_bytes: int) -> None:
+        self._found_count += 1
+        self._found_bytes += size_bytes
+
+    def found_all(self) -> None:
+        self._bar.update(self._task, total=self._found_bytes, of=self._found_count)
+
+    def done(self, size_bytes: int) -> None:
+        with self._lock:
+            self._done_count += 1
+            done = self._done_count
+        self._bar.update(self._task, advance=size_bytes, done=done)
+
+    def close(self) -> None:
+        self._report.write = None
+        self._bar.stop()
+
+
+def progress(report: Report) -> Progress:
+    """Return what shows progress: on a terminal only, and not to a script."""
+    return _Bar(report) if sys.stderr.isatty() and not report.as_json else Progress()

@@ -1,0 +1,110 @@
+"""`headrace cat`, and how an object of any size is read and checked."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from headrace import HeadraceError, MiB, ObjectInfo, Sample, Store
+from headrace._cli.location import Location, not_found
+from headrace._cli.report import Report
+from headrace._cli.workers import Workers
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from typing_extensions import Buffer
+
+__all__ = ["LARGE_BYTES", "cat", "spooled", "stat"]
+
+LARGE_BYTES = 64 * MiB
+"""Larger objects are not held in memory."""
+
+_AHEAD = 4
+
+
+def stat(location: Location) -> ObjectInfo:
+    """Return what is known of the object.
+
+    Raises:
+        NotFoundError: it is missing, or there are only objects below it.
+    """
+    if location.is_folder or location.is_directory:
+        raise not_found(location, "is not an object; what lies below it is for cp -r")
+    return location.store.stat(location.name)
+
+
+def spooled(store: Store, info: ObjectInfo) -> mmap.mmap:
+    """Read a large object into memory that lies in a temporary file without a name; all checked."""
+    with tempfile.TemporaryFile(prefix="headrace-") as file:
+        # All of it now: a full disk is an error here, but would be a signal when memory is written.
+        os.posix_fallocate(file.fileno(), 0, info.size_bytes)
+        memory = mmap.mmap(file.fileno(), info.size_bytes)
+    store.read(info, into=memory)
+    return memory
+
+
+def cat(
+    locations: Iterable[Location], report: Report, *, begin: int | None, end: int | None
+) -> None:
+    """Write the bytes of objects to stdout, one object after the other.
+
+    While one is written the next ones are read. Of whole objects with a checksum no byte is written
+    before all were checked.
+
+    Args:
+        begin: the first byte of each object.
+        end: one past the last.
+    """
+
+    def start(location: Location) -> tuple[Location, Future[tuple[ObjectInfo, Sample | None]]]:
+        return location, workers.submit(lambda: _begin(location, begin, end))
+
+    with Workers(_AHEAD, _AHEAD * LARGE_BYTES, report) as workers:
+        ahead = deque(map(start, islice(locations := iter(locations), _AHEAD)))
+        while ahead:
+            location, reading = ahead.popleft()
+            ahead.extend(map(start, islice(locations, 1)))
+            try:
+                info, sample = reading.result()
+                for piece in _pieces(location.store, info, sample, begin, end):
+                    report.check()
+                    sys.stdout.buffer.write(piece)
+                sys.stdout.buffer.flush()
+            except BrokenPipeError:
+                raise
+            except (HeadraceError, OSError) as error:
+                report.error(error)
+
+
+def _begin(
+    location: Location, begin: int | None, end: int | None
+) -> tuple[ObjectInfo, Sample | None]:
+    info = stat(location)
+    if _last(info, end) - (begin or 0) > LARGE_BYTES:
+        return info, None
+    return info, location.store.read(info, begin=begin, end=end)
+
+
+def _pieces(
+    store: Store, info: ObjectInfo, sample: Sample | None, begin: int | None, end: int | None
+) -> Iterator[Buffer]:
+    if sample is not None:
+        yield sample
+    elif begin is None and end is None and info.crc32c is not None:
+        yield spooled(store, info)
+    else:
+        # There is no sum of a part, so there is nothing to wait for.
+        last = _last(info, end)
+        for at in range(begin or 0, last, LARGE_BYTES):
+            yield store.read(info, begin=at, end=min(at + LARGE_BYTES, last))
+
+
+def _last(info: ObjectInfo, end: int | None) -> int:
+    return info.size_bytes if end is None else min(end, info.size_bytes)

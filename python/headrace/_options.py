@@ -1,0 +1,241 @@
+"""What can be set, with its default and the reason for it, and what the environment says.
+
+The defaults are the engine's own; a test holds both to be equal.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from headrace import _engine
+from headrace._errors import InvalidArgumentError
+
+__all__ = [
+    "BearerToken",
+    "ContentEncoding",
+    "EngineOptions",
+    "Environment",
+    "GiB",
+    "JoinOptions",
+    "KiB",
+    "MiB",
+    "OnChange",
+    "RetryOptions",
+    "TimeoutOptions",
+    "read_environment",
+]
+
+KiB = 1 << 10
+MiB = 1 << 20
+GiB = 1 << 30
+
+OnChange = Literal["error", "reread"]
+ContentEncoding = Literal["stored", "decompress"]
+
+_MAX_UINT32 = (1 << 32) - 1
+# Longer than any training run; the engine's clock counts nanoseconds in 63 bits.
+_MAX_DURATION_S = 10 * 365 * 86400.0
+
+
+def require(condition: bool, text: str) -> None:
+    """Raise InvalidArgumentError with `text` unless `condition`."""
+    if not condition:
+        raise InvalidArgumentError(text)
+
+
+def require_count(name: str, value: int, *, minimum: int) -> None:
+    require(
+        isinstance(value, int) and minimum <= value <= _MAX_UINT32,
+        f"{name} is {value!r}; it must be an integer of at least {minimum}",
+    )
+
+
+def require_bytes(name: str, value: int, *, minimum: int) -> None:
+    require(
+        isinstance(value, int) and minimum <= value < 1 << 63,
+        f"{name} is {value!r}; it must be an integer of at least {minimum} bytes",
+    )
+
+
+def _require_duration(name: str, value: float) -> None:
+    require(
+        isinstance(value, int | float) and 0 < value <= _MAX_DURATION_S,
+        f"{name} is {value!r}; it must be above 0 s and at most ten years",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryOptions:
+    """How often, and how soon, a request that failed is sent again.
+
+    Only what can be repeated safely, and only errors that another attempt may cure, are retried.
+    """
+
+    max_attempts: int = 10
+    """Attempts of one request, the first included."""
+    initial_backoff_s: float = 0.1
+    """The upper end of the first wait; the wait is drawn from [0, that]: many clients that were
+    refused together must not come back together."""
+    max_backoff_s: float = 20.0
+    """The upper end that no wait exceeds."""
+    backoff_multiplier: float = 2.0
+    """By what the upper end grows from wait to wait."""
+    budget_tokens: int = 500
+    """Retries per host that may be saved up; each costs one, each success earns a tenth. Keeps a
+    broken service from seeing a multiple of its load."""
+
+    def __post_init__(self) -> None:
+        require_count("RetryOptions.max_attempts", self.max_attempts, minimum=1)
+        _require_duration("RetryOptions.initial_backoff_s", self.initial_backoff_s)
+        _require_duration("RetryOptions.max_backoff_s", self.max_backoff_s)
+        require(
+            1.0 <= self.backoff_multiplier <= 1000.0,
+            f"RetryOptions.backoff_multiplier is {self.backoff_multiplier!r}; "
+            "it must be from 1 to 1000",
+        )
+        require_count("RetryOptions.budget_tokens", self.budget_tokens, minimum=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeoutOptions:
+    """How long to wait for what, in seconds."""
+
+    connect_s: float = 5.0
+    """One TCP connection to one address; the name look-up is bounded by it, too."""
+    tls_s: float = 10.0
+    """The TLS handshake."""
+    first_byte_s: float = 30.0
+    """From the request's last byte to the answer's first."""
+    stall_s: float = 30.0
+    """Without one byte of progress in either direction."""
+    total_s: float = 300.0
+    """One request with all its attempts and the waits between them."""
+
+    def __post_init__(self) -> None:
+        for name in ("connect_s", "tls_s", "first_byte_s", "stall_s", "total_s"):
+            _require_duration(f"TimeoutOptions.{name}", getattr(self, name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinOptions:
+    """How small objects are joined on the server (``Store(join_small_objects=JoinOptions())``).
+
+    The objects of a batch are composed, group by group, into temporary objects of the same bucket,
+    each of which is read, checked, split and deleted. ``docs/guide/small_objects.md`` says when
+    that helps and what it costs.
+    """
+
+    max_size_bytes: int = 16 * MiB
+    """Bytes of objects that are joined to one, at most. A larger object is read by itself."""
+    max_objects: int = 32
+    """Objects that are joined to one, at most; 32 is what the service takes."""
+    max_in_flight: int = 32
+    """Temporary objects that exist at a time, at most."""
+    pause_s: float = 5.0
+    """How long objects are read one by one after the service was too busy to join them."""
+    sweep_age_s: float = 3600.0
+    """What processes that were killed have left is deleted once it is so old, by the next one that
+    joins objects in the bucket."""
+
+    def __post_init__(self) -> None:
+        require_bytes("JoinOptions.max_size_bytes", self.max_size_bytes, minimum=1)
+        require_count("JoinOptions.max_objects", self.max_objects, minimum=2)
+        require(
+            self.max_objects <= 32,
+            f"JoinOptions.max_objects is {self.max_objects}; it must be from 2 to 32",
+        )
+        require_count("JoinOptions.max_in_flight", self.max_in_flight, minimum=1)
+        _require_duration("JoinOptions.pause_s", self.pause_s)
+        require(
+            isinstance(self.sweep_age_s, int | float) and 0 <= self.sweep_age_s <= _MAX_DURATION_S,
+            f"JoinOptions.sweep_age_s is {self.sweep_age_s!r}; it must be from 0 s to ten years",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """What all stores of a process share. Set by `headrace.configure`, before the first use."""
+
+    io_threads: int = 0
+    """Threads that speak to the network; 0: one per core, at most four."""
+    file_threads: int = 4
+    """Threads that read and write files, for ``file://``; started when first needed."""
+    memory_budget_bytes: int = 1 * GiB
+    """What is in flight and read ahead may take. What the user holds is counted and slows
+    read-ahead, but a read that somebody waits for is always admitted."""
+
+    def __post_init__(self) -> None:
+        require_count("EngineOptions.io_threads", self.io_threads, minimum=0)
+        require_count("EngineOptions.file_threads", self.file_threads, minimum=1)
+        require_bytes(
+            "EngineOptions.memory_budget_bytes", self.memory_budget_bytes, minimum=1 * MiB
+        )
+
+
+@dataclass(frozen=True)
+class BearerToken:
+    """An OAuth 2.0 access token that somebody else keeps fresh. It is never printed."""
+
+    token: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        require(
+            bool(self.token) and self.token.isascii() and self.token.isprintable(),
+            "BearerToken: the token must be printable ASCII and not empty",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """What the environment variables say. ``docs/reference/environment.md`` lists them."""
+
+    emulator_endpoint: str = ""
+    http_proxy: str = ""
+    https_proxy: str = ""
+    no_proxy: str = ""
+    ca_file: str = ""
+    engine: EngineOptions = EngineOptions()
+
+
+def read_environment(environ: Mapping[str, str] = os.environ) -> Environment:
+    """Read every environment variable that headrace itself looks at. Nothing else reads any.
+
+    Raises:
+        InvalidArgumentError: a variable has a value that cannot work.
+    """
+
+    def proxy(name: str) -> str:
+        # http_proxy in capitals is not looked at in CGI programs, where a client could set it by
+        # the header "Proxy:".
+        if name == "http_proxy" and "REQUEST_METHOD" in environ:
+            return environ.get(name, "")
+        return environ.get(name) or environ.get(name.upper(), "")
+
+    def number(name: str, default: int) -> int:
+        text = environ.get(name, "").strip()
+        if not text:
+            return default
+        require(text.isdecimal(), f"{name} is {text!r}; it must be a whole number")
+        return int(text)
+
+    emulator = environ.get("STORAGE_EMULATOR_HOST", "")
+    defaults = EngineOptions()
+    return Environment(
+        emulator_endpoint=(
+            _engine.normalized_endpoint(emulator, default_tls=False) if emulator else ""
+        ),
+        http_proxy=proxy("http_proxy"),
+        https_proxy=proxy("https_proxy"),
+        no_proxy=proxy("no_proxy"),
+        ca_file=environ.get("SSL_CERT_FILE", ""),
+        engine=EngineOptions(
+            io_threads=number("HEADRACE_IO_THREADS", defaults.io_threads),
+            file_threads=number("HEADRACE_FILE_THREADS", defaults.file_threads),
+            memory_budget_bytes=number(
+                "HEADRACE_MEMORY_BUDGET_BYTES", defaults.memory_budget_bytes
+            ),
+        ),
+    )

@@ -1,0 +1,194 @@
+"""What there is once per process: the engine and the credentials thread.
+
+Both are made when first needed. After a fork the child makes its own: neither threads nor locks of
+the parent work there, and what hangs on them is left alone (the bindings see to that).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import warnings
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from headrace import _engine
+from headrace._errors import CancelledError, InvalidArgumentError
+from headrace._options import EngineOptions, read_environment
+
+if TYPE_CHECKING:
+    from headrace._google_credentials import CredentialsThread
+
+__all__ = ["Metrics", "configure", "metrics", "shutdown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metrics:
+    """Counters of this process's engine since it started; all zero before that."""
+
+    requests_total: int = 0
+    """Attempts that were sent."""
+    retries_total: int = 0
+    """Of these, not the first of their request."""
+    throttled_total: int = 0
+    """Answers that said "slow down"."""
+    connections_opened_total: int = 0
+    tls_resumed_total: int = 0
+    """TLS handshakes that resumed a session."""
+    bytes_read_total: int = 0
+    """Object bytes that arrived."""
+    objects_read_total: int = 0
+    checksums_verified_total: int = 0
+    """Objects whose CRC-32C was compared and agreed."""
+    connections_open: int = 0
+    in_flight: int = 0
+    """Requests under way."""
+    in_flight_limit: int = 0
+    """How many may be, at the busiest host."""
+    memory_budget_bytes: int = 0
+    memory_live_bytes: int = 0
+    """Object bytes in memory: in flight, read ahead, or held by the user."""
+    memory_in_flight_bytes: int = 0
+    memory_cached_bytes: int = 0
+    """Free memory that is kept warm for the next read."""
+    memory_peak_live_bytes: int = 0
+
+
+class _Process:
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.engine: _engine.Engine | None = None
+        self.options: EngineOptions | None = None
+        self.credentials: CredentialsThread | None = None
+        self.exiting = False
+        # Frames of threads that did not survive a fork are never left; they keep what they hold.
+        self.lost_threads = False
+
+
+_process = _Process()
+_threads_at_fork = False
+_stops_with_process = 0  # the process for which that is arranged
+
+
+def _before_fork() -> None:
+    global _threads_at_fork
+    _threads_at_fork = threading.active_count() > 1
+
+
+def _after_fork_in_child() -> None:
+    # Also the lock is new: at the fork another thread may have held the old one.
+    global _process
+    options, lost_threads = _process.options, _process.lost_threads
+    _process = _Process()
+    _process.options = options
+    _process.lost_threads = lost_threads or _threads_at_fork
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+
+
+def lock() -> AbstractContextManager[object]:
+    """Return the lock of this process for making what is made once."""
+    return _process.lock
+
+
+def configure(options: EngineOptions) -> None:
+    """Set the engine's options for this process, and for those that it forks later.
+
+    They take the place of what the environment says.
+
+    Raises:
+        InvalidArgumentError: the engine is running already.
+    """
+    with _process.lock:
+        if _process.engine is not None:
+            raise InvalidArgumentError(
+                "headrace.configure() must come before the first use of a store: "
+                "the engine is running already"
+            )
+        _process.options = options
+
+
+def configure_unless_set(options: EngineOptions) -> None:
+    """Set the engine's options if nobody has, and if the engine is not running yet."""
+    with _process.lock:
+        if _process.engine is None and _process.options is None:
+            _process.options = options
+
+
+def current_engine() -> _engine.Engine:
+    """Return the engine of this process; it is started if need be."""
+    process = _process
+    if process.engine is not None:
+        return process.engine
+    with process.lock:
+        if process.engine is None:
+            if process.exiting:
+                raise CancelledError("the interpreter is going down: headrace is not used any more")
+            process.engine = _engine.Engine(asdict(process.options or read_environment().engine))
+        return process.engine
+
+
+def credentials_thread() -> CredentialsThread:
+    """Return what makes tokens in this process; its thread starts with the first identity."""
+    from headrace._google_credentials import CredentialsThread
+
+    with _process.lock:
+        if _process.credentials is None:
+            if _process.exiting:
+                raise CancelledError("the interpreter is going down: headrace is not used any more")
+            _process.credentials = CredentialsThread()
+        return _process.credentials
+
+
+def metrics() -> Metrics:
+    """Return the counters of this process's engine."""
+    engine = _process.engine
+    return Metrics() if engine is None else Metrics(**engine.metrics())
+
+
+def shutdown() -> None:
+    """End what is in progress in this process and stop all threads of headrace.
+
+    Reads that somebody waits for end with `CancelledError`. The next use of a store starts the
+    engine anew. Called by itself when the interpreter exits.
+    """
+    with _process.lock:
+        engine, _process.engine = _process.engine, None
+        credentials, _process.credentials = _process.credentials, None
+    if credentials is not None:
+        credentials.stop()
+    if engine is not None:
+        engine.stop()
+        for text in engine.take_warnings():
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def stop_with_process() -> None:
+    """See to it that a child of multiprocessing, too, ends what is in progress before it exits.
+
+    Python runs no exit handlers there; what an ended process leaves in a bucket stays there.
+    """
+    global _stops_with_process
+    util = sys.modules.get("multiprocessing.util")
+    if util is None or sys.modules["multiprocessing.process"].parent_process() is None:
+        return
+    if _stops_with_process != os.getpid():
+        _stops_with_process = os.getpid()
+        util.Finalize(None, shutdown, exitpriority=10)
+
+
+def _at_exit() -> None:
+    with _process.lock:
+        _process.exiting = True
+        credentials = _process.credentials
+    stuck = credentials is not None and not credentials.stop()
+    others = threading.active_count() > 1 or _process.lost_threads
+    _engine.begin_exit(threads_left=stuck or others)
+    shutdown()
+
+
+atexit.register(_at_exit)

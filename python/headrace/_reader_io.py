@@ -1,0 +1,381 @@
+"""Reading an object as a file: at random places, or one after the other with read-ahead."""
+
+from __future__ import annotations
+
+import io
+import operator
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from headrace import _engine
+from headrace._engine import ObjectInfo, Sample
+from headrace._errors import HeadraceError, PreconditionFailedError
+from headrace._options import require_bytes
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from headrace._store import Store
+
+__all__ = ["ObjectReaderIO"]
+
+# What is read along with a few bytes, at a random place, and at the ends of the object, where
+# formats keep their directories.
+_SMALL_BYTES = 64 << 10
+_END_BYTES = 256 << 10
+# More is read straight into the caller's memory.
+_DIRECT_BYTES = 1 << 20
+# A jump forward that still counts as reading on: an alignment, a header that is passed over.
+_GAP_BYTES = 1 << 20
+_MAX_FETCH_BYTES = 8 << 20
+_MAX_SMALL_FETCHES = 8
+
+
+class _Fetch:
+    """Bytes ``[begin, end)`` of the object, on their way or here."""
+
+    def __init__(self, batch: _engine.Batch, begin: int, end: int) -> None:
+        self.begin, self.end = begin, end
+        self._batch: _engine.Batch | None = batch
+        self._sample: Sample | None = None
+
+    def sample(self) -> Sample:
+        """Wait for the bytes."""
+        if self._sample is None:
+            assert self._batch is not None
+            self._sample = self._batch.take(return_errors=False)[0]
+            self._batch = None
+        return self._sample
+
+    def cancel(self) -> None:
+        if self._batch is not None:
+            self._batch.cancel()
+
+
+class ObjectReaderIO(io.BufferedIOBase):
+    """An object that is being read, as a binary file.
+
+    It is pinned to the generation that was there when it was opened: a change shows as
+    `PreconditionFailedError`, never as a mixture. ``read(n)`` and ``readinto`` give all the bytes
+    that are asked for, up to the end of the object. Large reads go by parallel ranges straight to
+    where they are wanted.
+
+    While it is read one piece after the other, what follows is fetched ahead, in parallel, in
+    windows that grow to `read_ahead_bytes` (at most a quarter of the memory budget); it keeps that
+    in memory, and 10 MiB. At random places a small read fetches 64 KiB. There is no checksum for a
+    part of an object: the bytes are as good as the transport.
+
+    Threads may share it. After a fork the child reads by connections of its own.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        name: str | ObjectInfo,
+        *,
+        if_generation: str | None = None,
+        read_ahead_bytes: int = 64 << 20,
+    ) -> None:
+        self._ended = True  # until it is open
+        self._lock = threading.RLock()
+        require_bytes("read_ahead_bytes", read_ahead_bytes, minimum=0)
+        # "reread" would mix two generations here.
+        self._store = store._with(on_change="error")
+        # Nothing is fetched ahead that the memory budget would not take.
+        budget_bytes = self._store._open()[0].budget_bytes
+        self._max_ahead_bytes = min(read_ahead_bytes, budget_bytes // 4)
+        self._epoch = _engine.fork_epoch()
+        self._position = 0
+        self._read_end = -1  # of the last read
+        self._streak_bytes = 0  # read one after the other, until now
+        self._ahead_end = 0  # what was fetched ahead goes so far
+        self._fetches: list[_Fetch] = []
+        if isinstance(name, ObjectInfo):
+            self._info = name
+        else:
+            self._info = self._open(name)
+        if if_generation is not None and self._info.generation != if_generation:
+            raise _wrong_generation(self._url, self._info.generation, if_generation)
+        self._ended = False
+
+    def _open(self, name: str) -> ObjectInfo:
+        """Ask what is there, and for its beginning at the same time."""
+        handle = self._store._handle()
+        head = handle.start((name,), None, [(0, _END_BYTES)])
+        try:
+            info = handle.stat(name)
+            fetch = _Fetch(head, 0, min(_END_BYTES, info.size_bytes))
+            try:
+                sample = fetch.sample()
+            except HeadraceError:
+                return info  # whoever reads there will see
+            if sample.generation == info.generation and len(sample) == fetch.end:
+                self._fetches.append(fetch)
+            return info
+        finally:
+            head.cancel()
+
+    # ---- what it is
+
+    @property
+    def _url(self) -> str:
+        return self._store.url_of(self._info.name)
+
+    @property
+    def name(self) -> str:
+        """The object's URL."""
+        return self._url
+
+    @property
+    def mode(self) -> str:
+        """The mode: ``"rb"``."""
+        return "rb"
+
+    @property
+    def info(self) -> ObjectInfo:
+        """What the object is; reads are pinned to it."""
+        return self._info
+
+    def readable(self) -> bool:
+        """Return whether it can be read."""
+        self._check_open()
+        return True
+
+    def writable(self) -> bool:
+        """Return whether it can be written."""
+        self._check_open()
+        return False
+
+    def seekable(self) -> bool:
+        """Return whether `seek` works."""
+        self._check_open()
+        return True
+
+    # ---- where it is
+
+    def tell(self) -> int:
+        """Return the place: bytes from the beginning."""
+        self._check_open()
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Go to another place; it may lie behind the end. Nothing is fetched by that."""
+        with self._used():
+            offset = operator.index(offset)
+            if whence == os.SEEK_CUR:
+                offset += self._position
+            elif whence == os.SEEK_END:
+                offset += self._info.size_bytes
+            elif whence != os.SEEK_SET:
+                raise ValueError(f"whence is {whence!r}; it must be 0, 1 or 2")
+            if offset < 0:
+                raise ValueError(f"{self._url}: cannot seek to {offset}, before the beginning")
+            self._position = offset
+            return offset
+
+    # ---- reading
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        """Fill `buffer`, and return how many bytes that took: fewer only at the end."""
+        with self._used(), memoryview(buffer) as whole, whole.cast("B") as view:
+            size_bytes = min(len(view), max(0, self._info.size_bytes - self._position))
+            with view[:size_bytes] as into:
+                self._fill(into)
+            self._position += size_bytes
+            return size_bytes
+
+    def readinto1(self, buffer: Buffer, /) -> int:
+        """Do what `readinto` does."""
+        return self.readinto(buffer)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return the next `size` bytes, fewer only at the end; by default all that is left."""
+        with self._used():
+            left = max(0, self._info.size_bytes - self._position)
+            size = left if size is None or size < 0 else min(size, left)
+            fetch = self._fetch_at(self._position)
+            if fetch is not None and self._position + size <= fetch.end:
+                # The common case of small reads.
+                ahead_bytes = self._max_ahead_bytes
+                self._note(self._position + size)
+                begin = self._position - fetch.begin
+                with memoryview(fetch.sample()) as view:
+                    found = bytes(view[begin : begin + size])
+                self._position += size
+                if self._position + min(self._streak_bytes, ahead_bytes // 2) > self._ahead_end:
+                    self._fetch_ahead(self._position)
+                return found
+            # A bytes object that is filled in place: BytesIO gives its own away without a copy.
+            filled = io.BytesIO()
+            if size > 0:
+                filled.seek(size - 1)
+                filled.write(b"\0")
+                with filled.getbuffer() as view:
+                    self._fill(view)
+            self._position += size
+            return filled.getvalue()
+
+    def read1(self, size: int = -1, /) -> bytes:
+        """Return what `read` does; by default no more than is at hand."""
+        return self.read(_SMALL_BYTES if size < 0 else size)
+
+    def peek(self, size: int = 0, /) -> bytes:
+        """Return some of the bytes that come next, without going on."""
+        with self._used():
+            if self._position >= self._info.size_bytes:
+                return b""
+            fetch = self._fetch_at(self._position)
+            if fetch is None:
+                fetch = self._fetch_around(self._position, self._position + 1)
+            begin = self._position - fetch.begin
+            with memoryview(fetch.sample()) as view:
+                return bytes(view[begin : begin + max(size, 8 << 10)])
+
+    def close(self) -> None:
+        """Let go of what was fetched, and end what is under way."""
+        with self._lock:
+            if not self._ended:
+                self._ended = True
+                self._drop_all()
+            super().close()
+
+    def __repr__(self) -> str:
+        return f"<headrace.ObjectReaderIO {self._store.url!r} {self._info.name!r}>"
+
+    def __reduce_ex__(self, protocol: Any, /) -> Any:
+        raise TypeError(f"{self!r} cannot be pickled: open it anew there, by headrace.open")
+
+    # ---- fetching
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        if self._epoch != _engine.fork_epoch():
+            # A forked child: the lock may be held, and what is under way belongs, to the parent.
+            self._epoch = _engine.fork_epoch()
+            self._lock = threading.RLock()
+            self._fetches = []
+        with self._lock:
+            self._check_open()
+            try:
+                yield
+            except BaseException:
+                self._drop_all()  # one of them failed, and is of no use any more
+                raise
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise ValueError("the file is closed")
+
+    def _fill(self, into: memoryview) -> None:
+        """Fill `into` with the bytes at the present place; they exist."""
+        begin, end = self._position, self._position + len(into)
+        self._note(end)
+        pieces: list[tuple[int, int, _Fetch | None]] = []
+        at = begin
+        while at < end:
+            fetch = self._fetch_at(at)
+            if fetch is not None:
+                until = min(end, fetch.end)
+            else:
+                until = min([end, *(each.begin for each in self._fetches if each.begin > at)])
+                if until - at < _DIRECT_BYTES:
+                    fetch = self._fetch_around(at, until)
+            pieces.append((at, until, fetch))
+            at = until
+        direct = [(a, b) for a, b, fetch in pieces if fetch is None]
+        batch = None
+        views = [into[a - begin : b - begin] for a, b in direct]
+        try:
+            if direct:
+                batch = self._start(direct, views)
+            self._fetch_ahead(end)
+            for a, b, fetch in pieces:
+                if fetch is None:
+                    continue
+                with memoryview(fetch.sample()) as view:
+                    into[a - begin : b - begin] = view[a - fetch.begin : b - fetch.begin]
+            if batch is not None:
+                batch.wait()
+        finally:
+            if batch is not None:
+                batch.drain()  # nothing is written to the caller's memory any more
+                batch = None  # it holds the views
+            for each in views:
+                each.release()
+
+    def _note(self, end: int) -> None:
+        """Take note of a read up to `end`: does it go on from the last one?"""
+        gap = self._position - self._read_end
+        if 0 <= gap <= _GAP_BYTES and self._read_end >= 0:
+            self._streak_bytes += end - self._position
+        else:
+            self._streak_bytes = self._ahead_end = 0
+            # But not what has the place that was jumped to: somebody is about to wait for it.
+            here = self._fetch_at(self._position)
+            self._drop(lambda fetch: fetch is not here and fetch.end - fetch.begin > _END_BYTES)
+        self._read_end = end
+        # What was passed is not needed any more; small pieces may be.
+        self._drop(
+            lambda fetch: fetch.end <= self._position and fetch.end - fetch.begin > _END_BYTES
+        )
+
+    def _fetch_ahead(self, end: int) -> None:
+        """Have what follows `end` fetched, as far as the window goes."""
+        window_bytes = min(self._max_ahead_bytes, 2 * self._streak_bytes)
+        if window_bytes < _END_BYTES or self._ahead_end >= self._info.size_bytes:
+            return
+        fetch_bytes = max(_END_BYTES + 1, min(_MAX_FETCH_BYTES, window_bytes // 4))
+        size_bytes = self._info.size_bytes
+        at, limit = end, min(end + window_bytes, size_bytes)
+        while at < limit:
+            fetch = self._fetch_at(at)
+            if fetch is None:
+                # Not for every small read a small piece.
+                if limit < size_bytes and limit - at < fetch_bytes:
+                    break
+                begins = [each.begin for each in self._fetches if each.begin > at]
+                fetch = self._fetch(at, min([at + fetch_bytes, limit, *begins]))
+            at = fetch.end
+        self._ahead_end = size_bytes if at >= size_bytes else at
+
+    def _fetch_around(self, begin: int, end: int) -> _Fetch:
+        """Fetch a small piece with what lies behind it, or with all of the object's last bytes."""
+        size_bytes = self._info.size_bytes
+        last = max(0, size_bytes - _END_BYTES)
+        small = [each for each in self._fetches if each.end - each.begin <= _END_BYTES]
+        if len(small) >= _MAX_SMALL_FETCHES:
+            self._fetches.remove(small[0])
+        if begin >= last:
+            return self._fetch(last, size_bytes)
+        return self._fetch(begin, min(size_bytes, max(end, begin + _SMALL_BYTES)))
+
+    def _fetch(self, begin: int, end: int) -> _Fetch:
+        fetch = _Fetch(self._start([(begin, end)], None), begin, end)
+        self._fetches.append(fetch)
+        return fetch
+
+    def _fetch_at(self, position: int) -> _Fetch | None:
+        for fetch in self._fetches:
+            if fetch.begin <= position < fetch.end:
+                return fetch
+        return None
+
+    def _start(self, ranges: list[tuple[int, int]], into: list[memoryview] | None) -> _engine.Batch:
+        return self._store._handle().start([self._info] * len(ranges), into, ranges)
+
+    def _drop_all(self) -> None:
+        self._drop(lambda _: True)
+
+    def _drop(self, unwanted: Callable[[_Fetch], bool]) -> None:
+        for fetch in [each for each in self._fetches if unwanted(each)]:
+            self._fetches.remove(fetch)
+            fetch.cancel()
+
+
+def _wrong_generation(url: str, found: str, wanted: str) -> PreconditionFailedError:
+    error = PreconditionFailedError(f"{url}: is generation {found}, not {wanted}")
+    error.url = url
+    return error

@@ -1,0 +1,78 @@
+"""How an `ObjectIndex` travels: to other processes, and to other days."""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from typing import Any
+
+from headrace import _engine
+from headrace._engine import ObjectIndex, ObjectInfo
+from headrace._options import require
+from headrace._store import Store
+
+__all__ = ["load", "reduce", "save"]
+
+
+def save(index: ObjectIndex, url: str | os.PathLike[str], options: dict[str, Any]) -> ObjectInfo:
+    """See `ObjectIndex.save`."""
+    store, name = _place(url, options)
+    return store.write(name, _engine.index_image(index))
+
+
+def load(url: str | os.PathLike[str], options: dict[str, Any]) -> ObjectIndex:
+    """See `ObjectIndex.load`."""
+    store, name = _place(url, options)
+    sample = store.read(name)
+    return _engine.index_from_image(sample, sample.url)
+
+
+def _place(url: str | os.PathLike[str], options: dict[str, Any]) -> tuple[Store, str]:
+    scheme, bucket, name, whole = _engine.split_url(os.fspath(url))
+    root = f"{scheme}://{bucket}"
+    if scheme == "file":
+        folder, name = os.path.split(name)
+        root = folder or "."
+    require(name != "", f"{whole}: the URL of an object index must say how the object is called")
+    return Store(root, **options), name
+
+
+# ---- pickling
+
+
+def reduce(index: ObjectIndex) -> tuple[Any, ...]:
+    """Return what pickle needs.
+
+    For a process that is being started (spawn, forkserver) that is a descriptor of the index's
+    memory, which the child maps: no bytes are copied, nothing has a name that could be left behind,
+    and either process may end first. Any other pickle may be read on another machine, or tomorrow:
+    it carries the bytes.
+    """
+    descriptor = _engine.index_descriptor(index)
+    context = sys.modules.get("multiprocessing.context")
+    child = None if context is None else context.get_spawning_popen()
+    if child is None or descriptor < 0:
+        return _from_image, (_engine.index_image(index),)
+    return _from_descriptor, (_duplicate_for(child, descriptor),)
+
+
+# What a process that is being started was given already: the same descriptor twice is refused.
+_given: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictionary()
+
+
+def _duplicate_for(child: Any, descriptor: int) -> Any:
+    from multiprocessing.reduction import DupFd
+
+    given = _given.setdefault(child, {})
+    if descriptor not in given:
+        given[descriptor] = DupFd(descriptor)
+    return given[descriptor]
+
+
+def _from_image(image: bytes) -> ObjectIndex:
+    return _engine.index_from_image(image)
+
+
+def _from_descriptor(duplicate: Any) -> ObjectIndex:
+    return _engine.index_from_descriptor(duplicate.detach())

@@ -1,0 +1,725 @@
+"""One bucket, or one directory: list, read, write."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+
+from headrace import _engine, _process
+from headrace._engine import ObjectIndex, ObjectInfo, Sample
+from headrace._errors import HeadraceError, InvalidArgumentError, NotFoundError
+from headrace._listing import index_objects, list_objects
+from headrace._options import (
+    BearerToken,
+    ContentEncoding,
+    JoinOptions,
+    OnChange,
+    RetryOptions,
+    TimeoutOptions,
+    read_environment,
+    require,
+    require_bytes,
+    require_count,
+)
+from headrace._read_ahead import as_batch, read_ahead
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from headrace._google_credentials import GoogleCredentials
+
+__all__ = ["ListPage", "Store"]
+
+NameOrInfo = str | ObjectInfo
+UploadWay = Literal["parts", "multipart", "resumable"]
+
+# Of gs://: 64 bits with a sign.
+_GENERATION = re.compile("[0-9]{1,19}")
+
+# Where the engine looks for certificates when nobody tells it; if none is there, certifi's serve.
+_CA_FILES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+
+
+class ListPage(NamedTuple):
+    """One answer of a listing."""
+
+    objects: list[ObjectInfo]
+    prefixes: list[str]
+    """The common prefixes, when a delimiter was given."""
+    next_page_token: str
+    """Where the next page starts; ``""`` on the last one."""
+
+
+class Store:
+    """The objects of one bucket (``gs://bucket``) or directory (``file:///path``, ``path``).
+
+    A store is cheap: connections and threads belong to the process and start when first needed. It
+    may be used from all threads, after a fork, and it pickles as its configuration.
+
+    Names are full names inside the bucket; for a directory they are relative to it. Every call
+    raises a `HeadraceError` with ``url``, ``http_status`` and ``attempts`` when it fails.
+
+    Args:
+        url: the bucket or directory. What follows the bucket is the default prefix of listings.
+        endpoint: ``http://host:port`` of another service that speaks the same protocol. Default:
+            the service's own, or what STORAGE_EMULATOR_HOST says.
+        credentials: ``"google"`` for Application Default Credentials, ``"anonymous"``, a
+            `BearerToken`, or an object of google-auth. Default: ``"google"`` for ``gs://``;
+            ``"anonymous"`` for an emulator and for an endpoint outside googleapis.com, which must
+            not see a token that is not meant for it.
+        user_project: the project that is billed, for requester-pays buckets.
+        retry: how often failed requests are sent again.
+        timeout: how long to wait for what.
+        max_in_flight: requests under way per host and process, at most; below that the engine
+            adapts by itself.
+        initial_in_flight: where it starts.
+        range_threshold_bytes: larger objects are read by parallel ranges ...
+        range_bytes: ... of that size.
+        on_change: what to do when an object is no longer the generation of the `ObjectInfo`:
+            ``"error"`` raises `PreconditionFailedError`, ``"reread"`` reads what is there now.
+        content_encoding: ``"stored"`` gives the stored bytes of objects with
+            ``Content-Encoding: gzip``, ``"decompress"`` what they contain.
+        verify: compare the CRC-32C of whole objects where the store keeps one.
+        join_small_objects: join small objects of a batch on the server (GCS Compose) and read them
+            as one, in every call and class that reads batches from this store. It **writes** to the
+            bucket, below ``dataflux-composed-objects/``, and deletes what it wrote. Only objects of
+            which an `ObjectInfo` or `ObjectIndex` tells size, generation and CRC-32C are joined.
+            Whatever cannot be joined is read one by one. Default: nothing is joined.
+        user_agent_suffix: appended to ``headrace/<version>`` in requests.
+
+    Raises:
+        InvalidArgumentError: the URL or an option cannot work.
+    """
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str],
+        *,
+        endpoint: str | None = None,
+        credentials: Literal["google", "anonymous"] | BearerToken | GoogleCredentials | None = None,
+        user_project: str | None = None,
+        retry: RetryOptions = RetryOptions(),  # noqa: B008 - frozen
+        timeout: TimeoutOptions = TimeoutOptions(),  # noqa: B008
+        max_in_flight: int = 512,
+        initial_in_flight: int = 64,
+        range_threshold_bytes: int = 16 << 20,
+        range_bytes: int = 8 << 20,
+        on_change: OnChange = "error",
+        content_encoding: ContentEncoding = "stored",
+        verify: bool = True,
+        join_small_objects: JoinOptions | None = None,
+        user_agent_suffix: str = "",
+    ) -> None:
+        require_count("max_in_flight", max_in_flight, minimum=1)
+        require_count("initial_in_flight", initial_in_flight, minimum=1)
+        require_bytes("range_threshold_bytes", range_threshold_bytes, minimum=1)
+        require_bytes("range_bytes", range_bytes, minimum=1)
+        require(on_change in ("error", "reread"), f"on_change is {on_change!r}")
+        require(
+            content_encoding in ("stored", "decompress"),
+            f"content_encoding is {content_encoding!r}",
+        )
+        if isinstance(credentials, str):
+            require(
+                credentials in ("google", "anonymous"),
+                f"credentials is {credentials!r}; it must be 'google', 'anonymous', a BearerToken "
+                "or an object of google-auth",
+            )
+        self._settings: dict[str, Any] = {
+            "endpoint": endpoint,
+            "credentials": credentials,
+            "user_project": user_project,
+            "retry": retry,
+            "timeout": timeout,
+            "max_in_flight": max_in_flight,
+            "initial_in_flight": min(initial_in_flight, max_in_flight),
+            "range_threshold_bytes": range_threshold_bytes,
+            "range_bytes": range_bytes,
+            "on_change": on_change,
+            "content_encoding": content_encoding,
+            "verify": verify,
+            "join_small_objects": join_small_objects,
+            "user_agent_suffix": user_agent_suffix,
+        }
+        self._scheme, self._bucket, name, self._url = _engine.split_url(os.fspath(url))
+        require(
+            join_small_objects is None or isinstance(join_small_objects, JoinOptions),
+            f"join_small_objects is {join_small_objects!r}; it must be a JoinOptions or None",
+        )
+        require(
+            join_small_objects is None or self._scheme == "gs",
+            f"{self._url}: objects cannot be joined on {self._scheme}:// stores; leave out "
+            "join_small_objects",
+        )
+        self._prefix = "" if self._scheme == "file" else name
+        if endpoint is not None:
+            self._settings["endpoint"] = _engine.normalized_endpoint(endpoint, default_tls=True)
+        self._opened: tuple[_engine.Engine, _engine.StoreHandle] | None = None
+
+    # ---- what it is
+
+    @property
+    def url(self) -> str:
+        """The URL, as it is written normally."""
+        return self._url
+
+    @property
+    def prefix(self) -> str:
+        """The default prefix of listings: what follows the bucket in the URL."""
+        return self._prefix
+
+    def url_of(self, name: str) -> str:
+        """Return the URL of the object `name`: ``gs://bucket/name``."""
+        return self._handle().url_of(name)
+
+    def __repr__(self) -> str:
+        return f"headrace.Store({self._url!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self._url, self._settings)
+
+    def _with(self, **settings: Any) -> Store:
+        """Return the same store with other settings."""
+        return Store(self._url, **{**self._settings, **settings})
+
+    # ---- listing
+
+    def list(
+        self,
+        prefix: str | None = None,
+        *,
+        delimiter: str | None = None,
+        start_offset: str | None = None,
+        end_offset: str | None = None,
+        max_results: int | None = None,
+        max_pages_in_flight: int | None = None,
+    ) -> Iterator[ObjectInfo]:
+        """Yield the objects whose names begin with `prefix`, in UTF-8 byte order of the names.
+
+        On object stores, what lies below ``dataflux-composed-objects/`` and ``headrace-uploads/``
+        is temporary and no data: it is left out unless `prefix` lies there. The same holds for
+        `list_page` and `index`.
+
+        Each object that exists throughout comes exactly once; one that is added or deleted
+        meanwhile may come. Without `delimiter` and `max_results`, from the second page on, several
+        pages are fetched at a time, ahead of the caller.
+
+        Args:
+            prefix: default: what follows the bucket in the store's URL.
+            delimiter: objects with it after the prefix are left out (``"/"``: one level).
+            start_offset: names from this one on.
+            end_offset: names before this one.
+            max_results: stop after so many.
+            max_pages_in_flight: pages that are fetched at a time, at most; 1: page after page.
+                Default: what the engine finds useful, which is as good as any number.
+        """
+        pages = _pages(max_pages_in_flight)
+        if not delimiter and max_results is None:
+            yield from list_objects(
+                self._handle(),
+                self._prefix if prefix is None else prefix,
+                start_offset or "",
+                end_offset or "",
+                pages,
+            )
+            return
+        left = sys.maxsize if max_results is None else max_results
+        token = ""
+        while left > 0:
+            page = self.list_page(
+                prefix,
+                delimiter=delimiter,
+                page_token=token,
+                start_offset=start_offset,
+                end_offset=end_offset,
+                max_results=None if max_results is None else min(left, 1000),
+            )
+            yield from page.objects[:left]
+            left -= len(page.objects)
+            token = page.next_page_token
+            if not token:
+                return
+
+    def list_page(
+        self,
+        prefix: str | None = None,
+        *,
+        delimiter: str | None = None,
+        page_token: str = "",
+        start_offset: str | None = None,
+        end_offset: str | None = None,
+        max_results: int | None = None,
+    ) -> ListPage:
+        """Return one page of a listing, with the common prefixes if there is a delimiter.
+
+        Args:
+            page_token: ``next_page_token`` of the page before.
+            max_results: objects and prefixes on the page, at most; default: what the store gives.
+        """
+        if max_results is not None:
+            require_count("max_results", max_results, minimum=1)
+        return ListPage(
+            *self._handle().list_page(
+                prefix=self._prefix if prefix is None else prefix,
+                delimiter=delimiter or "",
+                page_token=page_token,
+                start_offset=start_offset or "",
+                end_offset=end_offset or "",
+                max_results=max_results or 0,
+            )
+        )
+
+    def index(
+        self,
+        prefix: str | None = None,
+        *,
+        on_progress: Callable[[int], object] | None = None,
+        max_pages_in_flight: int | None = None,
+    ) -> ObjectIndex:
+        """List the objects whose names begin with `prefix` into an index, in the order of `list`.
+
+        Pages are fetched several at a time, and ask only for what reading needs: name, size,
+        generation and CRC-32C. The other fields of the index' `ObjectInfo` are empty.
+
+        Args:
+            prefix: default: what follows the bucket in the store's URL.
+            on_progress: called some twenty times a second with how many names have arrived; what
+                it raises ends the listing.
+            max_pages_in_flight: as for `list`.
+        """
+        listed = self._prefix if prefix is None else prefix
+        pages = _pages(max_pages_in_flight)
+        return index_objects(self._handle(), self.url_of(""), listed, on_progress, pages)
+
+    # ---- asking
+
+    @overload
+    def stat(self, name: str) -> ObjectInfo: ...
+    @overload
+    def stat(self, name: str, *, missing_ok: Literal[False]) -> ObjectInfo: ...
+    @overload
+    def stat(self, name: str, *, missing_ok: bool) -> ObjectInfo | None: ...
+    def stat(self, name: str, *, missing_ok: bool = False) -> ObjectInfo | None:
+        """Return what the store knows of an object; None if it is missing and `missing_ok`.
+
+        Raises:
+            NotFoundError: there is no such object.
+        """
+        try:
+            return self._handle().stat(name)
+        except NotFoundError:
+            if missing_ok:
+                return None
+            raise
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is such an object."""
+        return self.stat(name, missing_ok=True) is not None
+
+    # ---- reading
+
+    def read(
+        self,
+        name: NameOrInfo,
+        *,
+        begin: int | None = None,
+        end: int | None = None,
+        into: Buffer | None = None,
+    ) -> Sample:
+        """Read one object, or the bytes ``[begin, end)`` of it.
+
+        Args:
+            name: a name, or an `ObjectInfo`, to which the read is pinned.
+            begin: the first byte; default 0.
+            end: one past the last; may lie beyond the object's end, which is the default.
+            into: where the bytes go: a writable buffer or a CPU tensor, exactly as long as what is
+                read. Whatever happens, when this returns nothing will be written there any more;
+                after an error the contents are undefined.
+
+        Raises:
+            NotFoundError: there is no such object.
+            PreconditionFailedError: it is no longer the generation of the `ObjectInfo`.
+            CorruptDataError: the bytes do not match the object's CRC-32C.
+        """
+        ranges = None
+        if begin is not None or end is not None:
+            ranges = [(begin or 0, end)]
+            _require_range(*ranges[0])
+        buffers = None if into is None else (_writable(into),)
+        return self._handle().start((name,), buffers, ranges).take(return_errors=False)[0]
+
+    def read_ranges(
+        self,
+        ranges: Iterable[tuple[NameOrInfo, int, int]],
+        *,
+        into: Sequence[Buffer] | None = None,
+    ) -> builtins.list[Sample]:
+        """Read parts of objects, all at once, and return them in the order of `ranges`.
+
+        Each range is a request of its own, or several if it is larger than
+        ``range_threshold_bytes``. There is no checksum for a part of an object: with an
+        `ObjectInfo` its generation is sure, the bytes are as good as the transport.
+
+        Args:
+            ranges: objects, each with the first byte and one past the last.
+            into: one writable buffer for each range, exactly as long.
+
+        Raises:
+            PreconditionFailedError: an object is no longer the generation of its `ObjectInfo`.
+        """
+        items, spans = [], []
+        for name, begin, end in ranges:
+            _require_range(begin, end)
+            items.append(name)
+            spans.append((begin, end))
+        buffers = None if into is None else [_writable(each) for each in into]
+        return self._handle().start(items, buffers, spans).take(return_errors=False)
+
+    @overload
+    def read_many(
+        self,
+        names: Iterable[NameOrInfo],
+        *,
+        into: Sequence[Buffer] | None = None,
+        errors: Literal["raise"] = "raise",
+    ) -> builtins.list[Sample]: ...
+    @overload
+    def read_many(
+        self,
+        names: Iterable[NameOrInfo],
+        *,
+        into: Sequence[Buffer] | None = None,
+        errors: Literal["return"],
+    ) -> builtins.list[Sample | HeadraceError]: ...
+    def read_many(
+        self,
+        names: Iterable[NameOrInfo],
+        *,
+        into: Sequence[Buffer] | None = None,
+        errors: Literal["raise", "return"] = "raise",
+    ) -> Any:
+        """Read many objects at once, and return them in the order of `names`.
+
+        Args:
+            names: names and `ObjectInfo`, mixed as you like. With an `ObjectInfo` the size is known
+                before the first byte arrives, and the checksum is the listed one.
+            into: one writable buffer for each object, exactly as long as the object.
+            errors: ``"raise"`` raises the first error in order, with a note on how many objects
+                failed besides; ``"return"`` puts the exception in the object's place.
+        """
+        return_errors = _return_errors(errors)
+        buffers = None if into is None else [_writable(each) for each in into]
+        return self._handle().start(as_batch(names), buffers).take(return_errors=return_errors)
+
+    @overload
+    def read_batches(
+        self,
+        batches: Iterable[Iterable[NameOrInfo]],
+        *,
+        ahead_bytes: int | None = None,
+        errors: Literal["raise"] = "raise",
+    ) -> Iterator[builtins.list[Sample]]: ...
+    @overload
+    def read_batches(
+        self,
+        batches: Iterable[Iterable[NameOrInfo]],
+        *,
+        ahead_bytes: int | None = None,
+        errors: Literal["return"],
+    ) -> Iterator[builtins.list[Sample | HeadraceError]]: ...
+    def read_batches(
+        self,
+        batches: Iterable[Iterable[NameOrInfo]],
+        *,
+        ahead_bytes: int | None = None,
+        errors: Literal["raise", "return"] = "raise",
+    ) -> Any:
+        """Read batch after batch, several of them at a time, and yield them in order.
+
+        While you work on one batch the next ones are read. `batches` is pulled from only when there
+        is room for another one, on the thread that asks for the next batch; one batch is always
+        under way. When the iterator is closed, dropped or ended by an exception, what was read
+        ahead is cancelled. An exception of `batches` itself is raised after the batches that came
+        before it.
+
+        Args:
+            batches: the batches, each with names and `ObjectInfo`.
+            ahead_bytes: how much may be under way or read and not yet yielded. Default: what keeps
+                the connections busy, and at most half of the memory budget.
+            errors: as for `read_many`. After an error was raised, the iterator is at its end.
+        """
+        return_errors = _return_errors(errors)
+        if ahead_bytes is not None:
+            require_bytes("ahead_bytes", ahead_bytes, minimum=0)
+        return read_ahead(self._open(), iter(batches), ahead_bytes, return_errors)
+
+    # ---- writing
+
+    def write(
+        self,
+        name: str,
+        data: Buffer,
+        *,
+        if_generation: str | None = None,
+        content_type: str | None = None,
+        content_encoding: str | None = None,
+    ) -> ObjectInfo:
+        """Write one object, atomically: it is there whole, or not at all.
+
+        Args:
+            data: any contiguous buffer, or a CPU tensor.
+            if_generation: replace exactly this generation; ``"absent"``: only if there is none.
+            content_type: default ``application/octet-stream``.
+            content_encoding: such as ``gzip``, if `data` is compressed already.
+
+        Raises:
+            PreconditionFailedError: something else is there than `if_generation` says.
+        """
+        return self._handle().write(
+            name,
+            _tensor_bytes(data),
+            if_generation=self._precondition(if_generation),
+            content_type=content_type or "",
+            content_encoding=content_encoding or "",
+        )
+
+    def open_writer(
+        self,
+        name: str,
+        *,
+        if_generation: str | None = None,
+        content_type: str | None = None,
+        part_bytes: int = 16 << 20,
+        max_parts_in_flight: int = 8,
+        upload: UploadWay = "parts",
+    ) -> _engine.ObjectWriter:
+        """Return a writer for one object of any size: parts are under way while more come.
+
+        The object becomes visible by the writer's ``close()``, whole and with its size and CRC-32C
+        checked, or not at all. `headrace.open` gives the same as a file. In memory are at most
+        ``max_parts_in_flight + 1`` parts of what was copied.
+
+        Args:
+            if_generation: of the object that is replaced, as for `write`.
+            content_type: default ``application/octet-stream``.
+            part_bytes: bytes of one part; an object that is no larger is written by one request.
+            max_parts_in_flight: parts that are under way at a time.
+            upload: how they come to ``gs://``. ``"parts"``: as temporary objects below
+                ``headrace-uploads/``, which the service joins. ``"multipart"``: as one multipart
+                upload there, which it copies. ``"resumable"``: one after the other, without
+                temporary objects; for buckets with a retention policy, where those could not be
+                deleted. Files are written in one way only.
+        """
+        require(
+            upload in ("parts", "multipart", "resumable"),
+            f"upload is {upload!r}; it must be 'parts', 'multipart' or 'resumable'",
+        )
+        require_bytes("part_bytes", part_bytes, minimum=1)
+        require_count("max_parts_in_flight", max_parts_in_flight, minimum=1)
+        return self._handle().open_writer(
+            name,
+            if_generation=self._precondition(if_generation),
+            content_type=content_type or "",
+            part_bytes=part_bytes,
+            max_parts_in_flight=max_parts_in_flight,
+            upload=upload,
+        )
+
+    def delete(
+        self, name: str, *, if_generation: str | None = None, missing_ok: bool = False
+    ) -> None:
+        """Delete one object.
+
+        Raises:
+            NotFoundError: there is none, and not `missing_ok`.
+            PreconditionFailedError: another generation is there than `if_generation` says.
+        """
+        try:
+            self._handle().remove(name, if_generation=self._precondition(if_generation))
+        except NotFoundError:
+            if not missing_ok:
+                raise
+
+    def copy(
+        self, source: NameOrInfo, name: str, *, if_generation: str | None = None
+    ) -> ObjectInfo:
+        """Copy an object to `name` within the store, without reading it here.
+
+        Args:
+            source: a name, or an `ObjectInfo` for exactly that generation.
+            if_generation: of the object that is replaced, as for `write`.
+        """
+        source_name, generation = (
+            (source, "") if isinstance(source, str) else (source.name, source.generation)
+        )
+        return self._handle().copy(
+            source_name, generation, name, if_generation=self._precondition(if_generation)
+        )
+
+    def compose(
+        self,
+        sources: Iterable[ObjectInfo],
+        name: str,
+        *,
+        if_generation: str | None = None,
+        content_type: str | None = None,
+    ) -> ObjectInfo:
+        """Join objects of this store into one, on the server, without reading them here.
+
+        The size and the CRC-32C of the result are checked against those of the sources. Google
+        Cloud Storage can do it; other stores raise `InvalidArgumentError`.
+
+        Args:
+            sources: 1 to 32 objects, in order; each must still be in its generation.
+            name: of the object that they become.
+            if_generation: of the object that is replaced, as for `write`.
+            content_type: default ``application/octet-stream``.
+
+        Raises:
+            PreconditionFailedError: a source has changed, or something else is at `name`.
+        """
+        return self._handle().compose(
+            builtins.list(sources),
+            name,
+            content_type=content_type or "",
+            if_generation=self._precondition(if_generation),
+        )
+
+    # ---- the engine's side
+
+    def _precondition(self, if_generation: str | None) -> str | None:
+        """Return what the engine takes: "" for no object."""
+        if if_generation in (None, "absent"):
+            return "" if if_generation else None
+        require(
+            isinstance(if_generation, str) and if_generation != "",
+            f"if_generation is {if_generation!r}; it must be the generation of an object as a str, "
+            "or 'absent'",
+        )
+        # Services differ in what they make of another one: some write without the condition.
+        require(
+            self._scheme != "gs" or _GENERATION.fullmatch(if_generation) is not None,
+            f"if_generation is {if_generation!r}, and the generations of gs:// are numbers",
+        )
+        return if_generation
+
+    def _handle(self) -> _engine.StoreHandle:
+        return self._open()[1]
+
+    def _open(self) -> tuple[_engine.Engine, _engine.StoreHandle]:
+        engine = _process.current_engine()
+        opened = self._opened
+        if opened is not None and opened[0] is engine:
+            return opened
+        with _process.lock():
+            if self._opened is None or self._opened[0] is not engine:
+                handle = _engine.StoreHandle(engine, self._url, self._engine_options())
+                if self._settings["join_small_objects"] is not None:
+                    _process.stop_with_process()
+                self._opened = (engine, handle)
+            return self._opened
+
+    def _engine_options(self) -> dict[str, Any]:
+        environment = read_environment()
+        options = dict(self._settings)
+        retry, timeout = options.pop("retry"), options.pop("timeout")
+        join = options.pop("join_small_objects")
+        options["join_small_objects"] = join is not None
+        if join is not None:
+            options.update({f"join_{name}": value for name, value in asdict(join).items()})
+        options.update(asdict(retry))
+        options.update(asdict(timeout))
+        options["user_project"] = options["user_project"] or ""
+        is_google = self._scheme == "gs"
+        endpoint = options["endpoint"] or (environment.emulator_endpoint if is_google else "")
+        options["endpoint"] = endpoint
+        options["credentials"] = (
+            self._engine_credentials(options["credentials"], endpoint) if is_google else None
+        )
+        options["http_proxy"] = environment.http_proxy
+        options["https_proxy"] = environment.https_proxy
+        options["no_proxy"] = environment.no_proxy
+        options["ca_file"] = environment.ca_file or _bundled_ca_file()
+        return options
+
+    def _engine_credentials(self, credentials: Any, endpoint: str) -> _engine.Credentials | None:
+        if credentials is None:
+            credentials = "google" if _is_googles_own(endpoint) else "anonymous"
+        if credentials == "anonymous" or _is_anonymous(credentials):
+            return None
+        if isinstance(credentials, BearerToken):
+            return _engine.Credentials.from_token(f"Bearer {credentials.token}")
+        source = None if credentials == "google" else credentials
+        return _process.credentials_thread().credentials_of(source)
+
+
+def _rebuild(url: str, settings: dict[str, Any]) -> Store:
+    return Store(url, **settings)
+
+
+def _is_googles_own(endpoint: str) -> bool:
+    if not endpoint:
+        return True
+    scheme, _, rest = endpoint.partition("://")
+    host = rest.partition("/")[0].partition(":")[0]
+    return scheme == "https" and host.endswith(".googleapis.com")
+
+
+def _is_anonymous(credentials: object) -> bool:
+    module = sys.modules.get("google.auth.credentials")
+    return module is not None and isinstance(credentials, module.AnonymousCredentials)
+
+
+def _bundled_ca_file() -> str:
+    if any(map(os.path.exists, _CA_FILES)):
+        return ""
+    try:
+        import certifi
+    except ImportError:
+        return ""
+    return certifi.where()
+
+
+def _require_range(begin: int, end: int | None) -> None:
+    require(
+        begin >= 0 and (end is None or begin <= end < 1 << 63),
+        f"the range [{begin}, {end}) is empty or misplaced",
+    )
+
+
+def _pages(max_pages_in_flight: int | None) -> int:
+    """Return what the engine takes: 0 leaves it to it."""
+    if max_pages_in_flight is None:
+        return 0
+    require_count("max_pages_in_flight", max_pages_in_flight, minimum=1)
+    return max_pages_in_flight
+
+
+def _return_errors(errors: str) -> bool:
+    require(errors in ("raise", "return"), f"errors is {errors!r}; it must be 'raise' or 'return'")
+    return errors == "return"
+
+
+def _tensor_bytes(data: Any) -> Any:
+    """Return the bytes of a CPU tensor as a buffer, which torch itself does not offer."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(data, torch.Tensor):
+        return data
+    if data.device.type != "cpu" or not data.is_contiguous():
+        raise InvalidArgumentError("the tensor must be contiguous and on the CPU")
+    return data.detach().reshape(-1).view(torch.uint8).numpy()
+
+
+def _writable(buffer: Any) -> Any:
+    return _tensor_bytes(buffer)

@@ -1,0 +1,236 @@
+"""A checkpoint of which some tensors are read, and not all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from headrace._store import Store
+from headrace.checkpoint._archive import open_archive
+from headrace.checkpoint._location import Url, corrupt, locate, refused, stat
+from headrace.checkpoint._outline import Made, PlaceError, StorageReference, Way, place_at
+from headrace.checkpoint._storages import read_storages
+
+__all__ = ["CheckpointReader", "TensorInfo", "open"]
+
+_STRIDED = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3")
+_PARAMETERS = (
+    "torch._utils._rebuild_parameter",
+    "torch._utils._rebuild_parameter_with_state",
+)
+_REBUILDS = "torch._utils._rebuild_"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorInfo:
+    """What a checkpoint says of one tensor."""
+
+    dtype: torch.dtype
+    shape: torch.Size
+    size_bytes: int
+    """Of the storage that it is in, which is what reading it reads."""
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    storage: StorageReference
+    dtype: torch.dtype
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    is_parameter: bool
+    requires_grad: bool
+    metadata: dict[str, bool]
+    """Whether it is the conjugate, or the negative, of what is stored."""
+
+
+class CheckpointReader:
+    """The tensors of one checkpoint, each read when it is asked for. Made by `open`.
+
+    Nothing of the pickle is executed: tensors are found in it by its form alone.
+    """
+
+    def __init__(self, url: Url, store: Store | None, verify: bool) -> None:
+        where, name = locate(url, store)
+        self._archive = open_archive(where, stat(where, name), verify=verify)
+        # Or why it cannot be read by itself.
+        self._tensors: dict[str, _Tensor | str] = {}
+        seen: set[int] = set()
+        for way, thing in self._archive.outline.walk():
+            if not isinstance(thing, Made) or id(thing) in seen:
+                continue
+            if thing.function.startswith(_REBUILDS):
+                # What a parameter, or a sparse tensor, is made of is no tensor of its own.
+                _add_made_below(thing, seen)
+                place = self._place(way)
+                self._tensors[place] = (
+                    "is one of several at this place"
+                    if place in self._tensors
+                    else self._understand(thing)
+                )
+
+    def __repr__(self) -> str:
+        return f"<headrace.checkpoint.CheckpointReader of {self.url!r}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(
+            "a CheckpointReader cannot be pickled: pickle its URL, and call "
+            "headrace.checkpoint.open where the tensors are needed"
+        )
+
+    @property
+    def url(self) -> str:
+        """The object's URL."""
+        return self._archive.url
+
+    def keys(self) -> list[str]:
+        """Return the places of all tensors: ``"model.layers.0.weight"``, in the order of the file.
+
+        A place is the keys and positions on the way to the tensor, joined by dots. What several
+        tensors have as their place, as of the keys ``5`` and ``"5"``, is listed once, and refused
+        when it is asked for.
+        """
+        return list(self._tensors)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._tensors
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def info(self, key: str) -> TensorInfo:
+        """Return what the checkpoint says of a tensor, without reading it.
+
+        Raises:
+            KeyError: there is no such tensor.
+            InvalidArgumentError: it is sparse, quantized, of a class of its own, or one of several
+                at this place.
+        """
+        tensor = self._strided(key)
+        entry = self._archive.require(f"data/{tensor.storage.key}")
+        return TensorInfo(
+            dtype=tensor.dtype, shape=torch.Size(tensor.shape), size_bytes=entry.size_bytes
+        )
+
+    def tensor(self, key: str) -> torch.Tensor:
+        """Read one tensor, to the CPU. The same as ``tensors([key])[key]``."""
+        return self.tensors([key])[key]
+
+    def tensors(self, keys: Iterable[str]) -> dict[str, torch.Tensor]:
+        """Read several tensors at once, to the CPU. Those that share a storage share it again.
+
+        Raises:
+            KeyError: there is no such tensor.
+            InvalidArgumentError: one is sparse, quantized, of a class of its own, or one of several
+                at its place: `load` it all.
+            CorruptDataError: its bytes are not those that were saved.
+        """
+        wanted = {key: self._strided(key) for key in keys}
+        names = list(dict.fromkeys(f"data/{each.storage.key}" for each in wanted.values()))
+        storages = read_storages(self._archive, names)
+        return {
+            key: self._build(key, each, storages[f"data/{each.storage.key}"])
+            for key, each in wanted.items()
+        }
+
+    def _place(self, way: Way) -> str:
+        try:
+            return place_at(way)
+        except PlaceError as error:
+            raise refused(
+                self.url,
+                f"the place of a tensor in it cannot be written: {error}; read the whole by "
+                "headrace.checkpoint.load",
+            ) from None
+
+    def _strided(self, key: str) -> _Tensor:
+        tensor = self._tensors[key]
+        if isinstance(tensor, str):
+            raise refused(
+                self.url,
+                f"the tensor {key!r} {tensor}: read the whole by headrace.checkpoint.load",
+            )
+        return tensor
+
+    def _understand(self, made: Made) -> _Tensor | str:
+        """Return a strided tensor, or why it is none."""
+        made_otherwise = "is made by {}; only strided tensors are read one by one"
+        inner = made.args[0] if made.function in _PARAMETERS and made.args else made
+        if not isinstance(inner, Made) or inner.function not in _STRIDED:
+            return made_otherwise.format(made.function)
+        try:
+            storage, offset, shape, strides, requires_grad = inner.args[:5]
+            if not isinstance(storage, StorageReference):
+                return made_otherwise.format(inner.function)
+            if inner.function == _STRIDED[1]:
+                dtype = getattr(torch, inner.args[6].function.rpartition(".")[2])
+            else:
+                dtype = torch.storage._get_dtype_from_pickle_storage_type(storage.type_name)
+            is_parameter = inner is not made
+            return _Tensor(
+                storage,
+                dtype,
+                int(offset),
+                _numbers(shape),
+                _numbers(strides),
+                is_parameter,
+                bool(made.args[1] if is_parameter else requires_grad),
+                dict(*inner.args[7 if inner.function == _STRIDED[1] else 6 :]),
+            )
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            return made_otherwise.format(inner.function)
+
+    def _build(self, key: str, tensor: _Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
+        built = torch.empty(0, dtype=tensor.dtype)
+        try:
+            built.set_(storage, tensor.offset, tensor.shape, tensor.strides)
+        except RuntimeError as error:
+            raise corrupt(
+                self.url, f"the tensor {key!r} does not fit into its storage: {error}"
+            ) from None
+        torch._utils.set_tensor_metadata(built, tensor.metadata)  # type: ignore[no-untyped-call]
+        if tensor.is_parameter:
+            return torch.nn.Parameter(built, requires_grad=tensor.requires_grad)
+        return built.requires_grad_(tensor.requires_grad)
+
+
+def _add_made_below(made: Made, seen: set[int]) -> None:
+    """Add the identities of everything that `made` is made of to `seen`."""
+    left: list[Any] = list(made.args)
+    while left:
+        thing = left.pop()
+        # A list can be in itself, and a tuple in another one many times.
+        if id(thing) in seen or not isinstance(thing, Made | list | tuple):
+            continue
+        seen.add(id(thing))
+        left += thing.args if isinstance(thing, Made) else thing
+
+
+def _numbers(value: Any) -> tuple[int, ...]:
+    # A torch.Size in a pickle is a class that is called with a tuple.
+    if isinstance(value, Made):
+        value = value.args[0]
+    return tuple(int(each) for each in value)
+
+
+def open(  # noqa: A001 - it is meant to read like open
+    url: Url, *, verify: bool = True, store: Store | None = None
+) -> CheckpointReader:
+    """Open a checkpoint to read some of its tensors.
+
+    Reads its directory and its pickle, as `load` does, and no tensor.
+
+    Args:
+        url: of the object; with `store` its name there.
+        verify: compare the sums that the file has.
+        store: where the object is; default: a store of the URL's bucket.
+
+    Raises:
+        NotFoundError: there is no such object.
+        CorruptDataError: it was cut, or is damaged.
+        InvalidArgumentError: it is no checkpoint, or a place in it has more than 1,024 characters.
+    """
+    return CheckpointReader(url, store, verify)

@@ -1,0 +1,184 @@
+"""One item of a checkpoint: the bytes that ``torch.load`` reads, and the sums kept beside them.
+
+An item is a file of ``torch.save`` with one tensor in it, as torch's ``FileSystemReader`` expects
+it: a head (zip headers and the pickle), the tensor's memory, a tail (the zip's directory). Where
+the memory lies in it, its type and shape, and CRC-32Cs are kept in the checkpoint's metadata, so
+that loading reads no head to find the data, and can check any part that it reads.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from headrace import _engine
+from headrace._errors import InvalidArgumentError
+from headrace._options import MiB
+from headrace.checkpoint._tensor_file import blob_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["SUM_BLOCK_BYTES", "EncodedItem", "ItemLayout", "encode", "flat_bytes"]
+
+# A slice of a tensor is read with at most this much more at either end, to check it. At 4 bytes a
+# sum a terabyte has 4 MB of them.
+SUM_BLOCK_BYTES = 1 * MiB
+
+# The attribute that _StorageInfo carries besides its own. Stock torch unpickles it and does not
+# look; its value is plain, so that no module of ours is needed.
+_ATTRIBUTE = "headrace_layout"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class ItemLayout:
+    """Where the bytes of an item are, from the item's own begin, and what they sum up to."""
+
+    head_bytes: int
+    data_bytes: int
+    head_sum: int
+    tail_sum: int
+    block_bytes: int
+    block_sums: tuple[int, ...]
+    """Of ``data``, block by block; the last one may be short."""
+    dtype: torch.dtype | None
+    """None if the data is not the plain memory of one contiguous tensor."""
+    shape: tuple[int, ...]
+
+    def attach(self, storage_info: Any) -> None:
+        """Keep this with a ``_StorageInfo`` of torch's."""
+        plain = (
+            _VERSION,
+            self.head_bytes,
+            self.data_bytes,
+            self.head_sum,
+            self.tail_sum,
+            self.block_bytes,
+            struct.pack(f"<{len(self.block_sums)}I", *self.block_sums),
+            "" if self.dtype is None else str(self.dtype).removeprefix("torch."),
+            self.shape,
+        )
+        setattr(storage_info, _ATTRIBUTE, plain)
+
+    @staticmethod
+    def of(storage_info: Any) -> ItemLayout | None:
+        """Return what `attach` has kept, or None: somebody else wrote this item.
+
+        Raises:
+            InvalidArgumentError: a later version of headrace wrote it.
+        """
+        plain = getattr(storage_info, _ATTRIBUTE, None)
+        if plain is None:
+            return None
+        if plain[0] != _VERSION:
+            raise InvalidArgumentError(
+                f"this checkpoint's layout has version {plain[0]}, and this headrace knows "
+                f"{_VERSION}: load it with the version that saved it, or a later one"
+            )
+        _, head_bytes, data_bytes, head_sum, tail_sum, block_bytes, sums, dtype, shape = plain
+        return ItemLayout(
+            head_bytes,
+            data_bytes,
+            head_sum,
+            tail_sum,
+            block_bytes,
+            struct.unpack(f"<{len(sums) // 4}I", sums),
+            getattr(torch, dtype) if dtype else None,
+            tuple(shape),
+        )
+
+
+@dataclass(frozen=True)
+class EncodedItem:
+    """An item ready to be written: its pieces, in order, and its layout."""
+
+    pieces: tuple[Buffer, ...]
+    length_bytes: int
+    layout: ItemLayout
+
+
+def encode(data: torch.Tensor | io.BytesIO) -> EncodedItem:
+    """Return the bytes of an item. Of a contiguous tensor on the CPU they are its own memory.
+
+    Raises:
+        InvalidArgumentError: a tensor without data, or whose layout is not strided, or neither a
+            tensor nor bytes.
+    """
+    if isinstance(data, io.BytesIO):
+        return _encoded(b"", data.getbuffer(), b"", None, ())
+    if not isinstance(data, torch.Tensor):
+        raise InvalidArgumentError(
+            f"the planner gave {type(data).__name__}; it must be a tensor or io.BytesIO"
+        )
+    if data.device.type == "meta":
+        raise InvalidArgumentError("a meta tensor has no data that could be saved")
+    if data.layout is not torch.strided:
+        # It would be written, and torch, which takes slices of what it loads, could not load it.
+        raise InvalidArgumentError(
+            f"torch.distributed.checkpoint cannot load a tensor of the layout {data.layout}; save "
+            "its parts, such as indices() and values(), or the whole by headrace.checkpoint.save"
+        )
+    if type(data) is not torch.Tensor or data.is_quantized:
+        stream = io.BytesIO()
+        torch.save(data.detach().cpu(), stream)
+        return _encoded(b"", stream.getbuffer(), b"", None, ())
+    tensor = _tight(data)
+    raw = flat_bytes(tensor)
+    pieces = blob_of(tensor)
+    # What is its own memory, in the middle, comes as views of it.
+    first = next((i for i, each in enumerate(pieces) if isinstance(each, memoryview)), len(pieces))
+    last = first
+    while last < len(pieces) and isinstance(pieces[last], memoryview):
+        last += 1
+    head, tail = b"".join(pieces[:first]), b"".join(pieces[last:])
+    return _encoded(head, raw, tail, tensor.dtype, tuple(tensor.shape))
+
+
+def flat_bytes(tensor: torch.Tensor) -> memoryview:
+    """Return the memory of a contiguous CPU tensor."""
+    if tensor.numel() == 0:
+        return memoryview(b"")
+    raw: Any = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+    return memoryview(raw)
+
+
+def block_sums(data: Buffer, block_bytes: int = SUM_BLOCK_BYTES) -> tuple[int, ...]:
+    """Return the CRC-32C of each block of `data`."""
+    view = memoryview(data)
+    return tuple(
+        _engine.crc32c(view[begin : begin + block_bytes])
+        for begin in range(0, len(view), block_bytes)
+    )
+
+
+def _encoded(
+    head: Buffer, data: Buffer, tail: Buffer, dtype: torch.dtype | None, shape: Sequence[int]
+) -> EncodedItem:
+    head_bytes, data_bytes, tail_bytes = (memoryview(each).nbytes for each in (head, data, tail))
+    layout = ItemLayout(
+        head_bytes,
+        data_bytes,
+        _engine.crc32c(head),
+        _engine.crc32c(tail),
+        SUM_BLOCK_BYTES,
+        block_sums(data),
+        dtype,
+        tuple(shape),
+    )
+    return EncodedItem((head, data, tail), head_bytes + data_bytes + tail_bytes, layout)
+
+
+def _tight(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor on the CPU, contiguous, with no more storage than itself."""
+    tensor = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    if tensor.untyped_storage().nbytes() == tensor.nbytes:
+        return tensor
+    if tensor.numel() == 0:
+        return tensor.clone()
+    return torch.frombuffer(flat_bytes(tensor), dtype=tensor.dtype).reshape(tensor.shape)

@@ -1,0 +1,52 @@
+"""``.metadata`` as bytes: torch's pickle, and a checksum after it."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import TYPE_CHECKING, Any
+
+from headrace._checked_metadata import with_sum, without_sum
+from headrace._errors import CorruptDataError
+
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint.metadata import Metadata
+
+__all__ = ["from_bytes", "storage_meta", "to_bytes"]
+
+
+def storage_meta(**fields: Any) -> Any:
+    """Return a ``StorageMeta`` of torch's; None if this torch has none."""
+    from torch.distributed.checkpoint import metadata
+
+    kind = getattr(metadata, "StorageMeta", None)
+    return None if kind is None else kind(**fields)
+
+
+def to_bytes(metadata: Metadata) -> bytes:
+    """Return what goes into the object."""
+    return with_sum(pickle.dumps(metadata))
+
+
+def from_bytes(data: bytes, url: str) -> Metadata:
+    """Return the metadata that `data`, read from `url`, holds: ours or stock torch's.
+
+    A pickle can run code: load checkpoints of people whose code you would run.
+
+    Raises:
+        CorruptDataError: it is damaged, or no metadata of a checkpoint.
+    """
+    from torch.distributed.checkpoint.metadata import Metadata
+
+    body, _ = without_sum(data, url)
+    stream = io.BytesIO(body)
+    try:
+        metadata = pickle.load(stream)
+    except Exception as error:
+        raise CorruptDataError(f"{url}: no metadata of a checkpoint: {error!r}") from error
+    # A damaged trailer would otherwise turn the checksum off.
+    if stream.tell() != len(body):
+        raise CorruptDataError(f"{url}: there are bytes after the metadata: it is damaged")
+    if not isinstance(metadata, Metadata):
+        raise CorruptDataError(f"{url}: it holds {type(metadata).__name__}, no metadata")
+    return metadata

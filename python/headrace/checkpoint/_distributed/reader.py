@@ -1,0 +1,481 @@
+"""Loads of ``torch.distributed.checkpoint`` from a store."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future as ThreadFuture
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import torch
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
+from torch.distributed.checkpoint.storage import StorageReader
+from torch.futures import Future
+
+from headrace import _engine
+from headrace._errors import CorruptDataError, InvalidArgumentError, NotFoundError
+from headrace._options import MiB
+from headrace._store import NameOrInfo
+from headrace.checkpoint._distributed.folder import Folder, metadata_name, metadata_rank
+from headrace.checkpoint._distributed.items import ItemLayout, flat_bytes
+from headrace.checkpoint._distributed.metadata_file import from_bytes, storage_meta
+from headrace.checkpoint._parallel_reads import Part, read_parts
+from headrace.checkpoint._progress import Progress, ProgressOption, choose_progress
+
+__all__ = ["DistributedReader"]
+
+# Read at a time; the next such piece of work is under way while one is checked and handed over.
+_WINDOW_BYTES = 128 * MiB
+
+
+class DistributedReader(StorageReader):
+    """Loads a checkpoint of ``torch.distributed.checkpoint`` from below a URL of any store.
+
+    ::
+
+        reader = headrace.checkpoint.DistributedReader("gs://bucket/run1/step100")
+        torch.distributed.checkpoint.load({"model": model}, storage_reader=reader)
+
+    It reads what `DistributedWriter` wrote and what torch's ``FileSystemWriter`` wrote, with any
+    number of ranks. Only the bytes that the plan asks for are read, neighbours by one request;
+    those of a contiguous tensor on the CPU arrive in its own memory. What `DistributedWriter` wrote
+    is compared with its CRC-32C, also where only a slice of a tensor is read.
+
+    Args:
+        url: the folder. torch's ``checkpoint_id`` takes its place where given.
+        verify: compare the checksums.
+        progress: show a bar for this rank's part (needs tqdm), or call this with
+            ``(done_bytes, total_bytes)``.
+        store_options: those of `Store`.
+
+    Raises:
+        InvalidArgumentError: the URL or an option cannot work.
+    """
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str],
+        *,
+        verify: bool = True,
+        progress: ProgressOption = False,
+        **store_options: Any,
+    ) -> None:
+        self._store_options = store_options
+        self._folder = Folder.at(url, store_options)
+        self._verify = verify
+        self._progress = progress
+        self._storage_data: dict[Any, Any] = {}
+        self._load_id = uuid4().hex
+
+    # ---- what torch asks for, in this order
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """Begin a new load; from another folder if `checkpoint_id` says so."""
+        if checkpoint_id:
+            self._folder = Folder.at(checkpoint_id, self._store_options)
+        self._storage_data = {}
+        self._load_id = uuid4().hex
+
+    def read_metadata(self, *_: Any, **kwargs: Any) -> Metadata:
+        """Return the checkpoint's metadata: that of all ranks, or of `rank`.
+
+        Raises:
+            NotFoundError: the folder holds no complete checkpoint.
+            CorruptDataError: the metadata is damaged.
+        """
+        rank: int | None = kwargs.get("rank")
+        name = metadata_name(rank)
+        try:
+            data = self._folder.store.read(self._folder.prefix + name).bytes()
+        except NotFoundError as error:
+            # In the text itself, since torch shows no notes.
+            told = NotFoundError(f"{error}. {self._what_is_missing()}")
+            told.url, told.http_status, told.attempts = error.url, error.http_status, error.attempts
+            raise told from error
+        metadata = from_bytes(data, self._folder.url_of(name))
+        # As torch's own reader does, where torch has it.
+        if getattr(metadata, "storage_meta", None) is None:
+            metadata.storage_meta = storage_meta()
+        if metadata.storage_meta is not None:
+            metadata.storage_meta.load_id = self._load_id
+        return metadata
+
+    def set_up_storage_reader(
+        self,
+        metadata: Metadata,
+        is_coordinator: bool,  # noqa: ARG002 - torch's
+        *_: Any,
+        **kwargs: Any,  # noqa: ARG002 - by this name torch knows that it may pass more
+    ) -> None:
+        """Take the metadata that `read_metadata` has returned.
+
+        Raises:
+            InvalidArgumentError: it does not say where the data is.
+        """
+        if metadata.storage_data is None:
+            raise InvalidArgumentError(
+                f"{self._folder.url}: the metadata does not say where the data is"
+            )
+        self._storage_data = metadata.storage_data
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        """Return the plan as it is."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        """Return the plans as they are."""
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """Read what the plan asks for.
+
+        Returns:
+            A future that is done.
+
+        Raises:
+            HeadraceError: the first error. What was loaded until then is in the state.
+        """
+        self._read(plan, planner)
+        future: Future[None] = Future()
+        future.set_result(None)
+        return future
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Return whether `checkpoint_id` is the URL of a folder that we can read."""
+        return Folder.can_be_at(checkpoint_id)
+
+    @property
+    def checkpoint_id(self) -> str:
+        """The URL of the folder that is loaded from."""
+        return self._folder.url
+
+    # ---- our own
+
+    def attachment(self, name: str) -> bytes:
+        """Return what was saved with the checkpoint by `DistributedWriter.attach`.
+
+        Of a checkpoint that somebody else wrote it is the object of that name in the folder.
+
+        Raises:
+            NotFoundError: there is no such attachment.
+        """
+        attached = getattr(self.read_metadata(), "headrace_attachments", {})
+        return self._folder.store.read(self._folder.prefix + attached.get(name, name)).bytes()
+
+    def _what_is_missing(self) -> str:
+        names = self._folder.names()
+        ranks = sorted(each for name in names if (each := metadata_rank(name)) is not None)
+        if ranks:
+            return (
+                f"{self._folder.url} was saved without collectives by {len(ranks)} ranks: load it "
+                "with as many"
+            )
+        if not names:
+            return f"There is nothing below {self._folder.url}."
+        return (
+            f"{self._folder.url} has no .metadata, so no save to it was completed. "
+            "headrace.checkpoint.latest() finds the newest complete checkpoint below a prefix."
+        )
+
+    def _read(self, plan: LoadPlan, planner: LoadPlanner) -> None:
+        items = sorted(
+            ((self._storage_info(item), item) for item in plan.items),
+            key=lambda pair: (pair[0].relative_path, pair[0].offset),
+        )
+        total = sum(info.length for info, _ in items)
+        with choose_progress(self._progress, self._folder.url, total) as shown:
+            self._read_windows(items, planner, shown)
+
+    def _read_windows(
+        self, items: list[tuple[Any, ReadItem]], planner: LoadPlanner, shown: Progress
+    ) -> None:
+        objects: dict[str, NameOrInfo] = {}
+        pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="headrace-load")
+        under_way: deque[tuple[list[_Load], ThreadFuture[None]]] = deque()
+
+        def finish_oldest() -> None:
+            loads, future = under_way.popleft()
+            future.result()
+            for load in loads:
+                load.finish()
+                shown.add(load.length_bytes)
+
+        try:
+            for window in _windows(items):
+                loads = [self._load(info, item, planner, objects) for info, item in window]
+                parts = [part for load in loads for part in load.parts]
+                under_way.append(
+                    (loads, pool.submit(self._read_parts, parts)),
+                )
+                if len(under_way) > 1:
+                    finish_oldest()
+            while under_way:
+                finish_oldest()
+        finally:
+            # Nothing may write to the state's memory any more when this returns.
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _read_parts(self, parts: Sequence[Part]) -> None:
+        try:
+            read_parts(self._folder.store, parts)
+        except NotFoundError as error:
+            error.add_note(
+                f"The metadata of {self._folder.url} names this file. If a new checkpoint was "
+                "saved there meanwhile, load again; otherwise the checkpoint is incomplete."
+            )
+            raise
+
+    def _storage_info(self, item: ReadItem) -> Any:
+        try:
+            return self._storage_data[item.storage_index]
+        except KeyError:
+            raise NotFoundError(
+                f"{self._folder.url}: the metadata does not say where {item.storage_index.fqn!r} is"
+            ) from None
+
+    def _load(
+        self,
+        info: Any,
+        item: ReadItem,
+        planner: LoadPlanner,
+        objects: dict[str, NameOrInfo],
+    ) -> _Load:
+        layout = ItemLayout.of(info)
+        name = self._folder.prefix + info.relative_path
+        source: NameOrInfo = name
+        if layout is None:
+            # Others write to the same names again and again: read one version.
+            if name not in objects:
+                objects[name] = self._folder.store.stat(name)
+            source = objects[name]
+        where = f"{item.storage_index.fqn!r} in {self._folder.url_of(info.relative_path)}"
+        transforms = tuple(getattr(info, "transform_descriptors", None) or ())
+        if item.type == LoadItemType.BYTE_IO:
+            return _bytes_load(source, info, layout, item, planner, where, transforms, self._verify)
+        target = planner.resolve_tensor(item).detach()
+        if layout is None or layout.dtype is None or transforms:
+            return _file_load(
+                source, info, layout, item, planner, target, where, transforms, self._verify
+            )
+        return _memory_load(source, info, layout, item, planner, target, where, self._verify)
+
+
+@dataclass(frozen=True, eq=False)
+class _Load:
+    """One item under way: what to read, and what to do when it is there."""
+
+    parts: list[Part]
+    length_bytes: int
+    finish: Callable[[], None]
+
+
+def _windows(items: list[tuple[Any, ReadItem]]) -> Iterator[list[tuple[Any, ReadItem]]]:
+    window: list[tuple[Any, ReadItem]] = []
+    size = 0
+    for info, item in items:
+        if window and size + info.length > _WINDOW_BYTES:
+            yield window
+            window, size = [], 0
+        window.append((info, item))
+        size += info.length
+    if window:
+        yield window
+
+
+def _whole(
+    source: NameOrInfo, info: Any, layout: ItemLayout | None, where: str, verify: bool
+) -> tuple[list[Part], Callable[[], memoryview]]:
+    """Return how to read all bytes of an item, and a function that checks and returns them."""
+    whole = memoryview(bytearray(info.length))
+    parts = [Part(source, info.offset, info.offset + info.length, whole)]
+
+    def take() -> memoryview:
+        if layout is not None and verify:
+            end = layout.head_bytes + layout.data_bytes
+            _check(whole[: layout.head_bytes], layout.head_sum, where)
+            _check_blocks(whole[layout.head_bytes : end], layout, 0, where)
+            _check(whole[end:], layout.tail_sum, where)
+        return whole
+
+    return parts, take
+
+
+def _bytes_load(
+    source: NameOrInfo,
+    info: Any,
+    layout: ItemLayout | None,
+    item: ReadItem,
+    planner: LoadPlanner,
+    where: str,
+    transforms: Sequence[str],
+    verify: bool,
+) -> _Load:
+    parts, take = _whole(source, info, layout, where, verify)
+
+    def finish() -> None:
+        planner.load_bytes(item, _untransformed(take(), transforms, where))
+
+    return _Load(parts, info.length, finish)
+
+
+def _file_load(
+    source: NameOrInfo,
+    info: Any,
+    layout: ItemLayout | None,
+    item: ReadItem,
+    planner: LoadPlanner,
+    target: torch.Tensor,
+    where: str,
+    transforms: Sequence[str],
+    verify: bool,
+) -> _Load:
+    """Load a tensor from a file of ``torch.save`` of which we know nothing."""
+    parts, take = _whole(source, info, layout, where, verify)
+
+    def finish() -> None:
+        stream = _untransformed(take(), transforms, where)
+        try:
+            tensor = torch.load(stream, map_location="cpu", weights_only=True)
+        except Exception as error:
+            raise CorruptDataError(f"{where}: torch.load cannot read it: {error}") from error
+        if not isinstance(tensor, torch.Tensor):
+            raise CorruptDataError(f"{where}: it holds {type(tensor).__name__}, no tensor")
+        for dim, (offset, length) in enumerate(
+            zip(item.storage_offsets, item.lengths, strict=True)
+        ):
+            tensor = tensor.narrow(dim, offset, length)
+        _copy(target, tensor, where)
+        planner.commit_tensor(item, target)
+
+    return _Load(parts, info.length, finish)
+
+
+def _memory_load(
+    source: NameOrInfo,
+    info: Any,
+    layout: ItemLayout,
+    item: ReadItem,
+    planner: LoadPlanner,
+    target: torch.Tensor,
+    where: str,
+    verify: bool,
+) -> _Load:
+    """Load a tensor, or a slice of it, of whose memory we know where it is."""
+    dtype = layout.dtype
+    assert dtype is not None
+    offsets, lengths = tuple(item.storage_offsets), tuple(item.lengths)
+    if len(lengths) != len(layout.shape) or any(
+        offset + length > size
+        for offset, length, size in zip(offsets, lengths, layout.shape, strict=True)
+    ):
+        raise CorruptDataError(
+            f"{where}: its shape is {layout.shape}, and {lengths} at {offsets} is asked for"
+        )
+    if target.shape != torch.Size(lengths):
+        raise InvalidArgumentError(
+            f"{where}: the tensor to load into has shape {tuple(target.shape)}, and {lengths} is "
+            "what the plan asks for"
+        )
+    strides = _contiguous_strides(layout.shape)
+    item_bytes = dtype.itemsize
+    if target.numel() == 0:
+        wanted = (0, 0)
+    else:
+        first = sum(o * s for o, s in zip(offsets, strides, strict=True))
+        last = first + sum((n - 1) * s for n, s in zip(lengths, strides, strict=True))
+        wanted = (first * item_bytes, (last + 1) * item_bytes)
+    # Outwards to blocks, which have sums.
+    begin = wanted[0] // layout.block_bytes * layout.block_bytes
+    end = min(-(-wanted[1] // layout.block_bytes) * layout.block_bytes, layout.data_bytes)
+    data_offset = info.offset + layout.head_bytes
+    is_direct = (
+        (begin, end) == wanted
+        and wanted[1] - wanted[0] == target.numel() * item_bytes
+        and target.dtype == dtype
+        and target.device.type == "cpu"
+        and target.is_contiguous()
+        and not target.is_conj()
+        and not target.is_neg()
+    )
+    data = flat_bytes(target) if is_direct else memoryview(bytearray(end - begin))
+    parts = [Part(source, data_offset + begin, data_offset + end, data)]
+    is_whole = (begin, end) == (0, layout.data_bytes)
+    tail_bytes = info.length - layout.head_bytes - layout.data_bytes
+    head, tail = memoryview(bytearray(layout.head_bytes)), memoryview(bytearray(tail_bytes))
+    if is_whole and verify:
+        # Nobody needs them, but a checkpoint that is damaged anywhere should say so.
+        parts.append(Part(source, info.offset, data_offset, head))
+        parts.append(Part(source, data_offset + layout.data_bytes, info.offset + info.length, tail))
+
+    def finish() -> None:
+        if verify:
+            _check_blocks(data, layout, begin // layout.block_bytes, where)
+            if is_whole:
+                _check(head, layout.head_sum, where)
+                _check(tail, layout.tail_sum, where)
+        if not is_direct and target.numel():
+            flat = torch.frombuffer(data[wanted[0] - begin : wanted[1] - begin], dtype=dtype)
+            _copy(target, flat.as_strided(lengths, strides), where)
+        planner.commit_tensor(item, target)
+
+    return _Load(parts, info.length, finish)
+
+
+def _contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def _copy(target: torch.Tensor, source: torch.Tensor, where: str) -> None:
+    if target.shape != source.shape:
+        raise InvalidArgumentError(
+            f"{where}: the tensor to load into has shape {tuple(target.shape)}, and the saved one "
+            f"{tuple(source.shape)}"
+        )
+    target.copy_(source)
+
+
+def _untransformed(data: memoryview, descriptors: Sequence[str], where: str) -> io.BytesIO:
+    stream: Any = io.BytesIO(data)
+    if not descriptors:
+        return stream  # type: ignore[no-any-return]
+    try:
+        # Not in every torch that we serve.
+        from torch.distributed.checkpoint._extension import (
+            ExtensionRegistry,
+            StreamTransformExtension,
+        )
+
+        for extension in ExtensionRegistry().from_descriptor_list(descriptors):
+            if isinstance(extension, StreamTransformExtension):
+                stream = extension.transform_from(stream)
+        return io.BytesIO(stream.read(-1))
+    except (ValueError, ImportError) as error:
+        raise InvalidArgumentError(
+            f"{where}: it was transformed by {', '.join(descriptors)} when it was saved, which "
+            f"cannot be undone here: {error}"
+        ) from error
+
+
+def _check_blocks(data: memoryview, layout: ItemLayout, first_block: int, where: str) -> None:
+    for number, begin in enumerate(range(0, len(data), layout.block_bytes), first_block):
+        _check(data[begin : begin + layout.block_bytes], layout.block_sums[number], where)
+
+
+def _check(data: memoryview, expected: int, where: str) -> None:
+    if _engine.crc32c(data) != expected:
+        raise CorruptDataError(
+            f"{where}: its bytes do not match the CRC-32C that was saved with them: load another "
+            "checkpoint"
+        )

@@ -1,0 +1,277 @@
+"""`load`: every storage by parallel ranges straight into the memory of the tensor that has it."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import struct
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from headrace._engine import ObjectInfo
+from headrace._errors import HeadraceError
+from headrace._open import ObjectReaderIO
+from headrace._options import require
+from headrace._store import Store
+from headrace.checkpoint._archive import Archive, is_legacy, read_ends
+from headrace.checkpoint._device_copies import flat
+from headrace.checkpoint._location import Url, corrupt, locate, refused, stat
+from headrace.checkpoint._progress import Progress, ProgressOption, choose_progress
+from headrace.checkpoint._storages import read_storages
+
+__all__ = ["MapLocation", "load"]
+
+MapLocation = Callable[[Any, str], Any] | torch.device | str | dict[str, str] | None
+
+# What lies on the host at once, of storages that go on to somewhere else.
+_GROUP_BYTES = 64 << 20
+
+# What torch's restricted unpickler raises, besides its own error, where a pickle makes no sense.
+_MALFORMED = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
+
+
+def load(
+    url: Url,
+    map_location: MapLocation = None,
+    weights_only: bool = True,
+    verify: bool = True,
+    *,
+    store: Store | None = None,
+    progress: ProgressOption = False,
+) -> Any:
+    """Load what `save`, or `torch.save`, wrote.
+
+    Both ends of the file are read first, which hold its directory and its pickle; then all storages
+    at once, by parallel requests, into the memory that the tensors will have. Reads are pinned to
+    the generation that was there at the beginning.
+
+    Args:
+        url: of the object; with `store` its name there.
+        map_location: where storages go, as in `torch.load`: a device, a dict of devices, or a
+            function, which gets them with their bytes. Storages that do not stay on the CPU pass
+            through the host 64 MiB (or one storage) at a time.
+        weights_only: take only what torch's restricted unpickler allows. A pickle can execute
+            anything: pass False only for files whose writer you trust.
+        verify: compare the sums that the file has. A guide says which sum covers what:
+            ``docs/guide/checkpoints.md``.
+        store: where the object is; default: a store of the URL's bucket.
+        progress: show a bar (needs tqdm), or call this with ``(done_bytes, total_bytes)``.
+
+    Raises:
+        NotFoundError: there is no such object.
+        CorruptDataError: it was cut, or its bytes are not those that were saved; the message names
+            the tensor.
+        InvalidArgumentError: it is no checkpoint of one file, `weights_only` refuses it, or
+            `map_location` is none; the message says what to do.
+        PreconditionFailedError: it was replaced while it was read.
+    """
+    require(
+        map_location is None
+        or callable(map_location)
+        or isinstance(map_location, str | torch.device | dict),
+        f"map_location is {map_location!r}; it must be a device, the name of one, a dict of them, "
+        "a function or None",
+    )
+    where, name = locate(url, store)
+    info = stat(where, name)
+    ends = read_ends(where, info)
+    if is_legacy(ends[0][1]):
+        return _load_legacy(where, info, map_location, weights_only)
+    archive = Archive(where, info, ends, verify)
+    if weights_only:
+        _refuse_early(archive)
+    with choose_progress(progress, archive.url, _total_bytes(archive)) as shown:
+        found = _unpickle(_Records(archive, map_location, shown), map_location, weights_only)
+    archive.require_whole()
+    return found
+
+
+def _load_legacy(
+    store: Store, info: ObjectInfo, map_location: MapLocation, weights_only: bool
+) -> Any:
+    """Load a file that has neither directory nor sums, as a stream."""
+    with ObjectReaderIO(store, info) as file:
+        stream: Any = file
+        try:
+            return torch.load(stream, map_location=map_location, weights_only=weights_only)
+        except pickle.UnpicklingError as error:
+            raise _pickle_error(store.url_of(info.name), error, weights_only) from None
+
+
+def _total_bytes(archive: Archive) -> int:
+    return sum(archive.require(f"data/{key}").size_bytes for key in archive.outline.storages)
+
+
+def _unpickle(records: _Records, map_location: MapLocation, weights_only: bool) -> Any:
+    # torch's own function below torch.load: it takes the records of a zip from whoever has them. So
+    # what the pickle means, and where storages go, is decided by torch alone.
+    unpickle: Any = torch.serialization._load
+    options: dict[str, Any] = {"encoding": "utf-8"}
+    if "weights_only" in inspect.signature(unpickle).parameters:
+        options["weights_only"] = weights_only
+    module = torch._weights_only_unpickler if weights_only else pickle
+    url = records.archive.url
+    try:
+        return unpickle(records, records.watched(map_location), module, **options)
+    except HeadraceError:
+        raise
+    except pickle.UnpicklingError as error:
+        raise _pickle_error(url, error, weights_only) from None
+    except Exception as error:
+        is_others = id(error) == records.others_error_id
+        # What torch raised before 2.5.
+        is_refusal = isinstance(error, RuntimeError) and str(error).startswith("Unsupported ")
+        if weights_only and is_refusal and not is_others:
+            raise _weights_only_error(url, str(error)) from None
+        # With weights_only=False it can be an error of the classes in the pickle, not of its form.
+        if weights_only and isinstance(error, _MALFORMED) and not is_others:
+            text = f"its pickle cannot be read: {type(error).__name__}: {error}"
+            raise corrupt(url, text) from error
+        error.add_note(f"This was raised while {url} was loaded.")
+        raise
+
+
+def _pickle_error(url: str, error: Exception, weights_only: bool) -> Exception:
+    if weights_only:
+        return _weights_only_error(url, str(error))
+    return corrupt(url, f"its pickle cannot be read: {error}")
+
+
+def _refuse_early(archive: Archive) -> None:
+    """Refuse a pickle by the names in it, before its storages are read."""
+    unpickler: Any = torch._weights_only_unpickler
+    if not hasattr(unpickler, "_get_user_allowed_globals"):
+        return  # an old torch: it refuses when it comes to the name
+    allowed = {*unpickler._get_allowed_globals(), *unpickler._get_user_allowed_globals()}
+    names = sorted(name for name in archive.outline.functions if _new_name(name) not in allowed)
+    if names:
+        raise _weights_only_error(archive.url, f"it names {', '.join(names)}")
+
+
+def _new_name(name: str) -> str:
+    """Return what torch takes a name of Python 2 for, which pickles of protocol 2 have."""
+    module, _, rest = name.rpartition(".")
+    if (module, rest) in torch._utils.NAME_MAPPING:
+        return ".".join(torch._utils.NAME_MAPPING[module, rest])
+    return f"{torch._utils.IMPORT_MAPPING.get(module, module)}.{rest}"
+
+
+def _weights_only_error(url: str, reason: str) -> Exception:
+    return refused(
+        url,
+        f"weights_only=True refuses its pickle, which can execute anything: {reason}. If you trust "
+        "who wrote it, pass weights_only=False, or allow the class by "
+        "torch.serialization.add_safe_globals([...]); else save a state_dict of plain tensors",
+    )
+
+
+class _Records:
+    """The records of a checkpoint, as `torch.serialization._load` asks for them."""
+
+    def __init__(self, archive: Archive, map_location: MapLocation, shown: Progress) -> None:
+        self.archive = archive
+        # Of what reading, or a function of the user, has raised: it is not the pickle's. The error
+        # itself, kept here, would keep these records and their memory.
+        self.others_error_id: int | None = None
+        self._shown = shown
+        self._filled: dict[str, torch.UntypedStorage] = {}
+        self._left = deque(self._groups(map_location))
+        self._frames = archive.frames
+
+    def has_record(self, name: str) -> bool:
+        # Without it torch asks for places by name, and does not reckon them.
+        return name in self.archive.entries and name != ".format_version"
+
+    def get_record(self, name: str) -> bytes:
+        return self.archive.small[name]
+
+    def get_record_offset(self, name: str) -> int:
+        self.archive.require(name)
+        return self.archive.ranges([name])[0][0]
+
+    def serialization_id(self) -> str:
+        return self.archive.small.get(".data/serialization_id", b"").decode(errors="replace")
+
+    def get_storage_from_record(self, name: str, size_bytes: int, _: Any) -> torch.Tensor:
+        """Return the record's bytes as a tensor. Storages come in the order of the outline."""
+        if self.archive.require(name).size_bytes != size_bytes:
+            raise corrupt(
+                self.archive.url,
+                f"the record {name} has {self.archive.entries[name].size_bytes} bytes, and its "
+                f"tensor {size_bytes}",
+            )
+        if size_bytes == 0:
+            return torch.empty(0, dtype=torch.uint8)
+        while name not in self._filled:
+            # Old versions of torch ask again for what they have put on the device "meta".
+            group = self._left.popleft() if self._left else [name]
+            frames, self._frames = self._frames, []
+            with self._watch():
+                self._filled |= read_storages(
+                    self.archive, group, frames=frames, on_bytes=self._shown.add
+                )
+        return flat(self._filled.pop(name))
+
+    def watched(self, map_location: MapLocation) -> MapLocation:
+        """Return the same, so that an error of a function is known to be its own."""
+        if not callable(map_location):
+            return map_location
+
+        def restored(storage: Any, location: str) -> Any:
+            with self._watch():
+                return map_location(storage, location)
+
+        return restored
+
+    @contextmanager
+    def _watch(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.others_error_id = id(error)
+            raise
+
+    def _groups(self, map_location: MapLocation) -> Iterator[list[str]]:
+        """Yield the records that are read together."""
+        references = self.archive.outline.storages
+        limit = None if _stay_on_host(map_location, self._locations()) else _GROUP_BYTES
+        group: list[str] = []
+        group_bytes = 0
+        for key in references:
+            entry = self.archive.require(f"data/{key}")
+            if entry.size_bytes == 0:
+                continue
+            group.append(f"data/{key}")
+            group_bytes += entry.size_bytes
+            if limit is not None and group_bytes >= limit:
+                yield group
+                group, group_bytes = [], 0
+        if group:
+            yield group
+
+    def _locations(self) -> set[str]:
+        return {each.location for each in self.archive.outline.storages.values()}
+
+
+def _stay_on_host(map_location: MapLocation, locations: set[str]) -> bool:
+    """Return whether all storages are used where they are read to."""
+    if map_location is None:
+        return locations <= {"cpu"}
+    if isinstance(map_location, dict):
+        return {map_location.get(each, each) for each in locations} <= {"cpu"}
+    if isinstance(map_location, str | torch.device):
+        return torch.device(map_location).type == "cpu"
+    return False

@@ -1,0 +1,179 @@
+"""Read many parts of objects into memory that is there already, with few requests."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace import _engine
+from headrace._engine import ObjectInfo
+from headrace._store import NameOrInfo, Store
+from headrace.checkpoint._location import pinned
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["Part", "Wanted", "read_into", "read_parts", "read_steps"]
+
+Wanted = tuple[int, int, "Buffer"]
+"""``[begin, end)`` of the object, and where these bytes go: exactly as long."""
+
+MAX_GAP_BYTES = 1 << 20
+"""What one request reads and drops between two wanted ranges, at most."""
+MAX_JOINED_BYTES = 16 << 20
+"""What one request reads for several ranges, at most; it is copied to where it belongs."""
+DIRECT_BYTES = 2 << 20
+"""Ranges from this size on are requests of their own, straight into their memory."""
+
+# What is under way at once: steps, and in each so many bytes, and so much of them to be copied.
+_STEPS_IN_FLIGHT = 3
+_STEP_BYTES = 64 << 20
+_STEP_COPIED_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The bytes [begin, end) of an object, and where they go: memory of exactly that size."""
+
+    object: NameOrInfo
+    begin: int
+    end: int
+    into: Buffer
+
+
+@dataclass
+class _Request:
+    """One range that is read; by itself, or for several that are wanted."""
+
+    object: NameOrInfo
+    begin: int
+    end: int
+    parts: list[int]
+    """Which of those that are wanted."""
+    memory: memoryview = field(default_factory=lambda: memoryview(b""))
+
+
+def read_parts(store: Store, parts: Iterable[Part]) -> None:
+    """Fill memory with parts of objects.
+
+    Ranges that are close to each other are read together, and copied from the 48 MiB that are held
+    for that at most; large ranges go straight to their memory. Whatever happens, when this returns
+    nothing will be written to the memory any more.
+
+    Args:
+        store: where the objects are.
+        parts: in any order; they may overlap. Reads of an `ObjectInfo` are pinned to its
+            generation.
+
+    Raises:
+        NotFoundError: an object is missing.
+        PreconditionFailedError: an object is no longer in that generation.
+        CorruptDataError: an object ends before a part does.
+    """
+    for _ in _read(store, list(parts)):
+        pass
+
+
+def read_into(store: Store, info: ObjectInfo, wanted: Iterable[Wanted]) -> None:
+    """The same for one object."""
+    read_parts(store, [Part(info, *each) for each in wanted])
+
+
+def read_steps(store: Store, info: ObjectInfo, wanted: Iterable[Wanted]) -> Iterator[list[int]]:
+    """The same, step by step: yield the positions in `wanted` whose memory is filled now.
+
+    Steps are started in the order of the object, some ahead of the caller.
+    """
+    return _read(store, [Part(info, *each) for each in wanted])
+
+
+def _read(store: Store, parts: Sequence[Part]) -> Iterator[list[int]]:
+    handle = pinned(store)._handle()
+    buffers = [memoryview(part.into) for part in parts]
+    left = deque(_steps(_join(parts)))
+    under_way: deque[tuple[list[_Request], _engine.Batch]] = deque()
+    try:
+        while left or under_way:
+            while left and len(under_way) < _STEPS_IN_FLIGHT:
+                step = left.popleft()
+                for request in step:
+                    request.memory = (
+                        buffers[request.parts[0]].cast("B")
+                        if len(request.parts) == 1
+                        else memoryview(bytearray(request.end - request.begin))
+                    )
+                batch = handle.start(
+                    [request.object for request in step],
+                    [request.memory for request in step],
+                    [(request.begin, request.end) for request in step],
+                )
+                under_way.append((step, batch))
+            step, batch = under_way.popleft()
+            batch.take(return_errors=False)
+            yield [part for request in step for part in _distribute(request, parts, buffers)]
+    finally:
+        # Nobody may write to the caller's memory any more.
+        for _, batch in under_way:
+            batch.drain()
+
+
+def _join(parts: Sequence[Part]) -> Iterator[_Request]:
+    """Yield the requests that cover the parts, object by object, in the order of each."""
+    places = {each: i for i, each in enumerate(dict.fromkeys(part.object for part in parts))}
+    current: _Request | None = None
+    order = sorted(
+        range(len(parts)), key=lambda i: (places[parts[i].object], parts[i].begin, parts[i].end)
+    )
+    for i in order:
+        part = parts[i]
+        if part.begin == part.end:
+            continue
+        is_small = part.end - part.begin < DIRECT_BYTES
+        if (
+            current is not None
+            and is_small
+            and part.object == current.object
+            and part.begin - current.end <= MAX_GAP_BYTES
+            and max(part.end, current.end) - current.begin <= MAX_JOINED_BYTES
+        ):
+            current.end = max(part.end, current.end)
+            current.parts.append(i)
+            continue
+        if current is not None:
+            yield current
+            current = None
+        request = _Request(part.object, part.begin, part.end, [i])
+        if is_small:
+            current = request
+        else:
+            yield request
+    if current is not None:
+        yield current
+
+
+def _steps(requests: Iterable[_Request]) -> Iterator[list[_Request]]:
+    step: list[_Request] = []
+    total_bytes = copied_bytes = 0
+    for request in requests:
+        size_bytes = request.end - request.begin
+        step.append(request)
+        total_bytes += size_bytes
+        copied_bytes += size_bytes if len(request.parts) > 1 else 0
+        if total_bytes >= _STEP_BYTES or copied_bytes >= _STEP_COPIED_BYTES:
+            yield step
+            step, total_bytes, copied_bytes = [], 0, 0
+    if step:
+        yield step
+
+
+def _distribute(
+    request: _Request, parts: Sequence[Part], buffers: Sequence[memoryview]
+) -> list[int]:
+    if len(request.parts) > 1:
+        for i in request.parts:
+            begin, end = parts[i].begin - request.begin, parts[i].end - request.begin
+            buffers[i].cast("B")[:] = request.memory[begin:end]
+    request.memory = memoryview(b"")
+    return request.parts

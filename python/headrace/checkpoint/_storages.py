@@ -1,0 +1,72 @@
+"""Storages of a checkpoint, read straight into their memory and compared with their sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from headrace.checkpoint._archive import Archive
+from headrace.checkpoint._device_copies import flat, memory_of
+from headrace.checkpoint._location import corrupt
+from headrace.checkpoint._parallel_reads import Wanted, read_into, read_steps
+
+__all__ = ["read_storages"]
+
+
+def read_storages(
+    archive: Archive,
+    names: Sequence[str],
+    *,
+    frames: Sequence[tuple[int, bytes]] = (),
+    on_bytes: Callable[[int], object] = lambda _: None,
+) -> dict[str, torch.UntypedStorage]:
+    """Read records into new storages on the CPU, all at once.
+
+    Args:
+        archive: what they are records of.
+        names: ``data/0`` and so on.
+        frames: where what must stand in the object; it is read and compared, too.
+        on_bytes: called with how many bytes more of the storages are there, and right.
+
+    Raises:
+        CorruptDataError: a record, or a frame, is not what was saved; it names the tensor.
+    """
+    new: Any = torch.UntypedStorage
+    storages = {name: new(archive.require(name).size_bytes) for name in names}
+    buffers = [memory_of(flat(storage)) for storage in storages.values()]
+    found = [bytearray(len(expected)) for _, expected in frames]
+    wanted: list[Wanted] = [
+        (*each, buffer)
+        for each, buffer in zip(archive.ranges(list(storages)), buffers, strict=True)
+    ]
+    wanted += [
+        (begin, begin + len(expected), buffer)
+        for (begin, expected), buffer in zip(frames, found, strict=True)
+    ]
+    in_order = list(storages)
+    for step in read_steps(archive.store, archive.info, wanted):
+        for position in step:
+            if position < len(in_order):
+                _check(archive, in_order[position], wanted[position])
+                on_bytes(len(buffers[position]))
+                continue
+            begin, expected = frames[position - len(in_order)]
+            if found[position - len(in_order)] != expected:
+                raise corrupt(
+                    archive.url,
+                    f"what stands between its records is damaged, in [{begin}, "
+                    f"{begin + len(expected)})",
+                )
+    return storages
+
+
+def _check(archive: Archive, name: str, wanted: Wanted) -> None:
+    buffer: Any = wanted[2]
+    if archive.is_right(name, buffer):
+        return
+    # What was damaged on the way is right the second time.
+    read_into(archive.store, archive.info, [wanted])
+    if not archive.is_right(name, buffer):
+        raise archive.wrong(name)

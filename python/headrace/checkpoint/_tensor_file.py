@@ -1,0 +1,137 @@
+"""The file of a checkpoint, as the pieces that it is made of. ``src/headrace/checkpoint/README.md``
+says how they lie in it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from headrace import _engine
+from headrace.checkpoint._device_copies import Copies, DeviceCopies, flat, host_pieces, memory_of
+from headrace.checkpoint._pickling import dump
+
+__all__ = ["DEFAULT_PROTOCOL", "CheckpointFile", "Piece", "blob_of"]
+
+# torch.load with weights_only=True reads no later one.
+DEFAULT_PROTOCOL = 2
+
+# What is summed at once without the GIL, and handed on while the next is summed.
+_SUMMED_BYTES = 16 << 20
+
+# The version of torch's format, and of how its records are ordered.
+_VERSION = b"3\n"
+_ORDER_VERSION = b"1"
+
+
+class Piece(NamedTuple):
+    """Consecutive bytes of the file."""
+
+    data: memoryview | bytes
+    is_lent: bool
+    """It is a tensor's own memory, which stays as it is while the checkpoint is saved. Otherwise it
+    must be copied, or written, before the next piece is asked for."""
+    content_bytes: int
+    """How much of it is a storage's: what progress counts."""
+
+
+class CheckpointFile:
+    """One object to be saved, pickled; its storages are still where they were.
+
+    Args:
+        obj: whatever `torch.save` takes.
+        protocol: of the pickle.
+        copies: how storages that are not on the CPU come to the host.
+    """
+
+    def __init__(
+        self, obj: Any, protocol: int = DEFAULT_PROTOCOL, copies: Copies | None = None
+    ) -> None:
+        self._pickle, self._storages = dump(obj, protocol)
+        self._copies = copies
+
+    @property
+    def content_bytes(self) -> int:
+        """The bytes of all storages."""
+        return sum(storage.nbytes() for storage in self._storages.values())
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the file, piece by piece. Each is summed, without the GIL, when it is asked for."""
+        layout = _engine.ZipLayout()
+        names = _engine.crc32c(b"")
+        contents = _engine.crc32c(b"")
+        small = {
+            "data.pkl": self._pickle,
+            ".format_version": _ORDER_VERSION,
+            ".storage_alignment": b"64",
+            "byteorder": sys.byteorder.encode(),
+        }
+        for name, data in small.items():
+            yield from _record(layout, name, data)
+            names = _engine.crc32c(name.encode(), names)
+            contents = _engine.crc32c(data, contents)
+        for key, storage in self._storages.items():
+            name = f"data/{key}"
+            yield Piece(layout.begin_record(f"archive/{name}", storage.nbytes()), False, 0)
+            for piece in self._contents(storage):
+                layout.add(piece.data)
+                yield piece
+            after = layout.end_record()
+            yield Piece(after, False, 0)
+            names = _engine.crc32c(name.encode(), names)
+            contents = _engine.crc32c(after, contents)  # it has the sum
+        yield from _record(layout, "version", _VERSION)
+        # Twenty digits that tell of the names and twenty of the contents: equal for equal states.
+        identity = f"{names:020d}{contents:020d}"
+        yield from _record(layout, ".data/serialization_id", identity.encode())
+        yield Piece(layout.finish(), False, 0)
+
+    def _contents(self, storage: torch.UntypedStorage) -> Iterator[Piece]:
+        if storage.nbytes() == 0:
+            return
+        if storage.device.type == "cpu":
+            memory = memory_of(flat(storage))
+            for begin in range(0, len(memory), _SUMMED_BYTES):
+                piece = memory[begin : begin + _SUMMED_BYTES]
+                yield Piece(piece, True, len(piece))
+            return
+        copies = self._copies or DeviceCopies(storage.device)
+        for staged in host_pieces(flat(storage), copies):
+            yield Piece(memory_of(staged), False, staged.numel())
+
+
+def _record(layout: _engine.ZipLayout, name: str, data: bytes) -> Iterator[Piece]:
+    before = layout.begin_record(f"archive/{name}", len(data))
+    layout.add(data)
+    yield Piece(before + data + layout.end_record(), False, 0)
+
+
+def blob_of(tensor: torch.Tensor) -> list[memoryview | bytes]:
+    """Return a file that `torch.load` reads as this tensor, as the pieces that it is made of.
+
+    What it saves is this tensor alone, also if its storage is larger. The bytes of a tensor that is
+    contiguous and on the CPU are its own memory; they must not change while the pieces are used.
+    """
+    tensor = tensor.detach()
+    if tensor.layout is torch.strided and not tensor.is_quantized and tensor.device.type != "meta":
+        tensor = _on_its_own(tensor)
+    pieces = CheckpointFile(tensor).pieces()
+    return [piece.data if piece.is_lent else bytes(piece.data) for piece in pieces]
+
+
+def _on_its_own(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the same tensor with a storage that has nothing else in it."""
+    if type(tensor) is not torch.Tensor:
+        return tensor
+    tensor = tensor.resolve_conj().resolve_neg().contiguous()
+    size_bytes = tensor.numel() * tensor.element_size()
+    storage = tensor.untyped_storage()
+    if storage.nbytes() == size_bytes:
+        return tensor
+    if tensor.device.type != "cpu" or size_bytes == 0:
+        return tensor.clone()
+    begin = tensor.storage_offset() * tensor.element_size()
+    memory = memory_of(flat(storage))[begin : begin + size_bytes]
+    return torch.frombuffer(memory, dtype=torch.uint8).view(tensor.dtype).view(tensor.shape)

@@ -1,0 +1,146 @@
+"""One bucket as the checkpoint classes of dataflux see it: streams, and a few questions.
+
+`open_checkpoint_bucket` decides who speaks to the service: the engine, or a client that is not
+Google's, which is used itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+import headrace.checkpoint
+from headrace import NotFoundError, Store
+from headrace import open as open_object
+from headrace.compat._clients import bucket_url, store_options_of
+from headrace.compat._google_errors import as_google_raises
+from headrace.compat.dataflux_core.user_agent import add_dataflux_user_agent
+
+__all__ = ["CheckpointBucket", "open_checkpoint_bucket"]
+
+
+class CheckpointBucket(Protocol):
+    """What is needed of a bucket."""
+
+    def reader(self, name: str) -> Any:
+        """Return an object as a file, at its beginning."""
+
+    def writer(self, name: str) -> Any:
+        """Return a file that becomes an object when it is closed, unless by an exception."""
+
+    def save(self, obj: Any, name: str) -> None:
+        """Save `obj` so that `torch.load` reads it."""
+
+    def load(self, name: str, map_location: Any, weights_only: bool) -> Any:
+        """Load what was saved."""
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is such an object, or anything below; "" is the bucket."""
+
+    def remove(self, name: str) -> None:
+        """Delete an object; none is fine."""
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names that begin with `prefix`."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Give an object another name."""
+
+
+def open_checkpoint_bucket(
+    client: Any, name: str, make_buffer: Callable[[Any], Any]
+) -> CheckpointBucket:
+    """Return the bucket `name`, by the engine unless `client` has to be used itself.
+
+    `make_buffer` makes of a blob of such a client what is written to it.
+    """
+    options = store_options_of(client)
+    if options is None:
+        add_dataflux_user_agent(client)
+        return _ClientBucket(client, name, make_buffer)
+    with as_google_raises():
+        return _EngineBucket(_open_store(name, **options))
+
+
+@functools.lru_cache(maxsize=64)
+def _open_store(name: str, **options: Any) -> Store:
+    return Store(bucket_url(name), **options)
+
+
+class _EngineBucket:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def reader(self, name: str) -> Any:
+        with as_google_raises():
+            return open_object(name, "rb", store=self._store)
+
+    def writer(self, name: str) -> Any:
+        return open_object(name, "wb", store=self._store)
+
+    def save(self, obj: Any, name: str) -> None:
+        with as_google_raises():
+            headrace.checkpoint.save(obj, name, store=self._store)
+
+    def load(self, name: str, map_location: Any, weights_only: bool) -> Any:
+        with as_google_raises():
+            return headrace.checkpoint.load(name, map_location, weights_only, store=self._store)
+
+    def exists(self, name: str) -> bool:
+        with as_google_raises():
+            if name and self._store.exists(name):
+                return True
+            below = f"{name.rstrip('/')}/" if name else ""
+            try:
+                found = self._store.list_page(below, max_results=1).objects
+            except NotFoundError:
+                return False
+            return bool(found) or not name
+
+    def remove(self, name: str) -> None:
+        with as_google_raises():
+            self._store.delete(name, missing_ok=True)
+
+    def names(self, prefix: str) -> list[str]:
+        with as_google_raises():
+            return [info.name for info in self._store.list(prefix)]
+
+    def rename(self, old: str, new: str) -> None:
+        with as_google_raises():
+            self._store.copy(old, new)
+            self._store.delete(old)
+
+
+class _ClientBucket:
+    def __init__(self, client: Any, name: str, make_buffer: Callable[[Any], Any]) -> None:
+        self._bucket = client.bucket(name)
+        self._make_buffer = make_buffer
+
+    def reader(self, name: str) -> Any:
+        return io.BytesIO(self._bucket.blob(name).download_as_bytes())
+
+    def writer(self, name: str) -> Any:
+        return self._make_buffer(self._bucket.blob(name))
+
+    def save(self, obj: Any, name: str) -> None:
+        with self.writer(name) as file:
+            torch.save(obj, file)
+
+    def load(self, name: str, map_location: Any, weights_only: bool) -> Any:
+        return torch.load(self.reader(name), map_location=map_location, weights_only=weights_only)
+
+    def exists(self, name: str) -> bool:
+        return bool(self._bucket.blob(name).exists())
+
+    def remove(self, name: str) -> None:
+        self._bucket.blob(name).delete()
+
+    def names(self, prefix: str) -> list[str]:
+        return [blob.name for blob in self._bucket.list_blobs(prefix=prefix)]
+
+    def rename(self, old: str, new: str) -> None:
+        self._bucket.rename_blob(self._bucket.blob(old), new)

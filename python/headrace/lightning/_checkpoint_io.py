@@ -1,0 +1,146 @@
+"""Lightning's plugins for saving and loading."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from headrace._errors import InvalidArgumentError
+from headrace._store import UploadWay
+from headrace.lightning import _files, _packages
+from headrace.lightning._background import InOrder
+from headrace.lightning._staging import copy_to_host
+
+__all__ = ["AsyncCheckpointIO", "CheckpointIO"]
+
+_CheckpointIO: Any = _packages.fabric("plugins").CheckpointIO
+
+
+class CheckpointIO(_CheckpointIO):  # type: ignore[misc]  # a base that is found at run time
+    """Saves and loads Lightning's checkpoints at any URL.
+
+    ::
+
+        trainer = Trainer(plugins=[headrace.lightning.CheckpointIO()])
+        trainer.save_checkpoint("gs://bucket/run1/last.ckpt")
+        trainer.fit(model, ckpt_path="gs://bucket/run1/last.ckpt")
+
+    The files are those of ``torch.save``. Each appears whole, or not at all.
+
+    Args:
+        upload: how the parts of a large checkpoint come to ``gs://``, as for
+            `headrace.Store.open_writer`: ``"resumable"`` for buckets with a retention policy.
+        store_options: those of `headrace.Store`.
+    """
+
+    def __init__(self, *, upload: UploadWay = "parts", **store_options: Any) -> None:
+        super().__init__()
+        self._upload = upload
+        self._store_options = store_options
+
+    def save_checkpoint(
+        self,
+        checkpoint: dict[str, Any],
+        path: str | os.PathLike[str],
+        storage_options: dict[str, Any] | None = None,
+    ) -> None:
+        """Save `checkpoint` at `path`.
+
+        Args:
+            checkpoint: what Lightning has gathered.
+            path: a URL or a local path.
+            storage_options: options of the store for this save, over those of the plugin.
+        """
+        options = {**self._store_options, **(storage_options or {})}
+        _files.save(checkpoint, path, options, self._upload)
+
+    def load_checkpoint(
+        self,
+        path: str | os.PathLike[str],
+        map_location: Any = None,
+        weights_only: bool | None = None,
+    ) -> dict[str, Any]:
+        """Return the checkpoint at `path`.
+
+        Args:
+            path: a URL or a local path.
+            map_location: as for ``torch.load``.
+            weights_only: as for ``torch.load``; None means True.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        checkpoint = _files.load(path, map_location, weights_only, self._store_options)
+        if not isinstance(checkpoint, dict):
+            raise InvalidArgumentError(
+                f"{os.fspath(path)} holds {type(checkpoint).__name__}, no checkpoint of Lightning"
+            )
+        return checkpoint
+
+    def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Delete the checkpoint at `path`, also a sharded one; none is fine, too."""
+        _files.remove(path, self._store_options)
+
+
+class AsyncCheckpointIO(_CheckpointIO):  # type: ignore[misc]
+    """Saves in the background; training waits for the copy to host memory only.
+
+    Saves and removals happen in the order in which they were asked for. The error of a save is
+    raised by the next save, load or removal, and at the latest by ``teardown``, once. After an
+    error nothing that was waiting behind it happens, so that no older checkpoint is removed
+    because of a newer one that does not exist.
+
+    Args:
+        checkpoint_io: what saves and loads. Default: `CheckpointIO` with `store_options`, which
+            may have ``upload``, too.
+        store_options: those of `headrace.Store`.
+    """
+
+    def __init__(self, checkpoint_io: Any = None, **store_options: Any) -> None:
+        super().__init__()
+        if checkpoint_io is not None and store_options:
+            raise InvalidArgumentError(
+                f"{', '.join(store_options)}: pass options of the store to the checkpoint_io"
+            )
+        self._checkpoint_io = checkpoint_io or CheckpointIO(**store_options)
+        self._saves = InOrder("headrace-lightning-save")
+
+    def save_checkpoint(
+        self,
+        checkpoint: dict[str, Any],
+        path: str | os.PathLike[str],
+        storage_options: dict[str, Any] | None = None,
+    ) -> None:
+        """Copy `checkpoint` to host memory and begin to save it."""
+        staged = copy_to_host(checkpoint)
+        save = self._checkpoint_io.save_checkpoint
+        self._saves.submit(lambda: save(staged, path, storage_options=storage_options))
+
+    def load_checkpoint(
+        self,
+        path: str | os.PathLike[str],
+        map_location: Any = None,
+        weights_only: bool | None = None,
+    ) -> dict[str, Any]:
+        """Return the checkpoint at `path`, after all saves that are under way."""
+        self._saves.wait()
+        loaded: dict[str, Any] = self._checkpoint_io.load_checkpoint(
+            path, map_location=map_location, weights_only=weights_only
+        )
+        return loaded
+
+    def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Delete the checkpoint at `path`, after all saves that are under way."""
+        remove = self._checkpoint_io.remove_checkpoint
+        self._saves.submit(lambda: remove(path))
+
+    def teardown(self) -> None:
+        """Wait for all saves.
+
+        Raises:
+            Exception: the error of a save that was not raised yet.
+        """
+        try:
+            self._saves.close()
+        finally:
+            self._checkpoint_io.teardown()

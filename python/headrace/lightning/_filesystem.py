@@ -1,0 +1,139 @@
+"""What fsspec must know of ``gs://`` for Lightning's callbacks to take such a ``dirpath``."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+from typing import Any
+
+import fsspec  # type: ignore[import-untyped]
+
+from headrace._errors import NotFoundError
+from headrace._store import Store
+
+__all__ = ["StoreFileSystem", "register"]
+
+
+class StoreFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """Google Cloud Storage as Lightning's callbacks use it: ask, list, and small files.
+
+    Files are read and written whole. Checkpoints do not go this way; `CheckpointIO` and the
+    strategies bring them.
+    """
+
+    protocol = ("gs", "gcs")
+    root_marker = ""
+
+    def _store(self, path: str) -> tuple[Store, str]:
+        bucket, _, name = self._strip_protocol(path).partition("/")
+        return Store(f"gs://{bucket}", **self.storage_options), name
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        """Return what is known of an object, or of a prefix that has some."""
+        store, name = self._store(path)
+        full = self._strip_protocol(path)
+        found = store.stat(name, missing_ok=True) if name else None
+        if found is not None:
+            return {
+                "name": full,
+                "size": found.size_bytes,
+                "type": "file",
+                "updated": found.updated,
+            }
+        below = f"{name.rstrip('/')}/" if name else ""
+        if not name or store.list_page(below, max_results=1).objects:
+            return {"name": full, "size": 0, "type": "directory"}
+        raise FileNotFoundError(path)
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        """Return what lies directly below a prefix."""
+        store, name = self._store(path)
+        bucket = self._strip_protocol(path).partition("/")[0]
+        below = f"{name.rstrip('/')}/" if name else ""
+        entries: list[dict[str, Any]] = []
+        token = ""
+        while True:
+            page = store.list_page(below, delimiter="/", page_token=token)
+            entries += [
+                {"name": f"{bucket}/{each.name}", "size": each.size_bytes, "type": "file"}
+                for each in page.objects
+            ]
+            entries += [
+                {"name": f"{bucket}/{each.rstrip('/')}", "size": 0, "type": "directory"}
+                for each in page.prefixes
+            ]
+            token = page.next_page_token
+            if not token:
+                break
+        if not entries:
+            entries = [self.info(path)]  # the object itself, or an error
+        return entries if detail else [each["name"] for each in entries]
+
+    def modified(self, path: str) -> Any:
+        """Return when an object was written."""
+        return self.info(path)["updated"]
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """Do nothing: prefixes need not be made."""
+
+    def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
+        """Do nothing: prefixes need not be made."""
+
+    def rm_file(self, path: str) -> None:
+        """Delete an object."""
+        store, name = self._store(path)
+        store.delete(name)
+
+    def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
+        """Delete objects, and with `recursive` what lies below."""
+        for each in self.expand_path(path, recursive=recursive, maxdepth=maxdepth):
+            if self.isfile(each):
+                self.rm_file(each)
+
+    def cp_file(self, path1: str, path2: str, **_: Any) -> None:
+        """Copy an object within its bucket."""
+        store, name = self._store(path1)
+        target = self._store(path2)[1]
+        store.copy(name, target)
+
+    def _open(self, path: str, mode: str = "rb", **_: Any) -> io.IOBase:
+        store, name = self._store(path)
+        if mode == "rb":
+            return io.BytesIO(store.read(name))
+        if mode in ("wb", "ab"):
+            try:
+                before = store.read(name).bytes() if mode == "ab" else b""
+            except NotFoundError:
+                before = b""
+            return _Written(store, name, before)
+        raise ValueError(f"mode {mode!r}: it must be 'rb', 'wb' or 'ab'")
+
+
+class _Written(io.BytesIO):
+    """Becomes an object when it is closed, unless by an exception."""
+
+    def __init__(self, store: Store, name: str, before: bytes) -> None:
+        super().__init__(before)
+        self.seek(len(before))
+        self._store, self._name = store, name
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None:
+            super().close()
+        else:
+            self.close()
+
+    def close(self) -> None:
+        if not self.closed:
+            self._store.write(self._name, self.getvalue())
+        super().close()
+
+    def __del__(self) -> None:
+        super().close()  # dropped without close(): somebody has failed
+
+
+def register() -> None:
+    """Let fsspec find `StoreFileSystem` for ``gs://`` and ``gcs://``, unless gcsfs is installed."""
+    if importlib.util.find_spec("gcsfs") is None:
+        for protocol in StoreFileSystem.protocol:
+            fsspec.register_implementation(protocol, StoreFileSystem, clobber=True)

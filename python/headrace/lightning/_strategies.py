@@ -1,0 +1,252 @@
+"""Lightning's strategies for sharded models, with checkpoints at any URL."""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save, save
+
+from headrace._errors import InvalidArgumentError
+from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
+from headrace.lightning import _files, _packages
+from headrace.lightning._checkpoint_io import CheckpointIO
+
+__all__ = ["FSDPStrategy", "ModelParallelStrategy"]
+
+_ModelParallelStrategy: Any = _packages.pytorch("strategies").ModelParallelStrategy
+_FSDPStrategy: Any = _packages.pytorch("strategies").FSDPStrategy
+_TrainerFn = _packages.pytorch("trainer.states").TrainerFn
+
+# Where Lightning keeps what is neither model nor optimizer.
+_META = "meta.pt"
+
+
+class _AtAnyUrl:
+    """What both strategies do alike: their own classes put paths through pathlib."""
+
+    # Of Lightning's strategies.
+    broadcast: Callable[[Any], Any]
+    is_global_zero: bool
+    checkpoint_io: Any
+    lightning_module: Any
+    model: Any
+    optimizers: list[Any]
+
+    # What the model is called in a sharded checkpoint.
+    _model_key: str
+
+    def __init__(
+        self,
+        *args: Any,
+        use_async: bool = False,
+        store_options: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._use_async = use_async
+        self._store_options = store_options or {}
+        self._group: Any = None
+        self._under_way: Any = None
+        self._removals: list[str | os.PathLike[str]] = []
+        if getattr(self, "_checkpoint_io", None) is None:
+            self._checkpoint_io = CheckpointIO(**self._store_options)
+
+    def save_checkpoint(
+        self,
+        checkpoint: dict[str, Any],
+        filepath: str | os.PathLike[str],
+        storage_options: Any = None,
+    ) -> None:
+        """Save `checkpoint` at `filepath`, a URL or a local path.
+
+        Raises:
+            Exception: the error of an asynchronous save before this one.
+        """
+        if storage_options is not None:
+            raise InvalidArgumentError(
+                "options of the store belong to the strategy: "
+                f"{type(self).__name__}(store_options=...)"
+            )
+        # All ranks save to one place, whatever their clocks make of its name.
+        url = os.fspath(self.broadcast(os.fspath(filepath)))
+        self._finish_saves()
+        if not self._is_sharded():
+            if self.is_global_zero:
+                self.checkpoint_io.save_checkpoint(checkpoint, url)
+            return
+        state = {self._model_key: checkpoint.pop("state_dict")}
+        for number, optimizer in enumerate(checkpoint.pop("optimizer_states", [])):
+            state[f"optimizer_{number}"] = optimizer
+        writer = DistributedWriter(url, **self._store_options)
+        if self.is_global_zero:
+            stream = io.BytesIO()
+            torch.save(checkpoint, stream)
+            writer.attach({_META: stream.getvalue()})
+        if not self._use_async:
+            save(state, storage_writer=writer)
+            return
+        if self._group is None and dist.is_initialized():
+            # Training uses its own group meanwhile, and saves need one that reaches the CPU.
+            self._group = dist.new_group(backend="gloo")
+        self._under_way = async_save(state, storage_writer=writer, process_group=self._group)
+
+    def load_checkpoint(
+        self, checkpoint_path: str | os.PathLike[str], weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Load the checkpoint at `checkpoint_path` into model and optimizers; return the rest."""
+        url = os.fspath(self.broadcast(os.fspath(checkpoint_path)))
+        self._finish_saves()
+        if _files.holds_sharded(url, self._store_options):
+            reader = DistributedReader(url, **self._store_options)
+            self._load_sharded(reader)
+            meta = io.BytesIO(reader.attachment(_META))
+            rest: dict[str, Any] = torch.load(
+                meta, weights_only=True if weights_only is None else weights_only
+            )
+            return rest
+        arguments = {} if weights_only is None else {"weights_only": weights_only}
+        with tempfile.TemporaryDirectory() as directory:
+            # Lightning maps the file, so it must be a local one.
+            local = Path(directory) / "checkpoint"
+            folder, name = _files.at(url, self._store_options)
+            with local.open("wb") as file:
+                file.write(folder.store.read(folder.prefix + name))
+            loaded: dict[str, Any] = super().load_checkpoint(local, **arguments)  # type: ignore[misc]
+            return loaded
+
+    def remove_checkpoint(self, filepath: str | os.PathLike[str]) -> None:
+        """Delete a checkpoint; while a save is under way, when that is complete.
+
+        A newer checkpoint that is not complete yet is no reason to delete an older one.
+        """
+        if self._under_way is not None:
+            self._removals.append(filepath)
+        elif self.is_global_zero:
+            self.checkpoint_io.remove_checkpoint(filepath)
+
+    def teardown(self) -> None:
+        """Wait for the save that is under way, if any.
+
+        Raises:
+            Exception: its error.
+        """
+        try:
+            self._finish_saves()
+        finally:
+            self._group = None
+            super().teardown()  # type: ignore[misc]
+
+    def _finish_saves(self) -> None:
+        under_way, self._under_way = self._under_way, None
+        removals, self._removals = self._removals, []
+        if under_way is not None:
+            under_way.result()
+        if self.is_global_zero:
+            for path in removals:
+                self.checkpoint_io.remove_checkpoint(path)
+
+    def _is_sharded(self) -> bool:
+        raise NotImplementedError
+
+    def _load_sharded(self, reader: DistributedReader) -> None:
+        raise NotImplementedError
+
+
+class ModelParallelStrategy(_AtAnyUrl, _ModelParallelStrategy):  # type: ignore[misc]
+    """Lightning's ``ModelParallelStrategy`` with checkpoints at any URL.
+
+    Args:
+        args: Lightning's own.
+        use_async: save in the background; training waits for the copy to host memory only. The
+            error of a save is raised by the next save or load, and at the latest by ``teardown``.
+        store_options: those of `headrace.Store`.
+        kwargs: Lightning's own.
+    """
+
+    _model_key = "state_dict"
+
+    def _is_sharded(self) -> bool:
+        return bool(self._save_distributed_checkpoint)
+
+    def _load_sharded(self, reader: DistributedReader) -> None:
+        from torch.distributed.checkpoint.state_dict import (
+            StateDictOptions,
+            get_model_state_dict,
+            get_optimizer_state_dict,
+            set_optimizer_state_dict,
+        )
+
+        state = {self._model_key: get_model_state_dict(self.model)}
+        load(state, storage_reader=reader)
+        self.model.load_state_dict(
+            state[self._model_key], strict=self.lightning_module.strict_loading
+        )
+        for number, optimizer in enumerate(self.optimizers):
+            key = f"optimizer_{number}"
+            of_optimizer = {key: get_optimizer_state_dict(self.model, optimizer)}
+            load(of_optimizer, storage_reader=reader)
+            set_optimizer_state_dict(
+                self.model,
+                optimizer,
+                optim_state_dict=of_optimizer[key],
+                options=StateDictOptions(cpu_offload=True),
+            )
+
+
+class FSDPStrategy(_AtAnyUrl, _FSDPStrategy):  # type: ignore[misc]
+    """Lightning's ``FSDPStrategy`` with checkpoints at any URL.
+
+    With ``state_dict_type="sharded"`` each rank saves its part by `DistributedWriter`; with
+    ``"full"`` rank 0 saves one object.
+
+    Args:
+        args: Lightning's own.
+        use_async: save sharded checkpoints in the background; training waits for the copy to host
+            memory only. The error of a save is raised by the next save or load, and at the latest
+            by ``teardown``.
+        store_options: those of `headrace.Store`.
+        kwargs: Lightning's own.
+    """
+
+    _model_key = "model"
+
+    def _is_sharded(self) -> bool:
+        return bool(self._state_dict_type == "sharded")
+
+    def _load_sharded(self, reader: DistributedReader) -> None:
+        from torch.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict
+        from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
+
+        sharded = FullyShardedDataParallel.state_dict_type(
+            self.model, StateDictType.SHARDED_STATE_DICT
+        )
+        with sharded:
+            state = {self._model_key: self.model.state_dict()}
+            load(state, storage_reader=reader)
+            self.model.load_state_dict(
+                state[self._model_key], strict=self.lightning_module.strict_loading
+            )
+            if self.lightning_module.trainer.state.fn != _TrainerFn.FITTING:
+                return
+            for number, optimizer in enumerate(self.optimizers):
+                key = f"optimizer_{number}"
+                loaded = load_sharded_optimizer_state_dict(
+                    model_state_dict=state[self._model_key],
+                    optimizer_key=key,
+                    storage_reader=reader,
+                )
+                # An optimizer without a state, as plain SGD, has left nothing under that name.
+                of_optimizer = {"state": {}, **loaded[key]}
+                optimizer.load_state_dict(
+                    FullyShardedDataParallel.optim_state_dict_to_load(
+                        optim_state_dict=of_optimizer, model=self.model, optim=optimizer
+                    )
+                )

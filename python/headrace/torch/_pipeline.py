@@ -1,0 +1,416 @@
+"""From numbers of objects to batches: read ahead, transformed in threads, in order."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+from headrace import ObjectIndex, Sample, _engine
+from headrace._errors import CancelledError
+from headrace._read_ahead import ReadAhead
+from headrace.torch._collate import collate, unequal_sizes
+from headrace.torch._error_notes import about_batch, about_sample
+from headrace.torch._map_dataset import MapDataset
+from headrace.torch._pinning import Pinning
+
+__all__ = ["Pipeline", "Recipe", "Request"]
+
+# How long a wait may keep somebody from seeing that the iterator was closed by another thread.
+_WAIT_SLICE_S = 0.05
+# Closing waits so long for the threads. A transform that takes longer ends on its own time, and its
+# thread with it; the interpreter's exit waits for it a little longer.
+_CLOSE_S = 0.1
+_EXIT_S = 5.0
+
+
+class Request(NamedTuple):
+    """The next batch of this rank."""
+
+    indices: Sequence[int]
+    """The numbers of its objects."""
+    end: int
+    """The position of the order at which the step of all ranks ends."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is made of the objects of a batch."""
+
+    dataset: MapDataset
+    collate_fn: Callable[[list[Any]], Any] | None
+    """None: `collate`."""
+    pinning: Pinning
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether the engine reads straight into the batch."""
+        dataset = self.dataset
+        if dataset.transform is not None or self.collate_fn is not None:
+            return False
+        # What is decompressed has another size than what is stored, and nobody knows it before.
+        return bool(dataset.store._settings["content_encoding"] == "stored")
+
+
+class Step(Protocol):
+    """One batch under way."""
+
+    @property
+    def request(self) -> Request: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def batch(self) -> _engine.Batch | None: ...
+    def wait(self, is_closing: Callable[[], bool]) -> Any:
+        """Wait for the batch, and return it; or raise what went wrong. Once."""
+        ...
+
+
+class FailedStep:
+    """A batch that could not even be asked for; this is told when its turn comes."""
+
+    def __init__(self, request: Request, error: Exception) -> None:
+        self.request = request
+        self.size_bytes = 0
+        self.batch = None
+        self._error: Exception | None = error
+
+    def wait(self, is_closing: Callable[[], bool]) -> Any:  # noqa: ARG002
+        error, self._error = self._error, None
+        assert error is not None
+        raise error
+
+
+class DirectStep:
+    """A batch that the engine reads straight into one tensor, ``[count, size_bytes]``."""
+
+    def __init__(self, request: Request, size_bytes: int, recipe: Recipe) -> None:
+        self.request = request
+        self.size_bytes = size_bytes
+        count = len(request.indices)
+        self._tensor = recipe.pinning.empty(count, size_bytes // count)
+        # NumPy's arrays are buffers, which torch's tensors are not.
+        into: Any = self._tensor.numpy()
+        # Until the trainer has it, it is memory of ours.
+        self._charge = recipe.dataset.opened()[0].charge(size_bytes)
+        self.batch = recipe.dataset.start(request.indices, into)
+
+    def wait(self, is_closing: Callable[[], bool]) -> torch.Tensor:  # noqa: ARG002
+        self.batch.wait()
+        self._charge.release()
+        return self._tensor
+
+
+class MadeStep:
+    """A batch of samples that are transformed, in parts by several threads, and then collated.
+
+    Which error is told does not depend on who is quicker: it is that of the first sample that
+    failed.
+    """
+
+    def __init__(self, request: Request, size_bytes: int, recipe: Recipe, parts: int) -> None:
+        self.request = request
+        self.size_bytes = size_bytes
+        self.batch = recipe.dataset.start(request.indices)
+        self._recipe = recipe
+        count = len(request.indices)
+        # An engine's batch is taken by one thread; the others wait for that one.
+        self._lock, self._done = threading.Lock(), threading.Lock()
+        self._done.acquire()
+        self._samples: list[Any] | None = None
+        self._outputs: list[Any] = [None] * count
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._failed_at = count
+        self._parts_left = min(parts, count)
+        self.parts = [
+            (count * i // self._parts_left, count * (i + 1) // self._parts_left)
+            for i in range(self._parts_left)
+        ]
+
+    def work(self, begin: int, end: int, is_closing: Callable[[], bool]) -> None:
+        """Make the part ``[begin, end)``; whoever makes the last part makes the batch, too."""
+        samples = self._take()
+        if samples is not None:
+            # Without a transform this is one call of the engine for each sample, no more.
+            transform = self._recipe.dataset.transform or Sample.tensor
+            outputs = self._outputs
+            sample: Any = None
+            try:
+                for at in range(begin, end):
+                    if is_closing():
+                        return
+                    sample = samples[at]
+                    samples[at] = None  # its memory is free when the transform is done with it
+                    outputs[at] = transform(sample)
+            except BaseException as error:
+                if isinstance(error, Exception):
+                    error = about_sample(error, sample.url)
+                self._fail(at, error)
+            del sample
+        with self._lock:
+            self._parts_left -= 1
+            is_last = self._parts_left == 0
+        if is_last:
+            self._collate()
+            self._done.release()
+
+    def wait(self, is_closing: Callable[[], bool]) -> Any:
+        while not self._done.acquire(timeout=_WAIT_SLICE_S):
+            if is_closing():
+                raise CancelledError("the iterator was closed")
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                self._error = None  # its traceback refers to frames that refer to this
+        value, self._value = self._value, None
+        return value
+
+    def _take(self) -> list[Any] | None:
+        with self._lock:
+            if self._samples is None and self._error is None:
+                try:
+                    self._samples = self.batch.take(return_errors=False)
+                except BaseException as error:
+                    self._failed_at, self._error = -1, error
+            return self._samples
+
+    def _fail(self, at: int, error: BaseException) -> None:
+        with self._lock:
+            if at < self._failed_at:
+                self._failed_at, self._error = at, error
+
+    def _collate(self) -> None:
+        outputs, self._outputs, self._samples = self._outputs, [], None
+        if self._error is not None:
+            return
+        recipe = self._recipe
+        try:
+            self._value = recipe.pinning.pin((recipe.collate_fn or collate)(outputs))
+        except BaseException as error:
+            if isinstance(error, Exception):
+                dataset = recipe.dataset
+                error = about_batch(error, dataset.store, dataset.objects, self.request.indices)
+            self._error = error
+
+
+Tasks = SimpleQueue[tuple[MadeStep, int, int] | None]
+
+
+class TransformThreads:
+    """Threads that work on parts of steps, first come, first served, until `is_closing`.
+
+    They know nothing of who started them, who may therefore go out of scope while they work.
+    """
+
+    def __init__(self, count: int, is_closing: Callable[[], bool]) -> None:
+        self._tasks: Tasks = SimpleQueue()
+        # As daemons, because the interpreter joins others before it calls atexit's functions, which
+        # stop these.
+        self._threads = [
+            threading.Thread(
+                target=_work,
+                args=(self._tasks, is_closing),
+                name=f"headrace-transform-{i}",
+                daemon=True,
+            )
+            for i in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+            _running_threads.add(thread)
+
+    def __len__(self) -> int:
+        return len(self._threads)
+
+    def submit(self, step: MadeStep) -> None:
+        for begin, end in step.parts:
+            self._tasks.put((step, begin, end))
+
+    def wake(self) -> None:
+        """Let those that have nothing to do look at `is_closing`."""
+        for _ in self._threads:
+            self._tasks.put(None)
+
+    def join(self, timeout_s: float) -> None:
+        _join(self._threads, timeout_s)
+
+
+def _join(threads: Sequence[threading.Thread], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    for thread in threads:
+        # What collects garbage may be one of them.
+        if thread is not threading.current_thread():
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _work(tasks: Tasks, is_closing: Callable[[], bool]) -> None:
+    while True:
+        task = tasks.get()
+        if task is None or is_closing():
+            return
+        step, begin, end = task
+        step.work(begin, end, is_closing)
+        del task, step  # a thread that waits keeps nothing alive
+
+
+class Pipeline:
+    """The batches of one iteration.
+
+    At any time a bounded number of bytes and of objects is being read or read already, and a
+    bounded number of batches transformed. It belongs to one thread at a time; `close` may be called
+    by any.
+
+    Args:
+        recipe: what is made of the objects.
+        requests: the batches to come.
+        transform_threads: how many; 0: `next` does the work itself.
+        prefetch_bytes: how much may be read ahead; None: as the engine sees fit.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        requests: Iterator[Request],
+        transform_threads: int,
+        prefetch_bytes: int | None,
+    ) -> None:
+        self._pid = os.getpid()
+        self._recipe = recipe
+        self._requests = requests
+        self._more = True
+        self._closing = threading.Event()
+        self._is_closing = self._closing.is_set
+        self._threads: TransformThreads | None = None
+        if transform_threads > 0 and not recipe.is_direct:
+            self._threads = TransformThreads(transform_threads, self._is_closing)
+        # Beside what is being read, there is what the threads have before them.
+        self._ahead: ReadAhead[Step] = ReadAhead(
+            recipe.dataset.opened(), prefetch_bytes, least_entries=2 if self._threads is None else 4
+        )
+        self._submitted = 0  # of the steps ahead, so many were given to the threads
+        _open_pipelines.add(self)
+
+    def next(self) -> tuple[Request, int, Any] | None:
+        """Wait for the next batch; return its request, its bytes, and itself. None: that was all.
+
+        Raises:
+            CancelledError: the pipeline was closed, or comes from before a fork.
+        """
+        if self._pid != os.getpid():
+            raise CancelledError(
+                "this iterator was made before a fork, in the parent process; make one here"
+            )
+        try:
+            found = self._next()
+        except Exception as error:
+            if not self._is_closing():
+                raise
+            raise self._closed() from error
+        if self._is_closing():
+            raise self._closed()
+        return found
+
+    def _closed(self) -> CancelledError:
+        # By another thread, or a signal's handler in this one: at any moment.
+        self._ahead.cancel()  # what was begun since
+        return CancelledError("the iterator was closed while somebody waited for a batch")
+
+    def _next(self) -> tuple[Request, int, Any] | None:
+        self._fill()
+        if not self._ahead:
+            return None
+        step = self._ahead[0]
+        if self._threads is None and isinstance(step, MadeStep):
+            for begin, end in step.parts:
+                step.work(begin, end, self._is_closing)
+        value = step.wait(self._is_closing)
+        self._ahead.popleft()
+        if self._submitted > 0:
+            self._submitted -= 1
+        self._fill()  # so that something is under way while the trainer works
+        return step.request, step.size_bytes, value
+
+    def drain(self) -> None:
+        """Begin to read nothing more; what was begun is still to come."""
+        self._more = False
+
+    def close(self) -> None:
+        """Cancel what is being read, and end the threads. Again, it does nothing."""
+        if self._closing.is_set() or self._pid != os.getpid():
+            return  # after a fork there are no threads here, and no reads
+        self._closing.set()
+        self._more = False
+        if self._threads is not None:
+            self._threads.wake()
+        self._ahead.cancel()
+        if self._threads is not None:
+            self._threads.join(_CLOSE_S)
+
+    def _fill(self) -> None:
+        while self._more and self._ahead.has_room():
+            request = next(self._requests, None)
+            if request is None:
+                self._more = False
+                break
+            step = self._start(request)
+            self._ahead.append(step, step.batch, step.size_bytes, len(request.indices))
+        if self._threads is not None:
+            self._submit(self._threads)
+
+    def _submit(self, threads: TransformThreads) -> None:
+        # Enough that no thread is idle while the trainer takes the next one, and no more: samples
+        # may be far larger when they are transformed.
+        while self._submitted < len(self._ahead):
+            step = self._ahead[self._submitted]
+            if isinstance(step, MadeStep):
+                if self._submitted >= 2 + 2 * len(threads) // len(step.parts):
+                    break
+                threads.submit(step)
+            self._submitted += 1
+
+    def _start(self, request: Request) -> Step:
+        recipe = self._recipe
+        objects = recipe.dataset.objects
+        size_bytes = objects.sum_bytes(request.indices)
+        try:
+            if not recipe.is_direct:
+                parts = len(self._threads or ()) if recipe.dataset.transform is not None else 1
+                return MadeStep(request, size_bytes, recipe, max(1, parts))
+            if objects.common_size_bytes is None:
+                _require_equal_sizes(objects, recipe.dataset, request.indices)
+            return DirectStep(request, size_bytes, recipe)
+        except Exception as error:
+            self._more = False
+            return FailedStep(request, error)
+
+
+def _require_equal_sizes(objects: ObjectIndex, dataset: MapDataset, indices: Sequence[int]) -> None:
+    sizes = list(memoryview(objects.sizes(indices)))
+    if any(size != sizes[0] for size in sizes):
+        error = unequal_sizes("", [[size] for size in sizes])
+        raise about_batch(error, dataset.store, objects, indices)
+
+
+_open_pipelines: weakref.WeakSet[Pipeline] = weakref.WeakSet()
+_running_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+
+
+def _at_exit() -> None:
+    # Threads that come out of somebody's C++ code when the interpreter is gone would end the
+    # process by a signal.
+    for pipeline in list(_open_pipelines):
+        pipeline.close()
+    _join(list(_running_threads), _EXIT_S)
+
+
+atexit.register(_at_exit)

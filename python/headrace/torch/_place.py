@@ -1,0 +1,113 @@
+"""Where in which order a loader is, and how that is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace import ObjectIndex, _engine
+from headrace._errors import InvalidArgumentError
+from headrace._options import require
+
+__all__ = ["Place", "read_state"]
+
+_VERSION = 1
+
+
+class Place:
+    """An epoch, and a position in its order: so much of it was yielded by all ranks together.
+
+    It goes forward as batches are yielded. To go anywhere else is to have another one (`at`): so
+    whoever yields from a place that was left, moves nobody.
+    """
+
+    def __init__(self, objects: ObjectIndex, seed: int, shuffle: bool) -> None:
+        self._objects = objects
+        self.seed = seed
+        self.shuffle = shuffle
+        self.epoch = 0
+        self.position = 0
+        self.begun = False
+        """Whether an iterator has asked for a batch from here, and was not at its end yet."""
+
+    @property
+    def count(self) -> int:
+        return len(self._objects)
+
+    def order(self) -> _engine.Order:
+        """Return the order of the epoch."""
+        return _engine.Order(self.count, self.seed, self.epoch, self.shuffle)
+
+    def at(self, epoch: int, position: int) -> Place:
+        """Return the place in the same data that is there."""
+        place = Place(self._objects, self.seed, self.shuffle)
+        place.epoch, place.position = epoch, position
+        return place
+
+    def end_epoch(self) -> None:
+        """Go to the beginning of the next epoch."""
+        self.epoch, self.position = self.epoch + 1, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**self.identity(), "epoch": self.epoch, "position": self.position}
+
+    def at_state(self, state: Mapping[str, Any]) -> Place:
+        """Return the place that a saved state tells."""
+        values = read_state(state, self.identity(), ("epoch", "position"))
+        epoch, position = values["epoch"], values["position"]
+        require(
+            position <= self.count,
+            f"the state's position is {position}, but there are only {self.count} objects",
+        )
+        return self.at(epoch, position)
+
+    def identity(self) -> dict[str, Any]:
+        """Return what must be equal for a position to mean the same."""
+        return {
+            "version": _VERSION,
+            "count": self.count,
+            "fingerprint": self._objects.fingerprint,
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+        }
+
+
+def read_state(
+    state: Mapping[str, Any], identity: Mapping[str, Any], numbers: tuple[str, ...]
+) -> dict[str, int]:
+    """Return the `numbers` of a saved state, which must have this identity.
+
+    Raises:
+        InvalidArgumentError: it is no state, or one of other data, or of another order.
+    """
+    require(
+        isinstance(state, Mapping) and {*identity, *numbers} <= state.keys(),
+        f"this is no state of a headrace loader or dataset: it must be a mapping with "
+        f"{', '.join(sorted({*identity, *numbers}))}",
+    )
+    require(
+        state["version"] == identity["version"],
+        f"the state's version is {state['version']!r}; this headrace knows {identity['version']}",
+    )
+    if (state["count"], state["fingerprint"]) != (identity["count"], identity["fingerprint"]):
+        raise InvalidArgumentError(
+            f"the state is of other data: it knows {state['count']} objects, and here are "
+            f"{identity['count']}; all names, sizes and generations must be the same. Keep the "
+            "index with the state and give it as `index`, if the bucket has changed since"
+        )
+    for name in identity:
+        require(
+            state[name] == identity[name],
+            f"the state has {name}={state[name]!r}, but here it is {identity[name]!r}: they must "
+            "be the same, or a position means something else",
+        )
+    values = {}
+    for name in numbers:
+        value = state[name]
+        require(
+            isinstance(value, int) and not isinstance(value, bool) and value >= 0,
+            f"the state's {name} is {value!r}; it must be an integer of at least 0",
+        )
+        require(value < 1 << 63, f"the state's {name} is {value!r}; it must be below 2^63")
+        values[name] = value
+    return values

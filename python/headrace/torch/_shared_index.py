@@ -1,0 +1,121 @@
+"""One listing for all ranks."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import torch.distributed
+
+from headrace import HeadraceError, ObjectIndex, _engine
+from headrace._errors import InvalidArgumentError
+from headrace._store import Store
+from headrace.torch._arguments import as_store
+
+__all__ = ["shared_index"]
+
+# What is sent at once: torch copies it a few times on its way.
+_PIECE_BYTES = 16 << 20
+
+
+def shared_index(
+    source: str | os.PathLike[str] | Store | Callable[[], ObjectIndex],
+    *,
+    prefix: str | None = None,
+    group: torch.distributed.ProcessGroup | None = None,
+) -> ObjectIndex:
+    """Let one rank list the objects, and return the same index on all of them.
+
+    The first rank of the group lists; the others get some 25 bytes an object by
+    torch.distributed's broadcast, and ask the store nothing. All ranks of the group must call it,
+    as any collective operation; without an initialised torch.distributed there is one rank. Give
+    the result as ``index=`` to `MapDataset` or `IterableDataset`.
+
+    Args:
+        source: what is listed: a URL, a path or a `headrace.Store`. Or a function without
+            arguments that returns an index; it is called by the first rank only:
+            ``lambda: ObjectIndex.load("gs://bucket/train.index")``.
+        prefix: names begin with it; default: what follows the bucket in the URL. Not with a
+            function.
+        group: the ranks that take part; default: all.
+
+    Raises:
+        HeadraceError: what the first rank could not do; the same on every rank.
+        InvalidArgumentError: `source` cannot be listed, or this process is not in `group`.
+    """
+    make = _maker(source, prefix)
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        if group is not None:
+            raise InvalidArgumentError("group is given, but torch.distributed is not initialised")
+        return make()
+    rank = distributed.get_rank(group)
+    if rank < 0:
+        raise InvalidArgumentError("this process is not in the group that shares the index")
+    root = 0 if group is None else distributed.get_global_rank(group, 0)
+
+    def broadcast(value: Any = None) -> Any:
+        values = [value]
+        distributed.broadcast_object_list(values, src=root, group=group)
+        return values[0]
+
+    if rank == 0:
+        return _send(make, broadcast)
+    return _receive(broadcast)
+
+
+def _maker(source: Any, prefix: str | None) -> Callable[[], ObjectIndex]:
+    if callable(source):
+        if prefix is not None:
+            raise InvalidArgumentError("prefix is given, but what the function returns has its own")
+
+        def call() -> ObjectIndex:
+            index = source()
+            if not isinstance(index, ObjectIndex):
+                raise InvalidArgumentError(
+                    f"the function returned a {type(index).__name__}; it must return a "
+                    "headrace.ObjectIndex"
+                )
+            return index
+
+        return call
+    store = as_store(source)
+    return lambda: store.index(prefix)
+
+
+# Everything begins with the size of the index, or with the error that it became.
+def _send(make: Callable[[], ObjectIndex], broadcast: Callable[[Any], Any]) -> ObjectIndex:
+    try:
+        index = make()
+        image = memoryview(_engine.index_image(index))
+    except Exception as error:
+        broadcast(_pickled(error))  # or the others would wait for ever
+        raise
+    broadcast(len(image))
+    for begin in range(0, len(image), _PIECE_BYTES):
+        broadcast(bytes(image[begin : begin + _PIECE_BYTES]))
+    return index
+
+
+def _receive(broadcast: Callable[[], Any]) -> ObjectIndex:
+    size_bytes = broadcast()
+    if not isinstance(size_bytes, int):
+        error: Exception = pickle.loads(size_bytes)
+        error.add_note("this is what the first rank, which lists for all, has met")
+        raise error
+    image = bytearray()
+    while len(image) < size_bytes:
+        image += broadcast()
+    return _engine.index_from_image(image)
+
+
+def _pickled(error: Exception) -> bytes:
+    """Return what every rank can unpickle, though it may have lost its class."""
+    try:
+        pickled = pickle.dumps(error)
+        pickle.loads(pickled)
+    except Exception:
+        return pickle.dumps(HeadraceError(f"{type(error).__name__}: {error}"))
+    return pickled

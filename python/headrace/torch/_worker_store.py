@@ -1,0 +1,53 @@
+"""What differs in a worker process of torch's DataLoader."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch.utils.data import get_worker_info
+
+from headrace import ObjectIndex, _engine, _process
+from headrace._options import EngineOptions, read_environment
+from headrace._store import Store
+
+__all__ = ["store_in_this_process"]
+
+
+def store_in_this_process(store: Store, objects: ObjectIndex) -> Store:
+    """Return the store that reads `objects` here: in a worker, one that leaves room for the others.
+
+    All workers of a rank share its machine. So, unless the user has set it otherwise, the engine of
+    a worker has one I/O thread, and starts with its share of requests in flight and of memory.
+    """
+    info = get_worker_info()
+    if info is None:
+        return store
+    _process.configure_unless_set(worker_options(info.num_workers, objects))
+    default = _engine.default_options()["initial_in_flight"]
+    if store._settings["initial_in_flight"] != default:
+        return store
+    return store._with(initial_in_flight=max(1, default // info.num_workers))
+
+
+def worker_options(num_workers: int, objects: ObjectIndex) -> EngineOptions:
+    """Return what the engine of each of so many workers gets, beside what the environment says."""
+    options = read_environment().engine
+    if options.io_threads == 0:
+        options = replace(options, io_threads=1)
+    whole = EngineOptions().memory_budget_bytes
+    if options.memory_budget_bytes == whole:
+        share = max(64 << 20, whole // num_workers)
+        # An object that is larger than the budget cannot be read at all.
+        largest = _largest_size_bytes(objects) if objects.total_size_bytes > share // 2 else 0
+        options = replace(options, memory_budget_bytes=min(whole, max(share, 2 * largest)))
+    return options
+
+
+def _largest_size_bytes(objects: ObjectIndex) -> int:
+    if objects.common_size_bytes is not None:
+        return objects.common_size_bytes
+    count, at_once = len(objects), 1 << 16
+    return max(
+        max(objects.sizes(range(begin, min(begin + at_once, count))))
+        for begin in range(0, count, at_once)
+    )
