@@ -81,7 +81,7 @@ void HttpUpload::publish_joined(Sources sources) {
                                       .name = store_->root().full_name(target_.name),
                                       .content_type = target_.content_type,
                                       .precondition = target_.precondition,
-                                      .patience = kPatience}),
+                                      .linger = kLinger}),
                     [this](Result<ObjectInfo> info) {
                       if (info) {
                         if (Result<void> below = store_->root().strip(*info); !below) {

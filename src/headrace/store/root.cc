@@ -21,7 +21,7 @@ Result<void> Root::strip(std::string& name) const {
   return {};
 }
 
-Result<void> Root::strip(ListPage& page) const {
+Result<void> Root::strip(ObjectPage& page) const {
   if (is_bucket()) return {};
   page.placeholders += static_cast<uint32_t>(std::erase_if(
       page.objects, [this](const ObjectInfo& object) { return object.name == text_; }));
@@ -34,7 +34,7 @@ Result<void> Root::strip(ListPage& page) const {
   return {};
 }
 
-Result<void> Root::strip(ListedPage& page) const {
+Result<void> Root::strip(ColumnPage& page) const {
   if (is_bucket()) return {};
   page.placeholders +=
       static_cast<uint32_t>(page.erase_if([this](std::string_view name) { return name == text_; }));

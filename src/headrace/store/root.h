@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "headrace/base/result.h"
-#include "headrace/format/listed_page.h"
+#include "headrace/format/column_page.h"
 #include "headrace/format/multipart_xml.h"
 #include "headrace/format/object_info.h"
 
@@ -29,8 +29,8 @@ class Root {
   Result<void> strip(ObjectInfo& info) const { return strip(info.name); }
   // The object that has the root's own name, which browsers of buckets put there to show a folder,
   // is counted and left out: it has no name here.
-  Result<void> strip(ListPage& page) const;
-  Result<void> strip(ListedPage& page) const;
+  Result<void> strip(ObjectPage& page) const;
+  Result<void> strip(ColumnPage& page) const;
   Result<void> strip(UploadsPage& page) const;
 
  private:

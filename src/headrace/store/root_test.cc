@@ -22,11 +22,11 @@ TEST(Root, IsTheSameWithAndWithoutSlashesAtItsEnd) {
 }
 
 TEST(Root, ComesOffEveryNameOfAPageAndLeavesOutItsPlaceholder) {
-  const ListPage whole{.objects = {{.name = "run/"}, {.name = "run/a"}, {.name = "run//b"}},
-                       .prefixes = {"run/c/"},
-                       .next_page_token = "t"};
-  ListPage page = whole;
-  ListedPage columns;
+  const ObjectPage whole{.objects = {{.name = "run/"}, {.name = "run/a"}, {.name = "run//b"}},
+                         .prefixes = {"run/c/"},
+                         .next_page_token = "t"};
+  ObjectPage page = whole;
+  ColumnPage columns;
   for (const ObjectInfo& info : whole.objects) columns.add(info);
   columns.prefixes = whole.prefixes;
   const Root root("run");
@@ -59,11 +59,11 @@ TEST(Root, AnswersAboutWhatIsNotBelowItAreCorrupt) {
     EXPECT_EQ(stripped.error().code(), Code::kCorrupt);
     EXPECT_THAT(stripped.error().message(), HasSubstr("not below the root \"run/\""));
     EXPECT_EQ(name, other);
-    ListPage page{.objects = {{.name = "run/a"}, {.name = std::string(other)}}};
+    ObjectPage page{.objects = {{.name = "run/a"}, {.name = std::string(other)}}};
     EXPECT_FALSE(root.strip(page));
-    ListPage prefixes{.prefixes = {std::string(other)}};
+    ObjectPage prefixes{.prefixes = {std::string(other)}};
     EXPECT_FALSE(root.strip(prefixes));
-    ListedPage columns;
+    ColumnPage columns;
     columns.add(ObjectInfo{.name = "run/a"});
     columns.add(ObjectInfo{.name = std::string(other)});
     EXPECT_FALSE(root.strip(columns));

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "headrace/format/listed_page.h"
+#include "headrace/format/column_page.h"
 #include "headrace/format/object_info.h"
 
 namespace headrace {
@@ -36,8 +36,8 @@ class TemporaryNames {
   bool is_own_composite(std::string_view name) const;
 
   // Take hidden objects and prefixes off a page.
-  void hide(ListPage& page, std::string_view asked_prefix) const;
-  void hide(ListedPage& page, std::string_view asked_prefix) const;
+  void hide(ObjectPage& page, std::string_view asked_prefix) const;
+  void hide(ColumnPage& page, std::string_view asked_prefix) const;
 
  private:
   const std::string composites_, uploads_;

@@ -12,7 +12,7 @@ namespace headrace {
 
 // What a listing tells of a thousand objects, without an allocation for each: a million names pass
 // through here on their way into an index. Thread: confined.
-class ListedPage {
+class ColumnPage {
  public:
   struct Row {
     uint64_t size_bytes = 0;
@@ -27,7 +27,7 @@ class ListedPage {
 
   std::vector<std::string> prefixes;  // common prefixes, when a delimiter was asked for
   std::string next_page_token;        // "" on the last page
-  uint32_t placeholders = 0;          // as in ListPage
+  uint32_t placeholders = 0;          // as in ObjectPage
 
   size_t size() const { return rows_.size(); }
   bool empty() const { return rows_.empty(); }
