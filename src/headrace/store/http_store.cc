@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "headrace/base/ascii.h"
 #include "headrace/format/gunzip.h"
 #include "headrace/store/metadata_attempts.h"
 #include "headrace/store/multipart_attempts.h"
@@ -480,6 +481,10 @@ Result<std::shared_ptr<ObjectWriter>> HttpStore::open_writer(WriterOptions optio
   const std::string url = url_of(options.object.name);
   if (Result<void> good = protocol_->check_new_name(options.object.name); !good) {
     return std::unexpected(std::move(good.error()).with_url(url));
+  }
+  // Before any part is sent, not with the request that publishes them.
+  if (!is_printable_ascii(options.object.content_type)) {
+    return std::unexpected(HttpRequest::not_printable("content_type").with_url(url));
   }
   std::shared_ptr<Upload> upload;
   switch (options.method) {

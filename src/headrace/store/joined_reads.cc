@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "headrace/base/ascii.h"
 #include "headrace/store/joined_groups.h"
 #include "headrace/store/joined_sweep.h"
 #include "headrace/store/retry.h"
@@ -17,7 +18,7 @@ namespace {
 using std::chrono::steady_clock;
 
 void append_digits(std::string& to, uint64_t number) {
-  for (int shift = 60; shift >= 0; shift -= 4) to += "0123456789abcdef"[(number >> shift) & 15];
+  for (int shift = 60; shift >= 0; shift -= 4) to += kHexDigits[(number >> shift) & 15];
 }
 
 // Half of a name's 32 digits; the other half counts.
