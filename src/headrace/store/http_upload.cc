@@ -1,11 +1,11 @@
 #include "headrace/store/http_upload.h"
-#include "headrace/base/ascii.h"
 
 #include <sys/random.h>
 
 #include <array>
 #include <utility>
 
+#include "headrace/base/ascii.h"
 #include "headrace/store/http_store.h"
 
 namespace headrace {
