@@ -28,6 +28,11 @@ struct HttpRequest {
     body.clear();
     has_body = false;
   }
+  uint64_t body_bytes() const {
+    uint64_t total = 0;
+    for (const std::span<const std::byte> part : body) total += part.size();
+    return total;
+  }
   void add_header(std::string_view name, std::string_view value) {
     header_lines.append(name).append(": ").append(value).append("\r\n");
   }
