@@ -89,11 +89,8 @@ void HostLane::lift_limit() {
 awaitable<void> HostLane::reader() {
   HttpRequest request;
   while (slots_taken() <= slot_limit() || thread_.stopping()) {
-    // Somebody else's turn?
-    if (!waiting_.empty() && !next_is_reader(reader_count_ - 1)) break;
     ReadPiece* piece = queue_.take();
     if (piece == nullptr) break;
-    last_was_reader_ = true;
     try {
       co_await piece->reader->read_piece(*this, *piece, request);
     } catch (const std::exception& error) {
@@ -107,6 +104,9 @@ awaitable<void> HostLane::reader() {
         unreported_.limited = true;
       }
     }
+    // Somebody else's turn? Looked at after a piece, so that a turn is worth one.
+    if (!waiting_.empty() && !next_is_reader(reader_count_ - 1)) break;
+    last_was_reader_ = true;
   }
   --reader_count_;
   if (!waiting_.empty()) pump();

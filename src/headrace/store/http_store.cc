@@ -372,6 +372,15 @@ void HttpStore::decompress(std::shared_ptr<ReadBatch> batch, ReadSlot& slot) {
   batch->slot_done();
 }
 
+// As many pages as a quarter of the budget holds, should all be as large as the largest so far.
+uint32_t HttpStore::useful_pages_in_flight() const {
+  const uint64_t largest_bytes =
+      std::max<uint64_t>(1, largest_page_bytes_.load(std::memory_order_relaxed));
+  const uint64_t fitting = std::max<uint64_t>(2, engine_->pool->budget_bytes() / 4 / largest_bytes);
+  return static_cast<uint32_t>(
+      std::min<uint64_t>({kPagesInFlight, host_->admission.limit(), fitting}));
+}
+
 // ── Everything else ──────────────────────────────────────────────────────────────────────────
 
 template <class T, class AttemptType>
@@ -433,14 +442,16 @@ std::shared_ptr<Pending<T>> HttpStore::start(std::string url, bool named,
 std::shared_ptr<Pending<ObjectPage>> HttpStore::list(ListRequest request) {
   const std::string url = url_of(request.prefix);
   return start<ObjectPage>(url, true, [&] {
-    return std::make_shared<ListAttempt<ObjectPage>>(*protocol_, temporaries_, std::move(request));
+    return std::make_shared<ListAttempt<ObjectPage>>(*protocol_, temporaries_, std::move(request),
+                                                     largest_page_bytes_);
   });
 }
 
 std::shared_ptr<Pending<ColumnPage>> HttpStore::list_columns(ListRequest request) {
   const std::string url = url_of(request.prefix);
   return start<ColumnPage>(url, true, [&] {
-    return std::make_shared<ListAttempt<ColumnPage>>(*protocol_, temporaries_, std::move(request));
+    return std::make_shared<ListAttempt<ColumnPage>>(*protocol_, temporaries_, std::move(request),
+                                                     largest_page_bytes_);
   });
 }
 

@@ -86,9 +86,7 @@ class HttpStore final : public ObjectStore,
     return mean > 0 ? mean : kFirstGuessBytes;
   }
   uint64_t useful_in_flight() const override { return host_->admission.limit(); }
-  uint32_t useful_pages_in_flight() const override {
-    return std::min(kPagesInFlight, host_->admission.limit());
-  }
+  uint32_t useful_pages_in_flight() const override;
 
   awaitable<void> read_piece(HostLane& lane, ReadPiece& piece, HttpRequest& request) override;
   void piece_failed(HostLane& lane, ReadPiece& piece, Error error) override;
@@ -130,6 +128,7 @@ class HttpStore final : public ObjectStore,
   const WriteLimits write_limits_;
   std::vector<std::unique_ptr<StoreContext>> contexts_;  // one per I/O thread
   std::atomic<uint32_t> next_lane_ = 0;
+  std::atomic<uint64_t> largest_page_bytes_ = 0;  // answers to listings
 };
 
 }  // namespace headrace
