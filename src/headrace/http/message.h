@@ -32,6 +32,11 @@ struct HttpRequest {
     has_body = false;
     refused.reset();
   }
+  uint64_t body_bytes() const {
+    uint64_t total = 0;
+    for (const std::span<const std::byte> part : body) total += part.size();
+    return total;
+  }
   // A value that could end its line, and begin another header or request, refuses the request.
   void add_header(std::string_view name, std::string_view value) {
     if (!check_text(name, value)) return;
