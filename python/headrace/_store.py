@@ -193,6 +193,10 @@ class Store:
         """Return the same store with other settings."""
         return Store(self._url, **{**self._settings, **settings})
 
+    def _with_url(self, url: str) -> Store:
+        """Return a store with another root and the same settings."""
+        return Store(url, **self._settings)
+
     # ---- listing
 
     def list(

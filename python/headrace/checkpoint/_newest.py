@@ -14,9 +14,10 @@ from headrace._errors import (
     NotFoundError,
     PreconditionFailedError,
 )
+from headrace._location import Url
 from headrace._store import Store
 from headrace.checkpoint._archive import open_archive
-from headrace.checkpoint._location import METADATA_NAME, Url
+from headrace.checkpoint._object import METADATA_NAME
 
 __all__ = ["latest"]
 

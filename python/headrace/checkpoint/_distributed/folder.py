@@ -11,7 +11,7 @@ from uuid import uuid4
 from headrace import _engine
 from headrace._errors import HeadraceError, InvalidArgumentError, NotFoundError
 from headrace._store import Store
-from headrace.checkpoint._location import METADATA_NAME
+from headrace.checkpoint._object import METADATA_NAME
 
 __all__ = ["METADATA_NAME", "Folder", "attachment_name", "data_name", "is_data", "metadata_name"]
 
