@@ -21,7 +21,7 @@ void ListingHandle::wait() const {
 
 nb::object ListingHandle::next() const {
   wait();
-  const std::optional<ListedPage> page =
+  const std::optional<ColumnPage> page =
       value_or_raise(without_gil([this](MayBlock permit) { return listing_->take(permit); }));
   if (!page) return nb::none();
   nb::list objects;
@@ -38,7 +38,7 @@ nb::object ListingHandle::index(std::string store_url, std::string prefix,
   // Takes what comes until it is time to look at signals; true at the end.
   const auto take_some = [&](steady_clock::time_point until, MayBlock permit) -> Result<bool> {
     while (self.wait_until(until, permit) && steady_clock::now() < until) {
-      const Result<std::optional<ListedPage>> page = self.take(permit);
+      const Result<std::optional<ColumnPage>> page = self.take(permit);
       if (!page) return std::unexpected(page.error());
       if (!*page) return true;
       for (size_t i = 0; i < (*page)->size(); ++i) {

@@ -104,8 +104,8 @@ Result<void> validate(const StoreOptions& options) {
 
 struct Engine::State {
   std::shared_ptr<EngineResources> resources;
-  std::shared_ptr<FilePool> file_pool;
-  std::shared_ptr<FilePool> compute_pool;
+  std::shared_ptr<ThreadPool> file_pool;
+  std::shared_ptr<ThreadPool> compute_pool;
   std::shared_ptr<Metrics> file_metrics = std::make_shared<Metrics>();
   std::shared_ptr<Metrics> join_metrics = std::make_shared<Metrics>();
   std::shared_ptr<Warnings> warnings = std::make_shared<Warnings>();
@@ -136,8 +136,8 @@ Engine::Engine(const EngineOptions& options) : state_(std::make_shared<State>())
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   const uint32_t io_threads = options.io_threads > 0 ? options.io_threads : std::min(4u, cores);
   for (uint32_t i = 0; i < io_threads; ++i) resources.io_threads.push_back(IoThread::start(i));
-  state.file_pool = std::make_shared<FilePool>(options.file_threads);
-  state.compute_pool = std::make_shared<FilePool>(std::min(2u, cores));
+  state.file_pool = std::make_shared<ThreadPool>(options.file_threads);
+  state.compute_pool = std::make_shared<ThreadPool>(std::min(2u, cores));
   resources.compute = [pool = state.compute_pool](std::move_only_function<void()> job) {
     return pool->post(std::move(job));
   };

@@ -24,7 +24,7 @@ struct ObjectInfo {
   bool operator==(const ObjectInfo&) const = default;
 };
 
-struct ListPage {
+struct ObjectPage {
   std::vector<ObjectInfo> objects = {};
   std::vector<std::string> prefixes = {};  // common prefixes, when a delimiter was asked for
   std::string next_page_token = {};        // "" on the last page

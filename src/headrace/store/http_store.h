@@ -39,8 +39,8 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
   ~HttpStore() override;
 
   void read(std::shared_ptr<ReadBatch> batch) override;
-  std::shared_ptr<Pending<ListPage>> list(ListRequest request) override;
-  std::shared_ptr<Pending<ListedPage>> list_columns(ListRequest request) override;
+  std::shared_ptr<Pending<ObjectPage>> list(ListRequest request) override;
+  std::shared_ptr<Pending<ColumnPage>> list_columns(ListRequest request) override;
   std::shared_ptr<Pending<ObjectInfo>> stat(std::string name) override;
   std::shared_ptr<Pending<ObjectInfo>> write(WriteRequest request,
                                              std::span<const std::byte> bytes) override;
@@ -87,7 +87,7 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
   // More bring nothing (docs/decisions/2026-11-21-parallel-listing.md).
   static constexpr uint32_t kPagesInFlight = 64;
 
-  void attend(const std::shared_ptr<ReadBatch>& batch);
+  void on_wait_or_cancel(const std::shared_ptr<ReadBatch>& batch);
   void spread(HostLane& lane, ReadPiece* pieces);
   // Back into the queue until there is room.
   void defer(HostLane& lane, ReadPiece& piece);

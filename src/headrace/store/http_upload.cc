@@ -79,7 +79,7 @@ void HttpUpload::publish_joined(Sources sources) {
                                      .name = target_.name,
                                      .content_type = target_.content_type,
                                      .precondition = target_.precondition,
-                                     .patience = kPatience}),
+                                     .linger = kLinger}),
                     [this](Result<ObjectInfo> info) { take_published(std::move(info)); });
 }
 

@@ -55,7 +55,7 @@ class HttpUpload : public Upload, public std::enable_shared_from_this<HttpUpload
   Error in_part(uint32_t part_number, Error error) const;
 
   // For the answer to a request that was cancelled, and will be carried out all the same.
-  static constexpr std::chrono::milliseconds kPatience{1000};
+  static constexpr std::chrono::milliseconds kLinger{1000};
 
   const std::shared_ptr<HttpStore> store_;
   const WriteRequest target_;

@@ -123,7 +123,7 @@ void JoinedReads::read(std::shared_ptr<ReadBatch> batch) {
     if (!is_joined[i]) alone.push_back(i);
   }
   batch->hand_over([self = shared_from_this(), weak = std::weak_ptr(work)] {
-    if (const std::shared_ptr<Work> alive = weak.lock()) self->attend(alive);
+    if (const std::shared_ptr<Work> alive = weak.lock()) self->on_wait_or_cancel(alive);
   });
   bool stopped = false;
   {
@@ -160,7 +160,7 @@ std::vector<std::shared_ptr<JoinedReads::Group>> JoinedReads::make_groups(
 }
 
 // The batch is waited for now, or cancelled.
-void JoinedReads::attend(const std::shared_ptr<Work>& work) {
+void JoinedReads::on_wait_or_cancel(const std::shared_ptr<Work>& work) {
   const bool cancelled = work->batch->cancelled();
   std::vector<std::shared_ptr<ReadBatch>> inner;
   std::vector<std::shared_ptr<Group>> given_up;
@@ -218,11 +218,11 @@ bool JoinedReads::reserve(Group& group) {
   const uint64_t whole = group.into.empty() ? BlockPool::charged_bytes(group.parts.size_bytes) : 0;
   const uint64_t need = whole + group.parts_need;
   if (group.work->batch->waited_for()) {
-    resources_.pool->expect(need);
-  } else if (need > 0 && !resources_.pool->try_expect(need)) {
+    resources_.pool->reserve(need);
+  } else if (need > 0 && !resources_.pool->try_reserve(need)) {
     // Room may have come before the wish for it was on record.
     resources_.pool->ask_for_room();
-    if (!resources_.pool->try_expect(need)) return false;
+    if (!resources_.pool->try_reserve(need)) return false;
   }
   group.reserved_bytes = need;
   return true;
@@ -230,7 +230,7 @@ bool JoinedReads::reserve(Group& group) {
 
 void JoinedReads::release(Group& group) {
   const uint64_t reserved_bytes = group.reserved_bytes.exchange(0);
-  if (reserved_bytes > 0) resources_.pool->expect_no_more(reserved_bytes);
+  if (reserved_bytes > 0) resources_.pool->unreserve(reserved_bytes);
 }
 
 void JoinedReads::begin(const std::shared_ptr<Group>& group) {
@@ -331,7 +331,7 @@ void JoinedReads::read_whole(const std::shared_ptr<Group>& group, const ObjectIn
   }
   if (stopping) inner->cancel();
   const uint64_t reserved_bytes = group->reserved_bytes.exchange(group->parts_need);
-  resources_.pool->expect_no_more(reserved_bytes - group->parts_need);
+  resources_.pool->unreserve(reserved_bytes - group->parts_need);
   start(group->work, inner);
 }
 
@@ -514,7 +514,7 @@ void JoinedReads::start(const std::shared_ptr<Work>& work,
     work->inner.push_back(inner);
   }
   store_->read(inner);
-  // Looked at after it was put where attend() finds it.
+  // Looked at after it was put where on_wait_or_cancel() finds it.
   if (work->batch->cancelled()) {
     inner->cancel();
   } else if (work->batch->waited_for()) {

@@ -45,10 +45,10 @@ class JoinedReads final : public ObjectStore, public std::enable_shared_from_thi
 
   void read(std::shared_ptr<ReadBatch> batch) override;
 
-  std::shared_ptr<Pending<ListPage>> list(ListRequest request) override {
+  std::shared_ptr<Pending<ObjectPage>> list(ListRequest request) override {
     return store_->list(std::move(request));
   }
-  std::shared_ptr<Pending<ListedPage>> list_columns(ListRequest request) override {
+  std::shared_ptr<Pending<ColumnPage>> list_columns(ListRequest request) override {
     return store_->list_columns(std::move(request));
   }
   std::shared_ptr<Pending<ObjectInfo>> stat(std::string name) override {
@@ -97,7 +97,7 @@ class JoinedReads final : public ObjectStore, public std::enable_shared_from_thi
   enum class Notice : uint8_t { kNoPermission, kRefused, kNotDeleted };
 
   bool may_join() const;
-  void attend(const std::shared_ptr<Work>& work);
+  void on_wait_or_cancel(const std::shared_ptr<Work>& work);
   std::vector<std::shared_ptr<Group>> make_groups(const std::shared_ptr<Work>& work);
   std::shared_ptr<Group> next();
   bool reserve(Group& group) HEADRACE_REQUIRES(mutex_);

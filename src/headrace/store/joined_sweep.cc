@@ -18,13 +18,13 @@ class Sweep : public std::enable_shared_from_this<Sweep> {
 
   void list(std::string page_token) {
     store_->list({.prefix = cat(kCompositePrefix, kCompositeMark), .page_token = page_token})
-        ->then([self = shared_from_this()](Result<ListPage> page) {
+        ->then([self = shared_from_this()](Result<ObjectPage> page) {
           if (page) self->listed(std::move(*page));
         });
   }
 
  private:
-  void listed(ListPage page) {
+  void listed(ObjectPage page) {
     for (ObjectInfo& info : page.objects) {
       const bool is_left =
           is_own_composite(info.name) && !info.name.starts_with(spared_) && info.updated < before_;

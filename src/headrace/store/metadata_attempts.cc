@@ -18,18 +18,18 @@ void ListAttempt<Page>::build(HttpRequest& request) {
 
 template <class Page>
 Result<Attempt::Verdict> ListAttempt<Page>::finish() {
-  if constexpr (std::is_same_v<Page, ListPage>) {
-    result = protocol().parse_list(text());
+  if constexpr (std::is_same_v<Page, ObjectPage>) {
+    result = protocol().parse_objects(text());
   } else {
-    result = protocol().parse_listed(text());
+    result = protocol().parse_columns(text());
   }
   if (!result) return std::unexpected(std::move(result.error()));
   hide_temporaries(*result, request_.prefix);
   return Verdict::kDone;
 }
 
-template class ListAttempt<ListPage>;
-template class ListAttempt<ListedPage>;
+template class ListAttempt<ObjectPage>;
+template class ListAttempt<ColumnPage>;
 
 StatAttempt::StatAttempt(const Protocol& protocol, std::string name)
     : TextAttempt(protocol), name_(std::move(name)) {}
@@ -55,7 +55,7 @@ void PublishAttempt::build(HttpRequest& request) {
     if (build_first(request)) return;
     step_ = Step::kChange;
   }
-  if (step_ == Step::kSettle) {
+  if (step_ == Step::kResolve) {
     protocol().build_stat(request, name_);
   } else {
     build_change(request, condition_);
@@ -64,8 +64,8 @@ void PublishAttempt::build(HttpRequest& request) {
 
 void PublishAttempt::will_retry() {
   if (step_ == Step::kChange) {
-    step_ = Step::kSettle;
-    settled_before_ = true;
+    step_ = Step::kResolve;
+    resolved_before_ = true;
   }
 }
 
@@ -91,7 +91,7 @@ Result<Attempt::Verdict> PublishAttempt::finish() {
 }
 
 Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
-  if (step_ == Step::kSettle && error.code() == Code::kNotFound) {
+  if (step_ == Step::kResolve && error.code() == Code::kNotFound) {
     // Nothing is there: the lost change has not arrived, and shall not arrive beside this one.
     if (!wanted_.generation) condition_.generation = "";
     step_ = Step::kChange;
@@ -102,10 +102,10 @@ Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
     return Verdict::kDone;
   }
   if (step_ == Step::kChange && error.code() == Code::kPreconditionFailed) {
-    if (settled_before_) {
+    if (resolved_before_) {
       // The lost change may have arrived after all.
-      settled_before_ = false;
-      step_ = Step::kSettle;
+      resolved_before_ = false;
+      step_ = Step::kResolve;
       return Verdict::kAgain;
     }
     std::string message = "exists already";

@@ -10,7 +10,7 @@
 
 #include "headrace/base/pending.h"
 #include "headrace/base/result.h"
-#include "headrace/format/listed_page.h"
+#include "headrace/format/column_page.h"
 #include "headrace/format/multipart_xml.h"
 #include "headrace/format/object_info.h"
 #include "headrace/store/options.h"
@@ -34,9 +34,9 @@ class ObjectStore {
   virtual void read(std::shared_ptr<ReadBatch> batch) = 0;
 
   // One page of names in UTF-8 byte order.
-  virtual std::shared_ptr<Pending<ListPage>> list(ListRequest request) = 0;
+  virtual std::shared_ptr<Pending<ObjectPage>> list(ListRequest request) = 0;
   // The same, by columns.
-  virtual std::shared_ptr<Pending<ListedPage>> list_columns(ListRequest request) = 0;
+  virtual std::shared_ptr<Pending<ColumnPage>> list_columns(ListRequest request) = 0;
   virtual std::shared_ptr<Pending<ObjectInfo>> stat(std::string name) = 0;
   // Writes one small object, atomically: it is there whole or not at all. `bytes` must live until
   // the Pending has completed.

@@ -37,7 +37,7 @@ void PartObjects::send(std::shared_ptr<const UploadPart> part, Done done) {
     temporary = add_temporary(name);
   }
   // Create-only: a request that is repeated because its answer was lost finds its own work.
-  WriteRequest request{.name = name, .precondition = {.generation = ""}, .patience = kPatience};
+  WriteRequest request{.name = name, .precondition = {.generation = ""}, .linger = kLinger};
   // Not the part itself: its memory is wanted back as soon as it is sent.
   ComposeSource source{.name = name, .size_bytes = part->size_bytes, .crc32c = part->crc32c};
   const uint32_t number = part->part_number;
@@ -90,7 +90,7 @@ void PartObjects::start_join(Sources sources, std::function<void(ComposeSource)>
   track<ObjectInfo>(store_->compose({.sources = std::move(sources),
                                      .name = name,
                                      .precondition = {.generation = ""},
-                                     .patience = kPatience}),
+                                     .linger = kLinger}),
                     [this, temporary, place = std::move(place)](Result<ObjectInfo> info) {
                       join_done(temporary, std::move(info), place);
                     });

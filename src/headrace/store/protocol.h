@@ -10,8 +10,8 @@
 
 #include "headrace/base/result.h"
 #include "headrace/base/units.h"
+#include "headrace/format/column_page.h"
 #include "headrace/format/http_head.h"
-#include "headrace/format/listed_page.h"
 #include "headrace/format/object_info.h"
 #include "headrace/http/message.h"
 #include "headrace/store/options.h"
@@ -28,7 +28,7 @@ struct ReadFacts {
 };
 
 // A refusal, in pieces.
-struct Refusal {
+struct ErrorResponse {
   int http_status = 0;
   std::string_view body;
   std::string_view retry_after;  // the header's value
@@ -65,8 +65,8 @@ class Protocol {
   virtual ReadFacts read_facts(const ResponseHead& head) const = 0;
 
   virtual void build_list(HttpRequest& request, const ListRequest& list) const = 0;
-  virtual Result<ListPage> parse_list(std::string_view body) const = 0;
-  virtual Result<ListedPage> parse_listed(std::string_view body) const = 0;
+  virtual Result<ObjectPage> parse_objects(std::string_view body) const = 0;
+  virtual Result<ColumnPage> parse_columns(std::string_view body) const = 0;
 
   virtual void build_stat(HttpRequest& request, std::string_view name) const = 0;
   virtual Result<ObjectInfo> parse_object(std::string_view body) const = 0;
@@ -116,7 +116,7 @@ class Protocol {
   virtual void build_resumable_cancel(HttpRequest& request, std::string_view session) const = 0;
 
   // An Error without URL and attempts.
-  virtual Error to_error(const Refusal& refusal) const = 0;
+  virtual Error to_error(const ErrorResponse& refusal) const = 0;
   virtual std::string url_of(std::string_view name) const = 0;
 };
 

@@ -34,14 +34,14 @@ bool is_own_composite(std::string_view name) {
          });
 }
 
-void hide_temporaries(ListPage& page, std::string_view asked_prefix) {
+void hide_temporaries(ObjectPage& page, std::string_view asked_prefix) {
   hide(page.prefixes, asked_prefix);
   std::erase_if(page.objects, [asked_prefix](const ObjectInfo& object) {
     return is_hidden(object.name, asked_prefix);
   });
 }
 
-void hide_temporaries(ListedPage& page, std::string_view asked_prefix) {
+void hide_temporaries(ColumnPage& page, std::string_view asked_prefix) {
   hide(page.prefixes, asked_prefix);
   page.erase_if([asked_prefix](std::string_view name) { return is_hidden(name, asked_prefix); });
 }

@@ -6,7 +6,7 @@
 
 #include <string_view>
 
-#include "headrace/format/listed_page.h"
+#include "headrace/format/column_page.h"
 #include "headrace/format/object_info.h"
 
 namespace headrace {
@@ -22,7 +22,7 @@ bool is_hidden(std::string_view name, std::string_view asked_prefix);
 bool is_own_composite(std::string_view name);
 
 // Takes hidden objects and prefixes off a page.
-void hide_temporaries(ListPage& page, std::string_view asked_prefix);
-void hide_temporaries(ListedPage& page, std::string_view asked_prefix);
+void hide_temporaries(ObjectPage& page, std::string_view asked_prefix);
+void hide_temporaries(ColumnPage& page, std::string_view asked_prefix);
 
 }  // namespace headrace

@@ -39,14 +39,14 @@ TEST(TemporaryNames, OfOurCompositesHaveExactlyOneForm) {
 }
 
 TEST(TemporaryNames, ComeOffAPageFromAnyPlace) {
-  ListPage page{.objects = {{.name = "a"},
-                            {.name = "dataflux-composed-objects/x"},
-                            {.name = "e"},
-                            {.name = "headrace-uploads/x"},
-                            {.name = "z"}},
-                .prefixes = {"dataflux-composed-objects/", "e/", "headrace-uploads/"},
-                .next_page_token = "t"};
-  ListedPage columns;
+  ObjectPage page{.objects = {{.name = "a"},
+                              {.name = "dataflux-composed-objects/x"},
+                              {.name = "e"},
+                              {.name = "headrace-uploads/x"},
+                              {.name = "z"}},
+                  .prefixes = {"dataflux-composed-objects/", "e/", "headrace-uploads/"},
+                  .next_page_token = "t"};
+  ColumnPage columns;
   for (const ObjectInfo& info : page.objects) columns.add(info);
   hide_temporaries(page, "");
   EXPECT_THAT(page.prefixes, ElementsAre("e/"));

@@ -131,12 +131,12 @@ void GcsProtocol::build_list(HttpRequest& request, const ListRequest& list) cons
   request.target.append(user_project_);
 }
 
-Result<ListPage> GcsProtocol::parse_list(std::string_view body) const {
-  return parse_gcs_list(body);
+Result<ObjectPage> GcsProtocol::parse_objects(std::string_view body) const {
+  return parse_gcs_objects(body);
 }
 
-Result<ListedPage> GcsProtocol::parse_listed(std::string_view body) const {
-  return parse_gcs_listed(body);
+Result<ColumnPage> GcsProtocol::parse_columns(std::string_view body) const {
+  return parse_gcs_columns(body);
 }
 
 void GcsProtocol::build_stat(HttpRequest& request, std::string_view name) const {
@@ -372,7 +372,7 @@ void GcsProtocol::build_resumable_cancel(HttpRequest& request, std::string_view 
   request.has_body = true;
 }
 
-Error GcsProtocol::to_error(const Refusal& refusal) const {
+Error GcsProtocol::to_error(const ErrorResponse& refusal) const {
   GcsError said = parse_gcs_error(refusal.body);
   if (refusal.body.starts_with('<')) {  // the XML API
     XmlError error = parse_xml_error(refusal.body);

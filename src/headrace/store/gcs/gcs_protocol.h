@@ -21,8 +21,8 @@ class GcsProtocol final : public Protocol {
                   std::optional<ByteRange> range) const override;
   ReadFacts read_facts(const ResponseHead& head) const override;
   void build_list(HttpRequest& request, const ListRequest& list) const override;
-  Result<ListPage> parse_list(std::string_view body) const override;
-  Result<ListedPage> parse_listed(std::string_view body) const override;
+  Result<ObjectPage> parse_objects(std::string_view body) const override;
+  Result<ColumnPage> parse_columns(std::string_view body) const override;
   void build_stat(HttpRequest& request, std::string_view name) const override;
   Result<ObjectInfo> parse_object(std::string_view body) const override;
   void build_write(HttpRequest& request, const WriteRequest& write,
@@ -59,7 +59,7 @@ class GcsProtocol final : public Protocol {
   void build_resumable_put(HttpRequest& request, const ResumablePut& put) const override;
   uint64_t resumable_bytes(const ResponseHead& head) const override;
   void build_resumable_cancel(HttpRequest& request, std::string_view session) const override;
-  Error to_error(const Refusal& refusal) const override;
+  Error to_error(const ErrorResponse& refusal) const override;
   std::string url_of(std::string_view name) const override;
 
  private:

@@ -192,7 +192,8 @@ TEST(GcsProtocol, AnObjectUnderRetentionOrHoldIsRefusedWithAdviceThatIsOfUse) {
   for (const char* reason : {"retentionPolicyNotMet", "objectUnderActiveHold"}) {
     const std::string body = cat(R"({"error":{"message":"Held.","errors":[{"reason":")", reason,
                                  R"(","message":"Held."}]}})");
-    Refusal refusal{.http_status = 403, .body = body, .retry_after = "", .request_id = "id-1"};
+    ErrorResponse refusal{
+        .http_status = 403, .body = body, .retry_after = "", .request_id = "id-1"};
     const Error of_write = kPlain.to_error(refusal);
     EXPECT_EQ(of_write.code(), Code::kPermissionDenied);
     EXPECT_THAT(of_write.message(), EndsWith("Held.; until then it can be neither replaced nor "

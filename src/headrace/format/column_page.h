@@ -12,7 +12,7 @@ namespace headrace {
 
 // What a listing tells of a thousand objects, without an allocation for each: a million names pass
 // through here on their way into an index. Thread: confined.
-class ListedPage {
+class ColumnPage {
  public:
   struct Row {
     uint64_t size_bytes = 0;
