@@ -257,7 +257,7 @@ def open(  # noqa: A001
     *,
     store: Store | None = None,
     if_generation: str | None = None,
-    read_ahead_bytes: int = 64 << 20,
+    prefetch_bytes: int = 64 << 20,
     **options: Any,
 ) -> ObjectReaderIO: ...
 @overload
@@ -279,7 +279,7 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
     *,
     store: Store | None = None,
     if_generation: str | None = None,
-    read_ahead_bytes: int = 64 << 20,
+    prefetch_bytes: int = 64 << 20,
     content_type: str | None = None,
     part_bytes: int = 16 << 20,
     max_parts_in_flight: int = 8,
@@ -296,7 +296,7 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
         mode: ``"rb"`` to read, ``"wb"`` to write, ``"xb"`` to write what must not be there yet.
         store: the store that `url` is a name in.
         if_generation: read, or replace, exactly this generation; ``"absent"`` is ``"xb"``.
-        read_ahead_bytes: when reading, what is fetched ahead of a sequential reader, at most.
+        prefetch_bytes: when reading, what is fetched ahead of a sequential reader, at most.
         content_type: when writing; default ``application/octet-stream``.
         part_bytes: when writing, bytes of one part; see `Store.open_writer`.
         max_parts_in_flight: when writing, parts under way at a time.
@@ -319,13 +319,13 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
         require(not options, f"options of a store beside store=: {', '.join(options)}")
         assert store is not None
         return ObjectReaderIO(
-            store, url, if_generation=if_generation, read_ahead_bytes=read_ahead_bytes
+            store, url, if_generation=if_generation, prefetch_bytes=prefetch_bytes
         )
     store, name = object_at(url, store, **options)
     _refuse_directory(store, name)
     if mode == "rb":
         return ObjectReaderIO(
-            store, name, if_generation=if_generation, read_ahead_bytes=read_ahead_bytes
+            store, name, if_generation=if_generation, prefetch_bytes=prefetch_bytes
         )
     if mode == "xb":
         require(
