@@ -69,7 +69,8 @@ void ListingHandle::cancel() const {
 
 nb::tuple ListingHandle::progress() const {
   const ListingProgress progress = listing().progress();
-  return nb::make_tuple(progress.names, progress.requests, progress.complete);
+  return nb::make_tuple(progress.names, progress.requests, progress.complete,
+                        progress.placeholders);
 }
 
 void bind_listing(nb::module_& module) {
@@ -84,8 +85,9 @@ void bind_listing(nb::module_& module) {
            "Waits for all that is still to come. `on_progress` is called now and then.")
       .def("cancel", &ListingHandle::cancel, "Ends what is under way.")
       .def("progress", &ListingHandle::progress,
-           nb::sig("def progress(self) -> tuple[int, int, bool]"),
-           "Names that have arrived, requests sent, whether everything has arrived.");
+           nb::sig("def progress(self) -> tuple[int, int, bool, int]"),
+           "Names that have arrived, requests sent, whether everything has arrived, and how many "
+           "objects with the root's own name were left out.");
 }
 
 }  // namespace headrace::python

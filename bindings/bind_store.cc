@@ -271,7 +271,7 @@ class StoreHandle {
     nb::list objects, prefixes;
     for (ObjectInfo& info : page.objects) objects.append(nb::cast(std::move(info)));
     for (const std::string& each : page.prefixes) prefixes.append(to_str(each));
-    return nb::make_tuple(objects, prefixes, to_str(page.next_page_token));
+    return nb::make_tuple(objects, prefixes, to_str(page.next_page_token), page.placeholders);
   }
 
   ListingHandle start_listing(Text prefix, Text start_offset, Text end_offset,
@@ -468,7 +468,7 @@ void bind_store(nb::module_& module) {
            nb::arg("end_offset"), nb::arg("max_results"),
            nb::sig("def list_page(self, *, prefix: str, delimiter: str, page_token: str, "
                    "start_offset: str, end_offset: str, max_results: int) "
-                   "-> tuple[list[ObjectInfo], list[str], str]"))
+                   "-> tuple[list[ObjectInfo], list[str], str, int]"))
       .def("start_listing", &StoreHandle::start_listing, nb::kw_only(), nb::arg("prefix"),
            nb::arg("start_offset"), nb::arg("end_offset"), nb::arg("only_for_reading"),
            nb::arg("eager"), nb::arg("max_pages_in_flight"))

@@ -7,6 +7,7 @@ import posixpath
 from collections.abc import Iterator
 
 from headrace import _engine
+from headrace._checkpoint_names import METADATA_NAME
 from headrace._engine import ObjectInfo
 from headrace._errors import (
     CorruptDataError,
@@ -17,7 +18,6 @@ from headrace._errors import (
 from headrace._location import Url
 from headrace._store import Store
 from headrace.checkpoint._archive import open_archive
-from headrace.checkpoint._object import METADATA_NAME
 
 __all__ = ["latest"]
 

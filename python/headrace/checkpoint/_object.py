@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from headrace._checkpoint_names import METADATA_NAME
 from headrace._engine import ObjectInfo
 from headrace._errors import CorruptDataError, InvalidArgumentError, NotFoundError
 from headrace._store import Store
 
-__all__ = ["METADATA_NAME", "about", "corrupt", "pinned", "refused", "stat"]
-
-# Written last by torch.distributed.checkpoint: where it is the checkpoint is complete.
-METADATA_NAME = ".metadata"
+__all__ = ["about", "corrupt", "pinned", "refused", "stat"]
 
 
 def stat(store: Store, name: str) -> ObjectInfo:

@@ -26,10 +26,13 @@ Error cancelled() { return Error(Code::kCancelled, "the read was cancelled"); }
 }  // namespace
 
 HttpStore::HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_ptr<Host> host,
-                     std::unique_ptr<const Protocol> protocol, const StoreOptions& options)
+                     std::unique_ptr<const Protocol> protocol, const StoreOptions& options,
+                     std::shared_ptr<HttpStore> bucket)
     : engine_(std::move(engine)),
       host_(std::move(host)),
       protocol_(std::move(protocol)),
+      bucket_(std::move(bucket)),
+      temporaries_(options.temporary_prefix),
       rules_{.range_threshold_bytes = options.range_threshold_bytes,
              .range_bytes = options.range_bytes,
              .content_encoding = options.content_encoding},
@@ -368,14 +371,14 @@ std::shared_ptr<Pending<T>> HttpStore::start(std::string url, bool named,
 std::shared_ptr<Pending<ObjectPage>> HttpStore::list(ListRequest request) {
   const std::string url = url_of(request.prefix);
   return start<ObjectPage>(url, true, [&] {
-    return std::make_shared<ListAttempt<ObjectPage>>(*protocol_, std::move(request));
+    return std::make_shared<ListAttempt<ObjectPage>>(*protocol_, temporaries_, std::move(request));
   });
 }
 
 std::shared_ptr<Pending<ColumnPage>> HttpStore::list_columns(ListRequest request) {
   const std::string url = url_of(request.prefix);
   return start<ColumnPage>(url, true, [&] {
-    return std::make_shared<ListAttempt<ColumnPage>>(*protocol_, std::move(request));
+    return std::make_shared<ListAttempt<ColumnPage>>(*protocol_, temporaries_, std::move(request));
   });
 }
 

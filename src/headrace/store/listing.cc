@@ -107,6 +107,7 @@ Result<void> Listing::keep(uint64_t range, ColumnPage page) {
   for (size_t i = 0; i < page.size(); ++i) names_.push_back(page.name(i));
   const Result<KeyRanges::Kept> kept = ranges_.answered(range, names_, page.next_page_token);
   if (!kept) return std::unexpected(kept.error());
+  progress_.placeholders += page.placeholders;
   Stretch& stretch = *by_range_.at(range);
   stretch.complete = kept->complete;
   if (kept->end > kept->begin) {

@@ -33,6 +33,8 @@ struct ListingProgress {
   uint64_t names = 0;     // that have arrived
   uint64_t requests = 0;  // that were sent, without their retries
   bool complete = false;  // everything has arrived
+  // Objects with the name of the store's root itself, which have none in a listing: 0 or 1.
+  uint64_t placeholders = 0;
 };
 
 // Each name that exists throughout is listed exactly once, in UTF-8 byte order; what is added or

@@ -13,6 +13,7 @@
 
 #include "headrace/store/operation.h"
 #include "headrace/store/retry.h"
+#include "headrace/store/temporary_names.h"
 #include "headrace/store/upload.h"
 
 namespace headrace {
@@ -21,13 +22,15 @@ namespace headrace {
 template <class Page>
 class ListAttempt final : public TextAttempt {
  public:
-  ListAttempt(const Protocol& protocol, ListRequest request);
+  // Borrows `temporaries`.
+  ListAttempt(const Protocol& protocol, const TemporaryNames& temporaries, ListRequest request);
   void build(HttpRequest& request) override;
   std::string url() const override { return protocol().url_of(request_.prefix); }
   Result<Page> result;
 
  private:
   Result<Verdict> finish() override;
+  const TemporaryNames& temporaries_;
   const ListRequest request_;
 };
 

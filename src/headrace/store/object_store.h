@@ -1,4 +1,4 @@
-// The client side of one provider, for one bucket.
+// The client side of one provider, for what lies below one root in one bucket.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,8 @@ class ObjectWriter;
 
 // Every provider behind one face; one conformance suite holds them to it. Calls return at once; the
 // Pending (or the batch) completes exactly once, also when the engine stops.
-// Names are full names inside the bucket. For file:// the bucket is the directory of the URL.
+// Names are relative to the root: on gs://bucket/run the name "a" is the object gs://bucket/run/a,
+// as it is the file a of a directory.
 // Thread: any.
 // Errors: the table of base/result.h; every error names the object's URL.
 class ObjectStore {
@@ -61,7 +62,7 @@ class ObjectStore {
   // in its generation any more.
   virtual std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) = 0;
 
-  // "gs://bucket/" + name
+  // The root's URL, '/', and the name.
   virtual std::string url_of(std::string_view name) const = 0;
   // The size to assume for an object that nothing is known of, learnt from what was read.
   virtual uint64_t expected_object_bytes() const = 0;

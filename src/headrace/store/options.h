@@ -81,6 +81,8 @@ struct StoreOptions {
   JoinOptions join = {};
   WriteLimits write_limits = {};
   std::string user_agent_suffix = {};  // appended to "headrace/<version>"
+  // Inside the bucket: where objects are written that are deleted again. "": at its root.
+  std::string temporary_prefix = {};
 };
 
 struct EngineOptions {

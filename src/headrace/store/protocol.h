@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "headrace/base/result.h"
 #include "headrace/base/units.h"
@@ -15,6 +16,7 @@
 #include "headrace/format/object_info.h"
 #include "headrace/http/message.h"
 #include "headrace/store/options.h"
+#include "headrace/store/root.h"
 
 namespace headrace {
 
@@ -51,13 +53,27 @@ struct CopyStep {
   ObjectInfo object;
 };
 
-// Builds requests, reads responses, maps errors; nothing else: no I/O, no state but the bucket.
-// A provider is a protocol; what is done with it (retry, ranges, checksums) is written once, in
-// HttpStore.
+// Builds requests, reads responses, maps errors; nothing else: no I/O, no state but the bucket and
+// the root. A provider is a protocol; what is done with it (retry, ranges, checksums) is written
+// once, in HttpStore.
+// Names that it is given are below the root, which it writes before them. Names that it parses are
+// what the service said, whole: the attempts take the root off (Root::strip).
 // Thread: any (immutable).
 class Protocol {
  public:
+  explicit Protocol(Root root) : root_(std::move(root)) {}
   virtual ~Protocol() = default;
+  Protocol(const Protocol&) = delete;
+  Protocol& operator=(const Protocol&) = delete;
+
+  const Root& root() const { return root_; }
+  // What parse_object() gives, called by its name below the root.
+  Result<ObjectInfo> object_of(std::string_view body) const {
+    Result<ObjectInfo> info = parse_object(body);
+    if (!info) return info;
+    if (Result<void> below = root_.strip(*info); !below) return std::unexpected(below.error());
+    return info;
+  }
 
   // `range` none: the whole object. `generation` "": whichever is live.
   virtual void build_read(HttpRequest& request, std::string_view name, std::string_view generation,
@@ -118,6 +134,9 @@ class Protocol {
   // An Error without URL and attempts.
   virtual Error to_error(const ErrorResponse& refusal) const = 0;
   virtual std::string url_of(std::string_view name) const = 0;
+
+ private:
+  const Root root_;
 };
 
 }  // namespace headrace

@@ -43,6 +43,7 @@ class ReadBatch;
 // A generation as text, without a heap allocation.
 class GenerationText {
  public:
+  static constexpr size_t kMaxBytes = 95;
   void assign(std::string_view text) {
     size_ = static_cast<uint8_t>(text.size() < text_.size() ? text.size() : text_.size());
     text.copy(text_.data(), size_);
@@ -51,7 +52,7 @@ class GenerationText {
   bool empty() const { return size_ == 0; }
 
  private:
-  std::array<char, 95> text_{};
+  std::array<char, kMaxBytes> text_{};
   uint8_t size_ = 0;
 };
 

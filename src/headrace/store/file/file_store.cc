@@ -738,8 +738,10 @@ Result<std::shared_ptr<ObjectStore>> open_file_store(const Url& url, const Store
   }
   // Absolute from now on: the process may change its directory later.
   std::error_code error;
-  std::string root = std::filesystem::absolute(url.name.empty() ? "." : url.name, error).string();
+  const std::string directory =
+      url.name.starts_with('/') ? "" : std::filesystem::current_path(error).string();
   if (error) return refused(file_error(error.value(), Access::kRead));
+  std::string root = root_url(url, directory).name;
   struct stat status{};
   if (::stat(root.c_str(), &status) == 0 && !S_ISDIR(status.st_mode)) {
     const std::string parent = parent_of(root);
