@@ -1,7 +1,7 @@
-"""CPU of reading one object through `headrace.open`, with and without the sum of the whole; side by side.
+"""CPU of reading one object through `headrace.open`, with and without the sum of the whole.
 
-usage: python bench/scripts/cost_of_whole_sums.py [SIZE_MIB [PAIRS]]; prints JSON. COST_CERT and COST_KEY (with
-SSL_CERT_FILE) serve by https.
+usage: python bench/scripts/cost_of_whole_sums.py [SIZE_MIB [PAIRS]]; prints JSON.
+COST_CERT and COST_KEY (with SSL_CERT_FILE) serve by https.
 """
 
 import json
@@ -44,7 +44,8 @@ cert, key = os.environ.get("COST_CERT"), os.environ.get("COST_KEY")  # for https
 with FaultServer(tls_cert=cert, tls_key=key) as server:
     server.put("bucket", "a", os.urandom(SIZE))
     stores = [
-        headrace.Store("gs://bucket", endpoint=server.url, verify=verify) for verify in (False, True)
+        headrace.Store("gs://bucket", endpoint=server.url, verify=verify)
+        for verify in (False, True)
     ]
     found = {}
     for way in (at_once, by_pieces, by_records):
