@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field, replace
 
 import headrace
-from headrace import InvalidArgumentError, RetryOptions, Store, TimeoutOptions, _engine
+from headrace import GcsOptions, InvalidArgumentError, RetryOptions, Store, TimeoutOptions, _engine
 
 __all__ = ["Connection", "Location"]
 
@@ -46,7 +46,7 @@ class Connection:
             url,
             endpoint=self.endpoint,
             credentials="anonymous" if self.anonymous else None,
-            user_project=self.user_project,
+            provider=GcsOptions(user_project=self.user_project),
             retry=RetryOptions(max_attempts=self.attempts or RetryOptions.max_attempts),
             timeout=timeout,
             user_agent_suffix="headrace-cli",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
 from collections.abc import Iterator
+from typing import Any
 
-from headrace import _engine
 from headrace._checkpoint_names import METADATA_NAME
 from headrace._engine import ObjectInfo
 from headrace._errors import (
@@ -15,14 +14,14 @@ from headrace._errors import (
     NotFoundError,
     PreconditionFailedError,
 )
+from headrace._location import Url, root_at
 from headrace._store import Store
 from headrace.checkpoint._archive import open_archive
-from headrace.checkpoint._location import Url
 
 __all__ = ["latest"]
 
 
-def latest(url: Url, *, store: Store | None = None) -> str | None:
+def latest(url: Url = "", *, store: Store | None = None, **options: Any) -> str | None:
     """Return the URL of the newest complete checkpoint below `url`; None if there is none.
 
     Checkpoints are single files whose directory and pickle are whole, and folders of
@@ -30,37 +29,32 @@ def latest(url: Url, *, store: Store | None = None) -> str | None:
     last; of several at the same time the last by name. A file that is replaced meanwhile is looked
     at once more, and passed over if it is replaced again.
 
+    Example:
+        >>> headrace.checkpoint.latest("gs://bucket/run1")  # doctest: +SKIP
+        'gs://bucket/run1/step200.pt'
+
     Args:
-        url: of a folder, with or without a slash at its end: ``gs://bucket/step200`` says nothing
-            of ``gs://bucket/step2000``. With `store` the name of a folder there; ``""``: all of it.
-        store: where to look; default: a store of the URL's bucket.
+        url: of a bucket, a folder in it, or a directory; it need not exist. What only begins with
+            the same text is not below it. With `store` the name of a folder there; ``""``: all.
+        store: where to look; default: a store at `url`.
+        options: of `Store`, if `store` is not given: ``endpoint=...``.
+
+    Raises:
+        NotFoundError: there is no such bucket.
+        InvalidArgumentError: no store has such a URL.
     """
-    where, folder_name = _locate_folder(url, store)
-    for info in _newest_first(where, folder_name):
+    root = root_at(url, store, **options)
+    for info in _newest_first(root):
         folder, _, last = info.name.rpartition("/")
         if last == METADATA_NAME:
-            return where.url_of(folder) if folder else where.url
-        if _is_whole(where, info):
-            return where.url_of(info.name)
+            return root.url_of(folder) if folder else root.url
+        if _is_whole(root, info):
+            return root.url_of(info.name)
     return None
 
 
-def _locate_folder(url: Url, store: Store | None) -> tuple[Store, str]:
-    """Return the store, and what the names of all objects in the folder begin with there."""
-    name = os.fspath(url)
-    if store is None:
-        scheme, bucket, name, _ = _engine.split_url(name)
-        if scheme == "file":
-            store, name = Store("file:///"), os.path.abspath(name).lstrip("/")
-        else:
-            store = Store(f"{scheme}://{bucket}")
-    # A folder is no prefix of its neighbours.
-    name = name.rstrip("/")
-    return store, f"{name}/" if name else ""
-
-
-def _newest_first(store: Store, folder: str) -> Iterator[ObjectInfo]:
-    infos = list(store.list(folder))
+def _newest_first(root: Store) -> Iterator[ObjectInfo]:
+    infos = _all_below(root)
     folders = {
         info.name.removesuffix(METADATA_NAME)
         for info in infos
@@ -72,6 +66,23 @@ def _newest_first(store: Store, folder: str) -> Iterator[ObjectInfo]:
             in_folder or info.name.endswith(".distcp")
         ):
             yield info
+
+
+def _all_below(root: Store) -> list[ObjectInfo]:
+    infos: list[ObjectInfo] = []
+    token = ""
+    try:
+        # By pages: that nothing is there is no error before the first save of a run.
+        while True:
+            page = root.list_page(page_token=token)
+            infos += page.objects
+            token = page.next_page_token
+            if not token:
+                return infos
+    except NotFoundError:
+        if not root.url.startswith("file:"):
+            raise
+        return []  # a directory that is not there yet
 
 
 def _is_whole(store: Store, info: ObjectInfo) -> bool:

@@ -241,13 +241,10 @@ bool HttpStore::should_restart(const ReadSlot& slot) const {
 }
 
 Result<void> HttpStore::verify(ReadSlot& slot, Metrics& metrics) const {
+  if (slot.wants_sum) slot.sum = slot.joined_sum();
   const std::optional<Crc32c>& expected = slot.expected_sum();
   if (!verify_ || !expected) return {};
-  Crc32c sum = slot.first_piece.crc32c;
-  for (uint32_t i = 0; i + 1 < slot.piece_count; ++i) {
-    const ReadPiece& piece = slot.more_pieces[i];
-    sum = sum.joined(piece.crc32c, piece.range.size_bytes());
-  }
+  const Crc32c sum = slot.joined_sum();
   if (sum != *expected) {
     return corrupt("the bytes that came have CRC32C ", sum.to_base64(),
                    slot.whole ? ", the object has " : ", the index says ", expected->to_base64());

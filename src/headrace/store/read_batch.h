@@ -34,6 +34,7 @@ struct ReadTarget {
   std::optional<Crc32c> range_crc32c = {};  // of the range, where an index told it
   std::span<std::byte> into = {};           // the caller's memory; empty: the engine's
   bool has_into = false;                    // `into` is meant, though it may be empty
+  bool wants_sum = false;                   // fill in ReadSlot::sum, also of a range
 };
 
 class PieceReader;
@@ -79,6 +80,7 @@ struct ReadSlot {
   ByteRange range;  // the same, ending with the object once its size is known
   bool whole = true;
   bool has_into = false;
+  bool wants_sum = false;               // fill in `sum`
   bool gzip = false;                    // the bytes are gzip's (Content-Encoding), as stored
   uint64_t plain_bytes = kUnknownSize;  // of these, decompressed, once they were counted
   uint32_t restarts = 0;                // after a failed checksum or a change of the object
@@ -93,10 +95,14 @@ struct ReadSlot {
   std::unique_ptr<ReadPiece[]> more_pieces;
   uint32_t piece_count = 1;
   std::atomic<uint32_t> pieces_left = 1;
+  // The CRC32C of the bytes that arrived, if `wants_sum` and the store sums what it reads.
+  std::optional<Crc32c> sum = {};
 
   // Whether what arrives is summed, and what the sum is to be.
-  bool is_summed() const { return whole || range_crc32c.has_value(); }
+  bool is_summed() const { return whole || wants_sum || range_crc32c.has_value(); }
   const std::optional<Crc32c>& expected_sum() const { return whole ? expected : range_crc32c; }
+  // Joins the sums of the pieces, which are all here.
+  Crc32c joined_sum() const;
 };
 
 // Filled with targets, handed to a store once, waited for, then looked at.
