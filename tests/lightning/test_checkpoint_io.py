@@ -17,8 +17,8 @@ from lightning.pytorch.plugins.io import AsyncCheckpointIO as LightningsAsyncChe
 
 import headrace
 from headrace.checkpoint._distributed import DistributedWriter
+from headrace.checkpoint._staging import copy_to_host
 from headrace.lightning import AsyncCheckpointIO, CheckpointIO
-from headrace.lightning._staging import copy_to_host
 from tests.lightning.conftest import Line, Place, batches, trainer
 
 pytestmark = [
