@@ -24,6 +24,10 @@ uint32_t crc32c(nb::handle data, uint32_t begin) {
   return without_gil_if_long(bytes.size(), [&] { return Crc32c(begin).extended(bytes).value(); });
 }
 
+uint32_t crc32c_joined(uint32_t first, uint32_t next, uint64_t next_size_bytes) {
+  return Crc32c(first).joined(Crc32c(next), next_size_bytes).value();
+}
+
 uint32_t crc32(nb::handle data, uint32_t begin) {
   const HeldBuffer buffer(data, /*writable=*/false);
   const std::span<const std::byte> bytes = buffer.bytes();
@@ -64,6 +68,9 @@ void bind_checkpoint(nb::module_& module) {
   module.def("crc32c", &crc32c, nb::arg("data"), nb::arg("begin") = 0,
              nb::sig("def crc32c(data: typing_extensions.Buffer, begin: int = 0) -> int"),
              "The CRC-32C of these bytes, after those that `begin` is the sum of.");
+  module.def("crc32c_joined", &crc32c_joined, nb::arg("first"), nb::arg("next"),
+             nb::arg("next_size_bytes"),
+             "The CRC-32C of some bytes and the ones after them, from the sums of both.");
   module.def("crc32", &crc32, nb::arg("data"), nb::arg("begin") = 0,
              nb::sig("def crc32(data: typing_extensions.Buffer, begin: int = 0) -> int"),
              "The CRC-32 of zip.");
