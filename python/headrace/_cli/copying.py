@@ -37,7 +37,6 @@ from headrace._cli.reading import spooled, stat
 from headrace._cli.report import ExitCode, Report, Stopped, binary_size, counted, exit_code_of
 from headrace._cli.wildcards import expanded
 from headrace._cli.workers import Workers
-from headrace._listing import list_chunks
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -107,7 +106,7 @@ class _There:
             if self._is_at_end:
                 return None
             if passed == self._PASSED_CHUNKS:
-                self._listing = list_chunks(self._store._handle(), self._prefix, name)
+                self._listing = chunks(self._store, self._prefix, name)
             try:
                 self._ahead.extend(next(self._listing))
             except StopIteration:

@@ -15,12 +15,24 @@ from headrace._listing import list_chunks
 __all__ = ["chunks", "facts_of", "ls", "pages", "time_of"]
 
 
-def chunks(store: Store, prefix: str) -> Iterator[list[ObjectInfo]]:
+def chunks(store: Store, prefix: str, start_offset: str = "") -> Iterator[list[ObjectInfo]]:
     """Yield the objects whose names begin with `prefix`, in order, as they arrive.
 
     Several pages are fetched at a time, ahead of the caller.
+
+    Args:
+        start_offset: names from this one on.
     """
-    return list_chunks(store._handle(), prefix)
+    return list_chunks(
+        store._handle().start_listing(
+            prefix=prefix,
+            start_offset=start_offset,
+            end_offset="",
+            only_for_reading=False,
+            eager=False,
+            max_pages_in_flight=0,
+        )
+    )
 
 
 def pages(store: Store, prefix: str, *, recursive: bool) -> Iterator[ListPage]:
