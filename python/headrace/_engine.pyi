@@ -294,11 +294,6 @@ class Order(object):
 def crc32c(data: Buffer, begin: int = 0) -> int:
     """The CRC-32C of these bytes, after those that `begin` is the sum of."""
 
-def crc32c_joined(first: int, next: int, next_size_bytes: int) -> int:
-    """
-    The CRC-32C of some bytes and the ones after them, from the sums of both.
-    """
-
 def crc32(data: Buffer, begin: int = 0) -> int:
     """The CRC-32 of zip."""
 

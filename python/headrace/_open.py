@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from headrace import _engine
 from headrace._engine import ObjectInfo
 from headrace._errors import HeadraceError, InvalidArgumentError
+from headrace._location import object_at
 from headrace._options import require
 from headrace._reader_io import ObjectReaderIO
 from headrace._store import Store, UploadWay
@@ -256,7 +257,7 @@ def open(  # noqa: A001
     *,
     store: Store | None = None,
     if_generation: str | None = None,
-    read_ahead_bytes: int = 64 << 20,
+    prefetch_bytes: int = 64 << 20,
     **options: Any,
 ) -> ObjectReaderIO: ...
 @overload
@@ -278,7 +279,7 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
     *,
     store: Store | None = None,
     if_generation: str | None = None,
-    read_ahead_bytes: int = 64 << 20,
+    prefetch_bytes: int = 64 << 20,
     content_type: str | None = None,
     part_bytes: int = 16 << 20,
     max_parts_in_flight: int = 8,
@@ -295,7 +296,7 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
         mode: ``"rb"`` to read, ``"wb"`` to write, ``"xb"`` to write what must not be there yet.
         store: the store that `url` is a name in.
         if_generation: read, or replace, exactly this generation; ``"absent"`` is ``"xb"``.
-        read_ahead_bytes: when reading, what is fetched ahead of a sequential reader, at most.
+        prefetch_bytes: when reading, what is fetched ahead of a sequential reader, at most.
         content_type: when writing; default ``application/octet-stream``.
         part_bytes: when writing, bytes of one part; see `Store.open_writer`.
         max_parts_in_flight: when writing, parts under way at a time.
@@ -312,18 +313,20 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
         f"mode is {mode!r}; it must be 'rb', 'wb' or 'xb' (objects are opened in binary: "
         "io.TextIOWrapper makes text of it)",
     )
-    info = url if isinstance(url, ObjectInfo) else None
-    name = url.name if isinstance(url, ObjectInfo) else os.fspath(url)
-    if store is None:
-        require(info is None, "an ObjectInfo needs store=: where is it?")
-        store, name = _locate(name, options)
-    else:
+    if isinstance(url, ObjectInfo):
+        require(mode == "rb", "to write, a name is needed, not an ObjectInfo")
+        require(store is not None, "an ObjectInfo needs store=: where is it?")
         require(not options, f"options of a store beside store=: {', '.join(options)}")
+        assert store is not None
+        return ObjectReaderIO(
+            store, url, if_generation=if_generation, prefetch_bytes=prefetch_bytes
+        )
+    store, name = object_at(url, store, **options)
+    _refuse_directory(store, name)
     if mode == "rb":
         return ObjectReaderIO(
-            store, info or name, if_generation=if_generation, read_ahead_bytes=read_ahead_bytes
+            store, name, if_generation=if_generation, prefetch_bytes=prefetch_bytes
         )
-    require(info is None, "to write, a name is needed, not an ObjectInfo")
     if mode == "xb":
         require(
             if_generation in (None, "absent"),
@@ -341,20 +344,11 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
     )
 
 
-def _locate(url: str, options: dict[str, Any]) -> tuple[Store, str]:
-    """Return the store of an object, and its name there."""
-    scheme, bucket, name, normal = _engine.split_url(url)
-    if scheme == "file":
-        # A link to a directory, or "..", is followed as the system does.
-        folder, _, last = os.path.abspath(name).rpartition("/")
-        is_folder = name.endswith("/") or not last or os.path.isdir(name)
-        store_url, name = f"file://{folder or '/'}", last
-    else:
-        is_folder = not name or name.endswith("/")
-        store_url = f"{scheme}://{bucket}"
-    if is_folder:
+def _refuse_directory(store: Store, name: str) -> None:
+    # Whoever writes would be told by close() only.
+    scheme, _, folder, _ = _engine.split_url(store.url)
+    if scheme == "file" and os.path.isdir(os.path.join(folder, name)):
         raise InvalidArgumentError(
-            f"{normal} names a {'directory' if scheme == 'file' else 'bucket or a prefix'}, "
-            "not an object; headrace.Store lists what is in it"
+            f"{store.url_of(name)} names a directory, not an object; headrace.Store lists what is "
+            "in it"
         )
-    return Store(store_url, **options), name

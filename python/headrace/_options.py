@@ -157,7 +157,7 @@ class JoinOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """What all stores of a process share. Set by `headrace.configure`, before the first use."""
+    """What all stores of a process share: what `headrace.configure` takes, each with its reason."""
 
     io_threads: int = 0
     """Threads that speak to the network; 0: one per core, at most four."""
@@ -168,11 +168,9 @@ class EngineOptions:
     read-ahead, but a read that somebody waits for is always admitted."""
 
     def __post_init__(self) -> None:
-        require_count("EngineOptions.io_threads", self.io_threads, minimum=0)
-        require_count("EngineOptions.file_threads", self.file_threads, minimum=1)
-        require_bytes(
-            "EngineOptions.memory_budget_bytes", self.memory_budget_bytes, minimum=1 * MiB
-        )
+        require_count("io_threads", self.io_threads, minimum=0)
+        require_count("file_threads", self.file_threads, minimum=1)
+        require_bytes("memory_budget_bytes", self.memory_budget_bytes, minimum=1 * MiB)
 
 
 @dataclass(frozen=True)

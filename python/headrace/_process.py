@@ -12,7 +12,7 @@ import sys
 import threading
 import warnings
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace import _engine
@@ -95,21 +95,42 @@ def lock() -> AbstractContextManager[object]:
     return _process.lock
 
 
-def configure(options: EngineOptions) -> None:
-    """Set the engine's options for this process, and for those that it forks later.
+def configure(
+    *,
+    memory_budget_bytes: int | None = None,
+    io_threads: int | None = None,
+    file_threads: int | None = None,
+) -> None:
+    """Set what all stores of this process share, and of the processes that it forks later.
 
-    They take the place of what the environment says.
+    Call it before the first use of a store. What is not given is as the environment says; a second
+    call takes the place of the first.
+
+    Example:
+        >>> headrace.configure(memory_budget_bytes=4 * headrace.GiB)  # doctest: +SKIP
+
+    Args:
+        memory_budget_bytes: bytes in flight and read ahead, at most. Default: 1 GiB. What you hold
+            is counted and slows read-ahead, but never blocks a read that somebody waits for.
+        io_threads: threads that speak to the network. Default, and 0: one per core, at most four.
+        file_threads: threads that read and write files. Default: four.
 
     Raises:
-        InvalidArgumentError: the engine is running already.
+        InvalidArgumentError: the engine is running already, or a value cannot work.
     """
+    given = {
+        "memory_budget_bytes": memory_budget_bytes,
+        "io_threads": io_threads,
+        "file_threads": file_threads,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
     with _process.lock:
         if _process.engine is not None:
             raise InvalidArgumentError(
                 "headrace.configure() must come before the first use of a store: "
                 "the engine is running already"
             )
-        _process.options = options
+        _process.options = replace(read_environment().engine, **given)
 
 
 def configure_unless_set(options: EngineOptions) -> None:

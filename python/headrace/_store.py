@@ -605,7 +605,7 @@ class Store:
         self,
         batches: Iterable[Iterable[NameOrInfo]],
         *,
-        ahead_bytes: int | None = None,
+        prefetch_bytes: int | None = None,
         errors: Literal["raise"] = "raise",
     ) -> Iterator[builtins.list[Sample]]: ...
     @overload
@@ -613,14 +613,14 @@ class Store:
         self,
         batches: Iterable[Iterable[NameOrInfo]],
         *,
-        ahead_bytes: int | None = None,
+        prefetch_bytes: int | None = None,
         errors: Literal["return"],
     ) -> Iterator[builtins.list[Sample | HeadraceError]]: ...
     def read_batches(
         self,
         batches: Iterable[Iterable[NameOrInfo]],
         *,
-        ahead_bytes: int | None = None,
+        prefetch_bytes: int | None = None,
         errors: Literal["raise", "return"] = "raise",
     ) -> Any:
         """Read batch after batch, several of them at a time, and yield them in order.
@@ -633,8 +633,8 @@ class Store:
 
         Args:
             batches: the batches, each with names and `ObjectInfo`.
-            ahead_bytes: how much may be under way or read and not yet yielded. Default: what keeps
-                the connections busy, and at most half of the memory budget.
+            prefetch_bytes: how much may be in flight, or read and not yet yielded. Default: what
+                keeps the connections busy, and at most half of the memory budget.
             errors: as for `read_many`. After an error was raised, the iterator is at its end.
 
         Raises:
@@ -648,9 +648,9 @@ class Store:
             [b'b', b'notes']
         """
         return_errors = _return_errors(errors)
-        if ahead_bytes is not None:
-            require_bytes("ahead_bytes", ahead_bytes, minimum=0)
-        return read_ahead(self._open(), iter(batches), ahead_bytes, return_errors)
+        if prefetch_bytes is not None:
+            require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
+        return read_ahead(self._open(), iter(batches), prefetch_bytes, return_errors)
 
     # ---- writing
 

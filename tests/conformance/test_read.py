@@ -173,7 +173,7 @@ def test_batches_come_in_order(subject: Subject, store: headrace.Store) -> None:
     for i in range(60):
         subject.put(f"{i:02d}", b"%d" % i)
     batches = [[f"{i:02d}" for i in range(first, first + 7)] for first in range(0, 50, 7)]
-    read = [[s.bytes() for s in batch] for batch in store.read_batches(batches, ahead_bytes=50)]
+    read = [[s.bytes() for s in batch] for batch in store.read_batches(batches, prefetch_bytes=50)]
     assert read == [[b"%d" % int(name) for name in batch] for batch in batches]
 
 

@@ -10,14 +10,14 @@ import pytest
 
 import headrace
 from headrace import _engine
-from headrace._options import read_environment
+from headrace._options import EngineOptions, read_environment
 
 
 def test_defaults_are_the_engines() -> None:
     ours = {
         **dataclasses.asdict(headrace.RetryOptions()),
         **dataclasses.asdict(headrace.TimeoutOptions()),
-        **dataclasses.asdict(headrace.EngineOptions()),
+        **dataclasses.asdict(EngineOptions()),
         **{f"join_{k}": v for k, v in dataclasses.asdict(headrace.JoinOptions()).items()},
     }
     for name, parameter in inspect.signature(headrace.Store).parameters.items():
@@ -36,7 +36,7 @@ def test_defaults_are_the_engines() -> None:
         (lambda: headrace.RetryOptions(backoff_multiplier=0.5), "backoff_multiplier"),
         (lambda: headrace.TimeoutOptions(total_s=0), "total_s"),
         (lambda: headrace.TimeoutOptions(stall_s=float("nan")), "stall_s"),
-        (lambda: headrace.EngineOptions(memory_budget_bytes=-1), "memory_budget_bytes"),
+        (lambda: headrace.configure(memory_budget_bytes=-1), "memory_budget_bytes"),
         (lambda: headrace.Store("gs://b", max_in_flight=0), "max_in_flight"),
         (lambda: headrace.Store("gs://b", range_bytes=0), "range_bytes"),
         (lambda: headrace.JoinOptions(max_objects=1), "max_objects"),
@@ -86,7 +86,7 @@ def test_a_token_is_not_printed() -> None:
 
 def test_the_environment_says_nothing_by_default() -> None:
     environment = read_environment({})
-    assert environment.engine == headrace.EngineOptions()
+    assert environment.engine == EngineOptions()
     assert environment.emulator_endpoint == environment.http_proxy == environment.ca_file == ""
 
 
@@ -107,7 +107,7 @@ def test_the_environment_is_read() -> None:
     assert environment.https_proxy == "http://small:1"
     assert environment.no_proxy == "example.com"
     assert environment.ca_file == "/ca.pem"
-    assert environment.engine == headrace.EngineOptions(
+    assert environment.engine == EngineOptions(
         io_threads=3, file_threads=2, memory_budget_bytes=2 * headrace.MiB
     )
 
@@ -128,15 +128,33 @@ def test_configure_comes_before_the_first_use(run_child: object, tmp_path: objec
         """
         import sys
         import headrace
-        headrace.configure(headrace.EngineOptions(memory_budget_bytes=5 * headrace.MiB))
+        headrace.configure(memory_budget_bytes=5 * headrace.MiB)
         headrace.Store(sys.argv[1]).exists("x")
         assert headrace.metrics().memory_budget_bytes == 5 * headrace.MiB
         try:
-            headrace.configure(headrace.EngineOptions())
+            headrace.configure()
         except headrace.InvalidArgumentError as error:
             assert "before the first use" in str(error)
         else:
             raise AssertionError
+        """,
+        str(tmp_path),
+    )
+
+
+def test_what_configure_is_not_given_is_as_the_environment_says(
+    run_child: object, tmp_path: object
+) -> None:
+    run_child(  # type: ignore[operator]
+        """
+        import os
+        import sys
+        os.environ["HEADRACE_MEMORY_BUDGET_BYTES"] = str(6 << 20)
+        import headrace
+        headrace.configure(memory_budget_bytes=5 << 20)
+        headrace.configure(io_threads=1)
+        headrace.Store(sys.argv[1]).exists("x")
+        assert headrace.metrics().memory_budget_bytes == 6 << 20
         """,
         str(tmp_path),
     )

@@ -24,7 +24,7 @@ GOOD = """
     names: list[str] = [info.name for info in store.list("a/", delimiter="/")]
     samples: list[headrace.Sample] = store.read_many(names)
     either: list[headrace.Sample | headrace.HeadraceError] = store.read_many(names, errors="return")
-    for batch in store.read_batches([names], ahead_bytes=8 * headrace.MiB):
+    for batch in store.read_batches([names], prefetch_bytes=8 * headrace.MiB):
         first: headrace.Sample = batch[0]
     size: int = store.stat("a").size_bytes
     maybe: headrace.ObjectInfo | None = store.stat("a", missing_ok=True)

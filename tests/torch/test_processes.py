@@ -342,8 +342,7 @@ def engine_of_worker(sample):
     return threads, headrace.metrics().memory_budget_bytes
 
 if __name__ == "__main__":
-    options = headrace.EngineOptions(io_threads=2, memory_budget_bytes=100 * headrace.MiB)
-    headrace.configure(options)
+    headrace.configure(io_threads=2, memory_budget_bytes=100 * headrace.MiB)
     dataset = MapDataset(open_data(), engine_of_worker)
     threads, budgets = next(iter(DataLoader(dataset, batch_size=4, **context_of(1))))
     assert set(threads.tolist()) == {2}

@@ -375,7 +375,7 @@ class _Copy:
                 yield [item.info for item in batch]
 
         read: Iterator[list[Sample | HeadraceError]] = source.read_batches(
-            infos(), ahead_bytes=_AHEAD_BYTES, errors="return"
+            infos(), prefetch_bytes=_AHEAD_BYTES, errors="return"
         )
         for samples in read:
             for item, sample in zip(under_way.popleft(), samples, strict=True):

@@ -15,9 +15,9 @@ from headrace._errors import (
     NotFoundError,
     PreconditionFailedError,
 )
+from headrace._location import Url
 from headrace._store import Store
 from headrace.checkpoint._archive import open_archive
-from headrace.checkpoint._location import Url
 
 __all__ = ["latest"]
 

@@ -234,12 +234,9 @@ bool HttpStore::should_restart(const ReadSlot& slot) const {
 }
 
 Result<void> HttpStore::verify(ReadSlot& slot, Metrics& metrics) const {
+  if (slot.wants_sum) slot.sum = slot.joined_sum();
   if (!verify_ || !slot.whole || !slot.expected) return {};
-  Crc32c sum = slot.first_piece.crc32c;
-  for (uint32_t i = 0; i + 1 < slot.piece_count; ++i) {
-    const ReadPiece& piece = slot.more_pieces[i];
-    sum = sum.joined(piece.crc32c, piece.range.size_bytes());
-  }
+  const Crc32c sum = slot.joined_sum();
   if (sum != *slot.expected) {
     return corrupt("the bytes that came have CRC32C ", sum.to_base64(), ", the object has ",
                    slot.expected->to_base64());

@@ -34,6 +34,7 @@ struct ReadTarget {
   std::optional<ByteRange> range = {};  // none: all of it. `end` may lie beyond the object's end
   std::span<std::byte> into = {};       // the caller's memory; empty: the engine's
   bool has_into = false;                // `into` is meant, though it may be empty
+  bool wants_sum = false;               // ReadSlot::sum is asked for, of a range, too
 };
 
 class ObjectStore;
@@ -78,6 +79,7 @@ struct ReadSlot {
   ByteRange range;  // the same, ending with the object once its size is known
   bool whole = true;
   bool has_into = false;
+  bool wants_sum = false;          // set `sum`
   bool gzip = false;               // the bytes are gzip's (Content-Encoding), as stored
   uint32_t restarts = 0;           // after a failed checksum or a change of the object
   std::span<std::byte> into = {};  // where the bytes go: the caller's memory or `block`
@@ -91,6 +93,11 @@ struct ReadSlot {
   std::unique_ptr<ReadPiece[]> more_pieces;
   uint32_t piece_count = 1;
   std::atomic<uint32_t> pieces_left = 1;
+  // Of the bytes that came, if `wants_sum` and the store sums what it reads.
+  std::optional<Crc32c> sum = {};
+
+  // Joins the sums of the pieces, which are all here.
+  Crc32c joined_sum() const;
 };
 
 // Filled with targets, handed to a store once, waited for, then looked at.
