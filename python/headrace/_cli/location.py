@@ -14,8 +14,8 @@ from headrace import (
     RetryOptions,
     Store,
     TimeoutOptions,
-    _engine,
 )
+from headrace._location import bucket_and_name
 
 __all__ = ["Connection", "Location", "first_wildcard", "missing_bucket", "not_found", "url_of"]
 
@@ -89,19 +89,13 @@ class Location:
             InvalidArgumentError: no URL has this form.
         """
         _require_utf8(text)
-        scheme, bucket, name, _ = _engine.split_url(text)
-        if scheme != "file":
-            is_pattern = wildcards and first_wildcard(name) < len(name)
-            return cls(connection.store(f"{scheme}://{bucket}"), name, is_pattern)
-        is_folder = name.endswith(("/", "/.")) or name in (".", "..")
-        # Two dots go up from where a symbolic link leads to, as the system sees it.
-        path = os.path.realpath(name) if ".." in name.split("/") else os.path.abspath(name)
-        _require_utf8(path)  # also where we are
-        # A shell has replaced patterns of files already: what is left may be a name.
-        is_pattern = wildcards and first_wildcard(path) < len(path) and not os.path.lexists(path)
-        path = path.lstrip("/")
-        name = f"{path}/" if is_folder and path else path
-        return cls(connection.store("file:///"), name, is_pattern)
+        root, name = bucket_and_name(text)
+        _require_utf8(name)  # of a path: also where we are
+        is_pattern = wildcards and first_wildcard(name) < len(name)
+        if is_pattern and root == "file:///":
+            # A shell has replaced patterns of files already: what is left may be a name.
+            is_pattern = not os.path.lexists(f"/{name}")
+        return cls(connection.store(root), name, is_pattern)
 
     @property
     def is_file(self) -> bool:
