@@ -240,8 +240,11 @@ def test_what_is_there_is_left_alone_if_asked(
     assert kinds(server) == {"list": 1, "media": 8}
     assert tree(tmp_path)["3"] == b"3" * 100
     server.put("other", "x/3", b"old")
+    before = kinds(server)
     done = run("cp", "-rn", "--json", f"{tmp_path}/", "gs://other/x")
     assert (done.code, done.json[0]["copied"], done.json[0]["skipped"]) == (0, 9, 1)
+    # One listing says what is there, not a request for each.
+    assert kinds(server) == before | {"list": before["list"] + 1, "upload": 9}
     assert server.get("other", "x/3") == b"old"
     done = run("cp", "-rn", "--json", f"{tmp_path}/", "gs://other/x")
     assert (done.code, done.json[0]["copied"], done.json[0]["skipped"]) == (0, 0, 10)

@@ -74,8 +74,8 @@ class _Item:
     name: str
     there: ObjectInfo | None = None
     """What lies in the bucket at the destination, if that was listed."""
-    may_be_there: bool = False
-    """Whether it is worth looking if an equal object is at the destination."""
+    skips_equal: bool = False
+    """Whether an equal object at the destination is left alone; in a bucket, `there` tells."""
 
 
 class _There:
@@ -500,19 +500,21 @@ class _Copy:
         return (
             self._if_generation is not None
             or item.there is not None
-            or (item.may_be_there and item.destination.url.startswith("file:"))
+            or (item.skips_equal and item.destination.url.startswith("file:"))
         )
 
     def _can_stay(self, item: _Item) -> bool:
         """Whether what is at the destination is to be left alone."""
         if self._if_generation is not None:
             return self._is_there(item)
-        return item.may_be_there and _is_equal(item)
+        return item.skips_equal and _is_equal(item)
 
     def _is_there(self, item: _Item) -> bool:
         """Whether the object may not be written because there is one."""
         if self._if_generation is None:
             return False
+        if item.skips_equal and not item.destination.url.startswith("file:"):
+            return item.there is not None  # as it was listed; writing makes sure
         try:
             return item.destination.exists(item.name)
         except HeadraceError:
