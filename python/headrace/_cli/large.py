@@ -32,7 +32,7 @@ LARGE_BYTES = 64 * MiB
 _PIECES_AT_A_TIME = 2
 _PARTS_AT_A_TIME = 8
 _STEP_BYTES = 4 * MiB
-_READ_AHEAD_BYTES = 64 * MiB
+_PREFETCH_BYTES = 64 * MiB
 
 
 def download(
@@ -130,7 +130,7 @@ def pieces_of(
     A piece is valid until the next is asked for.
     """
     buffer = memoryview(bytearray(_STEP_BYTES))
-    with headrace.open(info, store=store, read_ahead_bytes=_READ_AHEAD_BYTES) as file:
+    with headrace.open(info, store=store, prefetch_bytes=_PREFETCH_BYTES) as file:
         while size_bytes := file.readinto(buffer):
             yield buffer[:size_bytes]
             on_bytes(size_bytes)
