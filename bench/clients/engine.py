@@ -32,7 +32,9 @@ def store_of(request: Answer) -> Any:
         f"gs://{request['bucket']}",
         endpoint=request["endpoint"],
         credentials="anonymous",
-        join_small_objects=headrace.JoinOptions() if request.get("join") else None,
+        provider=headrace.GcsOptions(
+            join_small_objects=headrace.JoinOptions() if request.get("join") else None
+        ),
     )
 
 

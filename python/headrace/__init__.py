@@ -25,18 +25,22 @@ from headrace._errors import (
     TimedOutError,
     UnavailableError,
 )
-from headrace._open import ObjectReaderIO, ObjectWriterIO, open
+from headrace._open import open
 from headrace._options import (
     BearerToken,
+    GcsOptions,
     GiB,
     JoinOptions,
     KiB,
     MiB,
+    ParallelOptions,
     RetryOptions,
     TimeoutOptions,
 )
 from headrace._process import Metrics, configure, metrics, shutdown
+from headrace._reader_io import ObjectReaderIO
 from headrace._store import ListPage, Prefix, Store
+from headrace._writer_io import ObjectWriterIO
 
 if _typing.TYPE_CHECKING:
     from headrace import checkpoint as checkpoint
@@ -50,6 +54,7 @@ __all__ = [
     "CancelledError",
     "Cleaned",
     "CorruptDataError",
+    "GcsOptions",
     "GiB",
     "HeadraceError",
     "InternalError",
@@ -65,6 +70,7 @@ __all__ = [
     "ObjectReaderIO",
     "ObjectWriter",
     "ObjectWriterIO",
+    "ParallelOptions",
     "PermissionDeniedError",
     "PreconditionFailedError",
     "Prefix",

@@ -166,7 +166,12 @@ def credentials_thread() -> CredentialsThread:
 
 
 def metrics() -> Metrics:
-    """Return the counters of this process's engine."""
+    """Return the counters of this process's engine.
+
+    Example:
+        >>> headrace.metrics().retries_total
+        0
+    """
     engine = _process.engine
     return Metrics() if engine is None else Metrics(**engine.metrics())
 
@@ -176,6 +181,9 @@ def shutdown() -> None:
 
     Reads that somebody waits for end with `CancelledError`. The next use of a store starts the
     engine anew. Called by itself when the interpreter exits.
+
+    Example:
+        >>> headrace.shutdown()
     """
     with _process.lock:
         engine, _process.engine = _process.engine, None

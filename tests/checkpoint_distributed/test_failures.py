@@ -206,7 +206,7 @@ def test_of_two_processes_that_save_at_once_one_wins_and_the_other_says_so(
         def resolve_data(self, write_item: Any) -> Any:
             if write_item.index.fqn == "w0":
                 dcp.save(faster, storage_writer=place.writer())
-                ordering._committed.clear()  # as another process would have done it
+                ordering._places.clear()  # as another process would have done it
             return super().resolve_data(write_item)
 
     slower = {f"w{i}": torch.full((10,), 7.0 + i) for i in range(8)}

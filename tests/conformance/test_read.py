@@ -101,7 +101,9 @@ def test_a_range_of_nothing_of_an_empty_object_is_empty(
 def test_large_objects_come_in_pieces(subject: Subject) -> None:
     data = bytes(i * 31 % 251 for i in range(1 << 18)) * 5
     subject.put("large", data)
-    store = subject.open(range_threshold_bytes=100_000, range_bytes=99_991)
+    store = subject.open(
+        parallel=headrace.ParallelOptions(range_threshold_bytes=100_000, range_bytes=99_991)
+    )
     assert store.read("large").bytes() == data
     assert store.read(store.stat("large")).bytes() == data
     assert store.read("large", begin=77, end=1_000_001).bytes() == data[77:1_000_001]

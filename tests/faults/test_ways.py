@@ -36,7 +36,7 @@ def all_calls(store: headrace.Store) -> None:
 
 def test_a_requester_pays_bucket(server: FaultServer, open_store: OpenStore) -> None:
     server.bucket("bucket", requester_pays=True)
-    all_calls(open_store(user_project="a project"))
+    all_calls(open_store(provider=headrace.GcsOptions(user_project="a project")))
     assert all("userProject=a%20project" in line["target"] for line in server.log())
     with pytest.raises(headrace.InvalidArgumentError, match="requester pays") as caught:
         open_store().read("a/b")

@@ -90,7 +90,9 @@ def test_a_listing_runs_ahead_by_a_multiple_of_what_was_taken(
 def test_no_more_in_flight_than_the_store_may(server: FaultServer) -> None:
     server.synthetic("bucket", 60_000, 10, shape="uuid")
     server.limit(in_flight=8)
-    store = headrace.Store("gs://bucket", endpoint=server.url, max_in_flight=8)
+    store = headrace.Store(
+        "gs://bucket", endpoint=server.url, parallel=headrace.ParallelOptions(max_in_flight=8)
+    )
     assert len(store.index()) == 60_000
     assert server.stats()["by_status"] == {"200": len(list_requests(server))}
 

@@ -87,7 +87,7 @@ def test_options_beside_a_store_are_refused() -> None:
 
 
 def test_a_root_below_a_store_has_its_options() -> None:
-    store = headrace.Store("gs://bucket", endpoint="http://localhost:1", max_in_flight=7)
+    store = headrace.Store("gs://bucket", endpoint="http://localhost:1", verify=False)
     for url in ("run/1", "run/1/", "gs://bucket/run/1", "gs://bucket/run/1/"):
         root = root_at(url, store)
         assert root.url.rstrip("/") == "gs://bucket/run/1"

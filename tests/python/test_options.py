@@ -17,11 +17,13 @@ def test_defaults_are_the_engines() -> None:
     ours = {
         **dataclasses.asdict(headrace.RetryOptions()),
         **dataclasses.asdict(headrace.TimeoutOptions()),
+        **dataclasses.asdict(headrace.ParallelOptions()),
+        **dataclasses.asdict(headrace.GcsOptions()),
         **dataclasses.asdict(EngineOptions()),
         **{f"join_{k}": v for k, v in dataclasses.asdict(headrace.JoinOptions()).items()},
     }
     for name, parameter in inspect.signature(headrace.Store).parameters.items():
-        if name not in ("url", "retry", "timeout"):
+        if name not in ("url", "retry", "timeout", "parallel", "provider"):
             ours[name] = parameter.default
     theirs = _engine.default_options()
     assert set(theirs) - set(ours) == {"ca_file", "http_proxy", "https_proxy", "no_proxy"}
@@ -37,16 +39,16 @@ def test_defaults_are_the_engines() -> None:
         (lambda: headrace.TimeoutOptions(total_s=0), "total_s"),
         (lambda: headrace.TimeoutOptions(stall_s=float("nan")), "stall_s"),
         (lambda: headrace.configure(memory_budget_bytes=-1), "memory_budget_bytes"),
-        (lambda: headrace.Store("gs://b", max_in_flight=0), "max_in_flight"),
-        (lambda: headrace.Store("gs://b", range_bytes=0), "range_bytes"),
+        (lambda: headrace.ParallelOptions(max_in_flight=0), "max_in_flight"),
+        (lambda: headrace.ParallelOptions(range_bytes=0), "range_bytes"),
         (lambda: headrace.JoinOptions(max_objects=1), "max_objects"),
         (lambda: headrace.JoinOptions(max_objects=33), "max_objects"),
         (lambda: headrace.JoinOptions(max_size_bytes=0), "max_size_bytes"),
         (lambda: headrace.JoinOptions(max_in_flight=0), "max_in_flight"),
         (lambda: headrace.JoinOptions(pause_s=0), "pause_s"),
         (lambda: headrace.JoinOptions(sweep_age_s=-1), "sweep_age_s"),
-        (lambda: headrace.Store("gs://b", join_small_objects=True), "join_small_objects"),
-        (lambda: headrace.Store("/b", join_small_objects=headrace.JoinOptions()), "file://"),
+        (lambda: headrace.GcsOptions(join_small_objects=True), "join_small_objects"),
+        (lambda: headrace.Store("/b", provider=headrace.GcsOptions()), "a file:// store has no"),
         (lambda: headrace.Store("gs://b", on_change="ignore"), "on_change"),
         (lambda: headrace.Store("gs://b", content_encoding="gzip"), "content_encoding"),
         (lambda: headrace.Store("gs://b", credentials="me"), "credentials"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import headrace
 from headrace import (
+    GcsOptions,
     InvalidArgumentError,
     NotFoundError,
     ObjectInfo,
@@ -56,7 +57,7 @@ class Connection:
         return {
             "endpoint": self.endpoint,
             "credentials": "anonymous" if self.anonymous else None,
-            "user_project": self.user_project,
+            "provider": GcsOptions(user_project=self.user_project),
             "retry": RetryOptions(max_attempts=self.attempts or RetryOptions.max_attempts),
             "user_agent_suffix": "headrace-cli",
         }

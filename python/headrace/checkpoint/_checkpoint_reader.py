@@ -223,6 +223,10 @@ def open(  # noqa: A001 - it is meant to read like open
 
     Reads its directory and its pickle, as `load` does, and no tensor.
 
+    Example:
+        >>> reader = headrace.checkpoint.open("gs://bucket/run1/step100.pt")  # doctest: +SKIP
+        >>> weight = reader["model.layers.0.weight"]  # doctest: +SKIP
+
     Args:
         url: of the object; with `store` its name there, or its whole URL.
         verify: compare the sums that the file has.

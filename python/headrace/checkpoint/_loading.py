@@ -15,13 +15,13 @@ import torch
 from headrace._engine import ObjectInfo
 from headrace._errors import HeadraceError
 from headrace._location import Url, object_at
-from headrace._open import ObjectReaderIO
 from headrace._options import require
+from headrace._progress import Progress, ProgressOption, choose_progress
+from headrace._reader_io import ObjectReaderIO
 from headrace._store import Store
 from headrace.checkpoint._archive import Archive, is_legacy, read_ends
 from headrace.checkpoint._device_copies import flat
 from headrace.checkpoint._object import corrupt, refused, stat
-from headrace.checkpoint._progress import Progress, ProgressOption, choose_progress
 from headrace.checkpoint._storages import read_storages
 
 __all__ = ["MapLocation", "load"]
@@ -59,6 +59,9 @@ def load(
     Both ends of the file are read first, which hold its directory and its pickle; then all storages
     at once, by parallel requests, into the memory that the tensors will have. Reads are pinned to
     the generation that was there at the beginning.
+
+    Example:
+        >>> state = headrace.checkpoint.load("gs://bucket/run1/step100.pt")  # doctest: +SKIP
 
     Args:
         url: of the object; with `store` its name there, or its whole URL.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from headrace._engine import ObjectInfo
+from headrace._leftovers import tell_left_behind
 from headrace._location import Url, object_at
-from headrace._open import tell_left_behind
+from headrace._progress import ProgressOption, choose_progress
 from headrace._store import Store, UploadWay
-from headrace.checkpoint._progress import ProgressOption, choose_progress
 from headrace.checkpoint._tensor_file import DEFAULT_PROTOCOL, CheckpointFile
 
 __all__ = ["save"]
@@ -35,6 +35,10 @@ def save(
     Tensors on the CPU are sent from where they are, without a copy of the whole; they must not
     change meanwhile. Those on another device come to the host 16 MiB at a time. Storages that
     several tensors share are saved once.
+
+    Example:
+        >>> url = "gs://bucket/run1/step100.pt"
+        >>> info = headrace.checkpoint.save(model.state_dict(), url)  # doctest: +SKIP
 
     Args:
         obj: whatever `torch.save` takes; best a ``state_dict()``.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
-from headrace import JoinOptions, ObjectInfo, RetryOptions, Store, TimeoutOptions
+from headrace import GcsOptions, JoinOptions, ObjectInfo, RetryOptions, Store, TimeoutOptions
 from headrace.compat._clients import bucket_url, store_options_of
 from headrace.compat._google_errors import as_google_raises
 from headrace.compat._objects import ListedObject, NameAndSize
@@ -93,7 +93,7 @@ def _open_store(
         on_change="reread",
         # Google's client does that, too.
         content_encoding="decompress",
-        join_small_objects=join,
+        provider=GcsOptions(join_small_objects=join),
     )
 
 
