@@ -14,7 +14,7 @@ from headrace._options import require
 if TYPE_CHECKING:
     from headrace._store import Store
 
-__all__ = ["Url", "object_at", "root_at"]
+__all__ = ["Url", "bucket_and_name", "object_at", "root_at"]
 
 Url = str | os.PathLike[str]
 
@@ -64,6 +64,23 @@ def root_at(url: Url = "", store: Store | None = None, **options: Any) -> Store:
     _require_no_options(options)
     name = _name_below(os.fspath(url), store).strip("/")
     return store._with_url(posixpath.join(store.url, name)) if name else store
+
+
+def bucket_and_name(url: Url) -> tuple[str, str]:
+    """Return the URL of a bucket, or of the machine's root directory, and the name of `url` there.
+
+    The name is ``""`` for the whole bucket, and ends with ``/`` if only what lies below can be
+    meant. It may be the beginning of names.
+
+    Raises:
+        InvalidArgumentError: no URL has this form.
+    """
+    scheme, bucket, name, _ = _engine.split_url(_text_of(url))
+    if scheme != "file":
+        return f"{scheme}://{bucket}", name
+    is_folder = name.endswith(("/", "/.")) or name in (".", "..")
+    path = _absolute(name).lstrip("/")
+    return "file:///", f"{path}/" if is_folder and path else path
 
 
 def _split_object(text: str, options: dict[str, Any]) -> tuple[Store, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace._location import object_at, root_at
+from headrace._location import bucket_and_name, object_at, root_at
 
 BUCKET = headrace.Store("gs://bucket", credentials="anonymous")
 
@@ -95,3 +95,20 @@ def test_a_root_below_a_store_has_its_options() -> None:
     assert root_at("", store) is store
     assert root_at("gs://bucket", store) is store
     assert root_at("gs://bucket/run").url.rstrip("/") == "gs://bucket/run"
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("gs://bucket", ("gs://bucket", "")),
+        ("gs://bucket/", ("gs://bucket", "")),
+        ("gs://bucket/a/b", ("gs://bucket", "a/b")),
+        ("gs://bucket/a/", ("gs://bucket", "a/")),
+        ("gs://bucket/img-", ("gs://bucket", "img-")),
+        ("/a/b/", ("file:///", "a/b/")),
+        ("file:///a/./b", ("file:///", "a/b")),
+        ("/", ("file:///", "")),
+    ],
+)
+def test_a_bucket_and_a_beginning_of_names(url: str, expected: tuple[str, str]) -> None:
+    assert bucket_and_name(url) == expected

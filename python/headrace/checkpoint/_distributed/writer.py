@@ -48,8 +48,8 @@ from headrace.checkpoint._distributed import ordering
 from headrace.checkpoint._distributed.folder import Folder
 from headrace.checkpoint._distributed.items import encode
 from headrace.checkpoint._distributed.metadata_file import storage_meta, to_bytes
-from headrace.checkpoint._distributed.staging import stage_to_host
 from headrace.checkpoint._distributed.upload import upload
+from headrace.checkpoint._staging import copy_to_host
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -295,7 +295,7 @@ class DistributedWriter(StorageWriter):
 
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         """Return a copy in host memory, and take this save's place in the order."""
-        staged = stage_to_host(state_dict)
+        staged: dict[str, Any] = copy_to_host(state_dict)
         self._staged_turns.append(ordering.take_turn())
         return staged
 
