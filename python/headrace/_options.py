@@ -127,7 +127,8 @@ class ParallelOptions:
     """How many requests run at a time, and into how many a large object is split."""
 
     max_in_flight: int = 512
-    """Requests in flight per host and process, at most; below that the engine adapts by itself."""
+    """Requests of every kind in flight per host and process, at most, over all stores that have the
+    same options for the host; below that the engine adapts by itself."""
     initial_in_flight: int = 64
     """Where it starts."""
     range_threshold_bytes: int = 16 * MiB
