@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "convert.h"
@@ -25,7 +26,8 @@ class Sample {
         position_(position),
         generation_(generation) {}
   // A copy of `data`.
-  Sample(nb::handle data, nb::str url, std::string_view generation);
+  Sample(nb::handle data, nb::str url, std::string_view generation, std::optional<uint64_t> seed,
+         nb::object label);
 
   void own(Block block) {
     block_ = std::move(block);
@@ -39,12 +41,21 @@ class Sample {
   std::span<std::byte> bytes() const { return bytes_; }
   std::string_view generation() const { return generation_.view(); }
   nb::object url() const;
+  std::optional<uint64_t> seed() const { return seed_; }
+  void set_seed(uint64_t seed) { seed_ = seed; }
+  const nb::object& label() const { return label_; }
+  void set_label(nb::object label) { label_ = std::move(label); }
+  // The generators that begin with the seed; made when first asked for.
+  nb::object rng();
 
  private:
   nb::object url_prefix_;  // null: `origin_` is the URL
   nb::object origin_;
   size_t position_ = 0;
   GenerationText generation_;
+  std::optional<uint64_t> seed_;
+  nb::object label_ = nb::none();
+  nb::object rng_;  // null until somebody asks
   std::span<std::byte> bytes_;
   Block block_;
   std::shared_ptr<HeldBuffer> held_;  // one for each object, or one for its whole batch
