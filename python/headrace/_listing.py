@@ -40,12 +40,12 @@ def list_objects(
 
 def index_objects(
     handle: _engine.StoreHandle,
-    store_url: str,
+    root: str,
     prefix: str,
     on_progress: Callable[[int], object] | None,
     max_pages_in_flight: int,
 ) -> ObjectIndex:
-    """List all objects under `prefix`, with what reading needs of each, into an index."""
+    """List all objects under `prefix`, with what reading needs of each, into an index of `root`."""
     listing = handle.start_listing(
         prefix=prefix,
         start_offset="",
@@ -55,6 +55,6 @@ def index_objects(
         max_pages_in_flight=max_pages_in_flight,
     )
     try:
-        return listing.index(store_url, prefix, on_progress)
+        return listing.index(root, on_progress)
     finally:
         listing.cancel()

@@ -55,6 +55,14 @@ class SampleRng:
         return f"<headrace.SampleRng, seed {self.seed}>"
 
 
-def make_sample(data: Buffer, url: str, generation: str, seed: int | None, label: Any) -> Sample:
+def make_sample(
+    data: Buffer,
+    url: str,
+    generation: str,
+    name: str,
+    index: int | None,
+    seed: int | None,
+    label: Any,
+) -> Sample:
     """Return what a pickle of a sample tells of."""
-    return Sample(data, url, generation, seed=seed, label=label)
+    return Sample(data, url, generation, name, index, seed=seed, label=label)

@@ -231,15 +231,16 @@ bool HttpStore::should_restart(const ReadSlot& slot) const {
 }
 
 Result<void> HttpStore::verify(ReadSlot& slot, Metrics& metrics) const {
-  if (!verify_ || !slot.whole || !slot.expected) return {};
+  const std::optional<Crc32c>& expected = slot.expected_sum();
+  if (!verify_ || !expected) return {};
   Crc32c sum = slot.first_piece.crc32c;
   for (uint32_t i = 0; i + 1 < slot.piece_count; ++i) {
     const ReadPiece& piece = slot.more_pieces[i];
     sum = sum.joined(piece.crc32c, piece.range.size_bytes());
   }
-  if (sum != *slot.expected) {
-    return corrupt("the bytes that came have CRC32C ", sum.to_base64(), ", the object has ",
-                   slot.expected->to_base64());
+  if (sum != *expected) {
+    return corrupt("the bytes that came have CRC32C ", sum.to_base64(),
+                   slot.whole ? ", the object has " : ", the index says ", expected->to_base64());
   }
   count(metrics.checksums_verified_total);
   return {};
