@@ -53,7 +53,13 @@ class ReadAhead(Generic[Entry]):
         least_entries: what keeps the connections busy is at least so many entries.
     """
 
-    def __init__(self, opened: Opened, limit_bytes: int | None, *, least_entries: int = 2) -> None:
+    def __init__(
+        self,
+        opened: tuple[_engine.Engine, _engine.StoreHandle | _engine.IndexReader],
+        limit_bytes: int | None,
+        *,
+        least_entries: int = 2,
+    ) -> None:
         self._engine, self._store = opened
         self._budget_bytes = self._engine.budget_bytes
         self._as_needed = limit_bytes is None

@@ -1,4 +1,4 @@
-"""`Loader` in Lightning's Trainer: resumed runs end like uninterrupted ones; ranks share the data."""
+"""`Loader` in Lightning: resumed runs end like uninterrupted ones; ranks share the data."""
 
 from __future__ import annotations
 

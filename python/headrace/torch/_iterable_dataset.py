@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -14,17 +14,15 @@ from headrace import ObjectIndex, Sample, _engine
 from headrace._errors import CancelledError, InvalidArgumentError
 from headrace._options import require, require_bytes
 from headrace._read_ahead import ReadAhead
-from headrace._store import Store
 from headrace.torch._arguments import (
     Ranks,
     choice,
     flag,
-    refuse_keywords,
     seed_or_epoch,
     warn_of_overlooked_ranks,
 )
 from headrace.torch._error_notes import about_sample
-from headrace.torch._map_dataset import ObjectsOfStore
+from headrace.torch._objects import Labels, Objects, Source
 from headrace.torch._place import Place, read_state
 from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._shared_place import Reader, SharedPlace
@@ -48,7 +46,7 @@ _INSTEAD = {
 }
 
 
-class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
+class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
     """The objects under a prefix, one after the other, read ahead inside the process.
 
     For torch's DataLoader where batches are made of a stream, and for a plain ``for`` loop. The
@@ -78,7 +76,8 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
     ...         train(images, labels)
 
     Args:
-        url_or_store: a URL, a path, or a `headrace.Store` for more options (``endpoint`` and such).
+        source: a URL, a path, a `headrace.Store`, or a `headrace.ObjectIndex` that says where its
+            objects are; or several of these, of any providers.
         transform: makes a sample of a `headrace.Sample`; see `MapDataset`. It runs in the thread
             that iterates. Its random numbers should come from ``sample.rng()``, which depend on
             `seed`, the epoch and the position of the sample alone.
@@ -86,6 +85,8 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
         seed: of that order, and of the samples' own seeds; any integer from 0 to 2^63 - 1. Give the
             same to every rank.
         index: the objects, if they were listed before; then nothing is listed.
+        labels: as of `MapDataset`; with labels each item is a pair with the label.
+        classes: as of `MapDataset`.
         prefetch_bytes: how much may be read ahead, in stored bytes, in each process. Default: what
             keeps the connections busy, and at most half of the memory budget. While one object is
             in use, the next is always under way.
@@ -99,6 +100,8 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
             torch.distributed says, if it is initialised when the iteration begins (or the dataset
             is sent to workers); else there is one.
         world_size: see `rank`.
+        progress: shows how many names were listed; as of `MapDataset`.
+        options: of `headrace.Store`, if a URL is given: ``endpoint=...``.
 
     Raises:
         NotFoundError: no object has the prefix.
@@ -108,27 +111,29 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
 
     def __init__(
         self,
-        url_or_store: str | os.PathLike[str] | Store,
+        source: Source | Iterable[Source],
         transform: Callable[[Sample], Any] | None = None,
-        *more: Any,
+        *,
         shuffle: bool = False,
         seed: int = 0,
         index: ObjectIndex | None = None,
+        labels: Labels | None = None,
+        classes: bool | Sequence[str] | None = None,
         prefetch_bytes: int | None = None,
         uneven: Literal["drop", "pad", "keep"] = "drop",
         seed_generators: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
-        **unknown: Any,
+        progress: bool | Callable[[int], object] = False,
+        **options: Any,
     ) -> None:
-        refuse_keywords("IterableDataset", unknown, _INSTEAD, positional=len(more))
         seed, shuffle = seed_or_epoch("seed", seed), flag("shuffle", shuffle)
         if prefetch_bytes is not None:
             require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
         self._ranks = Ranks(rank, world_size)
         self._uneven = choice("uneven", uneven, ("drop", "pad", "keep"))
         self._seeds_generators = flag("seed_generators", seed_generators)
-        super().__init__(url_or_store, transform, index)
+        super().__init__(source, transform, index, labels, classes, progress, options, _INSTEAD)
         self._place = Place(self._objects, seed, shuffle)
         self._prefetch_bytes = prefetch_bytes
         self._shared = SharedPlace()
@@ -270,7 +275,8 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
             # The block whose samples are yielded has been read ahead, too.
             block_bytes = min(_BLOCK_BYTES, limit_bytes // 4)
             limit_bytes -= block_bytes
-        blocks = self._blocks(order, reader, self._end(world_size), block_bytes)
+        unknown_bytes = opened[1].expected_object_bytes
+        blocks = self._blocks(order, reader, self._end(world_size), block_bytes, unknown_bytes)
         ahead: ReadAhead[tuple[_engine.Batch, range, Sequence[int]]]
         ahead = ReadAhead(opened, limit_bytes)
 
@@ -331,7 +337,12 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
         return seeded
 
     def _blocks(
-        self, order: _engine.Order, reader: Reader, end: int, most_bytes: int
+        self,
+        order: _engine.Order,
+        reader: Reader,
+        end: int,
+        most_bytes: int,
+        unknown_bytes: int,
     ) -> Iterator[tuple[range, Sequence[int], int]]:
         """Yield the positions, numbers and bytes of what is to be read together."""
         count, lanes = len(self._objects), reader.lanes
@@ -350,6 +361,8 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
             sizes = self._objects.sizes(indices).tolist()
             begin, block_bytes = 0, 0
             for at, size_bytes in enumerate(sizes):
+                if size_bytes < 0:
+                    size_bytes = unknown_bytes
                 if block_bytes + size_bytes > most_bytes and at > begin:
                     yield block[begin:at], indices[begin:at], block_bytes
                     begin, block_bytes = at, 0
@@ -358,9 +371,6 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_reader": None}
-
-    def __repr__(self) -> str:
-        return f"headrace.torch.IterableDataset({self._store.url!r}, {len(self._objects)} objects)"
 
 
 _forks = 0

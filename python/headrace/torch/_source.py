@@ -68,13 +68,14 @@ class Source:
     @property
     def reads_straight(self) -> bool:
         """Whether the engine can read straight into a batch."""
-        if self.makes or len(self.parts) > 1:
+        if self.makes or len(self.parts) > 1 or self.parts[0].objects.total_size_bytes is None:
             return False
         # What is decompressed has another size than what is stored, and nobody knows it before.
-        return bool(self.parts[0].store._settings["content_encoding"] == "stored")
+        stores = self.parts[0].stores
+        return all(store._settings["content_encoding"] == "stored" for store in stores)
 
-    def opened(self) -> tuple[_engine.Engine, _engine.StoreHandle]:
-        """Return what reads in this process; of several stores, the first."""
+    def opened(self) -> tuple[_engine.Engine, _engine.IndexReader]:
+        """Return what reads in this process; of several parts, the first's."""
         return self.parts[0].opened()
 
     def start(self, indices: Sequence[int], into: Any = None) -> Reads:
@@ -115,7 +116,10 @@ class Source:
 
     def sum_bytes(self, indices: Sequence[int]) -> int:
         """Return how many bytes these objects have together."""
-        return sum(part.objects.sum_bytes(local) for part, local, _ in self._shares(indices))
+        return sum(
+            part.objects.sum_bytes(local, part.opened()[1].expected_object_bytes)
+            for part, local, _ in self._shares(indices)
+        )
 
     def url(self, index: int) -> str:
         """Return the URL of an object."""
