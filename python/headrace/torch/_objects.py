@@ -14,6 +14,7 @@ from headrace._errors import InvalidArgumentError, NotFoundError
 from headrace._options import require
 from headrace._store import Store
 from headrace.torch._arguments import refuse_keywords
+from headrace.torch._collate import explain_unequal_sizes
 from headrace.torch._error_notes import about_sample
 from headrace.torch._worker_store import store_in_this_process
 
@@ -49,6 +50,7 @@ class Objects:
             {k: v for k, v in options.items() if k not in _STORE_OPTIONS},
             instead,
         )
+        explain_unequal_sizes()
         require(
             transform is None or callable(transform),
             f"transform is {transform!r}; it must be callable",
@@ -193,6 +195,10 @@ class Objects:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_here": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        explain_unequal_sizes()  # this may be a worker
+        self.__dict__.update(state)
 
     def __repr__(self) -> str:
         urls = ", ".join(repr(store.url) for store in self._stores)
