@@ -39,6 +39,8 @@ CLIENTS = {
     "checkpoint-load-gcsfs": ("checkpoints", "load"),
     "checkpoint-load-dataflux": ("checkpoints", "load"),
     "list-index": ("listing", "index"),
+    "index-position": ("index", "position"),
+    "index-from-urls": ("index", "from_urls"),
     "list-first": ("listing", "first_names"),
     "list-google": ("listing", "google_pages"),
     "list-dataflux": ("listing", "dataflux"),

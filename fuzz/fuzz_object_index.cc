@@ -1,4 +1,5 @@
-// An image is refused, or every object in it can be read, and an index of these is the same again.
+// An image is refused, or every entry in it can be read and found by its name, and an index of
+// these is the same again.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -31,29 +32,72 @@ std::vector<std::byte> with_sums(std::span<const std::byte> image) {
   return out;
 }
 
-Index built(const std::vector<ObjectInfo>& objects, const std::string& store_url,
-            const std::string& prefix) {
-  ObjectIndexBuilder all, part;
-  all.set_source(store_url, prefix);
-  for (size_t i = 0; i < objects.size(); ++i) {
-    (i % 3 == 2 ? part : all).add(objects[i]);
-    if (i % 3 == 2) all.append(std::move(part));
+struct Entry {
+  ObjectInfo object = {};
+  EntryDetails details = {};
+};
+
+std::vector<Entry> entries_of(const ObjectIndex& index) {
+  std::vector<Entry> out;
+  for (size_t i = 0; i < index.size(); ++i) {
+    Entry entry{.object = index.info(i), .details = {.root = index.root(i)}};
+    entry.details.range = index.range(i);
+    if (entry.details.range) entry.details.range_checksum = index.checksum(i);
+    if (!entry.object.crc32c) entry.details.object_checksum = index.object_checksum(i);
+    out.push_back(std::move(entry));
   }
-  return all.build().value();
+  return out;
 }
 
-void check_same(const ObjectIndex& index, const std::vector<ObjectInfo>& objects) {
-  check(index.size() == objects.size());
+Result<Index> try_built(const std::vector<Entry>& entries, const std::vector<std::string>& roots) {
+  ObjectIndexBuilder all, part;
+  for (const std::string& root : roots) {
+    all.add_root(root);
+    part.add_root(root);
+  }
+  for (size_t i = 0; i < entries.size(); ++i) {
+    (i % 3 == 2 ? part : all).add(entries[i].object, entries[i].details);
+    if (i % 3 != 2) continue;
+    all.append(std::move(part));
+    for (const std::string& root : roots) part.add_root(root);
+  }
+  return all.build();
+}
+
+Index with_same_columns(const ObjectIndex& to, const ObjectIndex& from) {
+  std::vector<std::pair<std::string, ColumnValues>> columns;
+  for (size_t i = 0; i < from.column_count(); ++i) {
+    columns.emplace_back(from.column_name(i), from.values(i));
+  }
+  return with_columns(to, std::move(columns), {}).value();
+}
+
+void check_same(const ObjectIndex& index, const std::vector<Entry>& entries) {
+  check(index.size() == entries.size());
   std::string name, generation;
-  uint64_t total_bytes = 0;
-  for (size_t i = 0; i < objects.size(); ++i) {
-    check(index.info(i) == objects[i]);
+  std::optional<uint64_t> total_bytes = 0;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const auto& [object, details] = entries[i];
+    check(index.info(i) == object);
     name.clear();
     index.append_name(i, name);
     generation.clear();
     index.append_generation(i, generation);
-    check(name == objects[i].name && generation == objects[i].generation);
-    total_bytes += index.size_bytes(i);
+    check(name == object.name && generation == object.generation);
+    check(index.root(i) == details.root && index.range(i) == details.range);
+    if (details.range) {
+      check(index.checksum(i) == details.range_checksum);
+      check(index.size_bytes(i) == details.range->size_bytes());
+      check(details.range->begin <= details.range->end);
+      check(object.size_bytes == kUnknownSize || details.range->end <= object.size_bytes);
+    } else {
+      check(index.size_bytes(i) == object.size_bytes);
+    }
+    const auto found = index.find(name, details.root);
+    check(found.has_value() && index.root(found->entry) == details.root);
+    check(index.info(found->entry).name == name);
+    if (index.size_bytes(i) == kUnknownSize) total_bytes.reset();
+    if (total_bytes) *total_bytes += index.size_bytes(i);
   }
   check(total_bytes == index.total_size_bytes());
   if (const auto common = index.common_size_bytes()) {
@@ -67,23 +111,43 @@ void check_image(std::span<const std::byte> image, fuzz::Choices& choices) {
     check(index.error().code() == Code::kCorrupt);
     return;
   }
-  // A few bytes can stand for many objects that are all alike.
-  constexpr size_t kMostObjects = 500;
-  if ((*index)->size() > kMostObjects) {
-    check(!(*index)->info((*index)->size() - 1).name.empty());
+  // A few bytes can stand for many entries that are all alike.
+  constexpr size_t kMostEntries = 500;
+  if ((*index)->size() > kMostEntries) {
+    const size_t last = (*index)->size() - 1;
+    check(!(*index)->info(last).name.empty());
+    check((*index)->range(last).value_or(ByteRange{}).end <= (*index)->object_bytes(last));
     return;
   }
-  std::vector<ObjectInfo> objects;
-  for (size_t i = 0; i < (*index)->size(); ++i) objects.push_back((*index)->info(i));
-  check_same(**index, objects);
-  // What was made by hand may be written in other ways than ours; from then on it is one.
-  const Index again = built(objects, (*index)->store_url(), (*index)->prefix());
-  check_same(*again, objects);
-  check((*index)->fingerprint() == again->fingerprint());
+  const std::vector<Entry> entries = entries_of(**index);
+  check_same(**index, entries);
+  // What was made by hand may be written in other ways than ours, and may say things twice; from
+  // then on it is one.
+  const std::vector<std::string>& roots = (*index)->roots();
+  std::vector<std::string> unique;
+  for (const std::string& root : roots) {
+    if (std::ranges::find(unique, root) == unique.end()) unique.push_back(root);
+  }
+  if (unique.size() != roots.size()) return;
+  const Index plain = try_built(entries, roots).value();
+  check_same(*plain, entries);
+  check((*index)->fingerprint() == plain->fingerprint());
+  for (size_t i = 0; i < (*index)->column_count(); ++i) {
+    if ((*index)->column((*index)->column_name(i)) != i) return;
+    if ((*index)->column_name(i).empty()) return;
+  }
+  const Index again = with_same_columns(*plain, **index);
+  check_same(*again, entries);
+  for (size_t i = 0; i < again->column_count(); ++i) {
+    // A float may be no number, which is not equal to itself.
+    if (std::holds_alternative<std::vector<double>>(again->values(i))) continue;
+    check(again->values(i) == (*index)->values(i));
+  }
   const auto bytes = again->image().bytes();
   const Index reopened = open(bytes).value();
-  check_same(*reopened, objects);
-  check(std::ranges::equal(reopened->image().bytes(), bytes));
+  check_same(*reopened, entries);
+  check(std::ranges::equal(
+      with_same_columns(*try_built(entries, roots).value(), *reopened)->image().bytes(), bytes));
   // No beginning of an image is an image, and no image with a bit changed.
   check(!open(bytes.first(choices() % bytes.size())).has_value());
   std::vector<std::byte> flipped(bytes.begin(), bytes.end());
@@ -91,29 +155,58 @@ void check_image(std::span<const std::byte> image, fuzz::Choices& choices) {
   check(!open(flipped).has_value());
 }
 
-// Objects whose fields are pieces of the input.
-void check_objects(std::string_view text, fuzz::Choices& choices) {
+// Entries whose fields are pieces of the input.
+void check_entries(std::string_view text, fuzz::Choices& choices) {
   const auto piece = [&](size_t most) {
     const std::string_view out =
         text.substr(0, std::min<size_t>(choices() % (most + 1), text.size()));
     text.remove_prefix(out.size());
     return std::string(out);
   };
-  std::vector<ObjectInfo> objects;
+  const std::vector<std::string> roots = {"gs://bucket", "file:///" + piece(3)};
+  std::vector<Entry> entries;
+  std::vector<int64_t> integers;
+  TextValues texts;
+  const bool with_ranges = choices() % 2 == 0;
   while (!text.empty()) {
-    ObjectInfo object;
-    object.name = "n" + piece(20);
-    object.size_bytes = choices() >> choices() % 32;
+    Entry entry{.details = {.root = choices() % 2}};
+    ObjectInfo& object = entry.object;
+    object.name = "n" + piece(choices() % 4 == 0 ? 20 : 2);
+    object.size_bytes = choices() % 8 == 0 ? kUnknownSize : choices() >> choices() % 32;
     object.generation = choices() % 2 == 0 ? std::to_string(choices()) : piece(6);
     if (choices() % 3 != 0) object.crc32c = Crc32c(choices());
     object.content_type = piece(choices() % 2);
     object.updated += std::chrono::nanoseconds(choices());
     object.metageneration = choices() >> choices() % 32;
-    objects.push_back(std::move(object));
+    // The same object again, in part: by a rule, or by none.
+    const uint32_t times = with_ranges ? choices() % 5 : 1;
+    const uint64_t size = object.size_bytes == kUnknownSize ? 1 << 20 : object.size_bytes;
+    for (uint32_t i = 0; i < times; ++i) {
+      entry.details.range.reset();
+      if (with_ranges && choices() % 8 != 0) {
+        const uint64_t begin = choices() % 2 == 0 ? size / times * i : choices() % (size + 1);
+        const uint64_t length = choices() % 2 == 0 ? size / times : choices() % (size - begin + 1);
+        entry.details.range = ByteRange{begin, std::min(size, begin + length)};
+      }
+      entry.details.range_checksum = {};
+      if (entry.details.range && choices() % 2 == 0) {
+        std::array<std::byte, Checksum::kMostBytes> sum{};
+        sum.fill(static_cast<std::byte>(choices()));
+        const auto kind = static_cast<ChecksumKind>(choices() % kChecksumKindCount);
+        entry.details.range_checksum = {kind, std::span(sum).first(checksum_size(kind))};
+      }
+      entries.push_back(entry);
+      integers.push_back(static_cast<int64_t>(choices()) << choices() % 32);
+      texts.add(choices() % 2 == 0 ? "" : object.name);
+    }
   }
-  const Index index = built(objects, "gs://bucket/", piece(3));
-  check_same(*index, objects);
-  check_same(*open(index->image().bytes()).value(), objects);
+  const Index plain = try_built(entries, roots).value();
+  const Index index = with_columns(*plain, {{"i", integers}, {"t", texts}}, {}).value();
+  check(index->values(0) == ColumnValues(integers) && index->values(1) == ColumnValues(texts));
+  check_same(*index, entries);
+  check_same(*open(index->image().bytes()).value(), entries);
+  const std::shared_ptr<const ObjectIndex> both[] = {index, index};
+  check(concat(both).value()->size() == 2 * index->size());
 }
 
 }  // namespace
@@ -123,6 +216,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::Choices choices(text);
   check_image(fuzz::as_bytes(text), choices);
   check_image(with_sums(fuzz::as_bytes(text)), choices);
-  check_objects(text, choices);
+  check_entries(text, choices);
   return 0;
 }

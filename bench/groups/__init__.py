@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench.groups import checkpoints, dataflux, engine, joining, listing, throttling, training
+from bench.groups import (
+    checkpoints,
+    dataflux,
+    engine,
+    index,
+    joining,
+    listing,
+    throttling,
+    training,
+)
 from bench.harness import Bench
 
 GROUPS: dict[str, Callable[[Bench], None]] = {
@@ -12,6 +21,7 @@ GROUPS: dict[str, Callable[[Bench], None]] = {
     **training.GROUPS,
     **joining.GROUPS,
     **listing.GROUPS,
+    **index.GROUPS,
     **throttling.GROUPS,
     **dataflux.GROUPS,
     **checkpoints.GROUPS,

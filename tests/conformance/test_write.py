@@ -203,6 +203,19 @@ def test_stat_of_what_is_missing(subject: Subject, store: headrace.Store) -> Non
     assert not store.exists("missing")
 
 
+def test_stat_of_many(subject: Subject, store: headrace.Store) -> None:
+    names = [f"d/{i:03}" for i in range(300)]
+    for name in names:
+        subject.put(name, name.encode())
+    asked = [*names[::-1], names[7], names[7]]
+    assert store.stat_many(asked) == [store.stat(name) for name in asked]
+    assert store.stat_many([]) == []
+    assert store.stat_many(["missing", "d/001"], missing_ok=True) == [None, store.stat("d/001")]
+    with pytest.raises(headrace.NotFoundError) as caught:
+        store.stat_many([*names, "missing", *names])
+    assert caught.value.url == f"{subject.url}/missing"
+
+
 ODD_NAMES = [
     "with space",
     " leading and trailing ",
@@ -241,7 +254,7 @@ def test_odd_names(subject: Subject, store: headrace.Store, name: str) -> None:
 
 
 # Names that a flat store takes and a file system does not.
-FLAT_NAMES = ["a//b", "/leading", "trailing/", "./a", "../a", "a/./b", "..", "é" * 512, "x/" * 400]
+FLAT_NAMES = ["a//b", "/leading", "trailing/", "./a", "../a", "a/./b", "..", "é" * 490, "x/" * 400]
 
 
 @pytest.mark.parametrize("name", FLAT_NAMES, ids=range(len(FLAT_NAMES)))

@@ -12,8 +12,17 @@ NameTable::NameTable(const ObjectIndex& index) : index_(index) {
   // At most three quarters are taken.
   slots_.resize(std::bit_ceil(count + count / 3 + 1));
   mask_ = slots_.size() - 1;
+  if (index.has_ranges_) {
+    first_entries_.resize(count, UINT64_MAX);
+    const ObjectIndex::Runs& runs = index.runs_;
+    for (size_t run = 0; run < runs.objects.count(); ++run) {
+      uint64_t& first = first_entries_[runs.objects[run]];
+      if (first == UINT64_MAX) first = runs.one_each ? run : runs.firsts[run];
+    }
+  }
   std::string name;
   for (size_t object = 0; object < count; ++object) {
+    if (!entry_of(object)) continue;
     name.clear();
     index.names_.append_to(object, name);
     const uint64_t root = index.object_roots_[object];
@@ -28,13 +37,6 @@ NameTable::NameTable(const ObjectIndex& index) : index_(index) {
     while (slots_[at] != 0) at = (at + 1) & mask_;
     slots_[at] =
         static_cast<uint32_t>(object + 1) | (static_cast<uint32_t>(hash >> 32) & ~number_mask_);
-  }
-  if (!index.has_ranges_) return;
-  first_entries_.resize(count, UINT64_MAX);
-  const ObjectIndex::Runs& runs = index.runs_;
-  for (size_t run = 0; run < runs.objects.count(); ++run) {
-    uint64_t& first = first_entries_[runs.objects[run]];
-    if (first == UINT64_MAX) first = runs.one_each ? run : runs.firsts[run];
   }
 }
 

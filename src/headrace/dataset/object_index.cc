@@ -157,13 +157,21 @@ Result<void> ObjectIndex::read_image(ImageReader::Known known) {
     if (Result<void> good = check_runs(); !good) return good;
   }
   if (Result<void> good = check_columns(); !good) return good;
+  return check_total();
+}
+
+Result<void> ObjectIndex::check_total() const {
+  const size_t run_count = has_ranges_ ? runs_.objects.count() : size_;
+  const bool one_each = !has_ranges_ || runs_.one_each;
   std::optional<uint64_t> total = 0;
-  for (size_t run = 0; total && run < (has_ranges_ ? runs_.objects.count() : count); ++run) {
-    const size_t first = !has_ranges_ || runs_.one_each ? run : runs_.firsts[run];
-    const size_t end = !has_ranges_ || runs_.one_each     ? run + 1
-                       : run + 1 == runs_.objects.count() ? count
-                                                          : runs_.firsts[run + 1];
-    total = sum_of(*total, size_bytes(first), end - first);
+  for (size_t run = 0; total && run < run_count; ++run) {
+    const size_t first = one_each ? run : runs_.firsts[run];
+    const size_t next = one_each ? run + 1 : run + 1 == run_count ? size_ : runs_.firsts[run + 1];
+    const uint64_t each_bytes = size_bytes(first);
+    total = sum_of(*total, each_bytes, next - first);
+    if (!total && each_bytes != kUnknownSize) {
+      return corrupt("the sizes in the object index add up to more than 2^64 bytes");
+    }
   }
   if (total_size_bytes_ != total.value_or(kUnknownSize) + 1) {
     return corrupt("the sizes in the object index do not add up");

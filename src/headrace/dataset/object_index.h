@@ -156,6 +156,7 @@ class ObjectIndex {
   Result<void> check_objects() const;
   Result<void> check_runs() const;
   Result<void> check_columns() const;
+  Result<void> check_total() const;
   static void read_sums(ImageReader& reader, size_t count, Sums& sums);
   static Result<void> check_sums(const Sums& sums, size_t count);
   size_t run_of(size_t i) const;

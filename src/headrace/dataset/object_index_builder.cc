@@ -260,10 +260,14 @@ ObjectIndexBuilder::Objects ObjectIndexBuilder::find_objects() const {
     const Row& row = each.row;
     key.clear();
     for (const uint64_t number :
-         {uint64_t{row.root}, row.size_bytes, row.generation_number, uint64_t{row.name_size}}) {
+         {row.size_bytes, row.generation_number, row.updated, row.metageneration, row.sum,
+          uint64_t{row.name_size}, uint64_t{row.generation_size}, uint64_t{row.component_count},
+          uint64_t{row.root}, uint64_t{row.words[kContentType]},
+          uint64_t{row.words[kContentEncoding]}, uint64_t{row.words[kStorageClass]},
+          static_cast<uint64_t>(row.sum_kind)}) {
       key.append(reinterpret_cast<const char*>(&number), sizeof(number));
     }
-    key.append(each.name).append(each.generation);
+    key.append(each.name).append(each.generation).append(as_text(each.digest));
     const auto [found, is_new] = known.try_emplace(key, known.size());
     out.of_row.push_back(found->second);
     out.is_first.push_back(is_new);

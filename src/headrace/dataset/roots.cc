@@ -13,7 +13,7 @@ Result<std::string> normal_root(std::string_view url) {
   const Result<Url> parsed = parse_url(url);
   if (!parsed) return std::unexpected(parsed.error());
   std::string out = parsed->to_string();
-  if (out.ends_with('/') && out != kFileRoot && out != "/") out.pop_back();
+  while (out.ends_with('/') && out != kFileRoot) out.pop_back();
   return out;
 }
 

@@ -10,7 +10,7 @@
 namespace headrace {
 
 // A URL as a root is written: "gs://bucket", "gs://bucket/run", "file:///data", "data"; with no
-// slash at its end but for "file:///". One that has none and one that has one are the same root.
+// slash at its end but for "file:///": "gs://bucket/run" and "gs://bucket/run/" are the same root.
 // Errors: kInvalidArgument for what is no URL.
 Result<std::string> normal_root(std::string_view url);
 

@@ -14,7 +14,8 @@ TEST(Roots, AreWrittenInOneWay) {
        std::vector<std::pair<std::string, std::string>>{{"gs://a", "gs://a"},
                                                         {"gs://a/", "gs://a"},
                                                         {"gcs://a/b/", "gs://a/b"},
-                                                        {"gs://a/b//", "gs://a/b/"},
+                                                        {"gs://a/b//", "gs://a/b"},
+                                                        {"gs://a//", "gs://a"},
                                                         {"/data/", "file:///data"},
                                                         {"file:///", "file:///"},
                                                         {"data/train/", "data/train"}}) {

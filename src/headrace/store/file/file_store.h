@@ -7,9 +7,9 @@
 #include "headrace/base/metrics.h"
 #include "headrace/base/result.h"
 #include "headrace/format/url.h"
-#include "headrace/store/file/file_pool.h"
 #include "headrace/store/object_store.h"
 #include "headrace/store/options.h"
+#include "headrace/store/thread_pool.h"
 
 namespace headrace {
 
@@ -20,8 +20,8 @@ class WriterRegistry;
 //
 // - A generation is "device-inode-size-ctime_ns". A file that is replaced, or written in place, is
 //   another generation.
-// - A file has no stored checksum: bytes are verified where the caller knows one (an index, a
-//   manifest). A file that changes while it is read is read again, or reported.
+// - A file has no stored checksum: bytes are verified where the caller knows one (from an index,
+//   or a checkpoint). A file that changes while it is read is read again, or reported.
 // - Writes appear whole, after fsync, by renaming a temporary file. Create-only is atomic against
 //   every program; a condition on a generation against programs that use this store (a lock on the
 //   directory), not against others. Where the file system has no flock, it is check, then rename.
@@ -33,7 +33,7 @@ class WriterRegistry;
 // Errors: kInvalidArgument if the URL names a file.
 Result<std::shared_ptr<ObjectStore>> open_file_store(const Url& url, const StoreOptions& options,
                                                      std::shared_ptr<BlockPool> pool,
-                                                     std::shared_ptr<FilePool> threads,
+                                                     std::shared_ptr<ThreadPool> threads,
                                                      std::shared_ptr<Metrics> metrics,
                                                      std::shared_ptr<WriterRegistry> writers);
 

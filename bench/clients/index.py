@@ -1,0 +1,45 @@
+"""What an `ObjectIndex` of a million names costs; no server is asked."""
+
+from __future__ import annotations
+
+import random
+import time
+
+from headrace import ObjectIndex, _engine
+
+from bench.clients.measure import Answer
+
+LOOKED_UP = 200_000
+
+
+def position(request: Answer) -> Answer:
+    """headrace: from names to numbers, in random order; and before that the table."""
+    count = request["object_count"]
+    index = ObjectIndex.from_names(
+        [f"train/shard-{i // 1000:06d}/sample-{i:07d}.jpg" for i in range(count)],
+        root="gs://bucket",
+    )
+    wanted = random.Random(7).sample(range(count), min(LOOKED_UP, count))
+    names = [index.name(i) for i in wanted]
+    begin_s = time.perf_counter()
+    index.position(names[0])
+    table_s = time.perf_counter() - begin_s
+    begin_s = time.perf_counter()
+    found = [index.position(name) for name in names]
+    wall_s = time.perf_counter() - begin_s
+    assert found == wanted
+    return {"objects": len(names), "wall_s": wall_s, "table_s": table_s}
+
+
+def from_urls(request: Answer) -> Answer:
+    """headrace: a table of URLs with a label each becomes an index."""
+    count = request["object_count"]
+    urls = [f"gs://bucket/train/{i:07d}.jpg" for i in range(count)]
+    labels = [f"class {i % 1000}" for i in range(count)]
+    begin_s = time.perf_counter()
+    index = ObjectIndex.from_urls(urls, columns={"label": labels})
+    wall_s = time.perf_counter() - begin_s
+    assert index.url(count - 1) == urls[-1]
+    assert index.column("label", [count - 1]) == labels[-1:]
+    image_bytes = len(_engine.index_image(index))
+    return {"objects": count, "wall_s": wall_s, "image_bytes": image_bytes}

@@ -1,0 +1,52 @@
+"""What an index of many names costs beside reading them: no server takes part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench.harness import Answer, Bench, Client
+
+OBJECT_COUNT = 1_000_000
+
+
+def index(bench: Bench) -> None:
+    """Names to numbers, and a table of URLs with labels to an index."""
+    group = f"an index of {OBJECT_COUNT:,} names"
+
+    def client(name: str) -> Client:
+        return lambda: bench.client(name, object_count=OBJECT_COUNT)
+
+    answers = bench.alternate(
+        group,
+        {"position": client("index-position"), "from_urls": client("index-from-urls")},
+        bench.effort.repetitions,
+    )
+
+    def each_us(found: list[Answer]) -> list[float]:
+        return [answer["wall_s"] / answer["objects"] * 1e6 for answer in found]
+
+    looked_up, made = answers["position"], answers["from_urls"]
+    bench.row(group, "ObjectIndex.position()", "us", each_us(looked_up), at_most=1)
+    bench.row(
+        group,
+        "ObjectIndex.position(): the first, which makes the table",
+        "s",
+        [answer["table_s"] for answer in looked_up],
+    )
+    bench.row(
+        group,
+        "ObjectIndex.from_urls() with a label each",
+        "s",
+        [answer["wall_s"] for answer in made],
+        at_most=1,
+    )
+    bench.row(
+        group,
+        "the same: bytes a URL with its label",
+        "B",
+        [answer["image_bytes"] / answer["objects"] for answer in made],
+        at_most=25,
+    )
+
+
+GROUPS: dict[str, Callable[[Bench], None]] = {"index": index}
