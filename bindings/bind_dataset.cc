@@ -496,7 +496,7 @@ Example:
                                                    builtins.attr("range")(nb::len(self))));
           },
           nb::sig("def __iter__(self) -> collections.abc.Iterator[ObjectInfo]"))
-      .def("__contains__", &contains, nb::arg("key"),
+      .def("__contains__", &contains, nb::arg("key").none(),
            nb::sig("def __contains__(self, key: object) -> bool"),
            "Whether an entry has this name or this URL, or is this `ObjectInfo`.")
       .def("__add__", &add, nb::arg("other"),

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from headrace import _engine
+from headrace import _engine, _log  # noqa: F401  # the engine imports it when it has to tell
 from headrace._errors import CancelledError, InvalidArgumentError
 from headrace._options import EngineOptions, read_environment
 
@@ -163,6 +163,7 @@ def shutdown() -> None:
         credentials.stop()
     if engine is not None:
         engine.stop()
+        _engine.pass_on_log()
         for text in engine.take_warnings():
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 

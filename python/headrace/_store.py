@@ -98,8 +98,8 @@ class Store:
         user_project: the project that is billed, for requester-pays buckets.
         retry: how often failed requests are sent again.
         timeout: how long to wait for what.
-        max_in_flight: requests under way per host and process, at most; below that the engine
-            adapts by itself.
+        max_in_flight: requests of every kind in flight per host and process, at most, over all
+            stores with the same options for the host; below that the engine adapts by itself.
         initial_in_flight: where it starts.
         range_threshold_bytes: larger objects are read by parallel ranges ...
         range_bytes: ... of that size.
@@ -408,7 +408,7 @@ class Store:
             eager=True,
             max_pages_in_flight=_pages(max_pages_in_flight),
         )
-        index = index_objects(listing, self.url_of(""), on_progress)
+        index = index_objects(listing, self._url, on_progress)
         self._note_end(len(index), listing.progress()[3], whole_root=not prefix)
         return index
 

@@ -264,8 +264,8 @@ def transform(sample):
 if __name__ == "__main__":
     store = open_data()
     dataset = MapDataset(store, transform)
-    store.delete("data/0020")
-    store.write("data/0021", b"other")
+    store.delete("0020")
+    store.write("0021", b"other")
     batches = [[0], [5, 1], [2], [3], [19, 20], [21], [22, 41], [0, 40], [6], [4], [7]]
     loader = DataLoader(
         dataset, batch_sampler=batches, collate_fn=collate, prefetch_factor=1, **context_of(1)

@@ -1,4 +1,4 @@
-"""Which of the checkpoints under a prefix is the newest that is complete."""
+"""Which of the checkpoints below a root is the newest that is complete."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from headrace.checkpoint._location import Url
 __all__ = ["latest"]
 
 
-def latest(prefix: Url, *, store: Store | None = None) -> str | None:
-    """Return the URL of the newest complete checkpoint below `prefix`; None if there is none.
+def latest(url: Url, *, store: Store | None = None) -> str | None:
+    """Return the URL of the newest complete checkpoint below `url`; None if there is none.
 
     Checkpoints are single files whose directory and pickle are whole, and folders of
     `torch.distributed.checkpoint` with their ``.metadata``. The newest is the one that was updated
@@ -31,12 +31,12 @@ def latest(prefix: Url, *, store: Store | None = None) -> str | None:
     at once more, and passed over if it is replaced again.
 
     Args:
-        prefix: of the names, as for a listing: ``gs://bucket/run1/``; for files a directory. With
-            `store` a prefix of names there.
+        url: of a folder, with or without a slash at its end: ``gs://bucket/step200`` says nothing
+            of ``gs://bucket/step2000``. With `store` the name of a folder there; ``""``: all of it.
         store: where to look; default: a store of the URL's bucket.
     """
-    where, name = _locate_prefix(prefix, store)
-    for info in _newest_first(where, name):
+    where, folder_name = _locate_folder(url, store)
+    for info in _newest_first(where, folder_name):
         folder, _, last = info.name.rpartition("/")
         if last == METADATA_NAME:
             return where.url_of(folder) if folder else where.url
@@ -45,18 +45,22 @@ def latest(prefix: Url, *, store: Store | None = None) -> str | None:
     return None
 
 
-def _locate_prefix(prefix: Url, store: Store | None) -> tuple[Store, str]:
-    if store is not None:
-        return store, os.fspath(prefix)
-    scheme, bucket, name, _ = _engine.split_url(os.fspath(prefix))
-    if scheme != "file":
-        return Store(f"{scheme}://{bucket}"), name
-    # A directory is no prefix of its neighbours.
-    return Store("file:///"), posixpath.join(os.path.abspath(name), "").lstrip("/")
+def _locate_folder(url: Url, store: Store | None) -> tuple[Store, str]:
+    """Return the store, and what the names of all objects in the folder begin with there."""
+    name = os.fspath(url)
+    if store is None:
+        scheme, bucket, name, _ = _engine.split_url(name)
+        if scheme == "file":
+            store, name = Store("file:///"), os.path.abspath(name).lstrip("/")
+        else:
+            store = Store(f"{scheme}://{bucket}")
+    # A folder is no prefix of its neighbours.
+    name = name.rstrip("/")
+    return store, f"{name}/" if name else ""
 
 
-def _newest_first(store: Store, prefix: str) -> Iterator[ObjectInfo]:
-    infos = list(store.list(prefix))
+def _newest_first(store: Store, folder: str) -> Iterator[ObjectInfo]:
+    infos = list(store.list(folder))
     folders = {
         info.name.removesuffix(METADATA_NAME)
         for info in infos

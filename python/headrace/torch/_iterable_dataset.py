@@ -47,7 +47,7 @@ _INSTEAD = {
 
 
 class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
-    """The objects under a prefix, one after the other, read ahead inside the process.
+    """The objects below a URL, one after the other, read ahead inside the process.
 
     For torch's DataLoader where batches are made of a stream, and for a plain ``for`` loop. The
     order depends on `seed` and the epoch alone. It is split by rank and by DataLoader worker, and
@@ -104,7 +104,7 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
         options: of `headrace.Store`, if a URL is given: ``endpoint=...``.
 
     Raises:
-        NotFoundError: no object has the prefix.
+        NotFoundError: no object is below the URL.
         InvalidArgumentError: an argument cannot work.
         TypeError: there is no such argument.
     """

@@ -67,7 +67,7 @@ class Objects:
                 raise InvalidArgumentError("index is empty; there is nothing to read")
             url = self._stores[0].url
             error = NotFoundError(
-                f"{url}: no object has this prefix; a prefix is what names begin with "
+                f"{url}: no object is below this folder "
                 "(headrace.Store(...).list() shows what is there)"
             )
             error.url = url

@@ -36,7 +36,7 @@ struct ReadTarget {
   bool has_into = false;                    // `into` is meant, though it may be empty
 };
 
-class ObjectStore;
+class PieceReader;
 class ReadBatch;
 
 // A generation as text, without a heap allocation.
@@ -58,7 +58,7 @@ class GenerationText {
 // A contiguous part of one slot that one request reads. Queued intrusively.
 struct ReadPiece {
   ReadBatch* batch = nullptr;
-  ObjectStore* store = nullptr;
+  PieceReader* reader = nullptr;
   uint32_t slot_index = 0;
   ByteRange range;  // within the object; end == kUnknownSize until the size is known
   Crc32c crc32c;    // of what has arrived
@@ -79,9 +79,10 @@ struct ReadSlot {
   ByteRange range;  // the same, ending with the object once its size is known
   bool whole = true;
   bool has_into = false;
-  bool gzip = false;               // the bytes are gzip's (Content-Encoding), as stored
-  uint32_t restarts = 0;           // after a failed checksum or a change of the object
-  std::span<std::byte> into = {};  // where the bytes go: the caller's memory or `block`
+  bool gzip = false;                    // the bytes are gzip's (Content-Encoding), as stored
+  uint64_t plain_bytes = kUnknownSize;  // of these, decompressed, once they were counted
+  uint32_t restarts = 0;                // after a failed checksum or a change of the object
+  std::span<std::byte> into = {};       // where the bytes go: the caller's memory or `block`
   Block block;
   bool in_flight_charged = false;
   uint64_t reserved_bytes = 0;      // BlockPool::reserve(), until it has its memory
