@@ -825,15 +825,21 @@ Args:
           nb::arg("position"))
       .def(
           "indices",
-          [](const Order& self, int64_t begin, int64_t end) {
+          [](const Order& self, int64_t begin, int64_t end, int64_t step) {
             check_span(self, begin, end);
-            return int64_buffer(static_cast<size_t>(end - begin), [&](std::span<int64_t> out) {
-              self.indices(static_cast<uint64_t>(begin), out);
+            if (step < 1) throw nb::value_error("`step` must be at least 1");
+            const auto first = static_cast<uint64_t>(begin), by = static_cast<uint64_t>(step);
+            const uint64_t span = static_cast<uint64_t>(end) - first;
+            return int64_buffer(span / by + (span % by != 0), [&](std::span<int64_t> out) {
+              if (by == 1) return self.indices(first, out);
+              for (size_t i = 0; i < out.size(); ++i) {
+                out[i] = static_cast<int64_t>(self.index(first + i * by));
+              }
             });
           },
-          nb::arg("begin"), nb::arg("end"),
-          nb::sig("def indices(self, begin: int, end: int) -> memoryview"),
-          "What stands at positions [begin, end), as a buffer of int64.");
+          nb::arg("begin"), nb::arg("end"), nb::arg("step") = 1,
+          nb::sig("def indices(self, begin: int, end: int, step: int = 1) -> memoryview"),
+          "What stands at every `step`-th position of [begin, end), as a buffer of int64.");
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <limits>
+#include <vector>
 
+#include "headrace/dataset/sample_seeds.h"
 #include "headrace/format/object_info.h"
 #include "object_index.h"
 #include "sample.h"
@@ -7,8 +10,12 @@
 namespace headrace::python {
 
 Sample::Sample(nb::handle data, nb::str url, std::string_view generation, nb::str name,
-               std::optional<size_t> position)
-    : url_(std::move(url)), origin_(std::move(name)), position_(position.value_or(kNoPosition)) {
+               std::optional<size_t> position, std::optional<uint64_t> seed, nb::object label)
+    : url_(std::move(url)),
+      origin_(std::move(name)),
+      position_(position.value_or(kNoPosition)),
+      seed_(seed),
+      label_(std::move(label)) {
   generation_.assign(generation);
   const HeldBuffer source(data, /*writable=*/false);
   copy_ = std::make_unique_for_overwrite<std::byte[]>(source.bytes().size());
@@ -29,7 +36,31 @@ nb::object Sample::url() const {
   return url_prefix_ + name();
 }
 
+nb::object Sample::rng() {
+  if (!seed_) {
+    raise(Error(Code::kInvalidArgument,
+                "the sample has no seed: it was read by no dataset or loader of headrace.torch "
+                "(Sample(data, seed=...) has one)"));
+  }
+  if (!rng_.is_valid()) {
+    rng_ = nb::module_::import_("headrace._sample_rng").attr("SampleRng")(*seed_);
+  }
+  return rng_;
+}
+
 namespace {
+
+void seed_samples(nb::list samples, uint64_t seed, uint64_t epoch, nb::handle positions) {
+  const SampleSeeds seeds(seed, epoch);
+  const std::vector<size_t> wanted =
+      to_positions(positions, static_cast<size_t>(std::numeric_limits<int64_t>::max()));
+  if (wanted.size() != nb::len(samples)) {
+    raise(Error(Code::kInvalidArgument, "there are not as many positions as samples"));
+  }
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    nb::cast<Sample&>(samples[i]).set_seed(seeds.at(wanted[i]));
+  }
+}
 
 int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   static std::byte nothing;  // consumers dislike a null pointer even for zero bytes
@@ -80,16 +111,21 @@ Args:
     generation: what ``generation`` will say.
     name: what ``name`` will say.
     index: what ``index`` will say.
+    seed: what ``seed`` will say, any integer from 0 to 2^64 - 1.
+    label: what ``label`` will say.
 
 Example:
     >>> sample = headrace.Store("gs://bucket/train").read("cat/001.jpg")
     >>> sample.name, sample.url, sample.size_bytes
     ('cat/001.jpg', 'gs://bucket/train/cat/001.jpg', 52113))doc")
-      .def(nb::init<nb::handle, nb::str, std::string_view, nb::str, std::optional<size_t>>(),
+      .def(nb::init<nb::handle, nb::str, std::string_view, nb::str, std::optional<size_t>,
+                    std::optional<uint64_t>, nb::object>(),
            nb::sig("def __init__(self, data: typing_extensions.Buffer, url: str = '', "
-                   "generation: str = '', name: str = '', index: int | None = None) -> None"),
+                   "generation: str = '', name: str = '', index: int | None = None, *, "
+                   "seed: int | None = None, label: typing.Any = None) -> None"),
            nb::arg("data"), nb::arg("url") = "", nb::arg("generation") = "", nb::arg("name") = "",
-           nb::arg("index") = nb::none())
+           nb::arg("index") = nb::none(), nb::kw_only(), nb::arg("seed") = nb::none(),
+           nb::arg("label") = nb::none())
       .def_prop_ro("name", &Sample::name, nb::sig("def name(self) -> str"),
                    "The object's name below the root of its store, or of its index.")
       .def_prop_ro("url", &Sample::url, nb::sig("def url(self) -> str"),
@@ -103,6 +139,27 @@ Example:
       .def_prop_ro(
           "size_bytes", [](const Sample& self) { return self.bytes().size(); },
           "How many bytes there are; the same as ``len(sample)``.")
+      .def_prop_ro("seed", &Sample::seed,
+                   R"doc(A number for the random part of a transform, from 0 to 2^64 - 1.
+
+It follows from the seed, the epoch and the sample's position in the order (from its number in a
+`headrace.torch.MapDataset`) alone: not from threads, worker processes or ranks, nor from where a run
+was resumed. ``None`` if no dataset or loader of headrace.torch has read the sample.)doc")
+      .def(
+          "rng", &Sample::rng, nb::sig("def rng(self) -> typing.Any"),
+          R"doc(The random generators that begin with ``seed``: ``.torch``, ``.numpy`` and ``.python``.
+
+Each call returns the same object, so that two operations of a transform draw different numbers.
+
+>>> if sample.rng().python.random() < 0.5:      # doctest: +SKIP
+...     image = image.flip(-1)
+>>> noise = torch.randn(3, generator=sample.rng().torch)      # doctest: +SKIP
+
+Raises:
+    InvalidArgumentError: the sample has no seed.)doc")
+      .def_prop_ro(
+          "label", &Sample::label, nb::sig("def label(self) -> typing.Any"),
+          "The label of the object in the dataset that has read it; ``None`` if it has none.")
       .def("__len__", [](const Sample& self) { return self.bytes().size(); })
       .def("bytes", &to_bytes, "A copy as ``bytes``.")
       .def("numpy", &to_numpy,
@@ -113,9 +170,10 @@ Example:
           "__reduce__",
           [](nb::handle self) {
             const Sample& sample = *nb::inst_ptr<Sample>(self);
-            return nb::make_tuple(self.type(), nb::make_tuple(to_bytes(sample), sample.url(),
-                                                              to_str(sample.generation()),
-                                                              sample.name(), sample.position()));
+            return nb::make_tuple(
+                nb::module_::import_("headrace._sample_rng").attr("make_sample"),
+                nb::make_tuple(to_bytes(sample), sample.url(), to_str(sample.generation()),
+                               sample.name(), sample.position(), sample.seed(), sample.label()));
           },
           nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"))
       .def(
@@ -125,6 +183,23 @@ Example:
                 .attr("format")(self.url(), self.bytes().size());
           },
           nb::sig("def __repr__(self) -> str"));
+  module.def("seed_samples", &seed_samples,
+             nb::sig("def seed_samples(samples: list[Sample], seed: int, epoch: int, positions: "
+                     "collections.abc.Sequence[int] | typing_extensions.Buffer) -> None"),
+             nb::arg("samples"), nb::arg("seed"), nb::arg("epoch"), nb::arg("positions"),
+             "Gives each sample the seed of its position in the order of an epoch.");
+  module.def(
+      "label_samples",
+      [](nb::list samples, nb::list labels) {
+        if (nb::len(samples) != nb::len(labels)) {
+          raise(Error(Code::kInvalidArgument, "there are not as many labels as samples"));
+        }
+        for (size_t i = 0; i < nb::len(samples); ++i) {
+          nb::cast<Sample&>(samples[i]).set_label(nb::borrow(labels[i]));
+        }
+      },
+      nb::sig("def label_samples(samples: list[Sample], labels: list[typing.Any]) -> None"),
+      nb::arg("samples"), nb::arg("labels"), "Gives each sample its label.");
 }
 
 }  // namespace headrace::python

@@ -29,7 +29,7 @@ class Sample {
         generation_(generation) {}
   // A copy of `data`.
   Sample(nb::handle data, nb::str url, std::string_view generation, nb::str name,
-         std::optional<size_t> position);
+         std::optional<size_t> position, std::optional<uint64_t> seed, nb::object label);
 
   void own(Block block) {
     block_ = std::move(block);
@@ -47,6 +47,12 @@ class Sample {
   std::optional<size_t> position() const {
     return position_ == kNoPosition ? std::nullopt : std::optional(position_);
   }
+  std::optional<uint64_t> seed() const { return seed_; }
+  void set_seed(uint64_t seed) { seed_ = seed; }
+  const nb::object& label() const { return label_; }
+  void set_label(nb::object label) { label_ = std::move(label); }
+  // The generators that begin with the seed; made when first asked for.
+  nb::object rng();
 
  private:
   nb::object url_prefix_;  // null: `origin_` is the name, `url_` the URL
@@ -54,6 +60,9 @@ class Sample {
   nb::object origin_;
   size_t position_ = kNoPosition;
   GenerationText generation_;
+  std::optional<uint64_t> seed_;
+  nb::object label_ = nb::none();
+  nb::object rng_;  // null until somebody asks
   std::span<std::byte> bytes_;
   Block block_;
   std::shared_ptr<HeldBuffer> held_;  // one for each object, or one for its whole batch

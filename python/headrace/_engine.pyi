@@ -8,6 +8,7 @@ import types
 from typing import Any, SupportsIndex, final, overload
 
 import headrace
+from headrace._sample_rng import SampleRng
 from numpy import uint8
 from numpy.typing import NDArray
 import torch
@@ -103,6 +104,8 @@ class Sample(Buffer):
         generation: what ``generation`` will say.
         name: what ``name`` will say.
         index: what ``index`` will say.
+        seed: what ``seed`` will say, any integer from 0 to 2^64 - 1.
+        label: what ``label`` will say.
 
     Example:
         >>> sample = headrace.Store("gs://bucket/train").read("cat/001.jpg")
@@ -117,6 +120,9 @@ class Sample(Buffer):
         generation: str = "",
         name: str = "",
         index: int | None = None,
+        *,
+        seed: int | None = None,
+        label: Any = None,
     ) -> None: ...
     @property
     def name(self) -> str:
@@ -142,6 +148,36 @@ class Sample(Buffer):
     def size_bytes(self) -> int:
         """How many bytes there are; the same as ``len(sample)``."""
 
+    @property
+    def seed(self) -> int | None:
+        """
+        A number for the random part of a transform, from 0 to 2^64 - 1.
+
+        It follows from the seed, the epoch and the sample's position in the order (from its number in a
+        `headrace.torch.MapDataset`) alone: not from threads, worker processes or ranks, nor from where a run
+        was resumed. ``None`` if no dataset or loader of headrace.torch has read the sample.
+        """
+
+    def rng(self) -> SampleRng:
+        """
+        The random generators that begin with ``seed``: ``.torch``, ``.numpy`` and ``.python``.
+
+        Each call returns the same object, so that two operations of a transform draw different numbers.
+
+        >>> if sample.rng().python.random() < 0.5:      # doctest: +SKIP
+        ...     image = image.flip(-1)
+        >>> noise = torch.randn(3, generator=sample.rng().torch)      # doctest: +SKIP
+
+        Raises:
+            InvalidArgumentError: the sample has no seed.
+        """
+
+    @property
+    def label(self) -> Any:
+        """
+        The label of the object in the dataset that has read it; ``None`` if it has none.
+        """
+
     def __len__(self) -> int: ...
     def bytes(self) -> Bytes:
         """A copy as ``bytes``."""
@@ -158,6 +194,14 @@ class Sample(Buffer):
 
     def __reduce__(self) -> tuple[Any, ...]: ...
     def __repr__(self) -> str: ...
+
+def seed_samples(
+    samples: list[Sample], seed: int, epoch: int, positions: Sequence[int] | Buffer
+) -> None:
+    """Gives each sample the seed of its position in the order of an epoch."""
+
+def label_samples(samples: list[Sample], labels: list[Any]) -> None:
+    """Gives each sample its label."""
 
 @final
 class ObjectIndex(object):
@@ -608,8 +652,10 @@ class Order(object):
     def __init__(self, count: int, seed: int, epoch: int, shuffle: bool) -> None: ...
     def __len__(self) -> int: ...
     def __getitem__(self, position: int) -> int: ...
-    def indices(self, begin: int, end: int) -> memoryview:
-        """What stands at positions [begin, end), as a buffer of int64."""
+    def indices(self, begin: int, end: int, step: int = 1) -> memoryview:
+        """
+        What stands at every `step`-th position of [begin, end), as a buffer of int64.
+        """
 
 def crc32c(data: Buffer, begin: int = 0) -> int:
     """The CRC-32C of these bytes, after those that `begin` is the sum of."""

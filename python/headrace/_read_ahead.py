@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from headrace import _engine
 from headrace._engine import ObjectInfo, Sample
@@ -27,6 +27,18 @@ def as_batch(names: Iterable[NameOrInfo]) -> Sequence[NameOrInfo]:
     return names if isinstance(names, list | tuple) else list(names)
 
 
+class Reads(Protocol):
+    """Objects that are being read together, such as an engine's batch."""
+
+    def cancel(self) -> None:
+        """Ask for an early end."""
+        ...
+
+    def drain(self) -> None:
+        """Cancel, and wait until the engine is done with it."""
+        ...
+
+
 class ReadAhead(Generic[Entry]):
     """Entries that are being read, in order, and whether there is room for another one.
 
@@ -41,14 +53,20 @@ class ReadAhead(Generic[Entry]):
         least_entries: what keeps the connections busy is at least so many entries.
     """
 
-    def __init__(self, opened: Opened, limit_bytes: int | None, *, least_entries: int = 2) -> None:
+    def __init__(
+        self,
+        opened: tuple[_engine.Engine, _engine.StoreHandle | _engine.IndexReader],
+        limit_bytes: int | None,
+        *,
+        least_entries: int = 2,
+    ) -> None:
         self._engine, self._store = opened
         self._budget_bytes = self._engine.budget_bytes
         self._as_needed = limit_bytes is None
         self._least_entries = least_entries
         self._limit_bytes = self._budget_bytes // 2 if limit_bytes is None else limit_bytes
         # With the batch that reads the entry, its bytes and its objects.
-        self._entries: deque[tuple[Entry, _engine.Batch | None, int, int]] = deque()
+        self._entries: deque[tuple[Entry, Reads | None, int, int]] = deque()
         self._bytes = self._objects = 0
         self._next_bytes = 0  # what another entry is thought to take: as much as the last one
 
@@ -70,9 +88,7 @@ class ReadAhead(Generic[Entry]):
                 return False
         return self._engine.live_bytes + self._next_bytes <= self._budget_bytes
 
-    def append(
-        self, entry: Entry, batch: _engine.Batch | None, size_bytes: int, objects: int
-    ) -> None:
+    def append(self, entry: Entry, batch: Reads | None, size_bytes: int, objects: int) -> None:
         """Add an entry that `batch` has begun to read; None if there is nothing to read for it."""
         self._entries.append((entry, batch, size_bytes, objects))
         self._next_bytes = size_bytes

@@ -60,22 +60,79 @@ def test_it_is_shuffled_by_seed_and_epoch(hundred: headrace.Store) -> None:
     assert list(IterableDataset(hundred, number_of, shuffle=True, seed=4)) != first
 
 
+UNEVEN = ["drop", "pad", "keep"]
+
+
 @hypothesis.settings(max_examples=30)
-@hypothesis.given(count=st.integers(1, 30), world_size=st.integers(1, 5), shuffle=st.booleans())
+@hypothesis.given(
+    count=st.integers(1, 30),
+    world_size=st.integers(1, 5),
+    shuffle=st.booleans(),
+    uneven=st.sampled_from(UNEVEN),
+)
 def test_ranks_share_an_epoch(
-    hundred: headrace.Store, count: int, world_size: int, shuffle: bool
+    hundred: headrace.Store, count: int, world_size: int, shuffle: bool, uneven: Any
 ) -> None:
     index = hundred.index()[:count]
 
     def numbers_of(rank: int, world_size: int) -> list[int]:
         dataset = IterableDataset(
-            hundred, number_of, shuffle=shuffle, index=index, rank=rank, world_size=world_size
+            hundred,
+            number_of,
+            shuffle=shuffle,
+            index=index,
+            uneven=uneven,
+            rank=rank,
+            world_size=world_size,
         )
         return list(dataset)
 
     whole = numbers_of(0, 1)
     parts = [numbers_of(rank, world_size) for rank in range(world_size)]
-    assert parts == [whole[rank::world_size] for rank in range(world_size)]
+    remainder = count % world_size
+    dealt = whole
+    if remainder and uneven == "drop":
+        dealt = whole[: count - remainder]
+    elif remainder and uneven == "pad":
+        dealt = (whole * world_size)[: count - remainder + world_size]
+    assert parts == [dealt[rank::world_size] for rank in range(world_size)]
+    if uneven != "keep":
+        assert len({len(part) for part in parts}) == 1
+
+
+@pytest.mark.parametrize("uneven", ["drop", "pad"])
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_dataloaders_of_all_ranks_have_the_same_number_of_batches(
+    hundred: headrace.Store, uneven: Any, workers: int
+) -> None:
+    """Batches are made per worker: also the same worker of every rank has as many samples."""
+    options: dict[str, Any] = {"multiprocessing_context": "fork"} if workers else {}
+    sizes = []
+    seen: list[int] = []
+    for rank in range(3):
+        dataset = IterableDataset(hundred, number_of, uneven=uneven, rank=rank, world_size=3)
+        batches = list(DataLoader(dataset, batch_size=4, num_workers=workers, **options))
+        sizes.append([len(batch) for batch in batches])
+        seen += torch.cat(batches).tolist()
+    assert sizes[0] == sizes[1] == sizes[2]
+    assert sorted(seen) == sorted([*range(99)] if uneven == "drop" else [*range(100), 0, 1])
+
+
+def test_what_is_left_out_is_said_once_by_the_first_rank(
+    hundred: headrace.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    datasets = [IterableDataset(hundred, rank=rank, world_size=3) for rank in range(3)]
+    for _ in range(2):
+        for dataset in datasets:
+            assert sum(1 for _ in dataset) == 33
+    (record,) = caplog.records
+    assert record.name == "headrace"
+    assert "leaves out the last 1 objects of each epoch's order" in record.getMessage()
+    caplog.clear()
+    for uneven in ("pad", "keep"):
+        list(IterableDataset(hundred, uneven=uneven, rank=0, world_size=3))  # type: ignore[arg-type]
+    list(IterableDataset(hundred, rank=0, world_size=4))
+    assert caplog.records == []
 
 
 def test_it_reads_ahead_within_its_bound(server: FaultServer) -> None:
@@ -129,9 +186,10 @@ def test_ranks_come_from_torch_distributed(
     stop=st.integers(0, 61),
     world_size=st.integers(1, 3),
     shuffle=st.booleans(),
+    uneven=st.sampled_from(UNEVEN),
 )
 def test_resume_after_every_sample(
-    hundred: headrace.Store, count: int, stop: int, world_size: int, shuffle: bool
+    hundred: headrace.Store, count: int, stop: int, world_size: int, shuffle: bool, uneven: Any
 ) -> None:
     index = hundred.index()[:count]
     for rank in range(world_size):
@@ -145,6 +203,7 @@ def test_resume_after_every_sample(
                 index=index,
                 rank=rank,
                 world_size=world_size,
+                uneven=uneven,
             )
 
         dataset = make()
@@ -276,6 +335,7 @@ def test_a_deleted_object_is_named(server: FaultServer) -> None:
         ({"shuffle": 2}, "shuffle is 2"),
         ({"prefetch_bytes": -1}, "prefetch_bytes is -1"),
         ({"transform": 2}, "transform is 2"),
+        ({"uneven": "repeat"}, "uneven is 'repeat'; it must be one of 'drop', 'pad', 'keep'"),
     ],
 )
 def test_arguments_that_cannot_work(
@@ -283,6 +343,11 @@ def test_arguments_that_cannot_work(
 ) -> None:
     with pytest.raises(headrace.InvalidArgumentError, match=text):
         IterableDataset(hundred, **arguments)
+
+
+def test_an_argument_of_torchs_dataloader_is_told_where_it_belongs(hundred: headrace.Store) -> None:
+    with pytest.raises(TypeError, match="no argument 'num_workers': torch's DataLoader"):
+        IterableDataset(hundred, num_workers=2)
 
 
 def test_a_prefix_that_matches_nothing(tmp_path: Path) -> None:

@@ -164,9 +164,9 @@ def test_an_empty_index(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"url_or_store": 3}, "url_or_store is a int"),
-        ({"url_or_store": ".", "transform": 3}, "transform is 3"),
-        ({"url_or_store": ".", "index": [1]}, "index is a list"),
+        ({"source": 3}, "the source is a int"),
+        ({"source": ".", "transform": 3}, "transform is 3"),
+        ({"source": ".", "index": [1]}, "index is a list"),
     ],
 )
 def test_arguments_that_cannot_work(arguments: dict[str, object], text: str) -> None:
@@ -267,6 +267,20 @@ def test_collate_says_which_sizes_do_not_fit(tmp_path: Path) -> None:
         collate(nested)
     with pytest.raises(TypeError, match="default_collate"):
         collate([object()])
+
+
+@pytest.mark.parametrize("method", [None, "fork", "spawn"])
+def test_torchs_own_collate_tells_the_sizes_that_do_not_fit(
+    tmp_path: Path, method: str | None
+) -> None:
+    store = fill_folder(tmp_path, 2)
+    store.write("0002", b"longer" * 100)
+    workers = {} if method is None else {"num_workers": 1, "multiprocessing_context": method}
+    loader = DataLoader(MapDataset(store), batch_size=3, **workers)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError) as caught:
+        next(iter(loader))
+    text = "".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+    assert "unequal sizes: [100] at place 0 and [600] at place 2 of 3; give a transform" in text
 
 
 def test_torchs_own_collate_works_for_equal_sizes(tmp_path: Path) -> None:

@@ -52,3 +52,15 @@ def decode(sample: Sample) -> tuple[torch.Tensor, int, str]:
         pixels = numpy.array(image, dtype=numpy.float32)
     label = int(sample.url.rsplit("/", 2)[1])
     return torch.from_numpy(pixels).unsqueeze(0) / 255, label, sample.url
+
+
+def augment(sample: Sample) -> tuple[torch.Tensor, int, str]:
+    """Return the same of a digit that was shifted by up to a pixel, and made darker or lighter.
+
+    What is drawn follows from the sample's seed: it is the same in whatever thread this runs, and
+    when a run is resumed.
+    """
+    image, label, url = decode(sample)
+    random = sample.rng().python
+    right, down = random.randint(-1, 1), random.randint(-1, 1)
+    return image.roll((down, right), (1, 2)) * random.uniform(0.8, 1.2), label, url

@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 import headrace
 import headrace.checkpoint
-from headrace.demo.digits import decode
+from headrace.demo.digits import augment, decode
 from headrace.torch import Loader, MapDataset
 
 __all__ = ["Job", "Record", "Training", "bits", "train"]
@@ -117,7 +117,7 @@ class Training:
         torch.manual_seed(SEED)
         self.model = make_model()
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
-        dataset = MapDataset(f"{job.url}train/", transform=decode)
+        dataset = MapDataset(f"{job.url}train/", transform=augment)
         self.loader = Loader(
             dataset,
             job.batch_size,

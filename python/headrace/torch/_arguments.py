@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import operator
 import os
+import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch.distributed
@@ -12,7 +14,16 @@ from headrace._errors import InvalidArgumentError
 from headrace._options import require
 from headrace._store import Store
 
-__all__ = ["as_store", "count", "flag", "rank_and_world_size", "seed_or_epoch"]
+__all__ = [
+    "Ranks",
+    "as_store",
+    "choice",
+    "count",
+    "flag",
+    "refuse_keywords",
+    "seed_or_epoch",
+    "warn_of_overlooked_ranks",
+]
 
 
 def as_store(url_or_store: str | os.PathLike[str] | Store) -> Store:
@@ -53,16 +64,81 @@ def flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def rank_and_world_size(rank: Any, world_size: Any) -> tuple[int, int]:
-    """Return both as given; else what torch.distributed says, if it is initialised; else (0, 1)."""
-    if (rank is None) != (world_size is None):
-        raise InvalidArgumentError(
-            f"rank is {rank!r} and world_size is {world_size!r}; give both or neither"
+def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
+    """Return `value`, which must be one of `choices`."""
+    require(
+        isinstance(value, str) and value in choices,
+        f"{name} is {value!r}; it must be one of {', '.join(map(repr, choices))}",
+    )
+    return str(value)
+
+
+def refuse_keywords(
+    what: str, keywords: Mapping[str, Any], instead: Mapping[str, str], positional: int = 0
+) -> None:
+    """Raise TypeError for arguments that `what` does not have, and name what it has `instead`."""
+    for name in keywords:
+        remedy = instead.get(name)
+        raise TypeError(
+            f"{what} has no argument {name!r}" + ("" if remedy is None else f": {remedy}")
         )
-    if rank is None:
+    if positional:
+        raise TypeError(
+            f"{what} takes its other arguments by name, such as shuffle=True; {positional} of them "
+            f"{'has' if positional == 1 else 'have'} none"
+        )
+
+
+class Ranks:
+    """Which of how many trainer processes this is: as given, else as torch.distributed says.
+
+    It is asked whenever an epoch begins, not before: whoever has the ranks may have been made
+    before the process group was. A DataLoader worker, in which torch.distributed is not
+    initialised, knows what it said where the worker was started.
+    """
+
+    def __init__(self, rank: Any, world_size: Any) -> None:
+        if (rank is None) != (world_size is None):
+            raise InvalidArgumentError(
+                f"rank is {rank!r} and world_size is {world_size!r}; give both or neither"
+            )
+        self._given: tuple[int, int] | None = None
+        self._sent: tuple[int, int] | None = None
+        if rank is not None:
+            rank = count("rank", rank, minimum=0)
+            world_size = count("world_size", world_size, minimum=1)
+            require(
+                rank < world_size, f"rank is {rank}; it must be less than world_size, {world_size}"
+            )
+            self._given = rank, world_size
+
+    def _known(self) -> tuple[int, int] | None:
+        if self._given is not None:
+            return self._given
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             return torch.distributed.get_rank(), torch.distributed.get_world_size()
-        return 0, 1
-    rank, world_size = count("rank", rank, minimum=0), count("world_size", world_size, minimum=1)
-    require(rank < world_size, f"rank is {rank}; it must be less than world_size, {world_size}")
-    return rank, world_size
+        return self._sent
+
+    def now(self) -> tuple[int, int]:
+        """Return rank and world size; (0, 1) where nobody knows of any others."""
+        return self._known() or (0, 1)
+
+    def are_overlooked(self) -> bool:
+        """Return whether there seem to be ranks that torch.distributed has not been told of yet."""
+        world_size = os.environ.get("WORLD_SIZE", "")
+        return self._known() is None and world_size.isdecimal() and int(world_size) > 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_given": self._given, "_sent": self._known()}
+
+
+def warn_of_overlooked_ranks(what: str, stacklevel: int) -> None:
+    """Warn that `what` reads everything on each of the ranks that a launcher has started."""
+    warnings.warn(
+        f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but torch.distributed is not initialised, so "
+        f"this {what} reads all objects on every rank. Call "
+        "torch.distributed.init_process_group() before the first epoch, or give rank= and "
+        "world_size=",
+        UserWarning,
+        stacklevel=stacklevel + 1,
+    )

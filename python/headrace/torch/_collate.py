@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 from torch.utils.data import default_collate
+from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
 
 from headrace._errors import InvalidArgumentError
 
-__all__ = ["collate"]
+__all__ = ["collate", "explain_unequal_sizes"]
 
 
 def collate(samples: list[Any]) -> Any:
@@ -29,6 +30,26 @@ def collate(samples: list[Any]) -> Any:
         if unequal is None:
             raise
         raise unequal_sizes(*unequal) from error
+
+
+def explain_unequal_sizes() -> None:
+    """Let torch's ``default_collate`` add a note to its error about tensors of unequal sizes.
+
+    Datasets of ours call it when they are made, also in workers. It goes through the table in which
+    torch lets anybody say how a type is collated; a function that is not torch's own stays.
+    """
+    if default_collate_fn_map.get(torch.Tensor) is collate_tensor_fn:
+        default_collate_fn_map[torch.Tensor] = _collate_tensors
+
+
+def _collate_tensors(batch: list[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:
+    try:
+        return collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
+    except RuntimeError as error:
+        unequal = _unequal(batch)
+        if unequal is not None:
+            error.add_note(str(unequal_sizes(*unequal)))
+        raise
 
 
 def unequal_sizes(where: str, sizes: Sequence[Sequence[int]]) -> InvalidArgumentError:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from headrace import ObjectIndex
-from headrace._store import Store
+from collections.abc import Callable, Sequence
 
 __all__ = ["about_batch", "about_sample"]
 
@@ -20,12 +17,12 @@ def about_sample(error: Exception, url: str) -> Exception:
 
 
 def about_batch(
-    error: Exception, store: Store, objects: ObjectIndex, indices: Sequence[int]
+    error: Exception, url_of: Callable[[int], str], indices: Sequence[int]
 ) -> Exception:
     """Return what is told of `error`, which a collate_fn has raised: with the URLs of the first and
     the last sample in it.
     """
-    names = [store.url_of(objects.name(indices[i])) for i in sorted({0, len(indices) - 1})]
+    names = [url_of(indices[i]) for i in sorted({0, len(indices) - 1})]
     return _about(error, f"the collate_fn for {len(indices)} samples: {' ... '.join(names)}")
 
 

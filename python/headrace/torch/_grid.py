@@ -12,10 +12,10 @@ class Grid:
     """How an epoch is cut into steps, and a step into the batches of the ranks.
 
     A step takes the next ``batch_size * world_size`` positions, and each rank a contiguous slice of
-    them. Every position belongs to exactly one batch. So that all ranks agree on the number of
-    steps, the last one must have something for each: if fewer positions than ranks would be left
-    for it, the step before leaves it as many as there are ranks. (With a batch size of 1 it cannot.
-    Then some ranks have a step less than the others.)
+    them. Every position belongs to exactly one batch, and all ranks have the same number of steps:
+    each step has something for each rank. If fewer positions than ranks would be left for the last
+    one, the step before leaves it as many as there are ranks. With a batch size of 1 it cannot;
+    then, and where there are fewer positions than ranks at all, the last ones are left out.
     """
 
     batch_size: int
@@ -34,14 +34,15 @@ class Grid:
         """Return where the step that begins at `position` of `count` ends; `position`: no step."""
         left = count - position
         if left <= self.step_size:
-            return position if self.drop_last and left < self.step_size else count
+            least = self.step_size if self.drop_last else self.world_size
+            return count if left >= least else position
         spare = left - self.step_size
         if spare < self.world_size and self.batch_size > 1 and not self.drop_last:
             return count - self.world_size
         return position + self.step_size
 
     def slice_of(self, begin: int, end: int) -> tuple[int, int]:
-        """Return this rank's half-open part of the step ``[begin, end)``; it may be empty."""
+        """Return this rank's half-open part of the step ``[begin, end)``."""
         size = end - begin
         return (
             begin + size * self.rank // self.world_size,
@@ -49,11 +50,15 @@ class Grid:
         )
 
     def step_count(self, count: int) -> int:
-        """Return how many batches this rank has in an epoch of `count` samples."""
+        """Return how many batches each rank has of `count` positions."""
         full, rest = divmod(count, self.step_size)
         if self.drop_last or rest == 0:
             return full
-        if full > 0 and self.batch_size > 1:
-            return full + 1
-        begin, end = self.slice_of(0, rest)
-        return full + (begin < end)
+        can_leave_some = full > 0 and self.batch_size > 1
+        return full + (can_leave_some or rest >= self.world_size)
+
+    def left_out_count(self, count: int) -> int:
+        """Return how many of `count` positions no rank gets, though none are to be dropped."""
+        if self.drop_last or (self.batch_size > 1 and count >= self.world_size):
+            return 0
+        return count % self.world_size

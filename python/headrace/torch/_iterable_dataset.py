@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from array import array
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 import torch.utils.data
@@ -14,10 +14,17 @@ from headrace import ObjectIndex, Sample, _engine
 from headrace._errors import CancelledError, InvalidArgumentError
 from headrace._options import require, require_bytes
 from headrace._read_ahead import ReadAhead
-from headrace._store import Store
-from headrace.torch._arguments import flag, rank_and_world_size, seed_or_epoch
-from headrace.torch._map_dataset import ObjectsOfStore
+from headrace.torch._arguments import (
+    Ranks,
+    choice,
+    flag,
+    seed_or_epoch,
+    warn_of_overlooked_ranks,
+)
+from headrace.torch._error_notes import about_sample
+from headrace.torch._objects import Labels, Objects, Source
 from headrace.torch._place import Place, read_state
+from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._shared_place import Reader, SharedPlace
 
 __all__ = ["IterableDataset"]
@@ -27,16 +34,32 @@ __all__ = ["IterableDataset"]
 _BLOCK_OBJECTS = 32
 _BLOCK_BYTES = 8 << 20
 
+_logger = logging.getLogger("headrace")
+# What is said once.
+_REMAINDER, _OVERLOOKED = 1, 2
+_INSTEAD = {
+    "batch_size": "torch's DataLoader(dataset, batch_size=...) makes batches of it",
+    "num_workers": "torch's DataLoader(dataset, num_workers=...) has workers",
+    "drop_last": "it has uneven instead, for the remainder that ranks cannot share evenly; "
+    "DataLoader has drop_last",
+    "collate_fn": "torch's DataLoader(dataset, collate_fn=...) takes it",
+}
 
-class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
+
+class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
     """The objects below a URL, one after the other, read ahead inside the process.
 
     For torch's DataLoader where batches are made of a stream, and for a plain ``for`` loop. The
-    order depends on `seed` and the epoch alone. It is split by rank and by DataLoader worker: of
-    ``world_size * num_workers`` readers each takes every so-many-th position, so each object comes
-    exactly once per epoch. An epoch is what `set_epoch` says, 0 before that; workers see it at
-    the beginning of their next pass, also with ``persistent_workers``. A trainer process shares it
-    with its own workers, and with no other process that gets a copy of the dataset.
+    order depends on `seed` and the epoch alone. It is split by rank and by DataLoader worker, and
+    each object comes at most once per epoch. An epoch is what `set_epoch` says, 0 before that;
+    workers see it at the beginning of their next pass, also with ``persistent_workers``. A trainer
+    process shares it with its own workers, and with no other process that gets a copy of the
+    dataset.
+
+    Every rank yields the same number of samples, so with the same number of workers all ranks get
+    the same number of batches from their DataLoaders: the objects that are left over, fewer than
+    there are ranks, are left out of the epoch, and the log says so once. (A shuffled epoch leaves
+    others out than the one before.) `uneven` has other ways.
 
     `state_dict` is what was yielded, not what was read ahead, and belongs to one reader, and to the
     same number of readers: torchdata's StatefulDataLoader keeps one for each worker; where there
@@ -46,44 +69,71 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
     There is no ``len()``, because DataLoader would take it for the number of samples that it gets
     in this rank; ``len(dataset.objects)`` is the number of all.
 
+    >>> stream = IterableDataset("gs://bucket/train/", decode, shuffle=True)   # doctest: +SKIP
+    >>> for epoch in range(90):                                                # doctest: +SKIP
+    ...     stream.set_epoch(epoch)
+    ...     for images, labels in DataLoader(stream, batch_size=256, num_workers=4):
+    ...         train(images, labels)
+
     Args:
-        url_or_store: a URL, a path, or a `headrace.Store` for more options (``endpoint`` and such).
+        source: a URL, a path, a `headrace.Store`, or a `headrace.ObjectIndex` that says where its
+            objects are; or several of these, of any providers.
         transform: makes a sample of a `headrace.Sample`; see `MapDataset`. It runs in the thread
-            that iterates.
+            that iterates. Its random numbers should come from ``sample.rng()``, which depend on
+            `seed`, the epoch and the position of the sample alone.
         shuffle: whether each epoch has an order of its own.
-        seed: of that order, any integer from 0 to 2^63 - 1; give the same to every rank.
+        seed: of that order, and of the samples' own seeds; any integer from 0 to 2^63 - 1. Give the
+            same to every rank.
         index: the objects, if they were listed before; then nothing is listed.
+        labels: as of `MapDataset`; with labels each item is a pair with the label.
+        classes: as of `MapDataset`.
         prefetch_bytes: how much may be read ahead, in stored bytes, in each process. Default: what
             keeps the connections busy, and at most half of the memory budget. While one object is
             in use, the next is always under way.
+        uneven: what becomes of a remainder of fewer objects than ranks: ``"drop"`` leaves it out,
+            ``"pad"`` repeats the first objects of the epoch's order until it is none, ``"keep"``
+            gives it to the first ranks, which then have a sample more than the others.
+        seed_generators: whether the global generators of `random`, NumPy and torch are seeded for
+            each sample that is transformed, and given back after it; that takes some 30
+            microseconds a sample.
         rank: which of `world_size` trainer processes this is. Default for both: what
             torch.distributed says, if it is initialised when the iteration begins (or the dataset
             is sent to workers); else there is one.
         world_size: see `rank`.
+        progress: shows how many names were listed; as of `MapDataset`.
+        options: of `headrace.Store`, if a URL is given: ``endpoint=...``.
 
     Raises:
         NotFoundError: no object is below the URL.
         InvalidArgumentError: an argument cannot work.
+        TypeError: there is no such argument.
     """
 
     def __init__(
         self,
-        url_or_store: str | os.PathLike[str] | Store,
+        source: Source | Iterable[Source],
         transform: Callable[[Sample], Any] | None = None,
         *,
         shuffle: bool = False,
         seed: int = 0,
         index: ObjectIndex | None = None,
+        labels: Labels | None = None,
+        classes: bool | Sequence[str] | None = None,
         prefetch_bytes: int | None = None,
+        uneven: Literal["drop", "pad", "keep"] = "drop",
+        seed_generators: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
+        progress: bool | Callable[[int], object] = False,
+        **options: Any,
     ) -> None:
         seed, shuffle = seed_or_epoch("seed", seed), flag("shuffle", shuffle)
         if prefetch_bytes is not None:
             require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
-        self._rank_and_world_size = (rank, world_size)
-        rank_and_world_size(rank, world_size)  # raises now if it cannot work
-        super().__init__(url_or_store, transform, index)
+        self._ranks = Ranks(rank, world_size)
+        self._uneven = choice("uneven", uneven, ("drop", "pad", "keep"))
+        self._seeds_generators = flag("seed_generators", seed_generators)
+        super().__init__(source, transform, index, labels, classes, progress, options, _INSTEAD)
         self._place = Place(self._objects, seed, shuffle)
         self._prefetch_bytes = prefetch_bytes
         self._shared = SharedPlace()
@@ -99,6 +149,11 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
         """Let passes that begin from now on be of this epoch, also those of workers.
 
         The rest of it, if `load_state_dict` has gone into the middle of this very epoch.
+
+        >>> stream.set_epoch(epoch)                                 # doctest: +SKIP
+
+        Raises:
+            InvalidArgumentError: `epoch` is no integer from 0 to 2^63 - 1.
         """
         epoch = seed_or_epoch("epoch", epoch)
         self._shared.move(epoch)
@@ -128,7 +183,10 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
         return self._iterate(reader)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the place after the sample that the latest iterator yielded last."""
+        """Return the place after the sample that the latest iterator yielded last.
+
+        >>> state = stream.state_dict()                             # doctest: +SKIP
+        """
         reader = self._resume or self._reader or self._shared.resume
         if reader is None:
             reader = Reader(self.epoch, *self._lane())
@@ -145,6 +203,8 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
 
         It may be in the one worker of a DataLoader, too, that the next iterator is.
 
+        >>> stream.load_state_dict(state)                           # doctest: +SKIP
+
         Raises:
             InvalidArgumentError: it is a place in other data, in another order, or none at all.
         """
@@ -155,9 +215,9 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
             reader.lane < reader.lanes,
             f"the state's lane is {reader.lane}; it must be less than its lanes, {reader.lanes}",
         )
-        # Where some readers had one sample more than others, the others stop beyond the count.
+        # A reader that is at its end is beyond the count; with uneven="pad", by more.
         require(
-            reader.position < count + reader.lanes and reader.position % reader.lanes == 0,
+            reader.position < count + 2 * reader.lanes - 1 and reader.position % reader.lanes == 0,
             f"the state's position is {reader.position}; it must be a multiple of its lanes, "
             f"{reader.lanes}, and there are only {count} objects",
         )
@@ -169,15 +229,44 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
             self._shared.go_on_with(reader)
 
     def _lane(self) -> tuple[int, int]:
-        """Return which reader this is, of how many."""
-        rank, world_size = rank_and_world_size(*self._rank_and_world_size)
+        """Return which reader this is, of how many.
+
+        The readers take the positions of the order in turn: first one worker of each rank, then the
+        next worker of each rank, and so on. So the same worker of every rank has as many as there
+        are in another rank, if the ranks share what there is evenly.
+        """
+        rank, world_size = self._ranks.now()
         info = torch.utils.data.get_worker_info()
         if info is None:
             return rank, world_size
-        return rank * info.num_workers + info.id, world_size * info.num_workers
+        return info.id * world_size + rank, info.num_workers * world_size
+
+    def _end(self, world_size: int) -> int:
+        """Return where the positions end that this epoch has for so many ranks."""
+        remainder = self._place.count % world_size
+        if remainder == 0 or self._uneven == "keep":
+            return self._place.count
+        return self._place.count - remainder + (world_size if self._uneven == "pad" else 0)
+
+    def _tell(self, lane: int, world_size: int) -> None:
+        """Say what should be known of this pass, once for all who share the place."""
+        if self._ranks.are_overlooked() and self._shared.is_first_to(_OVERLOOKED):
+            warn_of_overlooked_ranks("dataset", stacklevel=4)
+        remainder = self._place.count % world_size
+        if remainder > 0 and self._uneven == "drop" and lane == 0:
+            if not self._shared.is_first_to(_REMAINDER):
+                return
+            _logger.warning(
+                "%r leaves out the last %d objects of each epoch's order, so that all %d ranks "
+                'have the same number of samples; uneven="pad" repeats some instead, '
+                'uneven="keep" gives all that there are',
+                self, remainder, world_size,
+            )  # fmt: skip
 
     def _iterate(self, reader: Reader) -> Iterator[Any]:
-        pid = os.getpid()
+        forks = _forks
+        _, world_size = self._ranks.now()
+        self._tell(reader.lane, world_size)
         order = self._place.at(reader.epoch, reader.position).order()
         opened, limit_bytes = self.opened(), self._prefetch_bytes
         if limit_bytes is None:
@@ -186,63 +275,114 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
             # The block whose samples are yielded has been read ahead, too.
             block_bytes = min(_BLOCK_BYTES, limit_bytes // 4)
             limit_bytes -= block_bytes
-        blocks = self._blocks(order, reader, block_bytes)
-        ahead: ReadAhead[_engine.Batch] = ReadAhead(opened, limit_bytes)
+        unknown_bytes = opened[1].expected_object_bytes
+        blocks = self._blocks(order, reader, self._end(world_size), block_bytes, unknown_bytes)
+        ahead: ReadAhead[tuple[_engine.Batch, range, Sequence[int]]]
+        ahead = ReadAhead(opened, limit_bytes)
 
         def fill() -> None:
             while ahead.has_room():
                 block = next(blocks, None)
                 if block is None:
                     break
-                indices, size_bytes = block
+                positions, indices, size_bytes = block
                 batch = self.start(indices)
-                ahead.append(batch, batch, size_bytes, len(indices))
+                ahead.append((batch, positions, indices), batch, size_bytes, len(indices))
 
+        make, lanes = self._maker_here(), reader.lanes
         try:
             fill()
             while ahead:
-                samples = ahead[0].take(return_errors=False)
+                batch, positions, indices = ahead[0]
+                samples = batch.take(return_errors=False)
                 ahead.popleft()
                 fill()
+                if self.makes:
+                    _engine.seed_samples(samples, self._place.seed, reader.epoch, positions)
+                    self.label(samples, indices)
                 samples.reverse()
                 while samples:
-                    made = [self.make(samples.pop())]
-                    reader.position += reader.lanes
-                    yield made.pop()
-                    if pid != os.getpid():
+                    # Before it is made, so that nothing here refers to what was yielded.
+                    reader.position += lanes
+                    try:
+                        yield make(samples.pop())
+                    except Exception as error:
+                        reader.position -= lanes
+                        at = len(indices) - len(samples) - 1
+                        told = about_sample(error, self.url(indices[at]))
+                        if told is error:
+                            raise
+                        raise told from error
+                    if forks != _forks:
                         raise CancelledError(
                             "this iterator was made before a fork, in the parent process; make one "
                             "here"
                         )
                 fill()
         finally:
-            ahead.cancel()
+            if forks == _forks:
+                ahead.cancel()
+
+    def _maker_here(self) -> Callable[[Sample], Any]:
+        make = self.maker
+        if not self.makes or not self._seeds_generators:
+            return make
+        generators = GlobalGenerators()
+
+        def seeded(sample: Sample) -> Any:
+            with generators:
+                generators.seed(sample.seed or 0)
+                return make(sample)
+
+        return seeded
 
     def _blocks(
-        self, order: _engine.Order, reader: Reader, most_bytes: int
-    ) -> Iterator[tuple[array[int], int]]:
-        """Yield the numbers of the objects that are read together, and their bytes."""
-        size_of = self._objects.size_bytes
-        indices, block_bytes = array("q"), 0
-        for position in range(reader.position + reader.lane, len(self._objects), reader.lanes):
-            i = order[position]
-            size_bytes = size_of(i)
-            is_full = len(indices) == _BLOCK_OBJECTS or block_bytes + size_bytes > most_bytes
-            if indices and is_full:
-                yield indices, block_bytes
-                indices, block_bytes = array("q"), 0
-            indices.append(i)
-            block_bytes += size_bytes
-        if indices:
-            yield indices, block_bytes
+        self,
+        order: _engine.Order,
+        reader: Reader,
+        end: int,
+        most_bytes: int,
+        unknown_bytes: int,
+    ) -> Iterator[tuple[range, Sequence[int], int]]:
+        """Yield the positions, numbers and bytes of what is to be read together."""
+        count, lanes = len(self._objects), reader.lanes
+        common = self._objects.common_size_bytes
+        size = _BLOCK_OBJECTS
+        if common:
+            size = max(1, min(size, most_bytes // common))
+        positions = range(reader.position + reader.lane, end, lanes)
+        for first in range(0, len(positions), size):
+            block = positions[first : first + size]
+            indices: Sequence[int]
+            if block[-1] < count:
+                indices = order.indices(block.start, block[-1] + 1, lanes)
+            else:
+                indices = [order[position % count] for position in block]
+            sizes = self._objects.sizes(indices).tolist()
+            begin, block_bytes = 0, 0
+            for at, size_bytes in enumerate(sizes):
+                if size_bytes < 0:
+                    size_bytes = unknown_bytes
+                if block_bytes + size_bytes > most_bytes and at > begin:
+                    yield block[begin:at], indices[begin:at], block_bytes
+                    begin, block_bytes = at, 0
+                block_bytes += size_bytes
+            yield block[begin:], indices[begin:], block_bytes
 
     def __getstate__(self) -> dict[str, Any]:
-        # In a worker torch.distributed is not initialised.
-        ranks = rank_and_world_size(*self._rank_and_world_size)
-        return {**super().__getstate__(), "_rank_and_world_size": ranks, "_reader": None}
+        return {**super().__getstate__(), "_reader": None}
 
-    def __repr__(self) -> str:
-        return f"headrace.torch.IterableDataset({self._store.url!r}, {len(self._objects)} objects)"
+
+_forks = 0
+"""How many forks lie between the start of the program and this process."""
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
 
 
 def _worker_count() -> int:

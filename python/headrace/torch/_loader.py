@@ -2,24 +2,54 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace._errors import CancelledError
 from headrace._options import require, require_bytes
-from headrace.torch._arguments import count, flag, rank_and_world_size, seed_or_epoch
+from headrace.torch._arguments import (
+    Ranks,
+    count,
+    flag,
+    refuse_keywords,
+    seed_or_epoch,
+    warn_of_overlooked_ranks,
+)
 from headrace.torch._grid import Grid
-from headrace.torch._map_dataset import MapDataset
 from headrace.torch._pinning import choose_pinning
 from headrace.torch._pipeline import Pipeline, Recipe, Request
 from headrace.torch._place import Place
+from headrace.torch._source import source_of
+
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
 
 __all__ = ["Loader", "LoaderStats"]
 
 _MOST_DEFAULT_THREADS = 8
+_logger = logging.getLogger("headrace")
+# What torch's DataLoader has, and what serves here.
+_INSTEAD = {
+    "num_workers": "Loader has transform_threads instead, and no worker processes",
+    "sampler": "Loader has shuffle and seed instead; a torch.utils.data.Subset chooses objects, in "
+    "its order. torch's DataLoader takes any sampler",
+    "batch_sampler": "Loader has batch_size, shuffle, seed and drop_last instead; torch's "
+    "DataLoader takes any batch_sampler",
+    "prefetch_factor": "Loader has prefetch_bytes instead",
+    "persistent_workers": "Loader has no worker processes; leave it out",
+    "worker_init_fn": "Loader has no worker processes; a transform's random numbers come from "
+    "sample.rng()",
+    "multiprocessing_context": "Loader has no worker processes; leave it out",
+    "generator": "Loader has seed instead; a transform's random numbers come from sample.rng()",
+    "timeout": "headrace.Store has timeout=TimeoutOptions(...); give the dataset such a store",
+    "in_order": "batches of a Loader are always in order; leave it out",
+    "pin_memory_device": "Loader has pin_memory instead",
+    "transform": "give it to the dataset, MapDataset(url, transform=...)",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,40 +69,54 @@ class LoaderStats:
 class Loader:
     """Batches of a `MapDataset`, read ahead by the engine, in an order that can be resumed.
 
-    There are no worker processes. The engine reads batches ahead; `transform` runs in threads,
-    which is quick if it lets the GIL go most of the time, as decoders of images, NumPy and torch
-    do. (A transform in pure Python is better off with torch's DataLoader and its processes.)
+    There are no worker processes. The engine reads batches ahead; the dataset's transform runs in
+    threads, which is quick if it lets the GIL go most of the time, as decoders of images, NumPy and
+    torch do. (A transform in pure Python is better off with torch's DataLoader and its processes.)
     Without a transform, and with objects of equal size in a batch, the engine reads straight into
     the batch (unless it decompresses them), a ``uint8`` tensor of ``[batch_size, size_bytes]``.
 
     **Order.** It depends on `seed` and the epoch alone and is the same on every rank. A step takes
     the next ``batch_size * world_size`` positions of it, each rank a contiguous slice. Each object
     comes exactly once per epoch over all ranks: nothing is repeated to fill up. If the last step is
-    not full, its samples are dealt evenly, so its batches are smaller; and so that all ranks have
-    the same number of steps, the step before leaves at least one sample for each rank. Only with a
-    batch size of 1, or fewer objects than ranks, some ranks have a step less; with
-    ``drop_last=True`` never.
+    not full, its samples are dealt evenly, so its batches are smaller; the step before leaves at
+    least one sample for each rank. So all ranks always have the same number of steps. With a batch
+    size of 1, or fewer objects than ranks, that leaves out the last objects, fewer than there are
+    ranks; the log says so once.
 
     **Epochs.** Each ``iter(loader)`` is an epoch, from 0 on; `set_epoch` names another. If an
-    iterator is left before its end, the next one begins the next epoch. A loader is at one place at
-    a time: `iter`, `set_epoch` and `load_state_dict` end an iterator that is still in use, and it
-    raises `CancelledError` if it is asked for more. When an iterator ends, is closed or dropped,
-    what was read ahead is cancelled, and the threads end.
+    iterator is left before its end, the next one begins the next epoch; so ``next(iter(loader))``
+    uses an epoch up, and ``set_epoch(0)`` takes that back. A loader is at one place at a time:
+    `iter`, `set_epoch` and `load_state_dict` end an iterator that is still in use, and it raises
+    `CancelledError` if it is asked for more. One that was not yet asked for a batch goes along.
+    When an iterator ends, is closed or dropped, what was read ahead is cancelled, and the threads
+    end.
 
     **Place.** `state_dict` is what was yielded so far, of all ranks together, not what was read
     ahead. After `load_state_dict` the next iterator goes on from there, and reads nothing that was
     yielded before. Batch size and world size may differ then, and everything else but the data, the
     seed and `shuffle`, too.
 
+    **Random transforms** draw from ``sample.rng()``: what they draw depends on `seed`, the epoch
+    and the position of the sample alone, so it is the same for any number of threads and ranks, and
+    after a resume. The global generators of `random`, NumPy and torch are shared by all threads;
+    with ``transform_threads=0`` they are seeded for each sample, too, and given back after it.
+
     **Errors** of a transform or of `collate_fn` come as they are, with the sample's URL in them. An
     error ends the iterator; the place is still before the batch that failed, so
     ``loader.load_state_dict(loader.state_dict())`` lets the next iterator try that batch again.
 
+    >>> loader = Loader(dataset, batch_size=256, shuffle=True, seed=7)    # doctest: +SKIP
+    >>> for epoch in range(loader.epoch, 90):                             # doctest: +SKIP
+    ...     for images, labels in loader:
+    ...         train(images, labels)
+
     Args:
-        dataset: what is read.
+        dataset: what is read: a `MapDataset`, or what torch's ``ConcatDataset``, ``Subset`` and
+            ``random_split`` make of some.
         batch_size: samples of this rank in each batch.
         shuffle: whether each epoch has an order of its own.
-        seed: of that order, any integer from 0 to 2^63 - 1; give the same to every rank.
+        seed: of that order, and of the samples' own seeds; any integer from 0 to 2^63 - 1. Give the
+            same to every rank.
         drop_last: leave out the samples at the end that do not fill a step of all ranks.
         collate_fn: makes a batch of a list of samples. Default: `collate`, which is torch's
             ``default_collate`` with clearer errors.
@@ -81,19 +125,22 @@ class Loader:
         prefetch_bytes: how much may be read ahead, in stored bytes. Default: what keeps the
             connections busy, and at most half of the memory budget. One batch is always under way.
         pin_memory: whether batches lie in page-locked memory, for copies to a CUDA device.
+        seed_generators: with ``transform_threads=0``, whether the global generators are seeded for
+            each sample; that takes some 30 microseconds a sample.
         rank: which of `world_size` trainer processes this is. Default for both: what
-            torch.distributed says if it is initialised when the loader is made; else there is one.
+            torch.distributed says, if it is initialised when an epoch begins; else there is one.
         world_size: see `rank`.
 
     Raises:
         InvalidArgumentError: an argument cannot work.
+        TypeError: there is no such argument; it names what `Loader` has instead.
     """
 
     def __init__(
         self,
-        dataset: MapDataset,
+        dataset: Dataset[Any],
         batch_size: int,
-        *,
+        *more: Any,
         shuffle: bool = False,
         seed: int = 0,
         drop_last: bool = False,
@@ -101,14 +148,13 @@ class Loader:
         transform_threads: int | None = None,
         prefetch_bytes: int | None = None,
         pin_memory: bool = False,
+        seed_generators: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
+        **unknown: Any,
     ) -> None:
-        require(
-            isinstance(dataset, MapDataset),
-            f"dataset is a {type(dataset).__name__}; it must be a headrace.torch.MapDataset "
-            "(torch's DataLoader takes any dataset)",
-        )
+        refuse_keywords("Loader", unknown, _INSTEAD, positional=len(more))
+        source = source_of(dataset)
         require(
             collate_fn is None or callable(collate_fn),
             f"collate_fn is {collate_fn!r}; it must be callable",
@@ -117,18 +163,23 @@ class Loader:
             require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
         if transform_threads is None:
             transform_threads = min(_MOST_DEFAULT_THREADS, len(os.sched_getaffinity(0)))
-        rank, world_size = rank_and_world_size(rank, world_size)
         self._dataset = dataset
-        self._grid = Grid(
-            count("batch_size", batch_size, minimum=1),
-            rank,
-            world_size,
-            flag("drop_last", drop_last),
-        )
-        self._place = Place(dataset.objects, seed_or_epoch("seed", seed), flag("shuffle", shuffle))
+        self._count = len(source)
+        self._batch_size = count("batch_size", batch_size, minimum=1)
+        self._drop_last = flag("drop_last", drop_last)
+        self._ranks = Ranks(rank, world_size)
+        seed = seed_or_epoch("seed", seed)
+        self._place = Place(source, seed, flag("shuffle", shuffle))
         self._transform_threads = count("transform_threads", transform_threads, minimum=0)
         self._prefetch_bytes = prefetch_bytes
-        self._recipe = Recipe(dataset, collate_fn, choose_pinning(flag("pin_memory", pin_memory)))
+        self._recipe = Recipe(
+            source,
+            seed,
+            collate_fn,
+            choose_pinning(flag("pin_memory", pin_memory)),
+            flag("seed_generators", seed_generators),
+        )
+        self._has_warned = self._has_told = False
         self._iterator: object | None = None  # stands for the one that is in use
         self._pipeline: Pipeline | None = None  # its own, once it was asked for a batch
         self._is_draining = False  # whether that iterator is to begin no more reads
@@ -136,24 +187,64 @@ class Loader:
         self._wait_s = self._first_batch_s = 0.0
 
     def __len__(self) -> int:
-        """Return how many batches a whole epoch has on this rank."""
-        return self._grid.step_count(len(self._dataset.objects))
+        """Return how many batches a whole epoch has on this rank; it is the same on all."""
+        return self._grid().step_count(self._count)
+
+    @property
+    def remaining_batches(self) -> int:
+        """How many batches the iterator that is in use has left; else how many the next will have.
+
+        >>> loader.load_state_dict(state)                               # doctest: +SKIP
+        >>> bar = tqdm(loader, total=loader.remaining_batches)          # doctest: +SKIP
+        """
+        place = self._place
+        if place.begun and self._iterator is None:
+            return len(self)
+        left = self._grid().step_count(self._count - place.position)
+        is_next = left == 0 and not place.begun and not place.is_named
+        return len(self) if is_next else left
 
     def __repr__(self) -> str:
-        grid = self._grid
+        rank, world_size = self._ranks.now()
         return (
-            f"headrace.torch.Loader({self._dataset!r}, batch_size={grid.batch_size}, "
-            f"rank {grid.rank} of {grid.world_size})"
+            f"headrace.torch.Loader({self._dataset!r}, batch_size={self._batch_size}, "
+            f"rank {rank} of {world_size})"
         )
 
     @property
-    def dataset(self) -> MapDataset:
+    def dataset(self) -> Dataset[Any]:
         """What is read."""
         return self._dataset
 
     @property
+    def batch_size(self) -> int:
+        """Samples of this rank in a full batch."""
+        return self._batch_size
+
+    @property
+    def sampler(self) -> EpochSetter:
+        """What has `set_epoch`, for programs that say ``loader.sampler.set_epoch(epoch)``.
+
+        Such is Lightning; so it names the epoch when it resumes.
+        """
+        return EpochSetter(self)
+
+    @property
+    def batch_sampler(self) -> None:
+        """None: nothing makes batches for a loader. (Who finds a `sampler` asks for this, too.)"""
+        return None
+
+    def _grid(self) -> Grid:
+        return Grid(self._batch_size, *self._ranks.now(), self._drop_last)
+
+    @property
     def epoch(self) -> int:
-        """The epoch that the loader is in, or, after its end, the next one."""
+        """The epoch that the loader is in, or, after its end, the next one.
+
+        >>> while loader.epoch < 90:                                    # doctest: +SKIP
+        ...     for batch in loader:
+        ...         train(batch)
+        """
         return self._place.epoch
 
     @property
@@ -173,29 +264,52 @@ class Loader:
         """Let the next iterator begin this epoch.
 
         The rest of it, if `load_state_dict` or `drain` has left the loader in the middle of this
-        very epoch: a loop over epochs may call this each time.
+        very epoch, or at its end: a loop over epochs may call this each time.
+
+        >>> for epoch in range(state["epoch"], 90):                     # doctest: +SKIP
+        ...     loader.set_epoch(epoch)
+
+        Raises:
+            InvalidArgumentError: `epoch` is no integer from 0 to 2^63 - 1.
         """
         epoch = seed_or_epoch("epoch", epoch)
-        self._end_iterator()
         place = self._place
-        is_rest = epoch == place.epoch and not place.begun
-        self._place = place.at(epoch, place.position if is_rest else 0)
+        self._leave()
+        position = 0
+        if epoch == place.epoch and not place.begun:
+            position = place.position
+        elif (
+            epoch + 1 == place.epoch and place.is_loaded and not place.begun and not place.position
+        ):
+            position = place.count  # a state of that epoch's end is one of the next's beginning
+        self._place = place.at(epoch, position)
+        self._place.is_named = True
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place after the batch that was yielded last: small, and plain values.
 
-        It is the same on all ranks that have done the same number of steps.
+        It is the same on all ranks that have done the same number of steps. After the last batch of
+        an epoch it is the beginning of the next one.
+
+        >>> checkpoint = {"model": model.state_dict(), "loader": loader.state_dict()}
+        ...                                                             # doctest: +SKIP
         """
-        return self._place.state_dict()
+        place = self._place
+        if place.position > 0 and self._grid().step_count(self._count - place.position) == 0:
+            place = place.at(place.epoch + 1, 0)
+        return place.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go to a place that `state_dict` has told; the next iterator goes on from there.
 
+        >>> loader.load_state_dict(checkpoint["loader"])                # doctest: +SKIP
+
         Raises:
-            InvalidArgumentError: it is a place in other data, or in another order.
+            InvalidArgumentError: it is a place in other data, or in another order, or a state of
+                another version of headrace.
         """
         place = self._place.at_state(state)  # if it raises, nothing has changed
-        self._end_iterator()
+        self._leave()
         self._place = place
 
     def drain(self) -> None:
@@ -208,12 +322,15 @@ class Loader:
         Only for one rank, since of several each may have read ahead another number of batches. Let
         them all leave their loops after the same batch instead, and take the `state_dict` there.
 
+        >>> signal.signal(signal.SIGTERM, lambda *_: loader.drain())    # doctest: +SKIP
+
         Raises:
             InvalidArgumentError: there are several ranks.
         """
+        _, world_size = self._ranks.now()
         require(
-            self._grid.world_size == 1,
-            f"drain() is for one rank, and there are {self._grid.world_size}, of which each may "
+            world_size == 1,
+            f"drain() is for one rank, and there are {world_size}, of which each may "
             "have read ahead another number of batches; stop all ranks after the same batch, and "
             "use state_dict()",
         )
@@ -224,30 +341,63 @@ class Loader:
     # ---- the batches
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin the next epoch, or what is left of it after `load_state_dict` or `drain`."""
+        """Begin the next epoch, or what is left of it after `load_state_dict` or `drain`.
+
+        Rank and world size are asked when the iterator is asked for its first batch, and so is the
+        place: what `set_epoch` says until then counts.
+        """
         self._end_iterator()
         place = self._place
         if place.begun:
-            place = self._place = place.at(place.epoch + 1, 0)
+            self._place = place.at(place.epoch + 1, 0)
         iterator = self._iterator = object()
-        return self._iterate(iterator, place)
+        return self._iterate(iterator)
 
-    def _iterate(self, iterator: object, place: Place) -> Iterator[Any]:
-        pipeline = requests = None
+    def _begin(self) -> tuple[Place, Pipeline]:
+        """Begin to read what comes next."""
+        rank, world_size = self._ranks.now()
+        if self._ranks.are_overlooked() and not self._has_warned:
+            self._has_warned = True
+            warn_of_overlooked_ranks("loader", stacklevel=4)
+        grid, place = self._grid(), self._place
+        left = self._count - place.position
+        if place.position > 0 and not place.is_named and grid.step_count(left) == 0:
+            # Saved where there were fewer ranks, to which this little was still a step.
+            place = self._place = place.at(place.epoch + 1, 0)
+            left = self._count
+        left_out = grid.left_out_count(left)
+        if left_out > 0 and rank == 0 and not self._has_told:
+            self._has_told = True
+            _logger.warning(
+                "%r leaves out the last %d of the %d objects of each epoch's order, so that all %d "
+                "ranks do the same number of steps",
+                self, left_out, self._count, world_size,
+            )  # fmt: skip
+        place.begun = True
+        try:
+            pipeline = self._pipeline = Pipeline(
+                self._recipe,
+                requests_of(place, grid),
+                self._transform_threads,
+                self._prefetch_bytes,
+            )
+        except BaseException:
+            place.begun = False
+            raise
+        if self._is_draining:
+            pipeline.drain()
+        return place, pipeline
+
+    def _iterate(self, iterator: object) -> Iterator[Any]:
+        pipeline = place = None
         try:
             while True:
                 began = time.perf_counter()
                 self._check(iterator)
                 is_first = pipeline is None
-                if pipeline is None or requests is None:
+                if pipeline is None or place is None:
                     # Not before it is asked for: an iterator that nobody uses has no threads.
-                    requests = Requests(place, self._grid)
-                    pipeline = self._pipeline = Pipeline(
-                        self._recipe, requests, self._transform_threads, self._prefetch_bytes
-                    )
-                    place.begun = True
-                    if self._is_draining:
-                        pipeline.drain()
+                    place, pipeline = self._begin()
                 try:
                     found = pipeline.next()
                 except Exception:
@@ -270,7 +420,7 @@ class Loader:
                 del value  # the trainer's alone, as soon as it has it
                 yield handed_over.pop()
             place.begun = False  # it is where the next iterator begins
-            if requests.at_end:
+            if self._grid().step_count(self._count - place.position) == 0:
                 place.end_epoch()
         finally:
             if pipeline is not None:
@@ -285,6 +435,11 @@ class Loader:
                 "was sent to another place"
             )
 
+    def _leave(self) -> None:
+        """End the iterator that is in use, unless it has not yet begun: then it goes along."""
+        if self._place.begun:
+            self._end_iterator()
+
     def _end_iterator(self) -> None:
         self._iterator, self._is_draining = None, False
         pipeline, self._pipeline = self._pipeline, None
@@ -292,26 +447,21 @@ class Loader:
             pipeline.close()
 
 
-class Requests:
-    """The batches of one rank from a place on."""
+class EpochSetter:
+    """What programs that name the epoch by a sampler find in its place; see `Loader.sampler`."""
 
-    def __init__(self, place: Place, grid: Grid) -> None:
-        self._order = place.order()
-        self._count = place.count
-        self._position = place.position
-        self._grid = grid
-        self.at_end = False
-        """Whether the last batch of the epoch has been asked for."""
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
 
-    def __iter__(self) -> Iterator[Request]:
-        return self
+    def set_epoch(self, epoch: int) -> None:
+        """Let the loader's next iterator begin this epoch; see `Loader.set_epoch`."""
+        self._loader.set_epoch(epoch)
 
-    def __next__(self) -> Request:
-        end = self._grid.step_end(self._position, self._count)
-        begin, slice_end = self._grid.slice_of(self._position, end)
-        if begin == slice_end:
-            # Also where only other ranks have a last batch.
-            self.at_end = True
-            raise StopIteration
-        self._position = end
-        return Request(self._order.indices(begin, slice_end), end)
+
+def requests_of(place: Place, grid: Grid) -> Iterator[Request]:
+    """Yield the batches of one rank from a place on."""
+    order, position, epoch = place.order(), place.position, place.epoch
+    while (end := grid.step_end(position, place.count)) > position:
+        begin, slice_end = grid.slice_of(position, end)
+        yield Request(order.indices(begin, slice_end), epoch, begin, end)
+        position = end

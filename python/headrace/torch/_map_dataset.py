@@ -4,131 +4,225 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any
 
+import torch
 from torch.utils.data import Dataset
 
 from headrace import ObjectIndex, Sample, _engine
-from headrace._errors import InvalidArgumentError, NotFoundError
 from headrace._options import require
 from headrace._store import Store
-from headrace.torch._arguments import as_store
-from headrace.torch._error_notes import about_sample
-from headrace.torch._worker_store import store_in_this_process
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from headrace.torch._arguments import seed_or_epoch
+from headrace.torch._objects import LABEL, Labels, Objects, Source, folder_labels, relative_names
+from headrace.torch._seeding import GlobalGenerators
+from headrace.torch._shared_place import SharedPlace
+from headrace.torch._table import index_of_table
 
 __all__ = ["MapDataset"]
 
-
-class ObjectsOfStore:
-    """Objects of a store, how to read them here, and what is made of each."""
-
-    def __init__(
-        self,
-        url_or_store: str | os.PathLike[str] | Store,
-        transform: Callable[[Sample], Any] | None,
-        index: ObjectIndex | None,
-    ) -> None:
-        require(
-            transform is None or callable(transform),
-            f"transform is {transform!r}; it must be callable",
-        )
-        require(
-            index is None or isinstance(index, ObjectIndex),
-            f"index is a {type(index).__name__}; it must be a headrace.ObjectIndex",
-        )
-        self._store = as_store(url_or_store)
-        self._objects = self._store.index() if index is None else index
-        self._transform = transform
-        self._here: tuple[int, Store] | None = None
-        if len(self._objects) == 0:
-            if index is not None:
-                raise InvalidArgumentError("index is empty; there is nothing to read")
-            error = NotFoundError(
-                f"{self._store.url}: no object is below this folder "
-                "(headrace.Store(...).list() shows what is there)"
-            )
-            error.url = self._store.url
-            raise error
-
-    @property
-    def objects(self) -> ObjectIndex:
-        """What was listed: ``objects[i]`` has name and size; ``objects.name(i)`` is quicker."""
-        return self._objects
-
-    @property
-    def store(self) -> Store:
-        """The store that the objects are in."""
-        return self._store
-
-    @property
-    def transform(self) -> Callable[[Sample], Any] | None:
-        """What makes a sample of each object."""
-        return self._transform
-
-    def opened(self) -> tuple[_engine.Engine, _engine.StoreHandle]:
-        """Return what reads in this process."""
-        here = self._here
-        if here is None or here[0] != os.getpid():
-            # The dataset that a worker gets by fork brings the trainer's along.
-            here = self._here = os.getpid(), store_in_this_process(self._store, self._objects)
-        return here[1]._open()
-
-    def start(self, indices: Buffer | Sequence[int], into: Buffer | None = None) -> _engine.Batch:
-        """Begin to read the objects with these numbers; see ``_engine.StoreHandle``."""
-        return self.opened()[1].start_indexed(self._objects, indices, into)
-
-    def make(self, sample: Sample) -> Any:
-        """Return what the user gets for one object."""
-        if self._transform is None:
-            return sample.tensor()
-        try:
-            return self._transform(sample)
-        except Exception as error:
-            told = about_sample(error, sample.url)
-            if told is error:
-                raise
-            raise told from error
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_here": None}
+_MOST_SEED = (1 << 64) - 1
+_INSTEAD = {
+    "target_transform": "its labels are used as they are; a transform sees sample.label",
+    "root": "the first argument is the URL",
+    "url_or_store": "the first argument is called source",
+    "loader": "transform makes something of the bytes of an object",
+    "shuffle": "Loader(dataset, batch_size, shuffle=True) and torch's DataLoader shuffle",
+    "batch_size": "Loader(dataset, batch_size) and torch's DataLoader make batches",
+}
 
 
-class MapDataset(ObjectsOfStore, Dataset[Any]):
-    """The objects below a URL, by number, for torch's DataLoader and for `Loader`.
+class MapDataset(Objects, Dataset[Any]):
+    """Objects by number, for torch's DataLoader and for `Loader`.
 
     The objects are listed when the dataset is made; their order is the UTF-8 byte order of the
-    names. It pickles as the configuration of the store and the index, so it works in DataLoader
-    workers of every start method; there, unless you have set it otherwise, each worker's engine has
-    one I/O thread and a share of the memory and of the requests in flight.
+    names, one source after the other. It pickles as the configuration of the stores and the index,
+    so it works in DataLoader workers of every start method; there, unless you have set it
+    otherwise, each worker's engine has one I/O thread and a share of the memory and of the requests
+    in flight.
 
     Without a transform an object gives a writable one-dimensional ``uint8`` tensor that owns its
-    memory (an empty one for an object of no bytes). A list of numbers is read as one batch, all at
-    the same time: torch's DataLoader asks so for each of its batches.
+    memory (an empty one for an object of no bytes). With labels each item is a pair of that, or of
+    what the transform has made, and the label. A list of numbers is read as one batch, all at the
+    same time: torch's DataLoader asks so for each of its batches.
+
+    **Random transforms** draw from ``sample.rng()``. In a `Loader` that depends on the loader's
+    seed, the epoch and the position. In torch's DataLoader, call `set_epoch` before each epoch:
+    then it depends on `seed`, the epoch and the number of the object, and the global generators of
+    `random`, NumPy and torch are seeded for each sample, too. Without `set_epoch` the seeds follow
+    from torch's own (``torch.manual_seed``) and from how many samples this process has made; then
+    the number of workers matters.
+
+    >>> dataset = MapDataset("gs://bucket/train/", transform=decode)      # doctest: +SKIP
+    >>> image, label = dataset[0]                                         # doctest: +SKIP
+    >>> for images, labels in Loader(dataset, batch_size=256):            # doctest: +SKIP
+    ...     train(images, labels)
 
     Args:
-        url_or_store: a URL, a path, or a `headrace.Store` for more options (``endpoint`` and such).
-        transform: makes a sample of a `headrace.Sample`, a writable buffer with ``.url``,
-            ``.bytes()``, ``.numpy()`` and ``.tensor()``.
+        source: a URL, a path, a `headrace.Store`, or a `headrace.ObjectIndex` that says where its
+            objects are; or several of these, of any providers, which become one dataset.
+        transform: makes a sample of a `headrace.Sample`, a writable buffer with ``.name``,
+            ``.url``, ``.index``, ``.label``, ``.bytes()``, ``.numpy()``, ``.tensor()`` and
+            ``.rng()``.
         index: the objects, if they were listed before; then nothing is listed. Such as
             ``store.index().filter(suffix=".jpg")``.
+        labels: a mapping or a function from names to labels, one label for each object in their
+            order, or the name of a column of the index. Names are relative to the URL. Labels are
+            all ``int``, ``float``, ``str`` or ``bytes``.
+        classes: the labels are classes by their names, and become numbers: in the order of this
+            list, or, with True, of the alphabet.
+        seed: of the samples' own seeds after `set_epoch`; any integer from 0 to 2^63 - 1.
+        progress: shows how many names were listed: True by a bar of tqdm, or a function that gets
+            the number so far now and then.
+        options: of `headrace.Store`, if a URL is given: ``endpoint=...``.
 
     Raises:
-        NotFoundError: no object is below the URL.
-        InvalidArgumentError: the URL or an option cannot work.
+        NotFoundError: no object has the prefix.
+        InvalidArgumentError: the URL or an option cannot work, or an object has no label.
+        TypeError: there is no such argument.
     """
 
     def __init__(
         self,
-        url_or_store: str | os.PathLike[str] | Store,
+        source: Source | Iterable[Source],
         transform: Callable[[Sample], Any] | None = None,
         *,
         index: ObjectIndex | None = None,
+        labels: Labels | None = None,
+        classes: bool | Sequence[str] | None = None,
+        seed: int = 0,
+        progress: bool | Callable[[int], object] = False,
+        **options: Any,
     ) -> None:
-        super().__init__(url_or_store, transform, index)
+        self._seed = seed_or_epoch("seed", seed)
+        self._made = 0  # samples, in this process and in those that it comes from
+        self._shared: SharedPlace | None = None  # the epoch, once it was set
+        super().__init__(source, transform, index, labels, classes, progress, options, _INSTEAD)
+
+    @classmethod
+    def from_folders(
+        cls,
+        source: Source | Iterable[Source],
+        transform: Callable[[Sample], Any] | None = None,
+        *,
+        index: ObjectIndex | None = None,
+        classes: Sequence[str] | None = None,
+        seed: int = 0,
+        progress: bool | Callable[[int], object] = False,
+        **options: Any,
+    ) -> MapDataset:
+        """Return a dataset in which the first folder below the URL is an object's class.
+
+        As torchvision's ``ImageFolder``: `classes` has the names of the folders, `class_to_idx`
+        their labels. Objects that lie in no folder are left out.
+
+        >>> dataset = MapDataset.from_folders("gs://bucket/train", decode)     # doctest: +SKIP
+        >>> dataset.classes                                                    # doctest: +SKIP
+        ('cat', 'dog')
+        >>> image, label = dataset[0]                                          # doctest: +SKIP
+
+        Args:
+            source: as for the class.
+            transform: as for the class.
+            index: as for the class.
+            classes: the folders that are wanted, in the order of their labels. Default: all, in the
+                order of the alphabet. Objects in others are left out.
+            seed: as for the class.
+            progress: as for the class.
+            options: as for the class.
+
+        Raises:
+            InvalidArgumentError: no object lies in a folder, or in one that is wanted.
+        """
+        whole = Objects(source, None, index, None, None, progress, options, _INSTEAD)
+        inside, folders = folder_labels(relative_names(whole.objects, whole.stores))
+        if classes is not None:
+            wanted = set(classes)
+            kept = [at for at, folder in enumerate(folders) if folder in wanted]
+            inside, folders = [inside[at] for at in kept], [folders[at] for at in kept]
+        require(
+            len(inside) > 0,
+            f"{whole.store.url}: none of the {len(whole.objects)} objects lies in a folder that "
+            "could be its class, as train/cat/1.jpg does below train",
+        )
+        objects = whole.objects
+        if len(inside) < len(objects):
+            objects = objects.select(inside)
+        return cls(
+            whole.stores, transform, index=objects.with_columns({LABEL: folders}), labels=LABEL,
+            classes=True if classes is None else classes, seed=seed,
+        )  # fmt: skip
+
+    @classmethod
+    def from_table(
+        cls,
+        table: Any,
+        transform: Callable[[Sample], Any] | None = None,
+        *,
+        url: str = "url",
+        label: str | None = LABEL,
+        classes: bool | Sequence[str] | None = None,
+        root: str | os.PathLike[str] | Store | None = None,
+        check: bool = False,
+        seed: int = 0,
+        **options: Any,
+    ) -> MapDataset:
+        """Return a dataset of the objects that a table names, in its order, with their labels.
+
+        Nothing is listed. The other columns of the table are columns of ``dataset.objects``.
+
+        >>> dataset = MapDataset.from_table("gs://bucket/train.csv", decode)   # doctest: +SKIP
+        >>> dataset = MapDataset.from_table({"url": urls, "label": labels})    # doctest: +SKIP
+        >>> frame = pandas.read_parquet("train.parquet")                       # doctest: +SKIP
+        >>> dataset = MapDataset.from_table(frame, url="image", label="class", classes=True)
+        ...                                                                    # doctest: +SKIP
+
+        Args:
+            table: the path or URL of a CSV file with a header; or a mapping from the names of
+                columns to their values, a list of dicts, or a data frame of pandas or polars.
+            transform: as for the class.
+            url: the column with a URL or a path for each object, or, with `root`, names below it.
+                Several buckets and providers are fine.
+            label: the column with the labels; None: there are none. Numbers of a CSV become
+                numbers.
+            classes: as for the class.
+            root: where objects lie whose URL in the table is none but a name: a URL or a store.
+            check: ask the stores for each object now: then a missing one is an error now, and reads
+                are pinned to the object's version and verified. Otherwise sizes are unknown until
+                the objects are read.
+            seed: as for the class.
+            options: of `headrace.Store`, for the table and the objects: ``endpoint=...``.
+
+        Raises:
+            NotFoundError: the table is not there; with `check`, an object is not there.
+            InvalidArgumentError: the table has no such column, no rows, or what is no URL.
+        """
+        index, stores = index_of_table(table, url, root, check, options)
+        if label == LABEL and LABEL not in index.columns:
+            label = None
+        require(
+            label is None or label in index.columns,
+            f"the table has no column {label!r}; it has {', '.join(map(repr, index.columns))}",
+        )
+        return cls(stores, transform, index=index, labels=label, classes=classes, seed=seed)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the random numbers of transforms in torch's DataLoader follow from this epoch.
+
+        Call it before each epoch, the first time before the DataLoader's workers start; those that
+        live on (``persistent_workers``) see later calls. `Loader` has epochs of its own, and pays
+        no heed to it.
+
+        >>> dataset.set_epoch(epoch)                                      # doctest: +SKIP
+
+        Raises:
+            InvalidArgumentError: `epoch` is no integer from 0 to 2^63 - 1.
+        """
+        epoch = seed_or_epoch("epoch", epoch)
+        if self._shared is None:
+            self._shared = SharedPlace()
+        self._shared.move(epoch)
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -142,6 +236,8 @@ class MapDataset(ObjectsOfStore, Dataset[Any]):
     def __getitem__(self, index: int) -> Any:
         """Read one object; a negative number counts from the end.
 
+        >>> image, label = dataset[-1]                                    # doctest: +SKIP
+
         Raises:
             IndexError: there are not so many objects.
             NotFoundError: the object was deleted since it was listed.
@@ -152,19 +248,32 @@ class MapDataset(ObjectsOfStore, Dataset[Any]):
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Read many objects at the same time, and return them in the order of `indices`.
 
+        >>> items = dataset.__getitems__([7, 5, 3])                       # doctest: +SKIP
+
         Raises:
             IndexError: there are not so many objects.
             NotFoundError: an object was deleted since it was listed.
             PreconditionFailedError: one was replaced since it was listed.
         """
         samples = self.start(indices).take(return_errors=False)
-        if self._transform is None:
+        if not self.makes:
             return [sample.tensor() for sample in samples]
-        made = []
-        for i, sample in enumerate(samples):
-            samples[i] = None  # type: ignore[call-overload]  # its memory is free when it is used up
-            made.append(self.make(sample))
-        return made
-
-    def __repr__(self) -> str:
-        return f"headrace.torch.MapDataset({self._store.url!r}, {len(self)} objects)"
+        self.label(samples, indices)
+        if self._shared is None:
+            seed, epoch, first = torch.initial_seed() & _MOST_SEED, 0, self._made
+            self._made += len(samples)
+            positions: Sequence[int] = range(first, first + len(samples))
+            generators = None
+        else:
+            seed, epoch, count = self._seed, self._shared.epoch, len(self)
+            positions = [operator.index(i) % count for i in indices]
+            generators = GlobalGenerators()
+        _engine.seed_samples(samples, seed, epoch, positions)
+        with generators or nullcontext():
+            made = []
+            for i, sample in enumerate(samples):
+                samples[i] = None  # type: ignore[call-overload]  # its memory is free when it is used up
+                if generators is not None:
+                    generators.seed(sample.seed or 0)
+                made.append(self.make(sample))
+            return made

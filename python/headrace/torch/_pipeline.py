@@ -14,13 +14,14 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from headrace import ObjectIndex, Sample, _engine
+from headrace import _engine
 from headrace._errors import CancelledError
 from headrace._read_ahead import ReadAhead
 from headrace.torch._collate import collate, unequal_sizes
 from headrace.torch._error_notes import about_batch, about_sample
-from headrace.torch._map_dataset import MapDataset
 from headrace.torch._pinning import Pinning
+from headrace.torch._seeding import GlobalGenerators
+from headrace.torch._source import Reads, Source
 
 __all__ = ["Pipeline", "Recipe", "Request"]
 
@@ -37,6 +38,9 @@ class Request(NamedTuple):
 
     indices: Sequence[int]
     """The numbers of its objects."""
+    epoch: int
+    begin: int
+    """The position in the order of its first object."""
     end: int
     """The position of the order at which the step of all ranks ends."""
 
@@ -45,19 +49,19 @@ class Request(NamedTuple):
 class Recipe:
     """What is made of the objects of a batch."""
 
-    dataset: MapDataset
+    source: Source
+    seed: int
+    """Of the samples' own seeds."""
     collate_fn: Callable[[list[Any]], Any] | None
     """None: `collate`."""
     pinning: Pinning
+    seed_generators: bool
+    """Whether global generators are seeded for each sample, where one thread alone makes them."""
 
     @property
     def is_direct(self) -> bool:
         """Whether the engine reads straight into the batch."""
-        dataset = self.dataset
-        if dataset.transform is not None or self.collate_fn is not None:
-            return False
-        # What is decompressed has another size than what is stored, and nobody knows it before.
-        return bool(dataset.store._settings["content_encoding"] == "stored")
+        return self.collate_fn is None and self.source.reads_straight
 
 
 class Step(Protocol):
@@ -68,7 +72,7 @@ class Step(Protocol):
     @property
     def size_bytes(self) -> int: ...
     @property
-    def batch(self) -> _engine.Batch | None: ...
+    def batch(self) -> Reads | None: ...
     def wait(self, is_closing: Callable[[], bool]) -> Any:
         """Wait for the batch, and return it; or raise what went wrong. Once."""
         ...
@@ -100,8 +104,8 @@ class DirectStep:
         # NumPy's arrays are buffers, which torch's tensors are not.
         into: Any = self._tensor.numpy()
         # Until the trainer has it, it is memory of ours.
-        self._charge = recipe.dataset.opened()[0].charge(size_bytes)
-        self.batch = recipe.dataset.start(request.indices, into)
+        self._charge = recipe.source.opened()[0].charge(size_bytes)
+        self.batch = recipe.source.start(request.indices, into)
 
     def wait(self, is_closing: Callable[[], bool]) -> torch.Tensor:  # noqa: ARG002
         self.batch.wait()
@@ -119,7 +123,8 @@ class MadeStep:
     def __init__(self, request: Request, size_bytes: int, recipe: Recipe, parts: int) -> None:
         self.request = request
         self.size_bytes = size_bytes
-        self.batch = recipe.dataset.start(request.indices)
+        self.batch = recipe.source.start(request.indices)
+        self._makers = recipe.source.makers(request.indices)
         self._recipe = recipe
         count = len(request.indices)
         # An engine's batch is taken by one thread; the others wait for that one.
@@ -136,13 +141,20 @@ class MadeStep:
             for i in range(self._parts_left)
         ]
 
-    def work(self, begin: int, end: int, is_closing: Callable[[], bool]) -> None:
-        """Make the part ``[begin, end)``; whoever makes the last part makes the batch, too."""
+    def work(
+        self,
+        begin: int,
+        end: int,
+        is_closing: Callable[[], bool],
+        generators: GlobalGenerators | None = None,
+    ) -> None:
+        """Make the part ``[begin, end)``; whoever makes the last part makes the batch, too.
+
+        The `generators` are seeded for each sample; a collate_fn goes on with those of the last.
+        """
         samples = self._take()
         if samples is not None:
-            # Without a transform this is one call of the engine for each sample, no more.
-            transform = self._recipe.dataset.transform or Sample.tensor
-            outputs = self._outputs
+            makers, outputs = self._makers, self._outputs
             sample: Any = None
             try:
                 for at in range(begin, end):
@@ -150,7 +162,9 @@ class MadeStep:
                         return
                     sample = samples[at]
                     samples[at] = None  # its memory is free when the transform is done with it
-                    outputs[at] = transform(sample)
+                    if generators is not None:
+                        generators.seed(sample.seed)
+                    outputs[at] = makers[at](sample)
             except BaseException as error:
                 if isinstance(error, Exception):
                     error = about_sample(error, sample.url)
@@ -179,7 +193,13 @@ class MadeStep:
         with self._lock:
             if self._samples is None and self._error is None:
                 try:
-                    self._samples = self.batch.take(return_errors=False)
+                    samples = self.batch.take(return_errors=False)
+                    recipe, request = self._recipe, self.request
+                    if recipe.source.makes or recipe.collate_fn is not None:
+                        positions = range(request.begin, request.begin + len(samples))
+                        _engine.seed_samples(samples, recipe.seed, request.epoch, positions)
+                        recipe.source.label(samples, request.indices)
+                    self._samples = samples
                 except BaseException as error:
                     self._failed_at, self._error = -1, error
             return self._samples
@@ -198,8 +218,7 @@ class MadeStep:
             self._value = recipe.pinning.pin((recipe.collate_fn or collate)(outputs))
         except BaseException as error:
             if isinstance(error, Exception):
-                dataset = recipe.dataset
-                error = about_batch(error, dataset.store, dataset.objects, self.request.indices)
+                error = about_batch(error, recipe.source.url, self.request.indices)
             self._error = error
 
 
@@ -295,8 +314,9 @@ class Pipeline:
             self._threads = TransformThreads(transform_threads, self._is_closing)
         # Beside what is being read, there is what the threads have before them.
         self._ahead: ReadAhead[Step] = ReadAhead(
-            recipe.dataset.opened(), prefetch_bytes, least_entries=2 if self._threads is None else 4
+            recipe.source.opened(), prefetch_bytes, least_entries=2 if self._threads is None else 4
         )
+        self._generators = GlobalGenerators()
         self._submitted = 0  # of the steps ahead, so many were given to the threads
         _open_pipelines.add(self)
 
@@ -331,14 +351,22 @@ class Pipeline:
             return None
         step = self._ahead[0]
         if self._threads is None and isinstance(step, MadeStep):
-            for begin, end in step.parts:
-                step.work(begin, end, self._is_closing)
+            self._work(step)
         value = step.wait(self._is_closing)
         self._ahead.popleft()
         if self._submitted > 0:
             self._submitted -= 1
         self._fill()  # so that something is under way while the trainer works
         return step.request, step.size_bytes, value
+
+    def _work(self, step: MadeStep) -> None:
+        recipe = self._recipe
+        ((begin, end),) = step.parts
+        if recipe.seed_generators and (recipe.source.makes or recipe.collate_fn is not None):
+            with self._generators as generators:
+                step.work(begin, end, self._is_closing, generators)
+        else:
+            step.work(begin, end, self._is_closing)
 
     def drain(self) -> None:
         """Begin to read nothing more; what was begun is still to come."""
@@ -380,25 +408,25 @@ class Pipeline:
 
     def _start(self, request: Request) -> Step:
         recipe = self._recipe
-        objects = recipe.dataset.objects
-        size_bytes = objects.sum_bytes(request.indices)
+        source = recipe.source
+        size_bytes = source.sum_bytes(request.indices)
         try:
             if not recipe.is_direct:
-                parts = len(self._threads or ()) if recipe.dataset.transform is not None else 1
+                parts = len(self._threads or ()) if source.makes else 1
                 return MadeStep(request, size_bytes, recipe, max(1, parts))
-            if objects.common_size_bytes is None:
-                _require_equal_sizes(objects, recipe.dataset, request.indices)
+            if source.parts[0].objects.common_size_bytes is None:
+                _require_equal_sizes(source, request.indices)
             return DirectStep(request, size_bytes, recipe)
         except Exception as error:
             self._more = False
             return FailedStep(request, error)
 
 
-def _require_equal_sizes(objects: ObjectIndex, dataset: MapDataset, indices: Sequence[int]) -> None:
-    sizes = list(memoryview(objects.sizes(indices)))
+def _require_equal_sizes(source: Source, indices: Sequence[int]) -> None:
+    sizes = source.sizes(indices)
     if any(size != sizes[0] for size in sizes):
         error = unequal_sizes("", [[size] for size in sizes])
-        raise about_batch(error, dataset.store, objects, indices)
+        raise about_batch(error, source.url, indices)
 
 
 _open_pipelines: weakref.WeakSet[Pipeline] = weakref.WeakSet()

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
-from headrace import ObjectIndex, _engine
+from headrace import _engine
 from headrace._errors import InvalidArgumentError
 from headrace._options import require
 
 __all__ = ["Place", "read_state"]
 
-_VERSION = 1
+_VERSION = 2
+
+
+class Objects(Protocol):
+    """What an order goes through."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all that a position depends on."""
+        ...
 
 
 class Place:
@@ -21,7 +32,7 @@ class Place:
     whoever yields from a place that was left, moves nobody.
     """
 
-    def __init__(self, objects: ObjectIndex, seed: int, shuffle: bool) -> None:
+    def __init__(self, objects: Objects, seed: int, shuffle: bool) -> None:
         self._objects = objects
         self.seed = seed
         self.shuffle = shuffle
@@ -29,6 +40,10 @@ class Place:
         self.position = 0
         self.begun = False
         """Whether an iterator has asked for a batch from here, and was not at its end yet."""
+        self.is_loaded = False
+        """Whether a saved state has led here."""
+        self.is_named = False
+        """Whether `Loader.set_epoch` has led here: then there is a pass, be nothing left for it."""
 
     @property
     def count(self) -> int:
@@ -59,7 +74,9 @@ class Place:
             position <= self.count,
             f"the state's position is {position}, but there are only {self.count} objects",
         )
-        return self.at(epoch, position)
+        place = self.at(epoch, position)
+        place.is_loaded = True
+        return place
 
     def identity(self) -> dict[str, Any]:
         """Return what must be equal for a position to mean the same."""
@@ -87,7 +104,9 @@ def read_state(
     )
     require(
         state["version"] == identity["version"],
-        f"the state's version is {state['version']!r}; this headrace knows {identity['version']}",
+        f"the state's version is {state['version']!r}, and this headrace reads version "
+        f"{identity['version']} alone: a position meant something else in others. Begin the epoch "
+        "anew with set_epoch()",
     )
     if (state["count"], state["fingerprint"]) != (identity["count"], identity["fingerprint"]):
         raise InvalidArgumentError(

@@ -37,8 +37,9 @@ class SharedPlace:
     """
 
     def __init__(self) -> None:
-        # The epoch; then what is to be gone on with: its lanes (0: nothing), lane and position.
-        self._own(torch.zeros(4, dtype=torch.int64))
+        # The epoch; what is to be gone on with: its lanes (0: nothing), lane and position; and what
+        # was told already, as bits.
+        self._own(torch.zeros(5, dtype=torch.int64))
 
     @property
     def epoch(self) -> int:
@@ -47,7 +48,7 @@ class SharedPlace:
     @property
     def resume(self) -> Reader | None:
         """What the next pass goes on with; None: it begins at the beginning."""
-        epoch, lanes, lane, position = self.own().tolist()
+        epoch, lanes, lane, position, _ = self.own().tolist()
         return Reader(epoch, lane, lanes, position) if lanes > 0 else None
 
     def move(self, epoch: int) -> None:
@@ -58,10 +59,17 @@ class SharedPlace:
             cells[0] = epoch
 
     def go_on_with(self, reader: Reader) -> None:
-        self.own().copy_(torch.tensor([reader.epoch, reader.lanes, reader.lane, reader.position]))
+        self.own()[:4] = torch.tensor([reader.epoch, reader.lanes, reader.lane, reader.position])
 
     def consume_resume(self) -> None:
         self.own()[1] = 0
+
+    def is_first_to(self, what: int) -> bool:
+        """Return whether nobody who shares this place has done `what`, a bit, before; now it is."""
+        cells = self.own()
+        done = int(cells[4].item())
+        cells[4] = done | what
+        return not done & what
 
     def own(self) -> torch.Tensor:
         """Return the cells; first make them this process's own, unless it is a worker."""

@@ -41,7 +41,9 @@ def worker_options(num_workers: int, objects: ObjectIndex) -> EngineOptions:
     if options.memory_budget_bytes == whole:
         share = max(64 << 20, whole // num_workers)
         # An object that is larger than the budget cannot be read at all.
-        largest = _largest_size_bytes(objects) if objects.total_size_bytes > share // 2 else 0
+        total = objects.total_size_bytes
+        # Where a size is not known, nothing is known of the largest.
+        largest = 0 if total is None or total <= share // 2 else _largest_size_bytes(objects)
         options = replace(options, memory_budget_bytes=min(whole, max(share, 2 * largest)))
     return options
 

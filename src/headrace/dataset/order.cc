@@ -3,22 +3,15 @@
 #include <bit>
 #include <utility>
 
+#include "headrace/dataset/split_mix.h"
+
 namespace headrace {
 namespace {
-
-constexpr uint64_t kGolden = 0x9E3779B97F4A7C15;  // odd, 2^64 over the golden ratio
-
-// SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators").
-uint64_t mixed(uint64_t x) {
-  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9;
-  x = (x ^ x >> 27) * 0x94D049BB133111EB;
-  return x ^ x >> 31;
-}
 
 class Stream {
  public:
   explicit Stream(uint64_t state) : state_(state) {}
-  uint64_t operator()() { return mixed(state_ += kGolden); }
+  uint64_t operator()() { return split_mix(state_ += kSplitMixStep); }
   // Evenly from [0, bound), bound < 2^32: the few draws that would favour some values are repeated
   // (Lemire 2019, "Fast random integer generation in an interval").
   uint64_t below(uint64_t bound) {
@@ -47,9 +40,9 @@ Order::Order(uint64_t count, uint64_t seed, uint64_t epoch, bool shuffle)
     : count_(count), shuffle_(shuffle && count > 1) {
   if (!shuffle_) return;
   // One after the other, so that (seed, epoch) and (epoch, seed) have nothing in common.
-  uint64_t state = mixed(seed + kGolden);
-  state = mixed((state ^ epoch) + kGolden);
-  state = mixed((state ^ count) + kGolden);
+  uint64_t state = split_mix(seed + kSplitMixStep);
+  state = split_mix((state ^ epoch) + kSplitMixStep);
+  state = split_mix((state ^ count) + kSplitMixStep);
   Stream stream(state);
   if (count <= kTableCount) {
     auto table = std::make_shared<Table>();

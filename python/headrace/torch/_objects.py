@@ -1,0 +1,396 @@
+"""The objects of one or several stores: how they are found, read here, labelled, and told of."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import operator
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace import ObjectIndex, Sample, _engine
+from headrace._errors import InvalidArgumentError, NotFoundError
+from headrace._options import require
+from headrace._store import Store
+from headrace.torch._arguments import refuse_keywords
+from headrace.torch._collate import explain_unequal_sizes
+from headrace.torch._error_notes import about_sample
+from headrace.torch._worker_store import store_in_this_process
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["LABEL", "Labels", "Objects", "Source", "folder_labels"]
+
+Source = str | os.PathLike[str] | Store | ObjectIndex
+Labels = str | Mapping[str, Any] | Callable[[str], Any] | Iterable[Any]
+
+LABEL = "label"
+_logger = logging.getLogger("headrace")
+_STORE_OPTIONS = frozenset(inspect.signature(Store).parameters) - {"url"}
+
+
+class Objects:
+    """Objects of stores, how to read them here, and what is made of each."""
+
+    def __init__(
+        self,
+        source: Source | Iterable[Source],
+        transform: Callable[[Sample], Any] | None,
+        index: ObjectIndex | None,
+        labels: Labels | None,
+        classes: bool | Sequence[str] | None,
+        progress: bool | Callable[[int], object],
+        options: Mapping[str, Any],
+        instead: Mapping[str, str],
+    ) -> None:
+        refuse_keywords(
+            type(self).__name__,
+            {k: v for k, v in options.items() if k not in _STORE_OPTIONS},
+            instead,
+        )
+        explain_unequal_sizes()
+        require(
+            transform is None or callable(transform),
+            f"transform is {transform!r}; it must be callable",
+        )
+        require(
+            index is None or isinstance(index, ObjectIndex),
+            f"index is a {type(index).__name__}; it must be a headrace.ObjectIndex",
+        )
+        self._transform = transform
+        self._here: _Here | None = None
+        self._stores, self._objects = _found(source, index, progress, dict(options))
+        if len(self._objects) == 0:
+            if index is not None or isinstance(source, ObjectIndex):
+                raise InvalidArgumentError("index is empty; there is nothing to read")
+            url = self._stores[0].url
+            error = NotFoundError(
+                f"{url}: no object is below this folder "
+                "(headrace.Store(...).list() shows what is there)"
+            )
+            error.url = url
+            raise error
+        self._label_column: str | None = None
+        self._classes: tuple[str, ...] | None = None
+        if labels is not None:
+            self._set_labels(labels, classes)
+        else:
+            require(not classes, "classes is given, but there are no labels")
+
+    # ---- what there is
+
+    @property
+    def objects(self) -> ObjectIndex:
+        """What was listed: ``objects[i]`` has name and size; ``objects.name(i)`` is quicker."""
+        return self._objects
+
+    @property
+    def store(self) -> Store:
+        """The store that the objects are in; of several, the first of `stores`."""
+        return self._stores[0]
+
+    @property
+    def stores(self) -> tuple[Store, ...]:
+        """The stores that the objects are in, one for each of ``objects.roots``."""
+        return self._stores
+
+    @property
+    def transform(self) -> Callable[[Sample], Any] | None:
+        """What makes a sample of each object."""
+        return self._transform
+
+    @property
+    def labels(self) -> Sequence[Any] | None:
+        """The label of each object, in their order; None if they have none."""
+        column = self._label_column
+        return None if column is None else self._objects.column(column)
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The names of the classes: the label 0 is the first. None where labels are no classes."""
+        return self._classes
+
+    @property
+    def class_to_idx(self) -> dict[str, int] | None:
+        """The label of each class by its name; None where labels are no classes."""
+        classes = self._classes
+        return None if classes is None else {name: i for i, name in enumerate(classes)}
+
+    def url(self, index: int) -> str:
+        """Return the URL of an object."""
+        if self._objects.roots[0] == "":
+            return self.store.url_of(self._objects.name(index))
+        return self._objects.url(index)
+
+    # ---- how it is read
+
+    def opened(self) -> tuple[_engine.Engine, _engine.IndexReader]:
+        """Return what reads in this process."""
+        here = self._here
+        if here is None or here.pid != os.getpid():
+            # The dataset that a worker gets by fork brings the trainer's along.
+            here = self._here = _Here(
+                [store_in_this_process(store, self._objects) for store in self._stores]
+            )
+        return here.opened(self._objects)
+
+    def start(self, indices: Buffer | Sequence[int], into: Buffer | None = None) -> _engine.Batch:
+        """Begin to read the objects with these numbers; `into` is filled object after object."""
+        return self.opened()[1].start(indices, into)
+
+    # ---- what is made of it
+
+    @property
+    def makes(self) -> bool:
+        """Whether what comes out is more than the bytes of an object."""
+        return self._transform is not None or self._label_column is not None
+
+    @property
+    def maker(self) -> Callable[[Sample], Any]:
+        """What makes what the user gets of each sample; its errors are those of the transform."""
+        make = self._transform or Sample.tensor
+        if self._label_column is None:
+            return make
+        return lambda sample: (make(sample), sample.label)
+
+    def make(self, sample: Sample) -> Any:
+        """Return what the user gets for one object; errors say which it was."""
+        try:
+            return self.maker(sample)
+        except Exception as error:
+            told = about_sample(error, sample.url)
+            if told is error:
+                raise
+            raise told from error
+
+    def label(self, samples: list[Sample], indices: Buffer | Sequence[int]) -> None:
+        """Give each sample, which was read by the number beside it, its label."""
+        if self._label_column is not None:
+            _engine.label_samples(samples, list(self._objects.column(self._label_column, indices)))
+
+    def _set_labels(self, labels: Labels, classes: bool | Sequence[str] | None) -> None:
+        if isinstance(labels, str):
+            require(
+                labels in self._objects.columns,
+                f"labels is {labels!r}, but the index has no such column; it has "
+                f"{', '.join(map(repr, self._objects.columns)) or 'none'}",
+            )
+            column = labels
+            values: Any = None
+            if classes:
+                values = list(self._objects.column(labels))
+        else:
+            column, values = LABEL, _values(labels, self._names())
+        if classes:
+            assert values is not None
+            self._classes, values = _numbered(values, classes)
+        if values is not None:
+            self._objects = self._objects.with_columns({column: values})
+        self._label_column = column
+
+    def _names(self) -> list[str]:
+        return relative_names(self._objects, self._stores)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_here": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        explain_unequal_sizes()  # this may be a worker
+        self.__dict__.update(state)
+
+    def __repr__(self) -> str:
+        urls = ", ".join(repr(store.url) for store in self._stores)
+        return f"headrace.torch.{type(self).__name__}({urls}, {len(self._objects)} objects)"
+
+
+class _Here:
+    """What reads in this process; the engine may be another one when it was stopped since."""
+
+    def __init__(self, stores: list[Store]) -> None:
+        self.pid = os.getpid()
+        self._stores = stores
+        self._handles: list[_engine.StoreHandle] = []
+        self._reader: _engine.IndexReader | None = None
+
+    def opened(self, objects: ObjectIndex) -> tuple[_engine.Engine, _engine.IndexReader]:
+        opened = [store._open() for store in self._stores]
+        handles = [handle for _, handle in opened]
+        reader = self._reader
+        if reader is None or any(a is not b for a, b in zip(handles, self._handles, strict=True)):
+            reader = self._reader = _engine.IndexReader(objects, handles)
+            self._handles = handles
+        return opened[0][0], reader
+
+
+def relative_names(index: ObjectIndex, stores: Sequence[Store]) -> list[str]:
+    """Return the names of the entries, each relative to the URL of the store that it is in."""
+    names = [index.name(i) for i in range(len(index))]
+    if len(stores) > 1:
+        return names
+    # The store's URL may lie below the root that names are relative to.
+    root, url = index.roots[0], stores[0].url
+    below = url[len(root) :].lstrip("/") if root and url.startswith(root) else ""
+    if below and not below.endswith("/"):
+        below += "/"
+    return [name.removeprefix(below) for name in names]
+
+
+def folder_labels(names: Sequence[str]) -> tuple[list[int], list[str]]:
+    """Return the numbers of the names that lie in a folder, and the first folder of each."""
+    inside = [i for i, name in enumerate(names) if "/" in name.rstrip("/")]
+    return inside, [names[i].split("/", 1)[0] for i in inside]
+
+
+def _found(
+    source: Any, index: ObjectIndex | None, progress: Any, options: dict[str, Any]
+) -> tuple[tuple[Store, ...], ObjectIndex]:
+    """Return the objects of `source`, and the stores of their roots."""
+    one = isinstance(source, str | os.PathLike | Store | ObjectIndex)
+    sources = [source] if one else list(source) if isinstance(source, Iterable) else []
+    require(
+        len(sources) > 0
+        and all(isinstance(each, str | os.PathLike | Store | ObjectIndex) for each in sources),
+        f"the source is a {type(source).__name__}; it must be a URL, a path, a headrace.Store, a "
+        "headrace.ObjectIndex, or several of these",
+    )
+    require(
+        not options or not any(isinstance(each, Store) for each in sources),
+        f"{', '.join(options)}: options belong to the Store that is given",
+    )
+    stores = [
+        each if isinstance(each, Store) else Store(each, **options)
+        for each in sources
+        if not isinstance(each, ObjectIndex)
+    ]
+    if index is None:
+        given = iter(stores)
+        with _Progress(progress) as on_progress:
+            indexes = [
+                each if isinstance(each, ObjectIndex) else _listed(next(given), on_progress)
+                for each in sources
+            ]
+        index = indexes[0] if len(indexes) == 1 else ObjectIndex.concat(indexes)
+    else:
+        require(
+            len(stores) == len(sources),
+            "index is given, and an ObjectIndex is the source, too; give one of them",
+        )
+    return _stores_of(index, stores, options)
+
+
+def _listed(store: Store, on_progress: Any) -> ObjectIndex:
+    return store.index() if on_progress is None else store.index(on_progress=on_progress)
+
+
+def _stores_of(
+    index: ObjectIndex, given: list[Store], options: dict[str, Any]
+) -> tuple[tuple[Store, ...], ObjectIndex]:
+    """Return a store for each root of the index, which may be rebased to the one that is given."""
+    by_root = {_root_of(store): store for store in reversed(given)}
+    roots = index.roots
+    if roots == ("",):
+        require(
+            len(given) == 1, "the index does not say where its objects are: give a URL or Store"
+        )
+        return (given[0],), index
+    if len(given) == 1 and len(roots) == 1 and roots[0].rstrip("/") not in by_root:
+        index = index.rebased(next(iter(by_root)))
+        roots = index.roots
+    stores = []
+    for root in roots:
+        store = by_root.get(root.rstrip("/"))
+        if store is None:
+            require(
+                not given,
+                f"the index has objects below {root}, where none of the given stores is: they are "
+                f"at {', '.join(by_root)} (index.at() moves an index)",
+            )
+            store = Store(root, **options)
+        stores.append(store)
+    return tuple(stores), index
+
+
+def _root_of(store: Store) -> str:
+    return store.url_of("x")[:-1].rstrip("/")
+
+
+def _values(labels: Any, names: list[str]) -> Any:
+    """Return a label for each name."""
+    if isinstance(labels, Mapping):
+        missing = [name for name in names if name not in labels]
+        if missing:
+            raise InvalidArgumentError(
+                f"labels has none for {len(missing)} of {len(names)} objects, such as "
+                f"{missing[0]!r}; names are relative to the URL of the dataset"
+            )
+        return _plain([labels[name] for name in names])
+    if callable(labels):
+        return _plain([labels(name) for name in names])
+    values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    require(
+        len(values) == len(names),
+        f"labels has {len(values)} values, and there are {len(names)} objects",
+    )
+    return _plain(values)
+
+
+def _plain(values: list[Any]) -> list[Any]:
+    """Return them as an index keeps them: all integers, floats, texts or bytes."""
+    for kind in (str, bytes, int, float):
+        if all(isinstance(value, kind) for value in values):
+            return [int(value) for value in values] if kind is int else values
+    try:
+        return [operator.index(value) for value in values]
+    except TypeError:
+        pass
+    try:
+        return [float(value) for value in values]
+    except (TypeError, ValueError):
+        odd = next(v for v in values if not isinstance(v, str | bytes | int | float))
+        raise InvalidArgumentError(
+            f"a label is {odd!r}; labels must be all integers, all floats, all str or all bytes. "
+            "Anything else a transform can look up by sample.index or sample.name"
+        ) from None
+
+
+def _numbered(
+    values: list[Any], classes: bool | Sequence[str]
+) -> tuple[tuple[str, ...], list[int]]:
+    names = tuple(sorted(set(values)) if classes is True else classes)  # type: ignore[arg-type]
+    numbers = {name: i for i, name in enumerate(names)}
+    unknown = next((value for value in values if value not in numbers), None)
+    require(unknown is None, f"a label is {unknown!r}, which is not among the classes")
+    return names, [numbers[value] for value in values]
+
+
+class _Progress:
+    """What a listing calls with the number of names so far, if anything."""
+
+    def __init__(self, progress: Any) -> None:
+        require(
+            isinstance(progress, bool) or callable(progress),
+            f"progress is {progress!r}; it must be True, False or a function",
+        )
+        self._progress = progress
+        self._bar: Any = None
+
+    def __enter__(self) -> Any:
+        if self._progress is False:
+            return None
+        if callable(self._progress):
+            return self._progress
+        try:
+            from tqdm.auto import tqdm
+        except ImportError as error:
+            raise InvalidArgumentError(
+                "progress=True shows a bar of tqdm, which is not installed (pip install tqdm); a "
+                "function that takes the number of names so far serves, too"
+            ) from error
+        bar = self._bar = tqdm(desc="listing", unit=" names", unit_scale=True)
+        return lambda names: bar.update(names - bar.n)
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()

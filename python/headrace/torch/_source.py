@@ -1,0 +1,238 @@
+"""What a `Loader` reads: one dataset, or several that torch has put together, by one numbering."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+import torch
+from torch.utils.data import ConcatDataset, Subset
+
+from headrace import Sample, _engine
+from headrace._errors import InvalidArgumentError
+from headrace._options import require
+from headrace._read_ahead import Reads as BeingRead
+from headrace.torch._map_dataset import MapDataset
+
+__all__ = ["Reads", "Source", "source_of"]
+
+# What a subclass of each may not have of its own, because `Loader` would not call it.
+_NOT_CALLED = ("__getitem__", "__getitems__", "__iter__", "__len__")
+
+
+class Reads(BeingRead, Protocol):
+    """Objects that are being read together."""
+
+    def wait(self) -> None: ...
+    def take(self, *, return_errors: bool) -> list[Any]: ...
+
+
+class Source:
+    """Objects of one or several datasets, numbered from 0 on, with what is made of each.
+
+    Args:
+        parts: the datasets.
+        numbers: which objects, of those of all parts one after the other; None: each of them once.
+    """
+
+    def __init__(self, parts: Sequence[MapDataset], numbers: torch.Tensor | None) -> None:
+        self.parts = parts
+        self.numbers = numbers
+        ends = torch.tensor([len(part.objects) for part in parts]).cumsum(0)
+        self._ends = ends
+        self._begins = [0, *ends.tolist()[:-1]]
+        self._count = int(ends[-1]) if numbers is None else len(numbers)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of all names, sizes and generations in their order."""
+        if len(self.parts) == 1 and self.numbers is None:
+            return self.parts[0].objects.fingerprint
+        hashed = hashlib.sha256()
+        for part in self.parts:
+            hashed.update(f"{len(part.objects)} {part.objects.fingerprint} ".encode())
+        if self.numbers is not None:
+            hashed.update(self.numbers.numpy().tobytes())
+        return hashed.hexdigest()
+
+    @property
+    def makes(self) -> bool:
+        """Whether what comes out of it is more than the bytes of the objects."""
+        return any(part.makes for part in self.parts)
+
+    @property
+    def reads_straight(self) -> bool:
+        """Whether the engine can read straight into a batch."""
+        if self.makes or len(self.parts) > 1 or self.parts[0].objects.total_size_bytes is None:
+            return False
+        # What is decompressed has another size than what is stored, and nobody knows it before.
+        stores = self.parts[0].stores
+        return all(store._settings["content_encoding"] == "stored" for store in stores)
+
+    def opened(self) -> tuple[_engine.Engine, _engine.IndexReader]:
+        """Return what reads in this process; of several parts, the first's."""
+        return self.parts[0].opened()
+
+    def start(self, indices: Sequence[int], into: Any = None) -> Reads:
+        """Begin to read the objects with these numbers; `into` only if it `reads_straight`."""
+        shares = self._shares(indices)
+        if len(shares) == 1:
+            part, local, _ = shares[0]
+            return part.start(local, into)
+        return _Together([(part.start(local), places) for part, local, places in shares])
+
+    def label(self, samples: list[Sample], indices: Sequence[int]) -> None:
+        """Give each sample, which was read by the number beside it, its label."""
+        for part, local, places in self._shares(indices):
+            if part.labels is not None:
+                own = samples if places is None else [samples[at] for at in places]
+                part.label(own, local)
+
+    def makers(self, indices: Sequence[int]) -> list[Callable[[Sample], Any]]:
+        """Return what makes an item of each of these samples."""
+        if len(self.parts) == 1:
+            return [self.parts[0].maker] * len(indices)
+        makers: list[Any] = [None] * len(indices)
+        for part, _, places in self._shares(indices):
+            for at in range(len(indices)) if places is None else places:
+                makers[at] = part.maker
+        return makers
+
+    def sizes(self, indices: Sequence[int]) -> list[int]:
+        """Return the stored sizes of these objects in bytes."""
+        sizes = [0] * len(indices)
+        for part, local, places in self._shares(indices):
+            found = part.objects.sizes(local)
+            for at, size in zip(
+                range(len(found)) if places is None else places, found, strict=True
+            ):
+                sizes[at] = size
+        return sizes
+
+    def sum_bytes(self, indices: Sequence[int]) -> int:
+        """Return how many bytes these objects have together."""
+        return sum(
+            part.objects.sum_bytes(local, part.opened()[1].expected_object_bytes)
+            for part, local, _ in self._shares(indices)
+        )
+
+    def url(self, index: int) -> str:
+        """Return the URL of an object."""
+        ((part, local, _),) = self._shares([index])
+        return part.url(local[0])
+
+    def _shares(self, indices: Sequence[int]) -> list[tuple[MapDataset, Any, list[int] | None]]:
+        """Say which part reads which of these objects.
+
+        For each part its own numbers, and the places that these have in `indices`; None: all.
+        """
+        if len(self.parts) == 1 and self.numbers is None:
+            return [(self.parts[0], indices, None)]
+        if not len(indices):
+            return [(self.parts[0], [], None)]
+        numbers = torch.as_tensor(indices if isinstance(indices, memoryview) else list(indices))
+        if self.numbers is not None:
+            numbers = self.numbers[numbers]
+        if len(self.parts) == 1:
+            return [(self.parts[0], numbers.numpy(), None)]
+        owners = torch.searchsorted(self._ends, numbers, right=True)
+        shares: list[tuple[MapDataset, Any, list[int] | None]] = []
+        for owner in sorted(set(owners.tolist())):
+            places = (owners == owner).nonzero().squeeze(1)
+            local = (numbers[places] - self._begins[owner]).numpy()
+            everything = len(places) == len(numbers)
+            shares.append((self.parts[owner], local, None if everything else places.tolist()))
+        return shares
+
+
+class _Together:
+    """Reads of several stores, whose samples are one list."""
+
+    def __init__(self, shares: list[tuple[_engine.Batch, list[int] | None]]) -> None:
+        self._shares = shares
+
+    def cancel(self) -> None:
+        for batch, _ in self._shares:
+            batch.cancel()
+
+    def drain(self) -> None:
+        for batch, _ in self._shares:
+            batch.drain()
+
+    def wait(self) -> None:
+        for batch, _ in self._shares:
+            batch.wait()
+
+    def take(self, *, return_errors: bool) -> list[Any]:
+        samples: list[Any] = [None] * sum(len(places or ()) for _, places in self._shares)
+        for batch, places in self._shares:
+            for at, sample in zip(
+                places or (), batch.take(return_errors=return_errors), strict=True
+            ):
+                samples[at] = sample
+        return samples
+
+
+def source_of(dataset: Any) -> Source:
+    """Return the objects of a dataset of ours, or of what torch has made of some.
+
+    Raises:
+        InvalidArgumentError: `Loader` cannot read it as it is meant to be read.
+    """
+    for kind in (MapDataset, Subset, ConcatDataset):
+        if isinstance(dataset, kind):
+            _require_no_overrides(dataset, kind)
+            break
+    else:
+        raise InvalidArgumentError(
+            f"dataset is a {type(dataset).__name__}; it must be a headrace.torch.MapDataset, or a "
+            "ConcatDataset or Subset of torch over some (torch's DataLoader takes any dataset)"
+        )
+    if isinstance(dataset, MapDataset):
+        return Source([dataset], None)
+    if isinstance(dataset, Subset):
+        return _subset(source_of(dataset.dataset), dataset.indices)
+    return _together([source_of(part) for part in dataset.datasets])
+
+
+def _subset(whole: Source, indices: Any) -> Source:
+    numbers = torch.as_tensor(indices if torch.is_tensor(indices) else list(indices))
+    numbers = numbers.to(torch.int64).reshape(-1)
+    if len(numbers) == 0:
+        raise InvalidArgumentError("the Subset is empty; there is nothing to read")
+    low, high = int(numbers.min()), int(numbers.max())
+    require(
+        -len(whole) <= low and high < len(whole),
+        f"the Subset has the number {low if low < -len(whole) else high}, but its dataset has only "
+        f"{len(whole)} objects",
+    )
+    numbers = torch.where(numbers < 0, numbers + len(whole), numbers)
+    return Source(whole.parts, numbers if whole.numbers is None else whole.numbers[numbers])
+
+
+def _together(sources: list[Source]) -> Source:
+    parts = [part for source in sources for part in source.parts]
+    if all(source.numbers is None for source in sources):
+        return Source(parts, None)
+    numbers, begin = [], 0
+    for source in sources:
+        size = sum(len(part.objects) for part in source.parts)
+        own = torch.arange(size) if source.numbers is None else source.numbers
+        numbers.append(own + begin)
+        begin += size
+    return Source(parts, torch.cat(numbers))
+
+
+def _require_no_overrides(dataset: Any, kind: type) -> None:
+    for name in _NOT_CALLED:
+        if getattr(type(dataset), name, None) is not getattr(kind, name, None):
+            raise InvalidArgumentError(
+                f"{type(dataset).__name__} has a {name} of its own, which Loader would not call, "
+                "because it reads the objects of a batch all at once. Give what that does as "
+                "transform=, or use torch's DataLoader"
+            )

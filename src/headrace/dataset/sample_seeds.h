@@ -1,0 +1,32 @@
+// The random numbers of one epoch's samples.
+#pragma once
+
+#include <cstdint>
+
+#include "headrace/dataset/split_mix.h"
+
+namespace headrace {
+
+// A seed for every position of an epoch: position p has the output p + 1 of a SplitMix64 that
+// begins in a state made of `seed` and `epoch`. A pure function, the same on every machine and in
+// every version, so that a sample's random numbers do not depend on who makes it, or when. Within
+// an epoch no two positions have the same. Thread: any (immutable).
+class SampleSeeds {
+ public:
+  constexpr SampleSeeds(uint64_t seed, uint64_t epoch)
+      : state_(split_mix(
+            (split_mix((split_mix(seed + kSplitMixStep) ^ epoch) + kSplitMixStep) ^ kPurpose) +
+            kSplitMixStep)) {}
+
+  constexpr uint64_t at(uint64_t position) const {
+    return split_mix(state_ + (position + 1) * kSplitMixStep);
+  }
+
+ private:
+  static constexpr uint64_t kPurpose =
+      0x73616D706C65;  // "sample": nothing in common with the order
+
+  uint64_t state_;
+};
+
+}  // namespace headrace

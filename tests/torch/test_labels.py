@@ -1,0 +1,311 @@
+"""Labels, tables, and several sources as one dataset."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import ConcatDataset, DataLoader, Subset, random_split
+
+import headrace
+from headrace import ObjectIndex
+from headrace.torch import IterableDataset, Loader, MapDataset
+from testing.faultserver.client import FaultServer
+from tests.torch.conftest import content, fill, fill_folder
+from tests.torch.test_loader import epoch_of, number_of
+from tests.torch.test_map_dataset import numbers
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> headrace.Store:
+    """Three cats, two dogs, and a file in no folder."""
+    store = headrace.Store(tmp_path / "pets")
+    for i, name in enumerate(["cat/0", "cat/a/1", "cat/2", "dog/3", "dog/4"]):
+        store.write(name, content(i))
+    store.write("README", content(9))
+    return store
+
+
+# ---- labels beside the objects
+
+
+def test_folders_are_classes_as_with_torchvision(pets: headrace.Store) -> None:
+    dataset = MapDataset.from_folders(pets)
+    assert dataset.classes == ("cat", "dog")
+    assert dataset.class_to_idx == {"cat": 0, "dog": 1}
+    assert list(dataset.labels or ()) == [0, 0, 0, 1, 1]
+    tensor, label = dataset[3]
+    assert (number_of(headrace.Sample(tensor.numpy())), label) == (3, 1)
+    (batch, labels) = next(iter(Loader(dataset, 5)))
+    assert (batch.shape, labels.tolist()) == ((5, 100), [0, 0, 0, 1, 1])
+    only = MapDataset.from_folders(pets, number_of, classes=["dog"])
+    assert list(only) == [(3, 0), (4, 0)]  # type: ignore[call-overload]
+
+
+def test_folders_of_a_bucket_begin_below_the_url(server: FaultServer) -> None:
+    for name in ("train/cat/1", "train/dog/2", "test/cat/3"):
+        server.put("bucket", name, content(1))
+    dataset = MapDataset.from_folders("gs://bucket/train", endpoint=server.url)
+    assert dataset.classes == ("cat", "dog")
+    assert len(dataset) == 2
+
+
+def test_without_any_folder_that_is_told(tmp_path: Path) -> None:
+    with pytest.raises(
+        headrace.InvalidArgumentError, match="none of the 3 objects lies in a folder"
+    ):
+        MapDataset.from_folders(fill_folder(tmp_path, 3))
+
+
+@pytest.mark.parametrize("kind", ["mapping", "function", "sequence", "tensor", "column"])
+def test_labels_come_from_whatever_there_is(pets: headrace.Store, kind: str) -> None:
+    index = pets.index().filter(prefix="dog")
+    given: Any = {
+        "mapping": {"dog/3": 30, "dog/4": 40, "cat/7": 70},
+        "function": lambda name: int(name[-1]) * 10,
+        "sequence": [30, 40],
+        "tensor": torch.tensor([30, 40]),
+        "column": "weight",
+    }[kind]
+    if kind == "column":
+        index = index.with_columns({"weight": [30, 40]})
+    for dataset in (
+        MapDataset(pets, number_of, index=index, labels=given),
+        IterableDataset(pets, number_of, index=index, labels=given),
+    ):
+        assert list(dataset) == [(3, 30), (4, 40)]  # type: ignore[call-overload]
+    again = pickle.loads(pickle.dumps(MapDataset(pets, index=index, labels=index.column("weight")
+                                                 if kind == "column" else given)
+                                      if kind != "function" else dataset))  # fmt: skip
+    assert list(again.labels) == [30, 40]
+
+
+def test_a_transform_sees_the_label_name_and_index(pets: headrace.Store) -> None:
+    def look(sample: headrace.Sample) -> tuple[str, int | None, Any]:
+        return sample.name, sample.index, sample.label
+
+    dataset = MapDataset(pets, look, labels=lambda name: name.split("/")[0], classes=True)
+    assert dataset.classes == ("README", "cat", "dog")
+    assert dataset[4] == (("dog/3", 4, 2), 2)
+
+
+def test_labels_that_are_missing_or_unknown_are_told(pets: headrace.Store) -> None:
+    with pytest.raises(
+        headrace.InvalidArgumentError, match="none for 5 of 6 objects, such as 'REA"
+    ):
+        MapDataset(pets, labels={"dog/3": 1})
+    with pytest.raises(headrace.InvalidArgumentError, match="2 values, and there are 6 objects"):
+        MapDataset(pets, labels=[1, 2])
+    with pytest.raises(headrace.InvalidArgumentError, match="no such column"):
+        MapDataset(pets, labels="label")
+    with pytest.raises(headrace.InvalidArgumentError, match="which is not among the classes"):
+        MapDataset(pets, labels=["a"] * 6, classes=["b"])
+    with pytest.raises(headrace.InvalidArgumentError, match="a label is None; labels must be"):
+        MapDataset(pets, labels=[None] * 6)
+
+
+# ---- tables
+
+
+def rows(*stores: headrace.Store) -> list[dict[str, Any]]:
+    return [
+        {"url": store.url_of(info.name), "label": i * 10 + at, "split": "a"}
+        for at, store in enumerate(stores)
+        for i, info in enumerate(store.list())
+    ]
+
+
+class Frame:
+    """What a data frame has of pandas'."""
+
+    def __init__(self, table: list[dict[str, Any]]) -> None:
+        self.columns = list(table[0])
+        self._table = table
+
+    def __getitem__(self, name: str) -> Any:
+        return [row[name] for row in self._table]
+
+
+@pytest.mark.parametrize("kind", ["csv", "columns", "rows", "frame"])
+@pytest.mark.parametrize("check", [False, True])
+def test_a_table_names_objects_of_several_stores(
+    server: FaultServer, tmp_path: Path, kind: str, check: bool
+) -> None:
+    (tmp_path / "files").mkdir()
+    table = rows(fill(server, 3), fill_folder(tmp_path / "files", 3))
+    table.reverse()
+    given: Any = table
+    if kind == "csv":
+        given = tmp_path / "table.csv"
+        lines = ["url,label,split", *(",".join(map(str, row.values())) for row in table)]
+        given.write_text("\n".join(lines) + "\n")
+    elif kind == "columns":
+        given = {name: [row[name] for row in table] for name in table[0]}
+    elif kind == "frame":
+        given = Frame(table)
+    dataset = MapDataset.from_table(given, number_of, check=check, endpoint=server.url)
+    wanted = [(2, 21), (1, 11), (0, 1), (2, 20), (1, 10), (0, 0)]
+    assert list(dataset) == wanted  # type: ignore[call-overload]
+    assert dataset.objects.column("split") == ["a"] * 6
+    assert (dataset.objects.total_size_bytes is None) is not check
+    batches = list(Loader(dataset, 4, shuffle=True, collate_fn=list))
+    assert sorted(pair for batch in batches for pair in batch) == sorted(wanted)
+    assert len(list(IterableDataset(dataset.stores, index=dataset.objects))) == 6
+    plain = MapDataset.from_table(given, label=None, check=check, endpoint=server.url)
+    assert numbers(next(iter(Loader(plain, 6)))) == [2, 1, 0, 2, 1, 0]
+
+
+def test_a_tables_names_may_lie_below_a_root(tmp_path: Path) -> None:
+    store = fill_folder(tmp_path, 3)
+    table = {"file": ["0002", "0000"], "class": ["dog", "cat"]}
+    dataset = MapDataset.from_table(
+        table, number_of, url="file", label="class", classes=True, root=store
+    )
+    assert list(dataset) == [(2, 1), (0, 0)]  # type: ignore[call-overload]
+    with pytest.raises(
+        headrace.InvalidArgumentError, match=r"row 0 .*'0002', which is no whole URL"
+    ):
+        MapDataset.from_table(table, url="file")
+    with pytest.raises(headrace.NotFoundError, match="0009"):
+        MapDataset.from_table({"url": ["0000", "0009"]}, root=store, check=True)
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        ({"uri": ["/x"]}, "no column 'url'; it has 'uri'"),
+        ({"url": []}, "no rows"),
+        ({"url": ["/x"], "label": [1, 2]}, "unequal lengths"),
+        ([{"url": "/x"}, {"name": "/x"}], "row 1 has other columns"),
+        (3, "the table is a int"),
+    ],
+)
+def test_a_table_that_cannot_be_one(table: Any, text: str) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match=text):
+        MapDataset.from_table(table)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("", "the table is empty"), ("url,label\n/x\n", "row 0 of the table has 1 values"),
+     ('url\n"/x\n', "line 2 of the table"), ("url\n", "no rows")],
+)  # fmt: skip
+def test_a_csv_that_cannot_be_a_table(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(headrace.InvalidArgumentError, match=told):
+        MapDataset.from_table(tmp_path / "t.csv")
+
+
+# ---- several sources
+
+
+def test_several_sources_are_one_dataset(server: FaultServer, tmp_path: Path) -> None:
+    """Of several providers, read straight into batches, and shuffled together."""
+    store = fill_folder(tmp_path, 10)
+    dataset = MapDataset([fill(server, 10), store])
+    assert len(dataset) == 20
+    assert len(dataset.stores) == 2
+    assert dataset.url(10) == store.url_of("0000")
+    loader = Loader(dataset, 20, shuffle=True)
+    (batch,) = loader
+    assert sorted(numbers(batch)) == sorted([*range(10)] * 2)
+    assert numbers(batch)[:10] != sorted(numbers(batch)[:10])
+    workers = DataLoader(dataset, 20, num_workers=1, multiprocessing_context="spawn")
+    assert numbers(next(iter(workers))) == [*range(10)] * 2
+
+
+def test_an_index_that_says_where_its_objects_are_is_a_source(tmp_path: Path) -> None:
+    index = fill_folder(tmp_path, 5).index()
+    dataset = MapDataset(index.select([4, 1]), number_of)
+    assert list(dataset) == [4, 1]  # type: ignore[call-overload]
+    with pytest.raises(headrace.InvalidArgumentError, match="does not say where"):
+        MapDataset(ObjectIndex.from_names(["a"]))
+
+
+def parts(store: headrace.Store) -> tuple[MapDataset, MapDataset]:
+    index = store.index()
+    return (
+        MapDataset(store, lambda s: ("a", number_of(s)), index=index[:10]),
+        MapDataset(store, lambda s: ("b", number_of(s)), index=index[10:30]),
+    )
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_loader_reads_what_torch_has_put_together(tmp_path: Path, threads: int) -> None:
+    """The transform of each part makes its samples; order, resume and ranks are as of one."""
+    first, second = parts(fill_folder(tmp_path, 30))
+    both = ConcatDataset([first, Subset(second, [3, -1, 0])])
+    wanted = [("a", i) for i in range(10)] + [("b", 13), ("b", 29), ("b", 10)]
+
+    def make(**options: Any) -> Loader:
+        return Loader(both, 4, collate_fn=list, transform_threads=threads, **options)
+
+    assert [item for batch in make() for item in batch] == wanted
+    loader = make(shuffle=True, seed=3)
+    it = iter(loader)
+    seen = next(it) + next(it)
+    resumed = make(shuffle=True, seed=3)
+    resumed.load_state_dict(loader.state_dict())
+    seen += [item for batch in resumed for item in batch]
+    assert sorted(seen) == sorted(wanted)
+    assert seen != wanted
+    ranks = [make(rank=rank, world_size=2) for rank in range(2)]
+    assert sorted(i for each in ranks for batch in each for i in batch) == sorted(wanted)
+    other = Loader(ConcatDataset([first, Subset(second, [3, 0, 1])]), 4)
+    with pytest.raises(headrace.InvalidArgumentError, match="of other data"):
+        other.load_state_dict(loader.state_dict())
+
+
+def test_a_random_split_is_read_straight_into_batches(tmp_path: Path) -> None:
+    dataset = MapDataset(fill_folder(tmp_path, 10))
+    split = random_split(dataset, [8, 2], generator=torch.Generator().manual_seed(1))
+    assert [epoch_of(Loader(part, 4)) for part in split] == [list(part.indices) for part in split]
+    nested = Subset(split[0], [1, 0])
+    assert epoch_of(Loader(nested, 4)) == [split[0].indices[1], split[0].indices[0]]
+
+
+def test_an_error_in_a_part_names_its_sample(tmp_path: Path) -> None:
+    store = fill_folder(tmp_path, 3)
+    whole = ConcatDataset([MapDataset(store), MapDataset(store, lambda s: 1 // number_of(s))])
+    with pytest.raises(ZeroDivisionError, match=store.url_of("0000")):
+        list(Loader(Subset(whole, [5, 3]), 2))
+
+    class Own(Subset[Any]):
+        def __getitem__(self, index: Any) -> Any:
+            return 3
+
+        def __getitems__(self, indices: list[int]) -> list[Any]:
+            return [3 for _ in indices]
+
+    with pytest.raises(headrace.InvalidArgumentError, match="Own has a __getitem__ of its own"):
+        Loader(Own(whole, [1]), 2)
+    with pytest.raises(
+        headrace.InvalidArgumentError, match="the number 6, but its dataset has only"
+    ):
+        Loader(Subset(whole, [6]), 2)
+    with pytest.raises(headrace.InvalidArgumentError, match="dataset is a list"):
+        Loader(ConcatDataset([[1]]), 2)  # type: ignore[list-item]
+
+
+def test_options_of_the_store_are_keywords(server: FaultServer) -> None:
+    fill(server, 3)
+    assert len(MapDataset("gs://bucket/data/", endpoint=server.url)) == 3
+    assert len(list(IterableDataset("gs://bucket/data/", endpoint=server.url))) == 3
+    with pytest.raises(headrace.InvalidArgumentError, match="options belong to the Store"):
+        MapDataset(headrace.Store("gs://bucket", endpoint=server.url), endpoint=server.url)
+    with pytest.raises(TypeError, match="MapDataset has no argument 'shuffle': Loader"):
+        MapDataset("gs://bucket/data/", shuffle=True)
+
+
+def test_a_listing_shows_its_progress(
+    server: FaultServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = fill(server, 5)
+    counts: list[int] = []
+    MapDataset(store, progress=counts.append)
+    assert counts[-1] == 5
+    IterableDataset(store, progress=True)
+    assert "listing: 5" in capsys.readouterr().err

@@ -1,0 +1,143 @@
+"""Several ranks: what was made before the process group reads its share, too."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.torch import IterableDataset, Loader, MapDataset
+from tests.torch.conftest import fill_folder
+from tests.torch.test_loader import number_of
+
+SCRIPT = """
+import json, sys, warnings
+import torch.distributed as dist
+from headrace.torch import IterableDataset, Loader, MapDataset
+from torch.utils.data import DataLoader
+
+def number_of(sample):
+    return int(sample.bytes()[:4])
+
+folder, out = sys.argv[1:]
+loader = Loader(MapDataset(folder, number_of), 10, shuffle=True, seed=1)
+single = Loader(MapDataset(folder, number_of), 1)
+stream = IterableDataset(folder, number_of)
+assert repr(loader).endswith("rank 0 of 1)")
+with warnings.catch_warnings(record=True) as before:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        next(iter(loader))
+        next(iter(stream))
+loader.set_epoch(0)
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+found = {
+    "warnings": [str(each.message) for each in before],
+    "length": len(loader),
+    "batches": [batch.tolist() for batch in loader],
+    "single": sum(1 for _ in single),
+    "stream": list(stream),
+    "workers": [
+        batch.tolist()
+        for batch in DataLoader(stream, 4, num_workers=2, multiprocessing_context="fork")
+    ],
+}
+with open(f"{out}/{rank}.json", "w") as file:
+    json.dump(found, file)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.timeout(150)
+def test_torchrun_gives_each_rank_its_share_of_what_was_made_before_the_group(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "data").mkdir()
+    fill_folder(tmp_path / "data", 101)
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"),
+            *("--master-addr=127.0.0.1", "--master-port=0", "--rdzv-backend=c10d"),
+            *("--rdzv-endpoint=127.0.0.1:0", str(script), str(tmp_path / "data"), str(tmp_path)),
+        ],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    ranks: list[dict[str, Any]] = [
+        json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)
+    ]
+    for found in ranks:
+        of_loader, of_stream = found["warnings"]  # each said it once
+        assert "this loader reads all objects on every rank" in of_loader
+        assert "this dataset reads all objects on every rank" in of_stream
+        for text in found["warnings"]:
+            assert "WORLD_SIZE is 2, but torch.distributed is not initialised" in text
+            assert "init_process_group() before the first epoch, or give rank= and" in text
+        assert found["length"] == len(found["batches"]) == 6
+        assert found["single"] == len(found["stream"]) == 50
+    batches = [number for found in ranks for batch in found["batches"] for number in batch]
+    assert sorted(batches) == list(range(101))
+    assert [found["stream"] for found in ranks] == [list(range(0, 100, 2)), list(range(1, 100, 2))]
+    assert [len(batch) for batch in ranks[0]["workers"]] == [
+        len(batch) for batch in ranks[1]["workers"]
+    ]
+    workers = [number for found in ranks for batch in found["workers"] for number in batch]
+    assert sorted(workers) == list(range(100))
+    assert done.stderr.count("leaves out the last 1 of the 101 objects") == 1
+    assert done.stderr.count("leaves out the last 1 objects of each epoch") == 1
+
+
+def test_what_leaves_ranks_without_a_step_is_left_out_and_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    dataset = MapDataset(fill_folder(tmp_path, 5), number_of)
+    for batch_size, index, steps in ((1, dataset.objects, 1), (4, dataset.objects[:2], 0)):
+        caplog.clear()
+        part = MapDataset(tmp_path, number_of, index=index)
+        loaders = [Loader(part, batch_size, rank=rank, world_size=3) for rank in range(3)]
+        assert {len(loader) for loader in loaders} == {steps}
+        for epoch in range(2):
+            assert {loader.epoch for loader in loaders} == {epoch}
+            assert {len(list(loader)) for loader in loaders} == {steps}
+        (record,) = caplog.records
+        assert (record.name, record.levelno) == ("headrace", logging.WARNING)
+        assert "leaves out the last 2 of the" in record.getMessage()
+
+
+def test_a_dataset_that_is_sent_to_ranks_before_the_group_asks_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So torch.multiprocessing.spawn sends it, from a parent where there is no group."""
+    import pickle
+
+    import torch.distributed
+
+    sent = pickle.dumps(IterableDataset(fill_folder(tmp_path, 10), number_of))
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    assert list(pickle.loads(sent)) == [1, 3, 5, 7, 9]
+
+
+def test_who_names_its_ranks_is_not_warned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = fill_folder(tmp_path, 4)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert len(list(Loader(MapDataset(store), 2, rank=0, world_size=2))) == 1
+    assert len(list(IterableDataset(store, rank=0, world_size=2))) == 2
+    with pytest.warns(UserWarning, match="WORLD_SIZE is 2, but torch.distributed is not init"):
+        assert len(list(Loader(MapDataset(store), 2))) == 2
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert len(list(Loader(MapDataset(store), 2))) == 2
