@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from headrace.torch import Loader, MapDataset, loader, pinning
+from headrace.torch import Loader, MapDataset, _loader, _pinning
 from tests.torch.conftest import fill_folder
 from tests.torch.test_loader import number_of
 from tests.torch.test_map_dataset import numbers
 
 
-class Counting(pinning.Pageable):
+class Counting(_pinning.Pageable):
     """Marks what it was asked for."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Counting(pinning.Pageable):
 @pytest.fixture
 def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
     stand_in = Counting()
-    monkeypatch.setattr(loader, "choose_pinning", lambda wanted: stand_in)
+    monkeypatch.setattr(_loader, "choose_pinning", lambda wanted: stand_in)
     return stand_in
 
 
@@ -63,10 +63,10 @@ def test_what_is_collated_is_moved_once(tmp_path: Path, counting: Counting, thre
 def test_without_cuda_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.warns(UserWarning, match="no CUDA device was found"):
-        assert isinstance(pinning.choose_pinning(True), pinning.Pageable)
+        assert isinstance(_pinning.choose_pinning(True), _pinning.Pageable)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert isinstance(pinning.choose_pinning(False), pinning.Pageable)
+        assert isinstance(_pinning.choose_pinning(False), _pinning.Pageable)
 
 
 def test_with_cuda_it_takes_torchs_page_locked_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,8 +78,8 @@ def test_with_cuda_it_takes_torchs_page_locked_memory(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch, "empty", empty)
-    chosen = pinning.choose_pinning(True)
-    assert isinstance(chosen, pinning.PageLocked)
+    chosen = _pinning.choose_pinning(True)
+    assert isinstance(chosen, _pinning.PageLocked)
     assert chosen.empty(3, 5) == "a tensor"  # type: ignore[comparison-overlap]
     assert asked == {"shape": (3, 5), "dtype": torch.uint8, "pin_memory": True}
 
@@ -89,4 +89,4 @@ def test_what_can_pin_itself_does() -> None:
         def pin_memory(self) -> str:
             return "pinned"
 
-    assert pinning.PageLocked().pin([Batch(), ("text", 3)]) == ["pinned", ("text", 3)]
+    assert _pinning.PageLocked().pin([Batch(), ("text", 3)]) == ["pinned", ("text", 3)]
