@@ -38,6 +38,7 @@ from headrace._options import (
 )
 from headrace._process import Metrics, configure, metrics, shutdown
 from headrace._store import ListPage, Store
+from headrace._version import __version__ as __version__
 
 if _typing.TYPE_CHECKING:
     from headrace import checkpoint as checkpoint
@@ -78,8 +79,6 @@ __all__ = [
     "open",
     "shutdown",
 ]
-
-__version__ = "0.1.0"
 
 # The public module, in messages, in documentation and in pickles.
 for _name in __all__:

@@ -51,7 +51,7 @@ def test_without_typer_it_says_what_to_install() -> None:
         sys.exit(main())
     """
     done = child(script, code=2)
-    assert done.stderr == "headrace: the command line needs typer: pip install typer rich\n"
+    assert done.stderr == "headrace: the command needs typer: pip install 'headrace[cli]'\n"
 
 
 def child(script: str, code: int = 0) -> subprocess.CompletedProcess[str]:

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import hypothesis
 import pytest
 
 import headrace
 from testing.faultserver.client import FaultServer
 from testing.servers import FakeGcsServer
 from tests.conformance.subject import Abilities, Subject
-
-# What is searched for does not depend on how fast the machine is.
-hypothesis.settings.register_profile("conformance", deadline=None, max_examples=40)
-hypothesis.settings.load_profile("conformance")
 
 FILE = Abilities(
     flat_names=False,
@@ -58,12 +52,6 @@ FAKE_GCS = Abilities(
 )
 
 
-@pytest.fixture(scope="session")
-def conformance_server() -> Iterator[FaultServer]:
-    with FaultServer() as server:
-        yield server
-
-
 def _file(request: pytest.FixtureRequest) -> Subject:
     tmp_path: Path = request.getfixturevalue("tmp_path")
     root = tmp_path / "bucket"
@@ -102,7 +90,7 @@ def _gcs(abilities: Abilities, bucket: str, server: FaultServer | FakeGcsServer)
 
 
 def _fault_server(request: pytest.FixtureRequest) -> Subject:
-    server: FaultServer = request.getfixturevalue("conformance_server")
+    server: FaultServer = request.getfixturevalue("server")
     bucket = f"bucket-{uuid.uuid4().hex}"
     server.bucket(bucket)
     return _gcs(GCS, bucket, server)

@@ -42,7 +42,7 @@ def main() -> int:
             if error.name is None or error.name.partition(".")[0] not in ("typer", "rich"):
                 raise
             print(
-                f"headrace: the command line needs {error.name}: pip install typer rich",
+                f"headrace: the command needs {error.name}: pip install 'headrace[cli]'",
                 file=sys.stderr,
             )
             return 2

@@ -56,7 +56,7 @@ def choose_progress(option: ProgressOption, name: str, total_bytes: int) -> Iter
         except ImportError:
             raise InvalidArgumentError(
                 "progress=True shows a bar of tqdm, which is not installed: "
-                "install it, or pass a function (done_bytes, total_bytes)"
+                "pip install 'headrace[progress]', or pass a function (done_bytes, total_bytes)"
             ) from None
         with tqdm(
             total=total_bytes, desc=name, unit="B", unit_scale=True, unit_divisor=1024
