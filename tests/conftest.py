@@ -2,7 +2,8 @@
 
 A process of pytest has one fault server and one fake-gcs-server; two processes have two of each.
 Conformance tests (tests/conformance) run on every store. Others that take `store` run on a folder
-and on gs://; those marked ``every_store`` on the stores of `OTHER_STORES`, too.
+and on gs://; those marked ``every_store`` on the stores of `OTHER_STORES`, too, but for those that
+the nearest mark names: ``every_store(without=["fake-gcs-server"])``.
 """
 
 from __future__ import annotations
@@ -51,12 +52,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.path.is_relative_to(tests) and item.path.relative_to(tests).parts[0] in QUICK:
             item.add_marker(pytest.mark.quick)
         callspec = getattr(item, "callspec", None)  # there for whatever has parameters
-        if (
-            callspec is not None
-            and callspec.params.get("store") in OTHER_STORES
-            and item.get_closest_marker("every_store") is None
-        ):
-            left_out.append(item)
+        kind = None if callspec is None else callspec.params.get("store")
+        if kind in OTHER_STORES:
+            marker = item.get_closest_marker("every_store")
+            if marker is None or kind in marker.kwargs.get("without", ()):
+                left_out.append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
