@@ -39,7 +39,7 @@ OTHER_STORES = ["fake-gcs-server"]
 """Fixtures of this name, dashes for underscores, make an empty store."""
 
 # `make quick` runs the tests of these folders, but for the slow ones.
-QUICK = {"conformance", "faults", "io", "joining", "listing", "python"}
+QUICK = {"conformance", "faults", "io", "joining", "listing", "python", "tools"}
 
 Child = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -18,7 +18,7 @@ def configured(listing: str) -> dict[str, str]:
     for line in listing.splitlines():
         place, _, value = line.partition("=")
         section, _, name = place.rpartition(".")
-        rank = {"global": 1, "install": 2, ":env:": 3}.get(section, 0)
+        rank = {"global": 1, "install": 2, ":env:": 3}.get(section, 0)  # 0: of other commands
         if rank > found.get(name, (0, ""))[0]:
             found[name] = rank, str(ast.literal_eval(value))
     return {name: value for name, (_, value) in found.items()}
