@@ -58,7 +58,10 @@ Result<ContentRange> parse_content_range(std::string_view value) {
   ContentRange out;
   if (total != "*") {
     out.total_bytes = parse_number(total);
-    if (!out.total_bytes) return malformed();
+    // No object is so large, and the number stands for an unknown size.
+    if (!out.total_bytes || out.total_bytes == std::numeric_limits<uint64_t>::max()) {
+      return malformed();
+    }
   }
   if (range == "*") {
     if (!out.total_bytes) return malformed();

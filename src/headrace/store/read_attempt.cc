@@ -18,6 +18,40 @@ std::span<std::byte> scratch() {
   return bytes;
 }
 
+// What a head says of its body: which bytes of the object come, and how many the object has.
+struct Announcement {
+  ByteRange sent = {0, kUnknownSize};  // the end is unknown where a whole object's length is
+  std::optional<uint64_t> object_bytes = {};
+  bool partial = false;  // only `sent` comes; its end is known
+};
+
+// Errors: kUnavailable for a head that contradicts itself.
+Result<Announcement> announcement(const ResponseHead& head) {
+  Announcement said;
+  if (head.status != 206) {
+    if (head.content_length == kUnknownSize) {
+      return fail(Code::kUnavailable, "an answer of impossible length");
+    }
+    said.object_bytes = head.content_length;
+    said.sent.end = head.content_length.value_or(kUnknownSize);
+    return said;
+  }
+  const std::optional<std::string_view> value = head.find("content-range");
+  if (!value) return fail(Code::kUnavailable, "a partial answer without Content-Range");
+  const Result<ContentRange> range = parse_content_range(*value);
+  if (!range) return std::unexpected(range.error());
+  if (range->unsatisfied) return fail(Code::kUnavailable, "a partial answer of no range");
+  // Also what tells several ranges (multipart/byteranges) that pass for one.
+  if (head.content_length && *head.content_length != range->range.size_bytes()) {
+    return fail(Code::kUnavailable, "the answer's length is ", *head.content_length,
+                " bytes, its range has ", range->range.size_bytes());
+  }
+  said.sent = range->range;
+  said.object_bytes = range->total_bytes;
+  said.partial = true;
+  return said;
+}
+
 }  // namespace
 
 ReadAttempt::ReadAttempt(const Protocol& protocol, const ReadRules& rules, BlockPool& pool,
@@ -119,7 +153,7 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
     slot_.gzip = false;
     slot_.object_bytes = kUnknownSize;
     slot_.expected.reset();
-    slot_.range = slot_.asked;
+    slot_.range = piece_.range = slot_.asked;
     piece_.received_bytes = 0;
     piece_.crc32c = {};
     length_unknown_ = true;
@@ -128,61 +162,81 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
   }
   if (lead()) slot_.gzip = facts.stored_gzip;
 
-  if (!facts.generation.empty()) {
-    if (slot_.found_generation.empty()) {
-      slot_.found_generation.assign(facts.generation);
-    } else if (slot_.found_generation.view() != facts.generation) {
-      return fail(Code::kPreconditionFailed, "has changed while it was read: generation ",
-                  slot_.found_generation.view(), " became ", facts.generation);
-    }
-  }
+  if (Result<void> same = check_generation(facts.generation); !same) return same;
   if (lead() && slot_.whole && !slot_.expected) slot_.expected = facts.crc32c;
 
-  // Where the body begins within the object, and how large the object is.
-  ByteRange sent{0, kUnknownSize};
-  std::optional<uint64_t> total;
-  if (head.status == 206) {
-    const std::optional<std::string_view> value = head.find("content-range");
-    if (!value) return fail(Code::kUnavailable, "a partial answer without Content-Range");
-    const Result<ContentRange> range = parse_content_range(*value);
-    if (!range) return std::unexpected(range.error());
-    sent = range->range;
-    total = range->total_bytes;
-  } else {
-    total = head.content_length;
-    sent.end = head.content_length.value_or(kUnknownSize);
-  }
-  if (total) {
-    // A length that even the server's own statement of the object's size contradicts is a
-    // defective answer; otherwise it is another object than the one that was listed.
-    if (facts.stored_bytes && *facts.stored_bytes != *total) {
-      return corrupt("the answer announces ", *total, " bytes of an object of ",
-                     *facts.stored_bytes);
-    }
-    if (Result<void> taken = take_size(*total); !taken) return taken;
-  }
+  const Result<Announcement> said = announcement(head);
+  if (!said) return std::unexpected(said.error());
   const uint64_t position = piece_.range.begin + piece_.received_bytes;
-  if (sent.begin > position) {
-    return fail(Code::kUnavailable, "the answer begins at byte ", sent.begin, " instead of ",
+  if (said->sent.begin > position) {
+    return fail(Code::kUnavailable, "the answer begins at byte ", said->sent.begin, " instead of ",
                 position);
   }
-  skip_bytes_ = position - sent.begin;
+  if (said->partial && said->sent.end <= position) {
+    return fail(Code::kUnavailable, "the answer ends at byte ", said->sent.end, ", before byte ",
+                position, ", from which on it was asked for");
+  }
+  if (said->object_bytes) {
+    // A length that even the server's own statement of the object's size contradicts is a
+    // defective answer; otherwise it is another object than the one that was listed.
+    if (facts.stored_bytes && *facts.stored_bytes != *said->object_bytes) {
+      return corrupt("the answer announces ", *said->object_bytes, " bytes of an object of ",
+                     *facts.stored_bytes);
+    }
+    if (Result<void> taken = take_size(*said->object_bytes); !taken) return taken;
+  }
   if (slot_.object_bytes == kUnknownSize) {
-    if (position != 0 || sent.begin != 0 || slot_.range.end != kUnknownSize) {
-      return fail(Code::kUnavailable, "a partial answer that does not tell the object's size");
+    // Only the end of a whole object's body can tell its size.
+    if (said->partial || position != 0 || slot_.range.end != kUnknownSize) {
+      return fail(Code::kUnavailable, "an answer that does not tell the object's size");
     }
     length_unknown_ = true;
     growing_filled_ = 0;
     return {};
   }
+  if (said->partial && said->sent.end > slot_.object_bytes) {
+    return fail(Code::kUnavailable, "the answer ends at byte ", said->sent.end, " of an object of ",
+                slot_.object_bytes, " bytes");
+  }
+  skip_bytes_ = position - said->sent.begin;
+  partial_ = said->partial;
+  chunked_ = head.chunked;
+  announced_bytes_ = partial_ ? said->sent.size_bytes() : slot_.object_bytes;
   if (Result<void> fitted = fit_memory(); !fitted) return fitted;
   if (piece_.range.end == kUnknownSize) {
     ReadPiece* more =
-        split(rules_, slot_, piece_, std::min(sent.end, slot_.range.end) - slot_.range.begin);
+        split(rules_, slot_, piece_, std::min(said->sent.end, slot_.range.end) - slot_.range.begin);
     if (more != nullptr) on_split(more);
   } else {
     piece_.range.end = std::min(piece_.range.end, slot_.range.end);
   }
+  return {};
+}
+
+// Bytes of two versions never meet in one object: every answer must be of the generation that was
+// asked for, whether or not the server looked at the condition, or else of the lead's.
+Result<void> ReadAttempt::check_generation(std::string_view generation) {
+  if (generation.empty()) return {};
+  if (const std::string_view found = slot_.found_generation.view(); !found.empty()) {
+    if (found == generation) return {};
+    return fail(Code::kPreconditionFailed, "has changed while it was read: generation ", found,
+                " became ", generation);
+  }
+  if (const std::string_view asked = piece_.batch->generation(slot_);
+      !asked.empty() && asked != generation) {
+    return fail(Code::kPreconditionFailed, "has changed since it was listed: generation ", asked,
+                " then, ", generation, " now");
+  }
+  // Other pieces are read on other threads, and only compare what the lead has found.
+  if (!lead()) {
+    return fail(Code::kUnavailable, "an answer of generation ", generation,
+                " after one that named none");
+  }
+  if (generation.size() > GenerationText::kMaxBytes) {
+    return fail(Code::kUnavailable, "an answer that names a generation of ", generation.size(),
+                " bytes");
+  }
+  slot_.found_generation.assign(generation);
   return {};
 }
 
@@ -210,7 +264,14 @@ Result<std::span<std::byte>> ReadAttempt::body_space(uint64_t) {
 Result<void> ReadAttempt::took_body(size_t count) {
   if (length_unknown_) {
     growing_filled_ += count;
-  } else if (skip_bytes_ > 0) {
+    return {};
+  }
+  if (body_bytes() > announced_bytes_) {
+    // Of a whole object, it is the object that has grown.
+    if (!partial_) return take_size(body_bytes());
+    return corrupt("the answer brings more than the ", announced_bytes_, " bytes of its range");
+  }
+  if (skip_bytes_ > 0) {
     skip_bytes_ -= count;
   } else if (piece_.received_bytes < piece_.range.size_bytes()) {
     // While it is in cache, as far as it is.
@@ -236,6 +297,13 @@ Result<Attempt::Verdict> ReadAttempt::finish() {
     piece_.crc32c = Crc32c().extended(bytes);
     piece_.received_bytes = bytes.size();
     return Verdict::kDone;
+  }
+  if (body_bytes() < announced_bytes_ && chunked_) {  // it ended well, and yet too early
+    if (partial_) {
+      return corrupt("the answer brought ", body_bytes(), " of the ", announced_bytes_,
+                     " bytes of its range");
+    }
+    return std::unexpected(take_size(body_bytes()).error());
   }
   if (piece_.received_bytes == piece_.range.size_bytes()) return Verdict::kDone;
   if (piece_.received_bytes == received_before_) {

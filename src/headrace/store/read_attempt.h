@@ -53,6 +53,7 @@ class ReadAttempt final : public Attempt {
 
  private:
   bool lead() const { return &piece_ == &slot_.first_piece; }
+  Result<void> check_generation(std::string_view generation);
   Result<void> take_size(uint64_t object_bytes);
   Result<void> fit_memory();
   std::optional<ByteRange> asked_range() const;
@@ -63,7 +64,11 @@ class ReadAttempt final : public Attempt {
   ReadPiece& piece_;
   bool without_range_ = false;                // an empty object cannot be asked for by range
   std::optional<uint64_t> unsatisfied_size_;  // of the object, as a 416 tells it
-  bool length_unknown_ = false;   // the body ends when it ends (chunked); it goes to `growing_`
+  bool length_unknown_ = false;  // the body ends when it ends (chunked); it goes to `growing_`
+  // Of the present answer, where the object's size is known:
+  bool partial_ = false;          // it is a range (206), not the whole object
+  bool chunked_ = false;          // its body tells by itself that it is complete
+  uint64_t announced_bytes_ = 0;  // of its body
   uint64_t received_before_ = 0;  // of the piece, by earlier attempts
   uint64_t skip_bytes_ = 0;       // of a body that begins before what was asked for
   std::vector<std::byte> growing_;

@@ -42,6 +42,7 @@ class ReadBatch;
 // A generation as text, without a heap allocation.
 class GenerationText {
  public:
+  static constexpr size_t kMaxBytes = 95;
   void assign(std::string_view text) {
     size_ = static_cast<uint8_t>(text.size() < text_.size() ? text.size() : text_.size());
     text.copy(text_.data(), size_);
@@ -50,7 +51,7 @@ class GenerationText {
   bool empty() const { return size_ == 0; }
 
  private:
-  std::array<char, 95> text_{};
+  std::array<char, kMaxBytes> text_{};
   uint8_t size_ = 0;
 };
 
@@ -82,7 +83,7 @@ struct ReadSlot {
   std::span<std::byte> into = {};  // where the bytes go: the caller's memory or `block`
   Block block;
   bool in_flight_charged = false;
-  uint64_t reserved_bytes = 0;      // BlockPool::expect(), until it has its memory
+  uint64_t reserved_bytes = 0;      // BlockPool::reserve(), until it has its memory
   GenerationText found_generation;  // the one that was read
   std::optional<Error> error = {};  // the first; see ReadBatch::set_error()
   std::atomic<bool> failed = false;
