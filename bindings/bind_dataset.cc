@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "headrace/dataset/order.h"
+#include "headrace/dataset/roots.h"
 #include "object_index.h"
 
 namespace headrace::python {
@@ -68,28 +69,8 @@ nb::object int64_buffer(size_t count, Fill fill) {
   return view.attr("cast")("q");
 }
 
-nb::object from_objects(nb::handle objects, std::string store_url, std::string prefix) {
-  ObjectIndexBuilder builder;
-  builder.set_source(std::move(store_url), std::move(prefix));
-  const nb::handle info_type = nb::type<ObjectInfo>();
-  for (const nb::handle object : nb::iter(objects)) {
-    if (!nb::handle(object.type()).is(info_type)) {
-      PyErr_Format(PyExc_TypeError, "an ObjectInfo is needed, not %.100s",
-                   Py_TYPE(object.ptr())->tp_name);
-      throw nb::python_error();
-    }
-    builder.add(*nb::inst_ptr<ObjectInfo>(object));
-  }
-  return to_python(value_or_raise(without_gil([&builder](MayBlock) { return builder.build(); })));
-}
-
 nb::object select_positions(const ObjectIndex& index, const std::vector<size_t>& positions) {
-  return to_python(value_or_raise(without_gil([&](MayBlock) {
-    ObjectIndexBuilder builder;
-    builder.set_source(index.store_url(), index.prefix());
-    for (const size_t position : positions) builder.add(index.info(position));
-    return builder.build();
-  })));
+  return to_python(value_or_raise(without_gil([&](MayBlock) { return select(index, positions); })));
 }
 
 nb::object get_slice(const ObjectIndex& index, nb::handle slice) {
@@ -113,14 +94,45 @@ nb::object get_item(const IndexHandle& self, nb::handle key) {
   return nb::cast(index.info(checked_position(position, index.size())));
 }
 
+ObjectInfo info_of(const IndexHandle& self, int64_t position) {
+  return self.index->info(checked_position(position, self.index->size()));
+}
+
 nb::str name_of(const IndexHandle& self, int64_t position) {
   std::string name;
   self.index->append_name(checked_position(position, self.index->size()), name);
   return to_str(name);
 }
 
-uint64_t size_of(const IndexHandle& self, int64_t position) {
-  return self.index->size_bytes(checked_position(position, self.index->size()));
+nb::str url_of(const IndexHandle& self, int64_t position) {
+  const size_t at = checked_position(position, self.index->size());
+  if (self.index->roots()[self.index->root(at)].empty()) {
+    raise(Error(Code::kInvalidArgument,
+                "the index does not say where its objects are; index.at(url) makes one that does"));
+  }
+  return to_str(self.index->url(at));
+}
+
+nb::object to_size(std::optional<uint64_t> size_bytes) {
+  if (!size_bytes || *size_bytes == kUnknownSize) return nb::none();
+  return nb::int_(*size_bytes);
+}
+
+nb::object size_of(const IndexHandle& self, int64_t position) {
+  return to_size(self.index->size_bytes(checked_position(position, self.index->size())));
+}
+
+nb::object range_of(const IndexHandle& self, int64_t position) {
+  const auto range = self.index->range(checked_position(position, self.index->size()));
+  if (!range) return nb::none();
+  return nb::make_tuple(range->begin, range->end);
+}
+
+nb::object checksum_of(const IndexHandle& self, int64_t position) {
+  const Checksum sum = self.index->checksum(checked_position(position, self.index->size()));
+  if (sum.kind() == ChecksumKind::kNone) return nb::none();
+  return nb::make_tuple(to_str(to_string(sum.kind())),
+                        nb::bytes(sum.bytes().data(), sum.bytes().size()));
 }
 
 nb::object sizes_of(const IndexHandle& self, nb::handle positions) {
@@ -128,25 +140,207 @@ nb::object sizes_of(const IndexHandle& self, nb::handle positions) {
   return int64_buffer(wanted.size(), [&](std::span<int64_t> out) {
     for (size_t i = 0; i < wanted.size(); ++i) {
       const uint64_t size_bytes = self.index->size_bytes(wanted[i]);
-      if (size_bytes > uint64_t{INT64_MAX}) {
+      if (size_bytes > uint64_t{INT64_MAX} && size_bytes != kUnknownSize) {
         raise(Error(Code::kInvalidArgument,
                     cat("object ", wanted[i], " has ", size_bytes, " bytes: more than int64 has")));
       }
-      out[i] = static_cast<int64_t>(size_bytes);
+      out[i] = size_bytes == kUnknownSize ? -1 : static_cast<int64_t>(size_bytes);
     }
   });
 }
 
-uint64_t sum_bytes(const IndexHandle& self, nb::handle positions) {
+uint64_t sum_bytes(const IndexHandle& self, nb::handle positions, uint64_t unknown_bytes) {
   uint64_t sum = 0;
   for (const size_t position : to_positions(positions, self.index->size())) {
-    const uint64_t size_bytes = self.index->size_bytes(position);
+    uint64_t size_bytes = self.index->size_bytes(position);
+    if (size_bytes == kUnknownSize) size_bytes = unknown_bytes;
     if (size_bytes > UINT64_MAX - sum) {
       raise(Error(Code::kInvalidArgument, "the sizes add up to more than 2^64 bytes"));
     }
     sum += size_bytes;
   }
   return sum;
+}
+
+// ── Names ────────────────────────────────────────────────────────────────────────────────────
+
+// The entries that have this name, or the one that has this URL.
+std::vector<size_t> find_text(IndexHandle& self, std::string_view text) {
+  const ObjectIndex& index = *self.index;
+  if (!self.has_name_table) {  // making it takes a moment
+    without_gil([&index](MayBlock) { index.find({}); });
+    self.has_name_table = true;
+  }
+  if (const auto found = index.find(text)) {
+    if (found->other_roots == 0) return {found->entry};
+    return index.find_all(text);
+  }
+  for (uint32_t root = 0; root < index.roots().size(); ++root) {
+    const std::optional<std::string_view> name = name_below(index.roots()[root], text);
+    if (!name) continue;
+    if (const auto found = index.find(*name, root)) return {found->entry};
+  }
+  return {};
+}
+
+std::string joined(const std::vector<std::string>& texts, size_t most) {
+  std::string out;
+  for (size_t i = 0; i < std::min(texts.size(), most); ++i)
+    out += cat(i == 0 ? "" : ", ", texts[i]);
+  if (texts.size() > most) out += cat(" and ", texts.size() - most, " more");
+  return out;
+}
+
+size_t position_of(IndexHandle& self, nb::handle name) {
+  constexpr size_t kMostTold = 5;
+  if (!PyUnicode_Check(name.ptr())) {
+    PyErr_Format(PyExc_TypeError, "a name or a URL is a str, and not %.100s: %.300R",
+                 Py_TYPE(name.ptr())->tp_name, name.ptr());
+    throw nb::python_error();
+  }
+  const std::string_view text = utf8_of(name);
+  const std::vector<size_t> found = find_text(self, text);
+  if (found.size() == 1) return found.front();
+  const ObjectIndex& index = *self.index;
+  if (found.empty()) {
+    raise(Error(Code::kNotFound,
+                cat("'", text, "' is not in this index of ", index.size(),
+                    index.size() == 1 ? " entry" : " entries",
+                    index.roots()[0].empty()
+                        ? ""
+                        : cat("; names are relative to ", joined(index.roots(), kMostTold)))));
+  }
+  std::vector<std::string> urls;
+  for (const size_t entry : found) urls.push_back(index.url(entry));
+  raise(Error(Code::kInvalidArgument,
+              cat("'", text, "' is the name of ", found.size(),
+                  " objects: ", joined(urls, kMostTold), ". Ask by the URL")));
+}
+
+bool contains(IndexHandle& self, nb::handle key) {
+  if (PyUnicode_Check(key.ptr())) {
+    Py_ssize_t size = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(key.ptr(), &size);
+    if (text == nullptr) {
+      PyErr_Clear();  // no Unicode text, which names are
+      return false;
+    }
+    return !find_text(self, {text, static_cast<size_t>(size)}).empty();
+  }
+  if (!nb::isinstance<ObjectInfo>(key)) return false;
+  const ObjectInfo& wanted = *nb::inst_ptr<ObjectInfo>(key);
+  for (const size_t entry : find_text(self, wanted.name)) {
+    if (self.index->info(entry) == wanted) return true;
+  }
+  return false;
+}
+
+// ── Columns ──────────────────────────────────────────────────────────────────────────────────
+
+nb::tuple columns_of(const IndexHandle& self) {
+  nb::list names;
+  for (size_t i = 0; i < self.index->column_count(); ++i) {
+    names.append(to_str(self.index->column_name(i)));
+  }
+  return nb::tuple(names);
+}
+
+nb::object column_of(const IndexHandle& self, Text given, nb::handle indices) {
+  const ObjectIndex& index = *self.index;
+  const std::string name = given;
+  const std::optional<size_t> column = index.column(name);
+  if (!column) {
+    std::vector<std::string> names;
+    for (size_t i = 0; i < index.column_count(); ++i) names.push_back(index.column_name(i));
+    raise(Error(Code::kInvalidArgument,
+                cat("the index has no column '", name, "'",
+                    names.empty() ? "; it has none" : cat("; it has ", joined(names, 20)))));
+  }
+  if (indices.is_none()) {
+    return to_python(without_gil([&](MayBlock) { return index.values(*column); }));
+  }
+  return to_python(index.values(*column, to_positions(indices, index.size())));
+}
+
+nb::object with_columns_of(const IndexHandle& self, nb::handle columns) {
+  std::vector<std::pair<std::string, ColumnValues>> added;
+  std::vector<std::string> dropped;
+  for (const nb::handle item : nb::iter(columns.attr("items")())) {
+    const nb::object pair = nb::borrow(item);
+    std::string name = Text{pair[0]};
+    if (nb::object(pair[1]).is_none()) {
+      dropped.push_back(std::move(name));
+    } else {
+      ColumnValues values = to_column(name, nb::object(pair[1]));
+      added.emplace_back(std::move(name), std::move(values));
+    }
+  }
+  return to_python(value_or_raise(
+      without_gil([&](MayBlock) { return with_columns(*self.index, std::move(added), dropped); })));
+}
+
+// ── Indexes made of others ───────────────────────────────────────────────────────────────────
+
+nb::object concat_all(const std::vector<std::shared_ptr<const ObjectIndex>>& indexes) {
+  return to_python(value_or_raise(without_gil([&](MayBlock) { return concat(indexes); })));
+}
+
+nb::object concat_indexes(nb::handle indexes) {
+  std::vector<std::shared_ptr<const ObjectIndex>> parts;
+  for (const nb::handle each : nb::iter(indexes)) {
+    if (!nb::isinstance<IndexHandle>(each)) {
+      PyErr_Format(PyExc_TypeError, "an ObjectIndex is needed, not %.100s",
+                   Py_TYPE(each.ptr())->tp_name);
+      throw nb::python_error();
+    }
+    parts.push_back(nb::inst_ptr<IndexHandle>(each)->index);
+  }
+  return concat_all(parts);
+}
+
+nb::object add(const IndexHandle& self, nb::handle other) {
+  if (!nb::isinstance<IndexHandle>(other)) return nb::borrow(Py_NotImplemented);
+  return concat_all({self.index, nb::inst_ptr<IndexHandle>(other)->index});
+}
+
+// A URL or a path as a root.
+std::string to_root(nb::handle url) {
+  const nb::object text = nb::module_::import_("os").attr("fspath")(url);
+  return value_or_raise(normal_root(std::string(Text{text})));
+}
+
+nb::object index_at(const IndexHandle& self, nb::handle where, bool keep_generations) {
+  const ObjectIndex& index = *self.index;
+  std::vector<std::string> roots = index.roots();
+  if (PyMapping_Check(where.ptr()) && !PyUnicode_Check(where.ptr())) {
+    for (const nb::handle item : nb::iter(where.attr("items")())) {
+      const nb::object pair = nb::borrow(item);
+      const std::string from = to_root(nb::object(pair[0]));
+      const auto found = std::ranges::find(index.roots(), from);
+      if (found == index.roots().end()) {
+        raise(Error(Code::kInvalidArgument,
+                    cat(from, " is no root of this index; it has ", joined(index.roots(), 5))));
+      }
+      roots[static_cast<size_t>(found - index.roots().begin())] = to_root(nb::object(pair[1]));
+    }
+  } else if (roots.size() > 1) {
+    raise(Error(Code::kInvalidArgument,
+                cat("the index has ", roots.size(), " roots, ", joined(roots, 5),
+                    ": at({root: url, ...}) says which goes where")));
+  } else {
+    roots[0] = to_root(where);
+  }
+  return to_python(value_or_raise(
+      without_gil([&](MayBlock) { return at_roots(index, roots, keep_generations); })));
+}
+
+nb::object index_rebased(nb::handle_t<IndexHandle> self, nb::handle url) {
+  const std::string root = to_root(url);
+  const std::shared_ptr<const ObjectIndex>& index = nb::inst_ptr<IndexHandle>(self)->index;
+  std::shared_ptr<const ObjectIndex> made =
+      value_or_raise(without_gil([&](MayBlock) { return rebased(index, root); }));
+  if (made == index) return nb::borrow(self);
+  return to_python(std::move(made));
 }
 
 std::vector<std::string> to_suffixes(nb::handle suffix) {
@@ -166,15 +360,57 @@ std::vector<std::string> to_suffixes(nb::handle suffix) {
   return out;
 }
 
-nb::object filter_index(const IndexHandle& self, nb::handle suffix, std::optional<std::string> glob,
-                        std::optional<uint64_t> min_size_bytes,
-                        std::optional<uint64_t> max_size_bytes) {
-  IndexFilter wanted{.suffixes = to_suffixes(suffix),
-                     .min_size_bytes = min_size_bytes.value_or(0),
-                     .max_size_bytes = max_size_bytes.value_or(UINT64_MAX)};
-  if (glob) wanted.glob = value_or_raise(Glob::parse(*glob));
+std::optional<uint64_t> to_bound(const char* name, nb::handle value) {
+  if (value.is_none()) return {};
+  const unsigned long long bound = PyLong_Check(value.ptr())
+                                       ? PyLong_AsUnsignedLongLong(value.ptr())
+                                       : static_cast<unsigned long long>(-1);
+  if (!PyLong_Check(value.ptr()) || PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError, "`%s` is %.300R; it must be an int of at least 0", name,
+                 value.ptr());
+    throw nb::python_error();
+  }
+  return bound;
+}
+
+std::string to_text(const char* name, nb::handle value) {
+  std::string out;
+  if (value.is_none() || nb::try_cast(value, out)) return out;
+  PyErr_Format(PyExc_TypeError, "`%s` is %.300R; it must be a str of Unicode text", name,
+               value.ptr());
+  throw nb::python_error();
+}
+
+// By hand: nanobind's own error for a keyword that is not known lists signatures.
+nb::object filter_index(const IndexHandle& self, const nb::args& args, const nb::kwargs& wanted) {
+  constexpr const char* kKnown = "prefix=, suffix=, glob=, min_size_bytes= and max_size_bytes=";
+  if (args.size() > 0) {
+    PyErr_Format(PyExc_TypeError, "filter() takes keywords only: %s", kKnown);
+    throw nb::python_error();
+  }
+  IndexFilter filtered;
+  for (const auto& [key, value] : wanted) {
+    const auto name = nb::cast<std::string>(key);
+    if (name == "prefix") {
+      filtered.prefix = to_text("prefix", value);
+    } else if (name == "suffix") {
+      filtered.suffixes = to_suffixes(value);
+    } else if (name == "glob") {
+      if (value.is_none()) continue;
+      filtered.glob = value_or_raise(Glob::parse(to_text("glob", value)));
+    } else if (name == "min_size_bytes") {
+      filtered.min_size_bytes = to_bound("min_size_bytes", value).value_or(0);
+    } else if (name == "max_size_bytes") {
+      filtered.max_size_bytes = to_bound("max_size_bytes", value).value_or(UINT64_MAX);
+    } else {
+      PyErr_Format(PyExc_TypeError, "filter() has no argument %s=; it has %s", name.c_str(),
+                   kKnown);
+      throw nb::python_error();
+    }
+  }
   return select_positions(*self.index,
-                          without_gil([&](MayBlock) { return filter(*self.index, wanted); }));
+                          without_gil([&](MayBlock) { return filter(*self.index, filtered); }));
 }
 
 const std::string& fingerprint_of(IndexHandle& self) {
@@ -191,9 +427,9 @@ nb::bytes to_image(const IndexHandle& self) {
   return nb::bytes(image_of(self).data(), image_of(self).size());
 }
 
-nb::object open_image(Result<SharedBytes> image, std::string url) {
+nb::object open_image(Result<SharedBytes> image, std::string url, ImageReader::Known known) {
   Result<std::shared_ptr<const ObjectIndex>> index =
-      image ? without_gil([&image](MayBlock) { return ObjectIndex::open(std::move(*image)); })
+      image ? without_gil([&](MayBlock) { return ObjectIndex::open(std::move(*image), known); })
             : std::unexpected(std::move(image.error()));
   if (!index) raise(std::move(index.error()).with_url(std::move(url)));
   return to_python(std::move(*index));
@@ -203,10 +439,13 @@ nb::object from_image(nb::handle data, std::string url) {
   const HeldBuffer buffer(data, /*writable=*/false);
   return open_image(
       without_gil([&buffer](MayBlock) { return SharedBytes::copy_of(buffer.bytes()); }),
-      std::move(url));
+      std::move(url), ImageReader::Known::kNothing);
 }
 
-nb::object from_descriptor(int descriptor) { return open_image(SharedBytes::map(descriptor), ""); }
+// Another process of ours has opened it, and it is sealed: of a million names nothing is read.
+nb::object from_descriptor(int descriptor) {
+  return open_image(SharedBytes::map(descriptor), "", ImageReader::Known::kGood);
+}
 
 nb::object equals(const IndexHandle& self, nb::handle other) {
   if (!nb::isinstance<IndexHandle>(other)) return nb::borrow(Py_NotImplemented);
@@ -215,34 +454,35 @@ nb::object equals(const IndexHandle& self, nb::handle other) {
 
 nb::object repr(const IndexHandle& self) {
   const ObjectIndex& index = *self.index;
-  return nb::str("<headrace.ObjectIndex of {} {}, {} bytes>")
-      .attr("format")(index.size(), index.size() == 1 ? "object" : "objects",
-                      index.total_size_bytes());
+  const char* const noun = index.has_ranges()  ? (index.size() == 1 ? "entry" : "entries")
+                           : index.size() == 1 ? "object"
+                                               : "objects";
+  const std::optional<uint64_t> total = index.total_size_bytes();
+  return to_str(cat("<headrace.ObjectIndex of ", index.size(), " ", noun,
+                    total ? cat(", ", *total, " bytes>") : ">"));
 }
 
 // Stores and processes are Python's business.
 nb::module_ travel() { return nb::module_::import_("headrace._saved_index"); }
 
 void bind_index(nb::module_& module) {
-  nb::class_<IndexHandle>(
+  nb::class_<IndexHandle> index_class(
       module, "ObjectIndex", nb::is_final(), nb::sig("@typing.final\nclass ObjectIndex(object)"),
       R"doc(The names, sizes and versions of many objects, in a fixed order. Immutable.
 
-About 25 bytes an object, outside Python's heap: ``index[i]`` makes an `ObjectInfo` when it is asked
-for. `Store.index` makes one from a listing, `ObjectIndex.from_objects` from anything.)doc")
-      .def_static("from_objects", &from_objects, nb::arg("objects"), nb::kw_only(),
-                  nb::arg("store_url") = "", nb::arg("prefix") = "",
-                  nb::sig("def from_objects(objects: collections.abc.Iterable[ObjectInfo], *, "
-                          "store_url: str = '', prefix: str = '') -> ObjectIndex"),
-                  R"doc(An index of `objects`, in their order.
+An entry is an object below one of the index' `roots`, or a byte range of one. About 25 bytes an
+object, outside Python's heap: ``index[i]`` makes an `ObjectInfo` when it is asked for. `Store.index`
+makes an index from a listing, `from_names`, `from_urls` and `from_objects` from what you have.
 
-Args:
-    store_url: what ``store_url`` will say.
-    prefix: what ``prefix`` will say.
-
-Raises:
-    InvalidArgumentError: an object has no name.)doc")
-      .def("__len__", [](const IndexHandle& self) { return self.index->size(); })
+Example:
+    >>> index = headrace.Store("gs://bucket/train").index()
+    >>> len(index), index.name(0), index.url(0)
+    (50000, 'cat/001.jpg', 'gs://bucket/train/cat/001.jpg')
+    >>> pictures = index.filter(suffix=".jpg")
+    >>> pictures.position("cat/002.jpg")
+    1)doc");
+  bind_index_makers(index_class);
+  index_class.def("__len__", [](const IndexHandle& self) { return self.index->size(); })
       .def("__getitem__", &get_item, nb::arg("key"),
            nb::sig("def __getitem__(self, key: typing.SupportsIndex) -> "
                    "ObjectInfo"))
@@ -256,34 +496,142 @@ Raises:
                                                    builtins.attr("range")(nb::len(self))));
           },
           nb::sig("def __iter__(self) -> collections.abc.Iterator[ObjectInfo]"))
-      .def("name", &name_of, nb::arg("i"), "The name of object `i`; -1 is the last.")
-      .def("size_bytes", &size_of, nb::arg("i"), "The size of object `i`; -1 is the last.")
-      .def("sizes", &sizes_of, nb::arg("indices"),
-           nb::sig("def sizes(self, indices: collections.abc.Sequence[int] | "
-                   "typing_extensions.Buffer) -> memoryview"),
-           "The sizes of these objects in bytes, as a buffer of int64.")
-      .def("sum_bytes", &sum_bytes, nb::arg("indices"),
-           nb::sig("def sum_bytes(self, indices: collections.abc.Sequence[int] | "
-                   "typing_extensions.Buffer) -> int"),
-           "How many bytes these objects have together.")
+      .def("__contains__", &contains, nb::arg("key"),
+           nb::sig("def __contains__(self, key: object) -> bool"),
+           "Whether an entry has this name or this URL, or is this `ObjectInfo`.")
+      .def("__add__", &add, nb::arg("other"),
+           nb::sig("def __add__(self, other: ObjectIndex) -> ObjectIndex"),
+           "The entries of both; see `concat`.")
+      .def("name", &name_of, nb::arg("i"),
+           R"doc(The name of entry `i`, below its root; -1 is the last.
+
+Raises:
+    IndexError: there is no such entry.)doc")
+      .def("url", &url_of, nb::arg("i"),
+           R"doc(The whole URL of entry `i`: its root and its name; -1 is the last.
+
+Raises:
+    IndexError: there is no such entry.
+    InvalidArgumentError: the index does not say where its objects are.)doc")
+      .def("info", &info_of, nb::arg("i"),
+           R"doc(The object that entry `i` is, or is a range of: the same as ``index[i]``.
+
+Raises:
+    IndexError: there is no such entry.)doc")
+      .def("range", &range_of, nb::arg("i"),
+           nb::sig("def range(self, i: int) -> tuple[int, int] | None"),
+           R"doc(The bytes ``[begin, end)`` of its object that entry `i` is; ``None``: all of them.
+
+Raises:
+    IndexError: there is no such entry.)doc")
+      .def(
+          "checksum", &checksum_of, nb::arg("i"),
+          nb::sig("def checksum(self, i: int) -> tuple[str, builtins.bytes] | None"),
+          R"doc(The kind and the value of the checksum of what entry `i` is, its object or its range.
+
+A kind is ``"crc32c"``, ``"crc32"``, ``"crc64nvme"``, ``"sha1"``, ``"sha256"``, ``"md5"`` or
+``"xxh64"``. Reads compare CRC-32C; the other kinds are kept for whoever can.
+
+Raises:
+    IndexError: there is no such entry.)doc")
+      .def(
+          "size_bytes", &size_of, nb::arg("i"),
+          nb::sig("def size_bytes(self, i: int) -> int | typing.Any"),
+          R"doc(How many bytes entry `i` is: those of its object, or of its range. ``None`` where nobody has told
+it.
+
+Raises:
+    IndexError: there is no such entry.)doc")
+      .def(
+          "sizes", &sizes_of, nb::arg("indices"),
+          nb::sig("def sizes(self, indices: collections.abc.Sequence[int] | "
+                  "typing_extensions.Buffer) -> memoryview"),
+          R"doc(The sizes of these entries in bytes, as a buffer of int64; -1 where one is not known.
+
+Raises:
+    IndexError: there is no such entry.)doc")
+      .def(
+          "sum_bytes", &sum_bytes, nb::arg("indices"), nb::arg("unknown_bytes") = 0,
+          nb::sig("def sum_bytes(self, indices: collections.abc.Sequence[int] | "
+                  "typing_extensions.Buffer, unknown_bytes: int = 0) -> int"),
+          R"doc(How many bytes these entries have together, `unknown_bytes` for each whose size is not known.
+
+Raises:
+    IndexError: there is no such entry.)doc")
       .def_prop_ro(
           "total_size_bytes",
-          [](const IndexHandle& self) { return self.index->total_size_bytes(); },
-          "How many bytes all objects have together.")
+          [](const IndexHandle& self) { return to_size(self.index->total_size_bytes()); },
+          nb::sig("def total_size_bytes(self) -> int | typing.Any"),
+          "How many bytes all entries have together; ``None`` where a size is not known.")
       .def_prop_ro(
           "common_size_bytes",
           [](const IndexHandle& self) { return self.index->common_size_bytes(); },
-          "The size of every object, if all are of one size; else ``None``.")
+          "The size of every entry, if all are of one size that is known; else ``None``.")
       .def_prop_ro(
-          "store_url", [](const IndexHandle& self) { return to_str(self.index->store_url()); },
-          "The URL of the store that was listed, to which names are appended; ``''`` if nobody "
-          "said.")
-      .def_prop_ro(
-          "prefix", [](const IndexHandle& self) { return to_str(self.index->prefix()); },
-          "The prefix that was listed.")
+          "roots",
+          [](const IndexHandle& self) {
+            nb::list roots;
+            for (const std::string& root : self.index->roots()) roots.append(to_str(root));
+            return nb::tuple(roots);
+          },
+          nb::sig("def roots(self) -> tuple[str, ...]"),
+          "The URLs that names are relative to; ``''`` where nobody has said it.")
+      .def(
+          "position", &position_of, nb::arg("name"),
+          nb::sig("def position(self, name: str) -> int"),
+          R"doc(The number of the entry that has this name, or this whole URL, in less than a microsecond.
+
+Of several entries of one object it is the first. The first call makes a table of 5 to 11 bytes for
+each object. Processes that are forked later share it; ask once before they are.
+
+Raises:
+    NotFoundError: there is none; ``name in index`` answers instead.
+    InvalidArgumentError: objects below several roots have this name; their URLs are told.
+
+Example:
+    >>> index.position("cat/002.jpg")
+    1
+    >>> index.position("gs://bucket/train/cat/002.jpg")
+    1)doc")
+      .def_prop_ro("columns", &columns_of, nb::sig("def columns(self) -> tuple[str, ...]"),
+                   "The names of your columns, such as labels.")
+      .def(
+          "column", &column_of, nb::arg("name"), nb::arg("indices") = nb::none(),
+          nb::sig("def column(self, name: str, indices: collections.abc.Sequence[int] | "
+                  "typing_extensions.Buffer | None = None) -> "
+                  "memoryview | list[str] | list[builtins.bytes]"),
+          R"doc(One of your columns: integers and floats as a buffer (int64, float64), texts as a list.
+
+Args:
+    indices: of these entries only; default: of all.
+
+Raises:
+    InvalidArgumentError: there is no such column.
+    IndexError: there is no such entry.
+
+Example:
+    >>> labels = numpy.asarray(index.column("label")))doc")
+      .def("with_columns", &with_columns_of, nb::arg("columns"),
+           nb::sig("def with_columns(self, columns: collections.abc.Mapping[str, typing.Any]) -> "
+                   "ObjectIndex"),
+           R"doc(An index of the same entries with these columns, besides those that it has.
+
+Args:
+    columns: by name, one value for each entry: all ``int``, ``float``, ``str`` or ``bytes``, as a
+        sequence, or a buffer such as a NumPy array. One that is there already is replaced;
+        ``None`` takes it out.
+
+Raises:
+    InvalidArgumentError: a column has another number of values, or values that cannot be kept.
+
+Example:
+    >>> labels = [index.name(i).split("/")[0] for i in range(len(index))]
+    >>> index = index.with_columns({"label": labels}))doc")
       .def_prop_ro(
           "fingerprint", [](IndexHandle& self) { return to_str(fingerprint_of(self)); },
-          "A hash of names, sizes and generations in their order: what a saved state belongs to.")
+          "A hash of names, ranges, sizes and checksums in their order, and of nothing else: what "
+          "a "
+          "saved state belongs to. Data that was moved or copied to another root keeps it.")
       .def(
           "select",
           [](const IndexHandle& self, nb::handle indices) {
@@ -292,59 +640,126 @@ Raises:
           nb::arg("indices"),
           nb::sig("def select(self, indices: collections.abc.Sequence[int] | "
                   "typing_extensions.Buffer) -> ObjectIndex"),
-          R"doc(An index of these objects, in this order.
+          R"doc(An index of these entries, in this order.
 
 Args:
     indices: integers, or a buffer of int64 such as a NumPy array; -1 is the last.
 
 Raises:
-    IndexError: there is no such object.)doc")
-      .def("filter", &filter_index, nb::kw_only(), nb::arg("suffix") = nb::none(),
-           nb::arg("glob") = nb::none(), nb::arg("min_size_bytes") = nb::none(),
-           nb::arg("max_size_bytes") = nb::none(),
-           nb::sig("def filter(self, *, suffix: str | collections.abc.Iterable[str] | None = None, "
+    IndexError: there is no such entry.
+
+Example:
+    >>> small = index.select([i for i in range(len(index)) if index.size_bytes(i) < 100_000]))doc")
+      .def("filter", &filter_index, nb::arg("args"), nb::arg("wanted"),
+           nb::sig("def filter(self, *, prefix: str | None = None, "
+                   "suffix: str | collections.abc.Iterable[str] | None = None, "
                    "glob: str | None = None, min_size_bytes: int | None = None, "
                    "max_size_bytes: int | None = None) -> ObjectIndex"),
-           R"doc(An index of the objects for which all of this holds, in their order.
+           R"doc(An index of the entries for which all of this holds, in their order.
 
 Args:
+    prefix: the name begins with it.
     suffix: the name ends with it, or with one of several.
     glob: the whole name matches: ``*`` is anything but ``/``, ``?`` one character, ``[a-z]`` and
         ``[!a-z]`` one of (not of) these, ``**`` anything, ``**/`` any folders or none.
-    min_size_bytes: the object has so many bytes at least ...
-    max_size_bytes: ... and at most.
+    min_size_bytes: the entry has so many bytes at least ...
+    max_size_bytes: ... and at most. One whose size is not known is left out.
 
 Raises:
-    InvalidArgumentError: the pattern makes no sense.)doc")
+    InvalidArgumentError: the pattern makes no sense.
+    TypeError: there is no such argument.
+
+Example:
+    >>> index.filter(prefix="cat/", suffix=(".jpg", ".png")))doc")
+      .def_static("concat", &concat_indexes, nb::arg("indexes"),
+                  nb::sig("def concat(indexes: collections.abc.Iterable[ObjectIndex]) -> "
+                          "ObjectIndex"),
+                  R"doc(An index of all entries of several, one index after the other.
+
+It has the roots of all, and their columns.
+
+Raises:
+    InvalidArgumentError: the indexes do not have the same columns.
+
+Example:
+    >>> both = ObjectIndex.concat([headrace.Store("gs://a").index(), headrace.Store("s3://b").index()])
+    >>> both.roots
+    ('gs://a', 's3://b'))doc")
       .def(
-          "save",
-          [](nb::handle self, nb::handle url, const nb::kwargs& options) {
-            return travel().attr("save")(self, url, options);
-          },
-          nb::arg("url"), nb::arg("store_options"),
-          nb::sig("def save(self, url: str | os.PathLike[str], **store_options: typing.Any) -> "
-                  "ObjectInfo"),
-          R"doc(Write a manifest, atomically, so that the next job need not list.
+          "at", &index_at, nb::arg("url"), nb::kw_only(), nb::arg("keep_generations") = false,
+          nb::sig("def at(self, url: str | os.PathLike[str] | collections.abc.Mapping[str, str], "
+                  "*, keep_generations: bool = False) -> ObjectIndex"),
+          R"doc(The same entries at another root, where the same objects lie, such as a copy of the bucket.
+
+Nothing is asked of any store. A copy has other generations, so reads by the new index are not
+pinned to one; sizes and checksums stay, and so does the `fingerprint`.
 
 Args:
-    url: of the manifest: an object of any store, or a file.
-    store_options: as for `Store`: ``endpoint=...``.
+    url: the new root; of an index that has several, a mapping from old to new ones.
+    keep_generations: the objects are the very same, seen by another URL.
 
-Returns what was written.)doc")
+Raises:
+    InvalidArgumentError: the URL is none, or it does not say which of several roots goes where.
+
+Example:
+    >>> index.at("gs://copy/train").url(0)
+    'gs://copy/train/cat/001.jpg')doc")
+      .def("rebased", &index_rebased, nb::arg("url"),
+           nb::sig("def rebased(self, url: str | os.PathLike[str]) -> ObjectIndex"),
+           R"doc(The same objects with names relative to another root of the same bucket.
+
+Datasets that get an `index` and a URL do this by themselves.
+
+Raises:
+    InvalidArgumentError: some entries lie outside of it, or it is another bucket: see `at`.
+
+Example:
+    >>> headrace.Store("gs://bucket").index("train/").rebased("gs://bucket/train").name(0)
+    'cat/001.jpg')doc")
+      .def(
+          "save",
+          [](nb::handle self, nb::handle url, nb::handle store, const nb::kwargs& options) {
+            return travel().attr("save")(self, url, store, options);
+          },
+          nb::arg("url"), nb::kw_only(), nb::arg("store") = nb::none(), nb::arg("options"),
+          nb::sig("def save(self, url: str | os.PathLike[str], *, "
+                  "store: headrace.Store | None = None, **options: typing.Any) -> ObjectInfo"),
+          R"doc(Write the index to an object or a file, atomically, so that the next job need not list.
+
+Args:
+    url: of what is written: an object of any store, or a file.
+    store: where that is; `url` may then be a name in it.
+    options: of `Store`, in place of `store`: ``endpoint=...``.
+
+Returns what was written.
+
+Raises:
+    InvalidArgumentError: the URL names no object.
+
+Example:
+    >>> index.save("gs://bucket/indexes/train"))doc")
       .def_static(
           "load",
-          [](nb::handle url, const nb::kwargs& options) {
-            return travel().attr("load")(url, options);
+          [](nb::handle url, nb::handle store, const nb::kwargs& options) {
+            return travel().attr("load")(url, store, options);
           },
-          nb::arg("url"), nb::arg("store_options"),
-          nb::sig("def load(url: str | os.PathLike[str], **store_options: typing.Any) -> "
-                  "ObjectIndex"),
+          nb::arg("url"), nb::kw_only(), nb::arg("store") = nb::none(), nb::arg("options"),
+          nb::sig("def load(url: str | os.PathLike[str], *, "
+                  "store: headrace.Store | None = None, **options: typing.Any) -> ObjectIndex"),
           R"doc(The index that `save` wrote. Nothing is listed: objects that have changed since are noticed when
 they are read, by `PreconditionFailedError`.
 
+Args:
+    url: of the saved index, as for `save`.
+    store: where it is.
+    options: of `Store`, in place of `store`.
+
 Raises:
-    NotFoundError: there is no such manifest.
-    CorruptDataError: it is cut, changed, no manifest, or of a newer version.)doc")
+    NotFoundError: there is no such object.
+    CorruptDataError: it is cut, changed, no saved index, or of another version.
+
+Example:
+    >>> index = headrace.ObjectIndex.load("gs://bucket/indexes/train"))doc")
       .def("__eq__", &equals, nb::arg("other").none(),
            nb::sig("def __eq__(self, other: object) -> bool"))
       .def("__hash__",

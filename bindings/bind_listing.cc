@@ -1,6 +1,7 @@
 #include "listing_handle.h"
 
 #include "headrace/dataset/object_index.h"
+#include "headrace/dataset/roots.h"
 #include "object_index.h"
 
 namespace headrace::python {
@@ -29,11 +30,10 @@ nb::object ListingHandle::next() const {
   return objects;
 }
 
-nb::object ListingHandle::index(std::string store_url, std::string prefix,
-                                nb::handle on_progress) const {
+nb::object ListingHandle::index(std::string_view root, nb::handle on_progress) const {
   Listing& self = listing();
   ObjectIndexBuilder builder;
-  builder.set_source(std::move(store_url), std::move(prefix));
+  builder.add_root(value_or_raise(normal_root(root)));
   ObjectInfo info;  // its memory is used again for each object
   // Takes what comes until it is time to look at signals; true at the end.
   const auto take_some = [&](steady_clock::time_point until, MayBlock permit) -> Result<bool> {
@@ -77,12 +77,13 @@ void bind_listing(nb::module_& module) {
   nb::class_<ListingHandle>(module, "Listing", "The objects of a bucket as they arrive.")
       .def("next", &ListingHandle::next, nb::sig("def next(self) -> list[ObjectInfo] | None"),
            "Waits; the next objects in the order of names, None at the end.")
-      .def("index", &ListingHandle::index, nb::arg("store_url"), nb::arg("prefix"),
+      .def("index", &ListingHandle::index, nb::arg("root"),
            nb::arg("on_progress").none() = nb::none(),
-           nb::sig("def index(self, store_url: str, prefix: str, "
+           nb::sig("def index(self, root: str, "
                    "on_progress: collections.abc.Callable[[int], object] | None = None) "
                    "-> ObjectIndex"),
-           "Waits for all that is still to come. `on_progress` is called now and then.")
+           "Waits for all that is still to come, with names relative to `root`. `on_progress` is "
+           "called now and then.")
       .def("cancel", &ListingHandle::cancel, "Ends what is under way.")
       .def("progress", &ListingHandle::progress,
            nb::sig("def progress(self) -> tuple[int, int, bool, int]"),

@@ -29,13 +29,13 @@ system_clock::time_point from_datetime(nb::handle time) {
   return system_clock::time_point(microseconds(nb::cast<int64_t>(since_us)));
 }
 
-void construct(ObjectInfo* self, std::string name, uint64_t size_bytes, std::string generation,
-               std::optional<uint32_t> crc32c, std::string content_type,
+void construct(ObjectInfo* self, std::string name, std::optional<uint64_t> size_bytes,
+               std::string generation, std::optional<uint32_t> crc32c, std::string content_type,
                std::string content_encoding, nb::object updated, std::string storage_class,
                uint32_t component_count, uint64_t metageneration) {
   new (self)
       ObjectInfo{.name = std::move(name),
-                 .size_bytes = size_bytes,
+                 .size_bytes = size_bytes.value_or(kUnknownSize),
                  .generation = std::move(generation),
                  .crc32c = {},
                  .content_type = std::move(content_type),
@@ -51,11 +51,16 @@ nb::object crc32c_of(const ObjectInfo& self) {
   return self.crc32c ? nb::object(nb::int_(self.crc32c->value())) : nb::object(nb::none());
 }
 
+nb::object size_of(const ObjectInfo& self) {
+  return self.size_bytes == kUnknownSize ? nb::object(nb::none())
+                                         : nb::object(nb::int_(self.size_bytes));
+}
+
 nb::object reduce(nb::handle self) {
   const ObjectInfo& info = *nb::inst_ptr<ObjectInfo>(self);
   return nb::make_tuple(
       self.type(),
-      nb::make_tuple(to_str(info.name), info.size_bytes, to_str(info.generation), crc32c_of(info),
+      nb::make_tuple(to_str(info.name), size_of(info), to_str(info.generation), crc32c_of(info),
                      to_str(info.content_type), to_str(info.content_encoding),
                      to_datetime(info.updated), to_str(info.storage_class), info.component_count,
                      info.metageneration));
@@ -68,25 +73,33 @@ void bind_object_info(nb::module_& module) {
       module, "ObjectInfo", nb::is_final(), nb::sig("@typing.final\nclass ObjectInfo(object)"),
       R"doc(What a store says about one object. Immutable, comparable, hashable; pickles.
 
-Reads take it in place of a name; then they need no question about the size, are pinned to its
-generation and are verified against its checksum.)doc")
+Reads take it in place of a name: then they need not ask for the size, are pinned to its generation,
+and are verified against its checksum. Only the name is needed; of what is left out, reads find out.
+
+Example:
+    >>> info = headrace.Store("gs://bucket/train").stat("cat/001.jpg")
+    >>> info.size_bytes, info.generation
+    (52113, '1763779200123456')
+    >>> headrace.ObjectInfo("cat/001.jpg").size_bytes is None
+    True)doc")
       .def("__init__", &construct,
-           nb::sig("def __init__(self, name: str, size_bytes: int, generation: str = '', "
-                   "crc32c: int | None = None, content_type: str = '', "
-                   "content_encoding: str = '', updated: datetime.datetime | None = None, "
-                   "storage_class: str = '', component_count: int = 0, "
-                   "metageneration: int = 0) -> None"),
-           nb::arg("name"), nb::arg("size_bytes"), nb::arg("generation") = "",
+           nb::sig(
+               "def __init__(self, name: str, size_bytes: int | None = None, generation: str = '', "
+               "crc32c: int | None = None, content_type: str = '', "
+               "content_encoding: str = '', updated: datetime.datetime | None = None, "
+               "storage_class: str = '', component_count: int = 0, "
+               "metageneration: int = 0) -> None"),
+           nb::arg("name"), nb::arg("size_bytes") = nb::none(), nb::arg("generation") = "",
            nb::arg("crc32c") = nb::none(), nb::arg("content_type") = "",
            nb::arg("content_encoding") = "", nb::arg("updated") = nb::none(),
            nb::arg("storage_class") = "", nb::arg("component_count") = 0,
            nb::arg("metageneration") = 0)
       .def_prop_ro(
           "name", [](const ObjectInfo& self) { return to_str(self.name); },
-          "The full name inside the bucket.")
-      .def_prop_ro(
-          "size_bytes", [](const ObjectInfo& self) { return self.size_bytes; },
-          "The size of the stored object.")
+          "The name below the root of its store, or of its index.")
+      // `int | Any`: a store always tells it, and few programs meet one that has none.
+      .def_prop_ro("size_bytes", &size_of, nb::sig("def size_bytes(self) -> int | typing.Any"),
+                   "The size of the stored object; ``None`` where nobody has told it.")
       .def_prop_ro(
           "generation", [](const ObjectInfo& self) { return to_str(self.generation); },
           "The token for this very version.")
@@ -126,7 +139,7 @@ generation and are verified against its checksum.)doc")
           "__repr__",
           [](const ObjectInfo& self) {
             return nb::str("ObjectInfo(name={!r}, size_bytes={}, generation={!r})")
-                .attr("format")(to_str(self.name), self.size_bytes, to_str(self.generation));
+                .attr("format")(to_str(self.name), size_of(self), to_str(self.generation));
           },
           nb::sig("def __repr__(self) -> str"));
 }

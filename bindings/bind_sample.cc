@@ -6,8 +6,9 @@
 
 namespace headrace::python {
 
-Sample::Sample(nb::handle data, nb::str url, std::string_view generation)
-    : origin_(std::move(url)) {
+Sample::Sample(nb::handle data, nb::str url, std::string_view generation, nb::str name,
+               std::optional<size_t> position)
+    : url_(std::move(url)), origin_(std::move(name)), position_(position.value_or(kNoPosition)) {
   generation_.assign(generation);
   const HeldBuffer source(data, /*writable=*/false);
   copy_ = std::make_unique_for_overwrite<std::byte[]>(source.bytes().size());
@@ -15,13 +16,17 @@ Sample::Sample(nb::handle data, nb::str url, std::string_view generation)
   bytes_ = {copy_.get(), source.bytes().size()};
 }
 
-nb::object Sample::url() const {
-  if (!url_prefix_.is_valid()) return origin_;
-  if (PyUnicode_Check(origin_.ptr())) return url_prefix_ + origin_;
-  if (!nb::isinstance<IndexHandle>(origin_)) return url_prefix_ + origin_.attr("name");
+nb::object Sample::name() const {
+  if (PyUnicode_Check(origin_.ptr())) return origin_;
+  if (!nb::isinstance<IndexHandle>(origin_)) return origin_.attr("name");
   std::string name;
   nb::inst_ptr<IndexHandle>(origin_)->index->append_name(position_, name);
-  return url_prefix_ + to_str(name);
+  return to_str(name);
+}
+
+nb::object Sample::url() const {
+  if (!url_prefix_.is_valid()) return url_;
+  return url_prefix_ + name();
 }
 
 namespace {
@@ -72,13 +77,26 @@ Reads with ``into=`` give samples that refer to the caller's memory.
 Args:
     data: bytes that the sample gets a copy of.
     url: what ``url`` will say.
-    generation: what ``generation`` will say.)doc")
-      .def(nb::init<nb::handle, nb::str, std::string_view>(),
+    generation: what ``generation`` will say.
+    name: what ``name`` will say.
+    index: what ``index`` will say.
+
+Example:
+    >>> sample = headrace.Store("gs://bucket/train").read("cat/001.jpg")
+    >>> sample.name, sample.url, sample.size_bytes
+    ('cat/001.jpg', 'gs://bucket/train/cat/001.jpg', 52113))doc")
+      .def(nb::init<nb::handle, nb::str, std::string_view, nb::str, std::optional<size_t>>(),
            nb::sig("def __init__(self, data: typing_extensions.Buffer, url: str = '', "
-                   "generation: str = '') -> None"),
-           nb::arg("data"), nb::arg("url") = "", nb::arg("generation") = "")
+                   "generation: str = '', name: str = '', index: int | None = None) -> None"),
+           nb::arg("data"), nb::arg("url") = "", nb::arg("generation") = "", nb::arg("name") = "",
+           nb::arg("index") = nb::none())
+      .def_prop_ro("name", &Sample::name, nb::sig("def name(self) -> str"),
+                   "The object's name below the root of its store, or of its index.")
       .def_prop_ro("url", &Sample::url, nb::sig("def url(self) -> str"),
-                   "The URL of the object: ``gs://bucket/name``.")
+                   "The whole URL of the object: ``gs://bucket/root/name``.")
+      .def_prop_ro(
+          "index", [](const Sample& self) { return self.position(); },
+          "Its number in the `ObjectIndex` that it was read by; ``None`` if it was read by name.")
       .def_prop_ro(
           "generation", [](const Sample& self) { return to_str(self.generation()); },
           "The version of the object that was read; ``''`` where the store has none.")
@@ -96,7 +114,8 @@ Args:
           [](nb::handle self) {
             const Sample& sample = *nb::inst_ptr<Sample>(self);
             return nb::make_tuple(self.type(), nb::make_tuple(to_bytes(sample), sample.url(),
-                                                              to_str(sample.generation())));
+                                                              to_str(sample.generation()),
+                                                              sample.name(), sample.position()));
           },
           nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"))
       .def(

@@ -6,9 +6,12 @@
 #include <memory>
 #include <vector>
 
+#include "batch_handle.h"
 #include "engine_handle.h"
 #include "headrace/format/url.h"
 #include "headrace/store/object_store.h"
+#include "headrace/store/split_read.h"
+#include "headrace/store/stat_many.h"
 #include "listing_handle.h"
 #include "object_index.h"
 #include "sample.h"
@@ -18,27 +21,23 @@
 namespace headrace::python {
 namespace {
 
-// What the objects of a batch were called by whoever asked: names and ObjectInfos, or positions in
-// one ObjectIndex.
-struct Origins {
-  std::vector<nb::object> items = {};
-  nb::object index = {};
-  std::vector<size_t> positions = {};
-};
-
 // One batch under way, with what must live until no I/O thread touches it any more.
 // Thread: confined (the GIL).
 class BatchHandle {
  public:
-  BatchHandle(std::shared_ptr<Engine> engine, std::shared_ptr<ObjectStore> store,
-              std::shared_ptr<ReadBatch> batch, nb::object url_prefix, Origins origins,
+  BatchHandle(std::vector<OpenStore> stores, std::vector<uint32_t> store_of,
+              std::shared_ptr<ReadBatch> batch, Origins origins,
               std::vector<std::shared_ptr<HeldBuffer>> buffers)
-      : engine_(std::move(engine)),
-        store_(std::move(store)),
+      : engine_(stores.front().engine),
         batch_(std::move(batch)),
-        url_prefix_(std::move(url_prefix)),
+        store_of_(std::move(store_of)),
         origins_(std::move(origins)),
-        buffers_(std::move(buffers)) {}
+        buffers_(std::move(buffers)) {
+    for (OpenStore& each : stores) {
+      stores_.emplace_back(std::move(each.store));
+      url_prefixes_.push_back(std::move(each.url_prefix));
+    }
+  }
   BatchHandle(BatchHandle&&) noexcept = default;
   BatchHandle& operator=(BatchHandle&&) = delete;
   // A batch that nobody wants any more is ended, and waited for: the buffers go with it.
@@ -128,8 +127,9 @@ class BatchHandle {
     nb::object item = nb::inst_alloc(type);
     const bool indexed = origins_.index.is_valid();
     auto* sample = new (nb::inst_ptr<Sample>(item))
-        Sample(url_prefix_, indexed ? origins_.index : std::move(origins_.items[index]),
-               indexed ? origins_.positions[index] : 0, slot.found_generation);
+        Sample(url_prefixes_[store_of_.empty() ? 0 : store_of_[index]],
+               indexed ? origins_.index : std::move(origins_.items[index]),
+               indexed ? origins_.positions[index] : kNoPosition, slot.found_generation);
     nb::inst_mark_ready(item);
     if (slot.has_into) {
       sample->hold(buffers_[indexed ? 0 : index], slot.into);
@@ -139,10 +139,11 @@ class BatchHandle {
     return item;
   }
 
-  OfThisProcess<Engine> engine_;  // outlives the store, which outlives the batch
-  OfThisProcess<ObjectStore> store_;
+  OfThisProcess<Engine> engine_;  // outlives the stores, which outlive the batch
+  std::vector<OfThisProcess<ObjectStore>> stores_;
   OfThisProcess<ReadBatch> batch_;
-  nb::object url_prefix_;
+  std::vector<nb::object> url_prefixes_;  // of the stores
+  std::vector<uint32_t> store_of_;        // of each slot; empty: all are in the first
   Origins origins_;
   std::vector<std::shared_ptr<HeldBuffer>> buffers_;  // one each, or with an index one for all
   bool taken_ = false;
@@ -163,8 +164,8 @@ class StoreHandle {
   }
 
   // `ranges` is None, or a (begin, end) for each item; end may be None: to the object's end.
-  BatchHandle start(const nb::object& items, const nb::object& into,
-                    const std::optional<std::vector<PyRange>>& ranges) const {
+  nb::object start(const nb::object& items, const nb::object& into,
+                   const std::optional<std::vector<PyRange>>& ranges) const {
     const nb::object sequence = nb::steal(
         PySequence_Fast(items.ptr(), "names must be a sequence of names and ObjectInfos"));
     if (!sequence.is_valid()) throw nb::python_error();
@@ -205,48 +206,19 @@ class StoreHandle {
       batch->add(target);
       origins.items.push_back(nb::borrow(item));
     }
-    BatchHandle handle(engine_.shared(), store_.shared(), batch, url_prefix_, std::move(origins),
-                       std::move(buffers));
-    store().read(std::move(batch));
-    return handle;
+    return start_batch({opened()}, {}, std::move(batch), std::move(origins), std::move(buffers));
   }
 
-  // The same for objects of an index, without a Python object for each. `into` is one buffer,
-  // filled object after object.
-  BatchHandle start_indexed(nb::handle_t<IndexHandle> index, nb::handle indices,
-                            const nb::object& into) const {
-    const ObjectIndex& objects = *nb::inst_ptr<IndexHandle>(index)->index;
-    Origins origins{.index = nb::borrow(index), .positions = to_positions(indices, objects.size())};
-    const size_t count = origins.positions.size();
-    std::vector<std::shared_ptr<HeldBuffer>> buffers;
-    std::span<std::byte> room;
-    if (!into.is_none()) {
-      buffers.push_back(std::make_shared<HeldBuffer>(into, /*writable=*/true));
-      room = buffers[0]->bytes();
-      require_room(objects, origins.positions, room.size());
-    }
-    std::shared_ptr<ReadBatch> batch = ReadBatch::create(count, count * 64);
-    std::string name, generation;
-    for (const size_t position : origins.positions) {
-      name.clear();
-      objects.append_name(position, name);
-      generation.clear();
-      objects.append_generation(position, generation);
-      ReadTarget target{.name = name,
-                        .generation = generation,
-                        .size_bytes = objects.size_bytes(position),
-                        .crc32c = objects.crc32c(position)};
-      if (!buffers.empty()) {
-        target.into = room.first(target.size_bytes);
-        target.has_into = true;
-        room = room.subspan(target.size_bytes);
-      }
-      batch->add(target);
-    }
-    BatchHandle handle(engine_.shared(), store_.shared(), batch, url_prefix_, std::move(origins),
-                       std::move(buffers));
-    store().read(std::move(batch));
-    return handle;
+  // The same for entries of an index, without a Python object for each. `into` is one buffer,
+  // filled entry after entry.
+  nb::object start_indexed(nb::handle_t<IndexHandle> index, nb::handle indices,
+                           const nb::object& into) const {
+    return start_entries({opened()}, index, indices, into);
+  }
+
+  OpenStore opened() const {
+    store();
+    return {engine_.shared(), store_.shared(), url_prefix_};
   }
 
   nb::tuple list_page(Text prefix, Text delimiter, Text page_token, Text start_offset,
@@ -277,6 +249,32 @@ class StoreHandle {
   }
 
   ObjectInfo stat(Text name) const { return wait_and_take(store().stat(name)); }
+
+  nb::list stat_many(const nb::object& names, bool missing_ok) const {
+    store();
+    const nb::object sequence =
+        nb::steal(PySequence_Fast(names.ptr(), "names must be a sequence of str"));
+    if (!sequence.is_valid()) throw nb::python_error();
+    std::vector<std::string> wanted;
+    for (const nb::handle name : nb::iter(sequence)) wanted.push_back(Text{name});
+    // Enough for what the host bears to be under way, and the next to be at hand.
+    std::vector<Result<ObjectInfo>> found = wait_and_take(headrace::stat_many(
+        store_.shared(), std::move(wanted), missing_ok, 2 * store().useful_in_flight()));
+    nb::list out;
+    const Error* first = nullptr;
+    for (Result<ObjectInfo>& each : found) {
+      if (each) {
+        out.append(nb::cast(std::move(*each)));
+        continue;
+      }
+      out.append(nb::none());
+      if (missing_ok && each.error().code() == Code::kNotFound) continue;
+      // What was not asked any more says less than the reason for that.
+      if (first == nullptr || first->code() == Code::kCancelled) first = &each.error();
+    }
+    if (first != nullptr) raise(*first);
+    return out;
+  }
 
   ObjectInfo write(Text name, nb::handle data, std::optional<std::string> if_generation,
                    std::string content_type, std::string content_encoding) const {
@@ -361,10 +359,11 @@ class StoreHandle {
     std::vector<ComposeSource> sources;
     sources.reserve(infos.size());
     for (const ObjectInfo& info : infos) {
-      if (info.generation.empty() || !info.crc32c) {
-        raise(Error(Code::kInvalidArgument,
-                    "its generation and CRC-32C must be known before it is joined with others")
-                  .with_url(store().url_of(info.name)));
+      if (info.generation.empty() || !info.crc32c || info.size_bytes == kUnknownSize) {
+        raise(
+            Error(Code::kInvalidArgument,
+                  "its size, generation and CRC-32C must be known before it is joined with others")
+                .with_url(store().url_of(info.name)));
       }
       sources.push_back({.name = info.name,
                          .generation = info.generation,
@@ -372,21 +371,6 @@ class StoreHandle {
                          .crc32c = *info.crc32c});
     }
     return sources;
-  }
-
-  static void require_room(const ObjectIndex& objects, const std::vector<size_t>& positions,
-                           size_t room_bytes) {
-    uint64_t left = room_bytes;
-    bool fits = true;
-    for (const size_t position : positions) {
-      const uint64_t size_bytes = objects.size_bytes(position);
-      fits = fits && size_bytes <= left;
-      left -= std::min(left, size_bytes);
-    }
-    if (fits && left == 0) return;
-    raise(Error(Code::kInvalidArgument, cat("`into` has ", room_bytes, " bytes, which is ",
-                                            fits ? cat(left, " more than") : "less than", " the ",
-                                            positions.size(), " objects have together")));
   }
 
   static std::vector<std::shared_ptr<HeldBuffer>> hold_buffers(const nb::object& into,
@@ -414,13 +398,35 @@ uint64_t expected_bytes(const nb::object& items, uint64_t unknown_bytes) {
   const nb::handle info_type = nb::type<ObjectInfo>();
   uint64_t total = 0;
   for (const nb::handle item : nb::iter(items)) {
-    total += nb::handle(item.type()).is(info_type) ? nb::inst_ptr<ObjectInfo>(item)->size_bytes
-                                                   : unknown_bytes;
+    const uint64_t size_bytes = nb::handle(item.type()).is(info_type)
+                                    ? nb::inst_ptr<ObjectInfo>(item)->size_bytes
+                                    : kUnknownSize;
+    total += size_bytes == kUnknownSize ? unknown_bytes : size_bytes;
   }
   return total;
 }
 
 }  // namespace
+
+OpenStore opened_store(nb::handle store_handle) {
+  if (!nb::isinstance<StoreHandle>(store_handle)) {
+    PyErr_Format(PyExc_TypeError, "a StoreHandle is needed, not %.100s",
+                 Py_TYPE(store_handle.ptr())->tp_name);
+    throw nb::python_error();
+  }
+  return nb::inst_ptr<StoreHandle>(store_handle)->opened();
+}
+
+nb::object start_batch(std::vector<OpenStore> stores, std::vector<uint32_t> store_of,
+                       std::shared_ptr<ReadBatch> batch, Origins origins,
+                       std::vector<std::shared_ptr<HeldBuffer>> buffers) {
+  std::vector<std::shared_ptr<ObjectStore>> readers;
+  for (const OpenStore& each : stores) readers.push_back(each.store);
+  nb::object handle = nb::cast(
+      BatchHandle(std::move(stores), store_of, batch, std::move(origins), std::move(buffers)));
+  split_read(readers, store_of, std::move(batch));
+  return handle;
+}
 
 void bind_store(nb::module_& module) {
   nb::class_<BatchHandle>(module, "Batch", "Objects that are being read together.")
@@ -459,6 +465,9 @@ void bind_store(nb::module_& module) {
            nb::arg("start_offset"), nb::arg("end_offset"), nb::arg("only_for_reading"),
            nb::arg("eager"), nb::arg("max_pages_in_flight"))
       .def("stat", &StoreHandle::stat, nb::arg("name"))
+      .def("stat_many", &StoreHandle::stat_many, nb::arg("names"), nb::arg("missing_ok"),
+           nb::sig("def stat_many(self, names: collections.abc.Sequence[str], missing_ok: bool) "
+                   "-> list[ObjectInfo | None]"))
       .def("write", &StoreHandle::write, nb::arg("name"), nb::arg("data"), nb::kw_only(),
            nb::arg("if_generation").none(), nb::arg("content_type"), nb::arg("content_encoding"),
            nb::sig("def write(self, name: str, data: typing_extensions.Buffer, *, "

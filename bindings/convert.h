@@ -175,6 +175,7 @@ class HeldBuffer {
 void bind_sample(nb::module_& module);
 void bind_object_info(nb::module_& module);
 void bind_dataset(nb::module_& module);
+void bind_index_reader(nb::module_& module);
 void bind_checkpoint(nb::module_& module);
 void bind_credentials(nb::module_& module);
 void bind_listing(nb::module_& module);

@@ -24,7 +24,7 @@ class ListingHandle {
   nb::tuple progress() const;
   // What is still to come, in order. `on_progress(names)` is called now and then, with how many
   // names have arrived.
-  nb::object index(std::string store_url, std::string prefix, nb::handle on_progress) const;
+  nb::object index(std::string_view root, nb::handle on_progress) const;
 
  private:
   Listing& listing() const;

@@ -65,4 +65,5 @@ NB_MODULE(_engine, module) {
   bind_listing(module);
   bind_writer(module);
   bind_store(module);
+  bind_index_reader(module);
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "convert.h"
@@ -11,13 +12,15 @@
 
 namespace headrace::python {
 
+inline constexpr size_t kNoPosition = SIZE_MAX;
+
 // The bytes of one object (or of a range of one) and where they came from. The memory is a block of
 // the engine, the caller's own, or, after unpickling, the heap's.
 // Thread: confined (the GIL).
 class Sample {
  public:
-  // `origin` is what was asked for: a name, an ObjectInfo, or an ObjectIndex, of which it is object
-  // `position`. The URL is made from it when asked.
+  // `origin` is what was asked for: a name, an ObjectInfo, or an ObjectIndex, of which it is entry
+  // `position`. Name and URL are made from it when asked; `url_prefix` is the store's.
   Sample(nb::object url_prefix, nb::object origin, size_t position,
          const GenerationText& generation)
       : url_prefix_(std::move(url_prefix)),
@@ -25,7 +28,8 @@ class Sample {
         position_(position),
         generation_(generation) {}
   // A copy of `data`.
-  Sample(nb::handle data, nb::str url, std::string_view generation);
+  Sample(nb::handle data, nb::str url, std::string_view generation, nb::str name,
+         std::optional<size_t> position);
 
   void own(Block block) {
     block_ = std::move(block);
@@ -39,11 +43,16 @@ class Sample {
   std::span<std::byte> bytes() const { return bytes_; }
   std::string_view generation() const { return generation_.view(); }
   nb::object url() const;
+  nb::object name() const;
+  std::optional<size_t> position() const {
+    return position_ == kNoPosition ? std::nullopt : std::optional(position_);
+  }
 
  private:
-  nb::object url_prefix_;  // null: `origin_` is the URL
+  nb::object url_prefix_;  // null: `origin_` is the name, `url_` the URL
+  nb::object url_;
   nb::object origin_;
-  size_t position_ = 0;
+  size_t position_ = kNoPosition;
   GenerationText generation_;
   std::span<std::byte> bytes_;
   Block block_;

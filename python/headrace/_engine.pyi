@@ -1,12 +1,13 @@
 """The engine, as headrace's Python modules see it. Not for users."""
 
 from builtins import bytes as Bytes
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import datetime
 import os
 import types
 from typing import Any, SupportsIndex, final, overload
 
+import headrace
 from numpy import uint8
 from numpy.typing import NDArray
 import torch
@@ -17,14 +18,21 @@ class ObjectInfo(object):
     """
     What a store says about one object. Immutable, comparable, hashable; pickles.
 
-    Reads take it in place of a name; then they need no question about the size, are pinned to its
-    generation and are verified against its checksum.
+    Reads take it in place of a name: then they need not ask for the size, are pinned to its generation,
+    and are verified against its checksum. Only the name is needed; of what is left out, reads find out.
+
+    Example:
+        >>> info = headrace.Store("gs://bucket/train").stat("cat/001.jpg")
+        >>> info.size_bytes, info.generation
+        (52113, '1763779200123456')
+        >>> headrace.ObjectInfo("cat/001.jpg").size_bytes is None
+        True
     """
 
     def __init__(
         self,
         name: str,
-        size_bytes: int,
+        size_bytes: int | None = None,
         generation: str = "",
         crc32c: int | None = None,
         content_type: str = "",
@@ -36,11 +44,11 @@ class ObjectInfo(object):
     ) -> None: ...
     @property
     def name(self) -> str:
-        """The full name inside the bucket."""
+        """The name below the root of its store, or of its index."""
 
     @property
-    def size_bytes(self) -> int:
-        """The size of the stored object."""
+    def size_bytes(self) -> int | Any:
+        """The size of the stored object; ``None`` where nobody has told it."""
 
     @property
     def generation(self) -> str:
@@ -93,12 +101,36 @@ class Sample(Buffer):
         data: bytes that the sample gets a copy of.
         url: what ``url`` will say.
         generation: what ``generation`` will say.
+        name: what ``name`` will say.
+        index: what ``index`` will say.
+
+    Example:
+        >>> sample = headrace.Store("gs://bucket/train").read("cat/001.jpg")
+        >>> sample.name, sample.url, sample.size_bytes
+        ('cat/001.jpg', 'gs://bucket/train/cat/001.jpg', 52113)
     """
 
-    def __init__(self, data: Buffer, url: str = "", generation: str = "") -> None: ...
+    def __init__(
+        self,
+        data: Buffer,
+        url: str = "",
+        generation: str = "",
+        name: str = "",
+        index: int | None = None,
+    ) -> None: ...
+    @property
+    def name(self) -> str:
+        """The object's name below the root of its store, or of its index."""
+
     @property
     def url(self) -> str:
-        """The URL of the object: ``gs://bucket/name``."""
+        """The whole URL of the object: ``gs://bucket/root/name``."""
+
+    @property
+    def index(self) -> int | None:
+        """
+        Its number in the `ObjectIndex` that it was read by; ``None`` if it was read by name.
+        """
 
     @property
     def generation(self) -> str:
@@ -132,23 +164,115 @@ class ObjectIndex(object):
     """
     The names, sizes and versions of many objects, in a fixed order. Immutable.
 
-    About 25 bytes an object, outside Python's heap: ``index[i]`` makes an `ObjectInfo` when it is asked
-    for. `Store.index` makes one from a listing, `ObjectIndex.from_objects` from anything.
+    An entry is an object below one of the index' `roots`, or a byte range of one. About 25 bytes an
+    object, outside Python's heap: ``index[i]`` makes an `ObjectInfo` when it is asked for. `Store.index`
+    makes an index from a listing, `from_names`, `from_urls` and `from_objects` from what you have.
+
+    Example:
+        >>> index = headrace.Store("gs://bucket/train").index()
+        >>> len(index), index.name(0), index.url(0)
+        (50000, 'cat/001.jpg', 'gs://bucket/train/cat/001.jpg')
+        >>> pictures = index.filter(suffix=".jpg")
+        >>> pictures.position("cat/002.jpg")
+        1
     """
 
     @staticmethod
     def from_objects(
-        objects: Iterable[ObjectInfo], *, store_url: str = "", prefix: str = ""
+        objects: Iterable[ObjectInfo],
+        *,
+        root: str | os.PathLike[str] = "",
+        columns: Mapping[str, Any] | None = None,
     ) -> ObjectIndex:
         """
         An index of `objects`, in their order.
 
         Args:
-            store_url: what ``store_url`` will say.
-            prefix: what ``prefix`` will say.
+            root: the URL that their names are relative to. Without it an index can be read from one store
+                only, that of whoever reads.
+            columns: your columns by name; see `with_columns`.
 
         Raises:
-            InvalidArgumentError: an object has no name.
+            InvalidArgumentError: an object has no name, or a column another number of values.
+
+        Example:
+            >>> store = headrace.Store("gs://bucket/train")
+            >>> recent = [info for info in store.list() if info.updated > yesterday]
+            >>> index = headrace.ObjectIndex.from_objects(recent, root=store.url)
+        """
+
+    @staticmethod
+    def from_names(
+        names: Sequence[str],
+        *,
+        root: str | os.PathLike[str] = "",
+        sizes_bytes: Sequence[int | None] | Buffer | None = None,
+        generations: Sequence[str | None] | None = None,
+        begins: Sequence[int | None] | Buffer | None = None,
+        ends: Sequence[int | None] | Buffer | None = None,
+        checksums: Sequence[int | bytes | None] | None = None,
+        checksum_kind: str = "crc32c",
+        columns: Mapping[str, Any] | None = None,
+    ) -> ObjectIndex:
+        """
+        An index of objects below one root, or of ranges of them, by their names. Nothing is asked of any
+        store: whether they are there shows when they are read.
+
+        Args:
+            names: one for each entry.
+            root: the URL that they are relative to.
+            sizes_bytes: of each whole object; ``None`` or -1 where it is not known.
+            generations: of each object; reads are pinned to it.
+            begins: where each entry begins in its object, for entries that are ranges ...
+            ends: ... and where it ends. ``None`` or -1 for both: the whole object.
+            checksums: of each entry, of its range or its object, as ``int`` or ``bytes``.
+            checksum_kind: of all of these; see `checksum`.
+            columns: your columns by name; see `with_columns`.
+
+        Raises:
+            InvalidArgumentError: a value cannot be, or there are not as many as entries.
+
+        Example:
+            >>> index = headrace.ObjectIndex.from_names(
+            ...     ["a.jpg", "b.jpg"], root="gs://bucket/train", columns={"label": [0, 1]}
+            ... )
+        """
+
+    @staticmethod
+    def from_urls(
+        urls: Sequence[str],
+        *,
+        roots: Iterable[str | os.PathLike[str]] = (),
+        sizes_bytes: Sequence[int | None] | Buffer | None = None,
+        generations: Sequence[str | None] | None = None,
+        begins: Sequence[int | None] | Buffer | None = None,
+        ends: Sequence[int | None] | Buffer | None = None,
+        checksums: Sequence[int | bytes | None] | None = None,
+        checksum_kind: str = "crc32c",
+        columns: Mapping[str, Any] | None = None,
+    ) -> ObjectIndex:
+        """
+        An index of objects anywhere, or of ranges of them, by their URLs. Nothing is asked of any store.
+
+        Args:
+            urls: one for each entry; a path is a file.
+            roots: what names are to be relative to: of those that a URL lies below, the nearest. A URL below
+                none has its bucket for a root, a file ``file:///``.
+            sizes_bytes: of each whole object; ``None`` or -1 where it is not known.
+            generations: of each object; reads are pinned to it.
+            begins: where each entry begins in its object, for entries that are ranges ...
+            ends: ... and where it ends. ``None`` or -1 for both: the whole object.
+            checksums: of each entry, of its range or its object, as ``int`` or ``bytes``.
+            checksum_kind: of all of these; see `checksum`.
+            columns: your columns by name; see `with_columns`.
+
+        Raises:
+            InvalidArgumentError: a value cannot be, or there are not as many as entries.
+
+        Example:
+            >>> index = headrace.ObjectIndex.from_urls(["gs://a/1.jpg", "gs://b/2.jpg"])
+            >>> index.roots, index.name(1)
+            (('gs://a', 'gs://b'), '2.jpg')
         """
 
     def __len__(self) -> int: ...
@@ -157,95 +281,291 @@ class ObjectIndex(object):
     @overload
     def __getitem__(self, key: slice) -> ObjectIndex: ...
     def __iter__(self) -> Iterator[ObjectInfo]: ...
-    def name(self, i: int) -> str:
-        """The name of object `i`; -1 is the last."""
+    def __contains__(self, key: object) -> bool:
+        """Whether an entry has this name or this URL, or is this `ObjectInfo`."""
 
-    def size_bytes(self, i: int) -> int:
-        """The size of object `i`; -1 is the last."""
+    def __add__(self, other: ObjectIndex) -> ObjectIndex:
+        """The entries of both; see `concat`."""
+
+    def name(self, i: int) -> str:
+        """
+        The name of entry `i`, below its root; -1 is the last.
+
+        Raises:
+            IndexError: there is no such entry.
+        """
+
+    def url(self, i: int) -> str:
+        """
+        The whole URL of entry `i`: its root and its name; -1 is the last.
+
+        Raises:
+            IndexError: there is no such entry.
+            InvalidArgumentError: the index does not say where its objects are.
+        """
+
+    def info(self, i: int) -> ObjectInfo:
+        """
+        The object that entry `i` is, or is a range of: the same as ``index[i]``.
+
+        Raises:
+            IndexError: there is no such entry.
+        """
+
+    def range(self, i: int) -> tuple[int, int] | None:
+        """
+        The bytes ``[begin, end)`` of its object that entry `i` is; ``None``: all of them.
+
+        Raises:
+            IndexError: there is no such entry.
+        """
+
+    def checksum(self, i: int) -> tuple[str, bytes] | None:
+        """
+        The kind and the value of the checksum of what entry `i` is, its object or its range.
+
+        A kind is ``"crc32c"``, ``"crc32"``, ``"crc64nvme"``, ``"sha1"``, ``"sha256"``, ``"md5"`` or
+        ``"xxh64"``. Reads compare CRC-32C; the other kinds are kept for whoever can.
+
+        Raises:
+            IndexError: there is no such entry.
+        """
+
+    def size_bytes(self, i: int) -> int | Any:
+        """
+        How many bytes entry `i` is: those of its object, or of its range. ``None`` where nobody has told
+        it.
+
+        Raises:
+            IndexError: there is no such entry.
+        """
 
     def sizes(self, indices: Sequence[int] | Buffer) -> memoryview:
-        """The sizes of these objects in bytes, as a buffer of int64."""
+        """
+        The sizes of these entries in bytes, as a buffer of int64; -1 where one is not known.
 
-    def sum_bytes(self, indices: Sequence[int] | Buffer) -> int:
-        """How many bytes these objects have together."""
+        Raises:
+            IndexError: there is no such entry.
+        """
+
+    def sum_bytes(self, indices: Sequence[int] | Buffer, unknown_bytes: int = 0) -> int:
+        """
+        How many bytes these entries have together, `unknown_bytes` for each whose size is not known.
+
+        Raises:
+            IndexError: there is no such entry.
+        """
 
     @property
-    def total_size_bytes(self) -> int:
-        """How many bytes all objects have together."""
+    def total_size_bytes(self) -> int | Any:
+        """
+        How many bytes all entries have together; ``None`` where a size is not known.
+        """
 
     @property
     def common_size_bytes(self) -> int | None:
-        """The size of every object, if all are of one size; else ``None``."""
-
-    @property
-    def store_url(self) -> str:
         """
-        The URL of the store that was listed, to which names are appended; ``''`` if nobody said.
+        The size of every entry, if all are of one size that is known; else ``None``.
         """
 
     @property
-    def prefix(self) -> str:
-        """The prefix that was listed."""
+    def roots(self) -> tuple[str, ...]:
+        """The URLs that names are relative to; ``''`` where nobody has said it."""
+
+    def position(self, name: str) -> int:
+        """
+        The number of the entry that has this name, or this whole URL, in less than a microsecond.
+
+        Of several entries of one object it is the first. The first call makes a table of 5 to 11 bytes for
+        each object. Processes that are forked later share it; ask once before they are.
+
+        Raises:
+            NotFoundError: there is none; ``name in index`` answers instead.
+            InvalidArgumentError: objects below several roots have this name; their URLs are told.
+
+        Example:
+            >>> index.position("cat/002.jpg")
+            1
+            >>> index.position("gs://bucket/train/cat/002.jpg")
+            1
+        """
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of your columns, such as labels."""
+
+    def column(
+        self, name: str, indices: Sequence[int] | Buffer | None = None
+    ) -> memoryview | list[str] | list[bytes]:
+        """
+        One of your columns: integers and floats as a buffer (int64, float64), texts as a list.
+
+        Args:
+            indices: of these entries only; default: of all.
+
+        Raises:
+            InvalidArgumentError: there is no such column.
+            IndexError: there is no such entry.
+
+        Example:
+            >>> labels = numpy.asarray(index.column("label"))
+        """
+
+    def with_columns(self, columns: Mapping[str, Any]) -> ObjectIndex:
+        """
+        An index of the same entries with these columns, besides those that it has.
+
+        Args:
+            columns: by name, one value for each entry: all ``int``, ``float``, ``str`` or ``bytes``, as a
+                sequence, or a buffer such as a NumPy array. One that is there already is replaced;
+                ``None`` takes it out.
+
+        Raises:
+            InvalidArgumentError: a column has another number of values, or values that cannot be kept.
+
+        Example:
+            >>> labels = [index.name(i).split("/")[0] for i in range(len(index))]
+            >>> index = index.with_columns({"label": labels})
+        """
 
     @property
     def fingerprint(self) -> str:
         """
-        A hash of names, sizes and generations in their order: what a saved state belongs to.
+        A hash of names, ranges, sizes and checksums in their order, and of nothing else: what a saved state belongs to. Data that was moved or copied to another root keeps it.
         """
 
     def select(self, indices: Sequence[int] | Buffer) -> ObjectIndex:
         """
-        An index of these objects, in this order.
+        An index of these entries, in this order.
 
         Args:
             indices: integers, or a buffer of int64 such as a NumPy array; -1 is the last.
 
         Raises:
-            IndexError: there is no such object.
+            IndexError: there is no such entry.
+
+        Example:
+            >>> small = index.select([i for i in range(len(index)) if index.size_bytes(i) < 100_000])
         """
 
     def filter(
         self,
         *,
+        prefix: str | None = None,
         suffix: str | Iterable[str] | None = None,
         glob: str | None = None,
         min_size_bytes: int | None = None,
         max_size_bytes: int | None = None,
     ) -> ObjectIndex:
         """
-        An index of the objects for which all of this holds, in their order.
+        An index of the entries for which all of this holds, in their order.
 
         Args:
+            prefix: the name begins with it.
             suffix: the name ends with it, or with one of several.
             glob: the whole name matches: ``*`` is anything but ``/``, ``?`` one character, ``[a-z]`` and
                 ``[!a-z]`` one of (not of) these, ``**`` anything, ``**/`` any folders or none.
-            min_size_bytes: the object has so many bytes at least ...
-            max_size_bytes: ... and at most.
+            min_size_bytes: the entry has so many bytes at least ...
+            max_size_bytes: ... and at most. One whose size is not known is left out.
 
         Raises:
             InvalidArgumentError: the pattern makes no sense.
-        """
+            TypeError: there is no such argument.
 
-    def save(self, url: str | os.PathLike[str], **store_options: Any) -> ObjectInfo:
-        """
-        Write a manifest, atomically, so that the next job need not list.
-
-        Args:
-            url: of the manifest: an object of any store, or a file.
-            store_options: as for `Store`: ``endpoint=...``.
-
-        Returns what was written.
+        Example:
+            >>> index.filter(prefix="cat/", suffix=(".jpg", ".png"))
         """
 
     @staticmethod
-    def load(url: str | os.PathLike[str], **store_options: Any) -> ObjectIndex:
+    def concat(indexes: Iterable[ObjectIndex]) -> ObjectIndex:
+        """
+        An index of all entries of several, one index after the other.
+
+        It has the roots of all, and their columns.
+
+        Raises:
+            InvalidArgumentError: the indexes do not have the same columns.
+
+        Example:
+            >>> both = ObjectIndex.concat([headrace.Store("gs://a").index(), headrace.Store("s3://b").index()])
+            >>> both.roots
+            ('gs://a', 's3://b')
+        """
+
+    def at(
+        self, url: str | os.PathLike[str] | Mapping[str, str], *, keep_generations: bool = False
+    ) -> ObjectIndex:
+        """
+        The same entries at another root, where the same objects lie, such as a copy of the bucket.
+
+        Nothing is asked of any store. A copy has other generations, so reads by the new index are not
+        pinned to one; sizes and checksums stay, and so does the `fingerprint`.
+
+        Args:
+            url: the new root; of an index that has several, a mapping from old to new ones.
+            keep_generations: the objects are the very same, seen by another URL.
+
+        Raises:
+            InvalidArgumentError: the URL is none, or it does not say which of several roots goes where.
+
+        Example:
+            >>> index.at("gs://copy/train").url(0)
+            'gs://copy/train/cat/001.jpg'
+        """
+
+    def rebased(self, url: str | os.PathLike[str]) -> ObjectIndex:
+        """
+        The same objects with names relative to another root of the same bucket.
+
+        Datasets that get an `index` and a URL do this by themselves.
+
+        Raises:
+            InvalidArgumentError: some entries lie outside of it, or it is another bucket: see `at`.
+
+        Example:
+            >>> headrace.Store("gs://bucket").index("train/").rebased("gs://bucket/train").name(0)
+            'cat/001.jpg'
+        """
+
+    def save(
+        self, url: str | os.PathLike[str], *, store: headrace.Store | None = None, **options: Any
+    ) -> ObjectInfo:
+        """
+        Write the index to an object or a file, atomically, so that the next job need not list.
+
+        Args:
+            url: of what is written: an object of any store, or a file.
+            store: where that is; `url` may then be a name in it.
+            options: of `Store`, in place of `store`: ``endpoint=...``.
+
+        Returns what was written.
+
+        Raises:
+            InvalidArgumentError: the URL names no object.
+
+        Example:
+            >>> index.save("gs://bucket/indexes/train")
+        """
+
+    @staticmethod
+    def load(
+        url: str | os.PathLike[str], *, store: headrace.Store | None = None, **options: Any
+    ) -> ObjectIndex:
         """
         The index that `save` wrote. Nothing is listed: objects that have changed since are noticed when
         they are read, by `PreconditionFailedError`.
 
+        Args:
+            url: of the saved index, as for `save`.
+            store: where it is.
+            options: of `Store`, in place of `store`.
+
         Raises:
-            NotFoundError: there is no such manifest.
-            CorruptDataError: it is cut, changed, no manifest, or of a newer version.
+            NotFoundError: there is no such object.
+            CorruptDataError: it is cut, changed, no saved index, or of another version.
+
+        Example:
+            >>> index = headrace.ObjectIndex.load("gs://bucket/indexes/train")
         """
 
     def __eq__(self, other: object) -> bool: ...
@@ -438,11 +758,9 @@ class Listing:
     def next(self) -> list[ObjectInfo] | None:
         """Waits; the next objects in the order of names, None at the end."""
 
-    def index(
-        self, store_url: str, prefix: str, on_progress: Callable[[int], object] | None = None
-    ) -> ObjectIndex:
+    def index(self, root: str, on_progress: Callable[[int], object] | None = None) -> ObjectIndex:
         """
-        Waits for all that is still to come. `on_progress` is called now and then.
+        Waits for all that is still to come, with names relative to `root`. `on_progress` is called now and then.
         """
 
     def cancel(self) -> None:
@@ -595,6 +913,7 @@ class StoreHandle:
         max_pages_in_flight: int,
     ) -> Listing: ...
     def stat(self, name: str) -> ObjectInfo: ...
+    def stat_many(self, names: Sequence[str], missing_ok: bool) -> list[ObjectInfo | None]: ...
     def write(
         self,
         name: str,
@@ -643,3 +962,28 @@ class StoreHandle:
     def useful_in_flight(self) -> int: ...
 
 def expected_bytes(items: Sequence[str | ObjectInfo], unknown_bytes: int) -> int: ...
+
+class IndexReader:
+    """
+    Reads the entries of an index, each from the store of its root.
+
+    Args:
+        index: what is read.
+        stores: one for each of ``index.roots``, opened there.
+    """
+
+    def __init__(self, index: ObjectIndex, stores: Sequence[StoreHandle]) -> None: ...
+    def start(self, indices: Sequence[int] | Buffer, into: Buffer | None = None) -> Batch:
+        """
+        Starts reading these entries; `into` is filled entry after entry, exactly.
+        """
+
+    @property
+    def expected_object_bytes(self) -> int:
+        """
+        What to take for the size of an entry that has none; learnt while reading.
+        """
+
+    @property
+    def useful_in_flight(self) -> int:
+        """How many entries a caller does well to have under way."""

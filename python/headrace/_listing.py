@@ -24,13 +24,10 @@ def list_objects(listing: _engine.Listing) -> Iterator[ObjectInfo]:
 
 
 def index_objects(
-    listing: _engine.Listing,
-    store_url: str,
-    prefix: str,
-    on_progress: Callable[[int], object] | None,
+    listing: _engine.Listing, root: str, on_progress: Callable[[int], object] | None
 ) -> ObjectIndex:
-    """Return all objects of a listing, with what reading needs of each, as an index."""
+    """Return all objects of a listing, with what reading needs of each, as an index of `root`."""
     try:
-        return listing.index(store_url, prefix, on_progress)
+        return listing.index(root, on_progress)
     finally:
         listing.cancel()

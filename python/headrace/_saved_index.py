@@ -15,26 +15,43 @@ from headrace._store import Store
 __all__ = ["load", "reduce", "save"]
 
 
-def save(index: ObjectIndex, url: str | os.PathLike[str], options: dict[str, Any]) -> ObjectInfo:
+def save(
+    index: ObjectIndex,
+    url: str | os.PathLike[str],
+    store: Store | None,
+    options: dict[str, Any],
+) -> ObjectInfo:
     """See `ObjectIndex.save`."""
-    store, name = _place(url, options)
+    store, name = _place(url, store, options)
     return store.write(name, _engine.index_image(index))
 
 
-def load(url: str | os.PathLike[str], options: dict[str, Any]) -> ObjectIndex:
+def load(url: str | os.PathLike[str], store: Store | None, options: dict[str, Any]) -> ObjectIndex:
     """See `ObjectIndex.load`."""
-    store, name = _place(url, options)
+    store, name = _place(url, store, options)
     sample = store.read(name)
     return _engine.index_from_image(sample, sample.url)
 
 
-def _place(url: str | os.PathLike[str], options: dict[str, Any]) -> tuple[Store, str]:
-    scheme, bucket, name, whole = _engine.split_url(os.fspath(url))
+def _place(
+    url: str | os.PathLike[str], store: Store | None, options: dict[str, Any]
+) -> tuple[Store, str]:
+    text = os.fspath(url)
+    if store is not None:
+        require(not options, "the options belong to the store, and store= brings its own")
+        root = store.url_of("")
+        name = text[len(root) :] if text.startswith(root) else text
+        require(
+            "://" not in name and name != "",
+            f"{text}: the URL of a saved index must lie in {store.url}, and name an object",
+        )
+        return store, name
+    scheme, bucket, name, whole = _engine.split_url(text)
     root = f"{scheme}://{bucket}"
     if scheme == "file":
         folder, name = os.path.split(name)
         root = folder or "."
-    require(name != "", f"{whole}: the URL of an object index must say how the object is called")
+    require(name != "", f"{whole}: the URL of a saved index must say how the object is called")
     return Store(root, **options), name
 
 

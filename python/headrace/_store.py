@@ -408,7 +408,7 @@ class Store:
             eager=True,
             max_pages_in_flight=_pages(max_pages_in_flight),
         )
-        index = index_objects(listing, self.url_of(""), prefix, on_progress)
+        index = index_objects(listing, self._url, on_progress)
         self._note_end(len(index), listing.progress()[3], whole_root=not prefix)
         return index
 
@@ -472,6 +472,36 @@ class Store:
             if missing_ok:
                 return None
             raise
+
+    @overload
+    def stat_many(self, names: Iterable[str]) -> builtins.list[ObjectInfo]: ...
+    @overload
+    def stat_many(
+        self, names: Iterable[str], *, missing_ok: Literal[False]
+    ) -> builtins.list[ObjectInfo]: ...
+    @overload
+    def stat_many(
+        self, names: Iterable[str], *, missing_ok: bool
+    ) -> builtins.list[ObjectInfo | None]: ...
+    def stat_many(self, names: Iterable[str], *, missing_ok: bool = False) -> Any:
+        """Return what the store knows of many objects, in the order of `names`.
+
+        As many are asked for at a time as the store bears.
+
+        Args:
+            missing_ok: None stands in the place of an object that is missing.
+
+        Raises:
+            NotFoundError: an object is missing, and not `missing_ok`. The error names it.
+
+        Example:
+            >>> store = headrace.Store("gs://bucket/train")
+            >>> [info.size_bytes for info in store.stat_many(["a.jpg", "b.jpg"])]
+            [52113, 48020]
+        """
+        if isinstance(names, str):
+            raise TypeError("several names are needed, not one str")
+        return self._handle().stat_many(builtins.list(names), missing_ok)
 
     def exists(self, name: str) -> bool:
         """Return whether there is such an object.

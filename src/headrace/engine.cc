@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "headrace/base/ascii.h"
 #include "headrace/base/fork.h"
 #include "headrace/base/gate.h"
 #include "headrace/base/mutex.h"
@@ -18,6 +19,7 @@
 #include "headrace/format/percent.h"
 #include "headrace/format/proxy_rules.h"
 #include "headrace/http/io_thread.h"
+#include "headrace/http/message.h"
 #include "headrace/http/resolver.h"
 #include "headrace/store/file/file_store.h"
 #include "headrace/store/gcs/gcs_protocol.h"
@@ -90,6 +92,10 @@ Result<void> validate(const StoreOptions& options) {
       positive("range_threshold_bytes", options.range_threshold_bytes)};
   for (const Result<void>& check : checks) {
     if (!check) return check;
+  }
+  for (const auto& [name, text] : {std::pair("user_agent_suffix", &options.user_agent_suffix),
+                                   std::pair("user_project", &options.user_project)}) {
+    if (!is_printable_ascii(*text)) return std::unexpected(HttpRequest::not_printable(name));
   }
   if (options.retry.backoff_multiplier < 1) {
     return invalid_argument("retry.backoff_multiplier must be at least 1");

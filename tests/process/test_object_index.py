@@ -19,7 +19,7 @@ BEGINNING = """
         return ObjectIndex.from_objects(
             (ObjectInfo(f"train/{hashlib.md5(b'%d' % i).hexdigest()}.jpg", i * 37 % 99_991,
                         generation(i), i * 2654435761 % 2**32) for i in range(count)),
-            store_url="gs://bucket/", prefix="train/",
+            root="gs://bucket/train",
         )
 
     def mappings():

@@ -96,18 +96,18 @@ def test_equal_lists_make_equal_indexes(one: list[ObjectInfo], other: list[Objec
     assert (first == second) == (one == other)
     assert first == ObjectIndex.from_objects(one)
     assert hash(first) == hash(ObjectIndex.from_objects(one))
-    key = [(info.name, info.size_bytes, info.generation) for info in one]
-    same = key == [(info.name, info.size_bytes, info.generation) for info in other]
+    key = [(info.name, info.size_bytes, info.crc32c) for info in one]
+    same = key == [(info.name, info.size_bytes, info.crc32c) for info in other]
     assert (first.fingerprint == second.fingerprint) == same
 
 
-@hypothesis.given(LISTS, st.text(), st.text())
-def test_it_pickles(objects: list[ObjectInfo], store_url: str, prefix: str) -> None:
-    index = ObjectIndex.from_objects(objects, store_url=store_url, prefix=prefix)
+@hypothesis.given(LISTS, st.sampled_from(["", "gs://bucket", "file:///data"]))
+def test_it_pickles(objects: list[ObjectInfo], root: str) -> None:
+    index = ObjectIndex.from_objects(objects, root=root)
     again = pickle.loads(pickle.dumps(index))
     assert again == index
     assert list(again) == objects
-    assert (again.store_url, again.prefix) == (store_url, prefix)
+    assert again.roots == (root,)
     assert again.fingerprint == index.fingerprint
 
 
@@ -148,7 +148,7 @@ def test_objects_that_cannot_be_are_refused() -> None:
     with pytest.raises(headrace.InvalidArgumentError, match="must not be empty"):
         ObjectIndex.from_objects([ObjectInfo("", 5)])
     with pytest.raises(headrace.InvalidArgumentError, match="more than 2\\^64"):
-        ObjectIndex.from_objects([ObjectInfo("a", 2**64 - 1), ObjectInfo("b", 1)])
+        ObjectIndex.from_objects([ObjectInfo("a", 2**64 - 2), ObjectInfo("b", 1)])
 
 
 def test_numpy_and_torch_take_and_give_positions() -> None:
@@ -244,11 +244,11 @@ def test_a_store_lists_into_an_index(store: headrace.Store) -> None:
     assert [(info.name, info.size_bytes, info.generation, info.crc32c) for info in index] == [
         (info.name, info.size_bytes, info.generation, info.crc32c) for info in store.list()
     ]
-    assert (index.store_url, index.prefix) == (store.url_of(""), "")
+    assert [index.url(i) for i in range(4)] == [store.url_of(info.name) for info in store.list()]
     some = store.index("a/")
     assert names(some) == ["a/1", "a/2"]
-    assert (some.store_url, some.prefix) == (store.url_of(""), "a/")
-    assert some[1:].prefix == "a/"
+    assert some[1:].roots == some.roots == index.roots
+    assert store.index("none").roots == index.roots
     assert len(store.index("none")) == 0
 
 
@@ -257,18 +257,18 @@ def test_a_store_lists_into_an_index(store: headrace.Store) -> None:
 
 @hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
 @hypothesis.given(LISTS)
-def test_a_manifest_is_read_back(tmp_path: Path, objects: list[ObjectInfo]) -> None:
-    index = ObjectIndex.from_objects(objects, store_url="gs://bucket/", prefix="train/")
+def test_a_saved_index_is_read_back(tmp_path: Path, objects: list[ObjectInfo]) -> None:
+    index = ObjectIndex.from_objects(objects, root="gs://bucket/train/")
     for url in (tmp_path / "a.index", f"file://{tmp_path}/a.index"):
         written = index.save(url)
         assert written.name == "a.index"
         again = ObjectIndex.load(url)
         assert again == index
         assert list(again) == objects
-        assert (again.store_url, again.prefix) == ("gs://bucket/", "train/")
+        assert again.roots == ("gs://bucket/train",)
 
 
-def test_a_manifest_may_lie_in_the_bucket(gcs: headrace.Store, server: FaultServer) -> None:
+def test_a_saved_index_may_lie_in_the_bucket(gcs: headrace.Store, server: FaultServer) -> None:
     put(gcs, "train/a", "train/b")
     index = gcs.index("train/")
     index.save("gs://bucket/indexes/train", endpoint=server.url)
@@ -278,7 +278,7 @@ def test_a_manifest_may_lie_in_the_bucket(gcs: headrace.Store, server: FaultServ
     assert server.stats()["by_kind"] == {"media": 1}  # nothing is listed
 
 
-def test_a_manifest_stands_beside_the_working_directory(
+def test_a_saved_index_stands_beside_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -286,7 +286,7 @@ def test_a_manifest_stands_beside_the_working_directory(
     assert ObjectIndex.load("a.index") == ObjectIndex.load(tmp_path / "a.index") == numbered(5)
 
 
-def test_objects_that_changed_after_the_manifest_are_noticed(
+def test_objects_that_changed_after_the_index_was_saved_are_noticed(
     gcs: headrace.Store, tmp_path: Path
 ) -> None:
     put(gcs, "a", "b", "c")
@@ -300,7 +300,7 @@ def test_objects_that_changed_after_the_manifest_are_noticed(
     assert isinstance(c, headrace.NotFoundError | headrace.PreconditionFailedError)
 
 
-def test_a_manifest_that_is_cut_or_changed_is_refused(tmp_path: Path) -> None:
+def test_a_saved_index_that_is_cut_or_changed_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "index"
     numbered(1000).save(file)
     good = file.read_bytes()
@@ -317,17 +317,23 @@ def test_a_manifest_that_is_cut_or_changed_is_refused(tmp_path: Path) -> None:
             ObjectIndex.load(file)
 
 
-def test_a_manifest_of_a_newer_version_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "advice"), [(0, "an older one"), (1, "an older one"), (3, "a newer one")]
+)
+def test_a_saved_index_of_another_version_is_refused_and_says_so(
+    tmp_path: Path, version: int, advice: str
+) -> None:
     file = tmp_path / "index"
     numbered(10).save(file)
-    newer = bytearray(file.read_bytes())
-    newer[8] = 2
-    file.write_bytes(newer)
-    with pytest.raises(headrace.CorruptDataError, match=r"version 2; .* version 1: a newer one"):
+    other = bytearray(file.read_bytes())
+    other[8] = version
+    file.write_bytes(other)
+    message = rf"version {version}; this headrace reads version 2: {advice}"
+    with pytest.raises(headrace.CorruptDataError, match=message):
         ObjectIndex.load(file)
 
 
-def test_what_is_no_manifest_is_refused(store: headrace.Store, tmp_path: Path) -> None:
+def test_what_is_no_saved_index_is_refused(store: headrace.Store, tmp_path: Path) -> None:
     (tmp_path / "photo").write_bytes(b"\xff\xd8" + bytes(1000))
     with pytest.raises(headrace.CorruptDataError, match="this is no object index"):
         ObjectIndex.load(tmp_path / "photo")
@@ -362,19 +368,84 @@ VERSION_1 = """
 """
 
 
-# What is saved today must be read for ever.
-def test_a_manifest_of_version_1_is_read(tmp_path: Path) -> None:
-    index = ObjectIndex.from_objects(
+def test_a_saved_index_of_version_1_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "index").write_bytes(bytes.fromhex(VERSION_1))
+    with pytest.raises(headrace.CorruptDataError, match="has version 1; this headrace reads"):
+        ObjectIndex.load(tmp_path / "index")
+
+
+def with_every_feature() -> ObjectIndex:
+    whole = ObjectIndex.from_objects(
         [
-            ObjectInfo("train/a", 5, "17", 7, content_type="image/png", metageneration=1),
-            ObjectInfo("train/b", 6, "", None, content_type="image/png", metageneration=1),
+            ObjectInfo("a", 5, "17", 7, content_type="image/png", metageneration=1),
+            ObjectInfo("b", None, "v-1"),
         ],
-        store_url="gs://bucket/",
-        prefix="train/",
+        root="gs://bucket/train",
+        columns={"label": [3, -4], "weight": [0.5, 2.0], "text": ["x", "ÿ"], "raw": [b"", b"\xff"]},
     )
-    image = bytes.fromhex(VERSION_1)
+    ranges = ObjectIndex.from_names(
+        ["s"] * 4,
+        root="file:///data",
+        sizes_bytes=[100] * 4,
+        begins=[0, 10, 20, 50],
+        ends=[10, 20, 30, 90],
+        checksums=[bytes([i]) * 32 for i in range(4)],
+        checksum_kind="sha256",
+        columns={"label": range(4), "weight": [1.0] * 4, "text": ["x"] * 4, "raw": [b"r"] * 4},
+    )
+    return whole + ranges
+
+
+VERSION_2 = """
+    484541445249445802000000b2ab84ce7507000000000000ba0000000000000006000000000000000200000000000000
+    030000000000000000000000000000001d000000000000001d0000000000000000000000000000000000000000000000
+    1d00000000000000000000000000000000000000000000001d0000000000000001000000000000001100000000000000
+    1f0000000000000001000000000000000000000000000000220000000000000003000000000000002500000000000000
+    000000000000000000000000000000002500000000000000000000000000000000000000000000002500000000000000
+    010000000000000001000000000000002800000000000000010000000000000000000000000000002b00000000000000
+    0100000000000000000000000000000001000000000000002e0000000000000003000000000000003100000000000000
+    000000000000000000000000000000003100000000000000000000000000000000000000000000003100000000000000
+    010000000000000000000000000000003400000000000000010000000000000000000000000000003700000000000000
+    0100000000000000000000000000000000000000000000003a0000000000000000000000000000003a00000000000000
+    000000000000000000000000000000803a00000000000000000000000000000000000000000000003a00000000000000
+    0100000000000000000000000000000002000000000000003d0000000000000009000000000000004600000000000000
+    000000000000000000000000000000004600000000000000000000000000000000000000000000004600000000000000
+    000000000000000009000000000000004600000000000000010000000000000000000000000000000100000000000000
+    490000000000000000000000000000004900000000000000000000000000000000000000000000004900000000000000
+    000000000000000000000000000000004900000000000000000000000000000000000000000000004900000000000000
+    000000000000000000000000000000000100000000000000490000000000000000000000000000004900000000000000
+    000000000000000000000000000000004900000000000000000000000000000000000000000000004900000000000000
+    000000000000000000000000000000004900000000000000000000000000000000000000000000000100000000000000
+    06000000000000004900000000000000010000000000000000000000000000004f000000000000000000000000000000
+    00000000000000004f000000000000000100000000000000000000000000000055000000000000000100000000000000
+    00000000000000005b00000000000000000000000000000000000000000000005b000000000000000100000000000000
+    000000000000000061000000000000000000000000000000000000000000000001000000000000006100000000000000
+    200000000000000004000000000000002101000000000000120000000000000033010000000000000000000000000000
+    000000000000000033010000000000000000000000000000000000000000000033010000000000000100000000000000
+    0500000000000000000000000000000037010000000000000100000000000000fcffffffffffff7f0100000000000000
+    3d010000000000000700000000000000000000000000e03f020000000000000001000000000000000200000000000000
+    670100000000000003000000000000006a01000000000000000000000000000000000000000000006a01000000000000
+    000000000000000000000000000000006a01000000000000010000000000000001000000000000006c01000000000000
+    010000000000000000000000000000000300000000000000000000000000000072010000000000000500000000000000
+    770100000000000000000000000000000000000000000000770100000000000000000000000000000000000000000000
+    770100000000000001000000000000000000000000000000000000000000000067733a2f2f6275636b65742f74726169
+    6e66696c653a2f2f2f64617461000c000001616273000102060065120000762d31000303020000070000010000696d61
+    67652f706e670001010001020202020000000a143200000b0b0b29000005050505000000000000000000000000000000
+    000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000
+    000000000000000000000000000000000000000000000000000000000000000000010101010101010101010101010101
+    010101010101010101010101010101010102020202020202020202020202020202020202020202020202020202020202
+    0203030303030303030303030303030303030303030303030303030303030303036c6162656c77656967687474657874
+    72617700060a0d0700040506070000000000000000000000000020000000000000100000000000001000000000000010
+    0000000000001078c3bf0002000100000000ff727272720001020304050000000000000000
+"""
+
+
+# What is saved today must be read for ever.
+def test_a_saved_index_of_version_2_is_read(tmp_path: Path) -> None:
+    image = bytes.fromhex(VERSION_2)
     (tmp_path / "index").write_bytes(image)
-    assert ObjectIndex.load(tmp_path / "index") == index
+    index = ObjectIndex.load(tmp_path / "index")
+    assert index == with_every_feature()
     index.save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == image
 

@@ -54,7 +54,7 @@ def work(rank):
     store = headrace.Store("gs://bucket/data/", endpoint=ENDPOINT)
     index = shared_index(store)
     assert len(set(all_say(index.fingerprint))) == 1
-    assert (index.prefix, index.store_url) == ("data/", "gs://bucket/")
+    assert index.url(0) == "gs://bucket/data/0000"
     assert [info.name for info in index] == [f"data/{i:04d}" for i in range(40)]
     dataset = MapDataset(store, transform=lambda sample: sample.url, index=index)
     urls = [url for batch in Loader(dataset, 4, collate_fn=list) for url in batch]
@@ -101,7 +101,7 @@ def test_a_function_is_called_by_one_rank(
     run_child: RunChild, server: FaultServer, tmp_path: Path
 ) -> None:
     store = fill(server, 10)
-    store.index().save(tmp_path / "manifest")
+    store.index().save(tmp_path / "index")
     server.reset(keep_buckets=True)
     run_child(
         HEAD
@@ -119,7 +119,7 @@ each_rank(work)
 """,
         server.url,
         2,
-        tmp_path / "manifest",
+        tmp_path / "index",
     )
     assert kinds(server) == {}
 

@@ -99,6 +99,12 @@ void ImageWriter::text_column(size_t count, const std::function<void(const TextS
   column(ends);
 }
 
+void ImageWriter::fixed_column(size_t width_bytes, std::span<const std::byte> bytes) {
+  number(body_.size());
+  number(width_bytes);
+  body_.insert(body_.end(), bytes.begin(), bytes.end());
+}
+
 std::vector<std::byte> ImageWriter::finish() && {
   std::vector<std::byte> image;
   const uint64_t size =
@@ -119,7 +125,7 @@ std::vector<std::byte> ImageWriter::finish() && {
 
 // ── Reading ──────────────────────────────────────────────────────────────────────────────────
 
-ImageReader::ImageReader(std::span<const std::byte> image) {
+ImageReader::ImageReader(std::span<const std::byte> image, Known known) : known_(known) {
   if (Result<void> good = open(image); !good) error_ = std::move(good.error());
 }
 
@@ -129,15 +135,19 @@ Result<void> ImageReader::open(std::span<const std::byte> image) {
   }
   if (const auto version = load<uint32_t>(image, kVersionAt); version != kVersion) {
     return corrupt("the object index has version ", version, "; this headrace reads version ",
-                   kVersion, version > kVersion ? ": a newer one wrote it" : "");
+                   kVersion,
+                   version > kVersion ? ": a newer one wrote it"
+                                      : ": an older one wrote it; list the objects anew, and save");
   }
   if (const auto size = load<uint64_t>(image, kSizeAt); size != image.size()) {
     return corrupt("the object index has ", image.size(), " bytes and says that it has ", size);
   }
-  const Crc32c found = Crc32c().extended(image.subspan(kSizeAt));
-  if (const auto sum = load<uint32_t>(image, kSumAt); sum != found.value()) {
-    return corrupt("the object index has CRC32C ", found.to_base64(), " and says that it is ",
-                   Crc32c(sum).to_base64());
+  if (known_ == Known::kNothing) {
+    const Crc32c found = Crc32c().extended(image.subspan(kSizeAt));
+    if (const auto sum = load<uint32_t>(image, kSumAt); sum != found.value()) {
+      return corrupt("the object index has CRC32C ", found.to_base64(), " and says that it is ",
+                     Crc32c(sum).to_base64());
+    }
   }
   const auto count = load<uint64_t>(image, kCountAt);
   if (count > (image.size() - kHeaderAt) / sizeof(uint64_t) ||
@@ -183,7 +193,8 @@ TextColumn ImageReader::text_column(size_t count) {
   out.end_ = column(count);
   require(begin <= body_.size() && size <= body_.size() - begin,
           "a text of the object index lies outside it");
-  for (size_t group = 0; group < group_count && !error_; ++group) {
+  const size_t checked_groups = known_ == Known::kGood ? 0 : group_count;
+  for (size_t group = 0; group < checked_groups && !error_; ++group) {
     uint64_t end = 0;
     bool sorted = true;
     const size_t last = std::min(count, (group + 1) * TextColumn::kGroup);
@@ -197,6 +208,18 @@ TextColumn ImageReader::text_column(size_t count) {
   }
   if (error_) return {};
   out.text_ = {reinterpret_cast<const char*>(body_.data()) + begin, size};
+  return out;
+}
+
+FixedColumn ImageReader::fixed_column(size_t count) {
+  const uint64_t begin = number(), width_bytes = number();
+  const uint64_t room = body_.size() - std::min(body_.size(), begin);
+  require(begin <= body_.size() && (width_bytes == 0 || count <= room / width_bytes),
+          "a column of the object index lies outside it");
+  if (error_) return {};
+  FixedColumn out;
+  out.bytes_ = body_.subspan(begin, width_bytes == 0 ? 0 : count * width_bytes);
+  out.width_bytes_ = width_bytes;
   return out;
 }
 

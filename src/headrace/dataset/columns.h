@@ -1,5 +1,5 @@
 // The columns of an ObjectIndex, and the image that they lie in: bytes that are the same in memory,
-// in shared memory and in a manifest. Sans-IO.
+// in shared memory and in a saved index. Sans-IO.
 #pragma once
 
 #include <bit>
@@ -66,12 +66,39 @@ class TextColumn {
     return prefix_size_[i / kGroup] + end_[i] - from;
   }
   size_t count() const { return end_.count(); }
+  // Whether text `i` is `text`; makes no copy.
+  bool equals(size_t i, std::string_view text) const {
+    const size_t group = i / kGroup;
+    const uint64_t prefix = prefix_size_[group];
+    const uint64_t from = i % kGroup == 0 ? 0 : end_[i - 1];
+    const uint64_t rest = end_[i] - from;
+    if (text.size() != prefix + rest) return false;
+    const char* begin = text_.data() + group_begin_[group];
+    // What differs comes last.
+    return text.substr(prefix) == std::string_view(begin + prefix + from, rest) &&
+           text.substr(0, prefix) == std::string_view(begin, prefix);
+  }
 
  private:
   friend class ImageReader;
   PackedColumn group_begin_, prefix_size_;  // of each group: its place in text_
   PackedColumn end_;                        // of each rest, behind its group's prefix
   std::string_view text_;
+};
+
+// Values of one size, one behind the other.
+// Thread: any (immutable). Borrows the image.
+class FixedColumn {
+ public:
+  std::span<const std::byte> operator[](size_t i) const {
+    return bytes_.subspan(i * width_bytes_, width_bytes_);
+  }
+  size_t width_bytes() const { return width_bytes_; }
+
+ private:
+  friend class ImageReader;
+  std::span<const std::byte> bytes_;
+  size_t width_bytes_ = 0;
 };
 
 // Puts an image together. What is written first is read first.
@@ -83,6 +110,8 @@ class ImageWriter {
   // `for_each` calls its argument with each of `count` texts, in order.
   using TextSink = std::function<void(std::string_view)>;
   void text_column(size_t count, const std::function<void(const TextSink&)>& for_each);
+  // `bytes` holds values of `width_bytes` each.
+  void fixed_column(size_t width_bytes, std::span<const std::byte> bytes);
 
   std::vector<std::byte> finish() &&;
 
@@ -97,23 +126,30 @@ class ImageWriter {
 // Errors: kCorrupt, sticky: the first is kept, what comes after it is empty.
 class ImageReader {
  public:
-  static constexpr uint32_t kVersion = 1;
+  static constexpr uint32_t kVersion = 2;
 
-  explicit ImageReader(std::span<const std::byte> image);
+  // What is known of an image. One that was opened before, and cannot change, is not read again: of
+  // its sum and its texts nothing is looked at.
+  enum class Known : uint8_t { kNothing, kGood };
+
+  explicit ImageReader(std::span<const std::byte> image, Known known = Known::kNothing);
 
   uint64_t number();
   // Errors: also unless it has `count` values.
   PackedColumn column(size_t count);
   TextColumn text_column(size_t count);
+  FixedColumn fixed_column(size_t count);
   void require(bool holds, const char* what) {
     if (!holds && !error_) error_ = Error(Code::kCorrupt, what);
   }
+  bool good() const { return !error_.has_value(); }
   // Also that the header was read to its end.
   Result<void> finish();
 
  private:
   Result<void> open(std::span<const std::byte> image);
 
+  const Known known_;
   std::span<const std::byte> header_, body_;
   std::optional<Error> error_;
 };

@@ -3,36 +3,17 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <limits>
 #include <utility>
 
+#include "headrace/dataset/image_numbers.h"
+#include "headrace/dataset/name_table.h"
+#include "headrace/dataset/roots.h"
+
 namespace headrace {
 namespace {
-
-using std::chrono::system_clock;
-
-// A number that is written in just one way, so that it can be written again; 0 for anything else.
-uint64_t number_of(std::string_view generation) {
-  if (generation.empty() || (generation.front() == '0' && generation.size() > 1)) return 0;
-  uint64_t value = 0;
-  const char* const begin = generation.data();
-  const char* const end = begin + generation.size();
-  const auto [parsed, error] = std::from_chars(begin, end, value);
-  if (error != std::errc() || parsed != end || value == UINT64_MAX) return 0;
-  return value + 1;
-}
-
-// In nanoseconds. Times order like the numbers, so that their differences stay small.
-constexpr uint64_t kTimeBias = uint64_t{1} << 63;
-uint64_t number_of(system_clock::time_point time) {
-  const auto since = std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch());
-  return static_cast<uint64_t>(since.count()) + kTimeBias;
-}
-system_clock::time_point time_of(uint64_t number) {
-  const std::chrono::nanoseconds since(static_cast<int64_t>(number - kTimeBias));
-  return system_clock::time_point(std::chrono::duration_cast<system_clock::duration>(since));
-}
 
 class Sha256 {
  public:
@@ -60,108 +41,396 @@ void append_number(std::string& out, uint64_t value) {
   for (size_t i = 0; i < sizeof(value); ++i) out += static_cast<char>(value >> 8 * i);
 }
 
+void append_sum(std::string& out, const Checksum& sum) {
+  out += static_cast<char>(sum.kind());
+  for (const std::byte each : sum.bytes()) out += static_cast<char>(each);
+}
+
+// Of the positions of what is gathered, those that every column needs.
+template <class Visit>
+void for_positions(size_t count, std::span<const size_t> entries, bool all, Visit visit) {
+  if (all) {
+    for (size_t i = 0; i < count; ++i) visit(i);
+  } else {
+    for (const size_t entry : entries) visit(entry);
+  }
+}
+
 }  // namespace
 
-// ── The index ────────────────────────────────────────────────────────────────────────────────
+ObjectIndex::ObjectIndex() = default;
+ObjectIndex::~ObjectIndex() { delete table_.load(std::memory_order_relaxed); }
 
-Result<std::shared_ptr<const ObjectIndex>> ObjectIndex::open(SharedBytes image) {
+// ── Opening ──────────────────────────────────────────────────────────────────────────────────
+
+Result<std::shared_ptr<const ObjectIndex>> ObjectIndex::open(SharedBytes image,
+                                                             ImageReader::Known known) {
   std::shared_ptr<ObjectIndex> index(new ObjectIndex());
   index->image_ = std::move(image);
-  if (Result<void> good = index->read_image(); !good) {
+  if (Result<void> good = index->read_image(known); !good) {
     return std::unexpected(std::move(good.error()));
   }
   return index;
 }
 
+void ObjectIndex::read_sums(ImageReader& reader, size_t count, Sums& sums) {
+  sums.kinds = reader.column(count);
+  sums.numbers = reader.column(count);
+  const bool with_digests = reader.number() != 0;
+  sums.digests = reader.fixed_column(with_digests ? count : 0);
+}
+
 // In the order in which ObjectIndexBuilder::build() writes.
-Result<void> ObjectIndex::read_image() {
-  ImageReader reader(image_.bytes());
+Result<void> ObjectIndex::read_image(ImageReader::Known known) {
+  ImageReader reader(image_.bytes(), known);
   const uint64_t count = reader.number();
+  const uint64_t root_count = reader.number(), object_count = reader.number();
   // Each group of names has a byte at least. A count that is out of all proportion ends here.
-  reader.require(count / TextColumn::kGroup <= image_.bytes().size(),
+  const auto is_possible = [this](uint64_t texts) {
+    return texts / TextColumn::kGroup <= image_.bytes().size() && texts < UINT32_MAX;
+  };
+  reader.require(is_possible(object_count) && is_possible(root_count) && count < uint64_t{1} << 63,
                  "the object index says that it has more objects than it can have");
-  const TextColumn source = reader.text_column(2);
-  names_ = reader.text_column(count);
-  sizes_ = reader.column(count);
-  generation_numbers_ = reader.column(count);
+  reader.require(root_count > 0, "the object index has no root");
+  const TextColumn roots = reader.text_column(root_count);
+  object_roots_ = reader.column(object_count);
+  names_ = reader.text_column(object_count);
+  sizes_ = reader.column(object_count);
+  generation_numbers_ = reader.column(object_count);
   const bool with_texts = reader.number() != 0;
-  generation_texts_ = reader.text_column(with_texts ? count : 0);
-  crc32cs_ = reader.column(count);
-  updated_ = reader.column(count);
-  component_counts_ = reader.column(count);
-  metagenerations_ = reader.column(count);
-  for (Dictionary* each : {&content_types_, &content_encodings_, &storage_classes_}) {
+  generation_texts_ = reader.text_column(with_texts ? object_count : 0);
+  read_sums(reader, object_count, sums_);
+  updated_ = reader.column(object_count);
+  component_counts_ = reader.column(object_count);
+  metagenerations_ = reader.column(object_count);
+  for (Dictionary& each : words_) {
     const uint64_t text_count = reader.number();
-    reader.require(text_count <= count, "the object index has more words than objects");
-    each->texts = reader.text_column(text_count);
-    each->ids = reader.column(count);
+    reader.require(text_count <= object_count, "the object index has more words than objects");
+    each.texts = reader.text_column(text_count);
+    each.ids = reader.column(object_count);
   }
+  has_ranges_ = reader.number() != 0;
+  if (has_ranges_) {
+    const uint64_t run_count = reader.number();
+    reader.require(run_count <= count && run_count / TextColumn::kGroup <= image_.bytes().size(),
+                   "the object index has more runs than it can have");
+    runs_.objects = reader.column(run_count);
+    runs_.firsts = reader.column(run_count);
+    runs_.begins = reader.column(run_count);
+    runs_.lengths = reader.column(run_count);
+    runs_.strides = reader.column(run_count);
+    runs_.one_each = run_count == count;
+    read_sums(reader, count, entry_sums_);
+  } else {
+    reader.require(count == object_count, "the object index has entries without an object");
+  }
+  const uint64_t column_count = reader.number();
+  reader.require(is_possible(column_count), "the object index has too many columns");
+  column_names_ = reader.text_column(column_count);
+  for (uint64_t i = 0; i < column_count; ++i) {
+    const uint64_t kind = reader.number();
+    reader.require(kind < kColumnKindCount, "the object index has a column of an unknown kind");
+    Column column{.kind = static_cast<ColumnKind>(kind % kColumnKindCount)};
+    if (column.kind == ColumnKind::kText || column.kind == ColumnKind::kBytes) {
+      column.in_dictionary = reader.number() != 0;
+      const uint64_t text_count = column.in_dictionary ? reader.number() : count;
+      reader.require(is_possible(text_count), "the object index has too many texts in a column");
+      column.texts = reader.text_column(text_count);
+    }
+    if (column.kind == ColumnKind::kInt64 || column.kind == ColumnKind::kFloat64 ||
+        column.in_dictionary) {
+      column.numbers = reader.column(count);
+    }
+    // A header that ends early must not make many columns of nothing.
+    if (!reader.good()) break;
+    columns_.push_back(std::move(column));
+  }
+  total_size_bytes_ = reader.number();
   if (Result<void> good = reader.finish(); !good) return good;
 
   size_ = count;
-  store_url_ = source.at(0);
-  prefix_ = source.at(1);
-  for (size_t i = 0; i < size_; ++i) {
-    const uint64_t bytes = sizes_[i];
-    bool good = names_.size(i) > 0 && bytes <= UINT64_MAX - total_size_bytes_ &&
-                crc32cs_[i] <= uint64_t{1} << 32 && component_counts_[i] <= UINT32_MAX;
-    for (const Dictionary* each : {&content_types_, &content_encodings_, &storage_classes_}) {
-      good = good && each->ids[i] < each->texts.count();
-    }
-    if (!good) return corrupt("object ", i, " of the object index is impossible");
-    total_size_bytes_ += bytes;
+  object_count_ = object_count;
+  for (uint64_t i = 0; i < root_count; ++i) roots_.push_back(roots.at(i));
+  if (known == ImageReader::Known::kGood) return {};
+  if (Result<void> good = check_objects(); !good) return good;
+  if (has_ranges_) {
+    if (Result<void> good = check_runs(); !good) return good;
+  }
+  if (Result<void> good = check_columns(); !good) return good;
+  std::optional<uint64_t> total = 0;
+  for (size_t run = 0; total && run < (has_ranges_ ? runs_.objects.count() : count); ++run) {
+    const size_t first = !has_ranges_ || runs_.one_each ? run : runs_.firsts[run];
+    const size_t end = !has_ranges_ || runs_.one_each     ? run + 1
+                       : run + 1 == runs_.objects.count() ? count
+                                                          : runs_.firsts[run + 1];
+    total = sum_of(*total, size_bytes(first), end - first);
+  }
+  if (total_size_bytes_ != total.value_or(kUnknownSize) + 1) {
+    return corrupt("the sizes in the object index do not add up");
   }
   return {};
 }
 
+Result<void> ObjectIndex::check_sums(const Sums& sums, size_t count) {
+  // What takes no bytes can stand for any number of entries, and is looked at once.
+  if (sums.kinds.all_equal() && sums.numbers.all_equal()) count = std::min<size_t>(count, 1);
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t kind = sums.kinds[i];
+    if (kind >= kChecksumKindCount) {
+      return corrupt("the object index has a checksum of a kind that this headrace does not know");
+    }
+    const size_t size = checksum_size(static_cast<ChecksumKind>(kind));
+    const bool fits = size > sizeof(uint64_t)   ? size <= sums.digests.width_bytes()
+                      : size < sizeof(uint64_t) ? sums.numbers[i] >> 8 * size == 0
+                                                : true;
+    if (!fits) return corrupt("checksum ", i, " of the object index is impossible");
+  }
+  return {};
+}
+
+Result<void> ObjectIndex::check_objects() const {
+  for (size_t i = 0; i < object_count_; ++i) {
+    bool good = names_.size(i) > 0 && component_counts_[i] <= UINT32_MAX &&
+                object_roots_[i] < roots_.size();
+    for (const Dictionary& each : words_) good = good && each.ids[i] < each.texts.count();
+    if (!good) return corrupt("object ", i, " of the object index is impossible");
+  }
+  return check_sums(sums_, object_count_);
+}
+
+Result<void> ObjectIndex::check_runs() const {
+  const size_t run_count = runs_.objects.count();
+  if (run_count == 0 && size_ > 0) return corrupt("the object index has entries without a run");
+  for (size_t run = 0; run < run_count; ++run) {
+    const uint64_t first = runs_.one_each ? run : runs_.firsts[run];
+    const uint64_t next = runs_.one_each         ? run + 1
+                          : run + 1 == run_count ? size_
+                                                 : runs_.firsts[run + 1];
+    bool good = (run > 0 || first == 0) && first < next && next <= size_ &&
+                runs_.objects[run] < object_count_;
+    if (good && runs_.lengths[run] == 0) {
+      good = runs_.begins[run] == 0 && runs_.strides[run] == 0;
+    } else if (good) {
+      const uint64_t object_size = sizes_[runs_.objects[run]] - 1;
+      good = range_fits(runs_.begins[run], runs_.lengths[run] - 1, runs_.strides[run], next - first,
+                        object_size);
+    }
+    if (!good) return corrupt("run ", run, " of the object index is impossible");
+  }
+  return check_sums(entry_sums_, size_);
+}
+
+Result<void> ObjectIndex::check_columns() const {
+  for (const Column& column : columns_) {
+    if (!column.in_dictionary) continue;
+    const size_t count = column.numbers.all_equal() ? std::min<size_t>(size_, 1) : size_;
+    for (size_t i = 0; i < count; ++i) {
+      if (column.numbers[i] >= column.texts.count()) {
+        return corrupt("value ", i, " of a column of the object index is impossible");
+      }
+    }
+  }
+  return {};
+}
+
+// ── Entries ──────────────────────────────────────────────────────────────────────────────────
+
+Checksum ObjectIndex::Sums::at(size_t i) const {
+  const auto kind = static_cast<ChecksumKind>(kinds[i]);
+  if (checksum_size(kind) > sizeof(uint64_t)) return {kind, digests[i]};
+  return {kind, numbers[i]};
+}
+
+size_t ObjectIndex::run_of(size_t i) const {
+  if (runs_.one_each) return i;
+  size_t begin = 0, end = runs_.objects.count();
+  while (end - begin > 1) {
+    const size_t middle = begin + (end - begin) / 2;
+    (runs_.firsts[middle] <= i ? begin : end) = middle;
+  }
+  return begin;
+}
+
+std::optional<ByteRange> ObjectIndex::range(size_t i) const {
+  if (!has_ranges_) return {};
+  const size_t run = run_of(i);
+  const uint64_t length = runs_.lengths[run];
+  if (length == 0) return {};
+  const uint64_t in_run = runs_.one_each ? 0 : i - runs_.firsts[run];
+  const uint64_t begin = runs_.begins[run] + in_run * runs_.strides[run];
+  return ByteRange{begin, begin + length - 1};
+}
+
+uint64_t ObjectIndex::size_bytes(size_t i) const {
+  if (!has_ranges_) return sizes_[i] - 1;
+  const size_t run = run_of(i);
+  const uint64_t length = runs_.lengths[run];
+  return length == 0 ? sizes_[runs_.objects[run]] - 1 : length - 1;
+}
+
+Checksum ObjectIndex::checksum(size_t i) const {
+  if (!has_ranges_ || runs_.lengths[run_of(i)] == 0) return object_checksum(i);
+  return entry_sums_.at(i);
+}
+
+std::optional<Crc32c> ObjectIndex::crc32c(size_t i) const {
+  const size_t object = object_of(i);
+  if (sums_.kinds[object] != static_cast<uint64_t>(ChecksumKind::kCrc32c)) return {};
+  return Crc32c(static_cast<uint32_t>(sums_.numbers[object]));
+}
+
 void ObjectIndex::append_generation(size_t i, std::string& out) const {
-  if (const uint64_t number = generation_numbers_[i]; number != 0) {
+  const size_t object = object_of(i);
+  if (const uint64_t number = generation_numbers_[object]; number != 0) {
     std::array<char, 20> digits{};
     const auto [end, error] = std::to_chars(digits.begin(), digits.end(), number - 1);
     out.append(digits.begin(), end);
   } else if (generation_texts_.count() != 0) {
-    generation_texts_.append_to(i, out);
+    generation_texts_.append_to(object, out);
   }
 }
 
-std::optional<Crc32c> ObjectIndex::crc32c(size_t i) const {
-  const uint64_t number = crc32cs_[i];
-  if (number == 0) return {};
-  return Crc32c(static_cast<uint32_t>(number - 1));
+std::optional<uint64_t> ObjectIndex::total_size_bytes() const {
+  if (total_size_bytes_ == 0) return {};
+  return total_size_bytes_ - 1;
 }
 
 std::optional<uint64_t> ObjectIndex::common_size_bytes() const {
-  if (size_ == 0 || !sizes_.all_equal()) return {};
-  return sizes_[0];
+  if (size_ == 0) return {};
+  const bool whole = !has_ranges_ || (runs_.lengths.all_equal() && runs_.lengths[0] == 0);
+  if (whole ? !sizes_.all_equal() : !runs_.lengths.all_equal()) return {};
+  const uint64_t common = size_bytes(0);
+  if (common == kUnknownSize) return {};
+  return common;
 }
 
 ObjectInfo ObjectIndex::info(size_t i) const {
-  ObjectInfo out{.name = names_.at(i),
-                 .size_bytes = sizes_[i],
-                 .crc32c = crc32c(i),
-                 .content_type = content_types_.at(i),
-                 .content_encoding = content_encodings_.at(i),
-                 .updated = time_of(updated_[i]),
-                 .storage_class = storage_classes_.at(i),
-                 .component_count = static_cast<uint32_t>(component_counts_[i]),
-                 .metageneration = metagenerations_[i]};
-  append_generation(i, out.generation);
+  ObjectInfo out;
+  read_info(i, out);
   return out;
 }
+
+void ObjectIndex::read_info(size_t i, ObjectInfo& out) const {
+  const size_t object = object_of(i);
+  out.name.clear();
+  names_.append_to(object, out.name);
+  out.size_bytes = sizes_[object] - 1;
+  out.generation.clear();
+  append_generation(i, out.generation);
+  out.crc32c = crc32c(i);
+  std::string* const words[] = {&out.content_type, &out.content_encoding, &out.storage_class};
+  for (size_t word = 0; word < words_.size(); ++word) {
+    words[word]->clear();
+    words_[word].texts.append_to(words_[word].ids[object], *words[word]);
+  }
+  out.updated = time_of(updated_[object]);
+  out.component_count = static_cast<uint32_t>(component_counts_[object]);
+  out.metageneration = metagenerations_[object];
+}
+
+std::string ObjectIndex::url(size_t i) const {
+  return url_below(roots_[root(i)], names_.at(object_of(i)));
+}
+
+// ── Names ────────────────────────────────────────────────────────────────────────────────────
+
+const NameTable& ObjectIndex::table() const {
+  const NameTable* found = table_.load(std::memory_order_acquire);
+  if (found != nullptr) return *found;
+  // Without a lock, which a fork could leave taken: of two that are made at the same time, one
+  // goes.
+  const auto* made = new NameTable(*this);
+  if (table_.compare_exchange_strong(found, made, std::memory_order_acq_rel)) return *made;
+  delete made;
+  return *found;
+}
+
+std::optional<ObjectIndex::Found> ObjectIndex::find(std::string_view name, uint32_t root) const {
+  const NameTable& names = table();
+  std::optional<Found> out;
+  names.find(name, [&](uint64_t object) {
+    if (root != kAnyRoot && object_roots_[object] != root) return true;
+    const std::optional<size_t> entry = names.entry_of(object);
+    if (!entry) return true;
+    if (out) {
+      ++out->other_roots;
+    } else {
+      out = Found{.entry = *entry};
+    }
+    return root == kAnyRoot;
+  });
+  return out;
+}
+
+std::vector<size_t> ObjectIndex::find_all(std::string_view name) const {
+  std::vector<size_t> out;
+  const NameTable& names = table();
+  names.find(name, [&](uint64_t object) {
+    if (const std::optional<size_t> entry = names.entry_of(object)) out.push_back(*entry);
+    return true;
+  });
+  return out;
+}
+
+// ── Columns ──────────────────────────────────────────────────────────────────────────────────
+
+std::optional<size_t> ObjectIndex::column(std::string_view name) const {
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    if (column_names_.equals(i, name)) return i;
+  }
+  return {};
+}
+
+ColumnValues ObjectIndex::gathered(size_t column, std::span<const size_t> entries, bool all) const {
+  const Column& from = columns_[column];
+  const size_t count = all ? size_ : entries.size();
+  switch (from.kind) {
+    case ColumnKind::kInt64: {
+      std::vector<int64_t> out;
+      out.reserve(count);
+      for_positions(size_, entries, all,
+                    [&](size_t i) { out.push_back(integer_of(from.numbers[i])); });
+      return out;
+    }
+    case ColumnKind::kFloat64: {
+      std::vector<double> out;
+      out.reserve(count);
+      for_positions(size_, entries, all,
+                    [&](size_t i) { out.push_back(std::bit_cast<double>(from.numbers[i])); });
+      return out;
+    }
+    case ColumnKind::kText:
+    case ColumnKind::kBytes: break;
+  }
+  TextValues out{.is_bytes = from.kind == ColumnKind::kBytes};
+  out.ends.reserve(count);
+  for_positions(size_, entries, all, [&](size_t i) {
+    from.texts.append_to(from.in_dictionary ? from.numbers[i] : i, out.text);
+    out.ends.push_back(out.text.size());
+  });
+  return out;
+}
+
+// ── What is made of it ───────────────────────────────────────────────────────────────────────
 
 std::string ObjectIndex::fingerprint() const {
   constexpr size_t kDigits = 32, kEnough = 64 * 1024;
   Sha256 sum;
-  std::string bytes, generation;
+  std::string bytes;
   for (size_t i = 0; i < size_; ++i) {
-    generation.clear();
-    append_generation(i, generation);
-    // Lengths before texts: no two lists of objects give the same bytes.
-    append_number(bytes, names_.size(i));
-    names_.append_to(i, bytes);
-    append_number(bytes, sizes_[i]);
-    append_number(bytes, generation.size());
-    bytes += generation;
+    const size_t object = object_of(i);
+    // Lengths before texts: no two lists of entries give the same bytes.
+    append_number(bytes, names_.size(object));
+    names_.append_to(object, bytes);
+    append_number(bytes, sizes_[object]);
+    append_sum(bytes, sums_.at(object));
+    const std::optional<ByteRange> part = range(i);
+    bytes += part ? '\1' : '\0';
+    if (part) {
+      append_number(bytes, part->begin);
+      append_number(bytes, part->end);
+      append_sum(bytes, entry_sums_.at(i));
+    }
     if (bytes.size() >= kEnough) {
       sum.add(bytes);
       bytes.clear();
@@ -174,139 +443,24 @@ std::string ObjectIndex::fingerprint() const {
 std::vector<size_t> filter(const ObjectIndex& index, const IndexFilter& filter) {
   std::vector<size_t> out;
   std::string name;
+  const bool any_size = filter.min_size_bytes == 0 && filter.max_size_bytes == UINT64_MAX;
   for (size_t i = 0; i < index.size(); ++i) {
-    const uint64_t size_bytes = index.size_bytes(i);
-    if (size_bytes < filter.min_size_bytes || size_bytes > filter.max_size_bytes) continue;
+    if (!any_size) {
+      const uint64_t size_bytes = index.size_bytes(i);
+      if (size_bytes == kUnknownSize || size_bytes < filter.min_size_bytes ||
+          size_bytes > filter.max_size_bytes) {
+        continue;
+      }
+    }
     name.clear();
     index.append_name(i, name);
+    if (!name.starts_with(filter.prefix)) continue;
     const auto ends_name = [&name](const std::string& suffix) { return name.ends_with(suffix); };
     if (!filter.suffixes.empty() && std::ranges::none_of(filter.suffixes, ends_name)) continue;
     if (filter.glob && !filter.glob->matches(name)) continue;
     out.push_back(i);
   }
   return out;
-}
-
-// ── The builder ──────────────────────────────────────────────────────────────────────────────
-
-uint32_t ObjectIndexBuilder::Words::id_of(std::string_view text) {
-  if (last_ < texts_.size() && texts_[last_] == text) return last_;
-  const auto [found, is_new] =
-      ids_.try_emplace(std::string(text), static_cast<uint32_t>(texts_.size()));
-  if (is_new) texts_.emplace_back(text);
-  return last_ = found->second;
-}
-
-void ObjectIndexBuilder::add(const ObjectInfo& object) {
-  if (segments_.empty() || segments_.back().rows.size() == kSegmentRows) segments_.emplace_back();
-  Segment& segment = segments_.back();
-  const uint64_t generation_number = number_of(object.generation);
-  const std::string_view generation =
-      generation_number == 0 ? std::string_view(object.generation) : std::string_view();
-  segment.rows.push_back({.size_bytes = object.size_bytes,
-                          .generation_number = generation_number,
-                          .updated = number_of(object.updated),
-                          .metageneration = object.metageneration,
-                          .crc32c = object.crc32c ? uint64_t{object.crc32c->value()} + 1 : 0,
-                          .name_size = static_cast<uint32_t>(object.name.size()),
-                          .generation_size = static_cast<uint32_t>(generation.size()),
-                          .component_count = object.component_count,
-                          .words = {words_[kContentType].id_of(object.content_type),
-                                    words_[kContentEncoding].id_of(object.content_encoding),
-                                    words_[kStorageClass].id_of(object.storage_class)}});
-  segment.text.append(object.name).append(generation);
-  ++size_;
-}
-
-void ObjectIndexBuilder::append(ObjectIndexBuilder&& other) {
-  std::array<std::vector<uint32_t>, kWordCount> ids;
-  bool same = true;
-  for (size_t word = 0; word < kWordCount; ++word) {
-    for (const std::string& text : other.words_[word].texts()) {
-      same = words_[word].id_of(text) == ids[word].size() && same;
-      ids[word].push_back(words_[word].id_of(text));
-    }
-  }
-  for (Segment& segment : other.segments_) {
-    for (size_t row = 0; !same && row < segment.rows.size(); ++row) {
-      for (size_t word = 0; word < kWordCount; ++word) {
-        uint32_t& id = segment.rows[row].words[word];
-        id = ids[word][id];
-      }
-    }
-    segments_.push_back(std::move(segment));
-  }
-  size_ += other.size_;
-  other = {};
-}
-
-// Calls `visit` with each row, its name, and its generation unless that is a number.
-template <class Visit>
-void ObjectIndexBuilder::each(Visit visit) const {
-  for (const Segment& segment : segments_) {
-    std::string_view text = segment.text;
-    for (const Row& row : segment.rows) {
-      visit(row, text.substr(0, row.name_size), text.substr(row.name_size, row.generation_size));
-      text.remove_prefix(row.name_size + row.generation_size);
-    }
-  }
-}
-
-template <class Get>
-void ObjectIndexBuilder::write_column(ImageWriter& writer, Get get) const {
-  std::vector<uint64_t> values;
-  values.reserve(size_);
-  for (const Segment& segment : segments_) {
-    for (const Row& row : segment.rows) values.push_back(get(row));
-  }
-  writer.column(values);
-}
-
-Result<std::shared_ptr<const ObjectIndex>> ObjectIndexBuilder::build() const {
-  bool with_texts = false;
-  uint64_t total_bytes = 0;
-  for (const Segment& segment : segments_) {
-    for (const Row& row : segment.rows) {
-      if (row.name_size == 0) return invalid_argument("an object's name must not be empty");
-      if (row.size_bytes > UINT64_MAX - total_bytes) {
-        return invalid_argument("the sizes of the objects add up to more than 2^64 bytes");
-      }
-      total_bytes += row.size_bytes;
-      with_texts = with_texts || row.generation_size != 0;
-    }
-  }
-  ImageWriter writer;
-  writer.number(size_);
-  using Sink = ImageWriter::TextSink;
-  writer.text_column(2, [this](const Sink& put) {
-    put(store_url_);
-    put(prefix_);
-  });
-  writer.text_column(size_, [this](const Sink& put) {
-    each([&put](const Row&, std::string_view name, std::string_view) { put(name); });
-  });
-  write_column(writer, [](const Row& row) { return row.size_bytes; });
-  write_column(writer, [](const Row& row) { return row.generation_number; });
-  writer.number(with_texts ? 1 : 0);
-  writer.text_column(with_texts ? size_ : 0, [this, with_texts](const Sink& put) {
-    if (!with_texts) return;
-    each([&put](const Row&, std::string_view, std::string_view generation) { put(generation); });
-  });
-  write_column(writer, [](const Row& row) { return row.crc32c; });
-  write_column(writer, [](const Row& row) { return row.updated; });
-  write_column(writer, [](const Row& row) { return uint64_t{row.component_count}; });
-  write_column(writer, [](const Row& row) { return row.metageneration; });
-  for (size_t word = 0; word < kWordCount; ++word) {
-    const std::vector<std::string>& texts = words_[word].texts();
-    writer.number(texts.size());
-    writer.text_column(texts.size(), [&texts](const Sink& put) {
-      for (const std::string& text : texts) put(text);
-    });
-    write_column(writer, [word](const Row& row) { return uint64_t{row.words[word]}; });
-  }
-  Result<SharedBytes> image = SharedBytes::copy_of(std::move(writer).finish());
-  if (!image) return std::unexpected(std::move(image.error()));
-  return ObjectIndex::open(std::move(*image));
 }
 
 }  // namespace headrace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -11,84 +12,200 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <variant>
 #include <vector>
 
 #include "headrace/base/result.h"
+#include "headrace/base/units.h"
 #include "headrace/dataset/columns.h"
 #include "headrace/dataset/glob.h"
 #include "headrace/dataset/shared_bytes.h"
+#include "headrace/format/checksum.h"
 #include "headrace/format/object_info.h"
 
 namespace headrace {
 
-// Objects in a fixed order. Every field of ObjectInfo is kept; one that all objects share costs
-// nothing, and names share their beginnings (columns.h), so that a name of 37 bytes with size,
-// generation and CRC32C takes about 25 bytes, all in. Everything lies in one image, which is also
-// what a manifest holds and what other processes map.
-// Thread: any (immutable).
+class NameTable;
+
+// Texts one behind the other, as many as `ends` has values.
+struct TextValues {
+  std::string text = {};
+  std::vector<uint64_t> ends = {};
+  bool is_bytes = false;  // no Unicode text
+
+  size_t size() const { return ends.size(); }
+  std::string_view operator[](size_t i) const {
+    const uint64_t begin = i == 0 ? 0 : ends[i - 1];
+    return std::string_view(text).substr(begin, ends[i] - begin);
+  }
+  void add(std::string_view value) {
+    text += value;
+    ends.push_back(text.size());
+  }
+  bool operator==(const TextValues&) const = default;
+};
+
+// A column of the user's, one value for each entry.
+using ColumnValues = std::variant<std::vector<int64_t>, std::vector<double>, TextValues>;
+
+// Entries in a fixed order: each is an object below one of the index' roots, or a range of one.
+// Every field of ObjectInfo is kept; one that all objects share costs nothing, and names share
+// their beginnings (columns.h), so that a name of 37 bytes with size, generation and CRC32C takes
+// about 25 bytes, all in. Ranges that follow each other by a rule are computed. Everything lies in
+// one image, which is also what a saved index holds and what other processes map.
+// Thread: any (immutable, but for the table of find(), which synchronises itself).
 class ObjectIndex {
  public:
-  // What ObjectIndexBuilder made, or what image() was written to a manifest.
+  // What ObjectIndexBuilder made, or what image() was saved as. `known`: as in columns.h.
   // Errors: kCorrupt unless it is whole and of a version that is known.
-  static Result<std::shared_ptr<const ObjectIndex>> open(SharedBytes image);
+  static Result<std::shared_ptr<const ObjectIndex>> open(
+      SharedBytes image, ImageReader::Known known = ImageReader::Known::kNothing);
+  ~ObjectIndex();
+  ObjectIndex(const ObjectIndex&) = delete;
+  ObjectIndex& operator=(const ObjectIndex&) = delete;
 
+  // Of entries.
   size_t size() const { return size_; }
+  // Of the object that entry `i` is, or is a range of.
   ObjectInfo info(size_t i) const;
+  void read_info(size_t i, ObjectInfo& out) const;  // whose memory is used again
   // Append to `out`, which a caller reuses: nothing is allocated for each object.
-  void append_name(size_t i, std::string& out) const { names_.append_to(i, out); }
+  void append_name(size_t i, std::string& out) const { names_.append_to(object_of(i), out); }
   void append_generation(size_t i, std::string& out) const;
-  uint64_t size_bytes(size_t i) const { return sizes_[i]; }
+  // Of the whole object; kUnknownSize where nobody has told it.
+  uint64_t object_bytes(size_t i) const { return sizes_[object_of(i)] - 1; }
   std::optional<Crc32c> crc32c(size_t i) const;
+  // The bytes that entry `i` is, where it is not the whole object.
+  std::optional<ByteRange> range(size_t i) const;
+  // Of these bytes, or of the object; kUnknownSize where nobody has told it.
+  uint64_t size_bytes(size_t i) const;
+  // Of what the entry is: of its range, where it is one, else of the object.
+  Checksum checksum(size_t i) const;
+  Checksum object_checksum(size_t i) const { return sums_.at(object_of(i)); }
 
-  uint64_t total_size_bytes() const { return total_size_bytes_; }
-  // The size of every object, if it is the same; none for an empty index.
+  bool has_ranges() const { return has_ranges_; }
+  // None where some size is not known.
+  std::optional<uint64_t> total_size_bytes() const;
+  // The size of every entry, if it is the same and known; none for an empty index.
   std::optional<uint64_t> common_size_bytes() const;
 
-  // Where the objects were listed: the store's URL and the prefix; "" if nobody said.
-  const std::string& store_url() const { return store_url_; }
-  const std::string& prefix() const { return prefix_; }
+  // What names are relative to: URLs as roots.h writes them; "" if nobody has told it.
+  const std::vector<std::string>& roots() const { return roots_; }
+  uint32_t root(size_t i) const { return static_cast<uint32_t>(object_roots_[object_of(i)]); }
+  std::string url(size_t i) const;
 
-  // 32 hexadecimal digits that follow from names, sizes and generations in their order, and from
-  // nothing else: the same on every machine and in every version. Reads everything.
+  // The first entry that has this name below this root (any: below the first root that has it),
+  // and how many other roots have it, too. The first call makes a table of 5 to 11 bytes for each
+  // object (8.4 for a million), in memory of this process and of those that it forks later.
+  struct Found {
+    size_t entry = 0;
+    uint32_t other_roots = 0;
+  };
+  static constexpr uint32_t kAnyRoot = UINT32_MAX;
+  std::optional<Found> find(std::string_view name, uint32_t root = kAnyRoot) const;
+  // The entries that find() could have found: one for each root that has the name.
+  std::vector<size_t> find_all(std::string_view name) const;
+
+  // The user's columns, in the order in which they were added.
+  size_t column_count() const { return columns_.size(); }
+  std::string column_name(size_t column) const { return column_names_.at(column); }
+  std::optional<size_t> column(std::string_view name) const;
+  // The values of these entries.
+  ColumnValues values(size_t column, std::span<const size_t> entries) const {
+    return gathered(column, entries, false);
+  }
+  ColumnValues values(size_t column) const { return gathered(column, {}, true); }
+
+  // 32 hexadecimal digits that follow from names, ranges, sizes and checksums in their order, and
+  // from nothing else: the same on every machine, at every root and in every version. Reads
+  // everything.
   std::string fingerprint() const;
 
   const SharedBytes& image() const { return image_; }
 
  private:
+  friend class NameTable;
   // Texts of which there are few: each object says which.
   struct Dictionary {
     TextColumn texts;
     PackedColumn ids;
-    std::string at(size_t i) const { return texts.at(ids[i]); }
+  };
+  struct Sums {
+    PackedColumn kinds;
+    PackedColumn numbers;  // of kinds of up to eight bytes
+    FixedColumn digests;   // of longer ones; none where there are no such
+    Checksum at(size_t i) const;
+  };
+  enum class ColumnKind : uint8_t { kInt64 = 0, kFloat64 = 1, kText = 2, kBytes = 3 };
+  static constexpr uint64_t kColumnKindCount = 4;
+  struct Column {
+    ColumnKind kind = ColumnKind::kInt64;
+    PackedColumn numbers = {};  // or which text
+    TextColumn texts = {};
+    bool in_dictionary = false;  // else each entry has its own text
+  };
+  // Entries that follow each other in one object, each as far from the last.
+  struct Runs {
+    PackedColumn objects, firsts, begins, strides;
+    PackedColumn lengths;  // plus one; 0: the whole object
+    bool one_each = false;
   };
 
-  ObjectIndex() = default;
-  Result<void> read_image();
+  ObjectIndex();
+  Result<void> read_image(ImageReader::Known known);
+  Result<void> check_objects() const;
+  Result<void> check_runs() const;
+  Result<void> check_columns() const;
+  static void read_sums(ImageReader& reader, size_t count, Sums& sums);
+  static Result<void> check_sums(const Sums& sums, size_t count);
+  size_t run_of(size_t i) const;
+  size_t object_of(size_t i) const { return has_ranges_ ? runs_.objects[run_of(i)] : i; }
+  const NameTable& table() const;
+  ColumnValues gathered(size_t column, std::span<const size_t> entries, bool all) const;
+
+  friend class ObjectIndexBuilder;
 
   SharedBytes image_;
-  size_t size_ = 0;
-  uint64_t total_size_bytes_ = 0;
-  std::string store_url_, prefix_;
+  size_t size_ = 0, object_count_ = 0;
+  uint64_t total_size_bytes_ = 0;  // plus one; 0: not known
+  std::vector<std::string> roots_;
+  PackedColumn object_roots_;
   TextColumn names_;
-  PackedColumn sizes_;
+  PackedColumn sizes_;               // plus one; 0: not known
   PackedColumn generation_numbers_;  // 0: none, or a text; else the number, plus one
   TextColumn generation_texts_;      // none where all generations are numbers
-  PackedColumn crc32cs_;             // 0: none; else the sum, plus one
+  Sums sums_;
   PackedColumn updated_, component_counts_, metagenerations_;
-  Dictionary content_types_, content_encodings_, storage_classes_;
+  std::array<Dictionary, 3> words_;  // content type, content encoding, storage class
+  bool has_ranges_ = false;
+  Runs runs_;
+  Sums entry_sums_;  // of ranges
+  TextColumn column_names_;
+  std::vector<Column> columns_;
+  mutable std::atomic<const NameTable*> table_ = nullptr;  // owned
 };
 
 // Which objects of an index: those that everything here holds for.
 struct IndexFilter {
+  std::string prefix = {};
   std::vector<std::string> suffixes = {};  // one of them; none: any
   std::optional<Glob> glob = {};
-  uint64_t min_size_bytes = 0, max_size_bytes = UINT64_MAX;  // both included
+  // Both included. An entry whose size is not known is only kept where neither is asked for.
+  uint64_t min_size_bytes = 0, max_size_bytes = UINT64_MAX;
 };
 
 // Their positions, in order.
 std::vector<size_t> filter(const ObjectIndex& index, const IndexFilter& filter);
 
-// Collects objects; several threads fill one each, and the first takes in the others'.
+// What an index knows of an entry besides its object.
+struct EntryDetails {
+  uint32_t root = 0;
+  std::optional<ByteRange> range = {};
+  Checksum range_checksum = {};
+  Checksum object_checksum = {};  // in place of ObjectInfo's CRC32C
+};
+
+// Collects entries; several threads fill one each, and the first takes in the others'.
 // Thread: confined.
 class ObjectIndexBuilder {
  public:
@@ -96,16 +213,19 @@ class ObjectIndexBuilder {
   ObjectIndexBuilder(ObjectIndexBuilder&&) = default;
   ObjectIndexBuilder& operator=(ObjectIndexBuilder&&) = default;
 
-  void set_source(std::string store_url, std::string prefix) {
-    store_url_ = std::move(store_url);
-    prefix_ = std::move(prefix);
-  }
-  void add(const ObjectInfo& object);
-  // Behind what is there; copies no objects.
+  // Returns its number; the same for the same root. Without any there is one root, "".
+  uint32_t add_root(std::string_view root);
+  void add(const ObjectInfo& object, const EntryDetails& details = {});
+  // Entry `i` of another index; `roots` has the numbers here of the roots there.
+  void add(const ObjectIndex& from, size_t i, std::span<const uint32_t> roots);
+  // Behind what is there; copies no objects. Neither has columns.
   void append(ObjectIndexBuilder&& other);
+  // One value for each entry, when all are there. The same name again replaces it.
+  void set_column(std::string name, ColumnValues values);
   size_t size() const { return size_; }
 
-  // Errors: kInvalidArgument for an object without a name; kExhausted.
+  // Errors: kInvalidArgument for an object without a name, a range that lies outside of its object,
+  // a column of another length; kExhausted.
   Result<std::shared_ptr<const ObjectIndex>> build() const;
 
  private:
@@ -114,14 +234,21 @@ class ObjectIndexBuilder {
 
   struct Row {
     uint64_t size_bytes, generation_number, updated, metageneration;
-    uint64_t crc32c;  // as in the index
-    uint32_t name_size, generation_size, component_count;
+    uint64_t sum;  // where it is a number
+    uint32_t name_size, generation_size, component_count, root;
     std::array<uint32_t, kWordCount> words;
+    ChecksumKind sum_kind;
+  };
+  struct Range {
+    uint64_t begin = 0;
+    uint64_t length = 0;  // plus one; 0: the whole object
+    Checksum sum = {};
   };
   // Many of these, not one vector: joining builders moves no rows, and growing moves few.
   struct Segment {
     std::vector<Row> rows;
-    std::string text;  // of each row its name, then its generation unless that is a number
+    std::string text;  // of each row name, generation unless that is a number, long checksum
+    std::vector<Range> ranges;  // of all rows, or of none
   };
   class Words {
    public:
@@ -133,16 +260,61 @@ class ObjectIndexBuilder {
     std::unordered_map<std::string, uint32_t> ids_;
     uint32_t last_ = 0;
   };
+  // A row with its texts.
+  struct RowView {
+    const Row& row;
+    std::string_view name, generation;
+    std::span<const std::byte> digest;
+    const Range& range;
+  };
+  // Which rows stand for objects: those whose object no row before them has. Without ranges: all.
+  struct Objects {
+    std::vector<size_t> of_row = {};
+    std::vector<bool> is_first = {};
+    size_t count = 0;
+  };
+  class SumColumns;
 
-  template <class Get>
-  void write_column(ImageWriter& writer, Get get) const;
   template <class Visit>
   void each(Visit visit) const;
+  Objects find_objects() const;
+  // The bytes of all entries, plus one; 0 where some size is not known.
+  Result<uint64_t> check() const;
+  void write_objects(ImageWriter& writer, const Objects& objects) const;
+  void write_runs(ImageWriter& writer, const Objects& objects) const;
+  void write_columns(ImageWriter& writer) const;
 
   std::vector<Segment> segments_;
   std::array<Words, kWordCount> words_;
   size_t size_ = 0;
-  std::string store_url_, prefix_;
+  bool has_ranges_ = false;
+  std::vector<std::string> roots_;
+  std::vector<std::pair<std::string, ColumnValues>> columns_;
+  ObjectInfo scratch_;
 };
+
+// ── Indexes made of others ───────────────────────────────────────────────────────────────────
+
+// The entries at these positions, in this order, with their columns.
+Result<std::shared_ptr<const ObjectIndex>> select(const ObjectIndex& index,
+                                                  std::span<const size_t> positions);
+// All entries of all, one index behind the other.
+// Errors: kInvalidArgument unless all have the same columns.
+Result<std::shared_ptr<const ObjectIndex>> concat(
+    std::span<const std::shared_ptr<const ObjectIndex>> indexes);
+// The same entries below other roots, where copies of the objects lie: as many as there are.
+// A copy has another generation, so none is kept unless `keep_generations`.
+Result<std::shared_ptr<const ObjectIndex>> at_roots(const ObjectIndex& index,
+                                                    std::span<const std::string> roots,
+                                                    bool keep_generations);
+// The same objects with names relative to another root of the same bucket. An index that does not
+// say where its objects are is taken for one of `root`.
+// Errors: kInvalidArgument with how many entries lie outside of it.
+Result<std::shared_ptr<const ObjectIndex>> rebased(std::shared_ptr<const ObjectIndex> index,
+                                                   std::string_view root);
+// With the columns that are given added, or put in the place of those of the same name.
+Result<std::shared_ptr<const ObjectIndex>> with_columns(
+    const ObjectIndex& index, std::vector<std::pair<std::string, ColumnValues>> columns,
+    std::span<const std::string> dropped);
 
 }  // namespace headrace

@@ -11,9 +11,11 @@
 
 namespace headrace {
 
+inline constexpr uint64_t kUnknownSize = UINT64_MAX;
+
 struct ObjectInfo {
   std::string name = {};
-  uint64_t size_bytes = 0;
+  uint64_t size_bytes = 0;            // kUnknownSize where nobody has told it
   std::string generation = {};        // the token for "this very version"
   std::optional<Crc32c> crc32c = {};  // none where the store keeps none
   std::string content_type = {}, content_encoding = {};

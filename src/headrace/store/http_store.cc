@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "headrace/base/ascii.h"
 #include "headrace/format/gunzip.h"
 #include "headrace/store/metadata_attempts.h"
 #include "headrace/store/multipart_attempts.h"
@@ -234,15 +235,16 @@ bool HttpStore::should_restart(const ReadSlot& slot) const {
 }
 
 Result<void> HttpStore::verify(ReadSlot& slot, Metrics& metrics) const {
-  if (!verify_ || !slot.whole || !slot.expected) return {};
+  const std::optional<Crc32c>& expected = slot.expected_sum();
+  if (!verify_ || !expected) return {};
   Crc32c sum = slot.first_piece.crc32c;
   for (uint32_t i = 0; i + 1 < slot.piece_count; ++i) {
     const ReadPiece& piece = slot.more_pieces[i];
     sum = sum.joined(piece.crc32c, piece.range.size_bytes());
   }
-  if (sum != *slot.expected) {
-    return corrupt("the bytes that came have CRC32C ", sum.to_base64(), ", the object has ",
-                   slot.expected->to_base64());
+  if (sum != *expected) {
+    return corrupt("the bytes that came have CRC32C ", sum.to_base64(),
+                   slot.whole ? ", the object has " : ", the index says ", expected->to_base64());
   }
   count(metrics.checksums_verified_total);
   return {};
@@ -479,6 +481,10 @@ Result<std::shared_ptr<ObjectWriter>> HttpStore::open_writer(WriterOptions optio
   const std::string url = url_of(options.object.name);
   if (Result<void> good = protocol_->check_new_name(options.object.name); !good) {
     return std::unexpected(std::move(good.error()).with_url(url));
+  }
+  // Before any part is sent, not with the request that publishes them.
+  if (!is_printable_ascii(options.object.content_type)) {
+    return std::unexpected(HttpRequest::not_printable("content_type").with_url(url));
   }
   std::shared_ptr<Upload> upload;
   switch (options.method) {

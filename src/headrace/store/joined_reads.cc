@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "headrace/base/ascii.h"
 #include "headrace/store/joined_groups.h"
 #include "headrace/store/joined_sweep.h"
 #include "headrace/store/retry.h"
@@ -17,7 +18,7 @@ namespace {
 using std::chrono::steady_clock;
 
 void append_digits(std::string& to, uint64_t number) {
-  for (int shift = 60; shift >= 0; shift -= 4) to += "0123456789abcdef"[(number >> shift) & 15];
+  for (int shift = 60; shift >= 0; shift -= 4) to += kHexDigits[(number >> shift) & 15];
 }
 
 // Half of a name's 32 digits; the other half counts.
@@ -477,33 +478,9 @@ bool JoinedReads::wait_deleted(steady_clock::time_point until, MayBlock) {
 void JoinedReads::read_alone(const std::shared_ptr<Work>& work, std::vector<uint32_t> slots) {
   ReadBatch& batch = *work->batch;
   const std::shared_ptr<ReadBatch> inner = ReadBatch::create(slots.size(), slots.size() * 64);
-  for (const uint32_t index : slots) {
-    const ReadSlot& slot = batch.slot(index);
-    inner->add({.name = batch.name(slot),
-                .generation = batch.generation(slot),
-                .size_bytes = slot.listed_bytes,
-                .crc32c = slot.listed_crc32c,
-                .range = slot.whole ? std::nullopt : std::optional(slot.asked),
-                .into = slot.into,
-                .has_into = slot.has_into});
-  }
+  for (const uint32_t index : slots) inner->add(batch.target(index));
   inner->then([work, slots = std::move(slots)](ReadBatch& from) {
-    for (size_t i = 0; i < slots.size(); ++i) {
-      ReadSlot& read = from.slot(i);
-      ReadSlot& slot = work->batch->slot(slots[i]);
-      if (read.error) {
-        work->batch->set_error(slot, std::move(*read.error));
-      } else {
-        slot.block = std::move(read.block);
-        slot.into = read.into;
-        slot.found_generation = read.found_generation;
-        slot.object_bytes = read.object_bytes;
-        slot.range = read.range;
-        slot.gzip = read.gzip;
-        slot.restarts = read.restarts;
-      }
-      work->batch->slot_done();
-    }
+    for (size_t i = 0; i < slots.size(); ++i) work->batch->take_outcome(slots[i], from.slot(i));
   });
   start(*store_, work, inner);
 }

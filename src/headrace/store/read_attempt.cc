@@ -275,7 +275,7 @@ Result<void> ReadAttempt::took_body(size_t count) {
     skip_bytes_ -= count;
   } else if (piece_.received_bytes < piece_.range.size_bytes()) {
     // While it is in cache, as far as it is.
-    if (slot_.whole) piece_.crc32c = piece_.crc32c.extended(space_.first(count));
+    if (slot_.is_summed()) piece_.crc32c = piece_.crc32c.extended(space_.first(count));
     piece_.received_bytes += count;
   }
   return {};

@@ -28,6 +28,7 @@ void ReadBatch::add(const ReadTarget& target) {
   slot.object_bytes = slot.listed_bytes = target.size_bytes;
   slot.expected = slot.listed_crc32c = target.crc32c;
   slot.whole = !target.range.has_value();
+  if (!slot.whole) slot.range_crc32c = target.range_crc32c;
   slot.asked = target.range.value_or(ByteRange{0, kUnknownSize});
   slot.range = {slot.asked.begin, std::min(slot.asked.end, target.size_bytes)};
   slot.has_into = target.has_into;
@@ -46,6 +47,34 @@ uint64_t ReadBatch::expected_bytes(uint64_t unknown_bytes) const {
     total += slot.range.end == kUnknownSize ? unknown_bytes : slot.range.size_bytes();
   }
   return total;
+}
+
+ReadTarget ReadBatch::target(size_t i) const {
+  const ReadSlot& slot = slots_[i];
+  return {.name = name(slot),
+          .generation = generation(slot),
+          .size_bytes = slot.listed_bytes,
+          .crc32c = slot.listed_crc32c,
+          .range = slot.whole ? std::nullopt : std::optional(slot.asked),
+          .range_crc32c = slot.range_crc32c,
+          .into = slot.into,
+          .has_into = slot.has_into};
+}
+
+void ReadBatch::take_outcome(size_t i, ReadSlot& from) {
+  ReadSlot& slot = slots_[i];
+  if (from.error) {
+    set_error(slot, std::move(*from.error));
+  } else {
+    slot.block = std::move(from.block);
+    slot.into = from.into;
+    slot.found_generation = from.found_generation;
+    slot.object_bytes = from.object_bytes;
+    slot.range = from.range;
+    slot.gzip = from.gzip;
+    slot.restarts = from.restarts;
+  }
+  slot_done();
 }
 
 void ReadBatch::then(std::function<void(ReadBatch&)> then) {
@@ -83,6 +112,7 @@ void ReadBatch::restart(ReadSlot& slot, bool forget_listing) {
     slot.generation_size = 0;
     slot.listed_bytes = kUnknownSize;
     slot.listed_crc32c.reset();
+    slot.range_crc32c.reset();
   }
   slot.object_bytes = slot.listed_bytes;
   slot.expected = slot.listed_crc32c;

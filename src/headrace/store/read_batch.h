@@ -20,10 +20,9 @@
 #include "headrace/base/result.h"
 #include "headrace/base/units.h"
 #include "headrace/format/crc32c.h"
+#include "headrace/format/object_info.h"
 
 namespace headrace {
-
-inline constexpr uint64_t kUnknownSize = UINT64_MAX;
 
 // One object, or a range of one, to be read.
 struct ReadTarget {
@@ -32,8 +31,9 @@ struct ReadTarget {
   uint64_t size_bytes = kUnknownSize;   // of the object, where a listing told it
   std::optional<Crc32c> crc32c = {};    // of the object, where a listing told it
   std::optional<ByteRange> range = {};  // none: all of it. `end` may lie beyond the object's end
-  std::span<std::byte> into = {};       // the caller's memory; empty: the engine's
-  bool has_into = false;                // `into` is meant, though it may be empty
+  std::optional<Crc32c> range_crc32c = {};  // of the range, where an index told it
+  std::span<std::byte> into = {};           // the caller's memory; empty: the engine's
+  bool has_into = false;                    // `into` is meant, though it may be empty
 };
 
 class ObjectStore;
@@ -74,6 +74,7 @@ struct ReadSlot {
   std::optional<Crc32c> expected = {};
   uint64_t listed_bytes = kUnknownSize;  // what add() was told of both, for restart()
   std::optional<Crc32c> listed_crc32c = {};
+  std::optional<Crc32c> range_crc32c = {};  // of `asked`, unless that is the whole object
   ByteRange asked;  // what add() was told; [0, kUnknownSize) for a whole object
   ByteRange range;  // the same, ending with the object once its size is known
   bool whole = true;
@@ -91,6 +92,10 @@ struct ReadSlot {
   std::unique_ptr<ReadPiece[]> more_pieces;
   uint32_t piece_count = 1;
   std::atomic<uint32_t> pieces_left = 1;
+
+  // Whether what arrives is summed, and what the sum is to be.
+  bool is_summed() const { return whole || range_crc32c.has_value(); }
+  const std::optional<Crc32c>& expected_sum() const { return whole ? expected : range_crc32c; }
 };
 
 // Filled with targets, handed to a store once, waited for, then looked at.
@@ -126,6 +131,10 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   }
   // Bytes of the targets whose size is known, plus `unknown_bytes` for each of the others.
   uint64_t expected_bytes(uint64_t unknown_bytes) const;
+  // What add() was told of slot `i`, for a batch that reads it in this one's stead ...
+  ReadTarget target(size_t i) const;
+  // ... and its outcome: moves what is in `from`, and counts slot `i` off.
+  void take_outcome(size_t i, ReadSlot& from);
 
   // The store's end ---------------------------------------------------------------------------
   bool waited_for() const { return waited_for_.load(std::memory_order_seq_cst); }

@@ -178,6 +178,18 @@ TEST_F(ReadTest, AnObjectChangedSinceItWasListedIsReadAnewIfThatWasAskedFor) {
   }
 }
 
+TEST_F(ReadTest, AnAnswerOfAnotherGenerationIsAChangeThoughTheServerIgnoredTheCondition) {
+  server_.faults(R"([{"match":{"kind":"media"},"action":{"headers":{"x-goog-generation":"77"}}}])");
+  EXPECT_THAT(
+      read(*open(), listed(object_)),
+      FailsWith(Code::kPreconditionFailed, AllOf(HasSubstr("has changed since it was listed"),
+                                                 HasSubstr(object_.generation), HasSubstr("77"))));
+  EXPECT_EQ(media_requests(), 1u);
+  options_.on_change = OnChange::kReread;
+  EXPECT_THAT(read(*open(), listed(object_)), Gives(bytes_));
+  EXPECT_EQ(media_requests(), 3u);
+}
+
 TEST_F(ReadTest, AnObjectThatShrankOrGrewIsNoticedWithoutAGeneration) {
   for (const size_t size : {0u, 99'999u, 100'001u}) {
     server_.put("train/a", some_bytes(size, 4));

@@ -119,9 +119,7 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   // Ends the slot, or prepares it to be read again: true then.
   bool conclude(ReadBatch& batch, SlotRead& current, Result<Outcome> outcome);
   void finish(ReadBatch& batch, ReadSlot& slot, std::optional<Error> error);
-  bool wants_sum(const ReadSlot& slot) const {
-    return verify_ && slot.whole && slot.expected.has_value();
-  }
+  bool wants_sum(const ReadSlot& slot) const { return verify_ && slot.expected_sum().has_value(); }
 
   // Runs `work(cancelled)` on a file thread and completes the Pending with what it returns.
   template <class T, class Work>
@@ -289,7 +287,8 @@ Result<void> FileStore::take_size(ReadBatch& batch, const SlotRead& current) {
     if (on_change_ == OnChange::kError) {
       return fail(Code::kPreconditionFailed, "has changed since it was listed");
     }
-    slot.expected.reset();  // the sum is the listed generation's
+    slot.expected.reset();  // the sums are the listed generation's
+    slot.range_crc32c.reset();
   }
   if (slot.asked.begin > slot.asked.end) {
     return invalid_argument("the range [", slot.asked.begin, ", ", slot.asked.end,
@@ -411,8 +410,9 @@ Result<FileStore::Outcome> FileStore::check_unchanged(ReadSlot& slot, const Slot
   }
   if (changed_between(current.status, after)) return Outcome::kChanged;
   if (wants_sum(slot)) {
-    if (sum != *slot.expected) {
-      return corrupt("its CRC32C is ", sum.to_base64(), ", not ", slot.expected->to_base64());
+    if (const std::optional<Crc32c>& expected = slot.expected_sum(); sum != *expected) {
+      return corrupt(slot.whole ? "its" : "the range's", " CRC32C is ", sum.to_base64(), ", not ",
+                     expected->to_base64());
     }
     count(metrics_->checksums_verified_total);
   }

@@ -1,0 +1,532 @@
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "headrace/dataset/roots.h"
+#include "headrace/format/url.h"
+#include "object_index.h"
+
+namespace headrace::python {
+namespace {
+
+[[noreturn]] void refuse(const std::string& what) { raise(Error(Code::kInvalidArgument, what)); }
+
+std::string shown(nb::handle value) { return nb::cast<std::string>(nb::repr(value)); }
+
+// ── Values ───────────────────────────────────────────────────────────────────────────────────
+
+// One-dimensional numbers of somebody's buffer. Destroyed with the GIL.
+class NumberView {
+ public:
+  explicit NumberView(nb::handle object) {
+    // bytes and str are sequences of something else.
+    if (!PyObject_CheckBuffer(object.ptr()) || PyBytes_Check(object.ptr())) return;
+    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_FORMAT | PyBUF_STRIDES) != 0) {
+      PyErr_Clear();
+      return;
+    }
+    held_ = true;
+    std::string_view format = view_.format == nullptr ? "B" : view_.format;
+    if (format.size() == 2 && (format[0] == '<' || format[0] == '=' || format[0] == '@')) {
+      format.remove_prefix(1);
+    }
+    if (view_.ndim == 1 && format.size() == 1) format_ = format[0];
+  }
+  ~NumberView() {
+    if (held_) PyBuffer_Release(&view_);
+  }
+  NumberView(const NumberView&) = delete;
+  NumberView& operator=(const NumberView&) = delete;
+
+  bool is_float() const { return format_ == 'f' || format_ == 'd'; }
+  bool is_integer() const { return std::string_view("?bBhHiIlLqQ").contains(format_); }
+  size_t size() const { return static_cast<size_t>(view_.shape[0]); }
+
+  // Integers as int64, floats as double. Raises for what does not fit.
+  template <class To>
+  std::vector<To> values(std::string_view name) const {
+    switch (format_) {
+      case '?': return read<To, bool>(name);
+      case 'b': return read<To, signed char>(name);
+      case 'B': return read<To, unsigned char>(name);
+      case 'h': return read<To, short>(name);
+      case 'H': return read<To, unsigned short>(name);
+      case 'i': return read<To, int>(name);
+      case 'I': return read<To, unsigned>(name);
+      case 'l': return read<To, long>(name);
+      case 'L': return read<To, unsigned long>(name);
+      case 'q': return read<To, long long>(name);
+      case 'Q': return read<To, unsigned long long>(name);
+      case 'f': return read<To, float>(name);
+      default: return read<To, double>(name);
+    }
+  }
+
+ private:
+  template <class To, class From>
+  std::vector<To> read(std::string_view name) const {
+    if (view_.itemsize != sizeof(From)) refuse(cat(name, " has values of an unknown size"));
+    std::vector<To> out;
+    out.reserve(size());
+    const auto* at = static_cast<const std::byte*>(view_.buf);
+    for (size_t i = 0; i < size(); ++i, at += view_.strides[0]) {
+      From value;
+      std::memcpy(&value, at, sizeof(value));
+      if constexpr (std::is_integral_v<To> && std::is_unsigned_v<From> &&
+                    sizeof(From) == sizeof(To)) {
+        if (value > static_cast<From>(std::numeric_limits<To>::max())) {
+          refuse(cat("value ", i, " of ", name, " is more than int64 has"));
+        }
+      }
+      out.push_back(static_cast<To>(value));
+    }
+    return out;
+  }
+
+  Py_buffer view_{};
+  bool held_ = false;
+  char format_ = '\0';
+};
+
+// A sequence, or anything that can be made one: a pandas Series, a NumPy array of texts.
+nb::object to_sequence(std::string_view name, nb::handle values) {
+  if (PyUnicode_Check(values.ptr()) || PyBytes_Check(values.ptr())) {
+    refuse(cat(name, " is one value, ", shown(values), "; one for each entry is needed"));
+  }
+  const nb::object sequence = nb::steal(PySequence_Fast(values.ptr(), ""));
+  if (sequence.is_valid()) return sequence;
+  PyErr_Clear();
+  PyErr_Format(PyExc_TypeError, "%s is %.300R; it must be a sequence or a buffer",
+               std::string(name).c_str(), values.ptr());
+  throw nb::python_error();
+}
+
+int64_t to_int64(std::string_view name, size_t at, nb::handle value) {
+  const nb::object number = nb::steal(PyNumber_Index(value.ptr()));
+  int overflow = 0;
+  const long long out =
+      number.is_valid() ? PyLong_AsLongLongAndOverflow(number.ptr(), &overflow) : 0;
+  if (!number.is_valid() || overflow != 0) {
+    PyErr_Clear();
+    refuse(cat("value ", at, " of ", name, " is ", shown(value),
+               overflow != 0 ? ", more than int64 has" : ", and no int"));
+  }
+  return out;
+}
+
+TextValues to_texts(std::string_view name, std::span<PyObject* const> items, bool is_bytes) {
+  TextValues out{.is_bytes = is_bytes};
+  out.ends.reserve(items.size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    PyObject* const item = items[i];
+    if (is_bytes && PyBytes_Check(item)) {
+      out.add({PyBytes_AS_STRING(item), static_cast<size_t>(PyBytes_GET_SIZE(item))});
+    } else if (!is_bytes && PyUnicode_Check(item)) {
+      out.add(utf8_of(item));
+    } else {
+      refuse(cat("value ", i, " of ", name, " is ", shown(item), ", and those before it are ",
+                 is_bytes ? "bytes" : "str", ": all must be of one type"));
+    }
+  }
+  return out;
+}
+
+std::span<PyObject* const> items_of(const nb::object& sequence) {
+  return {PySequence_Fast_ITEMS(sequence.ptr()),
+          static_cast<size_t>(PySequence_Fast_GET_SIZE(sequence.ptr()))};
+}
+
+bool is_number(PyObject* item) {
+  return PyFloat_Check(item) || PyIndex_Check(item) ||
+         (Py_TYPE(item)->tp_as_number != nullptr &&
+          Py_TYPE(item)->tp_as_number->nb_float != nullptr);
+}
+
+}  // namespace
+
+ColumnValues to_column(std::string_view column, nb::handle values) {
+  const std::string name = cat("the column '", column, "'");
+  if (const NumberView view(values); view.is_integer()) {
+    return view.values<int64_t>(name);
+  } else if (view.is_float()) {
+    return view.values<double>(name);
+  }
+  const nb::object sequence = to_sequence(name, values);
+  const std::span<PyObject* const> items = items_of(sequence);
+  if (items.empty()) return std::vector<int64_t>();
+  if (PyUnicode_Check(items[0]) || PyBytes_Check(items[0])) {
+    return to_texts(name, items, PyBytes_Check(items[0]) != 0);
+  }
+  if (std::ranges::all_of(items, [](PyObject* item) { return PyIndex_Check(item) != 0; })) {
+    std::vector<int64_t> out;
+    out.reserve(items.size());
+    for (size_t i = 0; i < items.size(); ++i) out.push_back(to_int64(name, i, items[i]));
+    return out;
+  }
+  std::vector<double> out;
+  out.reserve(items.size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    const double value = is_number(items[i]) ? PyFloat_AsDouble(items[i]) : -1;
+    if (!is_number(items[i]) || PyErr_Occurred() != nullptr) {
+      PyErr_Clear();
+      refuse(cat("value ", i, " of ", name, " is ", shown(items[i]),
+                 "; a column's values are all int, all float, all str or all bytes"));
+    }
+    out.push_back(value);
+  }
+  return out;
+}
+
+std::vector<int64_t> to_optional_integers(std::string_view name, nb::handle values) {
+  if (const NumberView view(values); view.is_integer()) return view.values<int64_t>(name);
+  const nb::object sequence = to_sequence(name, values);
+  std::vector<int64_t> out;
+  const std::span<PyObject* const> items = items_of(sequence);
+  out.reserve(items.size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    out.push_back(items[i] == Py_None ? -1 : to_int64(name, i, items[i]));
+  }
+  return out;
+}
+
+nb::object to_python(const ColumnValues& values) {
+  const auto to_view = [](const void* data, size_t size, const char* format) {
+    const nb::object bytes = nb::steal(PyByteArray_FromStringAndSize(
+        static_cast<const char*>(data), static_cast<Py_ssize_t>(size)));
+    if (!bytes.is_valid()) throw nb::python_error();
+    const nb::object view = nb::steal(PyMemoryView_FromObject(bytes.ptr()));
+    if (!view.is_valid()) throw nb::python_error();
+    return view.attr("cast")(format);
+  };
+  if (const auto* integers = std::get_if<std::vector<int64_t>>(&values)) {
+    return to_view(integers->data(), integers->size() * sizeof(int64_t), "q");
+  }
+  if (const auto* floats = std::get_if<std::vector<double>>(&values)) {
+    return to_view(floats->data(), floats->size() * sizeof(double), "d");
+  }
+  const auto& texts = std::get<TextValues>(values);
+  nb::list out = nb::steal<nb::list>(PyList_New(static_cast<Py_ssize_t>(texts.size())));
+  if (!out.is_valid()) throw nb::python_error();
+  for (size_t i = 0; i < texts.size(); ++i) {
+    nb::object text = texts.is_bytes ? nb::object(nb::bytes(texts[i].data(), texts[i].size()))
+                                     : nb::object(to_str(texts[i]));
+    PyList_SET_ITEM(out.ptr(), static_cast<Py_ssize_t>(i), text.release().ptr());
+  }
+  return out;
+}
+
+namespace {
+
+// ── Rows ─────────────────────────────────────────────────────────────────────────────────────
+
+// What an index is to know of each name, column by column; None where it knows nothing.
+struct Rows {
+  std::optional<std::vector<int64_t>> sizes_bytes = {}, begins = {}, ends = {};
+  std::optional<nb::object> generations = {}, checksums = {};
+  ChecksumKind checksum_kind = ChecksumKind::kCrc32c;
+  std::vector<std::pair<std::string, ColumnValues>> columns = {};
+
+  Rows(nb::handle sizes_bytes_given, nb::handle generations_given, nb::handle begins_given,
+       nb::handle ends_given, nb::handle checksums_given, const std::string& kind,
+       nb::handle columns_given, size_t count) {
+    const auto integers = [count](const char* name, nb::handle given,
+                                  std::optional<std::vector<int64_t>>& to) {
+      if (given.is_none()) return;
+      to = to_optional_integers(name, given);
+      require_count(name, to->size(), count);
+    };
+    integers("sizes_bytes", sizes_bytes_given, sizes_bytes);
+    integers("begins", begins_given, begins);
+    integers("ends", ends_given, ends);
+    const auto objects = [count](const char* name, nb::handle given,
+                                 std::optional<nb::object>& to) {
+      if (given.is_none()) return;
+      to = to_sequence(name, given);
+      require_count(name, items_of(*to).size(), count);
+    };
+    objects("generations", generations_given, generations);
+    objects("checksums", checksums_given, checksums);
+    const std::optional<ChecksumKind> known = headrace::checksum_kind(kind);
+    if (!known) {
+      refuse(cat("checksum_kind is '", kind, "'; it must be crc32c, crc32, crc64nvme, sha1, ",
+                 "sha256, md5 or xxh64"));
+    }
+    checksum_kind = *known;
+    if (columns_given.is_none()) return;
+    for (const nb::handle item : nb::iter(columns_given.attr("items")())) {
+      const nb::object pair = nb::borrow(item);
+      std::string name = Text{pair[0]};
+      ColumnValues values = to_column(name, nb::object(pair[1]));
+      columns.emplace_back(std::move(name), std::move(values));
+    }
+  }
+
+  static void require_count(const char* name, size_t size, size_t count) {
+    if (size == count) return;
+    refuse(cat(name, " has ", size, " values for ", count, " entries"));
+  }
+
+  // Row `i`, but for its name and its root.
+  void fill(size_t i, ObjectInfo& info, EntryDetails& details) const {
+    info.size_bytes = kUnknownSize;
+    if (sizes_bytes && (*sizes_bytes)[i] >= 0) {
+      info.size_bytes = static_cast<uint64_t>((*sizes_bytes)[i]);
+    }
+    info.generation.clear();
+    if (generations) {
+      PyObject* const text = items_of(*generations)[i];
+      if (PyUnicode_Check(text)) {
+        info.generation = utf8_of(text);
+      } else if (text != Py_None) {
+        refuse(cat("generation ", i, " is ", shown(text), "; it must be a str or None"));
+      }
+    }
+    details.range = range(i, info.size_bytes);
+    const Checksum sum = checksum(i);
+    details.range_checksum = details.range ? sum : Checksum();
+    details.object_checksum = details.range ? Checksum() : sum;
+  }
+
+ private:
+  std::optional<ByteRange> range(size_t i, uint64_t object_bytes) const {
+    const int64_t begin = begins ? (*begins)[i] : -1, end = ends ? (*ends)[i] : -1;
+    if (begin < 0 && end < 0) return {};
+    if (end < 0 && object_bytes == kUnknownSize) {
+      refuse(cat("entry ", i, " begins at ", begin, " and has no end: give its end or its size"));
+    }
+    return ByteRange{begin < 0 ? 0 : static_cast<uint64_t>(begin),
+                     end < 0 ? object_bytes : static_cast<uint64_t>(end)};
+  }
+
+  Checksum checksum(size_t i) const {
+    if (!checksums) return {};
+    PyObject* const value = items_of(*checksums)[i];
+    if (value == Py_None) return {};
+    const size_t size = checksum_size(checksum_kind);
+    if (PyBytes_Check(value)) {
+      const std::span bytes(PyBytes_AS_STRING(value), static_cast<size_t>(PyBytes_GET_SIZE(value)));
+      if (bytes.size() != size) {
+        refuse(cat("checksum ", i, " has ", bytes.size(), " bytes; a ", to_string(checksum_kind),
+                   " has ", size));
+      }
+      return {checksum_kind, std::as_bytes(bytes)};
+    }
+    const nb::object number = nb::steal(PyNumber_Index(value));
+    const unsigned long long wide = number.is_valid() ? PyLong_AsUnsignedLongLong(number.ptr()) : 0;
+    if (PyErr_Occurred() != nullptr || size > sizeof(wide) || (size < 8 && wide >> 8 * size != 0)) {
+      PyErr_Clear();
+      refuse(cat("checksum ", i, " is ", shown(value), "; a ", to_string(checksum_kind), " is ",
+                 size > sizeof(wide) ? "" : "an int or ", size, " bytes"));
+    }
+    return {checksum_kind, uint64_t{wide}};
+  }
+};
+
+nb::object build(ObjectIndexBuilder& builder, Rows* rows) {
+  return to_python(value_or_raise(without_gil([&](MayBlock) {
+    if (rows != nullptr) {
+      for (auto& [name, values] : rows->columns) builder.set_column(name, std::move(values));
+    }
+    return builder.build();
+  })));
+}
+
+std::string to_root(nb::handle url) {
+  const nb::object text = nb::module_::import_("os").attr("fspath")(url);
+  const std::string given = Text{text};
+  if (given.empty()) return given;
+  return value_or_raise(normal_root(given));
+}
+
+nb::object from_objects(nb::handle objects, nb::handle root, nb::handle columns) {
+  ObjectIndexBuilder builder;
+  builder.add_root(to_root(root));
+  const nb::handle info_type = nb::type<ObjectInfo>();
+  for (const nb::handle object : nb::iter(objects)) {
+    if (!nb::handle(object.type()).is(info_type)) {
+      PyErr_Format(PyExc_TypeError, "an ObjectInfo is needed, not %.100s",
+                   Py_TYPE(object.ptr())->tp_name);
+      throw nb::python_error();
+    }
+    builder.add(*nb::inst_ptr<ObjectInfo>(object));
+  }
+  const nb::none none;
+  Rows rows(none, none, none, none, none, "crc32c", columns, builder.size());
+  return build(builder, &rows);
+}
+
+std::string_view text_at(std::span<PyObject* const> items, size_t i, const char* what) {
+  if (PyUnicode_Check(items[i])) return utf8_of(items[i]);
+  refuse(cat(what, " ", i, " is ", shown(items[i]), "; it must be a str"));
+}
+
+nb::object from_names(nb::handle names, nb::handle root, nb::handle sizes_bytes,
+                      nb::handle generations, nb::handle begins, nb::handle ends,
+                      nb::handle checksums, const std::string& checksum_kind, nb::handle columns) {
+  const nb::object sequence = to_sequence("names", names);
+  const std::span<PyObject* const> items = items_of(sequence);
+  Rows rows(sizes_bytes, generations, begins, ends, checksums, checksum_kind, columns,
+            items.size());
+  ObjectIndexBuilder builder;
+  builder.add_root(to_root(root));
+  ObjectInfo info;
+  EntryDetails details;
+  for (size_t i = 0; i < items.size(); ++i) {
+    info.name = text_at(items, i, "name");
+    rows.fill(i, info, details);
+    builder.add(info, details);
+  }
+  return build(builder, &rows);
+}
+
+// Below which root a URL lies, and by which name.
+class UrlSplitter {
+ public:
+  UrlSplitter(ObjectIndexBuilder& builder, nb::handle roots) : builder_(builder) {
+    for (const nb::handle root : nb::iter(roots)) given_.push_back(to_root(root));
+    // Of roots one of which lies below the other, the nearest.
+    std::ranges::sort(given_, std::ranges::greater(), &std::string::size);
+  }
+
+  std::pair<uint32_t, std::string> split(std::string_view text) {
+    // Most URLs of a table lie in the bucket of the one before.
+    if (given_.empty() && !last_.empty()) {
+      const std::optional<std::string_view> name = name_below(last_, text);
+      if (name && !name->empty()) return {last_number_, std::string(*name)};
+    }
+    Url url = value_or_raise(parse_url(text));
+    if (url.scheme == Scheme::kFile && !url.name.starts_with('/')) {
+      url.name = (std::filesystem::current_path() / url.name).lexically_normal().string();
+    }
+    const std::string whole = url.to_string();
+    for (const std::string& root : given_) {
+      const std::optional<std::string_view> name = name_below(root, whole);
+      if (name && !name->empty()) return {builder_.add_root(root), std::string(*name)};
+    }
+    const std::string_view root = bucket_of(whole);
+    const std::optional<std::string_view> name = name_below(root, whole);
+    if (!name || name->empty()) refuse(cat(text, " names no object"));
+    last_ = root;
+    last_number_ = builder_.add_root(root);
+    return {last_number_, std::string(*name)};
+  }
+
+ private:
+  ObjectIndexBuilder& builder_;
+  std::vector<std::string> given_;
+  std::string last_;
+  uint32_t last_number_ = 0;
+};
+
+nb::object from_urls(nb::handle urls, nb::handle roots, nb::handle sizes_bytes,
+                     nb::handle generations, nb::handle begins, nb::handle ends,
+                     nb::handle checksums, const std::string& checksum_kind, nb::handle columns) {
+  const nb::object sequence = to_sequence("urls", urls);
+  const std::span<PyObject* const> items = items_of(sequence);
+  Rows rows(sizes_bytes, generations, begins, ends, checksums, checksum_kind, columns,
+            items.size());
+  ObjectIndexBuilder builder;
+  UrlSplitter splitter(builder, roots);
+  ObjectInfo info;
+  EntryDetails details;
+  for (size_t i = 0; i < items.size(); ++i) {
+    std::tie(details.root, info.name) = splitter.split(text_at(items, i, "URL"));
+    rows.fill(i, info, details);
+    builder.add(info, details);
+  }
+  return build(builder, &rows);
+}
+
+}  // namespace
+
+// What from_names() and from_urls() have in common.
+#define HEADRACE_ROW_ARGUMENTS                                                                     \
+  nb::arg("sizes_bytes") = nb::none(), nb::arg("generations") = nb::none(),                        \
+  nb::arg("begins") = nb::none(), nb::arg("ends") = nb::none(), nb::arg("checksums") = nb::none(), \
+  nb::arg("checksum_kind") = "crc32c", nb::arg("columns") = nb::none()
+#define HEADRACE_ROW_SIGNATURE                                                              \
+  "sizes_bytes: collections.abc.Sequence[int | None] | typing_extensions.Buffer | None = "  \
+  "None, generations: collections.abc.Sequence[str | None] | None = None, "                 \
+  "begins: collections.abc.Sequence[int | None] | typing_extensions.Buffer | None = None, " \
+  "ends: collections.abc.Sequence[int | None] | typing_extensions.Buffer | None = None, "   \
+  "checksums: collections.abc.Sequence[int | builtins.bytes | None] | None = None, "        \
+  "checksum_kind: str = 'crc32c', "                                                         \
+  "columns: collections.abc.Mapping[str, typing.Any] | None = None) -> ObjectIndex"
+#define HEADRACE_ROW_DOC \
+  R"doc(
+    sizes_bytes: of each whole object; ``None`` or -1 where it is not known.
+    generations: of each object; reads are pinned to it.
+    begins: where each entry begins in its object, for entries that are ranges ...
+    ends: ... and where it ends. ``None`` or -1 for both: the whole object.
+    checksums: of each entry, of its range or its object, as ``int`` or ``bytes``.
+    checksum_kind: of all of these; see `checksum`.
+    columns: your columns by name; see `with_columns`.
+
+Raises:
+    InvalidArgumentError: a value cannot be, or there are not as many as entries.
+)doc"
+
+void bind_index_makers(nb::class_<IndexHandle>& index_class) {
+  index_class
+      .def_static("from_objects", &from_objects, nb::arg("objects"), nb::kw_only(),
+                  nb::arg("root") = "", nb::arg("columns") = nb::none(),
+                  nb::sig("def from_objects(objects: collections.abc.Iterable[ObjectInfo], *, "
+                          "root: str | os.PathLike[str] = '', "
+                          "columns: collections.abc.Mapping[str, typing.Any] | None = None) "
+                          "-> ObjectIndex"),
+                  R"doc(An index of `objects`, in their order.
+
+Args:
+    root: the URL that their names are relative to. Without it an index can be read from one store
+        only, that of whoever reads.
+    columns: your columns by name; see `with_columns`.
+
+Raises:
+    InvalidArgumentError: an object has no name, or a column another number of values.
+
+Example:
+    >>> store = headrace.Store("gs://bucket/train")
+    >>> recent = [info for info in store.list() if info.updated > yesterday]
+    >>> index = headrace.ObjectIndex.from_objects(recent, root=store.url))doc")
+      .def_static(
+          "from_names", &from_names, nb::arg("names"), nb::kw_only(), nb::arg("root") = "",
+          HEADRACE_ROW_ARGUMENTS,
+          nb::sig("def from_names(names: collections.abc.Sequence[str], *, "
+                  "root: str | os.PathLike[str] = '', " HEADRACE_ROW_SIGNATURE),
+          R"doc(An index of objects below one root, or of ranges of them, by their names. Nothing is asked of any
+store: whether they are there shows when they are read.
+
+Args:
+    names: one for each entry.
+    root: the URL that they are relative to.)doc" HEADRACE_ROW_DOC R"doc(
+Example:
+    >>> index = headrace.ObjectIndex.from_names(
+    ...     ["a.jpg", "b.jpg"], root="gs://bucket/train", columns={"label": [0, 1]}
+    ... ))doc")
+      .def_static(
+          "from_urls", &from_urls, nb::arg("urls"), nb::kw_only(), nb::arg("roots") = nb::tuple(),
+          HEADRACE_ROW_ARGUMENTS,
+          nb::sig("def from_urls(urls: collections.abc.Sequence[str], *, "
+                  "roots: collections.abc.Iterable[str | os.PathLike[str]] = "
+                  "(), " HEADRACE_ROW_SIGNATURE),
+          R"doc(An index of objects anywhere, or of ranges of them, by their URLs. Nothing is asked of any store.
+
+Args:
+    urls: one for each entry; a path is a file.
+    roots: what names are to be relative to: of those that a URL lies below, the nearest. A URL below
+        none has its bucket for a root, a file ``file:///``.)doc" HEADRACE_ROW_DOC R"doc(
+Example:
+    >>> index = headrace.ObjectIndex.from_urls(["gs://a/1.jpg", "gs://b/2.jpg"])
+    >>> index.roots, index.name(1)
+    (('gs://a', 'gs://b'), '2.jpg'))doc");
+}
+
+#undef HEADRACE_ROW_ARGUMENTS
+#undef HEADRACE_ROW_SIGNATURE
+#undef HEADRACE_ROW_DOC
+
+}  // namespace headrace::python

@@ -1,0 +1,176 @@
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "batch_handle.h"
+#include "headrace/dataset/roots.h"
+#include "headrace/format/url.h"
+#include "headrace/store/object_store.h"
+#include "object_index.h"
+
+namespace headrace::python {
+namespace {
+
+void require_room(const ObjectIndex& index, const std::vector<size_t>& positions,
+                  size_t room_bytes) {
+  uint64_t left = room_bytes;
+  bool fits = true;
+  for (const size_t position : positions) {
+    const uint64_t size_bytes = index.size_bytes(position);
+    if (size_bytes == kUnknownSize) {
+      raise(Error(Code::kInvalidArgument,
+                  "its size is not known: read it without `into`, or into an index with its size")
+                .with_url(index.url(position)));
+    }
+    fits = fits && size_bytes <= left;
+    left -= std::min(left, size_bytes);
+  }
+  if (fits && left == 0) return;
+  raise(Error(Code::kInvalidArgument, cat("`into` has ", room_bytes, " bytes, which is ",
+                                          fits ? cat(left, " more than") : "less than", " the ",
+                                          positions.size(), " objects have together")));
+}
+
+// Reads the entries of one index, each from the store of its root.
+// Thread: confined (the GIL).
+class IndexReader {
+ public:
+  IndexReader(nb::handle_t<IndexHandle> index, const nb::object& stores)
+      : index_(nb::borrow(index)) {
+    const ObjectIndex& entries = *nb::inst_ptr<IndexHandle>(index_)->index;
+    const nb::object sequence =
+        nb::steal(PySequence_Fast(stores.ptr(), "stores must be a sequence of StoreHandles"));
+    if (!sequence.is_valid()) throw nb::python_error();
+    for (const nb::handle each : nb::iter(sequence)) {
+      const OpenStore store = opened_store(each);
+      handles_.push_back(nb::borrow(each));
+      require_root(entries, store.url_prefix);
+    }
+    if (handles_.size() != entries.roots().size()) {
+      raise(Error(Code::kInvalidArgument,
+                  cat("there are ", handles_.size(), " stores for an index of ",
+                      entries.roots().size(), " roots")));
+    }
+  }
+
+  nb::object start(nb::handle indices, const nb::object& into) const {
+    return start_entries(stores(), index_, indices, into);
+  }
+
+  // An average of what is known, so that a store of large objects counts.
+  uint64_t expected_object_bytes() const {
+    uint64_t most = 0;
+    for (const OpenStore& each : stores()) {
+      most = std::max(most, each.store->expected_object_bytes());
+    }
+    return most;
+  }
+
+  // Stores of one provider are taken to share a host, whose limit is for all of them.
+  uint64_t useful_in_flight() const {
+    std::array<uint64_t, 4> most{};
+    for (const OpenStore& each : stores()) {
+      const Result<Url> url = parse_url(utf8_of(each.url_prefix));
+      const size_t scheme = url ? static_cast<size_t>(url->scheme) % most.size() : 0;
+      most[scheme] = std::max(most[scheme], each.store->useful_in_flight());
+    }
+    uint64_t sum = 0;
+    for (const uint64_t each : most) sum += each;
+    return sum;
+  }
+
+ private:
+  std::vector<OpenStore> stores() const {
+    std::vector<OpenStore> out;
+    out.reserve(handles_.size());
+    for (const nb::object& each : handles_) out.push_back(opened_store(each));
+    return out;
+  }
+
+  // An entry must not be read from where it does not lie.
+  void require_root(const ObjectIndex& entries, const nb::object& url_prefix) const {
+    const size_t at = handles_.size() - 1;
+    if (at >= entries.roots().size() || entries.roots()[at].empty()) return;
+    const std::string root = value_or_raise(normal_root(utf8_of(url_prefix)));
+    if (root == entries.roots()[at]) return;
+    raise(Error(Code::kInvalidArgument,
+                cat("root ", at, " of the index is ", entries.roots()[at], ", and the store is ",
+                    root, ": index.rebased() and index.at() give one that fits")));
+  }
+
+  nb::object index_;
+  std::vector<nb::object> handles_;
+};
+
+}  // namespace
+
+nb::object start_entries(std::vector<OpenStore> stores, nb::handle index, nb::handle indices,
+                         const nb::object& into) {
+  const ObjectIndex& entries = *nb::inst_ptr<IndexHandle>(index)->index;
+  Origins origins{.index = nb::borrow(index), .positions = to_positions(indices, entries.size())};
+  if (stores.size() < entries.roots().size()) {
+    raise(Error(Code::kInvalidArgument, cat("the index has ", entries.roots().size(),
+                                            " roots, and one store cannot read them all")));
+  }
+  const size_t count = origins.positions.size();
+  std::vector<std::shared_ptr<HeldBuffer>> buffers;
+  std::span<std::byte> room;
+  if (!into.is_none()) {
+    buffers.push_back(std::make_shared<HeldBuffer>(into, /*writable=*/true));
+    room = buffers[0]->bytes();
+    require_room(entries, origins.positions, room.size());
+  }
+  std::shared_ptr<ReadBatch> batch = ReadBatch::create(count, count * 64);
+  std::vector<uint32_t> store_of;
+  if (stores.size() > 1) store_of.reserve(count);
+  std::string name, generation;
+  for (const size_t position : origins.positions) {
+    name.clear();
+    entries.append_name(position, name);
+    generation.clear();
+    entries.append_generation(position, generation);
+    ReadTarget target{.name = name,
+                      .generation = generation,
+                      .size_bytes = entries.object_bytes(position),
+                      .crc32c = entries.crc32c(position)};
+    if (entries.has_ranges()) {
+      target.range = entries.range(position);
+      if (target.range) target.range_crc32c = entries.checksum(position).crc32c();
+    }
+    if (!buffers.empty()) {
+      const uint64_t size_bytes = entries.size_bytes(position);
+      target.into = room.first(size_bytes);
+      target.has_into = true;
+      room = room.subspan(size_bytes);
+    }
+    if (stores.size() > 1) store_of.push_back(entries.root(position));
+    batch->add(target);
+  }
+  return start_batch(std::move(stores), std::move(store_of), std::move(batch), std::move(origins),
+                     std::move(buffers));
+}
+
+void bind_index_reader(nb::module_& module) {
+  nb::class_<IndexReader>(module, "IndexReader",
+                          R"doc(Reads the entries of an index, each from the store of its root.
+
+Args:
+    index: what is read.
+    stores: one for each of ``index.roots``, opened there.)doc")
+      .def(nb::init<nb::handle_t<IndexHandle>, const nb::object&>(), nb::arg("index"),
+           nb::arg("stores"),
+           nb::sig("def __init__(self, index: ObjectIndex, "
+                   "stores: collections.abc.Sequence[StoreHandle]) -> None"))
+      .def("start", &IndexReader::start, nb::arg("indices"), nb::arg("into") = nb::none(),
+           nb::sig("def start(self, indices: collections.abc.Sequence[int] | "
+                   "typing_extensions.Buffer, into: typing_extensions.Buffer | None = None) "
+                   "-> Batch"),
+           "Starts reading these entries; `into` is filled entry after entry, exactly.")
+      .def_prop_ro("expected_object_bytes", &IndexReader::expected_object_bytes,
+                   "What to take for the size of an entry that has none; learnt while reading.")
+      .def_prop_ro("useful_in_flight", &IndexReader::useful_in_flight,
+                   "How many entries a caller does well to have under way.");
+}
+
+}  // namespace headrace::python

@@ -1,0 +1,647 @@
+#include <algorithm>
+#include <bit>
+#include <type_traits>
+#include <utility>
+
+#include "headrace/dataset/image_numbers.h"
+#include "headrace/dataset/object_index.h"
+#include "headrace/dataset/roots.h"
+
+namespace headrace {
+namespace {
+
+size_t size_of(const ColumnValues& values) {
+  return std::visit([](const auto& each) { return each.size(); }, values);
+}
+
+std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// Which of few texts each value is; nothing where they are too many for that to save anything.
+struct Dictionary {
+  std::vector<std::string_view> texts = {};
+  std::vector<uint64_t> ids = {};
+
+  static std::optional<Dictionary> of(const TextValues& values) {
+    Dictionary out;
+    out.ids.reserve(values.size());
+    std::unordered_map<std::string_view, uint64_t> known;
+    for (size_t i = 0; i < values.size(); ++i) {
+      const auto [found, is_new] = known.try_emplace(values[i], out.texts.size());
+      if (is_new) out.texts.push_back(values[i]);
+      if (out.texts.size() > values.size() / 4 + 1) return {};
+      out.ids.push_back(found->second);
+    }
+    return out;
+  }
+};
+
+}  // namespace
+
+// Checksums on their way into an image.
+class ObjectIndexBuilder::SumColumns {
+ public:
+  explicit SumColumns(size_t count) {
+    kinds_.reserve(count);
+    numbers_.reserve(count);
+  }
+  void add(ChecksumKind kind, uint64_t number, std::span<const std::byte> digest) {
+    kinds_.push_back(static_cast<uint64_t>(kind));
+    numbers_.push_back(number);
+    if (digest.size() > width_bytes_) widen(digest.size());
+    digests_.resize(kinds_.size() * width_bytes_);
+    if (!digest.empty())
+      std::ranges::copy(digest, digests_.end() - static_cast<ptrdiff_t>(width_bytes_));
+  }
+  void add(const Checksum& sum) {
+    if (sum.is_number()) {
+      add(sum.kind(), sum.number(), {});
+    } else {
+      add(sum.kind(), 0, sum.bytes());
+    }
+  }
+  // In the order in which ObjectIndex reads.
+  void write(ImageWriter& writer) const {
+    writer.column(kinds_);
+    writer.column(numbers_);
+    writer.number(width_bytes_ > 0 ? 1 : 0);
+    writer.fixed_column(width_bytes_, digests_);
+  }
+
+ private:
+  void widen(size_t width_bytes) {
+    std::vector<std::byte> wider((kinds_.size() - 1) * width_bytes);
+    for (size_t i = 0; i + 1 < kinds_.size() && width_bytes_ > 0; ++i) {
+      std::copy_n(&digests_[i * width_bytes_], width_bytes_, &wider[i * width_bytes]);
+    }
+    digests_ = std::move(wider);
+    width_bytes_ = width_bytes;
+  }
+
+  std::vector<uint64_t> kinds_, numbers_;
+  std::vector<std::byte> digests_;
+  size_t width_bytes_ = 0;
+};
+
+// ── Collecting ───────────────────────────────────────────────────────────────────────────────
+
+uint32_t ObjectIndexBuilder::Words::id_of(std::string_view text) {
+  if (last_ < texts_.size() && texts_[last_] == text) return last_;
+  const auto [found, is_new] =
+      ids_.try_emplace(std::string(text), static_cast<uint32_t>(texts_.size()));
+  if (is_new) texts_.emplace_back(text);
+  return last_ = found->second;
+}
+
+uint32_t ObjectIndexBuilder::add_root(std::string_view root) {
+  const auto found = std::ranges::find(roots_, root);
+  if (found == roots_.end()) {
+    roots_.emplace_back(root);
+    return static_cast<uint32_t>(roots_.size() - 1);
+  }
+  return static_cast<uint32_t>(found - roots_.begin());
+}
+
+void ObjectIndexBuilder::add(const ObjectInfo& object, const EntryDetails& details) {
+  if (segments_.empty() || segments_.back().rows.size() == kSegmentRows) segments_.emplace_back();
+  Segment& segment = segments_.back();
+  const uint64_t generation_number = number_of_generation(object.generation);
+  const std::string_view generation =
+      generation_number == 0 ? std::string_view(object.generation) : std::string_view();
+  Checksum sum = details.object_checksum;
+  if (sum.kind() == ChecksumKind::kNone && object.crc32c) sum = Checksum(*object.crc32c);
+  segment.rows.push_back({.size_bytes = object.size_bytes,
+                          .generation_number = generation_number,
+                          .updated = number_of_time(object.updated),
+                          .metageneration = object.metageneration,
+                          .sum = sum.is_number() ? sum.number() : 0,
+                          .name_size = static_cast<uint32_t>(object.name.size()),
+                          .generation_size = static_cast<uint32_t>(generation.size()),
+                          .component_count = object.component_count,
+                          .root = details.root,
+                          .words = {words_[kContentType].id_of(object.content_type),
+                                    words_[kContentEncoding].id_of(object.content_encoding),
+                                    words_[kStorageClass].id_of(object.storage_class)},
+                          .sum_kind = sum.kind()});
+  segment.text.append(object.name).append(generation);
+  if (!sum.is_number()) segment.text.append(as_text(sum.bytes()));
+  if (details.range || !segment.ranges.empty()) {
+    segment.ranges.resize(segment.rows.size());
+    has_ranges_ = true;
+  }
+  if (const std::optional<ByteRange>& range = details.range) {
+    // A range that ends before it begins is longer than any object: check() refuses it.
+    segment.ranges.back() = {
+        .begin = range->begin,
+        .length = range->end < range->begin ? UINT64_MAX : range->size_bytes() + 1,
+        .sum = details.range_checksum};
+  }
+  ++size_;
+}
+
+void ObjectIndexBuilder::add(const ObjectIndex& from, size_t i, std::span<const uint32_t> roots) {
+  from.read_info(i, scratch_);
+  EntryDetails details{.root = roots[from.root(i)]};
+  // A CRC32C comes with the object's other fields.
+  if (!scratch_.crc32c) details.object_checksum = from.object_checksum(i);
+  if (from.has_ranges()) {
+    details.range = from.range(i);
+    if (details.range) details.range_checksum = from.checksum(i);
+  }
+  add(scratch_, details);
+}
+
+void ObjectIndexBuilder::append(ObjectIndexBuilder&& other) {
+  std::array<std::vector<uint32_t>, kWordCount> ids;
+  bool same = true;
+  for (size_t word = 0; word < kWordCount; ++word) {
+    for (const std::string& text : other.words_[word].texts()) {
+      same = words_[word].id_of(text) == ids[word].size() && same;
+      ids[word].push_back(words_[word].id_of(text));
+    }
+  }
+  std::vector<uint32_t> roots;
+  for (const std::string& root : other.roots_) {
+    same = add_root(root) == roots.size() && same;
+    roots.push_back(add_root(root));
+  }
+  for (Segment& segment : other.segments_) {
+    for (size_t row = 0; !same && row < segment.rows.size(); ++row) {
+      for (size_t word = 0; word < kWordCount; ++word) {
+        uint32_t& id = segment.rows[row].words[word];
+        id = ids[word][id];
+      }
+      uint32_t& root = segment.rows[row].root;
+      if (root < roots.size()) root = roots[root];
+    }
+    segments_.push_back(std::move(segment));
+  }
+  size_ += other.size_;
+  has_ranges_ = has_ranges_ || other.has_ranges_;
+  other = {};
+}
+
+void ObjectIndexBuilder::set_column(std::string name, ColumnValues values) {
+  for (auto& [known, old] : columns_) {
+    if (known != name) continue;
+    old = std::move(values);
+    return;
+  }
+  columns_.emplace_back(std::move(name), std::move(values));
+}
+
+// ── Building ─────────────────────────────────────────────────────────────────────────────────
+
+template <class Visit>
+void ObjectIndexBuilder::each(Visit visit) const {
+  static const Range kWhole;
+  for (const Segment& segment : segments_) {
+    std::string_view text = segment.text;
+    for (size_t i = 0; i < segment.rows.size(); ++i) {
+      const Row& row = segment.rows[i];
+      const size_t sum_size = checksum_size(row.sum_kind);
+      const size_t digest_size = sum_size > sizeof(uint64_t) ? sum_size : 0;
+      const size_t texts_size = size_t{row.name_size} + row.generation_size;
+      visit(RowView{.row = row,
+                    .name = text.substr(0, row.name_size),
+                    .generation = text.substr(row.name_size, row.generation_size),
+                    .digest = std::as_bytes(std::span(text.substr(texts_size, digest_size))),
+                    .range = i < segment.ranges.size() ? segment.ranges[i] : kWhole});
+      text.remove_prefix(texts_size + digest_size);
+    }
+  }
+}
+
+Result<uint64_t> ObjectIndexBuilder::check() const {
+  std::optional<Error> error;
+  std::optional<uint64_t> total = 0;
+  const auto refuse = [&error](const auto&... what) {
+    if (!error) error = Error(Code::kInvalidArgument, cat(what...));
+  };
+  each([&](const RowView& each) {
+    const auto& [row, name, generation, digest, range] = each;
+    if (name.empty()) refuse("an object's name must not be empty");
+    if (row.root >= std::max<size_t>(roots_.size(), 1)) refuse(name, ": there is no such root");
+    uint64_t size_bytes = row.size_bytes;
+    if (range.length > 0) {
+      size_bytes = range.length - 1;
+      if (!range_fits(range.begin, size_bytes, 0, 1, row.size_bytes)) {
+        refuse(name, ": the range [", range.begin, ", ", range.begin + size_bytes,
+               ") lies outside of the object",
+               row.size_bytes == kUnknownSize ? "" : cat(", which has ", row.size_bytes, " bytes"));
+      }
+    }
+    if (!total) return;
+    total = sum_of(*total, size_bytes, 1);
+    if (!total && size_bytes != kUnknownSize) {
+      refuse("the sizes of the objects add up to more than 2^64 bytes");
+    }
+  });
+  for (const auto& [name, values] : columns_) {
+    if (name.empty()) refuse("a column's name must not be empty");
+    if (size_of(values) != size_) {
+      refuse("the column '", name, "' has ", size_of(values), " values for ", size_, " entries");
+    }
+  }
+  if (size_ >= UINT32_MAX && !has_ranges_) refuse("an index has fewer than 2^32 - 1 objects");
+  if (error) return std::unexpected(std::move(*error));
+  return total.value_or(kUnknownSize) + 1;
+}
+
+ObjectIndexBuilder::Objects ObjectIndexBuilder::find_objects() const {
+  if (!has_ranges_) return {.count = size_};
+  Objects out;
+  out.of_row.reserve(size_);
+  out.is_first.reserve(size_);
+  std::unordered_map<std::string, size_t> known;
+  std::string key;
+  each([&](const RowView& each) {
+    const Row& row = each.row;
+    key.clear();
+    for (const uint64_t number :
+         {uint64_t{row.root}, row.size_bytes, row.generation_number, uint64_t{row.name_size}}) {
+      key.append(reinterpret_cast<const char*>(&number), sizeof(number));
+    }
+    key.append(each.name).append(each.generation);
+    const auto [found, is_new] = known.try_emplace(key, known.size());
+    out.of_row.push_back(found->second);
+    out.is_first.push_back(is_new);
+  });
+  out.count = known.size();
+  return out;
+}
+
+// In the order in which ObjectIndex::read_image() reads.
+void ObjectIndexBuilder::write_objects(ImageWriter& writer, const Objects& objects) const {
+  using Sink = ImageWriter::TextSink;
+  const auto each_object = [&](auto visit) {
+    size_t row = 0;
+    each([&](const RowView& view) {
+      if (objects.is_first.empty() || objects.is_first[row]) visit(view);
+      ++row;
+    });
+  };
+  const auto write_column = [&](auto get) {
+    std::vector<uint64_t> values;
+    values.reserve(objects.count);
+    size_t row = 0;
+    for (const Segment& segment : segments_) {
+      for (const Row& one : segment.rows) {
+        if (objects.is_first.empty() || objects.is_first[row]) values.push_back(get(one));
+        ++row;
+      }
+    }
+    writer.column(values);
+  };
+  write_column([](const Row& row) { return uint64_t{row.root}; });
+  writer.text_column(objects.count, [&](const Sink& put) {
+    each_object([&put](const RowView& view) { put(view.name); });
+  });
+  write_column([](const Row& row) { return row.size_bytes + 1; });
+  write_column([](const Row& row) { return row.generation_number; });
+  bool with_texts = false;
+  for (const Segment& segment : segments_) {
+    for (const Row& row : segment.rows) with_texts = with_texts || row.generation_size != 0;
+  }
+  writer.number(with_texts ? 1 : 0);
+  writer.text_column(with_texts ? objects.count : 0, [&](const Sink& put) {
+    if (with_texts) each_object([&put](const RowView& view) { put(view.generation); });
+  });
+  SumColumns sums(objects.count);
+  each_object(
+      [&sums](const RowView& view) { sums.add(view.row.sum_kind, view.row.sum, view.digest); });
+  sums.write(writer);
+  write_column([](const Row& row) { return row.updated; });
+  write_column([](const Row& row) { return uint64_t{row.component_count}; });
+  write_column([](const Row& row) { return row.metageneration; });
+  for (size_t word = 0; word < kWordCount; ++word) {
+    const std::vector<std::string>& texts = words_[word].texts();
+    // Of a selection's words some may be nobody's; there are never more of them than objects.
+    std::vector<uint64_t> ids;
+    std::unordered_map<uint32_t, uint64_t> numbers;
+    std::vector<std::string_view> used;
+    ids.reserve(objects.count);
+    uint32_t last = 0;
+    uint64_t last_number = 0;
+    each_object([&](const RowView& view) {
+      const uint32_t id = view.row.words[word];
+      if (used.empty() || id != last) {
+        const auto [found, is_new] = numbers.try_emplace(id, used.size());
+        if (is_new) used.push_back(texts[id]);
+        last = id;
+        last_number = found->second;
+      }
+      ids.push_back(last_number);
+    });
+    writer.number(used.size());
+    writer.text_column(used.size(), [&used](const Sink& put) {
+      for (const std::string_view text : used) put(text);
+    });
+    writer.column(ids);
+  }
+}
+
+void ObjectIndexBuilder::write_runs(ImageWriter& writer, const Objects& objects) const {
+  writer.number(has_ranges_ ? 1 : 0);
+  if (!has_ranges_) return;
+  std::vector<uint64_t> of_objects, firsts, begins, lengths, strides;
+  uint64_t in_run = 0;
+  size_t row = 0;
+  const auto begin_run = [&](const Range& range) {
+    of_objects.push_back(objects.of_row[row]);
+    firsts.push_back(row);
+    begins.push_back(range.begin);
+    lengths.push_back(range.length);
+    strides.push_back(0);
+    in_run = 1;
+  };
+  SumColumns sums(size_);
+  each([&](const RowView& view) {
+    const Range& range = view.range;
+    sums.add(range.sum);
+    const bool alike = in_run > 0 && of_objects.back() == objects.of_row[row] &&
+                       lengths.back() == range.length && range.begin >= begins.back();
+    const uint64_t way = alike ? range.begin - begins.back() : 0;
+    if (alike && in_run == 1) {
+      strides.back() = way;
+      ++in_run;
+    } else if (alike && way == strides.back() * in_run) {
+      ++in_run;
+    } else {
+      begin_run(range);
+    }
+    ++row;
+  });
+  if (of_objects.size() > size_ / 2) {  // there is no rule: each is a run of its own
+    of_objects = objects.of_row;
+    begins.clear();
+    lengths.clear();
+    each([&](const RowView& view) {
+      begins.push_back(view.range.begin);
+      lengths.push_back(view.range.length);
+    });
+    firsts.assign(size_, 0);
+    strides.assign(size_, 0);
+  }
+  writer.number(of_objects.size());
+  for (const std::vector<uint64_t>* column : {&of_objects, &firsts, &begins, &lengths, &strides}) {
+    writer.column(*column);
+  }
+  sums.write(writer);
+}
+
+void ObjectIndexBuilder::write_columns(ImageWriter& writer) const {
+  using Sink = ImageWriter::TextSink;
+  writer.number(columns_.size());
+  writer.text_column(columns_.size(), [this](const Sink& put) {
+    for (const auto& [name, values] : columns_) put(name);
+  });
+  const auto write = [&writer](ObjectIndex::ColumnKind kind) {
+    writer.number(static_cast<uint64_t>(kind));
+  };
+  const auto write_numbers = [&writer](const auto& values, auto number_of) {
+    std::vector<uint64_t> numbers;
+    numbers.reserve(values.size());
+    for (const auto value : values) numbers.push_back(number_of(value));
+    writer.column(numbers);
+  };
+  for (const auto& [name, values] : columns_) {
+    if (const auto* integers = std::get_if<std::vector<int64_t>>(&values)) {
+      write(ObjectIndex::ColumnKind::kInt64);
+      write_numbers(*integers, &number_of_integer);
+    } else if (const auto* floats = std::get_if<std::vector<double>>(&values)) {
+      write(ObjectIndex::ColumnKind::kFloat64);
+      write_numbers(*floats, [](double value) { return std::bit_cast<uint64_t>(value); });
+    } else {
+      const auto& texts = std::get<TextValues>(values);
+      write(texts.is_bytes ? ObjectIndex::ColumnKind::kBytes : ObjectIndex::ColumnKind::kText);
+      const std::optional<Dictionary> few = Dictionary::of(texts);
+      writer.number(few ? 1 : 0);
+      if (few) {
+        writer.number(few->texts.size());
+        writer.text_column(few->texts.size(), [&few](const Sink& put) {
+          for (const std::string_view text : few->texts) put(text);
+        });
+        writer.column(few->ids);
+      } else {
+        writer.text_column(texts.size(), [&texts](const Sink& put) {
+          for (size_t i = 0; i < texts.size(); ++i) put(texts[i]);
+        });
+      }
+    }
+  }
+}
+
+Result<std::shared_ptr<const ObjectIndex>> ObjectIndexBuilder::build() const {
+  const Result<uint64_t> total_size_bytes = check();
+  if (!total_size_bytes) return std::unexpected(total_size_bytes.error());
+  const Objects objects = find_objects();
+  ImageWriter writer;
+  writer.number(size_);
+  writer.number(std::max<size_t>(roots_.size(), 1));
+  writer.number(objects.count);
+  writer.text_column(std::max<size_t>(roots_.size(), 1), [this](const ImageWriter::TextSink& put) {
+    for (const std::string& root : roots_) put(root);
+    if (roots_.empty()) put("");
+  });
+  write_objects(writer, objects);
+  write_runs(writer, objects);
+  write_columns(writer);
+  writer.number(*total_size_bytes);
+  Result<SharedBytes> image = SharedBytes::copy_of(std::move(writer).finish());
+  if (!image) return std::unexpected(std::move(image.error()));
+  return ObjectIndex::open(std::move(*image));
+}
+
+// ── Indexes made of others ───────────────────────────────────────────────────────────────────
+
+namespace {
+
+std::vector<uint32_t> add_roots(ObjectIndexBuilder& builder, std::span<const std::string> roots) {
+  std::vector<uint32_t> numbers;
+  numbers.reserve(roots.size());
+  for (const std::string& root : roots) numbers.push_back(builder.add_root(root));
+  return numbers;
+}
+
+// The same entries, each changed by `change(info, details)`.
+template <class Change>
+Result<std::shared_ptr<const ObjectIndex>> changed(const ObjectIndex& index,
+                                                   ObjectIndexBuilder& builder, Change change) {
+  ObjectInfo info;
+  for (size_t i = 0; i < index.size(); ++i) {
+    index.read_info(i, info);
+    EntryDetails details{.root = index.root(i), .range = index.range(i)};
+    if (details.range) details.range_checksum = index.checksum(i);
+    if (!info.crc32c) details.object_checksum = index.object_checksum(i);
+    change(info, details);
+    builder.add(info, details);
+  }
+  for (size_t i = 0; i < index.column_count(); ++i) {
+    builder.set_column(index.column_name(i), index.values(i));
+  }
+  return builder.build();
+}
+
+void append_values(ColumnValues& to, const ColumnValues& from) {
+  std::visit(
+      [&from](auto& out) {
+        using Values = std::remove_reference_t<decltype(out)>;
+        const auto& more = std::get<Values>(from);
+        if constexpr (std::is_same_v<Values, TextValues>) {
+          for (size_t i = 0; i < more.size(); ++i) out.add(more[i]);
+        } else {
+          out.insert(out.end(), more.begin(), more.end());
+        }
+      },
+      to);
+}
+
+bool same_kind(const ColumnValues& one, const ColumnValues& other) {
+  if (one.index() != other.index()) return false;
+  const auto* texts = std::get_if<TextValues>(&one);
+  return texts == nullptr || texts->is_bytes == std::get<TextValues>(other).is_bytes;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const ObjectIndex>> select(const ObjectIndex& index,
+                                                  std::span<const size_t> positions) {
+  ObjectIndexBuilder builder;
+  // Roots below which nothing is left go, too; but where objects were is told to the last.
+  std::vector<bool> used(index.roots().size(), positions.empty());
+  for (const size_t position : positions) used[index.root(position)] = true;
+  std::vector<uint32_t> roots(used.size());
+  for (size_t i = 0; i < used.size(); ++i) {
+    if (used[i]) roots[i] = builder.add_root(index.roots()[i]);
+  }
+  for (const size_t position : positions) builder.add(index, position, roots);
+  for (size_t i = 0; i < index.column_count(); ++i) {
+    builder.set_column(index.column_name(i), index.values(i, positions));
+  }
+  return builder.build();
+}
+
+Result<std::shared_ptr<const ObjectIndex>> concat(
+    std::span<const std::shared_ptr<const ObjectIndex>> indexes) {
+  ObjectIndexBuilder builder;
+  std::vector<std::pair<std::string, ColumnValues>> columns;
+  for (size_t at = 0; at < indexes.size(); ++at) {
+    const ObjectIndex& index = *indexes[at];
+    const std::vector<uint32_t> roots = add_roots(builder, index.roots());
+    for (size_t i = 0; i < index.size(); ++i) builder.add(index, i, roots);
+    if (at == 0) {
+      for (size_t i = 0; i < index.column_count(); ++i) {
+        columns.emplace_back(index.column_name(i), index.values(i));
+      }
+      continue;
+    }
+    for (size_t i = 0; i < index.column_count(); ++i) {
+      const std::string name = index.column_name(i);
+      if (std::ranges::none_of(columns, [&](const auto& each) { return each.first == name; })) {
+        return invalid_argument("index ", at, " has a column '", name,
+                                "', which those before it do not have");
+      }
+    }
+    for (auto& [name, values] : columns) {
+      const std::optional<size_t> column = index.column(name);
+      if (!column) {
+        return invalid_argument("index ", at, " has no column '", name,
+                                "', which those before it have");
+      }
+      const ColumnValues more = index.values(*column);
+      if (!same_kind(values, more)) {
+        return invalid_argument("the column '", name, "' of index ", at,
+                                " is of another type than those before it");
+      }
+      append_values(values, more);
+    }
+  }
+  for (auto& [name, values] : columns) builder.set_column(name, std::move(values));
+  return builder.build();
+}
+
+Result<std::shared_ptr<const ObjectIndex>> at_roots(const ObjectIndex& index,
+                                                    std::span<const std::string> roots,
+                                                    bool keep_generations) {
+  ObjectIndexBuilder builder;
+  const std::vector<uint32_t> numbers = add_roots(builder, roots);
+  return changed(index, builder, [&](ObjectInfo& info, EntryDetails& details) {
+    details.root = numbers[details.root];
+    if (keep_generations) return;
+    info.generation.clear();
+    info.metageneration = 0;
+  });
+}
+
+namespace {
+
+// How a name below one root becomes one below another.
+struct Move {
+  std::string added = {};  // before the name
+  std::string taken = {};  // what names begin with that can be moved
+  bool outside = false;    // no name of this root lies below the other one
+};
+
+Move move_between(const std::string& from, std::string_view to) {
+  if (from.empty() || from == to) return {};
+  if (const auto below = name_below(to, from)) return {.added = cat(*below, "/")};
+  if (const auto above = name_below(from, to)) return {.taken = cat(*above, "/")};
+  return {.outside = true};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const ObjectIndex>> rebased(std::shared_ptr<const ObjectIndex> index,
+                                                   std::string_view root) {
+  if (index->roots().size() == 1 && index->roots()[0] == root) return index;
+  std::vector<Move> moves;
+  for (const std::string& from : index->roots()) {
+    if (!from.empty() && bucket_of(from) != bucket_of(root)) {
+      return invalid_argument("the index is of objects at ", from, ", and this is ", root,
+                              ": if the same objects lie there, index.at('", root, "') says so");
+    }
+    moves.push_back(move_between(from, root));
+  }
+  size_t outside_count = 0, example = 0;
+  std::string name;
+  for (size_t i = 0; i < index->size(); ++i) {
+    name.clear();
+    index->append_name(i, name);
+    const Move& move = moves[index->root(i)];
+    // What is called as the root itself has no name there.
+    if (!move.outside && name.starts_with(move.taken) && name.size() > move.taken.size()) continue;
+    if (outside_count++ == 0) example = i;
+  }
+  if (outside_count > 0) {
+    return invalid_argument(outside_count, " of the ", index->size(),
+                            " entries of the index lie outside of ", root, ", such as ",
+                            index->url(example), ": read them from a store that holds them all, ",
+                            "or select those that lie inside");
+  }
+  ObjectIndexBuilder builder;
+  builder.add_root(root);
+  return changed(*index, builder, [&moves](ObjectInfo& info, EntryDetails& details) {
+    const Move& move = moves[details.root];
+    info.name = cat(move.added, std::string_view(info.name).substr(move.taken.size()));
+    details.root = 0;
+  });
+}
+
+Result<std::shared_ptr<const ObjectIndex>> with_columns(
+    const ObjectIndex& index, std::vector<std::pair<std::string, ColumnValues>> columns,
+    std::span<const std::string> dropped) {
+  ObjectIndexBuilder builder;
+  const std::vector<uint32_t> roots = add_roots(builder, index.roots());
+  for (size_t i = 0; i < index.size(); ++i) builder.add(index, i, roots);
+  for (size_t i = 0; i < index.column_count(); ++i) {
+    std::string name = index.column_name(i);
+    if (std::ranges::find(dropped, name) != dropped.end()) continue;
+    builder.set_column(std::move(name), index.values(i));
+  }
+  for (auto& [name, values] : columns) builder.set_column(name, std::move(values));
+  return builder.build();
+}
+
+}  // namespace headrace

@@ -1,0 +1,103 @@
+// Checksums of several kinds, as stores keep them and an index remembers them.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "headrace/format/crc32c.h"
+
+namespace headrace {
+
+// The numbers stand in images of an index: one that is taken never means anything else.
+enum class ChecksumKind : uint8_t {
+  kNone = 0,
+  kCrc32 = 1,
+  kCrc32c = 2,
+  kCrc64Nvme = 3,
+  kSha1 = 4,
+  kSha256 = 5,
+  kMd5 = 6,
+  kXxh64 = 7,
+};
+inline constexpr uint8_t kChecksumKindCount = 8;
+
+// How many bytes a value of this kind has.
+constexpr size_t checksum_size(ChecksumKind kind) {
+  switch (kind) {
+    case ChecksumKind::kNone: return 0;
+    case ChecksumKind::kCrc32:
+    case ChecksumKind::kCrc32c: return 4;
+    case ChecksumKind::kCrc64Nvme:
+    case ChecksumKind::kXxh64: return 8;
+    case ChecksumKind::kMd5: return 16;
+    case ChecksumKind::kSha1: return 20;
+    case ChecksumKind::kSha256: return 32;
+  }
+  return 0;
+}
+
+constexpr std::string_view to_string(ChecksumKind kind) {
+  switch (kind) {
+    case ChecksumKind::kNone: return "none";
+    case ChecksumKind::kCrc32: return "crc32";
+    case ChecksumKind::kCrc32c: return "crc32c";
+    case ChecksumKind::kCrc64Nvme: return "crc64nvme";
+    case ChecksumKind::kSha1: return "sha1";
+    case ChecksumKind::kSha256: return "sha256";
+    case ChecksumKind::kMd5: return "md5";
+    case ChecksumKind::kXxh64: return "xxh64";
+  }
+  return "none";
+}
+
+constexpr std::optional<ChecksumKind> checksum_kind(std::string_view text) {
+  for (uint8_t i = 1; i < kChecksumKindCount; ++i) {
+    if (to_string(static_cast<ChecksumKind>(i)) == text) return static_cast<ChecksumKind>(i);
+  }
+  return {};
+}
+
+// A value of one kind: its bytes, most significant first, as HTTP headers have them in base64.
+// Thread: any (immutable).
+class Checksum {
+ public:
+  static constexpr size_t kMostBytes = 32;
+
+  constexpr Checksum() = default;
+  // `bytes` are as many as the kind has.
+  Checksum(ChecksumKind kind, std::span<const std::byte> bytes) : kind_(kind) {
+    std::ranges::copy(bytes.first(std::min(bytes.size(), checksum_size(kind))), bytes_.begin());
+  }
+  explicit Checksum(Crc32c sum) : Checksum(ChecksumKind::kCrc32c, uint64_t{sum.value()}) {}
+  // Of a kind of up to eight bytes.
+  Checksum(ChecksumKind kind, uint64_t number) : kind_(kind) {
+    for (size_t i = checksum_size(kind); i-- > 0; number >>= 8) {
+      bytes_[i] = static_cast<std::byte>(number);
+    }
+  }
+
+  ChecksumKind kind() const { return kind_; }
+  std::span<const std::byte> bytes() const { return std::span(bytes_).first(checksum_size(kind_)); }
+  bool is_number() const { return checksum_size(kind_) <= sizeof(uint64_t); }
+  uint64_t number() const {
+    uint64_t out = 0;
+    for (const std::byte each : bytes()) out = out << 8 | static_cast<uint64_t>(each);
+    return out;
+  }
+  std::optional<Crc32c> crc32c() const {
+    if (kind_ != ChecksumKind::kCrc32c) return {};
+    return Crc32c(static_cast<uint32_t>(number()));
+  }
+  bool operator==(const Checksum&) const = default;
+
+ private:
+  ChecksumKind kind_ = ChecksumKind::kNone;
+  std::array<std::byte, kMostBytes> bytes_{};
+};
+
+}  // namespace headrace

@@ -1,0 +1,17 @@
+// One batch whose objects lie in several stores.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "headrace/store/object_store.h"
+
+namespace headrace {
+
+// Reads slot `i` of the batch from `stores[store_of[i]]`, as ObjectStore::read() would. A batch
+// that lies in one store is handed to it as it is. The outcomes of one store's slots come together.
+void split_read(std::span<const std::shared_ptr<ObjectStore>> stores,
+                std::span<const uint32_t> store_of, std::shared_ptr<ReadBatch> batch);
+
+}  // namespace headrace
