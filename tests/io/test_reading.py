@@ -180,8 +180,6 @@ def test_a_large_read_goes_by_parallel_ranges(gcs: headrace.Store, server: Fault
     assert len(media(server)) == 1 + 5  # the beginning, and ranges of 8 MiB
 
 
-# fake-gcs-server does not look at conditions of reads.
-@pytest.mark.every_store(without=["fake-gcs-server"])
 def test_it_is_pinned_to_what_was_opened(store: headrace.Store) -> None:
     store.write("a", DATA)
     with headrace.open("a", store=store) as file:
