@@ -1,8 +1,8 @@
 # headrace: every check that CI runs is a target here. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test check bench wheel soak clean format servers servers-all venv deps build \
-        cpp-tests python-tests lint tidy stubs stubs-write types asan tsan fuzz torch-smoke wheel-test examples
+.PHONY: help demo docs test quick check bench wheel soak clean format prepare servers servers-all venv deps build \
+        cpp-tests python-tests lint tidy stubs stubs-write types asan tsan fuzz torch-smoke wheel-test
 
 STAGE := tools/stage.sh
 PYTHON := .venv/bin/python
@@ -16,6 +16,9 @@ help:  ## this list
 
 # ---- what everything needs
 
+prepare:  ## all of the below, the servers and .venv while the engine is compiled
+	@tools/prepare.sh
+
 deps:  ## install the Debian packages of tools/apt-packages.txt (sudo if you are not root)
 	@$(STAGE) deps tools/apt.sh
 
@@ -25,8 +28,8 @@ venv: deps  ## make .venv with everything that constraints/python.txt pins
 servers: deps  ## build fake-gcs-server, which the tests run against
 	@$(STAGE) servers tools/servers.sh fake-gcs-server
 
-servers-all: deps  ## build every server that testing/servers/go.mod pins
-	@$(STAGE) servers tools/servers.sh fake-gcs-server minio aisnode
+servers-all: deps  ## build MinIO, too, which `make soak` writes to
+	@$(STAGE) servers tools/servers.sh fake-gcs-server minio
 
 build: venv  ## build the release preset: engine, tests, fault server, Python module
 	@$(STAGE) build tools/build.sh release
@@ -41,13 +44,17 @@ docs: venv  ## the documentation as a site in build/docs; every public name must
 
 # ---- tests
 
-test: venv servers build cpp-tests python-tests  ## everything a change must pass first: C++ and Python tests
+test: prepare cpp-tests python-tests  ## everything a change must pass first: C++ and Python tests
+
+quick: build servers  ## three minutes: the C++ tests and the Python tests of what everything else stands on
+	@$(STAGE) cpp-tests tools/ctest.sh release
+	@$(STAGE) quick-tests tools/pytest.sh --quick
 
 cpp-tests: build  ## the C++ tests of the release preset
 	@$(STAGE) cpp-tests tools/ctest.sh release
 
-python-tests: build servers  ## the Python tests, against real servers (PYTEST="-k name" narrows)
-	@$(STAGE) python-tests tools/pytest.sh $(PYTEST)
+python-tests: build servers  ## the Python tests, two at a time, against real servers (PYTEST="-k name" narrows)
+	@$(STAGE) python-tests tools/pytest.sh --all $(PYTEST)
 
 # ---- checks
 

@@ -11,16 +11,11 @@ README.md of this folder says what each row means and gives its command line.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import os
-import platform
-import re
-import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,53 +26,20 @@ from bench import perf
 from bench.groups import GROUPS
 from bench.harness import FULL, PEERS_PYTHON, QUICK, REPOSITORY, Bench
 from bench.table import Row, tables
+from testing.circumstances import circumstances as told_circumstances
+from testing.circumstances import output_of, versions_of
 
 _PACKAGES = ["headrace", "numpy", "torch", "torchvision", "obstore", "google-cloud-storage"]
 _PACKAGES += ["gcsfs", "gcs-torch-dataflux"]
-_SHOW_VERSIONS = """
-import sys
-from importlib import metadata
-installed = {d.name: d.version for d in metadata.distributions()}
-print(*(f"{name} {installed[name]}" for name in sys.argv[1:] if name in installed), sep="\\n")
-"""
-
-
-def output_of(*command: str) -> str:
-    """What a command prints, stripped; empty if it fails."""
-    with contextlib.suppress(OSError):
-        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-        # nginx and wrk tell their version on the other stream, wrk with a failing status.
-        return (done.stdout or done.stderr).strip()
-    return ""
 
 
 def circumstances(arguments: Sequence[str]) -> dict[str, Any]:
     """What a reader has to know to measure the same again."""
-    processor = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.M)
-    memory = re.search(r"^MemTotal:\s*(\d+)", Path("/proc/meminfo").read_text(), re.M)
-
-    def versions() -> Iterator[tuple[str, str]]:
-        # The peers' environment has all that ours has.
-        for line in output_of(str(PEERS_PYTHON), "-c", _SHOW_VERSIONS, *_PACKAGES).splitlines():
-            package, version = line.split()
-            yield package, version
-        yield "nginx", output_of("/usr/sbin/nginx", "-v").rsplit("/", 1)[-1]
-        yield "wrk", (output_of("wrk", "-v").split("\n")[0].split() or ["", ""])[1]
-
-    return {
-        "command": " ".join(["bench/run.py", *arguments]),
-        "commit": output_of("git", "rev-parse", "HEAD"),
-        "changed_files": len(output_of("git", "status", "--porcelain").splitlines()),
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": {
-            "processor": processor.group(1) if processor else platform.processor(),
-            "cores": os.cpu_count(),
-            "memory_gib": round(int(memory.group(1)) / (1 << 20), 1) if memory else None,
-            "kernel": platform.release(),
-            "load_before": os.getloadavg(),
-        },
-        "versions": {"python": platform.python_version(), **dict(versions())},
-    }
+    # The peers' environment has all that ours has.
+    versions = versions_of(*_PACKAGES, python=str(PEERS_PYTHON))
+    versions["nginx"] = output_of("/usr/sbin/nginx", "-v").rsplit("/", 1)[-1]
+    versions["wrk"] = (output_of("wrk", "-v").split("\n")[0].split() or ["", ""])[1]
+    return told_circumstances(" ".join(["bench/run.py", *arguments]), versions)
 
 
 def main() -> int:

@@ -1,7 +1,8 @@
 # One interface target with the flags that every C++ target of this project is built with.
 add_library(headrace_options INTERFACE)
 target_compile_options(headrace_options INTERFACE
-  -Wall -Wextra -Wconversion -Wshadow -Wthread-safety -Werror -Wno-error=deprecated-declarations
+  -Wall -Wextra -Wconversion -Wshadow -Wthread-safety $<$<BOOL:${HEADRACE_WERROR}>:-Werror>
+  -Wno-error=deprecated-declarations
   -fno-omit-frame-pointer)
 if(HEADRACE_SANITIZE)
   target_compile_options(headrace_options INTERFACE

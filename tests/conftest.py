@@ -1,4 +1,10 @@
-"""Servers that tests share. A test that changes a server's behaviour starts its own."""
+"""Servers and stores that tests share, and which stores a test runs on.
+
+A process of pytest has one fault server and one fake-gcs-server; two processes have two of each.
+Conformance tests (tests/conformance) run on every store. Others that take `store` run on a folder
+and on gs://; those marked ``every_store`` on the stores of `OTHER_STORES`, too, but for those that
+the nearest mark names: ``every_store(without=["fake-gcs-server"])``.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 import headrace
@@ -23,13 +30,59 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# The machine that runs the tests may be slow; what is searched for does not depend on that.
+hypothesis.settings.register_profile("headrace", deadline=None, max_examples=50)
+hypothesis.settings.load_profile("headrace")
+
+STORES = ["file", "gcs"]
+OTHER_STORES = ["fake-gcs-server"]
+"""Fixtures of this name, dashes for underscores, make an empty store."""
+
+# `make quick` runs the tests of these folders, but for the slow ones.
+QUICK = {"conformance", "faults", "io", "joining", "listing", "python", "tools"}
+
 Child = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what is quick by its folder; leave out the stores that a test is not marked for."""
+    tests = Path(__file__).resolve().parent
+    left_out = []
+    for item in items:
+        if item.path.is_relative_to(tests) and item.path.relative_to(tests).parts[0] in QUICK:
+            item.add_marker(pytest.mark.quick)
+        callspec = getattr(item, "callspec", None)  # there for whatever has parameters
+        kind = None if callspec is None else callspec.params.get("store")
+        if kind in OTHER_STORES:
+            marker = item.get_closest_marker("every_store")
+            if marker is None or kind in marker.kwargs.get("without", ()):
+                left_out.append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
 
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     """A CA and a server certificate for 127.0.0.1, ::1 and localhost."""
     return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="session")
+def fault_server() -> Iterator[FaultServer]:
+    """The fault server of the whole run, as the test before has left it; see `server`."""
+    with FaultServer() as server:
+        yield server
+
+
+@pytest.fixture
+def server(fault_server: FaultServer) -> FaultServer:
+    """The fault server, empty and well-behaved; folders put into it what their tests need."""
+    # What the test before has not waited for is no request of this one, and its connections, which
+    # may be in the midst of something, are closed.
+    headrace.shutdown()
+    fault_server.reset()
+    return fault_server
 
 
 @pytest.fixture(scope="session")
@@ -55,18 +108,28 @@ def repository() -> Path:
 
 @pytest.fixture
 def gcs(server: FaultServer) -> headrace.Store:
-    """A bucket on the fault server that the tests of a folder share as `server`."""
+    """An empty store on the fault server."""
     server.bucket("bucket")
     return headrace.Store("gs://bucket", endpoint=server.url)
 
 
-@pytest.fixture(params=["file", "gcs"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> headrace.Store:
-    """An empty store of each kind."""
-    if request.param == "file":
-        return headrace.Store(tmp_path)
-    gcs: headrace.Store = request.getfixturevalue("gcs")
-    return gcs
+@pytest.fixture
+def file(tmp_path: Path) -> headrace.Store:
+    """An empty folder."""
+    return headrace.Store(tmp_path)
+
+
+@pytest.fixture
+def fake_gcs_server(fake_gcs: FakeGcsServer, gcs_bucket: str) -> headrace.Store:
+    """An empty store on fake-gcs-server."""
+    return headrace.Store(f"gs://{gcs_bucket}", endpoint=fake_gcs.url)
+
+
+@pytest.fixture(params=[*STORES, *OTHER_STORES])
+def store(request: pytest.FixtureRequest) -> headrace.Store:
+    """An empty store of each kind that the test is to run on."""
+    made: headrace.Store = request.getfixturevalue(request.param.replace("-", "_"))
+    return made
 
 
 @pytest.fixture

@@ -24,12 +24,16 @@ if ((EUID != 0)); then
   as_root=(sudo)
 fi
 echo "installing: ${missing[*]}"
-# Debian starts a server when it installs one; our tests start their own nginx.
+# Debian starts a server when it installs one; our tests start their own nginx. This file tells it not to, while we
+# install; it goes again however that ends. One that is there already is the administrator's, and is left alone.
 policy=/usr/sbin/policy-rc.d
 if [[ ! -e $policy ]]; then
+  echo "until the packages are installed, $policy keeps their servers from being started"
+  trap '"${as_root[@]}" rm -f "$policy" && echo "$policy is gone again"' EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
   printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
   "${as_root[@]}" chmod 755 "$policy"
-  trap '"${as_root[@]}" rm -f "$policy"' EXIT
 fi
 export DEBIAN_FRONTEND=noninteractive
 "${as_root[@]}" apt-get update -q

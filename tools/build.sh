@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Configures and builds one CMake preset in build/PRESET. usage: tools/build.sh PRESET [TARGET...]
+# `release-engine` is the release preset without the Python module, which needs .venv; `release` adds that to it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-preset=$1
-shift
+preset=${1%-engine}
 settings=()
-if [[ $preset == release ]]; then
+if [[ $1 == release ]]; then
   settings=(-DHEADRACE_BUILD_BINDINGS=ON "-DPython_EXECUTABLE=$PWD/.venv/bin/python")
 fi
+shift
 # ninja runs CMake again by itself when a CMake file changes, but not for another preset or setting.
 key=$({ cat CMakePresets.json; echo "${settings[@]}" "$PWD"; } | sha256sum)
 if [[ ! -f build/$preset/build.ninja || $(cat "build/$preset/made-from" 2>/dev/null) != "$key" ]]; then

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 needed=$(awk '$1 == "go" {print $2; exit}' testing/servers/go.mod)
 pypi_version=1.26.6
-for candidate in "$(command -v go || true)" /usr/local/go/bin/go /usr/lib/go-*/bin/go \
+for candidate in "$(command -v go)" /usr/local/go/bin/go /usr/lib/go-*/bin/go \
     "build/go/$pypi_version/bin/go"; do
   [[ -n $candidate && -x $candidate ]] || continue
   version=$(GOTOOLCHAIN=local "$candidate" env GOVERSION 2>/dev/null) || continue

@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
-# Writes constraints/python.txt: every package that constraints/python.in leads to, with its version.
+# Writes constraints/NAME.txt from constraints/NAME.in: every package that it leads to, with its version and the
+# hashes of its files. What is pinned already stays at its version, but for `--upgrade`, which is passed on.
+# usage: tools/pin_python.sh [NAME...] [-- OPTION...]      default: every NAME that is not peers*
 set -euo pipefail
 cd "$(dirname "$0")/.."
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-"$(tools/find_python.sh)" -m venv "$scratch/venv"
-"$scratch/venv/bin/pip" install --quiet --upgrade pip
-"$scratch/venv/bin/pip" install --quiet -r constraints/python.in
-{
-  echo "# Written by tools/pin_python.sh from constraints/python.in. Python 3.11, Linux x86-64."
-  "$scratch/venv/bin/pip" freeze --all | grep -v '^pip=='
-} > constraints/python.txt
+names=()
+while (($#)) && [[ $1 != -- ]]; do names+=("$1") && shift; done
+(($#)) && shift
+((${#names[@]})) || names=(uv python torch-oldest torch-newest)
+for name in "${names[@]}"; do
+  tools/uv.sh pip compile --quiet --python "$(tools/find_python.sh)" --generate-hashes --no-annotate \
+    --no-emit-index-url --no-emit-find-links \
+    --custom-compile-command "tools/pin_python.sh $name   (Python 3.11, Linux x86-64)" \
+    --output-file "constraints/$name.txt" "$@" "constraints/$name.in"
+done

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes the virtual environment FOLDER from a requirements FILE, unless it is already just that.
+# Makes the virtual environment FOLDER from a requirements FILE with hashes, unless it is already just that. Files are
+# hard links to one cache (tools/uv.sh): what several environments have is unpacked once. Nothing may write into them.
 # usage: tools/venv.sh FOLDER FILE
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,15 +9,25 @@ python=$(tools/find_python.sh)
 key=$({ "$python" -VV; echo "$python $PWD"; cat "$requirements"; } | sha256sum)
 if [[ -x $folder/bin/python && $(cat "$folder/made-from" 2>/dev/null) == "$key" ]]; then
   echo "$folder is up to date"
-  exit 0
+else
+  rm -rf "$folder"
+  tools/uv.sh venv --quiet --python "$python" "$folder"
+  tools/uv.sh pip install --quiet --python "$folder/bin/python" --require-hashes -r "$requirements"
+  echo "$key" > "$folder/made-from"
 fi
-rm -rf "$folder"
-"$python" -m venv "$folder"
-"$folder/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements"
-# The build's own copy of the package, when there is one (bindings/CMakeLists.txt stages it), so
-# that every child interpreter of a test finds it too.
 if [[ $folder == .venv ]]; then
+  # The build's own copy of the package, when there is one (bindings/CMakeLists.txt stages it), so that every child
+  # interpreter of a test finds it too; and its command, as pip would install it.
   site=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   echo "$PWD/build/release/python" > "$site/headrace_build.pth"
+  rm -f "$folder/bin/headrace"
+  cat > "$folder/bin/headrace" <<COMMAND
+#!$PWD/$folder/bin/python
+import sys
+
+from headrace._cli import main
+
+sys.exit(main())
+COMMAND
+  chmod 755 "$folder/bin/headrace"
 fi
-echo "$key" > "$folder/made-from"

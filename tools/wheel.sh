@@ -7,8 +7,9 @@ platform=manylinux_2_36_x86_64
 rm -rf build/wheel dist
 mkdir -p build/wheel dist
 PATH="$PWD/.venv/bin:$PATH"
+# With the flags of the presets, so that the compiler cache has most of it.
 python -m pip wheel . --quiet --disable-pip-version-check --no-deps --no-build-isolation \
-  --wheel-dir build/wheel
+  --config-settings=cmake.define.HEADRACE_WERROR=ON --wheel-dir build/wheel
 auditwheel repair --plat "$platform" --only-plat --wheel-dir dist build/wheel/headrace-*.whl
 wheel=$(ls dist/headrace-*.whl)
 bytes=$(stat -c %s "$wheel")

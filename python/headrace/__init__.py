@@ -40,6 +40,7 @@ from headrace._options import (
 from headrace._process import Metrics, configure, metrics, shutdown
 from headrace._reader_io import ObjectReaderIO
 from headrace._store import ListPage, Prefix, Store
+from headrace._version import __version__ as __version__
 from headrace._writer_io import ObjectWriterIO
 
 if _typing.TYPE_CHECKING:
@@ -88,8 +89,6 @@ __all__ = [
     "open",
     "shutdown",
 ]
-
-__version__ = "0.1.0"
 
 # The public module, in messages, in documentation and in pickles.
 for _name in __all__:

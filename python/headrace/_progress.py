@@ -81,6 +81,6 @@ def _tqdm() -> Any:
     except ImportError:
         raise InvalidArgumentError(
             "progress=True shows a bar of tqdm, which is not installed: "
-            "install it, or pass a function (done, total)"
+            "pip install 'headrace[progress]', or pass a function (done, total)"
         ) from None
     return tqdm

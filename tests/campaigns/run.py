@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.run import circumstances
+from testing.circumstances import circumstances, versions_of
 from testing.faultserver.client import FaultServer
 from tests.campaigns.campaign import BrokenPromiseError, Campaign, Outcome
 from tests.campaigns.cases import Case, all_cases, sample, seed_of_today
@@ -193,8 +193,9 @@ def main() -> int:
         for name in arguments.case:
             run_named(name)
         return 0
-    found: dict[str, Any] = {**circumstances(sys.argv), "seed": arguments.seed, "ways": {}}
-    found["command"] = "python -m tests.campaigns " + " ".join(sys.argv[1:])
+    command = "python -m tests.campaigns " + " ".join(sys.argv[1:])
+    versions = versions_of("headrace", "torch", "lightning", "numpy")
+    found: dict[str, Any] = {**circumstances(command, versions), "seed": arguments.seed, "ways": {}}
     names = arguments.way or list(WAYS)
     if arguments.jobs == 1:
         found["ways"] = run_ways(names, arguments)

@@ -66,7 +66,7 @@ class Place:
 @contextlib.contextmanager
 def in_miniature() -> Iterator[None]:
     """Small parts in all writers, and options for those who pass none on."""
-    from headrace.compat import checkpoints as compat
+    from headrace.compat import _checkpoints as compat
 
     open_writer = headrace.Store.open_writer
 

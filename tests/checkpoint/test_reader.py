@@ -23,6 +23,8 @@ from tests.checkpoint.states import (
     stock_file_of,
 )
 
+pytestmark = pytest.mark.every_store
+
 WRITERS = pytest.mark.parametrize("write", [file_of, stock_file_of], ids=["ours", "stock"])
 
 with quiet():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,18 +61,6 @@ def gcs_place(server: FaultServer, bucket: str, prefix: str) -> Place:
         lambda name: server.get(bucket, f"{prefix}/{name}"),
         lambda name, data: server.put(bucket, f"{prefix}/{name}", data),
     )
-
-
-@pytest.fixture(scope="session")
-def shared_server() -> Iterator[FaultServer]:
-    with FaultServer() as server:
-        yield server
-
-
-@pytest.fixture
-def server(shared_server: FaultServer) -> FaultServer:
-    shared_server.reset()
-    return shared_server
 
 
 @pytest.fixture

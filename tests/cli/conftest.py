@@ -119,20 +119,13 @@ def _end(process: subprocess.Popen[bytes], stdin: bytes | None) -> Done:
     return Done(process.returncode, out, err.decode())
 
 
-@pytest.fixture(scope="session")
-def _fault_server() -> Iterator[FaultServer]:
-    with FaultServer() as server:
-        yield server
-
-
 @pytest.fixture
-def server(_fault_server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> FaultServer:
+def server(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> FaultServer:
     """The fault server, which gs:// is, empty and well-behaved."""
-    _fault_server.reset()
-    _fault_server.bucket("bucket")
-    _fault_server.bucket("other")
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", _fault_server.url)
-    return _fault_server
+    server.bucket("bucket")
+    server.bucket("other")
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+    return server
 
 
 def kinds(server: FaultServer) -> dict[str, int]:

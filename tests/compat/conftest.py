@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -17,20 +16,13 @@ from testing.faultserver.client import FaultServer
 from tests.compat.bucket import BUCKET
 
 
-@pytest.fixture(scope="session")
-def _compat_server() -> Iterator[FaultServer]:
-    with FaultServer() as server:
-        yield server
-
-
 @pytest.fixture
-def server(_compat_server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> FaultServer:
+def server(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> FaultServer:
     """The fault server with an empty bucket; STORAGE_EMULATOR_HOST names it."""
-    _compat_server.reset()
-    _compat_server.bucket(BUCKET)
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", _compat_server.url)
+    server.bucket(BUCKET)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
     monkeypatch.delenv("HEADRACE_COMPOSE", raising=False)
-    return _compat_server
+    return server
 
 
 @pytest.fixture

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
-import hypothesis
 import pytest
 
 import headrace
 from testing.faultserver.client import FaultServer
 from testing.servers import FakeGcsServer
 from tests.conformance.subject import Abilities, Subject
-
-# What is searched for does not depend on how fast the machine is.
-hypothesis.settings.register_profile("conformance", deadline=None, max_examples=40)
-hypothesis.settings.load_profile("conformance")
 
 FILE = Abilities(
     flat_names=False,
@@ -55,12 +49,6 @@ FAKE_GCS = Abilities(
     composes=True,
     conditional_large_write=False,
 )
-
-
-@pytest.fixture(scope="session")
-def conformance_server() -> Iterator[FaultServer]:
-    with FaultServer() as server:
-        yield server
 
 
 # Below it lies the root of the subjects that are no whole buckets: every character of it must be
@@ -113,7 +101,7 @@ def _gcs(
 
 
 def _fault_server(request: pytest.FixtureRequest, below: str) -> Subject:
-    server: FaultServer = request.getfixturevalue("conformance_server")
+    server: FaultServer = request.getfixturevalue("server")
     bucket = f"bucket-{uuid.uuid4().hex}"
     server.bucket(bucket)
     return _gcs(GCS, bucket, below, server)

@@ -68,7 +68,7 @@ def test_lightning_resumes_from_what_it_saved_in_the_background(
 
 
 @pytest.mark.parametrize(
-    ("kind", "numbers_of_ranks"), [("gs", (4, 2, 3)), ("file", (2, 4))], ids=["gs", "file"]
+    ("kind", "numbers_of_ranks"), [("gs", (3, 2)), ("file", (2, 3))], ids=["fewer", "more"]
 )
 def test_fsdp2_goes_on_with_other_numbers_of_ranks(
     server: FaultServer, tmp_path: Path, kind: str, numbers_of_ranks: tuple[int, ...]

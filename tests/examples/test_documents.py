@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 import headrace
 from headrace.demo import digits
 from testing.servers import FakeGcsServer
+from tests.torch.nursery import Nursery
 
-# Some seconds on two cores, most of it the import of torch.
 pytestmark = pytest.mark.timeout(240)
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -49,17 +47,30 @@ def images() -> list[tuple[str, bytes]]:
     return [item for item in digits.png_objects() if item[0].startswith("train/")][:200]
 
 
-def run(source: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    script = folder / "document.py"
-    script.write_text(source)
-    return subprocess.run(
-        [sys.executable, str(script)],
-        env={**os.environ, **environment},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+class Run(Protocol):
+    """Runs a program in an interpreter and a folder of its own, and returns what it printed.
+
+    The interpreter has torch imported already, which takes longer than what is in the documents.
+    """
+
+    def __call__(self, source: str, **environment: str) -> str: ...
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    nursery = Nursery(warnings_are_errors=False)
+    yield nursery
+    nursery.close()
+
+
+@pytest.fixture
+def run(nursery: Nursery, tmp_path: Path) -> Run:
+    def run(source: str, **environment: str) -> str:
+        return nursery.run(
+            tmp_path, source, timeout_s=120, stderr=None, cwd=tmp_path, **environment
+        )
+
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -83,27 +94,23 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_the_code_runs_on_a_server(document: str, server: FakeGcsServer, tmp_path: Path) -> None:
+def test_the_code_runs_on_a_server(document: str, server: FakeGcsServer, run: Run) -> None:
     source = program(document).replace(README_URL, '"gs://readme/any/folder"')
-    done = run(source, tmp_path, STORAGE_EMULATOR_HOST=server.url)
-    assert done.returncode == 0, done.stderr
+    run(source, STORAGE_EMULATOR_HOST=server.url)
 
 
 # Nothing can be joined on a disk.
 @pytest.mark.parametrize("document", [name for name in DOCUMENTS if "small_objects" not in name])
-def test_the_code_runs_on_a_folder(document: str, folders: Path, tmp_path: Path) -> None:
+def test_the_code_runs_on_a_folder(document: str, folders: Path, tmp_path: Path, run: Run) -> None:
     source = program(document).replace(README_URL, repr(str(tmp_path / "example")))
     for bucket in BUCKETS:
         source = source.replace(f'"gs://{bucket}', f'"{folders / bucket}')
     assert '"gs://' not in source
-    done = run(source, tmp_path)
-    assert done.returncode == 0, done.stderr
+    run(source)
 
 
-def test_the_smallest_example_runs(tmp_path: Path) -> None:
-    done = run((ROOT / "examples" / "list_and_read.py").read_text(), tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert ", 0 objects wrong" in done.stdout
+def test_the_smallest_example_runs(run: Run) -> None:
+    assert ", 0 objects wrong" in run((ROOT / "examples" / "list_and_read.py").read_text())
 
 
 def test_the_first_code_of_the_readme_fits_into_fifteen_lines() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,19 +19,10 @@ SHORT = headrace.TimeoutOptions(
 OpenStore = Callable[..., headrace.Store]
 
 
-@pytest.fixture(scope="session")
-def _faults_server() -> Iterator[FaultServer]:
-    with FaultServer() as server:
-        yield server
-
-
 @pytest.fixture
-def server(_faults_server: FaultServer) -> FaultServer:
-    _faults_server.reset()
-    _faults_server.bucket("bucket")
-    # Connections of the test before may have been left in the midst of something.
-    headrace.shutdown()
-    return _faults_server
+def server(server: FaultServer) -> FaultServer:
+    server.bucket("bucket")
+    return server
 
 
 @pytest.fixture

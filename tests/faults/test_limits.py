@@ -77,6 +77,7 @@ def measure(server: FaultServer) -> tuple[float, dict[str, float], float]:
 
 
 @pytest.mark.slow
+@pytest.mark.serial
 @pytest.mark.timeout(120)
 def test_four_processes_share_a_hidden_cap(server: FaultServer) -> None:
     """Nine tenths of it are used, nobody gets less than half of a fair share, few are refused."""
@@ -113,6 +114,7 @@ def test_throttled_requests_succeed_in_the_end(
     assert headrace.metrics().retries_total >= headrace.metrics().throttled_total
 
 
+@pytest.mark.serial
 def test_a_cap_that_moves_is_followed_and_no_read_fails(
     server: FaultServer, open_store: OpenStore
 ) -> None:

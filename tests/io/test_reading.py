@@ -16,6 +16,8 @@ from headrace import MiB
 from testing.faultserver.client import FaultServer
 from tests.conftest import Child
 
+pytestmark = pytest.mark.every_store
+
 DATA = os.urandom(3_000_000)
 
 

@@ -462,6 +462,7 @@ def test_plain_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(os.listdir(tmp_path)) == ["a", "b", "d", "e"]
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize(("call", "in_flight"), [("file.write(data)", 8), ("file.close()", 7)])
 def test_ctrl_c_is_answered_and_gives_up(
     gcs: headrace.Store, server: FaultServer, run_child: Child, call: str, in_flight: int

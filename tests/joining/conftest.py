@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Protocol
 
-import hypothesis
 import pytest
 
 import headrace
@@ -14,10 +12,7 @@ from testing.faultserver.client import FaultServer
 from tests.faults.conftest import FAST
 from tests.process.conftest import run_child as run_child
 
-# The machine that runs the tests may be slow; what is searched for does not depend on that.
-hypothesis.settings.register_profile("joining", deadline=None, max_examples=60)
-hypothesis.settings.load_profile("joining")
-
+# For answers that never come. No other test has time-outs that a busy machine could run into.
 SHORT = headrace.TimeoutOptions(
     connect_s=0.5, tls_s=0.5, first_byte_s=0.25, stall_s=0.25, total_s=4.0
 )
@@ -32,18 +27,10 @@ class OpenStore(Protocol):
     def __call__(self, join: JoinOptions | None = JOIN, **options: Any) -> headrace.Store: ...
 
 
-@pytest.fixture(scope="session")
-def _joining_server() -> Iterator[FaultServer]:
-    with FaultServer() as server:
-        yield server
-
-
 @pytest.fixture
-def server(_joining_server: FaultServer) -> FaultServer:
-    headrace.shutdown()  # what the test before has not waited for is no request of this one
-    _joining_server.reset()
-    _joining_server.bucket("bucket")
-    return _joining_server
+def server(server: FaultServer) -> FaultServer:
+    server.bucket("bucket")
+    return server
 
 
 def content(i: int) -> bytes:
@@ -63,7 +50,7 @@ def objects(server: FaultServer) -> dict[str, bytes]:
 @pytest.fixture
 def open_store(server: FaultServer) -> OpenStore:
     def open_store(join: JoinOptions | None = JOIN, **options: Any) -> headrace.Store:
-        settings = {"endpoint": server.url, "retry": FAST, "timeout": SHORT, **options}
+        settings = {"endpoint": server.url, "retry": FAST, **options}
         return headrace.Store(
             "gs://bucket", provider=headrace.GcsOptions(join_small_objects=join), **settings
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,24 +26,17 @@ class Place:
     server: FaultServer | None
 
 
-@pytest.fixture(scope="session")
-def shared_server() -> Iterator[FaultServer]:
-    with FaultServer() as server:
-        yield server
-
-
 @pytest.fixture
-def gcs(shared_server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> Place:
-    shared_server.reset()
+def gcs(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> Place:
     bucket = f"bucket-{uuid.uuid4().hex}"
-    shared_server.bucket(bucket)
+    server.bucket(bucket)
     # fsspec gives no options to whom it finds by a URL.
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", shared_server.url)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
     return Place(
         f"gs://{bucket}/run",
-        lambda: sorted(n.removeprefix("run/") for n in shared_server.names(bucket)),
-        lambda name: shared_server.get(bucket, f"run/{name}"),
-        shared_server,
+        lambda: sorted(n.removeprefix("run/") for n in server.names(bucket)),
+        lambda name: server.get(bucket, f"run/{name}"),
+        server,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,19 +14,10 @@ from tests.faults.conftest import FAST as FAST
 OpenStore = Callable[..., headrace.Store]
 
 
-@pytest.fixture(scope="session")
-def _listing_server() -> Iterator[FaultServer]:
-    with FaultServer() as server:
-        yield server
-
-
 @pytest.fixture
-def server(_listing_server: FaultServer) -> FaultServer:
-    _listing_server.reset()
-    _listing_server.bucket("bucket")
-    # Connections of the test before may have been left in the midst of something.
-    headrace.shutdown()
-    return _listing_server
+def server(server: FaultServer) -> FaultServer:
+    server.bucket("bucket")
+    return server
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What a user does first, with nothing but the wheel. usage: use_wheel.py ENDPOINT"""
+"""What a user does first, with the wheel alone. usage: use_wheel.py ENDPOINT [--with-command]"""
 
 import importlib.util
 import pathlib
@@ -30,11 +30,15 @@ def use(store: headrace.Store) -> None:
     assert not store.exists("dir/7")
 
 
-def use_command(folder: str) -> None:
-    """The command is there, and lists what `use` has left."""
+def use_command(folder: str, *, is_installed: bool) -> None:
+    """The command lists what `use` has left, or says in one line what it lacks."""
     command = pathlib.Path(sys.executable).with_name("headrace")
-    done = subprocess.run([command, "ls", "-r", folder], capture_output=True, text=True, check=True)
-    assert len(done.stdout.splitlines()) == 39, done
+    done = subprocess.run([command, "ls", "-r", folder], capture_output=True, text=True)
+    if is_installed:
+        assert (done.returncode, len(done.stdout.splitlines())) == (0, 39), done
+    else:
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done
+        assert "pip install 'headrace[cli]'" in done.stderr, done
 
 
 def main() -> None:
@@ -43,7 +47,7 @@ def main() -> None:
     use(headrace.Store("gs://bucket/", endpoint=sys.argv[1], credentials="anonymous"))
     with tempfile.TemporaryDirectory() as folder:
         use(headrace.Store(folder))
-        use_command(folder)
+        use_command(folder, is_installed="--with-command" in sys.argv)
     print(f"headrace {headrace.__version__} works from {pathlib.Path(headrace.__file__).parent}")
 
 

@@ -16,9 +16,12 @@ fi
 rm -rf "$root/headrace"
 mkdir -p "$root/headrace/wheels"
 cp tests/packaging/use_wheel.py "$root/headrace/"
-# With the wheel comes what it depends on, so the bare system needs no network but loopback.
+# With the wheel comes what it depends on, so the bare system needs no network but loopback. In a file of constraints
+# pip takes hashes for a wish to check all of them, and the wheel has none.
+sed -E '/^ *--hash|^ *#/d; s/ *\\$//' constraints/python.txt > "$root/headrace/constraints.txt"
 .venv/bin/python -m pip download --quiet --disable-pip-version-check --dest "$root/headrace/wheels" \
-  --only-binary :all: --constraint constraints/python.txt dist/headrace-*.whl
+  --only-binary :all: --constraint "$root/headrace/constraints.txt" \
+  "headrace[cli] @ file://$(realpath dist/headrace-*.whl)"
 .venv/bin/python - "$root" <<'PYTHON'
 import subprocess
 import sys
@@ -33,7 +36,10 @@ python3 -m venv --clear /headrace/venv
 /headrace/venv/bin/pip install --quiet --disable-pip-version-check --no-index \
   --find-links /headrace/wheels headrace
 cd /headrace
-exec venv/bin/python use_wheel.py "$1"
+venv/bin/python use_wheel.py "$1"
+/headrace/venv/bin/pip install --quiet --disable-pip-version-check --no-index \
+  --find-links /headrace/wheels 'headrace[cli]'
+exec venv/bin/python use_wheel.py "$1" --with-command
 """
 with FakeGcsServer() as server:
     server.make_bucket("bucket")

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -103,20 +102,11 @@ def wait_until_closed(server: FaultServer, timeout_s: float = 10.0) -> None:
         time.sleep(0.002)
 
 
-@pytest.fixture(scope="session")
-def _process_server() -> Iterator[FaultServer]:
-    with FaultServer() as server:
-        yield server
-
-
 @pytest.fixture
-def server(_process_server: FaultServer) -> FaultServer:
+def server(server: FaultServer) -> FaultServer:
     """A server with the objects 000 to 099 and `stalls`, whose first answer never comes."""
-    _process_server.reset()
     for i in range(100):
-        _process_server.put("bucket", f"{i:03d}", b"%03d" % i * 1000)
-    _process_server.put("bucket", "stalls", b"late")
-    _process_server.faults(
-        [{"match": {"path_contains": "stalls"}, "count": 1, "action": "stall_head"}]
-    )
-    return _process_server
+        server.put("bucket", f"{i:03d}", b"%03d" % i * 1000)
+    server.put("bucket", "stalls", b"late")
+    server.faults([{"match": {"path_contains": "stalls"}, "count": 1, "action": "stall_head"}])
+    return server

@@ -50,6 +50,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("call", CALLS)
 def test_ctrl_c_ends_a_wait(run_child: RunChild, server: FaultServer, call: str) -> None:
     # A write is a request to the bucket: its name is in the body.
@@ -59,6 +60,7 @@ def test_ctrl_c_ends_a_wait(run_child: RunChild, server: FaultServer, call: str)
     run_child(script, server.url)
 
 
+@pytest.mark.serial
 def test_ctrl_c_while_a_body_arrives(run_child: RunChild, server: FaultServer) -> None:
     """The destination is let go, and nobody writes there any more."""
     run_child(
@@ -81,6 +83,7 @@ def test_ctrl_c_while_a_body_arrives(run_child: RunChild, server: FaultServer) -
     )
 
 
+@pytest.mark.serial
 def test_ctrl_c_while_credentials_hang(run_child: RunChild, server: FaultServer) -> None:
     run_child(
         """

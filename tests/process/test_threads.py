@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from testing.faultserver.client import FaultServer
 from tests.process.conftest import RunChild
 
@@ -98,6 +100,7 @@ def test_the_first_use_by_many_threads_makes_one_engine(
     )
 
 
+@pytest.mark.serial
 def test_an_idle_engine_uses_no_cpu(run_child: RunChild, server: FaultServer) -> None:
     """With threads, open connections and samples in hand, nothing wakes up."""
     run_child(

@@ -11,6 +11,8 @@ import pytest
 import headrace
 from testing.faultserver.client import FaultServer
 
+pytestmark = pytest.mark.every_store
+
 
 class Counting:
     """Batches of one name each; knows how many were pulled."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hypothesis
 import pytest
 
 pytest.importorskip("torch")
@@ -16,23 +15,6 @@ import headrace
 from testing.faultserver.client import FaultServer
 from tests.process.conftest import RunChild
 from tests.torch.nursery import Nursery
-
-# The machine that runs the tests may be slow; what is searched for does not depend on that.
-hypothesis.settings.register_profile("headrace", deadline=None, max_examples=50)
-hypothesis.settings.load_profile("headrace")
-
-
-@pytest.fixture(scope="session")
-def _torch_server() -> Iterator[FaultServer]:
-    with FaultServer() as server:
-        yield server
-
-
-@pytest.fixture
-def server(_torch_server: FaultServer) -> FaultServer:
-    """The fault server, empty and well-behaved."""
-    _torch_server.reset()
-    return _torch_server
 
 
 @pytest.fixture(scope="session")

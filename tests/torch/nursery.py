@@ -42,6 +42,7 @@ os.close(nothing)
 with open(job["pid"], "w") as file:
     file.write(str(os.getpid()))
 os.environ.update(job["environment"])
+os.chdir(job["cwd"])
 # Before the script's module is made: multiprocessing looks there for what it imports again.
 sys.argv = job["argv"]
 main = sys.modules["__main__"]
@@ -53,12 +54,15 @@ exec(code, main.__dict__)
 
 
 class Nursery:
-    """Runs scripts, one at a time."""
+    """Runs scripts, one at a time. In those of users a warning is none but a warning."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, warnings_are_errors: bool = True) -> None:
+        environment = child_environment()
+        if not warnings_are_errors:
+            del environment["PYTHONWARNINGS"]
         self._process = subprocess.Popen(
             [sys.executable, "-X", "faulthandler", "-c", _MAIN],
-            env=child_environment(),
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -79,6 +83,7 @@ class Nursery:
         expect_code: int = 0,
         timeout_s: float = 40.0,
         stderr: str | None = "",
+        cwd: Path | None = None,
         **environment: str,
     ) -> str:
         """As `run_child` of tests/process: what the script printed."""
@@ -87,6 +92,7 @@ class Nursery:
         job: dict[str, Any] = {name: str(folder / name) for name in ("out", "err", "pid")}
         job["argv"] = [str(file), *map(str, arguments)]
         job["environment"] = environment
+        job["cwd"] = str(cwd or Path.cwd())
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(job) + "\n")

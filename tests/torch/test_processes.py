@@ -431,6 +431,7 @@ WAITS = {
 }
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("wait", WAITS)
 def test_ctrl_c_ends_a_wait(run_child: RunChild, server: FaultServer, wait: str) -> None:
     """The median of five: the bound is the product's, one bad moment of the machine is not."""
