@@ -160,7 +160,8 @@ def test_temporaries_are_judged_by_their_full_names(bucket: FaultServer) -> None
 
 
 def test_what_other_roots_are_writing_is_hidden_from_the_bucket(bucket: FaultServer) -> None:
-    for options in ({}, {"temporary_prefix": "team/tmp/"}):
+    moved = {"provider": headrace.GcsOptions(temporary_prefix="team/tmp/")}
+    for options in ({}, moved):
         store = open_at(bucket, "run", **options)
         writer = store.open_writer("o", part_bytes=64 << 10)
         writer.write(bytes(3 * (64 << 10)))
@@ -177,8 +178,9 @@ def test_what_other_roots_are_writing_is_hidden_from_the_bucket(bucket: FaultSer
 
 def test_a_prefix_for_temporaries_takes_all_of_them(bucket: FaultServer) -> None:
     options: dict[str, Any] = {
-        "temporary_prefix": "run/tmp",
-        "join_small_objects": headrace.JoinOptions(),
+        "provider": headrace.GcsOptions(
+            temporary_prefix="run/tmp", join_small_objects=headrace.JoinOptions()
+        ),
     }
     store = open_at(bucket, "run", **options)
     for i in range(64):
@@ -201,8 +203,8 @@ def test_a_prefix_for_temporaries_takes_all_of_them(bucket: FaultServer) -> None
 
 
 def test_files_have_no_prefix_for_temporaries(tmp_path: Path) -> None:
-    with pytest.raises(headrace.InvalidArgumentError, match="temporary_prefix"):
-        headrace.Store(tmp_path, temporary_prefix="tmp")
+    with pytest.raises(headrace.InvalidArgumentError, match="GcsOptions"):
+        headrace.Store(tmp_path, provider=headrace.GcsOptions(temporary_prefix="tmp"))
 
 
 def test_clean_sweeps_the_temporaries_of_the_whole_bucket(bucket: FaultServer) -> None:
@@ -214,7 +216,7 @@ def test_clean_sweeps_the_temporaries_of_the_whole_bucket(bucket: FaultServer) -
     cleaned = headrace.clean(open_at(bucket, "run"), older_than_s=0)
     assert [info.name for info in cleaned.deleted] == [COMPOSITE, UPLOAD]
     assert bucket.names("bucket") == kept
-    moved = open_at(bucket, "run", temporary_prefix="team/tmp")
+    moved = open_at(bucket, "run", provider=headrace.GcsOptions(temporary_prefix="team/tmp"))
     bucket.put("bucket", UPLOAD, b"x")
     assert [info.name for info in headrace.clean(moved, older_than_s=0).deleted] == [kept[2]]
     assert bucket.names("bucket") == [UPLOAD, *kept[:2]]
