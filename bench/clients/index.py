@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 import time
 
-from headrace import ObjectIndex, _engine
-
 from bench.clients.measure import Answer
+from headrace import ObjectIndex, _engine
 
 LOOKED_UP = 200_000
 
