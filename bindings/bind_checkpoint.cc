@@ -64,6 +64,27 @@ void bind_checkpoint(nb::module_& module) {
   module.def("crc32c", &crc32c, nb::arg("data"), nb::arg("begin") = 0,
              nb::sig("def crc32c(data: typing_extensions.Buffer, begin: int = 0) -> int"),
              "The CRC-32C of these bytes, after those that `begin` is the sum of.");
+  module.def(
+      "crc32c_joined",
+      [](uint32_t first, uint32_t next, uint64_t next_size_bytes) {
+        return Crc32c(first).joined(Crc32c(next), next_size_bytes).value();
+      },
+      nb::arg("first"), nb::arg("next"), nb::arg("next_size_bytes"),
+      "The CRC-32C of the bytes of `first` and, behind them, those of `next`.");
+  module.def(
+      "crc32c_of_rest",
+      [](uint32_t whole, uint32_t first, uint64_t rest_size_bytes) {
+        return Crc32c(whole).without_first(Crc32c(first), rest_size_bytes).value();
+      },
+      nb::arg("whole"), nb::arg("first"), nb::arg("rest_size_bytes"),
+      "The CRC-32C of the bytes of `whole` that stand behind those of `first`.");
+  module.def(
+      "crc32c_of_beginning",
+      [](uint32_t whole, uint32_t last, uint64_t last_size_bytes) {
+        return Crc32c(whole).without_last(Crc32c(last), last_size_bytes).value();
+      },
+      nb::arg("whole"), nb::arg("last"), nb::arg("last_size_bytes"),
+      "The CRC-32C of the bytes of `whole` that stand before those of `last`.");
   module.def("crc32", &crc32, nb::arg("data"), nb::arg("begin") = 0,
              nb::sig("def crc32(data: typing_extensions.Buffer, begin: int = 0) -> int"),
              "The CRC-32 of zip.");

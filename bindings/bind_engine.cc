@@ -1,3 +1,5 @@
+#include <utility>
+
 #include <filesystem>
 #include <system_error>
 
@@ -79,7 +81,48 @@ nb::object make_exception(uint8_t code, std::string message, std::string url, in
                           .with_attempts(attempts));
 }
 
+// Of the engine that was made last; with the GIL.
+OfThisProcess<Log>& current_log() {
+  static OfThisProcess<Log> log;
+  return log;
+}
+
+int python_level(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug: return 10;
+    case LogLevel::kInfo: return 20;
+    case LogLevel::kWarning: return 30;
+    case LogLevel::kNone: break;
+  }
+  return 50;
+}
+
 }  // namespace
+
+bool log_waits() { return current_log().usable() && current_log()->any(); }
+
+void pass_on_log() noexcept {
+  static bool busy = false;  // with the GIL; a handler may come back here
+  if (!current_log().usable() || std::exchange(busy, true)) return;
+  try {
+    const std::shared_ptr<Log> log = current_log().shared();
+    const nb::object python = nb::module_::import_("headrace._log");
+    // What is summed up is always kept: there is little of it, and a level may be set at any time.
+    const bool debugs = nb::cast<bool>(python.attr("debugs")());
+    log->set_least(debugs ? LogLevel::kDebug : LogLevel::kInfo);
+    for (const LogRecord& record : log->take()) {
+      python.attr("emit")(python_level(record.level), to_str(record.text));
+    }
+  } catch (nb::python_error& error) {
+    if (error.matches(PyExc_KeyboardInterrupt)) {
+      PyErr_SetInterrupt();  // the wait looks for it
+    } else {
+      error.discard_as_unraisable("headrace: passing on the log");
+    }
+  } catch (...) {  // out of memory: the log is not worth the caller's work
+  }
+  busy = false;
+}
 
 void bind_engine(nb::module_& module) {
   nb::class_<Charge>(module, "Charge", "Memory that counts as live.")
@@ -89,6 +132,8 @@ void bind_engine(nb::module_& module) {
           "__init__",
           [](EngineHandle* self, const nb::dict& options) {
             new (self) EngineHandle(to_engine_options(options));
+            current_log() = OfThisProcess<Log>(self->engine().log());
+            pass_on_log();  // the level
           },
           nb::arg("options"), nb::sig("def __init__(self, options: dict[str, typing.Any]) -> None"))
       .def(
@@ -121,6 +166,7 @@ void bind_engine(nb::module_& module) {
           "What users should know though nothing has failed, since the last call.")
       .def("metrics", &metrics, nb::sig("def metrics(self) -> dict[str, int]"));
 
+  module.def("pass_on_log", &pass_on_log, "Hands what the engine has logged to Python's logging.");
   module.def("fork_epoch", &fork_epoch, "How many forks lie behind this process.");
   module.def("begin_exit", &begin_exit, nb::kw_only(), nb::arg("threads_left"),
              "From now on only this thread is let back into the interpreter by a wait of ours.");

@@ -64,6 +64,16 @@ class BatchHandle {
     raise_first();
   }
   bool done() const { return batch_.usable() && batch_->done(); }
+  // Of each object, what start() was asked to sum; None where the store does not.
+  nb::list sums() {
+    wait_until_done();
+    nb::list out;
+    for (size_t i = 0; i < batch_->size(); ++i) {
+      const std::optional<Crc32c>& sum = batch_->slot(i).sum;
+      out.append(sum ? nb::object(nb::int_(sum->value())) : nb::none());
+    }
+    return out;
+  }
 
   // Waits; then a sample for each object, or what is to stand in its place.
   nb::list take(bool return_errors) {
@@ -165,7 +175,7 @@ class StoreHandle {
 
   // `ranges` is None, or a (begin, end) for each item; end may be None: to the object's end.
   nb::object start(const nb::object& items, const nb::object& into,
-                   const std::optional<std::vector<PyRange>>& ranges) const {
+                   const std::optional<std::vector<PyRange>>& ranges, bool sums) const {
     const nb::object sequence = nb::steal(
         PySequence_Fast(items.ptr(), "names must be a sequence of names and ObjectInfos"));
     if (!sequence.is_valid()) throw nb::python_error();
@@ -198,6 +208,7 @@ class StoreHandle {
       if (ranges) {
         const auto& [begin, end] = (*ranges)[i];
         target.range = ByteRange{begin, end.value_or(kUnknownSize)};
+        target.wants_sum = sums;
       }
       if (!buffers.empty()) {
         target.into = buffers[i]->bytes();
@@ -434,6 +445,8 @@ void bind_store(nb::module_& module) {
       .def("drain", &BatchHandle::drain, "Cancels, and waits until the engine is done with it.")
       .def("wait", &BatchHandle::wait, "Waits; raises the first error.")
       .def("done", &BatchHandle::done)
+      .def("sums", &BatchHandle::sums, nb::sig("def sums(self) -> list[int | None]"),
+           "Waits; the CRC-32C of the bytes that came for each range.")
       .def("take", &BatchHandle::take, nb::kw_only(), nb::arg("return_errors"),
            nb::sig("def take(self, *, return_errors: bool) -> list[Sample]"),
            "Waits; a sample for each object. Raises the first error, or returns errors in place.");
@@ -444,11 +457,12 @@ void bind_store(nb::module_& module) {
            nb::sig("def __init__(self, engine: Engine, url: str, "
                    "options: dict[str, typing.Any]) -> None"))
       .def("start", &StoreHandle::start, nb::arg("items"), nb::arg("into") = nb::none(),
-           nb::arg("ranges") = nb::none(),
+           nb::arg("ranges") = nb::none(), nb::arg("sums") = false,
            nb::sig("def start(self, items: collections.abc.Sequence[str | ObjectInfo], "
                    "into: collections.abc.Sequence[typing_extensions.Buffer] | None = None, "
-                   "ranges: collections.abc.Sequence[tuple[int, int | None]] | None = None) -> "
-                   "Batch"))
+                   "ranges: collections.abc.Sequence[tuple[int, int | None]] | None = None, "
+                   "sums: bool = False) -> Batch"),
+           "Starts reading; `sums` has the engine sum ranges, for `Batch.sums`.")
       .def("start_indexed", &StoreHandle::start_indexed, nb::arg("index"), nb::arg("indices"),
            nb::arg("into") = nb::none(),
            nb::sig("def start_indexed(self, index: ObjectIndex, "

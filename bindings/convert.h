@@ -53,6 +53,12 @@ auto without_gil(Work&& work) {
   return std::forward<Work>(work)(MayBlock::on_this_thread());
 }
 
+// bind_engine.cc. What the engine has logged goes to Python's logging, from a thread that waits for
+// the engine and has the GIL for a moment: no thread of its own, no interpreter on I/O threads. An
+// exception of a handler is not the waiting caller's.
+void pass_on_log() noexcept;
+bool log_waits();
+
 // Waits until `wait(until, permit)` is true. When a signal handler raises in between (Ctrl-C), asks
 // for an early end by `cancel()`, waits for it, because the engine may still write to the caller's
 // memory, and throws.
@@ -62,6 +68,7 @@ void wait_interruptibly(Wait&& wait, Cancel&& cancel) {
     return wait(steady_clock::now() + kWaitSlice, permit);
   };
   while (!without_gil(wait_a_slice)) {
+    pass_on_log();
     if (PyErr_CheckSignals() == 0) continue;
     nb::python_error interrupted;
     without_gil([&wait_a_slice, &cancel](MayBlock permit) {
@@ -71,6 +78,7 @@ void wait_interruptibly(Wait&& wait, Cancel&& cancel) {
     });
     throw interrupted;
   }
+  if (log_waits()) pass_on_log();
 }
 
 // Shared ownership of something that has locks or threads behind it. A forked child inherits the

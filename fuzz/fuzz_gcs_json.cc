@@ -2,6 +2,7 @@
 #include <string>
 
 #include "fuzz/check.h"
+#include "headrace/format/format_test_support.h"
 #include "headrace/format/gcs_json.h"
 #include "headrace/format/http_date.h"
 

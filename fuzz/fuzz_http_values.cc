@@ -7,6 +7,7 @@
 
 #include "fuzz/check.h"
 #include "headrace/format/base64.h"
+#include "headrace/format/format_test_support.h"
 #include "headrace/format/goog_hash.h"
 #include "headrace/format/http_date.h"
 #include "headrace/format/http_range.h"

@@ -32,7 +32,9 @@ def store_of(request: Answer) -> Any:
         f"gs://{request['bucket']}",
         endpoint=request["endpoint"],
         credentials="anonymous",
-        join_small_objects=headrace.JoinOptions() if request.get("join") else None,
+        provider=headrace.GcsOptions(
+            join_small_objects=headrace.JoinOptions() if request.get("join") else None
+        ),
     )
 
 
@@ -95,7 +97,7 @@ def memory(request: Answer) -> Answer:
     """headrace: the most memory that the process had while it read, above what it began with."""
     import headrace
 
-    headrace.configure(headrace.EngineOptions(memory_budget_bytes=request["budget_bytes"]))
+    headrace.configure(memory_budget_bytes=request["budget_bytes"])
     start_bytes = _status_bytes("VmRSS")
     # 5: the high-water mark begins anew from here.
     Path("/proc/self/clear_refs").write_text("5")

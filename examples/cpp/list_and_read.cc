@@ -1,6 +1,6 @@
 // Lists everything under a URL and reads it in batches, with several batches on the way at a time.
 //
-//   list_and_read gs://bucket/prefix [endpoint]
+//   list_and_read gs://bucket/folder [endpoint]
 //   list_and_read /some/folder
 #include <chrono>
 #include <cstdint>
@@ -42,8 +42,7 @@ int main(int argc, char** argv) {
   const MayBlock may_block = MayBlock::on_this_thread();
 
   std::vector<ObjectInfo> objects;
-  ListRequest request;
-  if (url->scheme != Scheme::kFile) request.prefix = url->name;
+  ListRequest request;  // all that lies below the URL
   do {
     Result<ObjectPage> page = store.list(request)->take(may_block);
     if (!page) return report(page.error());

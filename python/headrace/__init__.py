@@ -25,29 +25,36 @@ from headrace._errors import (
     TimedOutError,
     UnavailableError,
 )
-from headrace._open import ObjectReaderIO, ObjectWriterIO, open
+from headrace._open import open
 from headrace._options import (
     BearerToken,
-    EngineOptions,
+    GcsOptions,
     GiB,
     JoinOptions,
     KiB,
     MiB,
+    ParallelOptions,
     RetryOptions,
     TimeoutOptions,
 )
 from headrace._process import Metrics, configure, metrics, shutdown
+from headrace._reader_io import ObjectReaderIO
 from headrace._store import ListPage, Prefix, Store
+from headrace._writer_io import ObjectWriterIO
 
 if _typing.TYPE_CHECKING:
     from headrace import checkpoint as checkpoint
+    from headrace import compat as compat
+    from headrace import demo as demo
+    from headrace import lightning as lightning
+    from headrace import torch as torch
 
 __all__ = [
     "BearerToken",
     "CancelledError",
     "Cleaned",
     "CorruptDataError",
-    "EngineOptions",
+    "GcsOptions",
     "GiB",
     "HeadraceError",
     "InternalError",
@@ -63,6 +70,7 @@ __all__ = [
     "ObjectReaderIO",
     "ObjectWriter",
     "ObjectWriterIO",
+    "ParallelOptions",
     "PermissionDeniedError",
     "PreconditionFailedError",
     "Prefix",
@@ -90,10 +98,14 @@ for _name in __all__:
 del _name
 
 
+# Each loads when it is first named: most need torch, which whoever only reads and writes objects
+# need not wait for, nor have.
+_SUBPACKAGES = ("checkpoint", "compat", "demo", "lightning", "torch")
+
+
 def __getattr__(name: str) -> object:
-    # It needs torch, which whoever only reads and writes objects need not wait for.
-    if name == "checkpoint":
+    if name in _SUBPACKAGES:
         import importlib
 
-        return importlib.import_module("headrace.checkpoint")
+        return importlib.import_module(f"headrace.{name}")
     raise AttributeError(f"module 'headrace' has no attribute {name!r}")

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from headrace import _engine
 from headrace._checked_metadata import require_whole
@@ -24,6 +25,7 @@ from headrace._errors import (
     PreconditionFailedError,
     UnavailableError,
 )
+from headrace._location import root_at
 from headrace._options import require
 from headrace._store import Store
 
@@ -70,6 +72,7 @@ def clean(
     checkpoints: bool = False,
     dry_run: bool = False,
     on_deleted: Callable[[ObjectInfo], object] | None = None,
+    **options: Any,
 ) -> Cleaned:
     """Delete what headrace left in a bucket or directory when it was killed.
 
@@ -99,6 +102,7 @@ def clean(
         checkpoints: look for files of distributed checkpoints, too.
         dry_run: look, and delete nothing.
         on_deleted: called for each object that was deleted (with `dry_run`: would be).
+        options: of `Store`, if `store` is a URL: ``endpoint=...``.
 
     Raises:
         NotFoundError: there is no such bucket or directory.
@@ -108,7 +112,10 @@ def clean(
         >>> left = headrace.clean("gs://bucket", dry_run=True)  # doctest: +SKIP
         >>> [info.name for info in left.deleted]  # doctest: +SKIP
     """
-    found = store if isinstance(store, Store) else Store(store)
+    if isinstance(store, Store):
+        found = root_at("", store, **options)
+    else:
+        found = root_at(store, **options)
     require(older_than_s >= 0, f"older_than_s is {older_than_s!r}; it must not be negative")
     sweep = _Sweep(found, older_than_s, dry_run, on_deleted)
     if sweep.root is not None:
@@ -137,7 +144,7 @@ class _Sweep:
         # All that follows is about names inside the bucket, whole.
         self._store = store if self.root is not None else store._with_url(f"{scheme}://{bucket}")
         self._below = f"{path}/" if path and self.root is None else ""
-        temporary = store._settings["temporary_prefix"].rstrip("/")
+        temporary = store._gcs.temporary_prefix.rstrip("/")
         self._temporary = f"{temporary}/" if temporary else ""
         self.cleaned = Cleaned()
         self._is_any_age = older_than_s == 0

@@ -614,6 +614,17 @@ class Order(object):
 def crc32c(data: Buffer, begin: int = 0) -> int:
     """The CRC-32C of these bytes, after those that `begin` is the sum of."""
 
+def crc32c_joined(first: int, next: int, next_size_bytes: int) -> int:
+    """The CRC-32C of the bytes of `first` and, behind them, those of `next`."""
+
+def crc32c_of_rest(whole: int, first: int, rest_size_bytes: int) -> int:
+    """
+    The CRC-32C of the bytes of `whole` that stand behind those of `first`.
+    """
+
+def crc32c_of_beginning(whole: int, last: int, last_size_bytes: int) -> int:
+    """The CRC-32C of the bytes of `whole` that stand before those of `last`."""
+
 def crc32(data: Buffer, begin: int = 0) -> int:
     """The CRC-32 of zip."""
 
@@ -870,6 +881,9 @@ class Batch:
         """Waits; raises the first error."""
 
     def done(self) -> bool: ...
+    def sums(self) -> list[int | None]:
+        """Waits; the CRC-32C of the bytes that came for each range."""
+
     def take(self, *, return_errors: bool) -> list[Sample]:
         """
         Waits; a sample for each object. Raises the first error, or returns errors in place.
@@ -884,7 +898,10 @@ class StoreHandle:
         items: Sequence[str | ObjectInfo],
         into: Sequence[Buffer] | None = None,
         ranges: Sequence[tuple[int, int | None]] | None = None,
-    ) -> Batch: ...
+        sums: bool = False,
+    ) -> Batch:
+        """Starts reading; `sums` has the engine sum ranges, for `Batch.sums`."""
+
     def start_indexed(
         self, index: ObjectIndex, indices: Sequence[int] | Buffer, into: Buffer | None = None
     ) -> Batch:

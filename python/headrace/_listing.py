@@ -7,18 +7,24 @@ from collections.abc import Callable, Iterator
 from headrace import _engine
 from headrace._engine import ObjectIndex, ObjectInfo
 
-__all__ = ["index_objects", "list_objects"]
+__all__ = ["index_objects", "list_chunks", "list_objects"]
 
 
 def list_objects(listing: _engine.Listing) -> Iterator[ObjectInfo]:
-    """Yield objects in the UTF-8 byte order of their names, as they arrive.
+    """Yield objects in the UTF-8 byte order of their names; see `list_chunks`."""
+    for chunk in list_chunks(listing):
+        yield from chunk
+
+
+def list_chunks(listing: _engine.Listing) -> Iterator[list[ObjectInfo]]:
+    """Yield objects in the UTF-8 byte order of their names, as many at a time as have arrived.
 
     The first page is asked for alone; from the second on, pages are fetched ahead, more of them the
     further the caller goes. What is under way is cancelled when the generator is closed.
     """
     try:
         while (objects := listing.next()) is not None:
-            yield from objects
+            yield objects
     finally:
         listing.cancel()
 

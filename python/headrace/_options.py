@@ -18,11 +18,14 @@ __all__ = [
     "ContentEncoding",
     "EngineOptions",
     "Environment",
+    "GcsOptions",
     "GiB",
     "JoinOptions",
     "KiB",
     "MiB",
     "OnChange",
+    "ParallelOptions",
+    "ProviderOptions",
     "RetryOptions",
     "TimeoutOptions",
     "read_environment",
@@ -120,8 +123,30 @@ class TimeoutOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ParallelOptions:
+    """How many requests run at a time, and into how many a large object is split."""
+
+    max_in_flight: int = 512
+    """Requests in flight per host and process, at most; below that the engine adapts by itself."""
+    initial_in_flight: int = 64
+    """Where it starts."""
+    range_threshold_bytes: int = 16 * MiB
+    """Larger objects are read by parallel ranges ..."""
+    range_bytes: int = 8 * MiB
+    """... of this size."""
+
+    def __post_init__(self) -> None:
+        require_count("ParallelOptions.max_in_flight", self.max_in_flight, minimum=1)
+        require_count("ParallelOptions.initial_in_flight", self.initial_in_flight, minimum=1)
+        require_bytes(
+            "ParallelOptions.range_threshold_bytes", self.range_threshold_bytes, minimum=1
+        )
+        require_bytes("ParallelOptions.range_bytes", self.range_bytes, minimum=1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class JoinOptions:
-    """How small objects are joined on the server (``Store(join_small_objects=JoinOptions())``).
+    """How ``GcsOptions(join_small_objects=JoinOptions())`` joins small objects on the server.
 
     The objects of a batch are composed, group by group, into temporary objects of the same bucket,
     each of which is read, checked, split and deleted. ``docs/guide/small_objects.md`` says when
@@ -156,8 +181,64 @@ class JoinOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GcsOptions:
+    """What only Google Cloud Storage has (``Store("gs://...", provider=GcsOptions(...))``)."""
+
+    user_project: str | None = None
+    """The project that is billed, for requester-pays buckets."""
+    join_small_objects: JoinOptions | None = None
+    """Join small objects of a batch on the server (Compose) and read them as one, in every call and
+    class that reads batches from the store. It **writes** to the bucket, below
+    ``dataflux-composed-objects/``, and deletes what it wrote. Only objects of which an `ObjectInfo`
+    or `ObjectIndex` tells size, generation and CRC-32C are joined; all others are read one by one.
+    """
+    temporary_prefix: str = ""
+    """Where in the bucket (``"team/tmp"``) temporary objects are written, for credentials that may
+    write only there. Give it to every store that lists this place, and to `clean`. Default: at the
+    bucket's root, whatever the store's root is."""
+
+    def __post_init__(self) -> None:
+        require(
+            self.user_project is None or isinstance(self.user_project, str),
+            f"GcsOptions.user_project is {self.user_project!r}; it must be a project's name",
+        )
+        require(
+            self.join_small_objects is None or isinstance(self.join_small_objects, JoinOptions),
+            f"GcsOptions.join_small_objects is {self.join_small_objects!r}; it must be a "
+            "JoinOptions or None",
+        )
+        require(
+            isinstance(self.temporary_prefix, str),
+            f"GcsOptions.temporary_prefix is {self.temporary_prefix!r}; it must be a str",
+        )
+
+
+ProviderOptions = GcsOptions
+
+# What a scheme's stores take as ``provider=``.
+_PROVIDERS: dict[str, type] = {"gs": GcsOptions}
+
+
+def require_provider(scheme: str, provider: object) -> None:
+    """Check that the stores of `scheme` take `provider`.
+
+    Raises:
+        InvalidArgumentError: it is another provider's, or nobody's.
+    """
+    if provider is None:
+        return
+    mine = _PROVIDERS.get(scheme)
+    if mine is not None and isinstance(provider, mine):
+        return
+    known = isinstance(provider, tuple(_PROVIDERS.values()))
+    what = f"{type(provider).__name__} is for another provider" if known else f"it is {provider!r}"
+    takes = f"takes {mine.__name__}" if mine is not None else "has no options of its own"
+    raise InvalidArgumentError(f"provider: {what}; a {scheme}:// store {takes}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """What all stores of a process share. Set by `headrace.configure`, before the first use."""
+    """What all stores of a process share: what `headrace.configure` takes, each with its reason."""
 
     io_threads: int = 0
     """Threads that speak to the network; 0: one per core, at most four."""
@@ -168,11 +249,9 @@ class EngineOptions:
     read-ahead, but a read that somebody waits for is always admitted."""
 
     def __post_init__(self) -> None:
-        require_count("EngineOptions.io_threads", self.io_threads, minimum=0)
-        require_count("EngineOptions.file_threads", self.file_threads, minimum=1)
-        require_bytes(
-            "EngineOptions.memory_budget_bytes", self.memory_budget_bytes, minimum=1 * MiB
-        )
+        require_count("io_threads", self.io_threads, minimum=0)
+        require_count("file_threads", self.file_threads, minimum=1)
+        require_bytes("memory_budget_bytes", self.memory_budget_bytes, minimum=1 * MiB)
 
 
 @dataclass(frozen=True)

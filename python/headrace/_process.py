@@ -12,10 +12,10 @@ import sys
 import threading
 import warnings
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from headrace import _engine
+from headrace import _engine, _log  # noqa: F401  # the engine imports it when it has to tell
 from headrace._errors import CancelledError, InvalidArgumentError
 from headrace._options import EngineOptions, read_environment
 
@@ -95,21 +95,42 @@ def lock() -> AbstractContextManager[object]:
     return _process.lock
 
 
-def configure(options: EngineOptions) -> None:
-    """Set the engine's options for this process, and for those that it forks later.
+def configure(
+    *,
+    memory_budget_bytes: int | None = None,
+    io_threads: int | None = None,
+    file_threads: int | None = None,
+) -> None:
+    """Set what all stores of this process share, and of the processes that it forks later.
 
-    They take the place of what the environment says.
+    Call it before the first use of a store. What is not given is as the environment says; a second
+    call takes the place of the first.
+
+    Example:
+        >>> headrace.configure(memory_budget_bytes=4 * headrace.GiB)  # doctest: +SKIP
+
+    Args:
+        memory_budget_bytes: bytes in flight and read ahead, at most. Default: 1 GiB. What you hold
+            is counted and slows read-ahead, but never blocks a read that somebody waits for.
+        io_threads: threads that speak to the network. Default, and 0: one per core, at most four.
+        file_threads: threads that read and write files. Default: four.
 
     Raises:
-        InvalidArgumentError: the engine is running already.
+        InvalidArgumentError: the engine is running already, or a value cannot work.
     """
+    given = {
+        "memory_budget_bytes": memory_budget_bytes,
+        "io_threads": io_threads,
+        "file_threads": file_threads,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
     with _process.lock:
         if _process.engine is not None:
             raise InvalidArgumentError(
                 "headrace.configure() must come before the first use of a store: "
                 "the engine is running already"
             )
-        _process.options = options
+        _process.options = replace(read_environment().engine, **given)
 
 
 def configure_unless_set(options: EngineOptions) -> None:
@@ -145,7 +166,12 @@ def credentials_thread() -> CredentialsThread:
 
 
 def metrics() -> Metrics:
-    """Return the counters of this process's engine."""
+    """Return the counters of this process's engine.
+
+    Example:
+        >>> headrace.metrics().retries_total
+        0
+    """
     engine = _process.engine
     return Metrics() if engine is None else Metrics(**engine.metrics())
 
@@ -155,6 +181,9 @@ def shutdown() -> None:
 
     Reads that somebody waits for end with `CancelledError`. The next use of a store starts the
     engine anew. Called by itself when the interpreter exits.
+
+    Example:
+        >>> headrace.shutdown()
     """
     with _process.lock:
         engine, _process.engine = _process.engine, None
@@ -163,6 +192,7 @@ def shutdown() -> None:
         credentials.stop()
     if engine is not None:
         engine.stop()
+        _engine.pass_on_log()
         for text in engine.take_warnings():
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 

@@ -100,12 +100,12 @@ class ReadAhead(Generic[Entry]):
 def read_ahead(
     opened: Opened,
     batches: Iterator[Iterable[NameOrInfo]],
-    ahead_bytes: int | None,
+    prefetch_bytes: int | None,
     return_errors: bool,
 ) -> Iterator[list[Sample]]:
     """Yield the samples of each batch; see `Store.read_batches`."""
     store = opened[1]
-    ahead: ReadAhead[_engine.Batch] = ReadAhead(opened, ahead_bytes)
+    ahead: ReadAhead[_engine.Batch] = ReadAhead(opened, prefetch_bytes)
     failure: Exception | None = None
     more = True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import operator
 import os
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import _engine
 from headrace._engine import ObjectInfo, Sample
-from headrace._errors import HeadraceError, PreconditionFailedError
+from headrace._errors import CorruptDataError, HeadraceError, PreconditionFailedError
 from headrace._options import require_bytes
+from headrace._whole_sum import WholeSum
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -39,16 +41,26 @@ class _Fetch:
 
     def __init__(self, batch: _engine.Batch, begin: int, end: int) -> None:
         self.begin, self.end = begin, end
+        # What was handed out of it, in order: already in the whole's sum, and not yet.
+        self.summed: list[tuple[int, int]] = []
+        self.pending: list[tuple[int, int]] = []
         self._batch: _engine.Batch | None = batch
         self._sample: Sample | None = None
+        self._crc32c: int | None = None
 
     def sample(self) -> Sample:
         """Wait for the bytes."""
         if self._sample is None:
             assert self._batch is not None
             self._sample = self._batch.take(return_errors=False)[0]
+            self._crc32c = self._batch.sums()[0]
             self._batch = None
         return self._sample
+
+    def crc32c(self) -> int | None:
+        """Wait for the bytes' CRC-32C; None where the store sums no ranges."""
+        self.sample()
+        return self._crc32c
 
     def cancel(self) -> None:
         if self._batch is not None:
@@ -64,9 +76,15 @@ class ObjectReaderIO(io.BufferedIOBase):
     where they are wanted.
 
     While it is read one piece after the other, what follows is fetched ahead, in parallel, in
-    windows that grow to `read_ahead_bytes` (at most a quarter of the memory budget); it keeps that
-    in memory, and 10 MiB. At random places a small read fetches 64 KiB. There is no checksum for a
-    part of an object: the bytes are as good as the transport.
+    windows that grow to `prefetch_bytes` (at most a quarter of the memory budget); it keeps that
+    in memory, and 10 MiB. At random places a small read fetches 64 KiB.
+
+    Stores keep a checksum of the whole object, none of its parts. Every piece is summed as it
+    arrives, and the read that would complete the object, in whatever order it was read, compares
+    the sum of all pieces with the object's first: if they differ it raises `CorruptDataError` and
+    returns nothing, and so does every later read. Until then the bytes are as good as the
+    transport. An object without a CRC-32C (a file, an `ObjectInfo` that has none) is not compared,
+    and neither is one of a store with ``verify=False``.
 
     Threads may share it. After a fork the child reads by connections of its own.
     """
@@ -77,34 +95,38 @@ class ObjectReaderIO(io.BufferedIOBase):
         name: str | ObjectInfo,
         *,
         if_generation: str | None = None,
-        read_ahead_bytes: int = 64 << 20,
+        prefetch_bytes: int = 64 << 20,
     ) -> None:
         self._ended = True  # until it is open
         self._lock = threading.RLock()
-        require_bytes("read_ahead_bytes", read_ahead_bytes, minimum=0)
+        require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
         # "reread" would mix two generations here.
         self._store = store._with(on_change="error")
         # Nothing is fetched ahead that the memory budget would not take.
         budget_bytes = self._store._open()[0].budget_bytes
-        self._max_ahead_bytes = min(read_ahead_bytes, budget_bytes // 4)
+        self._max_ahead_bytes = min(prefetch_bytes, budget_bytes // 4)
         self._epoch = _engine.fork_epoch()
         self._position = 0
         self._read_end = -1  # of the last read
         self._streak_bytes = 0  # read one after the other, until now
         self._ahead_end = 0  # what was fetched ahead goes so far
         self._fetches: list[_Fetch] = []
+        self._pending_bytes = 0  # handed out, and not in the sum yet; rather too many than too few
+        self._damage: CorruptDataError | None = None
         if isinstance(name, ObjectInfo):
             self._info = name
         else:
             self._info = self._open(name)
         if if_generation is not None and self._info.generation != if_generation:
             raise _wrong_generation(self._url, self._info.generation, if_generation)
+        crc32c = self._info.crc32c if self._store._settings["verify"] else None
+        self._sum = None if crc32c is None else WholeSum(self._info.size_bytes, crc32c)
         self._ended = False
 
     def _open(self, name: str) -> ObjectInfo:
         """Ask what is there, and for its beginning at the same time."""
         handle = self._store._handle()
-        head = handle.start((name,), None, [(0, _END_BYTES)])
+        head = handle.start((name,), None, [(0, _END_BYTES)], sums=True)
         try:
             info = handle.stat(name)
             fetch = _Fetch(head, 0, min(_END_BYTES, info.size_bytes))
@@ -202,7 +224,7 @@ class ObjectReaderIO(io.BufferedIOBase):
                 ahead_bytes = self._max_ahead_bytes
                 self._note(self._position + size)
                 begin = self._position - fetch.begin
-                with memoryview(fetch.sample()) as view:
+                with memoryview(self._take(fetch, self._position, self._position + size)) as view:
                     found = bytes(view[begin : begin + size])
                 self._position += size
                 if self._position + min(self._streak_bytes, ahead_bytes // 2) > self._ahead_end:
@@ -230,9 +252,9 @@ class ObjectReaderIO(io.BufferedIOBase):
             fetch = self._fetch_at(self._position)
             if fetch is None:
                 fetch = self._fetch_around(self._position, self._position + 1)
-            begin = self._position - fetch.begin
-            with memoryview(fetch.sample()) as view:
-                return bytes(view[begin : begin + max(size, 8 << 10)])
+            end = min(fetch.end, self._position + max(size, 8 << 10))
+            with memoryview(self._take(fetch, self._position, end)) as view:
+                return bytes(view[self._position - fetch.begin : end - fetch.begin])
 
     def close(self) -> None:
         """Let go of what was fetched, and end what is under way."""
@@ -256,9 +278,12 @@ class ObjectReaderIO(io.BufferedIOBase):
             # A forked child: the lock may be held, and what is under way belongs, to the parent.
             self._epoch = _engine.fork_epoch()
             self._lock = threading.RLock()
+            for fetch in self._fetches:
+                self._settle(fetch)
             self._fetches = []
         with self._lock:
             self._check_open()
+            self._raise_damage()
             try:
                 yield
             except BaseException:
@@ -295,16 +320,73 @@ class ObjectReaderIO(io.BufferedIOBase):
             for a, b, fetch in pieces:
                 if fetch is None:
                     continue
-                with memoryview(fetch.sample()) as view:
+                with memoryview(self._take(fetch, a, b)) as view:
                     into[a - begin : b - begin] = view[a - fetch.begin : b - fetch.begin]
             if batch is not None:
                 batch.wait()
+                for (a, b), view, crc32c in zip(direct, views, batch.sums(), strict=True):
+                    self._add_to_sum(a, b, crc32c, view)
+                self._settle_if_whole()
         finally:
             if batch is not None:
                 batch.drain()  # nothing is written to the caller's memory any more
                 batch = None  # it holds the views
             for each in views:
                 each.release()
+
+    # ---- the sum of the whole
+
+    def _take(self, fetch: _Fetch, begin: int, end: int) -> Sample:
+        """Wait for the bytes, of which ``[begin, end)`` is about to be handed out."""
+        sample = fetch.sample()
+        if self._sum is not None:
+            self._pending_bytes += _note_handed_out(fetch, begin, end)
+            if fetch.pending == [(fetch.begin, fetch.end)] or fetch not in self._fetches:
+                self._settle(fetch)
+            self._settle_if_whole()
+        return sample
+
+    def _settle_if_whole(self) -> None:
+        """Compare the whole's sum if nothing of it is missing any more.
+
+        Raises:
+            CorruptDataError: it is not the object's.
+        """
+        if self._sum is not None and 0 < self._sum.missing_bytes <= self._pending_bytes:
+            for fetch in self._fetches:
+                self._settle(fetch)
+            self._pending_bytes = 0
+        self._raise_damage()
+
+    def _settle(self, fetch: _Fetch) -> None:
+        """Have the whole's sum know what was handed out of `fetch`."""
+        for begin, end in fetch.pending:
+            is_all = (begin, end) == (fetch.begin, fetch.end)
+            with (
+                memoryview(fetch.sample()) as view,
+                view[begin - fetch.begin : end - fetch.begin] as part,
+            ):
+                # The engine has summed all of it as it arrived.
+                self._add_to_sum(begin, end, fetch.crc32c() if is_all else None, part)
+            self._pending_bytes -= end - begin
+        fetch.summed = _merged([*fetch.summed, *fetch.pending])
+        fetch.pending = []
+
+    def _add_to_sum(self, begin: int, end: int, crc32c: int | None, data: memoryview) -> None:
+        if self._sum is None or self._damage is not None:
+            return
+        wrong = self._sum.add(begin, end, _engine.crc32c(data) if crc32c is None else crc32c, data)
+        if wrong:
+            self._damage = CorruptDataError(f"{self._url}: {wrong}")
+            self._damage.url = self._url
+        elif self._sum.is_hopeless:
+            self._sum = None
+
+    def _raise_damage(self) -> None:
+        if self._damage is not None:
+            raise copy.copy(self._damage)
+
+    # ---- fetching ahead
 
     def _note(self, end: int) -> None:
         """Take note of a read up to `end`: does it go on from the last one?"""
@@ -347,6 +429,8 @@ class ObjectReaderIO(io.BufferedIOBase):
         last = max(0, size_bytes - _END_BYTES)
         small = [each for each in self._fetches if each.end - each.begin <= _END_BYTES]
         if len(small) >= _MAX_SMALL_FETCHES:
+            # Not cancelled: it can be a piece of the very read that this one is for.
+            self._settle(small[0])
             self._fetches.remove(small[0])
         if begin >= last:
             return self._fetch(last, size_bytes)
@@ -364,13 +448,15 @@ class ObjectReaderIO(io.BufferedIOBase):
         return None
 
     def _start(self, ranges: list[tuple[int, int]], into: list[memoryview] | None) -> _engine.Batch:
-        return self._store._handle().start([self._info] * len(ranges), into, ranges)
+        sums = self._sum is not None
+        return self._store._handle().start([self._info] * len(ranges), into, ranges, sums=sums)
 
     def _drop_all(self) -> None:
         self._drop(lambda _: True)
 
     def _drop(self, unwanted: Callable[[_Fetch], bool]) -> None:
         for fetch in [each for each in self._fetches if unwanted(each)]:
+            self._settle(fetch)
             self._fetches.remove(fetch)
             fetch.cancel()
 
@@ -379,3 +465,30 @@ def _wrong_generation(url: str, found: str, wanted: str) -> PreconditionFailedEr
     error = PreconditionFailedError(f"{url}: is generation {found}, not {wanted}")
     error.url = url
     return error
+
+
+def _note_handed_out(fetch: _Fetch, begin: int, end: int) -> int:
+    """Note what is handed out of `fetch` for the first time; return how many bytes, at most."""
+    for a, b in fetch.summed:
+        if a <= begin < b:
+            begin = min(b, end)
+        if a < end <= b:
+            end = max(a, begin)
+    if begin == end:
+        return 0
+    if fetch.pending and fetch.pending[-1][1] == begin:
+        fetch.pending[-1] = (fetch.pending[-1][0], end)  # one read after the other
+    else:
+        fetch.pending = _merged([*fetch.pending, (begin, end)])
+    return end - begin
+
+
+def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the same bytes in order, without overlaps."""
+    found: list[tuple[int, int]] = []
+    for begin, end in sorted(ranges):
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((begin, end))
+    return found

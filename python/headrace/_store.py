@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
@@ -18,15 +18,19 @@ from headrace._listing import index_objects, list_objects
 from headrace._options import (
     BearerToken,
     ContentEncoding,
-    JoinOptions,
+    GcsOptions,
     OnChange,
+    ParallelOptions,
+    ProviderOptions,
     RetryOptions,
     TimeoutOptions,
     read_environment,
     require,
     require_bytes,
     require_count,
+    require_provider,
 )
+from headrace._progress import CountOption, count_names
 from headrace._read_ahead import as_batch, read_ahead
 
 if TYPE_CHECKING:
@@ -95,28 +99,16 @@ class Store:
             `BearerToken`, or an object of google-auth. Default: ``"google"`` for ``gs://``;
             ``"anonymous"`` for an emulator and for an endpoint outside googleapis.com, which must
             not see a token that is not meant for it.
-        user_project: the project that is billed, for requester-pays buckets.
+        user_agent_suffix: appended to ``headrace/<version>`` in requests.
         retry: how often failed requests are sent again.
         timeout: how long to wait for what.
-        max_in_flight: requests under way per host and process, at most; below that the engine
-            adapts by itself.
-        initial_in_flight: where it starts.
-        range_threshold_bytes: larger objects are read by parallel ranges ...
-        range_bytes: ... of that size.
+        parallel: how many requests run at a time, and how large objects are split.
         on_change: what to do when an object is no longer the generation of the `ObjectInfo`:
             ``"error"`` raises `PreconditionFailedError`, ``"reread"`` reads what is there now.
         content_encoding: ``"stored"`` gives the stored bytes of objects with
             ``Content-Encoding: gzip``, ``"decompress"`` what they contain.
         verify: compare the CRC-32C of whole objects where the store keeps one.
-        join_small_objects: join small objects of a batch on the server (GCS Compose) and read them
-            as one, in every call and class that reads batches from this store. It **writes** to the
-            bucket, below ``dataflux-composed-objects/``, and deletes what it wrote. Only objects of
-            which an `ObjectInfo` or `ObjectIndex` tells size, generation and CRC-32C are joined.
-            Whatever cannot be joined is read one by one. Default: nothing is joined.
-        user_agent_suffix: appended to ``headrace/<version>`` in requests.
-        temporary_prefix: where in the bucket (``"team/tmp"``) objects are written that are deleted
-            again, for credentials that may write only there. Give it to every store that lists
-            this place, and to `clean`. Default: at the bucket's root, whatever the store's root is.
+        provider: what one provider alone has: `GcsOptions` for ``gs://``.
 
     Raises:
         InvalidArgumentError: the URL or an option cannot work.
@@ -131,24 +123,24 @@ class Store:
         *,
         endpoint: str | None = None,
         credentials: Literal["google", "anonymous"] | BearerToken | GoogleCredentials | None = None,
-        user_project: str | None = None,
+        user_agent_suffix: str = "",
         retry: RetryOptions = RetryOptions(),  # noqa: B008 - frozen
         timeout: TimeoutOptions = TimeoutOptions(),  # noqa: B008
-        max_in_flight: int = 512,
-        initial_in_flight: int = 64,
-        range_threshold_bytes: int = 16 << 20,
-        range_bytes: int = 8 << 20,
+        parallel: ParallelOptions = ParallelOptions(),  # noqa: B008
         on_change: OnChange = "error",
         content_encoding: ContentEncoding = "stored",
         verify: bool = True,
-        join_small_objects: JoinOptions | None = None,
-        user_agent_suffix: str = "",
-        temporary_prefix: str = "",
+        provider: ProviderOptions | None = None,
     ) -> None:
-        require_count("max_in_flight", max_in_flight, minimum=1)
-        require_count("initial_in_flight", initial_in_flight, minimum=1)
-        require_bytes("range_threshold_bytes", range_threshold_bytes, minimum=1)
-        require_bytes("range_bytes", range_bytes, minimum=1)
+        for name, value, kind in (
+            ("retry", retry, RetryOptions),
+            ("timeout", timeout, TimeoutOptions),
+            ("parallel", parallel, ParallelOptions),
+        ):
+            require(
+                isinstance(value, kind),
+                f"{name} is {value!r}; it must be headrace.{kind.__name__}(...)",
+            )
         require(on_change in ("error", "reread"), f"on_change is {on_change!r}")
         require(
             content_encoding in ("stored", "decompress"),
@@ -163,35 +155,17 @@ class Store:
         self._settings: dict[str, Any] = {
             "endpoint": endpoint,
             "credentials": credentials,
-            "user_project": user_project,
+            "user_agent_suffix": user_agent_suffix,
             "retry": retry,
             "timeout": timeout,
-            "max_in_flight": max_in_flight,
-            "initial_in_flight": min(initial_in_flight, max_in_flight),
-            "range_threshold_bytes": range_threshold_bytes,
-            "range_bytes": range_bytes,
+            "parallel": parallel,
             "on_change": on_change,
             "content_encoding": content_encoding,
             "verify": verify,
-            "join_small_objects": join_small_objects,
-            "user_agent_suffix": user_agent_suffix,
-            "temporary_prefix": temporary_prefix,
+            "provider": provider,
         }
         self._scheme, self._bucket, self._path, self._url = _engine.split_root(os.fspath(url))
-        require(
-            join_small_objects is None or isinstance(join_small_objects, JoinOptions),
-            f"join_small_objects is {join_small_objects!r}; it must be a JoinOptions or None",
-        )
-        require(
-            join_small_objects is None or self._scheme == "gs",
-            f"{self._url}: objects cannot be joined on {self._scheme}:// stores; leave out "
-            "join_small_objects",
-        )
-        require(
-            not temporary_prefix or self._scheme == "gs",
-            f"{self._url}: {self._scheme}:// stores write no temporary objects; leave out "
-            "temporary_prefix",
-        )
+        require_provider(self._scheme, provider)
         if endpoint is not None:
             self._settings["endpoint"] = _engine.normalized_endpoint(endpoint, default_tls=True)
         self._opened: tuple[_engine.Engine, _engine.StoreHandle] | None = None
@@ -378,7 +352,7 @@ class Store:
         self,
         prefix: str = "",
         *,
-        on_progress: Callable[[int], object] | None = None,
+        progress: CountOption = False,
         max_pages_in_flight: int | None = None,
     ) -> ObjectIndex:
         """List the objects whose names begin with `prefix` into an index, in the order of `list`.
@@ -388,8 +362,8 @@ class Store:
 
         Args:
             prefix: any text that names begin with.
-            on_progress: called some twenty times a second with how many names have arrived; what
-                it raises ends the listing.
+            progress: show a bar (needs tqdm), or call this some twenty times a second with
+                ``(names, None)``, how many names have arrived; what it raises ends the listing.
             max_pages_in_flight: as for `list`.
 
         Raises:
@@ -408,7 +382,8 @@ class Store:
             eager=True,
             max_pages_in_flight=_pages(max_pages_in_flight),
         )
-        index = index_objects(listing, self.url_of(""), on_progress)
+        with count_names(progress, self._url) as on_progress:
+            index = index_objects(listing, self._url, on_progress)
         self._note_end(len(index), listing.progress()[3], whole_root=not prefix)
         return index
 
@@ -635,7 +610,7 @@ class Store:
         self,
         batches: Iterable[Iterable[NameOrInfo]],
         *,
-        ahead_bytes: int | None = None,
+        prefetch_bytes: int | None = None,
         errors: Literal["raise"] = "raise",
     ) -> Iterator[builtins.list[Sample]]: ...
     @overload
@@ -643,14 +618,14 @@ class Store:
         self,
         batches: Iterable[Iterable[NameOrInfo]],
         *,
-        ahead_bytes: int | None = None,
+        prefetch_bytes: int | None = None,
         errors: Literal["return"],
     ) -> Iterator[builtins.list[Sample | HeadraceError]]: ...
     def read_batches(
         self,
         batches: Iterable[Iterable[NameOrInfo]],
         *,
-        ahead_bytes: int | None = None,
+        prefetch_bytes: int | None = None,
         errors: Literal["raise", "return"] = "raise",
     ) -> Any:
         """Read batch after batch, several of them at a time, and yield them in order.
@@ -663,8 +638,8 @@ class Store:
 
         Args:
             batches: the batches, each with names and `ObjectInfo`.
-            ahead_bytes: how much may be under way or read and not yet yielded. Default: what keeps
-                the connections busy, and at most half of the memory budget.
+            prefetch_bytes: how much may be in flight, or read and not yet yielded. Default: what
+                keeps the connections busy, and at most half of the memory budget.
             errors: as for `read_many`. After an error was raised, the iterator is at its end.
 
         Raises:
@@ -678,9 +653,9 @@ class Store:
             [b'b', b'notes']
         """
         return_errors = _return_errors(errors)
-        if ahead_bytes is not None:
-            require_bytes("ahead_bytes", ahead_bytes, minimum=0)
-        return read_ahead(self._open(), iter(batches), ahead_bytes, return_errors)
+        if prefetch_bytes is not None:
+            require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
+        return read_ahead(self._open(), iter(batches), prefetch_bytes, return_errors)
 
     # ---- writing
 
@@ -848,7 +823,8 @@ class Store:
             if_generation=self._precondition(if_generation),
         )
 
-    # ---- the engine's side
+    # ---- for the package's other modules: of a store they use what is public, and besides this
+    # only `_settings` (what the constructor was given), `_with`, `_with_url`, `_open`, `_handle`
 
     def _precondition(self, if_generation: str | None) -> str | None:
         """Return what the engine takes: "" for no object."""
@@ -866,6 +842,11 @@ class Store:
         )
         return if_generation
 
+    @property
+    def _gcs(self) -> GcsOptions:
+        """The options of ``gs://``, with which other stores do nothing."""
+        return self._settings["provider"] or GcsOptions()
+
     def _handle(self) -> _engine.StoreHandle:
         return self._open()[1]
 
@@ -877,7 +858,7 @@ class Store:
         with _process.lock():
             if self._opened is None or self._opened[0] is not engine:
                 handle = _engine.StoreHandle(engine, self._url, self._engine_options())
-                if self._settings["join_small_objects"] is not None:
+                if self._gcs.join_small_objects is not None:
                     _process.stop_with_process()
                 self._opened = (engine, handle)
             return self._opened
@@ -885,14 +866,18 @@ class Store:
     def _engine_options(self) -> dict[str, Any]:
         environment = read_environment()
         options = dict(self._settings)
-        retry, timeout = options.pop("retry"), options.pop("timeout")
-        join = options.pop("join_small_objects")
+        retry, timeout, parallel = (options.pop(each) for each in ("retry", "timeout", "parallel"))
+        del options["provider"]
+        join = self._gcs.join_small_objects
         options["join_small_objects"] = join is not None
         if join is not None:
             options.update({f"join_{name}": value for name, value in asdict(join).items()})
         options.update(asdict(retry))
         options.update(asdict(timeout))
-        options["user_project"] = options["user_project"] or ""
+        options.update(asdict(parallel))
+        options["initial_in_flight"] = min(parallel.initial_in_flight, parallel.max_in_flight)
+        options["user_project"] = self._gcs.user_project or ""
+        options["temporary_prefix"] = self._gcs.temporary_prefix
         is_google = self._scheme == "gs"
         endpoint = options["endpoint"] or (environment.emulator_endpoint if is_google else "")
         options["endpoint"] = endpoint

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "headrace/base/ascii.h"
 #include "headrace/base/fork.h"
 #include "headrace/base/gate.h"
 #include "headrace/base/mutex.h"
@@ -18,6 +19,7 @@
 #include "headrace/format/percent.h"
 #include "headrace/format/proxy_rules.h"
 #include "headrace/http/io_thread.h"
+#include "headrace/http/message.h"
 #include "headrace/http/resolver.h"
 #include "headrace/store/file/file_store.h"
 #include "headrace/store/gcs/gcs_protocol.h"
@@ -25,6 +27,7 @@
 #include "headrace/store/http_store.h"
 #include "headrace/store/joined_reads.h"
 #include "headrace/store/object_writer.h"
+#include "headrace/store/thread_pool.h"
 
 #ifndef HEADRACE_VERSION
 #define HEADRACE_VERSION "0"
@@ -69,6 +72,16 @@ Result<ProxyAddress> parse_proxy(std::string_view text) {
   return proxy;
 }
 
+// What makes two hosts different: how they are reached, and what their stores share. The rest of
+// the options is each store's own.
+struct HostKey {
+  Endpoint endpoint;
+  std::string proxy, ca_file, user_agent;
+  std::chrono::milliseconds connect, tls, first_byte, stall;
+  uint32_t max_in_flight, initial_in_flight, retry_tokens;
+  auto operator<=>(const HostKey&) const = default;
+};
+
 Result<void> validate(const StoreOptions& options) {
   const auto positive = [](std::string_view name, auto value) -> Result<void> {
     if (value > decltype(value){}) return {};
@@ -91,6 +104,22 @@ Result<void> validate(const StoreOptions& options) {
   for (const Result<void>& check : checks) {
     if (!check) return check;
   }
+  for (const auto& [name, text] : {std::pair("user_agent_suffix", &options.user_agent_suffix),
+                                   std::pair("user_project", &options.user_project)}) {
+    if (!is_printable_ascii(*text)) return std::unexpected(HttpRequest::not_printable(name));
+  }
+  // A path may be of any language, but a line break here would begin another header elsewhere.
+  const std::initializer_list<std::pair<std::string_view, std::string_view>> texts = {
+      {"endpoint", options.endpoint},
+      {"proxy.http_proxy", options.proxy.http_proxy},
+      {"proxy.https_proxy", options.proxy.https_proxy},
+      {"proxy.no_proxy", options.proxy.no_proxy},
+      {"tls.ca_file", options.tls.ca_file}};
+  for (const auto& [name, text] : texts) {
+    const bool has_control = std::ranges::any_of(
+        text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+    if (has_control) return invalid_argument(name, " must not contain control characters");
+  }
   if (options.retry.backoff_multiplier < 1) {
     return invalid_argument("retry.backoff_multiplier must be at least 1");
   }
@@ -105,15 +134,13 @@ Result<void> validate(const StoreOptions& options) {
 struct Engine::State {
   std::shared_ptr<EngineResources> resources;
   std::shared_ptr<ThreadPool> file_pool;
-  std::shared_ptr<ThreadPool> compute_pool;
   std::shared_ptr<Metrics> file_metrics = std::make_shared<Metrics>();
   std::shared_ptr<Metrics> join_metrics = std::make_shared<Metrics>();
   std::shared_ptr<Warnings> warnings = std::make_shared<Warnings>();
+  std::shared_ptr<Log> log;
   Resolver resolver;
   uint64_t epoch = fork_epoch();
 
-  using HostKey =
-      std::tuple<Endpoint, std::string, std::string, int64_t, int64_t, int64_t, int64_t>;
   Mutex mutex;
   // Stores share hosts, and hosts outlive stores: their connections and limits are worth keeping.
   std::map<HostKey, std::shared_ptr<Host>> hosts HEADRACE_GUARDED_BY(mutex);
@@ -129,6 +156,7 @@ struct Engine::State {
 
 Engine::Engine(const EngineOptions& options) : state_(std::make_shared<State>()) {
   State& state = *state_;
+  state.log = std::make_shared<Log>(options.log_level, options.on_log);
   state.resources = std::make_shared<EngineResources>();
   EngineResources& resources = *state.resources;
   resources.gate = std::make_shared<Gate>();
@@ -138,10 +166,7 @@ Engine::Engine(const EngineOptions& options) : state_(std::make_shared<State>())
   const uint32_t io_threads = options.io_threads > 0 ? options.io_threads : std::min(4u, cores);
   for (uint32_t i = 0; i < io_threads; ++i) resources.io_threads.push_back(IoThread::start(i));
   state.file_pool = std::make_shared<ThreadPool>(options.file_threads);
-  state.compute_pool = std::make_shared<ThreadPool>(std::min(2u, cores));
-  resources.compute = [pool = state.compute_pool](std::move_only_function<void()> job) {
-    return pool->post(std::move(job));
-  };
+  resources.compute = std::make_shared<ThreadPool>(std::min(2u, cores));
   resources.pool->set_on_room([weak = std::weak_ptr<State>(state_)] {
     if (const std::shared_ptr<State> alive = weak.lock()) alive->pump_all();
   });
@@ -175,6 +200,7 @@ void Engine::State::pump_all() {
     });
   }
   file_pool->wake();
+  resources->compute->wake();
 }
 
 Result<std::shared_ptr<ObjectStore>> Engine::State::join(const Url& url,
@@ -190,12 +216,16 @@ Result<std::shared_ptr<ObjectStore>> Engine::State::join(const Url& url,
     return invalid_argument("join.max_objects is ", options.join.max_objects,
                             "; it must be from 2 to ", most);
   }
-  auto made = std::make_shared<JoinedReads>(std::move(store), std::move(bucket),
-                                            JoinedReads::Resources{.pool = resources->pool,
-                                                                   .compute = resources->compute,
-                                                                   .warnings = warnings,
-                                                                   .metrics = join_metrics},
-                                            options);
+  auto made = std::make_shared<JoinedReads>(
+      std::move(store), std::move(bucket),
+      JoinedReads::Resources{.pool = resources->pool,
+                             .compute =
+                                 [pool = resources->compute](std::move_only_function<void()> job) {
+                                   return pool->post(std::move(job));
+                                 },
+                             .warnings = warnings,
+                             .metrics = join_metrics},
+      options);
   const Lock lock(mutex);
   std::erase_if(joined, [](const std::weak_ptr<JoinedReads>& each) { return each.expired(); });
   joined.push_back(made);
@@ -220,14 +250,17 @@ Result<std::shared_ptr<Host>> Engine::State::host(const Endpoint& endpoint,
     route->proxy_authorization = std::move(proxy->authorization);
     via = proxy_text;
   }
-  // What makes two routes different; the rest of the options is the store's own.
-  const HostKey key{endpoint,
-                    via,
-                    cat(options.tls.ca_file, "\n", route->user_agent),
-                    options.timeout.connect.count(),
-                    options.timeout.first_byte.count(),
-                    options.timeout.stall.count(),
-                    options.max_in_flight};
+  const HostKey key{.endpoint = endpoint,
+                    .proxy = via,
+                    .ca_file = options.tls.ca_file,
+                    .user_agent = route->user_agent,
+                    .connect = options.timeout.connect,
+                    .tls = options.timeout.tls,
+                    .first_byte = options.timeout.first_byte,
+                    .stall = options.timeout.stall,
+                    .max_in_flight = options.max_in_flight,
+                    .initial_in_flight = options.initial_in_flight,
+                    .retry_tokens = options.retry.budget_tokens};
   const Lock lock(mutex);
   if (stopped) return fail(Code::kCancelled, "the engine was stopped");
   std::shared_ptr<Host>& found = hosts[key];
@@ -241,10 +274,12 @@ Result<std::shared_ptr<Host>> Engine::State::host(const Endpoint& endpoint,
       route->tls = std::move(*tls);
     }
     found = std::make_shared<Host>(std::move(route), options.initial_in_flight,
-                                   options.max_in_flight, options.retry.budget_tokens);
-    for (const std::shared_ptr<IoThread>& thread : resources->io_threads) {
-      found->lanes.push_back(
-          std::make_unique<HostLane>(*found, *thread, resolver, *resources->pool));
+                                   options.max_in_flight, options.retry.budget_tokens, log);
+    // A lane has one request in flight at least: no more lanes than requests.
+    const size_t lane_count = std::min<size_t>(resources->io_threads.size(), options.max_in_flight);
+    for (size_t i = 0; i < lane_count; ++i) {
+      found->lanes.push_back(std::make_unique<HostLane>(*found, *resources->io_threads[i], resolver,
+                                                        *resources->pool));
     }
   }
   return found;
@@ -296,6 +331,16 @@ void Engine::stop() {
   }
   EngineResources& resources = *state.resources;
   const MayBlock may_block = MayBlock::on_this_thread();
+  std::vector<HostLane*> lanes;
+  {
+    const Lock lock(state.mutex);
+    for (const auto& [key, host] : state.hosts) {
+      for (const std::unique_ptr<HostLane>& lane : host->lanes) lanes.push_back(lane.get());
+    }
+  }
+  for (HostLane* lane : lanes) {
+    lane->thread().post([lane] { lane->lift_limit(); });
+  }
   // While requests can still be sent: what was written for a moment is deleted.
   std::vector<std::shared_ptr<JoinedReads>> joined;
   {
@@ -313,19 +358,14 @@ void Engine::stop() {
   resources.writers->stop(steady_clock::now() + ObjectWriter::kCleaningPatience, may_block);
   resources.gate->close();
   for (const std::shared_ptr<IoThread>& thread : resources.io_threads) thread->stop_all();
-  std::vector<HostLane*> lanes;
-  {
-    const Lock lock(state.mutex);
-    for (const auto& [key, host] : state.hosts) {
-      for (const std::unique_ptr<HostLane>& lane : host->lanes) lanes.push_back(lane.get());
-    }
-  }
   for (HostLane* lane : lanes) {
     lane->thread().post([lane] { lane->pump(); });
   }
   state.file_pool->stop();
+  resources.stopping = true;
+  resources.compute->wake();
   static_cast<void>(resources.gate->wait_empty(steady_clock::now() + kStopDeadline, may_block));
-  state.compute_pool->stop();
+  resources.compute->stop();
   for (HostLane* lane : lanes) {
     lane->thread().post([lane] { lane->close_idle(); });
   }
@@ -333,6 +373,8 @@ void Engine::stop() {
 }
 
 std::vector<std::string> Engine::take_warnings() { return state_->warnings->take(); }
+
+const std::shared_ptr<Log>& Engine::log() const { return state_->log; }
 
 BlockPool& Engine::pool() { return *state_->resources->pool; }
 

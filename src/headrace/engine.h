@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "headrace/base/block_pool.h"
+#include "headrace/base/log.h"
 #include "headrace/base/result.h"
 #include "headrace/format/url.h"
 #include "headrace/store/object_store.h"
@@ -54,6 +55,9 @@ class Engine {
 
   // What users should know though nothing has failed, since the last call.
   std::vector<std::string> take_warnings();
+
+  // What it tells while it works. Without EngineOptions::on_log the records are taken from here.
+  const std::shared_ptr<Log>& log() const;
 
   EngineMetrics metrics() const;
   BlockPool& pool();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "headrace/store/fault_server_test_support.h"
+#include "headrace/store/root.h"
 
 namespace {
 
@@ -80,14 +81,21 @@ class AllocationTest : public StoreTest {
   // A limit that does not move: every connection is opened while warming up.
   void SetUp() override { options_.initial_in_flight = options_.max_in_flight = 32; }
 
-  double allocations_per_read(size_t object_bytes) {
+  double allocations_per_read(size_t object_bytes, std::string_view path = "") {
+    const Root root(path);
     std::vector<ObjectInfo> objects;
     for (size_t i = 0; i < kBatchObjects; ++i) {
-      objects.push_back(server_.put(cat("train/", i), some_bytes(object_bytes)));
+      objects.push_back(server_.put(root.full_name(cat("train/", i)), some_bytes(object_bytes)));
+      EXPECT_TRUE(root.strip(objects.back()));
     }
     std::vector<ReadTarget> targets;
     for (const ObjectInfo& object : objects) targets.push_back(listed(object));
-    const std::shared_ptr<ObjectStore> store = open();
+    const std::shared_ptr<ObjectStore> store =
+        engine_
+            .open(
+                {.scheme = Scheme::kGs, .bucket = std::string(kBucket), .name = std::string(path)},
+                options_)
+            .value();
     uint64_t counted = 0;
     for (size_t i = 0; i < 2 * kBatches; ++i) {
       const std::shared_ptr<ReadBatch> batch = batch_of(targets);
@@ -128,6 +136,13 @@ TEST_F(AllocationTest, MiddlingReadTakesAtMostTwo) {
   const double per_read = allocations_per_read(100 * kKiB);
   RecordProperty("allocations_per_read", std::to_string(per_read));
   std::printf("%.3f allocations per read of 100 KiB\n", per_read);
+  EXPECT_LE(per_read, kMaxAllocationsPerRead);
+}
+
+TEST_F(AllocationTest, ReadBelowARootTakesNoMore) {
+  const double per_read = allocations_per_read(1 * kKiB, "some/run of mine");
+  RecordProperty("allocations_per_read", std::to_string(per_read));
+  std::printf("%.3f allocations per read of 1 KiB below a root\n", per_read);
   EXPECT_LE(per_read, kMaxAllocationsPerRead);
 }
 

@@ -9,6 +9,7 @@
 #include <semaphore>
 #include <thread>
 
+#include "headrace/store/credentials.h"
 #include "headrace/store/fault_server_test_support.h"
 
 #if defined(__has_feature)
@@ -270,6 +271,80 @@ TEST_F(EngineTest, IdleWakesNobody) {
     after = io_thread_switches();
   }
   EXPECT_EQ(before, after);
+}
+
+TEST_F(EngineTest, StoresShareConnectionsUnlessTheirHostOptionsDiffer) {
+  Engine engine({.io_threads = 1});
+  const StoreOptions usual = options_for(server_);
+  const auto connections_after_reading_with = [&](const StoreOptions& options) {
+    EXPECT_THAT(read(**engine.open(kUrl, options), listed(object_)), Gives(bytes_));
+    return engine.metrics().connections_opened_total;
+  };
+  EXPECT_EQ(connections_after_reading_with(usual), 1u);
+  StoreOptions same = usual;
+  same.range_bytes = 1 * kMiB;
+  same.retry.max_attempts = 3;
+  EXPECT_EQ(connections_after_reading_with(same), 1u);
+  uint64_t expected = 1;
+  const auto differs = [&](auto change) {
+    StoreOptions other = usual;
+    change(other);
+    EXPECT_EQ(connections_after_reading_with(other), ++expected);
+    EXPECT_EQ(connections_after_reading_with(other), expected);
+  };
+  using std::chrono::milliseconds;
+  differs([](StoreOptions& options) { options.timeout.connect = milliseconds(4'321); });
+  differs([](StoreOptions& options) { options.timeout.tls = milliseconds(4'321); });
+  differs([](StoreOptions& options) { options.timeout.first_byte = milliseconds(4'321); });
+  differs([](StoreOptions& options) { options.timeout.stall = milliseconds(4'321); });
+  differs([](StoreOptions& options) { options.max_in_flight = 99; });
+  differs([](StoreOptions& options) { options.initial_in_flight = 9; });
+  differs([](StoreOptions& options) { options.retry.budget_tokens = 9; });
+  differs([](StoreOptions& options) { options.user_agent_suffix = "me"; });
+}
+
+TEST_F(EngineTest, TextsWithControlCharactersAreRefused) {
+  Engine engine({.io_threads = 1});
+  const auto refused = [&](std::string StoreOptions::* text, std::string_view name) {
+    for (const char* bad : {"a\r\nX-Evil: 1", "a\nb", "a\tb", "\x7f"}) {
+      StoreOptions options = options_for(server_);
+      options.*text = bad;
+      EXPECT_THAT(engine.open(kUrl, options), FailsWith(Code::kInvalidArgument, HasSubstr(name)));
+    }
+  };
+  refused(&StoreOptions::user_agent_suffix, "user_agent_suffix");
+  refused(&StoreOptions::user_project, "user_project");
+  refused(&StoreOptions::endpoint, "endpoint");
+  StoreOptions options = options_for(server_);
+  options.proxy.http_proxy = "http://proxy\r\n";
+  EXPECT_THAT(engine.open(kUrl, options), FailsWith(Code::kInvalidArgument, HasSubstr("proxy")));
+}
+
+TEST_F(EngineTest, AServerThatIsNotThereIsToldWithinTwoSecondsWhileRetriesGoOn) {
+  std::binary_semaphore told(0);
+  Mutex mutex;
+  std::vector<std::string> texts;
+  Engine engine({.io_threads = 1, .on_log = [&](const LogRecord& record) {
+                   const Lock lock(mutex);
+                   texts.push_back(record.text);
+                   told.release();
+                 }});
+  StoreOptions options;
+  options.endpoint = "http://127.0.0.1:1";
+  options.credentials = Credentials::from_token("Bearer very-secret");
+  options.retry.max_attempts = 1'000;
+  const std::shared_ptr<Pending<ObjectInfo>> pending = (*engine.open(kUrl, options))->stat("a");
+  EXPECT_TRUE(told.try_acquire_for(std::chrono::seconds(10)));
+  EXPECT_FALSE(pending->wait_until(std::chrono::steady_clock::now(), MayBlock::on_this_thread()))
+      << "retries go on";
+  pending->cancel();
+  EXPECT_THAT(take(pending), FailsWith(Code::kCancelled, HasSubstr("refused")));
+  const Lock lock(mutex);
+  ASSERT_EQ(texts.size(), 1u);
+  EXPECT_THAT(texts[0], HasSubstr("http://127.0.0.1:1 has given no good answer for "));
+  EXPECT_THAT(texts[0], HasSubstr("Connection refused"));
+  EXPECT_THAT(texts[0], HasSubstr("retries go on for another 29"));
+  EXPECT_THAT(texts[0], ::testing::Not(HasSubstr("secret")));
 }
 
 }  // namespace

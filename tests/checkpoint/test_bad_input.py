@@ -116,7 +116,7 @@ def test_a_missing_checkpoint_is_not_found(store: headrace.Store) -> None:
 
 def test_a_url_without_an_object_is_refused() -> None:
     for url in ("gs://bucket", "gs://bucket/", ""):
-        with pytest.raises(InvalidArgumentError, match=r"no object|is empty"):
+        with pytest.raises(InvalidArgumentError, match=r"not an object|is empty"):
             headrace.checkpoint.load(url)
 
 
@@ -418,9 +418,11 @@ def test_a_name_of_a_directory_is_refused(store: headrace.Store, tmp_path: Path)
         headrace.checkpoint.load,
         headrace.checkpoint.open,
     ):
-        with pytest.raises(InvalidArgumentError, match=r"^run/: it names a directory"):
+        with pytest.raises(
+            InvalidArgumentError, match=r"^run/ names a (directory|bucket or a folder)"
+        ):
             operation("run/", store=store)
-        with pytest.raises(InvalidArgumentError, match=r"/run/: it names a directory"):
+        with pytest.raises(InvalidArgumentError, match=r"/run/ names a directory"):
             operation(f"{tmp_path}/run/")
     assert list(store.list()) == []
 

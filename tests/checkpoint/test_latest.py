@@ -12,7 +12,7 @@ import torch
 
 import headrace
 import headrace.checkpoint
-from headrace.checkpoint import archive
+from headrace.checkpoint import _archive
 from testing.faultserver.client import FaultServer
 from tests.checkpoint.states import file_of, stock_file_of
 
@@ -116,6 +116,6 @@ def test_a_file_that_is_replaced_meanwhile_is_looked_at_once_more(
                 server.put("bucket", "2.pt", data)
         return read_ranges(wanted, **options)
 
-    monkeypatch.setattr(archive, "pinned", lambda _: SimpleNamespace(read_ranges=replace_and_read))
+    monkeypatch.setattr(_archive, "pinned", lambda _: SimpleNamespace(read_ranges=replace_and_read))
     assert headrace.checkpoint.latest("", store=gcs) == f"gs://bucket/{expected}"
     assert left == []

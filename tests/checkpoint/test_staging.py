@@ -1,13 +1,15 @@
-"""From a device to the host in pieces: the order of events, with a device that takes its time."""
+"""From a device to the host: the order of events, with a device that takes its time."""
 
 from __future__ import annotations
 
+from collections import OrderedDict, namedtuple
 from collections.abc import Callable
 
 import pytest
 import torch
 
 from headrace.checkpoint._device_copies import DeviceCopies, host_pieces
+from headrace.checkpoint._staging import copy_to_host
 
 
 class LateCopies:
@@ -64,3 +66,69 @@ def test_a_piece_stays_as_it_is_until_the_next_is_asked_for() -> None:
     second = next(pieces)
     assert first.tolist() == list(range(10))
     assert second.tolist() == list(range(10, 20))
+
+
+# ---- whole states
+
+
+def test_copies_share_what_the_originals_share() -> None:
+    pair = namedtuple("pair", "a b")
+    base = torch.arange(10.0)
+    state = OrderedDict(tied=base[2:5], whole=base, nested=[pair(base[5:].clone(), 4)])
+    state._metadata = {"version": 1}  # type: ignore[attr-defined]
+    made = copy_to_host(state)
+    assert isinstance(made, OrderedDict)
+    assert made._metadata == {"version": 1}
+    base.zero_()
+    assert torch.equal(made["tied"], torch.tensor([2.0, 3.0, 4.0]))
+    made["whole"][2] = 7
+    assert made["tied"][0] == 7
+    assert made["nested"][0].b == 4
+    assert torch.equal(made["nested"][0].a, torch.arange(5.0, 10.0))
+    assert torch.equal(
+        copy_to_host(torch.ones(2, dtype=torch.complex64).conj()), torch.ones(2) + 0j
+    )
+
+
+def test_all_copies_are_started_before_one_is_awaited() -> None:
+    copies = LateCopies()
+    weight = torch.arange(6, dtype=torch.uint8)
+    state = {"w": weight, "tied": weight[2:], "b": torch.arange(4, dtype=torch.uint8), "step": 3}
+    staged = copy_to_host(state, lambda _: copies)
+    assert copies.events == ["start 6", "start 4", "wait 6", "wait 4"]
+    assert copies.most_under_way == 2
+    assert {key: each if key == "step" else each.tolist() for key, each in staged.items()} == {
+        "w": [0, 1, 2, 3, 4, 5],
+        "tied": [2, 3, 4, 5],
+        "b": [0, 1, 2, 3],
+        "step": 3,
+    }
+
+
+def test_other_values_are_copied_too() -> None:
+    state = {"callback": {"seen": {1, 2}}, "name": "x", "empty": torch.empty(0, 3)}
+    staged = copy_to_host(state)
+    state["callback"]["seen"].add(3)  # type: ignore[index]
+    assert staged["callback"] == {"seen": {1, 2}}
+    assert staged["empty"].shape == (0, 3)
+
+
+def test_a_distributed_tensor_keeps_its_mesh_and_placements(
+    run_child: Callable[..., object],
+) -> None:
+    run_child("""
+        import torch, torch.distributed as dist
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import Shard, distribute_tensor
+        from headrace.checkpoint._staging import copy_to_host
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        mesh = init_device_mesh("cpu", (1,))
+        tensor = distribute_tensor(torch.arange(6.0), mesh, [Shard(0)])
+        staged = copy_to_host({"w": tensor})["w"]
+        assert type(staged) is type(tensor)
+        assert (staged.device_mesh, staged.placements) == (mesh, (Shard(0),))
+        assert staged.to_local().data_ptr() != tensor.to_local().data_ptr()
+        tensor.to_local().zero_()
+        assert staged.full_tensor().tolist() == [0, 1, 2, 3, 4, 5]
+        dist.destroy_process_group()
+    """)

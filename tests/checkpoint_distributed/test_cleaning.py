@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
 import headrace
 from testing.faultserver.client import FaultServer
-from tests.checkpoint_distributed.conftest import Place, assert_same, blank, file_place
+from tests.checkpoint_distributed.conftest import Place, assert_same, blank, file_place, gcs_place
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -215,3 +215,39 @@ def test_names_that_are_not_ours_stay(place: Place) -> None:
         place.put(name, b"data")
     assert deleted(clean(place)) == []
     assert place.names() == sorted(names)
+
+
+@pytest.mark.parametrize("on", ["file", "gs"])
+@pytest.mark.parametrize(("at", "beside"), [("step200", "step2000"), ("step2000", "step200")])
+def test_a_step_whose_name_begins_as_anothers_does_is_another(
+    tmp_path: Path, server: FaultServer, bucket: str, on: str, at: str, beside: str
+) -> None:
+    def place(step: str) -> Place:
+        return file_place(tmp_path / step) if on == "file" else gcs_place(server, bucket, step)
+
+    def latest(where: Place) -> str | None:
+        if on == "file":
+            return headrace.checkpoint.latest(where.url)
+        whole = headrace.Store(f"gs://{bucket}", **where.options)
+        return headrace.checkpoint.latest(where.url.rpartition("/")[2], store=whole)
+
+    here, other = place(at), place(beside)
+    killed_save(here)
+    dcp.save(STATE, storage_writer=other.writer())
+    complete = other.names()
+    assert latest(here) is None
+    assert latest(other) == other.url
+    assert len(deleted(clean(here))) == 2
+    assert (here.names(), other.names()) == ([], complete)
+    dcp.save({"w0": torch.ones(3)}, storage_writer=here.writer())
+    assert latest(here) == here.url
+    assert latest(other) == other.url
+    state = {"w0": torch.zeros(3)}
+    dcp.load(state, storage_reader=here.reader())
+    assert state["w0"].tolist() == [1, 1, 1]
+    assert_same(loaded(other), STATE)
+    # A save that replaces one deletes that one's files, and no others.
+    dcp.save({"w0": torch.full((3,), 2.0)}, storage_writer=here.writer())
+    assert len(here.data_names()) == 1
+    assert other.names() == complete
+    assert deleted(clean(here)) == deleted(clean(other)) == []

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
 import headrace
-from headrace.checkpoint._distributed import DistributedWriter
+from headrace.checkpoint._distributed import DistributedWriter, ordering
 from headrace.checkpoint._distributed.ordering import commit, take_turn
 from testing.faultserver.client import FaultServer
 from tests.checkpoint_distributed.conftest import Place, assert_same, blank, training_state
@@ -205,7 +206,7 @@ def test_of_two_processes_that_save_at_once_one_wins_and_the_other_says_so(
         def resolve_data(self, write_item: Any) -> Any:
             if write_item.index.fqn == "w0":
                 dcp.save(faster, storage_writer=place.writer())
-                ordering._committed.clear()  # as another process would have done it
+                ordering._places.clear()  # as another process would have done it
             return super().resolve_data(write_item)
 
     slower = {f"w{i}": torch.full((10,), 7.0 + i) for i in range(8)}
@@ -290,6 +291,35 @@ def test_commits_of_one_process_chain() -> None:
     generations.append("absent")  # somebody has deleted it
     now = take_turn()
     assert commit("x://chain", now, "absent", now, frozenset(), write) == frozenset()
+
+
+def test_a_commit_that_takes_long_holds_up_no_other_place() -> None:
+    written = threading.Event()
+
+    def wait_for_the_other(generation: str) -> str:
+        assert generation == "absent"
+        assert written.wait(60)
+        return "slow"
+
+    def commit_elsewhere(_: str) -> str:
+        return "quick"
+
+    start = take_turn()
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(
+            commit, "x://slow", take_turn(), "absent", start, frozenset(), wait_for_the_other
+        )
+        commit("x://quick", take_turn(), "absent", start, frozenset(), commit_elsewhere)
+        written.set()
+        assert slow.result() == frozenset()
+
+
+def test_places_that_were_committed_to_long_ago_are_forgotten() -> None:
+    for i in range(200):
+        start = take_turn()
+        commit(f"x://many/{i}", take_turn(), "absent", start, frozenset(), lambda _: "g")
+    assert len(ordering._places) == ordering._REMEMBERED
+    assert "x://many/199" in ordering._places
 
 
 def test_the_newest_of_three_saves_that_overlap_replaces_what_the_second_wrote() -> None:

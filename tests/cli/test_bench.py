@@ -19,7 +19,8 @@ def test_an_epoch_reads_each_object_once(server: FaultServer, run: Run) -> None:
     assert (found["listed_objects"], found["epochs"]) == (2500, 2)
     assert (found["objects"], found["batches"], found["bytes"]) == (5000, 50, 5_000_000)
     assert (found["requests"], found["retries"]) == (5000, 0)
-    assert kinds(server) == {"list": 3, "media": 5000}
+    assert kinds(server)["media"] == 5000
+    assert kinds(server)["list"] > 3  # more than pages: they were asked for in parallel
     assert found["checksums_verified"] == 5000
     names = [entry["target"] for entry in server.log() if entry["kind"] == "media"]
     assert len(set(names)) == 2500
@@ -43,9 +44,10 @@ def test_what_is_measured_fits_together(server: FaultServer, run: Run) -> None:
 
 def test_the_seed_decides_the_order_of_every_epoch() -> None:
     infos = [headrace.ObjectInfo(f"{i:03}", 1) for i in range(100)]
+    index = headrace.ObjectIndex.from_objects(infos)
 
     def epochs(seed: int) -> list[list[headrace.ObjectInfo]]:
-        batches = list(islice(shuffled_batches(infos, 32, seed), 8))
+        batches = list(islice(shuffled_batches(index, 32, seed), 8))
         assert [len(batch) for batch in batches] == [32, 32, 32, 4] * 2
         return [[info for batch in batches[i : i + 4] for info in batch] for i in (0, 4)]
 

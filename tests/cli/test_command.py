@@ -25,7 +25,21 @@ def test_help_names_every_command(run: Run) -> None:
     for arguments in (["--help"], ["-h"]):
         done = run(*arguments)
         assert done.code == 0
-        assert all(command in done.out.decode() for command in ("ls", "cat", "cp", "bench", "demo"))
+        assert all(
+            command in done.out.decode()
+            for command in (
+                "ls",
+                "stat",
+                "du",
+                "cat",
+                "cp",
+                "rm",
+                "index",
+                "bench",
+                "clean",
+                "demo",
+            )
+        )
     for command in ("ls", "cp"):
         text = run(command, "--help", COLUMNS="200").out.decode()
         assert "--endpoint" in text
@@ -51,7 +65,32 @@ def test_without_typer_it_says_what_to_install() -> None:
         sys.exit(main())
     """
     done = child(script, code=2)
-    assert done.stderr == "headrace: the command line needs typer: pip install typer rich\n"
+    assert done.stderr == "headrace: the command line needs typer: pip install 'headrace[cli]'\n"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_warnings_of_the_library_are_lines_of_the_command(as_json: bool) -> None:
+    script = f"""
+        import logging
+        from headrace._cli.report import Report
+        log = logging.getLogger("headrace")
+        def work():
+            log.info("nobody asked")
+            log.warning("%s does not answer", "127.0.0.1\\x1b")
+        Report(as_json={as_json}, verbose=False).run(work)
+    """
+    done = child(script)
+    lines = {
+        False: "headrace: 127.0.0.1\\x1b does not answer\n",
+        True: '{"warning": "127.0.0.1\\u001b does not answer"}\n',
+    }
+    assert done.stderr == lines[as_json]
+
+
+def test_the_build_puts_the_command_on_the_path(repository: Path) -> None:
+    command = repository / ".venv" / "bin" / "headrace"
+    done = subprocess.run([command, "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"headrace {headrace.__version__}\n")
 
 
 def child(script: str, code: int = 0) -> subprocess.CompletedProcess[str]:

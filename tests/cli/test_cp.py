@@ -65,8 +65,9 @@ def test_odd_names_go_everywhere_and_come_back(
     assert stored(server, "other") == expected
     assert tree(tmp_path / "there") == tree(tmp_path / "back") == expected
     count = len(ODD_NAMES)
-    # Before the server copies, it is asked what there is to be replaced.
-    expected_requests = {"list": 3, "upload": 2 * count, "media": 2 * count}
+    # Three buckets are listed as sources, and three as destinations, for what is there already;
+    # before the server copies, it is asked what there is to be replaced.
+    expected_requests = {"list": 6, "upload": 2 * count, "media": 2 * count}
     assert kinds(server) == expected_requests | {"get": count, "rewrite": count}
 
 
@@ -157,20 +158,6 @@ def test_types_and_encodings_are_kept_or_guessed(
     }
 
 
-def test_large_objects_go_by_a_temporary_file(
-    server: FaultServer, tmp_path: Path, run: Run
-) -> None:
-    data = random.Random(2).randbytes(70 * MiB)
-    (tmp_path / "large").write_bytes(data)
-    environment = {"HEADRACE_MEMORY_BUDGET_BYTES": str(32 * MiB)}
-    assert run("cp", tmp_path / "large", "gs://bucket", **environment).code == 0
-    assert server.get("bucket", "large") == data
-    done = run("-v", "cp", "gs://bucket/large", tmp_path / "back", **environment)
-    assert done.code == 0
-    assert (tmp_path / "back").read_bytes() == data
-    assert "checksums verified: 1," in done.err
-
-
 def test_stdin_and_stdout(server: FaultServer, tmp_path: Path, run: Run) -> None:
     assert run("cp", "-", "gs://bucket/a", stdin=b"hello").code == 0
     assert server.get("bucket", "a") == b"hello"
@@ -253,8 +240,11 @@ def test_what_is_there_is_left_alone_if_asked(
     assert kinds(server) == {"list": 1, "media": 8}
     assert tree(tmp_path)["3"] == b"3" * 100
     server.put("other", "x/3", b"old")
+    before = kinds(server)
     done = run("cp", "-rn", "--json", f"{tmp_path}/", "gs://other/x")
     assert (done.code, done.json[0]["copied"], done.json[0]["skipped"]) == (0, 9, 1)
+    # One listing says what is there, not a request for each.
+    assert kinds(server) == before | {"list": before["list"] + 1, "upload": 9}
     assert server.get("other", "x/3") == b"old"
     done = run("cp", "-rn", "--json", f"{tmp_path}/", "gs://other/x")
     assert (done.code, done.json[0]["copied"], done.json[0]["skipped"]) == (0, 0, 10)
@@ -263,6 +253,78 @@ def test_what_is_there_is_left_alone_if_asked(
     done = run("cp", "-rn", "--json", "gs://other/x/", "gs://other/y")
     assert (done.json[0]["copied"], done.json[0]["skipped"]) == (0, 10)
     assert kinds(server)["rewrite"] == 10
+
+
+def test_a_copy_that_is_repeated_copies_only_what_is_not_equal(
+    server: FaultServer, tmp_path: Path, run: Run
+) -> None:
+    names = [f"{i:04}" for i in range(50)]
+    make(tmp_path / "a", names)
+
+    def copy(source: object, destination: object) -> tuple[int, int]:
+        done = run("cp", "-r", "--json", source, destination)
+        assert (done.code, done.err) == (0, "")
+        return done.json[0]["copied"], done.json[0]["skipped"]
+
+    steps = [
+        (f"{tmp_path}/a/", "gs://bucket/x"),
+        ("gs://bucket/x/", "gs://other/y"),
+        ("gs://other/y/", f"{tmp_path}/b"),
+        ("gs://other/y/", "gs://other/z"),
+    ]
+    for source, destination in steps:
+        assert copy(source, destination) == (50, 0)
+        before = kinds(server)
+        assert copy(source, destination) == (0, 50)
+        # Listings tell it all; of files the sums are computed here.
+        assert {**kinds(server), "list": 0} == {**before, "list": 0}
+    # Neither what has the same size, nor what has only the same name, is taken for equal.
+    for store in (headrace.Store(tmp_path / "b"), headrace.Store("gs://other")):
+        prefix = "" if store.url.startswith("file") else "z/"
+        store.write(f"{prefix}0007", b"700" * 133 + b"7")
+        store.write(f"{prefix}0008", b"8")
+        store.delete(f"{prefix}0009")
+    for _, destination in steps[2:]:
+        assert copy("gs://other/y/", destination) == (3, 47)
+    assert tree(tmp_path / "b") == tree(tmp_path / "a")
+    found = stored(server, "other")
+    assert {name: found[f"z/{name}"] for name in names} == tree(tmp_path / "a")
+
+
+def test_what_is_listed_at_the_destination_grows_with_what_is_copied(
+    server: FaultServer, tmp_path: Path, run: Run
+) -> None:
+    server.synthetic("many", 500_000, 10, shape="flat")
+    make(tmp_path, ["0000000", "0000001", "0300000", "0499999"])
+    done = run("cp", "-r", "--json", f"{tmp_path}/", "gs://many")
+    assert (done.code, done.json[0]["copied"]) == (0, 4)
+    assert kinds(server)["list"] < 200  # of 500 pages
+
+
+def test_a_missing_bucket_stops_it_at_once(
+    server: FaultServer, tmp_path: Path, run_each: RunEach
+) -> None:
+    make(tmp_path, [f"{i:04}" for i in range(300)])
+    files = sorted(tmp_path.iterdir())
+    commands = [["-r", tmp_path, "gs://none/x"], ["-n", "-r", tmp_path, "gs://none/x"]]
+    commands += [[*files, "gs://none/"], ["-r", "gs://none/", tmp_path / "new"]]
+    commands += [["gs://none/a", tmp_path / "new"]]
+    for done in run_each(*(["cp", *arguments] for arguments in commands)):
+        first, *summary = done.err.splitlines()
+        assert (done.code, first) == (
+            3,
+            "headrace: NotFoundError: gs://none: there is no such bucket",
+        )
+        assert [line.split()[1] for line in summary] == ["copied"]
+    assert kinds(server).get("upload", 0) < 300
+
+
+def test_a_prefix_is_for_cp_r(server: FaultServer, tmp_path: Path, run: Run) -> None:
+    server.put("bucket", "train/1", b"x")
+    (tmp_path / "train").mkdir()
+    for source in ("gs://bucket/train", tmp_path / "train"):
+        done = run("cp", source, tmp_path / "x")
+        assert (done.code, "what lies below it is for cp -r" in done.err) == (3, True)
 
 
 def test_nothing_is_copied_into_itself(
@@ -332,7 +394,7 @@ def test_one_failure_does_not_stop_the_others(
     found = stored(server, "bucket")
     assert found == {f"x/{name}": data for name, data in expected.items() if name not in failed}
     assert summary["copied_bytes"] == sum(map(len, found.values()))
-    assert kinds(server) == {"upload": 200}
+    assert kinds(server) == {"list": 1, "upload": 200}
 
 
 def test_faults_that_pass_are_not_failures(server: FaultServer, tmp_path: Path, run: Run) -> None:

@@ -101,7 +101,9 @@ def test_a_range_of_nothing_of_an_empty_object_is_empty(
 def test_large_objects_come_in_pieces(subject: Subject) -> None:
     data = bytes(i * 31 % 251 for i in range(1 << 18)) * 5
     subject.put("large", data)
-    store = subject.open(range_threshold_bytes=100_000, range_bytes=99_991)
+    store = subject.open(
+        parallel=headrace.ParallelOptions(range_threshold_bytes=100_000, range_bytes=99_991)
+    )
     assert store.read("large").bytes() == data
     assert store.read(store.stat("large")).bytes() == data
     assert store.read("large", begin=77, end=1_000_001).bytes() == data[77:1_000_001]
@@ -173,7 +175,7 @@ def test_batches_come_in_order(subject: Subject, store: headrace.Store) -> None:
     for i in range(60):
         subject.put(f"{i:02d}", b"%d" % i)
     batches = [[f"{i:02d}" for i in range(first, first + 7)] for first in range(0, 50, 7)]
-    read = [[s.bytes() for s in batch] for batch in store.read_batches(batches, ahead_bytes=50)]
+    read = [[s.bytes() for s in batch] for batch in store.read_batches(batches, prefetch_bytes=50)]
     assert read == [[b"%d" % int(name) for name in batch] for batch in batches]
 
 

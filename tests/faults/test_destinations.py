@@ -85,7 +85,8 @@ def alarm_when(condition: Callable[[], bool]) -> Iterator[None]:
 def patient(server: FaultServer, open_store: OpenStore) -> headrace.Store:
     server.put("bucket", "o", DATA)
     return open_store(
-        timeout=headrace.TimeoutOptions(), range_threshold_bytes=1_000_000, range_bytes=700_000
+        timeout=headrace.TimeoutOptions(),
+        parallel=headrace.ParallelOptions(range_threshold_bytes=1_000_000, range_bytes=700_000),
     )
 
 
@@ -120,7 +121,8 @@ def test_a_read_that_times_out_writes_no_more(server: FaultServer, open_store: O
     server.faults([{"match": {"kind": "media"}, "action": {"drip": {"bytes": 10, "every_ms": 5}}}])
     buffer = bytearray(SIZE)
     store = open_store(
-        timeout=headrace.TimeoutOptions(total_s=0.2), range_threshold_bytes=1_000_000
+        timeout=headrace.TimeoutOptions(total_s=0.2),
+        parallel=headrace.ParallelOptions(range_threshold_bytes=1_000_000),
     )
     with pytest.raises(headrace.TimedOutError) as caught:
         store.read("o", into=buffer)

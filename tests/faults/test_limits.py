@@ -185,7 +185,9 @@ def test_max_in_flight_is_kept_to(server: FaultServer, open_store: OpenStore) ->
     for name in names:
         server.put("bucket", name, name.encode())
     server.latency(5)
-    store = open_store(max_in_flight=6, timeout=headrace.TimeoutOptions())
+    store = open_store(
+        parallel=headrace.ParallelOptions(max_in_flight=6), timeout=headrace.TimeoutOptions()
+    )
     assert [s.bytes().decode() for s in store.read_many(names)] == names
     assert server.stats()["max_in_flight"] <= 6
 

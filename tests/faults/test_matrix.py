@@ -244,7 +244,9 @@ def test_ranges_that_are_not_those_asked_for(
 ) -> None:
     """The bytes asked for, or an error; never others."""
     server.faults([{"match": {"has_range": True}, "count": count, "action": action}])
-    store = open_store(range_threshold_bytes=30_000, range_bytes=20_000)
+    store = open_store(
+        parallel=headrace.ParallelOptions(range_threshold_bytes=30_000, range_bytes=20_000)
+    )
     for begin, end in [(0, 10), (70, 90_000), (99_000, None)]:
         if action == "wrong_range" and count is None:
             with pytest.raises(headrace.HeadraceError, match="gs://bucket/o: "):

@@ -21,10 +21,10 @@ def throttle_once(server: FaultServer, kind: str) -> None:
 def little_memory(server: FaultServer) -> Iterator[None]:
     """An engine with room for little, for one test."""
     headrace.shutdown()
-    headrace.configure(headrace.EngineOptions(io_threads=2, memory_budget_bytes=headrace.MiB))
+    headrace.configure(io_threads=2, memory_budget_bytes=headrace.MiB)
     yield
     headrace.shutdown()
-    headrace.configure(headrace.EngineOptions())
+    headrace.configure()
 
 
 def test_reads_that_compete_for_the_last_room_all_end(

@@ -36,7 +36,7 @@ def all_calls(store: headrace.Store) -> None:
 
 def test_a_requester_pays_bucket(server: FaultServer, open_store: OpenStore) -> None:
     server.bucket("bucket", requester_pays=True)
-    all_calls(open_store(user_project="a project"))
+    all_calls(open_store(provider=headrace.GcsOptions(user_project="a project")))
     assert all("userProject=a%20project" in line["target"] for line in server.log())
     with pytest.raises(headrace.InvalidArgumentError, match="requester pays") as caught:
         open_store().read("a/b")
@@ -120,7 +120,7 @@ def test_tls_sessions_are_resumed(
     tls_server: FaultServer, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca_file))
-    headrace.configure(headrace.EngineOptions(io_threads=1))
+    headrace.configure(io_threads=1)
     try:
         tls_server.put("bucket", "o", b"x")
         store = headrace.Store("gs://bucket", endpoint=tls_server.url, retry=FAST)
@@ -132,7 +132,7 @@ def test_tls_sessions_are_resumed(
         assert tls_server.stats()["tls_handshakes_resumed"] >= 4
     finally:
         headrace.shutdown()
-        headrace.configure(headrace.EngineOptions())
+        headrace.configure()
 
 
 @pytest.mark.parametrize("trusted", ["the system's CAs", "another CA"])

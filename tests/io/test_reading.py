@@ -106,7 +106,7 @@ def test_it_answers_as_a_file_in_memory(
     if not store.exists("a"):
         store.write("a", DATA)
     expected = io.BytesIO(DATA)
-    with headrace.open("a", store=store, read_ahead_bytes=ahead) as file:
+    with headrace.open("a", store=store, prefetch_bytes=ahead) as file:
         for what, number in steps:
             for each in (file, expected):
                 if what == "seek":
@@ -158,7 +158,7 @@ def test_what_is_fetched_ahead_is_bounded(
         import headrace
         from headrace import MiB
         store = headrace.Store("gs://bucket", endpoint=sys.argv[1])
-        with headrace.open("a", store=store, read_ahead_bytes=8 * MiB) as file:
+        with headrace.open("a", store=store, prefetch_bytes=8 * MiB) as file:
             while file.read(100_000):
                 pass
         peak = headrace.metrics().memory_peak_live_bytes

@@ -432,8 +432,8 @@ except headrace.ResourceError:
     [
         ("gs://bucket/a", "w", "must be 'rb', 'wb' or 'xb'"),
         ("gs://bucket/a", "ab", "must be 'rb', 'wb' or 'xb'"),
-        ("gs://bucket", "wb", "names a bucket or a prefix"),
-        ("gs://bucket/a/", "rb", "names a bucket or a prefix"),
+        ("gs://bucket", "wb", "names a bucket or a folder"),
+        ("gs://bucket/a/", "rb", "names a bucket or a folder"),
         ("http://bucket/a", "rb", "http"),
         ("/tmp", "rb", "names a directory"),
         ("/tmp/", "wb", "names a directory"),

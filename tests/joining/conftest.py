@@ -64,7 +64,9 @@ def objects(server: FaultServer) -> dict[str, bytes]:
 def open_store(server: FaultServer) -> OpenStore:
     def open_store(join: JoinOptions | None = JOIN, **options: Any) -> headrace.Store:
         settings = {"endpoint": server.url, "retry": FAST, "timeout": SHORT, **options}
-        return headrace.Store("gs://bucket", join_small_objects=join, **settings)
+        return headrace.Store(
+            "gs://bucket", provider=headrace.GcsOptions(join_small_objects=join), **settings
+        )
 
     return open_store
 

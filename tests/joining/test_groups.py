@@ -254,7 +254,7 @@ def test_temporary_objects_are_never_listed_as_data(
     index = store.index()
     assert [info.name for info in index] == with_temporaries
     counted: list[int] = []
-    store.index(on_progress=counted.append)
+    store.index(progress=lambda names, total: counted.append(names))
     assert counted[-1:] in ([len(with_temporaries)], [])
     page = store.list_page(delimiter="/")
     assert page.prefixes == ["data/", "e/"]

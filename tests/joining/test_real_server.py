@@ -13,7 +13,11 @@ from tests.joining.conftest import JOIN, TEMPORARY, content
 def store(fake_gcs: FakeGcsServer, gcs_bucket: str) -> headrace.Store:
     for i in range(70):
         fake_gcs.put(gcs_bucket, f"data/{i:03d}", content(i))
-    return headrace.Store(f"gs://{gcs_bucket}", endpoint=fake_gcs.url, join_small_objects=JOIN)
+    return headrace.Store(
+        f"gs://{gcs_bucket}",
+        endpoint=fake_gcs.url,
+        provider=headrace.GcsOptions(join_small_objects=JOIN),
+    )
 
 
 def _left(fake_gcs: FakeGcsServer, bucket: str) -> list[str]:

@@ -18,7 +18,6 @@ from lightning.pytorch.plugins.io import AsyncCheckpointIO as LightningsAsyncChe
 import headrace
 from headrace.checkpoint._distributed import DistributedWriter
 from headrace.lightning import AsyncCheckpointIO, CheckpointIO
-from headrace.lightning._staging import copy_to_host
 from tests.lightning.conftest import Line, Place, batches, trainer
 
 pytestmark = [
@@ -254,25 +253,68 @@ def test_a_fit_whose_last_save_fails_fails(gcs: Place, tmp_path: Path) -> None:
         run.fit(Line(), batches())
 
 
-def test_copies_share_what_the_originals_share() -> None:
-    from collections import OrderedDict, namedtuple
+FILE_SYSTEM = """
+import sys
+import fsspec
+from fsspec.registry import known_implementations, registry
+before = (dict(registry), {k: dict(v) for k, v in known_implementations.items()})
+import headrace.lightning as ours
+assert before == (dict(registry), known_implementations), "an import registers nothing"
+def serves():
+    return [getattr(registry.get(scheme), "__name__", None) for scheme in ("gs", "gcs")]
+"""
 
-    pair = namedtuple("pair", "a b")
-    base = torch.arange(10.0)
-    state = OrderedDict(tied=base[2:5], whole=base, nested=[pair(base[5:].clone(), 4)])
-    state._metadata = {"version": 1}  # type: ignore[attr-defined]
-    made = copy_to_host(state)
-    assert isinstance(made, OrderedDict)
-    assert made._metadata == {"version": 1}
-    base.zero_()
-    assert torch.equal(made["tied"], torch.tensor([2.0, 3.0, 4.0]))
-    made["whole"][2] = 7
-    assert made["tied"][0] == 7
-    assert made["nested"][0].b == 4
-    assert torch.equal(made["nested"][0].a, torch.arange(5.0, 10.0))
-    assert torch.equal(
-        copy_to_host(torch.ones(2, dtype=torch.complex64).conj()), torch.ones(2) + 0j
+
+@pytest.mark.parametrize(
+    "plugin",
+    [
+        "ours.CheckpointIO()",
+        "ours.AsyncCheckpointIO(object())",
+        "ours.ModelParallelStrategy()",
+        "ours.FSDPStrategy()",
+        "__import__('pickle').loads(pickled)",
+    ],
+)
+def test_a_plugin_that_is_made_and_no_import_registers_a_file_system(plugin: str) -> None:
+    program = f"""
+import pickle
+pickled = pickle.dumps(ours.CheckpointIO())
+module = sys.modules["fsspec.registry"]  # fsspec.registry is one of its mappings
+for scheme in ("gs", "gcs"):
+    module._registry.pop(scheme, None)
+assert serves() == [None, None]
+{plugin}
+assert serves() == ["StoreFileSystem"] * 2, serves()
+"""
+    run_program(FILE_SYSTEM + program)
+
+
+def test_whoever_serves_the_scheme_already_goes_on_serving_it() -> None:
+    program = """
+class Users(fsspec.AbstractFileSystem):
+    pass
+fsspec.register_implementation("gs", Users)
+ours.CheckpointIO()
+assert serves() == ["Users", "StoreFileSystem"], serves()
+"""
+    run_program(FILE_SYSTEM + program)
+
+
+def test_gcsfs_serves_the_scheme_where_it_is_installed(tmp_path: Path) -> None:
+    (tmp_path / "gcsfs.py").write_text("raise AssertionError('it is not imported either')")
+    program = f"""
+sys.path.insert(0, {str(tmp_path)!r})
+ours.CheckpointIO()
+assert serves() == [None, None], serves()
+"""
+    run_program(FILE_SYSTEM + program)
+
+
+def run_program(program: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
+    assert done.returncode == 0, done.stderr
 
 
 def test_without_lightning_the_import_says_what_to_install() -> None:

@@ -18,19 +18,23 @@ from tests.lightning.conftest import Line, Place, batches
 
 pytestmark = pytest.mark.timeout(180)
 
+MiB = 1 << 20
+
 
 class TwoLayers(Line):
     """The same model with more to spread over ranks."""
 
-    def __init__(self, optimizer: str) -> None:
+    def __init__(self, optimizer: str, width: int) -> None:
         super().__init__()
         torch.manual_seed(3)
-        self.layer = torch.nn.Sequential(torch.nn.Linear(1, 8), torch.nn.Linear(8, 1))
+        self.layer = torch.nn.Sequential(torch.nn.Linear(1, width), torch.nn.Linear(width, 1))
         self.optimizer = optimizer
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         if self.optimizer == "SGD":
             return torch.optim.SGD(self.parameters(), lr=0.1)
+        if self.optimizer == "momentum":
+            return torch.optim.SGD(self.parameters(), lr=1e-8, momentum=0.9)
         return super().configure_optimizers()
 
     def whole(self) -> list[list[float]]:
@@ -99,6 +103,7 @@ class Fit(NamedTuple):
     dirpath: str
     resume: str | None = None
     optimizer: str = "AdamW"
+    width: int = 8
 
 
 class Fitted(NamedTuple):
@@ -133,7 +138,7 @@ def fit(world_size: int, wanted: Fit) -> Fitted:
     from lightning.pytorch.callbacks import ModelCheckpoint
 
     strategy, model_type = make(wanted.kind, world_size, wanted.options)
-    model = model_type(wanted.optimizer)
+    model = model_type(wanted.optimizer, wanted.width)
     callback = ModelCheckpoint(dirpath=wanted.dirpath, filename="{epoch}", save_last=True)
     with tempfile.TemporaryDirectory() as directory:
         trainer = Trainer(
@@ -197,25 +202,56 @@ def test_a_sharded_run_is_saved_and_goes_on_with_another_number_of_ranks(
 
 
 @pytest.mark.parametrize(
-    ("kind", "options"),
+    ("kind", "options", "optimizer"),
     [
-        ("ModelParallelStrategy", {"save_distributed_checkpoint": False}),
-        ("FSDPStrategy", {"state_dict_type": "full"}),
+        ("ModelParallelStrategy", {"save_distributed_checkpoint": False}, "AdamW"),
+        # Of several moments torch's FSDP1 saves the last one only, on the CPU.
+        ("FSDPStrategy", {"state_dict_type": "full"}, "momentum"),
     ],
 )
-def test_a_whole_checkpoint_is_one_object_and_is_loaded(
-    gcs: Place, kind: str, options: dict[str, Any]
+def test_a_whole_checkpoint_larger_than_the_memory_budget_is_one_object_and_is_resumed(
+    gcs: Place, kind: str, options: dict[str, Any], optimizer: str
 ) -> None:
+    assert gcs.server is not None
+    budget_bytes, width = 4 * MiB, 1 << 18
+    environment = environment_of(gcs) | {"HEADRACE_MEMORY_BUDGET_BYTES": str(budget_bytes)}
     last = f"{gcs.url}/last.ckpt"
-    ((first, again), _) = run_fits(
-        2,
-        environment_of(gcs),
-        Fit(kind, options, 1, gcs.url),
-        Fit(kind, options, 1, gcs.url, last),
-    )
+    wanted = Fit(kind, options, 1, gcs.url, None, optimizer, width)
+    ((first,), _) = run_fits(2, environment, wanted)
     assert gcs.names() == ["epoch=0.ckpt", "last.ckpt"]
+    size_bytes = len(gcs.get("last.ckpt"))
+    assert size_bytes > 1.4 * budget_bytes
+
+    gcs.server.reset(keep_buckets=True)
+    other = f"{gcs.url}/other"
+    ((again, at_once), _) = run_fits(
+        2,
+        environment,
+        wanted._replace(resume=last),
+        wanted._replace(max_epochs=2, dirpath=other),
+    )
     assert again.steps == []
     assert again.parameters == first.parameters
+    # By one rank, once.
+    read_bytes = sum(line["bytes_sent"] for line in gcs.server.log() if line["kind"] == "media")
+    assert size_bytes <= read_bytes < 1.1 * size_bytes
+
+    ((resumed,), _) = run_fits(2, environment, wanted._replace(max_epochs=2, resume=last))
+    assert resumed.steps == [3, 4, 5]
+    assert resumed.parameters == at_once.parameters
+    assert resumed.parameters_with_moments == at_once.parameters_with_moments > 0
+
+
+@pytest.mark.parametrize("kind", ["ModelParallelStrategy", "FSDPStrategy"])
+def test_a_whole_checkpoint_that_cannot_be_read_fails_every_rank(gcs: Place, kind: str) -> None:
+    missing = f"{gcs.url}/none.ckpt"
+    options = {"FSDPStrategy": {"state_dict_type": "full"}}.get(
+        kind, {"save_distributed_checkpoint": False}
+    )
+    with pytest.raises(RankError) as caught:
+        run_fits(2, environment_of(gcs), Fit(kind, options, 1, gcs.url, missing))
+    assert all("none.ckpt" in text for text in caught.value.errors.values())
+    assert sorted(caught.value.errors) == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -120,14 +120,14 @@ def test_ctrl_c_ends_a_listing(server: FaultServer, store: headrace.Store) -> No
     server.faults([{"match": {"kind": "list"}, "from": 20, "action": "stall_head"}])
     seen: list[int] = []
 
-    def on_progress(names: int) -> None:
+    def progress(names: int, total: None) -> None:
         # Only once nothing comes any more: then Ctrl-C must end a wait.
         if names > 0 and seen and seen[-1] == names:
             signal.raise_signal(signal.SIGINT)
         seen.append(names)
 
     with pytest.raises(KeyboardInterrupt):
-        store.index(on_progress=on_progress)
+        store.index(progress=progress)
     assert seen
     # What was under way has been let go: its connections are closed.
     until = time.monotonic() + 10
@@ -142,7 +142,7 @@ def test_progress_tells_how_many_names_have_arrived(
     server.synthetic("bucket", 20_000, 10, shape="flat")
     server.latency(20)
     seen: list[int] = []
-    store.index(on_progress=seen.append)
+    store.index(progress=lambda names, total: seen.append(names))
     assert seen == sorted(seen)
     assert seen[-1] == 20_000
 
@@ -150,11 +150,11 @@ def test_progress_tells_how_many_names_have_arrived(
 def test_what_progress_raises_ends_the_listing(server: FaultServer, store: headrace.Store) -> None:
     server.synthetic("bucket", 20_000, 10, shape="flat")
 
-    def on_progress(names: int) -> None:
+    def progress(names: int, total: None) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        store.index(on_progress=on_progress)
+        store.index(progress=progress)
 
 
 # ---- servers that lie

@@ -9,6 +9,7 @@ import pytest
 
 import headrace
 from testing.faultserver.client import FaultServer
+from tests.listing.conftest import OpenStore
 
 SHAPES = [
     "flat",
@@ -90,7 +91,9 @@ def test_a_listing_runs_ahead_by_a_multiple_of_what_was_taken(
 def test_no_more_in_flight_than_the_store_may(server: FaultServer) -> None:
     server.synthetic("bucket", 60_000, 10, shape="uuid")
     server.limit(in_flight=8)
-    store = headrace.Store("gs://bucket", endpoint=server.url, max_in_flight=8)
+    store = headrace.Store(
+        "gs://bucket", endpoint=server.url, parallel=headrace.ParallelOptions(max_in_flight=8)
+    )
     assert len(store.index()) == 60_000
     assert server.stats()["by_status"] == {"200": len(list_requests(server))}
 
@@ -130,3 +133,24 @@ def test_the_bounds_narrow_a_listing(server: FaultServer, store: headrace.Store)
     assert names == [f"p/{i:07d}" for i in range(12_345, 34_567)]
     assert len(store.index("p/004")) == 10_000
     assert len(store.index("q")) == 0
+
+
+@pytest.mark.parametrize("shape", ["flat", "uuid", "deep"])
+def test_a_listing_below_a_root_costs_what_one_of_the_same_names_costs(
+    server: FaultServer, open_store: OpenStore, shape: str
+) -> None:
+    server.synthetic("bucket", 60_000, 10, shape=shape)
+    alone = [info.name for info in open_store().list(max_pages_in_flight=1)]
+    sent = len(list_requests(server))
+    server.reset()
+    server.synthetic("bucket", 60_000, 10, shape=shape, prefix="a run/")
+    for neighbour in ("a run", "a run.txt", "a run0", "a ru", "b"):
+        server.put("bucket", neighbour, b"")
+    store = open_store("gs://bucket/a run")
+    assert [info.name for info in store.list(max_pages_in_flight=1)] == alone
+    assert len(list_requests(server)) == sent
+    index = store.index()
+    assert [index.name(i) for i in range(len(index))] == alone
+    assert [info.name for info in store.list()] == alone
+    # Each as many pages as there are, and the guesses that a listing of the bucket may cost, too.
+    assert len(list_requests(server)) <= sent + 2 * 100

@@ -250,7 +250,7 @@ def test_configured_options_reach_the_child(run_child: RunChild, server: FaultSe
     run_child(
         """
         from in_child import *
-        headrace.configure(headrace.EngineOptions(io_threads=1, memory_budget_bytes=123 << 20))
+        headrace.configure(io_threads=1, memory_budget_bytes=123 << 20)
         store = open_store()
         use(store)
         def child():

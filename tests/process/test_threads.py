@@ -78,7 +78,7 @@ def test_the_first_use_by_many_threads_makes_one_engine(
         """
         from in_child import *
         import threading
-        headrace.configure(headrace.EngineOptions(io_threads=2))
+        headrace.configure(io_threads=2)
         for _ in range(10):
             store = open_store()
             barrier = threading.Barrier(8)

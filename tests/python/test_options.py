@@ -10,18 +10,20 @@ import pytest
 
 import headrace
 from headrace import _engine
-from headrace._options import read_environment
+from headrace._options import EngineOptions, read_environment
 
 
 def test_defaults_are_the_engines() -> None:
     ours = {
         **dataclasses.asdict(headrace.RetryOptions()),
         **dataclasses.asdict(headrace.TimeoutOptions()),
-        **dataclasses.asdict(headrace.EngineOptions()),
+        **dataclasses.asdict(headrace.ParallelOptions()),
+        **dataclasses.asdict(headrace.GcsOptions()),
+        **dataclasses.asdict(EngineOptions()),
         **{f"join_{k}": v for k, v in dataclasses.asdict(headrace.JoinOptions()).items()},
     }
     for name, parameter in inspect.signature(headrace.Store).parameters.items():
-        if name not in ("url", "retry", "timeout"):
+        if name not in ("url", "retry", "timeout", "parallel", "provider"):
             ours[name] = parameter.default
     theirs = _engine.default_options()
     assert set(theirs) - set(ours) == {"ca_file", "http_proxy", "https_proxy", "no_proxy"}
@@ -36,17 +38,17 @@ def test_defaults_are_the_engines() -> None:
         (lambda: headrace.RetryOptions(backoff_multiplier=0.5), "backoff_multiplier"),
         (lambda: headrace.TimeoutOptions(total_s=0), "total_s"),
         (lambda: headrace.TimeoutOptions(stall_s=float("nan")), "stall_s"),
-        (lambda: headrace.EngineOptions(memory_budget_bytes=-1), "memory_budget_bytes"),
-        (lambda: headrace.Store("gs://b", max_in_flight=0), "max_in_flight"),
-        (lambda: headrace.Store("gs://b", range_bytes=0), "range_bytes"),
+        (lambda: headrace.configure(memory_budget_bytes=-1), "memory_budget_bytes"),
+        (lambda: headrace.ParallelOptions(max_in_flight=0), "max_in_flight"),
+        (lambda: headrace.ParallelOptions(range_bytes=0), "range_bytes"),
         (lambda: headrace.JoinOptions(max_objects=1), "max_objects"),
         (lambda: headrace.JoinOptions(max_objects=33), "max_objects"),
         (lambda: headrace.JoinOptions(max_size_bytes=0), "max_size_bytes"),
         (lambda: headrace.JoinOptions(max_in_flight=0), "max_in_flight"),
         (lambda: headrace.JoinOptions(pause_s=0), "pause_s"),
         (lambda: headrace.JoinOptions(sweep_age_s=-1), "sweep_age_s"),
-        (lambda: headrace.Store("gs://b", join_small_objects=True), "join_small_objects"),
-        (lambda: headrace.Store("/b", join_small_objects=headrace.JoinOptions()), "file://"),
+        (lambda: headrace.GcsOptions(join_small_objects=True), "join_small_objects"),
+        (lambda: headrace.Store("/b", provider=headrace.GcsOptions()), "a file:// store has no"),
         (lambda: headrace.Store("gs://b", on_change="ignore"), "on_change"),
         (lambda: headrace.Store("gs://b", content_encoding="gzip"), "content_encoding"),
         (lambda: headrace.Store("gs://b", credentials="me"), "credentials"),
@@ -86,7 +88,7 @@ def test_a_token_is_not_printed() -> None:
 
 def test_the_environment_says_nothing_by_default() -> None:
     environment = read_environment({})
-    assert environment.engine == headrace.EngineOptions()
+    assert environment.engine == EngineOptions()
     assert environment.emulator_endpoint == environment.http_proxy == environment.ca_file == ""
 
 
@@ -107,7 +109,7 @@ def test_the_environment_is_read() -> None:
     assert environment.https_proxy == "http://small:1"
     assert environment.no_proxy == "example.com"
     assert environment.ca_file == "/ca.pem"
-    assert environment.engine == headrace.EngineOptions(
+    assert environment.engine == EngineOptions(
         io_threads=3, file_threads=2, memory_budget_bytes=2 * headrace.MiB
     )
 
@@ -128,15 +130,33 @@ def test_configure_comes_before_the_first_use(run_child: object, tmp_path: objec
         """
         import sys
         import headrace
-        headrace.configure(headrace.EngineOptions(memory_budget_bytes=5 * headrace.MiB))
+        headrace.configure(memory_budget_bytes=5 * headrace.MiB)
         headrace.Store(sys.argv[1]).exists("x")
         assert headrace.metrics().memory_budget_bytes == 5 * headrace.MiB
         try:
-            headrace.configure(headrace.EngineOptions())
+            headrace.configure()
         except headrace.InvalidArgumentError as error:
             assert "before the first use" in str(error)
         else:
             raise AssertionError
+        """,
+        str(tmp_path),
+    )
+
+
+def test_what_configure_is_not_given_is_as_the_environment_says(
+    run_child: object, tmp_path: object
+) -> None:
+    run_child(  # type: ignore[operator]
+        """
+        import os
+        import sys
+        os.environ["HEADRACE_MEMORY_BUDGET_BYTES"] = str(6 << 20)
+        import headrace
+        headrace.configure(memory_budget_bytes=5 << 20)
+        headrace.configure(io_threads=1)
+        headrace.Store(sys.argv[1]).exists("x")
+        assert headrace.metrics().memory_budget_bytes == 6 << 20
         """,
         str(tmp_path),
     )

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -24,7 +29,7 @@ GOOD = """
     names: list[str] = [info.name for info in store.list("a/", delimiter="/")]
     samples: list[headrace.Sample] = store.read_many(names)
     either: list[headrace.Sample | headrace.HeadraceError] = store.read_many(names, errors="return")
-    for batch in store.read_batches([names], ahead_bytes=8 * headrace.MiB):
+    for batch in store.read_batches([names], prefetch_bytes=8 * headrace.MiB):
         first: headrace.Sample = batch[0]
     size: int = store.stat("a").size_bytes
     maybe: headrace.ObjectInfo | None = store.stat("a", missing_ok=True)
@@ -113,3 +118,150 @@ def test_a_bad_snippet_is_refused_in_every_line(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     lines = {int(line.split(":")[1]) for line in check(BAD, tmp_path)}
     assert lines == set(range(4, len(textwrap.dedent(BAD).splitlines()) + 1))
+
+
+# ---- one interface
+
+PACKAGES = ("headrace", "headrace.checkpoint", "headrace.torch", "headrace.lightning")
+
+# The word on the right is ours.
+OTHER_WORDS = {
+    "on_progress": "progress",
+    "ahead_bytes": "prefetch_bytes",
+    "read_ahead_bytes": "prefetch_bytes",
+    "store_options": "**options, or store",
+    "user_project": "provider=GcsOptions(...)",
+    "join_small_objects": "provider=GcsOptions(...)",
+    "temporary_prefix": "provider=GcsOptions(...)",
+    "max_in_flight": "parallel=ParallelOptions(...)",
+}
+# Dataclasses of options have these by their own right.
+OPTIONS = (headrace.GcsOptions, headrace.ParallelOptions, headrace.JoinOptions)
+
+
+def public_callables() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Every public function, class and method, by its full name."""
+    for package_name in PACKAGES:
+        try:
+            package = importlib.import_module(package_name)
+        except ImportError:  # lightning is an extra
+            continue
+        for name in package.__all__:
+            thing = getattr(package, name)
+            if not callable(thing) or name.startswith("_"):
+                continue
+            yield f"{package_name}.{name}", thing
+            if inspect.isclass(thing):
+                for method, function in vars(thing).items():
+                    if inspect.isfunction(function) and not method.startswith("_"):
+                        yield f"{package_name}.{name}.{method}", function
+
+
+def parameters_of(thing: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    try:
+        return dict(inspect.signature(thing).parameters)
+    except ValueError:  # of the bindings: the stub has it
+        return {}
+
+
+def test_one_thing_has_one_word() -> None:
+    wrong = [
+        f"{name}({word}=): {OTHER_WORDS[word]}"
+        for name, thing in public_callables()
+        if thing not in OPTIONS
+        for word in parameters_of(thing)
+        if word in OTHER_WORDS
+    ]
+    assert wrong == []
+
+
+def test_what_takes_a_url_takes_a_store_or_its_options() -> None:
+    wrong = []
+    for name, thing in public_callables():
+        parameters = parameters_of(thing)
+        if "url" not in parameters or name in ("headrace.Store", "headrace.Sample"):
+            continue
+        if issubclass(thing, Exception) if inspect.isclass(thing) else False:
+            continue
+        kinds = {each.kind for each in parameters.values()}
+        if "store" not in parameters or inspect.Parameter.VAR_KEYWORD not in kinds:
+            wrong.append(name)
+    assert wrong == []
+
+
+def test_progress_is_a_bar_or_a_function_everywhere() -> None:
+    for name, thing in public_callables():
+        option = parameters_of(thing).get("progress")
+        if option is not None:
+            assert option.default is False, name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "headrace.open",
+        "headrace.clean",
+        "headrace.configure",
+        "headrace.checkpoint.save",
+        "headrace.checkpoint.load",
+        "headrace.checkpoint.open",
+        "headrace.checkpoint.latest",
+    ],
+)
+def test_a_public_function_says_what_it_raises_and_has_an_example(name: str) -> None:
+    docstring = inspect.getdoc(dict(public_callables())[name]) or ""
+    assert "Raises:\n" in docstring
+    assert ">>> " in docstring
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name, thing in inspect.getmembers(headrace.Store) if not name.startswith("_")],
+)
+def test_a_method_of_a_store_has_an_example(name: str) -> None:
+    thing = getattr(headrace.Store, name)
+    if callable(thing):
+        assert ">>> " in (inspect.getdoc(thing) or "")
+
+
+def test_a_module_that_is_not_public_begins_with_an_underscore() -> None:
+    public = {
+        "headrace.checkpoint",
+        "headrace.compat",
+        "headrace.demo",
+        "headrace.lightning",
+        "headrace.torch",
+    }
+    found = {
+        f"headrace.{each.name}"
+        for each in pkgutil.iter_modules(headrace.__path__)
+        if not each.name.startswith("_")
+    }
+    assert found == public
+    for package in ("checkpoint", "lightning", "torch"):
+        folder = Path(headrace.__file__).parent / package
+        assert [each.name for each in folder.glob("[!_]*.py")] == []
+
+
+def test_of_a_store_the_package_uses_only_what_it_offers_its_modules() -> None:
+    offered = {"_settings", "_with", "_with_url", "_open", "_handle", "_gcs"}
+    private = {name for name in vars(headrace.Store) if name.startswith("_") and name[1] != "_"}
+    folder = Path(headrace.__file__).resolve().parent
+    wrong = [
+        f"{file.name}: store.{name}"
+        for file in folder.rglob("*.py")
+        if file.name != "_store.py"
+        for name in private - offered
+        if f"store.{name}" in file.read_text()
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("url", ["/data", "s3://bucket"])
+def test_options_of_another_provider_are_refused(url: str) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match="has no options of its own"):
+        headrace.Store(url, provider=headrace.GcsOptions(user_project="p"))
+    with pytest.raises(headrace.InvalidArgumentError, match="a gs:// store takes GcsOptions"):
+        headrace.Store("gs://bucket", provider={"user_project": "p"})  # type: ignore[arg-type]
+    with pytest.raises(headrace.InvalidArgumentError, match=r"must be headrace.ParallelOptions"):
+        headrace.Store("gs://bucket", parallel=5)  # type: ignore[arg-type]

@@ -44,15 +44,15 @@ def texts(batch: list[headrace.Sample]) -> list[str]:
 )
 @hypothesis.given(
     batches=st.lists(st.lists(st.integers(0, 19), max_size=5), max_size=8),
-    ahead_bytes=st.none() | st.integers(0, 200),
+    prefetch_bytes=st.none() | st.integers(0, 200),
 )
 def test_order_is_kept(
-    tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]], ahead_bytes: int | None
+    tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]], prefetch_bytes: int | None
 ) -> None:
     store = headrace.Store(tmp_path_factory.mktemp("order"))
     names = fill(store, 20)
     wanted = [[names[i] for i in batch] for batch in batches]
-    assert [texts(b) for b in store.read_batches(wanted, ahead_bytes=ahead_bytes)] == wanted
+    assert [texts(b) for b in store.read_batches(wanted, prefetch_bytes=prefetch_bytes)] == wanted
 
 
 def test_infos_and_names_mix(store: headrace.Store) -> None:
@@ -75,7 +75,7 @@ def test_pulls_stay_within_ahead_bytes(store: headrace.Store) -> None:
     infos = list(store.list())
     source = Counting([[info] for info in infos])  # type: ignore[list-item]
     most_ahead = 0
-    for yielded, _ in enumerate(store.read_batches(source, ahead_bytes=3000), start=1):
+    for yielded, _ in enumerate(store.read_batches(source, prefetch_bytes=3000), start=1):
         most_ahead = max(most_ahead, source.pulled - yielded)
     assert most_ahead == 3
     assert source.pulled == 12
@@ -83,7 +83,7 @@ def test_pulls_stay_within_ahead_bytes(store: headrace.Store) -> None:
 
 def test_one_batch_is_always_under_way(store: headrace.Store) -> None:
     source = Counting([[name] for name in fill(store, 4)])
-    for yielded, _ in enumerate(store.read_batches(source, ahead_bytes=0), start=1):
+    for yielded, _ in enumerate(store.read_batches(source, prefetch_bytes=0), start=1):
         assert source.pulled == min(yielded + 1, 4)
 
 
@@ -92,7 +92,7 @@ def test_held_samples_slow_the_reading_ahead(run_child: object, tmp_path: object
         """
         import sys
         import headrace
-        headrace.configure(headrace.EngineOptions(memory_budget_bytes=4 * headrace.MiB))
+        headrace.configure(memory_budget_bytes=4 * headrace.MiB)
         store = headrace.Store(sys.argv[1])
         for i in range(12):
             store.write(f"{i:02}", bytes(headrace.MiB))
@@ -173,7 +173,7 @@ def test_an_early_end_cancels_what_is_ahead(
 
 def test_options_are_checked_at_once(store: headrace.Store) -> None:
     with pytest.raises(headrace.InvalidArgumentError):
-        store.read_batches([], ahead_bytes=-1)
+        store.read_batches([], prefetch_bytes=-1)
     with pytest.raises(headrace.InvalidArgumentError):
         store.read_batches([], errors="ignore")  # type: ignore[call-overload]
     with pytest.raises(TypeError):

@@ -331,7 +331,9 @@ def test_a_requester_pays_bucket_needs_a_project(server: FaultServer) -> None:
     server.put("paid", "a", b"hello")
     with pytest.raises(headrace.InvalidArgumentError):
         headrace.Store("gs://paid", endpoint=server.url).read("a")
-    store = headrace.Store("gs://paid", endpoint=server.url, user_project="mine")
+    store = headrace.Store(
+        "gs://paid", endpoint=server.url, provider=headrace.GcsOptions(user_project="mine")
+    )
     assert store.read("a").bytes() == b"hello"
 
 

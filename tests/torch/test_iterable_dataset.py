@@ -260,7 +260,7 @@ def test_a_transform_that_raises_names_the_sample(hundred: headrace.Store) -> No
 def test_a_deleted_object_is_named(server: FaultServer) -> None:
     store = fill(server, 40)
     dataset = IterableDataset(store, number_of)
-    store.delete("data/0035")
+    store.delete("0035")
     it = iter(dataset)
     assert [next(it) for _ in range(32)] == list(range(32))
     with pytest.raises(headrace.NotFoundError, match="gs://bucket/data/0035"):

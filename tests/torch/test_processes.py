@@ -264,8 +264,8 @@ def transform(sample):
 if __name__ == "__main__":
     store = open_data()
     dataset = MapDataset(store, transform)
-    store.delete("data/0020")
-    store.write("data/0021", b"other")
+    store.delete("0020")
+    store.write("0021", b"other")
     batches = [[0], [5, 1], [2], [3], [19, 20], [21], [22, 41], [0, 40], [6], [4], [7]]
     loader = DataLoader(
         dataset, batch_sampler=batches, collate_fn=collate, prefetch_factor=1, **context_of(1)
@@ -342,8 +342,7 @@ def engine_of_worker(sample):
     return threads, headrace.metrics().memory_budget_bytes
 
 if __name__ == "__main__":
-    options = headrace.EngineOptions(io_threads=2, memory_budget_bytes=100 * headrace.MiB)
-    headrace.configure(options)
+    headrace.configure(io_threads=2, memory_budget_bytes=100 * headrace.MiB)
     dataset = MapDataset(open_data(), engine_of_worker)
     threads, budgets = next(iter(DataLoader(dataset, batch_size=4, **context_of(1))))
     assert set(threads.tolist()) == {2}

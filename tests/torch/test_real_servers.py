@@ -18,8 +18,8 @@ from tests.torch.test_map_dataset import numbers
 def store(fake_gcs: FakeGcsServer, gcs_bucket: str) -> headrace.Store:
     store = headrace.Store(f"gs://{gcs_bucket}/data/", endpoint=fake_gcs.url)
     for i in range(50):
-        store.write(f"data/{i:04d}", content(i))
-    store.write("elsewhere", b"not ours")
+        store.write(f"{i:04d}", content(i))
+    headrace.Store(f"gs://{gcs_bucket}", endpoint=fake_gcs.url).write("elsewhere", b"not ours")
     return store
 
 

@@ -55,12 +55,12 @@ def work(rank):
     index = shared_index(store)
     assert len(set(all_say(index.fingerprint))) == 1
     assert index.url(0) == "gs://bucket/data/0000"
-    assert [info.name for info in index] == [f"data/{i:04d}" for i in range(40)]
+    assert [info.name for info in index] == [f"{i:04d}" for i in range(40)]
     dataset = MapDataset(store, transform=lambda sample: sample.url, index=index)
     urls = [url for batch in Loader(dataset, 4, collate_fn=list) for url in batch]
     stream = IterableDataset(store, transform=lambda sample: sample.url, index=index)
     for mine in (urls, list(stream)):
-        assert sorted(sum(all_say(mine), [])) == [f"gs://bucket/{info.name}" for info in index]
+        assert sorted(sum(all_say(mine), [])) == [f"gs://bucket/data/{info.name}" for info in index]
 
 each_rank(work)
 """,
@@ -110,10 +110,10 @@ def work(rank):
     called = []
     def load():
         called.append(rank)
-        return headrace.ObjectIndex.load(sys.argv[3]).filter(glob="data/000[0-4]")
+        return headrace.ObjectIndex.load(sys.argv[3]).filter(glob="000[0-4]")
     index = shared_index(load)
     assert called == ([0] if rank == 0 else [])
-    assert all_say([info.name for info in index]) == [[f"data/{i:04d}" for i in range(5)]] * WORLD
+    assert all_say([info.name for info in index]) == [[f"{i:04d}" for i in range(5)]] * WORLD
 
 each_rank(work)
 """,
@@ -175,7 +175,7 @@ def work(rank):
     odd = dist.new_group([1, 3])
     store = headrace.Store("gs://bucket/data/", endpoint=ENDPOINT, user_agent_suffix=f"rank-{rank}")
     if rank % 2:
-        assert len(shared_index(store, prefix="data/000", group=odd)) == 10
+        assert len(shared_index(store, prefix="000", group=odd)) == 10
     else:
         try:
             shared_index(store, group=odd)
@@ -201,7 +201,7 @@ def test_without_ranks_it_lists(server: FaultServer) -> None:
     store = fill(server, 10)
     index = shared_index(store)
     assert index == store.index()
-    assert len(shared_index(store, prefix="data/0003")) == 1
+    assert len(shared_index(store, prefix="0003")) == 1
     assert len(MapDataset(store, index=index)) == 10
     assert shared_index(lambda: index) is index
 

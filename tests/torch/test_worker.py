@@ -6,6 +6,7 @@ import pytest
 
 import headrace
 from headrace import GiB, KiB, MiB
+from headrace._options import EngineOptions
 from headrace.torch._worker_store import worker_options
 
 
@@ -32,11 +33,11 @@ def test_the_budget_is_shared_but_every_object_fits(
     workers: int, sizes: tuple[int, ...], budget_bytes: int
 ) -> None:
     options = worker_options(workers, index_of(*sizes))
-    assert options == headrace.EngineOptions(io_threads=1, memory_budget_bytes=budget_bytes)
+    assert options == EngineOptions(io_threads=1, memory_budget_bytes=budget_bytes)
 
 
 def test_the_environment_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_IO_THREADS", "3")
     monkeypatch.setenv("HEADRACE_MEMORY_BUDGET_BYTES", str(200 * MiB))
     options = worker_options(8, index_of(KiB))
-    assert options == headrace.EngineOptions(io_threads=3, memory_budget_bytes=200 * MiB)
+    assert options == EngineOptions(io_threads=3, memory_budget_bytes=200 * MiB)

@@ -2,13 +2,19 @@
 
 app       the commands and their options, as typer sees them
 location  what a URL on the command line means
+wildcards what its wildcards match
 listing   `ls`
+telling   `stat`, `du`, `index`
 reading   `cat`
-copying   `cp`
+copying   `cp`: what goes where, and small objects
+large     large objects: ranges into files, parts to buckets
+part_file a large file until it is whole, also over an interruption
+removing  `rm`
 cleaning  `clean`
 bench     `bench`
 workers   threads that wait for the engine, bounded, ended by Ctrl-C
-report    what is printed, and exit codes
+progress  the bar of `cp` and `rm`
+report    what is printed, warnings, and exit codes
 """
 
 from __future__ import annotations
@@ -42,7 +48,7 @@ def main() -> int:
             if error.name is None or error.name.partition(".")[0] not in ("typer", "rich"):
                 raise
             print(
-                f"headrace: the command line needs {error.name}: pip install typer rich",
+                f"headrace: the command line needs {error.name}: pip install 'headrace[cli]'",
                 file=sys.stderr,
             )
             return 2

@@ -20,7 +20,7 @@ __all__ = ["app"]
 
 app = typer.Typer(
     name="headrace",
-    help="Object storage from the command line: list, print, copy, measure, clean up.",
+    help="Object storage from the command line: list, print, copy, delete, measure.",
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 permission denied, "
     "130 Ctrl-C, 141 broken pipe.",
     no_args_is_help=True,
@@ -31,14 +31,18 @@ app = typer.Typer(
 _SHARED = {
     "endpoint": Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Another service that speaks the protocol."),
+        typer.Option(metavar="URL", help="Another service that speaks the same protocol."),
     ],
     "anonymous": Annotated[bool, typer.Option("--anonymous", help="Use no credentials.")],
     "user_project": Annotated[
-        str | None, typer.Option(metavar="PROJECT", help="Who is billed (requester pays).")
+        str | None, typer.Option(metavar="PROJECT", help="The project to bill (requester pays).")
     ],
     "attempts": Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Attempts of one request: 10.")
+        int | None, typer.Option(min=1, metavar="N", help="Attempts of one request, at most; 10.")
+    ],
+    "literal": Annotated[
+        bool,
+        typer.Option("--literal", help="Take *, ? and [ in URLs as parts of names."),
     ],
     "verbose": Annotated[
         bool,
@@ -50,6 +54,7 @@ _DEFAULTS: dict[str, Any] = {
     "anonymous": False,
     "user_project": None,
     "attempts": None,
+    "literal": False,
     "verbose": False,
 }
 
@@ -94,7 +99,8 @@ def _show_version(value: bool) -> None:
 def _headrace(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Say which.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     pass
@@ -102,9 +108,9 @@ def _headrace(
 
 _Json = Annotated[bool, typer.Option("--json", help="JSON, one object a line; errors, too.")]
 _Recursive = Annotated[
-    bool, typer.Option("--recursive", "-r", "-R", help="All that lies below, not one level.")
+    bool, typer.Option("--recursive", "-r", "-R", help="Everything below, not one level.")
 ]
-_URLS = "gs://bucket/name, file:///path or a path"
+_URLS = "gs://bucket/name, file:///path or a path; wildcards: * ? [] **"
 
 
 @app.command()
@@ -118,11 +124,11 @@ def ls(
     recursive: _Recursive = False,
     json_: _Json = False,
 ) -> None:
-    """List what a URL names: an object, what lies below it, or else what begins so."""
+    """List an object, or what lies below a URL, or else what begins with it."""
     from headrace._cli.listing import ls
 
     def work(connection: Connection, report: Report) -> None:
-        locations = [Location.parse(url, connection) for url in urls]
+        locations = _parsed(urls, connection)
         ls(locations, report, recursive=recursive, long=long, as_json=json_)
 
     _run(context, work, as_json=json_)
@@ -140,11 +146,11 @@ def cat(
 ) -> None:
     """Write objects to stdout, one after the other."""
     from headrace._cli.reading import cat
+    from headrace._cli.wildcards import expanded
 
     def work(connection: Connection, report: Report) -> None:
         begin, end = _range(range_)
-        locations = [Location.parse(url, connection) for url in urls]
-        cat(locations, report, begin=begin, end=end)
+        cat(expanded(_parsed(urls, connection), prefixes=False), report, begin=begin, end=end)
 
     _run(context, work)
 
@@ -162,7 +168,7 @@ def cp(
     ],
     recursive: _Recursive = False,
     no_clobber: Annotated[
-        bool, typer.Option("--no-clobber", "-n", help="Leave alone what is there already.")
+        bool, typer.Option("--no-clobber", "-n", help="Skip what is there already, whatever it is.")
     ] = False,
     parallel: Annotated[
         int, typer.Option(min=1, max=1024, metavar="N", help="Objects written at a time.")
@@ -171,17 +177,21 @@ def cp(
         bool, typer.Option("--json", help="The summary as JSON on stdout; errors, too.")
     ] = False,
 ) -> None:
-    """Copy objects between any two stores, verified; go on when one fails."""
+    """Copy objects between any two stores, verified.
+
+    It goes on when an object fails. Run again, it goes on where it was interrupted.
+    """
     from headrace._cli.copying import copy_stdin, cp
     from headrace._cli.reading import cat
+    from headrace._cli.wildcards import expanded
 
     def work(connection: Connection, report: Report) -> None:
         if "-" in sources and (len(sources) > 1 or destination == "-" or recursive):
             raise InvalidArgumentError("'-' is stdin only as the one SOURCE")
         if destination == "-" and (recursive or no_clobber):
-            raise InvalidArgumentError("to stdout go objects: neither -r nor --no-clobber")
+            raise InvalidArgumentError("'-' as DESTINATION takes neither -r nor --no-clobber")
         if destination == "-":
-            found = [Location.parse(url, connection) for url in sources]
+            found = expanded(_parsed(sources, connection), prefixes=False)
             cat(found, report, begin=None, end=None)
             return
         target = Location.parse(destination, connection)
@@ -189,7 +199,7 @@ def cp(
             copy_stdin(target, connection, report, no_clobber=no_clobber)
             return
         cp(
-            [Location.parse(url, connection) for url in sources],
+            _parsed(sources, connection),
             target,
             connection,
             report,
@@ -203,9 +213,93 @@ def cp(
 
 @app.command()
 @_shared_options
-def bench(
+def rm(
+    context: typer.Context,
+    urls: Annotated[list[str], typer.Argument(metavar="URL", help=_URLS)],
+    recursive: Annotated[
+        bool, typer.Option("--recursive", "-r", "-R", help="Delete what lies below, too.")
+    ] = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", "--yes", "-f", "-y", help="Do not ask; missing objects are fine."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="Say what would be deleted; delete nothing.")
+    ] = False,
+    json_: _Json = False,
+) -> None:
+    """Delete objects or files. On a terminal, ask first if -r or a wildcard is given."""
+    from headrace._cli.removing import rm
+
+    def work(connection: Connection, report: Report) -> None:
+        locations = _parsed(urls, connection)
+        rm(locations, report, recursive=recursive, force=force, dry_run=dry_run)
+
+    _run(context, work, as_json=json_)
+
+
+@app.command()
+@_shared_options
+def stat(
+    context: typer.Context,
+    urls: Annotated[list[str], typer.Argument(metavar="URL", help=_URLS)],
+    json_: _Json = False,
+) -> None:
+    """Show what the store knows of objects: size, time, generation, checksum, type."""
+    from headrace._cli.telling import stat
+
+    def work(connection: Connection, report: Report) -> None:
+        stat(_parsed(urls, connection), report, as_json=json_)
+
+    _run(context, work, as_json=json_)
+
+
+@app.command()
+@_shared_options
+def du(
+    context: typer.Context,
+    urls: Annotated[list[str], typer.Argument(metavar="URL", help=_URLS)],
+    depth: Annotated[
+        int,
+        typer.Option("--depth", "-d", min=0, metavar="N", help="Show N levels below, too."),
+    ] = 0,
+    json_: _Json = False,
+) -> None:
+    """Add up bytes and objects at and below a URL."""
+    from headrace._cli.telling import du
+
+    def work(connection: Connection, report: Report) -> None:
+        du(_parsed(urls, connection), report, depth=depth, as_json=json_)
+
+    _run(context, work, as_json=json_)
+
+
+@app.command()
+@_shared_options
+def index(
     context: typer.Context,
     url: Annotated[str, typer.Argument(metavar="URL", help=f"The objects below it: {_URLS}")],
+    destination: Annotated[
+        str, typer.Argument(metavar="DESTINATION", help="The object or file to write.")
+    ],
+    json_: _Json = False,
+) -> None:
+    """List once and save the index, so that training jobs need not list."""
+    from headrace._cli.telling import index
+
+    def work(connection: Connection, report: Report) -> None:
+        [location] = _parsed([url], connection)
+        target = Location.parse(destination, connection)
+        index(location, target, connection, report, as_json=json_)
+
+    _run(context, work, as_json=json_)
+
+
+@app.command()
+@_shared_options
+def bench(
+    context: typer.Context,
+    url: Annotated[str, typer.Argument(metavar="URL", help="gs://bucket/prefix or a directory")],
     batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Objects a batch.")] = 64,
     seconds: Annotated[
         float, typer.Option(min=0.0, metavar="S", help="How long, over as many epochs as it takes.")
@@ -312,6 +406,11 @@ def demo(
             json=json_,
         )
     )
+
+
+def _parsed(urls: list[str], connection: Connection) -> list[Location]:
+    wildcards = not connection.literal
+    return [Location.parse(url, connection, wildcards=wildcards) for url in urls]
 
 
 def _run(

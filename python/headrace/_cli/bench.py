@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import random
 import resource
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import headrace
-from headrace import GiB, KiB, ObjectInfo
-from headrace._cli.listing import pages
-from headrace._cli.location import Location, not_found
+from headrace import GiB, KiB, ObjectIndex, ObjectInfo, _engine
+from headrace._cli.location import Location, missing_bucket, not_found
 from headrace._cli.report import Report, binary_size, shown
 
 __all__ = ["Measured", "bench", "shuffled_batches"]
@@ -70,48 +68,45 @@ def bench(
         seed: of the order.
     """
     begin_s = time.perf_counter()
-    infos = [
-        info
-        for page in pages(location.store, location.below, recursive=True)
-        for info in page.objects
-    ]
+    try:
+        index = location.store.index(location.below)
+    except headrace.HeadraceError as error:
+        raise missing_bucket(error, location.store) or error from None
     list_s = time.perf_counter() - begin_s
-    if not infos:
+    if not len(index):
         raise not_found(location, "no object below it")
-    measured = _read(location, infos, list_s, batch_size, seconds, epochs, seed)
+    measured = _read(location, index, list_s, batch_size, seconds, epochs, seed)
     if report.as_json:
         print(json.dumps(dataclasses.asdict(measured)))
     else:
         _print(measured)
 
 
-def shuffled_batches(
-    infos: Sequence[ObjectInfo], batch_size: int, seed: int
-) -> Iterator[Sequence[ObjectInfo]]:
-    """Yield batches for ever, each epoch in an order of its own."""
+def shuffled_batches(index: ObjectIndex, batch_size: int, seed: int) -> Iterator[list[ObjectInfo]]:
+    """Yield batches for ever, each epoch in an order of its own, which is that of a dataset."""
     epoch = 0
     while True:
-        order = list(infos)
-        random.Random(f"{seed} {epoch}").shuffle(order)
-        for begin in range(0, len(order), batch_size):
-            yield order[begin : begin + batch_size]
+        order = _engine.Order(len(index), seed, epoch, True)
+        for begin in range(0, len(index), batch_size):
+            end = min(begin + batch_size, len(index))
+            yield list(index.select(order.indices(begin, end)))
         epoch += 1
 
 
 def _read(
     location: Location,
-    infos: Sequence[ObjectInfo],
+    index: ObjectIndex,
     list_s: float,
     batch_size: int,
     seconds: float,
     epochs: int | None,
     seed: int,
 ) -> Measured:
-    per_epoch = -(-len(infos) // batch_size)
+    per_epoch = -(-len(index) // batch_size)
     last_batch = None if epochs is None else epochs * per_epoch
     waits: list[float] = []
     object_count = byte_count = 0
-    batches = shuffled_batches(infos, batch_size, seed)
+    batches = shuffled_batches(index, batch_size, seed)
     if last_batch is not None:
         batches = (batch for _, batch in zip(range(last_batch), batches, strict=False))
     before = headrace.metrics()
@@ -136,10 +131,10 @@ def _read(
     return Measured(
         url=location.url,
         batch_size=batch_size,
-        listed_objects=len(infos),
+        listed_objects=len(index),
         list_s=list_s,
         duration_s=duration_s,
-        epochs=object_count / len(infos),
+        epochs=object_count / len(index),
         objects=object_count,
         bytes=byte_count,
         batches=len(waits),

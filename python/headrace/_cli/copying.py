@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import mimetypes
-import mmap
 import os
-import shutil
+import stat as stat_module
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
@@ -24,16 +22,20 @@ from headrace import (
     HeadraceError,
     InvalidArgumentError,
     MiB,
+    NotFoundError,
     ObjectInfo,
+    PermissionDeniedError,
     PreconditionFailedError,
     Sample,
     Store,
 )
-from headrace._cli.listing import pages
-from headrace._cli.location import Connection, Location, not_found, url_of
+from headrace._cli.large import LARGE_BYTES, download, pieces_of, send, sum_of_file
+from headrace._cli.listing import chunks
+from headrace._cli.location import Connection, Location, missing_bucket, not_found, url_of
 from headrace._cli.progress import Progress, progress
-from headrace._cli.reading import LARGE_BYTES, spooled, stat
+from headrace._cli.reading import spooled, stat
 from headrace._cli.report import ExitCode, Report, Stopped, binary_size, counted, exit_code_of
+from headrace._cli.wildcards import expanded
 from headrace._cli.workers import Workers
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ class Copied:
     copied: int = 0
     copied_bytes: int = 0
     skipped: int = 0
-    """There already, with --no-clobber; or marks of folders, where a directory is none."""
+    """There already, and equal, or --no-clobber; or marks of folders, where a directory is none."""
     failed: int = 0
     duration_s: float = 0.0
 
@@ -70,6 +72,48 @@ class _Item:
     info: ObjectInfo
     destination: Store
     name: str
+    there: ObjectInfo | None = None
+    """What lies in the bucket at the destination, if that was listed."""
+    skips_equal: bool = False
+    """Whether an equal object at the destination is left alone; in a bucket, `there` tells."""
+
+
+class _There:
+    """What lies at a destination in a bucket, asked for in the order of the names."""
+
+    # So many names that are passed over cost more than a new listing that begins behind them.
+    _PASSED_CHUNKS = 4
+
+    def __init__(self, store: Store, prefix: str) -> None:
+        self._store, self._prefix = store, prefix
+        self._listing: Iterator[list[ObjectInfo]] = chunks(store, prefix)
+        self._ahead: deque[ObjectInfo] = deque()
+        self._is_at_end = False
+
+    def find(self, name: str) -> ObjectInfo | None:
+        """Return the object called `name`; names come in byte order.
+
+        Raises:
+            NotFoundError: there is no such bucket.
+        """
+        key = name.encode()
+        passed = 0
+        while True:
+            while self._ahead and self._ahead[0].name.encode() < key:
+                self._ahead.popleft()
+            if self._ahead:
+                return self._ahead[0] if self._ahead[0].name == name else None
+            if self._is_at_end:
+                return None
+            if passed == self._PASSED_CHUNKS:
+                self._listing = chunks(self._store, self._prefix, name)
+            try:
+                self._ahead.extend(next(self._listing))
+            except StopIteration:
+                self._is_at_end = True
+            except PermissionDeniedError:  # it may be written, and not listed
+                self._is_at_end = True
+            passed += 1
 
 
 def cp(
@@ -90,7 +134,8 @@ def cp(
         parallel: how many objects are written at a time.
     """
     goes_inside = destination.is_folder or destination.is_directory
-    if len(sources) > 1 and not goes_inside:
+    several = len(sources) > 1 or sources[0].is_pattern
+    if several and not goes_inside:
         raise InvalidArgumentError(
             f"{destination.url}: several sources need a folder as destination: end it with '/'"
         )
@@ -101,25 +146,13 @@ def cp(
 def copy_stdin(
     destination: Location, connection: Connection, report: Report, *, no_clobber: bool
 ) -> None:
-    """Write what stdin gives as one object."""
+    """Write what stdin gives as one object, by parallel parts while more comes."""
     if destination.is_folder or destination.is_directory:
         raise InvalidArgumentError(
             f"{destination.url}: what stdin gives needs a name, not a folder"
         )
-    data: Buffer = sys.stdin.buffer.read(LARGE_BYTES + 1)
-    size_bytes = len(data)  # type: ignore[arg-type]
-    store = destination.store
-    if size_bytes > LARGE_BYTES:
-        with tempfile.TemporaryFile(prefix="headrace-") as file:
-            file.write(data)
-            shutil.copyfileobj(sys.stdin.buffer, file, MiB)
-            size_bytes = file.tell()
-            file.flush()
-            data = mmap.mmap(file.fileno(), size_bytes)
-        store = connection.patient_store(store.url)
-    report.check()  # Ctrl-C also ends who wrote to us: that was not all then
     copy = _Copy(connection, report, Progress(), no_clobber=no_clobber)
-    copy.write_one(_Item(store, ObjectInfo("", size_bytes), store, destination.name), data)
+    copy.write_stdin(destination)
 
 
 # ---- what is copied where
@@ -135,7 +168,7 @@ def _items(
     taken: set[str] = set()
     # Of several trees that become one: whatever is found twice is copied once, and told.
     names: set[str] | None = set() if recursive and len(sources) > 1 else None
-    for source in sources:
+    for source in _each(sources, recursive, copy):
         root = destination.name
         if goes_inside:
             root = destination.below + source.last_name
@@ -162,27 +195,53 @@ def _items(
             else:
                 yield _Item(source.store, stat(source), destination.store, root)
         except (HeadraceError, OSError) as error:
-            copy.failed(error)
+            copy.failed(missing_bucket(error, source.store) or error)
+
+
+def _each(sources: Sequence[Location], recursive: bool, copy: _Copy) -> Iterator[Location]:
+    """Yield the sources, and what patterns among them match; of prefixes only if `recursive`."""
+    for source in sources:
+        if not source.is_pattern:
+            yield source
+            continue
+        try:
+            for found in expanded([source], prefixes=recursive):
+                # As a shell would say it, unless the pattern itself asks for what lies below.
+                keeps_slash = found.info is not None or source.is_folder
+                yield found if keeps_slash else found.without_slash
+        except (HeadraceError, OSError) as error:
+            copy.failed(missing_bucket(error, source.store) or error)
 
 
 def _tree(source: Location, destination: Location, root: str, copy: _Copy) -> Iterator[_Item]:
     """Yield the object `source` and all below it, to the same places at and below `root`."""
     is_empty = True
+    keeps = not (source.is_file and destination.is_file)  # files have no sums to compare
     if not source.is_folder:
-        info = source.store.stat(source.name, missing_ok=True)
+        info = source.info or source.store.stat(source.name, missing_ok=True)
         if info is not None:
             is_empty = False
-            yield _Item(source.store, info, destination.store, root)
+            there = None
+            if keeps and not destination.is_file:
+                there = destination.store.stat(root, missing_ok=True)
+            yield _Item(source.store, info, destination.store, root, there, keeps)
     below = f"{root}/" if root and not root.endswith("/") else root
-    for page in pages(source.store, source.below, recursive=True):
-        is_empty = is_empty and not page.objects
-        for info in page.objects:
+    at_place = _There(destination.store, below) if keeps and not destination.is_file else None
+    for chunk in chunks(source.store, source.below):
+        is_empty = is_empty and not chunk
+        for info in chunk:
             name = below + info.name[len(source.below) :]
             # Objects that stand for an empty folder: for files, folders come by themselves.
             if not name or (name.endswith("/") and not info.size_bytes and destination.is_file):
                 copy.count(skipped=1)
                 continue
-            yield _Item(source.store, info, destination.store, name)
+            there = None
+            if at_place is not None:
+                try:
+                    there = at_place.find(name)
+                except NotFoundError as error:
+                    raise missing_bucket(error, destination.store) or error from None
+            yield _Item(source.store, info, destination.store, name, there, keeps)
     if is_empty and source.name and not source.is_directory:
         raise not_found(source, "no object, and nothing below it")
 
@@ -218,7 +277,8 @@ class _Copy:
         self._lock = threading.Lock()
         self._copied = Copied()
         self._begin_s = time.monotonic()
-        self._spooling = threading.BoundedSemaphore(_LARGE_AT_A_TIME)
+        self._large = threading.BoundedSemaphore(_LARGE_AT_A_TIME)
+        self._given_up = False  # whatever is still to be copied would fail in the same way
 
     def run(self, items: Iterator[_Item], parallel: int) -> None:
         """Copy `items`, and tell how many there were, also when it ends early."""
@@ -237,16 +297,41 @@ class _Copy:
         finally:
             self._tell()
 
-    def write_one(self, item: _Item, data: Buffer) -> None:
-        """Write one object on this thread."""
+    def write_stdin(self, destination: Location) -> None:
+        """Write what stdin gives, on this thread."""
+        name = destination.name
+
+        def pieces() -> Iterator[bytes]:
+            while piece := sys.stdin.buffer.read(MiB):
+                yield piece
+
         try:
-            self._settle(item, partial(self._write, data=data))
+            written = send(
+                pieces(),
+                self._connection.patient_store(destination.store.url),
+                name,
+                None,
+                content_type=_TYPES.guess_type(f"/{name}")[0],
+                if_generation=self._if_generation,
+                # Ctrl-C also ends whoever writes to us: what has come then is not all.
+                check=self._report.check,
+            )
+            self.count(copied=1, copied_bytes=written.size_bytes)
+        except PreconditionFailedError as error:
+            if self._if_generation is None:
+                self.failed(error)
+            else:
+                self.count(skipped=1)
+        except (HeadraceError, OSError) as error:
+            self.failed(missing_bucket(error, destination.store) or error)
         finally:
             self._tell()
 
     def _found(self, items: Iterator[_Item]) -> Iterator[_Item]:
         for item in items:
             self._report.check()
+            if self._given_up:
+                return
             self._progress.found(item.info.size_bytes)
             yield item
 
@@ -256,24 +341,25 @@ class _Copy:
         batch_bytes = 0
         for item in items:
             if item.info.size_bytes > LARGE_BYTES:
-                workers.submit(partial(self._settle, item, self._spool))
+                workers.submit(partial(self._settle_large, item))
                 continue
             batch.append(item)
             batch_bytes += item.info.size_bytes
             if len(batch) == _BATCH_COUNT or batch_bytes >= _BATCH_BYTES:
-                yield self._absent(batch, workers)
+                yield self._wanted(batch, workers)
                 batch, batch_bytes = [], 0
         if batch:
-            yield self._absent(batch, workers)
+            yield self._wanted(batch, workers)
 
-    def _absent(self, batch: list[_Item], workers: Workers) -> list[_Item]:
-        """Leave out what need not be read, since it may not replace what is there."""
-        if self._if_generation is None:
-            return batch
-        asked = [workers.submit(partial(self._is_there, item)) for item in batch]
+    def _wanted(self, batch: list[_Item], workers: Workers) -> list[_Item]:
+        """Leave out what need not be read: it may not replace what is there, or equals it."""
+        asked = [
+            (item, workers.submit(partial(self._can_stay, item)) if self._asks(item) else None)
+            for item in batch
+        ]
         wanted = []
-        for item, there in zip(batch, asked, strict=True):
-            if there.result():
+        for item, answer in asked:
+            if answer is not None and answer.result():
                 self._skipped(item)
             else:
                 wanted.append(item)
@@ -289,7 +375,7 @@ class _Copy:
                 yield [item.info for item in batch]
 
         read: Iterator[list[Sample | HeadraceError]] = source.read_batches(
-            infos(), ahead_bytes=_AHEAD_BYTES, errors="return"
+            infos(), prefetch_bytes=_AHEAD_BYTES, errors="return"
         )
         for samples in read:
             for item, sample in zip(under_way.popleft(), samples, strict=True):
@@ -301,10 +387,14 @@ class _Copy:
 
     # ---- one object, on a thread of the workers
 
-    def _settle(self, item: _Item, work: Callable[[_Item], ObjectInfo]) -> None:
+    def _settle(self, item: _Item, work: Callable[[_Item], ObjectInfo | None]) -> None:
         """Do the work for one object, and count how it ended."""
+        if self._given_up:
+            return
         try:
-            _verify(item, work(item))
+            written = work(item)
+            if written is not None:
+                _verify(item, written)
         except _ThereAlreadyError:
             self._skipped(item)
         except Stopped:
@@ -316,13 +406,12 @@ class _Copy:
             self._progress.done(item.info.size_bytes)
 
     def _write(self, item: _Item, data: Buffer, store: Store | None = None) -> ObjectInfo:
-        content_type = item.info.content_type or _TYPES.guess_type(f"/{item.name}")[0]
         try:
             return (store or item.destination).write(
                 item.name,
                 data,
                 if_generation=self._if_generation,
-                content_type=content_type,
+                content_type=_type_of(item),
                 content_encoding=item.info.content_encoding,
             )
         except PreconditionFailedError as error:
@@ -336,7 +425,7 @@ class _Copy:
             raise InvalidArgumentError(
                 f"{url_of(item.source, item.name)}: source and destination are the same object"
             )
-        if self._is_there(item):
+        if self._can_stay(item):
             raise _ThereAlreadyError
         try:
             return item.destination.copy(item.info, item.name, if_generation=self._if_generation)
@@ -346,19 +435,86 @@ class _Copy:
                 raise _ThereAlreadyError from error
             raise
 
-    def _spool(self, item: _Item) -> ObjectInfo:
-        """Copy a large object by way of a temporary file."""
-        with self._spooling:
-            self._report.check()
-            if self._is_there(item):
-                raise _ThereAlreadyError
-            store = self._connection.patient_store(item.destination.url)
+    def _settle_large(self, item: _Item) -> None:
+        """Copy an object that memory is too small for, and count how it ended."""
+        shown_bytes = 0
+
+        def shown(size_bytes: int) -> None:
+            nonlocal shown_bytes
+            with self._lock:
+                shown_bytes += size_bytes
+            self._progress.arrived(size_bytes)
+
+        def work(item: _Item) -> ObjectInfo | None:
+            with self._large:
+                self._report.check()
+                if self._given_up or self._can_stay(item):
+                    raise _ThereAlreadyError
+                try:
+                    return self._large_copy(item, shown)
+                finally:
+                    self._progress.arrived(-shown_bytes)  # it is counted as a whole
+
+        self._settle(item, work)
+
+    def _large_copy(self, item: _Item, shown: Callable[[int], object]) -> ObjectInfo | None:
+        check = self._report.check
+        if item.destination.url.startswith("file:"):
+            item.destination.stat(item.name, missing_ok=True)  # refuses what cannot be a name
+            try:
+                download(
+                    item.source,
+                    item.info,
+                    f"/{item.name}",
+                    may_replace=self._if_generation is None,
+                    on_bytes=shown,
+                    check=check,
+                )
+            except FileExistsError as error:
+                raise _ThereAlreadyError from error
+            return None  # it was compared with what was listed
+        store = self._connection.patient_store(item.destination.url)
+        if item.info.content_encoding:
+            # Streams have no such header; one request has.
             return self._write(item, spooled(item.source, item.info), store)
+        try:
+            return send(
+                pieces_of(item.source, item.info, shown),
+                store,
+                item.name,
+                item.info,
+                content_type=_type_of(item),
+                if_generation=self._if_generation,
+                check=check,
+            )
+        except PreconditionFailedError as error:
+            # It may also be the source that is no longer what was listed.
+            if self._if_generation is not None and self._is_there(item):
+                raise _ThereAlreadyError from error
+            raise
+
+    # ---- what is at the destination
+
+    def _asks(self, item: _Item) -> bool:
+        """Whether `_can_stay` would have to ask, or to look."""
+        return (
+            self._if_generation is not None
+            or item.there is not None
+            or (item.skips_equal and item.destination.url.startswith("file:"))
+        )
+
+    def _can_stay(self, item: _Item) -> bool:
+        """Whether what is at the destination is to be left alone."""
+        if self._if_generation is not None:
+            return self._is_there(item)
+        return item.skips_equal and _is_equal(item)
 
     def _is_there(self, item: _Item) -> bool:
         """Whether the object may not be written because there is one."""
         if self._if_generation is None:
             return False
+        if item.skips_equal and not item.destination.url.startswith("file:"):
+            return item.there is not None  # as it was listed; writing makes sure
         try:
             return item.destination.exists(item.name)
         except HeadraceError:
@@ -372,6 +528,15 @@ class _Copy:
 
     def _failed(self, item: _Item, error: Exception) -> None:
         self._progress.done(item.info.size_bytes)
+        if self._given_up:
+            return
+        missing = missing_bucket(error, item.destination)
+        if missing is not None:
+            with self._lock:
+                is_first, self._given_up = not self._given_up, True
+            if is_first:
+                self.failed(missing)
+            return
         # A name that its destination does not take says nothing about the command line.
         code = exit_code_of(error)
         self.failed(error, ExitCode.FAILED if code is ExitCode.USAGE else code)
@@ -405,7 +570,33 @@ class _Copy:
 
 
 class _ThereAlreadyError(Exception):
-    """With --no-clobber: there is an object of this name."""
+    """There is an object of this name: an equal one, or with --no-clobber any."""
+
+
+def _type_of(item: _Item) -> str | None:
+    return item.info.content_type or _TYPES.guess_type(f"/{item.name}")[0]
+
+
+def _is_equal(item: _Item) -> bool:
+    """Return whether what is at the destination has the size and the sum of what is copied."""
+    try:
+        if item.destination.url.startswith("file:"):
+            path = f"/{item.name}"
+            there = os.lstat(path)
+            return (
+                stat_module.S_ISREG(there.st_mode)
+                and there.st_size == item.info.size_bytes
+                and item.info.crc32c is not None
+                and sum_of_file(path) == item.info.crc32c
+            )
+        if item.there is None or item.there.size_bytes != item.info.size_bytes:
+            return False
+        crc32c = item.info.crc32c
+        if crc32c is None and item.source.url.startswith("file:"):
+            crc32c = sum_of_file(f"/{item.info.name}")
+        return crc32c is not None and crc32c == item.there.crc32c
+    except OSError:
+        return False  # copying it tells what is wrong
 
 
 def _verify(item: _Item, written: ObjectInfo) -> None:

@@ -8,17 +8,42 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from headrace import HeadraceError, ListPage, ObjectInfo, Store
-from headrace._cli.location import Location, not_found, url_of
+from headrace._cli.location import Location, missing_bucket, not_found, url_of
 from headrace._cli.report import Report, binary_size, counted, shown
+from headrace._listing import list_chunks
 
-__all__ = ["facts_of", "ls", "pages"]
+__all__ = ["chunks", "facts_of", "ls", "pages", "time_of"]
+
+
+def chunks(store: Store, prefix: str, start_offset: str = "") -> Iterator[list[ObjectInfo]]:
+    """Yield the objects whose names begin with `prefix`, in order, as they arrive.
+
+    Several pages are fetched at a time, ahead of the caller.
+
+    Args:
+        start_offset: names from this one on.
+    """
+    return list_chunks(
+        store._handle().start_listing(
+            prefix=prefix,
+            start_offset=start_offset,
+            end_offset="",
+            only_for_reading=False,
+            eager=False,
+            max_pages_in_flight=0,
+        )
+    )
 
 
 def pages(store: Store, prefix: str, *, recursive: bool) -> Iterator[ListPage]:
-    """Yield a listing page by page."""
+    """Yield a listing as it arrives: one level of it page by page, all of it in parallel."""
+    if recursive:
+        for chunk in chunks(store, prefix):
+            yield ListPage(chunk, [], "")
+        return
     token = ""
     while True:
-        page = store.list_page(prefix, delimiter=None if recursive else "/", page_token=token)
+        page = store.list_page(prefix, delimiter="/", page_token=token)
         yield page
         token = page.next_page_token
         if not token:
@@ -50,15 +75,29 @@ def _found(location: Location, *, recursive: bool) -> Iterator[ListPage]:
     yield from pages(store, name, recursive=recursive)
 
 
+def _matched(location: Location, *, recursive: bool) -> Iterator[ListPage]:
+    """Yield what a pattern matches; with `recursive` also all below the prefixes among that."""
+    from headrace._cli.wildcards import expanded
+
+    for found in expanded([location]):
+        if found.info is not None:
+            yield ListPage([found.info], [], "")
+        elif recursive:
+            yield from pages(found.store, found.name, recursive=True)
+        else:
+            yield ListPage([], [found.name], "")
+
+
 def ls(
     locations: Iterable[Location], report: Report, *, recursive: bool, long: bool, as_json: bool
 ) -> None:
-    """Print what `locations` name, page by page as the answers come."""
+    """Print what `locations` name, as the answers come."""
     object_count = prefix_count = total_bytes = 0
     for location in locations:
         store = location.store
+        find = _matched if location.is_pattern else _found
         try:
-            for page in _found(location, recursive=recursive):
+            for page in find(location, recursive=recursive):
                 report.check()
                 entries: list[ObjectInfo | str] = [*page.objects, *page.prefixes]
                 if page.prefixes:
@@ -73,7 +112,7 @@ def ls(
         except BrokenPipeError:
             raise
         except (HeadraceError, OSError) as error:
-            report.error(error)
+            report.error(missing_bucket(error, store) or error)
     if long and not as_json:
         prefixes = f", {counted(prefix_count, 'prefix', 'prefixes')}" if prefix_count else ""
         print(
@@ -90,7 +129,7 @@ def facts_of(store: Store, info: ObjectInfo) -> dict[str, Any]:
         "url": url,
         "name": _name(url, info.name),
         "size_bytes": info.size_bytes,
-        "updated": _time(info),
+        "updated": time_of(info),
         "generation": info.generation,
         "crc32c": info.crc32c,
         "content_type": info.content_type,
@@ -104,7 +143,8 @@ def _name(url: str, name: str) -> str:
     return url.removeprefix("file://") if url.startswith("file://") else name
 
 
-def _time(info: ObjectInfo) -> str:
+def time_of(info: ObjectInfo) -> str:
+    """Return when it was written, in UTC: ``2026-11-22T01:02:03Z``."""
     return info.updated.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
@@ -119,4 +159,4 @@ def _line(store: Store, entry: ObjectInfo | str, *, long: bool, as_json: bool) -
         return url
     if isinstance(entry, str):
         return f"{'':>14}  {'':20}  {url}"
-    return f"{entry.size_bytes:>14}  {_time(entry)}  {url}"
+    return f"{entry.size_bytes:>14}  {time_of(entry)}  {url}"

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import headrace
-from headrace import InvalidArgumentError, RetryOptions, Store, TimeoutOptions, _engine
+from headrace import (
+    GcsOptions,
+    InvalidArgumentError,
+    NotFoundError,
+    ObjectInfo,
+    RetryOptions,
+    Store,
+    TimeoutOptions,
+)
+from headrace._location import bucket_and_name
 
-__all__ = ["Connection", "Location"]
+__all__ = ["Connection", "Location", "first_wildcard", "missing_bucket", "not_found", "url_of"]
 
 # For requests that carry a whole large object. What hangs is noticed by the stall time-out.
 _PATIENT = TimeoutOptions(total_s=24 * 3600.0)
@@ -22,6 +32,7 @@ class Connection:
     anonymous: bool = False
     user_project: str | None = None
     attempts: int | None = None
+    literal: bool = False
     verbose: bool = False
     _stores: dict[str, Store] = field(default_factory=dict, compare=False, repr=False)
 
@@ -32,30 +43,29 @@ class Connection:
     def store(self, url: str) -> Store:
         """Return the store of a bucket; it is made once."""
         if url not in self._stores:
-            self._stores[url] = self._new_store(url, TimeoutOptions())
+            self._stores[url] = Store(url, **self.options_of(url))
         return self._stores[url]
 
     def patient_store(self, url: str) -> Store:
         """Return a store whose requests may take as long as they make progress."""
-        return self._new_store(url, _PATIENT)
+        return Store(url, timeout=_PATIENT, **self.options_of(url))
 
-    def _new_store(self, url: str, timeout: TimeoutOptions) -> Store:
+    def options_of(self, url: str) -> dict[str, Any]:
+        """Return the options of a store at `url`."""
         if url.startswith("file:"):
-            return Store(url, timeout=timeout)
-        return Store(
-            url,
-            endpoint=self.endpoint,
-            credentials="anonymous" if self.anonymous else None,
-            user_project=self.user_project,
-            retry=RetryOptions(max_attempts=self.attempts or RetryOptions.max_attempts),
-            timeout=timeout,
-            user_agent_suffix="headrace-cli",
-        )
+            return {}
+        return {
+            "endpoint": self.endpoint,
+            "credentials": "anonymous" if self.anonymous else None,
+            "provider": GcsOptions(user_project=self.user_project),
+            "retry": RetryOptions(max_attempts=self.attempts or RetryOptions.max_attempts),
+            "user_agent_suffix": "headrace-cli",
+        }
 
 
 @dataclass(frozen=True)
 class Location:
-    """A name, or the beginning of names, in a store.
+    """A name, the beginning of names, or a pattern of names, in a store.
 
     Files are objects of the machine's root directory, so that all stores look alike: the name of
     ``file:///a/b`` is ``a/b``.
@@ -64,24 +74,29 @@ class Location:
     store: Store
     name: str
     """``""`` for the whole store; ends with ``/`` if only what lies below is meant."""
+    is_pattern: bool = False
+    """Whether the name has wildcards; see `headrace._cli.wildcards`."""
+    info: ObjectInfo | None = None
+    """What is known of the object of this name, if it was listed."""
 
     @classmethod
-    def parse(cls, text: str, connection: Connection) -> Location:
+    def parse(cls, text: str, connection: Connection, *, wildcards: bool = False) -> Location:
         """Return what `text` says.
+
+        Args:
+            wildcards: take ``*``, ``?`` and ``[`` as such, unless there is a file of that name.
 
         Raises:
             InvalidArgumentError: no URL has this form.
         """
         _require_utf8(text)
-        scheme, bucket, name, _ = _engine.split_url(text)
-        if scheme != "file":
-            return cls(connection.store(f"{scheme}://{bucket}"), name)
-        is_folder = name.endswith(("/", "/.")) or name in (".", "..")
-        # Two dots go up from where a symbolic link leads to, as the system sees it.
-        path = os.path.realpath(name) if ".." in name.split("/") else os.path.abspath(name)
-        _require_utf8(path)  # also where we are
-        path = path.lstrip("/")
-        return cls(connection.store("file:///"), f"{path}/" if is_folder and path else path)
+        root, name = bucket_and_name(text)
+        _require_utf8(name)  # of a path: also where we are
+        is_pattern = wildcards and first_wildcard(name) < len(name)
+        if is_pattern and root == "file:///":
+            # A shell has replaced patterns of files already: what is left may be a name.
+            is_pattern = not os.path.lexists(f"/{name}")
+        return cls(connection.store(root), name, is_pattern)
 
     @property
     def is_file(self) -> bool:
@@ -102,6 +117,11 @@ class Location:
         return self.is_file and os.path.isdir(f"/{self.name}")
 
     @property
+    def without_slash(self) -> Location:
+        """The same as somebody would write it who means the folder, not what lies below it."""
+        return replace(self, name=self.name.rstrip("/"))
+
+    @property
     def last_name(self) -> str:
         """The last component: ``c`` of ``a/b/c``; ``""`` of a folder."""
         return self.name.rpartition("/")[2]
@@ -110,6 +130,11 @@ class Location:
     def below(self) -> str:
         """What the names of everything below begin with."""
         return self.name if self.is_folder else f"{self.name}/"
+
+
+def first_wildcard(text: str) -> int:
+    """Return where the first ``*``, ``?`` or ``[`` is; the length of `text` if there is none."""
+    return min((at for at in map(text.find, "*?[") if at >= 0), default=len(text))
 
 
 def _require_utf8(text: str) -> None:
@@ -129,3 +154,23 @@ def not_found(location: Location, text: str) -> headrace.NotFoundError:
     error = headrace.NotFoundError(f"{location.url}: {text}")
     error.url = location.url
     return error
+
+
+def missing_bucket(error: Exception, store: Store) -> NotFoundError | None:
+    """Return an error that says so, if `error` came because there is no such bucket.
+
+    A 404 of an object does not say which of the two is missing, with some services.
+    """
+    if not isinstance(error, NotFoundError) or store.url.startswith("file:"):
+        return None
+    try:
+        store.list_page(max_results=1)
+    except NotFoundError as of_bucket:
+        found = NotFoundError(f"{store.url.rstrip('/')}: there is no such bucket")
+        found.url = store.url.rstrip("/")
+        found.http_status, found.attempts = of_bucket.http_status, of_bucket.attempts
+        found.request_id = of_bucket.request_id
+        return found
+    except headrace.HeadraceError:
+        pass  # it may not be listed
+    return None

@@ -22,6 +22,9 @@ class Progress:
     def done(self, size_bytes: int) -> None:
         """An object was copied, skipped, or has failed."""
 
+    def arrived(self, size_bytes: int) -> None:
+        """So many bytes more of an object that is not done yet are copied."""
+
     def close(self) -> None:
         """Give the line back."""
 
@@ -69,6 +72,9 @@ class _Bar(Progress):
             self._done_count += 1
             done = self._done_count
         self._bar.update(self._task, advance=size_bytes, done=done)
+
+    def arrived(self, size_bytes: int) -> None:
+        self._bar.update(self._task, advance=size_bytes)
 
     def close(self) -> None:
         self._report.write = None

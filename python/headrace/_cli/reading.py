@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from headrace import HeadraceError, MiB, ObjectInfo, Sample, Store
-from headrace._cli.location import Location, not_found
+from headrace import HeadraceError, NotFoundError, ObjectInfo, Sample, Store
+from headrace._cli.large import LARGE_BYTES
+from headrace._cli.location import Location, missing_bucket, not_found
 from headrace._cli.report import Report
 from headrace._cli.workers import Workers
 
@@ -21,10 +22,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-__all__ = ["LARGE_BYTES", "cat", "spooled", "stat"]
-
-LARGE_BYTES = 64 * MiB
-"""Larger objects are not held in memory."""
+__all__ = ["cat", "spooled", "stat"]
 
 _AHEAD = 4
 
@@ -33,11 +31,33 @@ def stat(location: Location) -> ObjectInfo:
     """Return what is known of the object.
 
     Raises:
-        NotFoundError: it is missing, or there are only objects below it.
+        NotFoundError: it is missing, its bucket is, or there are only objects below it.
     """
+    if location.info is not None:
+        return location.info
     if location.is_folder or location.is_directory:
-        raise not_found(location, "is not an object; what lies below it is for cp -r")
-    return location.store.stat(location.name)
+        raise _no_object(location)
+    try:
+        return location.store.stat(location.name)
+    except NotFoundError as error:
+        missing = missing_bucket(error, location.store)
+        if missing is not None:
+            raise missing from None
+        if not location.is_file and _has_some_below(location):
+            raise _no_object(location) from None
+        raise
+
+
+def _no_object(location: Location) -> NotFoundError:
+    return not_found(location, "is not an object; what lies below it is for cp -r")
+
+
+def _has_some_below(location: Location) -> bool:
+    try:
+        page = location.store.list_page(location.below, delimiter="/", max_results=1)
+    except HeadraceError:
+        return False
+    return bool(page.objects or page.prefixes)
 
 
 def spooled(store: Store, info: ObjectInfo) -> mmap.mmap:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import logging
 import os
 import signal
 import sys
@@ -137,6 +138,10 @@ class Report:
         if not self.as_json:
             self.say(f"headrace: {text}")
 
+    def warn(self, text: str) -> None:
+        """Tell what does not end the command."""
+        self.say(json.dumps({"warning": text}) if self.as_json else f"headrace: {shown(text)}")
+
     def say(self, line: str) -> None:
         """Print a line on stderr."""
         if self.write is not None:
@@ -176,6 +181,10 @@ class Report:
         The work has a thread of its own. Signals interrupt this one, which does nothing but wait:
         an exception that came at any place of the work could leave locks taken.
         """
+        # What the library has to tell while it goes on, such as that a server does not answer.
+        log = logging.getLogger("headrace")
+        log.addHandler(_Warnings(self))
+        log.propagate = False
         thread = threading.Thread(target=self._do, args=(work,), daemon=True)
         try:
             thread.start()
@@ -246,6 +255,18 @@ class Report:
             f"received: {binary_size(found.bytes_read_total)}, "
             f"object memory at most: {binary_size(found.memory_peak_live_bytes)}"
         )
+
+
+class _Warnings(logging.Handler):
+    """Shows what is logged as lines of the command."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(logging.WARNING)
+        self._report = report
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self._report.stopping:
+            self._report.warn(record.getMessage())
 
 
 def _give_up_stdout() -> None:

@@ -10,7 +10,7 @@ from headrace import _engine
 from headrace._engine import ObjectInfo, ZipEntry
 from headrace._errors import CorruptDataError, InvalidArgumentError
 from headrace._store import Store
-from headrace.checkpoint._location import about, corrupt, pinned, refused
+from headrace.checkpoint._object import about, corrupt, pinned, refused
 from headrace.checkpoint._outline import Outline, outline_of
 from headrace.checkpoint._parallel_reads import Wanted, read_into
 

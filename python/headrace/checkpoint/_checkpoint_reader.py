@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
+from headrace._location import Url, object_at
 from headrace._store import Store
 from headrace.checkpoint._archive import open_archive
-from headrace.checkpoint._location import Url, corrupt, locate, refused, stat
+from headrace.checkpoint._object import corrupt, refused, stat
 from headrace.checkpoint._outline import Made, PlaceError, StorageReference, Way, place_at
 from headrace.checkpoint._storages import read_storages
 
@@ -53,9 +54,8 @@ class CheckpointReader:
     Nothing of the pickle is executed: tensors are found in it by its form alone.
     """
 
-    def __init__(self, url: Url, store: Store | None, verify: bool) -> None:
-        where, name = locate(url, store)
-        self._archive = open_archive(where, stat(where, name), verify=verify)
+    def __init__(self, store: Store, name: str, verify: bool) -> None:
+        self._archive = open_archive(store, stat(store, name), verify=verify)
         # Or why it cannot be read by itself.
         self._tensors: dict[str, _Tensor | str] = {}
         seen: set[int] = set()
@@ -217,20 +217,26 @@ def _numbers(value: Any) -> tuple[int, ...]:
 
 
 def open(  # noqa: A001 - it is meant to read like open
-    url: Url, *, verify: bool = True, store: Store | None = None
+    url: Url, *, verify: bool = True, store: Store | None = None, **options: Any
 ) -> CheckpointReader:
     """Open a checkpoint to read some of its tensors.
 
     Reads its directory and its pickle, as `load` does, and no tensor.
 
+    Example:
+        >>> reader = headrace.checkpoint.open("gs://bucket/run1/step100.pt")  # doctest: +SKIP
+        >>> weight = reader["model.layers.0.weight"]  # doctest: +SKIP
+
     Args:
-        url: of the object; with `store` its name there.
+        url: of the object; with `store` its name there, or its whole URL.
         verify: compare the sums that the file has.
         store: where the object is; default: a store of the URL's bucket.
+        options: of `Store`, if `store` is not given: ``endpoint=...``.
 
     Raises:
         NotFoundError: there is no such object.
         CorruptDataError: it was cut, or is damaged.
         InvalidArgumentError: it is no checkpoint, or a place in it has more than 1,024 characters.
     """
-    return CheckpointReader(url, store, verify)
+    where, name = object_at(url, store, **options)
+    return CheckpointReader(where, name, verify)

@@ -14,13 +14,14 @@ import torch
 
 from headrace._engine import ObjectInfo
 from headrace._errors import HeadraceError
-from headrace._open import ObjectReaderIO
+from headrace._location import Url, object_at
 from headrace._options import require
+from headrace._progress import Progress, ProgressOption, choose_progress
+from headrace._reader_io import ObjectReaderIO
 from headrace._store import Store
 from headrace.checkpoint._archive import Archive, is_legacy, read_ends
 from headrace.checkpoint._device_copies import flat
-from headrace.checkpoint._location import Url, corrupt, locate, refused, stat
-from headrace.checkpoint._progress import Progress, ProgressOption, choose_progress
+from headrace.checkpoint._object import corrupt, refused, stat
 from headrace.checkpoint._storages import read_storages
 
 __all__ = ["MapLocation", "load"]
@@ -51,6 +52,7 @@ def load(
     *,
     store: Store | None = None,
     progress: ProgressOption = False,
+    **options: Any,
 ) -> Any:
     """Load what `save`, or `torch.save`, wrote.
 
@@ -58,8 +60,11 @@ def load(
     at once, by parallel requests, into the memory that the tensors will have. Reads are pinned to
     the generation that was there at the beginning.
 
+    Example:
+        >>> state = headrace.checkpoint.load("gs://bucket/run1/step100.pt")  # doctest: +SKIP
+
     Args:
-        url: of the object; with `store` its name there.
+        url: of the object; with `store` its name there, or its whole URL.
         map_location: where storages go, as in `torch.load`: a device, a dict of devices, or a
             function, which gets them with their bytes. Storages that do not stay on the CPU pass
             through the host 64 MiB (or one storage) at a time.
@@ -69,6 +74,7 @@ def load(
             ``docs/guide/checkpoints.md``.
         store: where the object is; default: a store of the URL's bucket.
         progress: show a bar (needs tqdm), or call this with ``(done_bytes, total_bytes)``.
+        options: of `Store`, if `store` is not given: ``endpoint=...``.
 
     Raises:
         NotFoundError: there is no such object.
@@ -85,7 +91,7 @@ def load(
         f"map_location is {map_location!r}; it must be a device, the name of one, a dict of them, "
         "a function or None",
     )
-    where, name = locate(url, store)
+    where, name = object_at(url, store, **options)
     info = stat(where, name)
     ends = read_ends(where, info)
     if is_legacy(ends[0][1]):

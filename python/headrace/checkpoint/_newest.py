@@ -1,12 +1,11 @@
-"""Which of the checkpoints under a prefix is the newest that is complete."""
+"""Which of the checkpoints below a root is the newest that is complete."""
 
 from __future__ import annotations
 
-import os
 import posixpath
 from collections.abc import Iterator
+from typing import Any
 
-from headrace import _engine
 from headrace._checkpoint_names import METADATA_NAME
 from headrace._engine import ObjectInfo
 from headrace._errors import (
@@ -15,48 +14,47 @@ from headrace._errors import (
     NotFoundError,
     PreconditionFailedError,
 )
+from headrace._location import Url, root_at
 from headrace._store import Store
 from headrace.checkpoint._archive import open_archive
-from headrace.checkpoint._location import Url
 
 __all__ = ["latest"]
 
 
-def latest(prefix: Url, *, store: Store | None = None) -> str | None:
-    """Return the URL of the newest complete checkpoint below `prefix`; None if there is none.
+def latest(url: Url = "", *, store: Store | None = None, **options: Any) -> str | None:
+    """Return the URL of the newest complete checkpoint below `url`; None if there is none.
 
     Checkpoints are single files whose directory and pickle are whole, and folders of
     `torch.distributed.checkpoint` with their ``.metadata``. The newest is the one that was updated
     last; of several at the same time the last by name. A file that is replaced meanwhile is looked
     at once more, and passed over if it is replaced again.
 
+    Example:
+        >>> headrace.checkpoint.latest("gs://bucket/run1")  # doctest: +SKIP
+        'gs://bucket/run1/step200.pt'
+
     Args:
-        prefix: of the names, as for a listing: ``gs://bucket/run1/``; for files a directory. With
-            `store` a prefix of names there.
-        store: where to look; default: a store of the URL's bucket.
+        url: of a bucket, a folder in it, or a directory; it need not exist. What only begins with
+            the same text is not below it. With `store` the name of a folder there; ``""``: all.
+        store: where to look; default: a store at `url`.
+        options: of `Store`, if `store` is not given: ``endpoint=...``.
+
+    Raises:
+        NotFoundError: there is no such bucket.
+        InvalidArgumentError: no store has such a URL.
     """
-    where, name = _locate_prefix(prefix, store)
-    for info in _newest_first(where, name):
+    root = root_at(url, store, **options)
+    for info in _newest_first(root):
         folder, _, last = info.name.rpartition("/")
         if last == METADATA_NAME:
-            return where.url_of(folder) if folder else where.url
-        if _is_whole(where, info):
-            return where.url_of(info.name)
+            return root.url_of(folder) if folder else root.url
+        if _is_whole(root, info):
+            return root.url_of(info.name)
     return None
 
 
-def _locate_prefix(prefix: Url, store: Store | None) -> tuple[Store, str]:
-    if store is not None:
-        return store, os.fspath(prefix)
-    scheme, bucket, name, _ = _engine.split_url(os.fspath(prefix))
-    if scheme != "file":
-        return Store(f"{scheme}://{bucket}"), name
-    # A directory is no prefix of its neighbours.
-    return Store("file:///"), posixpath.join(os.path.abspath(name), "").lstrip("/")
-
-
-def _newest_first(store: Store, prefix: str) -> Iterator[ObjectInfo]:
-    infos = list(store.list(prefix))
+def _newest_first(root: Store) -> Iterator[ObjectInfo]:
+    infos = _all_below(root)
     folders = {
         info.name.removesuffix(METADATA_NAME)
         for info in infos
@@ -68,6 +66,23 @@ def _newest_first(store: Store, prefix: str) -> Iterator[ObjectInfo]:
             in_folder or info.name.endswith(".distcp")
         ):
             yield info
+
+
+def _all_below(root: Store) -> list[ObjectInfo]:
+    infos: list[ObjectInfo] = []
+    token = ""
+    try:
+        # By pages: that nothing is there is no error before the first save of a run.
+        while True:
+            page = root.list_page(page_token=token)
+            infos += page.objects
+            token = page.next_page_token
+            if not token:
+                return infos
+    except NotFoundError:
+        if not root.url.startswith("file:"):
+            raise
+        return []  # a directory that is not there yet
 
 
 def _is_whole(store: Store, info: ObjectInfo) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headrace import _engine
 from headrace._engine import ObjectInfo
 from headrace._store import NameOrInfo, Store
-from headrace.checkpoint._location import pinned
+from headrace.checkpoint._object import pinned
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

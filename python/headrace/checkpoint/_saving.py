@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from headrace._engine import ObjectInfo
-from headrace._open import tell_left_behind
+from headrace._leftovers import tell_left_behind
+from headrace._location import Url, object_at
+from headrace._progress import ProgressOption, choose_progress
 from headrace._store import Store, UploadWay
-from headrace.checkpoint._location import Url, locate
-from headrace.checkpoint._progress import ProgressOption, choose_progress
 from headrace.checkpoint._tensor_file import DEFAULT_PROTOCOL, CheckpointFile
 
 __all__ = ["save"]
@@ -23,6 +23,7 @@ def save(
     store: Store | None = None,
     upload: UploadWay = "parts",
     progress: ProgressOption = False,
+    **options: Any,
 ) -> ObjectInfo:
     """Save an object so that `load`, and `torch.load`, read it.
 
@@ -35,9 +36,13 @@ def save(
     change meanwhile. Those on another device come to the host 16 MiB at a time. Storages that
     several tensors share are saved once.
 
+    Example:
+        >>> url = "gs://bucket/run1/step100.pt"
+        >>> info = headrace.checkpoint.save(model.state_dict(), url)  # doctest: +SKIP
+
     Args:
         obj: whatever `torch.save` takes; best a ``state_dict()``.
-        url: of the object; with `store` its name there.
+        url: of the object; with `store` its name there, or its whole URL.
         if_generation: of the object that is replaced: ``"absent"`` for none. Default: whatever is
             there is replaced.
         pickle_protocol: `load` with ``weights_only=True`` reads 2 alone.
@@ -45,6 +50,7 @@ def save(
         upload: how the parts of a large checkpoint come to ``gs://``, as for `Store.open_writer`:
             ``"resumable"`` for buckets with a retention policy.
         progress: show a bar (needs tqdm), or call this with ``(done_bytes, total_bytes)``.
+        options: of `Store`, if `store` is not given: ``endpoint=...``.
 
     Returns:
         The new object, with its generation.
@@ -54,7 +60,7 @@ def save(
         PreconditionFailedError: something else than `if_generation` is there.
         CorruptDataError: the store says that it has other bytes than were sent. They are at `url`.
     """
-    where, name = locate(url, store)
+    where, name = object_at(url, store, **options)
     # Whatever cannot be pickled is known before anything is sent.
     file = CheckpointFile(obj, pickle_protocol)
     writer = where.open_writer(

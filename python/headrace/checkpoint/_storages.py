@@ -9,7 +9,7 @@ import torch
 
 from headrace.checkpoint._archive import Archive
 from headrace.checkpoint._device_copies import flat, memory_of
-from headrace.checkpoint._location import corrupt
+from headrace.checkpoint._object import corrupt
 from headrace.checkpoint._parallel_reads import Wanted, read_into, read_steps
 
 __all__ = ["read_storages"]

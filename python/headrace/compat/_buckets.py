@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
-from headrace import JoinOptions, ObjectInfo, RetryOptions, Store, TimeoutOptions
+from headrace import GcsOptions, JoinOptions, ObjectInfo, RetryOptions, Store, TimeoutOptions
 from headrace.compat._clients import bucket_url, store_options_of
 from headrace.compat._google_errors import as_google_raises
 from headrace.compat._objects import ListedObject, NameAndSize
@@ -36,11 +36,11 @@ class Bucket(Protocol):
         """
 
     def read_groups(
-        self, groups: Iterable[Sequence[NameAndSize]], *, ahead_bytes: int | None = None
+        self, groups: Iterable[Sequence[NameAndSize]], *, prefetch_bytes: int | None = None
     ) -> Generator[list[bytes]]:
         """Yield the contents of each group's objects, in order; the first error in order ends it.
 
-        What is read ahead, `ahead_bytes` at most, is cancelled when the iterator is closed.
+        What is read ahead, `prefetch_bytes` at most, is cancelled when the iterator is closed.
         """
 
 
@@ -93,7 +93,7 @@ def _open_store(
         on_change="reread",
         # Google's client does that, too.
         content_encoding="decompress",
-        join_small_objects=join,
+        provider=GcsOptions(join_small_objects=join),
     )
 
 
@@ -138,14 +138,14 @@ class _EngineBucket:
             )
 
     def read_groups(
-        self, groups: Iterable[Sequence[NameAndSize]], *, ahead_bytes: int | None = None
+        self, groups: Iterable[Sequence[NameAndSize]], *, prefetch_bytes: int | None = None
     ) -> Generator[list[bytes]]:
         def pinned(each: NameAndSize) -> str | ObjectInfo:
             return each.info if isinstance(each, ListedObject) else each[0]
 
         batches = ([pinned(each) for each in group] for group in groups)
         with as_google_raises():
-            for samples in self._store.read_batches(batches, ahead_bytes=ahead_bytes):
+            for samples in self._store.read_batches(batches, prefetch_bytes=prefetch_bytes):
                 contents = [sample.bytes() for sample in samples]
                 del samples  # their memory is what the next groups are read into
                 yield contents
@@ -173,7 +173,7 @@ class _ClientBucket:
         yield from sorted(infos, key=lambda info: info.name)
 
     def read_groups(
-        self, groups: Iterable[Sequence[NameAndSize]], *, ahead_bytes: int | None = None
+        self, groups: Iterable[Sequence[NameAndSize]], *, prefetch_bytes: int | None = None
     ) -> Generator[list[bytes]]:
         if self._threads <= 1:
             for group in groups:

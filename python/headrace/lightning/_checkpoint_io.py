@@ -7,9 +7,10 @@ from typing import Any
 
 from headrace._errors import InvalidArgumentError
 from headrace._store import UploadWay
+from headrace.checkpoint._staging import copy_to_host
 from headrace.lightning import _files, _packages
 from headrace.lightning._background import InOrder
-from headrace.lightning._staging import copy_to_host
+from headrace.lightning._filesystem import register
 
 __all__ = ["AsyncCheckpointIO", "CheckpointIO"]
 
@@ -25,7 +26,9 @@ class CheckpointIO(_CheckpointIO):  # type: ignore[misc]  # a base that is found
         trainer.save_checkpoint("gs://bucket/run1/last.ckpt")
         trainer.fit(model, ckpt_path="gs://bucket/run1/last.ckpt")
 
-    The files are those of ``torch.save``. Each appears whole, or not at all.
+    The files are those of ``torch.save``. Each appears whole, or not at all. Where fsspec knows
+    nobody who serves ``gs://``, making a plugin registers a small file system for it, which
+    ``ModelCheckpoint`` needs.
 
     Args:
         upload: how the parts of a large checkpoint come to ``gs://``, as for
@@ -37,6 +40,12 @@ class CheckpointIO(_CheckpointIO):  # type: ignore[misc]  # a base that is found
         super().__init__()
         self._upload = upload
         self._store_options = store_options
+        register()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # In a process that a trainer has spawned.
+        self.__dict__.update(state)
+        register()
 
     def save_checkpoint(
         self,
@@ -103,6 +112,7 @@ class AsyncCheckpointIO(_CheckpointIO):  # type: ignore[misc]
                 f"{', '.join(store_options)}: pass options of the store to the checkpoint_io"
             )
         self._checkpoint_io = checkpoint_io or CheckpointIO(**store_options)
+        register()
         self._saves = InOrder("headrace-lightning-save")
 
     def save_checkpoint(

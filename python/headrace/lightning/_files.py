@@ -8,23 +8,10 @@ from typing import Any
 from headrace import checkpoint
 from headrace._checkpoint_names import METADATA_NAME
 from headrace._errors import InvalidArgumentError, NotFoundError
-from headrace._store import UploadWay
-from headrace.checkpoint._distributed.folder import Folder
+from headrace._location import object_at
+from headrace._store import Store, UploadWay
 
-__all__ = ["at", "holds_sharded", "load", "remove", "save"]
-
-
-def at(path: str | os.PathLike[str], store_options: dict[str, Any]) -> tuple[Folder, str]:
-    """Return the folder that the object at `path` is in, and its name there."""
-    text = os.fspath(path).rstrip("/")
-    parent, _, name = text.rpartition("/")
-    if not name or parent.endswith(":/"):
-        raise InvalidArgumentError(f"{text!r}: no name of an object")
-    if not parent:
-        parent = "/" if text.startswith("/") else "."
-    # Checked whole, so that the text of an error is what the caller wrote.
-    Folder.at(text, store_options)
-    return Folder.at(parent, store_options), name
+__all__ = ["holds_sharded", "load", "remove", "save"]
 
 
 def save(
@@ -34,8 +21,8 @@ def save(
     upload: UploadWay = "parts",
 ) -> None:
     """Save `obj`, as `torch.save` would."""
-    folder, name = at(path, store_options)
-    checkpoint.save(obj, folder.prefix + name, store=folder.store, upload=upload)
+    store, name = _at(path, store_options)
+    checkpoint.save(obj, name, store=store, upload=upload)
 
 
 def load(
@@ -50,13 +37,13 @@ def load(
         NotFoundError: there is no such object.
         InvalidArgumentError: there is a sharded checkpoint.
     """
-    folder, name = at(path, store_options)
+    store, name = _at(path, store_options)
     try:
         return checkpoint.load(
-            folder.prefix + name,
+            name,
             map_location,
             weights_only=True if weights_only is None else weights_only,
-            store=folder.store,
+            store=store,
         )
     except (NotFoundError, InvalidArgumentError):
         if holds_sharded(path, store_options):
@@ -70,31 +57,33 @@ def load(
 
 def holds_sharded(path: str | os.PathLike[str], store_options: dict[str, Any]) -> bool:
     """Return whether a complete sharded checkpoint lies below `path`."""
-    folder = Folder.at(path, store_options)
+    store, name = _at(path, store_options)
     try:
-        return folder.store.exists(folder.prefix + METADATA_NAME)
+        return store.exists(f"{name}/{METADATA_NAME}")
     except InvalidArgumentError:  # a file where the folder would be
         return False
 
 
 def remove(path: str | os.PathLike[str], store_options: dict[str, Any]) -> None:
     """Delete the object at `path`, and everything below it; what is not there is fine."""
-    folder, name = at(path, store_options)
-    below = Folder.at(path, store_options)
+    store, name = _at(path, store_options)
     try:
-        names = [info.name for info in below.store.list(below.prefix)]
-    except NotFoundError:
-        names = []
-    except InvalidArgumentError:  # a file
+        names = [info.name for info in store.list(f"{name}/")]
+    except (NotFoundError, InvalidArgumentError):  # no such directory, or a file
         names = []
     # First what makes it a checkpoint: half of one must never look like one.
     names.sort(key=lambda each: not each.endswith(METADATA_NAME))
     for each in names:
-        below.store.delete(each, missing_ok=True)
-    if below.store.url.startswith("file:"):
-        _remove_empty(below.url.removeprefix("file://"))
+        store.delete(each, missing_ok=True)
+    if store.url.startswith("file:"):
+        _remove_empty(store.url_of(name).removeprefix("file://"))
     if not names:
-        folder.store.delete(folder.prefix + name, missing_ok=True)
+        store.delete(name, missing_ok=True)
+
+
+def _at(path: str | os.PathLike[str], store_options: dict[str, Any]) -> tuple[Store, str]:
+    # A folder is named like an object: it holds what the strategies have saved under that name.
+    return object_at(os.fspath(path).rstrip("/"), **store_options)
 
 
 def _remove_empty(directory: str) -> None:

@@ -7,6 +7,7 @@ import io
 from typing import Any
 
 import fsspec  # type: ignore[import-untyped]
+from fsspec.registry import known_implementations, registry  # type: ignore[import-untyped]
 
 from headrace._errors import NotFoundError
 from headrace._store import Store
@@ -133,7 +134,19 @@ class _Written(io.BytesIO):
 
 
 def register() -> None:
-    """Let fsspec find `StoreFileSystem` for ``gs://`` and ``gcs://``, unless gcsfs is installed."""
-    if importlib.util.find_spec("gcsfs") is None:
-        for protocol in StoreFileSystem.protocol:
+    """Let fsspec find `StoreFileSystem` for ``gs://`` and ``gcs://``, unless somebody serves them.
+
+    That is whoever has registered a file system for them, or gcsfs if it is installed.
+    """
+    for protocol in StoreFileSystem.protocol:
+        if not _is_served(protocol):
             fsspec.register_implementation(protocol, StoreFileSystem, clobber=True)
+
+
+def _is_served(protocol: str) -> bool:
+    if protocol in registry:
+        return True
+    # Not imported: gcsfs takes its time, and runs may have no use for it.
+    known = known_implementations.get(protocol, {}).get("class", "")
+    package = known.partition(".")[0]
+    return bool(package) and importlib.util.find_spec(package) is not None

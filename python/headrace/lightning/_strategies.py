@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import io
 import os
-import tempfile
+import pickle
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
+from torch.distributed.fsdp import FullyShardedDataParallel, OptimStateKeyType, StateDictType
 
 from headrace._errors import InvalidArgumentError
 from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
 from headrace.lightning import _files, _packages
 from headrace.lightning._checkpoint_io import CheckpointIO
+from headrace.lightning._filesystem import register
 
 __all__ = ["FSDPStrategy", "ModelParallelStrategy"]
 
@@ -56,6 +64,7 @@ class _AtAnyUrl:
         self._group: Any = None
         self._under_way: Any = None
         self._removals: list[str | os.PathLike[str]] = []
+        register()
         if getattr(self, "_checkpoint_io", None) is None:
             self._checkpoint_io = CheckpointIO(**self._store_options)
 
@@ -112,15 +121,70 @@ class _AtAnyUrl:
                 meta, weights_only=True if weights_only is None else weights_only
             )
             return rest
-        arguments = {} if weights_only is None else {"weights_only": weights_only}
-        with tempfile.TemporaryDirectory() as directory:
-            # Lightning maps the file, so it must be a local one.
-            local = Path(directory) / "checkpoint"
-            folder, name = _files.at(url, self._store_options)
-            with local.open("wb") as file:
-                file.write(folder.store.read(folder.prefix + name))
-            loaded: dict[str, Any] = super().load_checkpoint(local, **arguments)  # type: ignore[misc]
-            return loaded
+        return self._load_whole(url, weights_only)
+
+    def _load_whole(self, url: str, weights_only: bool | None) -> dict[str, Any]:
+        """Load a checkpoint of one object; return what is neither model nor optimizer.
+
+        Rank 0 reads it, straight into tensors, and sends the others their parts, tensor by tensor.
+        Lightning's own way would have every rank map a local file.
+        """
+        checkpoint: dict[str, Any] = {}
+        error: Exception | None = None
+        if self.is_global_zero:
+            try:
+                checkpoint = self.checkpoint_io.load_checkpoint(
+                    url, map_location="cpu", weights_only=weights_only
+                )
+            except Exception as raised:
+                error = raised
+        # The other ranks wait here, so they are told of an error, too.
+        told = self.broadcast(_as_sent(error))
+        if told is not None:
+            raise error or told
+        state, optimizer_states = checkpoint.pop("state_dict", {}), None
+        if checkpoint.get("optimizer_states") is not None:
+            optimizer_states = checkpoint.pop("optimizer_states")
+        has_optimizers = self.broadcast(optimizer_states is not None)
+        count = self.broadcast(len(optimizer_states or ()))
+        rest: dict[str, Any] = self.broadcast(checkpoint)
+        set_model_state_dict(
+            self.model,
+            state,
+            options=StateDictOptions(
+                full_state_dict=True,
+                broadcast_from_rank0=True,
+                strict=self.lightning_module.strict_loading,
+            ),
+        )
+        del state
+        if not has_optimizers or self.lightning_module.trainer.state.fn != _TrainerFn.FITTING:
+            return rest
+        if count != len(self.optimizers):
+            raise InvalidArgumentError(
+                f"{url} holds the states of {count} optimizers, and there are "
+                f"{len(self.optimizers)}: resume with as many as it was saved with"
+            )
+        for number, optimizer in enumerate(self.optimizers):
+            of_optimizer = optimizer_states[number] if optimizer_states else {}
+            self._load_whole_optimizer(optimizer, of_optimizer)
+            if optimizer_states:
+                optimizer_states[number] = None
+        return rest
+
+    def _load_whole_optimizer(self, optimizer: Any, state: dict[str, Any]) -> None:
+        """Load the state of an optimizer, which rank 0 has, on all ranks."""
+        if state and all(isinstance(key, int) for key in state["state"]) and state["state"]:
+            # Of a run without sharding: parameters have numbers there.
+            state = FullyShardedDataParallel.rekey_optim_state_dict(
+                state, OptimStateKeyType.PARAM_NAME, self.model
+            )
+        set_optimizer_state_dict(
+            self.model,
+            optimizer,
+            state,
+            options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+        )
 
     def remove_checkpoint(self, filepath: str | os.PathLike[str]) -> None:
         """Delete a checkpoint; while a save is under way, when that is complete.
@@ -160,6 +224,15 @@ class _AtAnyUrl:
         raise NotImplementedError
 
 
+def _as_sent(error: Exception | None) -> Exception | None:
+    """Return what other ranks can be told of an error."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # whatever its class thinks of pickle
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
 class ModelParallelStrategy(_AtAnyUrl, _ModelParallelStrategy):  # type: ignore[misc]
     """Lightning's ``ModelParallelStrategy`` with checkpoints at any URL.
 
@@ -177,13 +250,6 @@ class ModelParallelStrategy(_AtAnyUrl, _ModelParallelStrategy):  # type: ignore[
         return bool(self._save_distributed_checkpoint)
 
     def _load_sharded(self, reader: DistributedReader) -> None:
-        from torch.distributed.checkpoint.state_dict import (
-            StateDictOptions,
-            get_model_state_dict,
-            get_optimizer_state_dict,
-            set_optimizer_state_dict,
-        )
-
         state = {self._model_key: get_model_state_dict(self.model)}
         load(state, storage_reader=reader)
         self.model.load_state_dict(
@@ -223,7 +289,6 @@ class FSDPStrategy(_AtAnyUrl, _FSDPStrategy):  # type: ignore[misc]
 
     def _load_sharded(self, reader: DistributedReader) -> None:
         from torch.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict
-        from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
 
         sharded = FullyShardedDataParallel.state_dict_type(
             self.model, StateDictType.SHARDED_STATE_DICT

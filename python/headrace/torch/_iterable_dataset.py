@@ -29,7 +29,7 @@ _BLOCK_BYTES = 8 << 20
 
 
 class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
-    """The objects under a prefix, one after the other, read ahead inside the process.
+    """The objects below a URL, one after the other, read ahead inside the process.
 
     For torch's DataLoader where batches are made of a stream, and for a plain ``for`` loop. The
     order depends on `seed` and the epoch alone. It is split by rank and by DataLoader worker: of
@@ -62,7 +62,7 @@ class IterableDataset(ObjectsOfStore, torch.utils.data.IterableDataset[Any]):
         world_size: see `rank`.
 
     Raises:
-        NotFoundError: no object has the prefix.
+        NotFoundError: no object is below the URL.
         InvalidArgumentError: an argument cannot work.
     """
 

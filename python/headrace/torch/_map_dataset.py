@@ -48,7 +48,7 @@ class ObjectsOfStore:
             if index is not None:
                 raise InvalidArgumentError("index is empty; there is nothing to read")
             error = NotFoundError(
-                f"{self._store.url}: no object has this prefix; a prefix is what names begin with "
+                f"{self._store.url}: no object is below this folder "
                 "(headrace.Store(...).list() shows what is there)"
             )
             error.url = self._store.url
@@ -98,7 +98,7 @@ class ObjectsOfStore:
 
 
 class MapDataset(ObjectsOfStore, Dataset[Any]):
-    """The objects under a prefix, by number, for torch's DataLoader and for `Loader`.
+    """The objects below a URL, by number, for torch's DataLoader and for `Loader`.
 
     The objects are listed when the dataset is made; their order is the UTF-8 byte order of the
     names. It pickles as the configuration of the store and the index, so it works in DataLoader
@@ -117,7 +117,7 @@ class MapDataset(ObjectsOfStore, Dataset[Any]):
             ``store.index().filter(suffix=".jpg")``.
 
     Raises:
-        NotFoundError: no object has the prefix.
+        NotFoundError: no object is below the URL.
         InvalidArgumentError: the URL or an option cannot work.
     """
 

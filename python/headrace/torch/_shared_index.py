@@ -37,7 +37,7 @@ def shared_index(
         source: what is listed: a URL, a path or a `headrace.Store`. Or a function without
             arguments that returns an index; it is called by the first rank only:
             ``lambda: ObjectIndex.load("gs://bucket/train.index")``.
-        prefix: names begin with it; default: what follows the bucket in the URL. Not with a
+        prefix: names begin with it; default: all that is below the URL. Not with a
             function.
         group: the ranks that take part; default: all.
 
@@ -82,7 +82,7 @@ def _maker(source: Any, prefix: str | None) -> Callable[[], ObjectIndex]:
 
         return call
     store = as_store(source)
-    return lambda: store.index(prefix)
+    return lambda: store.index(prefix or "")
 
 
 # Everything begins with the size of the index, or with the error that it became.

@@ -24,9 +24,12 @@ def store_in_this_process(store: Store, objects: ObjectIndex) -> Store:
         return store
     _process.configure_unless_set(worker_options(info.num_workers, objects))
     default = _engine.default_options()["initial_in_flight"]
-    if store._settings["initial_in_flight"] != default:
+    parallel = store._settings["parallel"]
+    if parallel.initial_in_flight != default:
         return store
-    return store._with(initial_in_flight=max(1, default // info.num_workers))
+    return store._with(
+        parallel=replace(parallel, initial_in_flight=max(1, default // info.num_workers))
+    )
 
 
 def worker_options(num_workers: int, objects: ObjectIndex) -> EngineOptions:

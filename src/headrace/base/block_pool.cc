@@ -8,10 +8,33 @@
 
 #include "headrace/base/fork.h"
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define HEADRACE_POISONS_FREE_BLOCKS 1
+#include <sanitizer/asan_interface.h>
+#endif
+#endif
+
 namespace headrace {
 namespace {
 
+// AddressSanitizer knows nothing of blocks inside of a slab. It is told which bytes nobody may
+// touch: free blocks, and what a block has beyond the size that was asked for.
+void poison([[maybe_unused]] const std::byte* data, [[maybe_unused]] uint64_t size_bytes) {
+#ifdef HEADRACE_POISONS_FREE_BLOCKS
+  ASAN_POISON_MEMORY_REGION(data, size_bytes);
+#endif
+}
+
+void unpoison([[maybe_unused]] const std::byte* data, [[maybe_unused]] uint64_t size_bytes) {
+#ifdef HEADRACE_POISONS_FREE_BLOCKS
+  ASAN_UNPOISON_MEMORY_REGION(data, size_bytes);
+#endif
+}
+
 constexpr uint64_t kPageBytes = 4 * kKiB;
+// More than any machine has, and little enough that sums of such sizes do not wrap around.
+constexpr uint64_t kMaxBlockBytes = uint64_t{1} << 48;
 
 // Four classes to a doubling: 256, 320, 384, 448, 512, 640, ...
 size_t class_of(uint64_t size_bytes) {
@@ -102,23 +125,29 @@ BlockPool::BlockPool(uint64_t budget_bytes) : budget_bytes_(budget_bytes), epoch
 BlockPool::~BlockPool() {
   if (epoch_ != fork_epoch()) return;  // as in Block::release()
   const Lock lock(mutex_);
-  for (const Slab& slab : slabs_) ::munmap(slab.data, slab.size_bytes);
+  for (const Slab& slab : slabs_) {
+    unpoison(slab.data, slab.size_bytes);  // the addresses may be another mapping's soon
+    ::munmap(slab.data, slab.size_bytes);
+  }
 }
 
 uint64_t BlockPool::charged_bytes(uint64_t size_bytes) {
   if (size_bytes == 0) return 0;
+  size_bytes = std::min(size_bytes, kMaxBlockBytes);
   const size_t size_class = class_of(size_bytes);
   return size_class < kClassCount ? class_bytes(size_class)
                                   : (size_bytes + kPageBytes - 1) & ~(kPageBytes - 1);
 }
 
 Block BlockPool::allocate(uint64_t size_bytes) {
+  if (size_bytes > kMaxBlockBytes) return Block();
   live_bytes_.fetch_add(charged_bytes(size_bytes), std::memory_order_relaxed);
   return make(size_bytes);
 }
 
 std::optional<Block> BlockPool::allocate_within_budget(uint64_t size_bytes) {
   const uint64_t charged = charged_bytes(size_bytes);
+  if (charged > budget_bytes_) return std::nullopt;
   uint64_t live = live_bytes_.load(std::memory_order_seq_cst);
   do {
     if (live + charged > budget_bytes_) return std::nullopt;
@@ -141,6 +170,7 @@ Block BlockPool::make(uint64_t size_bytes) {
     live_bytes_.fetch_sub(charged, std::memory_order_seq_cst);
     return block;
   }
+  unpoison(block.data_, size_bytes);
   block.pool_ = shared_from_this();
   block.size_bytes_ = size_bytes;
   note_peak();
@@ -161,6 +191,7 @@ std::byte* BlockPool::take(size_t size_class) {
     const uint64_t slab_bytes = std::max(kSlabBytes, block_bytes);
     std::byte* slab = map(slab_bytes);
     if (slab == nullptr) return nullptr;
+    poison(slab, slab_bytes);
     slabs_.push_back({slab, slab_bytes});
     const uint64_t count = slab_bytes / block_bytes;
     // The first block of the slab is handed out first: pages are touched in order.
@@ -180,6 +211,7 @@ void BlockPool::free_block(std::byte* data, uint64_t size_bytes) {
   // either that caller sees the room, or made_room() sees that it is wanted.
   const uint64_t live = live_bytes_.fetch_sub(charged, std::memory_order_seq_cst) - charged;
   if (size_class < kClassCount) {
+    poison(data, charged);
     const Lock lock(mutex_);
     const uint64_t spare = budget_bytes_ > live ? budget_bytes_ - live : 0;
     const bool keep = cached_bytes_ + charged <= std::min(spare, budget_bytes_ / 4);

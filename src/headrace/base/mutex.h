@@ -10,7 +10,6 @@
 #define HEADRACE_REQUIRES(...) __attribute__((requires_capability(__VA_ARGS__)))
 #define HEADRACE_ACQUIRE(...) __attribute__((acquire_capability(__VA_ARGS__)))
 #define HEADRACE_RELEASE(...) __attribute__((release_capability(__VA_ARGS__)))
-#define HEADRACE_TRY_ACQUIRE(...) __attribute__((try_acquire_capability(__VA_ARGS__)))
 #define HEADRACE_NO_ANALYSIS __attribute__((no_thread_safety_analysis))
 
 namespace headrace {
@@ -19,7 +18,6 @@ class HEADRACE_CAPABILITY("mutex") Mutex {
  public:
   void lock() HEADRACE_ACQUIRE() { mutex_.lock(); }
   void unlock() HEADRACE_RELEASE() { mutex_.unlock(); }
-  bool try_lock() HEADRACE_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
 
  private:
   std::mutex mutex_;

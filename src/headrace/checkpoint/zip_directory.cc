@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "headrace/base/ascii.h"
 #include "headrace/checkpoint/zip_format.h"
 #include "headrace/checkpoint/zip_layout.h"
 
@@ -197,7 +198,7 @@ std::optional<Crc32c> sum_in(std::string_view comment) {
   }
   const std::string_view digits = comment.substr(zip::kComment.size());
   // Only one spelling is accepted, so that no changed bit goes unnoticed.
-  if (digits.find_first_not_of("0123456789abcdef") != digits.npos) return std::nullopt;
+  if (digits.find_first_not_of(kHexDigits) != digits.npos) return std::nullopt;
   uint32_t value = 0;
   std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
   return Crc32c(value);

@@ -4,6 +4,7 @@
 #include <array>
 #include <limits>
 
+#include "headrace/base/ascii.h"
 #include "headrace/checkpoint/zip_format.h"
 
 namespace headrace {
@@ -100,9 +101,8 @@ std::string ends(uint64_t record_count, uint64_t directory_begin, uint64_t direc
 }
 
 std::string in_hexadecimal(uint32_t value) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
   std::string out(zip::kCommentDigits, '0');
-  for (size_t i = out.size(); i-- > 0; value >>= 4) out[i] = kDigits[value & 15];
+  for (size_t i = out.size(); i-- > 0; value >>= 4) out[i] = kHexDigits[value & 15];
   return out;
 }
 

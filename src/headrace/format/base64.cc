@@ -38,14 +38,6 @@ std::string base64_encode(std::span<const std::byte> bytes) {
   return out;
 }
 
-Result<std::vector<std::byte>> base64_decode(std::string_view text) {
-  std::vector<std::byte> out(text.size() / 4 * 3);
-  const Result<size_t> size = base64_decode(text, out);
-  if (!size) return std::unexpected(size.error());
-  out.resize(*size);
-  return out;
-}
-
 Result<size_t> base64_decode(std::string_view text, std::span<std::byte> into) {
   if (text.size() % 4 != 0) {
     return invalid_argument("base64 of ", text.size(), " characters: not a multiple of 4");

@@ -5,7 +5,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "headrace/base/result.h"
 
@@ -14,11 +13,9 @@ namespace headrace {
 std::string base64_encode(std::span<const std::byte> bytes);
 
 // Strict, so that every byte string has one spelling: no white space, no missing padding, no bits
-// set behind the last byte.
-// Errors: kInvalidArgument.
-Result<std::vector<std::byte>> base64_decode(std::string_view text);
-// The same into memory of the caller's, without an allocation. Returns how many bytes it wrote.
-// Errors: also kInvalidArgument when `into` is too small.
+// set behind the last byte. Decodes into memory of the caller's, without an allocation, and returns
+// how many bytes it wrote.
+// Errors: kInvalidArgument, also when `into` is too small.
 Result<size_t> base64_decode(std::string_view text, std::span<std::byte> into);
 
 }  // namespace headrace

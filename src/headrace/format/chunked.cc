@@ -3,19 +3,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "headrace/base/ascii.h"
+
 namespace headrace {
 namespace {
 
 constexpr uint32_t kMaxLineBytes = 4 * 1024;      // a chunk's size with its extensions
 constexpr uint32_t kMaxTrailerBytes = 16 * 1024;  // all trailers together
 constexpr uint8_t kMaxDigits = 16;                // what 64 bits hold
-
-int hex_digit(char c) {  // -1 if it is none
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
 
 // A bare LF above all: what one reader takes for the end of a line and another does not.
 bool is_control(char c) {
@@ -53,7 +48,7 @@ Result<ChunkedDecoder::Step> ChunkedDecoder::decode(std::span<const std::byte> i
     ++step.consumed;
     switch (state_) {
       case State::kSize:
-        if (const int digit = hex_digit(c); digit >= 0) {
+        if (const int digit = hex_value(c); digit >= 0) {
           if (++digit_count_ > kMaxDigits) return failed("a chunk's size is too long");
           remaining_ = remaining_ << 4 | static_cast<uint64_t>(digit);
           break;

@@ -59,6 +59,13 @@ Crc32c Crc32c::joined(Crc32c next, uint64_t next_size_bytes) const {
   return Crc32c(moved ^ next.value_);
 }
 
+Crc32c Crc32c::without_last(Crc32c last, uint64_t last_size_bytes) const {
+  // The polynomial is (x + 1) times an irreducible one of degree 31, so x^(2^31 - 1) is 1: going
+  // back by some bytes is going on by what is missing to a multiple of that.
+  constexpr uint64_t kOrder = (uint64_t{1} << 31) - 1;
+  return Crc32c(value_ ^ last.value_).joined(Crc32c(), kOrder - last_size_bytes % kOrder);
+}
+
 std::string Crc32c::to_base64() const {
   const std::array<std::byte, 4> bytes = {std::byte(value_ >> 24), std::byte(value_ >> 16),
                                           std::byte(value_ >> 8), std::byte(value_)};

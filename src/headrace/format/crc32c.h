@@ -28,6 +28,14 @@ class Crc32c {
   // Reads no data: about 35 ns for each bit that is set in the length.
   Crc32c joined(Crc32c next, uint64_t next_size_bytes) const;
 
+  // The other way round: the sum of the `next_size_bytes` bytes that follow what `first` covers,
+  // where this one covers both.
+  Crc32c without_first(Crc32c first, uint64_t next_size_bytes) const {
+    return first.joined(*this, next_size_bytes);
+  }
+  // And the sum of what comes before the `last_size_bytes` bytes that `last` covers.
+  Crc32c without_last(Crc32c last, uint64_t last_size_bytes) const;
+
   constexpr bool operator==(const Crc32c&) const = default;
 
   // Four bytes, most significant first, in base64: how x-goog-hash and JSON listings spell it.

@@ -53,6 +53,23 @@ TEST(Crc32c, JoinsSumsOfPiecesOfEveryLength) {
   }
 }
 
+TEST(Crc32c, WithoutItsFirstOrLastPieceIsTheSumOfTheOther) {
+  const std::vector<std::byte> bytes = random_bytes(10'000, 4);
+  const Crc32c whole = Crc32c().extended(bytes);
+  for (const size_t cut : {0u, 1u, 7u, 4096u, 9'999u, 10'000u}) {
+    const Crc32c first = Crc32c().extended(std::span(bytes).first(cut));
+    const Crc32c rest = Crc32c().extended(std::span(bytes).subspan(cut));
+    EXPECT_EQ(whole.without_first(first, bytes.size() - cut), rest) << cut;
+    EXPECT_EQ(whole.without_last(rest, bytes.size() - cut), first) << cut;
+  }
+  for (const uint64_t size_bytes :
+       {uint64_t{1} << 31, (uint64_t{1} << 31) - 1, uint64_t{1} << 40}) {
+    EXPECT_EQ(whole.joined(sum_of("abc"), size_bytes).without_last(sum_of("abc"), size_bytes),
+              whole)
+        << size_bytes;
+  }
+}
+
 TEST(Crc32c, JoinsAcrossLengthsThatNoMemoryHolds) {
   // The sum of 2^40 and of 2^63 zero bytes, built by doubling, agree with a single step.
   Crc32c zeros = sum_of(std::string(1, '\0'));

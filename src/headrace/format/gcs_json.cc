@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "headrace/base/ascii.h"
 #include "headrace/format/http_date.h"
 
 namespace headrace {
@@ -333,7 +334,6 @@ GcsError parse_gcs_error(std::string_view body) {
 }
 
 std::string json_quote(std::string_view text) {
-  constexpr std::string_view kHex = "0123456789abcdef";
   std::string out = "\"";
   out.reserve(text.size() + 2);
   while (!text.empty()) {
@@ -347,8 +347,8 @@ std::string json_quote(std::string_view text) {
       out += c;
     } else if (byte < 0x20 || byte == 0x7F) {
       out += "\\u00";
-      out += kHex[byte >> 4];
-      out += kHex[byte & 15];
+      out += kHexDigits[byte >> 4];
+      out += kHexDigits[byte & 15];
     } else {
       out += text.substr(0, length);
     }

@@ -4,6 +4,7 @@
 #include <zlib.h>
 
 #include <string>
+#include <vector>
 
 namespace headrace {
 namespace {
@@ -23,7 +24,17 @@ std::string gzipped(std::string_view text) {
 }
 
 Result<std::vector<std::byte>> unzipped(std::string_view bytes, uint64_t max_bytes = 1 << 24) {
-  return gunzip(std::as_bytes(std::span(bytes)), max_bytes);
+  const std::span<const std::byte> in = std::as_bytes(std::span(bytes));
+  const Result<uint64_t> size_bytes = gunzipped_bytes(in, max_bytes);
+  if (!size_bytes) return std::unexpected(size_bytes.error());
+  std::vector<std::byte> out(*size_bytes);
+  const Result<uint64_t> written = gunzip(in, out);
+  if (!written) return std::unexpected(written.error());
+  EXPECT_EQ(*written, *size_bytes);
+  if (!out.empty()) {
+    EXPECT_EQ(gunzip(in, std::span(out).first(out.size() - 1)).error().code(), Code::kExhausted);
+  }
+  return out;
 }
 
 std::string text_of(const Result<std::vector<std::byte>>& bytes) {
@@ -37,6 +48,12 @@ TEST(Gunzip, GivesBackWhatWentIn) {
     text.resize(size);
     EXPECT_EQ(text_of(unzipped(gzipped(text))), text);
   }
+}
+
+TEST(Gunzip, TellsTheSizeOfOneMemberBeforehand) {
+  const std::string bytes = gzipped(std::string(70'000, 'x'));
+  EXPECT_EQ(gunzipped_bytes_hint(std::as_bytes(std::span(bytes))), 70'000u);
+  EXPECT_EQ(gunzipped_bytes_hint({}), 0u);
 }
 
 TEST(Gunzip, TakesSeveralMembers) {

@@ -130,14 +130,6 @@ std::optional<Seconds> parse_http_date(std::string_view text, int this_year) {
   return to_time(year, month, day, clock);
 }
 
-void append_padded(std::string& out, uint64_t value, size_t width) {
-  char digits[24];
-  const char* end = std::to_chars(digits, digits + sizeof(digits), value).ptr;
-  const auto size = static_cast<size_t>(end - digits);
-  if (size < width) out.append(width - size, '0');
-  out.append(digits, size);
-}
-
 }  // namespace
 
 std::optional<std::chrono::milliseconds> parse_retry_after(std::string_view value,
@@ -211,35 +203,6 @@ Result<system_clock::time_point> parse_rfc3339(std::string_view text) {
   }
   return std::chrono::time_point_cast<system_clock::duration>(
       utc + std::chrono::nanoseconds(nanoseconds));
-}
-
-std::string format_rfc3339(system_clock::time_point time) {
-  const auto day = std::chrono::floor<std::chrono::days>(time);
-  const std::chrono::year_month_day date(day);
-  const std::chrono::hh_mm_ss clock(std::chrono::nanoseconds(time - day));
-  std::string out;
-  append_padded(out, static_cast<uint64_t>(static_cast<int>(date.year())), 4);
-  out += '-';
-  append_padded(out, static_cast<unsigned>(date.month()), 2);
-  out += '-';
-  append_padded(out, static_cast<unsigned>(date.day()), 2);
-  out += 'T';
-  append_padded(out, static_cast<uint64_t>(clock.hours().count()), 2);
-  out += ':';
-  append_padded(out, static_cast<uint64_t>(clock.minutes().count()), 2);
-  out += ':';
-  append_padded(out, static_cast<uint64_t>(clock.seconds().count()), 2);
-  if (const auto fraction = static_cast<uint64_t>(clock.subseconds().count()); fraction != 0) {
-    out += '.';
-    if (fraction % 1'000'000 == 0) {
-      append_padded(out, fraction / 1'000'000, 3);
-    } else if (fraction % 1'000 == 0) {
-      append_padded(out, fraction / 1'000, 6);
-    } else {
-      append_padded(out, fraction, 9);
-    }
-  }
-  return out + 'Z';
 }
 
 }  // namespace headrace

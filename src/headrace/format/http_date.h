@@ -20,8 +20,4 @@ std::optional<std::chrono::milliseconds> parse_retry_after(
 // Errors: kInvalidArgument.
 Result<std::chrono::system_clock::time_point> parse_rfc3339(std::string_view text);
 
-// In UTC, with as many fraction digits as are needed: none, three, six or nine. What it writes,
-// parse_rfc3339 reads back as the same time (years 1678 to 2261, which is what the clock can hold).
-std::string format_rfc3339(std::chrono::system_clock::time_point time);
-
 }  // namespace headrace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "headrace/format/format_test_support.h"
+
 namespace headrace {
 namespace {
 

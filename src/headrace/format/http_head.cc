@@ -5,15 +5,10 @@
 #include <charconv>
 #include <cstring>
 
+#include "headrace/base/ascii.h"
+
 namespace headrace {
 namespace {
-
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
-bool same_name(std::string_view a, std::string_view b) {
-  return a.size() == b.size() &&
-         std::ranges::equal(a, b, [](char x, char y) { return lower(x) == lower(y); });
-}
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_blank(char c) { return c == ' ' || c == '\t'; }
@@ -65,11 +60,17 @@ struct Framing {
   const char* take(const HeaderField& field, ResponseHead& head) {
     // Few fields are as long as one of these.
     switch (field.name.size()) {
-      case 14: return same_name(field.name, "content-length") ? length(field.value, head) : nullptr;
+      case 14:
+        return same_ignoring_case(field.name, "content-length") ? length(field.value, head)
+                                                                : nullptr;
       case 17:
-        return same_name(field.name, "transfer-encoding") ? coding(field.value, head) : nullptr;
-      case 10: return same_name(field.name, "connection") ? connection(field.value) : nullptr;
-      case 16: return same_name(field.name, "proxy-connection") ? connection(field.value) : nullptr;
+        return same_ignoring_case(field.name, "transfer-encoding") ? coding(field.value, head)
+                                                                   : nullptr;
+      case 10:
+        return same_ignoring_case(field.name, "connection") ? connection(field.value) : nullptr;
+      case 16:
+        return same_ignoring_case(field.name, "proxy-connection") ? connection(field.value)
+                                                                  : nullptr;
       default: return nullptr;
     }
   }
@@ -88,7 +89,7 @@ struct Framing {
   static const char* coding(std::string_view value, ResponseHead& head) {
     if (head.chunked) return "Transfer-Encoding is given twice";
     if (head.content_length) return "it has both Content-Length and Transfer-Encoding";
-    if (!same_name(value, "chunked")) return "its transfer coding is not chunked";
+    if (!same_ignoring_case(value, "chunked")) return "its transfer coding is not chunked";
     head.chunked = true;
     return nullptr;
   }
@@ -98,8 +99,8 @@ struct Framing {
       const size_t comma = std::min(value.find(','), value.size());
       const std::string_view option = trimmed(value.substr(0, comma));
       if (token_size(option) != option.size()) return "Connection is no list of options";
-      says_close |= same_name(option, "close");
-      says_keep_alive |= same_name(option, "keep-alive");
+      says_close |= same_ignoring_case(option, "close");
+      says_keep_alive |= same_ignoring_case(option, "keep-alive");
       value.remove_prefix(std::min(comma + 1, value.size()));
     }
     return nullptr;
@@ -135,7 +136,7 @@ const char* take_field(std::string_view line, HeaderField& field) {
 
 std::optional<std::string_view> ResponseHead::find(std::string_view name) const {
   for (const HeaderField& field : fields_) {
-    if (same_name(field.name, name)) return field.value;
+    if (same_ignoring_case(field.name, name)) return field.value;
   }
   return std::nullopt;
 }

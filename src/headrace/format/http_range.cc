@@ -3,6 +3,8 @@
 #include <charconv>
 #include <limits>
 
+#include "headrace/base/ascii.h"
+
 namespace headrace {
 namespace {
 
@@ -15,13 +17,7 @@ std::optional<uint64_t> parse_number(std::string_view text) {
 }
 
 bool starts_with_bytes_unit(std::string_view value) {  // range units know no case (RFC 9110 14.1)
-  constexpr std::string_view kUnit = "bytes ";
-  if (value.size() < kUnit.size()) return false;
-  for (size_t i = 0; i < kUnit.size(); ++i) {
-    const char c = value[i];
-    if ((c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c) != kUnit[i]) return false;
-  }
-  return true;
+  return same_ignoring_case(value.substr(0, 6), "bytes ");
 }
 
 }  // namespace
@@ -35,12 +31,6 @@ void append_range(std::string& out, ByteRange range) {
   append(range.begin);
   out += '-';
   if (range.end != std::numeric_limits<uint64_t>::max()) append(range.end - 1);
-}
-
-std::string format_range(ByteRange range) {
-  std::string out;
-  append_range(out, range);
-  return out;
 }
 
 Result<ContentRange> parse_content_range(std::string_view value) {

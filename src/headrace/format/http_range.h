@@ -11,9 +11,8 @@
 
 namespace headrace {
 
-// The value of a Range header: [0, 10) is "bytes=0-9". With end == UINT64_MAX the range is open:
-// "bytes=10-". The range must not be empty: HTTP cannot say that.
-std::string format_range(ByteRange range);
+// Appends the value of a Range header: [0, 10) is "bytes=0-9". With end == UINT64_MAX the range is
+// open: "bytes=10-". The range must not be empty: HTTP cannot say that.
 void append_range(std::string& out, ByteRange range);
 
 // What a server says it sent.

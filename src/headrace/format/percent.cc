@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "headrace/base/ascii.h"
+
 namespace headrace {
 namespace {
 
@@ -15,7 +17,7 @@ constexpr std::array<bool, 256> kUnreserved = [] {
 }();
 
 void encode(std::string& out, std::string_view text, bool keep_slash) {
-  constexpr std::string_view kHex = "0123456789ABCDEF";
+  constexpr std::string_view kHex = "0123456789ABCDEF";  // RFC 3986, 2.1, asks for capitals
   const auto stays = [&](char c) {
     return kUnreserved[static_cast<unsigned char>(c)] || (keep_slash && c == '/');
   };
@@ -31,13 +33,6 @@ void encode(std::string& out, std::string_view text, bool keep_slash) {
     }
     i = end;
   }
-}
-
-int hex_digit(char c) {  // -1 if it is none
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
 }
 
 }  // namespace
@@ -66,8 +61,8 @@ Result<std::string> percent_decode(std::string_view text) {
       out += text[i];
       continue;
     }
-    const int high = i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
-    const int low = i + 2 < text.size() ? hex_digit(text[i + 2]) : -1;
+    const int high = i + 2 < text.size() ? hex_value(text[i + 1]) : -1;
+    const int low = i + 2 < text.size() ? hex_value(text[i + 2]) : -1;
     if (high < 0 || low < 0) {
       return invalid_argument("a '%' without two hexadecimal digits at byte ", i);
     }

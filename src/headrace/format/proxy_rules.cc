@@ -8,18 +8,10 @@
 #include <optional>
 #include <string>
 
+#include "headrace/base/ascii.h"
+
 namespace headrace {
 namespace {
-
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
-bool same_text(std::string_view a, std::string_view b) {
-  if (a.size() != b.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (lower(a[i]) != lower(b[i])) return false;
-  }
-  return true;
-}
 
 struct Address {
   std::array<std::byte, 16> bytes{};
@@ -84,10 +76,10 @@ bool covers(std::string_view rule, std::string_view host,
   if (rule.starts_with('.')) rule.remove_prefix(1);
   if (rule.ends_with('.')) rule.remove_suffix(1);
   if (rule.empty()) return false;
-  if (same_text(rule, host)) return true;
+  if (same_ignoring_case(rule, host)) return true;
   if (host.size() <= rule.size()) return false;
   const size_t tail = host.size() - rule.size();
-  return host[tail - 1] == '.' && same_text(rule, host.substr(tail));
+  return host[tail - 1] == '.' && same_ignoring_case(rule, host.substr(tail));
 }
 
 }  // namespace

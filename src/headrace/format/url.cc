@@ -7,30 +7,25 @@
 #include <charconv>
 #include <optional>
 
+#include "headrace/base/ascii.h"
+
 namespace headrace {
 namespace {
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = lower(c);
-  return out;
+bool is_alnum(char c) {
+  return (c >= '0' && c <= '9') || (ascii_lower(c) >= 'a' && ascii_lower(c) <= 'z');
 }
-
-bool is_alnum(char c) { return (c >= '0' && c <= '9') || (lower(c) >= 'a' && lower(c) <= 'z'); }
 
 // `text` for an error message: one line, printable, not endless.
 std::string shown(std::string_view text) {
   constexpr size_t kMaxShown = 300;
-  constexpr std::string_view kHex = "0123456789abcdef";
   std::string out = "'";
   for (const char c : text.substr(0, kMaxShown)) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte >= 0x7F) {
       out += "\\x";
-      out += kHex[byte >> 4];
-      out += kHex[byte & 15];
+      out += kHexDigits[byte >> 4];
+      out += kHexDigits[byte & 15];
     } else {
       out += c;
     }
@@ -70,7 +65,7 @@ bool is_path(std::string_view path) {  // of RFC 3986: what may stand in a reque
 }
 
 std::optional<Scheme> scheme_of(std::string_view text) {
-  const std::string scheme = lower(text);
+  const std::string scheme = ascii_lower(text);
   if (scheme == "gs" || scheme == "gcs") return Scheme::kGs;
   if (scheme == "s3") return Scheme::kS3;
   if (scheme == "ais") return Scheme::kAis;
@@ -111,7 +106,7 @@ Result<Url> parse_url(std::string_view text) {
   const std::string_view scheme_text = text.substr(0, separator);
   const std::optional<Scheme> scheme = scheme_of(scheme_text);
   if (!scheme) {
-    return invalid_argument(shown(text), ": unknown scheme ", shown(lower(scheme_text)),
+    return invalid_argument(shown(text), ": unknown scheme ", shown(ascii_lower(scheme_text)),
                             "; known are gs, s3, ais, file, and plain paths");
   }
   const std::string_view rest = text.substr(separator + 3);
@@ -165,7 +160,7 @@ Result<Endpoint> parse_endpoint(std::string_view text, bool default_tls) {
   endpoint.tls = default_tls;
   std::string_view rest = text;
   if (const size_t separator = text.find("://"); separator != std::string_view::npos) {
-    const std::string scheme = lower(text.substr(0, separator));
+    const std::string scheme = ascii_lower(text.substr(0, separator));
     if (scheme != "http" && scheme != "https") {
       return invalid_argument(shown(text), ": an endpoint begins with http:// or https://");
     }
@@ -187,7 +182,7 @@ Result<Endpoint> parse_endpoint(std::string_view text, bool default_tls) {
     if (bracket == std::string_view::npos) {
       return invalid_argument(shown(text), ": the ']' is missing");
     }
-    endpoint.host = lower(authority.substr(1, bracket - 1));
+    endpoint.host = ascii_lower(authority.substr(1, bracket - 1));
     if (!is_ipv6(endpoint.host)) {
       return invalid_argument(shown(text), ": ", shown(endpoint.host), " is no IPv6 address");
     }
@@ -201,7 +196,7 @@ Result<Endpoint> parse_endpoint(std::string_view text, bool default_tls) {
     const size_t colon = authority.find(':');
     has_port = colon != std::string_view::npos;
     if (has_port) port = authority.substr(colon + 1);
-    endpoint.host = lower(authority.substr(0, colon));
+    endpoint.host = ascii_lower(authority.substr(0, colon));
     if (!is_host(endpoint.host)) {
       return invalid_argument(
           shown(text), ": ", shown(endpoint.host), " is no host name",

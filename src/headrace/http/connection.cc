@@ -2,6 +2,7 @@
 
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "headrace/base/ascii.h"
 #include "headrace/base/fork.h"
 #include "headrace/format/chunked.h"
 
@@ -26,6 +28,9 @@ constexpr uint64_t kGatherFromBytes = 256 * 1024;
 constexpr uint64_t kGatherDropsFromBytes = 32 * 1024;
 constexpr size_t kDropBytes = 16 * 1024;
 constexpr int kGatherBytes = 1024 * 1024;
+// Of a chunk, so much must be left that it is received into its place, not into the inbox: below,
+// one receive brings this chunk's end and the beginning of the next.
+constexpr uint64_t kDirectFromBytes = 2 * 1024;
 // What TLS may have taken from the socket without having given it to us: its buffer and a record.
 constexpr uint64_t kTlsHeldBytes = 96 * 1024;
 // Below this a connection that was just put back is taken to be open without asking the kernel.
@@ -142,13 +147,13 @@ awaitable<Result<void>> Connection::open(Activity& activity, Resolver& resolver)
 awaitable<Result<void>> Connection::connect(Activity& activity, Resolver& resolver) {
   enter(Phase::kConnect);
   const Endpoint& target = route_->proxy ? *route_->proxy : route_->endpoint;
-  std::shared_ptr<const Resolver::Addresses> addresses;
+  std::optional<Resolver::Addresses> addresses;
   const auto resolve_until = steady_clock::now() + route_->timeout.connect;
   while (!addresses) {
-    Result<std::shared_ptr<const Resolver::Addresses>> answer =
+    Result<std::optional<Resolver::Addresses>> answer =
         resolver.resolve(target.host, activity.waker());
     if (!answer) co_return std::unexpected(std::move(answer.error()));
-    addresses = *answer;
+    addresses = std::move(*answer);
     if (addresses) break;
     if (steady_clock::now() >= resolve_until) {
       co_return fail(Code::kTimedOut, "resolving host ", target.host, " took longer than ",
@@ -162,8 +167,7 @@ awaitable<Result<void>> Connection::connect(Activity& activity, Resolver& resolv
     enter(Phase::kConnect);
     aborted_.reset();  // a time-out of the address before
     const asio::ip::tcp::endpoint to(address, target.port);
-    boost::system::error_code error;
-    socket_.open(to.protocol(), error);
+    boost::system::error_code error = open_socket(to.protocol());
     if (error) {
       // EMFILE: neither another address nor another attempt would help the user to find it.
       if (error == boost::system::errc::too_many_files_open ||
@@ -178,6 +182,7 @@ awaitable<Result<void>> Connection::connect(Activity& activity, Resolver& resolv
     std::tie(error) = co_await socket_.async_connect(to, kAwait);
     if (aborted_) error = asio::error::operation_aborted;  // just as it succeeded
     if (!error) {
+      resolver.worked(target.host, address);
       socket_.set_option(asio::ip::tcp::no_delay(true), error);
       // Lets the kernel take so much at once from the start, instead of learning it over many
       // round trips. Before connect() it would bound the window for good.
@@ -186,11 +191,24 @@ awaitable<Result<void>> Connection::connect(Activity& activity, Resolver& resolv
       co_return Result<void>();
     }
     if (activity.stopped()) co_return std::unexpected(*activity.stopped());
+    resolver.failed(target.host, address);
     last = failure(cat("cannot connect to ", target.authority(), " (", address.to_string(), ")"),
                    error);
     close();
   }
   co_return std::unexpected(std::move(*last));
+}
+
+// Closed by exec(): Asio's own way leaves a moment in which a program that is started elsewhere
+// inherits the socket.
+boost::system::error_code Connection::open_socket(const asio::ip::tcp& protocol) {
+  const int descriptor =
+      ::socket(protocol.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
+  if (descriptor < 0) return {errno, boost::system::system_category()};
+  boost::system::error_code error;
+  socket_.assign(protocol, descriptor, error);
+  if (error) ::close(descriptor);
+  return error;
 }
 
 awaitable<Result<void>> Connection::open_tunnel() {
@@ -287,6 +305,10 @@ awaitable<Connection::Received> Connection::receive_tls(std::span<std::byte> int
       tls_error_ = step.error();
       co_return Received(asio::error::connection_reset, 0);
     }
+    if (step->end && step->truncated) {
+      tls_error_ = Error(Code::kUnavailable, "the connection ended without the end of TLS");
+      co_return Received(asio::error::connection_reset, 0);
+    }
     if (step->end) co_return Received(asio::error::eof, 0);
     if (step->count > 0) co_return Received({}, step->count);
     const auto [error] = co_await socket_.async_wait(step->need == TlsStream::Need::kWritable
@@ -327,9 +349,13 @@ awaitable<Result<void>> Connection::receive_head() {
 }
 
 awaitable<Result<void>> Connection::exchange(const HttpRequest& request, ResponseSink& sink) {
+  if (request.refused) co_return std::unexpected(*request.refused);
+  const Endpoint& endpoint = route_->endpoint;
+  if (!is_visible_ascii(endpoint.base_path) || !is_visible_ascii(request.target)) {
+    co_return invalid_argument("a request's target must consist of visible ASCII characters");
+  }
   reusable_ = went_stale_ = false;
   inbox_begin_ = inbox_end_ = 0;
-  const Endpoint& endpoint = route_->endpoint;
   outbox_.assign(request.method).push_back(' ');
   if (route_->proxy && !endpoint.tls) outbox_.append("http://").append(authority_);
   outbox_.append(endpoint.base_path).append(request.target);
@@ -418,6 +444,10 @@ awaitable<Result<void>> Connection::receive_body(ResponseSink& sink) {
 
 awaitable<Result<void>> Connection::gather(uint64_t left_bytes, bool drips) {
   const uint64_t certain_bytes = left_bytes - std::min(left_bytes, tls_ ? kTlsHeldBytes : 0);
+  if (certain_bytes == 0) {  // all that is left may be in TLS's hands: the socket may stay silent
+    wake_at(1);
+    co_return Result<void>();
+  }
   const uint64_t from_bytes = drips ? kGatherDropsFromBytes : kGatherFromBytes;
   if (certain_bytes < from_bytes && wake_at_bytes_ == 1) co_return Result<void>();
   wake_at(static_cast<int>(std::clamp<uint64_t>(certain_bytes, 1, kGatherBytes)));
@@ -436,6 +466,22 @@ void Connection::wake_at(int unread_bytes) {
 awaitable<Result<void>> Connection::receive_chunked(ResponseSink& sink) {
   ChunkedDecoder decoder;
   while (!decoder.done()) {
+    const uint64_t certain_bytes = decoder.chunk_remaining_bytes();
+    if (inbox_begin_ == inbox_end_ && certain_bytes >= kDirectFromBytes) {
+      // The rest of a chunk goes straight to its place, as the body of a known length does.
+      const Result<std::span<std::byte>> space = sink.space(0);
+      if (!space) co_return std::unexpected(space.error());
+      const std::span<std::byte> into =
+          space->first(static_cast<size_t>(std::min<uint64_t>(space->size(), certain_bytes)));
+      const auto [error, received] = co_await receive(into);
+      if (error || aborted_) {
+        co_return std::unexpected(failure("the body broke off", error));
+      }
+      decoder.skip_data(received);
+      ++progress_;
+      if (Result<void> taken = sink.on_bytes(received); !taken) co_return taken;
+      continue;
+    }
     if (inbox_begin_ == inbox_end_) {
       inbox_begin_ = inbox_end_ = 0;
       const auto [error, received] = co_await receive(inbox_);

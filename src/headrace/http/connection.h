@@ -81,6 +81,7 @@ class Connection {
   Error failure(std::string_view what, const boost::system::error_code& error) const;
 
   awaitable<Result<void>> connect(Activity& activity, Resolver& resolver);
+  boost::system::error_code open_socket(const asio::ip::tcp& protocol);
   awaitable<Result<void>> open_tunnel();
   awaitable<Result<void>> open_tls();
   awaitable<Result<void>> send(std::span<const std::byte> bytes);

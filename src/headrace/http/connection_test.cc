@@ -1,9 +1,18 @@
 // Connections as a store's user meets them: reuse, defects of the wire, time-outs, proxies.
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <spawn.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <fstream>
+#include <sstream>
+
 #include "headrace/store/fault_server_test_support.h"
+
+extern char** environ;
 
 namespace headrace {
 namespace {
@@ -175,6 +184,43 @@ TEST_F(ConnectionTest, OverIpv6) {
   EXPECT_THAT(options.endpoint, HasSubstr("[::1]"));
   EXPECT_THAT(read(*open(options), listed(object)), Gives(bytes_));
   EXPECT_EQ(server.log("media").at(0).headers.at("host"), cat("[::1]:", server.port()));
+}
+
+TEST_F(ConnectionTest, NoDescriptorOfItsIsInheritedByAProgramThatIsStarted) {
+  EXPECT_THAT(read(*open(), listed(object_)), Gives(bytes_));
+  EXPECT_GT(engine_.metrics().connections_open, 0u);
+  // What a started program has open beside its standard streams and what it opens itself.
+  const std::string seen = cat(::testing::TempDir(), "headrace-descriptors-", ::getpid());
+  const std::string command = cat("for d in /proc/self/fd/*; do readlink $d; done | ",
+                                  "grep -E 'socket:|eventpoll|eventfd|timerfd' > ", seen, "; true");
+  std::array<std::string, 3> words = {"sh", "-c", command};
+  std::array<char*, 4> arguments = {words[0].data(), words[1].data(), words[2].data(), nullptr};
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  for (int stream = 0; stream < 3; ++stream) {
+    posix_spawn_file_actions_addopen(&actions, stream, "/dev/null", O_RDWR, 0);
+  }
+  pid_t child = -1;
+  ASSERT_EQ(::posix_spawn(&child, "/bin/sh", &actions, nullptr, arguments.data(), environ), 0);
+  posix_spawn_file_actions_destroy(&actions);
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  std::stringstream inherited;
+  inherited << std::ifstream(seen).rdbuf();
+  ::unlink(seen.c_str());
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(inherited.str(), "");
+}
+
+TEST_F(ConnectionTest, AChunkedBodyGoesStraightToItsPlace) {
+  const std::string bytes = some_bytes(3 * kMiB + 5);
+  const ObjectInfo object = server_.put("chunks", bytes);
+  server_.faults(R"([{"match":{"kind":"media"},"action":{"chunked":true}}])");
+  for (const ReadTarget& target : {listed(object), named("chunks")}) {
+    EXPECT_THAT(read(*open(), target), Gives(bytes));
+  }
+  EXPECT_EQ(engine_.metrics().retries_total, 0u);
+  EXPECT_EQ(engine_.metrics().checksums_verified_total, 2u);
 }
 
 TEST_F(ConnectionTest, SaysWhoIsAsking) {

@@ -157,7 +157,6 @@ void IoThread::add(Activity& activity) {
   activity.next_ = first_;
   if (first_ != nullptr) first_->previous_ = &activity;
   first_ = &activity;
-  count(metrics_.in_flight);
   if (stopping_) activity.stopped_ = Error(Code::kCancelled, "the engine was stopped");
   if (!sweep_armed_) arm_sweep();
 }
@@ -166,7 +165,6 @@ void IoThread::remove(Activity& activity) {
   if (activity.previous_ != nullptr) activity.previous_->next_ = activity.next_;
   if (activity.next_ != nullptr) activity.next_->previous_ = activity.previous_;
   if (first_ == &activity) first_ = activity.next_;
-  metrics_.in_flight.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void IoThread::arm_sweep() {

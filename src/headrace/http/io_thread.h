@@ -82,7 +82,6 @@ class IoThread : public std::enable_shared_from_this<IoThread> {
   Metrics& metrics() { return metrics_; }
   const Metrics& metrics() const { return metrics_; }
   bool stopping() const { return stopping_; }  // I/O thread only
-  bool on_this_thread() const { return std::this_thread::get_id() == thread_.get_id(); }
 
  private:
   friend class Activity;

@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "headrace/base/ascii.h"
 #include "headrace/base/result.h"
 #include "headrace/format/http_head.h"
 
@@ -20,6 +22,7 @@ struct HttpRequest {
   std::string header_lines;  // "Name: value\r\n"..., without Host, User-Agent, Content-Length
   std::vector<std::span<const std::byte>> body;  // sent one after the other; not owned
   bool has_body = false;                         // a Content-Length is sent even for an empty body
+  std::optional<Error> refused;                  // why it must not be sent
 
   void clear() {
     method = "GET";
@@ -27,9 +30,27 @@ struct HttpRequest {
     header_lines.clear();
     body.clear();
     has_body = false;
+    refused.reset();
   }
+  uint64_t body_bytes() const {
+    uint64_t total = 0;
+    for (const std::span<const std::byte> part : body) total += part.size();
+    return total;
+  }
+  // A value that could end its line, and begin another header or request, refuses the request.
   void add_header(std::string_view name, std::string_view value) {
+    if (!check_text(name, value)) return;
     header_lines.append(name).append(": ").append(value).append("\r\n");
+  }
+  // For what becomes a header elsewhere, such as inside of a multipart body.
+  bool check_text(std::string_view what, std::string_view text) {
+    if (is_printable_ascii(text)) return true;
+    if (!refused) refused = not_printable(what);  // without the text: it may be a secret
+    return false;
+  }
+  static Error not_printable(std::string_view what) {
+    return Error(Code::kInvalidArgument,
+                 cat(what, " must consist of printable ASCII characters, without line breaks"));
   }
 };
 

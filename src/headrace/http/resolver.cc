@@ -5,16 +5,19 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
+#include <map>
+#include <system_error>
 #include <thread>
 #include <utility>
+
+#include "headrace/base/mutex.h"
 
 namespace headrace {
 namespace {
 
-using std::chrono::steady_clock;
 constexpr std::chrono::seconds kAnswerLife{60};
 constexpr std::chrono::seconds kFailureLife{1};
+constexpr std::chrono::seconds kAddressRest{60};
 
 Result<Resolver::Addresses> look_up(const std::string& host) {
   addrinfo hints{};
@@ -53,53 +56,108 @@ Result<Resolver::Addresses> look_up(const std::string& host) {
 struct Resolver::Shared {
   struct Entry {
     bool looking = false;
-    steady_clock::time_point valid_until{};
-    std::shared_ptr<const Addresses> addresses;
+    Clock::time_point valid_until{};
+    Addresses addresses;
     std::optional<Error> error;
     std::vector<std::function<void()>> waiters;
+    size_t next = 0;  // the address that the next connection begins with
+    // Of the addresses that failed: when one connection may begin with them again.
+    std::map<asio::ip::address, Clock::time_point> rests_until;
+
+    Addresses in_order(Clock::time_point now);
   };
   Mutex mutex;
   std::map<std::string, Entry> entries HEADRACE_GUARDED_BY(mutex);
 };
 
-Resolver::Resolver() : shared_(std::make_shared<Shared>()) {}
+Resolver::Addresses Resolver::Shared::Entry::in_order(Clock::time_point now) {
+  Addresses order, resting;
+  const size_t first = next++;
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    const asio::ip::address& address = addresses[(first + i) % addresses.size()];
+    const auto rest = rests_until.find(address);
+    if (rest == rests_until.end()) {
+      order.push_back(address);
+    } else if (order.empty() && now >= rest->second) {
+      rest->second = now + kAddressRest;  // for the others, until this connection has tried it
+      order.push_back(address);
+    } else {
+      resting.push_back(address);
+    }
+  }
+  order.insert(order.end(), resting.begin(), resting.end());
+  return order;
+}
+
+Resolver::Resolver(StartThread start_thread)
+    : shared_(std::make_shared<Shared>()), start_thread_(std::move(start_thread)) {}
 Resolver::~Resolver() = default;
 
-Result<std::shared_ptr<const Resolver::Addresses>> Resolver::resolve(
-    const std::string& host, std::function<void()> on_change) {
+void Resolver::on_detached_thread(std::function<void()> job) {
+  std::thread(std::move(job)).detach();
+}
+
+Result<std::optional<Resolver::Addresses>> Resolver::resolve(const std::string& host,
+                                                             std::function<void()> on_change,
+                                                             Clock::time_point now) {
   boost::system::error_code not_a_literal;
   const asio::ip::address literal = asio::ip::make_address(host, not_a_literal);
-  if (!not_a_literal) return std::make_shared<const Addresses>(Addresses{literal});
+  if (!not_a_literal) return Addresses{literal};
 
   const Lock lock(shared_->mutex);
   Shared::Entry& entry = shared_->entries[host];
-  if (!entry.looking && steady_clock::now() < entry.valid_until) {
+  if (!entry.looking && now < entry.valid_until) {
     if (entry.error) return std::unexpected(*entry.error);
-    return entry.addresses;
+    return entry.in_order(now);
+  }
+  if (!entry.looking) {
+    try {
+      start_thread_([shared = shared_, host] {
+        Result<Addresses> answer = look_up(host);
+        std::vector<std::function<void()>> waiters;
+        {
+          const Lock relock(shared->mutex);
+          Shared::Entry& done = shared->entries[host];
+          done.looking = false;
+          done.valid_until = Clock::now() + (answer ? kAnswerLife : kFailureLife);
+          done.error.reset();
+          if (answer) {
+            done.addresses = std::move(*answer);
+            std::erase_if(done.rests_until, [&](const auto& rest) {
+              return std::ranges::find(done.addresses, rest.first) == done.addresses.end();
+            });
+          } else {
+            done.error = std::move(answer.error());
+          }
+          waiters.swap(done.waiters);
+        }
+        for (const auto& waiter : waiters) waiter();
+      });
+    } catch (const std::system_error& error) {
+      // Nothing is under way: whoever asks next tries it anew.
+      return fail(Code::kUnavailable, "cannot resolve host ", host,
+                  ": no thread for the look-up: ", error.what());
+    }
+    entry.looking = true;
   }
   entry.waiters.push_back(std::move(on_change));
-  if (!entry.looking) {
-    entry.looking = true;
-    std::thread([shared = shared_, host] {
-      Result<Addresses> answer = look_up(host);
-      std::vector<std::function<void()>> waiters;
-      {
-        const Lock relock(shared->mutex);
-        Shared::Entry& done = shared->entries[host];
-        done.looking = false;
-        done.valid_until = steady_clock::now() + (answer ? kAnswerLife : kFailureLife);
-        done.error.reset();
-        if (answer) {
-          done.addresses = std::make_shared<const Addresses>(std::move(*answer));
-        } else {
-          done.error = std::move(answer.error());
-        }
-        waiters.swap(done.waiters);
-      }
-      for (const auto& waiter : waiters) waiter();
-    }).detach();
+  return std::optional<Addresses>();
+}
+
+void Resolver::failed(const std::string& host, const asio::ip::address& address,
+                      Clock::time_point now) {
+  const Lock lock(shared_->mutex);
+  // A literal has no entry, and nothing beside it that could be tried first.
+  if (const auto found = shared_->entries.find(host); found != shared_->entries.end()) {
+    found->second.rests_until[address] = now + kAddressRest;
   }
-  return std::shared_ptr<const Addresses>();
+}
+
+void Resolver::worked(const std::string& host, const asio::ip::address& address) {
+  const Lock lock(shared_->mutex);
+  if (const auto found = shared_->entries.find(host); found != shared_->entries.end()) {
+    found->second.rests_until.erase(address);
+  }
 }
 
 }  // namespace headrace

@@ -3,12 +3,11 @@
 
 #include <chrono>
 #include <functional>
-#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "headrace/base/mutex.h"
 #include "headrace/base/result.h"
 #include "headrace/http/asio.h"
 
@@ -16,26 +15,38 @@ namespace headrace {
 
 // Looks names up on threads of its own, because getaddrinfo blocks and cannot be interrupted; one
 // look-up a name at a time, answers kept for a minute. A look-up that outlives its waiters is left
-// behind: nobody joins it.
+// behind: nobody joins it. Connections to one name begin with each of its addresses in turn, so
+// that all front ends of a service share the load; an address that failed is tried last for a
+// minute, then by one connection, and by all again once that one has worked.
 // Thread: any.
 class Resolver {
  public:
+  using Clock = std::chrono::steady_clock;
   using Addresses = std::vector<asio::ip::address>;
+  // Runs the look-up on a thread. Throws std::system_error where there can be none.
+  using StartThread = std::function<void(std::function<void()>)>;
 
-  Resolver();
+  explicit Resolver(StartThread start_thread = on_detached_thread);
   ~Resolver();
   Resolver(const Resolver&) = delete;
   Resolver& operator=(const Resolver&) = delete;
 
-  // The addresses if they are known now (also for literals); else null, and `on_change` is called
-  // once when asking again makes sense.
-  // Errors: kUnavailable for names that do not resolve.
-  Result<std::shared_ptr<const Addresses>> resolve(const std::string& host,
-                                                   std::function<void()> on_change);
+  // The addresses, in the order in which this connection should try them, if they are known now
+  // (also for literals); else none, and `on_change` is called once when asking again makes sense.
+  // Errors: kUnavailable for names that do not resolve, or not now for lack of a thread.
+  Result<std::optional<Addresses>> resolve(const std::string& host, std::function<void()> on_change,
+                                           Clock::time_point now = Clock::now());
+  // How a connection to one of the addresses went.
+  void failed(const std::string& host, const asio::ip::address& address,
+              Clock::time_point now = Clock::now());
+  void worked(const std::string& host, const asio::ip::address& address);
 
  private:
+  static void on_detached_thread(std::function<void()> job);
+
   struct Shared;
   std::shared_ptr<Shared> shared_;
+  StartThread start_thread_;
 };
 
 }  // namespace headrace

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <semaphore>
+#include <system_error>
+#include <thread>
 
 #include "headrace/store/fault_server_test_support.h"
 
@@ -54,6 +56,8 @@ extern "C" __attribute__((visibility("default"))) int getaddrinfo(const char* na
     *found = entry_of("::1", entry_of("127.0.0.1", nullptr));
   } else if (host == "many.test") {
     *found = entry_of("127.0.0.1", entry_of("127.0.0.2", entry_of("::1", nullptr)));
+  } else if (host == "pair.test") {
+    *found = entry_of("127.0.0.1", entry_of("127.0.0.2", nullptr));
   } else if (host == "one.test" || host == "slow.test") {
     *found = entry_of("127.0.0.1", nullptr);
   } else if (host == "again.test") {
@@ -79,13 +83,13 @@ using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-using Answer = Result<std::shared_ptr<const Resolver::Addresses>>;
+using Answer = Result<std::optional<Resolver::Addresses>>;
 
 // Asks, waits for the call, asks again.
 Answer resolve(Resolver& resolver, const std::string& host) {
   const auto changed = std::make_shared<std::binary_semaphore>(0);
   Answer answer = resolver.resolve(host, [changed] { changed->release(); });
-  if (answer && *answer == nullptr) {
+  if (answer && !answer->has_value()) {
     changed->acquire();
     answer = resolver.resolve(host, [] {});
   }
@@ -115,6 +119,71 @@ TEST(Resolver, FamiliesAlternate) {
             (std::vector<std::string>{"::1", "127.0.0.1", "127.0.0.2"}));
 }
 
+// The addresses in the order in which a connection made at `now` tries them.
+std::vector<std::string> order(Resolver& resolver, Resolver::Clock::time_point now) {
+  return texts(*resolver.resolve("many.test", [] { FAIL() << "called"; }, now).value());
+}
+
+class RotationTest : public ::testing::Test {
+ protected:
+  using Order = std::vector<std::string>;
+  static asio::ip::address address(const char* text) { return asio::ip::make_address(text); }
+
+  Resolver resolver_;
+  const Order first_ = texts(**resolve(resolver_, "many.test"));
+  const Resolver::Clock::time_point now_ = Resolver::Clock::now();
+};
+
+TEST_F(RotationTest, ConnectionsBeginWithEachAddressInTurn) {
+  EXPECT_EQ(first_, (Order{"::1", "127.0.0.1", "127.0.0.2"}));
+  EXPECT_EQ(order(resolver_, now_), (Order{"127.0.0.1", "127.0.0.2", "::1"}));
+  EXPECT_EQ(order(resolver_, now_), (Order{"127.0.0.2", "::1", "127.0.0.1"}));
+  EXPECT_EQ(order(resolver_, now_), first_);
+}
+
+TEST_F(RotationTest, AnAddressThatFailedIsTriedLast) {
+  resolver_.failed("many.test", address("127.0.0.1"), now_);
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(order(resolver_, now_).back(), "127.0.0.1");
+  EXPECT_EQ(order(resolver_, now_).size(), 3u);
+}
+
+TEST_F(RotationTest, AfterAWhileOneConnectionBeginsWithItAndTheOthersWaitForTheOutcome) {
+  resolver_.failed("many.test", address("127.0.0.1"), now_ - std::chrono::seconds(61));
+  int began_with_it = 0;
+  for (int i = 0; i < 9; ++i) began_with_it += order(resolver_, now_).front() == "127.0.0.1";
+  EXPECT_EQ(began_with_it, 1);
+}
+
+TEST_F(RotationTest, AnAddressThatWorksAgainIsTriedAsBefore) {
+  resolver_.failed("many.test", address("127.0.0.1"), now_);
+  resolver_.worked("many.test", address("127.0.0.1"));
+  int began_with_it = 0;
+  for (int i = 0; i < 9; ++i) began_with_it += order(resolver_, now_).front() == "127.0.0.1";
+  EXPECT_EQ(began_with_it, 3);
+}
+
+TEST_F(RotationTest, WhereAllFailedAllAreTried) {
+  for (const char* each : {"::1", "127.0.0.1", "127.0.0.2"}) {
+    resolver_.failed("many.test", address(each), now_);
+  }
+  EXPECT_EQ(order(resolver_, now_).size(), 3u);
+}
+
+TEST(Resolver, ALookUpWhoseThreadCannotStartIsTriedAnewByTheNext) {
+  int calls = 0;
+  Resolver resolver([&calls](std::function<void()> job) {
+    if (++calls <= 2) throw std::system_error(EAGAIN, std::generic_category());
+    std::thread(std::move(job)).detach();
+  });
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(resolver.resolve("one.test", [] { FAIL() << "called"; }),
+                FailsWith(Code::kUnavailable,
+                          AllOf(HasSubstr("one.test"), HasSubstr("no thread for the look-up"))));
+  }
+  EXPECT_EQ(texts(**resolve(resolver, "one.test")), std::vector<std::string>{"127.0.0.1"});
+  EXPECT_EQ(calls, 3);
+}
+
 TEST(Resolver, KeepsAnswers) {
   Resolver resolver;
   const int before = look_up_count;
@@ -129,7 +198,7 @@ TEST(Resolver, LooksANameUpOnceForAllWhoAsk) {
   for (int i = 0; i < 5; ++i) {
     const Answer answer = resolver.resolve("slow.test", [&called] { called.release(); });
     ASSERT_TRUE(answer.has_value());
-    EXPECT_EQ(*answer, nullptr);
+    EXPECT_FALSE(answer->has_value());
   }
   let_slow_look_up_end();
   for (int i = 0; i < 5; ++i) called.acquire();
@@ -167,6 +236,21 @@ TEST_F(ResolvedHost, IsReachedByTheAddressThatAnswers) {
   EXPECT_THAT(read(*open(), listed(object_)), Gives("abc"));
   EXPECT_EQ(server_.log("media").at(0).headers.at("host"), cat("both.test:", server_.port()));
   EXPECT_EQ(engine_.metrics().retries_total, 0u);
+}
+
+TEST_F(ResolvedHost, SpreadsItsConnectionsOverAllAddresses) {
+  // 127.0.0.2 is the same machine; the server tells by which address it was reached.
+  FaultServer second({.bind = "127.0.0.2", .port = server_.port()});
+  second.put("a", "abc");
+  options_.endpoint = cat("http://pair.test:", server_.port());
+  options_.initial_in_flight = options_.max_in_flight = 8;
+  for (FaultServer* server : {&server_, &second}) {
+    server->faults(R"([{"match":{"kind":"media"},"action":{"close_after":"announced"}}])");
+  }
+  const std::shared_ptr<ObjectStore> store = open();
+  for (int i = 0; i < 10; ++i) EXPECT_THAT(read(*store, listed(object_)), Gives("abc"));
+  EXPECT_EQ(server_.stat("/by_kind/media"), 5u);
+  EXPECT_EQ(second.stat("/by_kind/media"), 5u);
 }
 
 TEST_F(ResolvedHost, ThatIsUnknownIsAnErrorThatNamesIt) {

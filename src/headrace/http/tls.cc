@@ -111,7 +111,6 @@ Result<std::shared_ptr<TlsContext>> TlsContext::create(const TlsOptions& options
   SSL_CTX_set_min_proto_version(raw, TLS1_2_VERSION);
   SSL_CTX_set_verify(raw, SSL_VERIFY_PEER, nullptr);
   SSL_CTX_set_mode(raw, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  SSL_CTX_set_options(raw, SSL_OP_IGNORE_UNEXPECTED_EOF);
   SSL_CTX_set_read_ahead(raw, 1);
   SSL_CTX_set_default_read_buffer_len(raw, kReadBufferBytes);
   SSL_CTX_set_session_cache_mode(raw, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
@@ -152,11 +151,14 @@ Result<std::unique_ptr<TlsStream>> TlsStream::create(std::shared_ptr<TlsContext>
   BIO_set_init(bio, 1);
   SSL_set_bio(ssl, bio, bio);
   SSL_set_connect_state(ssl);
-  if (is_ip_literal(host)) {
-    X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str());
-  } else {
-    SSL_set1_host(ssl, host.c_str());
-    SSL_set_tlsext_host_name(ssl, host.c_str());
+  // Without this any certificate of a known CA would do.
+  const bool checks_host =
+      is_ip_literal(host) ? X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str()) == 1
+                          : SSL_set1_host(ssl, host.c_str()) == 1 &&
+                                SSL_set_tlsext_host_name(ssl, host.c_str()) == 1;
+  if (!checks_host) {
+    return fail(Code::kUnavailable, "TLS cannot check certificates for host ", host, ": ",
+                openssl_errors());
   }
   {
     const Lock lock(self->context_->mutex_);
@@ -171,6 +173,12 @@ Result<TlsStream::Step> TlsStream::classify(int result, const char* what) {
     case SSL_ERROR_WANT_READ: return Step{.need = Need::kReadable};
     case SSL_ERROR_WANT_WRITE: return Step{.need = Need::kWritable};
     case SSL_ERROR_ZERO_RETURN: return Step{.end = true};
+    case SSL_ERROR_SSL:
+      if (ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING) {
+        ERR_clear_error();
+        return Step{.end = true, .truncated = true};
+      }
+      break;
     case SSL_ERROR_SYSCALL:
       return fail(Code::kUnavailable, what, ": ",
                   saved_errno == 0 ? "connection closed" : std::strerror(saved_errno));

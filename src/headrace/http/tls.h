@@ -45,7 +45,8 @@ class TlsStream {
   struct Step {
     size_t count = 0;  // bytes moved
     Need need = Need::kNothing;
-    bool end = false;  // the peer closed cleanly
+    bool end = false;        // the peer closed the connection ...
+    bool truncated = false;  // ... without saying that it would: somebody else may have cut it
   };
 
   // `host` is checked against the certificate: a DNS name or an IP literal.

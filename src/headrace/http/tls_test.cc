@@ -1,4 +1,7 @@
 // TLS against a server with certificates of a CA that exists for this program only.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -164,11 +167,60 @@ TEST_F(TlsTest, ABodyOfUnknownLengthCutInTheMiddleIsNotTakenForWhole) {
   EXPECT_THAT(read(*open(), named("a")), Gives(bytes_));
 }
 
+TEST_F(TlsTest, ABodyThatEndsWithTheConnectionMustEndTls) {
+  // Neither length, nor chunks, nor a sum: whoever can cut a connection could cut the object.
+  server_.faults(R"([{"match":{"kind":"media"},"action":{"garbage_head":
+      "HTTP/1.0 200 OK\r\nx-goog-generation: 1\r\n\r\nabcdef"}}])");
+  options_.retry.max_attempts = 2;
+  EXPECT_THAT(read(*open(), named("a")),
+              FailsWith(Code::kUnavailable, HasSubstr("without the end of TLS")));
+}
+
+TEST_F(TlsTest, ALargeBodyOfWhichLittleWasAskedForDoesNotStall) {
+  const std::string large = some_bytes(2 * kMiB + 77);
+  const ObjectInfo object = server_.put("big", large);
+  server_.faults(R"([{"match":{"kind":"media"},"action":"ignore_range"}])");
+  options_.timeout.stall = options_.timeout.first_byte = std::chrono::seconds(2);
+  ReadTarget target = listed(object);
+  for (const uint64_t begin : {5u, 100'000u, 2'000'000u}) {
+    target.range = ByteRange{begin, begin + 10};
+    EXPECT_THAT(read(*open(), target), Gives(large.substr(begin, 10)));
+  }
+  EXPECT_EQ(engine_.metrics().retries_total, 0u);
+}
+
 TEST_F(TlsTest, ClosedByTheServerWhileIdleCostsNoRetry) {
   server_.faults(R"([{"match":{"kind":"media"},"action":{"close_after":true}}])");
   const std::shared_ptr<ObjectStore> store = open();
   for (int i = 0; i < 10; ++i) EXPECT_THAT(read(*store, listed(object_)), Gives(bytes_));
   EXPECT_EQ(engine_.metrics().retries_total, 0u);
+}
+
+TEST_F(TlsTest, AChildThatIsForkedAmidHandshakesCanDoItsOwn) {
+  server_.faults(R"([{"match":{"kind":"media"},"action":{"close_after":"announced"}}])");
+  const std::vector<ReadTarget> targets(400, listed(object_));
+  const std::shared_ptr<ReadBatch> batch = batch_of(targets);
+  const std::shared_ptr<ObjectStore> store = open();
+  store->read(batch);
+  int forks = 0;
+  for (; forks < 20 || !batch->done(); ++forks) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      ::alarm(60);  // a lock of OpenSSL's that nobody will ever release
+      Engine engine({.io_threads = 1, .memory_budget_bytes = 64 * kMiB});
+      const Result<std::shared_ptr<ObjectStore>> own =
+          engine.open({.scheme = Scheme::kGs, .bucket = std::string(kBucket)}, options_);
+      const Result<std::string> got = read(**own, listed(object_));
+      ::_exit(got && *got == bytes_ ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_EQ(status, 0) << "fork " << forks;
+  }
+  wait_for(*batch);
+  for (size_t i = 0; i < batch->size(); ++i) EXPECT_THAT(outcome(*batch, i), Gives(bytes_));
+  EXPECT_GE(forks, 20);
 }
 
 TEST_F(TlsTest, GoesThroughATunnelOfAProxy) {

@@ -188,4 +188,9 @@ void Admission::report(const AdmissionReport& report, TimePoint now) {
   paced_.store(control_.pace_per_s() > 0, std::memory_order_relaxed);
 }
 
+double Admission::pace_per_s() {
+  const Lock lock(mutex_);
+  return control_.pace_per_s();
+}
+
 }  // namespace headrace

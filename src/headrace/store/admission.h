@@ -86,6 +86,7 @@ class Admission {
   };
   Turn reserve(TimePoint now);
   void report(const AdmissionReport& report, TimePoint now);
+  double pace_per_s();  // 0: unpaced
 
  private:
   std::atomic<uint32_t> limit_;

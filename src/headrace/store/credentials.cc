@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "headrace/base/fork.h"
+
 namespace headrace {
 
 using std::chrono::steady_clock;
@@ -69,8 +71,16 @@ std::shared_ptr<Credentials> Credentials::from_callback(std::function<Result<Tok
   return self;
 }
 
+Credentials::Credentials() : epoch_(fork_epoch()) {}
+
 Credentials::~Credentials() {
   if (!fetcher_.joinable()) return;
+  if (epoch_ != fork_epoch()) {
+    // A forked child: the thread is the parent's, and may have held the queue's lock at the fork.
+    static_cast<void>(new std::thread(std::move(fetcher_)));
+    static_cast<void>(new std::shared_ptr<CredentialsQueue>(std::move(queue_)));
+    return;
+  }
   queue_->stop();
   if (fetcher_.get_id() == std::this_thread::get_id()) {
     fetcher_.detach();  // the last reference was the fetching thread's own

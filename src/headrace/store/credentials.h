@@ -80,9 +80,10 @@ class Credentials : public std::enable_shared_from_this<Credentials> {
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
 
  private:
-  Credentials() = default;
+  Credentials();
   void ask() HEADRACE_REQUIRES(mutex_);
 
+  const uint64_t epoch_;  // its thread is no forked child's
   std::shared_ptr<CredentialsQueue> queue_;
   uint64_t id_ = 0;
   std::atomic<uint64_t> version_ = 1;

@@ -1,5 +1,8 @@
 #include "headrace/store/credentials.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <semaphore>
 
@@ -255,6 +258,23 @@ TEST_F(AuthorizedTest, WritesAndListsAreAuthorizedToo) {
                bytes_of("xyz")))
           .has_value());
   EXPECT_EQ(server_.object("b"), "xyz");
+}
+
+TEST(CredentialsAfterFork, AChildLetsGoOfThemWithoutTheirThread) {
+  std::shared_ptr<Credentials> credentials =
+      Credentials::from_callback([]() -> Result<Token> {
+        return Token{.authorization = "a", .expires_at = {}};
+      });
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);  // a child that waits for a thread that it does not have
+    credentials.reset();
+    ::_exit(7);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_EQ(WEXITSTATUS(status), 7);
 }
 
 }  // namespace

@@ -67,7 +67,8 @@ FaultServer::FaultServer(const ServerOptions& options) {
   std::array<int, 2> in{}, out{};
   if (::pipe2(in.data(), O_CLOEXEC) != 0 || ::pipe2(out.data(), O_CLOEXEC) != 0) die("pipe");
   const std::string program = server_program();
-  std::vector<std::string> words = {program, "--stop-with-stdin", "--bind", options.bind};
+  std::vector<std::string> words = {program,  "--stop-with-stdin",         "--bind", options.bind,
+                                    "--port", std::to_string(options.port)};
   if (!options.certificate_file.empty()) {
     words.insert(words.end(),
                  {"--tls-cert", options.certificate_file, "--tls-key", options.key_file});

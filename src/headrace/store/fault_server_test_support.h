@@ -32,7 +32,8 @@ inline std::span<const std::byte> bytes_of(std::string_view text) {
 
 struct ServerOptions {
   std::string bind = "127.0.0.1";
-  std::string certificate_file, key_file;  // TLS where given
+  std::string certificate_file = {}, key_file = {};  // TLS where given
+  uint16_t port = 0;                                 // 0: any
 };
 
 // A server process of the test's own. Control requests go over one connection that is opened at the

@@ -7,8 +7,6 @@
 #include <random>
 #include <utility>
 
-#include "headrace/store/http_store.h"
-
 namespace headrace {
 namespace {
 
@@ -22,23 +20,14 @@ constexpr std::chrono::milliseconds kReportInterval{20};
 }  // namespace
 
 Host::Host(std::shared_ptr<const Route> a_route, uint32_t initial_in_flight, uint32_t max_in_flight,
-           uint32_t retry_budget_tokens)
+           uint32_t retry_budget_tokens, std::shared_ptr<Log> engine_log)
     : route(std::move(a_route)),
       admission(initial_in_flight, max_in_flight),
-      retry_budget(retry_budget_tokens) {}
+      retry_budget(retry_budget_tokens),
+      log(std::move(engine_log),
+          cat(route->endpoint.tls ? "https://" : "http://", route->endpoint.authority())) {}
 
 Host::~Host() = default;
-
-void Host::queued_changed(const ReadBatch& batch) {
-  const Lock lock(mutex_);
-  // Looked at under the lock: of two threads that come for opposite reasons, the last one is right.
-  if (batch.queued_slots.load(std::memory_order_seq_cst) > 0) {
-    queued_.insert(batch.order);
-  } else {
-    queued_.erase(batch.order);
-  }
-  oldest_queued_.store(queued_.empty() ? UINT64_MAX : *queued_.begin(), std::memory_order_seq_cst);
-}
 
 HostLane::HostLane(Host& host, IoThread& thread, Resolver& resolver, BlockPool& pool)
     : host_(host),
@@ -46,178 +35,103 @@ HostLane::HostLane(Host& host, IoThread& thread, Resolver& resolver, BlockPool& 
       resolver_(resolver),
       pool_(pool),
       rng_(std::random_device()()),
+      queue_(host.reads, pool, thread.metrics()),
       idle_timer_(thread.context()) {}
 
 HostLane::~HostLane() = default;
 
-void HostLane::enqueue(ReadPiece* first) {
-  if (first == nullptr) return;
-  (last_ != nullptr ? last_->next : first_) = first;
-  for (last_ = first, ++queued_count_; last_->next != nullptr; ++queued_count_) last_ = last_->next;
+uint32_t HostLane::slot_limit() const {
+  const uint32_t limit = host_.admission.limit();
+  const auto lane_count = static_cast<uint32_t>(host_.lanes.size());
+  const uint32_t rest = limit % lane_count;
+  return std::max(1u, limit / lane_count + (thread_.index() < rest ? 1 : 0));
 }
 
-void HostLane::enqueue_front(ReadPiece* first) {
-  if (first == nullptr) return;
-  ReadPiece* end = first;
-  for (++queued_count_; end->next != nullptr; ++queued_count_) end = end->next;
-  end->next = first_;
-  first_ = first;
-  if (last_ == nullptr) last_ = end;
-}
-
-void HostLane::enqueue_again(ReadPiece& piece) {
-  if (piece.batch->queued_slots.fetch_add(1, std::memory_order_seq_cst) == 0) {
-    host_.queued_changed(*piece.batch);
-  }
-  enqueue_front(&piece);
-}
-
-void HostLane::on_dequeued(const ReadPiece& piece) {
-  ReadBatch& batch = *piece.batch;
-  if (&piece != &batch.slot(piece.slot_index).first_piece) return;
-  if (batch.queued_slots.fetch_sub(1, std::memory_order_seq_cst) != 1) return;
-  host_.queued_changed(batch);
-  pool_.made_room();  // who has left the room to this batch may have it now
-}
-
-ReadPiece* HostLane::drop(const ReadBatch& batch) {
-  ReadPiece* dropped = nullptr;
-  ReadPiece** link = &first_;
-  last_ = nullptr;
-  while (*link != nullptr) {
-    ReadPiece* piece = *link;
-    if (piece->batch == &batch) {
-      *link = piece->next;
-      piece->next = dropped;
-      dropped = piece;
-      --queued_count_;
-      on_dequeued(*piece);
-    } else {
-      last_ = piece;
-      link = &piece->next;
-    }
-  }
-  return dropped;
-}
-
-uint32_t HostLane::reader_limit() const {
-  const auto lanes = static_cast<uint32_t>(host_.lanes.size());
-  return std::max(1u, host_.admission.limit() / lanes);
-}
-
-// What fails or is dropped needs no memory, and what has its memory waits for nothing.
-bool HostLane::wants_memory(const ReadPiece& piece) const {
-  const ReadSlot& slot = piece.batch->slot(piece.slot_index);
-  return !thread_.stopping() && !piece.batch->cancelled() && !slot.failed.load() &&
-         !slot.has_into && slot.block.data() == nullptr;
-}
-
-bool HostLane::may_start(const ReadPiece& piece) const {
-  const ReadSlot& slot = piece.batch->slot(piece.slot_index);
-  if (!wants_memory(piece)) return true;
-  const uint64_t need = expected_need(slot);
-  // Until one size is known, nothing is read ahead: it might be large, and take the memory before
-  // what is waited for.
-  if (need == 0 && slot.range.end == kUnknownSize && !piece.batch->waited_for()) return false;
-  const uint64_t in_flight = pool_.in_flight_bytes();
-  if (in_flight != 0 && in_flight + need > pool_.budget_bytes()) return false;
-  if (piece.batch->waited_for()) return true;
-  const uint64_t taken = pool_.live_bytes() + pool_.reserved_bytes() + need;
-  if (taken > pool_.budget_bytes()) return false;
-  // Where room is scarce, batches get it in their order, on whichever lane: what a later one took
-  // would be missing when the earlier one is waited for, and then be exceeded.
-  return taken <= pool_.budget_bytes() / 2 || piece.batch->order <= host_.oldest_queued();
-}
-
-uint64_t HostLane::expected_need(const ReadSlot& slot) const {
-  return BlockPool::charged_bytes(slot.range.end == kUnknownSize
-                                      ? host_.mean_object_bytes.load(std::memory_order_relaxed)
-                                      : slot.range.size_bytes());
-}
-
-// As a rule the first may. If not, somebody may be waiting for a piece further back; and room may
-// come at any moment, so the question is asked again after the wish for it is on record.
-bool HostLane::any_may_start() {
-  if (first_ == nullptr) return false;
-  if (may_start(*first_)) return true;
-  pool_.ask_for_room();
-  for (const ReadPiece* piece = first_; piece != nullptr; piece = piece->next) {
-    if (may_start(*piece)) return true;
-  }
-  return false;
-}
-
-ReadPiece* HostLane::take() {
-  // False only when the wish for room is on record; a reader that ended before could not be woken.
-  while (any_may_start()) {
-    ReadPiece* before = nullptr;
-    ReadPiece* piece = first_;
-    while (piece != nullptr && !may_start(*piece)) {
-      before = piece;
-      piece = piece->next;
-    }
-    // The room may have gone to another thread meanwhile.
-    if (piece == nullptr || !reserve(*piece)) continue;
-    (before != nullptr ? before->next : first_) = piece->next;
-    if (last_ == piece) last_ = before;
-    --queued_count_;
-    piece->next = nullptr;
-    on_dequeued(*piece);
-    return piece;
-  }
-  return nullptr;
-}
-
-// What has begun must not find its memory taken by what began later. Before the first size is known
-// it might need any: all that is free is kept for it.
-bool HostLane::reserve(const ReadPiece& piece) {
-  if (!wants_memory(piece)) return true;
-  ReadSlot& slot = piece.batch->slot(piece.slot_index);
-  uint64_t need = expected_need(slot);
-  if (need == 0 && slot.range.end == kUnknownSize) need = pool_.budget_bytes();
-  if (piece.batch->waited_for()) {
-    pool_.reserve(need);
-  } else if (!pool_.try_reserve(need)) {
-    return false;
-  }
-  slot.reserved_bytes = need;
-  return true;
+// Whether a reader is next to get a slot, if requests of both kinds want it.
+bool HostLane::next_is_reader(uint32_t other_readers) const {
+  if (other_readers != other_count_) return other_readers < other_count_;
+  return !last_was_reader_;
 }
 
 void HostLane::pump() {
-  if (pumping_) return;  // a reader that needed no wait came back here
-  pumping_ = true;
+  if (std::exchange(pumping_, true)) return;  // a reader that needed no wait came back here
+  if (thread_.stopping()) queue_.stop();
   // A reader takes its piece when it starts, which may be here, or later: a reader for each piece
   // that is queued now is enough in both cases, and one that finds nothing ends.
-  for (size_t wanted = queued_count_; wanted > 0 && reader_count_ < reader_limit(); --wanted) {
-    if (!any_may_start()) break;
-    ++reader_count_;
-    asio::co_spawn(thread_.context(), reader(), asio::detached);
+  size_t startable = queue_.size();
+  while (true) {
+    const bool has_slot = slots_taken() < slot_limit();
+    const bool may_read = has_slot && startable > 0 && queue_.may_take();
+    if (may_read && (waiting_.empty() || next_is_reader(reader_count_))) {
+      --startable;
+      ++reader_count_;
+      last_was_reader_ = true;
+      asio::co_spawn(thread_.context(), reader(), asio::detached);
+    } else if (!waiting_.empty() && (has_slot || limit_lifted_)) {
+      RequestSlot& next = *waiting_.front();
+      waiting_.pop_front();
+      ++other_count_;
+      last_was_reader_ = false;
+      next.taken_ = true;
+      next.wake();
+    } else {
+      break;
+    }
   }
   pumping_ = false;
 }
 
+void HostLane::lift_limit() {
+  limit_lifted_ = true;
+  pump();
+}
+
 awaitable<void> HostLane::reader() {
   HttpRequest request;
-  while (reader_count_ <= reader_limit() || thread_.stopping()) {
-    ReadPiece* piece = take();
+  while (slots_taken() <= slot_limit() || thread_.stopping()) {
+    ReadPiece* piece = queue_.take();
     if (piece == nullptr) break;
-    auto& store = static_cast<HttpStore&>(*piece->store);
     try {
-      co_await store.read_piece(*this, *piece, request);
+      co_await piece->reader->read_piece(*this, *piece, request);
     } catch (const std::exception& error) {
       // Out of memory, or a bug: the caller must hear of it, not wait for ever.
-      store.piece_failed(*this, *piece, Error(Code::kInternal, error.what()));
+      piece->reader->piece_failed(*this, *piece, Error(Code::kInternal, error.what()));
     }
-    if (first_ != nullptr) {
-      if (reader_count_ < reader_limit()) {
+    if (!queue_.empty() || !waiting_.empty()) {
+      if (slots_taken() < slot_limit()) {
         pump();
       } else {
         unreported_.limited = true;
       }
     }
+    // Somebody else's turn? Looked at after a piece, so that a turn is worth one.
+    if (!waiting_.empty() && !next_is_reader(reader_count_ - 1)) break;
+    last_was_reader_ = true;
   }
   --reader_count_;
+  if (!waiting_.empty()) pump();
+}
+
+// No deadline: the request's own begins when it has its slot, as a piece's does.
+RequestSlot::RequestSlot(HostLane& lane, const void* owner)
+    : Activity(lane.thread(), owner, std::chrono::steady_clock::now() + std::chrono::years(1)),
+      lane_(lane) {}
+
+awaitable<Result<void>> RequestSlot::take() {
+  if (stopped()) co_return std::unexpected(*stopped());
+  const auto place = lane_.waiting_.insert(lane_.waiting_.end(), this);
+  lane_.pump();
+  if (!taken_) lane_.unreported_.limited = true;
+  while (!taken_ && !stopped()) co_await park(deadline());
+  if (taken_) co_return Result<void>();
+  lane_.waiting_.erase(place);
+  co_return std::unexpected(*stopped());
+}
+
+void RequestSlot::release() {
+  if (!std::exchange(taken_, false)) return;
+  --lane_.other_count_;
+  lane_.pump();
 }
 
 std::unique_ptr<Connection> HostLane::take_connection(steady_clock::time_point now) {

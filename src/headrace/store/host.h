@@ -1,16 +1,19 @@
-// One host as this process sees it: its limit, its connections, and the reads queued for it.
+// One host as this process sees it: its limit, its connections, and the requests that wait for it.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <list>
 #include <memory>
-#include <set>
 #include <vector>
 
 #include "headrace/base/block_pool.h"
 #include "headrace/http/connection.h"
 #include "headrace/http/io_thread.h"
+#include "headrace/http/message.h"
 #include "headrace/store/admission.h"
+#include "headrace/store/host_log.h"
+#include "headrace/store/piece_queue.h"
 #include "headrace/store/read_batch.h"
 #include "headrace/store/retry.h"
 
@@ -18,35 +21,59 @@ namespace headrace {
 
 class HostLane;
 
+// Reads the pieces that it queued in a lane: an HttpStore.
+// Thread: I/O.
+class PieceReader {
+ public:
+  // One piece from its first attempt to its end: done, failed, or back in the queue.
+  virtual awaitable<void> read_piece(HostLane& lane, ReadPiece& piece, HttpRequest& request) = 0;
+  // read_piece() did not come to its end.
+  virtual void piece_failed(HostLane& lane, ReadPiece& piece, Error error) = 0;
+
+ protected:
+  ~PieceReader() = default;
+};
+
 // Shared by all stores with the same route. Lives as long as the engine.
 // Thread: any (its members synchronise themselves; lanes belong to their I/O threads).
 struct Host {
   Host(std::shared_ptr<const Route> route, uint32_t initial_in_flight, uint32_t max_in_flight,
-       uint32_t retry_budget_tokens);
+       uint32_t retry_budget_tokens, std::shared_ptr<Log> engine_log);
   ~Host();
-
-  // Called whenever batch.queued_slots has become zero, or is zero no longer.
-  void queued_changed(const ReadBatch& batch);
-  // The order of the oldest batch of which a slot has not begun, on whichever lane; UINT64_MAX if
-  // there is none.
-  uint64_t oldest_queued() const { return oldest_queued_.load(std::memory_order_seq_cst); }
 
   const std::shared_ptr<const Route> route;
   Admission admission;
   RetryBudget retry_budget;
-  std::atomic<uint64_t> mean_object_bytes = 0;   // of what was read lately; 0: nothing yet
-  std::atomic<uint64_t> next_order = 0;          // of the next batch
+  ReadOrder reads;
+  HostLog log;
   std::vector<std::unique_ptr<HostLane>> lanes;  // one per I/O thread, in their order
-
- private:
-  Mutex mutex_;
-  std::set<uint64_t> queued_ HEADRACE_GUARDED_BY(mutex_);  // orders of batches
-  std::atomic<uint64_t> oldest_queued_ = UINT64_MAX;
 };
 
-// A host's share on one I/O thread: idle connections, and the queue of pieces with the readers that
-// work it off. A reader is a coroutine that reads piece after piece; there are as many as the
-// host's limit gives this thread, and none when there is nothing to read.
+// A place among the requests that a lane may have in flight, for a request that is not a piece: a
+// write, a listing's page, a delete. Given back when this is released, or destroyed.
+// Thread: I/O. Lives in a coroutine's frame; borrows the lane.
+class RequestSlot final : public Activity {
+ public:
+  RequestSlot(HostLane& lane, const void* owner);
+  ~RequestSlot() { release(); }
+
+  // Waits for it. Errors: kCancelled when stopped.
+  awaitable<Result<void>> take();
+  void release();
+
+ private:
+  friend class HostLane;
+  void interrupt(const Error&) override {}
+  void sweep(std::chrono::steady_clock::time_point) override {}
+
+  HostLane& lane_;
+  bool taken_ = false;
+};
+
+// A host's share on one I/O thread: idle connections, the queue of pieces, and the slots for
+// requests in flight, of which the host's limit gives this thread a part. A reader is a coroutine
+// that holds a slot and reads piece after piece; there are none when there is nothing to read.
+// Other requests take a slot each. Where both want more than there is, neither gets less than half.
 // Thread: I/O.
 class HostLane {
  public:
@@ -55,15 +82,13 @@ class HostLane {
   HostLane(const HostLane&) = delete;
   HostLane& operator=(const HostLane&) = delete;
 
-  // A list of pieces (linked by `next`): behind what is queued, or before it. Then pump().
-  void enqueue(ReadPiece* first);
-  void enqueue_front(ReadPiece* first);
-  // The first piece of a slot that had begun, and has no memory: it begins again.
-  void enqueue_again(ReadPiece& piece);
-  // Starts readers as far as limit, memory and queue allow.
+  // Pieces come and go by way of the queue; then pump().
+  PieceQueue& queue() { return queue_; }
+  // Gives out slots as far as limit, memory and queue allow.
   void pump();
-  // Takes a cancelled batch's pieces out of the queue; returns them linked.
-  ReadPiece* drop(const ReadBatch& batch);
+  // Requests other than reads are not limited any more: the engine stops, and what removes
+  // temporary objects must not wait for reads that are stuck.
+  void lift_limit();
 
   // An idle connection that still seems open, or a new one that is not open yet.
   std::unique_ptr<Connection> take_connection(std::chrono::steady_clock::time_point now);
@@ -80,14 +105,11 @@ class HostLane {
   Rng& rng() { return rng_; }
 
  private:
-  uint32_t reader_limit() const;
-  ReadPiece* take();  // the next piece that may start, taken from the queue; or null
-  bool wants_memory(const ReadPiece& piece) const;
-  bool may_start(const ReadPiece& piece) const;
-  bool any_may_start();
-  uint64_t expected_need(const ReadSlot& slot) const;  // bytes; 0: nothing is known yet
-  bool reserve(const ReadPiece& piece);                // false if the room is gone
-  void on_dequeued(const ReadPiece& piece);            // or was dropped
+  friend class RequestSlot;
+
+  uint32_t slot_limit() const;
+  uint32_t slots_taken() const { return reader_count_ + other_count_; }
+  bool next_is_reader(uint32_t other_readers) const;
   awaitable<void> reader();
   void arm_idle_timer(std::chrono::steady_clock::time_point at);
   void expire_idle();
@@ -97,14 +119,15 @@ class HostLane {
   Resolver& resolver_;
   BlockPool& pool_;
   Rng rng_;
-  ReadPiece* first_ = nullptr;
-  ReadPiece* last_ = nullptr;
-  size_t queued_count_ = 0;
-  uint32_t reader_count_ = 0;
+  PieceQueue queue_;
+  uint32_t reader_count_ = 0, other_count_ = 0;  // slots taken
+  std::list<RequestSlot*> waiting_;              // for a slot, in order
+  bool last_was_reader_ = false;                 // who got the last slot
+  bool limit_lifted_ = false;
+  bool pumping_ = false;
   std::vector<std::unique_ptr<Connection>> idle_;  // last used last
   Timer idle_timer_;
   bool idle_timer_armed_ = false;
-  bool pumping_ = false;
   AdmissionReport unreported_;
   std::chrono::steady_clock::time_point reported_at_{};
 };

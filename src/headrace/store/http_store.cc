@@ -4,9 +4,10 @@
 #include <boost/asio/detached.hpp>
 
 #include <algorithm>
-#include <cstring>
+#include <optional>
 #include <utility>
 
+#include "headrace/base/ascii.h"
 #include "headrace/format/gunzip.h"
 #include "headrace/store/metadata_attempts.h"
 #include "headrace/store/multipart_attempts.h"
@@ -51,7 +52,7 @@ HttpStore::~HttpStore() = default;
 
 void HttpStore::read(std::shared_ptr<ReadBatch> batch) {
   std::shared_ptr<Gate::Pass> pass = engine_->gate->enter();
-  batch->order = host_->next_order.fetch_add(1, std::memory_order_relaxed);
+  batch->order = host_->reads.next();
   // The pass, and the store itself, stay until the batch has let go of this function.
   batch->hand_over([self = shared_from_this(), weak = std::weak_ptr(batch), pass] {
     if (const std::shared_ptr<ReadBatch> alive = weak.lock()) self->on_wait_or_cancel(alive);
@@ -72,7 +73,7 @@ void HttpStore::read(std::shared_ptr<ReadBatch> batch) {
       continue;
     }
     ReadPiece& piece = slot.first_piece;
-    piece.store = this;
+    piece.reader = this;
     // Neighbours in the batch go to different threads, so that a batch is done as soon as can be.
     const size_t lane = (i + rotation) % lane_count;
     (lasts[lane] != nullptr ? lasts[lane]->next : firsts[lane]) = &piece;
@@ -82,31 +83,37 @@ void HttpStore::read(std::shared_ptr<ReadBatch> batch) {
   // Before the first lane may begin: from then on the batch may end at any moment.
   if (dealt_count > 0) {
     batch->queued_slots.store(dealt_count, std::memory_order_seq_cst);
-    host_->queued_changed(*batch);
+    host_->reads.queued_changed(*batch);
   }
   for (size_t i = 0; i < lane_count; ++i) {
     if (firsts[i] == nullptr) continue;
     HostLane* lane = host_->lanes[i].get();
     lane->thread().post([lane, first = firsts[i]] {
-      lane->enqueue(first);
+      lane->queue().push(first);
       lane->pump();
     });
   }
 }
 
+// The batch is waited for now, or cancelled.
 void HttpStore::on_wait_or_cancel(const std::shared_ptr<ReadBatch>& batch) {
-  // A batch that is now waited for matters only where the queue stands still for lack of memory.
-  if (!batch->cancelled() && !engine_->pool->room_wanted()) return;
+  if (engine_->decompressions_waiting.load(std::memory_order_seq_cst) > 0) {
+    engine_->compute->wake();
+  }
+  // That a batch is waited for matters only where pieces are set aside for lack of memory.
+  if (!batch->cancelled() && !host_->reads.short_of_memory()) return;
   for (const std::unique_ptr<HostLane>& owned : host_->lanes) {
     HostLane* lane = owned.get();
     lane->thread().post([self = shared_from_this(), lane, batch] {
       if (batch->cancelled()) {
         lane->thread().stop_owned_by(batch.get(), cancelled());
         ReadPiece* next = nullptr;
-        for (ReadPiece* piece = lane->drop(*batch); piece != nullptr; piece = next) {
+        for (ReadPiece* piece = lane->queue().drop(*batch); piece != nullptr; piece = next) {
           next = piece->next;
           self->piece_failed(*lane, *piece, cancelled());
         }
+      } else {
+        lane->queue().waited_for(*batch);
       }
       lane->pump();
     });
@@ -128,7 +135,7 @@ void HttpStore::spread(HostLane& lane, ReadPiece* pieces) {
     if (firsts[i] == nullptr) continue;
     HostLane* to = host_->lanes[i].get();
     to->thread().post([to, first = firsts[i]] {
-      to->enqueue_front(first);
+      to->queue().push_front(first);
       to->pump();
     });
   }
@@ -173,7 +180,7 @@ awaitable<void> HttpStore::read_piece(HostLane& lane, ReadPiece& piece, HttpRequ
 
 void HttpStore::defer(HostLane& lane, ReadPiece& piece) {
   // Before its reservation is free for others: they leave the room to the older batch.
-  lane.enqueue_again(piece);
+  lane.queue().push_again(piece);
   drop_reservation(lane.pool(), piece.batch->slot(piece.slot_index));
 }
 
@@ -234,26 +241,16 @@ bool HttpStore::should_restart(const ReadSlot& slot) const {
 }
 
 Result<void> HttpStore::verify(ReadSlot& slot, Metrics& metrics) const {
+  if (slot.wants_sum) slot.sum = slot.joined_sum();
   const std::optional<Crc32c>& expected = slot.expected_sum();
   if (!verify_ || !expected) return {};
-  Crc32c sum = slot.first_piece.crc32c;
-  for (uint32_t i = 0; i + 1 < slot.piece_count; ++i) {
-    const ReadPiece& piece = slot.more_pieces[i];
-    sum = sum.joined(piece.crc32c, piece.range.size_bytes());
-  }
+  const Crc32c sum = slot.joined_sum();
   if (sum != *expected) {
     return corrupt("the bytes that came have CRC32C ", sum.to_base64(),
                    slot.whole ? ", the object has " : ", the index says ", expected->to_base64());
   }
   count(metrics.checksums_verified_total);
   return {};
-}
-
-// A running mean over about eight objects. The first size sets pieces free that waited for it.
-void HttpStore::learn_size(uint64_t object_bytes) {
-  const uint64_t mean = host_->mean_object_bytes.load(std::memory_order_relaxed);
-  const uint64_t next = mean == 0 ? object_bytes : mean - mean / 8 + object_bytes / 8;
-  host_->mean_object_bytes.store(std::max<uint64_t>(next, 1), std::memory_order_relaxed);
 }
 
 void HttpStore::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
@@ -266,7 +263,7 @@ void HttpStore::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
                           .with_attempts(static_cast<int>((slot.restarts + 1) * slot.piece_count)));
     }
   }
-  if (!slot.error) learn_size(slot.range.size_bytes());
+  if (!slot.error) host_->reads.learn_size(slot.range.size_bytes());
   if (slot.error) {
     give_memory_back(lane.pool(), slot);
   } else {
@@ -276,7 +273,7 @@ void HttpStore::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
   if (should_restart(slot) && !batch.cancelled()) {
     const bool changed = slot.error->code() == Code::kPreconditionFailed;
     batch.restart(slot, changed);
-    lane.enqueue_again(slot.first_piece);
+    lane.queue().push_again(slot.first_piece);
     lane.pump();
     return;
   }
@@ -284,10 +281,8 @@ void HttpStore::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
     count(lane.thread().metrics().objects_read_total);
     if (slot.gzip && rules_.content_encoding == ContentEncoding::kDecompress) {
       const bool posted =
-          engine_->compute([self = shared_from_this(), alive = batch.shared_from_this(), &slot] {
-            self->decompress(slot);
-            alive->slot_done();
-          });
+          engine_->compute->post([self = shared_from_this(), alive = batch.shared_from_this(),
+                                  &slot] { self->decompress(alive, slot); });
       if (posted) return;
       batch.set_error(slot, Error(Code::kCancelled, "the engine was stopped"));
     }
@@ -295,30 +290,94 @@ void HttpStore::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
   batch.slot_done();
 }
 
-void HttpStore::decompress(ReadSlot& slot) const {
-  ReadBatch& batch = *slot.first_piece.batch;
+// Memory for the object as it is when it is decompressed. Its size is what the gzip data says, if
+// that turns out to be true, and is counted otherwise. Errors: a deferral where there is no room
+// now.
+Result<Block> HttpStore::plain_memory(ReadBatch& batch, ReadSlot& slot) {
+  BlockPool& pool = *engine_->pool;
+  const std::span<const std::byte> packed = slot.block.bytes();
+  uint64_t size_bytes =
+      slot.plain_bytes != kUnknownSize ? slot.plain_bytes : gunzipped_bytes_hint(packed);
+  if (BlockPool::charged_bytes(size_bytes) > pool.budget_bytes()) {
+    const Result<uint64_t> counted = gunzipped_bytes(packed, pool.budget_bytes());
+    if (!counted) return std::unexpected(counted.error());
+    size_bytes = *counted;
+  }
+  std::optional<Block> block;
+  const auto allocate = [&] {
+    const bool at_once = batch.waited_for() || batch.cancelled() || engine_->stopping.load();
+    block = at_once ? pool.allocate(size_bytes) : pool.allocate_within_budget(size_bytes);
+    return block.has_value();
+  };
+  if (!try_or_ask_for_room(pool, allocate)) return fail(Code::kExhausted);
+  if (size_bytes > 0 && block->data() == nullptr) {
+    return fail(Code::kExhausted, "the system has no memory for ", size_bytes, " bytes");
+  }
+  return std::move(*block);
+}
+
+// On a compute thread. Without memory it waits as a read does, without a thread.
+void HttpStore::decompress(std::shared_ptr<ReadBatch> batch, ReadSlot& slot) {
   Result<void> done;
   if (slot.has_into || !slot.whole) {
     done = invalid_argument(
         "it is stored as gzip: it can be decompressed only when it is read "
         "whole and into the engine's memory");
-  } else {
-    const Result<std::vector<std::byte>> plain =
-        gunzip(slot.block.bytes(), engine_->pool->budget_bytes());
-    if (!plain) {
-      done = std::unexpected(plain.error());
-    } else {
-      Block block = engine_->pool->allocate(plain->size());
-      if (!plain->empty() && block.data() == nullptr) {
-        done = fail(Code::kExhausted, "the system has no memory for ", plain->size(), " bytes");
-      } else {
-        if (!plain->empty()) std::memcpy(block.data(), plain->data(), plain->size());
-        slot.block = std::move(block);
-        slot.into = slot.block.bytes();
-      }
-    }
   }
-  if (!done) batch.set_error(slot, std::move(done.error()).with_url(url_of(batch.name(slot))));
+  while (done) {
+    ThreadPool& compute = *engine_->compute;
+    const uint64_t seen = compute.wake_count();
+    // Before the batch is asked whether it is waited for; want() does the two in the other order.
+    engine_->decompressions_waiting.fetch_add(1, std::memory_order_seq_cst);
+    Result<Block> plain = plain_memory(*batch, slot);
+    if (!plain && is_deferral(plain.error())) {
+      const bool parked = compute.park(
+          [self = shared_from_this(), batch, &slot] {
+            self->engine_->decompressions_waiting.fetch_sub(1, std::memory_order_seq_cst);
+            self->decompress(batch, slot);
+          },
+          seen);
+      if (parked) return;
+      plain = fail(Code::kCancelled, "the engine was stopped");
+    }
+    engine_->decompressions_waiting.fetch_sub(1, std::memory_order_seq_cst);
+    if (!plain) {
+      done = std::unexpected(std::move(plain.error()));
+      break;
+    }
+    const Result<uint64_t> size_bytes = gunzip(slot.block.bytes(), plain->bytes());
+    const bool lied = size_bytes ? *size_bytes != plain->size_bytes()
+                                 : size_bytes.error().code() == Code::kExhausted;
+    if (lied && slot.plain_bytes == kUnknownSize) {
+      plain->release();
+      const Result<uint64_t> counted =
+          gunzipped_bytes(slot.block.bytes(), engine_->pool->budget_bytes());
+      if (counted) {
+        slot.plain_bytes = *counted;
+      } else {
+        done = std::unexpected(counted.error());
+      }
+      continue;
+    }
+    if (size_bytes) {
+      slot.block = std::move(*plain);
+      slot.into = slot.block.bytes();
+    } else {
+      done = std::unexpected(size_bytes.error());
+    }
+    break;
+  }
+  if (!done) batch->set_error(slot, std::move(done.error()).with_url(url_of(batch->name(slot))));
+  batch->slot_done();
+}
+
+// As many pages as a quarter of the budget holds, should all be as large as the largest so far.
+uint32_t HttpStore::useful_pages_in_flight() const {
+  const uint64_t largest_bytes =
+      std::max<uint64_t>(1, largest_page_bytes_.load(std::memory_order_relaxed));
+  const uint64_t fitting = std::max<uint64_t>(2, engine_->pool->budget_bytes() / 4 / largest_bytes);
+  return static_cast<uint32_t>(
+      std::min<uint64_t>({kPagesInFlight, host_->admission.limit(), fitting}));
 }
 
 // ── Everything else ──────────────────────────────────────────────────────────────────────────
@@ -328,10 +387,17 @@ awaitable<void> HttpStore::run(std::shared_ptr<HttpStore> self, HostLane& lane,
                                std::shared_ptr<AttemptType> attempt,
                                std::shared_ptr<Pending<T>> pending,
                                [[maybe_unused]] std::shared_ptr<Gate::Pass> pass) {
-  HttpRequest request;
-  Operation operation(lane, *self->contexts_[lane.thread().index()], pending.get());
-  if (pending->cancelled()) operation.stop(Error(Code::kCancelled, "it was cancelled"));
-  const Result<void> done = co_await operation.run(*attempt, request);
+  RequestSlot slot(lane, pending.get());
+  Result<void> done = co_await slot.take();
+  if (done) {
+    HttpRequest request;
+    Operation operation(lane, *self->contexts_[lane.thread().index()], pending.get());
+    if (pending->cancelled()) operation.stop(Error(Code::kCancelled, "it was cancelled"));
+    done = co_await operation.run(*attempt, request);
+  } else {
+    done = std::unexpected(std::move(done.error()).with_url(attempt->url()));
+  }
+  slot.release();
   Result<T> result = done ? std::move(attempt->result) : Result<T>(std::unexpected(done.error()));
   // What was sent is let go of before its owner hears that it may be.
   attempt.reset();
@@ -375,14 +441,16 @@ std::shared_ptr<Pending<T>> HttpStore::start(std::string url, bool named,
 std::shared_ptr<Pending<ObjectPage>> HttpStore::list(ListRequest request) {
   const std::string url = url_of(request.prefix);
   return start<ObjectPage>(url, true, [&] {
-    return std::make_shared<ListAttempt<ObjectPage>>(*protocol_, temporaries_, std::move(request));
+    return std::make_shared<ListAttempt<ObjectPage>>(*protocol_, temporaries_, std::move(request),
+                                                     largest_page_bytes_);
   });
 }
 
 std::shared_ptr<Pending<ColumnPage>> HttpStore::list_columns(ListRequest request) {
   const std::string url = url_of(request.prefix);
   return start<ColumnPage>(url, true, [&] {
-    return std::make_shared<ListAttempt<ColumnPage>>(*protocol_, temporaries_, std::move(request));
+    return std::make_shared<ListAttempt<ColumnPage>>(*protocol_, temporaries_, std::move(request),
+                                                     largest_page_bytes_);
   });
 }
 
@@ -480,6 +548,10 @@ Result<std::shared_ptr<ObjectWriter>> HttpStore::open_writer(WriterOptions optio
   const std::string url = url_of(options.object.name);
   if (Result<void> good = protocol_->check_new_name(options.object.name); !good) {
     return std::unexpected(std::move(good.error()).with_url(url));
+  }
+  // Before any part is sent, not with the request that publishes them.
+  if (!is_printable_ascii(options.object.content_type)) {
+    return std::unexpected(HttpRequest::not_printable("content_type").with_url(url));
   }
   std::shared_ptr<Upload> upload;
   switch (options.method) {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <algorithm>
-#include <functional>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +16,7 @@
 #include "headrace/store/read_attempt.h"
 #include "headrace/store/resumable_attempts.h"
 #include "headrace/store/temporary_names.h"
+#include "headrace/store/thread_pool.h"
 #include "headrace/store/upload.h"
 
 namespace headrace {
@@ -28,13 +29,18 @@ struct EngineResources {
   std::vector<std::shared_ptr<IoThread>> io_threads;
   std::shared_ptr<BlockPool> pool;
   std::shared_ptr<WriterRegistry> writers;
-  // Runs a computation (decompressing) away from the I/O threads. False after the engine's end.
-  std::function<bool(std::move_only_function<void()>)> compute;
+  // For computing (decompressing), away from the I/O threads.
+  std::shared_ptr<ThreadPool> compute;
+  // Decompressions that wait for memory: a batch that is waited for wakes them.
+  mutable std::atomic<uint32_t> decompressions_waiting = 0;
+  mutable std::atomic<bool> stopping = false;
 };
 
 // A store whose root is not the bucket's has, beside it, a `bucket` whose root is.
 // Thread: any, but for read_piece(), which is the lanes'.
-class HttpStore final : public ObjectStore, public std::enable_shared_from_this<HttpStore> {
+class HttpStore final : public ObjectStore,
+                        public PieceReader,
+                        public std::enable_shared_from_this<HttpStore> {
  public:
   HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_ptr<Host> host,
             std::unique_ptr<const Protocol> protocol, const StoreOptions& options,
@@ -76,18 +82,14 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
   const WriteLimits& write_limits() const { return write_limits_; }
   std::string url_of(std::string_view name) const override { return protocol_->url_of(name); }
   uint64_t expected_object_bytes() const override {
-    const uint64_t mean = host_->mean_object_bytes.load(std::memory_order_relaxed);
+    const uint64_t mean = host_->reads.mean_object_bytes();
     return mean > 0 ? mean : kFirstGuessBytes;
   }
   uint64_t useful_in_flight() const override { return host_->admission.limit(); }
-  uint32_t useful_pages_in_flight() const override {
-    return std::min(kPagesInFlight, host_->admission.limit());
-  }
+  uint32_t useful_pages_in_flight() const override;
 
-  // One piece from its first attempt to its end: done, failed, or back in the queue.
-  awaitable<void> read_piece(HostLane& lane, ReadPiece& piece, HttpRequest& request);
-  // read_piece() did not come to its end.
-  void piece_failed(HostLane& lane, ReadPiece& piece, Error error);
+  awaitable<void> read_piece(HostLane& lane, ReadPiece& piece, HttpRequest& request) override;
+  void piece_failed(HostLane& lane, ReadPiece& piece, Error error) override;
 
  private:
   static constexpr uint64_t kFirstGuessBytes = 256 * kKiB;
@@ -101,10 +103,10 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
   Result<void> prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead);
   void piece_done(HostLane& lane, ReadPiece& piece);
   void slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot);
-  void learn_size(uint64_t object_bytes);
   bool should_restart(const ReadSlot& slot) const;
   Result<void> verify(ReadSlot& slot, Metrics& metrics) const;
-  void decompress(ReadSlot& slot) const;
+  void decompress(std::shared_ptr<ReadBatch> batch, ReadSlot& slot);
+  Result<Block> plain_memory(ReadBatch& batch, ReadSlot& slot);
 
   // Runs the attempt that `make_attempt` makes on some I/O thread. `named` is false where the name
   // is empty, which no store allows.
@@ -126,6 +128,7 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
   const WriteLimits write_limits_;
   std::vector<std::unique_ptr<StoreContext>> contexts_;  // one per I/O thread
   std::atomic<uint32_t> next_lane_ = 0;
+  std::atomic<uint64_t> largest_page_bytes_ = 0;  // answers to listings
 };
 
 }  // namespace headrace

@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 
+#include "headrace/base/ascii.h"
 #include "headrace/store/http_store.h"
 
 namespace headrace {
@@ -27,11 +28,10 @@ std::string HttpUpload::new_temporary_prefix() const {
     const ssize_t got = ::getrandom(bytes.data() + filled, bytes.size() - filled, 0);
     if (got > 0) filled += static_cast<size_t>(got);
   }
-  constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text = store_->temporaries().uploads();
   for (const uint8_t byte : bytes) {
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
+    text += kHexDigits[byte >> 4];
+    text += kHexDigits[byte & 15];
   }
   return text + "/";
 }

@@ -7,9 +7,11 @@
 #include <span>
 #include <utility>
 
+#include "headrace/base/ascii.h"
 #include "headrace/store/joined_groups.h"
 #include "headrace/store/joined_sweep.h"
 #include "headrace/store/retry.h"
+#include "headrace/store/slot_memory.h"
 
 namespace headrace {
 namespace {
@@ -17,7 +19,7 @@ namespace {
 using std::chrono::steady_clock;
 
 void append_digits(std::string& to, uint64_t number) {
-  for (int shift = 60; shift >= 0; shift -= 4) to += "0123456789abcdef"[(number >> shift) & 15];
+  for (int shift = 60; shift >= 0; shift -= 4) to += kHexDigits[(number >> shift) & 15];
 }
 
 // Half of a name's 32 digits; the other half counts.
@@ -220,10 +222,9 @@ bool JoinedReads::reserve(Group& group) {
   const uint64_t need = whole + group.parts_need;
   if (group.work->batch->waited_for()) {
     resources_.pool->reserve(need);
-  } else if (need > 0 && !resources_.pool->try_reserve(need)) {
-    // Room may have come before the wish for it was on record.
-    resources_.pool->ask_for_room();
-    if (!resources_.pool->try_reserve(need)) return false;
+  } else if (need > 0) {
+    BlockPool& pool = *resources_.pool;
+    if (!try_or_ask_for_room(pool, [&] { return pool.try_reserve(need); })) return false;
   }
   group.reserved_bytes = need;
   return true;

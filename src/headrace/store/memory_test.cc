@@ -45,20 +45,35 @@ TEST_F(MemoryTest, KeepingEverySampleOfAPassBlocksNothing) {
     wait_for(*kept.back());
     expect_all(*kept.back(), bytes_);
   }
-  const uint64_t kept_bytes = 40 * 16 * kObjectBytes;
+  const uint64_t kept_bytes = 40 * 16 * BlockPool::charged_bytes(kObjectBytes);
   const MemoryUse use = engine_.pool().use();
-  EXPECT_GE(use.live_bytes, kept_bytes);
-  EXPECT_LE(use.peak_live_bytes, kept_bytes * 3 / 2 + kBudgetBytes);
+  EXPECT_EQ(use.live_bytes, kept_bytes);
+  EXPECT_EQ(use.peak_live_bytes, kept_bytes) << "nothing but what was kept";
   EXPECT_EQ(use.in_flight_bytes, 0u);
   kept.clear();
   wait_until_all_is_given_back(engine_.pool());
 }
 
-TEST_F(MemoryTest, ABatchLargerThanTheBudgetComesWholeWhenItIsWaitedFor) {
-  const std::shared_ptr<ReadBatch> batch = start(300, listed(object_));
+TEST_F(MemoryTest, ABatchLargerThanTheBudgetComesWholeAndNoMoreThanTheBudgetIsInFlight) {
+  StoreOptions options = options_for(server_);
+  options.initial_in_flight = options.max_in_flight = 200;
+  const std::shared_ptr<ObjectStore> store =
+      *engine_.open({.scheme = Scheme::kGs, .bucket = std::string(kBucket)}, options);
+  server_.faults(R"([{"match":{"kind":"media"},"count":300,"action":"stall_head"}])");
+  const std::vector<ReadTarget> targets(300, listed(object_));
+  const std::shared_ptr<ReadBatch> batch = batch_of(targets);
+  store->read(batch);
+  batch->want();
+  const uint64_t fitting = kBudgetBytes / BlockPool::charged_bytes(kObjectBytes);
+  server_.wait_for("/in_flight", fitting);
+  pass_all_queues();
+  EXPECT_EQ(server_.stat("/in_flight"), fitting);
+  EXPECT_EQ(media_requests(), fitting);
+  server_.faults("[]");
+  server_.post("release", "{}");
   wait_for(*batch);
   expect_all(*batch, bytes_);
-  EXPECT_LE(engine_.pool().use().peak_live_bytes, 300 * kObjectBytes * 3 / 2 + kBudgetBytes);
+  EXPECT_EQ(engine_.pool().live_bytes(), 300 * BlockPool::charged_bytes(kObjectBytes));
 }
 
 TEST_F(MemoryTest, ReadingWithoutKeepingStaysWithinTheBudget) {
@@ -77,7 +92,7 @@ TEST_F(MemoryTest, SizesFarAboveTheEstimateAreCountedWhenTheyAreKnown) {
   const std::shared_ptr<ReadBatch> batch = start(24, named("large"));
   wait_for(*batch);
   expect_all(*batch, large);
-  EXPECT_LE(engine_.pool().use().peak_live_bytes, 24 * large.size() * 3 / 2 + kBudgetBytes);
+  EXPECT_EQ(engine_.pool().use().peak_live_bytes, 24 * BlockPool::charged_bytes(large.size()));
   EXPECT_EQ(engine_.pool().in_flight_bytes(), 0u);
   EXPECT_GT(store_->expected_object_bytes(), kMiB) << "it learns";
 }
@@ -127,6 +142,9 @@ TEST_F(MemoryTest, ALaterBatchDoesNotTakeTheRoomThatAnEarlierOneOnAnotherThreadN
   Engine engine({.io_threads = 2, .memory_budget_bytes = kBudgetBytes});
   const std::shared_ptr<ObjectStore> store =
       *engine.open({.scheme = Scheme::kGs, .bucket = std::string(kBucket)}, options);
+  // Requests of another host pass through the same threads' queues.
+  const std::shared_ptr<ObjectStore> other =
+      *engine.open({.scheme = Scheme::kGs, .bucket = std::string(kBucket)}, options_for(server_));
   const auto start_in = [&](size_t count, const ReadTarget& target) {
     const std::vector<ReadTarget> targets(count, target);
     std::shared_ptr<ReadBatch> batch = batch_of(targets);
@@ -149,7 +167,7 @@ TEST_F(MemoryTest, ALaterBatchDoesNotTakeTheRoomThatAnEarlierOneOnAnotherThreadN
   const std::shared_ptr<ReadBatch> second = start_in(2, quarter);
   server_.wait_for("/by_kind/media", 4);
   while (engine.metrics().objects_read_total < 3) pass_all_queues();
-  for (int i = 0; i < 4; ++i) EXPECT_TRUE(take(store->stat("a")).has_value());
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(take(other->stat("a")).has_value());
   EXPECT_EQ(media_requests(), 4u) << "only one of `first` has begun";
 
   server_.post("release", "{}");
@@ -160,6 +178,22 @@ TEST_F(MemoryTest, ALaterBatchDoesNotTakeTheRoomThatAnEarlierOneOnAnotherThreadN
   wait_for(*second);
   wait_for(*stalled);
   EXPECT_TRUE(memory == bytes_);
+}
+
+TEST_F(MemoryTest, AListingsAnswersCountWhileTheyComeAndAreGivenBack) {
+  for (int i = 0; i < 200; ++i) server_.put(cat("list/", i), "x");
+  EXPECT_EQ(take(store_->list({.prefix = "list/"}))->objects.size(), 200u);
+  EXPECT_GE(engine_.pool().use().peak_live_bytes, 200u * 100);
+  EXPECT_LE(engine_.pool().use().peak_live_bytes, kBudgetBytes / 4);
+  wait_until_all_is_given_back(engine_.pool());
+}
+
+TEST_F(MemoryTest, AListingsAnswerAboveAQuarterOfTheBudgetIsRefusedBeforeItIsTaken) {
+  server_.faults(cat(R"([{"match":{"kind":"list"},"action":{"status":200,"body":")",
+                     std::string(kBudgetBytes / 4 + 1, 'x'), R"("}}])"));
+  EXPECT_THAT(take(store_->list({})),
+              FailsWith(Code::kExhausted, HasSubstr("memory_budget_bytes")));
+  EXPECT_LE(engine_.pool().use().peak_live_bytes, kBudgetBytes / 4);
 }
 
 class ReadAheadTest : public MemoryTest {

@@ -7,8 +7,11 @@ namespace headrace {
 
 template <class Page>
 ListAttempt<Page>::ListAttempt(const Protocol& protocol, const TemporaryNames& temporaries,
-                               ListRequest request)
-    : TextAttempt(protocol), temporaries_(temporaries), request_(std::move(request)) {}
+                               ListRequest request, std::atomic<uint64_t>& largest_page_bytes)
+    : TextAttempt(protocol),
+      temporaries_(temporaries),
+      request_(std::move(request)),
+      largest_page_bytes_(largest_page_bytes) {}
 
 template <class Page>
 void ListAttempt<Page>::build(HttpRequest& request) {
@@ -17,6 +20,10 @@ void ListAttempt<Page>::build(HttpRequest& request) {
 
 template <class Page>
 Result<Attempt::Verdict> ListAttempt<Page>::finish() {
+  uint64_t largest = largest_page_bytes_.load(std::memory_order_relaxed);
+  while (text().size() > largest &&
+         !largest_page_bytes_.compare_exchange_weak(largest, text().size())) {
+  }
   if constexpr (std::is_same_v<Page, ObjectPage>) {
     result = protocol().parse_objects(text());
   } else {

@@ -18,12 +18,13 @@
 
 namespace headrace {
 
-// Page: a ObjectPage or a ColumnPage.
+// Page: an ObjectPage or a ColumnPage.
 template <class Page>
 class ListAttempt final : public TextAttempt {
  public:
-  // Borrows `temporaries`.
-  ListAttempt(const Protocol& protocol, const TemporaryNames& temporaries, ListRequest request);
+  // Borrows `temporaries`, and raises `largest_page_bytes` to the size of its answer.
+  ListAttempt(const Protocol& protocol, const TemporaryNames& temporaries, ListRequest request,
+              std::atomic<uint64_t>& largest_page_bytes);
   void build(HttpRequest& request) override;
   std::string url() const override { return protocol().url_of(request_.prefix); }
   Result<Page> result;
@@ -32,6 +33,7 @@ class ListAttempt final : public TextAttempt {
   Result<Verdict> finish() override;
   const TemporaryNames& temporaries_;
   const ListRequest request_;
+  std::atomic<uint64_t>& largest_page_bytes_;
 };
 
 class StatAttempt final : public TextAttempt {

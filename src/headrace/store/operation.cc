@@ -45,19 +45,36 @@ Result<Attempt::Verdict> Attempt::end() {
                                      .of_removal = removes()}));
 }
 
+uint64_t TextAttempt::most_bytes() const {
+  const uint64_t share = pool() != nullptr ? pool()->budget_bytes() / 4 : kMaxTextBytes;
+  return std::clamp(share, kAlwaysBytes, kMaxTextBytes);
+}
+
+void TextAttempt::resize(uint64_t size_bytes) {
+  charge_.reset();
+  text_.resize(size_bytes);
+  if (pool() != nullptr) charge_.emplace(pool()->shared_from_this(), size_bytes);
+}
+
 Result<void> TextAttempt::begin_body(const ResponseHead& head) {
   filled_ = 0;
-  if (head.content_length && *head.content_length > kMaxTextBytes) {
-    return corrupt("an answer of ", *head.content_length, " bytes where metadata was expected");
+  const uint64_t announced = head.content_length.value_or(0);
+  if (announced > most_bytes()) {
+    return fail(announced > kMaxTextBytes ? Code::kCorrupt : Code::kExhausted, "an answer of ",
+                announced, " bytes where metadata was expected; ", most_bytes(),
+                " are taken, a quarter of memory_budget_bytes");
   }
-  text_.resize(std::max<size_t>(16 * 1024, head.content_length.value_or(0)));
+  resize(std::clamp<uint64_t>(announced, 16 * kKiB, kAlwaysBytes));
   return {};
 }
 
-Result<std::span<std::byte>> TextAttempt::body_space(uint64_t) {
+Result<std::span<std::byte>> TextAttempt::body_space(uint64_t outstanding_bytes) {
   if (filled_ == text_.size()) {
-    if (filled_ >= kMaxTextBytes) return corrupt("an endless answer where metadata was expected");
-    text_.resize(text_.size() * 2);
+    if (filled_ >= most_bytes()) {
+      return corrupt("an answer of more than ", most_bytes(), " bytes where metadata was expected");
+    }
+    const uint64_t wanted = outstanding_bytes == 0 ? filled_ * 2 : filled_ + outstanding_bytes;
+    resize(std::min({uint64_t{filled_} * 2, wanted, most_bytes()}));
   }
   return std::as_writable_bytes(std::span(text_).subspan(filled_));
 }
@@ -68,21 +85,37 @@ Result<void> TextAttempt::took_body(size_t count) {
 }
 
 Operation::Operation(HostLane& lane, StoreContext& store, const void* owner)
-    : Activity(lane.thread(), owner, steady_clock::now() + store.timeout.total),
+    : Activity(lane.thread(), owner, store.clock() + store.timeout.total),
       lane_(lane),
-      store_(store) {}
+      store_(store),
+      retries_(store.retry, lane.host().retry_budget, lane.rng(), store.credentials != nullptr) {
+  count(thread().metrics().in_flight);
+}
+
+Operation::~Operation() { thread().metrics().in_flight.fetch_sub(1, std::memory_order_relaxed); }
 
 void Operation::interrupt(const Error& why) {
   if (!connection_) return;
   if (connection_->waits_for_answer() && attempt_->linger_when_stopped().count() > 0 &&
       !thread().stopping()) {
-    patient_until_ = steady_clock::now() + attempt_->linger_when_stopped();
+    patient_until_ = store_.clock() + attempt_->linger_when_stopped();
   } else {
     connection_->abort(why);
   }
 }
 
 void Operation::sweep(steady_clock::time_point now) {
+  HostLog& log = lane_.host().log;
+  if (opening_since_ && now - *opening_since_ >= HostLog::kConnectingAfter) {
+    log.failed(Error(Code::kTimedOut, "no connection yet"), *opening_since_);
+    opening_since_.reset();
+  }
+  if (log.failing()) log.tell_failing(deadline(), now);
+  const auto age = now - (deadline() - store_.timeout.total);
+  if (!told_slow_ && age >= HostLog::kSlowAfter && retries_.attempts() > 0) {
+    told_slow_ = true;
+    log.slow(attempt_->url(), retries_.attempts(), age, now);
+  }
   if (!connection_) return;
   if (patient_until_ && now >= *patient_until_) connection_->abort(*stopped());
   connection_->check_stall(now);
@@ -105,12 +138,12 @@ Error Operation::finished(const Attempt& attempt, Error error) const {
                   .with_request_id(last_->request_id());
     }
   }
-  return std::move(error).with_url(attempt.url()).with_attempts(attempts_);
+  return std::move(error).with_url(attempt.url()).with_attempts(retries_.attempts());
 }
 
 awaitable<Result<void>> Operation::authorize() {
   while (true) {
-    Credentials::Current current = store_.credentials->current(steady_clock::now(), waker());
+    Credentials::Current current = store_.credentials->current(store_.clock(), waker());
     store_.token = current.token;
     store_.token_version = current.version;
     store_.token_fresh_until = current.fresh_until;
@@ -123,24 +156,60 @@ awaitable<Result<void>> Operation::authorize() {
   }
 }
 
+RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& request,
+                                           Result<void> exchanged) {
+  RetryState::Outcome outcome;
+  if (!exchanged) {
+    outcome.error = std::move(exchanged.error());
+  } else if (Result<Attempt::Verdict> verdict = attempt.end(); !verdict) {
+    outcome.error = std::move(verdict.error());
+  } else {
+    outcome.follow_up = *verdict == Attempt::Verdict::kAgain;
+  }
+  outcome.stale = outcome.error && connection_->went_stale();
+  if (exchanged) {
+    const bool throttled = outcome.error && outcome.error->code() == Code::kThrottled;
+    lane_.record_outcome({.completed = throttled ? 0u : 1u,
+                          .throttled = throttled ? 1u : 0u,
+                          .bytes = attempt.body_bytes() + request.body_bytes(),
+                          .latency_sum = connection_->first_byte_latency()},
+                         store_.clock());
+  }
+  lane_.give_back(std::move(connection_));
+  return outcome;
+}
+
+// For the log: does the host answer, does it throttle?
+void Operation::note_outcome(const RetryState::Outcome& outcome, steady_clock::time_point now) {
+  Host& host = lane_.host();
+  if (!outcome.error || !is_retryable(*outcome.error)) {
+    host.log.answered(now);
+  } else if (outcome.error->code() == Code::kThrottled) {
+    count(thread().metrics().throttled_total);
+    host.log.answered(now);
+    host.log.throttled(host.admission.pace_per_s(), now);
+  } else if (!outcome.stale) {
+    host.log.failed(*outcome.error, now);
+  }
+}
+
 awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
+  using Next = RetryState::Next;
   attempt_ = &attempt;
-  bool token_rejected = false;
-  // A connection that died while idle costs no attempt, once; then a fresh one is used, and what
-  // fails on a reused one again fails for another reason than its idleness.
-  bool stale_before = false, fresh_next = false;
+  attempt.charge_to(lane_.pool());
+  bool fresh_next = false;
   uint64_t token_version = 0;  // of the token that this attempt carries; the thread's may change
   while (true) {
     if (stopped()) co_return std::unexpected(finished(attempt, *stopped()));
 
     // Admission: the pace, if the server has ever asked for one.
-    auto now = steady_clock::now();
+    auto now = store_.clock();
     for (bool granted = false; !granted && !stopped();) {
       const Admission::Turn turn = lane_.host().admission.reserve(now);
       granted = turn.granted;
       if (turn.at > now) {
         co_await park(turn.at);
-        now = steady_clock::now();
+        now = store_.clock();
       }
     }
     if (stopped()) continue;
@@ -159,81 +228,46 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
       token_version = store_.token_version;
     }
 
-    // One attempt.
-    ++attempts_;
+    retries_.begin_attempt();
+    reached_server_ = false;
     connection_ = std::exchange(fresh_next, false)
                       ? std::make_unique<Connection>(lane_.thread(), lane_.host().route)
                       : lane_.take_connection(now);
     Result<void> exchanged;
-    bool sent = false;
-    if (!connection_->reusable()) exchanged = co_await connection_->open(*this, lane_.resolver());
+    if (!connection_->reusable()) {
+      opening_since_ = now;
+      exchanged = co_await connection_->open(*this, lane_.resolver());
+      opening_since_.reset();
+    }
     if (exchanged) {
       count(thread().metrics().requests_total);
-      sent = true;
+      reached_server_ = true;
       exchanged = co_await connection_->exchange(request, attempt);
     }
-    Result<Attempt::Verdict> verdict;
-    if (exchanged) {
-      verdict = attempt.end();
-    } else {
-      verdict = std::unexpected(std::move(exchanged.error()));
-    }
-    const bool stale = !verdict && connection_->went_stale();
-    const bool throttled = !verdict && verdict.error().code() == Code::kThrottled;
-    if (exchanged) {
-      lane_.record_outcome({.completed = throttled ? 0u : 1u,
-                            .throttled = throttled ? 1u : 0u,
-                            .bytes = attempt.body_bytes(),
-                            .latency_sum = connection_->first_byte_latency()},
-                           steady_clock::now());
-    }
-    lane_.give_back(std::move(connection_));
+    RetryState::Outcome outcome = end_attempt(attempt, request, std::move(exchanged));
+    if (stopped() && outcome.error) continue;
 
-    // Classify.
-    if (verdict) {
-      lane_.host().retry_budget.earn();
-      if (*verdict == Attempt::Verdict::kDone) co_return Result<void>();
-      continue;
+    now = store_.clock();
+    note_outcome(outcome, now);
+    RetryState::Step step = retries_.after(std::move(outcome), now, deadline());
+    switch (step.next) {
+      case Next::kDone: co_return Result<void>();
+      case Next::kFollowUp: break;
+      case Next::kFreshConnection:
+        fresh_next = true;
+        attempt.will_retry();
+        break;
+      case Next::kNewToken: store_.credentials->reject(token_version); break;
+      case Next::kRetry:
+        last_ = std::move(step.error);
+        // Throttled, or never sent: nothing was done that would have to be looked for.
+        if (reached_server_ && last_->code() != Code::kThrottled) attempt.will_retry();
+        count(thread().metrics().retries_total);
+        lane_.host().log.retrying(attempt.url(), retries_.attempts(), *last_, step.wait, now);
+        break;
+      case Next::kFail: co_return std::unexpected(finished(attempt, std::move(*step.error)));
     }
-    Error error = std::move(verdict.error());
-    if (stopped()) continue;
-    if (stale && !std::exchange(stale_before, true)) {
-      fresh_next = true;
-      --attempts_;
-      attempt.will_retry();
-      continue;
-    }
-    if (throttled) count(thread().metrics().throttled_total);
-    if (error.http_status() == 401 && store_.credentials && !token_rejected) {
-      token_rejected = true;
-      store_.credentials->reject(token_version);
-      continue;
-    }
-    if (!is_retryable(error) || std::cmp_greater_equal(attempts_, store_.retry.max_attempts)) {
-      // Being throttled is no failure of the request: it goes on until its deadline.
-      if (!throttled) co_return std::unexpected(finished(attempt, std::move(error)));
-    }
-    if (!throttled && !lane_.host().retry_budget.try_spend()) {
-      error = Error(error.code(), cat(error.message(), " (the host's retry budget is used up)"))
-                  .with_http_status(error.http_status())
-                  .with_request_id(error.request_id());
-      co_return std::unexpected(finished(attempt, std::move(error)));
-    }
-    // Back off.
-    const auto wait = backoff(store_.retry, attempts_, error, lane_.rng());
-    if (steady_clock::now() + wait >= deadline()) {
-      error = Error(error.code() == Code::kThrottled ? Code::kThrottled : Code::kTimedOut,
-                    cat("its deadline is too near for another attempt; the last one failed with: ",
-                        error.message()))
-                  .with_http_status(error.http_status())
-                  .with_request_id(error.request_id());
-      co_return std::unexpected(finished(attempt, std::move(error)));
-    }
-    last_ = std::move(error);
-    // Throttled, or never sent: nothing was done, so there is nothing to settle.
-    if (sent && !throttled) attempt.will_retry();
-    count(thread().metrics().retries_total);
-    co_await park(steady_clock::now() + wait);
+    if (step.next == Next::kRetry || step.wait.count() > 0) co_await park(now + step.wait);
   }
 }
 

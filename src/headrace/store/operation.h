@@ -1,4 +1,5 @@
-// One request with all that befalls it: admission, attempts, back-off, completion. Written once;
+// One request with everything that can happen to it: admission, attempts, back-off, completion.
+// Written once;
 // reads, lists, writes and deletes supply an Attempt.
 #pragma once
 
@@ -14,6 +15,7 @@
 #include "headrace/store/host.h"
 #include "headrace/store/options.h"
 #include "headrace/store/protocol.h"
+#include "headrace/store/retry.h"
 
 namespace headrace {
 
@@ -31,6 +33,8 @@ class Attempt : public ResponseSink {
   explicit Attempt(const Protocol& protocol) : protocol_(protocol) {}
   virtual ~Attempt() = default;
 
+  // Before the first attempt: what text is taken counts as memory of this pool.
+  void charge_to(BlockPool& pool) { pool_ = &pool; }
   // Called for every attempt, on a cleared request.
   virtual void build(HttpRequest& request) = 0;
   virtual std::string url() const = 0;
@@ -50,6 +54,7 @@ class Attempt : public ResponseSink {
 
  protected:
   const Protocol& protocol() const { return protocol_; }
+  BlockPool* pool() const { return pool_; }
   virtual bool accepts(int status) const { return status / 100 == 2; }
   virtual Result<void> begin_body(const ResponseHead&) { return {}; }
   virtual Result<std::span<std::byte>> body_space(uint64_t outstanding_bytes) = 0;
@@ -64,6 +69,7 @@ class Attempt : public ResponseSink {
   static constexpr size_t kMaxRefusalBytes = 16 * 1024;
 
   const Protocol& protocol_;
+  BlockPool* pool_ = nullptr;
   bool accepted_ = false;
   uint64_t body_bytes_ = 0;
   int status_ = 0;
@@ -72,7 +78,9 @@ class Attempt : public ResponseSink {
   size_t refusal_filled_ = 0;
 };
 
-// An attempt whose accepted body is text, taken whole.
+// An attempt whose accepted body is text, taken whole. Memory is made for what comes, not for what
+// the head announces, and counts in the pool while the attempt lives. An answer may take a quarter
+// of the budget, but 1 MiB always: what the user holds must not make a listing fail.
 class TextAttempt : public Attempt {
  public:
   using Attempt::Attempt;
@@ -84,16 +92,25 @@ class TextAttempt : public Attempt {
   Result<void> took_body(size_t count) override;
 
  private:
-  static constexpr size_t kMaxTextBytes = 256 * kMiB;
+  static constexpr uint64_t kMaxTextBytes = 256 * kMiB;
+  static constexpr uint64_t kAlwaysBytes = 1 * kMiB;
+  uint64_t most_bytes() const;
+  void resize(uint64_t size_bytes);
+
   std::string text_;
   size_t filled_ = 0;
+  std::optional<Charge> charge_;
 };
+
+// What tells the time; in tests another.
+using Clock = std::chrono::steady_clock::time_point (*)();
 
 // What operations of one store have in common on one I/O thread.
 struct StoreContext {
   const RetryOptions retry;
   const TimeoutOptions timeout;
   const std::shared_ptr<Credentials> credentials;  // null: anonymous
+  const Clock clock = &std::chrono::steady_clock::now;
   // The token in use, kept so that a read takes no lock. Confined to the I/O thread.
   std::shared_ptr<const Token> token = nullptr;
   uint64_t token_version = 0;
@@ -104,6 +121,7 @@ struct StoreContext {
 class Operation final : public Activity {
  public:
   Operation(HostLane& lane, StoreContext& store, const void* owner);
+  ~Operation();
 
   // Errors: whatever the attempt or the connection says, with URL and attempts; kTimedOut when the
   // deadline passes (the last failure is in the text); kCancelled when stopped.
@@ -112,7 +130,10 @@ class Operation final : public Activity {
  private:
   void interrupt(const Error& why) override;
   void sweep(std::chrono::steady_clock::time_point now) override;
+  void note_outcome(const RetryState::Outcome& outcome, std::chrono::steady_clock::time_point now);
   awaitable<Result<void>> authorize();
+  RetryState::Outcome end_attempt(Attempt& attempt, const HttpRequest& request,
+                                  Result<void> exchanged);
   Error finished(const Attempt& attempt, Error error) const;
 
   HostLane& lane_;
@@ -121,7 +142,11 @@ class Operation final : public Activity {
   std::optional<std::chrono::steady_clock::time_point> patient_until_;  // once it is stopped
   std::unique_ptr<Connection> connection_;
   std::optional<Error> last_;  // of the attempt before
-  int attempts_ = 0;
+  RetryState retries_;
+  // While a connection is being opened.
+  std::optional<std::chrono::steady_clock::time_point> opening_since_;
+  bool reached_server_ = false;  // the present attempt was sent, perhaps
+  bool told_slow_ = false;
 };
 
 }  // namespace headrace

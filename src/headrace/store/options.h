@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "headrace/base/log.h"
 #include "headrace/base/units.h"
 #include "headrace/format/crc32c.h"
 #include "headrace/format/url.h"
@@ -89,6 +90,8 @@ struct EngineOptions {
   uint32_t io_threads = 0;    // 0: min(4, cores)
   uint32_t file_threads = 4;  // for file://, started when first needed
   uint64_t memory_budget_bytes = 1 * kGiB;
+  LogLevel log_level = LogLevel::kWarning;
+  Log::Sink on_log = {};  // called on engine threads, which it must not hold up
 };
 
 // What a listing tells of each object.

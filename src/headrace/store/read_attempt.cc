@@ -13,6 +13,9 @@ namespace {
 // Where bytes go that nobody asked for: a server that ignores Range sends the whole object.
 constexpr size_t kScratchBytes = 16 * 1024;
 
+// An answer that is shorter than what was asked for is followed up for free if it brings so much.
+constexpr uint64_t kLeastProgressBytes = 64 * 1024;
+
 std::span<std::byte> scratch() {
   thread_local std::array<std::byte, kScratchBytes> bytes;
   return bytes;
@@ -96,7 +99,7 @@ ReadPiece* ReadAttempt::split(const ReadRules& rules, ReadSlot& slot, ReadPiece&
   for (uint32_t i = 0; i < count; ++i) {
     ReadPiece& piece = slot.more_pieces[i];
     piece.batch = lead.batch;
-    piece.store = lead.store;
+    piece.reader = lead.reader;
     piece.slot_index = lead.slot_index;
     piece.range = {begin, std::min(slot.range.end, begin + rules.range_bytes)};
     begin = piece.range.end;
@@ -243,11 +246,15 @@ Result<void> ReadAttempt::check_generation(std::string_view generation) {
 Result<std::span<std::byte>> ReadAttempt::body_space(uint64_t) {
   if (length_unknown_) {
     if (growing_filled_ == growing_.size()) {
-      if (growing_.size() * 2 > pool_.budget_bytes()) {
-        return fail(Code::kExhausted, "an answer of unknown length exceeds the memory budget of ",
-                    pool_.budget_bytes(), " bytes");
+      const size_t wanted = std::max<size_t>(64 * 1024, growing_.size() * 2);
+      // What has come is copied to its place in the end.
+      if (wanted > pool_.budget_bytes() / 2) {
+        return fail(Code::kExhausted, "an answer of unknown length exceeds half of the memory ",
+                    "budget of ", pool_.budget_bytes(), " bytes; raise memory_budget_bytes");
       }
-      growing_.resize(std::max<size_t>(64 * 1024, growing_.size() * 2));
+      growing_charge_.reset();
+      growing_.resize(wanted);
+      growing_charge_.emplace(pool_.shared_from_this(), wanted);
     }
     return std::span(growing_).subspan(growing_filled_);
   }
@@ -306,9 +313,11 @@ Result<Attempt::Verdict> ReadAttempt::finish() {
     return std::unexpected(take_size(body_bytes()).error());
   }
   if (piece_.received_bytes == piece_.range.size_bytes()) return Verdict::kDone;
-  if (piece_.received_bytes == received_before_) {
-    return fail(Code::kUnavailable, "an empty answer where ",
-                piece_.range.size_bytes() - piece_.received_bytes, " bytes are missing");
+  const uint64_t came_bytes = piece_.received_bytes - received_before_;
+  if (came_bytes < kLeastProgressBytes) {
+    // It counts as a failure: a server that gives a byte at a time must not be asked for ever.
+    return fail(Code::kUnavailable, came_bytes == 0 ? "an empty answer" : "a short answer",
+                " where ", piece_.range.size_bytes() - piece_.received_bytes, " bytes are missing");
   }
   return Verdict::kAgain;  // fewer bytes than asked for; the rest is another request's
 }

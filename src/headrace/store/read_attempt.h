@@ -72,6 +72,7 @@ class ReadAttempt final : public Attempt {
   uint64_t received_before_ = 0;  // of the piece, by earlier attempts
   uint64_t skip_bytes_ = 0;       // of a body that begins before what was asked for
   std::vector<std::byte> growing_;
+  std::optional<Charge> growing_charge_;
   size_t growing_filled_ = 0;
   std::span<std::byte> space_;  // what body_space() gave last
 };

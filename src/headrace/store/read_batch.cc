@@ -5,6 +5,14 @@
 
 namespace headrace {
 
+Crc32c ReadSlot::joined_sum() const {
+  Crc32c joined = first_piece.crc32c;
+  for (uint32_t i = 0; i + 1 < piece_count; ++i) {
+    joined = joined.joined(more_pieces[i].crc32c, more_pieces[i].range.size_bytes());
+  }
+  return joined;
+}
+
 ReadBatch::ReadBatch(size_t slot_count)
     : slots_(std::make_unique<ReadSlot[]>(slot_count)), capacity_(slot_count) {}
 
@@ -32,6 +40,7 @@ void ReadBatch::add(const ReadTarget& target) {
   slot.asked = target.range.value_or(ByteRange{0, kUnknownSize});
   slot.range = {slot.asked.begin, std::min(slot.asked.end, target.size_bytes)};
   slot.has_into = target.has_into;
+  slot.wants_sum = target.wants_sum;
   slot.into = target.into;
   slot.first_piece.batch = this;
   slot.first_piece.slot_index = static_cast<uint32_t>(size_);

@@ -34,9 +34,10 @@ struct ReadTarget {
   std::optional<Crc32c> range_crc32c = {};  // of the range, where an index told it
   std::span<std::byte> into = {};           // the caller's memory; empty: the engine's
   bool has_into = false;                    // `into` is meant, though it may be empty
+  bool wants_sum = false;                   // fill in ReadSlot::sum, also of a range
 };
 
-class ObjectStore;
+class PieceReader;
 class ReadBatch;
 
 // A generation as text, without a heap allocation.
@@ -58,7 +59,7 @@ class GenerationText {
 // A contiguous part of one slot that one request reads. Queued intrusively.
 struct ReadPiece {
   ReadBatch* batch = nullptr;
-  ObjectStore* store = nullptr;
+  PieceReader* reader = nullptr;
   uint32_t slot_index = 0;
   ByteRange range;  // within the object; end == kUnknownSize until the size is known
   Crc32c crc32c;    // of what has arrived
@@ -79,9 +80,11 @@ struct ReadSlot {
   ByteRange range;  // the same, ending with the object once its size is known
   bool whole = true;
   bool has_into = false;
-  bool gzip = false;               // the bytes are gzip's (Content-Encoding), as stored
-  uint32_t restarts = 0;           // after a failed checksum or a change of the object
-  std::span<std::byte> into = {};  // where the bytes go: the caller's memory or `block`
+  bool wants_sum = false;               // fill in `sum`
+  bool gzip = false;                    // the bytes are gzip's (Content-Encoding), as stored
+  uint64_t plain_bytes = kUnknownSize;  // of these, decompressed, once they were counted
+  uint32_t restarts = 0;                // after a failed checksum or a change of the object
+  std::span<std::byte> into = {};       // where the bytes go: the caller's memory or `block`
   Block block;
   bool in_flight_charged = false;
   uint64_t reserved_bytes = 0;      // BlockPool::reserve(), until it has its memory
@@ -92,10 +95,14 @@ struct ReadSlot {
   std::unique_ptr<ReadPiece[]> more_pieces;
   uint32_t piece_count = 1;
   std::atomic<uint32_t> pieces_left = 1;
+  // The CRC32C of the bytes that arrived, if `wants_sum` and the store sums what it reads.
+  std::optional<Crc32c> sum = {};
 
   // Whether what arrives is summed, and what the sum is to be.
-  bool is_summed() const { return whole || range_crc32c.has_value(); }
+  bool is_summed() const { return whole || wants_sum || range_crc32c.has_value(); }
   const std::optional<Crc32c>& expected_sum() const { return whole ? expected : range_crc32c; }
+  // Joins the sums of the pieces, which are all here.
+  Crc32c joined_sum() const;
 };
 
 // Filled with targets, handed to a store once, waited for, then looked at.

@@ -1,6 +1,9 @@
 // Reading: integrity, changes under way, ranges, sizes known and unknown, gzip.
 #include <zlib.h>
 
+#include <chrono>
+#include <thread>
+
 #include "headrace/store/fault_server_test_support.h"
 
 namespace headrace {
@@ -176,6 +179,18 @@ TEST_F(ReadTest, AnObjectChangedSinceItWasListedIsReadAnewIfThatWasAskedFor) {
     EXPECT_THAT(read(*open(), listed(object_)), Gives(fresh)) << size << " bytes";
     EXPECT_EQ(now.size_bytes, size);
   }
+}
+
+TEST_F(ReadTest, AnAnswerOfAnotherGenerationIsAChangeThoughTheServerIgnoredTheCondition) {
+  server_.faults(R"([{"match":{"kind":"media"},"action":{"headers":{"x-goog-generation":"77"}}}])");
+  EXPECT_THAT(
+      read(*open(), listed(object_)),
+      FailsWith(Code::kPreconditionFailed, AllOf(HasSubstr("has changed since it was listed"),
+                                                 HasSubstr(object_.generation), HasSubstr("77"))));
+  EXPECT_EQ(media_requests(), 1u);
+  options_.on_change = OnChange::kReread;
+  EXPECT_THAT(read(*open(), listed(object_)), Gives(bytes_));
+  EXPECT_EQ(media_requests(), 3u);
 }
 
 TEST_F(ReadTest, AnObjectThatShrankOrGrewIsNoticedWithoutAGeneration) {
@@ -564,6 +579,21 @@ TEST_F(LargeReadTest, ALargeRangeIsSplitToo) {
   EXPECT_EQ(server_.stat("/by_kind/media"), 4u);
 }
 
+// Each answer brings the next byte and no more.
+TEST_F(ReadTest, AServerThatGivesAByteAtATimeIsAskedAsOftenAsRetriesAllow) {
+  std::string rules;
+  for (int i = 0; i < 6; ++i) {
+    rules += cat(i > 0 ? "," : "", R"({"match":{"kind":"media"},"from":1,"count":)", 1,
+                 R"(,"action":{"status":206,"body":"x","headers":{"Content-Range":"bytes )", i, "-",
+                 i, "/", bytes_.size(), R"("}}})");
+  }
+  server_.faults(cat("[", rules, "]"));
+  options_.retry.max_attempts = 4;
+  EXPECT_THAT(read(*open(), listed(object_)),
+              FailsWith(Code::kUnavailable, HasSubstr("a short answer")));
+  EXPECT_EQ(server_.stat("/by_kind/media"), 4u);
+}
+
 // ── gzip ─────────────────────────────────────────────────────────────────────────────────────
 
 std::string gzip(std::string_view plain) {
@@ -616,6 +646,38 @@ TEST_F(GzipReadTest, BrokenGzipIsAnError) {
   const ObjectInfo cut =
       server_.put("cut", packed_.substr(0, packed_.size() - 9), R"({"contentEncoding":"gzip"})");
   EXPECT_THAT(read(*open(), listed(cut)), FailsWith(Code::kCorrupt, HasSubstr("bucket/cut")));
+}
+
+// Decompressed, an object takes twenty times the memory of what is read.
+TEST_F(GzipReadTest, DecompressingReadAheadStaysWithinTheBudgetUntilItIsWaitedFor) {
+  constexpr uint64_t kBudgetBytes = 8 * kMiB;
+  options_.content_encoding = ContentEncoding::kDecompress;
+  Engine engine({.io_threads = 2, .memory_budget_bytes = kBudgetBytes});
+  const std::shared_ptr<ObjectStore> store = open_in(engine, options_);
+  const std::string plain = some_bytes(3'000) + std::string(1'000'000, 'a');
+  const ObjectInfo object = server_.put("big", gzip(plain), R"({"contentEncoding":"gzip"})");
+  const uint64_t plain_charge = BlockPool::charged_bytes(plain.size());
+  const std::vector<ReadTarget> targets(20, listed(object));
+  const std::shared_ptr<ReadBatch> batch = batch_of(targets);
+  store->read(batch);
+  server_.wait_for("/by_kind/media", 20);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (engine.pool().live_bytes() + plain_charge <= kBudgetBytes) {
+    ASSERT_LT(std::chrono::steady_clock::now(), until) << engine.pool().live_bytes();
+    std::this_thread::yield();
+  }
+  EXPECT_LE(engine.pool().use().peak_live_bytes, kBudgetBytes);
+  EXPECT_FALSE(batch->done());
+  wait_for(*batch);
+  for (size_t i = 0; i < batch->size(); ++i) EXPECT_THAT(outcome(*batch, i), Gives(plain));
+  EXPECT_EQ(server_.stat("/by_kind/media"), 20u) << "none was read twice";
+}
+
+TEST_F(GzipReadTest, SeveralMembersAreDecompressedThoughTheLastTellsOnlyItsOwnSize) {
+  options_.content_encoding = ContentEncoding::kDecompress;
+  const ObjectInfo two =
+      server_.put("two", packed_ + gzip("the end"), R"({"contentEncoding":"gzip"})");
+  EXPECT_THAT(read(*open(), listed(two)), Gives(plain_ + "the end"));
 }
 
 // A server that decompresses on the way although it was told not to.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace headrace {
 
@@ -48,6 +49,52 @@ void RetryBudget::earn() {
   // Full is the usual case; it must not write to a line that all I/O threads share.
   if (tenths_.load(std::memory_order_relaxed) >= max_tenths_) return;
   tenths_.fetch_add(1, std::memory_order_relaxed);
+}
+
+RetryState::Step RetryState::after(Outcome outcome, TimePoint now, TimePoint deadline) {
+  if (!outcome.error) {
+    budget_.earn();
+    if (!outcome.follow_up) return {.next = Next::kDone};
+    Step step{.next = Next::kFollowUp};
+    if (++follow_ups_ > kFreeFollowUps) {
+      step.wait = backoff(options_, 1, Error(Code::kUnavailable, ""), rng_);
+    }
+    return step;
+  }
+  Error& error = *outcome.error;
+  const auto fail_with = [&error](Code code, std::string message) {
+    return Step{.next = Next::kFail,
+                .error = Error(code, std::move(message))
+                             .with_http_status(error.http_status())
+                             .with_request_id(error.request_id())};
+  };
+  // It costs no attempt, once; what fails on a reused connection again fails for another reason
+  // than its idleness.
+  if (outcome.stale && !std::exchange(was_stale_, true)) {
+    --attempts_;
+    return {.next = Next::kFreshConnection};
+  }
+  if (error.http_status() == 401 && has_credentials_ && !std::exchange(token_rejected_, true)) {
+    return {.next = Next::kNewToken};
+  }
+  // Being throttled is no failure of the request: it goes on until its deadline.
+  const bool throttled = error.code() == Code::kThrottled;
+  ++(throttled ? throttled_ : failures_);
+  if (!throttled) {
+    if (!is_retryable(error) || std::cmp_greater_equal(failures_, options_.max_attempts)) {
+      return {.next = Next::kFail, .error = std::move(error)};
+    }
+    if (!budget_.try_spend()) {
+      return fail_with(error.code(), cat(error.message(), " (the host's retry budget is used up)"));
+    }
+  }
+  const auto wait = backoff(options_, failures_ + throttled_, error, rng_);
+  if (now + wait >= deadline) {
+    return fail_with(throttled ? Code::kThrottled : Code::kTimedOut,
+                     cat("its deadline is too near for another attempt; the last one failed with: ",
+                         error.message()));
+  }
+  return {.next = Next::kRetry, .wait = wait, .error = std::move(error)};
 }
 
 }  // namespace headrace

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <random>
 
 #include "headrace/base/result.h"
@@ -38,6 +39,52 @@ class RetryBudget {
  private:
   const int64_t max_tenths_;
   std::atomic<int64_t> tenths_;
+};
+
+// The course of one request: what follows each of its attempts. No I/O, and time is an argument.
+// Thread: confined. Borrows all that it is given.
+class RetryState {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  // How an attempt ended.
+  struct Outcome {
+    std::optional<Error> error = {};  // none: it went well
+    bool follow_up = false;           // it went well, and another request is to follow
+    bool stale = false;  // it failed because the server had closed the idle connection meanwhile
+  };
+  enum class Next : uint8_t {
+    kDone,
+    kFollowUp,
+    kFreshConnection,  // the same again, at once, for free
+    kNewToken,         // the same again, with other credentials
+    kRetry,
+    kFail,
+  };
+  struct Step {
+    Next next = Next::kDone;
+    std::chrono::milliseconds wait{0};  // before it
+    std::optional<Error> error = {};    // kFail: the request's error. kRetry: what it is for
+  };
+
+  RetryState(const RetryOptions& options, RetryBudget& budget, Rng& rng, bool has_credentials)
+      : options_(options), budget_(budget), rng_(rng), has_credentials_(has_credentials) {}
+
+  void begin_attempt() { ++attempts_; }
+  int attempts() const { return attempts_; }
+  Step after(Outcome outcome, TimePoint now, TimePoint deadline);
+
+ private:
+  // So many requests of one operation follow each other without a pause. A large copy takes a few.
+  static constexpr int kFreeFollowUps = 16;
+
+  const RetryOptions& options_;
+  RetryBudget& budget_;
+  Rng& rng_;
+  const bool has_credentials_;
+  int attempts_ = 0;
+  int failures_ = 0, throttled_ = 0, follow_ups_ = 0;
+  bool was_stale_ = false, token_rejected_ = false;
 };
 
 }  // namespace headrace

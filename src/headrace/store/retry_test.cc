@@ -231,5 +231,114 @@ TEST_F(RetryTest, ListsStatsAndDeletesAreTriedAgainToo) {
   EXPECT_EQ(server_.object("a/b"), std::nullopt);
 }
 
+// The course of one request, with a clock of the test's own.
+class RetryStateTest : public ::testing::Test {
+ protected:
+  using Next = RetryState::Next;
+  RetryState::Step fail_with(Code code, int http_status = 0) {
+    state_.begin_attempt();
+    RetryState::Step step = state_.after(
+        {.error = Error(code, "the reason").with_http_status(http_status)}, now_, deadline_);
+    if (step.next == Next::kRetry) now_ += step.wait;
+    return step;
+  }
+  RetryState::Step follow_up() {
+    state_.begin_attempt();
+    return state_.after({.follow_up = true}, now_, deadline_);
+  }
+
+  RetryOptions options_{.max_attempts = 5, .budget_tokens = 100};
+  RetryBudget budget_{100};
+  Rng rng_{7};
+  RetryState state_{options_, budget_, rng_, /*has_credentials=*/true};
+  RetryState::TimePoint now_{std::chrono::hours(1)};
+  const RetryState::TimePoint deadline_ = now_ + std::chrono::minutes(5);
+};
+
+TEST_F(RetryStateTest, AFailureThatMayPassIsRepeatedUpToMaxAttempts) {
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(fail_with(Code::kUnavailable).next, Next::kRetry);
+  const RetryState::Step last = fail_with(Code::kUnavailable);
+  EXPECT_EQ(last.next, Next::kFail);
+  EXPECT_EQ(last.error->message(), "the reason");
+  EXPECT_EQ(state_.attempts(), 5);
+}
+
+TEST_F(RetryStateTest, WhatCannotPassIsNotRepeated) {
+  EXPECT_EQ(fail_with(Code::kNotFound, 404).next, Next::kFail);
+}
+
+TEST_F(RetryStateTest, ThrottlingGoesOnUntilTheDeadlineAndCostsNothing) {
+  int repeated = 0;
+  RetryState::Step step;
+  while ((step = fail_with(Code::kThrottled, 429)).next == Next::kRetry) ++repeated;
+  EXPECT_GT(repeated, 10);
+  EXPECT_EQ(step.next, Next::kFail);
+  EXPECT_EQ(step.error->code(), Code::kThrottled);
+  EXPECT_LT(now_, deadline_);
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(budget_.try_spend()) << "the budget is untouched";
+}
+
+TEST_F(RetryStateTest, ThrottlingBeforeDoesNotUseUpTheAttempts) {
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(fail_with(Code::kThrottled, 429).next, Next::kRetry);
+    now_ = deadline_ - std::chrono::minutes(4);
+  }
+  EXPECT_EQ(fail_with(Code::kUnavailable, 503).next, Next::kRetry);
+}
+
+TEST_F(RetryStateTest, NoAttemptBeginsBeyondTheDeadline) {
+  now_ = deadline_;
+  const RetryState::Step step = fail_with(Code::kUnavailable, 503);
+  EXPECT_EQ(step.next, Next::kFail);
+  EXPECT_EQ(step.error->code(), Code::kTimedOut);
+  EXPECT_THAT(step.error->message(), ::testing::HasSubstr("the reason"));
+  EXPECT_EQ(step.error->http_status(), 503);
+}
+
+TEST_F(RetryStateTest, WaitsGrowAndStayBelowTheirBound) {
+  options_.max_attempts = 40;
+  for (int i = 0; i < 30; ++i) {
+    EXPECT_LE(fail_with(Code::kUnavailable).wait, options_.max_backoff);
+    now_ = deadline_ - std::chrono::minutes(4);
+  }
+}
+
+TEST_F(RetryStateTest, AnExhaustedBudgetEndsTheRequest) {
+  while (budget_.try_spend()) {
+  }
+  const RetryState::Step step = fail_with(Code::kUnavailable);
+  EXPECT_EQ(step.next, Next::kFail);
+  EXPECT_THAT(step.error->message(), ::testing::HasSubstr("retry budget is used up"));
+}
+
+TEST_F(RetryStateTest, ARejectedTokenIsReplacedOnce) {
+  EXPECT_EQ(fail_with(Code::kPermissionDenied, 401).next, Next::kNewToken);
+  EXPECT_EQ(fail_with(Code::kPermissionDenied, 401).next, Next::kFail);
+}
+
+TEST_F(RetryStateTest, AConnectionThatDiedIdleCostsNoAttemptOnce) {
+  const auto go_stale = [&] {
+    state_.begin_attempt();
+    return state_.after({.error = Error(Code::kUnavailable, "closed"), .stale = true}, now_,
+                        deadline_);
+  };
+  EXPECT_EQ(go_stale().next, Next::kFreshConnection);
+  EXPECT_EQ(state_.attempts(), 0);
+  EXPECT_EQ(go_stale().next, Next::kRetry);
+  EXPECT_EQ(state_.attempts(), 1);
+}
+
+TEST_F(RetryStateTest, RequestsThatFollowEachOtherWithoutEndAreSlowedDown) {
+  std::chrono::milliseconds waited{0};
+  for (int i = 0; i < 100; ++i) {
+    const RetryState::Step step = follow_up();
+    EXPECT_EQ(step.next, Next::kFollowUp);
+    if (i < 16) EXPECT_EQ(step.wait.count(), 0) << "a few are usual";
+    waited += step.wait;
+  }
+  EXPECT_GT(waited, std::chrono::seconds(1));
+  EXPECT_EQ(state_.after({}, now_, deadline_).next, Next::kDone);
+}
+
 }  // namespace
 }  // namespace headrace

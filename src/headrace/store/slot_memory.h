@@ -18,6 +18,15 @@ inline bool is_deferral(const Error& error) {
   return error.code() == Code::kExhausted && error.message().empty();
 }
 
+// Tries for memory; where there is none, puts the wish for it on record and tries once more,
+// because room may have come before it was there. False: the pool calls when there is room.
+template <class Try>
+bool try_or_ask_for_room(BlockPool& pool, Try&& attempt) {
+  if (attempt()) return true;
+  pool.ask_for_room();
+  return attempt();
+}
+
 // What was reserved before the memory was made is free for others.
 void drop_reservation(BlockPool& pool, ReadSlot& slot);
 

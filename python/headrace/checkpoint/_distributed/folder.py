@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace import _engine
-from headrace._engine import ObjectInfo
 from headrace._errors import HeadraceError, InvalidArgumentError, NotFoundError
+from headrace._location import Url, root_at
 from headrace._store import Store
 
 __all__ = ["Folder"]
@@ -18,31 +17,22 @@ __all__ = ["Folder"]
 class Folder:
     """The objects below one URL. Pickles; opens nothing before it is used."""
 
-    url: str
-    """Without a slash at the end."""
     store: Store
-    prefix: str
-    """What comes before the names in the store: "" or ends with a slash."""
+    """Its root is the folder."""
+    prefix: str = ""
+    """What comes before the names in the store: nothing."""
 
     @staticmethod
-    def at(url: str | os.PathLike[str], store_options: dict[str, Any]) -> Folder:
-        """Return the folder at `url`.
+    def at(url: Url, options: Mapping[str, Any], store: Store | None = None) -> Folder:
+        """Return the folder at `url`; with `store`, which it lies below, without `options`.
 
         Raises:
             InvalidArgumentError: it is no URL of a store.
         """
-        text = os.fspath(url)
-        scheme, bucket, name, normal = _engine.split_url(text)
-        normal = normal.rstrip("/")
-        if scheme == "file":
-            return Folder(normal, Store(text, **store_options), "")
-        prefix = name.rstrip("/")
-        return Folder(
-            normal, Store(f"{scheme}://{bucket}", **store_options), f"{prefix}/" if prefix else ""
-        )
+        return Folder(root_at(url, store, **options))
 
     @staticmethod
-    def can_be_at(url: str | os.PathLike[str]) -> bool:
+    def can_be_at(url: Url) -> bool:
         """Return whether `at` would take `url`."""
         try:
             Folder.at(url, {})
@@ -50,29 +40,38 @@ class Folder:
             return False
         return True
 
+    @property
+    def url(self) -> str:
+        """Its URL, without a slash at the end."""
+        return self.store.url
+
     def url_of(self, name: str) -> str:
         """Return the URL of the object called `name` inside the folder."""
-        return f"{self.url}/{name}"
+        return self.store.url_of(name)
 
     def names(self) -> dict[str, str]:
         """Return the generations of the objects directly inside the folder, by name."""
+        names: dict[str, str] = {}
+        token = ""
         try:
-            return {
-                entry.name[len(self.prefix) :]: entry.generation
-                for entry in self.store.list(self.prefix, delimiter="/")
-                if isinstance(entry, ObjectInfo)
-            }
-        except NotFoundError:  # a directory that is not there yet
-            if self.prefix:
+            # By pages: that nothing is there is no error before the first save.
+            while True:
+                page = self.store.list_page(delimiter="/", page_token=token)
+                names.update((each.name, each.generation) for each in page.objects)
+                token = page.next_page_token
+                if not token:
+                    return names
+        except NotFoundError:
+            if not self.url.startswith("file:"):
                 raise
-            return {}
+            return {}  # a directory that is not there yet
 
     def delete(self, names: list[str]) -> list[HeadraceError]:
         """Delete objects; what is gone already is fine. Returns what went wrong."""
         failures = []
         for name in names:
             try:
-                self.store.delete(self.prefix + name, missing_ok=True)
+                self.store.delete(name, missing_ok=True)
             except HeadraceError as error:
                 failures.append(error)
         return failures

@@ -10,7 +10,8 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from headrace._errors import PreconditionFailedError
@@ -22,15 +23,6 @@ __all__ = ["Turn", "commit", "take_turn"]
 Turn = tuple[int, int]
 
 _count = itertools.count()
-_lock = threading.Lock()
-
-
-def _after_fork_in_child() -> None:
-    global _lock
-    _lock = threading.Lock()  # a thread that does not exist here may hold the old one
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def take_turn() -> Turn:
@@ -48,8 +40,48 @@ class _Committed:
     names: frozenset[str] = frozenset()
 
 
-_committed: dict[str, _Committed] = {}
+@dataclass
+class _Place:
+    """One URL that is committed to. Its lock is held while a commit is written."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    users: int = 0
+    """Threads that hold the lock, or wait for it."""
+    last: _Committed | None = None
+
+
+_lock = threading.Lock()  # of the table, never held over a write
+_places: dict[str, _Place] = {}
 _REMEMBERED = 64  # places, the last ones that were saved to
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    # A thread that does not exist here may hold the old ones.
+    _lock = threading.Lock()
+    for place in _places.values():
+        place.lock, place.users = threading.Lock(), 0
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+@contextmanager
+def _alone_at(url: str) -> Iterator[_Place]:
+    """Wait until nobody else commits to `url`; other places go on meanwhile."""
+    with _lock:
+        place = _places.setdefault(url, _Place())
+        place.users += 1
+    try:
+        with place.lock:
+            yield place
+    finally:
+        with _lock:
+            place.users -= 1
+            _places[url] = _places.pop(url)  # the one that was used last
+            unused = [each for each, its in _places.items() if its.users <= 0]
+            for each in unused[: max(0, len(_places) - _REMEMBERED)]:
+                del _places[each]
 
 
 def commit(
@@ -74,8 +106,8 @@ def commit(
     Raises:
         PreconditionFailedError: another save was faster, or a later one is complete already.
     """
-    with _lock:
-        last = _committed.get(url)
+    with _alone_at(url) as place:
+        last = place.last
         if last is not None and last.turn > turn:
             raise PreconditionFailedError(
                 f"{url}: a later save of this process is complete already, so this one was dropped"
@@ -85,10 +117,5 @@ def commit(
         generation = write(last.generation if last and follows else seen_generation)
         # A save that began in between has seen what was just replaced.
         replaced = {*last.replaced, last.generation} if last and follows else set()
-        _committed.pop(url, None)
-        _committed[url] = _Committed(
-            turn, take_turn(), generation, {*replaced, seen_generation}, names
-        )
-        if len(_committed) > _REMEMBERED:
-            del _committed[next(iter(_committed))]
+        place.last = _Committed(turn, take_turn(), generation, {*replaced, seen_generation}, names)
         return last.names if last and follows else frozenset()

@@ -22,12 +22,12 @@ from headrace import _engine
 from headrace._checkpoint_names import metadata_name, metadata_rank
 from headrace._errors import CorruptDataError, InvalidArgumentError, NotFoundError
 from headrace._options import MiB
-from headrace._store import NameOrInfo
+from headrace._progress import Progress, ProgressOption, choose_progress
+from headrace._store import NameOrInfo, Store
 from headrace.checkpoint._distributed.folder import Folder
 from headrace.checkpoint._distributed.items import ItemLayout, flat_bytes
 from headrace.checkpoint._distributed.metadata_file import from_bytes, storage_meta
 from headrace.checkpoint._parallel_reads import Part, read_parts
-from headrace.checkpoint._progress import Progress, ProgressOption, choose_progress
 
 __all__ = ["DistributedReader"]
 
@@ -53,7 +53,8 @@ class DistributedReader(StorageReader):
         verify: compare the checksums.
         progress: show a bar for this rank's part (needs tqdm), or call this with
             ``(done_bytes, total_bytes)``.
-        store_options: those of `Store`.
+        store: the store that the folder lies in; then `url` is its name there.
+        options: of `Store`, if `store` is not given: ``endpoint=...``.
 
     Raises:
         InvalidArgumentError: the URL or an option cannot work.
@@ -65,10 +66,11 @@ class DistributedReader(StorageReader):
         *,
         verify: bool = True,
         progress: ProgressOption = False,
-        **store_options: Any,
+        store: Store | None = None,
+        **options: Any,
     ) -> None:
-        self._store_options = store_options
-        self._folder = Folder.at(url, store_options)
+        self._store, self._options = store, options
+        self._folder = Folder.at(url, options, store)
         self._verify = verify
         self._progress = progress
         self._storage_data: dict[Any, Any] = {}
@@ -79,7 +81,7 @@ class DistributedReader(StorageReader):
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Begin a new load; from another folder if `checkpoint_id` says so."""
         if checkpoint_id:
-            self._folder = Folder.at(checkpoint_id, self._store_options)
+            self._folder = Folder.at(checkpoint_id, self._options, self._store)
         self._storage_data = {}
         self._load_id = uuid4().hex
 
@@ -93,7 +95,7 @@ class DistributedReader(StorageReader):
         rank: int | None = kwargs.get("rank")
         name = metadata_name(rank)
         try:
-            data = self._folder.store.read(self._folder.prefix + name).bytes()
+            data = self._folder.store.read(name).bytes()
         except NotFoundError as error:
             # In the text itself, since torch shows no notes.
             told = NotFoundError(f"{error}. {self._what_is_missing()}")
@@ -168,7 +170,7 @@ class DistributedReader(StorageReader):
             NotFoundError: there is no such attachment.
         """
         attached = getattr(self.read_metadata(), "headrace_attachments", {})
-        return self._folder.store.read(self._folder.prefix + attached.get(name, name)).bytes()
+        return self._folder.store.read(attached.get(name, name)).bytes()
 
     def _what_is_missing(self) -> str:
         names = self._folder.names()
@@ -249,7 +251,7 @@ class DistributedReader(StorageReader):
         objects: dict[str, NameOrInfo],
     ) -> _Load:
         layout = ItemLayout.of(info)
-        name = self._folder.prefix + info.relative_path
+        name = info.relative_path
         source: NameOrInfo = name
         if layout is None:
             # Others write to the same names again and again: read one version.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headrace._open import tell_left_behind
+from headrace._leftovers import tell_left_behind
 from headrace._store import Store, UploadWay
 
 if TYPE_CHECKING:

@@ -42,14 +42,14 @@ from headrace._errors import (
     PreconditionFailedError,
 )
 from headrace._options import MiB, require_count
-from headrace._store import UploadWay
+from headrace._progress import Progress, ProgressOption, choose_progress
+from headrace._store import Store, UploadWay
 from headrace.checkpoint._distributed import ordering
 from headrace.checkpoint._distributed.folder import Folder
 from headrace.checkpoint._distributed.items import encode
 from headrace.checkpoint._distributed.metadata_file import storage_meta, to_bytes
-from headrace.checkpoint._distributed.staging import stage_to_host
 from headrace.checkpoint._distributed.upload import upload
-from headrace.checkpoint._progress import Progress, ProgressOption, choose_progress
+from headrace.checkpoint._staging import copy_to_host
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -121,7 +121,8 @@ class DistributedWriter(StorageWriter):
             ``"resumable"`` for buckets with a retention policy.
         progress: show a bar for this rank's part (needs tqdm), or call this with
             ``(done_bytes, total_bytes)``, from the threads that write.
-        store_options: those of `Store`.
+        store: the store that the folder lies in; then `url` is its name there.
+        options: of `Store`, if `store` is not given: ``endpoint=...``.
 
     Raises:
         InvalidArgumentError: the URL or an option cannot work.
@@ -139,12 +140,13 @@ class DistributedWriter(StorageWriter):
         overwrite: bool = True,
         upload: UploadWay = "parts",
         progress: ProgressOption = False,
-        **store_options: Any,
+        store: Store | None = None,
+        **options: Any,
     ) -> None:
         if thread_count is not None:
             require_count("thread_count", thread_count, minimum=1)
-        self._store_options = store_options
-        self._folder = Folder.at(url, store_options)
+        self._store, self._options = store, options
+        self._folder = Folder.at(url, options, store)
         self._thread_count = thread_count
         self._single_file_per_rank = single_file_per_rank
         self._overwrite = overwrite
@@ -168,7 +170,7 @@ class DistributedWriter(StorageWriter):
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Begin a new save; to another folder if `checkpoint_id` says so."""
         if checkpoint_id:
-            self._folder = Folder.at(checkpoint_id, self._store_options)
+            self._folder = Folder.at(checkpoint_id, self._options, self._store)
         # Another thread may begin another save before this one is set up.
         self._of_thread.folder = self._folder
         self._of_thread.save = None
@@ -248,7 +250,7 @@ class DistributedWriter(StorageWriter):
             def write(if_generation: str) -> str:
                 nonlocal sent_on
                 sent_on = if_generation
-                name = save.folder.prefix + save.commit_name
+                name = save.commit_name
                 return save.folder.store.write(name, data, if_generation=if_generation).generation
 
             url = save.folder.url_of(save.commit_name)
@@ -293,7 +295,7 @@ class DistributedWriter(StorageWriter):
 
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         """Return a copy in host memory, and take this save's place in the order."""
-        staged = stage_to_host(state_dict)
+        staged: dict[str, Any] = copy_to_host(state_dict)
         self._staged_turns.append(ordering.take_turn())
         return staged
 
@@ -372,7 +374,7 @@ class DistributedWriter(StorageWriter):
             results: list[WriteResult] = []
             try:
                 pieces = _pieces(planner, items, name, results, count, lambda: bool(errors))
-                upload(save.folder.store, save.folder.prefix + name, pieces, self._upload_way)
+                upload(save.folder.store, name, pieces, self._upload_way)
             except BaseException as error:
                 with lock:
                     errors.append(error)
@@ -426,12 +428,12 @@ class DistributedWriter(StorageWriter):
 
     def _write_attachments(self, folder: Folder, names: Mapping[str, str]) -> None:
         for name, content in self._attachments.items():
-            folder.store.write(folder.prefix + names[name], content, if_generation="absent")
+            folder.store.write(names[name], content, if_generation="absent")
 
     def _write_plain_attachments(self, folder: Folder) -> None:
         for name, content in self._attachments.items():
             try:
-                folder.store.write(folder.prefix + name, content)
+                folder.store.write(name, content)
             except HeadraceError as error:
                 # The checkpoint is complete, and has its own.
                 _log.warning("%s is saved, but not its copy of %s: %s", folder.url, name, error)
@@ -497,7 +499,7 @@ def _is_refused(save: _Save, replaced_generation: str, error: BaseException) -> 
     if not isinstance(error, PermissionDeniedError | InvalidArgumentError) or error.attempts > 1:
         return False
     try:
-        found = save.folder.store.stat(save.folder.prefix + save.commit_name, missing_ok=True)
+        found = save.folder.store.stat(save.commit_name, missing_ok=True)
     except HeadraceError:
         return False
     return ("absent" if found is None else found.generation) == replaced_generation

@@ -261,8 +261,10 @@ def read_batches(
 
     rest = iter(batches)
     first = next(rest)
-    ahead_bytes = 2 * sum(size_bytes for _, size_bytes in first)
-    with contextlib.closing(bucket.read_groups(groups(), ahead_bytes=ahead_bytes)) as contents:
+    prefetch_bytes = 2 * sum(size_bytes for _, size_bytes in first)
+    with contextlib.closing(
+        bucket.read_groups(groups(), prefetch_bytes=prefetch_bytes)
+    ) as contents:
         for of_first_group in contents:
             more = itertools.islice(contents, group_counts.popleft() - 1)
             yield [*of_first_group, *itertools.chain.from_iterable(more)]

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "headrace/base/ascii.h"
 #include "headrace/store/file/file_io.h"
 
 namespace headrace {
@@ -25,7 +26,6 @@ bool is_directory_key(std::string_view key) { return key.ends_with('/'); }
 
 // Error messages are text: bytes that are none are written \xNN.
 std::string shown(std::string_view bytes) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
   std::string out;
   for (const char c : bytes) {
     const auto byte = static_cast<unsigned char>(c);
@@ -33,8 +33,8 @@ std::string shown(std::string_view bytes) {
       out += c;
     } else {
       out += "\\x";
-      out += kDigits[byte >> 4];
-      out += kDigits[byte & 15];
+      out += kHexDigits[byte >> 4];
+      out += kHexDigits[byte & 15];
     }
   }
   return out;

@@ -310,14 +310,11 @@ Result<void> FileStore::take_size(ReadBatch& batch, const SlotRead& current) {
 }
 
 Result<FileStore::Admission> FileStore::admit(ReadBatch& batch, ReadSlot& slot) {
-  const auto try_begin = [&] {
-    return make_room(*pool_, slot, slot.range.size_bytes(), batch.waited_for());
-  };
-  Result<void> room = try_begin();
-  if (!room && is_deferral(room.error())) {
-    pool_->ask_for_room();
-    room = try_begin();
-  }
+  Result<void> room;
+  try_or_ask_for_room(*pool_, [&] {
+    room = make_room(*pool_, slot, slot.range.size_bytes(), batch.waited_for());
+    return room || !is_deferral(room.error());
+  });
   if (room) return Admission::kAdmitted;
   if (is_deferral(room.error())) return Admission::kWait;
   return std::unexpected(std::move(room.error()));

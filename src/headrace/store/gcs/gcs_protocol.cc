@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "headrace/base/ascii.h"
 #include "headrace/format/gcs_json.h"
 #include "headrace/format/goog_hash.h"
 #include "headrace/format/http_date.h"
@@ -37,10 +38,7 @@ void append_precondition(std::string& target, const Precondition& precondition) 
 }
 
 bool contains_any(std::string_view text, std::initializer_list<std::string_view> words) {
-  std::string lower(text);
-  std::ranges::transform(lower, lower.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
+  const std::string lower = ascii_lower(text);
   return std::ranges::any_of(words, [&](std::string_view word) { return lower.contains(word); });
 }
 
@@ -103,11 +101,7 @@ void GcsProtocol::build_read(HttpRequest& request, std::string_view name,
 
 ReadFacts GcsProtocol::read_facts(const ResponseHead& head) const {
   ReadFacts facts;
-  const auto is = [](std::string_view name, std::string_view lower) {
-    return name.size() == lower.size() && std::ranges::equal(name, lower, [](char a, char b) {
-             return (a >= 'A' && a <= 'Z' ? static_cast<char>(a - 'A' + 'a') : a) == b;
-           });
-  };
+  const auto is = same_ignoring_case;
   bool sent_gzip = false;
   // One pass: a read looks at five fields of a dozen.
   for (const HeaderField& field : head.fields()) {
@@ -124,7 +118,7 @@ ReadFacts GcsProtocol::read_facts(const ResponseHead& head) const {
     } else if (is(field.name, "x-goog-stored-content-length")) {
       uint64_t bytes = 0;
       const auto parsed = std::from_chars(field.value.begin(), field.value.end(), bytes);
-      if (parsed.ptr == field.value.end()) facts.stored_bytes = bytes;
+      if (parsed.ec == std::errc() && parsed.ptr == field.value.end()) facts.stored_bytes = bytes;
     }
   }
   facts.decompressed_by_server = facts.stored_gzip && !sent_gzip;
@@ -180,6 +174,8 @@ void GcsProtocol::build_write(HttpRequest& request, const WriteRequest& write,
   request.add_header("Content-Type", cat("multipart/related; boundary=", kBoundary));
   const std::string content_type =
       write.content_type.empty() ? "application/octet-stream" : write.content_type;
+  request.check_text("content_type", content_type);  // a header inside of the body
+  request.check_text("content_encoding", write.content_encoding);
   std::string metadata = cat("{\"name\":", quoted(write.name), ",\"crc32c\":\"", crc32c.to_base64(),
                              "\",\"contentType\":", json_quote(content_type));
   if (!write.content_encoding.empty()) {
@@ -262,12 +258,14 @@ void GcsProtocol::build_compose(HttpRequest& request, const ComposeRequest& comp
   append_parameter(request.target, "fields", kObjectFields);
   request.target.append(user_project_);
   request.add_header("Content-Type", "application/json; charset=UTF-8");
+  request.check_text("content_type", compose.content_type);
   scratch = "{\"sourceObjects\":[";
   for (const ComposeSource& source : compose.sources) {
     if (scratch.back() == '}') scratch += ',';
     // Conditional on the generation, not addressed to it, as reads are.
-    scratch += cat("{\"name\":", quoted(source.name),
-                   ",\"objectPreconditions\":{\"ifGenerationMatch\":\"", source.generation, "\"}}");
+    scratch += cat(
+        "{\"name\":", quoted(source.name),
+        ",\"objectPreconditions\":{\"ifGenerationMatch\":", json_quote(source.generation), "}}");
   }
   scratch += cat(
       "],\"destination\":{\"contentType\":",
@@ -292,6 +290,7 @@ void GcsProtocol::begin_xml(HttpRequest& request, std::string_view method, std::
 
 void GcsProtocol::build_multipart_start(HttpRequest& request, const WriteRequest& write) const {
   begin_xml(request, "POST", write.name, "uploads");
+  request.check_text("content_type", write.content_type);
   request.add_header("Content-Type",
                      write.content_type.empty() ? "application/octet-stream" : write.content_type);
   request.has_body = true;
@@ -339,6 +338,8 @@ void GcsProtocol::build_resumable_start(HttpRequest& request, const WriteRequest
   append_parameter(request.target, "fields", kObjectFields);
   request.target.append(user_project_);
   request.add_header("Content-Type", "application/json; charset=UTF-8");
+  request.check_text("content_type", write.content_type);
+  request.check_text("content_encoding", write.content_encoding);
   scratch =
       cat("{\"name\":", quoted(write.name), ",\"contentType\":",
           json_quote(write.content_type.empty() ? "application/octet-stream" : write.content_type));
@@ -355,7 +356,8 @@ std::string GcsProtocol::resumable_session(const ResponseHead& head) const {
   const std::string_view url = head.find("location").value_or("");
   const size_t scheme = url.find("://");
   const size_t path = url.find('/', scheme == url.npos ? 0 : scheme + 3);
-  return path == url.npos ? "" : std::string(url.substr(path));
+  if (path == url.npos || !is_visible_ascii(url.substr(path))) return "";
+  return std::string(url.substr(path));
 }
 
 void GcsProtocol::build_resumable_put(HttpRequest& request, const ResumablePut& put) const {

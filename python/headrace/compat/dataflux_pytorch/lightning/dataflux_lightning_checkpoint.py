@@ -9,6 +9,7 @@ from headrace.compat._checkpoints import CheckpointBucket, open_checkpoint_bucke
 from headrace.compat.dataflux_pytorch.dataflux_checkpoint import DatafluxCheckpointBuffer
 from headrace.compat.dataflux_pytorch.lightning.path_utils import parse_gcs_path
 from headrace.lightning import AsyncCheckpointIO, _packages
+from headrace.lightning._filesystem import register
 
 __all__ = ["DatafluxLightningAsyncCheckpoint", "DatafluxLightningCheckpoint"]
 
@@ -41,6 +42,7 @@ class DatafluxLightningCheckpoint(_CheckpointIO):  # type: ignore[misc]
         self.project_name = project_name
         self.bucket_name = bucket_name
         self.storage_client = storage_client
+        register()
 
     def save_checkpoint(
         self,

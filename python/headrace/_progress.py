@@ -1,4 +1,4 @@
-"""How far a long save or load is."""
+"""How far a long save, load or listing is."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import Any, Protocol
 
 from headrace._errors import InvalidArgumentError
 
-__all__ = ["Progress", "ProgressOption", "choose_progress"]
+__all__ = ["CountOption", "Progress", "ProgressOption", "choose_progress", "count_names"]
 
 ProgressOption = bool | Callable[[int, int], object]
 """Whether to show a bar, or what to call with the bytes that are done and all bytes."""
+
+CountOption = bool | Callable[[int, None], object]
+"""The same where nobody knows how many there will be: the total is None."""
 
 
 class Progress(Protocol):
@@ -51,16 +54,33 @@ def choose_progress(option: ProgressOption, name: str, total_bytes: int) -> Iter
     if option is False:
         yield _Silent()
     elif option is True:
-        try:
-            from tqdm.auto import tqdm
-        except ImportError:
-            raise InvalidArgumentError(
-                "progress=True shows a bar of tqdm, which is not installed: "
-                "install it, or pass a function (done_bytes, total_bytes)"
-            ) from None
+        tqdm = _tqdm()
         with tqdm(
             total=total_bytes, desc=name, unit="B", unit_scale=True, unit_divisor=1024
         ) as bar:
             yield _Bar(bar)
     else:
         yield _Calls(option, total_bytes)
+
+
+@contextmanager
+def count_names(option: CountOption, url: str) -> Iterator[Callable[[int], object] | None]:
+    """Give what to call with how many names have arrived; None if nobody wants to know."""
+    if option is False:
+        yield None
+    elif option is True:
+        with _tqdm()(desc=url, unit=" objects", unit_scale=True) as bar:
+            yield lambda names: bar.update(names - bar.n)
+    else:
+        yield lambda names: option(names, None)
+
+
+def _tqdm() -> Any:
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        raise InvalidArgumentError(
+            "progress=True shows a bar of tqdm, which is not installed: "
+            "install it, or pass a function (done, total)"
+        ) from None
+    return tqdm

@@ -1,48 +1,16 @@
-"""Which object of which store a URL means."""
+"""What the object of a checkpoint is, and errors that name it."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headrace import _engine
 from headrace._checkpoint_names import METADATA_NAME
 from headrace._engine import ObjectInfo
 from headrace._errors import CorruptDataError, InvalidArgumentError, NotFoundError
-from headrace._options import require
 from headrace._store import Store
 
-__all__ = ["Url", "about", "corrupt", "locate", "pinned", "refused", "stat"]
-
-Url = str | os.PathLike[str]
-
-
-def locate(url: Url, store: Store | None) -> tuple[Store, str]:
-    """Return the store of `url` and the object's name in it.
-
-    Args:
-        url: of an object; with `store` its name in that store.
-        store: default: a store of the URL's bucket, with the options' defaults.
-
-    Raises:
-        InvalidArgumentError: the URL names no object.
-    """
-    text = name = os.fspath(url)
-    require(bool(text), "the URL is empty")
-    if store is None:
-        scheme, bucket, name, _ = _engine.split_url(text)
-        require(bool(name), f"{text}: it names a bucket, and no object in it")
-    require(
-        name[-1:] != "/",
-        f"{text}: it names a directory, and a checkpoint is one object: leave out the / at its end",
-    )
-    if store is not None:
-        return store, name
-    if scheme == "file":
-        # Files are objects of the root directory, so that all stores look alike.
-        return Store("file:///"), os.path.abspath(name).lstrip("/")
-    return Store(f"{scheme}://{bucket}"), name
+__all__ = ["about", "corrupt", "pinned", "refused", "stat"]
 
 
 def stat(store: Store, name: str) -> ObjectInfo:

@@ -1,0 +1,179 @@
+"""Large objects: by parallel ranges into files, by parallel parts to buckets."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import headrace
+from headrace import (
+    CorruptDataError,
+    InvalidArgumentError,
+    MiB,
+    NotFoundError,
+    ObjectInfo,
+    PreconditionFailedError,
+    Store,
+    _engine,
+)
+from headrace._cli.part_file import PartFile
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["LARGE_BYTES", "download", "pieces_of", "send", "sum_of_file"]
+
+LARGE_BYTES = 64 * MiB
+"""Larger objects are not held in memory."""
+
+_PIECES_AT_A_TIME = 2
+_PARTS_AT_A_TIME = 8
+_STEP_BYTES = 4 * MiB
+_PREFETCH_BYTES = 64 * MiB
+
+
+def download(
+    source: Store,
+    info: ObjectInfo,
+    path: str,
+    *,
+    may_replace: bool,
+    on_bytes: Callable[[int], object],
+    check: Callable[[], object],
+) -> None:
+    """Read an object into a file, which appears when all of it is there and right.
+
+    What was read of the same generation by a call that was interrupted is not read again.
+
+    Args:
+        on_bytes: called with how many bytes are there in addition.
+        check: raises if the work is to end.
+
+    Raises:
+        FileExistsError: there is such a file, and not `may_replace`.
+        CorruptDataError: it is not what the store says it is.
+    """
+    url = source.url_of(info.name)
+    _refuse_special(path)
+    with PartFile(path, url, info) as part:
+        missing = part.missing
+        left_bytes = sum(end - begin for begin, end in map(part.range_of, missing))
+        on_bytes(info.size_bytes - left_bytes)
+
+        def fetch(i: int) -> None:
+            check()
+            begin, end = part.range_of(i)
+            with part.memory(i) as memory:
+                source.read(info, begin=begin, end=end, into=memory)
+                part.done(i, _engine.crc32c(memory))
+            on_bytes(end - begin)
+
+        try:
+            _do_all(fetch, missing)
+        except (NotFoundError, PreconditionFailedError):
+            part.discard()  # nobody will ever read the rest
+            raise
+        if info.crc32c is not None and part.crc32c != info.crc32c:
+            part.discard()
+            raise _corrupt(url, info, part.crc32c)
+        check()
+        part.publish(may_replace=may_replace)
+
+
+def send(
+    pieces: Iterable[Buffer],
+    store: Store,
+    name: str,
+    info: ObjectInfo | None,
+    *,
+    content_type: str | None,
+    if_generation: str | None,
+    check: Callable[[], object],
+) -> ObjectInfo:
+    """Write `pieces` as one object, by parallel parts; it appears when all of it is there.
+
+    Args:
+        info: what the pieces are of, if they have a sum.
+
+    Raises:
+        CorruptDataError: the pieces are not what `info` says.
+    """
+    budget_bytes = headrace.metrics().memory_budget_bytes
+    writer = store.open_writer(
+        name,
+        content_type=content_type,
+        if_generation=if_generation,
+        part_bytes=max(MiB, min(8 * MiB, budget_bytes // 64)),
+        max_parts_in_flight=_PARTS_AT_A_TIME,
+    )
+    try:
+        for piece in pieces:
+            check()
+            writer.write(piece)
+        if info is not None and info.crc32c not in (None, writer.crc32c):
+            raise _corrupt(writer.url, info, writer.crc32c)
+        check()
+        return writer.close()
+    except BaseException as error:
+        writer.abort(patience_s=5.0 if isinstance(error, Exception) else 0.1)
+        raise
+
+
+def pieces_of(
+    store: Store, info: ObjectInfo, on_bytes: Callable[[int], object]
+) -> Iterable[memoryview]:
+    """Yield the bytes of an object in order, while what follows is read.
+
+    A piece is valid until the next is asked for.
+    """
+    buffer = memoryview(bytearray(_STEP_BYTES))
+    with headrace.open(info, store=store, prefetch_bytes=_PREFETCH_BYTES) as file:
+        while size_bytes := file.readinto(buffer):
+            yield buffer[:size_bytes]
+            on_bytes(size_bytes)
+
+
+def sum_of_file(path: str) -> int:
+    """Return the CRC-32C of a local file."""
+    crc32c = 0
+    buffer = memoryview(bytearray(_STEP_BYTES))
+    with open(path, "rb", buffering=0) as file:
+        while size_bytes := file.readinto(buffer):
+            crc32c = _engine.crc32c(buffer[:size_bytes], crc32c)
+    return crc32c
+
+
+def _do_all(work: Callable[[int], object], items: list[int]) -> None:
+    """Do the work for all items, some at a time; after an error no more are begun."""
+    with ThreadPoolExecutor(_PIECES_AT_A_TIME, "headrace-cli-piece") as pool:
+        under_way = [pool.submit(work, item) for item in items]
+        try:
+            for each in under_way:
+                each.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _refuse_special(path: str) -> None:
+    """Raise if there is something at `path` that no file should take the place of."""
+    try:
+        mode = os.lstat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+        error = InvalidArgumentError(f"file://{path}: not a regular file")
+        error.url = f"file://{path}"
+        raise error
+
+
+def _corrupt(url: str, info: ObjectInfo, crc32c: int) -> CorruptDataError:
+    error = CorruptDataError(
+        f"{url}: the bytes that came have CRC-32C {crc32c:08x}, "
+        f"the object has {info.crc32c or 0:08x}"
+    )
+    error.url = url
+    return error

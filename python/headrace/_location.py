@@ -1,0 +1,141 @@
+"""Which object, or which root, of which store a URL means: the one place that decides it."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headrace import _engine
+from headrace._errors import InvalidArgumentError
+from headrace._options import require
+
+if TYPE_CHECKING:
+    from headrace._store import Store
+
+__all__ = ["Url", "bucket_and_name", "object_at", "root_at"]
+
+Url = str | os.PathLike[str]
+
+_SCHEMES = ("gs", "gcs", "s3", "ais", "file")
+
+
+def object_at(url: Url, store: Store | None = None, **options: Any) -> tuple[Store, str]:
+    """Return the store of the object at `url`, and the object's name there.
+
+    Without `store`, the store is the bucket, or the folder that holds the file. Nothing is asked of
+    the service, and nothing of the file system.
+
+    Args:
+        url: of an object; with `store` its name there, or its whole URL, which must lie below the
+            store's.
+        store: where the object is.
+        options: of `Store`, if `store` is not given.
+
+    Raises:
+        InvalidArgumentError: the URL names no object, or the object lies in another store.
+    """
+    text = _text_of(url)
+    if store is not None:
+        _require_no_options(options)
+        name = _name_below(text, store)
+        _require_object(text, name, is_file=_engine.split_url(store.url)[0] == "file")
+        return store, name
+    return _split_object(text, options)
+
+
+def root_at(url: Url = "", store: Store | None = None, **options: Any) -> Store:
+    """Return the store whose root is `url`.
+
+    Args:
+        url: of a bucket, of a folder in it, or of a directory. With `store`: the name of a folder
+            there, or a whole URL below the store's; ``""`` is the store itself.
+        store: the store that `url` lies in; what is returned has its options.
+        options: of `Store`, if `store` is not given.
+
+    Raises:
+        InvalidArgumentError: no store has such a URL, or it lies in another store.
+    """
+    from headrace._store import Store
+
+    if store is None:
+        return Store(_text_of(url), **options)
+    _require_no_options(options)
+    name = _name_below(os.fspath(url), store).strip("/")
+    return store._with_url(posixpath.join(store.url, name)) if name else store
+
+
+def bucket_and_name(url: Url) -> tuple[str, str]:
+    """Return the URL of a bucket, or of the machine's root directory, and the name of `url` there.
+
+    The name is ``""`` for the whole bucket, and ends with ``/`` if only what lies below can be
+    meant. It may be the beginning of names.
+
+    Raises:
+        InvalidArgumentError: no URL has this form.
+    """
+    scheme, bucket, name, _ = _engine.split_url(_text_of(url))
+    if scheme != "file":
+        return f"{scheme}://{bucket}", name
+    is_folder = name.endswith(("/", "/.")) or name in (".", "..")
+    path = _absolute(name).lstrip("/")
+    return "file:///", f"{path}/" if is_folder and path else path
+
+
+def _split_object(text: str, options: dict[str, Any]) -> tuple[Store, str]:
+    from headrace._store import Store
+
+    scheme, bucket, name, normal = _engine.split_url(text)
+    _require_object(normal, name, is_file=scheme == "file")
+    if scheme != "file":
+        # The bucket, so that the engine shares one store among all its objects.
+        return Store(f"{scheme}://{bucket}", **options), name
+    folder, _, name = _absolute(name).rpartition("/")
+    return Store(f"file://{folder or '/'}", **options), name
+
+
+def _name_below(text: str, store: Store) -> str:
+    """Return the name that `text`, a name or a whole URL, has in `store`."""
+    scheme, separator, _ = text.partition("://")
+    if not separator or scheme.lower() not in _SCHEMES:
+        return text  # names of crawled pages begin with https://, for one
+    _, _, _, normal = _engine.split_url(text)
+    root = store.url_of("")
+    if normal.startswith(root):
+        return normal[len(root) :]
+    if normal == root.rstrip("/"):
+        return ""
+    raise InvalidArgumentError(
+        f"{normal} lies outside of {store.url}: leave out store=, or pass a store that holds it"
+    )
+
+
+def _absolute(path: str) -> str:
+    # Two dots go up from where a symbolic link leads to, as the system sees it.
+    return os.path.realpath(path) if ".." in path.split("/") else os.path.abspath(path)
+
+
+def _text_of(url: Url) -> str:
+    text = os.fspath(url)
+    if not isinstance(text, str):
+        raise TypeError(f"a URL is a str or a path of one, not {text!r}")
+    require(bool(text), "the URL is empty")
+    return text
+
+
+def _require_object(text: str, name: str, *, is_file: bool) -> None:
+    is_folder = not name or name.endswith("/")
+    if is_file:
+        is_folder = is_folder or name.rpartition("/")[2] in (".", "..")
+    require(
+        not is_folder,
+        f"{text} names {'a directory' if is_file else 'a bucket or a folder'}, not an object; "
+        "headrace.Store lists what is in it",
+    )
+
+
+def _require_no_options(options: Mapping[str, Any]) -> None:
+    if options:
+        given = ", ".join(f"{name}=" for name in options)
+        raise InvalidArgumentError(f"{given} belongs to the store, and store= brings its own")

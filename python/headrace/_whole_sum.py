@@ -1,0 +1,166 @@
+"""Whether pieces that arrived in any order are those of an object whose CRC-32C is known."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING
+
+from headrace import _engine
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["WholeSum"]
+
+# Bounds of the memory that this takes. Beyond the first one the whole cannot be told any more.
+_MAX_RUNS = 1 << 16
+_MAX_MARKS = 1 << 10
+
+
+class _Run:
+    """Bytes without a gap that have arrived: ``sums[i]`` covers ``[marks[0], marks[i])``."""
+
+    __slots__ = ("marks", "sums")
+
+    def __init__(self, begin: int) -> None:
+        self.marks, self.sums = [begin], [0]
+
+    @property
+    def begin(self) -> int:
+        return self.marks[0]
+
+    @property
+    def end(self) -> int:
+        return self.marks[-1]
+
+    def append(self, end: int, crc32c: int) -> None:
+        """Add the bytes that follow, up to `end`."""
+        self.sums.append(_engine.crc32c_joined(self.sums[-1], crc32c, end - self.end))
+        self.marks.append(end)
+        self._thin_out()
+
+    def extend(self, other: _Run) -> None:
+        """Add a run that begins where this one ends."""
+        before = self.sums[-1]
+        for mark, crc32c in zip(other.marks[1:], other.sums[1:], strict=True):
+            self.sums.append(_engine.crc32c_joined(before, crc32c, mark - other.begin))
+            self.marks.append(mark)
+        self._thin_out()
+
+    def _thin_out(self) -> None:
+        while len(self.marks) > _MAX_MARKS:
+            del self.marks[1:-1:2]
+            del self.sums[1:-1:2]
+
+    def cuts(self, begin: int, end: int) -> tuple[int, int] | None:
+        """Return the outermost marks within ``[begin, end]``, if there are any."""
+        first, last = bisect_left(self.marks, begin), bisect_right(self.marks, end) - 1
+        return (self.marks[first], self.marks[last]) if first <= last else None
+
+    def agrees(self, begin: int, end: int, crc32c: int) -> bool:
+        """Return whether a copy of ``[begin, end)`` can be right, as far as that is known.
+
+        One end that is a mark makes a mark of the other, so that a copy that comes piece by piece
+        is compared by its last one.
+        """
+        first, last = bisect_left(self.marks, begin), bisect_left(self.marks, end)
+        knows_begin, knows_end = self.marks[first] == begin, self.marks[last] == end
+        if knows_begin and knows_end:
+            known = _engine.crc32c_of_rest(self.sums[last], self.sums[first], end - begin)
+            return crc32c == known
+        if knows_begin:
+            self.marks.insert(last, end)
+            self.sums.insert(last, _engine.crc32c_joined(self.sums[first], crc32c, end - begin))
+        elif knows_end:
+            self.marks.insert(first, begin)
+            until = _engine.crc32c_of_beginning(self.sums[last], crc32c, end - begin)
+            self.sums.insert(first, until)
+        self._thin_out()
+        return True
+
+
+class WholeSum:
+    """Pieces of one object, and their sums, until they are the whole.
+
+    Pieces may overlap, and come again. The first copy of each byte counts. A later copy is compared
+    with it wherever both begin and end at the same places; pieces in a row are one copy.
+    Each piece is summed by whoever reads it; only bytes that overlap others are summed once more.
+
+    Args:
+        size_bytes: the object's.
+        crc32c: the object's.
+    """
+
+    def __init__(self, size_bytes: int, crc32c: int) -> None:
+        self._size_bytes, self._crc32c = size_bytes, crc32c
+        self._runs: list[_Run] = []  # in order, with gaps between them
+        self.missing_bytes = size_bytes
+        """Bytes that have not come yet."""
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether there are too many gaps to remember them all."""
+        return len(self._runs) > _MAX_RUNS
+
+    def add(self, begin: int, end: int, crc32c: int, data: Buffer) -> str:
+        """Add the piece ``[begin, end)``, and return what is wrong with it: ``""`` for nothing.
+
+        Args:
+            crc32c: of `data`.
+            data: the piece itself.
+        """
+        if begin == end:
+            return ""
+        first, last = self._touched(begin, end)
+        touched = self._runs[first:last]
+        self.missing_bytes += sum(run.end - run.begin for run in touched)
+        cuts = {begin, end}
+        for run in touched:
+            cuts.update(run.cuts(begin, end) or ())
+        merged = touched[0] if touched and touched[0].begin <= begin else _Run(begin)
+        rest = touched[1:] if touched and merged is touched[0] else touched
+        for a, b, piece in _split(sorted(cuts), crc32c, data):
+            if b <= merged.end:
+                if not merged.agrees(a, b, piece):
+                    return f"bytes [{a}, {b}) came twice, and are not the same"
+                continue
+            merged.append(b, piece)
+            if rest and merged.end == rest[0].begin:
+                merged.extend(rest.pop(0))
+        self._runs[first:last] = [merged]
+        self.missing_bytes -= merged.end - merged.begin
+        if self.missing_bytes == 0 and merged.sums[-1] != self._crc32c:
+            return (
+                f"the bytes that came have CRC32C {merged.sums[-1]:08x}, the object has "
+                f"{self._crc32c:08x}"
+            )
+        return ""
+
+    def _touched(self, begin: int, end: int) -> tuple[int, int]:
+        """Return which runs overlap ``[begin, end)``, or end or begin there."""
+        first = bisect_left(self._runs, begin, key=lambda run: run.end)
+        return first, bisect_right(self._runs, end, lo=first, key=lambda run: run.begin)
+
+
+def _split(cuts: list[int], crc32c: int, data: Buffer) -> list[tuple[int, int, int]]:
+    """Return the sums of the pieces between `cuts`; the longest one's follows from the others'."""
+    pieces = list(itertools.pairwise(cuts))
+    if len(pieces) == 1:
+        return [(*pieces[0], crc32c)]
+    longest = max(pieces, key=lambda piece: piece[1] - piece[0])
+    sums: dict[tuple[int, int], int] = {}
+    with memoryview(data) as whole, whole.cast("B") as view:
+        for piece in pieces:
+            if piece != longest:
+                with view[piece[0] - cuts[0] : piece[1] - cuts[0]] as part:
+                    sums[piece] = _engine.crc32c(part)
+    before = after = 0
+    for a, b in pieces:
+        if b <= longest[0]:
+            before = _engine.crc32c_joined(before, sums[a, b], b - a)
+        elif a >= longest[1]:
+            after = _engine.crc32c_joined(after, sums[a, b], b - a)
+    kept = _engine.crc32c_of_beginning(crc32c, after, cuts[-1] - longest[1])
+    sums[longest] = _engine.crc32c_of_rest(kept, before, longest[1] - longest[0])
+    return [(a, b, sums[a, b]) for a, b in pieces]

@@ -1,0 +1,50 @@
+// Letters and digits of ASCII, whatever the locale.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace headrace {
+
+constexpr char ascii_lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+inline std::string ascii_lower(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = ascii_lower(c);
+  return lower;
+}
+
+constexpr bool same_ignoring_case(std::string_view a, std::string_view b) {
+  return a.size() == b.size() &&
+         std::ranges::equal(a, b, [](char x, char y) { return ascii_lower(x) == ascii_lower(y); });
+}
+
+inline constexpr std::string_view kHexDigits = "0123456789abcdef";
+
+// -1 if it is no hexadecimal digit.
+constexpr int hex_value(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  const char lower = ascii_lower(c);
+  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+// Visible characters of ASCII: what a request's target may consist of.
+constexpr bool is_visible_ascii(std::string_view text) {
+  bool bad = false;  // no early way out: the loop is a few vector instructions
+  for (const char c : text) bad |= c <= ' ' || c > '~';
+  return !bad;
+}
+
+// The same and blanks: what the value of a header may consist of (RFC 9110, 5.5, without the bytes
+// beyond ASCII, which servers read in different ways).
+constexpr bool is_printable_ascii(std::string_view text) {
+  bool bad = false;
+  for (const char c : text) bad |= (c < ' ' && c != '\t') || c > '~';
+  return !bad;
+}
+
+}  // namespace headrace

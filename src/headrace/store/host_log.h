@@ -1,0 +1,72 @@
+// What is told of one host: seldom enough to be read, soon enough to be of use.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "headrace/base/log.h"
+#include "headrace/base/mutex.h"
+#include "headrace/base/result.h"
+
+namespace headrace {
+
+// DEBUG: every retry. INFO: how many there were, every ten seconds; that a host answers again.
+// WARNING, each at most every thirty seconds: a host that has given nothing but failures for a
+// second, while retries go on; a host that throttles; a request that takes long.
+// Time is an argument. Thread: any. A request that goes well takes no lock and writes nothing.
+class HostLog {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  using Duration = std::chrono::steady_clock::duration;
+
+  static constexpr std::chrono::milliseconds kFailingAfter{1'000};
+  static constexpr std::chrono::milliseconds kConnectingAfter{1'500};
+  static constexpr std::chrono::seconds kSlowAfter{15};
+  static constexpr std::chrono::seconds kBetweenWarnings{30};
+  static constexpr std::chrono::seconds kBetweenSummaries{10};
+
+  // `log` may be null. `host`: "http://127.0.0.1:9", as a user would write it.
+  HostLog(std::shared_ptr<Log> log, std::string host);
+
+  // An attempt failed, and is to be followed by another one.
+  void retrying(const std::string& url, int attempt, const Error& error,
+                std::chrono::milliseconds wait, TimePoint now);
+  // The host has failed, since `since`: an attempt did, or goes on without a sign of life.
+  void failed(const Error& error, TimePoint since);
+  // It has answered.
+  void answered(TimePoint now) {
+    if (failing()) recover(now);
+  }
+  bool failing() const { return failing_.load(std::memory_order_relaxed); }
+  // Called every sweep by requests under way while failing(). `until`: when this one gives up.
+  void tell_failing(TimePoint until, TimePoint now);
+  void throttled(double pace_per_s, TimePoint now);
+  void slow(const std::string& url, int attempts, Duration age, TimePoint now);
+
+ private:
+  // At most one in `between`; counts the others.
+  struct Limit {
+    std::optional<TimePoint> last = {};
+    uint64_t withheld = 0;
+    bool allows(TimePoint now, Duration between);
+  };
+  void recover(TimePoint now);
+  void say(LogLevel level, std::string text) { log_->add(level, std::move(text)); }
+
+  const std::shared_ptr<Log> log_;
+  const std::string host_;
+  std::atomic<bool> failing_ = false;
+  Mutex mutex_;
+  TimePoint failing_since_ HEADRACE_GUARDED_BY(mutex_);
+  uint64_t failures_ HEADRACE_GUARDED_BY(mutex_) = 0;  // since then
+  std::string last_failure_ HEADRACE_GUARDED_BY(mutex_);
+  bool told_ HEADRACE_GUARDED_BY(mutex_) = false;  // that it fails
+  Limit failing_limit_ HEADRACE_GUARDED_BY(mutex_), throttled_limit_ HEADRACE_GUARDED_BY(mutex_);
+  Limit slow_limit_ HEADRACE_GUARDED_BY(mutex_), summary_limit_ HEADRACE_GUARDED_BY(mutex_);
+};
+
+}  // namespace headrace

@@ -1,0 +1,237 @@
+#include "headrace/store/piece_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "headrace/store/slot_memory.h"
+
+namespace headrace {
+
+void ReadOrder::queued_changed(const ReadBatch& batch) {
+  const Lock lock(mutex_);
+  // Looked at under the lock: of two threads that come for opposite reasons, the last one is right.
+  if (batch.queued_slots.load(std::memory_order_seq_cst) > 0) {
+    queued_.insert(batch.order);
+  } else {
+    queued_.erase(batch.order);
+  }
+  oldest_queued_.store(queued_.empty() ? UINT64_MAX : *queued_.begin(), std::memory_order_seq_cst);
+}
+
+// Pieces of unknown size wait for the first of these.
+void ReadOrder::learn_size(uint64_t object_bytes) {
+  const uint64_t mean = mean_object_bytes();
+  const uint64_t next = mean == 0 ? object_bytes : mean - mean / 8 + object_bytes / 8;
+  // Objects of one size are the rule, and change nothing: the line stays shared.
+  if (next != mean)
+    mean_object_bytes_.store(std::max<uint64_t>(next, 1), std::memory_order_relaxed);
+}
+
+PieceQueue::PieceQueue(ReadOrder& order, BlockPool& pool, Metrics& metrics)
+    : order_(order), pool_(pool), metrics_(metrics) {}
+
+PieceQueue::~PieceQueue() { none_aside_any_more(); }
+
+void PieceQueue::push(ReadPiece* first) {
+  if (first == nullptr) return;
+  (last_ != nullptr ? last_->next : first_) = first;
+  for (last_ = first, ++size_; last_->next != nullptr; ++size_) last_ = last_->next;
+}
+
+void PieceQueue::push_front(ReadPiece* first) {
+  if (first == nullptr) return;
+  ReadPiece* end = first;
+  for (++size_; end->next != nullptr; ++size_) end = end->next;
+  end->next = first_;
+  first_ = first;
+  if (last_ == nullptr) last_ = end;
+}
+
+void PieceQueue::push_again(ReadPiece& piece) {
+  if (piece.batch->queued_slots.fetch_add(1, std::memory_order_seq_cst) == 0) {
+    order_.queued_changed(*piece.batch);
+  }
+  push_front(&piece);
+}
+
+void PieceQueue::on_dequeued(const ReadPiece& piece) {
+  ReadBatch& batch = *piece.batch;
+  if (&piece != &batch.slot(piece.slot_index).first_piece) return;
+  if (batch.queued_slots.fetch_sub(1, std::memory_order_seq_cst) != 1) return;
+  order_.queued_changed(batch);
+  pool_.made_room();  // who has left the room to this batch may have it now
+}
+
+// Not a piece that has its memory already, or the caller's, and not one that will only fail.
+bool PieceQueue::wants_memory(const ReadPiece& piece) const {
+  const ReadSlot& slot = piece.batch->slot(piece.slot_index);
+  return !stopping_ && !piece.batch->cancelled() && !slot.failed.load() && !slot.has_into &&
+         slot.block.data() == nullptr;
+}
+
+uint64_t PieceQueue::expected_need(const ReadSlot& slot) const {
+  return BlockPool::charged_bytes(slot.range.end == kUnknownSize ? order_.mean_object_bytes()
+                                                                 : slot.range.size_bytes());
+}
+
+bool PieceQueue::may_begin(const ReadPiece& piece) {
+  count(metrics_.pieces_considered_total);
+  const ReadSlot& slot = piece.batch->slot(piece.slot_index);
+  if (!wants_memory(piece)) return true;
+  const uint64_t need = expected_need(slot);
+  // Until one size is known, nothing is read ahead: it might be large, and take the memory before
+  // what is waited for.
+  if (need == 0 && slot.range.end == kUnknownSize && !piece.batch->waited_for()) return false;
+  const uint64_t in_flight = pool_.in_flight_bytes();
+  if (in_flight != 0 && in_flight + need > pool_.budget_bytes()) return false;
+  if (piece.batch->waited_for()) return true;
+  const uint64_t taken = pool_.live_bytes() + pool_.reserved_bytes() + need;
+  if (taken > pool_.budget_bytes()) return false;
+  // Where room is scarce, batches get it in their order, in whichever queue: what a later one took
+  // would be missing when the earlier one is waited for, and then be exceeded.
+  return taken <= pool_.budget_bytes() / 2 || piece.batch->order <= order_.oldest_queued();
+}
+
+// Those set aside first: they have come first.
+ReadPiece* PieceQueue::find() {
+  if (!wanted_.empty() && may_begin(*wanted_.begin()->second.first)) {
+    return wanted_.begin()->second.first;
+  }
+  int asked = 0;
+  for (const auto& [order, aside] : ahead_) {
+    if (may_begin(*aside.first)) return aside.first;
+    if (++asked == kBatchesAsked) break;
+  }
+  while (first_ != nullptr) {
+    if (may_begin(*first_)) return first_;
+    set_aside(*first_);
+  }
+  return nullptr;
+}
+
+ReadPiece* PieceQueue::find_or_ask() {
+  ReadPiece* found = nullptr;
+  if (size_ == 0) return found;
+  try_or_ask_for_room(pool_, [&] {
+    found = find();
+    return found != nullptr;
+  });
+  return found;
+}
+
+ReadPiece* PieceQueue::take() {
+  while (ReadPiece* piece = find_or_ask()) {
+    // The room may have gone to another thread meanwhile.
+    if (!reserve(*piece)) continue;
+    remove(*piece);
+    --size_;
+    piece->next = nullptr;
+    on_dequeued(*piece);
+    return piece;
+  }
+  return nullptr;
+}
+
+// A piece that begins must not find its memory taken by one that began later. Before the first size
+// is known it might need any amount: all that is free is kept for it.
+bool PieceQueue::reserve(const ReadPiece& piece) {
+  if (!wants_memory(piece)) return true;
+  ReadSlot& slot = piece.batch->slot(piece.slot_index);
+  uint64_t need = expected_need(slot);
+  if (need == 0 && slot.range.end == kUnknownSize) need = pool_.budget_bytes();
+  if (piece.batch->waited_for()) {
+    pool_.reserve(need);
+  } else if (!pool_.try_reserve(need)) {
+    return false;
+  }
+  slot.reserved_bytes = need;
+  return true;
+}
+
+// The first piece of the queue.
+void PieceQueue::set_aside(ReadPiece& piece) {
+  first_ = piece.next;
+  if (first_ == nullptr) last_ = nullptr;
+  // Before the batch is asked whether it is waited for: either it says so here, or whoever waits
+  // finds that it must be announced.
+  if (!std::exchange(counted_short_, true)) {
+    order_.short_queues_.fetch_add(1, std::memory_order_seq_cst);
+  }
+  const uint64_t order = piece.batch->order;
+  const bool among_ahead = !piece.batch->waited_for() || ahead_.contains(order);
+  Aside& aside = (among_ahead ? ahead_ : wanted_)[order];
+  if (aside.first == nullptr || piece.slot_index < aside.first->slot_index) {
+    piece.next = aside.first;  // it begins again, perhaps, and comes before its neighbours
+    aside.first = &piece;
+    if (aside.last == nullptr) aside.last = &piece;
+  } else {
+    piece.next = nullptr;
+    aside.last->next = &piece;
+    aside.last = &piece;
+  }
+}
+
+void PieceQueue::remove(ReadPiece& piece) {
+  if (&piece == first_) {
+    first_ = piece.next;
+    if (first_ == nullptr) last_ = nullptr;
+    return;
+  }
+  for (AsideByOrder* const asides : {&wanted_, &ahead_}) {
+    const auto at = asides->find(piece.batch->order);
+    if (at == asides->end() || at->second.first != &piece) continue;
+    at->second.first = piece.next;
+    if (at->second.first == nullptr) asides->erase(at);
+    break;
+  }
+  if (wanted_.empty() && ahead_.empty()) none_aside_any_more();
+}
+
+void PieceQueue::none_aside_any_more() {
+  if (!std::exchange(counted_short_, false)) return;
+  order_.short_queues_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void PieceQueue::waited_for(const ReadBatch& batch) {
+  AsideByOrder::node_type node = ahead_.extract(batch.order);
+  if (node.empty()) return;
+  const auto inserted = wanted_.insert(std::move(node));
+  if (inserted.inserted) return;
+  // Others of this batch were set aside when it was waited for already.
+  inserted.node.mapped().last->next = inserted.position->second.first;
+  inserted.position->second.first = inserted.node.mapped().first;
+}
+
+ReadPiece* PieceQueue::drop(const ReadBatch& batch) {
+  ReadPiece* dropped = nullptr;
+  const auto take_out = [&](ReadPiece& piece) {
+    piece.next = std::exchange(dropped, &piece);
+    --size_;
+    on_dequeued(piece);
+  };
+  ReadPiece** link = &first_;
+  last_ = nullptr;
+  while (ReadPiece* const piece = *link) {
+    if (piece->batch == &batch) {
+      *link = piece->next;
+      take_out(*piece);
+    } else {
+      last_ = piece;
+      link = &piece->next;
+    }
+  }
+  for (AsideByOrder* const asides : {&wanted_, &ahead_}) {
+    const auto at = asides->find(batch.order);
+    if (at == asides->end()) continue;
+    ReadPiece* next = nullptr;
+    for (ReadPiece* piece = at->second.first; piece != nullptr; piece = next) {
+      next = piece->next;
+      take_out(*piece);
+    }
+    asides->erase(at);
+  }
+  if (wanted_.empty() && ahead_.empty()) none_aside_any_more();
+  return dropped;
+}
+
+}  // namespace headrace

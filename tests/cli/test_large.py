@@ -1,0 +1,158 @@
+"""`headrace cp` of large objects: in parallel, verified, and resumed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from pathlib import Path
+
+import pytest
+
+import headrace
+from testing.faultserver.client import FaultServer
+from tests.cli.conftest import Run, Start, kinds, wait_until
+
+MiB = 1 << 20
+SMALL_BUDGET = {"HEADRACE_MEMORY_BUDGET_BYTES": str(32 * MiB)}
+
+
+@pytest.fixture(scope="module")
+def data() -> bytes:
+    """Two pieces of a download, and a bit."""
+    return random.Random(2).randbytes(130 * MiB)
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def read_bytes(server: FaultServer) -> int:
+    return sum(line["bytes_sent"] for line in server.log() if line["kind"] == "media")
+
+
+def test_it_goes_up_in_parallel_parts_and_down_by_parallel_ranges(
+    server: FaultServer, tmp_path: Path, data: bytes, run: Run
+) -> None:
+    (tmp_path / "large").write_bytes(data)
+    assert run("cp", tmp_path / "large", "gs://bucket", **SMALL_BUDGET).code == 0
+    assert server.get("bucket", "large") == data
+    assert server.names("bucket") == ["large"]
+    # Parts of 1 MiB, as 32 MiB of memory allow; 32 of them become one.
+    assert kinds(server)["upload"] == 130
+    server.reset(keep_buckets=True)
+    done = run("cp", "gs://bucket/large", tmp_path / "back", **SMALL_BUDGET)
+    assert done.code == 0
+    assert (tmp_path / "back").read_bytes() == data
+    assert names_in(tmp_path) == ["back", "large"]
+    assert kinds(server) == {"get": 1, "media": 17}  # ranges of 8 MiB
+    server.reset(keep_buckets=True)
+    assert run("cp", "gs://bucket/large", "gs://other/copy", **SMALL_BUDGET).code == 0
+    assert server.get("other", "copy") == data
+
+
+def test_stdin_is_not_held_in_memory(server: FaultServer, data: bytes, run: Run) -> None:
+    done = run("-v", "cp", "-", "gs://bucket/a", stdin=data, **SMALL_BUDGET)
+    assert done.code == 0, done.err
+    assert server.get("bucket", "a") == data
+    assert kinds(server)["upload"] == 130
+
+
+def test_what_was_interrupted_goes_on_where_it_was(
+    server: FaultServer, tmp_path: Path, data: bytes, start: Start, run: Run
+) -> None:
+    server.put("bucket", "large", data)
+    # Of the second piece nothing comes.
+    second = {"match": {"header": {"name": "range", "contains": f"bytes={64 * MiB}-"}}}
+    server.faults([second | {"action": "stall_head"}])
+    process = start("cp", "gs://bucket/large", tmp_path / "back")
+    wait_until(lambda: server.fault_counts()[0]["fired"] == 1)
+    wait_until(lambda: read_bytes(server) >= 64 * MiB)
+    wait_until(lambda: _pieces_done(tmp_path, len(data)) == 1)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "back").exists()
+    assert list(headrace.Store(tmp_path).list()) == []  # no dataset sees it
+
+    server.reset(keep_buckets=True)
+    assert run("cp", "gs://bucket/large", tmp_path / "back").code == 0
+    assert (tmp_path / "back").read_bytes() == data
+    assert names_in(tmp_path) == ["back"]
+    assert read_bytes(server) == len(data) - 64 * MiB
+
+
+def _pieces_done(folder: Path, size_bytes: int) -> int:
+    """How many pieces the part file in `folder` says are there."""
+    [part] = folder.glob(".headrace-tmp-*")
+    with part.open("rb") as file:
+        file.seek(size_bytes + 4096)
+        marks = file.read()
+    return sum(marks[at : at + 4] == b"PDRH" for at in range(0, len(marks), 8))
+
+
+@pytest.mark.parametrize("change", ["object", "part"])
+def test_what_changed_meanwhile_is_not_mixed(
+    server: FaultServer, tmp_path: Path, data: bytes, run: Run, change: str
+) -> None:
+    server.put("bucket", "large", data)
+    last = {"match": {"header": {"name": "range", "contains": f"bytes={128 * MiB}-"}}}
+    server.faults([last | {"action": {"status": 403}}])
+    assert run("cp", "gs://bucket/large", tmp_path / "back").code == 4
+    assert _pieces_done(tmp_path, len(data)) == 2
+    [part] = tmp_path.glob(".headrace-tmp-*")
+    if change == "object":
+        data = data[::-1]
+        server.put("bucket", "large", data)
+    else:
+        with part.open("r+b") as file:
+            file.seek(5)
+            file.write(b"wrong")
+    server.reset(keep_buckets=True)
+    assert run("cp", "gs://bucket/large", tmp_path / "back").code == 0
+    assert (tmp_path / "back").read_bytes() == data
+    assert read_bytes(server) == len(data) - (0 if change == "object" else 64 * MiB)
+    assert names_in(tmp_path) == ["back"]
+
+
+def test_a_wrong_bit_is_found_and_nothing_is_left(
+    server: FaultServer, tmp_path: Path, data: bytes, run: Run
+) -> None:
+    server.put("bucket", "large", data)
+    server.faults([{"match": {"kind": "media"}, "from": 3, "action": {"flip_byte": 5}}])
+    for destination in (f"{tmp_path}/back", "gs://other/back"):
+        done = run("cp", "gs://bucket/large", destination)
+        assert done.code == 1
+        assert done.err.startswith("headrace: CorruptDataError: gs://")
+    assert names_in(tmp_path) == []
+    assert server.names("other") == []
+
+
+def test_no_clobber_and_equality_hold_for_large_objects(
+    server: FaultServer, tmp_path: Path, data: bytes, run: Run
+) -> None:
+    server.put("bucket", "d/large", data)
+    (tmp_path / "large").write_bytes(b"mine")
+    done = run("cp", "-rn", "--json", "gs://bucket/d/", tmp_path)
+    assert (done.json[0]["skipped"], (tmp_path / "large").read_bytes()) == (1, b"mine")
+    assert run("cp", "-r", "gs://bucket/d/", tmp_path).code == 0
+    before = read_bytes(server)
+    done = run("cp", "-r", "--json", "gs://bucket/d/", tmp_path)
+    assert (done.json[0]["skipped"], read_bytes(server)) == (1, before)
+    os.unlink(tmp_path / "large")
+    os.mkfifo(tmp_path / "large")
+    done = run("cp", "gs://bucket/d/large", tmp_path / "large")
+    assert (done.code, "not a regular file" in done.err) == (1, True)
+    assert (tmp_path / "large").is_fifo()
+
+
+def test_ctrl_c_during_a_large_upload_leaves_nothing(
+    server: FaultServer, tmp_path: Path, data: bytes, start: Start
+) -> None:
+    (tmp_path / "large").write_bytes(data)
+    server.faults([{"match": {"kind": "upload"}, "from": 5, "action": "stall_head"}])
+    process = start("cp", tmp_path / "large", "gs://bucket")
+    wait_until(lambda: server.fault_counts()[0]["fired"] >= 1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert "large" not in server.names("bucket")

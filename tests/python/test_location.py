@@ -1,0 +1,114 @@
+"""Which object, or root, a URL means: one answer for every function that takes a URL."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import headrace
+from headrace._location import bucket_and_name, object_at, root_at
+
+BUCKET = headrace.Store("gs://bucket", credentials="anonymous")
+
+
+@pytest.mark.parametrize(
+    ("url", "root", "name"),
+    [
+        ("gs://bucket/a", "gs://bucket", "a"),
+        ("gcs://bucket/run/a b%", "gs://bucket", "run/a b%"),
+        ("gs://bucket//a", "gs://bucket", "/a"),
+        ("file:///data/run/a", "file:///data/run", "a"),
+        ("/data/run/a", "file:///data/run", "a"),
+        ("/a", "file:///", "a"),
+        ("/data/run/../a", "file:///data", "a"),
+    ],
+)
+def test_an_object_is_named_in_its_bucket_or_in_its_folder(url: str, root: str, name: str) -> None:
+    store, found = object_at(url, credentials="anonymous")
+    assert (store.url.rstrip("/"), found) == (root.rstrip("/"), name)
+    assert store.url_of(found) == url.replace("gcs:", "gs:").replace("run/../", "").replace(
+        "file://", ""
+    ) or store.url_of(found).endswith(found)
+
+
+def test_a_relative_path_is_looked_for_where_we_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in ("a", Path("a"), "./a"):
+        store, name = object_at(path)
+        assert store.url_of(name) == f"file://{tmp_path}/a"
+
+
+def test_two_dots_go_up_from_where_a_link_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    os.symlink(tmp_path / "far" / "away", tmp_path / "link")
+    store, name = object_at(f"{tmp_path}/link/../a")
+    assert store.url_of(name) == f"file://{os.path.realpath(tmp_path)}/far/a"
+
+
+@pytest.mark.parametrize("url", ["a", "gs://bucket/a", "gcs://bucket/a"])
+def test_with_a_store_a_name_and_a_whole_url_are_the_same(url: str) -> None:
+    assert object_at(url, BUCKET) == (BUCKET, "a")
+
+
+def test_a_name_may_look_like_another_urls() -> None:
+    assert object_at("https://example.org/page", BUCKET) == (BUCKET, "https://example.org/page")
+
+
+@pytest.mark.parametrize(
+    ("url", "store", "text"),
+    [
+        ("", None, "the URL is empty"),
+        ("gs://bucket", None, "names a bucket or a folder"),
+        ("gs://bucket/run/", None, "names a bucket or a folder"),
+        ("run/", BUCKET, "names a bucket or a folder"),
+        ("gs://bucket/", BUCKET, "names a bucket or a folder"),
+        ("/data/", None, "names a directory"),
+        ("/data/..", None, "names a directory"),
+        ("/", None, "names a directory"),
+        ("http://host/a", None, "unknown scheme"),
+        ("gs://other/a", BUCKET, "gs://other/a lies outside of gs://bucket"),
+        ("gs://bucket2/a", BUCKET, "lies outside"),
+    ],
+)
+def test_what_is_no_object_is_refused(url: str, store: headrace.Store | None, text: str) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match=text):
+        object_at(url, store)
+
+
+def test_options_beside_a_store_are_refused() -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match="endpoint= belongs to the store"):
+        object_at("a", BUCKET, endpoint="http://localhost:1")
+    with pytest.raises(headrace.InvalidArgumentError, match="endpoint= belongs to the store"):
+        root_at("a", BUCKET, endpoint="http://localhost:1")
+
+
+def test_a_root_below_a_store_has_its_options() -> None:
+    store = headrace.Store("gs://bucket", endpoint="http://localhost:1", verify=False)
+    for url in ("run/1", "run/1/", "gs://bucket/run/1", "gs://bucket/run/1/"):
+        root = root_at(url, store)
+        assert root.url.rstrip("/") == "gs://bucket/run/1"
+        assert root._settings == store._settings
+    assert root_at("", store) is store
+    assert root_at("gs://bucket", store) is store
+    assert root_at("gs://bucket/run").url.rstrip("/") == "gs://bucket/run"
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("gs://bucket", ("gs://bucket", "")),
+        ("gs://bucket/", ("gs://bucket", "")),
+        ("gs://bucket/a/b", ("gs://bucket", "a/b")),
+        ("gs://bucket/a/", ("gs://bucket", "a/")),
+        ("gs://bucket/img-", ("gs://bucket", "img-")),
+        ("/a/b/", ("file:///", "a/b/")),
+        ("file:///a/./b", ("file:///", "a/b")),
+        ("/", ("file:///", "")),
+    ],
+)
+def test_a_bucket_and_a_beginning_of_names(url: str, expected: tuple[str, str]) -> None:
+    assert bucket_and_name(url) == expected

@@ -1,0 +1,86 @@
+"""The sum of an object whose pieces arrive in any order."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from headrace import _engine, _whole_sum
+from headrace._whole_sum import WholeSum
+
+DATA = os.urandom(300)
+
+pieces = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 300)).map(sorted), max_size=40)
+
+
+def add(whole: WholeSum, begin: int, end: int, data: bytes = DATA) -> str:
+    piece = data[begin:end]
+    return whole.add(begin, end, _engine.crc32c(piece), piece)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 150, 299, 300])
+def test_sums_are_joined_and_taken_apart(cut: int) -> None:
+    whole, first, rest = map(_engine.crc32c, (DATA, DATA[:cut], DATA[cut:]))
+    assert _engine.crc32c_joined(first, rest, 300 - cut) == whole
+    assert _engine.crc32c_of_rest(whole, first, 300 - cut) == rest
+    assert _engine.crc32c_of_beginning(whole, rest, 300 - cut) == first
+
+
+@hypothesis.given(pieces=pieces, seed=st.integers(0, 1000))
+def test_right_pieces_in_any_order_are_the_whole(pieces: list[list[int]], seed: int) -> None:
+    whole = WholeSum(300, _engine.crc32c(DATA))
+    have: set[int] = set()
+    rest = [[i, i + 30] for i in range(0, 300, 30)]
+    random.Random(seed).shuffle(rest)
+    for begin, end in [*pieces, *rest]:
+        assert add(whole, begin, end) == ""
+        have.update(range(begin, end))
+        assert whole.missing_bytes == 300 - len(have)
+
+
+@hypothesis.given(pieces=pieces, bad=st.integers(0, 299), seed=st.integers(0, 1000))
+def test_a_wrong_first_copy_of_a_byte_is_told_by_the_last_piece(
+    pieces: list[list[int]], bad: int, seed: int
+) -> None:
+    damaged = DATA[:bad] + bytes([DATA[bad] ^ 16]) + DATA[bad + 1 :]
+    whole = WholeSum(300, _engine.crc32c(DATA))
+    rest = [[i, i + 30] for i in range(0, 300, 30)]
+    random.Random(seed).shuffle(rest)
+    seen = False
+    for begin, end in [*pieces, *rest]:
+        first = begin <= bad < end and not seen
+        if add(whole, begin, end, damaged if first else DATA):
+            return
+        seen |= first
+    raise AssertionError("nothing was told")
+
+
+@pytest.mark.parametrize("again", [(0, 100), (100, 200), (0, 300), (50, 250), (100, 300)])
+def test_a_copy_that_differs_is_told(again: tuple[int, int]) -> None:
+    whole = WholeSum(1000, 1)
+    for begin in (0, 100, 200):
+        assert add(whole, begin, begin + 100) == ""
+    damaged = DATA[:150] + bytes([DATA[150] ^ 1]) + DATA[151:]
+    assert add(whole, *again) == ""
+    differs = again[0] <= 150 < again[1]
+    assert bool(add(whole, *again, damaged)) == differs
+
+
+def test_its_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_whole_sum, "_MAX_MARKS", 16)
+    monkeypatch.setattr(_whole_sum, "_MAX_RUNS", 20)
+    whole = WholeSum(300, _engine.crc32c(DATA))
+    for i in range(299):
+        assert add(whole, i, i + 1) == ""
+        assert len(whole._runs[0].marks) <= 16
+    assert add(whole, 299, 300) == ""
+    whole = WholeSum(300, _engine.crc32c(DATA))
+    for i in range(0, 40, 2):
+        add(whole, i, i + 1)
+        assert not whole.is_hopeless
+    add(whole, 50, 51)
+    assert whole.is_hopeless
