@@ -577,7 +577,7 @@ Raises:
           nb::sig("def roots(self) -> tuple[str, ...]"),
           "The URLs that names are relative to; ``''`` where nobody has said it.")
       .def(
-          "position", &position_of, nb::arg("name"),
+          "position", &position_of, nb::arg("name").none(),
           nb::sig("def position(self, name: str) -> int"),
           R"doc(The number of the entry that has this name, or this whole URL, in less than a microsecond.
 

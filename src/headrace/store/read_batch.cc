@@ -67,7 +67,8 @@ ReadTarget ReadBatch::target(size_t i) const {
           .range = slot.whole ? std::nullopt : std::optional(slot.asked),
           .range_crc32c = slot.range_crc32c,
           .into = slot.into,
-          .has_into = slot.has_into};
+          .has_into = slot.has_into,
+          .wants_sum = slot.wants_sum};
 }
 
 void ReadBatch::take_outcome(size_t i, ReadSlot& from) {
@@ -82,6 +83,7 @@ void ReadBatch::take_outcome(size_t i, ReadSlot& from) {
     slot.range = from.range;
     slot.gzip = from.gzip;
     slot.restarts = from.restarts;
+    slot.sum = from.sum;
   }
   slot_done();
 }
