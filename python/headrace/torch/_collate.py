@@ -44,7 +44,8 @@ def explain_unequal_sizes() -> None:
 
 def _collate_tensors(batch: list[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:
     try:
-        return collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
+        stacked: torch.Tensor = collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
+        return stacked
     except RuntimeError as error:
         unequal = _unequal(batch)
         if unequal is not None:
