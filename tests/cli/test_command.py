@@ -74,10 +74,9 @@ def test_warnings_of_the_library_are_lines_of_the_command(as_json: bool) -> None
         import logging
         from headrace._cli.report import Report
         log = logging.getLogger("headrace")
-        def work():
-            log.info("nobody asked")
-            log.warning("%s does not answer", "127.0.0.1\\x1b")
-        Report(as_json={as_json}, verbose=False).run(work)
+        works = [lambda: log.info("nobody asked")]
+        works += [lambda: log.warning("%s does not answer", "127.0.0.1\\x1b")]
+        Report(as_json={as_json}, verbose=False).run(lambda: [work() for work in works])
     """
     done = child(script)
     lines = {
