@@ -417,7 +417,9 @@ def test_ranges_are_read_and_their_checksums_compared(store: headrace.Store) -> 
 def test_a_large_range_is_verified_over_all_its_pieces(
     server: FaultServer, gcs: headrace.Store
 ) -> None:
-    small = gcs._with(range_threshold_bytes=1000, range_bytes=1000)
+    small = gcs._with(
+        parallel=headrace.ParallelOptions(range_threshold_bytes=1000, range_bytes=1000)
+    )
     data = bytes(range(250)) * 100
     gcs.write("o", data)
     for sum_of, fails in ((crc32c(data[100:20_000]), False), (7, True)):

@@ -281,7 +281,9 @@ def _found(
 
 
 def _listed(store: Store, on_progress: Any) -> ObjectIndex:
-    return store.index() if on_progress is None else store.index(on_progress=on_progress)
+    if on_progress is None:
+        return store.index()
+    return store.index(progress=lambda names, _: on_progress(names))
 
 
 def _stores_of(
