@@ -13,7 +13,7 @@ import threading
 import warnings
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace import _engine, _log  # noqa: F401  # the engine imports it when it has to tell
 from headrace._errors import CancelledError, InvalidArgumentError
@@ -118,7 +118,7 @@ def configure(
     Raises:
         InvalidArgumentError: the engine is running already, or a value cannot work.
     """
-    given = {
+    given: dict[str, Any] = {
         "memory_budget_bytes": memory_budget_bytes,
         "io_threads": io_threads,
         "file_threads": file_threads,

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from headrace._errors import InvalidArgumentError
+from headrace._options import require
 
 __all__ = ["CountOption", "Progress", "ProgressOption", "choose_progress", "count_names"]
 
@@ -64,12 +65,16 @@ def choose_progress(option: ProgressOption, name: str, total_bytes: int) -> Iter
 
 
 @contextmanager
-def count_names(option: CountOption, url: str) -> Iterator[Callable[[int], object] | None]:
+def count_names(option: CountOption, what: str) -> Iterator[Callable[[int], object] | None]:
     """Give what to call with how many names have arrived; None if nobody wants to know."""
+    require(
+        isinstance(option, bool) or callable(option),
+        f"progress is {option!r}; it must be True, False or a function (names, None)",
+    )
     if option is False:
         yield None
     elif option is True:
-        with _tqdm()(desc=url, unit=" objects", unit_scale=True) as bar:
+        with _tqdm()(desc=what, unit=" objects", unit_scale=True) as bar:
             yield lambda names: bar.update(names - bar.n)
     else:
         yield lambda names: option(names, None)

@@ -305,7 +305,7 @@ def test_a_listing_shows_its_progress(
 ) -> None:
     store = fill(server, 5)
     counts: list[int] = []
-    MapDataset(store, progress=counts.append)
-    assert counts[-1] == 5
+    MapDataset([store, store], progress=lambda names, total: counts.append(names))
+    assert counts[-1] == 10
     IterableDataset(store, progress=True)
     assert "listing: 5" in capsys.readouterr().err

@@ -207,7 +207,7 @@ def test_without_ranks_it_lists(server: FaultServer) -> None:
 
 
 def test_what_cannot_be_shared_is_refused(server: FaultServer) -> None:
-    with pytest.raises(headrace.InvalidArgumentError, match="url_or_store is a int"):
+    with pytest.raises(headrace.InvalidArgumentError, match="source is a int"):
         shared_index(3)  # type: ignore[arg-type]
     with pytest.raises(headrace.InvalidArgumentError, match="prefix is given"):
         shared_index(lambda: headrace.ObjectIndex.from_objects([]), prefix="a")

@@ -26,16 +26,15 @@ __all__ = [
 ]
 
 
-def as_store(url_or_store: str | os.PathLike[str] | Store) -> Store:
+def as_store(source: str | os.PathLike[str] | Store) -> Store:
     """Return the store, or the store of that URL."""
-    if isinstance(url_or_store, Store):
-        return url_or_store
+    if isinstance(source, Store):
+        return source
     require(
-        isinstance(url_or_store, str | os.PathLike),
-        f"url_or_store is a {type(url_or_store).__name__}; it must be a URL, a path or a "
-        "headrace.Store",
+        isinstance(source, str | os.PathLike),
+        f"the source is a {type(source).__name__}; it must be a URL, a path or a headrace.Store",
     )
-    return Store(url_or_store)
+    return Store(source)
 
 
 def count(name: str, value: Any, *, minimum: int) -> int:

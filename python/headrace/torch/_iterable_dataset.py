@@ -13,6 +13,7 @@ import torch.utils.data
 from headrace import ObjectIndex, Sample, _engine
 from headrace._errors import CancelledError, InvalidArgumentError
 from headrace._options import require, require_bytes
+from headrace._progress import CountOption
 from headrace._read_ahead import ReadAhead
 from headrace.torch._arguments import (
     Ranks,
@@ -124,7 +125,7 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
         seed_generators: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
-        progress: bool | Callable[[int], object] = False,
+        progress: CountOption = False,
         **options: Any,
     ) -> None:
         seed, shuffle = seed_or_epoch("seed", seed), flag("shuffle", shuffle)

@@ -13,6 +13,7 @@ from torch.utils.data import Dataset
 
 from headrace import ObjectIndex, Sample, _engine
 from headrace._options import require
+from headrace._progress import CountOption
 from headrace._store import Store
 from headrace.torch._arguments import seed_or_epoch
 from headrace.torch._objects import LABEL, Labels, Objects, Source, folder_labels, relative_names
@@ -73,8 +74,8 @@ class MapDataset(Objects, Dataset[Any]):
         classes: the labels are classes by their names, and become numbers: in the order of this
             list, or, with True, of the alphabet.
         seed: of the samples' own seeds after `set_epoch`; any integer from 0 to 2^63 - 1.
-        progress: shows how many names were listed: True by a bar of tqdm, or a function that gets
-            the number so far now and then.
+        progress: shows how many names were listed: True by a bar of tqdm, or a function that is
+            called with the number so far and None.
         options: of `headrace.Store`, if a URL is given: ``endpoint=...``.
 
     Raises:
@@ -92,7 +93,7 @@ class MapDataset(Objects, Dataset[Any]):
         labels: Labels | None = None,
         classes: bool | Sequence[str] | None = None,
         seed: int = 0,
-        progress: bool | Callable[[int], object] = False,
+        progress: CountOption = False,
         **options: Any,
     ) -> None:
         self._seed = seed_or_epoch("seed", seed)
@@ -109,7 +110,7 @@ class MapDataset(Objects, Dataset[Any]):
         index: ObjectIndex | None = None,
         classes: Sequence[str] | None = None,
         seed: int = 0,
-        progress: bool | Callable[[int], object] = False,
+        progress: CountOption = False,
         **options: Any,
     ) -> MapDataset:
         """Return a dataset in which the first folder below the URL is an object's class.

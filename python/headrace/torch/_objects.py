@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import ObjectIndex, Sample, _engine
 from headrace._errors import InvalidArgumentError, NotFoundError
 from headrace._options import require
+from headrace._progress import CountOption, count_names
 from headrace._store import Store
 from headrace.torch._arguments import refuse_keywords
 from headrace.torch._collate import explain_unequal_sizes
@@ -41,7 +42,7 @@ class Objects:
         index: ObjectIndex | None,
         labels: Labels | None,
         classes: bool | Sequence[str] | None,
-        progress: bool | Callable[[int], object],
+        progress: CountOption,
         options: Mapping[str, Any],
         instead: Mapping[str, str],
     ) -> None:
@@ -244,7 +245,7 @@ def folder_labels(names: Sequence[str]) -> tuple[list[int], list[str]]:
 
 
 def _found(
-    source: Any, index: ObjectIndex | None, progress: Any, options: dict[str, Any]
+    source: Any, index: ObjectIndex | None, progress: CountOption, options: dict[str, Any]
 ) -> tuple[tuple[Store, ...], ObjectIndex]:
     """Return the objects of `source`, and the stores of their roots."""
     one = isinstance(source, str | os.PathLike | Store | ObjectIndex)
@@ -266,11 +267,14 @@ def _found(
     ]
     if index is None:
         given = iter(stores)
-        with _Progress(progress) as on_progress:
-            indexes = [
-                each if isinstance(each, ObjectIndex) else _listed(next(given), on_progress)
-                for each in sources
-            ]
+        with count_names(progress, "listing") as count:
+            indexes = []
+            listed = 0  # by the stores before
+            for each in sources:
+                if not isinstance(each, ObjectIndex):
+                    each = _listed(next(given), count, listed)
+                    listed += len(each)
+                indexes.append(each)
         index = indexes[0] if len(indexes) == 1 else ObjectIndex.concat(indexes)
     else:
         require(
@@ -280,10 +284,10 @@ def _found(
     return _stores_of(index, stores, options)
 
 
-def _listed(store: Store, on_progress: Any) -> ObjectIndex:
-    if on_progress is None:
+def _listed(store: Store, count: Callable[[int], object] | None, listed_before: int) -> ObjectIndex:
+    if count is None:
         return store.index()
-    return store.index(progress=lambda names, _: on_progress(names))
+    return store.index(progress=lambda names, _: count(listed_before + names))
 
 
 def _stores_of(
@@ -365,34 +369,3 @@ def _numbered(
     unknown = next((value for value in values if value not in numbers), None)
     require(unknown is None, f"a label is {unknown!r}, which is not among the classes")
     return names, [numbers[value] for value in values]
-
-
-class _Progress:
-    """What a listing calls with the number of names so far, if anything."""
-
-    def __init__(self, progress: Any) -> None:
-        require(
-            isinstance(progress, bool) or callable(progress),
-            f"progress is {progress!r}; it must be True, False or a function",
-        )
-        self._progress = progress
-        self._bar: Any = None
-
-    def __enter__(self) -> Any:
-        if self._progress is False:
-            return None
-        if callable(self._progress):
-            return self._progress
-        try:
-            from tqdm.auto import tqdm
-        except ImportError as error:
-            raise InvalidArgumentError(
-                "progress=True shows a bar of tqdm, which is not installed (pip install tqdm); a "
-                "function that takes the number of names so far serves, too"
-            ) from error
-        bar = self._bar = tqdm(desc="listing", unit=" names", unit_scale=True)
-        return lambda names: bar.update(names - bar.n)
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
