@@ -1,3 +1,6 @@
+#include <filesystem>
+#include <system_error>
+
 #include "engine_handle.h"
 #include "headrace/format/url.h"
 #include "store_options.h"
@@ -31,6 +34,24 @@ nb::tuple split_url(Text text) {
   const Url url = value_or_raise(parse_url(std::string(text)));
   return nb::make_tuple(to_str(to_string(url.scheme)), to_str(url.bucket), to_str(url.name),
                         to_str(url.to_string()));
+}
+
+nb::tuple split_root(Text text) {
+  const Url url = value_or_raise(parse_url(std::string(text)));
+  std::error_code error;
+  std::string directory;
+  if (url.scheme == Scheme::kFile && !url.name.starts_with('/')) {
+    directory = std::filesystem::current_path(error).string();
+    if (error) {
+      raise(Error(Code::kNotFound, cat("the working directory: ", error.message())));
+    }
+  }
+  const Url root = root_url(url, directory);
+  std::string whole = root.to_string();
+  // Without the slash behind a bucket's name.
+  if (root.scheme != Scheme::kFile && root.name.empty()) whole.pop_back();
+  return nb::make_tuple(to_str(to_string(root.scheme)), to_str(root.bucket), to_str(root.name),
+                        to_str(whole));
 }
 
 std::string normalized_endpoint(std::string_view text, bool default_tls) {
@@ -109,6 +130,10 @@ void bind_engine(nb::module_& module) {
   module.def("split_url", &split_url, nb::arg("url"),
              nb::sig("def split_url(url: str) -> tuple[str, str, str, str]"),
              "Scheme, bucket, name, and the URL as it is written normally.");
+  module.def("split_root", &split_root, nb::arg("url"),
+             nb::sig("def split_root(url: str) -> tuple[str, str, str, str]"),
+             "Scheme, bucket, path and URL of the root that a store has which is opened there: "
+             "without slashes at the end; a relative path begins at the working directory.");
   module.def("normalized_endpoint", &normalized_endpoint, nb::arg("endpoint"), nb::kw_only(),
              nb::arg("default_tls"));
   module.def("error_codes", &error_codes, nb::sig("def error_codes() -> list[tuple[str, str]]"),

@@ -21,7 +21,7 @@ void ListingHandle::wait() const {
 
 nb::object ListingHandle::next() const {
   wait();
-  const std::optional<ListedPage> page =
+  const std::optional<ColumnPage> page =
       value_or_raise(without_gil([this](MayBlock permit) { return listing_->take(permit); }));
   if (!page) return nb::none();
   nb::list objects;
@@ -38,7 +38,7 @@ nb::object ListingHandle::index(std::string store_url, std::string prefix,
   // Takes what comes until it is time to look at signals; true at the end.
   const auto take_some = [&](steady_clock::time_point until, MayBlock permit) -> Result<bool> {
     while (self.wait_until(until, permit) && steady_clock::now() < until) {
-      const Result<std::optional<ListedPage>> page = self.take(permit);
+      const Result<std::optional<ColumnPage>> page = self.take(permit);
       if (!page) return std::unexpected(page.error());
       if (!*page) return true;
       for (size_t i = 0; i < (*page)->size(); ++i) {
@@ -69,7 +69,8 @@ void ListingHandle::cancel() const {
 
 nb::tuple ListingHandle::progress() const {
   const ListingProgress progress = listing().progress();
-  return nb::make_tuple(progress.names, progress.requests, progress.complete);
+  return nb::make_tuple(progress.names, progress.requests, progress.complete,
+                        progress.placeholders);
 }
 
 void bind_listing(nb::module_& module) {
@@ -84,8 +85,9 @@ void bind_listing(nb::module_& module) {
            "Waits for all that is still to come. `on_progress` is called now and then.")
       .def("cancel", &ListingHandle::cancel, "Ends what is under way.")
       .def("progress", &ListingHandle::progress,
-           nb::sig("def progress(self) -> tuple[int, int, bool]"),
-           "Names that have arrived, requests sent, whether everything has arrived.");
+           nb::sig("def progress(self) -> tuple[int, int, bool, int]"),
+           "Names that have arrived, requests sent, whether everything has arrived, and how many "
+           "objects with the root's own name were left out.");
 }
 
 }  // namespace headrace::python

@@ -251,16 +251,16 @@ class StoreHandle {
 
   nb::tuple list_page(Text prefix, Text delimiter, Text page_token, Text start_offset,
                       Text end_offset, uint32_t max_results) const {
-    ListPage page = wait_and_take(store().list({.prefix = prefix,
-                                                .delimiter = delimiter,
-                                                .page_token = page_token,
-                                                .start_offset = start_offset,
-                                                .end_offset = end_offset,
-                                                .max_results = max_results}));
+    ObjectPage page = wait_and_take(store().list({.prefix = prefix,
+                                                  .delimiter = delimiter,
+                                                  .page_token = page_token,
+                                                  .start_offset = start_offset,
+                                                  .end_offset = end_offset,
+                                                  .max_results = max_results}));
     nb::list objects, prefixes;
     for (ObjectInfo& info : page.objects) objects.append(nb::cast(std::move(info)));
     for (const std::string& each : page.prefixes) prefixes.append(to_str(each));
-    return nb::make_tuple(objects, prefixes, to_str(page.next_page_token));
+    return nb::make_tuple(objects, prefixes, to_str(page.next_page_token), page.placeholders);
   }
 
   ListingHandle start_listing(Text prefix, Text start_offset, Text end_offset,
@@ -313,14 +313,14 @@ class StoreHandle {
                            uint32_t max_parts_in_flight, std::string_view upload) const {
     store();
     std::string text = name;
-    const auto way = upload == "multipart"   ? UploadWay::kMultipart
-                     : upload == "resumable" ? UploadWay::kResumable
-                                             : UploadWay::kParts;
+    const auto method = upload == "multipart"   ? UploadMethod::kMultipart
+                        : upload == "resumable" ? UploadMethod::kResumable
+                                                : UploadMethod::kParts;
     return {engine_.shared(), value_or_raise(without_gil([&](MayBlock) {
               return store().open_writer({.object = {.name = std::move(text),
                                                      .content_type = std::move(content_type),
                                                      .precondition = {std::move(if_generation)}},
-                                          .way = way,
+                                          .method = method,
                                           .part_bytes = part_bytes,
                                           .max_parts_in_flight = max_parts_in_flight});
             }))};
@@ -454,7 +454,7 @@ void bind_store(nb::module_& module) {
            nb::arg("end_offset"), nb::arg("max_results"),
            nb::sig("def list_page(self, *, prefix: str, delimiter: str, page_token: str, "
                    "start_offset: str, end_offset: str, max_results: int) "
-                   "-> tuple[list[ObjectInfo], list[str], str]"))
+                   "-> tuple[list[ObjectInfo], list[str], str, int]"))
       .def("start_listing", &StoreHandle::start_listing, nb::kw_only(), nb::arg("prefix"),
            nb::arg("start_offset"), nb::arg("end_offset"), nb::arg("only_for_reading"),
            nb::arg("eager"), nb::arg("max_pages_in_flight"))

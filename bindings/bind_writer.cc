@@ -160,23 +160,60 @@ void bind_writer(nb::module_& module) {
   nb::class_<WriterHandle>(
       module, "ObjectWriter",
       "One object that is being written: parts of it are under way while more come.\n\n"
-      "It becomes visible by `close`, whole and verified, or not at all. The first error is the\n"
-      "one that every later call raises. What is dropped without `close` is aborted.")
+      "`Store.open_writer` gives one. The object becomes visible by `close`, whole and verified, "
+      "or\n"
+      "not at all. The first error is the one that every later call raises. What is dropped "
+      "without\n"
+      "`close` is aborted; so is, in a ``with`` statement, what an exception ends.\n\n"
+      "Example:\n"
+      "    >>> with store.open_writer(\"large.bin\") as writer:  # doctest: +SKIP\n"
+      "    ...     for piece in pieces:\n"
+      "    ...         writer.write(piece)\n")
       .def("write", &WriterHandle::write, nb::arg("data"),
            nb::sig("def write(self, data: typing_extensions.Buffer) -> int"),
-           "Takes all of `data`, which is copied. Waits while as much is under way as may be.")
+           "Take all of `data`, which is copied, and return how many bytes that were.\n\n"
+           "Waits while as many parts are under way as may be.\n\n"
+           "Args:\n"
+           "    data: any contiguous buffer.\n\n"
+           "Raises:\n"
+           "    HeadraceError: a part could not be sent; the object will not become visible.\n")
       .def("write_lent", &WriterHandle::write_lent, nb::arg("data"),
            nb::sig("def write_lent(self, data: typing_extensions.Buffer) -> int"),
-           "The same without a copy: `data` must not change before `close` has returned.")
+           "Take `data` without copying it: it must not change before `close` has returned.\n\n"
+           "Args:\n"
+           "    data: any contiguous buffer, which is kept alive.\n\n"
+           "Raises:\n"
+           "    HeadraceError: as `write`.\n")
       .def("close", &WriterHandle::close,
-           "Waits until all is durable and verified, makes it visible, and returns what it is.\n\n"
-           "A second call gives the same answer.")
+           "Wait until all is durable and verified, make it visible, and return what it is.\n\n"
+           "A second call gives the same answer.\n\n"
+           "Raises:\n"
+           "    PreconditionFailedError: something else is there than ``if_generation`` says.\n"
+           "    HeadraceError: the object could not be written; nothing of it is visible.\n")
       .def("abort", &WriterHandle::abort, nb::kw_only(), nb::arg("patience_s") = 5.0,
-           "Ends it: nothing becomes visible, and what was put somewhere is removed.\n\n"
-           "Waits so long for the removal, which goes on by itself. Without effect after `close`.")
-      .def_prop_ro("size_bytes", &WriterHandle::size_bytes, "Bytes that were taken so far.")
-      .def_prop_ro("crc32c", &WriterHandle::crc32c, "Their CRC-32C.")
-      .def_prop_ro("url", &WriterHandle::url)
+           "End it: nothing becomes visible, and what was put somewhere is removed.\n\n"
+           "Without effect after `close`.\n\n"
+           "Args:\n"
+           "    patience_s: how long to wait for the removal, which goes on by itself.\n")
+      .def(
+          "__enter__", [](nb::handle self) { return nb::borrow(self); },
+          nb::sig("def __enter__(self) -> ObjectWriter"), "Return the writer.")
+      .def(
+          "__exit__",
+          [](WriterHandle& self, nb::handle type, nb::handle, nb::handle) {
+            if (type.is_none()) {
+              self.close();
+            } else {
+              self.abort(5.0);
+            }
+          },
+          nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none(),
+          nb::sig("def __exit__(self, type: type[BaseException] | None, "
+                  "value: BaseException | None, traceback: types.TracebackType | None) -> None"),
+          "Close it, or abort it where an exception ends the block.")
+      .def_prop_ro("size_bytes", &WriterHandle::size_bytes, "How many bytes were taken so far.")
+      .def_prop_ro("crc32c", &WriterHandle::crc32c, "The CRC-32C of the bytes that were taken.")
+      .def_prop_ro("url", &WriterHandle::url, "The URL of the object.")
       .def_prop_ro("left_behind", &WriterHandle::left_behind,
                    "What could not be removed, and why; None if nothing is left.");
 }

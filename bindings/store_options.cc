@@ -70,6 +70,7 @@ void visit_fields(StoreOptions& options, Visit&& visit) {
   visit("content_encoding", options.content_encoding);
   visit("verify", options.verify);
   visit("user_agent_suffix", options.user_agent_suffix);
+  visit("temporary_prefix", options.temporary_prefix);
   visit("join_small_objects", options.join_small_objects);
   visit("join_max_size_bytes", options.join.max_size_bytes);
   visit("join_max_objects", options.join.max_objects);

@@ -24,7 +24,7 @@ std::string to_json(const ObjectInfo& info) {
   return json + "}";
 }
 
-std::string to_json(const ListPage& page) {
+std::string to_json(const ObjectPage& page) {
   std::string json = "{\"items\":[";
   for (size_t i = 0; i < page.objects.size(); ++i) {
     json += cat(i == 0 ? "" : ",", to_json(page.objects[i]));
@@ -56,11 +56,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     check(info.error().code() == Code::kCorrupt);
   }
 
-  if (const Result<ListPage> page = parse_gcs_list(json)) {
-    const ListPage again = parse_gcs_list(to_json(*page)).value();
+  if (const Result<ObjectPage> page = parse_gcs_objects(json)) {
+    const ObjectPage again = parse_gcs_objects(to_json(*page)).value();
     check(again.objects == page->objects && again.prefixes == page->prefixes);
     check(again.next_page_token == page->next_page_token);
-    check(!parse_gcs_list(cut_off(json, choices)).has_value());
+    check(!parse_gcs_objects(cut_off(json, choices)).has_value());
   } else {
     check(page.error().code() == Code::kCorrupt);
   }

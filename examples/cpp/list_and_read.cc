@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
   ListRequest request;
   if (url->scheme != Scheme::kFile) request.prefix = url->name;
   do {
-    Result<ListPage> page = store.list(request)->take(may_block);
+    Result<ObjectPage> page = store.list(request)->take(may_block);
     if (!page) return report(page.error());
     objects.insert(objects.end(), page->objects.begin(), page->objects.end());
     request.page_token = page->next_page_token;

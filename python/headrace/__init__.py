@@ -10,7 +10,7 @@ from __future__ import annotations
 import typing as _typing
 
 from headrace._cleaning import Cleaned, clean
-from headrace._engine import ObjectIndex, ObjectInfo, Sample
+from headrace._engine import ObjectIndex, ObjectInfo, ObjectWriter, Sample
 from headrace._errors import (
     CancelledError,
     CorruptDataError,
@@ -37,7 +37,7 @@ from headrace._options import (
     TimeoutOptions,
 )
 from headrace._process import Metrics, configure, metrics, shutdown
-from headrace._store import ListPage, Store
+from headrace._store import ListPage, Prefix, Store
 
 if _typing.TYPE_CHECKING:
     from headrace import checkpoint as checkpoint
@@ -61,9 +61,11 @@ __all__ = [
     "ObjectIndex",
     "ObjectInfo",
     "ObjectReaderIO",
+    "ObjectWriter",
     "ObjectWriterIO",
     "PermissionDeniedError",
     "PreconditionFailedError",
+    "Prefix",
     "ResourceError",
     "RetryOptions",
     "Sample",

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from headrace import _engine
 from headrace._checked_metadata import require_whole
+from headrace._checkpoint_names import file_id, ids_in, is_metadata
 from headrace._engine import ObjectInfo
 from headrace._errors import (
     CorruptDataError,
@@ -28,18 +29,13 @@ from headrace._store import Store
 
 __all__ = ["Cleaned", "clean"]
 
-# Of the objects and files of these names, and of no others, anything is ever deleted.
+# Of the objects and files of these names, and of those in `_checkpoint_names`, and of no others,
+# anything is ever deleted. Objects are judged by their names behind the temporary prefix.
 _PREFIXES = ("dataflux-composed-objects/", "headrace-uploads/")
 _TEMPORARY_OBJECT = re.compile(
     r"dataflux-composed-objects/headrace-[0-9a-f]{32}|headrace-uploads/[0-9a-f]{32}/[^/]+"
 )
 _TEMPORARY_FILE = re.compile(r"\.headrace-tmp-\d+-\d+-\d+")
-_CHECKPOINT_FILE = re.compile(r"(?:__\d+_\d+-([0-9a-f]{32})\.distcp|\d+\.attached-([0-9a-f]{32}))")
-
-# What names the files of a checkpoint: it is a pickle, and nothing is executed to look into it.
-# Each of our files has an id of its own, which stands there as it stands in the name.
-_METADATA = re.compile(r"(?:__\d+)?\.metadata")
-_ID = re.compile(rb"-([0-9a-f]{32})")
 # What gs-torch-dataflux calls its own.
 _DATAFLUX = re.compile(r"dataflux-composed-objects/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -49,7 +45,11 @@ _CHUNK = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Cleaned:
-    """What `clean` found, and what became of it."""
+    """What `clean` found, and what became of it.
+
+    Names are those inside the bucket, whole, whatever the store's root is; for a directory they are
+    relative to it.
+    """
 
     deleted: list[ObjectInfo] = field(default_factory=list)
     """With ``dry_run``: what would have been deleted."""
@@ -77,21 +77,22 @@ def clean(
     moment, below ``dataflux-composed-objects/`` and ``headrace-uploads/``, and delete them whatever
     happens, but not when the process is killed. Names of exactly these two forms are deleted, each
     on condition that it is still the object that was listed, and multipart uploads to such names
-    that were never completed are aborted. The prefix of the store plays no part in this.
+    that were never completed are aborted. That is done in the whole bucket, whatever the store's
+    root is; for a store with a ``temporary_prefix``, below that prefix.
 
     In a directory, and all below it that is reached without symbolic links: files called
     ``.headrace-tmp-...``, which no living process of this machine is writing. There are few, since
     most file systems let files be written that have no name yet.
 
     With `checkpoints`, also the files of `headrace.checkpoint.DistributedWriter` that belong to no
-    checkpoint, below the store's prefix, which is listed whole: those of saves that were killed
+    checkpoint, below the store's root, which is listed whole: those of saves that were killed
     before they were complete, and those of a replaced checkpoint that could not be deleted. A file
     stays if any ``.metadata`` in its folder names it, and all stay where one cannot be read or is
     damaged. Files under torch's own names (``__0_0.distcp``), and what symbolic links lead to,
     always stay.
 
     Args:
-        store: the bucket or directory, or its URL.
+        store: the store, or its URL.
         older_than_s: only what was written so long ago, by this machine's clock, in seconds.
             Default: one day. What is younger may be in use: with `checkpoints` this must be longer
             than any save takes.
@@ -102,6 +103,10 @@ def clean(
     Raises:
         NotFoundError: there is no such bucket or directory.
         HeadraceError: the listing of objects failed. What fails of a single name is in `failed`.
+
+    Example:
+        >>> left = headrace.clean("gs://bucket", dry_run=True)  # doctest: +SKIP
+        >>> [info.name for info in left.deleted]  # doctest: +SKIP
     """
     found = store if isinstance(store, Store) else Store(store)
     require(older_than_s >= 0, f"older_than_s is {older_than_s!r}; it must not be negative")
@@ -126,24 +131,30 @@ class _Sweep:
         dry_run: bool,
         on_deleted: Callable[[ObjectInfo], object] | None,
     ) -> None:
+        scheme, bucket, path, _ = _engine.split_url(store.url)
+        self.root = path if scheme == "file" else None
+        """The directory, if the store is one."""
+        # All that follows is about names inside the bucket, whole.
+        self._store = store if self.root is not None else store._with_url(f"{scheme}://{bucket}")
+        self._below = f"{path}/" if path and self.root is None else ""
+        temporary = store._settings["temporary_prefix"].rstrip("/")
+        self._temporary = f"{temporary}/" if temporary else ""
         self.cleaned = Cleaned()
-        self._store = store
         self._is_any_age = older_than_s == 0
         self._before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(
             seconds=older_than_s
         )
         self._dry_run = dry_run
         self._on_deleted = on_deleted
-        scheme, _, name, _ = _engine.split_url(store.url)
-        self.root = name if scheme == "file" else None
-        """The directory, if the store is one."""
 
     def temporary_objects(self) -> None:
         def old() -> Iterator[ObjectInfo]:
-            for info in itertools.chain.from_iterable(map(self._store.list, _PREFIXES)):
-                if _DATAFLUX.fullmatch(info.name):
+            prefixes = [self._temporary + prefix for prefix in _PREFIXES]
+            for info in itertools.chain.from_iterable(map(self._store.list, prefixes)):
+                name = info.name.removeprefix(self._temporary)
+                if _DATAFLUX.fullmatch(name):
                     self.cleaned.dataflux.append(info)
-                elif _TEMPORARY_OBJECT.fullmatch(info.name) and self._is_old(info):
+                elif _TEMPORARY_OBJECT.fullmatch(name) and self._is_old(info):
                     yield info
 
         self._delete(old(), self._delete_object)
@@ -158,15 +169,16 @@ class _Sweep:
         self._delete(old(), self._delete_unless_locked)
 
     def unfinished_uploads(self) -> None:
+        prefix = self._temporary + _PREFIXES[1]
         try:
-            uploads = self._store._handle().list_uploads(_PREFIXES[1])
+            uploads = self._store._handle().list_uploads(prefix)
         except (CorruptDataError, InvalidArgumentError, NotFoundError):
             return  # a server without the XML API: an emulator
         except HeadraceError as error:
-            self.cleaned.failed.append((_PREFIXES[1], error))
+            self.cleaned.failed.append((prefix, error))
             return
         for name, upload_id, initiated in uploads:
-            if not _TEMPORARY_OBJECT.fullmatch(name):
+            if not _TEMPORARY_OBJECT.fullmatch(name.removeprefix(self._temporary)):
                 continue
             # Some servers do not say how old it is.
             is_old = self._is_any_age or (
@@ -183,24 +195,20 @@ class _Sweep:
             self.cleaned.uploads.append(name)
 
     def checkpoint_files(self) -> None:
-        _, _, prefix, _ = _engine.split_url(self._store.url)
-        below = f"{prefix.rstrip('/')}/" if prefix and self.root is None else ""
         by_folder: dict[str, list[tuple[str, ObjectInfo]]] = {}
-        for info in self._store.list():
+        for info in self._store.list(self._below):
             folder, slash, last = info.name.rpartition("/")
-            match = _CHECKPOINT_FILE.fullmatch(last)
-            if match is None or not info.name.startswith(below):
-                continue
-            if not self._is_linked(folder):
-                by_folder.setdefault(folder + slash, []).append((match[1] or match[2], info))
+            own_id = file_id(last)
+            if own_id is not None and not self._is_linked(folder):
+                by_folder.setdefault(folder + slash, []).append((own_id, info))
 
         def old() -> Iterator[ObjectInfo]:
             for folder, files in by_folder.items():
                 needed = self._needed_ids(folder)
                 if needed is None:
                     continue
-                for file_id, info in files:
-                    if file_id not in needed and self._is_old(info):
+                for own_id, info in files:
+                    if own_id not in needed and self._is_old(info):
                         yield info
 
         self._delete(old(), self._delete_object)
@@ -214,12 +222,12 @@ class _Sweep:
         needed: set[str] = set()
         name = folder
         try:
-            for info in self._store.list(folder, delimiter="/"):
-                name = info.name
-                if _METADATA.fullmatch(name.removeprefix(folder)):
+            for entry in self._store.list(folder, delimiter="/"):
+                name = entry.name
+                if isinstance(entry, ObjectInfo) and is_metadata(name.removeprefix(folder)):
                     data = self._store.read(name).bytes()
                     require_whole(data, self._store.url_of(name))
-                    needed.update(each.decode() for each in _ID.findall(data))
+                    needed |= ids_in(data)
         except HeadraceError as error:
             self.cleaned.failed.append((name, error))
             return None

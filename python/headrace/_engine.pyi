@@ -4,6 +4,7 @@ from builtins import bytes as Bytes
 from collections.abc import Callable, Iterable, Iterator, Sequence
 import datetime
 import os
+import types
 from typing import Any, SupportsIndex, final, overload
 
 from numpy import uint8
@@ -409,6 +410,11 @@ def default_options() -> dict[str, Any]:
 def split_url(url: str) -> tuple[str, str, str, str]:
     """Scheme, bucket, name, and the URL as it is written normally."""
 
+def split_root(url: str) -> tuple[str, str, str, str]:
+    """
+    Scheme, bucket, path and URL of the root that a store has which is opened there: without slashes at the end; a relative path begins at the working directory.
+    """
+
 def normalized_endpoint(endpoint: str, *, default_tls: bool) -> str: ...
 def error_codes() -> list[tuple[str, str]]:
     """
@@ -442,53 +448,93 @@ class Listing:
     def cancel(self) -> None:
         """Ends what is under way."""
 
-    def progress(self) -> tuple[int, int, bool]:
+    def progress(self) -> tuple[int, int, bool, int]:
         """
-        Names that have arrived, requests sent, whether everything has arrived.
+        Names that have arrived, requests sent, whether everything has arrived, and how many objects with the root's own name were left out.
         """
 
 class ObjectWriter:
     """
     One object that is being written: parts of it are under way while more come.
 
-    It becomes visible by `close`, whole and verified, or not at all. The first error is the
-    one that every later call raises. What is dropped without `close` is aborted.
+    `Store.open_writer` gives one. The object becomes visible by `close`, whole and verified, or
+    not at all. The first error is the one that every later call raises. What is dropped without
+    `close` is aborted; so is, in a ``with`` statement, what an exception ends.
+
+    Example:
+        >>> with store.open_writer("large.bin") as writer:  # doctest: +SKIP
+        ...     for piece in pieces:
+        ...         writer.write(piece)
     """
 
     def write(self, data: Buffer) -> int:
         """
-        Takes all of `data`, which is copied. Waits while as much is under way as may be.
+        Take all of `data`, which is copied, and return how many bytes that were.
+
+        Waits while as many parts are under way as may be.
+
+        Args:
+            data: any contiguous buffer.
+
+        Raises:
+            HeadraceError: a part could not be sent; the object will not become visible.
         """
 
     def write_lent(self, data: Buffer) -> int:
         """
-        The same without a copy: `data` must not change before `close` has returned.
+        Take `data` without copying it: it must not change before `close` has returned.
+
+        Args:
+            data: any contiguous buffer, which is kept alive.
+
+        Raises:
+            HeadraceError: as `write`.
         """
 
     def close(self) -> ObjectInfo:
         """
-        Waits until all is durable and verified, makes it visible, and returns what it is.
+        Wait until all is durable and verified, make it visible, and return what it is.
 
         A second call gives the same answer.
+
+        Raises:
+            PreconditionFailedError: something else is there than ``if_generation`` says.
+            HeadraceError: the object could not be written; nothing of it is visible.
         """
 
     def abort(self, *, patience_s: float = 5.0) -> None:
         """
-        Ends it: nothing becomes visible, and what was put somewhere is removed.
+        End it: nothing becomes visible, and what was put somewhere is removed.
 
-        Waits so long for the removal, which goes on by itself. Without effect after `close`.
+        Without effect after `close`.
+
+        Args:
+            patience_s: how long to wait for the removal, which goes on by itself.
         """
+
+    def __enter__(self) -> ObjectWriter:
+        """Return the writer."""
+
+    def __exit__(
+        self,
+        type: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: types.TracebackType | None,
+    ) -> None:
+        """Close it, or abort it where an exception ends the block."""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that were taken so far."""
+        """How many bytes were taken so far."""
 
     @property
     def crc32c(self) -> int:
-        """Their CRC-32C."""
+        """The CRC-32C of the bytes that were taken."""
 
     @property
-    def url(self) -> str: ...
+    def url(self) -> str:
+        """The URL of the object."""
+
     @property
     def left_behind(self) -> str | None:
         """What could not be removed, and why; None if nothing is left."""
@@ -537,7 +583,7 @@ class StoreHandle:
         start_offset: str,
         end_offset: str,
         max_results: int,
-    ) -> tuple[list[ObjectInfo], list[str], str]: ...
+    ) -> tuple[list[ObjectInfo], list[str], str, int]: ...
     def start_listing(
         self,
         *,

@@ -1,17 +1,18 @@
-"""One bucket, or one directory: list, read, write."""
+"""What lies below one root, in a bucket or a directory: list, read, write."""
 
 from __future__ import annotations
 
 import builtins
+import logging
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from headrace import _engine, _process
-from headrace._engine import ObjectIndex, ObjectInfo, Sample
+from headrace._engine import ObjectIndex, ObjectInfo, ObjectWriter, Sample
 from headrace._errors import HeadraceError, InvalidArgumentError, NotFoundError
 from headrace._listing import index_objects, list_objects
 from headrace._options import (
@@ -33,13 +34,15 @@ if TYPE_CHECKING:
 
     from headrace._google_credentials import GoogleCredentials
 
-__all__ = ["ListPage", "Store"]
+__all__ = ["ListPage", "Prefix", "Store"]
 
 NameOrInfo = str | ObjectInfo
 UploadWay = Literal["parts", "multipart", "resumable"]
 
 # Of gs://: 64 bits with a sign.
 _GENERATION = re.compile("[0-9]{1,19}")
+
+_logger = logging.getLogger("headrace")
 
 # Where the engine looks for certificates when nobody tells it; if none is there, certifi's serve.
 _CA_FILES = (
@@ -59,19 +62,33 @@ class ListPage(NamedTuple):
     """The common prefixes, when a delimiter was given."""
     next_page_token: str
     """Where the next page starts; ``""`` on the last one."""
+    placeholders: int = 0
+    """Objects with the name of the store's root itself, which were left out: 0 or 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """What the names of several objects begin with, up to a delimiter: one of `Store.list`."""
+
+    name: str
+    """Relative to the store, with the delimiter at its end: ``train/``."""
 
 
 class Store:
-    """The objects of one bucket (``gs://bucket``) or directory (``file:///path``, ``path``).
+    """The objects below one root: ``gs://bucket``, ``gs://bucket/run``, ``/path``.
+
+    Names are relative to the root, in every call and on every store: with
+    ``Store("gs://bucket/run")`` the name ``a/b`` is the object ``gs://bucket/run/a/b``, and with
+    ``Store("/data/run")`` the file ``/data/run/a/b``. ``gs://bucket/run`` and ``gs://bucket/run/``
+    are the same root; ``gs://bucket/run2`` lies outside of it.
 
     A store is cheap: connections and threads belong to the process and start when first needed. It
-    may be used from all threads, after a fork, and it pickles as its configuration.
-
-    Names are full names inside the bucket; for a directory they are relative to it. Every call
+    may be used from all threads, after a fork, and it pickles as its configuration. Every call
     raises a `HeadraceError` with ``url``, ``http_status`` and ``attempts`` when it fails.
 
     Args:
-        url: the bucket or directory. What follows the bucket is the default prefix of listings.
+        url: the root: a bucket, a folder in a bucket, or a directory. Nothing is asked of the
+            service, so a root need not exist. For a part of a name there is ``list(prefix=)``.
         endpoint: ``http://host:port`` of another service that speaks the same protocol. Default:
             the service's own, or what STORAGE_EMULATOR_HOST says.
         credentials: ``"google"`` for Application Default Credentials, ``"anonymous"``, a
@@ -97,9 +114,15 @@ class Store:
             which an `ObjectInfo` or `ObjectIndex` tells size, generation and CRC-32C are joined.
             Whatever cannot be joined is read one by one. Default: nothing is joined.
         user_agent_suffix: appended to ``headrace/<version>`` in requests.
+        temporary_prefix: where in the bucket (``"team/tmp"``) objects are written that are deleted
+            again, for credentials that may write only there. Give it to every store that lists
+            this place, and to `clean`. Default: at the bucket's root, whatever the store's root is.
 
     Raises:
         InvalidArgumentError: the URL or an option cannot work.
+
+    Example:
+        >>> store = headrace.Store("gs://bucket/run", timeout=headrace.TimeoutOptions(total_s=60))
     """
 
     def __init__(
@@ -120,6 +143,7 @@ class Store:
         verify: bool = True,
         join_small_objects: JoinOptions | None = None,
         user_agent_suffix: str = "",
+        temporary_prefix: str = "",
     ) -> None:
         require_count("max_in_flight", max_in_flight, minimum=1)
         require_count("initial_in_flight", initial_in_flight, minimum=1)
@@ -151,8 +175,9 @@ class Store:
             "verify": verify,
             "join_small_objects": join_small_objects,
             "user_agent_suffix": user_agent_suffix,
+            "temporary_prefix": temporary_prefix,
         }
-        self._scheme, self._bucket, name, self._url = _engine.split_url(os.fspath(url))
+        self._scheme, self._bucket, self._path, self._url = _engine.split_root(os.fspath(url))
         require(
             join_small_objects is None or isinstance(join_small_objects, JoinOptions),
             f"join_small_objects is {join_small_objects!r}; it must be a JoinOptions or None",
@@ -162,7 +187,11 @@ class Store:
             f"{self._url}: objects cannot be joined on {self._scheme}:// stores; leave out "
             "join_small_objects",
         )
-        self._prefix = "" if self._scheme == "file" else name
+        require(
+            not temporary_prefix or self._scheme == "gs",
+            f"{self._url}: {self._scheme}:// stores write no temporary objects; leave out "
+            "temporary_prefix",
+        )
         if endpoint is not None:
             self._settings["endpoint"] = _engine.normalized_endpoint(endpoint, default_tls=True)
         self._opened: tuple[_engine.Engine, _engine.StoreHandle] | None = None
@@ -171,16 +200,19 @@ class Store:
 
     @property
     def url(self) -> str:
-        """The URL, as it is written normally."""
+        """The root's URL, without a slash at its end; of a directory, absolute.
+
+        Only the root directory of the machine has one: ``file:///``.
+        """
         return self._url
 
-    @property
-    def prefix(self) -> str:
-        """The default prefix of listings: what follows the bucket in the URL."""
-        return self._prefix
-
     def url_of(self, name: str) -> str:
-        """Return the URL of the object `name`: ``gs://bucket/name``."""
+        """Return the URL of the object `name`: the root's, a slash, and the name.
+
+        Example:
+            >>> headrace.Store("gs://bucket/run").url_of("a/b")
+            'gs://bucket/run/a/b'
+        """
         return self._handle().url_of(name)
 
     def __repr__(self) -> str:
@@ -193,67 +225,117 @@ class Store:
         """Return the same store with other settings."""
         return Store(self._url, **{**self._settings, **settings})
 
+    def _with_url(self, url: str) -> Store:
+        """Return a store with another root and the same settings."""
+        return Store(url, **self._settings)
+
     # ---- listing
 
+    @overload
     def list(
         self,
-        prefix: str | None = None,
+        prefix: str = "",
+        *,
+        delimiter: None = None,
+        start_offset: str | None = None,
+        end_offset: str | None = None,
+        max_results: int | None = None,
+        max_pages_in_flight: int | None = None,
+    ) -> Iterator[ObjectInfo]: ...
+    @overload
+    def list(
+        self,
+        prefix: str = "",
+        *,
+        delimiter: str,
+        start_offset: str | None = None,
+        end_offset: str | None = None,
+        max_results: int | None = None,
+        max_pages_in_flight: int | None = None,
+    ) -> Iterator[ObjectInfo | Prefix]: ...
+    def list(
+        self,
+        prefix: str = "",
         *,
         delimiter: str | None = None,
         start_offset: str | None = None,
         end_offset: str | None = None,
         max_results: int | None = None,
         max_pages_in_flight: int | None = None,
-    ) -> Iterator[ObjectInfo]:
+    ) -> Iterator[Any]:
         """Yield the objects whose names begin with `prefix`, in UTF-8 byte order of the names.
 
         On object stores, what lies below ``dataflux-composed-objects/`` and ``headrace-uploads/``
-        is temporary and no data: it is left out unless `prefix` lies there. The same holds for
-        `list_page` and `index`.
+        in the bucket is temporary and no data: it is left out unless it is asked for. So is the
+        placeholder that browsers of buckets write for a folder, an object whose name is that of the
+        root and a slash; it is noted in the log. The same holds for `list_page` and `index`.
 
         Each object that exists throughout comes exactly once; one that is added or deleted
         meanwhile may come. Without `delimiter` and `max_results`, from the second page on, several
         pages are fetched at a time, ahead of the caller.
 
         Args:
-            prefix: default: what follows the bucket in the store's URL.
-            delimiter: objects with it after the prefix are left out (``"/"``: one level).
+            prefix: any text that names begin with: ``train/``, ``train/img-0``.
+            delimiter: names with it after the prefix are not listed one by one: what they have in
+                common up to it comes once, as a `Prefix` (``"/"``: one level, as of a folder).
             start_offset: names from this one on.
             end_offset: names before this one.
             max_results: stop after so many.
             max_pages_in_flight: pages that are fetched at a time, at most; 1: page after page.
                 Default: what the engine finds useful, which is as good as any number.
+
+        Raises:
+            NotFoundError: there is no such bucket or directory; or nothing is below the root, and
+                names beside it begin with its text: `prefix` is for that.
+
+        Example:
+            >>> [info.name for info in store.list("train/")]
+            ['train/a.txt', 'train/b.txt']
+            >>> [entry.name for entry in store.list(delimiter="/")]
+            ['notes.txt', 'train/']
         """
         pages = _pages(max_pages_in_flight)
+        whole_root = not (prefix or start_offset or end_offset)
+        found = placeholders = 0
         if not delimiter and max_results is None:
-            yield from list_objects(
-                self._handle(),
-                self._prefix if prefix is None else prefix,
-                start_offset or "",
-                end_offset or "",
-                pages,
+            listing = self._handle().start_listing(
+                prefix=prefix,
+                start_offset=start_offset or "",
+                end_offset=end_offset or "",
+                only_for_reading=False,
+                eager=False,
+                max_pages_in_flight=pages,
             )
-            return
-        left = sys.maxsize if max_results is None else max_results
-        token = ""
-        while left > 0:
-            page = self.list_page(
-                prefix,
-                delimiter=delimiter,
-                page_token=token,
-                start_offset=start_offset,
-                end_offset=end_offset,
-                max_results=None if max_results is None else min(left, 1000),
-            )
-            yield from page.objects[:left]
-            left -= len(page.objects)
-            token = page.next_page_token
-            if not token:
-                return
+            yield from list_objects(listing)
+            found, _, _, placeholders = listing.progress()
+        else:
+            left = sys.maxsize if max_results is None else max_results
+            token = ""
+            while left > 0:
+                page = self.list_page(
+                    prefix,
+                    delimiter=delimiter,
+                    page_token=token,
+                    start_offset=start_offset,
+                    end_offset=end_offset,
+                    max_results=None if max_results is None else min(left, 1000),
+                )
+                entries: builtins.list[ObjectInfo | Prefix] = [*page.objects]
+                if page.prefixes:
+                    entries += map(Prefix, page.prefixes)
+                    entries.sort(key=lambda entry: entry.name.encode())
+                placeholders += page.placeholders
+                found += len(entries)
+                yield from entries[:left]
+                left -= len(entries)
+                token = page.next_page_token
+                if not token:
+                    break
+        self._note_end(found, placeholders, whole_root=whole_root)
 
     def list_page(
         self,
-        prefix: str | None = None,
+        prefix: str = "",
         *,
         delimiter: str | None = None,
         page_token: str = "",
@@ -264,14 +346,26 @@ class Store:
         """Return one page of a listing, with the common prefixes if there is a delimiter.
 
         Args:
+            prefix: any text that names begin with.
+            delimiter: as for `list`.
             page_token: ``next_page_token`` of the page before.
+            start_offset: names from this one on.
+            end_offset: names before this one.
             max_results: objects and prefixes on the page, at most; default: what the store gives.
+
+        Raises:
+            NotFoundError: there is no such bucket or directory.
+
+        Example:
+            >>> page = store.list_page(delimiter="/")
+            >>> [info.name for info in page.objects], page.prefixes, page.next_page_token
+            (['notes.txt'], ['train/'], '')
         """
         if max_results is not None:
             require_count("max_results", max_results, minimum=1)
         return ListPage(
             *self._handle().list_page(
-                prefix=self._prefix if prefix is None else prefix,
+                prefix=prefix,
                 delimiter=delimiter or "",
                 page_token=page_token,
                 start_offset=start_offset or "",
@@ -282,7 +376,7 @@ class Store:
 
     def index(
         self,
-        prefix: str | None = None,
+        prefix: str = "",
         *,
         on_progress: Callable[[int], object] | None = None,
         max_pages_in_flight: int | None = None,
@@ -293,14 +387,64 @@ class Store:
         generation and CRC-32C. The other fields of the index' `ObjectInfo` are empty.
 
         Args:
-            prefix: default: what follows the bucket in the store's URL.
+            prefix: any text that names begin with.
             on_progress: called some twenty times a second with how many names have arrived; what
                 it raises ends the listing.
             max_pages_in_flight: as for `list`.
+
+        Raises:
+            NotFoundError: as `list`.
+
+        Example:
+            >>> index = store.index("train/")
+            >>> len(index), index.name(0)
+            (2, 'train/a.txt')
         """
-        listed = self._prefix if prefix is None else prefix
-        pages = _pages(max_pages_in_flight)
-        return index_objects(self._handle(), self.url_of(""), listed, on_progress, pages)
+        listing = self._handle().start_listing(
+            prefix=prefix,
+            start_offset="",
+            end_offset="",
+            only_for_reading=True,
+            eager=True,
+            max_pages_in_flight=_pages(max_pages_in_flight),
+        )
+        index = index_objects(listing, self.url_of(""), prefix, on_progress)
+        self._note_end(len(index), listing.progress()[3], whole_root=not prefix)
+        return index
+
+    def _note_end(self, found: int, placeholders: int, *, whole_root: bool) -> None:
+        """Tell what a listing left out, and what its root may have been meant to be."""
+        if placeholders:
+            _logger.info(
+                "%s: the object %s, which only marks the folder, was left out",
+                self._url,
+                self.url_of(""),
+            )
+        elif not found and whole_root and self._scheme != "file" and self._path:
+            self._require_no_neighbours()
+
+    def _require_no_neighbours(self) -> None:
+        """Raise if names begin with the text of this root, which has nothing below it."""
+        bucket = f"{self._scheme}://{self._bucket}"
+        try:
+            beside = self._with_url(bucket).list_page(self._path, max_results=1).objects
+        except HeadraceError:  # who may list this root only is not told
+            return
+        if not beside:
+            return
+        folder, _, last = self._path.rpartition("/")
+        parent = f"{bucket}/{folder}" if folder else bucket
+        name = beside[0].name
+        if name == self._path:
+            told = f"it is an object, not a folder: open the store at {parent} and name it {last!r}"
+        else:
+            told = (
+                f"nothing is below this folder, but names begin so, such as {bucket}/{name}: for a "
+                f"part of a name use headrace.Store({parent!r}) and prefix={last!r}"
+            )
+        error = NotFoundError(f"{self._url}: {told}")
+        error.url = self._url
+        raise error
 
     # ---- asking
 
@@ -314,7 +458,13 @@ class Store:
         """Return what the store knows of an object; None if it is missing and `missing_ok`.
 
         Raises:
-            NotFoundError: there is no such object.
+            NotFoundError: there is no such object, and not `missing_ok`.
+
+        Example:
+            >>> store.stat("notes.txt").size_bytes
+            5
+            >>> store.stat("missing.txt", missing_ok=True) is None
+            True
         """
         try:
             return self._handle().stat(name)
@@ -324,7 +474,15 @@ class Store:
             raise
 
     def exists(self, name: str) -> bool:
-        """Return whether there is such an object."""
+        """Return whether there is such an object.
+
+        Raises:
+            PermissionDeniedError: the credentials may not ask.
+
+        Example:
+            >>> store.exists("notes.txt")
+            True
+        """
         return self.stat(name, missing_ok=True) is not None
 
     # ---- reading
@@ -351,6 +509,12 @@ class Store:
             NotFoundError: there is no such object.
             PreconditionFailedError: it is no longer the generation of the `ObjectInfo`.
             CorruptDataError: the bytes do not match the object's CRC-32C.
+
+        Example:
+            >>> store.read("notes.txt").bytes()
+            b'notes'
+            >>> store.read("notes.txt", begin=1, end=3).bytes()
+            b'ot'
         """
         ranges = None
         if begin is not None or end is not None:
@@ -376,7 +540,13 @@ class Store:
             into: one writable buffer for each range, exactly as long.
 
         Raises:
+            NotFoundError: an object is missing.
             PreconditionFailedError: an object is no longer the generation of its `ObjectInfo`.
+
+        Example:
+            >>> parts = store.read_ranges([("notes.txt", 0, 2), ("notes.txt", 3, 5)])
+            >>> [part.bytes() for part in parts]
+            [b'no', b'es']
         """
         items, spans = [], []
         for name, begin, end in ranges:
@@ -417,6 +587,14 @@ class Store:
             into: one writable buffer for each object, exactly as long as the object.
             errors: ``"raise"`` raises the first error in order, with a note on how many objects
                 failed besides; ``"return"`` puts the exception in the object's place.
+
+        Raises:
+            HeadraceError: an object could not be read, as for `read`; not with ``"return"``.
+
+        Example:
+            >>> samples = store.read_many(store.list("train/"))
+            >>> [sample.bytes() for sample in samples]
+            [b'a', b'b']
         """
         return_errors = _return_errors(errors)
         buffers = None if into is None else [_writable(each) for each in into]
@@ -458,6 +636,16 @@ class Store:
             ahead_bytes: how much may be under way or read and not yet yielded. Default: what keeps
                 the connections busy, and at most half of the memory budget.
             errors: as for `read_many`. After an error was raised, the iterator is at its end.
+
+        Raises:
+            HeadraceError: as for `read_many`, when the batch is asked for.
+
+        Example:
+            >>> batches = [["train/a.txt"], ["train/b.txt", "notes.txt"]]
+            >>> for samples in store.read_batches(batches):
+            ...     print([sample.bytes() for sample in samples])
+            [b'a']
+            [b'b', b'notes']
         """
         return_errors = _return_errors(errors)
         if ahead_bytes is not None:
@@ -485,6 +673,12 @@ class Store:
 
         Raises:
             PreconditionFailedError: something else is there than `if_generation` says.
+            InvalidArgumentError: the store cannot hold an object of this name.
+
+        Example:
+            >>> info = store.write("log/1.txt", b"began", if_generation="absent")
+            >>> store.write("log/1.txt", b"ended", if_generation=info.generation).size_bytes
+            5
         """
         return self._handle().write(
             name,
@@ -503,7 +697,7 @@ class Store:
         part_bytes: int = 16 << 20,
         max_parts_in_flight: int = 8,
         upload: UploadWay = "parts",
-    ) -> _engine.ObjectWriter:
+    ) -> ObjectWriter:
         """Return a writer for one object of any size: parts are under way while more come.
 
         The object becomes visible by the writer's ``close()``, whole and with its size and CRC-32C
@@ -520,6 +714,17 @@ class Store:
                 upload there, which it copies. ``"resumable"``: one after the other, without
                 temporary objects; for buckets with a retention policy, where those could not be
                 deleted. Files are written in one way only.
+
+        Raises:
+            InvalidArgumentError: the store cannot hold an object of this name, or the numbers
+                cannot work. All other errors come from the writer, when it sends something.
+
+        Example:
+            >>> writer = store.open_writer("large.bin")
+            >>> for _ in range(3):
+            ...     _ = writer.write(bytes(1000))
+            >>> writer.close().size_bytes
+            3000
         """
         require(
             upload in ("parts", "multipart", "resumable"),
@@ -544,6 +749,9 @@ class Store:
         Raises:
             NotFoundError: there is none, and not `missing_ok`.
             PreconditionFailedError: another generation is there than `if_generation` says.
+
+        Example:
+            >>> store.delete("missing.txt", missing_ok=True)
         """
         try:
             self._handle().remove(name, if_generation=self._precondition(if_generation))
@@ -559,6 +767,14 @@ class Store:
         Args:
             source: a name, or an `ObjectInfo` for exactly that generation.
             if_generation: of the object that is replaced, as for `write`.
+
+        Raises:
+            NotFoundError: there is no such source.
+            PreconditionFailedError: the source has changed, or something else is at `name`.
+
+        Example:
+            >>> store.copy("notes.txt", "old/notes.txt").name
+            'old/notes.txt'
         """
         source_name, generation = (
             (source, "") if isinstance(source, str) else (source.name, source.generation)
@@ -588,6 +804,12 @@ class Store:
 
         Raises:
             PreconditionFailedError: a source has changed, or something else is at `name`.
+            InvalidArgumentError: the store cannot compose, or not so many.
+
+        Example:
+            >>> parts = [store.write(f"part-{i}", b"...") for i in range(3)]
+            >>> store.compose(parts, "whole").size_bytes  # doctest: +SKIP
+            9
         """
         return self._handle().compose(
             builtins.list(sources),

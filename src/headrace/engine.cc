@@ -110,8 +110,8 @@ Result<void> validate(const StoreOptions& options) {
 
 struct Engine::State {
   std::shared_ptr<EngineResources> resources;
-  std::shared_ptr<FilePool> file_pool;
-  std::shared_ptr<FilePool> compute_pool;
+  std::shared_ptr<ThreadPool> file_pool;
+  std::shared_ptr<ThreadPool> compute_pool;
   std::shared_ptr<Metrics> file_metrics = std::make_shared<Metrics>();
   std::shared_ptr<Metrics> join_metrics = std::make_shared<Metrics>();
   std::shared_ptr<Warnings> warnings = std::make_shared<Warnings>();
@@ -127,6 +127,7 @@ struct Engine::State {
   bool stopped HEADRACE_GUARDED_BY(mutex) = false;
 
   Result<std::shared_ptr<ObjectStore>> join(const Url& url, std::shared_ptr<ObjectStore> store,
+                                            JoinedReads::Bucket bucket,
                                             const StoreOptions& options);
   Result<std::shared_ptr<Host>> host(const Endpoint& endpoint, const StoreOptions& options);
   void pump_all();
@@ -142,8 +143,8 @@ Engine::Engine(const EngineOptions& options) : state_(std::make_shared<State>())
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   const uint32_t io_threads = options.io_threads > 0 ? options.io_threads : std::min(4u, cores);
   for (uint32_t i = 0; i < io_threads; ++i) resources.io_threads.push_back(IoThread::start(i));
-  state.file_pool = std::make_shared<FilePool>(options.file_threads);
-  state.compute_pool = std::make_shared<FilePool>(std::min(2u, cores));
+  state.file_pool = std::make_shared<ThreadPool>(options.file_threads);
+  state.compute_pool = std::make_shared<ThreadPool>(std::min(2u, cores));
   resources.compute = [pool = state.compute_pool](std::move_only_function<void()> job) {
     return pool->post(std::move(job));
   };
@@ -184,6 +185,7 @@ void Engine::State::pump_all() {
 
 Result<std::shared_ptr<ObjectStore>> Engine::State::join(const Url& url,
                                                          std::shared_ptr<ObjectStore> store,
+                                                         JoinedReads::Bucket bucket,
                                                          const StoreOptions& options) {
   const uint32_t most = store->max_compose_sources();
   if (most == 0) {
@@ -194,7 +196,7 @@ Result<std::shared_ptr<ObjectStore>> Engine::State::join(const Url& url,
     return invalid_argument("join.max_objects is ", options.join.max_objects,
                             "; it must be from 2 to ", most);
   }
-  auto made = std::make_shared<JoinedReads>(std::move(store),
+  auto made = std::make_shared<JoinedReads>(std::move(store), std::move(bucket),
                                             JoinedReads::Resources{.pool = resources->pool,
                                                                    .compute = resources->compute,
                                                                    .warnings = warnings,
@@ -264,7 +266,7 @@ Result<std::shared_ptr<ObjectStore>> Engine::open(const Url& url, const StoreOpt
           open_file_store(url, options, state_->resources->pool, state_->file_pool,
                           state_->file_metrics, state_->resources->writers);
       if (!store || !options.join_small_objects) return store;
-      return state_->join(url, std::move(*store), options);
+      return state_->join(url, *store, {.store = *store, .root = Root()}, options);
     }
     case Scheme::kGs: {
       Result<Endpoint> endpoint = parse_endpoint(
@@ -272,11 +274,17 @@ Result<std::shared_ptr<ObjectStore>> Engine::open(const Url& url, const StoreOpt
       if (!endpoint) return std::unexpected(std::move(endpoint.error()));
       Result<std::shared_ptr<Host>> host = state_->host(*endpoint, options);
       if (!host) return std::unexpected(std::move(host.error()));
-      auto store = std::make_shared<HttpStore>(
-          state_->resources, std::move(*host),
-          std::make_unique<GcsProtocol>(url.bucket, options.user_project), options);
+      const auto store_at = [&](Root root, std::shared_ptr<HttpStore> bucket) {
+        return std::make_shared<HttpStore>(
+            state_->resources, *host,
+            std::make_unique<GcsProtocol>(url.bucket, options.user_project, std::move(root)),
+            options, std::move(bucket));
+      };
+      const std::shared_ptr<HttpStore> bucket = store_at(Root(), nullptr);
+      const Root root(url.name);
+      const std::shared_ptr<HttpStore> store = root.is_bucket() ? bucket : store_at(root, bucket);
       if (!options.join_small_objects) return store;
-      return state_->join(url, std::move(store), options);
+      return state_->join(url, store, {.store = bucket, .root = root}, options);
     }
     case Scheme::kS3:
     case Scheme::kAis:

@@ -43,8 +43,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // A store for the URL's bucket. The URL's name part is not looked at, but for file://, where it
-  // is the directory that names are relative to.
+  // A store whose root is the URL: names are relative to it, be it a bucket, "gs://bucket/run", or
+  // a directory. Slashes at its end do not count.
   // Errors: kInvalidArgument for options or URLs that cannot work; kCancelled after stop().
   Result<std::shared_ptr<ObjectStore>> open(const Url& url, const StoreOptions& options = {});
 

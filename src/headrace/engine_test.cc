@@ -136,7 +136,7 @@ TEST_F(EngineTest, ListsPageByPageInOrder) {
   ListRequest request;
   int pages = 0;
   do {
-    Result<ListPage> page = take(store->list(request));
+    Result<ObjectPage> page = take(store->list(request));
     ASSERT_TRUE(page.has_value()) << page.error().to_string();
     for (const ObjectInfo& info : page->objects) names.push_back(info.name);
     request.page_token = page->next_page_token;

@@ -21,8 +21,8 @@ import torch.distributed.checkpoint as dcp
 
 import headrace
 import headrace.checkpoint
+from headrace._checkpoint_names import is_data
 from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
-from headrace.checkpoint._distributed.folder import is_data
 from tests.checkpoint_distributed.conftest import blank
 
 PART_BYTES = 64 << 10

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import hypothesis
@@ -64,10 +63,15 @@ def conformance_server() -> Iterator[FaultServer]:
         yield server
 
 
-def _file(request: pytest.FixtureRequest) -> Subject:
+# Below it lies the root of the subjects that are no whole buckets: every character of it must be
+# encoded as names are.
+BELOW = "any/prä fix%2F+#?"
+
+
+def _file(request: pytest.FixtureRequest, below: str) -> Subject:
     tmp_path: Path = request.getfixturevalue("tmp_path")
-    root = tmp_path / "bucket"
-    root.mkdir()
+    root = tmp_path / "bucket" / below
+    root.mkdir(parents=True)
 
     def put(name: str, data: bytes) -> None:
         path = root / name
@@ -80,6 +84,7 @@ def _file(request: pytest.FixtureRequest) -> Subject:
     return Subject(
         FILE,
         f"file://{root}",
+        f"file://{root}",
         open_store,
         f"file://{tmp_path}/missing",
         put,
@@ -87,38 +92,53 @@ def _file(request: pytest.FixtureRequest) -> Subject:
     )
 
 
-def _gcs(abilities: Abilities, bucket: str, server: FaultServer | FakeGcsServer) -> Subject:
-    def open_store(url: str = f"gs://{bucket}", **options: object) -> headrace.Store:
+def _gcs(
+    abilities: Abilities, bucket: str, below: str, server: FaultServer | FakeGcsServer
+) -> Subject:
+    url = f"gs://{bucket}/{below}".rstrip("/")
+    folder = f"{below}/" if below else ""
+
+    def open_store(url: str = url, **options: object) -> headrace.Store:
         return headrace.Store(url, endpoint=server.url, **options)  # type: ignore[arg-type]
 
     return Subject(
         abilities,
+        url,
         f"gs://{bucket}",
         open_store,
-        "gs://missing-bucket",
-        partial(server.put, bucket),
-        partial(server.get, bucket),
+        f"gs://missing-bucket/{below}".rstrip("/"),
+        lambda name, data: server.put(bucket, folder + name, data),
+        lambda name: server.get(bucket, folder + name),
     )
 
 
-def _fault_server(request: pytest.FixtureRequest) -> Subject:
+def _fault_server(request: pytest.FixtureRequest, below: str) -> Subject:
     server: FaultServer = request.getfixturevalue("conformance_server")
     bucket = f"bucket-{uuid.uuid4().hex}"
     server.bucket(bucket)
-    return _gcs(GCS, bucket, server)
+    return _gcs(GCS, bucket, below, server)
 
 
-def _fake_gcs(request: pytest.FixtureRequest) -> Subject:
+def _fake_gcs(request: pytest.FixtureRequest, below: str) -> Subject:
     bucket: str = request.getfixturevalue("gcs_bucket")
-    return _gcs(FAKE_GCS, bucket, request.getfixturevalue("fake_gcs"))
+    return _gcs(FAKE_GCS, bucket, below, request.getfixturevalue("fake_gcs"))
 
 
 _MAKERS = {"file": _file, "gs-faultserver": _fault_server, "gs-fake-gcs-server": _fake_gcs}
+_ROOTS = {"": "", "-below": BELOW}
 
 
-@pytest.fixture(params=list(_MAKERS))
+@pytest.fixture(
+    params=[
+        pytest.param((maker, below), id=f"{store}{root}")
+        for store, maker in _MAKERS.items()
+        for root, below in _ROOTS.items()
+    ]
+)
 def subject(request: pytest.FixtureRequest) -> Subject:
-    return _MAKERS[request.param](request)
+    maker, below = request.param
+    made: Subject = maker(request, below)
+    return made
 
 
 @pytest.fixture

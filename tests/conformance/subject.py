@@ -39,15 +39,17 @@ class Abilities:
 
 @dataclass(frozen=True)
 class Subject:
-    """One empty bucket or directory."""
+    """One empty root: a bucket, a folder in a bucket, or a directory."""
 
     abilities: Abilities
     url: str
+    bucket_url: str
+    """Of the bucket that the root is in; of a directory, the same."""
     open: Callable[..., headrace.Store]
-    """A store for a URL, the bucket's own by default, with options."""
+    """A store for a URL, the root's own by default, with options."""
     missing_url: str
     """A bucket that does not exist."""
     put: Callable[[str, bytes], Any]
-    """Stores an object without headrace."""
+    """Stores an object by its name below the root, without headrace."""
     get: Callable[[str], bytes]
     """Gives an object's bytes without headrace."""

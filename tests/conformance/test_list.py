@@ -68,19 +68,6 @@ def test_a_prefix_is_no_folder(subject: Subject, store: headrace.Store) -> None:
     assert names_of(store, "nothing") == []
 
 
-def test_the_urls_name_is_the_default_prefix(subject: Subject) -> None:
-    fill(subject, NAMES)
-    if subject.abilities.flat_names:
-        below = subject.open(f"{subject.url}/a/")
-        assert below.prefix == "a/"
-        assert names_of(below) == ["a/b", "a/c/d"]
-        assert names_of(below, "") == NAMES
-    else:  # a directory: names are relative to it
-        below = subject.open(f"{subject.url}/a/")
-        assert below.prefix == ""
-        assert names_of(below) == ["b", "c/d"]
-
-
 def test_a_delimiter_lists_one_level(subject: Subject, store: headrace.Store) -> None:
     fill(subject, NAMES)
     page = store.list_page("", delimiter="/")
@@ -89,7 +76,14 @@ def test_a_delimiter_lists_one_level(subject: Subject, store: headrace.Store) ->
     page = store.list_page("a/", delimiter="/")
     assert [info.name for info in page.objects] == ["a/b"]
     assert page.prefixes == ["a/c/"]
-    assert names_of(store, "", delimiter="/") == [name for name in NAMES if "/" not in name]
+    level = list(store.list(delimiter="/"))
+    assert [entry.name for entry in level] == [
+        *("0", "a b", "a-b", "a/", "a0", "b", "é", "日本/", "\uffff", "\U0001f600")
+    ]
+    prefixes = [entry for entry in level if not isinstance(entry, headrace.ObjectInfo)]
+    assert prefixes == [headrace.Prefix("a/"), headrace.Prefix("日本/")]
+    assert names_of(store, "a/", delimiter="/") == ["a/b", "a/c/"]
+    assert names_of(store, delimiter="/", max_results=5) == ["0", "a b", "a-b", "a/", "a0"]
 
 
 def test_offsets_narrow_a_listing(subject: Subject, store: headrace.Store) -> None:

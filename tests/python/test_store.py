@@ -44,16 +44,6 @@ def test_pages_follow_each_other(store: headrace.Store) -> None:
     assert [info.name for info in first.objects + second.objects] == ["a", "b", "c"]
 
 
-def test_what_follows_the_bucket_is_the_default_prefix(
-    gcs: headrace.Store, server: FaultServer
-) -> None:
-    put(gcs, "a", "b/1")
-    narrow = headrace.Store("gs://bucket/b/", endpoint=server.url)
-    assert [info.name for info in narrow.list()] == ["b/1"]
-    assert [info.name for info in narrow.list("")] == ["a", "b/1"]
-    assert (narrow.url, narrow.prefix) == ("gs://bucket/b/", "b/")
-
-
 def test_an_object_is_described(store: headrace.Store) -> None:
     written = store.write("a", b"hello")
     info = store.stat("a")

@@ -51,20 +51,21 @@ def clean(
     elif not location.name:
         store = location.store
     elif checkpoints:
-        store = connection.store(f"{location.store.url}{location.below}")
+        store = connection.store(f"{location.store.url_of('')}{location.below}")
     else:
         raise InvalidArgumentError(
             f"{location.url}: temporary objects belong to the bucket as a whole: "
             f"headrace clean {location.store.url} (--checkpoints looks below a prefix)"
         )
     done = "would_delete" if dry_run else "deleted"
+    named = store if location.is_file else location.store  # names are those inside the bucket
 
     def tell(info: ObjectInfo) -> None:
         report.check()
         line = (
-            json.dumps(facts_of(store, info) | {"type": done})
+            json.dumps(facts_of(named, info) | {"type": done})
             if as_json
-            else f"{done.replace('_', ' ')} {shown(url_of(store, info.name))}"
+            else f"{done.replace('_', ' ')} {shown(url_of(named, info.name))}"
         )
         sys.stdout.write(f"{line}\n")
 
@@ -106,5 +107,5 @@ def clean(
         print(
             f"left alone: {counted(len(cleaned.dataflux), 'object')} of gs-torch-dataflux. If no "
             "job of it reads this bucket now: "
-            f"gcloud storage rm '{location.store.url}dataflux-composed-objects/????????-????-*'"
+            f"gcloud storage rm '{location.store.url}/dataflux-composed-objects/????????-????-*'"
         )

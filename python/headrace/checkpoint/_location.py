@@ -7,17 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from headrace import _engine
+from headrace._checkpoint_names import METADATA_NAME
 from headrace._engine import ObjectInfo
 from headrace._errors import CorruptDataError, InvalidArgumentError, NotFoundError
 from headrace._options import require
 from headrace._store import Store
 
-__all__ = ["METADATA_NAME", "Url", "about", "corrupt", "locate", "pinned", "refused", "stat"]
+__all__ = ["Url", "about", "corrupt", "locate", "pinned", "refused", "stat"]
 
 Url = str | os.PathLike[str]
-
-# Written last by torch.distributed.checkpoint: where it is the checkpoint is complete.
-METADATA_NAME = ".metadata"
 
 
 def locate(url: Url, store: Store | None) -> tuple[Store, str]:

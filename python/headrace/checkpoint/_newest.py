@@ -7,6 +7,7 @@ import posixpath
 from collections.abc import Iterator
 
 from headrace import _engine
+from headrace._checkpoint_names import METADATA_NAME
 from headrace._engine import ObjectInfo
 from headrace._errors import (
     CorruptDataError,
@@ -16,7 +17,7 @@ from headrace._errors import (
 )
 from headrace._store import Store
 from headrace.checkpoint._archive import open_archive
-from headrace.checkpoint._location import METADATA_NAME, Url
+from headrace.checkpoint._location import Url
 
 __all__ = ["latest"]
 

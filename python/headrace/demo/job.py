@@ -141,7 +141,7 @@ def _run(
         if file is not None and not os.access(Path(file).absolute().parent, os.W_OK):
             _complain(f"{option} is {os.fspath(file)!r}; its folder is missing or not writable")
             return 2
-    store = headrace.Store(url.rstrip("/") + "/")
+    store = headrace.Store(url)
     try:
         is_empty = next(store.list(max_results=1), None) is None
     except headrace.NotFoundError:  # a folder that is made by the first write, or no such bucket
@@ -154,12 +154,14 @@ def _run(
     try:
         _say(f"writing {len(objects):,} digits to {store.url}")
         began_s = time.perf_counter()
-        stored = digits.write(store, store.prefix, objects)
+        stored = digits.write(store, "", objects)
         for _ in tqdm(stored, "written", len(objects), unit="object", disable=None):
             pass
         _say(f"written in {time.perf_counter() - began_s:.1f} s")
         written = headrace.metrics()
-        records, resumption = _train(store.url, epochs, batch_size, stop, training_count, ending)
+        records, resumption = _train(
+            store.url_of(""), epochs, batch_size, stop, training_count, ending
+        )
     finally:
         if not keep:
             with contextlib.suppress(headrace.NotFoundError):  # nothing could be written
@@ -252,9 +254,9 @@ def _temporary_bytes(url: str) -> int | None:
     """Return what is in the bucket of objects that are being written; None for files."""
     if not url.startswith("gs://"):
         return None
-    from headrace.demo.training import UPLOADS
+    from headrace.demo.training import UPLOADS, bucket_of
 
-    return sum(info.size_bytes for info in headrace.Store(url).list(UPLOADS))
+    return sum(info.size_bytes for info in bucket_of(url).list(UPLOADS))
 
 
 def _delete_all(store: headrace.Store) -> None:

@@ -248,13 +248,18 @@ def bits(state: dict[str, torch.Tensor]) -> dict[str, bytes]:
     return {name: tensor.numpy().tobytes() for name, tensor in state.items()}
 
 
+def bucket_of(url: str) -> headrace.Store:
+    """Return the bucket of `url`, where objects lie while they are being written."""
+    return headrace.Store("gs://" + url.removeprefix("gs://").partition("/")[0])
+
+
 def _await_a_part(url: str) -> None:
     """Wait until some part of an object that is being written is in the bucket.
 
     Of a file, what is written before the end has no name that would be listed.
     """
     if url.startswith("gs://"):
-        store = headrace.Store(url)
+        store = bucket_of(url)
         deadline_s = time.monotonic() + _ARRIVAL_S
         while not any(store.list(UPLOADS)) and time.monotonic() < deadline_s:
             pass

@@ -6,9 +6,10 @@ import os
 from typing import Any
 
 from headrace import checkpoint
+from headrace._checkpoint_names import METADATA_NAME
 from headrace._errors import InvalidArgumentError, NotFoundError
 from headrace._store import UploadWay
-from headrace.checkpoint._distributed.folder import METADATA_NAME, Folder
+from headrace.checkpoint._distributed.folder import Folder
 
 __all__ = ["at", "holds_sharded", "load", "remove", "save"]
 

@@ -228,11 +228,11 @@ void BlockPool::free_block(std::byte* data, uint64_t size_bytes) {
   made_room();
 }
 
-bool BlockPool::try_expect(uint64_t charged) {
-  uint64_t expected = expected_bytes_.load(std::memory_order_seq_cst);
+bool BlockPool::try_reserve(uint64_t charged) {
+  uint64_t reserved = reserved_bytes_.load(std::memory_order_seq_cst);
   do {
-    if (live_bytes() + expected + charged > budget_bytes_) return false;
-  } while (!expected_bytes_.compare_exchange_weak(expected, expected + charged));
+    if (live_bytes() + reserved + charged > budget_bytes_) return false;
+  } while (!reserved_bytes_.compare_exchange_weak(reserved, reserved + charged));
   return true;
 }
 

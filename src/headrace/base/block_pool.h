@@ -99,11 +99,11 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   void end_flight(uint64_t size_bytes);
 
   // Memory that reads, already begun, will need or are thought to need: it is not free for others.
-  uint64_t expected_bytes() const { return expected_bytes_.load(std::memory_order_seq_cst); }
-  void expect(uint64_t charged) { expected_bytes_.fetch_add(charged, std::memory_order_seq_cst); }
-  bool try_expect(uint64_t charged);  // only within the budget
-  void expect_no_more(uint64_t charged) {
-    expected_bytes_.fetch_sub(charged, std::memory_order_seq_cst);
+  uint64_t reserved_bytes() const { return reserved_bytes_.load(std::memory_order_seq_cst); }
+  void reserve(uint64_t charged) { reserved_bytes_.fetch_add(charged, std::memory_order_seq_cst); }
+  bool try_reserve(uint64_t charged);  // only within the budget
+  void unreserve(uint64_t charged) {
+    reserved_bytes_.fetch_sub(charged, std::memory_order_seq_cst);
     made_room();
   }
 
@@ -136,7 +136,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   const uint64_t budget_bytes_;
   const uint64_t epoch_;
   std::atomic<uint64_t> live_bytes_ = 0, peak_live_bytes_ = 0, in_flight_bytes_ = 0;
-  std::atomic<uint64_t> expected_bytes_ = 0;
+  std::atomic<uint64_t> reserved_bytes_ = 0;
   std::atomic<bool> room_wanted_ = false;
   mutable Mutex mutex_;
   std::array<FreeList, kClassCount> free_ HEADRACE_GUARDED_BY(mutex_);

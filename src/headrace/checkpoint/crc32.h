@@ -1,4 +1,4 @@
-// CRC-32, the sum that zip keeps for each record.
+// CRC-32, the checksum that zip stores for each record.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ class Crc32 {
   constexpr explicit Crc32(uint32_t value) : value_(value) {}
 
   constexpr uint32_t value() const { return value_; }
-  // The sum of what this one covers followed by `bytes`.
+  // The checksum of the bytes covered so far followed by `bytes`.
   Crc32 extended(std::span<const std::byte> bytes) const;
   constexpr bool operator==(const Crc32&) const = default;
 

@@ -23,7 +23,7 @@ std::string_view text_of(Bytes bytes) {
 
 Bytes as_bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
 
-// The end of a zip: where the directory is, by 32-bit or 64-bit numbers.
+// The end of a zip, which gives the directory's place in 32-bit or 64-bit numbers.
 struct End {
   uint64_t directory_begin = 0;
   uint64_t directory_bytes = 0;
@@ -31,7 +31,7 @@ struct End {
   Bytes comment;
 };
 
-// The end must be the file's: a comment that stops elsewhere belongs to something else.
+// The comment must end with the file: one that stops elsewhere is not a zip's comment.
 std::optional<size_t> find_end(Bytes tail) {
   if (tail.size() < zip::kEndBytes) return std::nullopt;
   for (size_t at = tail.size() - zip::kEndBytes + 1; at-- > 0;) {
@@ -45,7 +45,7 @@ std::optional<size_t> find_end(Bytes tail) {
   return std::nullopt;
 }
 
-// A number of the 32-bit form says the same as the 64-bit one, or that it stands there.
+// The 32-bit number either equals the 64-bit one or is the marker that refers to it.
 template <class Number>
 bool agree(Number narrow, uint64_t wide) {
   return narrow == std::numeric_limits<Number>::max() ? wide >= narrow : wide == narrow;
@@ -83,7 +83,7 @@ Result<End> parse_end(Bytes tail, uint64_t file_bytes) {
             agree(count, out.record_count) && agree(directory_bytes, out.directory_bytes) &&
             agree(directory_begin, out.directory_begin);
   }
-  // The directory is what lies directly before; the rest of the file lies before that.
+  // The directory lies directly before the end record, and the records before the directory.
   sound = sound && out.directory_begin <= end_begin &&
           out.directory_bytes == end_begin - out.directory_begin &&
           out.record_count <= out.directory_bytes / zip::kDirectoryHeaderBytes;
@@ -91,7 +91,7 @@ Result<End> parse_end(Bytes tail, uint64_t file_bytes) {
   return out;
 }
 
-// Takes the numbers that `entry` has elsewhere, and our sum.
+// Reads the 64-bit numbers of `entry` from its extra fields, and our checksum.
 Result<void> read_extra(Bytes extra, bool packed_elsewhere, ZipEntry& entry) {
   bool seen_64 = false;
   while (!extra.empty()) {
@@ -130,7 +130,7 @@ Result<void> read_extra(Bytes extra, bool packed_elsewhere, ZipEntry& entry) {
   return {};
 }
 
-// Takes one entry from the front of `rest`.
+// Parses one entry at the front of `rest` and consumes it.
 Result<std::pair<ZipEntry, uint16_t>> take_entry(Bytes& rest) {
   if (rest.size() < zip::kDirectoryHeaderBytes ||
       number_at<uint32_t>(rest, 0) != zip::kDirectoryHeader) {
@@ -175,8 +175,8 @@ ZipRecord record_of(const ZipEntry& entry) {
           .crc32c = entry.crc32c.value_or(Crc32c())};
 }
 
-// torch's own files: the content is aligned, and nothing but a descriptor follows it. Where both
-// ways of reckoning agree it is there, and its header need not be read.
+// For torch's own files: the content is aligned, and only a descriptor follows it. If computing the
+// place forwards and backwards gives the same result, the local header need not be read.
 std::optional<uint64_t> reckon_begin(const ZipEntry& entry, uint16_t flags, uint64_t next_begin) {
   const uint64_t aligned = entry.header_offset_bytes + local_header(record_of(entry)).size();
   uint64_t after_bytes = 0;
@@ -190,14 +190,14 @@ std::optional<uint64_t> reckon_begin(const ZipEntry& entry, uint16_t flags, uint
   return aligned;
 }
 
-// The sum in the comment, if the comment is ours.
+// The checksum in the comment, if headrace wrote the comment.
 std::optional<Crc32c> sum_in(std::string_view comment) {
   if (comment.size() != zip::kComment.size() + zip::kCommentDigits ||
       !comment.starts_with(zip::kComment)) {
     return std::nullopt;
   }
   const std::string_view digits = comment.substr(zip::kComment.size());
-  // One spelling alone: a changed bit must not go unseen.
+  // Only one spelling is accepted, so that no changed bit goes unnoticed.
   if (digits.find_first_not_of(kHexDigits) != digits.npos) return std::nullopt;
   uint32_t value = 0;
   std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
@@ -264,7 +264,7 @@ Result<ZipDirectory> parse_directory(Bytes directory, uint64_t begin) {
     auto& [entry, entry_flags] = found[i];
     const uint64_t next = i + 1 < found.size() ? found[i + 1].first.header_offset_bytes : begin;
     const uint64_t least_bytes = zip::kLocalHeaderBytes + entry.name.size();
-    // By subtraction: a sum could wrap around.
+    // By subtraction, because an addition could wrap around.
     if (entry.header_offset_bytes > next || next - entry.header_offset_bytes < least_bytes ||
         next - entry.header_offset_bytes - least_bytes < entry.size_bytes) {
       return corrupt("the record ", entry.name, " lies over another, or outside of the zip");

@@ -1,5 +1,5 @@
-// What is in a zip whose files are stored as they are: read from its end, which says where the
-// directory is, and from the directory, which says where everything else is. Sans-IO.
+// Reads the directory of a zip whose files are stored uncompressed. The end of the file says where
+// the directory is; the directory says where everything else is. Sans-IO.
 #pragma once
 
 #include <cstddef>
@@ -16,53 +16,52 @@
 
 namespace headrace {
 
-// The least bytes of the end of a file with which find_directory() finds everything that torch.save
-// and we write.
+// How much of the end of a file find_directory() needs for files by torch.save and by headrace.
 inline constexpr size_t kLeastTailBytes = 512;
 
-// Where the directory begins. `tail` are the last bytes of a file of `file_bytes`.
-// Errors: kCorrupt for what is no zip, or one that was cut.
+// Where the directory begins. `tail` holds the last bytes of a file of `file_bytes` bytes.
+// Errors: kCorrupt if the file is not a zip, or was truncated.
 Result<uint64_t> find_directory(std::span<const std::byte> tail, uint64_t file_bytes);
 
-// One record, as the directory tells of it.
+// One record, as the directory describes it.
 struct ZipEntry {
   std::string name;
   uint64_t header_offset_bytes = 0;
   uint64_t size_bytes = 0;
   Crc32 crc32;
-  std::optional<Crc32c> crc32c;  // of files that we wrote
-  // Where the content begins. None: only the local header can tell (content_begin()).
+  std::optional<Crc32c> crc32c;  // only in files written by headrace
+  // Where the content begins. None: the local header must be read first (content_begin()).
   std::optional<uint64_t> begin;
 };
 
-// A piece of the file that is no content, and what must stand there.
+// Bytes between the contents, and where they must be.
 struct ZipFrame {
   uint64_t begin = 0;
   std::string bytes;
 };
 
-// A directory that was checked: names are unique, and records lie within the file, before the
-// directory, and apart from each other. Entries are in the order of the file.
+// A checked directory: names are unique; records lie within the file, before the directory, and do
+// not overlap. Entries are in file order.
 struct ZipDirectory {
   std::vector<ZipEntry> entries;
   uint64_t begin = 0;
-  // We wrote the file: each entry has its CRC-32C, the directory's own was right, and between the
-  // contents there are frames() and nothing else.
+  // True for a file written by headrace: each entry has a CRC-32C, the directory's own CRC-32C
+  // matched, and nothing but frames() stands between the contents.
   bool sealed = false;
 
-  // Of a sealed file: what stands around the contents, in the order of the file.
+  // Sealed files only: the bytes around the contents, in file order.
   std::vector<ZipFrame> frames() const;
-  // Of a sealed file: the CRC-32C that the whole of it must have. `directory` is what
-  // parse_directory() was given.
+  // Sealed files only: the CRC-32C that the whole file must have. `directory` is the argument that
+  // parse_directory() got.
   Crc32c crc32c(std::span<const std::byte> directory) const;
 };
 
-// `directory` is all of the file from the directory on.
-// Errors: kCorrupt; kInvalidArgument for what is a sound zip, but compressed or encrypted.
+// `directory` is the file from the directory's first byte to the end.
+// Errors: kCorrupt; kInvalidArgument for a valid zip that is compressed or encrypted.
 Result<ZipDirectory> parse_directory(std::span<const std::byte> directory, uint64_t begin);
 
-// Where the content of `entry` begins, by its local header, of which the first 30 bytes are given.
-// Errors: kCorrupt if it is not this entry's.
+// Where the content of `entry` begins, from the first 30 bytes of its local header.
+// Errors: kCorrupt if the header does not belong to this entry.
 Result<uint64_t> content_begin(const ZipEntry& entry, std::span<const std::byte> local_header);
 
 }  // namespace headrace

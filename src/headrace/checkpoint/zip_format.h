@@ -1,4 +1,4 @@
-// What zip's structures look like: signatures, sizes, and numbers in little-endian order.
+// Zip's structures: signatures, sizes, and little-endian numbers.
 // The names are those of PKWARE's APPNOTE,
 // https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
 #pragma once
@@ -19,22 +19,22 @@ inline constexpr uint32_t kEnd64 = 0x06064B50, kEnd64Locator = 0x07064B50;
 inline constexpr size_t kLocalHeaderBytes = 30, kDirectoryHeaderBytes = 46, kEndBytes = 22;
 inline constexpr size_t kEnd64Bytes = 56, kEnd64LocatorBytes = 20;
 inline constexpr size_t kExtraHeaderBytes = 4;
-// The sums and both sizes come after the content, in 32 or 64 bits.
+// The checksums and both sizes follow the content, in 32 or 64 bits.
 inline constexpr size_t kDescriptorBytes = 16, kDescriptor64Bytes = 24;
 
 inline constexpr uint16_t kEncrypted = 1 << 0, kHasDescriptor = 1 << 3, kUtf8Name = 1 << 11;
 inline constexpr uint16_t kStored = 0;
-inline constexpr uint16_t kVersion64 = 45;  // the least version that knows 64-bit fields
+inline constexpr uint16_t kVersion64 = 45;  // the first version with 64-bit fields
 
 // Extra fields: 64-bit sizes; torch's padding; ours, with the CRC-32C of the content.
 inline constexpr uint16_t kExtra64 = 0x0001, kExtraPadding = 0x4246 /* "FB" */;
 inline constexpr uint16_t kExtraCrc32c = 0x5248 /* "HR" */;
 
-// A field with this value, or a larger one, stands in 64 bits elsewhere.
+// A field with this value means that the number is stored elsewhere, in 64 bits.
 inline constexpr uint32_t kElsewhere32 = UINT32_MAX;
 inline constexpr uint16_t kElsewhere16 = UINT16_MAX;
 
-// torch aligns what a record contains, so that it may be mapped and read where it lies.
+// torch aligns the content of a record so that it can be memory-mapped.
 inline constexpr uint64_t kAlignmentBytes = 64;
 
 // The comment of our files: this, and the CRC-32C, as eight hexadecimal digits, of everything from

@@ -21,7 +21,7 @@ bool needs_64_bits_anywhere(const ZipRecord& record) {
   return needs_64_bits(record.size_bytes) || needs_64_bits(record.header_offset_bytes);
 }
 
-// An empty record has its (empty) sums in the header.
+// The header of an empty record holds its checksums already.
 uint16_t flags_of(const ZipRecord& record) {
   return record.size_bytes == 0 ? zip::kUtf8Name
                                 : static_cast<uint16_t>(zip::kUtf8Name | zip::kHasDescriptor);
@@ -31,7 +31,7 @@ uint16_t version_for(const ZipRecord& record) {
   return needs_64_bits_anywhere(record) ? zip::kVersion64 : 0;
 }
 
-// Only the numbers that do not fit, in this order.
+// Only the numbers that do not fit into 32 bits, in this order.
 std::string extra_64(const ZipRecord& record) {
   std::string numbers;
   if (needs_64_bits(record.size_bytes)) {
@@ -71,7 +71,7 @@ std::string directory_header(const ZipRecord& record) {
   return out + record.name + extra;
 }
 
-// torch writes the 64-bit form always, and so do we.
+// torch always writes the 64-bit form, and so does headrace.
 std::string ends(uint64_t record_count, uint64_t directory_begin, uint64_t directory_bytes) {
   std::string out;
   append(out, zip::kEnd64);
@@ -120,7 +120,7 @@ std::string local_header(const ZipRecord& record) {
   append(out, flags_of(record));
   append(out, zip::kStored);
   append(out, uint32_t{0});  // time
-  append(out, uint32_t{0});  // sum and sizes: after the content
+  append(out, uint32_t{0});  // checksum and sizes follow the content
   append(out, uint32_t{0});
   append(out, uint32_t{0});
   append(out, static_cast<uint16_t>(record.name.size()));
@@ -174,7 +174,7 @@ Result<void> ZipLayout::add(std::span<const std::byte> bytes) {
     return invalid_argument("the record ", open_.name, " has more than its ", open_.size_bytes,
                             " bytes");
   }
-  // Both sums look at the same piece while it is in the cache.
+  // Both checksums read the piece while it is in cache.
   constexpr size_t kPieceBytes = size_t{128} << 10;
   left_bytes_ -= bytes.size();
   offset_bytes_ += bytes.size();

@@ -1,6 +1,6 @@
-// How a checkpoint's records lie in their file: the zip that torch.save writes, with a CRC-32C more
-// for each record and one for the directory. Sans-IO: what comes between the contents is made here,
-// the contents themselves pass by only to be summed.
+// Lays out a checkpoint file: the zip that torch.save writes, plus a CRC-32C for each record and
+// one for the directory. Sans-IO: it produces the bytes between the contents; the contents
+// themselves are summed but not kept.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace headrace {
 
-// One file of a zip, stored as it is.
+// One file of a zip, stored uncompressed.
 struct ZipRecord {
   std::string name = {};
   uint64_t header_offset_bytes = 0;  // of its local header, from the start of the file
@@ -26,30 +26,29 @@ struct ZipRecord {
   Crc32c crc32c = {};
 };
 
-// What stands before and after a record's content in a file of ours. Before: the local header, with
-// padding that aligns the content; after: the sums, unless the content is empty.
+// The bytes before and after a record's content in a file written by headrace. Before: the local
+// header, padded so that the content is aligned. After: the checksums, unless the content is empty.
 std::string local_header(const ZipRecord& record);
 std::string descriptor(const ZipRecord& record);
 
-// Lays a file out, record by record: begin_record(), add() until all of the content has passed by,
-// end_record(); at the end finish(). What these return is written where it is returned.
+// Lays out a file record by record: begin_record(), add() until all of the content has been given,
+// end_record(); then finish(). The caller writes what each call returns, in that order.
 // Thread: confined.
 class ZipLayout {
  public:
-  // Errors: kInvalidArgument for a name that is empty, too long, or there already; for a record
-  // that is open.
+  // Errors: kInvalidArgument if the name is empty, too long or taken, or if a record is open.
   Result<std::string> begin_record(std::string_view name, uint64_t size_bytes);
-  // The next bytes of the content; they are summed and not kept. kInvalidArgument if no record is
-  // open, or if they are more than was said.
+  // The next bytes of the content; they are summed, not kept. kInvalidArgument if no record is
+  // open, or if the content exceeds the announced size.
   Result<void> add(std::span<const std::byte> bytes);
-  // kInvalidArgument if the content is shorter than was said.
+  // kInvalidArgument if the content is shorter than announced.
   Result<std::string> end_record();
   // The directory. Nothing may follow.
   Result<std::string> finish();
 
-  // Where what is returned next will stand.
+  // The file offset of whatever is returned next.
   uint64_t offset_bytes() const { return offset_bytes_; }
-  // The records that are closed.
+  // The finished records.
   std::span<const ZipRecord> records() const { return records_; }
 
  private:

@@ -123,7 +123,7 @@ bool to_number(const dom::element& element, Integer& out) {
 // Object resources, into the rows of a page. Members come in any order; each is looked at once.
 class ObjectReader {
  public:
-  explicit ObjectReader(ListedPage& page) : page_(page) {}
+  explicit ObjectReader(ColumnPage& page) : page_(page) {}
 
   // Errors: kCorrupt for a missing name or a member of the wrong type.
   Result<void> read(const dom::object& json) {
@@ -143,7 +143,7 @@ class ObjectReader {
           std::to_chars(digits.data(), digits.data() + digits.size(), generation_).ptr -
           digits.data());
     }
-    ListedPage::Row& row = page_.add(name_, std::string_view(digits.data(), digit_count));
+    ColumnPage::Row& row = page_.add(name_, std::string_view(digits.data(), digit_count));
     row_.text_begin = row.text_begin;
     row_.name_size = row.name_size;
     row_.generation_size = row.generation_size;
@@ -190,14 +190,14 @@ class ObjectReader {
     return time.has_value();
   }
 
-  ListedPage& page_;
-  ListedPage::Row row_;
+  ColumnPage& page_;
+  ColumnPage::Row row_;
   std::string_view name_;
   uint64_t generation_ = 0;
 };
 
 Result<ObjectInfo> to_object(const dom::object& json) {
-  ListedPage page;
+  ColumnPage page;
   if (Result<void> read = ObjectReader(page).read(json); !read) {
     return std::unexpected(std::move(read.error()));
   }
@@ -237,20 +237,20 @@ Result<ObjectInfo> parse_gcs_object(std::string_view json) {
   return to_object(*root);
 }
 
-Result<ListPage> parse_gcs_list(std::string_view json) {
-  Result<ListedPage> listed = parse_gcs_listed(json);
+Result<ObjectPage> parse_gcs_objects(std::string_view json) {
+  Result<ColumnPage> listed = parse_gcs_columns(json);
   if (!listed) return std::unexpected(std::move(listed.error()));
-  ListPage page{.objects = std::vector<ObjectInfo>(listed->size()),
-                .prefixes = std::move(listed->prefixes),
-                .next_page_token = std::move(listed->next_page_token)};
+  ObjectPage page{.objects = std::vector<ObjectInfo>(listed->size()),
+                  .prefixes = std::move(listed->prefixes),
+                  .next_page_token = std::move(listed->next_page_token)};
   for (size_t i = 0; i < page.objects.size(); ++i) listed->read(i, page.objects[i]);
   return page;
 }
 
-Result<ListedPage> parse_gcs_listed(std::string_view json) {
+Result<ColumnPage> parse_gcs_columns(std::string_view json) {
   const Result<dom::object> root = parse_root(json);
   if (!root) return std::unexpected(root.error());
-  ListedPage page;
+  ColumnPage page;
   MemberReader reader(*root);
   dom::array items, prefixes;
   const bool has_items = reader.array("items", items);

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "headrace/base/result.h"
-#include "headrace/format/listed_page.h"
+#include "headrace/format/column_page.h"
 #include "headrace/format/object_info.h"
 
 namespace headrace {
@@ -21,9 +21,9 @@ namespace headrace {
 Result<ObjectInfo> parse_gcs_object(std::string_view json);
 
 // objects.list. An empty listing has no "items".
-Result<ListPage> parse_gcs_list(std::string_view json);
+Result<ObjectPage> parse_gcs_objects(std::string_view json);
 // The same, by columns.
-Result<ListedPage> parse_gcs_listed(std::string_view json);
+Result<ColumnPage> parse_gcs_columns(std::string_view json);
 
 // objects.rewrite: a copy that may need more calls with `token`.
 struct GcsRewrite {

@@ -131,6 +131,23 @@ Result<Url> parse_url(std::string_view text) {
   return checked(text, std::move(url));
 }
 
+Url root_url(Url url, std::string_view directory) {
+  if (url.scheme != Scheme::kFile) {
+    while (url.name.ends_with('/')) url.name.pop_back();
+    return url;
+  }
+  const std::string path = url.name.starts_with('/') ? url.name : cat(directory, "/", url.name);
+  url.name.clear();
+  for (size_t begin = 0; begin < path.size();) {
+    const size_t end = std::min(path.find('/', begin), path.size());
+    const std::string_view component = std::string_view(path).substr(begin, end - begin);
+    if (!component.empty() && component != ".") url.name.append("/").append(component);
+    begin = end + 1;
+  }
+  if (url.name.empty()) url.name = "/";
+  return url;
+}
+
 std::string Endpoint::authority() const {
   const bool is_address = host.find(':') != std::string::npos;
   std::string out = is_address ? cat("[", host, "]") : host;

@@ -34,6 +34,12 @@ struct Url {
 // what is wrong with it.
 Result<Url> parse_url(std::string_view text);
 
+// The root of a store that is opened at `url`, in its one form: names are relative to it, and their
+// URLs are its text, '/', and the name. Slashes at the end are taken off, so that "gs://b/run" and
+// "gs://b/run/" are the same; a path becomes absolute (relative ones begin at `directory`), without
+// empty components and ".". The roots of everything are "gs://b/" and "file:///".
+Url root_url(Url url, std::string_view directory);
+
 // A server to connect to, and what comes before every path there.
 struct Endpoint {
   bool tls = true;

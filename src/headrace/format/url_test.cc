@@ -132,6 +132,30 @@ TEST(Endpoint, SaysWhatIsWrong) {
   EXPECT_THAT(message("http://h/a?b"), HasSubstr("percent-encoded"));
 }
 
+TEST(RootUrl, HasOneForm) {
+  const auto root = [](std::string_view text) {
+    return root_url(parse_url(text).value(), "/here").to_string();
+  };
+  for (const std::string_view text : {"gs://b/run", "gs://b/run/", "gs://b/run//"}) {
+    EXPECT_EQ(root(text), "gs://b/run") << text;
+  }
+  EXPECT_EQ(root("gs://b"), "gs://b/");
+  EXPECT_EQ(root("gs://b//"), "gs://b/");
+  // Names of objects are any text: nothing but the end is touched.
+  EXPECT_EQ(root("gs://b//a//./../c/"), "gs://b//a//./../c");
+  for (const std::string_view text :
+       {"file:///d/run", "/d/run/", "/d//run", "/d/./run/.", "file:////d/run"}) {
+    EXPECT_EQ(root(text), "file:///d/run") << text;
+  }
+  EXPECT_EQ(root("run"), "file:///here/run");
+  EXPECT_EQ(root("./run/"), "file:///here/run");
+  EXPECT_EQ(root("."), "file:///here");
+  // What ".." means, the file system knows: there may be symbolic links.
+  EXPECT_EQ(root("a/../b"), "file:///here/a/../b");
+  EXPECT_EQ(root("/"), "file:///");
+  EXPECT_EQ(root("file:///"), "file:///");
+}
+
 TEST(Endpoint, DoesNotShowAPassword) {
   EXPECT_THAT(parse_endpoint("http://me:secret@h", true).error().message(),
               Not(HasSubstr("secret")));

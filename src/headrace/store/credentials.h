@@ -84,7 +84,6 @@ class Credentials : public std::enable_shared_from_this<Credentials> {
   void ask() HEADRACE_REQUIRES(mutex_);
 
   std::shared_ptr<CredentialsQueue> queue_;
-  std::function<Result<Token>()> fetch_;
   uint64_t id_ = 0;
   std::atomic<uint64_t> version_ = 1;
   Mutex mutex_;

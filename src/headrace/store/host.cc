@@ -72,7 +72,7 @@ void HostLane::enqueue_again(ReadPiece& piece) {
   enqueue_front(&piece);
 }
 
-void HostLane::began(const ReadPiece& piece) {
+void HostLane::on_dequeued(const ReadPiece& piece) {
   ReadBatch& batch = *piece.batch;
   if (&piece != &batch.slot(piece.slot_index).first_piece) return;
   if (batch.queued_slots.fetch_sub(1, std::memory_order_seq_cst) != 1) return;
@@ -91,7 +91,7 @@ ReadPiece* HostLane::drop(const ReadBatch& batch) {
       piece->next = dropped;
       dropped = piece;
       --queued_count_;
-      began(*piece);
+      on_dequeued(*piece);
     } else {
       last_ = piece;
       link = &piece->next;
@@ -122,7 +122,7 @@ bool HostLane::may_start(const ReadPiece& piece) const {
   const uint64_t in_flight = pool_.in_flight_bytes();
   if (in_flight != 0 && in_flight + need > pool_.budget_bytes()) return false;
   if (piece.batch->waited_for()) return true;
-  const uint64_t taken = pool_.live_bytes() + pool_.expected_bytes() + need;
+  const uint64_t taken = pool_.live_bytes() + pool_.reserved_bytes() + need;
   if (taken > pool_.budget_bytes()) return false;
   // Where room is scarce, batches get it in their order, on whichever lane: what a later one took
   // would be missing when the earlier one is waited for, and then be exceeded.
@@ -162,7 +162,7 @@ ReadPiece* HostLane::take() {
     if (last_ == piece) last_ = before;
     --queued_count_;
     piece->next = nullptr;
-    began(*piece);
+    on_dequeued(*piece);
     return piece;
   }
   return nullptr;
@@ -176,8 +176,8 @@ bool HostLane::reserve(const ReadPiece& piece) {
   uint64_t need = expected_need(slot);
   if (need == 0 && slot.range.end == kUnknownSize) need = pool_.budget_bytes();
   if (piece.batch->waited_for()) {
-    pool_.expect(need);
-  } else if (!pool_.try_expect(need)) {
+    pool_.reserve(need);
+  } else if (!pool_.try_reserve(need)) {
     return false;
   }
   slot.reserved_bytes = need;
@@ -257,7 +257,7 @@ void HostLane::close_idle() {
   idle_timer_.cancel();
 }
 
-void HostLane::saw(const AdmissionReport& what, steady_clock::time_point now) {
+void HostLane::record_outcome(const AdmissionReport& what, steady_clock::time_point now) {
   unreported_.completed += what.completed;
   unreported_.throttled += what.throttled;
   unreported_.bytes += what.bytes;

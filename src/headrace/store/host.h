@@ -71,7 +71,7 @@ class HostLane {
   void close_idle();  // for good: the engine stops
 
   // Counts towards the next report to the host's admission.
-  void saw(const AdmissionReport& what, std::chrono::steady_clock::time_point now);
+  void record_outcome(const AdmissionReport& what, std::chrono::steady_clock::time_point now);
 
   Host& host() { return host_; }
   IoThread& thread() { return thread_; }
@@ -87,7 +87,7 @@ class HostLane {
   bool any_may_start();
   uint64_t expected_need(const ReadSlot& slot) const;  // bytes; 0: nothing is known yet
   bool reserve(const ReadPiece& piece);                // false if the room is gone
-  void began(const ReadPiece& piece);                  // or was dropped
+  void on_dequeued(const ReadPiece& piece);            // or was dropped
   awaitable<void> reader();
   void arm_idle_timer(std::chrono::steady_clock::time_point at);
   void expire_idle();

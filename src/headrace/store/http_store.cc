@@ -27,10 +27,13 @@ Error cancelled() { return Error(Code::kCancelled, "the read was cancelled"); }
 }  // namespace
 
 HttpStore::HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_ptr<Host> host,
-                     std::unique_ptr<const Protocol> protocol, const StoreOptions& options)
+                     std::unique_ptr<const Protocol> protocol, const StoreOptions& options,
+                     std::shared_ptr<HttpStore> bucket)
     : engine_(std::move(engine)),
       host_(std::move(host)),
       protocol_(std::move(protocol)),
+      bucket_(std::move(bucket)),
+      temporaries_(options.temporary_prefix),
       rules_{.range_threshold_bytes = options.range_threshold_bytes,
              .range_bytes = options.range_bytes,
              .content_encoding = options.content_encoding},
@@ -52,7 +55,7 @@ void HttpStore::read(std::shared_ptr<ReadBatch> batch) {
   batch->order = host_->next_order.fetch_add(1, std::memory_order_relaxed);
   // The pass, and the store itself, stay until the batch has let go of this function.
   batch->hand_over([self = shared_from_this(), weak = std::weak_ptr(batch), pass] {
-    if (const std::shared_ptr<ReadBatch> alive = weak.lock()) self->attend(alive);
+    if (const std::shared_ptr<ReadBatch> alive = weak.lock()) self->on_wait_or_cancel(alive);
   });
   const size_t lane_count = host_->lanes.size();
   std::vector<ReadPiece*> firsts(lane_count, nullptr), lasts(lane_count, nullptr);
@@ -92,7 +95,7 @@ void HttpStore::read(std::shared_ptr<ReadBatch> batch) {
   }
 }
 
-void HttpStore::attend(const std::shared_ptr<ReadBatch>& batch) {
+void HttpStore::on_wait_or_cancel(const std::shared_ptr<ReadBatch>& batch) {
   // A batch that is now waited for matters only where the queue stands still for lack of memory.
   if (!batch->cancelled() && !engine_->pool->room_wanted()) return;
   for (const std::unique_ptr<HostLane>& owned : host_->lanes) {
@@ -369,17 +372,17 @@ std::shared_ptr<Pending<T>> HttpStore::start(std::string url, bool named,
   return pending;
 }
 
-std::shared_ptr<Pending<ListPage>> HttpStore::list(ListRequest request) {
+std::shared_ptr<Pending<ObjectPage>> HttpStore::list(ListRequest request) {
   const std::string url = url_of(request.prefix);
-  return start<ListPage>(url, true, [&] {
-    return std::make_shared<ListAttempt<ListPage>>(*protocol_, std::move(request));
+  return start<ObjectPage>(url, true, [&] {
+    return std::make_shared<ListAttempt<ObjectPage>>(*protocol_, temporaries_, std::move(request));
   });
 }
 
-std::shared_ptr<Pending<ListedPage>> HttpStore::list_columns(ListRequest request) {
+std::shared_ptr<Pending<ColumnPage>> HttpStore::list_columns(ListRequest request) {
   const std::string url = url_of(request.prefix);
-  return start<ListedPage>(url, true, [&] {
-    return std::make_shared<ListAttempt<ListedPage>>(*protocol_, std::move(request));
+  return start<ColumnPage>(url, true, [&] {
+    return std::make_shared<ListAttempt<ColumnPage>>(*protocol_, temporaries_, std::move(request));
   });
 }
 
@@ -483,14 +486,14 @@ Result<std::shared_ptr<ObjectWriter>> HttpStore::open_writer(WriterOptions optio
     return std::unexpected(HttpRequest::not_printable("content_type").with_url(url));
   }
   std::shared_ptr<Upload> upload;
-  switch (options.way) {
-    case UploadWay::kParts:
+  switch (options.method) {
+    case UploadMethod::kParts:
       upload = std::make_shared<PartObjects>(shared_from_this(), std::move(options.object));
       break;
-    case UploadWay::kMultipart:
+    case UploadMethod::kMultipart:
       upload = std::make_shared<MultipartUpload>(shared_from_this(), std::move(options.object));
       break;
-    case UploadWay::kResumable:
+    case UploadMethod::kResumable:
       upload = std::make_shared<ResumableUpload>(shared_from_this(), std::move(options.object));
       break;
   }

@@ -15,6 +15,7 @@
 #include "headrace/store/protocol.h"
 #include "headrace/store/read_attempt.h"
 #include "headrace/store/resumable_attempts.h"
+#include "headrace/store/temporary_names.h"
 #include "headrace/store/upload.h"
 
 namespace headrace {
@@ -31,16 +32,18 @@ struct EngineResources {
   std::function<bool(std::move_only_function<void()>)> compute;
 };
 
+// A store whose root is not the bucket's has, beside it, a `bucket` whose root is.
 // Thread: any, but for read_piece(), which is the lanes'.
 class HttpStore final : public ObjectStore, public std::enable_shared_from_this<HttpStore> {
  public:
   HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_ptr<Host> host,
-            std::unique_ptr<const Protocol> protocol, const StoreOptions& options);
+            std::unique_ptr<const Protocol> protocol, const StoreOptions& options,
+            std::shared_ptr<HttpStore> bucket = nullptr);
   ~HttpStore() override;
 
   void read(std::shared_ptr<ReadBatch> batch) override;
-  std::shared_ptr<Pending<ListPage>> list(ListRequest request) override;
-  std::shared_ptr<Pending<ListedPage>> list_columns(ListRequest request) override;
+  std::shared_ptr<Pending<ObjectPage>> list(ListRequest request) override;
+  std::shared_ptr<Pending<ColumnPage>> list_columns(ListRequest request) override;
   std::shared_ptr<Pending<ObjectInfo>> stat(std::string name) override;
   std::shared_ptr<Pending<ObjectInfo>> write(WriteRequest request,
                                              std::span<const std::byte> bytes) override;
@@ -66,6 +69,10 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
   std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) override;
   std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) override;
   uint32_t max_compose_sources() const override { return protocol_->max_compose_sources(); }
+  // The same bucket by full names: temporaries lie outside of the root.
+  std::shared_ptr<HttpStore> bucket() { return bucket_ ? bucket_ : shared_from_this(); }
+  const Root& root() const { return protocol_->root(); }
+  const TemporaryNames& temporaries() const { return temporaries_; }
   const WriteLimits& write_limits() const { return write_limits_; }
   std::string url_of(std::string_view name) const override { return protocol_->url_of(name); }
   uint64_t expected_object_bytes() const override {
@@ -87,7 +94,7 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
   // More bring nothing (docs/decisions/2026-11-21-parallel-listing.md).
   static constexpr uint32_t kPagesInFlight = 64;
 
-  void attend(const std::shared_ptr<ReadBatch>& batch);
+  void on_wait_or_cancel(const std::shared_ptr<ReadBatch>& batch);
   void spread(HostLane& lane, ReadPiece* pieces);
   // Back into the queue until there is room.
   void defer(HostLane& lane, ReadPiece& piece);
@@ -111,6 +118,8 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
   const std::shared_ptr<const EngineResources> engine_;
   const std::shared_ptr<Host> host_;
   const std::unique_ptr<const Protocol> protocol_;
+  const std::shared_ptr<HttpStore> bucket_;  // null: this one
+  const TemporaryNames temporaries_;
   const ReadRules rules_;
   const OnChange on_change_;
   const bool verify_;

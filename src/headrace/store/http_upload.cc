@@ -1,32 +1,34 @@
 #include "headrace/store/http_upload.h"
-#include "headrace/base/ascii.h"
-#include "headrace/store/temporary_names.h"
 
 #include <sys/random.h>
 
 #include <array>
 #include <utility>
 
+#include "headrace/base/ascii.h"
 #include "headrace/store/http_store.h"
 
 namespace headrace {
 
 HttpUpload::HttpUpload(std::shared_ptr<HttpStore> store, WriteRequest target)
-    : store_(std::move(store)), target_(std::move(target)), url_(store_->url_of(target_.name)) {}
+    : store_(std::move(store)),
+      bucket_(store_->bucket()),
+      target_(std::move(target)),
+      url_(store_->url_of(target_.name)) {}
 
 HttpUpload::Limits HttpUpload::limits() const {
   return {.max_object_bytes = store_->write_limits().max_object_bytes};
 }
 
 // 128 bits: what stands under this name is ours.
-std::string HttpUpload::temporary_prefix() {
+std::string HttpUpload::new_temporary_prefix() const {
   std::array<uint8_t, 16> bytes{};
   size_t filled = 0;
   while (filled < bytes.size()) {
     const ssize_t got = ::getrandom(bytes.data() + filled, bytes.size() - filled, 0);
     if (got > 0) filled += static_cast<size_t>(got);
   }
-  std::string text(kUploadPrefix);
+  std::string text = store_->temporaries().uploads();
   for (const uint8_t byte : bytes) {
     text += kHexDigits[byte >> 4];
     text += kHexDigits[byte & 15];
@@ -75,12 +77,19 @@ void HttpUpload::publish_joined(Sources sources) {
         Error(Code::kInternal, "its parts are not what was written").with_url(url_)));
     return;
   }
-  track<ObjectInfo>(store_->compose({.sources = std::move(sources),
-                                     .name = target_.name,
-                                     .content_type = target_.content_type,
-                                     .precondition = target_.precondition,
-                                     .patience = kPatience}),
-                    [this](Result<ObjectInfo> info) { take_published(std::move(info)); });
+  track<ObjectInfo>(bucket_->compose({.sources = std::move(sources),
+                                      .name = store_->root().full_name(target_.name),
+                                      .content_type = target_.content_type,
+                                      .precondition = target_.precondition,
+                                      .linger = kLinger}),
+                    [this](Result<ObjectInfo> info) {
+                      if (info) {
+                        if (Result<void> below = store_->root().strip(*info); !below) {
+                          info = std::unexpected(std::move(below.error()).with_url(url_));
+                        }
+                      }
+                      take_published(std::move(info));
+                    });
 }
 
 void HttpUpload::publish_single(std::shared_ptr<const UploadPart> part, Published done) {

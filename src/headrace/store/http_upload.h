@@ -38,7 +38,7 @@ class HttpUpload : public Upload, public std::enable_shared_from_this<HttpUpload
   template <class T>
   void track(std::shared_ptr<Pending<T>> pending, std::move_only_function<void(Result<T>)> then);
   void begin_publishing(const Whole& whole, Published done);
-  // Makes the object of these, on its condition.
+  // Makes the object of these, which have full names, on its condition.
   void publish_joined(Sources sources);
   // The end of a request that makes the object visible.
   void take_published(Result<ObjectInfo> info);
@@ -49,15 +49,16 @@ class HttpUpload : public Upload, public std::enable_shared_from_this<HttpUpload
   void cleaned(Result<void> result);
   Whole whole();
 
-  // A name that nobody else has.
-  static std::string temporary_prefix();
+  // The beginning of full names that nobody else has.
+  std::string new_temporary_prefix() const;
   Error with_url(Error error) const;
   Error in_part(uint32_t part_number, Error error) const;
 
   // For the answer to a request that was cancelled, and will be carried out all the same.
-  static constexpr std::chrono::milliseconds kPatience{1000};
+  static constexpr std::chrono::milliseconds kLinger{1000};
 
-  const std::shared_ptr<HttpStore> store_;
+  const std::shared_ptr<HttpStore> store_;   // where the object will be
+  const std::shared_ptr<HttpStore> bucket_;  // the same by full names, for what is temporary
   const WriteRequest target_;
   const std::string url_;
   Mutex mutex_;

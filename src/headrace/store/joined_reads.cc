@@ -11,7 +11,6 @@
 #include "headrace/store/joined_groups.h"
 #include "headrace/store/joined_sweep.h"
 #include "headrace/store/retry.h"
-#include "headrace/store/temporary_names.h"
 
 namespace headrace {
 namespace {
@@ -23,9 +22,9 @@ void append_digits(std::string& to, uint64_t number) {
 }
 
 // Half of a name's 32 digits; the other half counts.
-std::string new_name_prefix() {
+std::string new_name_prefix(const TemporaryNames& temporaries) {
   std::random_device random;
-  std::string prefix = cat(kCompositePrefix, kCompositeMark);
+  std::string prefix = cat(temporaries.composites(), kCompositeMark);
   append_digits(prefix, (uint64_t{random()} << 32) | random());
   return prefix;
 }
@@ -82,15 +81,17 @@ struct JoinedReads::Group {
   bool composing = true, given_up = false;
 };
 
-JoinedReads::JoinedReads(std::shared_ptr<ObjectStore> store, Resources resources,
+JoinedReads::JoinedReads(std::shared_ptr<ObjectStore> store, Bucket bucket, Resources resources,
                          const StoreOptions& options)
     : store_(std::move(store)),
+      bucket_(std::move(bucket)),
       resources_(std::move(resources)),
       options_(options.join),
       // Whole and in parts it is in memory twice, for a moment; and several are.
       max_size_bytes_(std::min(options_.max_size_bytes, resources_.pool->budget_bytes() / 8)),
       decompresses_(options.content_encoding == ContentEncoding::kDecompress),
-      name_prefix_(new_name_prefix()) {}
+      temporaries_(options.temporary_prefix),
+      name_prefix_(new_name_prefix(temporaries_)) {}
 
 JoinedReads::~JoinedReads() = default;
 
@@ -124,7 +125,7 @@ void JoinedReads::read(std::shared_ptr<ReadBatch> batch) {
     if (!is_joined[i]) alone.push_back(i);
   }
   batch->hand_over([self = shared_from_this(), weak = std::weak_ptr(work)] {
-    if (const std::shared_ptr<Work> alive = weak.lock()) self->attend(alive);
+    if (const std::shared_ptr<Work> alive = weak.lock()) self->on_wait_or_cancel(alive);
   });
   bool stopped = false;
   {
@@ -161,7 +162,7 @@ std::vector<std::shared_ptr<JoinedReads::Group>> JoinedReads::make_groups(
 }
 
 // The batch is waited for now, or cancelled.
-void JoinedReads::attend(const std::shared_ptr<Work>& work) {
+void JoinedReads::on_wait_or_cancel(const std::shared_ptr<Work>& work) {
   const bool cancelled = work->batch->cancelled();
   std::vector<std::shared_ptr<ReadBatch>> inner;
   std::vector<std::shared_ptr<Group>> given_up;
@@ -219,11 +220,11 @@ bool JoinedReads::reserve(Group& group) {
   const uint64_t whole = group.into.empty() ? BlockPool::charged_bytes(group.parts.size_bytes) : 0;
   const uint64_t need = whole + group.parts_need;
   if (group.work->batch->waited_for()) {
-    resources_.pool->expect(need);
-  } else if (need > 0 && !resources_.pool->try_expect(need)) {
+    resources_.pool->reserve(need);
+  } else if (need > 0 && !resources_.pool->try_reserve(need)) {
     // Room may have come before the wish for it was on record.
     resources_.pool->ask_for_room();
-    if (!resources_.pool->try_expect(need)) return false;
+    if (!resources_.pool->try_reserve(need)) return false;
   }
   group.reserved_bytes = need;
   return true;
@@ -231,7 +232,7 @@ bool JoinedReads::reserve(Group& group) {
 
 void JoinedReads::release(Group& group) {
   const uint64_t reserved_bytes = group.reserved_bytes.exchange(0);
-  if (reserved_bytes > 0) resources_.pool->expect_no_more(reserved_bytes);
+  if (reserved_bytes > 0) resources_.pool->unreserve(reserved_bytes);
 }
 
 void JoinedReads::begin(const std::shared_ptr<Group>& group) {
@@ -258,17 +259,18 @@ void JoinedReads::begin(const std::shared_ptr<Group>& group) {
       .name = group->name, .precondition = {.generation = ""}, .give_up_when_busy = true};
   for (const uint32_t index : group->parts.slots) {
     const ReadSlot& slot = group->work->batch->slot(index);
-    request.sources.push_back({.name = std::string(batch.name(slot)),
+    request.sources.push_back({.name = bucket_.root.full_name(batch.name(slot)),
                                .generation = std::string(batch.generation(slot)),
                                .size_bytes = slot.listed_bytes,
                                .crc32c = *slot.listed_crc32c});
   }
-  store_->compose(std::move(request))
+  bucket_.store->compose(std::move(request))
       ->then([self = shared_from_this(), group](Result<ObjectInfo> result) {
         self->composed(group, std::move(result));
       });
   if (sweeps) {
-    sweep_composites(store_, name_prefix_, std::chrono::system_clock::now() - options_.sweep_age);
+    sweep_composites(bucket_.store, temporaries_, name_prefix_,
+                     std::chrono::system_clock::now() - options_.sweep_age);
   }
 }
 
@@ -332,8 +334,8 @@ void JoinedReads::read_whole(const std::shared_ptr<Group>& group, const ObjectIn
   }
   if (stopping) inner->cancel();
   const uint64_t reserved_bytes = group->reserved_bytes.exchange(group->parts_need);
-  resources_.pool->expect_no_more(reserved_bytes - group->parts_need);
-  start(group->work, inner);
+  resources_.pool->unreserve(reserved_bytes - group->parts_need);
+  start(*bucket_.store, group->work, inner);
 }
 
 void JoinedReads::arrived(const std::shared_ptr<Group>& group) {
@@ -410,7 +412,7 @@ void JoinedReads::give_up(const Group& group, const std::string& why) {
 void JoinedReads::remove_composite(const std::shared_ptr<Group>& group) {
   Precondition precondition;
   if (!group->generation.empty()) precondition.generation = group->generation;
-  store_->remove(group->name, std::move(precondition))
+  bucket_.store->remove(group->name, std::move(precondition))
       ->then([self = shared_from_this(), group](Result<bool> removed) {
         const Code code = removed ? Code::kNotFound : removed.error().code();
         // At the engine's end, what stays is reported by who waits for it.
@@ -421,7 +423,7 @@ void JoinedReads::remove_composite(const std::shared_ptr<Group>& group) {
               Notice::kNotDeleted,
               cat("a temporary object could not be deleted: ", removed.error().to_string(),
                   code == Code::kPermissionDenied ? ". No more objects are joined" : "",
-                  ". `headrace clean ", self->url_of(""),
+                  ". `headrace clean ", self->bucket_.store->url_of(""),
                   "` removes what was left behind; it needs ",
                   "the permission storage.objects.delete"));
         }
@@ -467,7 +469,7 @@ bool JoinedReads::wait_deleted(steady_clock::time_point until, MayBlock) {
   warn_once(Notice::kNotDeleted,
             cat(left, left == 1 ? " temporary object" : " temporary objects",
                 " could not be deleted before the end. The next process that joins objects there, ",
-                "or `headrace clean ", url_of(""), "`, removes them"));
+                "or `headrace clean ", bucket_.store->url_of(""), "`, removes them"));
   return false;
 }
 
@@ -504,18 +506,18 @@ void JoinedReads::read_alone(const std::shared_ptr<Work>& work, std::vector<uint
       work->batch->slot_done();
     }
   });
-  start(work, inner);
+  start(*store_, work, inner);
 }
 
 // Hands over what reads a part of a batch; it shares what befalls the batch.
-void JoinedReads::start(const std::shared_ptr<Work>& work,
+void JoinedReads::start(ObjectStore& store, const std::shared_ptr<Work>& work,
                         const std::shared_ptr<ReadBatch>& inner) {
   {
     const Lock lock(mutex_);
     work->inner.push_back(inner);
   }
-  store_->read(inner);
-  // Looked at after it was put where attend() finds it.
+  store.read(inner);
+  // Looked at after it was put where on_wait_or_cancel() finds it.
   if (work->batch->cancelled()) {
     inner->cancel();
   } else if (work->batch->waited_for()) {

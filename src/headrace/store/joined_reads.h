@@ -17,6 +17,8 @@
 #include "headrace/base/mutex.h"
 #include "headrace/base/warnings.h"
 #include "headrace/store/object_store.h"
+#include "headrace/store/root.h"
+#include "headrace/store/temporary_names.h"
 
 namespace headrace {
 
@@ -40,15 +42,22 @@ class JoinedReads final : public ObjectStore, public std::enable_shared_from_thi
     std::shared_ptr<Metrics> metrics;
   };
 
-  JoinedReads(std::shared_ptr<ObjectStore> store, Resources resources, const StoreOptions& options);
+  // Where composed objects are: the store's bucket, by full names.
+  struct Bucket {
+    std::shared_ptr<ObjectStore> store;
+    Root root;  // of the store whose objects are read
+  };
+
+  JoinedReads(std::shared_ptr<ObjectStore> store, Bucket bucket, Resources resources,
+              const StoreOptions& options);
   ~JoinedReads() override;
 
   void read(std::shared_ptr<ReadBatch> batch) override;
 
-  std::shared_ptr<Pending<ListPage>> list(ListRequest request) override {
+  std::shared_ptr<Pending<ObjectPage>> list(ListRequest request) override {
     return store_->list(std::move(request));
   }
-  std::shared_ptr<Pending<ListedPage>> list_columns(ListRequest request) override {
+  std::shared_ptr<Pending<ColumnPage>> list_columns(ListRequest request) override {
     return store_->list_columns(std::move(request));
   }
   std::shared_ptr<Pending<ObjectInfo>> stat(std::string name) override {
@@ -97,7 +106,7 @@ class JoinedReads final : public ObjectStore, public std::enable_shared_from_thi
   enum class Notice : uint8_t { kNoPermission, kRefused, kNotDeleted };
 
   bool may_join() const;
-  void attend(const std::shared_ptr<Work>& work);
+  void on_wait_or_cancel(const std::shared_ptr<Work>& work);
   std::vector<std::shared_ptr<Group>> make_groups(const std::shared_ptr<Work>& work);
   std::shared_ptr<Group> next();
   bool reserve(Group& group) HEADRACE_REQUIRES(mutex_);
@@ -113,15 +122,18 @@ class JoinedReads final : public ObjectStore, public std::enable_shared_from_thi
   void retire(const std::shared_ptr<Group>& group);
 
   void read_alone(const std::shared_ptr<Work>& work, std::vector<uint32_t> slots);
-  void start(const std::shared_ptr<Work>& work, const std::shared_ptr<ReadBatch>& inner);
+  void start(ObjectStore& store, const std::shared_ptr<Work>& work,
+             const std::shared_ptr<ReadBatch>& inner);
   void note_refusal(const Error& error);
   void warn_once(Notice notice, const std::string& text);
 
   const std::shared_ptr<ObjectStore> store_;
+  const Bucket bucket_;
   const Resources resources_;
   const JoinOptions options_;
   const uint64_t max_size_bytes_;  // of a group; also within the memory budget
   const bool decompresses_;
+  const TemporaryNames temporaries_;
   const std::string name_prefix_;  // of the composites of this store; no other has it
 
   std::atomic<bool> enabled_ = true;

@@ -140,7 +140,7 @@ TEST_F(JoinedReadsTest, ThatAreCancelledAtAnyMomentLeaveNothing) {
   EXPECT_THAT(left(), IsEmpty());
   wait_until_all_is_given_back(engine_.pool());
   EXPECT_EQ(engine_.pool().in_flight_bytes(), 0u);
-  EXPECT_EQ(engine_.pool().expected_bytes(), 0u);
+  EXPECT_EQ(engine_.pool().reserved_bytes(), 0u);
 }
 
 TEST_F(JoinedReadsTest, AreDeletedBeforeTheEngineStops) {
@@ -198,7 +198,7 @@ TEST_F(JoinedReadsTest, StayWithinASmallMemoryBudgetAndComeToTheirEnd) {
   }
   EXPECT_LE(engine.metrics().memory.peak_live_bytes, 2 * kMiB);
   engine.stop();
-  EXPECT_EQ(engine.pool().expected_bytes(), 0u);
+  EXPECT_EQ(engine.pool().reserved_bytes(), 0u);
   EXPECT_THAT(left(), IsEmpty());
 }
 

@@ -3,8 +3,6 @@
 #include <deque>
 #include <utility>
 
-#include "headrace/store/temporary_names.h"
-
 namespace headrace {
 namespace {
 
@@ -12,22 +10,26 @@ namespace {
 // Thread: confined (one request after the other).
 class Sweep : public std::enable_shared_from_this<Sweep> {
  public:
-  Sweep(std::shared_ptr<ObjectStore> store, std::string spared,
+  Sweep(std::shared_ptr<ObjectStore> bucket, TemporaryNames temporaries, std::string spared,
         std::chrono::system_clock::time_point before)
-      : store_(std::move(store)), spared_(std::move(spared)), before_(before) {}
+      : store_(std::move(bucket)),
+        temporaries_(std::move(temporaries)),
+        spared_(std::move(spared)),
+        before_(before) {}
 
   void list(std::string page_token) {
-    store_->list({.prefix = cat(kCompositePrefix, kCompositeMark), .page_token = page_token})
-        ->then([self = shared_from_this()](Result<ListPage> page) {
+    store_
+        ->list({.prefix = cat(temporaries_.composites(), kCompositeMark), .page_token = page_token})
+        ->then([self = shared_from_this()](Result<ObjectPage> page) {
           if (page) self->listed(std::move(*page));
         });
   }
 
  private:
-  void listed(ListPage page) {
+  void listed(ObjectPage page) {
     for (ObjectInfo& info : page.objects) {
-      const bool is_left =
-          is_own_composite(info.name) && !info.name.starts_with(spared_) && info.updated < before_;
+      const bool is_left = temporaries_.is_own_composite(info.name) &&
+                           !info.name.starts_with(spared_) && info.updated < before_;
       if (is_left) left_.push_back(std::move(info));
     }
     next_page_token_ = std::move(page.next_page_token);
@@ -50,6 +52,7 @@ class Sweep : public std::enable_shared_from_this<Sweep> {
   }
 
   const std::shared_ptr<ObjectStore> store_;
+  const TemporaryNames temporaries_;
   const std::string spared_;
   const std::chrono::system_clock::time_point before_;
   std::deque<ObjectInfo> left_;
@@ -58,9 +61,10 @@ class Sweep : public std::enable_shared_from_this<Sweep> {
 
 }  // namespace
 
-void sweep_composites(std::shared_ptr<ObjectStore> store, std::string spared,
-                      std::chrono::system_clock::time_point before) {
-  std::make_shared<Sweep>(std::move(store), std::move(spared), before)->list("");
+void sweep_composites(std::shared_ptr<ObjectStore> bucket, TemporaryNames temporaries,
+                      std::string spared, std::chrono::system_clock::time_point before) {
+  std::make_shared<Sweep>(std::move(bucket), std::move(temporaries), std::move(spared), before)
+      ->list("");
 }
 
 }  // namespace headrace

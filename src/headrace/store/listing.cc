@@ -66,21 +66,21 @@ void Listing::send(const Requests& requests) {
     request.start_offset = each.start_offset;
     request.end_offset = each.end_offset;
     request.page_token = each.page_token;
-    const std::shared_ptr<Pending<ListedPage>> pending = store_->list_columns(std::move(request));
+    const std::shared_ptr<Pending<ColumnPage>> pending = store_->list_columns(std::move(request));
     bool ended = false;
     {
       const Lock lock(mutex_);
       in_flight_[each.range] = pending;
       ended = error_.has_value();
     }
-    pending->then([self = shared_from_this(), range = each.range](Result<ListedPage> page) {
+    pending->then([self = shared_from_this(), range = each.range](Result<ColumnPage> page) {
       self->answered(range, std::move(page));
     });
     if (ended) pending->cancel();
   }
 }
 
-void Listing::answered(uint64_t range, Result<ListedPage> page) {
+void Listing::answered(uint64_t range, Result<ColumnPage> page) {
   Requests requests;
   std::optional<Error> error;
   {
@@ -102,11 +102,12 @@ void Listing::answered(uint64_t range, Result<ListedPage> page) {
   send(requests);
 }
 
-Result<void> Listing::keep(uint64_t range, ListedPage page) {
+Result<void> Listing::keep(uint64_t range, ColumnPage page) {
   names_.clear();
   for (size_t i = 0; i < page.size(); ++i) names_.push_back(page.name(i));
   const Result<KeyRanges::Kept> kept = ranges_.answered(range, names_, page.next_page_token);
   if (!kept) return std::unexpected(kept.error());
+  progress_.placeholders += page.placeholders;
   Stretch& stretch = *by_range_.at(range);
   stretch.complete = kept->complete;
   if (kept->end > kept->begin) {
@@ -154,14 +155,14 @@ bool Listing::wait_until(std::chrono::steady_clock::time_point until, MayBlock) 
   return ready();
 }
 
-Result<std::optional<ListedPage>> Listing::take(MayBlock) {
+Result<std::optional<ColumnPage>> Listing::take(MayBlock) {
   ask();
   const Lock lock(mutex_);
   while (!ready()) changed_.wait(mutex_);
   if (error_) return std::unexpected(*error_);
   asking_ = false;
   if (stretches_.empty()) return std::nullopt;
-  std::optional<ListedPage> page(std::move(stretches_.front().pages.front()));
+  std::optional<ColumnPage> page(std::move(stretches_.front().pages.front()));
   stretches_.front().pages.pop_front();
   --waiting_pages_;
   drop_taken();
@@ -171,7 +172,7 @@ Result<std::optional<ListedPage>> Listing::take(MayBlock) {
 void Listing::cancel() { end(Error(Code::kCancelled, "the listing was cancelled")); }
 
 void Listing::end(Error error) {
-  std::vector<std::shared_ptr<Pending<ListedPage>>> pending;
+  std::vector<std::shared_ptr<Pending<ColumnPage>>> pending;
   {
     const Lock lock(mutex_);
     if (error_) return;
@@ -183,7 +184,7 @@ void Listing::end(Error error) {
     waiting_pages_ = 0;
     changed_.notify_all();
   }
-  for (const std::shared_ptr<Pending<ListedPage>>& each : pending) each->cancel();
+  for (const std::shared_ptr<Pending<ColumnPage>>& each : pending) each->cancel();
 }
 
 ListingProgress Listing::progress() const {

@@ -33,6 +33,8 @@ struct ListingProgress {
   uint64_t names = 0;     // that have arrived
   uint64_t requests = 0;  // that were sent, without their retries
   bool complete = false;  // everything has arrived
+  // Objects with the name of the store's root itself, which have none in a listing: 0 or 1.
+  uint64_t placeholders = 0;
 };
 
 // Each name that exists throughout is listed exactly once, in UTF-8 byte order; what is added or
@@ -50,7 +52,7 @@ class Listing : public std::enable_shared_from_this<Listing> {
   // The next page in order, never an empty one; none at the end. Waits for it.
   // Errors: those of ObjectStore::list(), as soon as one occurs and for ever after; kCorrupt for a
   // page whose names are out of order or out of place; kCancelled.
-  Result<std::optional<ListedPage>> take(MayBlock);
+  Result<std::optional<ColumnPage>> take(MayBlock);
   // Ends what is under way. What has arrived can not be taken any more.
   void cancel();
   ListingProgress progress() const;
@@ -59,7 +61,7 @@ class Listing : public std::enable_shared_from_this<Listing> {
   // What came of one range; in the order of names, as the ranges.
   struct Stretch {
     uint64_t range = 0;
-    std::list<ListedPage> pages = {};
+    std::list<ColumnPage> pages = {};
     bool complete = false;
   };
   using Stretches = std::list<Stretch>;
@@ -69,8 +71,8 @@ class Listing : public std::enable_shared_from_this<Listing> {
   Requests plan() HEADRACE_REQUIRES(mutex_);
   void send(const Requests& requests);
   void ask();
-  void answered(uint64_t range, Result<ListedPage> page);
-  Result<void> keep(uint64_t range, ListedPage page) HEADRACE_REQUIRES(mutex_);
+  void answered(uint64_t range, Result<ColumnPage> page);
+  Result<void> keep(uint64_t range, ColumnPage page) HEADRACE_REQUIRES(mutex_);
   void drop_taken() HEADRACE_REQUIRES(mutex_);
   bool ready() const HEADRACE_REQUIRES(mutex_);
   void end(Error error);
@@ -85,7 +87,7 @@ class Listing : public std::enable_shared_from_this<Listing> {
   KeyRanges ranges_ HEADRACE_GUARDED_BY(mutex_);
   Stretches stretches_ HEADRACE_GUARDED_BY(mutex_);
   std::unordered_map<uint64_t, Stretches::iterator> by_range_ HEADRACE_GUARDED_BY(mutex_);
-  std::unordered_map<uint64_t, std::shared_ptr<Pending<ListedPage>>> in_flight_
+  std::unordered_map<uint64_t, std::shared_ptr<Pending<ColumnPage>>> in_flight_
       HEADRACE_GUARDED_BY(mutex_);
   std::vector<std::string_view> names_ HEADRACE_GUARDED_BY(mutex_);  // of one page, while looked at
   uint64_t asked_pages_ HEADRACE_GUARDED_BY(mutex_) = 0;    // the caller came for so many ...

@@ -21,7 +21,7 @@ class ListingTest : public StoreTest {
   static Result<std::vector<std::string>> names_of(Listing& listing) {
     std::vector<std::string> names;
     while (true) {
-      Result<std::optional<ListedPage>> page = listing.take(kMayBlock);
+      Result<std::optional<ColumnPage>> page = listing.take(kMayBlock);
       if (!page) return std::unexpected(page.error());
       if (!*page) return names;
       EXPECT_FALSE((*page)->empty());

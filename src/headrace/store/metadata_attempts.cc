@@ -3,13 +3,12 @@
 #include <type_traits>
 #include <utility>
 
-#include "headrace/store/temporary_names.h"
-
 namespace headrace {
 
 template <class Page>
-ListAttempt<Page>::ListAttempt(const Protocol& protocol, ListRequest request)
-    : TextAttempt(protocol), request_(std::move(request)) {}
+ListAttempt<Page>::ListAttempt(const Protocol& protocol, const TemporaryNames& temporaries,
+                               ListRequest request)
+    : TextAttempt(protocol), temporaries_(temporaries), request_(std::move(request)) {}
 
 template <class Page>
 void ListAttempt<Page>::build(HttpRequest& request) {
@@ -18,18 +17,21 @@ void ListAttempt<Page>::build(HttpRequest& request) {
 
 template <class Page>
 Result<Attempt::Verdict> ListAttempt<Page>::finish() {
-  if constexpr (std::is_same_v<Page, ListPage>) {
-    result = protocol().parse_list(text());
+  if constexpr (std::is_same_v<Page, ObjectPage>) {
+    result = protocol().parse_objects(text());
   } else {
-    result = protocol().parse_listed(text());
+    result = protocol().parse_columns(text());
   }
   if (!result) return std::unexpected(std::move(result.error()));
-  hide_temporaries(*result, request_.prefix);
+  temporaries_.hide(*result, protocol().root().full_name(request_.prefix));
+  if (Result<void> below = protocol().root().strip(*result); !below) {
+    return std::unexpected(std::move(below.error()));
+  }
   return Verdict::kDone;
 }
 
-template class ListAttempt<ListPage>;
-template class ListAttempt<ListedPage>;
+template class ListAttempt<ObjectPage>;
+template class ListAttempt<ColumnPage>;
 
 StatAttempt::StatAttempt(const Protocol& protocol, std::string name)
     : TextAttempt(protocol), name_(std::move(name)) {}
@@ -37,7 +39,7 @@ StatAttempt::StatAttempt(const Protocol& protocol, std::string name)
 void StatAttempt::build(HttpRequest& request) { protocol().build_stat(request, name_); }
 
 Result<Attempt::Verdict> StatAttempt::finish() {
-  Result<ObjectInfo> info = protocol().parse_object(text());
+  Result<ObjectInfo> info = protocol().object_of(text());
   if (!info) return std::unexpected(std::move(info.error()));
   result = std::move(info);
   return Verdict::kDone;
@@ -55,7 +57,7 @@ void PublishAttempt::build(HttpRequest& request) {
     if (build_first(request)) return;
     step_ = Step::kChange;
   }
-  if (step_ == Step::kSettle) {
+  if (step_ == Step::kResolve) {
     protocol().build_stat(request, name_);
   } else {
     build_change(request, condition_);
@@ -64,8 +66,8 @@ void PublishAttempt::build(HttpRequest& request) {
 
 void PublishAttempt::will_retry() {
   if (step_ == Step::kChange) {
-    step_ = Step::kSettle;
-    settled_before_ = true;
+    step_ = Step::kResolve;
+    resolved_before_ = true;
   }
 }
 
@@ -76,7 +78,7 @@ Result<Attempt::Verdict> PublishAttempt::finish() {
     return verdict;
   }
   if (step_ == Step::kChange) return finish_change();
-  Result<ObjectInfo> found = protocol().parse_object(text());
+  Result<ObjectInfo> found = protocol().object_of(text());
   if (!found) return std::unexpected(std::move(found.error()));
   // With a precondition of the caller's, what is there in its place can only be ours or a
   // violation; without one, equal bytes are as good as ours.
@@ -91,7 +93,7 @@ Result<Attempt::Verdict> PublishAttempt::finish() {
 }
 
 Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
-  if (step_ == Step::kSettle && error.code() == Code::kNotFound) {
+  if (step_ == Step::kResolve && error.code() == Code::kNotFound) {
     // Nothing is there: the lost change has not arrived, and shall not arrive beside this one.
     if (!wanted_.generation) condition_.generation = "";
     step_ = Step::kChange;
@@ -102,10 +104,10 @@ Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
     return Verdict::kDone;
   }
   if (step_ == Step::kChange && error.code() == Code::kPreconditionFailed) {
-    if (settled_before_) {
+    if (resolved_before_) {
       // The lost change may have arrived after all.
-      settled_before_ = false;
-      step_ = Step::kSettle;
+      resolved_before_ = false;
+      step_ = Step::kResolve;
       return Verdict::kAgain;
     }
     std::string message = "exists already";
@@ -142,7 +144,7 @@ void WriteAttempt::build_change(HttpRequest& request, const Precondition& precon
 }
 
 Result<Attempt::Verdict> WriteAttempt::finish_change() {
-  Result<ObjectInfo> written = protocol().parse_object(text());
+  Result<ObjectInfo> written = protocol().object_of(text());
   if (!written) return std::unexpected(std::move(written.error()));
   if (!is_ours(*written)) {
     return corrupt("the server stored ", written->size_bytes, " bytes",
@@ -171,7 +173,7 @@ bool CopyAttempt::build_first(HttpRequest& request) {
 }
 
 Result<Attempt::Verdict> CopyAttempt::finish_first() {
-  Result<ObjectInfo> source = protocol().parse_object(text());
+  Result<ObjectInfo> source = protocol().object_of(text());
   if (!source) return std::unexpected(std::move(source.error()));
   if (!request_.source_generation.empty() && request_.source_generation != source->generation) {
     return fail(Code::kPreconditionFailed, protocol().url_of(request_.source_name),
@@ -196,6 +198,9 @@ Result<Attempt::Verdict> CopyAttempt::finish_change() {
     return Verdict::kAgain;
   }
   if (!is_ours(step->object)) return corrupt("the copy is not equal to its source");
+  if (Result<void> below = protocol().root().strip(step->object); !below) {
+    return std::unexpected(std::move(below.error()));
+  }
   result = std::move(step->object);
   return Verdict::kDone;
 }
@@ -218,7 +223,7 @@ void ComposeAttempt::build_change(HttpRequest& request, const Precondition& prec
 }
 
 Result<Attempt::Verdict> ComposeAttempt::finish_change() {
-  Result<ObjectInfo> composed = protocol().parse_object(text());
+  Result<ObjectInfo> composed = protocol().object_of(text());
   if (!composed) return std::unexpected(std::move(composed.error()));
   if (!is_ours(*composed)) {
     return corrupt("the server composed ", composed->size_bytes, " bytes",

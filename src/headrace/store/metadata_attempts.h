@@ -13,21 +13,24 @@
 
 #include "headrace/store/operation.h"
 #include "headrace/store/retry.h"
+#include "headrace/store/temporary_names.h"
 #include "headrace/store/upload.h"
 
 namespace headrace {
 
-// Page: a ListPage or a ListedPage.
+// Page: a ObjectPage or a ColumnPage.
 template <class Page>
 class ListAttempt final : public TextAttempt {
  public:
-  ListAttempt(const Protocol& protocol, ListRequest request);
+  // Borrows `temporaries`.
+  ListAttempt(const Protocol& protocol, const TemporaryNames& temporaries, ListRequest request);
   void build(HttpRequest& request) override;
   std::string url() const override { return protocol().url_of(request_.prefix); }
   Result<Page> result;
 
  private:
   Result<Verdict> finish() override;
+  const TemporaryNames& temporaries_;
   const ListRequest request_;
 };
 
@@ -43,7 +46,7 @@ class StatAttempt final : public TextAttempt {
   const std::string name_;
 };
 
-// What write, copy and compose share: settling a request whose answer was lost.
+// What write, copy and compose share: what resolves a request whose answer was lost.
 class PublishAttempt : public TextAttempt {
  public:
   void build(HttpRequest& request) final;
@@ -60,7 +63,7 @@ class PublishAttempt : public TextAttempt {
   // Is this what the change would have put there?
   virtual bool is_ours(const ObjectInfo& found) const = 0;
   // Asks what is there now, in place of the change that was made: its answer did not say.
-  void look() { step_ = Step::kSettle; }
+  void look() { step_ = Step::kResolve; }
   // What is there is not ours, and the change is known to have been made: what to tell.
   virtual std::optional<Error> wrong_result(const ObjectInfo&) const { return std::nullopt; }
   // What a failed condition may mean beside the one on what is replaced; "": nothing.
@@ -71,7 +74,7 @@ class PublishAttempt : public TextAttempt {
   virtual bool build_first(HttpRequest&) { return false; }
 
  private:
-  enum class Step : uint8_t { kFirst, kChange, kSettle };
+  enum class Step : uint8_t { kFirst, kChange, kResolve };
   Result<Verdict> finish() final;
   Result<Verdict> refused(Error error) final;
 
@@ -79,7 +82,7 @@ class PublishAttempt : public TextAttempt {
   const Precondition wanted_;  // what the caller asked for
   Precondition condition_;     // what the next change is conditioned on
   Step step_ = Step::kFirst;
-  bool settled_before_ = false;  // a change was lost at least once
+  bool resolved_before_ = false;  // a change was lost at least once
 
  protected:
   virtual Result<Verdict> finish_first() { return Verdict::kAgain; }
@@ -91,7 +94,7 @@ class WriteAttempt final : public PublishAttempt {
   WriteAttempt(const Protocol& protocol, WriteRequest request, std::span<const std::byte> bytes);
   WriteAttempt(const Protocol& protocol, WriteRequest request,
                std::shared_ptr<const UploadPart> part);
-  std::chrono::milliseconds patience_when_stopped() const override { return request_.patience; }
+  std::chrono::milliseconds linger_when_stopped() const override { return request_.linger; }
 
  private:
   void build_change(HttpRequest& request, const Precondition& precondition) override;
@@ -123,7 +126,7 @@ class CopyAttempt final : public PublishAttempt {
 class ComposeAttempt final : public PublishAttempt {
  public:
   ComposeAttempt(const Protocol& protocol, ComposeRequest request);
-  std::chrono::milliseconds patience_when_stopped() const override { return request_.patience; }
+  std::chrono::milliseconds linger_when_stopped() const override { return request_.linger; }
 
  private:
   void build_change(HttpRequest& request, const Precondition& precondition) override;

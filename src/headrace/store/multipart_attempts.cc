@@ -113,6 +113,9 @@ void ListMultipartAttempt::build(HttpRequest& request) {
 Result<Attempt::Verdict> ListMultipartAttempt::finish() {
   Result<UploadsPage> page = parse_uploads(text());
   if (!page) return std::unexpected(std::move(page.error()));
+  if (Result<void> below = protocol().root().strip(*page); !below) {
+    return std::unexpected(std::move(below.error()));
+  }
   result = std::move(page);
   return Verdict::kDone;
 }

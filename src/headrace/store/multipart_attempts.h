@@ -17,7 +17,7 @@ namespace headrace {
 class StartMultipartAttempt final : public TextAttempt {
  public:
   StartMultipartAttempt(const Protocol& protocol, WriteRequest request);
-  std::chrono::milliseconds patience_when_stopped() const override {
+  std::chrono::milliseconds linger_when_stopped() const override {
     return std::chrono::milliseconds(1000);
   }
   void build(HttpRequest& request) override { protocol().build_multipart_start(request, request_); }
@@ -53,7 +53,7 @@ class CompleteMultipartAttempt final : public PublishAttempt {
  public:
   CompleteMultipartAttempt(const Protocol& protocol, std::string name, std::string upload_id,
                            std::vector<SentPart> parts, Upload::Whole whole);
-  std::chrono::milliseconds patience_when_stopped() const override {
+  std::chrono::milliseconds linger_when_stopped() const override {
     return std::chrono::milliseconds(1000);
   }
 

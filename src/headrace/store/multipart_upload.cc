@@ -8,7 +8,8 @@
 namespace headrace {
 
 MultipartUpload::MultipartUpload(std::shared_ptr<HttpStore> store, WriteRequest target)
-    : HttpUpload(std::move(store), std::move(target)), name_(cat(temporary_prefix(), "000001")) {}
+    : HttpUpload(std::move(store), std::move(target)),
+      name_(cat(new_temporary_prefix(), "000001")) {}
 
 MultipartUpload::Limits MultipartUpload::limits() const {
   Limits limits = HttpUpload::limits();
@@ -40,7 +41,7 @@ void MultipartUpload::send(std::shared_ptr<const UploadPart> part, Done done) {
     send_now(id, std::move(waiting));
   } else if (start) {
     track<std::string>(
-        store_->start_multipart({.name = name_, .content_type = target_.content_type}),
+        bucket_->start_multipart({.name = name_, .content_type = target_.content_type}),
         [this](Result<std::string> result) { started(std::move(result)); });
   }
 }
@@ -69,7 +70,7 @@ void MultipartUpload::started(Result<std::string> id) {
 
 void MultipartUpload::send_now(const std::string& id, Waiting waiting) {
   const uint32_t number = waiting.part->part_number;
-  track<SentPart>(store_->send_part(name_, id, std::move(waiting.part)),
+  track<SentPart>(bucket_->send_part(name_, id, std::move(waiting.part)),
                   [this, number, done = std::move(waiting.done)](Result<SentPart> sent) mutable {
                     if (!sent) {
                       done(std::unexpected(in_part(number, std::move(sent.error()))));
@@ -94,7 +95,7 @@ void MultipartUpload::publish(const Whole& whole, Published done) {
     id = id_;
     sent = sent_;
   }
-  track<ObjectInfo>(store_->complete_multipart(name_, std::move(id), std::move(sent), whole),
+  track<ObjectInfo>(bucket_->complete_multipart(name_, std::move(id), std::move(sent), whole),
                     [this, whole](Result<ObjectInfo> info) {
                       if (!info) {
                         finish(std::unexpected(with_url(std::move(info.error()))));
@@ -126,11 +127,11 @@ void MultipartUpload::begin_cleaning() {
   const auto then = [this, self = shared_from_this()](Result<bool> result) {
     step_cleaned(std::move(result));
   };
-  if (abort) store_->abort_multipart(name_, std::move(id))->then(then);
+  if (abort) bucket_->abort_multipart(name_, std::move(id))->then(then);
   if (remove) {
     Precondition condition;
     if (!generation.empty()) condition.generation = std::move(generation);
-    store_->remove(name_, std::move(condition))->then(then);
+    bucket_->remove(name_, std::move(condition))->then(then);
   }
 }
 

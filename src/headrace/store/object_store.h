@@ -1,4 +1,4 @@
-// The client side of one provider, for one bucket.
+// The client side of one provider, for what lies below one root in one bucket.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 #include "headrace/base/pending.h"
 #include "headrace/base/result.h"
-#include "headrace/format/listed_page.h"
+#include "headrace/format/column_page.h"
 #include "headrace/format/multipart_xml.h"
 #include "headrace/format/object_info.h"
 #include "headrace/store/options.h"
@@ -22,7 +22,8 @@ class ObjectWriter;
 
 // Every provider behind one face; one conformance suite holds them to it. Calls return at once; the
 // Pending (or the batch) completes exactly once, also when the engine stops.
-// Names are full names inside the bucket. For file:// the bucket is the directory of the URL.
+// Names are relative to the root: on gs://bucket/run the name "a" is the object gs://bucket/run/a,
+// as it is the file a of a directory.
 // Thread: any.
 // Errors: the table of base/result.h; every error names the object's URL.
 class ObjectStore {
@@ -34,9 +35,9 @@ class ObjectStore {
   virtual void read(std::shared_ptr<ReadBatch> batch) = 0;
 
   // One page of names in UTF-8 byte order.
-  virtual std::shared_ptr<Pending<ListPage>> list(ListRequest request) = 0;
+  virtual std::shared_ptr<Pending<ObjectPage>> list(ListRequest request) = 0;
   // The same, by columns.
-  virtual std::shared_ptr<Pending<ListedPage>> list_columns(ListRequest request) = 0;
+  virtual std::shared_ptr<Pending<ColumnPage>> list_columns(ListRequest request) = 0;
   virtual std::shared_ptr<Pending<ObjectInfo>> stat(std::string name) = 0;
   // Writes one small object, atomically: it is there whole or not at all. `bytes` must live until
   // the Pending has completed.
@@ -61,7 +62,7 @@ class ObjectStore {
   // in its generation any more.
   virtual std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) = 0;
 
-  // "gs://bucket/" + name
+  // The root's URL, '/', and the name.
   virtual std::string url_of(std::string_view name) const = 0;
   // The size to assume for an object that nothing is known of, learnt from what was read.
   virtual uint64_t expected_object_bytes() const = 0;

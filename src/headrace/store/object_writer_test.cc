@@ -27,8 +27,9 @@ class ObjectWriterTest : public StoreTest {
   std::shared_ptr<ObjectWriter> writer(WriterOptions options = {}) {
     options.object.name = "out/a";
     options.part_bytes = part_bytes_;
-    if (way_ == UploadWay::kMultipart) server_.post("uploads_config", R"({"min_part_bytes":1})");
-    options.way = way_;
+    if (method_ == UploadMethod::kMultipart)
+      server_.post("uploads_config", R"({"min_part_bytes":1})");
+    options.method = method_;
     Result<std::shared_ptr<ObjectWriter>> opened = open()->open_writer(std::move(options));
     EXPECT_TRUE(opened.has_value()) << opened.error().to_string();
     return *opened;
@@ -56,20 +57,20 @@ class ObjectWriterTest : public StoreTest {
   // Uploads that were started and neither completed nor aborted.
   size_t unfinished() { return take(open()->list_multipart("", "", ""))->uploads.size(); }
 
-  UploadWay way_ = UploadWay::kParts;
+  UploadMethod method_ = UploadMethod::kParts;
   uint64_t part_bytes_ = kPartBytes;
   const std::string bytes_ = some_bytes(5 * kPartBytes + 1000);
 };
 
 // What holds whichever way the parts go.
-class EitherWay : public ObjectWriterTest, public ::testing::WithParamInterface<UploadWay> {
+class EitherMethod : public ObjectWriterTest, public ::testing::WithParamInterface<UploadMethod> {
  protected:
-  EitherWay() { way_ = GetParam(); }
+  EitherMethod() { method_ = GetParam(); }
 };
-INSTANTIATE_TEST_SUITE_P(Ways, EitherWay,
-                         ::testing::Values(UploadWay::kParts, UploadWay::kMultipart),
+INSTANTIATE_TEST_SUITE_P(Ways, EitherMethod,
+                         ::testing::Values(UploadMethod::kParts, UploadMethod::kMultipart),
                          [](const auto& given) {
-                           return given.param == UploadWay::kParts ? "parts" : "multipart";
+                           return given.param == UploadMethod::kParts ? "parts" : "multipart";
                          });
 
 TEST_F(ObjectWriterTest, TellsWhatWasWrittenAndLeavesNothingElse) {
@@ -87,7 +88,7 @@ TEST_F(ObjectWriterTest, TellsWhatWasWrittenAndLeavesNothingElse) {
   EXPECT_EQ(server_.stat("/by_kind/delete"), 6u);
 }
 
-TEST_P(EitherWay, OfOnePartIsOneRequest) {
+TEST_P(EitherMethod, OfOnePartIsOneRequest) {
   for (const size_t size : {size_t{0}, size_t{1}, size_t{kPartBytes}}) {
     const uint64_t requests = server_.stat("/requests");
     const std::string bytes = some_bytes(size);
@@ -100,7 +101,7 @@ TEST_P(EitherWay, OfOnePartIsOneRequest) {
 }
 
 TEST_F(ObjectWriterTest, AsAMultipartUploadItIsOneTemporaryObjectThatIsCopied) {
-  way_ = UploadWay::kMultipart;
+  method_ = UploadMethod::kMultipart;
   const Result<ObjectInfo> written = write(bytes_, {.object = {.content_type = "text/plain"}});
   ASSERT_TRUE(written.has_value()) << written.error().to_string();
   EXPECT_EQ(written->crc32c, Crc32c().extended(bytes_of(bytes_)));
@@ -119,7 +120,7 @@ TEST_F(ObjectWriterTest, AsAMultipartUploadItIsOneTemporaryObjectThatIsCopied) {
 class ResumableTest : public ObjectWriterTest {
  protected:
   ResumableTest() {
-    way_ = UploadWay::kResumable;
+    method_ = UploadMethod::kResumable;
     part_bytes_ = 256 * kKiB;
   }
   const std::string bytes_ = some_bytes(5 * 256 * kKiB + 1000);
@@ -182,12 +183,12 @@ TEST_F(ResumableTest, AbortEndsTheSession) {
 TEST_F(ResumableTest, RefusesPartsThatASessionDoesNotTake) {
   part_bytes_ = 256 * kKiB + 1;
   EXPECT_THAT(
-      open()->open_writer({.object = {.name = "a"}, .way = way_, .part_bytes = part_bytes_}),
+      open()->open_writer({.object = {.name = "a"}, .method = method_, .part_bytes = part_bytes_}),
       FailsWith(Code::kInvalidArgument, HasSubstr("a multiple of 262144")));
 }
 
 TEST_F(ObjectWriterTest, UnfinishedMultipartUploadsAreListedAndAborted) {
-  way_ = UploadWay::kMultipart;
+  method_ = UploadMethod::kMultipart;
   const std::shared_ptr<ObjectWriter> to = writer();
   ASSERT_TRUE(to->append(bytes_of(bytes_), nullptr, kMayBlock));
   server_.wait_for("/by_kind/multipart_part", 5);
@@ -234,7 +235,7 @@ TEST_F(ObjectWriterTest, SendsWhatIsLentFromWhereItIs) {
   EXPECT_TRUE(watched.expired());
 }
 
-TEST_P(EitherWay, CopiesSmallAndLargePiecesAlike) {
+TEST_P(EitherMethod, CopiesSmallAndLargePiecesAlike) {
   for (const size_t piece_bytes : {1000u, 4097u, 65'536u, 65'537u, 1'000'000u}) {
     const Result<ObjectInfo> written = write(bytes_, {}, piece_bytes);
     ASSERT_TRUE(written.has_value()) << written.error().to_string();
@@ -242,7 +243,7 @@ TEST_P(EitherWay, CopiesSmallAndLargePiecesAlike) {
   }
 }
 
-TEST_P(EitherWay, HoldsTheCallerUpWhenAsMuchIsUnderWayAsMayBe) {
+TEST_P(EitherMethod, HoldsTheCallerUpWhenAsMuchIsUnderWayAsMayBe) {
   server_.faults(R"([{"match":{"kind":["upload","multipart_part"]},"action":"stall_head"}])");
   const std::shared_ptr<ObjectWriter> to = writer({.max_parts_in_flight = 2});
   const Result<size_t> taken = to->append_some(bytes_of(bytes_), nullptr);
@@ -266,7 +267,7 @@ TEST_F(ObjectWriterTest, GoesOnWithoutMemoryInTheBudget) {
             256 * kMiB + 2 * BlockPool::charged_bytes(kPartBytes));
 }
 
-TEST_P(EitherWay, CreateOnlyIsRefusedWhenSomethingIsThere) {
+TEST_P(EitherMethod, CreateOnlyIsRefusedWhenSomethingIsThere) {
   server_.put("out/a", "before");
   for (const size_t size : {size_t{100}, bytes_.size()}) {
     const Result<ObjectInfo> written =
@@ -279,7 +280,7 @@ TEST_P(EitherWay, CreateOnlyIsRefusedWhenSomethingIsThere) {
   }
 }
 
-TEST_P(EitherWay, ReplacesOnlyTheGenerationThatIsMeant) {
+TEST_P(EitherMethod, ReplacesOnlyTheGenerationThatIsMeant) {
   const ObjectInfo before = server_.put("out/a", "before");
   EXPECT_TRUE(write(bytes_, {.object = {.precondition = {.generation = before.generation}}}));
   EXPECT_TRUE(server_.object("out/a") == bytes_);
@@ -288,7 +289,7 @@ TEST_P(EitherWay, ReplacesOnlyTheGenerationThatIsMeant) {
   EXPECT_THAT(temporaries(), IsEmpty());
 }
 
-TEST_P(EitherWay, AbortLeavesNothing) {
+TEST_P(EitherMethod, AbortLeavesNothing) {
   server_.put("out/a", "before");
   const std::shared_ptr<ObjectWriter> to = writer();
   ASSERT_TRUE(to->append(bytes_of(bytes_), nullptr, kMayBlock));
@@ -326,7 +327,7 @@ TEST_F(ObjectWriterTest, AbortWhilePartsAreJoinedLeavesNothing) {
 }
 
 TEST_F(ObjectWriterTest, AMultipartUploadThatBecameSomethingElseIsCorrupt) {
-  way_ = UploadWay::kMultipart;
+  method_ = UploadMethod::kMultipart;
   server_.faults(R"([{"match":{"kind":"get"},"action":"wrong_checksum"}])");
   EXPECT_THAT(write(bytes_), FailsWith(Code::kCorrupt, HasSubstr("6 parts")));
   EXPECT_EQ(server_.stat("/by_kind/multipart_complete"), 1u);
@@ -345,11 +346,11 @@ TEST_F(ObjectWriterTest, DroppingItAborts) {
   EXPECT_THAT(temporaries(), IsEmpty());
 }
 
-TEST_P(EitherWay, StoppingTheEngineAbortsAndCleans) {
+TEST_P(EitherMethod, StoppingTheEngineAbortsAndCleans) {
   Engine engine{{.io_threads = 2}};
   const std::shared_ptr<ObjectStore> store = open_in(engine, options_);
   const std::shared_ptr<ObjectWriter> to =
-      store->open_writer({.object = {.name = "out/a"}, .way = way_, .part_bytes = kPartBytes})
+      store->open_writer({.object = {.name = "out/a"}, .method = method_, .part_bytes = kPartBytes})
           .value();
   ASSERT_TRUE(to->append(bytes_of(bytes_), nullptr, kMayBlock));
   engine.stop();
@@ -411,12 +412,12 @@ TEST_F(ObjectWriterTest, RefusesSizesThatCannotWork) {
   EXPECT_THAT(store->open_writer({.object = {.name = "a"}, .part_bytes = 4 * kGiB + 1}),
               FailsWith(Code::kInvalidArgument, HasSubstr("from 65536 to 4294967296")));
   options_.write_limits = {};
-  EXPECT_THAT(
-      open()->open_writer(
-          {.object = {.name = "a"}, .way = UploadWay::kMultipart, .part_bytes = 5 * kMiB - 1}),
-      FailsWith(Code::kInvalidArgument, HasSubstr("from 5242880 to 4294967296")));
+  EXPECT_THAT(open()->open_writer({.object = {.name = "a"},
+                                   .method = UploadMethod::kMultipart,
+                                   .part_bytes = 5 * kMiB - 1}),
+              FailsWith(Code::kInvalidArgument, HasSubstr("from 5242880 to 4294967296")));
   EXPECT_TRUE(open()->open_writer(
-      {.object = {.name = "a"}, .way = UploadWay::kMultipart, .part_bytes = 5 * kMiB}));
+      {.object = {.name = "a"}, .method = UploadMethod::kMultipart, .part_bytes = 5 * kMiB}));
   EXPECT_EQ(server_.stat("/requests"), 0u);
 }
 
@@ -432,7 +433,7 @@ TEST_F(ObjectWriterTest, RefusesNamesThatTheServiceWouldRefuseInTheEnd) {
 }
 
 TEST_F(ObjectWriterTest, TheFirstByteTooManyOfAMultipartUploadIsRefused) {
-  way_ = UploadWay::kMultipart;
+  method_ = UploadMethod::kMultipart;
   options_.write_limits.max_multipart_parts = 3;
   const std::string_view bytes = std::string_view(bytes_).substr(0, 3 * kPartBytes);
   EXPECT_TRUE(write(bytes).has_value());
@@ -460,21 +461,21 @@ TEST_F(ObjectWriterTest, AnObjectThatNoStoreTakesIsRefusedBeforeItIsSent) {
 // The last request is never sent again on a guess.
 TEST_F(ObjectWriterTest, AnAnswerThatIsLostInTheEndIsSettledByLooking) {
   struct Case {
-    UploadWay way;
+    UploadMethod method;
     const char* kind;
     const char* look;
   };
-  for (const Case& each : {Case{UploadWay::kParts, "compose", "get"},
-                           Case{UploadWay::kMultipart, "multipart_complete", "get"},
-                           Case{UploadWay::kMultipart, "compose", "get"},
-                           Case{UploadWay::kResumable, "resumable_put", "resumable_query"}}) {
-    SCOPED_TRACE(cat(static_cast<int>(each.way), " ", each.kind));
+  for (const Case& each : {Case{UploadMethod::kParts, "compose", "get"},
+                           Case{UploadMethod::kMultipart, "multipart_complete", "get"},
+                           Case{UploadMethod::kMultipart, "compose", "get"},
+                           Case{UploadMethod::kResumable, "resumable_put", "resumable_query"}}) {
+    SCOPED_TRACE(cat(static_cast<int>(each.method), " ", each.kind));
     server_.reset();
-    way_ = each.way;
+    method_ = each.method;
     part_bytes_ = 256 * kKiB;
     const std::string bytes = some_bytes(2 * part_bytes_ + 5);
     // Of the stream it is the third, the one with its end.
-    const int position = each.way == UploadWay::kResumable ? 3 : 1;
+    const int position = each.method == UploadMethod::kResumable ? 3 : 1;
     server_.faults(cat(R"([{"match":{"kind":")", each.kind, R"("},"from":)", position,
                        R"(,"count":1,"action":"lost_answer"}])"));
     const uint64_t before = server_.stat(cat("/by_kind/", each.kind));
@@ -535,7 +536,7 @@ TEST_P(EveryRequestOnce, EndsWellOrLeavesNothingAsPartObjects) {
 }
 
 TEST_P(EveryRequestOnce, EndsWellOrLeavesNothingAsAMultipartUpload) {
-  way_ = UploadWay::kMultipart;
+  method_ = UploadMethod::kMultipart;
   run("multipart_start", 1);
   run("multipart_part", 35);
   run("multipart_complete", 1);
@@ -544,7 +545,7 @@ TEST_P(EveryRequestOnce, EndsWellOrLeavesNothingAsAMultipartUpload) {
 }
 
 TEST_P(EveryRequestOnce, EndsWellOrLeavesNothingAsAResumableUpload) {
-  way_ = UploadWay::kResumable;
+  method_ = UploadMethod::kResumable;
   part_bytes_ = 256 * kKiB;
   run("resumable_start", 1);
   run("resumable_put", 9);

@@ -74,9 +74,9 @@ Operation::Operation(HostLane& lane, StoreContext& store, const void* owner)
 
 void Operation::interrupt(const Error& why) {
   if (!connection_) return;
-  if (connection_->waits_for_answer() && attempt_->patience_when_stopped().count() > 0 &&
+  if (connection_->waits_for_answer() && attempt_->linger_when_stopped().count() > 0 &&
       !thread().stopping()) {
-    patient_until_ = steady_clock::now() + attempt_->patience_when_stopped();
+    patient_until_ = steady_clock::now() + attempt_->linger_when_stopped();
   } else {
     connection_->abort(why);
   }
@@ -181,11 +181,11 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     const bool stale = !verdict && connection_->went_stale();
     const bool throttled = !verdict && verdict.error().code() == Code::kThrottled;
     if (exchanged) {
-      lane_.saw({.completed = throttled ? 0u : 1u,
-                 .throttled = throttled ? 1u : 0u,
-                 .bytes = attempt.body_bytes(),
-                 .latency_sum = connection_->first_byte_latency()},
-                steady_clock::now());
+      lane_.record_outcome({.completed = throttled ? 0u : 1u,
+                            .throttled = throttled ? 1u : 0u,
+                            .bytes = attempt.body_bytes(),
+                            .latency_sum = connection_->first_byte_latency()},
+                           steady_clock::now());
     }
     lane_.give_back(std::move(connection_));
 

@@ -40,7 +40,7 @@ class Attempt : public ResponseSink {
   virtual void will_retry() {}
   // How long the answer to a request that is on its way whole is still waited for when the
   // operation is stopped: the change will be made, and its answer tells what is to be undone.
-  virtual std::chrono::milliseconds patience_when_stopped() const { return {}; }
+  virtual std::chrono::milliseconds linger_when_stopped() const { return {}; }
 
   Result<void> on_head(const ResponseHead& head) final;
   Result<std::span<std::byte>> space(uint64_t outstanding_bytes) final;

@@ -81,6 +81,8 @@ struct StoreOptions {
   JoinOptions join = {};
   WriteLimits write_limits = {};
   std::string user_agent_suffix = {};  // appended to "headrace/<version>"
+  // Inside the bucket: where objects are written that are deleted again. "": at its root.
+  std::string temporary_prefix = {};
 };
 
 struct EngineOptions {
@@ -118,11 +120,11 @@ struct WriteRequest {
   Precondition precondition = {};
   // When it is cancelled: how long the answer is still waited for if all of the request is on its
   // way. The object will be there, and the answer tells what is to be removed.
-  std::chrono::milliseconds patience{0};
+  std::chrono::milliseconds linger{0};
 };
 
 // How the parts of a large object come to the store. Files know one way only.
-enum class UploadWay : uint8_t {
+enum class UploadMethod : uint8_t {
   kParts,      // as objects of their own, which the store joins
   kMultipart,  // as one multipart upload to a temporary object
   kResumable,  // one after the other through one session, without temporary objects
@@ -131,7 +133,7 @@ enum class UploadWay : uint8_t {
 // How an object is written as a stream.
 struct WriterOptions {
   WriteRequest object = {};
-  UploadWay way = UploadWay::kParts;
+  UploadMethod method = UploadMethod::kParts;
   uint64_t part_bytes = 16 * kMiB;  // of one part, which is sent by one request
   uint32_t max_parts_in_flight = 8;
 };
@@ -159,7 +161,7 @@ struct ComposeRequest {
   // An answer that says "later" (429, 5xx) is the result, at once, for a caller who has another
   // way. What got no answer is tried again as ever.
   bool give_up_when_busy = false;
-  std::chrono::milliseconds patience{0};  // as for a write
+  std::chrono::milliseconds linger{0};  // as for a write
 };
 
 }  // namespace headrace

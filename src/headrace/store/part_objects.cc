@@ -19,7 +19,7 @@ std::string padded(uint64_t number) {
 
 PartObjects::PartObjects(std::shared_ptr<HttpStore> store, WriteRequest target)
     : HttpUpload(std::move(store), std::move(target)),
-      prefix_(temporary_prefix()),
+      prefix_(new_temporary_prefix()),
       join_width_(store_->max_compose_sources()) {}
 
 size_t PartObjects::add_temporary(std::string name) {
@@ -37,11 +37,11 @@ void PartObjects::send(std::shared_ptr<const UploadPart> part, Done done) {
     temporary = add_temporary(name);
   }
   // Create-only: a request that is repeated because its answer was lost finds its own work.
-  WriteRequest request{.name = name, .precondition = {.generation = ""}, .patience = kPatience};
+  WriteRequest request{.name = name, .precondition = {.generation = ""}, .linger = kLinger};
   // Not the part itself: its memory is wanted back as soon as it is sent.
   ComposeSource source{.name = name, .size_bytes = part->size_bytes, .crc32c = part->crc32c};
   const uint32_t number = part->part_number;
-  track<ObjectInfo>(store_->write_part(std::move(request), std::move(part)),
+  track<ObjectInfo>(bucket_->write_part(std::move(request), std::move(part)),
                     [this, number, temporary, source = std::move(source),
                      done = std::move(done)](Result<ObjectInfo> info) mutable {
                       if (!info) {
@@ -87,10 +87,10 @@ void PartObjects::start_join(Sources sources, std::function<void(ComposeSource)>
     name = cat(prefix_, "joined-", padded(temporaries_.size()));
     temporary = add_temporary(name);
   }
-  track<ObjectInfo>(store_->compose({.sources = std::move(sources),
-                                     .name = name,
-                                     .precondition = {.generation = ""},
-                                     .patience = kPatience}),
+  track<ObjectInfo>(bucket_->compose({.sources = std::move(sources),
+                                      .name = name,
+                                      .precondition = {.generation = ""},
+                                      .linger = kLinger}),
                     [this, temporary, place = std::move(place)](Result<ObjectInfo> info) {
                       join_done(temporary, std::move(info), place);
                     });
@@ -216,7 +216,7 @@ void PartObjects::remove_next() {
   Precondition condition;
   // Nobody else writes to this name: without a known generation, whatever is there is ours.
   if (!next.generation.empty()) condition.generation = next.generation;
-  store_->remove(std::move(next.name), std::move(condition))
+  bucket_->remove(std::move(next.name), std::move(condition))
       ->then(
           [this, self = shared_from_this()](Result<bool> answer) { removed(std::move(answer)); });
 }

@@ -7,14 +7,16 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "headrace/base/result.h"
 #include "headrace/base/units.h"
+#include "headrace/format/column_page.h"
 #include "headrace/format/http_head.h"
-#include "headrace/format/listed_page.h"
 #include "headrace/format/object_info.h"
 #include "headrace/http/message.h"
 #include "headrace/store/options.h"
+#include "headrace/store/root.h"
 
 namespace headrace {
 
@@ -28,7 +30,7 @@ struct ReadFacts {
 };
 
 // A refusal, in pieces.
-struct Refusal {
+struct ErrorResponse {
   int http_status = 0;
   std::string_view body;
   std::string_view retry_after;  // the header's value
@@ -51,13 +53,27 @@ struct CopyStep {
   ObjectInfo object;
 };
 
-// Builds requests, reads responses, maps errors; nothing else: no I/O, no state but the bucket.
-// A provider is a protocol; what is done with it (retry, ranges, checksums) is written once, in
-// HttpStore.
+// Builds requests, reads responses, maps errors; nothing else: no I/O, no state but the bucket and
+// the root. A provider is a protocol; what is done with it (retry, ranges, checksums) is written
+// once, in HttpStore.
+// Names that it is given are below the root, which it writes before them. Names that it parses are
+// what the service said, whole: the attempts take the root off (Root::strip).
 // Thread: any (immutable).
 class Protocol {
  public:
+  explicit Protocol(Root root) : root_(std::move(root)) {}
   virtual ~Protocol() = default;
+  Protocol(const Protocol&) = delete;
+  Protocol& operator=(const Protocol&) = delete;
+
+  const Root& root() const { return root_; }
+  // What parse_object() gives, called by its name below the root.
+  Result<ObjectInfo> object_of(std::string_view body) const {
+    Result<ObjectInfo> info = parse_object(body);
+    if (!info) return info;
+    if (Result<void> below = root_.strip(*info); !below) return std::unexpected(below.error());
+    return info;
+  }
 
   // `range` none: the whole object. `generation` "": whichever is live.
   virtual void build_read(HttpRequest& request, std::string_view name, std::string_view generation,
@@ -65,8 +81,8 @@ class Protocol {
   virtual ReadFacts read_facts(const ResponseHead& head) const = 0;
 
   virtual void build_list(HttpRequest& request, const ListRequest& list) const = 0;
-  virtual Result<ListPage> parse_list(std::string_view body) const = 0;
-  virtual Result<ListedPage> parse_listed(std::string_view body) const = 0;
+  virtual Result<ObjectPage> parse_objects(std::string_view body) const = 0;
+  virtual Result<ColumnPage> parse_columns(std::string_view body) const = 0;
 
   virtual void build_stat(HttpRequest& request, std::string_view name) const = 0;
   virtual Result<ObjectInfo> parse_object(std::string_view body) const = 0;
@@ -116,8 +132,11 @@ class Protocol {
   virtual void build_resumable_cancel(HttpRequest& request, std::string_view session) const = 0;
 
   // An Error without URL and attempts.
-  virtual Error to_error(const Refusal& refusal) const = 0;
+  virtual Error to_error(const ErrorResponse& refusal) const = 0;
   virtual std::string url_of(std::string_view name) const = 0;
+
+ private:
+  const Root root_;
 };
 
 }  // namespace headrace

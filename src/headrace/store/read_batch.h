@@ -83,7 +83,7 @@ struct ReadSlot {
   std::span<std::byte> into = {};  // where the bytes go: the caller's memory or `block`
   Block block;
   bool in_flight_charged = false;
-  uint64_t reserved_bytes = 0;      // BlockPool::expect(), until it has its memory
+  uint64_t reserved_bytes = 0;      // BlockPool::reserve(), until it has its memory
   GenerationText found_generation;  // the one that was read
   std::optional<Error> error = {};  // the first; see ReadBatch::set_error()
   std::atomic<bool> failed = false;

@@ -63,7 +63,7 @@ Result<void> SendStreamAttempt::begin_body(const ResponseHead& head) {
 Result<Attempt::Verdict> SendStreamAttempt::finish() {
   if (complete_) {
     if (!piece_.whole) return corrupt("the upload ended before all of it was sent");
-    Result<ObjectInfo> made = protocol().parse_object(text());
+    Result<ObjectInfo> made = protocol().object_of(text());
     if (!made) return std::unexpected(std::move(made.error()));
     if (made->size_bytes != piece_.whole->size_bytes ||
         (made->crc32c && *made->crc32c != piece_.whole->crc32c)) {

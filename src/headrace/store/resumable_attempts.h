@@ -44,7 +44,7 @@ class SendStreamAttempt final : public TextAttempt {
   void build(HttpRequest& request) override;
   std::string url() const override { return protocol().url_of(piece_.name); }
   void will_retry() override { ask_ = true; }
-  std::chrono::milliseconds patience_when_stopped() const override {
+  std::chrono::milliseconds linger_when_stopped() const override {
     return std::chrono::milliseconds(piece_.whole ? 1000 : 0);
   }
   // Of the object that was made; of a piece that is not the last, empty.

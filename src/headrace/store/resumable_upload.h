@@ -43,7 +43,6 @@ class ResumableUpload final : public HttpUpload {
   void begin_cleaning() override;
 
   bool busy_ HEADRACE_GUARDED_BY(mutex_) = false;
-  bool publishing_ HEADRACE_GUARDED_BY(mutex_) = false;
   std::string session_ HEADRACE_GUARDED_BY(mutex_);  // a request target
   uint64_t sent_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;
   bool ended_ HEADRACE_GUARDED_BY(mutex_) = false;  // the session is no more

@@ -35,7 +35,7 @@ Result<void> make_room(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes, boo
 }
 
 void drop_reservation(BlockPool& pool, ReadSlot& slot) {
-  if (slot.reserved_bytes != 0) pool.expect_no_more(std::exchange(slot.reserved_bytes, 0));
+  if (slot.reserved_bytes != 0) pool.unreserve(std::exchange(slot.reserved_bytes, 0));
 }
 
 void end_flight(BlockPool& pool, ReadSlot& slot) {

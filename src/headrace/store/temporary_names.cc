@@ -1,32 +1,32 @@
 #include "headrace/store/temporary_names.h"
 
 #include <algorithm>
-#include <string>
-#include <vector>
+
+#include "headrace/store/root.h"
 
 namespace headrace {
 namespace {
 
 constexpr size_t kCompositeDigits = 32;
 
-void hide(std::vector<std::string>& prefixes, std::string_view asked_prefix) {
-  std::erase_if(prefixes, [asked_prefix](const std::string& prefix) {
-    return is_hidden(prefix, asked_prefix);
-  });
-}
-
 }  // namespace
 
-bool is_hidden(std::string_view name, std::string_view asked_prefix) {
-  for (const std::string_view hidden : {kCompositePrefix, kUploadPrefix}) {
+TemporaryNames::TemporaryNames(std::string_view prefix)
+    : composites_(Root(prefix).full_name(kCompositePrefix)),
+      uploads_(Root(prefix).full_name(kUploadPrefix)) {}
+
+bool TemporaryNames::hides(std::string_view name, std::string_view asked_prefix) const {
+  for (const std::string_view hidden :
+       {kCompositePrefix, kUploadPrefix, std::string_view(composites_),
+        std::string_view(uploads_)}) {
     if (name.starts_with(hidden)) return !asked_prefix.starts_with(hidden);
   }
   return false;
 }
 
-bool is_own_composite(std::string_view name) {
-  if (!name.starts_with(kCompositePrefix)) return false;
-  name.remove_prefix(kCompositePrefix.size());
+bool TemporaryNames::is_own_composite(std::string_view name) const {
+  if (!name.starts_with(composites_)) return false;
+  name.remove_prefix(composites_.size());
   if (!name.starts_with(kCompositeMark)) return false;
   name.remove_prefix(kCompositeMark.size());
   return name.size() == kCompositeDigits && std::ranges::all_of(name, [](char c) {
@@ -34,16 +34,17 @@ bool is_own_composite(std::string_view name) {
          });
 }
 
-void hide_temporaries(ListPage& page, std::string_view asked_prefix) {
-  hide(page.prefixes, asked_prefix);
-  std::erase_if(page.objects, [asked_prefix](const ObjectInfo& object) {
-    return is_hidden(object.name, asked_prefix);
-  });
+void TemporaryNames::hide(ObjectPage& page, std::string_view asked_prefix) const {
+  std::erase_if(page.prefixes,
+                [&](const std::string& prefix) { return hides(prefix, asked_prefix); });
+  std::erase_if(page.objects,
+                [&](const ObjectInfo& object) { return hides(object.name, asked_prefix); });
 }
 
-void hide_temporaries(ListedPage& page, std::string_view asked_prefix) {
-  hide(page.prefixes, asked_prefix);
-  page.erase_if([asked_prefix](std::string_view name) { return is_hidden(name, asked_prefix); });
+void TemporaryNames::hide(ColumnPage& page, std::string_view asked_prefix) const {
+  std::erase_if(page.prefixes,
+                [&](const std::string& prefix) { return hides(prefix, asked_prefix); });
+  page.erase_if([&](std::string_view name) { return hides(name, asked_prefix); });
 }
 
 }  // namespace headrace

@@ -1,54 +1,17 @@
-"""Where a distributed checkpoint lies, and what its objects are called."""
+"""Where a distributed checkpoint lies."""
 
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
 
 from headrace import _engine
+from headrace._engine import ObjectInfo
 from headrace._errors import HeadraceError, InvalidArgumentError, NotFoundError
 from headrace._store import Store
-from headrace.checkpoint._location import METADATA_NAME
 
-__all__ = ["METADATA_NAME", "Folder", "attachment_name", "data_name", "is_data", "metadata_name"]
-
-_HEX = "[0-9a-f]{32}"
-# Ours, and those of torch's FileSystemWriter.
-_DATA = re.compile(rf"__\d+_\d+(-{_HEX})?\.distcp|\d+\.attached-{_HEX}")
-_RANK_METADATA = re.compile(r"__(\d+)\.metadata")
-
-
-def metadata_name(rank: int | None = None) -> str:
-    """Return the name of the object that makes a checkpoint complete.
-
-    Args:
-        rank: for checkpoints without collectives, in which each rank has its own.
-    """
-    return METADATA_NAME if rank is None else f"__{rank}{METADATA_NAME}"
-
-
-def data_name(rank: int, number: int) -> str:
-    """Return a name for a data file that no save has used before, and no other will."""
-    return f"__{rank}_{number}-{uuid4().hex}.distcp"
-
-
-def attachment_name(number: int) -> str:
-    """Return a name for an attachment that no save has used before, and no other will."""
-    return f"{number}.attached-{uuid4().hex}"
-
-
-def is_data(name: str) -> bool:
-    """Return whether `name`, inside the folder, is that of a data file or attachment."""
-    return _DATA.fullmatch(name) is not None
-
-
-def metadata_rank(name: str) -> int | None:
-    """Return the rank whose metadata is called `name`, or None."""
-    match = _RANK_METADATA.fullmatch(name)
-    return None if match is None else int(match[1])
+__all__ = ["Folder"]
 
 
 @dataclass(frozen=True)
@@ -95,8 +58,9 @@ class Folder:
         """Return the generations of the objects directly inside the folder, by name."""
         try:
             return {
-                info.name[len(self.prefix) :]: info.generation
-                for info in self.store.list(self.prefix, delimiter="/")
+                entry.name[len(self.prefix) :]: entry.generation
+                for entry in self.store.list(self.prefix, delimiter="/")
+                if isinstance(entry, ObjectInfo)
             }
         except NotFoundError:  # a directory that is not there yet
             if self.prefix:

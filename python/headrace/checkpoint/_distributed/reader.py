@@ -19,10 +19,11 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from headrace import _engine
+from headrace._checkpoint_names import metadata_name, metadata_rank
 from headrace._errors import CorruptDataError, InvalidArgumentError, NotFoundError
 from headrace._options import MiB
 from headrace._store import NameOrInfo
-from headrace.checkpoint._distributed.folder import Folder, metadata_name, metadata_rank
+from headrace.checkpoint._distributed.folder import Folder
 from headrace.checkpoint._distributed.items import ItemLayout, flat_bytes
 from headrace.checkpoint._distributed.metadata_file import from_bytes, storage_meta
 from headrace.checkpoint._parallel_reads import Part, read_parts

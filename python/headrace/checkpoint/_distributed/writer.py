@@ -25,6 +25,14 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
+from headrace._checkpoint_names import (
+    METADATA_NAME,
+    attachment_name,
+    data_name,
+    is_data,
+    metadata_name,
+    metadata_rank,
+)
 from headrace._errors import (
     CancelledError,
     HeadraceError,
@@ -36,15 +44,7 @@ from headrace._errors import (
 from headrace._options import MiB, require_count
 from headrace._store import UploadWay
 from headrace.checkpoint._distributed import ordering
-from headrace.checkpoint._distributed.folder import (
-    METADATA_NAME,
-    Folder,
-    attachment_name,
-    data_name,
-    is_data,
-    metadata_name,
-    metadata_rank,
-)
+from headrace.checkpoint._distributed.folder import Folder
 from headrace.checkpoint._distributed.items import encode
 from headrace.checkpoint._distributed.metadata_file import storage_meta, to_bytes
 from headrace.checkpoint._distributed.staging import stage_to_host

@@ -251,11 +251,11 @@ Result<std::unique_ptr<FileWalk>> walk_for(const std::string& root, const ListRe
   return std::make_unique<FileWalk>(root, request.prefix, std::move(lower), request.end_offset);
 }
 
-Result<ListPage> list_page(FileWalk& walk, const ListRequest& request,
-                           const std::function<bool()>& cancelled) {
+Result<ObjectPage> list_page(FileWalk& walk, const ListRequest& request,
+                             const std::function<bool()>& cancelled) {
   const size_t page_size =
       request.max_results == 0 ? kDefaultPageSize : std::min(request.max_results, kMaxPageSize);
-  ListPage page;
+  ObjectPage page;
   std::string token;
   for (size_t count = 0;; ++count) {
     if (cancelled()) return fail(Code::kCancelled, "cancelled");

@@ -76,7 +76,7 @@ Result<std::unique_ptr<FileWalk>> walk_for(const std::string& root, const ListRe
 
 // The next page of `walk`. Where it ends is known to the walk and written in the page's token, so
 // that either can go on. Errors: as next(); kCancelled.
-Result<ListPage> list_page(FileWalk& walk, const ListRequest& request,
-                           const std::function<bool()>& cancelled);
+Result<ObjectPage> list_page(FileWalk& walk, const ListRequest& request,
+                             const std::function<bool()>& cancelled);
 
 }  // namespace headrace

@@ -35,7 +35,7 @@ Error cancelled_error() { return Error(Code::kCancelled, "cancelled"); }
 class FileStore : public ObjectStore, public std::enable_shared_from_this<FileStore> {
  public:
   FileStore(std::string root, const StoreOptions& options, std::shared_ptr<BlockPool> pool,
-            std::shared_ptr<FilePool> threads, std::shared_ptr<Metrics> metrics,
+            std::shared_ptr<ThreadPool> threads, std::shared_ptr<Metrics> metrics,
             std::shared_ptr<WriterRegistry> writers)
       : root_(std::move(root)),
         range_threshold_bytes_(std::max(options.range_threshold_bytes, kReadBytes)),
@@ -48,8 +48,8 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
         writers_(std::move(writers)) {}
 
   void read(std::shared_ptr<ReadBatch> batch) override;
-  std::shared_ptr<Pending<ListPage>> list(ListRequest request) override;
-  std::shared_ptr<Pending<ListedPage>> list_columns(ListRequest request) override;
+  std::shared_ptr<Pending<ObjectPage>> list(ListRequest request) override;
+  std::shared_ptr<Pending<ColumnPage>> list_columns(ListRequest request) override;
   std::shared_ptr<Pending<ObjectInfo>> stat(std::string name) override;
   std::shared_ptr<Pending<ObjectInfo>> write(WriteRequest request,
                                              std::span<const std::byte> bytes) override;
@@ -111,7 +111,7 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   Result<void> take_size(ReadBatch& batch, const SlotRead& current);
   Result<Admission> admit(ReadBatch& batch, ReadSlot& slot);
   Result<Outcome> transfer(ReadBatch& batch, SlotRead& current);
-  Result<Outcome> settle(ReadSlot& slot, const SlotRead& current, Crc32c sum);
+  Result<Outcome> check_unchanged(ReadSlot& slot, const SlotRead& current, Crc32c sum);
   // False if the file has fewer bytes.
   Result<bool> read_piece(const ReadBatch& batch, int descriptor, uint64_t offset_bytes,
                           std::span<std::byte> into, Crc32c* sum);
@@ -136,7 +136,7 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   }
   Result<struct stat> stat_object(std::string_view name, std::string_view generation) const;
   Result<ObjectInfo> copy_now(const CopyRequest& request, const std::function<bool()>& cancelled);
-  Result<ListPage> list_now(const ListRequest& request, const std::function<bool()>& cancelled);
+  Result<ObjectPage> list_now(const ListRequest& request, const std::function<bool()>& cancelled);
   Error no_directory_or(Error error) const;
 
   const std::string root_;  // absolute, without '/' at the end: "" is the machine's root
@@ -144,7 +144,7 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   const OnChange on_change_;
   const bool verify_;
   const std::shared_ptr<BlockPool> pool_;
-  const std::shared_ptr<FilePool> threads_;
+  const std::shared_ptr<ThreadPool> threads_;
   const std::shared_ptr<Metrics> metrics_;
   const std::shared_ptr<WriterRegistry> writers_;
   std::atomic<uint64_t> read_bytes_ = 0, read_count_ = 0;
@@ -353,7 +353,7 @@ Result<FileStore::Outcome> FileStore::transfer(ReadBatch& batch, SlotRead& curre
   metrics_->in_flight.fetch_sub(1, std::memory_order_relaxed);
   if (!whole) return std::unexpected(whole.error());
   if (!*whole) return Outcome::kChanged;
-  return settle(slot, current, sum);
+  return check_unchanged(slot, current, sum);
 }
 
 void FileStore::run_large(const std::shared_ptr<LargeRead>& large) {
@@ -393,7 +393,7 @@ void FileStore::run_large(const std::shared_ptr<LargeRead>& large) {
                 sum.joined(large->sums[i], std::min(range_bytes_, slot.range.size_bytes() - begin));
           }
         }
-        outcome = settle(slot, large->current, sum);
+        outcome = check_unchanged(slot, large->current, sum);
       }
     }
     if (conclude(batch, large->current, std::move(outcome))) {
@@ -403,7 +403,8 @@ void FileStore::run_large(const std::shared_ptr<LargeRead>& large) {
   }
 }
 
-Result<FileStore::Outcome> FileStore::settle(ReadSlot& slot, const SlotRead& current, Crc32c sum) {
+Result<FileStore::Outcome> FileStore::check_unchanged(ReadSlot& slot, const SlotRead& current,
+                                                      Crc32c sum) {
   struct stat after{};
   if (::fstat(current.file.get(), &after) != 0) {
     return std::unexpected(file_error(errno, Access::kRead));
@@ -459,7 +460,7 @@ template <class T, class Work>
 std::shared_ptr<Pending<T>> FileStore::start(std::string name, Work work) {
   auto pending = std::make_shared<Pending<T>>();
   auto self = shared_from_this();
-  FilePool::Job job = [self, pending, name, work = std::move(work)]() mutable {
+  ThreadPool::Job job = [self, pending, name, work = std::move(work)]() mutable {
     const std::function<bool()> cancelled = [&self, &pending] {
       return pending->cancelled() || self->threads_->stopping();
     };
@@ -662,20 +663,20 @@ Result<ObjectInfo> FileStore::copy_now(const CopyRequest& request,
   return info_of(request.name, *status);
 }
 
-std::shared_ptr<Pending<ListPage>> FileStore::list(ListRequest request) {
+std::shared_ptr<Pending<ObjectPage>> FileStore::list(ListRequest request) {
   const std::string prefix = request.prefix;
-  return start<ListPage>(prefix, [this, request = std::move(request)](const auto& cancelled) {
+  return start<ObjectPage>(prefix, [this, request = std::move(request)](const auto& cancelled) {
     return list_now(request, cancelled);
   });
 }
 
-std::shared_ptr<Pending<ListedPage>> FileStore::list_columns(ListRequest request) {
+std::shared_ptr<Pending<ColumnPage>> FileStore::list_columns(ListRequest request) {
   const std::string prefix = request.prefix;
-  return start<ListedPage>(
-      prefix, [this, request = std::move(request)](const auto& cancelled) -> Result<ListedPage> {
-        Result<ListPage> page = list_now(request, cancelled);
+  return start<ColumnPage>(
+      prefix, [this, request = std::move(request)](const auto& cancelled) -> Result<ColumnPage> {
+        Result<ObjectPage> page = list_now(request, cancelled);
         if (!page) return std::unexpected(std::move(page.error()));
-        ListedPage columns;
+        ColumnPage columns;
         for (const ObjectInfo& info : page->objects) columns.add(info);
         columns.prefixes = std::move(page->prefixes);
         columns.next_page_token = std::move(page->next_page_token);
@@ -683,8 +684,8 @@ std::shared_ptr<Pending<ListedPage>> FileStore::list_columns(ListRequest request
       });
 }
 
-Result<ListPage> FileStore::list_now(const ListRequest& request,
-                                     const std::function<bool()>& cancelled) {
+Result<ObjectPage> FileStore::list_now(const ListRequest& request,
+                                       const std::function<bool()>& cancelled) {
   const auto key_with = [&](const std::string& token) {
     std::string key;
     for (const std::string* part :
@@ -707,7 +708,7 @@ Result<ListPage> FileStore::list_now(const ListRequest& request,
     if (!made) return std::unexpected(made.error());
     walk = std::move(*made);
   }
-  Result<ListPage> page = list_page(*walk, request, cancelled);
+  Result<ObjectPage> page = list_page(*walk, request, cancelled);
   if (page && !page->next_page_token.empty()) {
     std::string key = key_with(page->next_page_token);
     const Lock lock(mutex_);
@@ -723,7 +724,7 @@ Result<ListPage> FileStore::list_now(const ListRequest& request,
 
 Result<std::shared_ptr<ObjectStore>> open_file_store(const Url& url, const StoreOptions& options,
                                                      std::shared_ptr<BlockPool> pool,
-                                                     std::shared_ptr<FilePool> threads,
+                                                     std::shared_ptr<ThreadPool> threads,
                                                      std::shared_ptr<Metrics> metrics,
                                                      std::shared_ptr<WriterRegistry> writers) {
   const auto refused = [&](Error error) {
@@ -737,8 +738,10 @@ Result<std::shared_ptr<ObjectStore>> open_file_store(const Url& url, const Store
   }
   // Absolute from now on: the process may change its directory later.
   std::error_code error;
-  std::string root = std::filesystem::absolute(url.name.empty() ? "." : url.name, error).string();
+  const std::string directory =
+      url.name.starts_with('/') ? "" : std::filesystem::current_path(error).string();
   if (error) return refused(file_error(error.value(), Access::kRead));
+  std::string root = root_url(url, directory).name;
   struct stat status{};
   if (::stat(root.c_str(), &status) == 0 && !S_ISDIR(status.st_mode)) {
     const std::string parent = parent_of(root);

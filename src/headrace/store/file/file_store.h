@@ -7,9 +7,9 @@
 #include "headrace/base/metrics.h"
 #include "headrace/base/result.h"
 #include "headrace/format/url.h"
-#include "headrace/store/file/file_pool.h"
 #include "headrace/store/object_store.h"
 #include "headrace/store/options.h"
+#include "headrace/store/thread_pool.h"
 
 namespace headrace {
 
@@ -33,7 +33,7 @@ class WriterRegistry;
 // Errors: kInvalidArgument if the URL names a file.
 Result<std::shared_ptr<ObjectStore>> open_file_store(const Url& url, const StoreOptions& options,
                                                      std::shared_ptr<BlockPool> pool,
-                                                     std::shared_ptr<FilePool> threads,
+                                                     std::shared_ptr<ThreadPool> threads,
                                                      std::shared_ptr<Metrics> metrics,
                                                      std::shared_ptr<WriterRegistry> writers);
 

@@ -69,7 +69,7 @@ class FileStoreTest : public testing::Test {
   void set_budget(uint64_t budget_bytes) {
     if (threads_) threads_->stop();
     pool_ = std::make_shared<BlockPool>(budget_bytes);
-    threads_ = std::make_shared<FilePool>(4);
+    threads_ = std::make_shared<ThreadPool>(4);
     pool_->set_on_room([threads = std::weak_ptr(threads_)] {
       if (const auto alive = threads.lock()) alive->wake();
     });
@@ -132,7 +132,7 @@ class FileStoreTest : public testing::Test {
   std::vector<std::string> list(ListRequest request) {
     std::vector<std::string> all;
     do {
-      const Result<ListPage> page = take(store_->list(request));
+      const Result<ObjectPage> page = take(store_->list(request));
       if (!page) {
         ADD_FAILURE() << page.error().to_string();
         return all;
@@ -157,7 +157,7 @@ class FileStoreTest : public testing::Test {
 
   std::string root_;
   std::shared_ptr<BlockPool> pool_;
-  std::shared_ptr<FilePool> threads_;
+  std::shared_ptr<ThreadPool> threads_;
   std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
   std::shared_ptr<WriterRegistry> writers_ = std::make_shared<WriterRegistry>();
   std::shared_ptr<ObjectStore> store_;
@@ -177,7 +177,7 @@ TEST_F(FileStoreTest, AUrlOfAFileIsRefusedWithAdvice) {
 TEST_F(FileStoreTest, AMissingDirectoryIsMadeByTheFirstWriteAndNotFoundBefore) {
   store_ = try_open(path("new/run")).value();
   EXPECT_EQ(read_error({.name = "a"}, "no such directory: " + path("new/run")), Code::kNotFound);
-  const Result<ListPage> page = take(store_->list({}));
+  const Result<ObjectPage> page = take(store_->list({}));
   ASSERT_FALSE(page.has_value());
   EXPECT_EQ(page.error().code(), Code::kNotFound);
   EXPECT_THAT(page.error().message(), HasSubstr(path("new/run")));
@@ -515,7 +515,7 @@ TEST_F(FileStoreTest, ListsInTheByteOrderOfWholeNames) {
     if (std::string_view(name) != "a/b") put(name, name);
   }
   EXPECT_THAT(list({}), ElementsAre("a-b", "a.b", "a/b/c", "a/\xc3\xa4", "a0", "b"));
-  const ListPage page = take(store_->list({})).value();
+  const ObjectPage page = take(store_->list({})).value();
   EXPECT_EQ(page.objects[0], take(store_->stat("a-b")).value());
   EXPECT_EQ(page.objects[0].size_bytes, 3u);
   EXPECT_NE(page.objects[0].updated, std::chrono::system_clock::time_point());
@@ -565,7 +565,7 @@ TEST_F(FileStoreTest, LinkedDirectoriesAreListedButNotInCircles) {
 TEST_F(FileStoreTest, ANameThatIsNotTextFailsTheListingAndNamesTheDirectory) {
   put("d/good", "");
   put("d/\xff", "");
-  const Result<ListPage> page = take(store_->list({}));
+  const Result<ObjectPage> page = take(store_->list({}));
   ASSERT_FALSE(page.has_value());
   EXPECT_EQ(page.error().code(), Code::kInvalidArgument);
   EXPECT_THAT(page.error().message(), HasSubstr(path("d/")));
@@ -579,11 +579,11 @@ TEST_F(FileStoreTest, APageTokenOfAnotherMakeIsRefused) {
 
 TEST_F(FileStoreTest, ATokenGoesOnInAnotherStoreAndMayBeUsedTwice) {
   for (int i = 0; i < 10; ++i) put("n" + std::to_string(i), "");
-  const ListPage first = take(store_->list({.max_results = 4})).value();
+  const ObjectPage first = take(store_->list({.max_results = 4})).value();
   const ListRequest request = {.page_token = first.next_page_token, .max_results = 3};
   for (int i = 0; i < 3; ++i) {
     if (i == 2) open({});
-    const ListPage page = take(store_->list(request)).value();
+    const ObjectPage page = take(store_->list(request)).value();
     ASSERT_EQ(page.objects.size(), 3u);
     EXPECT_EQ(page.objects[0].name, "n4");
   }

@@ -19,7 +19,7 @@ Error cancelled_error() { return Error(Code::kCancelled, "cancelled"); }
 
 }  // namespace
 
-FileUpload::FileUpload(std::string path, WriteRequest target, std::shared_ptr<FilePool> threads,
+FileUpload::FileUpload(std::string path, WriteRequest target, std::shared_ptr<ThreadPool> threads,
                        std::shared_ptr<Metrics> metrics)
     : path_(std::move(path)),
       url_(Url{.scheme = Scheme::kFile, .bucket = {}, .name = path_}.to_string()),
@@ -31,7 +31,7 @@ template <class T, class Work>
 void FileUpload::start(std::move_only_function<void(Result<T>)> done, Work work) {
   // Shared: where no thread takes the job, its end is told here.
   auto shared = std::make_shared<std::move_only_function<void(Result<T>)>>(std::move(done));
-  FilePool::Job job = [self = shared_from_this(), shared, work = std::move(work)]() mutable {
+  ThreadPool::Job job = [self = shared_from_this(), shared, work = std::move(work)]() mutable {
     Result<T> result = self->cancelled() ? std::unexpected(cancelled_error()) : work(*self);
     if (!result) result = std::unexpected(std::move(result.error()).with_url(self->url_));
     count(self->metrics_->requests_total);

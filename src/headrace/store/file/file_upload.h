@@ -9,8 +9,8 @@
 #include "headrace/base/metrics.h"
 #include "headrace/base/mutex.h"
 #include "headrace/store/file/file_io.h"
-#include "headrace/store/file/file_pool.h"
 #include "headrace/store/options.h"
+#include "headrace/store/thread_pool.h"
 #include "headrace/store/upload.h"
 
 namespace headrace {
@@ -20,7 +20,7 @@ namespace headrace {
 // Thread: any. Owns the temporary file.
 class FileUpload final : public Upload, public std::enable_shared_from_this<FileUpload> {
  public:
-  FileUpload(std::string path, WriteRequest target, std::shared_ptr<FilePool> threads,
+  FileUpload(std::string path, WriteRequest target, std::shared_ptr<ThreadPool> threads,
              std::shared_ptr<Metrics> metrics);
 
   Limits limits() const override { return {}; }
@@ -43,7 +43,7 @@ class FileUpload final : public Upload, public std::enable_shared_from_this<File
   const std::string path_;
   const std::string url_;
   const WriteRequest target_;
-  const std::shared_ptr<FilePool> threads_;
+  const std::shared_ptr<ThreadPool> threads_;
   const std::shared_ptr<Metrics> metrics_;
   std::atomic<bool> cancelled_ = false;
   Mutex writing_;

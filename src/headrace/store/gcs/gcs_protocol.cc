@@ -56,20 +56,38 @@ std::string throttled_message(const GcsError& said) {
 
 }  // namespace
 
-GcsProtocol::GcsProtocol(std::string bucket, std::string user_project)
-    : bucket_(std::move(bucket)),
+GcsProtocol::GcsProtocol(std::string bucket, std::string user_project, Root root)
+    : Protocol(std::move(root)),
+      bucket_(std::move(bucket)),
       objects_path_(cat("/storage/v1/b/", percent_encode(bucket_), "/o")),
+      root_path_(percent_encode(this->root().text())),
       user_project_(user_project.empty() ? "" : cat("&userProject=", percent_encode(user_project))),
       xml_project_(std::move(user_project)) {}
 
 std::string GcsProtocol::url_of(std::string_view name) const {
-  return cat("gs://", bucket_, "/", name);
+  return cat("gs://", bucket_, "/", root().text(), name);
+}
+
+void GcsProtocol::append_path(std::string& target, std::string_view name) const {
+  target.append(root_path_);
+  percent_encode_to(target, name);
+}
+
+void GcsProtocol::append_below(std::string& target, std::string_view parameter,
+                               std::string_view name) const {
+  if (root_path_.empty() && name.empty()) return;
+  target.append("&").append(parameter).append("=");
+  append_path(target, name);
+}
+
+std::string GcsProtocol::quoted(std::string_view name) const {
+  return json_quote(root().full_name(name));
 }
 
 void GcsProtocol::build_read(HttpRequest& request, std::string_view name,
                              std::string_view generation, std::optional<ByteRange> range) const {
   request.target.append("/download").append(objects_path_).append("/");
-  percent_encode_to(request.target, name);
+  append_path(request.target, name);
   request.target.append("?alt=media");
   append_parameter(request.target, "ifGenerationMatch", generation);
   request.target.append(user_project_);
@@ -110,11 +128,11 @@ ReadFacts GcsProtocol::read_facts(const ResponseHead& head) const {
 
 void GcsProtocol::build_list(HttpRequest& request, const ListRequest& list) const {
   request.target.append(objects_path_).append("?projection=noAcl");
-  append_parameter(request.target, "prefix", list.prefix);
+  append_below(request.target, "prefix", list.prefix);
   append_parameter(request.target, "delimiter", list.delimiter);
   append_parameter(request.target, "pageToken", list.page_token);
-  append_parameter(request.target, "startOffset", list.start_offset);
-  append_parameter(request.target, "endOffset", list.end_offset);
+  if (!list.start_offset.empty()) append_below(request.target, "startOffset", list.start_offset);
+  if (!list.end_offset.empty()) append_below(request.target, "endOffset", list.end_offset);
   if (list.max_results > 0) {
     append_parameter(request.target, "maxResults", std::to_string(list.max_results));
   }
@@ -125,17 +143,17 @@ void GcsProtocol::build_list(HttpRequest& request, const ListRequest& list) cons
   request.target.append(user_project_);
 }
 
-Result<ListPage> GcsProtocol::parse_list(std::string_view body) const {
-  return parse_gcs_list(body);
+Result<ObjectPage> GcsProtocol::parse_objects(std::string_view body) const {
+  return parse_gcs_objects(body);
 }
 
-Result<ListedPage> GcsProtocol::parse_listed(std::string_view body) const {
-  return parse_gcs_listed(body);
+Result<ColumnPage> GcsProtocol::parse_columns(std::string_view body) const {
+  return parse_gcs_columns(body);
 }
 
 void GcsProtocol::build_stat(HttpRequest& request, std::string_view name) const {
   request.target.append(objects_path_).append("/");
-  percent_encode_to(request.target, name);
+  append_path(request.target, name);
   request.target.append("?projection=noAcl");
   append_parameter(request.target, "fields", kObjectFields);
   request.target.append(user_project_);
@@ -158,8 +176,8 @@ void GcsProtocol::build_write(HttpRequest& request, const WriteRequest& write,
       write.content_type.empty() ? "application/octet-stream" : write.content_type;
   request.check_text("content_type", content_type);  // a header inside of the body
   request.check_text("content_encoding", write.content_encoding);
-  std::string metadata = cat("{\"name\":", json_quote(write.name), ",\"crc32c\":\"",
-                             crc32c.to_base64(), "\",\"contentType\":", json_quote(content_type));
+  std::string metadata = cat("{\"name\":", quoted(write.name), ",\"crc32c\":\"", crc32c.to_base64(),
+                             "\",\"contentType\":", json_quote(content_type));
   if (!write.content_encoding.empty()) {
     metadata += cat(",\"contentEncoding\":", json_quote(write.content_encoding));
   }
@@ -176,10 +194,11 @@ void GcsProtocol::build_write(HttpRequest& request, const WriteRequest& write,
   request.has_body = true;
 }
 
-Result<void> GcsProtocol::check_new_name(std::string_view name) const {
+Result<void> GcsProtocol::check_new_name(std::string_view relative) const {
+  if (relative.empty()) return invalid_argument("an object's name must not be empty");
+  const std::string name = root().full_name(relative);
   constexpr size_t kMaxNameBytes = 1024;
   constexpr std::string_view kForbidden = ".well-known/acme-challenge/";
-  if (name.empty()) return invalid_argument("an object's name must not be empty");
   if (name.size() > kMaxNameBytes) {
     return invalid_argument("the name has ", name.size(), " bytes; the service takes at most ",
                             kMaxNameBytes);
@@ -197,7 +216,7 @@ void GcsProtocol::build_remove(HttpRequest& request, std::string_view name,
                                const Precondition& precondition) const {
   request.method = "DELETE";
   request.target.append(objects_path_).append("/");
-  percent_encode_to(request.target, name);
+  append_path(request.target, name);
   // Something must stand behind '?' before the first '&'.
   request.target.append("?alt=json");
   append_precondition(request.target, precondition);
@@ -208,11 +227,11 @@ void GcsProtocol::build_copy(HttpRequest& request, const CopyRequest& copy,
                              std::string_view token) const {
   request.method = "POST";
   request.target.append(objects_path_).append("/");
-  percent_encode_to(request.target, copy.source_name);
+  append_path(request.target, copy.source_name);
   request.target.append("/rewriteTo/b/");
   percent_encode_to(request.target, bucket_);
   request.target.append("/o/");
-  percent_encode_to(request.target, copy.name);
+  append_path(request.target, copy.name);
   request.target.append("?projection=noAcl");
   append_parameter(request.target, "ifSourceGenerationMatch", copy.source_generation);
   append_precondition(request.target, copy.precondition);
@@ -233,7 +252,7 @@ void GcsProtocol::build_compose(HttpRequest& request, const ComposeRequest& comp
                                 std::string& scratch) const {
   request.method = "POST";
   request.target.append(objects_path_).append("/");
-  percent_encode_to(request.target, compose.name);
+  append_path(request.target, compose.name);
   request.target.append("/compose?alt=json");
   append_precondition(request.target, compose.precondition);
   append_parameter(request.target, "fields", kObjectFields);
@@ -245,7 +264,7 @@ void GcsProtocol::build_compose(HttpRequest& request, const ComposeRequest& comp
     if (scratch.back() == '}') scratch += ',';
     // Conditional on the generation, not addressed to it, as reads are.
     scratch += cat(
-        "{\"name\":", json_quote(source.name),
+        "{\"name\":", quoted(source.name),
         ",\"objectPreconditions\":{\"ifGenerationMatch\":", json_quote(source.generation), "}}");
   }
   scratch += cat(
@@ -263,7 +282,7 @@ void GcsProtocol::begin_xml(HttpRequest& request, std::string_view method, std::
   percent_encode_to(request.target, bucket_);
   if (!name.empty()) {
     request.target.append("/");
-    percent_encode_to(request.target, name);
+    append_path(request.target, name);
   }
   request.target.append("?").append(what);
   if (!xml_project_.empty()) request.add_header("x-goog-user-project", xml_project_);
@@ -306,8 +325,8 @@ void GcsProtocol::build_multipart_list(HttpRequest& request, std::string_view pr
                                        std::string_view after_name,
                                        std::string_view after_upload_id) const {
   begin_xml(request, "GET", "", "uploads");
-  append_parameter(request.target, "prefix", prefix);
-  append_parameter(request.target, "key-marker", after_name);
+  append_below(request.target, "prefix", prefix);
+  if (!after_name.empty()) append_below(request.target, "key-marker", after_name);
   append_parameter(request.target, "upload-id-marker", after_upload_id);
 }
 
@@ -322,7 +341,7 @@ void GcsProtocol::build_resumable_start(HttpRequest& request, const WriteRequest
   request.check_text("content_type", write.content_type);
   request.check_text("content_encoding", write.content_encoding);
   scratch =
-      cat("{\"name\":", json_quote(write.name), ",\"contentType\":",
+      cat("{\"name\":", quoted(write.name), ",\"contentType\":",
           json_quote(write.content_type.empty() ? "application/octet-stream" : write.content_type));
   if (!write.content_encoding.empty()) {
     scratch += cat(",\"contentEncoding\":", json_quote(write.content_encoding));
@@ -374,7 +393,7 @@ void GcsProtocol::build_resumable_cancel(HttpRequest& request, std::string_view 
   request.has_body = true;
 }
 
-Error GcsProtocol::to_error(const Refusal& refusal) const {
+Error GcsProtocol::to_error(const ErrorResponse& refusal) const {
   GcsError said = parse_gcs_error(refusal.body);
   if (refusal.body.starts_with('<')) {  // the XML API
     XmlError error = parse_xml_error(refusal.body);

@@ -15,14 +15,14 @@ namespace headrace {
 // Thread: any (immutable).
 class GcsProtocol final : public Protocol {
  public:
-  GcsProtocol(std::string bucket, std::string user_project);
+  GcsProtocol(std::string bucket, std::string user_project, Root root = Root());
 
   void build_read(HttpRequest& request, std::string_view name, std::string_view generation,
                   std::optional<ByteRange> range) const override;
   ReadFacts read_facts(const ResponseHead& head) const override;
   void build_list(HttpRequest& request, const ListRequest& list) const override;
-  Result<ListPage> parse_list(std::string_view body) const override;
-  Result<ListedPage> parse_listed(std::string_view body) const override;
+  Result<ObjectPage> parse_objects(std::string_view body) const override;
+  Result<ColumnPage> parse_columns(std::string_view body) const override;
   void build_stat(HttpRequest& request, std::string_view name) const override;
   Result<ObjectInfo> parse_object(std::string_view body) const override;
   void build_write(HttpRequest& request, const WriteRequest& write,
@@ -59,16 +59,22 @@ class GcsProtocol final : public Protocol {
   void build_resumable_put(HttpRequest& request, const ResumablePut& put) const override;
   uint64_t resumable_bytes(const ResponseHead& head) const override;
   void build_resumable_cancel(HttpRequest& request, std::string_view session) const override;
-  Error to_error(const Refusal& refusal) const override;
+  Error to_error(const ErrorResponse& refusal) const override;
   std::string url_of(std::string_view name) const override;
 
  private:
+  // A name below the root: in a path, as a parameter (left out where both are empty), as a JSON
+  // string.
+  void append_path(std::string& target, std::string_view name) const;
+  void append_below(std::string& target, std::string_view parameter, std::string_view name) const;
+  std::string quoted(std::string_view name) const;
   // The XML API: "/<bucket>/<name>?<what>", with the project that is billed.
   void begin_xml(HttpRequest& request, std::string_view method, std::string_view name,
                  std::string_view what) const;
 
   const std::string bucket_;
   const std::string objects_path_;  // "/storage/v1/b/<bucket>/o"
+  const std::string root_path_;     // the root as it stands in a path: once for all requests
   const std::string user_project_;  // "&userProject=...", or ""
   const std::string xml_project_;   // the project's name alone
 };

@@ -71,6 +71,75 @@ TEST(GcsProtocol, ListsWithEveryParameterEncoded) {
   EXPECT_THAT(request.target, AllOf(Not(HasSubstr("prefix=")), Not(HasSubstr("userProject"))));
 }
 
+TEST(GcsProtocol, WritesTheRootBeforeEveryName) {
+  const GcsProtocol protocol("bucket", "", Root("a b/run"));
+  EXPECT_EQ(protocol.url_of("n/m"), "gs://bucket/a b/run/n/m");
+  const std::string object = "/storage/v1/b/bucket/o/a%20b%2Frun%2Fn%2Fm";
+  HttpRequest request;
+  const auto target = [&](const auto& build) {
+    request.clear();
+    build();
+    return request.target;
+  };
+  EXPECT_EQ(target([&] { protocol.build_read(request, "n/m", "", std::nullopt); }),
+            "/download" + object + "?alt=media");
+  EXPECT_THAT(target([&] { protocol.build_stat(request, "n/m"); }), StartsWith(object + "?"));
+  EXPECT_THAT(target([&] { protocol.build_remove(request, "n/m", {}); }), StartsWith(object + "?"));
+  EXPECT_THAT(
+      target([&] { protocol.build_copy(request, {.source_name = "n/m", .name = "c"}, ""); }),
+      StartsWith(object + "/rewriteTo/b/bucket/o/a%20b%2Frun%2Fc?"));
+  std::string scratch;
+  EXPECT_THAT(target([&] {
+                protocol.build_compose(request, {.sources = {{.name = "s\""}}, .name = "n/m"},
+                                       scratch);
+              }),
+              StartsWith(object + "/compose?"));
+  EXPECT_THAT(scratch, HasSubstr(R"("name":"a b/run/s\"")"));
+  target([&] { protocol.build_write(request, {.name = "n/m"}, {}, Crc32c(), scratch); });
+  EXPECT_THAT(scratch, HasSubstr(R"("name":"a b/run/n/m")"));
+  target([&] { protocol.build_resumable_start(request, {.name = "n/m"}, scratch); });
+  EXPECT_THAT(scratch, HasSubstr(R"("name":"a b/run/n/m")"));
+  EXPECT_EQ(target([&] { protocol.build_multipart_start(request, {.name = "n/m"}); }),
+            "/bucket/a%20b%2Frun%2Fn%2Fm?uploads");
+  EXPECT_EQ(target([&] { protocol.build_multipart_list(request, "p", "q", "id"); }),
+            "/bucket?uploads&prefix=a%20b%2Frun%2Fp&key-marker=a%20b%2Frun%2Fq&"
+            "upload-id-marker=id");
+}
+
+TEST(GcsProtocol, ListsBelowTheRoot) {
+  const GcsProtocol protocol("bucket", "", Root("run"));
+  HttpRequest request;
+  protocol.build_list(request, {.prefix = "p", .start_offset = "pa", .end_offset = "pb"});
+  EXPECT_THAT(request.target,
+              HasSubstr("&prefix=run%2Fp&startOffset=run%2Fpa&endOffset=run%2Fpb&"));
+  request.clear();
+  // Without bounds there are none: the root itself is no offset.
+  protocol.build_list(request, {});
+  EXPECT_THAT(request.target, AllOf(HasSubstr("&prefix=run%2F&"), Not(HasSubstr("Offset="))));
+}
+
+TEST(GcsProtocol, JudgesNewNamesWithTheRootBeforeThem) {
+  const GcsProtocol below("bucket", "", Root("run"));
+  EXPECT_TRUE(below.check_new_name(".."));
+  EXPECT_FALSE(kPlain.check_new_name(".."));
+  EXPECT_TRUE(below.check_new_name(std::string(1020, 'x')));
+  EXPECT_FALSE(below.check_new_name(std::string(1021, 'x')));
+  EXPECT_FALSE(below.check_new_name(""));
+  EXPECT_TRUE(below.check_new_name(".well-known/acme-challenge/x"));
+  const GcsProtocol challenges("bucket", "", Root(".well-known/acme-challenge"));
+  EXPECT_FALSE(challenges.check_new_name("x"));
+}
+
+TEST(GcsProtocol, TellsOfObjectsByTheirNamesBelowTheRoot) {
+  const GcsProtocol protocol("bucket", "", Root("run"));
+  const Result<ObjectInfo> info = protocol.object_of(R"({"name":"run/a","size":"1"})");
+  ASSERT_TRUE(info);
+  EXPECT_EQ(info->name, "a");
+  const Result<ObjectInfo> other = protocol.object_of(R"({"name":"run2/a","size":"1"})");
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().code(), Code::kCorrupt);
+}
+
 TEST(GcsProtocol, StatsAndRemoves) {
   HttpRequest request;
   kBilled.build_stat(request, "a/b");
@@ -192,7 +261,8 @@ TEST(GcsProtocol, AnObjectUnderRetentionOrHoldIsRefusedWithAdviceThatIsOfUse) {
   for (const char* reason : {"retentionPolicyNotMet", "objectUnderActiveHold"}) {
     const std::string body = cat(R"({"error":{"message":"Held.","errors":[{"reason":")", reason,
                                  R"(","message":"Held."}]}})");
-    Refusal refusal{.http_status = 403, .body = body, .retry_after = "", .request_id = "id-1"};
+    ErrorResponse refusal{
+        .http_status = 403, .body = body, .retry_after = "", .request_id = "id-1"};
     const Error of_write = kPlain.to_error(refusal);
     EXPECT_EQ(of_write.code(), Code::kPermissionDenied);
     EXPECT_THAT(of_write.message(), EndsWith("Held.; until then it can be neither replaced nor "

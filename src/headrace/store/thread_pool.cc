@@ -1,4 +1,4 @@
-#include "headrace/store/file/file_pool.h"
+#include "headrace/store/thread_pool.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -16,7 +16,7 @@
 
 namespace headrace {
 
-struct FilePool::State {
+struct ThreadPool::State {
   explicit State(uint32_t count) : thread_limit(std::max(count, 1u)), epoch(fork_epoch()) {}
   bool inherited() const { return epoch != fork_epoch(); }
 
@@ -32,9 +32,9 @@ struct FilePool::State {
   uint32_t idle_count HEADRACE_GUARDED_BY(mutex) = 0;
 };
 
-FilePool::FilePool(uint32_t thread_count) : state_(std::make_shared<State>(thread_count)) {}
+ThreadPool::ThreadPool(uint32_t thread_count) : state_(std::make_shared<State>(thread_count)) {}
 
-FilePool::~FilePool() {
+ThreadPool::~ThreadPool() {
   if (state_->inherited()) {
     // Neither the lock nor the thread handles mean anything here; both are left as they are.
     static_cast<void>(new std::shared_ptr<State>(state_));
@@ -43,7 +43,7 @@ FilePool::~FilePool() {
   stop();
 }
 
-bool FilePool::start_thread(const std::shared_ptr<State>& state) HEADRACE_NO_ANALYSIS {
+bool ThreadPool::start_thread(const std::shared_ptr<State>& state) HEADRACE_NO_ANALYSIS {
   // Signals are for the program's own threads.
   sigset_t all, before;
   sigfillset(&all);
@@ -58,7 +58,7 @@ bool FilePool::start_thread(const std::shared_ptr<State>& state) HEADRACE_NO_ANA
   return started;
 }
 
-bool FilePool::enqueue(Job&& job, bool first) {
+bool ThreadPool::enqueue(Job&& job, bool first) {
   State& state = *state_;
   if (state.inherited()) return false;
   const Lock lock(state.mutex);
@@ -75,12 +75,12 @@ bool FilePool::enqueue(Job&& job, bool first) {
   return true;
 }
 
-bool FilePool::post(Job&& job) { return enqueue(std::move(job), false); }
-bool FilePool::post_first(Job&& job) { return enqueue(std::move(job), true); }
+bool ThreadPool::post(Job&& job) { return enqueue(std::move(job), false); }
+bool ThreadPool::post_first(Job&& job) { return enqueue(std::move(job), true); }
 
-uint64_t FilePool::wake_count() const { return state_->wake_count.load(); }
+uint64_t ThreadPool::wake_count() const { return state_->wake_count.load(); }
 
-bool FilePool::park(Job&& job, uint64_t seen_wake_count) {
+bool ThreadPool::park(Job&& job, uint64_t seen_wake_count) {
   State& state = *state_;
   if (state.inherited()) return false;
   {
@@ -94,7 +94,7 @@ bool FilePool::park(Job&& job, uint64_t seen_wake_count) {
   return enqueue(std::move(job), false);
 }
 
-void FilePool::wake() {
+void ThreadPool::wake() {
   State& state = *state_;
   if (state.inherited()) return;
   const Lock lock(state.mutex);
@@ -106,7 +106,7 @@ void FilePool::wake() {
   state.changed.notify_all();
 }
 
-void FilePool::run(const std::shared_ptr<State>& state) {
+void ThreadPool::run(const std::shared_ptr<State>& state) {
   for (;;) {
     Job job;
     {
@@ -122,7 +122,7 @@ void FilePool::run(const std::shared_ptr<State>& state) {
   }
 }
 
-void FilePool::stop() {
+void ThreadPool::stop() {
   State& state = *state_;
   if (state.inherited()) return;
   std::vector<std::thread> threads;
@@ -143,7 +143,7 @@ void FilePool::stop() {
   }
 }
 
-bool FilePool::stopping() const { return state_->inherited() || state_->stopping; }
-uint32_t FilePool::thread_count() const { return state_->thread_limit; }
+bool ThreadPool::stopping() const { return state_->inherited() || state_->stopping; }
+uint32_t ThreadPool::thread_count() const { return state_->thread_limit; }
 
 }  // namespace headrace

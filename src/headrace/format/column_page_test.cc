@@ -1,4 +1,4 @@
-#include "headrace/format/listed_page.h"
+#include "headrace/format/column_page.h"
 
 #include <gtest/gtest.h>
 
@@ -18,8 +18,8 @@ ObjectInfo some_info(int i) {
           .metageneration = 7};
 }
 
-TEST(ListedPage, GivesBackWhatWasAdded) {
-  ListedPage page;
+TEST(ColumnPage, GivesBackWhatWasAdded) {
+  ColumnPage page;
   for (int i = 0; i < 200; ++i) page.add(some_info(i));
   ASSERT_EQ(page.size(), 200u);
   ObjectInfo reused;
@@ -29,8 +29,8 @@ TEST(ListedPage, GivesBackWhatWasAdded) {
   }
 }
 
-TEST(ListedPage, KeepsTheRowsThatAreWanted) {
-  ListedPage page;
+TEST(ColumnPage, KeepsTheRowsThatAreWanted) {
+  ColumnPage page;
   for (int i = 0; i < 10; ++i) page.add(some_info(i));
   page.keep(3, 5);
   ASSERT_EQ(page.size(), 2u);

@@ -12,7 +12,7 @@ namespace headrace {
 
 // What a listing tells of a thousand objects, without an allocation for each: a million names pass
 // through here on their way into an index. Thread: confined.
-class ListedPage {
+class ColumnPage {
  public:
   struct Row {
     uint64_t size_bytes = 0;
@@ -27,6 +27,7 @@ class ListedPage {
 
   std::vector<std::string> prefixes;  // common prefixes, when a delimiter was asked for
   std::string next_page_token;        // "" on the last page
+  uint32_t placeholders = 0;          // as in ObjectPage
 
   size_t size() const { return rows_.size(); }
   bool empty() const { return rows_.empty(); }
@@ -55,11 +56,18 @@ class ListedPage {
   }
   // Leaves rows [begin, end) only.
   void keep(size_t begin, size_t end);
-  // Takes off the rows whose names `is_unwanted` is true for.
+  // Takes off the rows whose names `is_unwanted` is true for, and says how many.
   template <class Predicate>
-  void erase_if(const Predicate& is_unwanted) {
-    std::erase_if(rows_,
-                  [&](const Row& row) { return is_unwanted(text(row.text_begin, row.name_size)); });
+  size_t erase_if(const Predicate& is_unwanted) {
+    return std::erase_if(
+        rows_, [&](const Row& row) { return is_unwanted(text(row.text_begin, row.name_size)); });
+  }
+  // Takes the first `bytes` off every name; none is shorter.
+  void cut_names(size_t bytes) {
+    for (Row& row : rows_) {
+      row.text_begin += static_cast<uint32_t>(bytes);
+      row.name_size -= static_cast<uint32_t>(bytes);
+    }
   }
 
  private:

@@ -1,4 +1,4 @@
-// Threads for file I/O, which may block.
+// Threads that may block or compute: what the I/O threads must not do.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@ namespace headrace {
 // parked when the pool stops still run, so that each can complete what it stands for; they ask
 // stopping() and end early. Thread: any; callable from jobs, except stop(). In a forked child every
 // call does nothing: the threads are the parent's.
-class FilePool {
+class ThreadPool {
  public:
   using Job = std::move_only_function<void()>;
 
-  explicit FilePool(uint32_t thread_count);
-  ~FilePool();
-  FilePool(const FilePool&) = delete;
-  FilePool& operator=(const FilePool&) = delete;
+  explicit ThreadPool(uint32_t thread_count);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
 
   // False, and `job` is left as it was, after stop(), in a forked child, and when the system gives
   // no thread at all.

@@ -1,10 +1,10 @@
-#include "headrace/format/listed_page.h"
+#include "headrace/format/column_page.h"
 
 #include <algorithm>
 
 namespace headrace {
 
-ListedPage::Row& ListedPage::add(std::string_view name, std::string_view generation) {
+ColumnPage::Row& ColumnPage::add(std::string_view name, std::string_view generation) {
   Row& row = rows_.emplace_back();
   row.text_begin = static_cast<uint32_t>(text_.size());
   row.name_size = static_cast<uint32_t>(name.size());
@@ -13,7 +13,7 @@ ListedPage::Row& ListedPage::add(std::string_view name, std::string_view generat
   return row;
 }
 
-void ListedPage::add(const ObjectInfo& info) {
+void ColumnPage::add(const ObjectInfo& info) {
   const uint32_t content_type = word(info.content_type);
   const uint32_t content_encoding = word(info.content_encoding);
   const uint32_t storage_class = word(info.storage_class);
@@ -28,7 +28,7 @@ void ListedPage::add(const ObjectInfo& info) {
   row.storage_class = storage_class;
 }
 
-uint32_t ListedPage::word(std::string_view text) {
+uint32_t ColumnPage::word(std::string_view text) {
   // As a rule it is one of two or three; where there are many, they are not worth the search.
   constexpr size_t kSearched = 32;
   const auto end = words_.begin() + static_cast<ptrdiff_t>(std::min(words_.size(), kSearched));
@@ -38,7 +38,7 @@ uint32_t ListedPage::word(std::string_view text) {
   return static_cast<uint32_t>(words_.size() - 1);
 }
 
-void ListedPage::read(size_t i, ObjectInfo& info) const {
+void ColumnPage::read(size_t i, ObjectInfo& info) const {
   const Row& row = rows_[i];
   info.name.assign(name(i));
   info.generation.assign(generation(i));
@@ -52,7 +52,7 @@ void ListedPage::read(size_t i, ObjectInfo& info) const {
   info.storage_class.assign(word_at(row.storage_class));
 }
 
-void ListedPage::keep(size_t begin, size_t end) {
+void ColumnPage::keep(size_t begin, size_t end) {
   rows_.erase(rows_.begin() + static_cast<ptrdiff_t>(end), rows_.end());
   rows_.erase(rows_.begin(), rows_.begin() + static_cast<ptrdiff_t>(begin));
 }
