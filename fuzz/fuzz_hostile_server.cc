@@ -90,9 +90,9 @@ class Story {
         case 3: read(engine); break;
         case 4: list(); break;
         case 5: write(); break;
-        case 6: stream(UploadWay::kParts); break;
-        case 7: stream(UploadWay::kMultipart); break;
-        case 8: stream(UploadWay::kResumable); break;
+        case 6: stream(UploadMethod::kParts); break;
+        case 7: stream(UploadMethod::kMultipart); break;
+        case 8: stream(UploadMethod::kResumable); break;
         case 9: compose(); break;
         case 10: change(); break;
         default: look();
@@ -104,7 +104,7 @@ class Story {
     }
     serve_until([&] {
       const MemoryUse use = engine.pool().use();
-      return use.live_bytes == 0 && use.in_flight_bytes == 0 && engine.pool().expected_bytes() == 0;
+      return use.live_bytes == 0 && use.in_flight_bytes == 0 && engine.pool().reserved_bytes() == 0;
     });
   }
 
@@ -261,7 +261,7 @@ class Story {
     size_t names = 0;
     while (true) {
       serve_until([&] { return listing->wait_until(steady_clock::now(), kMayBlock); });
-      const Result<std::optional<ListedPage>> page = listing->take(kMayBlock);
+      const Result<std::optional<ColumnPage>> page = listing->take(kMayBlock);
       if (!page) {
         check(!page.error().message().empty());
         break;
@@ -309,10 +309,10 @@ class Story {
     check_written(take(pending), bytes.size(), Crc32c().extended(fuzz::as_bytes(bytes)));
   }
 
-  void stream(UploadWay way) {
-    const uint64_t part_bytes = way == UploadWay::kResumable ? 256 * kKiB : 1024;
+  void stream(UploadMethod method) {
+    const uint64_t part_bytes = method == UploadMethod::kResumable ? 256 * kKiB : 1024;
     WriterOptions options{.object = {.name = "new", .precondition = precondition()},
-                          .way = way,
+                          .method = method,
                           .part_bytes = part_bytes,
                           .max_parts_in_flight = 1 + script_.byte() % 4u};
     const uint64_t size = part_bytes * (script_.byte() % 6) + script_.byte() % 5;

@@ -67,6 +67,8 @@ std::string Faults::read_action(const Json& action, Fault& fault) {
       fault.close_after = fault.announce_close || value.boolean(true);
     } else if (name == "chunked") {
       fault.chunked = value.boolean(true);
+    } else if (name == "no_close_notify") {
+      fault.no_close_notify = true;
     } else if (name == "garbage_head") {
       fault.garbage_head = true;
       fault.garbage = value.text("HTTP/1.1 two-hundred fine\r\nno colon in this line\r\n\r\n");

@@ -33,7 +33,7 @@ struct Fault {
   std::optional<double> retry_after_s, retry_after_date_s;
   bool close_after = false, announce_close = false;
   bool chunked = false;
-  bool garbage_head = false;
+  bool garbage_head = false, no_close_notify = false;
   std::string garbage;
   uint64_t huge_head_bytes = 0;
   bool wrong_range = false, ignore_range = false, replace_object = false;

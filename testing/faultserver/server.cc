@@ -1002,7 +1002,8 @@ bool Loop::end_connection(Connection& connection) {
     destroy(connection, "reset");
     return false;
   }
-  if (connection.tls) SSL_shutdown(connection.tls);
+  const bool says_so = !connection.fault || !connection.fault->no_close_notify;
+  if (connection.tls && says_so) SSL_shutdown(connection.tls);
   shutdown(connection.fd, SHUT_WR);
   wait_until(connection, world_.now_s() + kDrainS);
   connection.state = Connection::State::kDraining;
