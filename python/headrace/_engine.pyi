@@ -773,6 +773,9 @@ class Engine:
 
     def metrics(self) -> dict[str, int]: ...
 
+def pass_on_log() -> None:
+    """Hands what the engine has logged to Python's logging."""
+
 def fork_epoch() -> int:
     """How many forks lie behind this process."""
 

@@ -141,8 +141,8 @@ void PartObjects::advance() {
         }
       }
     }
-    // Who takes a step sees to it that nobody else takes it, too: the last one by this, the next
-    // level by counting its joins.
+    // The thread that claims a step must mark it claimed, so that no other takes it, too: the last
+    // step by this flag, the next level by counting its joins.
     if (join_error_) {
       publishing_ = false;
       error = *join_error_;
