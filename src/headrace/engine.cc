@@ -108,8 +108,10 @@ Result<void> validate(const StoreOptions& options) {
                                    std::pair("user_project", &options.user_project)}) {
     if (!is_printable_ascii(*text)) return std::unexpected(HttpRequest::not_printable(name));
   }
-  // A path may be of any language, but a line break here would begin another header elsewhere.
+  // A path may be in any language, but a line break would begin another header.
   const std::initializer_list<std::pair<std::string_view, std::string_view>> texts = {
+      {"user_agent_suffix", options.user_agent_suffix},
+      {"user_project", options.user_project},
       {"endpoint", options.endpoint},
       {"proxy.http_proxy", options.proxy.http_proxy},
       {"proxy.https_proxy", options.proxy.https_proxy},

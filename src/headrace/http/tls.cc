@@ -180,8 +180,9 @@ Result<TlsStream::Step> TlsStream::classify(int result, const char* what) {
       }
       break;
     case SSL_ERROR_SYSCALL:
-      return fail(Code::kUnavailable, what, ": ",
-                  saved_errno == 0 ? "connection closed" : std::strerror(saved_errno));
+      // No error of the system's: the connection has ended, and TLS had not.
+      if (saved_errno == 0) return Step{.end = true, .truncated = true};
+      return fail(Code::kUnavailable, what, ": ", std::strerror(saved_errno));
     default: break;
   }
   const long verdict = SSL_get_verify_result(ssl_);
