@@ -1,7 +1,6 @@
-#include <utility>
-
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "engine_handle.h"
 #include "headrace/format/url.h"
@@ -101,9 +100,9 @@ int python_level(LogLevel level) {
 
 bool log_waits() { return current_log().usable() && current_log()->any(); }
 
-void pass_on_log() noexcept {
+bool pass_on_log() noexcept {
   static bool busy = false;  // with the GIL; a handler may come back here
-  if (!current_log().usable() || std::exchange(busy, true)) return;
+  if (!current_log().usable() || std::exchange(busy, true)) return true;
   try {
     const std::shared_ptr<Log> log = current_log().shared();
     const nb::object python = nb::module_::import_("headrace._log");
@@ -114,14 +113,13 @@ void pass_on_log() noexcept {
       python.attr("emit")(python_level(record.level), to_str(record.text));
     }
   } catch (nb::python_error& error) {
-    if (error.matches(PyExc_KeyboardInterrupt)) {
-      PyErr_SetInterrupt();  // the wait looks for it
-    } else {
-      error.discard_as_unraisable("headrace: passing on the log");
-    }
+    error.restore();
+    busy = false;
+    return false;
   } catch (...) {  // out of memory: the log is not worth the caller's work
   }
   busy = false;
+  return true;
 }
 
 void bind_engine(nb::module_& module) {
@@ -133,7 +131,7 @@ void bind_engine(nb::module_& module) {
           [](EngineHandle* self, const nb::dict& options) {
             new (self) EngineHandle(to_engine_options(options));
             current_log() = OfThisProcess<Log>(self->engine().log());
-            pass_on_log();  // the level
+            if (!pass_on_log()) throw nb::python_error();  // it takes the level, too
           },
           nb::arg("options"), nb::sig("def __init__(self, options: dict[str, typing.Any]) -> None"))
       .def(
@@ -166,7 +164,12 @@ void bind_engine(nb::module_& module) {
           "What users should know though nothing has failed, since the last call.")
       .def("metrics", &metrics, nb::sig("def metrics(self) -> dict[str, int]"));
 
-  module.def("pass_on_log", &pass_on_log, "Hands what the engine has logged to Python's logging.");
+  module.def(
+      "pass_on_log",
+      [] {
+        if (!pass_on_log()) throw nb::python_error();
+      },
+      "Hands what the engine has logged to Python's logging.");
   module.def("fork_epoch", &fork_epoch, "How many forks lie behind this process.");
   module.def("begin_exit", &begin_exit, nb::kw_only(), nb::arg("threads_left"),
              "From now on only this thread is let back into the interpreter by a wait of ours.");

@@ -54,9 +54,9 @@ auto without_gil(Work&& work) {
 }
 
 // bind_engine.cc. What the engine has logged goes to Python's logging, from a thread that waits for
-// the engine and has the GIL for a moment: no thread of its own, no interpreter on I/O threads. An
-// exception of a handler is not the waiting caller's.
-void pass_on_log() noexcept;
+// the engine and has the GIL for a moment: no thread of its own, no interpreter on I/O threads.
+// False with Python's error set: a signal's handler may run, and raise, wherever Python runs.
+[[nodiscard]] bool pass_on_log() noexcept;
 bool log_waits();
 
 // Waits until `wait(until, permit)` is true. When a signal handler raises in between (Ctrl-C), asks
@@ -68,8 +68,7 @@ void wait_interruptibly(Wait&& wait, Cancel&& cancel) {
     return wait(steady_clock::now() + kWaitSlice, permit);
   };
   while (!without_gil(wait_a_slice)) {
-    pass_on_log();
-    if (PyErr_CheckSignals() == 0) continue;
+    if (pass_on_log() && PyErr_CheckSignals() == 0) continue;
     nb::python_error interrupted;
     without_gil([&wait_a_slice, &cancel](MayBlock permit) {
       cancel();
@@ -78,7 +77,7 @@ void wait_interruptibly(Wait&& wait, Cancel&& cancel) {
     });
     throw interrupted;
   }
-  if (log_waits()) pass_on_log();
+  if (log_waits() && !pass_on_log()) throw nb::python_error();
 }
 
 // Shared ownership of something that has locks or threads behind it. A forked child inherits the
