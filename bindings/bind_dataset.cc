@@ -474,7 +474,7 @@ An entry is an object below one of the index' `roots`, or a byte range of one. A
 object, outside Python's heap: ``index[i]`` makes an `ObjectInfo` when it is asked for. `Store.index`
 makes an index from a listing, `from_names`, `from_urls` and `from_objects` from what you have.
 
-Example:
+Examples:
     >>> index = headrace.Store("gs://bucket/train").index()
     >>> len(index), index.name(0), index.url(0)
     (50000, 'cat/001.jpg', 'gs://bucket/train/cat/001.jpg')
@@ -588,7 +588,7 @@ Raises:
     NotFoundError: there is none; ``name in index`` answers instead.
     InvalidArgumentError: objects below several roots have this name; their URLs are told.
 
-Example:
+Examples:
     >>> index.position("cat/002.jpg")
     1
     >>> index.position("gs://bucket/train/cat/002.jpg")
@@ -609,7 +609,7 @@ Raises:
     InvalidArgumentError: there is no such column.
     IndexError: there is no such entry.
 
-Example:
+Examples:
     >>> labels = numpy.asarray(index.column("label")))doc")
       .def("with_columns", &with_columns_of, nb::arg("columns"),
            nb::sig("def with_columns(self, columns: collections.abc.Mapping[str, typing.Any]) -> "
@@ -624,7 +624,7 @@ Args:
 Raises:
     InvalidArgumentError: a column has another number of values, or values that cannot be kept.
 
-Example:
+Examples:
     >>> labels = [index.name(i).split("/")[0] for i in range(len(index))]
     >>> index = index.with_columns({"label": labels}))doc")
       .def_prop_ro(
@@ -648,7 +648,7 @@ Args:
 Raises:
     IndexError: there is no such entry.
 
-Example:
+Examples:
     >>> small = index.select([i for i in range(len(index)) if index.size_bytes(i) < 100_000]))doc")
       .def("filter", &filter_index, nb::arg("args"), nb::arg("wanted"),
            nb::sig("def filter(self, *, prefix: str | None = None, "
@@ -669,7 +669,7 @@ Raises:
     InvalidArgumentError: the pattern makes no sense.
     TypeError: there is no such argument.
 
-Example:
+Examples:
     >>> index.filter(prefix="cat/", suffix=(".jpg", ".png")))doc")
       .def_static("concat", &concat_indexes, nb::arg("indexes"),
                   nb::sig("def concat(indexes: collections.abc.Iterable[ObjectIndex]) -> "
@@ -681,7 +681,7 @@ It has the roots of all, and their columns.
 Raises:
     InvalidArgumentError: the indexes do not have the same columns.
 
-Example:
+Examples:
     >>> both = ObjectIndex.concat([headrace.Store("gs://a").index(), headrace.Store("s3://b").index()])
     >>> both.roots
     ('gs://a', 's3://b'))doc")
@@ -701,7 +701,7 @@ Args:
 Raises:
     InvalidArgumentError: the URL is none, or it does not say which of several roots goes where.
 
-Example:
+Examples:
     >>> index.at("gs://copy/train").url(0)
     'gs://copy/train/cat/001.jpg')doc")
       .def("rebased", &index_rebased, nb::arg("url"),
@@ -713,7 +713,7 @@ Datasets that get an `index` and a URL do this by themselves.
 Raises:
     InvalidArgumentError: some entries lie outside of it, or it is another bucket: see `at`.
 
-Example:
+Examples:
     >>> headrace.Store("gs://bucket").index("train/").rebased("gs://bucket/train").name(0)
     'cat/001.jpg')doc")
       .def(
@@ -736,7 +736,7 @@ Returns what was written.
 Raises:
     InvalidArgumentError: the URL names no object.
 
-Example:
+Examples:
     >>> index.save("gs://bucket/indexes/train"))doc")
       .def_static(
           "load",
@@ -758,7 +758,7 @@ Raises:
     NotFoundError: there is no such object.
     CorruptDataError: it is cut, changed, no saved index, or of another version.
 
-Example:
+Examples:
     >>> index = headrace.ObjectIndex.load("gs://bucket/indexes/train"))doc")
       .def("__eq__", &equals, nb::arg("other").none(),
            nb::sig("def __eq__(self, other: object) -> bool"))

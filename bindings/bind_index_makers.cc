@@ -488,7 +488,7 @@ Args:
 Raises:
     InvalidArgumentError: an object has no name, or a column another number of values.
 
-Example:
+Examples:
     >>> store = headrace.Store("gs://bucket/train")
     >>> recent = [info for info in store.list() if info.updated > yesterday]
     >>> index = headrace.ObjectIndex.from_objects(recent, root=store.url))doc")
@@ -503,7 +503,7 @@ store: whether they are there shows when they are read.
 Args:
     names: one for each entry.
     root: the URL that they are relative to.)doc" HEADRACE_ROW_DOC R"doc(
-Example:
+Examples:
     >>> index = headrace.ObjectIndex.from_names(
     ...     ["a.jpg", "b.jpg"], root="gs://bucket/train", columns={"label": [0, 1]}
     ... ))doc")
@@ -519,7 +519,7 @@ Args:
     urls: one for each entry; a path is a file.
     roots: what names are to be relative to: of those that a URL lies below, the nearest. A URL below
         none has its bucket for a root, a file ``file:///``.)doc" HEADRACE_ROW_DOC R"doc(
-Example:
+Examples:
     >>> index = headrace.ObjectIndex.from_urls(["gs://a/1.jpg", "gs://b/2.jpg"])
     >>> index.roots, index.name(1)
     (('gs://a', 'gs://b'), '2.jpg'))doc");

@@ -76,7 +76,7 @@ void bind_object_info(nb::module_& module) {
 Reads take it in place of a name: then they need not ask for the size, are pinned to its generation,
 and are verified against its checksum. Only the name is needed; of what is left out, reads find out.
 
-Example:
+Examples:
     >>> info = headrace.Store("gs://bucket/train").stat("cat/001.jpg")
     >>> info.size_bytes, info.generation
     (52113, '1763779200123456')

@@ -114,7 +114,7 @@ Args:
     seed: what ``seed`` will say, any integer from 0 to 2^64 - 1.
     label: what ``label`` will say.
 
-Example:
+Examples:
     >>> sample = headrace.Store("gs://bucket/train").read("cat/001.jpg")
     >>> sample.name, sample.url, sample.size_bytes
     ('cat/001.jpg', 'gs://bucket/train/cat/001.jpg', 52113))doc")

@@ -108,7 +108,7 @@ def clean(
         NotFoundError: there is no such bucket or directory.
         HeadraceError: the listing of objects failed. What fails of a single name is in `failed`.
 
-    Example:
+    Examples:
         >>> left = headrace.clean("gs://bucket", dry_run=True)  # doctest: +SKIP
         >>> [info.name for info in left.deleted]  # doctest: +SKIP
     """

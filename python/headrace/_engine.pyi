@@ -22,7 +22,7 @@ class ObjectInfo(object):
     Reads take it in place of a name: then they need not ask for the size, are pinned to its generation,
     and are verified against its checksum. Only the name is needed; of what is left out, reads find out.
 
-    Example:
+    Examples:
         >>> info = headrace.Store("gs://bucket/train").stat("cat/001.jpg")
         >>> info.size_bytes, info.generation
         (52113, '1763779200123456')
@@ -107,7 +107,7 @@ class Sample(Buffer):
         seed: what ``seed`` will say, any integer from 0 to 2^64 - 1.
         label: what ``label`` will say.
 
-    Example:
+    Examples:
         >>> sample = headrace.Store("gs://bucket/train").read("cat/001.jpg")
         >>> sample.name, sample.url, sample.size_bytes
         ('cat/001.jpg', 'gs://bucket/train/cat/001.jpg', 52113)
@@ -212,7 +212,7 @@ class ObjectIndex(object):
     object, outside Python's heap: ``index[i]`` makes an `ObjectInfo` when it is asked for. `Store.index`
     makes an index from a listing, `from_names`, `from_urls` and `from_objects` from what you have.
 
-    Example:
+    Examples:
         >>> index = headrace.Store("gs://bucket/train").index()
         >>> len(index), index.name(0), index.url(0)
         (50000, 'cat/001.jpg', 'gs://bucket/train/cat/001.jpg')
@@ -239,7 +239,7 @@ class ObjectIndex(object):
         Raises:
             InvalidArgumentError: an object has no name, or a column another number of values.
 
-        Example:
+        Examples:
             >>> store = headrace.Store("gs://bucket/train")
             >>> recent = [info for info in store.list() if info.updated > yesterday]
             >>> index = headrace.ObjectIndex.from_objects(recent, root=store.url)
@@ -276,7 +276,7 @@ class ObjectIndex(object):
         Raises:
             InvalidArgumentError: a value cannot be, or there are not as many as entries.
 
-        Example:
+        Examples:
             >>> index = headrace.ObjectIndex.from_names(
             ...     ["a.jpg", "b.jpg"], root="gs://bucket/train", columns={"label": [0, 1]}
             ... )
@@ -313,7 +313,7 @@ class ObjectIndex(object):
         Raises:
             InvalidArgumentError: a value cannot be, or there are not as many as entries.
 
-        Example:
+        Examples:
             >>> index = headrace.ObjectIndex.from_urls(["gs://a/1.jpg", "gs://b/2.jpg"])
             >>> index.roots, index.name(1)
             (('gs://a', 'gs://b'), '2.jpg')
@@ -427,7 +427,7 @@ class ObjectIndex(object):
             NotFoundError: there is none; ``name in index`` answers instead.
             InvalidArgumentError: objects below several roots have this name; their URLs are told.
 
-        Example:
+        Examples:
             >>> index.position("cat/002.jpg")
             1
             >>> index.position("gs://bucket/train/cat/002.jpg")
@@ -451,7 +451,7 @@ class ObjectIndex(object):
             InvalidArgumentError: there is no such column.
             IndexError: there is no such entry.
 
-        Example:
+        Examples:
             >>> labels = numpy.asarray(index.column("label"))
         """
 
@@ -467,7 +467,7 @@ class ObjectIndex(object):
         Raises:
             InvalidArgumentError: a column has another number of values, or values that cannot be kept.
 
-        Example:
+        Examples:
             >>> labels = [index.name(i).split("/")[0] for i in range(len(index))]
             >>> index = index.with_columns({"label": labels})
         """
@@ -488,7 +488,7 @@ class ObjectIndex(object):
         Raises:
             IndexError: there is no such entry.
 
-        Example:
+        Examples:
             >>> small = index.select([i for i in range(len(index)) if index.size_bytes(i) < 100_000])
         """
 
@@ -516,7 +516,7 @@ class ObjectIndex(object):
             InvalidArgumentError: the pattern makes no sense.
             TypeError: there is no such argument.
 
-        Example:
+        Examples:
             >>> index.filter(prefix="cat/", suffix=(".jpg", ".png"))
         """
 
@@ -530,7 +530,7 @@ class ObjectIndex(object):
         Raises:
             InvalidArgumentError: the indexes do not have the same columns.
 
-        Example:
+        Examples:
             >>> both = ObjectIndex.concat([headrace.Store("gs://a").index(), headrace.Store("s3://b").index()])
             >>> both.roots
             ('gs://a', 's3://b')
@@ -552,7 +552,7 @@ class ObjectIndex(object):
         Raises:
             InvalidArgumentError: the URL is none, or it does not say which of several roots goes where.
 
-        Example:
+        Examples:
             >>> index.at("gs://copy/train").url(0)
             'gs://copy/train/cat/001.jpg'
         """
@@ -566,7 +566,7 @@ class ObjectIndex(object):
         Raises:
             InvalidArgumentError: some entries lie outside of it, or it is another bucket: see `at`.
 
-        Example:
+        Examples:
             >>> headrace.Store("gs://bucket").index("train/").rebased("gs://bucket/train").name(0)
             'cat/001.jpg'
         """
@@ -587,7 +587,7 @@ class ObjectIndex(object):
         Raises:
             InvalidArgumentError: the URL names no object.
 
-        Example:
+        Examples:
             >>> index.save("gs://bucket/indexes/train")
         """
 
@@ -608,7 +608,7 @@ class ObjectIndex(object):
             NotFoundError: there is no such object.
             CorruptDataError: it is cut, changed, no saved index, or of another version.
 
-        Example:
+        Examples:
             >>> index = headrace.ObjectIndex.load("gs://bucket/indexes/train")
         """
 
@@ -839,7 +839,7 @@ class ObjectWriter:
     not at all. The first error is the one that every later call raises. What is dropped without
     `close` is aborted; so is, in a ``with`` statement, what an exception ends.
 
-    Example:
+    Examples:
         >>> with store.open_writer("large.bin") as writer:  # doctest: +SKIP
         ...     for piece in pieces:
         ...         writer.write(piece)

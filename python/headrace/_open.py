@@ -60,7 +60,7 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
     To read text, wrap it: ``io.TextIOWrapper(headrace.open(url))``. To write text, encode it: a
     wrapper closes what it wraps after an exception, too, and so makes visible what came until then.
 
-    Example:
+    Examples:
         >>> with headrace.open("gs://bucket/a.txt", "wb") as file:  # doctest: +SKIP
         ...     file.write(b"text")
         >>> headrace.open("gs://bucket/a.txt").read()  # doctest: +SKIP

@@ -63,6 +63,14 @@ def require_bytes(name: str, value: int, *, minimum: int) -> None:
     )
 
 
+def require_header(name: str, text: str) -> None:
+    """Refuse what cannot be part of a header: a line break would begin another one."""
+    require(
+        isinstance(text, str) and text.isascii() and (text.isprintable() or not text),
+        f"{name} must consist of printable ASCII characters, without line breaks",
+    )
+
+
 def _require_duration(name: str, value: float) -> None:
     require(
         isinstance(value, int | float) and 0 < value <= _MAX_DURATION_S,
@@ -203,6 +211,7 @@ class GcsOptions:
             self.user_project is None or isinstance(self.user_project, str),
             f"GcsOptions.user_project is {self.user_project!r}; it must be a project's name",
         )
+        require_header("GcsOptions.user_project", self.user_project or "")
         require(
             self.join_small_objects is None or isinstance(self.join_small_objects, JoinOptions),
             f"GcsOptions.join_small_objects is {self.join_small_objects!r}; it must be a "

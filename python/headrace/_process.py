@@ -106,7 +106,7 @@ def configure(
     Call it before the first use of a store. What is not given is as the environment says; a second
     call takes the place of the first.
 
-    Example:
+    Examples:
         >>> headrace.configure(memory_budget_bytes=4 * headrace.GiB)  # doctest: +SKIP
 
     Args:
@@ -168,7 +168,7 @@ def credentials_thread() -> CredentialsThread:
 def metrics() -> Metrics:
     """Return the counters of this process's engine.
 
-    Example:
+    Examples:
         >>> headrace.metrics().retries_total
         0
     """
@@ -182,7 +182,7 @@ def shutdown() -> None:
     Reads that somebody waits for end with `CancelledError`. The next use of a store starts the
     engine anew. Called by itself when the interpreter exits.
 
-    Example:
+    Examples:
         >>> headrace.shutdown()
     """
     with _process.lock:

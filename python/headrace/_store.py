@@ -28,6 +28,7 @@ from headrace._options import (
     require,
     require_bytes,
     require_count,
+    require_header,
     require_provider,
 )
 from headrace._progress import CountOption, count_names
@@ -113,7 +114,7 @@ class Store:
     Raises:
         InvalidArgumentError: the URL or an option cannot work.
 
-    Example:
+    Examples:
         >>> store = headrace.Store("gs://bucket/run", timeout=headrace.TimeoutOptions(total_s=60))
     """
 
@@ -152,6 +153,7 @@ class Store:
                 f"credentials is {credentials!r}; it must be 'google', 'anonymous', a BearerToken "
                 "or an object of google-auth",
             )
+        require_header("user_agent_suffix", user_agent_suffix)
         self._settings: dict[str, Any] = {
             "endpoint": endpoint,
             "credentials": credentials,
@@ -183,7 +185,7 @@ class Store:
     def url_of(self, name: str) -> str:
         """Return the URL of the object `name`: the root's, a slash, and the name.
 
-        Example:
+        Examples:
             >>> headrace.Store("gs://bucket/run").url_of("a/b")
             'gs://bucket/run/a/b'
         """
@@ -262,7 +264,7 @@ class Store:
             NotFoundError: there is no such bucket or directory; or nothing is below the root, and
                 names beside it begin with its text: `prefix` is for that.
 
-        Example:
+        Examples:
             >>> [info.name for info in store.list("train/")]
             ['train/a.txt', 'train/b.txt']
             >>> [entry.name for entry in store.list(delimiter="/")]
@@ -330,7 +332,7 @@ class Store:
         Raises:
             NotFoundError: there is no such bucket or directory.
 
-        Example:
+        Examples:
             >>> page = store.list_page(delimiter="/")
             >>> [info.name for info in page.objects], page.prefixes, page.next_page_token
             (['notes.txt'], ['train/'], '')
@@ -369,7 +371,7 @@ class Store:
         Raises:
             NotFoundError: as `list`.
 
-        Example:
+        Examples:
             >>> index = store.index("train/")
             >>> len(index), index.name(0)
             (2, 'train/a.txt')
@@ -435,7 +437,7 @@ class Store:
         Raises:
             NotFoundError: there is no such object, and not `missing_ok`.
 
-        Example:
+        Examples:
             >>> store.stat("notes.txt").size_bytes
             5
             >>> store.stat("missing.txt", missing_ok=True) is None
@@ -469,10 +471,9 @@ class Store:
         Raises:
             NotFoundError: an object is missing, and not `missing_ok`. The error names it.
 
-        Example:
-            >>> store = headrace.Store("gs://bucket/train")
-            >>> [info.size_bytes for info in store.stat_many(["a.jpg", "b.jpg"])]
-            [52113, 48020]
+        Examples:
+            >>> [info.size_bytes for info in store.stat_many(["train/a.txt", "train/b.txt"])]
+            [1, 1]
         """
         if isinstance(names, str):
             raise TypeError("several names are needed, not one str")
@@ -484,7 +485,7 @@ class Store:
         Raises:
             PermissionDeniedError: the credentials may not ask.
 
-        Example:
+        Examples:
             >>> store.exists("notes.txt")
             True
         """
@@ -515,7 +516,7 @@ class Store:
             PreconditionFailedError: it is no longer the generation of the `ObjectInfo`.
             CorruptDataError: the bytes do not match the object's CRC-32C.
 
-        Example:
+        Examples:
             >>> store.read("notes.txt").bytes()
             b'notes'
             >>> store.read("notes.txt", begin=1, end=3).bytes()
@@ -548,7 +549,7 @@ class Store:
             NotFoundError: an object is missing.
             PreconditionFailedError: an object is no longer the generation of its `ObjectInfo`.
 
-        Example:
+        Examples:
             >>> parts = store.read_ranges([("notes.txt", 0, 2), ("notes.txt", 3, 5)])
             >>> [part.bytes() for part in parts]
             [b'no', b'es']
@@ -596,7 +597,7 @@ class Store:
         Raises:
             HeadraceError: an object could not be read, as for `read`; not with ``"return"``.
 
-        Example:
+        Examples:
             >>> samples = store.read_many(store.list("train/"))
             >>> [sample.bytes() for sample in samples]
             [b'a', b'b']
@@ -645,7 +646,7 @@ class Store:
         Raises:
             HeadraceError: as for `read_many`, when the batch is asked for.
 
-        Example:
+        Examples:
             >>> batches = [["train/a.txt"], ["train/b.txt", "notes.txt"]]
             >>> for samples in store.read_batches(batches):
             ...     print([sample.bytes() for sample in samples])
@@ -680,7 +681,7 @@ class Store:
             PreconditionFailedError: something else is there than `if_generation` says.
             InvalidArgumentError: the store cannot hold an object of this name.
 
-        Example:
+        Examples:
             >>> info = store.write("log/1.txt", b"began", if_generation="absent")
             >>> store.write("log/1.txt", b"ended", if_generation=info.generation).size_bytes
             5
@@ -724,7 +725,7 @@ class Store:
             InvalidArgumentError: the store cannot hold an object of this name, or the numbers
                 cannot work. All other errors come from the writer, when it sends something.
 
-        Example:
+        Examples:
             >>> writer = store.open_writer("large.bin")
             >>> for _ in range(3):
             ...     _ = writer.write(bytes(1000))
@@ -755,7 +756,7 @@ class Store:
             NotFoundError: there is none, and not `missing_ok`.
             PreconditionFailedError: another generation is there than `if_generation` says.
 
-        Example:
+        Examples:
             >>> store.delete("missing.txt", missing_ok=True)
         """
         try:
@@ -777,7 +778,7 @@ class Store:
             NotFoundError: there is no such source.
             PreconditionFailedError: the source has changed, or something else is at `name`.
 
-        Example:
+        Examples:
             >>> store.copy("notes.txt", "old/notes.txt").name
             'old/notes.txt'
         """
@@ -811,7 +812,7 @@ class Store:
             PreconditionFailedError: a source has changed, or something else is at `name`.
             InvalidArgumentError: the store cannot compose, or not so many.
 
-        Example:
+        Examples:
             >>> parts = [store.write(f"part-{i}", b"...") for i in range(3)]
             >>> store.compose(parts, "whole").size_bytes  # doctest: +SKIP
             9

@@ -73,7 +73,7 @@ BODY_FAULTS = {
     "reset in the body": Fault({"reset_after_bytes": 40_000}, None),
     "cut in the body": Fault({"cut_after_bytes": 40_000}, None),
     "stall in the body": Fault({"stall_after_bytes": 40_000}, None),
-    "too long a length": Fault({"wrong_length": 5}, CORRUPT),
+    "too long a length": Fault({"wrong_length": 5}, UNAVAILABLE),
     "too short a length": Fault({"wrong_length": -5}, UNAVAILABLE),
     "wrong checksum": Fault({"wrong_checksum": True}, CORRUPT),
     "flipped first byte": Fault({"flip_byte": 0}, CORRUPT),

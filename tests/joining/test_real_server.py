@@ -38,7 +38,7 @@ def test_objects_are_joined_and_nothing_is_left(
     assert _left(fake_gcs, gcs_bucket) == []
 
 
-def test_the_checksum_notices_a_source_that_has_changed(
+def test_a_source_that_has_changed_is_noticed(
     fake_gcs: FakeGcsServer, gcs_bucket: str, store: headrace.Store
 ) -> None:
     infos = [*store.list()]
@@ -46,9 +46,9 @@ def test_the_checksum_notices_a_source_that_has_changed(
     results = store.read_many(infos, errors="return")
     for i, result in enumerate(results):
         if i == 5:
-            # It does not look at the generation of what it sends, either.
-            assert isinstance(result, headrace.CorruptDataError)
-            assert f"gs://{gcs_bucket}/data/005" in str(result)
+            # This server ignores the condition; its answer tells another generation.
+            assert isinstance(result, headrace.PreconditionFailedError)
+            assert f"gs://{gcs_bucket}/data/005: has changed since it was listed" in str(result)
         else:
             assert not isinstance(result, headrace.HeadraceError)
             assert result.bytes() == content(i)

@@ -43,5 +43,5 @@ def test_the_examples_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_each_method_has_an_example_and_says_what_it_raises(name: str) -> None:
     documented = inspect.getdoc(METHODS[name]) or ""
-    assert "\nExample:\n" in documented
+    assert "\nExamples:\n" in documented
     assert "\nRaises:\n" in documented or name == "url_of"  # which asks nobody

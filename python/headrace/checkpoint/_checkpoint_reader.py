@@ -223,7 +223,7 @@ def open(  # noqa: A001 - it is meant to read like open
 
     Reads its directory and its pickle, as `load` does, and no tensor.
 
-    Example:
+    Examples:
         >>> reader = headrace.checkpoint.open("gs://bucket/run1/step100.pt")  # doctest: +SKIP
         >>> weight = reader["model.layers.0.weight"]  # doctest: +SKIP
 

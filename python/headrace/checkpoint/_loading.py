@@ -60,7 +60,7 @@ def load(
     at once, by parallel requests, into the memory that the tensors will have. Reads are pinned to
     the generation that was there at the beginning.
 
-    Example:
+    Examples:
         >>> state = headrace.checkpoint.load("gs://bucket/run1/step100.pt")  # doctest: +SKIP
 
     Args:

@@ -29,7 +29,7 @@ def latest(url: Url = "", *, store: Store | None = None, **options: Any) -> str 
     last; of several at the same time the last by name. A file that is replaced meanwhile is looked
     at once more, and passed over if it is replaced again.
 
-    Example:
+    Examples:
         >>> headrace.checkpoint.latest("gs://bucket/run1")  # doctest: +SKIP
         'gs://bucket/run1/step200.pt'
 

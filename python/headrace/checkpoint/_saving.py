@@ -36,7 +36,7 @@ def save(
     change meanwhile. Those on another device come to the host 16 MiB at a time. Storages that
     several tensors share are saved once.
 
-    Example:
+    Examples:
         >>> url = "gs://bucket/run1/step100.pt"
         >>> info = headrace.checkpoint.save(model.state_dict(), url)  # doctest: +SKIP
 
