@@ -261,10 +261,8 @@ TEST_F(AuthorizedTest, WritesAndListsAreAuthorizedToo) {
 }
 
 TEST(CredentialsAfterFork, AChildLetsGoOfThemWithoutTheirThread) {
-  std::shared_ptr<Credentials> credentials =
-      Credentials::from_callback([]() -> Result<Token> {
-        return Token{.authorization = "a", .expires_at = {}};
-      });
+  std::shared_ptr<Credentials> credentials = Credentials::from_callback(
+      []() -> Result<Token> { return Token{.authorization = "a", .expires_at = {}}; });
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(20);  // a child that waits for a thread that it does not have
