@@ -211,6 +211,7 @@ size_t position_of(IndexHandle& self, nb::handle name) {
                         : cat("; names are relative to ", joined(index.roots(), kMostTold)))));
   }
   std::vector<std::string> urls;
+  urls.reserve(found.size());
   for (const size_t entry : found) urls.push_back(index.url(entry));
   raise(Error(Code::kInvalidArgument,
               cat("'", text, "' is the name of ", found.size(),
@@ -251,6 +252,7 @@ nb::object column_of(const IndexHandle& self, Text given, nb::handle indices) {
   const std::optional<size_t> column = index.column(name);
   if (!column) {
     std::vector<std::string> names;
+    names.reserve(index.column_count());
     for (size_t i = 0; i < index.column_count(); ++i) names.push_back(index.column_name(i));
     raise(Error(Code::kInvalidArgument,
                 cat("the index has no column '", name, "'",
@@ -385,7 +387,7 @@ std::string to_text(const char* name, nb::handle value) {
 // By hand: nanobind's own error for a keyword that is not known lists signatures.
 nb::object filter_index(const IndexHandle& self, const nb::args& args, const nb::kwargs& wanted) {
   constexpr const char* kKnown = "prefix=, suffix=, glob=, min_size_bytes= and max_size_bytes=";
-  if (args.size() > 0) {
+  if (!args.empty()) {
     PyErr_Format(PyExc_TypeError, "filter() takes keywords only: %s", kKnown);
     throw nb::python_error();
   }

@@ -117,6 +117,8 @@ bool pass_on_log() noexcept {
     busy = false;
     return false;
   } catch (...) {  // out of memory: the log is not worth the caller's work
+    busy = false;
+    return true;
   }
   busy = false;
   return true;

@@ -338,8 +338,7 @@ nb::object build(ObjectIndexBuilder& builder, Rows* rows) {
 std::string to_root(nb::handle url) {
   const nb::object text = nb::module_::import_("os").attr("fspath")(url);
   const std::string given = Text{text};
-  if (given.empty()) return given;
-  return value_or_raise(normal_root(given));
+  return given.empty() ? std::string() : value_or_raise(normal_root(given));
 }
 
 nb::object from_objects(nb::handle objects, nb::handle root, nb::handle columns) {

@@ -432,6 +432,7 @@ nb::object start_batch(std::vector<OpenStore> stores, std::vector<uint32_t> stor
                        std::shared_ptr<ReadBatch> batch, Origins origins,
                        std::vector<std::shared_ptr<HeldBuffer>> buffers) {
   std::vector<std::shared_ptr<ObjectStore>> readers;
+  readers.reserve(stores.size());
   for (const OpenStore& each : stores) readers.push_back(each.store);
   nb::object handle = nb::cast(
       BatchHandle(std::move(stores), store_of, batch, std::move(origins), std::move(buffers)));

@@ -313,9 +313,9 @@ Result<std::shared_ptr<ObjectStore>> Engine::open(const Url& url, const StoreOpt
       };
       const std::shared_ptr<HttpStore> bucket = store_at(Root(), nullptr);
       const Root root(url.name);
-      const std::shared_ptr<HttpStore> store = root.is_bucket() ? bucket : store_at(root, bucket);
+      std::shared_ptr<HttpStore> store = root.is_bucket() ? bucket : store_at(root, bucket);
       if (!options.join_small_objects) return store;
-      return state_->join(url, store, {.store = bucket, .root = root}, options);
+      return state_->join(url, std::move(store), {.store = bucket, .root = root}, options);
     }
     case Scheme::kS3:
     case Scheme::kAis:

@@ -143,7 +143,7 @@ Result<void> ObjectIndex::read_image(ImageReader::Known known) {
     }
     // A header that ends early must not make many columns of nothing.
     if (!reader.good()) break;
-    columns_.push_back(std::move(column));
+    columns_.push_back(column);
   }
   total_size_bytes_ = reader.number();
   if (Result<void> good = reader.finish(); !good) return good;

@@ -195,7 +195,7 @@ void ObjectIndexBuilder::set_column(std::string name, ColumnValues values) {
 
 template <class Visit>
 void ObjectIndexBuilder::each(Visit visit) const {
-  static const Range kWhole;
+  static const Range whole;
   for (const Segment& segment : segments_) {
     std::string_view text = segment.text;
     for (size_t i = 0; i < segment.rows.size(); ++i) {
@@ -207,7 +207,7 @@ void ObjectIndexBuilder::each(Visit visit) const {
                     .name = text.substr(0, row.name_size),
                     .generation = text.substr(row.name_size, row.generation_size),
                     .digest = std::as_bytes(std::span(text.substr(texts_size, digest_size))),
-                    .range = i < segment.ranges.size() ? segment.ranges[i] : kWhole});
+                    .range = i < segment.ranges.size() ? segment.ranges[i] : whole});
       text.remove_prefix(texts_size + digest_size);
     }
   }
