@@ -13,6 +13,7 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::Field;
 using ::testing::HasSubstr;
+using ::testing::Matcher;
 using ::testing::SizeIs;
 
 class ReadTest : public StoreTest {
@@ -392,13 +393,20 @@ TEST_P(LyingServer, OnceIsReadAgainAndAlwaysIsAnError) {
                      target.size_bytes == kUnknownSize ? "unlisted" : "listed", ", ",
                      target.generation.empty() ? "any generation" : "one generation"));
     const std::string wanted = piece(bytes_, range);
+    // The lie names no generation. In chunks it is found out only at its end, when the other pieces
+    // have met the object's: which of both is right nobody can know then, and an error will do.
+    const Matcher<Result<std::string>> read_again =
+        GetParam().chunked ? Matcher<Result<std::string>>(AnyOf(
+                                 Gives(wanted), FailsWith(Code::kUnavailable,
+                                                          HasSubstr("after one that named none"))))
+                           : Matcher<Result<std::string>>(Gives(wanted));
     for (const int first : {1, 2}) {  // the first answer, which makes the memory, or a later one
       server_.faults(
           cat("[", rule(cat(R"("match":{"kind":"media"},"count":1,"from":)", first, ",")), "]"));
-      EXPECT_THAT(read(*open(), target), Gives(wanted));
+      EXPECT_THAT(read(*open(), target), read_again);
       server_.faults(
           cat("[", rule(cat(R"("match":{"kind":"media"},"count":1,"from":)", first, ",")), "]"));
-      EXPECT_THAT(read_between(target), Gives(wanted));
+      EXPECT_THAT(read_between(target), read_again);
     }
     server_.faults(cat("[", rule(R"("match":{"kind":"media"},)"), "]"));
     for (const Result<std::string>& got : {read(*open(), target), read_between(target)}) {
