@@ -219,7 +219,7 @@ FixedColumn ImageReader::fixed_column(size_t count) {
   if (error_) return {};
   FixedColumn out;
   out.bytes_ = body_.subspan(begin, width_bytes == 0 ? 0 : count * width_bytes);
-  out.width_bytes_ = count == 0 ? 0 : width_bytes;  // or nothing would pass for values of some size
+  out.width_bytes_ = count == 0 ? 0 : width_bytes;  // else it would pass for one with values
   return out;
 }
 
