@@ -165,7 +165,7 @@ void bind_writer(nb::module_& module) {
       "not at all. The first error is the one that every later call raises. What is dropped "
       "without\n"
       "`close` is aborted; so is, in a ``with`` statement, what an exception ends.\n\n"
-      "Example:\n"
+      "Examples:\n"
       "    >>> with store.open_writer(\"large.bin\") as writer:  # doctest: +SKIP\n"
       "    ...     for piece in pieces:\n"
       "    ...         writer.write(piece)\n")
