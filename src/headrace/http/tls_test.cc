@@ -201,6 +201,9 @@ TEST_F(TlsTest, ClosedByTheServerWhileIdleCostsNoRetry) {
 }
 
 TEST_F(TlsTest, AChildThatIsForkedAmidHandshakesCanDoItsOwn) {
+#if __has_feature(thread_sanitizer)
+  GTEST_SKIP() << "ThreadSanitizer allows no threads in a forked child";
+#endif
   server_.faults(R"([{"match":{"kind":"media"},"action":{"close_after":"announced"}}])");
   const std::vector<ReadTarget> targets(400, listed(object_));
   const std::shared_ptr<ReadBatch> batch = batch_of(targets);
