@@ -103,7 +103,7 @@ torch-smoke: wheel servers  ## the wheel with the oldest and the newest supporte
 
 # ---- longer
 
-soak: build servers  ## long campaigns: SOAK_FUZZ_S (600) per fuzzer, SOAK_FORKS (10000), SOAK_FAULTS (all), SOAK_KILLS (50), SOAK_FLIPS (10000)
+soak: build servers  ## long campaigns: SOAK_FUZZ_S (600) per fuzzer, SOAK_FORKS (10000), SOAK_FAULTS (all), SOAK_KILLS (50), SOAK_FLIPS (10000), SOAK_DATAFLUX (a clone)
 	@$(STAGE) fuzz-build tools/build.sh fuzz
 	@$(STAGE) servers tools/servers.sh minio
 	@$(STAGE) soak tools/soak.sh

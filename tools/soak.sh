@@ -8,6 +8,12 @@ HEADRACE_PROCESS_CYCLES=${SOAK_FORKS:-10000} \
   .venv/bin/python -m pytest tests/process --timeout=0 -m "soak or not soak" "$@"
 .venv/bin/python -m pytest tests/checkpoint --timeout=0 -m soak "$@"
 .venv/bin/python -m pytest tests/io/test_minio.py "$@"
+# dataflux's own tests, where a clone of it (with its submodule) is given.
+if [[ -n ${SOAK_DATAFLUX:-} ]]; then
+  .venv/bin/python -m tests.compat.run_upstream_tests "$SOAK_DATAFLUX"
+else
+  echo "dataflux's own tests are not run: SOAK_DATAFLUX=FOLDER names a clone of GoogleCloudPlatform/dataflux-pytorch"
+fi
 # All faults at all requests of all ways to save: -1 is all of them.
 .venv/bin/python -m tests.campaigns --jobs "${SOAK_JOBS:-$(nproc)}" \
   --faults "${SOAK_FAULTS:--1}" --kills "${SOAK_KILLS:-50}" --flips "${SOAK_FLIPS:-10000}"
