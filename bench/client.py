@@ -28,6 +28,7 @@ CLIENTS = {
     "throttled": ("throttling", "read_batches"),
     "map": ("training", "map_batches"),
     "map-dataloader": ("training", "map_dataloader"),
+    "iterable": ("training", "iterable"),
     "loader": ("training", "loader"),
     "jpeg-loader": ("training", "jpeg_loader"),
     "jpeg-memory": ("training", "jpeg_memory"),

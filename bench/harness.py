@@ -108,10 +108,13 @@ QUICK = Effort(
 class Bench:
     """One run: servers, raw measurements, rows."""
 
-    def __init__(self, effort: Effort, folder: Path) -> None:
+    def __init__(self, effort: Effort, folder: Path, against: Path | None = None) -> None:
         self.effort = effort
         self.folder = folder
         self.root = folder / "objects"
+        # Another checkout, built: its headrace is measured beside this one's, and nothing else is.
+        self.against = against
+        self._checkout = REPOSITORY
         self.rows: list[Row] = []
         self.measurements: list[Answer] = []
 
@@ -119,12 +122,13 @@ class Bench:
 
     def client(self, name: str, **request: Any) -> Answer:
         """Run one measurement in a fresh process."""
-        environment = {**child_environment(), **request.pop("env", {})}
+        environment = {**child_environment(self._checkout), **request.pop("env", {})}
         timeout_s = request.pop("timeout_s", 90)
-        python = _python_of(name)
+        python = self._python_of(name)
         command = [python, "-m", "bench.client", json.dumps({"client": name, **request})]
         done = subprocess.run(
             command,
+            cwd=self._checkout,
             env=environment,
             capture_output=True,
             text=True,
@@ -167,6 +171,7 @@ class Bench:
         duration_s: float | None = None,
     ) -> Answer:
         """The yardstick: one thread of C that throws away what it reads."""
+        self.only_beside_others()
         return wrk.run(
             endpoint,
             bucket.media_paths(generation)[: object_count or bucket.object_count],
@@ -179,8 +184,12 @@ class Bench:
     ) -> dict[str, list[Answer]]:
         """Run the clients in turn, every second time backwards, so that noise meets all alike.
 
-        A client that fails once is out, and its error is a row.
+        A client that fails once is out, and its error is a row. Where two checkouts are compared,
+        the rows are made here, and no answers are returned.
         """
+        if self.against is not None:
+            self._compare_checkouts(group, clients, self.against)
+            return {name: [] for name in clients}
         answers: dict[str, list[Answer]] = {name: [] for name in clients}
         failed: set[str] = set()
         for repetition in range(repetitions):
@@ -200,6 +209,63 @@ class Bench:
                     {"group": group, "client": name, "repetition": repetition, **answer}
                 )
         return {name: [] if name in failed else found for name, found in answers.items()}
+
+    # ---- two checkouts
+
+    def only_beside_others(self) -> None:
+        """End a client that is not headrace, where only two checkouts of it are compared."""
+        if self.against is not None:
+            raise _NotOursError
+
+    def python(self) -> str:
+        """The interpreter of the checkout that is being measured."""
+        return str(self._checkout / ".venv" / "bin" / "python")
+
+    def _python_of(self, client: str) -> str:
+        if client in _RUN_BY_PEERS_PYTHON:
+            self.only_beside_others()
+            return str(PEERS_PYTHON)
+        if client in _RUN_BY_CHECKPOINT_PEERS_PYTHON:
+            self.only_beside_others()
+            return str(_CHECKPOINT_PEERS_PYTHON)
+        return self.python()
+
+    def _compare_checkouts(self, group: str, clients: dict[str, Client], other: Path) -> None:
+        """Pairs of each client, here and there in turn; the order changes from pair to pair."""
+        for name, client in clients.items():
+            pairs: list[tuple[Answer, Answer]] = []
+            try:
+                for repetition in range(self.effort.repetitions):
+                    say(f"{group}: {name}, pair {repetition + 1} of {self.effort.repetitions}")
+                    answers = {}
+                    order = (REPOSITORY, other) if repetition % 2 == 0 else (other, REPOSITORY)
+                    for checkout in order:
+                        self._checkout = checkout
+                        answers[checkout] = client()
+                    pairs.append((answers[REPOSITORY], answers[other]))
+            except _NotOursError:
+                continue
+            except Exception as error:
+                where = "here" if self._checkout == REPOSITORY else "there"
+                self.rows.append(
+                    Row(group=group, name=f"{name}, {where}", unit="", error=str(error))
+                )
+                continue
+            finally:
+                self._checkout = REPOSITORY
+            for repetition, (mine, its) in enumerate(pairs):
+                self.measurements.append(
+                    {"group": group, "client": name, "repetition": repetition}
+                    | {"here": mine, "there": its}
+                )
+            for key, text in (("cpu_s", "client CPU"), ("wall_s", "time")):
+                # A client that reads for some seconds reads more when it is faster.
+                ratios = [
+                    (mine[key] / mine.get("objects", 1)) / (its[key] / its.get("objects", 1))
+                    for mine, its in pairs
+                    if its.get(key) and its.get("objects", 1) and mine.get("objects", 1)
+                ]
+                self.row(group, f"{name}: {text}, here over there", "", ratios, at_most=1.03)
 
     # ---- rows
 
@@ -250,18 +316,15 @@ class Connections:
         return run
 
 
-def _python_of(client: str) -> str:
-    if client in _RUN_BY_PEERS_PYTHON:
-        return str(PEERS_PYTHON)
-    if client in _RUN_BY_CHECKPOINT_PEERS_PYTHON:
-        return str(_CHECKPOINT_PEERS_PYTHON)
-    return sys.executable
+class _NotOursError(Exception):
+    """Another client than headrace."""
 
 
-def child_environment() -> dict[str, str]:
-    """That of this process, with `bench` importable from anywhere."""
-    paths = [os.environ.get("PYTHONPATH", ""), str(REPOSITORY)]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+def child_environment(checkout: Path = REPOSITORY) -> dict[str, str]:
+    """That of this process, with the checkout's `bench` importable from anywhere."""
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    others = [path for path in paths if path and Path(path) != REPOSITORY]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([*others, str(checkout)])}
 
 
 def rate(answer: Answer) -> float:

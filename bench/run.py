@@ -3,6 +3,7 @@
     make bench                       everything, some twenty-five minutes
     make bench BENCH=--quick         the same with less of it, to see that it works
     make bench BENCH="--only tls"    one group
+    make bench BENCH="--against ../other"    this checkout beside another one, in pairs
     make bench BENCH="--profile 1k"  where the CPU goes, by `perf`
 
 README.md of this folder says what each row means and gives its command line.
@@ -54,6 +55,12 @@ def main() -> int:
         metavar="N",
         help="measure other clients N times where they only inform",
     )
+    parser.add_argument(
+        "--against",
+        type=Path,
+        metavar="CHECKOUT",
+        help="measure headrace beside that of another checkout, which is built; nobody else",
+    )
     parser.add_argument("--json", type=Path, help="where the result goes")
     parser.add_argument(
         "--folder",
@@ -71,7 +78,10 @@ def main() -> int:
         if arguments.peers < 1:
             parser.error(f"--peers is {arguments.peers}; it must be at least 1")
         effort = replace(effort, peer_repetitions=arguments.peers)
-    bench = Bench(effort, arguments.folder.resolve())
+    against = arguments.against.resolve() if arguments.against else None
+    if against and not (against / ".venv" / "bin" / "python").exists():
+        parser.error(f"{against} has no .venv: run `make build` there")
+    bench = Bench(effort, arguments.folder.resolve(), against)
     if arguments.profile:
         print(perf.profile(bench, arguments.profile))
         return 0

@@ -84,13 +84,19 @@ def _compare(
     """Save, then load what was saved; we, the others and curl in turn."""
     size_bytes = int(gib * GIB)
     place = {"bucket": _BUCKET, "endpoint": url, "size_bytes": size_bytes}
-    raw: dict[str, Callable[[], Answer]] = {
-        "save": lambda: curl.put(url, _BUCKET, size_bytes=size_bytes),
-        "load": lambda: curl.get(url, _BUCKET, _NAME, size_bytes=size_bytes),
-    }
+
+    def raw(what: str) -> Client:
+        def run() -> Answer:
+            bench.only_beside_others()
+            if what == "save":
+                return curl.put(url, _BUCKET, size_bytes=size_bytes)
+            return curl.get(url, _BUCKET, _NAME, size_bytes=size_bytes)
+
+        return run
+
     for what in _MEMORY_MIB:
         clients = {by: _client(bench, what, by, place) for by in ("headrace", *peers[what])}
-        answers = _measure(bench, group, what, {**clients, "raw": raw[what]}, gib)
+        answers = _measure(bench, group, what, {**clients, "raw": raw(what)}, gib)
         raw_answers = answers.pop("raw")
         ours = _rates(answers["headrace"])
         shares = _ratios(ours, _rates(raw_answers))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 
@@ -276,7 +275,7 @@ def import_time(bench: Bench) -> None:
     def python(code: str) -> Client:
         def run() -> Answer:
             begin_s = time.perf_counter()
-            process = subprocess.Popen([sys.executable, "-c", code])
+            process = subprocess.Popen([bench.python(), "-c", code])
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
             if process.returncode:

@@ -26,7 +26,7 @@ DATAFLUX_THREADS = {0.0: 16, LATENCY_S: 32}
 
 
 def _ours(bench: Bench, endpoint: str, bucket: Bucket, epoch_objects: int) -> dict[str, Client]:
-    """The three ways of headrace.torch."""
+    """The ways of headrace.torch."""
 
     def client(name: str) -> Client:
         return lambda: bench.many(
@@ -41,6 +41,7 @@ def _ours(bench: Bench, endpoint: str, bucket: Bucket, epoch_objects: int) -> di
     return {
         "MapDataset.__getitems__": client("map"),
         "MapDataset in DataLoader": client("map-dataloader"),
+        "IterableDataset": client("iterable"),
         "Loader": client("loader"),
     }
 
@@ -94,13 +95,14 @@ def _tensors(
     epoch_objects: int,
     map_us: float | None = None,
     more_us: float | None = None,
+    iterable_us: float | None = None,
     loader_us: float | None = None,
     object_count: int | None = None,
     generation: str | None = objects.GENERATION,
     compose: bool = False,
     repetitions: int,
 ) -> None:
-    """Our three ways and wrk in turn, then the peers in turn."""
+    """Our ways and wrk in turn, then the peers in turn."""
     ours = _ours(bench, endpoint, bucket, epoch_objects)
     connections = Connections()
     ours["Loader"] = connections.of(ours["Loader"])
@@ -123,6 +125,7 @@ def _tensors(
         [a - b for a, b in zip(cpu_us(by_dataloader), cpu_us(direct), strict=False)],
         at_most=more_us,
     )
+    bench.cpu(group, "IterableDataset", answers["IterableDataset"], at_most=iterable_us)
     bench.cpu(group, "Loader, one tensor a batch", answers["Loader"], at_most=loader_us)
     bench.cpu(group, "wrk", answers["wrk"])
     for name, found in answers.items():
@@ -144,6 +147,7 @@ def tensors(bench: Bench) -> None:
             epoch_objects=bench.effort.middle_objects,
             map_us=45,
             more_us=5,
+            iterable_us=55,
             loader_us=55,
             repetitions=bench.effort.repetitions,
         )
@@ -155,6 +159,7 @@ def tensors(bench: Bench) -> None:
             epoch_objects=bench.effort.small_objects,
             map_us=14,
             more_us=5,
+            iterable_us=20,
             repetitions=bench.effort.repetitions,
         )
 
