@@ -166,6 +166,11 @@ class Objects:
                 raise
             raise told from error
 
+    @property
+    def has_labels(self) -> bool:
+        """Whether each object has a label."""
+        return self._label_column is not None
+
     def label(self, samples: list[Sample], indices: Buffer | Sequence[int]) -> None:
         """Give each sample, which was read by the number beside it, its label."""
         if self._label_column is not None:
@@ -212,17 +217,16 @@ class _Here:
     def __init__(self, stores: list[Store]) -> None:
         self.pid = os.getpid()
         self._stores = stores
-        self._handles: list[_engine.StoreHandle] = []
+        self._opened: list[tuple[_engine.Engine, _engine.StoreHandle]] = []
         self._reader: _engine.IndexReader | None = None
 
     def opened(self, objects: ObjectIndex) -> tuple[_engine.Engine, _engine.IndexReader]:
+        # Once and again for every batch.
         opened = [store._open() for store in self._stores]
-        handles = [handle for _, handle in opened]
-        reader = self._reader
-        if reader is None or any(a is not b for a, b in zip(handles, self._handles, strict=True)):
-            reader = self._reader = _engine.IndexReader(objects, handles)
-            self._handles = handles
-        return opened[0][0], reader
+        if self._reader is None or opened != self._opened:
+            self._reader = _engine.IndexReader(objects, [handle for _, handle in opened])
+            self._opened = opened
+        return opened[0][0], self._reader
 
 
 def relative_names(index: ObjectIndex, stores: Sequence[Store]) -> list[str]:

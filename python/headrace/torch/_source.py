@@ -60,12 +60,12 @@ class Source:
             hashed.update(self.numbers.numpy().tobytes())
         return hashed.hexdigest()
 
-    @property
+    @cached_property
     def makes(self) -> bool:
         """Whether what comes out of it is more than the bytes of the objects."""
         return any(part.makes for part in self.parts)
 
-    @property
+    @cached_property
     def reads_straight(self) -> bool:
         """Whether the engine can read straight into a batch."""
         if self.makes or len(self.parts) > 1 or self.parts[0].objects.total_size_bytes is None:
@@ -89,7 +89,7 @@ class Source:
     def label(self, samples: list[Sample], indices: Sequence[int]) -> None:
         """Give each sample, which was read by the number beside it, its label."""
         for part, local, places in self._shares(indices):
-            if part.labels is not None:
+            if part.has_labels:
                 own = samples if places is None else [samples[at] for at in places]
                 part.label(own, local)
 
@@ -116,10 +116,10 @@ class Source:
 
     def sum_bytes(self, indices: Sequence[int]) -> int:
         """Return how many bytes these objects have together."""
-        return sum(
-            part.objects.sum_bytes(local, part.opened()[1].expected_object_bytes)
-            for part, local, _ in self._shares(indices)
-        )
+        size_bytes = 0
+        for part, local, _ in self._shares(indices):
+            size_bytes += part.objects.sum_bytes(local, part.opened()[1].expected_object_bytes)
+        return size_bytes
 
     def url(self, index: int) -> str:
         """Return the URL of an object."""
