@@ -19,7 +19,18 @@ constinit std::atomic<uint64_t> g_epoch = 0;
 // One past the highest word ever used, so that the child does not walk 16,384 empty words.
 constinit std::atomic<uint64_t> g_used_words = 0;
 
+// Held for reading by whoever holds forks off. It prefers who wants to fork: else many readers
+// could keep that one waiting for ever.
+constinit pthread_rwlock_t g_forks = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+constinit thread_local int t_holds = 0;
+
+void before_fork() { pthread_rwlock_wrlock(&g_forks); }
+
+void in_parent() { pthread_rwlock_unlock(&g_forks); }
+
 void in_child() {
+  // Not unlocked: the lock knows its owner by a thread id that the child does not have.
+  g_forks = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
   g_epoch.fetch_add(1, std::memory_order_relaxed);
   const uint64_t used = g_used_words.load(std::memory_order_relaxed);
   for (uint64_t word = 0; word < used; ++word) {
@@ -32,9 +43,17 @@ void in_child() {
   }
 }
 
-const int g_registered = pthread_atfork(nullptr, nullptr, &in_child);
+const int g_registered = pthread_atfork(&before_fork, &in_parent, &in_child);
 
 }  // namespace
+
+HoldsOffForks::HoldsOffForks() {
+  if (t_holds++ == 0) pthread_rwlock_rdlock(&g_forks);
+}
+
+HoldsOffForks::~HoldsOffForks() {
+  if (--t_holds == 0) pthread_rwlock_unlock(&g_forks);
+}
 
 uint64_t fork_epoch() {
   static_cast<void>(g_registered);

@@ -19,4 +19,16 @@ void forget_in_child(int descriptor);  // call before close()
 
 uint64_t tracked_descriptor_count();  // for tests and metrics
 
+// While one lives no thread of this process can fork: fork() waits. For calls into a library that
+// takes locks of its own, which nobody would ever release in the child. Short calls only, none that
+// may wait for another thread or for Python. They may be nested.
+// Thread: any; the one that made it ends it.
+class [[nodiscard]] HoldsOffForks {
+ public:
+  HoldsOffForks();
+  ~HoldsOffForks();
+  HoldsOffForks(const HoldsOffForks&) = delete;
+  HoldsOffForks& operator=(const HoldsOffForks&) = delete;
+};
+
 }  // namespace headrace

@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <functional>
+#include <thread>
 
 namespace headrace {
 namespace {
@@ -52,6 +54,26 @@ TEST(Fork, TrackedDescriptorsAreClosedInTheChildAlone) {
   }
   for (const int descriptor : untracked) ::close(descriptor);
   EXPECT_EQ(tracked_descriptor_count(), count);
+}
+
+TEST(Fork, AForkWaitsForWhoeverHoldsItOff) {
+  std::atomic<bool> is_held = false, is_forking = false, is_over = false;
+  std::thread other([&] {
+    const HoldsOffForks outer;
+    const HoldsOffForks nested;
+    is_held = true;
+    while (!is_forking) std::this_thread::yield();
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+    is_over = true;
+  });
+  while (!is_held) std::this_thread::yield();
+  is_forking = true;
+  EXPECT_TRUE(in_child([&] {
+    const HoldsOffForks here;
+    return is_over.load();
+  }));
+  other.join();
+  EXPECT_TRUE(in_child([] { return in_child([] { return true; }); }));
 }
 
 TEST(Fork, AForgottenDescriptorStaysOpenInTheChild) {

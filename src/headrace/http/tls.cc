@@ -12,6 +12,11 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "headrace/base/fork.h"
+
+// OpenSSL's objects share locks of the whole process (of its tables of algorithms, of reference
+// counts, of random numbers). A child that is forked while another thread has one waits for it for
+// ever, so each function here that calls OpenSSL holds forks off.
 namespace headrace {
 namespace {
 
@@ -100,11 +105,13 @@ bool is_ip_literal(const std::string& host) {
 TlsContext::TlsContext(ssl_ctx_st* context) : context_(context) {}
 
 TlsContext::~TlsContext() {
+  const HoldsOffForks no_fork;
   SSL_SESSION_free(session_);
   SSL_CTX_free(context_);
 }
 
 Result<std::shared_ptr<TlsContext>> TlsContext::create(const TlsOptions& options) {
+  const HoldsOffForks no_fork;
   SSL_CTX* raw = SSL_CTX_new(TLS_client_method());
   if (raw == nullptr) return fail(Code::kInternal, "no TLS context: ", openssl_errors());
   std::shared_ptr<TlsContext> self(new TlsContext(raw));
@@ -133,6 +140,7 @@ TlsStream::TlsStream(std::shared_ptr<TlsContext> context, ssl_st* ssl)
     : context_(std::move(context)), ssl_(ssl) {}
 
 TlsStream::~TlsStream() {
+  const HoldsOffForks no_fork;
   // Without this OpenSSL takes the missing close_notify for a failure and refuses to resume.
   SSL_set_shutdown(ssl_, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
   SSL_free(ssl_);
@@ -140,6 +148,7 @@ TlsStream::~TlsStream() {
 
 Result<std::unique_ptr<TlsStream>> TlsStream::create(std::shared_ptr<TlsContext> context,
                                                      int descriptor, const std::string& host) {
+  const HoldsOffForks no_fork;
   SSL* ssl = SSL_new(context->context_);
   BIO* bio = ssl == nullptr ? nullptr : BIO_new(socket_method());
   if (bio == nullptr) {
@@ -197,6 +206,7 @@ Result<TlsStream::Step> TlsStream::classify(int result, const char* what) {
 }
 
 Result<TlsStream::Step> TlsStream::handshake() {
+  const HoldsOffForks no_fork;
   ERR_clear_error();
   errno = 0;
   const int result = SSL_do_handshake(ssl_);
@@ -209,6 +219,7 @@ Result<TlsStream::Step> TlsStream::handshake() {
 bool TlsStream::resumed() const { return SSL_session_reused(ssl_) == 1; }
 
 Result<TlsStream::Step> TlsStream::read(std::span<std::byte> into) {
+  const HoldsOffForks no_fork;
   ERR_clear_error();
   errno = 0;
   // A call of OpenSSL's gives one record; all that have arrived go straight into `into`.
@@ -226,6 +237,7 @@ Result<TlsStream::Step> TlsStream::read(std::span<std::byte> into) {
 }
 
 Result<TlsStream::Step> TlsStream::write(std::span<const std::byte> bytes) {
+  const HoldsOffForks no_fork;
   ERR_clear_error();
   errno = 0;
   size_t count = 0;
