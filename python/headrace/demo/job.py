@@ -228,19 +228,19 @@ def _train(
         stop_at = (epochs - 1) // 2 * steps_per_epoch + 1 + steps_per_epoch // 8
         stopped = process("run2", stop_after_step=stop_at)
         _say(
-            f"run 2, process {stopped.pid}: told to stop after step {stop_at}, used up what it had "
-            f"read ahead,\n    saved {place(stopped.last_step)}, and ended"
+            f"run 2, process {stopped.pid}: told to stop after step {stop_at}, trained on what it "
+            f"had read ahead,\n    saved {place(stopped.last_step)}, and ended"
         )
         killed = process("run2", killed_in_save=2, expected=-signal.SIGKILL)
         left_bytes = _temporary_bytes(url)
         _say(
-            f"run 2, process {killed.pid}: went on after step {killed.first_step}, saved step "
+            f"run 2, process {killed.pid}: resumed after step {killed.first_step}, saved step "
             f"{killed.saved_steps[-1]}, was killed (SIGKILL)\n    while it was saving "
             f"{place(killed.last_step)}"
         )
         resumed = process("run2")
         _say(
-            f"run 2, process {resumed.pid}: went on after step {resumed.first_step}, with the "
+            f"run 2, process {resumed.pid}: resumed after step {resumed.first_step}, with the "
             f"newest complete checkpoint,\n    {resumed.resumed_from}"
         )
     models = [bits(headrace.checkpoint.load(f"{url}{run}/model.pt")) for run in ("run1", "run2")]

@@ -167,7 +167,7 @@ def faults(summary: Summary, resumption: Resumption | None, required_accuracy: f
         ),
         (
             summary.model_is_equal,
-            "the model that was read back is not the one that was written",
+            "the model read back is not the one written",
         ),
         (summary.is_once, "not every object was in exactly one batch of every epoch"),
         (
@@ -185,17 +185,17 @@ def faults(summary: Summary, resumption: Resumption | None, required_accuracy: f
             ),
             (
                 each.left_bytes != 0,
-                "nothing was in the bucket of the checkpoint that was being written",
+                "the unfinished checkpoint left nothing in the bucket",
             ),
             (
                 each.resumed_at == each.saved_at,
-                f"it resumed from step {each.resumed_at}, and the newest checkpoint that was "
-                f"complete is of step {each.saved_at}",
+                f"it resumed from step {each.resumed_at}, but the newest complete checkpoint is of "
+                f"step {each.saved_at}",
             ),
             (each.is_same, "the second run did not train on the batches of the first"),
             (
                 each.is_repeated_exactly,
-                "what was trained on twice is not what came after the newest checkpoint",
+                "the images trained on twice are not those after the newest checkpoint",
             ),
             (
                 each.read_without_need == 0,
