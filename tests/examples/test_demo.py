@@ -129,9 +129,9 @@ def test_it_says_and_draws_what_it_measured(run_in_folder: RunInFolder) -> None:
         assert words in text
     _, stopped, killed, resumed = run_in_folder.report["records"]
     assert f"process {stopped['pid']}: told to stop after step" in text
-    assert f"process {killed['pid']}: went on after step {killed['first_step']}" in text
+    assert f"process {killed['pid']}: resumed after step {killed['first_step']}" in text
     assert f"was killed (SIGKILL)\n    while it was saving step {last_step(killed)} " in text
-    assert f"process {resumed['pid']}: went on after step {resumed['first_step']}" in text
+    assert f"process {resumed['pid']}: resumed after step {resumed['first_step']}" in text
     assert f"exactly those of steps {resumed['first_step'] + 1} to {last_step(killed)};" in text
     assert "of both runs: bit for bit the same" in text
     assert (run_in_folder.folder / "demo.png").read_bytes().startswith(b"\x89PNG")
@@ -275,15 +275,15 @@ def test_it_counts_what_a_distant_server_counts(
     ("change", "sentence"),
     [
         ({"accuracy": 0.5}, "the accuracy is 0.500"),
-        ({"model_is_equal": False}, "the model that was read back is not the one"),
+        ({"model_is_equal": False}, "the model read back is not the one written"),
         ({"is_once": False}, "not every object was in exactly one batch of every epoch"),
         ({"objects_read": 0}, "0 objects were read to train on 4,311 images"),
         ({"drained_at": 66}, "these should rise"),
         ({"killed_at": 66}, "these should rise"),
-        ({"left_bytes": 0}, "nothing was in the bucket of the checkpoint"),
+        ({"left_bytes": 0}, "the unfinished checkpoint left nothing"),
         ({"resumed_at": 62}, "it resumed from step 62"),
         ({"is_same": False}, "did not train on the batches of the first"),
-        ({"is_repeated_exactly": False}, "what was trained on twice is not what came after"),
+        ({"is_repeated_exactly": False}, "trained on twice are not those after"),
         ({"read_without_need": 1}, "1 objects were read in vain"),
         ({"weights_are_equal": False}, "the weights of both runs differ"),
     ],

@@ -28,7 +28,7 @@ __all__ = [
     "save",
 ]
 
-# torch.distributed.checkpoint takes a while to import: whoever saves single files need not wait.
+# torch.distributed.checkpoint takes a while to import; saving single files does not need it.
 _DISTRIBUTED = ("DistributedReader", "DistributedWriter")
 
 # The public module, in messages, in documentation and in pickles.

@@ -1,4 +1,4 @@
-"""What is in a checkpoint's file: its directory, and the small records that tell of the rest."""
+"""The contents of a checkpoint's file: its directory, and the records that describe the rest."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["Archive", "Ends", "is_legacy", "open_archive", "read_ends"]
 
 Ends = list[tuple[int, bytes]]
-"""What was read of both ends of an object, or of all of it: where it begins, and its bytes."""
+"""The bytes read from both ends of an object, or all of it: each with its offset."""
 
-# What the first step reads at once, of both ends of the object: with a few thousand tensors both
-# the pickle and the directory lie in it.
+# How much the first step reads from each end of the object: enough for the pickle and the directory
+# of a few thousand tensors.
 END_BYTES = 256 << 10
 
 _PICKLE = "data.pkl"
-# Besides the storages; other records are not ours to judge.
+# The records besides the storages; any others are ignored.
 _SMALL_RECORDS = (
     _PICKLE,
     ".format_version",
@@ -39,7 +39,7 @@ _SMALL_RECORDS = (
 
 
 class Archive:
-    """One checkpoint's file. Its records are called as torch calls them: ``data.pkl``, ``data/0``.
+    """One checkpoint's file. Records have torch's names: ``data.pkl``, ``data/0``.
 
     Attributes:
         entries: the records, by name.
@@ -59,7 +59,7 @@ class Archive:
         self.entries: dict[str, ZipEntry] = {
             entry.name.removeprefix(prefix): entry for entry in entries
         }
-        # torch can be told to write no sums: then all of them are zero.
+        # torch can be configured to write no checksums: then all of them are zero.
         self._has_crc32 = any(entry.crc32 for entry in entries)
         self._begins: dict[str, int] = {}
         self._require_checkpoint()
@@ -79,16 +79,17 @@ class Archive:
 
     @property
     def frames(self) -> list[tuple[int, bytes]]:
-        """What stands around the contents, where no other sum covers it.
+        """The bytes around the contents, if no other checksum covers them.
 
-        Only files that we wrote say it. Where the store has a CRC-32C it was compared already.
+        They are known only for files that headrace wrote. If the store has a CRC-32C, that covers
+        them.
         """
         return self._frames if self.verify and self.info.crc32c is None else []
 
     def require_whole(self) -> None:
-        """Raise unless the store's CRC-32C, if it has one, is that of the file that was saved.
+        """Raise unless the store's CRC-32C, if it has one, is that of the saved file.
 
-        Asked when all records are known to be right: then it is about what stands between them.
+        Call this once all records are known to be right: a mismatch is then between them.
         """
         sums = (self._whole, self.info.crc32c)
         if self.verify and None not in sums and sums[0] != sums[1]:
@@ -106,7 +107,7 @@ class Archive:
         return entry
 
     def ranges(self, names: list[str]) -> list[tuple[int, int]]:
-        """Return where the contents of these records are."""
+        """Return the ranges of these records' contents."""
         self._find(names)
         return [
             (self._begins[name], self._begins[name] + self.entries[name].size_bytes)
@@ -114,7 +115,7 @@ class Archive:
         ]
 
     def is_right(self, name: str, data: Buffer) -> bool:
-        """Return whether these are the record's bytes, by the best sum that there is."""
+        """Return whether these are the record's bytes, by the best checksum available."""
         entry = self.entries[name]
         if not self.verify:
             return True
@@ -123,7 +124,7 @@ class Archive:
         return not self._has_crc32 or _engine.crc32(data) == entry.crc32
 
     def wrong(self, name: str) -> CorruptDataError:
-        """Return the error for a record whose bytes are not right."""
+        """Return the error for a record with wrong bytes."""
         sum_name = "CRC-32" if self.entries[name].crc32c is None else "CRC-32C"
         what = f"the record {name}"
         if name.startswith("data/"):
@@ -152,7 +153,7 @@ class Archive:
             raise refused(self.url, f"it is a zip, but no file of torch.save: it has no {_PICKLE}")
 
     def _find(self, names: list[str]) -> None:
-        """Look up where contents begin, by their local headers where the directory cannot tell."""
+        """Find where contents begin; read local headers if the directory does not tell."""
         unknown = []
         for name in names:
             begin = self.require(name).begin
@@ -181,7 +182,7 @@ class Archive:
         return {name: bytes(content) for name, content in contents.items()}
 
     def _fill(self, wanted: list[tuple[int, bytearray]]) -> None:
-        """Fill memory with parts of the object, from what was read already where it is there."""
+        """Fill memory with parts of the object, from the ends already read where possible."""
         missing: list[Wanted] = []
         for begin, memory in wanted:
             end = begin + len(memory)
@@ -199,12 +200,12 @@ class Archive:
 def open_archive(store: Store, info: ObjectInfo, *, verify: bool) -> Archive:
     """Read the directory and the pickle of a checkpoint.
 
-    One request, or two at once, for both ends of the object; then one for each of directory and
-    pickle that is larger than these.
+    This takes one request, or two at once, for both ends of the object, then one each for a
+    directory and a pickle that do not fit into these.
 
     Raises:
-        InvalidArgumentError: it is something else than a file of `torch.save`.
-        CorruptDataError: it was cut, or is damaged.
+        InvalidArgumentError: it is not a file of `torch.save`.
+        CorruptDataError: it is truncated or damaged.
     """
     return Archive(store, info, read_ends(store, info), verify)
 
@@ -229,8 +230,8 @@ def read_ends(store: Store, info: ObjectInfo) -> Ends:
 
 
 def is_legacy(head: bytes) -> bool:
-    """Return whether a file has the format that torch.save wrote before version 1.6."""
-    # torch's own number, pickled.
+    """Return whether a file has the format of torch.save before version 1.6."""
+    # torch's magic number, pickled.
     return b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19" in head[:16]
 
 

@@ -1,4 +1,4 @@
-"""A checkpoint of which some tensors are read, and not all."""
+"""Read some tensors of a checkpoint."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _REBUILDS = "torch._utils._rebuild_"
 
 @dataclass(frozen=True, kw_only=True)
 class TensorInfo:
-    """What a checkpoint says of one tensor."""
+    """What a checkpoint records about one tensor."""
 
     dtype: torch.dtype
     shape: torch.Size
     size_bytes: int
-    """Of the storage that it is in, which is what reading it reads."""
+    """The size of the tensor's storage, which is read whole."""
 
 
 @dataclass(frozen=True)
@@ -45,25 +45,25 @@ class _Tensor:
     is_parameter: bool
     requires_grad: bool
     metadata: dict[str, bool]
-    """Whether it is the conjugate, or the negative, of what is stored."""
+    """Whether the tensor is the conjugate or the negative of the stored values."""
 
 
 class CheckpointReader:
-    """The tensors of one checkpoint, each read when it is asked for. Made by `open`.
+    """The tensors of one checkpoint, each read on request. Made by `open`.
 
-    Nothing of the pickle is executed: tensors are found in it by its form alone.
+    headrace finds the tensors by the form of the pickle and executes nothing of it.
     """
 
     def __init__(self, store: Store, name: str, verify: bool) -> None:
         self._archive = open_archive(store, stat(store, name), verify=verify)
-        # Or why it cannot be read by itself.
+        # The tensor, or the reason why it cannot be read by itself.
         self._tensors: dict[str, _Tensor | str] = {}
         seen: set[int] = set()
         for way, thing in self._archive.outline.walk():
             if not isinstance(thing, Made) or id(thing) in seen:
                 continue
             if thing.function.startswith(_REBUILDS):
-                # What a parameter, or a sparse tensor, is made of is no tensor of its own.
+                # The parts of a parameter or of a sparse tensor are not tensors of their own.
                 _add_made_below(thing, seen)
                 place = self._place(way)
                 self._tensors[place] = (
@@ -87,11 +87,11 @@ class CheckpointReader:
         return self._archive.url
 
     def keys(self) -> list[str]:
-        """Return the places of all tensors: ``"model.layers.0.weight"``, in the order of the file.
+        """Return the keys of all tensors, such as ``"model.layers.0.weight"``, in file order.
 
-        A place is the keys and positions on the way to the tensor, joined by dots. What several
-        tensors have as their place, as of the keys ``5`` and ``"5"``, is listed once, and refused
-        when it is asked for.
+        A key joins, with dots, the dictionary keys and positions on the way to the tensor. If
+        several tensors have the same one, as with the dictionary keys ``5`` and ``"5"``, it is
+        listed once, and asking for it raises an error.
         """
         return list(self._tensors)
 
@@ -102,12 +102,12 @@ class CheckpointReader:
         return len(self._tensors)
 
     def info(self, key: str) -> TensorInfo:
-        """Return what the checkpoint says of a tensor, without reading it.
+        """Return what the checkpoint records about a tensor, without reading it.
 
         Raises:
             KeyError: there is no such tensor.
             InvalidArgumentError: it is sparse, quantized, of a class of its own, or one of several
-                at this place.
+                with this key.
         """
         tensor = self._strided(key)
         entry = self._archive.require(f"data/{tensor.storage.key}")
@@ -120,13 +120,13 @@ class CheckpointReader:
         return self.tensors([key])[key]
 
     def tensors(self, keys: Iterable[str]) -> dict[str, torch.Tensor]:
-        """Read several tensors at once, to the CPU. Those that share a storage share it again.
+        """Read several tensors at once, to the CPU. Tensors that shared a storage share one again.
 
         Raises:
             KeyError: there is no such tensor.
             InvalidArgumentError: one is sparse, quantized, of a class of its own, or one of several
-                at its place: `load` it all.
-            CorruptDataError: its bytes are not those that were saved.
+                with its key: `load` the whole checkpoint.
+            CorruptDataError: the bytes are not those that were saved.
         """
         wanted = {key: self._strided(key) for key in keys}
         names = list(dict.fromkeys(f"data/{each.storage.key}" for each in wanted.values()))
@@ -156,7 +156,7 @@ class CheckpointReader:
         return tensor
 
     def _understand(self, made: Made) -> _Tensor | str:
-        """Return a strided tensor, or why it is none."""
+        """Return a strided tensor, or the reason why it is not one."""
         made_otherwise = "is made by {}; only strided tensors are read one by one"
         inner = made.args[0] if made.function in _PARAMETERS and made.args else made
         if not isinstance(inner, Made) or inner.function not in _STRIDED:
@@ -198,11 +198,11 @@ class CheckpointReader:
 
 
 def _add_made_below(made: Made, seen: set[int]) -> None:
-    """Add the identities of everything that `made` is made of to `seen`."""
+    """Add the identities of all parts of `made` to `seen`."""
     left: list[Any] = list(made.args)
     while left:
         thing = left.pop()
-        # A list can be in itself, and a tuple in another one many times.
+        # A list can contain itself, and a tuple can be in another one many times.
         if id(thing) in seen or not isinstance(thing, Made | list | tuple):
             continue
         seen.add(id(thing))
@@ -210,7 +210,7 @@ def _add_made_below(made: Made, seen: set[int]) -> None:
 
 
 def _numbers(value: Any) -> tuple[int, ...]:
-    # A torch.Size in a pickle is a class that is called with a tuple.
+    # In a pickle, a torch.Size is a class called with a tuple.
     if isinstance(value, Made):
         value = value.args[0]
     return tuple(int(each) for each in value)
@@ -221,22 +221,22 @@ def open(  # noqa: A001 - it is meant to read like open
 ) -> CheckpointReader:
     """Open a checkpoint to read some of its tensors.
 
-    Reads its directory and its pickle, as `load` does, and no tensor.
+    This reads the directory and the pickle, as `load` does, but no tensor.
 
     Examples:
         >>> reader = headrace.checkpoint.open("gs://bucket/run1/step100.pt")  # doctest: +SKIP
-        >>> weight = reader["model.layers.0.weight"]  # doctest: +SKIP
+        >>> weight = reader.tensor("model.layers.0.weight")  # doctest: +SKIP
 
     Args:
-        url: of the object; with `store` its name there, or its whole URL.
-        verify: compare the sums that the file has.
-        store: where the object is; default: a store of the URL's bucket.
-        options: of `Store`, if `store` is not given: ``endpoint=...``.
+        url: the URL of the object; with `store`, its name there or its whole URL.
+        verify: compare the checksums in the file.
+        store: the store of the object. Default: a store of the URL's bucket.
+        options: options of `Store`, if `store` is not given: ``endpoint=...``.
 
     Raises:
         NotFoundError: there is no such object.
-        CorruptDataError: it was cut, or is damaged.
-        InvalidArgumentError: it is no checkpoint, or a place in it has more than 1,024 characters.
+        CorruptDataError: it is truncated or damaged.
+        InvalidArgumentError: it is not a checkpoint, or a key in it has more than 1,024 characters.
     """
     where, name = object_at(url, store, **options)
     return CheckpointReader(where, name, verify)

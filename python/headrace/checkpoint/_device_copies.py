@@ -1,4 +1,4 @@
-"""From a device to the host, piece by piece: all that checkpoints know of devices."""
+"""Copies from a device to the host, piece by piece; all of checkpoint's code for devices."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def memory_of(tensor: torch.Tensor) -> memoryview:
 
 
 class Copies(Protocol):
-    """How bytes come from one device to the host."""
+    """Copies bytes from one device to the host."""
 
     def empty(self, size_bytes: int) -> torch.Tensor:
         """Return host memory to copy to, as a uint8 tensor."""
         ...
 
     def start(self, into: torch.Tensor, source: torch.Tensor) -> Callable[[], object]:
-        """Start a copy, and return what waits until it is done."""
+        """Start a copy, and return a function that waits until it is done."""
         ...
 
 
 class DeviceCopies:
-    """Copies that go on beside the host's work, where the device can."""
+    """Copies that run beside the host's work if the device supports it."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -59,8 +59,8 @@ def host_pieces(
 ) -> Iterator[torch.Tensor]:
     """Yield the bytes of `source` (uint8, ``[n]``) in order, in host memory.
 
-    Two buffers take turns: while one is used the other is filled. A piece is valid until the next
-    is asked for.
+    Two buffers take turns: one is filled while the other is in use. A piece is valid until the next
+    one is asked for.
     """
     size_bytes = source.numel()
     buffers = [copies.empty(min(piece_bytes, size_bytes)) for _ in range(2)]

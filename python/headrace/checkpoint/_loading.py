@@ -1,4 +1,4 @@
-"""`load`: every storage by parallel ranges straight into the memory of the tensor that has it."""
+"""`load`: read every storage by parallel ranges straight into the memory of its tensor."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = ["MapLocation", "load"]
 
 MapLocation = Callable[[Any, str], Any] | torch.device | str | dict[str, str] | None
 
-# What lies on the host at once, of storages that go on to somewhere else.
+# Bytes on the host at a time, of storages that move on to another device.
 _GROUP_BYTES = 64 << 20
 
-# What torch's restricted unpickler raises, besides its own error, where a pickle makes no sense.
+# What torch's restricted unpickler raises for a malformed pickle, besides its own error.
 _MALFORMED = (
     ArithmeticError,
     AssertionError,
@@ -54,35 +54,36 @@ def load(
     progress: ProgressOption = False,
     **options: Any,
 ) -> Any:
-    """Load what `save`, or `torch.save`, wrote.
+    """Load a checkpoint that `save` or `torch.save` wrote.
 
-    Both ends of the file are read first, which hold its directory and its pickle; then all storages
-    at once, by parallel requests, into the memory that the tensors will have. Reads are pinned to
-    the generation that was there at the beginning.
+    headrace first reads both ends of the file, which hold its directory and its pickle, then all
+    storages by parallel requests, into the memory that the tensors will use. Reads are pinned to
+    the generation found at the beginning.
 
     Examples:
         >>> state = headrace.checkpoint.load("gs://bucket/run1/step100.pt")  # doctest: +SKIP
 
     Args:
-        url: of the object; with `store` its name there, or its whole URL.
-        map_location: where storages go, as in `torch.load`: a device, a dict of devices, or a
-            function, which gets them with their bytes. Storages that do not stay on the CPU pass
-            through the host 64 MiB (or one storage) at a time.
-        weights_only: take only what torch's restricted unpickler allows. A pickle can execute
+        url: the URL of the object; with `store`, its name there or its whole URL.
+        map_location: the destination of storages, as in `torch.load`: a device, a dict of devices,
+            or a function, which receives the filled storages. Storages that do not stay on the CPU
+            pass through the host 64 MiB (or one storage) at a time.
+        weights_only: accept only what torch's restricted unpickler allows. A pickle can execute
             anything: pass False only for files whose writer you trust.
-        verify: compare the sums that the file has. A guide says which sum covers what:
-            ``docs/guide/checkpoints.md``.
-        store: where the object is; default: a store of the URL's bucket.
-        progress: show a bar (needs tqdm), or call this with ``(done_bytes, total_bytes)``.
-        options: of `Store`, if `store` is not given: ``endpoint=...``.
+        verify: compare the checksums in the file. ``docs/guide/checkpoints.md`` says which checksum
+            covers what.
+        store: the store of the object. Default: a store of the URL's bucket.
+        progress: True shows a bar (needs tqdm); a function is called with
+            ``(done_bytes, total_bytes)``.
+        options: options of `Store`, if `store` is not given: ``endpoint=...``.
 
     Raises:
         NotFoundError: there is no such object.
-        CorruptDataError: it was cut, or its bytes are not those that were saved; the message names
-            the tensor.
-        InvalidArgumentError: it is no checkpoint of one file, `weights_only` refuses it, or
-            `map_location` is none; the message says what to do.
-        PreconditionFailedError: it was replaced while it was read.
+        CorruptDataError: the file is truncated, or its bytes are not those that were saved; the
+            message names the tensor.
+        InvalidArgumentError: it is not a checkpoint of one file, `weights_only` refuses it, or
+            `map_location` is invalid; the message says what to do.
+        PreconditionFailedError: it was replaced while it was being read.
     """
     require(
         map_location is None
@@ -108,7 +109,7 @@ def load(
 def _load_legacy(
     store: Store, info: ObjectInfo, map_location: MapLocation, weights_only: bool
 ) -> Any:
-    """Load a file that has neither directory nor sums, as a stream."""
+    """Load, as a stream, a file that has neither a directory nor checksums."""
     with ObjectReaderIO(store, info) as file:
         stream: Any = file
         try:
@@ -122,8 +123,8 @@ def _total_bytes(archive: Archive) -> int:
 
 
 def _unpickle(records: _Records, map_location: MapLocation, weights_only: bool) -> Any:
-    # torch's own function below torch.load: it takes the records of a zip from whoever has them. So
-    # what the pickle means, and where storages go, is decided by torch alone.
+    # torch's own function below torch.load takes the records of a zip from any reader. So torch
+    # alone decides what the pickle means and where storages go.
     unpickle: Any = torch.serialization._load
     options: dict[str, Any] = {"encoding": "utf-8"}
     if "weights_only" in inspect.signature(unpickle).parameters:
@@ -142,7 +143,7 @@ def _unpickle(records: _Records, map_location: MapLocation, weights_only: bool) 
         is_refusal = isinstance(error, RuntimeError) and str(error).startswith("Unsupported ")
         if weights_only and is_refusal and not is_others:
             raise _weights_only_error(url, str(error)) from None
-        # With weights_only=False it can be an error of the classes in the pickle, not of its form.
+        # With weights_only=False, the error may come from the classes in the pickle, not its form.
         if weights_only and isinstance(error, _MALFORMED) and not is_others:
             text = f"its pickle cannot be read: {type(error).__name__}: {error}"
             raise corrupt(url, text) from error
@@ -157,10 +158,10 @@ def _pickle_error(url: str, error: Exception, weights_only: bool) -> Exception:
 
 
 def _refuse_early(archive: Archive) -> None:
-    """Refuse a pickle by the names in it, before its storages are read."""
+    """Refuse a pickle by the names in it, before reading its storages."""
     unpickler: Any = torch._weights_only_unpickler
     if not hasattr(unpickler, "_get_user_allowed_globals"):
-        return  # an old torch: it refuses when it comes to the name
+        return  # an old torch, which refuses when it reaches the name
     allowed = {*unpickler._get_allowed_globals(), *unpickler._get_user_allowed_globals()}
     names = sorted(name for name in archive.outline.functions if _new_name(name) not in allowed)
     if names:
@@ -168,7 +169,7 @@ def _refuse_early(archive: Archive) -> None:
 
 
 def _new_name(name: str) -> str:
-    """Return what torch takes a name of Python 2 for, which pickles of protocol 2 have."""
+    """Return the Python 3 name for a name of Python 2, which pickles of protocol 2 have."""
     module, _, rest = name.rpartition(".")
     if (module, rest) in torch._utils.NAME_MAPPING:
         return ".".join(torch._utils.NAME_MAPPING[module, rest])
@@ -185,12 +186,12 @@ def _weights_only_error(url: str, reason: str) -> Exception:
 
 
 class _Records:
-    """The records of a checkpoint, as `torch.serialization._load` asks for them."""
+    """The records of a checkpoint, for `torch.serialization._load`."""
 
     def __init__(self, archive: Archive, map_location: MapLocation, shown: Progress) -> None:
         self.archive = archive
-        # Of what reading, or a function of the user, has raised: it is not the pickle's. The error
-        # itself, kept here, would keep these records and their memory.
+        # The id of an error raised by reading or by the user's function, not by the pickle. Keeping
+        # the error itself would keep these records and their memory alive.
         self.others_error_id: int | None = None
         self._shown = shown
         self._filled: dict[str, torch.UntypedStorage] = {}
@@ -198,7 +199,7 @@ class _Records:
         self._frames = archive.frames
 
     def has_record(self, name: str) -> bool:
-        # Without it torch asks for places by name, and does not reckon them.
+        # Without this record, torch asks for offsets by name instead of computing them.
         return name in self.archive.entries and name != ".format_version"
 
     def get_record(self, name: str) -> bytes:
@@ -222,7 +223,7 @@ class _Records:
         if size_bytes == 0:
             return torch.empty(0, dtype=torch.uint8)
         while name not in self._filled:
-            # Old versions of torch ask again for what they have put on the device "meta".
+            # Old versions of torch ask again for storages that they put on the device "meta".
             group = self._left.popleft() if self._left else [name]
             frames, self._frames = self._frames, []
             with self._watch():
@@ -232,7 +233,7 @@ class _Records:
         return flat(self._filled.pop(name))
 
     def watched(self, map_location: MapLocation) -> MapLocation:
-        """Return the same, so that an error of a function is known to be its own."""
+        """Return `map_location`, wrapped so that errors of a function are known to be its own."""
         if not callable(map_location):
             return map_location
 
@@ -251,7 +252,7 @@ class _Records:
             raise
 
     def _groups(self, map_location: MapLocation) -> Iterator[list[str]]:
-        """Yield the records that are read together."""
+        """Yield groups of records to read together."""
         references = self.archive.outline.storages
         limit = None if _stay_on_host(map_location, self._locations()) else _GROUP_BYTES
         group: list[str] = []
@@ -273,7 +274,7 @@ class _Records:
 
 
 def _stay_on_host(map_location: MapLocation, locations: set[str]) -> bool:
-    """Return whether all storages are used where they are read to."""
+    """Return whether all storages stay in the host memory that they are read into."""
     if map_location is None:
         return locations <= {"cpu"}
     if isinstance(map_location, dict):

@@ -1,4 +1,4 @@
-"""Which of the checkpoints below a root is the newest that is complete."""
+"""Find the newest complete checkpoint below a root."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ __all__ = ["latest"]
 def latest(url: Url = "", *, store: Store | None = None, **options: Any) -> str | None:
     """Return the URL of the newest complete checkpoint below `url`; None if there is none.
 
-    Checkpoints are single files whose directory and pickle are whole, and folders of
-    `torch.distributed.checkpoint` with their ``.metadata``. The newest is the one that was updated
-    last; of several at the same time the last by name. A file that is replaced meanwhile is looked
-    at once more, and passed over if it is replaced again.
+    A complete checkpoint is a single file with a whole directory and pickle, or a folder of
+    `torch.distributed.checkpoint` with its ``.metadata``. The newest is the one updated last; of
+    several updated at the same time, the last by name. A file that is replaced during the check is
+    looked at once more, and skipped if it is replaced again.
 
     Examples:
         >>> headrace.checkpoint.latest("gs://bucket/run1")  # doctest: +SKIP
         'gs://bucket/run1/step200.pt'
 
     Args:
-        url: of a bucket, a folder in it, or a directory; it need not exist. What only begins with
-            the same text is not below it. With `store` the name of a folder there; ``""``: all.
-        store: where to look; default: a store at `url`.
-        options: of `Store`, if `store` is not given: ``endpoint=...``.
+        url: a bucket, a folder in it, or a directory; it need not exist. Names that merely begin
+            with the same text are not below it. With `store`, the name of a folder there; ``""``:
+            the whole store.
+        store: the store to search. Default: a store at `url`.
+        options: options of `Store`, if `store` is not given: ``endpoint=...``.
 
     Raises:
         NotFoundError: there is no such bucket.
@@ -72,7 +73,7 @@ def _all_below(root: Store) -> list[ObjectInfo]:
     infos: list[ObjectInfo] = []
     token = ""
     try:
-        # By pages: that nothing is there is no error before the first save of a run.
+        # By pages, which raise no error if there is nothing yet: before a run's first save.
         while True:
             page = root.list_page(page_token=token)
             infos += page.objects
@@ -82,7 +83,7 @@ def _all_below(root: Store) -> list[ObjectInfo]:
     except NotFoundError:
         if not root.url.startswith("file:"):
             raise
-        return []  # a directory that is not there yet
+        return []  # a directory that does not exist yet
 
 
 def _is_whole(store: Store, info: ObjectInfo) -> bool:
@@ -90,7 +91,7 @@ def _is_whole(store: Store, info: ObjectInfo) -> bool:
         try:
             return _has_all(store, info)
         except PreconditionFailedError:
-            # It was replaced since it was listed, maybe by a newer checkpoint.
+            # It was replaced after the listing, maybe by a newer checkpoint.
             return _has_all(store, store.stat(info.name))
     except (CorruptDataError, InvalidArgumentError, NotFoundError, PreconditionFailedError):
         return False

@@ -1,4 +1,4 @@
-"""What the object of a checkpoint is, and errors that name it."""
+"""Look up the object of a checkpoint, and make errors that name it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["about", "corrupt", "pinned", "refused", "stat"]
 
 
 def stat(store: Store, name: str) -> ObjectInfo:
-    """Return what the store knows of a checkpoint's object.
+    """Return the store's information on a checkpoint's object.
 
     Raises:
         NotFoundError: there is no such object.
@@ -33,20 +33,20 @@ def stat(store: Store, name: str) -> ObjectInfo:
 
 
 def pinned(store: Store) -> Store:
-    """Return the store, which reads no other generation than it is told to."""
-    # "reread" would mix two of them here.
+    """Return the store with reads pinned to the generation that is asked for."""
+    # on_change="reread" would mix two generations here.
     return store if store._settings["on_change"] == "error" else store._with(on_change="error")
 
 
 def corrupt(url: str, text: str) -> CorruptDataError:
-    """Return the error for an object whose bytes are not right."""
+    """Return the error for an object with wrong bytes."""
     error = CorruptDataError(f"{url}: {text}")
     error.url = url
     return error
 
 
 def refused(url: str, text: str) -> InvalidArgumentError:
-    """Return the error for an object that is sound, but not what was asked for."""
+    """Return the error for an object that is intact but of another kind than expected."""
     error = InvalidArgumentError(f"{url}: {text}")
     error.url = url
     return error
@@ -54,7 +54,7 @@ def refused(url: str, text: str) -> InvalidArgumentError:
 
 @contextmanager
 def about(url: str) -> Iterator[None]:
-    """Give the errors of parsers, which know only bytes, the object that they are about."""
+    """Add the object's URL to errors of parsers, which know only bytes."""
     try:
         yield
     except CorruptDataError as error:

@@ -1,4 +1,4 @@
-"""What is in a pickle, without executing anything of it."""
+"""The structure of a pickle, read without executing anything of it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 __all__ = ["Made", "Outline", "PlaceError", "StorageReference", "Way", "outline_of", "place_at"]
 
 Way = tuple["Way", Any] | None
-"""The way from the root to a thing: the way to what it is in, and its key or position there."""
+"""The way from the root to a thing: the way to its container, and its key or position there."""
 
-# Names in state_dicts have less than a tenth of it. Without a limit the places of nested
-# dictionaries can be a million times as large as the file.
+# Names in state_dicts are less than a tenth as long. Without a limit, the places in nested
+# dictionaries could be a million times as large as the file.
 _MAX_PLACE_CHARS = 1024
 
-# Keys that are no strings can be nested tuples, whose texts grow without limit, too.
+# Keys other than strings can be nested tuples, whose texts grow without limit, too.
 _KEYS = reprlib.Repr()
 _KEYS.maxlevel = 3
 _KEYS.maxtuple = _KEYS.maxfrozenset = 16
@@ -32,7 +32,7 @@ class PlaceError(ValueError):
 
 
 class _Fixed(type):
-    """The type of classes that a pickle cannot change: they serve every pickle that is read."""
+    """The type of classes that a pickle must not change, because all pickles share them."""
 
     def __setattr__(cls, name: str, _: Any) -> None:
         raise pickle.UnpicklingError(f"it sets {name!r} of a class")
@@ -43,10 +43,10 @@ class StorageReference:
     """A storage that a tensor in the pickle refers to."""
 
     type_name: str
-    """The class of torch that stands for its dtype: ``FloatStorage``."""
+    """The class of torch that names its dtype: ``FloatStorage``."""
     key: str
     location: str
-    """The device that it was saved from."""
+    """The device from which it was saved."""
     count: int
 
     def __setstate__(self, _: Any) -> None:
@@ -54,10 +54,10 @@ class StorageReference:
 
 
 class Made(metaclass=_Fixed):
-    """Stands for what the pickle would have made by calling something."""
+    """Takes the place of an object that the pickle would have made by a call."""
 
     function = ""
-    """What it would have called: ``torch._utils._rebuild_tensor_v2``."""
+    """The name of what it would have called: ``torch._utils._rebuild_tensor_v2``."""
 
     def __new__(cls, *args: Any, **_: Any) -> Made:
         made = super().__new__(cls)
@@ -67,7 +67,7 @@ class Made(metaclass=_Fixed):
 
     args: tuple[Any, ...]
     contents: list[tuple[Any, Any]]
-    """What the pickle would have put into it afterwards, with its key or position there."""
+    """The things that the pickle would have put into it, each with its key or position."""
 
     def __call__(self, *args: Any) -> Made:
         made = Made.__new__(Made, *args)
@@ -95,14 +95,14 @@ class Outline:
     """The skeleton of a pickled object."""
 
     root: Any
-    """Dictionaries, lists, tuples and plain values as they are; everything else is a `Made`."""
+    """Dictionaries, lists, tuples and plain values are themselves; all else is a `Made`."""
     storages: dict[str, StorageReference]
-    """By their keys, in the order in which the pickle refers to them first."""
+    """The storages by key, in the order in which the pickle first refers to them."""
     functions: set[str] = field(default_factory=set)
-    """Every class and function that it names."""
+    """Every class and function that the pickle names."""
 
     def walk(self) -> Iterator[tuple[Way, Any]]:
-        """Yield everything in it that is a `Made` or a `StorageReference`, with the way to it."""
+        """Yield every `Made` and every `StorageReference` in it, with the way to it."""
         seen: set[int] = set()
         left: list[tuple[Way, Any]] = [(None, self.root)]
         while left:
@@ -114,7 +114,7 @@ class Outline:
                 continue
             below: list[tuple[Any, Any]] = []
             if isinstance(thing, dict):
-                # Not the thing's own function: the pickle may have given it another one.
+                # Not thing.items(): the pickle may have replaced that method.
                 below = list(dict.items(thing))
                 below += [("", vars(thing))] if isinstance(thing, _Ordered) else []
             elif isinstance(thing, list | tuple | set | frozenset):
@@ -128,9 +128,9 @@ class Outline:
             left += [(way if key == "" else (way, key), value) for key, value in reversed(below)]
 
     def place_of(self, key: str) -> str:
-        """Return where the first tensor is whose bytes are in this storage.
+        """Return the place of the first tensor with its bytes in this storage.
 
-        "" if it is nowhere, or its place is too long to be written.
+        "" if there is none, or if its place is too long to be written.
         """
         for way, thing in self.walk():
             if isinstance(thing, StorageReference) and thing.key == key:
@@ -142,7 +142,7 @@ class Outline:
 
 
 def place_at(way: Way) -> str:
-    """Return what a user sees of a way: the keys and positions on it, joined by dots.
+    """Return a way as users see it: its keys and positions, joined by dots.
 
     Raises:
         PlaceError: it has more than 1,024 characters.
@@ -168,11 +168,11 @@ def _text_of(key: Any) -> str:
 
 
 class _Ordered(collections.OrderedDict[Any, Any], metaclass=_Fixed):
-    """An OrderedDict, whose attributes are looked at, too."""
+    """An OrderedDict whose attributes are searched, too."""
 
 
 class _Unpickler(pickle._Unpickler):
-    """The unpickler in Python: the one in C reserves as much memory as a damaged pickle names."""
+    """Python's unpickler, because the one in C allocates any size that a damaged pickle names."""
 
     read: Callable[[int], bytes]
     append: Callable[[Any], None]
@@ -184,7 +184,7 @@ class _Unpickler(pickle._Unpickler):
 
     def load_bytearray8(self) -> None:
         (size_bytes,) = struct.unpack("<Q", self.read(8))
-        # Its own version makes the array before it reads.
+        # The original allocates the array before it reads.
         self.append(bytearray(self.read(size_bytes)))
 
     dispatch: ClassVar[dict[int, Any]] = {
@@ -193,13 +193,13 @@ class _Unpickler(pickle._Unpickler):
     }
 
     def get_extension(self, code: int) -> None:
-        # Its own version takes what is registered in this process, and not from find_class.
+        # The original uses this process's registry instead of find_class.
         self.append(self.find_class("copyreg", f"extension {code}"))
 
     def find_class(self, module: str, name: str) -> Any:
         full_name = f"{module}.{name}"
         if full_name not in self.classes:
-            # Nothing is imported: a class of our own takes its place.
+            # Nothing is imported; a class of ours takes the place of each.
             self.classes[full_name] = (
                 _Ordered
                 if full_name == "collections.OrderedDict"
@@ -217,10 +217,10 @@ class _Unpickler(pickle._Unpickler):
 
 
 def outline_of(data: bytes) -> Outline:
-    """Return the skeleton of a pickle that `torch.save` made. Nothing of it is executed.
+    """Return the skeleton of a pickle of `torch.save` without executing anything of it.
 
     Raises:
-        pickle.UnpicklingError: it is none, or it is damaged.
+        pickle.UnpicklingError: it is not such a pickle, or it is damaged.
     """
     unpickler = _Unpickler(data)
     try:

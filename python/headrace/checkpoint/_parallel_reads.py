@@ -1,4 +1,4 @@
-"""Read many parts of objects into memory that is there already, with few requests."""
+"""Read many parts of objects into existing memory with few requests."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 __all__ = ["Part", "Wanted", "read_into", "read_parts", "read_steps"]
 
 Wanted = tuple[int, int, "Buffer"]
-"""``[begin, end)`` of the object, and where these bytes go: exactly as long."""
+"""``[begin, end)`` of the object, and memory of exactly that size for these bytes."""
 
 MAX_GAP_BYTES = 1 << 20
-"""What one request reads and drops between two wanted ranges, at most."""
+"""The longest gap between two wanted ranges that one request reads and drops."""
 MAX_JOINED_BYTES = 16 << 20
-"""What one request reads for several ranges, at most; it is copied to where it belongs."""
+"""The most that one request reads for several ranges; the bytes are then copied."""
 DIRECT_BYTES = 2 << 20
-"""Ranges from this size on are requests of their own, straight into their memory."""
+"""Ranges of this size or more have requests of their own, straight into their memory."""
 
-# What is under way at once: steps, and in each so many bytes, and so much of them to be copied.
+# Steps in flight at once, the bytes in each, and the bytes of a step that must be copied.
 _STEPS_IN_FLIGHT = 3
 _STEP_BYTES = 64 << 20
 _STEP_COPIED_BYTES = 16 << 20
@@ -35,7 +35,7 @@ _STEP_COPIED_BYTES = 16 << 20
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The bytes [begin, end) of an object, and where they go: memory of exactly that size."""
+    """The bytes [begin, end) of an object, and memory of exactly that size for them."""
 
     object: NameOrInfo
     begin: int
@@ -45,25 +45,25 @@ class Part:
 
 @dataclass
 class _Request:
-    """One range that is read; by itself, or for several that are wanted."""
+    """One range to read, for one or several wanted parts."""
 
     object: NameOrInfo
     begin: int
     end: int
     parts: list[int]
-    """Which of those that are wanted."""
+    """The indices of these parts."""
     memory: memoryview = field(default_factory=lambda: memoryview(b""))
 
 
 def read_parts(store: Store, parts: Iterable[Part]) -> None:
     """Fill memory with parts of objects.
 
-    Ranges that are close to each other are read together, and copied from the 48 MiB that are held
-    for that at most; large ranges go straight to their memory. Whatever happens, when this returns
-    nothing will be written to the memory any more.
+    Ranges close to each other are read together and then copied; at most 48 MiB are held for that.
+    Large ranges go straight to their memory. When this returns, even with an error, nothing more is
+    written to the memory.
 
     Args:
-        store: where the objects are.
+        store: the store of the objects.
         parts: in any order; they may overlap. Reads of an `ObjectInfo` are pinned to its
             generation.
 
@@ -77,14 +77,14 @@ def read_parts(store: Store, parts: Iterable[Part]) -> None:
 
 
 def read_into(store: Store, info: ObjectInfo, wanted: Iterable[Wanted]) -> None:
-    """The same for one object."""
+    """Fill memory with parts of one object, as `read_parts` does."""
     read_parts(store, [Part(info, *each) for each in wanted])
 
 
 def read_steps(store: Store, info: ObjectInfo, wanted: Iterable[Wanted]) -> Iterator[list[int]]:
-    """The same, step by step: yield the positions in `wanted` whose memory is filled now.
+    """Do the same step by step: yield the positions in `wanted` whose memory is now filled.
 
-    Steps are started in the order of the object, some ahead of the caller.
+    Steps start in the order of the object, some of them ahead of the caller.
     """
     return _read(store, [Part(info, *each) for each in wanted])
 
@@ -114,7 +114,7 @@ def _read(store: Store, parts: Sequence[Part]) -> Iterator[list[int]]:
             batch.take(return_errors=False)
             yield [part for request in step for part in _distribute(request, parts, buffers)]
     finally:
-        # Nobody may write to the caller's memory any more.
+        # From here on, nothing may write to the caller's memory.
         for _, batch in under_way:
             batch.drain()
 

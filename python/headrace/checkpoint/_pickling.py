@@ -1,4 +1,4 @@
-"""A pickle as `torch.save` makes it: a storage's bytes stand in it as a reference to a record."""
+"""A pickle as `torch.save` makes it, which refers to records instead of storages' bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Storage = torch.UntypedStorage
 
 
 class _Pickler(pickle.Pickler):
-    """Collects the storages that it meets, each once, by the key of their record."""
+    """Collects the storages that it meets, each once, by the key of its record."""
 
     def __init__(self, file: io.BytesIO, protocol: int) -> None:
         super().__init__(file, protocol=protocol)
@@ -40,7 +40,7 @@ class _Pickler(pickle.Pickler):
                 "a storage on the device 'meta' has no bytes that could be saved; meta tensors "
                 "themselves can be saved, and stay without bytes"
             )
-        # One record has one type: what views the same bytes as another one could not be loaded.
+        # One record has one type: tensors of two types over the same bytes could not be loaded.
         if storage.data_ptr() != 0:
             known = self._dtypes.setdefault(storage.data_ptr(), dtype)
             if known != dtype:
@@ -48,17 +48,17 @@ class _Pickler(pickle.Pickler):
                     f"tensors of {known} and of {dtype} share the same memory, which a checkpoint "
                     "cannot express: save a clone of one of them"
                 )
-        # The engine's own identity of a storage: Python makes new objects for it at any time.
+        # torch's own identity of a storage; Python may make a new object for it at any time.
         key = self._keys.setdefault(storage._cdata, str(len(self._keys)))
         self.storages[key] = storage
         return ("storage", storage_type, key, location_tag(storage), count)
 
 
 def dump(obj: Any, protocol: int) -> tuple[bytes, dict[str, Storage]]:
-    """Pickle `obj`, and return the storages that it refers to, by their keys, in order.
+    """Pickle `obj`; return the pickle and its storages by key, in order.
 
     Raises:
-        InvalidArgumentError: a storage has no bytes, or has tensors of several types.
+        InvalidArgumentError: a storage has no bytes, or is shared by tensors of several types.
     """
     out = io.BytesIO()
     pickler = _Pickler(out, protocol)

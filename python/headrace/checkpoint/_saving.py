@@ -1,4 +1,4 @@
-"""`save`: the tensors' own memory goes to the store, piece by piece, and is visible when all is."""
+"""`save`: send the tensors' own memory to the store piece by piece; publish it as a whole."""
 
 from __future__ import annotations
 
@@ -27,41 +27,43 @@ def save(
 ) -> ObjectInfo:
     """Save an object so that `load`, and `torch.load`, read it.
 
-    When this returns the whole checkpoint is durable and visible, and was checked by its size and
-    CRC-32C. When it raises, what was at `url` before is there still, unless the error is about the
-    last step, which makes the checkpoint visible, and not a refusal of the store: then the new one
-    can be there. ``docs/guide/checkpoints.md`` says which error means what.
+    When this returns, the whole checkpoint is durable and visible, and its size and CRC-32C have
+    been verified. When it raises, the previous object at `url` is still in place, with one
+    exception: if the error concerns the last step, which makes the checkpoint visible, and is not a
+    refusal by the store, the new checkpoint may be in place. ``docs/guide/checkpoints.md`` explains
+    the errors.
 
-    Tensors on the CPU are sent from where they are, without a copy of the whole; they must not
-    change meanwhile. Those on another device come to the host 16 MiB at a time. Storages that
-    several tensors share are saved once.
+    Tensors on the CPU are sent from their own memory, without a copy of the whole; they must not
+    change until this returns. Tensors on another device come to the host 16 MiB at a time. A
+    storage shared by several tensors is saved once.
 
     Examples:
         >>> url = "gs://bucket/run1/step100.pt"
         >>> info = headrace.checkpoint.save(model.state_dict(), url)  # doctest: +SKIP
 
     Args:
-        obj: whatever `torch.save` takes; best a ``state_dict()``.
-        url: of the object; with `store` its name there, or its whole URL.
-        if_generation: of the object that is replaced: ``"absent"`` for none. Default: whatever is
-            there is replaced.
-        pickle_protocol: `load` with ``weights_only=True`` reads 2 alone.
-        store: where it goes; default: a store of the URL's bucket.
-        upload: how the parts of a large checkpoint come to ``gs://``, as for `Store.open_writer`:
+        obj: anything that `torch.save` takes, preferably a ``state_dict()``.
+        url: the URL of the object; with `store`, its name there or its whole URL.
+        if_generation: the generation to replace; ``"absent"``: there must be no object. Default:
+            replace any object.
+        pickle_protocol: protocol of the pickle; `load` with ``weights_only=True`` reads only 2.
+        store: the store to save to. Default: a store of the URL's bucket.
+        upload: how the parts of a large checkpoint reach ``gs://``, as for `Store.open_writer`:
             ``"resumable"`` for buckets with a retention policy.
-        progress: show a bar (needs tqdm), or call this with ``(done_bytes, total_bytes)``.
-        options: of `Store`, if `store` is not given: ``endpoint=...``.
+        progress: True shows a bar (needs tqdm); a function is called with
+            ``(done_bytes, total_bytes)``.
+        options: options of `Store`, if `store` is not given: ``endpoint=...``.
 
     Returns:
         The new object, with its generation.
 
     Raises:
-        InvalidArgumentError: a storage has no bytes, or has tensors of several types.
-        PreconditionFailedError: something else than `if_generation` is there.
-        CorruptDataError: the store says that it has other bytes than were sent. They are at `url`.
+        InvalidArgumentError: a storage has no bytes, or is shared by tensors of several types.
+        PreconditionFailedError: the object at `url` is not `if_generation`.
+        CorruptDataError: the store reports other bytes than were sent. They are at `url`.
     """
     where, name = object_at(url, store, **options)
-    # Whatever cannot be pickled is known before anything is sent.
+    # Pickle first, so that errors of pickling come before anything is sent.
     file = CheckpointFile(obj, pickle_protocol)
     writer = where.open_writer(
         name,

@@ -1,4 +1,4 @@
-"""A copy of a state in host memory, beside which training goes on."""
+"""A copy of a state in host memory, so that training can continue."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["copy_to_host"]
 
 
 def copy_to_host(state: Any, copies_of: Callable[[torch.device], Copies] = DeviceCopies) -> Any:
-    """Return `state` with all its tensors copied to host memory, and everything else copied, too.
+    """Return a copy of `state`, with all tensors in host memory.
 
-    Tensors that share a storage share one in the copy: tied weights take no more room than they
-    did. Copies from a GPU go to pinned memory, are all started first, and are awaited together.
+    Tensors that share a storage share one in the copy, so tied weights take no more memory. Copies
+    from a GPU go to pinned memory; all of them start before the first one is awaited.
 
     Args:
         state: dicts, lists and tuples of tensors and other values, however deep.
-        copies_of: how bytes come from a device.
+        copies_of: returns the copies from a device.
     """
     staging = _Staging(copies_of)
     with torch.no_grad():
@@ -35,7 +35,7 @@ def copy_to_host(state: Any, copies_of: Callable[[torch.device], Copies] = Devic
 
 @dataclass
 class _Staging:
-    """One copy that is being made."""
+    """One copy in progress."""
 
     copies_of: Callable[[torch.device], Copies]
     under_way: list[Callable[[], object]] = field(default_factory=list)
@@ -48,7 +48,7 @@ class _Staging:
             staged = {key: self.of(each) for key, each in value.items()}
             if type(value) is dict:
                 return staged
-            made = copy.copy(value)  # keeps the type, and what it has besides its items
+            made = copy.copy(value)  # keeps the type, and attributes besides its items
             for key, each in staged.items():
                 made[key] = each
             return made
@@ -63,7 +63,7 @@ class _Staging:
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         is_wrapper: bool = is_traceable_wrapper_subclass(tensor)
         if is_wrapper:
-            # Such as DTensor: it says itself what it is made of.
+            # Such as DTensor, which names its own parts.
             return self._wrapper(tensor.detach())
         if hasattr(tensor, "local_shards"):  # ShardedTensor, which FSDP1 makes
             on_host: torch.Tensor = tensor.cpu()
@@ -93,11 +93,11 @@ class _Staging:
         return made
 
     def _part(self, part: Any) -> Any:
-        """Stage a tensor that another one is made of; its mesh of devices, say, stays as it is."""
+        """Stage a part of a tensor if it is a tensor; a mesh of devices, say, is kept."""
         return self._tensor(part) if isinstance(part, torch.Tensor) else part
 
     def _storage(self, tensor: torch.Tensor) -> torch.UntypedStorage:
-        """Return the copy of the whole storage of `tensor`, which is made once."""
+        """Return the copy of the whole storage of `tensor`; each storage is copied once."""
         source = tensor.untyped_storage()
         key = (str(tensor.device), source.data_ptr(), source.nbytes())
         staged = self.storages.get(key) if source.nbytes() else None

@@ -1,4 +1,4 @@
-"""Storages of a checkpoint, read straight into their memory and compared with their sums."""
+"""Read storages of a checkpoint straight into their memory and compare their checksums."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def read_storages(
     """Read records into new storages on the CPU, all at once.
 
     Args:
-        archive: what they are records of.
-        names: ``data/0`` and so on.
-        frames: where what must stand in the object; it is read and compared, too.
-        on_bytes: called with how many bytes more of the storages are there, and right.
+        archive: the archive of the records.
+        names: the records, ``data/0`` and so on.
+        frames: offsets and expected bytes of parts of the object to read and compare, too.
+        on_bytes: called with the number of further bytes that have arrived and are right.
 
     Raises:
-        CorruptDataError: a record, or a frame, is not what was saved; it names the tensor.
+        CorruptDataError: a record or a frame differs from what was saved; names the tensor.
     """
     new: Any = torch.UntypedStorage
     storages = {name: new(archive.require(name).size_bytes) for name in names}
@@ -66,7 +66,7 @@ def _check(archive: Archive, name: str, wanted: Wanted) -> None:
     buffer: Any = wanted[2]
     if archive.is_right(name, buffer):
         return
-    # What was damaged on the way is right the second time.
+    # Bytes damaged in transit are right the second time.
     read_into(archive.store, archive.info, [wanted])
     if not archive.is_right(name, buffer):
         raise archive.wrong(name)

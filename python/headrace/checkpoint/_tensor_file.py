@@ -1,5 +1,5 @@
-"""The file of a checkpoint, as the pieces that it is made of. ``src/headrace/checkpoint/README.md``
-says how they lie in it."""
+"""The file of a checkpoint as a sequence of pieces; ``src/headrace/checkpoint/README.md`` has its
+layout."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["DEFAULT_PROTOCOL", "CheckpointFile", "Piece", "blob_of"]
 # torch.load with weights_only=True reads no later one.
 DEFAULT_PROTOCOL = 2
 
-# What is summed at once without the GIL, and handed on while the next is summed.
+# Bytes summed in one call without the GIL; they are sent while the next are summed.
 _SUMMED_BYTES = 16 << 20
 
-# The version of torch's format, and of how its records are ordered.
+# The version of torch's format, and of the order of its records.
 _VERSION = b"3\n"
 _ORDER_VERSION = b"1"
 
@@ -31,19 +31,19 @@ class Piece(NamedTuple):
 
     data: memoryview | bytes
     is_lent: bool
-    """It is a tensor's own memory, which stays as it is while the checkpoint is saved. Otherwise it
-    must be copied, or written, before the next piece is asked for."""
+    """Whether it is a tensor's own memory, which does not change during the save. Any other piece
+    must be copied or written before the next one is asked for."""
     content_bytes: int
-    """How much of it is a storage's: what progress counts."""
+    """How much of it belongs to a storage; progress counts this."""
 
 
 class CheckpointFile:
-    """One object to be saved, pickled; its storages are still where they were.
+    """One object to save: its pickle, and its storages in their own memory.
 
     Args:
-        obj: whatever `torch.save` takes.
-        protocol: of the pickle.
-        copies: how storages that are not on the CPU come to the host.
+        obj: anything that `torch.save` takes.
+        protocol: the protocol of the pickle.
+        copies: copies storages that are not on the CPU to the host.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class CheckpointFile:
         return sum(storage.nbytes() for storage in self._storages.values())
 
     def pieces(self) -> Iterator[Piece]:
-        """Yield the file, piece by piece. Each is summed, without the GIL, when it is asked for."""
+        """Yield the file piece by piece; each is summed, without the GIL, when it is asked for."""
         layout = _engine.ZipLayout()
         names = _engine.crc32c(b"")
         contents = _engine.crc32c(b"")
@@ -81,9 +81,9 @@ class CheckpointFile:
             after = layout.end_record()
             yield Piece(after, False, 0)
             names = _engine.crc32c(name.encode(), names)
-            contents = _engine.crc32c(after, contents)  # it has the sum
+            contents = _engine.crc32c(after, contents)  # it contains the checksum
         yield from _record(layout, "version", _VERSION)
-        # Twenty digits that tell of the names and twenty of the contents: equal for equal states.
+        # Twenty digits of the names and twenty of the contents: equal for equal states.
         identity = f"{names:020d}{contents:020d}"
         yield from _record(layout, ".data/serialization_id", identity.encode())
         yield Piece(layout.finish(), False, 0)
@@ -109,10 +109,10 @@ def _record(layout: _engine.ZipLayout, name: str, data: bytes) -> Iterator[Piece
 
 
 def blob_of(tensor: torch.Tensor) -> list[memoryview | bytes]:
-    """Return a file that `torch.load` reads as this tensor, as the pieces that it is made of.
+    """Return the pieces of a file that `torch.load` reads as this tensor.
 
-    What it saves is this tensor alone, also if its storage is larger. The bytes of a tensor that is
-    contiguous and on the CPU are its own memory; they must not change while the pieces are used.
+    The file has this tensor alone, even if its storage is larger. The bytes of a contiguous tensor
+    on the CPU are its own memory; they must not change while the pieces are in use.
     """
     tensor = tensor.detach()
     if tensor.layout is torch.strided and not tensor.is_quantized and tensor.device.type != "meta":
@@ -122,7 +122,7 @@ def blob_of(tensor: torch.Tensor) -> list[memoryview | bytes]:
 
 
 def _on_its_own(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the same tensor with a storage that has nothing else in it."""
+    """Return the same tensor with a storage of its own size."""
     if type(tensor) is not torch.Tensor:
         return tensor
     tensor = tensor.resolve_conj().resolve_neg().contiguous()

@@ -4,9 +4,9 @@ Change an import::
 
     from headrace.compat.dataflux_pytorch import dataflux_mapstyle_dataset
 
-or none: call ``headrace.compat.install()`` before the first of them, or run the script, as it is,
-by ``python -m headrace.compat script.py``. ``docs/guide/from_dataflux.md`` tells what is the same
-and what differs.
+or change nothing: call ``headrace.compat.install()`` before the first import of these packages, or
+run the unchanged script with ``python -m headrace.compat script.py``.
+``docs/guide/from_dataflux.md`` lists the differences.
 """
 
 from headrace.compat._names import install

@@ -26,13 +26,13 @@ def main() -> None:
     if arguments.module:
         sys.argv = [arguments.script, *arguments.arguments]
         install(force=arguments.force)
-        # Python has put the working directory in front already, as it does for -m.
+        # Python has already put the working directory in front, as it does for -m.
         runpy.run_module(arguments.script, run_name="__main__", alter_sys=True)
         return
     if not os.path.exists(arguments.script):
         parser.error(f"there is no file {arguments.script!r}")
     sys.argv = [arguments.script, *arguments.arguments]
-    # As Python does for a script: its folder takes the place of the working directory.
+    # As for any script, its folder takes the place of the working directory.
     sys.path[0] = os.path.dirname(os.path.realpath(arguments.script))
     install(force=arguments.force)
     runpy.run_path(arguments.script, run_name="__main__")

@@ -1,6 +1,6 @@
-"""One bucket as the functions of dataflux see it: a listing, and groups of objects read in order.
+"""One bucket as dataflux's functions see it: a listing, and groups of objects read in order.
 
-`open_bucket` decides who speaks to the service: the engine, or a client that is not Google's.
+`open_bucket` chooses the engine, or a client of the caller's that is not Google's.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _COMPOSED_PREFIX = "dataflux-composed-objects/"
 
 
 class Bucket(Protocol):
-    """What is needed of a bucket."""
+    """The operations that dataflux's functions need of a bucket."""
 
     def list_objects(
         self, prefix: str, start: str = "", end: str = "", *, with_composites: bool = False
     ) -> Iterator[ObjectInfo]:
         """Yield the objects with names in ``[start, end)`` that begin with `prefix`, sorted.
 
-        What was composed for a download need not be among them unless `with_composites`.
+        Without `with_composites`, composites of downloads may be left out.
         """
 
     def read_groups(
         self, groups: Iterable[Sequence[NameAndSize]], *, prefetch_bytes: int | None = None
     ) -> Generator[list[bytes]]:
-        """Yield the contents of each group's objects, in order; the first error in order ends it.
+        """Yield the contents of each group's objects, in order, up to the first error in order.
 
-        What is read ahead, `prefetch_bytes` at most, is cancelled when the iterator is closed.
+        At most `prefetch_bytes` are read ahead; closing the iterator cancels these reads.
         """
 
 
@@ -56,12 +56,12 @@ def open_bucket(
 
     Args:
         client: None (Application Default Credentials, or STORAGE_EMULATOR_HOST), Google's client,
-            or anything with its methods ``bucket``, ``list_blobs``, ``blob``,
+            or any object with its methods ``bucket``, ``list_blobs``, ``blob``,
             ``download_as_bytes``.
-        retry_config: a `Retry`, ours or of google-api-core, or None.
-        threads: how many reads at a time a client of another kind is used for. The engine knows
-            better by itself.
-        join: how the engine joins small objects on the server; None: it does not.
+        retry_config: a `Retry` of headrace or of google-api-core, or None.
+        threads: the number of threads that read through a client of another kind. The engine
+            chooses its own parallelism.
+        join: how the engine joins small objects on the server; None: not at all.
     """
     options = store_options_of(client)
     if options is None:
@@ -89,26 +89,26 @@ def _open_store(
         credentials=credentials,
         retry=retry,
         timeout=timeout,
-        # An object that was replaced after the listing is read as it is now, whole.
+        # An object replaced after the listing is read whole, in its new version.
         on_change="reread",
-        # Google's client does that, too.
+        # As Google's client does.
         content_encoding="decompress",
         provider=GcsOptions(join_small_objects=join),
     )
 
 
-# glibc's names for what mallopt() sets.
+# glibc's constants for mallopt().
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 256 << 20
 
 
 @functools.cache
 def _keep_freed_memory() -> None:
-    """Let glibc keep what is freed for the next batch, up to 256 MiB, in this process.
+    """Let glibc keep up to 256 MiB of freed memory in this process for the next batch.
 
-    Samples are ``bytes``, as with dataflux, so each is new memory. If a batch that is dropped goes
-    back to the system, the next one is made of pages that the system has to clear first, which
-    costs more than to receive what goes there. Whoever has set glibc's variables has decided.
+    Samples are ``bytes``, as in dataflux, so each takes new memory. If glibc returned the memory of
+    a dropped batch to the system, the system would have to clear the pages of the next one, which
+    costs more than receiving the data. Environment variables of glibc take precedence.
     """
     decided = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
     if any(name in os.environ for name in decided):
@@ -118,7 +118,7 @@ def _keep_freed_memory() -> None:
     except (AttributeError, OSError):  # another C library
         return
     mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
-    mallopt(_M_MMAP_THRESHOLD, 32 << 20)  # more it does not take
+    mallopt(_M_MMAP_THRESHOLD, 32 << 20)  # the most that glibc accepts
 
 
 class _EngineBucket:
@@ -130,7 +130,7 @@ class _EngineBucket:
     ) -> Iterator[ObjectInfo]:
         listings = [prefix]
         if with_composites and _COMPOSED_PREFIX.startswith(prefix) and prefix != _COMPOSED_PREFIX:
-            listings.append(_COMPOSED_PREFIX)  # a store shows them only to who asks for them
+            listings.append(_COMPOSED_PREFIX)  # a store lists them only on request
         with as_google_raises():
             yield from heapq.merge(
                 *(self._store.list(each, start_offset=start, end_offset=end) for each in listings),
@@ -147,7 +147,7 @@ class _EngineBucket:
         with as_google_raises():
             for samples in self._store.read_batches(batches, prefetch_bytes=prefetch_bytes):
                 contents = [sample.bytes() for sample in samples]
-                del samples  # their memory is what the next groups are read into
+                del samples  # the next groups are read into their memory
                 yield contents
 
 

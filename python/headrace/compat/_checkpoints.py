@@ -1,7 +1,6 @@
-"""One bucket as the checkpoint classes of dataflux see it: streams, and a few questions.
+"""One bucket as dataflux's checkpoint classes see it: streams and a few queries.
 
-`open_checkpoint_bucket` decides who speaks to the service: the engine, or a client that is not
-Google's, which is used itself.
+`open_checkpoint_bucket` chooses the engine, or a client of the caller's that is not Google's.
 """
 
 from __future__ import annotations
@@ -24,25 +23,25 @@ __all__ = ["CheckpointBucket", "open_checkpoint_bucket"]
 
 
 class CheckpointBucket(Protocol):
-    """What is needed of a bucket."""
+    """The operations that the checkpoint classes need of a bucket."""
 
     def reader(self, name: str) -> Any:
         """Return an object as a file, at its beginning."""
 
     def writer(self, name: str) -> Any:
-        """Return a file that becomes an object when it is closed, unless by an exception."""
+        """Return a file that becomes an object when it is closed without an exception."""
 
     def save(self, obj: Any, name: str) -> None:
         """Save `obj` so that `torch.load` reads it."""
 
     def load(self, name: str, map_location: Any, weights_only: bool) -> Any:
-        """Load what was saved."""
+        """Load a saved object."""
 
     def exists(self, name: str) -> bool:
-        """Return whether there is such an object, or anything below; "" is the bucket."""
+        """Return whether `name` or any object below it exists; "" means the bucket."""
 
     def remove(self, name: str) -> None:
-        """Delete an object; none is fine."""
+        """Delete an object; a missing one is no error."""
 
     def names(self, prefix: str) -> list[str]:
         """Return the names that begin with `prefix`."""
@@ -54,9 +53,9 @@ class CheckpointBucket(Protocol):
 def open_checkpoint_bucket(
     client: Any, name: str, make_buffer: Callable[[Any], Any]
 ) -> CheckpointBucket:
-    """Return the bucket `name`, by the engine unless `client` has to be used itself.
+    """Return the bucket `name`, served by the engine unless `client` must be used itself.
 
-    `make_buffer` makes of a blob of such a client what is written to it.
+    `make_buffer` makes a writable file for a blob of such a client.
     """
     options = store_options_of(client)
     if options is None:

@@ -1,8 +1,8 @@
-"""What a ``storage_client`` argument stands for, and how it reaches another process.
+"""The settings in a ``storage_client`` argument, and how they reach another process.
 
-A ``google.cloud.storage.Client`` stands for an account, a project and an endpoint; these go to the
-engine. Any other object is used itself. Neither Google's client nor what it holds can be pickled,
-so a client crosses to another process as what it stands for and is made anew there.
+A ``google.cloud.storage.Client`` holds an account, a project and an endpoint; the engine uses
+these. Any other object is used itself. Google's client cannot be pickled, so only its settings
+cross to another process, where a new client is made of them.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ __all__ = [
 
 @dataclass(frozen=True)
 class GoogleClientSettings:
-    """What a ``google.cloud.storage.Client`` was made of."""
+    """The settings of a ``google.cloud.storage.Client``."""
 
     project: str | None
     endpoint: str
-    """As the client has it, with ``http://`` or ``https://``."""
+    """The client's endpoint, with ``http://`` or ``https://``."""
     credentials: Any
     """An object of google-auth."""
 
 
 def settings_of(client: Any) -> GoogleClientSettings | None:
-    """Return what `client` stands for, or None if the client itself has to be used.
+    """Return the settings of `client`, or None if the client itself must be used.
 
-    That is so for everything that is not a ``google.cloud.storage.Client`` (a mock of one is not),
-    and for one whose requests go through a session of the caller's own.
+    The client itself must be used if it is not a ``google.cloud.storage.Client`` (a mock is not),
+    or if its requests go through a session of the caller's own.
     """
-    # Who holds such a client has imported its module; we need not.
+    # The owner of such a client has imported its module.
     storage = sys.modules.get("google.cloud.storage")
     if storage is None or not issubclass(type(client), storage.Client):
         return None
@@ -60,7 +60,7 @@ def bucket_url(name: Any) -> str:
     """Return the URL of the bucket `name`.
 
     Raises:
-        InvalidArgumentError: `name` is none of a bucket: a URL, or one with a name of an object.
+        InvalidArgumentError: `name` is not a bucket's name but, say, a URL.
     """
     if not isinstance(name, str) or "/" in name or not name:
         raise InvalidArgumentError(
@@ -70,7 +70,7 @@ def bucket_url(name: Any) -> str:
 
 
 def store_options_of(client: Any) -> dict[str, Any] | None:
-    """Return the options of a `Store` for what `client` stands for; None: it is used itself."""
+    """Return the options of a `Store` like `client`; None if the client itself must be used."""
     if client is None:
         return {"endpoint": read_environment().emulator_endpoint or None}
     settings = settings_of(client)
@@ -80,7 +80,7 @@ def store_options_of(client: Any) -> dict[str, Any] | None:
 
 
 def make_google_client(project: str | None, settings: GoogleClientSettings | None = None) -> Any:
-    """Return a new ``google.cloud.storage.Client``: the default one, or one of these settings.
+    """Return a new ``google.cloud.storage.Client``, the default one or one with `settings`.
 
     Raises:
         ImportError: google-cloud-storage is not installed.
@@ -96,10 +96,10 @@ def make_google_client(project: str | None, settings: GoogleClientSettings | Non
 
 
 class PickledClient:
-    """A client on its way through a pickle; `restore` gives it back.
+    """A client in a pickle; `restore` returns it.
 
     Args:
-        client: Google's, any other that pickles by itself, or None.
+        client: Google's client, any other that pickles by itself, or None.
     """
 
     def __init__(self, client: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the two kinds of dataset have in common."""
+"""The common parts of both kinds of dataset."""
 
 from __future__ import annotations
 
@@ -28,33 +28,32 @@ _logger = logging.getLogger(__name__)
 
 _PERMISSIONS = ("storage.objects.create", "storage.objects.delete")
 
-# Asking once more changes nothing.
+# Errors that a retry cannot cure.
 _PERMANENT = (InvalidArgumentError, NotFoundError, PermissionDeniedError)
 
 Listing = MutableSequence[NameAndSize]
 
 
 def data_format_default(data: Any) -> Any:
-    """Return what was read as it is."""
+    """Return the bytes unchanged."""
     return data
 
 
 class CommonConfig:
-    """What the `Config` of both kinds of dataset has. Plain attributes, to be changed until a
-    dataset is made of them.
+    """The common part of both kinds of `Config`: plain attributes, to be changed until a dataset is
+    made.
 
     Args:
-        sort_listing_results: accepted; the order is sorted always.
-        max_composite_object_size: bytes of an object that small ones are joined to, at most; 0:
-            none is.
+        sort_listing_results: accepted; the listing is always sorted.
+        max_composite_object_size: bytes of an object joined from small ones, at most; 0: none.
         num_processes: accepted; listing needs no processes.
-        prefix: names begin with it; None: all.
-        max_listing_retries: how often a listing that failed is made again, at most.
+        prefix: the beginning of the names; None: all names.
+        max_listing_retries: how often a failed listing is tried, at most.
         disable_compose: sets `max_composite_object_size` to 0.
-        list_retry_config: how requests of the listing are retried: a policy of google-api-core,
-            or None for no retry.
+        list_retry_config: the retry policy of the listing's requests, of google-api-core; None: no
+            retry.
         download_retry_config: the same for reads.
-        use_compose: join small objects on the server; default: only if HEADRACE_COMPOSE is 1.
+        use_compose: join small objects on the server. Default: only if HEADRACE_COMPOSE is 1.
     """
 
     def __init__(
@@ -86,19 +85,19 @@ def download_params(config: CommonConfig, make_params: Callable[..., Any]) -> An
 
 
 def _use_compose(config: Any) -> bool | None:
-    # Who brings a class of their own wrote it for the original.
+    # A class of the user's own, written for the original, has no such attribute.
     use_compose: bool | None = getattr(config, "use_compose", None)
     return use_compose
 
 
 def require_permission_to_join(dataset: Any) -> None:
-    """Raise unless the account may join objects, if `dataset` is told to by ``use_compose=True``.
+    """With ``use_compose=True``, raise unless the account has permission to join objects.
 
-    It is asked only of a client of Google's that was given. Who is not asked is warned by the
-    first read that is refused, and reads one by one.
+    It asks only through a client of Google's that was given. Otherwise the first refused join
+    gives a warning, and objects are read one by one.
 
     Raises:
-        PermissionError: it must not.
+        PermissionError: it has no permission.
     """
     client = dataset.storage_client
     is_demanded = _use_compose(dataset.config) and (
@@ -116,9 +115,9 @@ def require_permission_to_join(dataset: Any) -> None:
 
 
 def list_with_retries(dataset: Any, make_controller: Callable[..., Any]) -> Listing:
-    """Return what a listing of the dataset's bucket gave, made up to ``max_listing_retries`` times.
+    """List the dataset's bucket, in up to ``max_listing_retries`` attempts.
 
-    Each error is logged and the last one is raised; one that cannot go away is raised at once.
+    Each error is logged, and the last one is raised; a permanent error is raised at once.
     """
     config: CommonConfig = dataset.config
     last_error: Exception | None = None
@@ -148,12 +147,12 @@ def list_with_retries(dataset: Any, make_controller: Callable[..., Any]) -> List
 
 
 class BucketDataset:
-    """What both kinds of dataset are made of: the listed objects, and how they are read.
+    """The base of both kinds of dataset: the listed objects, and how to read them.
 
-    It pickles together with what its ``storage_client`` stands for.
+    It pickles together with the settings of its ``storage_client``.
 
-    ``__getstate__`` and ``__setstate__`` are those that users know and override: without the
-    client, and with a new default one where there was none in the state.
+    ``__getstate__`` and ``__setstate__`` behave as users know and override them: the state has no
+    client, and a state without one gets a new default client.
     """
 
     def __init__(
@@ -181,7 +180,7 @@ class BucketDataset:
 
     @property
     def _dataflux_core(self) -> Any:
-        """What the dataset's own module calls so: users put something else there."""
+        """The ``dataflux_core`` of the dataset's own module, which users may replace."""
         raise NotImplementedError
 
     def _list_GCS_blobs_with_retry(self) -> Any:
@@ -201,7 +200,7 @@ class BucketDataset:
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = {**self.__getstate__(), "storage_client": PickledClient(self.storage_client)}
-        state.pop("_even_batches", None)  # what is being read for this one
+        state.pop("_even_batches", None)  # reads in progress for this dataset
         return _new, (type(self),), state
 
 

@@ -1,4 +1,4 @@
-"""Batches that follow each other evenly are read before they are asked for."""
+"""Reads batches ahead if a dataset is asked for them at even distances."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ReadBatches = Callable[[Iterable[Batch]], Generator[list[bytes]]]
 
 
 class EvenBatches:
-    """What a map-style dataset knows of the batches it was asked for.
+    """The batches that a map-style dataset was asked for, and those it expects next.
 
-    A DataLoader that does not shuffle asks each of its workers for batches that are the same
-    distance apart. Once three of them were, the next ones are read ahead, until another one is
-    asked for. One that shuffles asks for nothing that could be foretold; nothing is read in vain.
+    A DataLoader that does not shuffle asks each of its workers for batches at equal distances.
+    After three such batches, the next ones are read ahead, until a different one is asked for. A
+    DataLoader that shuffles is unpredictable, so nothing is read ahead for it.
 
-    Threads may share it: who comes while another one is reading reads by itself. A copy, and the
-    pickle of one, begins anew.
+    Threads may share it; a thread that comes while another one reads does its own reading. Copies
+    and pickles begin anew.
     """
 
     def __init__(self) -> None:
@@ -44,10 +44,10 @@ class EvenBatches:
         """Return the contents of ``objects[i]`` for all `indices`, in their order.
 
         Args:
-            indices: the batch that is asked for.
-            objects: all of the dataset.
-            read_batches: yields the contents of batches, reading ahead as far as it sees fit.
-            source: what it reads by; nothing that was read by something else is returned.
+            indices: the batch to return.
+            objects: all objects of the dataset.
+            read_batches: yields the contents of batches and reads ahead as far as it sees fit.
+            source: identifies how it reads; contents read in another way are never returned.
 
         Raises:
             HeadraceError: an object of this batch cannot be read.
@@ -58,7 +58,7 @@ class EvenBatches:
         if not self._lock.acquire(blocking=False):
             return _only(read_batches, wanted)
         try:
-            # Forked: what is under way is the parent's.
+            # After a fork, reads in progress belong to the parent.
             if self._process != os.getpid() or not _same(self._source, source):
                 self._forget(source)
             return self._read(list(indices), wanted, objects, read_batches)
@@ -74,7 +74,7 @@ class EvenBatches:
         self._last: list[int] = []
         self._distance: int | None = None
         self._stream: Generator[list[bytes]] | None = None
-        # What the stream has been asked for and has not yielded yet.
+        # Batches that the stream was asked for and has not yielded.
         self._under_way: deque[Batch] = deque()
 
     def _read(
@@ -89,7 +89,7 @@ class EvenBatches:
         self._last, self._distance = indices, distance
         if even and self._stream is not None:
             contents = next(self._stream, None)
-            # Else the dataset's list of objects was changed.
+            # Otherwise the dataset's list of objects was changed.
             if contents is not None and self._under_way.popleft() == wanted:
                 return contents
         self._stop()
@@ -117,7 +117,7 @@ class EvenBatches:
 
 
 def _distance(before: list[int], now: list[int], count: int) -> int | None:
-    """How far apart two batches are; the last batch of all may be cut short."""
+    """Return the distance between two batches; the very last batch may be shorter."""
     if not before or not now:
         return None
     distance = now[0] - before[0]

@@ -1,8 +1,8 @@
-"""Our errors, caught by those who catch Google's.
+"""Errors of headrace that handlers of Google's errors catch.
 
-Programs written for google-cloud-storage have ``except google.api_core.exceptions.NotFound``. Where
-that package is installed, an error that a service answered with a status is raised as a class of
-both families: the `HeadraceError` that it is, and Google's class for that status.
+Programs written for google-cloud-storage have ``except google.api_core.exceptions.NotFound``. If
+that package is installed, an error with an HTTP status is raised as a class of both families: its
+own `HeadraceError` and Google's class for that status.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["as_google_raises"]
 
 @contextlib.contextmanager
 def as_google_raises() -> Iterator[None]:
-    """Whatever `HeadraceError` is raised inside leaves as an error of both families."""
+    """Turn every `HeadraceError` raised inside into an error of both families."""
     try:
         yield
     except HeadraceError as error:
@@ -33,7 +33,7 @@ def as_google_raises() -> Iterator[None]:
 
 def _of_both_families(error: HeadraceError) -> HeadraceError:
     exceptions = _google_exceptions()
-    # An error that comes from below a second call of ours has been here already.
+    # An error from a nested call has been converted already.
     if error.http_status is None or exceptions is None or type(error).__module__ == __name__:
         return error
     google: type[Exception] = type(
@@ -61,7 +61,7 @@ def _class_named(name: str) -> type[HeadraceError]:
     ours: type[HeadraceError] = getattr(_errors, ours_name)
     google: Any = getattr(_google_exceptions(), google_name)
 
-    # Built from one text, like each of ours: that is how it crosses a DataLoader worker's pipe.
+    # Built from one text, like all our errors, to cross the pipe of a DataLoader worker.
     def init(self: Any, text: str = "") -> None:
         ours.__init__(self, text)
         google.__init__(self, text)
@@ -76,7 +76,7 @@ def _class_named(name: str) -> type[HeadraceError]:
 
 
 def __getattr__(name: str) -> Any:
-    # Pickle finds a class by its name in its module, also in a process that has not made it yet.
+    # Pickle finds a class by its name in its module, even in a process that has not made it yet.
     if "_" in name.strip("_"):
         with contextlib.suppress(AttributeError):
             return _class_named(name)

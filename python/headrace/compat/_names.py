@@ -1,4 +1,4 @@
-"""Makes ``import dataflux_pytorch`` and ``import dataflux_core`` find headrace's."""
+"""Redirects ``import dataflux_pytorch`` and ``import dataflux_core`` to headrace."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["PACKAGES", "install"]
 
 PACKAGES = ("dataflux_core", "dataflux_pytorch")
 
-# Holds a package of each name that calls `install`. Processes that multiprocessing starts get this
-# process's sys.path before they import the main module again; nothing else reaches them so early.
+# Has a package of each name that calls `install`. Processes that multiprocessing starts receive
+# this process's sys.path before they import the main module; nothing else reaches them so early.
 _IMPORT_PATH = Path(__file__).resolve().parent / "_import_path"
 
 
 def install(*, force: bool = False) -> None:
-    """Let ``import dataflux_pytorch`` and ``import dataflux_core`` find headrace's, from now on.
+    """Redirect ``import dataflux_pytorch`` and ``import dataflux_core`` to headrace from now on.
 
-    It holds for this process and for those that multiprocessing starts, by every start method. A
+    This applies to this process and to those that multiprocessing starts, by every start method. A
     second call does nothing.
 
     Args:
-        force: do so even if the originals are installed or imported. What was imported from them
-            before stays what it is.
+        force: do so even if the originals are installed or imported. Names imported from them
+            before stay the originals'.
 
     Raises:
         ImportError: one of the originals is installed, and not `force`.
@@ -47,7 +47,7 @@ def install(*, force: bool = False) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] in PACKAGES]:
         del sys.modules[name]
     sys.meta_path.insert(0, _Finder())
-    # In front, for a child in which the originals could be found.
+    # In front, because a child might find the originals.
     sys.path.insert(0, str(_IMPORT_PATH))
 
 
@@ -55,7 +55,7 @@ def _find_original(package: str) -> str | None:
     """Return where `package` would come from without headrace, or None."""
     path = [each for each in sys.path if each != str(_IMPORT_PATH)]
     spec = PathFinder.find_spec(package, path)
-    # A folder without __init__.py that happens to have the name is no package of anybody's.
+    # A folder without __init__.py that happens to have this name is not a package.
     return None if spec is None else spec.origin
 
 
@@ -77,7 +77,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """Gives the module of headrace itself: one module by two names, not two."""
+    """Loads headrace's own module: one module with two names, not two modules."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = importlib.import_module(f"{__package__}.{spec.name}")
@@ -85,5 +85,5 @@ class _Loader(Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        # The import system has just put the alias's in its place.
+        # The import system has just replaced it by the alias's.
         module.__spec__ = self._own_spec

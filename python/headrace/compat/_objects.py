@@ -1,4 +1,4 @@
-"""What a listing gave, as the ``(name, size)`` pairs that users of dataflux work with."""
+"""A listing as the ``(name, size)`` pairs that users of dataflux work with."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ NameAndSize: TypeAlias = tuple[str, int]
 
 
 class ListedObject(tuple[str, int]):
-    """``(name, size in bytes)``, and in `info` everything else that the listing said.
+    """``(name, size in bytes)``, with everything else from the listing in `info`.
 
-    A download that is given one knows the size, generation and checksum before the first byte.
+    A download of one knows the size, generation and checksum before the first byte.
     """
 
     info: ObjectInfo
@@ -31,10 +31,10 @@ class ListedObject(tuple[str, int]):
 
 
 class ListedObjects(MutableSequence[NameAndSize]):
-    """A listing that behaves like the list of pairs that it is.
+    """A listing that behaves like a list of pairs.
 
-    The pairs are made when looked at. It turns
-    into a real list of them with the first change (shuffling, sorting, appending).
+    It makes a pair when it is asked for one. The first change (shuffling, sorting, appending) turns
+    it into a real list.
     """
 
     def __init__(self, infos: Sequence[ObjectInfo] | ObjectIndex) -> None:
@@ -110,9 +110,9 @@ class ListedObjects(MutableSequence[NameAndSize]):
 def grouped(
     objects: Iterable[NameAndSize], *, max_objects: int, max_bytes: int
 ) -> Iterator[list[NameAndSize]]:
-    """Yield `objects` in order, as groups of up to `max_objects` within `max_bytes` together.
+    """Yield `objects` in order, in groups of up to `max_objects` objects and `max_bytes` bytes.
 
-    Neither limit is ever exceeded, but that an object larger than `max_bytes` is a group by itself.
+    No group exceeds either limit, except that an object larger than `max_bytes` is its own group.
     """
     group: list[NameAndSize] = []
     group_bytes = 0

@@ -1,8 +1,8 @@
-"""Retry policies as the users of google-cloud-storage write them.
+"""Retry policies as users of google-cloud-storage write them.
 
-The constants of the packages that we stand in for are objects of google-api-core. Importing that
-takes as long as reading hundreds of objects, and it need not be installed; so ours are small ones
-that read alike. Google's own are taken wherever a policy is an argument.
+In the original packages, the constants are objects of google-api-core. Importing that package takes
+as long as reading hundreds of objects, and it need not be installed, so these are small objects
+with the same interface. Arguments may be Google's own policies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace._options import RetryOptions, TimeoutOptions
 
 __all__ = ["DATASET_RETRY", "LIBRARY_RETRY", "Retry", "engine_options"]
 
-# What neither a user nor Google's library bounds: their policies end by time alone.
+# For limits that Google's policies lack: they end by time alone.
 _WITHOUT_END = (1 << 31) - 1
 _TEN_YEARS_S = 10 * 365 * 86400.0
 _SHORTEST_WAIT_S = 0.001
@@ -25,13 +25,13 @@ _SHORTEST_WAIT_S = 0.001
 class Retry:
     """A stand-in for ``google.api_core.retry.Retry``: the same settings, the same ``with_...``.
 
-    Called with a function it does what Google's would, by Google's, which must be installed then.
+    As a decorator, it delegates to Google's class, which must then be installed.
 
     Args:
         initial: seconds before the first retry, at most.
         maximum: seconds between two attempts, at most.
-        multiplier: by what the wait grows.
-        timeout: seconds for all attempts together; None: no end.
+        multiplier: the factor by which the wait grows.
+        timeout: seconds for all attempts together; None: no limit.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class Retry:
         predicate: Callable[[Exception], bool] | None = None,
         is_default: bool = False,
     ) -> None:
-        # By these names Google's own code, and others, look into a policy.
+        # The names by which Google's own code, and others, look into a policy.
         self._initial = initial
         self._maximum = maximum
         self._multiplier = multiplier
         self._timeout = self._deadline = timeout
         self._predicate = predicate
         self.is_default = is_default
-        """Nobody has chosen this policy: the engine's own serves better."""
+        """Whether this is a default that nobody chose; the engine's own policy is then better."""
 
     @property
     def timeout(self) -> float | None:
@@ -71,7 +71,7 @@ class Retry:
         maximum: float | None = None,
         multiplier: float | None = None,
     ) -> Retry:
-        """Return the same policy with other waits; None keeps what is there."""
+        """Return the same policy with other waits; None keeps a value."""
         return self._with(
             initial=self._initial if initial is None else initial,
             maximum=self._maximum if maximum is None else maximum,
@@ -116,14 +116,14 @@ LIBRARY_RETRY = Retry(initial=1.0, maximum=45.0, multiplier=1.2, timeout=300.0, 
 
 
 def engine_options(policy: Any) -> tuple[RetryOptions, TimeoutOptions]:
-    """Return what the engine is told for a `Retry` of ours or of google-api-core; None: no retry.
+    """Return the engine's options for a `Retry` of headrace or of google-api-core; None: no retry.
 
-    The waits and the time for all attempts are the policy's. Which errors are worth another
-    attempt is the engine's decision: `docs/reference/errors.md` has the table.
+    The policy sets the waits and the time for all attempts. The engine decides which errors are
+    retried: `docs/reference/errors.md` has the table.
     """
     if policy is None:
         return RetryOptions(max_attempts=1), TimeoutOptions()
-    # One that holds for writes with a precondition, by google-cloud-storage.
+    # google-cloud-storage wraps policies for writes with a precondition.
     policy = getattr(policy, "retry_policy", policy)
     if not hasattr(policy, "_initial"):
         raise InvalidArgumentError(
@@ -137,7 +137,7 @@ def engine_options(policy: Any) -> tuple[RetryOptions, TimeoutOptions]:
     return (
         RetryOptions(
             max_attempts=_WITHOUT_END,
-            # Google's may be 0; the engine draws each wait from [0, that].
+            # Google's values may be 0; the engine draws each wait from [0, value].
             initial_backoff_s=max(policy._initial, _SHORTEST_WAIT_S),
             max_backoff_s=max(policy._maximum, _SHORTEST_WAIT_S),
             backoff_multiplier=max(policy._multiplier, 1.0),

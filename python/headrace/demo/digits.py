@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from headrace import Sample, Store
 
-# A write is durable when it returns, so that most of its time is waiting.
+# A write returns once it is durable, so most of its time is waiting.
 _WRITERS = 32
 
 
 def png_objects() -> list[tuple[str, bytes]]:
-    """Return name and PNG of the 1,797 digits of scikit-learn; every fifth is held out as test."""
+    """Return the names and PNGs of scikit-learn's 1,797 digits; every fifth is for testing."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -35,7 +35,7 @@ def png_objects() -> list[tuple[str, bytes]]:
 
 
 def write(store: Store, prefix: str, objects: list[tuple[str, bytes]]) -> Iterator[str]:
-    """Write `objects` below `prefix`, many at a time; yield the name of each that is stored."""
+    """Write `objects` below `prefix`, many at a time, and yield the name of each stored one."""
 
     def write_one(item: tuple[str, bytes]) -> str:
         return store.write(prefix + item[0], item[1], content_type="image/png").name
@@ -55,10 +55,10 @@ def decode(sample: Sample) -> tuple[torch.Tensor, int, str]:
 
 
 def augment(sample: Sample) -> tuple[torch.Tensor, int, str]:
-    """Return the same of a digit that was shifted by up to a pixel, and made darker or lighter.
+    """Return the same for a digit shifted by up to a pixel and made darker or lighter.
 
-    What is drawn follows from the sample's seed: it is the same in whatever thread this runs, and
-    when a run is resumed.
+    The random numbers depend only on the sample's seed: they are the same in every thread, and in a
+    run that was resumed.
     """
     image, label, url = decode(sample)
     random = sample.rng().python

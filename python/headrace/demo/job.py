@@ -1,4 +1,4 @@
-"""The demo from end to end: write, train, train again and be killed, resume, compare, tell."""
+"""The demo from end to end: write, train, train again and be killed, resume, compare, report."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ def main(
     plot: str | os.PathLike[str] | None = "demo.png",
     json: str | os.PathLike[str] | None = None,
 ) -> int:
-    """Train a small network on handwritten digits that are PNG objects, and say what it took.
+    """Train a small network on handwritten digits that are PNG objects, and report what it took.
 
     Args:
-        url: ``gs://bucket/prefix`` or a folder, below which there is nothing yet; a folder
-            may be missing. Default: a temporary one.
-        epochs: how often each of the 1,437 training images is seen; with `stop` at least 2.
+        url: ``gs://bucket/prefix`` or a folder, with nothing below it yet; a folder need not exist.
+            Default: a temporary folder.
+        epochs: the number of passes over the 1,437 training images; with `stop`, at least 2.
         batch_size: images in a batch, from 1 to 256.
-        stop: train a second time, with a process that is stopped in the middle of an epoch, and one
-            that is killed while it saves a checkpoint; each time a new one resumes.
-        keep: leave the objects there; they are deleted otherwise.
-        plot: where the loss curve and the histogram of batch latencies go, as PNG; None: nowhere.
-        json: where everything that was counted goes; None: nowhere.
+        stop: train a second time. One process is stopped in the middle of an epoch, and one is
+            killed while it saves a checkpoint; each time a new process resumes.
+        keep: keep the objects instead of deleting them.
+        plot: a PNG file for the loss curve and the histogram of batch latencies; None: no plot.
+        json: a file for everything that was counted; None: no file.
 
     Returns:
-        The exit status: 0 if everything that can be checked is as it should be.
+        The exit status: 0 if all checks pass.
     """
     missing = _missing_packages()
     if missing:
@@ -75,7 +75,7 @@ def main(
 
 
 class _Ending:
-    """Ctrl-C and SIGTERM end the demo, and with it the process that trains; the objects go."""
+    """Lets Ctrl-C and SIGTERM end the demo and its training process, and delete the objects."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -105,10 +105,10 @@ class _Ending:
         raise SystemExit(128 + self._number)
 
     def run(self, command: list[str]) -> int:
-        """Run a process to its end, or to ours; return its status."""
+        """Run a process to its end, or to that of this process, and return its status."""
         process = None
         try:
-            # Not between the start of the process and our knowing of it.
+            # No signal may end us between the start of the process and the assignment.
             self._is_starting = True
             try:
                 process = subprocess.Popen(command)
@@ -144,7 +144,7 @@ def _run(
     store = headrace.Store(url)
     try:
         is_empty = next(store.list(max_results=1), None) is None
-    except headrace.NotFoundError:  # a folder that is made by the first write, or no such bucket
+    except headrace.NotFoundError:  # a folder that the first write makes, or no such bucket
         is_empty = True
     if not is_empty:
         _complain(f"there are objects below {store.url} already; the demo needs a place of its own")
@@ -188,7 +188,7 @@ def _run(
 def _train(
     url: str, epochs: int, batch_size: int, stop: bool, training_count: int, ending: _Ending
 ) -> tuple[list[Record], Resumption | None]:
-    """Train in one go; then once more, stopped and killed on the way. Return what was recorded."""
+    """Train without a stop, then again with a stop and a kill; return the records."""
     from headrace.demo.report import resumption_of
     from headrace.demo.training import Job, Record, bits
 
@@ -224,23 +224,23 @@ def _train(
         if not stop:
             return [first], None
 
-        # Early in an epoch: the process goes on with what was read ahead when the notice comes.
+        # Early in an epoch: after the notice, the process trains on what it has read ahead.
         stop_at = (epochs - 1) // 2 * steps_per_epoch + 1 + steps_per_epoch // 8
         stopped = process("run2", stop_after_step=stop_at)
         _say(
-            f"run 2, process {stopped.pid}: told to stop after step {stop_at}, used up what it had "
-            f"read ahead,\n    saved {place(stopped.last_step)}, and ended"
+            f"run 2, process {stopped.pid}: told to stop after step {stop_at}, trained on what it "
+            f"had read ahead,\n    saved {place(stopped.last_step)}, and ended"
         )
         killed = process("run2", killed_in_save=2, expected=-signal.SIGKILL)
         left_bytes = _temporary_bytes(url)
         _say(
-            f"run 2, process {killed.pid}: went on after step {killed.first_step}, saved step "
+            f"run 2, process {killed.pid}: resumed after step {killed.first_step}, saved step "
             f"{killed.saved_steps[-1]}, was killed (SIGKILL)\n    while it was saving "
             f"{place(killed.last_step)}"
         )
         resumed = process("run2")
         _say(
-            f"run 2, process {resumed.pid}: went on after step {resumed.first_step}, with the "
+            f"run 2, process {resumed.pid}: resumed after step {resumed.first_step}, with the "
             f"newest complete checkpoint,\n    {resumed.resumed_from}"
         )
     models = [bits(headrace.checkpoint.load(f"{url}{run}/model.pt")) for run in ("run1", "run2")]
@@ -251,7 +251,7 @@ def _train(
 
 
 def _temporary_bytes(url: str) -> int | None:
-    """Return what is in the bucket of objects that are being written; None for files."""
+    """Return the bytes of temporary objects in the bucket; None for files."""
     if not url.startswith("gs://"):
         return None
     from headrace.demo.training import UPLOADS, bucket_of

@@ -1,4 +1,4 @@
-"""What the demo says at its end, out of what its processes recorded."""
+"""The demo's report, made from the records of its processes."""
 
 from __future__ import annotations
 
@@ -25,65 +25,65 @@ _COUNTERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """The numbers of all training processes together. Times are without listing and saving."""
+    """The numbers of all training processes together. Times exclude listing and saving."""
 
     accuracy: float
     images: int
     training_s: float
     images_per_s: float
     waiting_fraction: float
-    """Of the time in the training loops, the part spent waiting for a batch."""
+    """The share of the training loops' time that was spent waiting for a batch."""
     batch_latency_p50_s: float
     batch_latency_p99_s: float
     first_batch_s: list[float]
-    """In each process, from asking for its first batch."""
+    """The time from asking for the first batch until it came, in each process."""
     peak_memory_bytes: int
-    """Resident, of the largest process."""
+    """The resident memory of the largest process."""
     peak_object_bytes: int
-    """Of that, objects: in flight, read ahead and held."""
+    """The part of it for objects: in flight, read ahead and held."""
     model_bytes: int
     model_is_equal: bool
-    """What was read back is what was written."""
+    """Whether the model read back equals the one written."""
     counters: dict[str, dict[str, int]]
-    """`headrace.Metrics` of the writing process and of all training processes."""
+    """The `headrace.Metrics` of the writing process and of all training processes."""
     objects: int
-    """Training objects."""
+    """The number of training objects."""
     epochs: int
     is_once: bool
-    """In the first run each object was in exactly one batch of each epoch."""
+    """Whether, in the first run, each object was in exactly one batch of each epoch."""
     objects_read: int
-    """By the engine, for the first run. Must be `epochs` times `objects`."""
+    """Objects that the engine read for the first run. Must be `epochs` times `objects`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resumption:
-    """The second run, which was stopped once and killed once, beside the first."""
+    """A comparison of the second run, which was stopped once and killed once, with the first."""
 
     stopped_at: int
-    """The step after which there was a notice that the process must end."""
+    """The step after which the process got a notice to end."""
     drained_at: int
-    """The step after which it had trained on all that it had read, and saved a checkpoint."""
+    """The step at which it had trained on everything it had read, and saved a checkpoint."""
     saved_at: int
-    """The step of the newest checkpoint that the killed process had saved."""
+    """The step of the newest checkpoint that the killed process saved."""
     killed_at: int
     """The step whose checkpoint was being written when the process was killed."""
     resumed_at: int
-    """The step that the process after it went on from. Must be `saved_at`."""
+    """The step from which the next process continued. Must be `saved_at`."""
     is_same: bool
-    """Without what was lost, both runs trained on the same batches in the same order."""
+    """Whether, apart from the lost steps, both runs trained on the same batches in order."""
     is_repeated_exactly: bool
-    """What was trained on twice are the images of the steps from `saved_at` to `killed_at`."""
+    """Whether exactly the images of the steps from `saved_at` to `killed_at` came twice."""
     repeated_images: int
-    """How many were trained on twice."""
+    """The number of images that came twice."""
     read_in_vain: int
-    """Objects that the killed process had read ahead."""
+    """The number of objects that the killed process had read ahead."""
     read_without_need: int
-    """Objects that the other processes read, and did not train on. Must be 0."""
+    """The number of objects that the other processes read but did not train on. Must be 0."""
     left_bytes: int | None
-    """Of the checkpoint that was being written, what was in the bucket as temporary objects when
-    the process was killed. Must not be 0; None for files, which show nothing of it."""
+    """Bytes of the unfinished checkpoint that were in temporary objects when the process was
+    killed. Must not be 0; None for files, which show nothing of it."""
     weights_are_equal: bool
-    """The model of this run is that of the first one, bit for bit."""
+    """Whether the models of both runs are equal, bit for bit."""
 
 
 Batch = tuple[int, list[str]]
@@ -95,7 +95,7 @@ def images_of(batches: Iterable[Batch]) -> Counter[tuple[int, str]]:
 
 
 def summarize(records: list[Record], written: Metrics, epochs: int, training_count: int) -> Summary:
-    """Add up what all processes recorded; the first is all of the first run."""
+    """Add up the records of all processes; the first record is the whole first run."""
     waits_s = [wait for record in records for wait in record.waits_s]
     training_s = sum(waits_s) + sum(chain.from_iterable(record.steps_s for record in records))
     images = images_of(chain.from_iterable(record.batches for record in records)).total()
@@ -130,7 +130,7 @@ def summarize(records: list[Record], written: Metrics, epochs: int, training_cou
 def resumption_of(
     first: Record, second: list[Record], stopped_at: int, left_bytes: int | None, equal: bool
 ) -> Resumption:
-    """Compare the processes of the second run, of which the middle one was killed, to the first."""
+    """Compare the second run, whose middle process was killed, with the first."""
     stopped, killed, resumed = second
     saved_at = killed.saved_steps[-1]
     kept = stopped.batches + killed.batches[: saved_at - killed.first_step] + resumed.batches
@@ -158,7 +158,7 @@ def resumption_of(
 
 
 def faults(summary: Summary, resumption: Resumption | None, required_accuracy: float) -> list[str]:
-    """Return a sentence on each thing that is not as it should be."""
+    """Return a sentence for each check that fails."""
     images = summary.epochs * summary.objects
     checks = [
         (
@@ -167,7 +167,7 @@ def faults(summary: Summary, resumption: Resumption | None, required_accuracy: f
         ),
         (
             summary.model_is_equal,
-            "the model that was read back is not the one that was written",
+            "the model read back is not the one written",
         ),
         (summary.is_once, "not every object was in exactly one batch of every epoch"),
         (
@@ -185,17 +185,17 @@ def faults(summary: Summary, resumption: Resumption | None, required_accuracy: f
             ),
             (
                 each.left_bytes != 0,
-                "nothing was in the bucket of the checkpoint that was being written",
+                "the unfinished checkpoint left nothing in the bucket",
             ),
             (
                 each.resumed_at == each.saved_at,
-                f"it resumed from step {each.resumed_at}, and the newest checkpoint that was "
-                f"complete is of step {each.saved_at}",
+                f"it resumed from step {each.resumed_at}, but the newest complete checkpoint is of "
+                f"step {each.saved_at}",
             ),
             (each.is_same, "the second run did not train on the batches of the first"),
             (
                 each.is_repeated_exactly,
-                "what was trained on twice is not what came after the newest checkpoint",
+                "the images trained on twice are not those after the newest checkpoint",
             ),
             (
                 each.read_without_need == 0,
@@ -207,7 +207,7 @@ def faults(summary: Summary, resumption: Resumption | None, required_accuracy: f
 
 
 def as_text(summary: Summary, resumption: Resumption | None) -> str:
-    """Return the report that is printed."""
+    """Return the report as text."""
     firsts = ", ".join(f"{seconds * 1e3:.0f} ms" for seconds in summary.first_batch_s)
     lines = [
         "",

@@ -1,8 +1,8 @@
 """The training script of the demo: a process that can be killed at any step and started again.
 
-It is run as a process of its own, ``python -m headrace.demo.training JOB``, where JOB is a `Job` as
-JSON. It goes on from the newest complete checkpoint of its run, if there is one. What it saw goes
-into a `Record`.
+It runs as a process of its own, ``python -m headrace.demo.training JOB``, where JOB is a `Job` as
+JSON. If its run has a complete checkpoint, it resumes from the newest one. It writes a `Record` of
+what it did.
 """
 
 from __future__ import annotations
@@ -35,83 +35,83 @@ _ARRIVAL_S = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What a training process is asked to do."""
+    """The task of a training process."""
 
     url: str
-    """A folder or ``gs://bucket/prefix``, ends with ``/``; ``train/`` and ``test/`` are below."""
+    """A folder or ``gs://bucket/prefix``, with ``/`` at its end, above ``train/`` and ``test/``."""
     run: str
-    """Below `url`, where it saves."""
+    """The name below `url` under which the run saves."""
     epochs: int
     batch_size: int
     steps_per_checkpoint: int
     stop_after_step: int | None = None
-    """After so many steps of the run a notice comes that the process must end."""
+    """The step of the run after which the process gets a notice to end."""
     killed_in_save: int | None = None
-    """The process's save, counted from 1, in which it is killed, without notice."""
+    """The save, counted from 1, during which the process is killed without notice."""
     record: str
-    """The local file that the `Record` is written to."""
+    """The local file for the `Record`."""
 
     @property
     def checkpoints_url(self) -> str:
-        """What the names of the run's checkpoints begin with."""
+        """The folder of the run's checkpoints."""
         return f"{self.url}{self.run}/checkpoints/"
 
     def checkpoint_url(self, step: int) -> str:
-        """Where the state after so many steps is saved."""
+        """Return the URL of the state after `step` steps."""
         return f"{self.checkpoints_url}step{step:05d}.pt"
 
     @property
     def model_url(self) -> str:
-        """Where the model is saved that was trained."""
+        """The URL of the trained model."""
         return f"{self.url}{self.run}/model.pt"
 
 
 @dataclass(kw_only=True)
 class Record:
-    """What one training process saw."""
+    """What one training process did."""
 
     pid: int = field(default_factory=os.getpid)
     resumed_from: str | None = None
-    """The URL of a checkpoint."""
+    """The URL of the checkpoint that it resumed from."""
     first_step: int = 0
-    """How many steps earlier processes had done, as that checkpoint says."""
+    """The number of steps that earlier processes had taken, according to that checkpoint."""
     saved_steps: list[int] = field(default_factory=list)
-    """Where checkpoints were saved, and `headrace.checkpoint.save` returned."""
+    """The steps whose checkpoints were saved, that is, `headrace.checkpoint.save` returned."""
     losses: list[float] = field(default_factory=list)
-    """After each step."""
+    """The loss after each step."""
     batches: list[tuple[int, list[str]]] = field(default_factory=list)
     """The epoch of each step, and the URLs of its batch."""
     waits_s: list[float] = field(default_factory=list)
-    """How long each step waited for its batch."""
+    """The time that each step waited for its batch."""
     steps_s: list[float] = field(default_factory=list)
-    """How long each step took when its batch was there, saves not included."""
+    """The time that each step took once its batch had come, without saves."""
     first_batch_s: float = 0.0
-    """From asking for the first batch until it was there, listing not included."""
+    """The time from asking for the first batch until it came, without listing."""
     objects_read: int = 0
-    """Objects that the engine read to train on."""
+    """The number of objects that the engine read for training."""
     accuracy: float | None = None
-    """On the held-out digits, by the model that was read back."""
+    """The accuracy on the held-out digits, of the model read back."""
     model_bytes: int = 0
     model_is_equal: bool = False
-    """What was read back is what was written, bit for bit."""
+    """Whether the model read back equals the one written, bit for bit."""
     metrics: dict[str, int] = field(default_factory=dict)
-    """`headrace.Metrics` of the process at its end."""
+    """The `headrace.Metrics` of the process at its end."""
     peak_memory_bytes: int = 0
 
     @property
     def last_step(self) -> int:
-        """How many steps of the run were done when this process left it."""
+        """The number of steps taken in the run when this process ended."""
         return self.first_step + len(self.losses)
 
     def write(self, path: str) -> None:
-        """Add how the process fares, and write everything to a local file."""
+        """Add the metrics and the peak memory, and write everything to a local file."""
         self.metrics = asdict(headrace.metrics())
         self.peak_memory_bytes = _peak_memory_bytes()
         Path(path).write_text(json.dumps(asdict(self)))
 
 
 class Training:
-    """All that a training consists of, and that a checkpoint must bring back."""
+    """Everything that makes up a training and that a checkpoint must restore."""
 
     def __init__(self, job: Job) -> None:
         torch.manual_seed(SEED)
@@ -123,7 +123,7 @@ class Training:
             job.batch_size,
             shuffle=True,
             seed=SEED,
-            # So small an epoch could be read ahead whole, and had no middle to be stopped in.
+            # An epoch this small could be read ahead whole; it would have no middle to stop in.
             prefetch_bytes=dataset.objects.total_size_bytes // 4,
         )
         self.step = 0
@@ -133,12 +133,12 @@ class Training:
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "loader": self.loader.state_dict(),  # the place after what was trained on
+            "loader": self.loader.state_dict(),  # the place after the last batch trained on
             "step": self.step,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state."""
+        """Continue from a state."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.loader.load_state_dict(state["loader"])
@@ -148,7 +148,7 @@ class Training:
 def make_model() -> nn.Sequential:
     """Return a network for 1 x 8 x 8 images and ten classes.
 
-    It is wider than digits need, so that a checkpoint goes to the store in several parts.
+    It is wider than digits need, so that a checkpoint takes several parts.
     """
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1),
@@ -168,8 +168,8 @@ def make_model() -> nn.Sequential:
 
 
 def train(job: Job) -> Record:
-    """Train from the start, or from the newest checkpoint; see `Job` and `Record`."""
-    torch.set_num_threads(1)  # the steps are so short that a second thread would mostly wait
+    """Train from the beginning or from the newest checkpoint; see `Job` and `Record`."""
+    torch.set_num_threads(1)  # steps are so short that a second thread would mostly wait
     record = Record()
     training = Training(job)
     newest = headrace.checkpoint.latest(job.checkpoints_url)
@@ -200,7 +200,7 @@ def train(job: Job) -> Record:
                     save(training, job, record)
                 if training.step == job.stop_after_step:
                     told_to_stop = True
-                    loader.drain()  # train on what was read ahead, so that nothing is read twice
+                    loader.drain()  # train on what was read ahead; nothing is then read twice
     if told_to_stop:
         save(training, job, record)
     else:
@@ -209,11 +209,11 @@ def train(job: Job) -> Record:
 
 
 def save(training: Training, job: Job, record: Record) -> None:
-    """Save a checkpoint, or be killed while it is on its way."""
+    """Save a checkpoint, or be killed while saving it."""
 
     def be_killed(done_bytes: int, total_bytes: int) -> None:
-        # Everything is handed over, and parts of it are in the store: all but the last step, which
-        # makes it visible. Whatever else waits to be done, here it ends.
+        # By now the whole checkpoint has been handed over, and parts of it are in the store. The
+        # process dies before the last step, which would make it visible.
         if done_bytes == total_bytes:
             _await_a_part(job.url)
             record.write(job.record)
@@ -229,7 +229,7 @@ def save(training: Training, job: Job, record: Record) -> None:
 
 
 def evaluate(model: nn.Module, job: Job, record: Record) -> None:
-    """Save the model, read it back, and ask that one about the held-out digits."""
+    """Save the model, read it back, and measure that copy's accuracy on the held-out digits."""
     record.model_bytes = headrace.checkpoint.save(model.state_dict(), job.model_url).size_bytes
     restored = make_model()
     restored.load_state_dict(headrace.checkpoint.load(job.model_url))
@@ -244,19 +244,19 @@ def evaluate(model: nn.Module, job: Job, record: Record) -> None:
 
 
 def bits(state: dict[str, torch.Tensor]) -> dict[str, bytes]:
-    """Return the bytes of the tensors of a model, which are equal only if every bit is."""
+    """Return the bytes of a model's tensors, which are equal only if every bit is."""
     return {name: tensor.numpy().tobytes() for name, tensor in state.items()}
 
 
 def bucket_of(url: str) -> headrace.Store:
-    """Return the bucket of `url`, where objects lie while they are being written."""
+    """Return a store at the bucket of `url`, which has the temporary objects of writes."""
     return headrace.Store("gs://" + url.removeprefix("gs://").partition("/")[0])
 
 
 def _await_a_part(url: str) -> None:
-    """Wait until some part of an object that is being written is in the bucket.
+    """Wait until a part of the object being written is in the bucket.
 
-    Of a file, what is written before the end has no name that would be listed.
+    For files it does nothing: a file being written has no name that could be listed.
     """
     if url.startswith("gs://"):
         store = bucket_of(url)
@@ -266,7 +266,7 @@ def _await_a_part(url: str) -> None:
 
 
 def _timed(batches: Iterator[Any], record: Record) -> Iterator[Any]:
-    """Yield from `batches`, and note how long each was waited for."""
+    """Yield from `batches`, and record the wait for each."""
     while True:
         began_s = time.perf_counter()
         try:
@@ -289,7 +289,7 @@ def _progress(job: Job, training: Training) -> tqdm[Any]:
 
 
 def _peak_memory_bytes() -> int:
-    """What this program has had resident at most; unlike `ru_maxrss`, not what its parent had."""
+    """Return the peak resident memory of this program; `ru_maxrss` would include its parent's."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * headrace.KiB
@@ -297,7 +297,7 @@ def _peak_memory_bytes() -> int:
 
 
 if __name__ == "__main__":
-    # Ctrl-C goes to all processes of a terminal; who started this one says what there is to say.
+    # Ctrl-C reaches all processes of a terminal; the parent reports it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     job = Job(**json.loads(sys.argv[1]))
     train(job).write(job.record)

@@ -1,11 +1,11 @@
 """Objects of a bucket as datasets and batches for torch.
 
-Three ways, of which the first is the one to begin with:
+There are three ways to read them. Begin with the first:
 
 * `Loader` over a `MapDataset`: batches without worker processes, read ahead by the engine, in an
   order that can be resumed in the middle of an epoch.
-* `MapDataset` with torch's own DataLoader: where samplers or worker processes are wanted.
-* `IterableDataset` with torch's own DataLoader: where samples come as a stream.
+* `MapDataset` with torch's own DataLoader: if you need samplers or worker processes.
+* `IterableDataset` with torch's own DataLoader: if you need a stream of samples.
 
 >>> from headrace.torch import Loader, MapDataset
 >>> dataset = MapDataset("gs://bucket/train/", transform=decode)      # doctest: +SKIP

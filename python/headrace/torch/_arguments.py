@@ -1,4 +1,4 @@
-"""What the classes of this package check of what they are given."""
+"""Checks of arguments that the classes of this package share."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def as_store(source: str | os.PathLike[str] | Store) -> Store:
 
 
 def count(name: str, value: Any, *, minimum: int) -> int:
-    """Return `value` as an integer of at least `minimum`; NumPy's integers are integers, too."""
+    """Return `value` as an integer of at least `minimum`. NumPy's integers are accepted."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -51,7 +51,7 @@ def count(name: str, value: Any, *, minimum: int) -> int:
 
 
 def seed_or_epoch(name: str, value: Any) -> int:
-    """Return `value` as an integer that the order can be made of."""
+    """Return `value` as an integer from which an order can be computed."""
     number = count(name, value, minimum=0)
     require(number < 1 << 63, f"{name} is {value!r}; it must be below 2^63")
     return number
@@ -75,7 +75,7 @@ def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
 def refuse_keywords(
     what: str, keywords: Mapping[str, Any], instead: Mapping[str, str], positional: int = 0
 ) -> None:
-    """Raise TypeError for arguments that `what` does not have, and name what it has `instead`."""
+    """Raise TypeError for arguments that `what` lacks, and name what it has `instead`."""
     for name in keywords:
         remedy = instead.get(name)
         raise TypeError(
@@ -89,11 +89,11 @@ def refuse_keywords(
 
 
 class Ranks:
-    """Which of how many trainer processes this is: as given, else as torch.distributed says.
+    """The rank of this process and the world size: those given, or those of torch.distributed.
 
-    It is asked whenever an epoch begins, not before: whoever has the ranks may have been made
-    before the process group was. A DataLoader worker, in which torch.distributed is not
-    initialised, knows what it said where the worker was started.
+    Datasets and loaders ask when an epoch begins, not before, because they may be made before the
+    process group. A DataLoader worker, in which torch.distributed is not initialised, uses the
+    values of the process that started it.
     """
 
     def __init__(self, rank: Any, world_size: Any) -> None:
@@ -119,11 +119,11 @@ class Ranks:
         return self._sent
 
     def now(self) -> tuple[int, int]:
-        """Return rank and world size; (0, 1) where nobody knows of any others."""
+        """Return rank and world size; (0, 1) if nothing says that there are other ranks."""
         return self._known() or (0, 1)
 
     def are_overlooked(self) -> bool:
-        """Return whether there seem to be ranks that torch.distributed has not been told of yet."""
+        """Return whether a launcher started several ranks and no process group knows of them."""
         world_size = os.environ.get("WORLD_SIZE", "")
         return self._known() is None and world_size.isdecimal() and int(world_size) > 1
 
@@ -132,7 +132,7 @@ class Ranks:
 
 
 def warn_of_overlooked_ranks(what: str, stacklevel: int) -> None:
-    """Warn that `what` reads everything on each of the ranks that a launcher has started."""
+    """Warn that `what` reads all objects on each of the ranks that a launcher started."""
     warnings.warn(
         f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but torch.distributed is not initialised, so "
         f"this {what} reads all objects on every rank. Call "

@@ -1,4 +1,4 @@
-"""Samples into a batch."""
+"""Make a batch of samples."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["collate", "explain_unequal_sizes"]
 
 
 def collate(samples: list[Any]) -> Any:
-    """Make one batch of `samples`, as torch's ``default_collate``, and say it if that cannot be.
+    """Make one batch of `samples`, like torch's ``default_collate``, with clearer errors.
 
-    It is what `Loader` uses. With torch's DataLoader, give it as ``collate_fn``: torch's own says
-    of unequal sizes in a worker process only that some storage cannot be resized.
+    `Loader` uses it. With torch's DataLoader, pass it as ``collate_fn``: if samples have unequal
+    sizes in a worker process, torch's own function only says that a storage cannot be resized.
 
     Raises:
-        InvalidArgumentError: tensors that should be stacked have unequal sizes; which, it says.
+        InvalidArgumentError: tensors to be stacked have unequal sizes; the message names them.
     """
     try:
         return default_collate(samples)
@@ -35,8 +35,8 @@ def collate(samples: list[Any]) -> Any:
 def explain_unequal_sizes() -> None:
     """Let torch's ``default_collate`` add a note to its error about tensors of unequal sizes.
 
-    Datasets of ours call it when they are made, also in workers. It goes through the table in which
-    torch lets anybody say how a type is collated; a function that is not torch's own stays.
+    headrace's datasets call this when they are made, in workers too. It changes the entry for
+    tensors in torch's table of collate functions, unless somebody else has replaced it already.
     """
     if default_collate_fn_map.get(torch.Tensor) is collate_tensor_fn:
         default_collate_fn_map[torch.Tensor] = _collate_tensors
@@ -54,7 +54,7 @@ def _collate_tensors(batch: list[torch.Tensor], *, collate_fn_map: Any = None) -
 
 
 def unequal_sizes(where: str, sizes: Sequence[Sequence[int]]) -> InvalidArgumentError:
-    """Return the error that says that tensors of `sizes`, at `where` in a sample, do not stack."""
+    """Return the error for tensors of `sizes`, at `where` in a sample, that do not stack."""
     first = tuple(sizes[0])
     other, at = next((tuple(s), i) for i, s in enumerate(sizes) if tuple(s) != first)
     return InvalidArgumentError(
@@ -65,7 +65,7 @@ def unequal_sizes(where: str, sizes: Sequence[Sequence[int]]) -> InvalidArgument
 
 
 def _unequal(samples: Sequence[Any], where: str = "") -> tuple[str, list[torch.Size]] | None:
-    """Find tensors that should have equal sizes and have not: where in a sample, and the sizes."""
+    """Find tensors of unequal sizes: return their place in a sample and the sizes."""
     first = samples[0]
     if isinstance(first, torch.Tensor):
         if not all(isinstance(each, torch.Tensor) for each in samples):

@@ -1,4 +1,4 @@
-"""Exceptions of the user's code that say which sample they are about."""
+"""Add to exceptions of the user's code which sample they are about."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Callable, Sequence
 __all__ = ["about_batch", "about_sample"]
 
 _PLAIN = (BaseException.__str__, OSError.__str__)
-# Where an exception keeps what was added to it.
+# The attribute in which an exception keeps the text added to it.
 _TEXT = "_headrace_text"
 
 
 def about_sample(error: Exception, url: str) -> Exception:
-    """Return what is told of `error`, which a transform has raised: with the sample's URL in it."""
+    """Return the exception to raise for `error` of a transform: with the sample's URL in it."""
     return _about(error, f"the transform of {url}")
 
 
 def about_batch(
     error: Exception, url_of: Callable[[int], str], indices: Sequence[int]
 ) -> Exception:
-    """Return what is told of `error`, which a collate_fn has raised: with the URLs of the first and
-    the last sample in it.
+    """Return the exception to raise for `error` of a collate_fn: with the URLs of the first and the
+    last sample in it.
     """
     names = [url_of(indices[i]) for i in sorted({0, len(indices) - 1})]
     return _about(error, f"the collate_fn for {len(indices)} samples: {' ... '.join(names)}")
@@ -28,7 +28,7 @@ def about_batch(
 
 def _about(error: Exception, where: str) -> Exception:
     if isinstance(error, StopIteration):
-        # It would end the epoch, as if there were no more samples.
+        # StopIteration would end the epoch, as if there were no more samples.
         told = RuntimeError(f"StopIteration was raised (in {where})")
         told.__cause__ = error
         return told
@@ -37,12 +37,12 @@ def _about(error: Exception, where: str) -> Exception:
 
 
 def _add_text(error: Exception, text: str) -> None:
-    """Add `text` to an exception without another class, and visible wherever it is printed.
+    """Add `text` to an exception, keeping its class, so that it shows wherever it is printed.
 
-    Where the exception is nothing but its one text, the text is made longer: so also ``str(error)``
-    has it. Any other gets a note, which a traceback shows; also the traceback that torch makes the
-    text of the exception from, when it brings it here from a worker process. One that is raised
-    again and again has the latest text only.
+    If the exception consists of one text, that text is extended, so ``str(error)`` shows it too.
+    Any other exception gets a note. Tracebacks show notes, including those from which torch builds
+    the text of an exception that comes from a worker process. An exception that is raised
+    repeatedly has the latest text only.
     """
     arguments = error.args
     before = error.__dict__.get(_TEXT)

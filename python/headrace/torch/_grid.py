@@ -1,4 +1,4 @@
-"""Which positions of the order make the next batch of a rank. Arithmetic, no more."""
+"""Which positions of the order make the next batch of a rank: pure arithmetic."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class Grid:
     """How an epoch is cut into steps, and a step into the batches of the ranks.
 
     A step takes the next ``batch_size * world_size`` positions, and each rank a contiguous slice of
-    them. Every position belongs to exactly one batch, and all ranks have the same number of steps:
-    each step has something for each rank. If fewer positions than ranks would be left for the last
-    one, the step before leaves it as many as there are ranks. With a batch size of 1 it cannot;
-    then, and where there are fewer positions than ranks at all, the last ones are left out.
+    them. Every position belongs to exactly one batch. All ranks take the same number of steps, so
+    each step has at least one position for each rank. If fewer positions than ranks would be left
+    for the last step, the step before it leaves as many as there are ranks. If that is impossible
+    (a batch size of 1, or fewer positions than ranks), the last positions are left out.
     """
 
     batch_size: int
@@ -31,7 +31,7 @@ class Grid:
         return self.batch_size * self.world_size
 
     def step_end(self, position: int, count: int) -> int:
-        """Return where the step that begins at `position` of `count` ends; `position`: no step."""
+        """Return the end of the step that begins at `position` of `count`; `position`: no step."""
         left = count - position
         if left <= self.step_size:
             least = self.step_size if self.drop_last else self.world_size
@@ -58,7 +58,7 @@ class Grid:
         return full + (can_leave_some or rest >= self.world_size)
 
     def left_out_count(self, count: int) -> int:
-        """Return how many of `count` positions no rank gets, though none are to be dropped."""
+        """Return how many of `count` positions no rank gets, although drop_last is not set."""
         if self.drop_last or (self.batch_size > 1 and count >= self.world_size):
             return 0
         return count % self.world_size

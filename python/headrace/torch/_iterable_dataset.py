@@ -1,4 +1,4 @@
-"""Objects one after the other."""
+"""A dataset that yields objects one after the other."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from headrace.torch._shared_place import Reader, SharedPlace
 
 __all__ = ["IterableDataset"]
 
-# What is read together, at most. More would keep the first sample waiting, less would cost more per
+# The most that is read together. More would delay the first sample; less would cost more per
 # sample.
 _BLOCK_OBJECTS = 32
 _BLOCK_BYTES = 8 << 20
 
 _logger = logging.getLogger("headrace")
-# What is said once.
+# Messages that are given once.
 _REMAINDER, _OVERLOOKED = 1, 2
 _INSTEAD = {
     "batch_size": "torch's DataLoader(dataset, batch_size=...) makes batches of it",
@@ -50,25 +50,26 @@ _INSTEAD = {
 class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
     """The objects below a URL, one after the other, read ahead inside the process.
 
-    For torch's DataLoader where batches are made of a stream, and for a plain ``for`` loop. The
-    order depends on `seed` and the epoch alone. It is split by rank and by DataLoader worker, and
-    each object comes at most once per epoch. An epoch is what `set_epoch` says, 0 before that;
-    workers see it at the beginning of their next pass, also with ``persistent_workers``. A trainer
-    process shares it with its own workers, and with no other process that gets a copy of the
-    dataset.
+    Use it with torch's DataLoader to make batches of a stream, or in a plain ``for`` loop.
 
-    Every rank yields the same number of samples, so with the same number of workers all ranks get
-    the same number of batches from their DataLoaders: the objects that are left over, fewer than
-    there are ranks, are left out of the epoch, and the log says so once. (A shuffled epoch leaves
-    others out than the one before.) `uneven` has other ways.
+    **Order.** It depends on `seed` and the epoch alone. Ranks and DataLoader workers split it, so
+    each object comes at most once per epoch. The epoch is the one that `set_epoch` names, at first
+    0; workers see it at the beginning of their next pass, also with ``persistent_workers``. A
+    trainer process shares it with its own workers only; a copy of the dataset in any other process
+    has an epoch of its own.
 
-    `state_dict` is what was yielded, not what was read ahead, and belongs to one reader, and to the
-    same number of readers: torchdata's StatefulDataLoader keeps one for each worker; where there
-    are no workers, the dataset's own is right. What a worker yields is not known to the dataset in
-    the trainer's process.
+    **Ranks.** Every rank yields the same number of samples. With the same number of workers, all
+    ranks therefore get the same number of batches from their DataLoaders. If the objects do not
+    divide evenly, the remainder, fewer than there are ranks, is left out of the epoch, and the log
+    says so once. (Each shuffled epoch leaves out others.) `uneven` offers other ways.
 
-    There is no ``len()``, because DataLoader would take it for the number of samples that it gets
-    in this rank; ``len(dataset.objects)`` is the number of all.
+    **State.** `state_dict` records what was yielded, not what was read ahead. It belongs to one of
+    a fixed number of readers: torchdata's StatefulDataLoader keeps one for each worker; without
+    workers, use the dataset's own. The dataset in the trainer's process does not know what its
+    workers yield.
+
+    There is no ``len()``, because DataLoader would take it for the number of samples of this rank;
+    ``len(dataset.objects)`` is the number of all objects.
 
     >>> stream = IterableDataset("gs://bucket/train/", decode, shuffle=True)   # doctest: +SKIP
     >>> for epoch in range(90):                                                # doctest: +SKIP
@@ -77,32 +78,32 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
     ...         train(images, labels)
 
     Args:
-        source: a URL, a path, a `headrace.Store`, or a `headrace.ObjectIndex` that says where its
-            objects are; or several of these, of any providers.
-        transform: makes a sample of a `headrace.Sample`; see `MapDataset`. It runs in the thread
-            that iterates. Its random numbers should come from ``sample.rng()``, which depend on
-            `seed`, the epoch and the position of the sample alone.
+        source: a URL, a path, a `headrace.Store`, or a `headrace.ObjectIndex` with the URLs of its
+            objects; or several of these, of any providers.
+        transform: a function of a `headrace.Sample`; see `MapDataset`. It runs in the thread that
+            iterates. Draw random numbers from ``sample.rng()``: they depend only on `seed`, the
+            epoch and the position of the sample.
         shuffle: whether each epoch has an order of its own.
         seed: of that order, and of the samples' own seeds; any integer from 0 to 2^63 - 1. Give the
             same to every rank.
-        index: the objects, if they were listed before; then nothing is listed.
-        labels: as of `MapDataset`; with labels each item is a pair with the label.
-        classes: as of `MapDataset`.
-        prefetch_bytes: how much may be read ahead, in stored bytes, in each process. Default: what
+        index: the objects, if you have listed them already; the dataset then lists nothing.
+        labels: as for `MapDataset`; with labels, each item is a pair with the label.
+        classes: as for `MapDataset`.
+        prefetch_bytes: how much each process may read ahead, in stored bytes. Default: as much as
             keeps the connections busy, and at most half of the memory budget. While one object is
-            in use, the next is always under way.
-        uneven: what becomes of a remainder of fewer objects than ranks: ``"drop"`` leaves it out,
-            ``"pad"`` repeats the first objects of the epoch's order until it is none, ``"keep"``
-            gives it to the first ranks, which then have a sample more than the others.
-        seed_generators: whether the global generators of `random`, NumPy and torch are seeded for
-            each sample that is transformed, and given back after it; that takes some 30
-            microseconds a sample.
-        rank: which of `world_size` trainer processes this is. Default for both: what
-            torch.distributed says, if it is initialised when the iteration begins (or the dataset
-            is sent to workers); else there is one.
+            in use, the next is always in flight.
+        uneven: how to treat a remainder of fewer objects than ranks: ``"drop"`` leaves it out,
+            ``"pad"`` repeats the first objects of the epoch's order until all ranks have the same
+            number, ``"keep"`` gives it to the first ranks, which then have one sample more.
+        seed_generators: whether to seed the global generators of `random`, NumPy and torch for each
+            sample that is transformed, and to restore them after it. This takes about 30 µs a
+            sample.
+        rank: which of `world_size` trainer processes this is. Default for both: the values of
+            torch.distributed, if it is initialised when the iteration begins (or when the dataset
+            is sent to workers); otherwise one process.
         world_size: see `rank`.
-        progress: shows how many names were listed; as of `MapDataset`.
-        options: of `headrace.Store`, if a URL is given: ``endpoint=...``.
+        progress: shows how many names have been listed; as for `MapDataset`.
+        options: options of `headrace.Store`, if a URL is given: ``endpoint=...``.
 
     Raises:
         NotFoundError: no object is below the URL.
@@ -138,23 +139,24 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
         self._place = Place(self._objects, seed, shuffle)
         self._prefetch_bytes = prefetch_bytes
         self._shared = SharedPlace()
-        self._resume: Reader | None = None  # what was loaded in this very worker
+        self._resume: Reader | None = None  # the state loaded in this very worker
         self._reader: Reader | None = None  # of the latest iterator
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next pass will be."""
+        """The epoch of the next pass."""
         return self._shared.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Let passes that begin from now on be of this epoch, also those of workers.
+        """Let passes that begin from now on, in workers too, be of this epoch.
 
-        The rest of it, if `load_state_dict` has gone into the middle of this very epoch.
+        If `load_state_dict` has led into the middle of this very epoch, the next pass is the rest
+        of it.
 
         >>> stream.set_epoch(epoch)                                 # doctest: +SKIP
 
         Raises:
-            InvalidArgumentError: `epoch` is no integer from 0 to 2^63 - 1.
+            InvalidArgumentError: `epoch` is not an integer from 0 to 2^63 - 1.
         """
         epoch = seed_or_epoch("epoch", epoch)
         self._shared.move(epoch)
@@ -163,7 +165,7 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
             self._resume = None
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin a pass, or what is left of one after `load_state_dict`."""
+        """Begin a pass, or the rest of one after `load_state_dict`."""
         lane, lanes = self._lane()
         reader = self._resume or self._shared.resume
         if reader is None:
@@ -200,14 +202,14 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next iterator go on from a place that `state_dict` has told.
+        """Let the next iterator continue from a state that `state_dict` returned.
 
-        It may be in the one worker of a DataLoader, too, that the next iterator is.
+        The next iterator may also be that of the single worker of a DataLoader.
 
         >>> stream.load_state_dict(state)                           # doctest: +SKIP
 
         Raises:
-            InvalidArgumentError: it is a place in other data, in another order, or none at all.
+            InvalidArgumentError: the state is of other data or of another order, or not a state.
         """
         values = read_state(state, self._place.identity(), ("epoch", "position", "lane", "lanes"))
         reader = Reader(**values)
@@ -216,7 +218,7 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
             reader.lane < reader.lanes,
             f"the state's lane is {reader.lane}; it must be less than its lanes, {reader.lanes}",
         )
-        # A reader that is at its end is beyond the count; with uneven="pad", by more.
+        # A reader at its end is beyond the count; with uneven="pad", further.
         require(
             reader.position < count + 2 * reader.lanes - 1 and reader.position % reader.lanes == 0,
             f"the state's position is {reader.position}; it must be a multiple of its lanes, "
@@ -233,8 +235,8 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
         """Return which reader this is, of how many.
 
         The readers take the positions of the order in turn: first one worker of each rank, then the
-        next worker of each rank, and so on. So the same worker of every rank has as many as there
-        are in another rank, if the ranks share what there is evenly.
+        next worker of each rank, and so on. If the ranks share the objects evenly, worker n has the
+        same number of samples on every rank.
         """
         rank, world_size = self._ranks.now()
         info = torch.utils.data.get_worker_info()
@@ -243,14 +245,14 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
         return info.id * world_size + rank, info.num_workers * world_size
 
     def _end(self, world_size: int) -> int:
-        """Return where the positions end that this epoch has for so many ranks."""
+        """Return the end of this epoch's positions for so many ranks."""
         remainder = self._place.count % world_size
         if remainder == 0 or self._uneven == "keep":
             return self._place.count
         return self._place.count - remainder + (world_size if self._uneven == "pad" else 0)
 
     def _tell(self, lane: int, world_size: int) -> None:
-        """Say what should be known of this pass, once for all who share the place."""
+        """Give the messages about this pass, once for all processes that share the place."""
         if self._ranks.are_overlooked() and self._shared.is_first_to(_OVERLOOKED):
             warn_of_overlooked_ranks("dataset", stacklevel=4)
         remainder = self._place.count % world_size
@@ -273,7 +275,7 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
         if limit_bytes is None:
             block_bytes = min(_BLOCK_BYTES, opened[0].budget_bytes // 8)
         else:
-            # The block whose samples are yielded has been read ahead, too.
+            # The block whose samples are being yielded counts as read ahead, too.
             block_bytes = min(_BLOCK_BYTES, limit_bytes // 4)
             limit_bytes -= block_bytes
         unknown_bytes = opened[1].expected_object_bytes
@@ -303,7 +305,7 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
                     self.label(samples, indices)
                 samples.reverse()
                 while samples:
-                    # Before it is made, so that nothing here refers to what was yielded.
+                    # Now, so that nothing here refers to the sample after it was yielded.
                     reader.position += lanes
                     try:
                         yield make(samples.pop())
@@ -345,7 +347,7 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
         most_bytes: int,
         unknown_bytes: int,
     ) -> Iterator[tuple[range, Sequence[int], int]]:
-        """Yield the positions, numbers and bytes of what is to be read together."""
+        """Yield the positions, numbers and size of the objects to read together."""
         count, lanes = len(self._objects), reader.lanes
         common = self._objects.common_size_bytes
         size = _BLOCK_OBJECTS
@@ -375,7 +377,7 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
 
 
 _forks = 0
-"""How many forks lie between the start of the program and this process."""
+"""The number of forks between the start of the program and this process."""
 
 
 def _count_fork() -> None:
@@ -387,6 +389,6 @@ os.register_at_fork(after_in_child=_count_fork)
 
 
 def _worker_count() -> int:
-    """Return how many workers of a DataLoader there are, if this is one; else 0."""
+    """Return the number of workers of the DataLoader if this is one of them, else 0."""
     info = torch.utils.data.get_worker_info()
     return 0 if info is None else info.num_workers

@@ -1,4 +1,4 @@
-"""Batches of a bucket's objects, without worker processes."""
+"""A loader that yields batches of objects without worker processes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["Loader", "LoaderStats"]
 
 _MOST_DEFAULT_THREADS = 8
 _logger = logging.getLogger("headrace")
-# What torch's DataLoader has, and what serves here.
+# Arguments of torch's DataLoader, and what takes their place here.
 _INSTEAD = {
     "num_workers": "Loader has transform_threads instead, and no worker processes",
     "sampler": "Loader has shuffle and seed instead; a torch.utils.data.Subset chooses objects, in "
@@ -54,55 +54,57 @@ _INSTEAD = {
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderStats:
-    """What a loader has done since it was made."""
+    """Counters of a loader since it was made."""
 
     batches: int
     samples: int
     size_bytes: int
-    """Of the objects in these samples, as they are stored."""
+    """The stored size of the objects in these samples."""
     wait_s: float
-    """How long the trainer waited for batches: the time inside ``next``."""
+    """The time that the trainer has waited for batches, inside ``next``."""
     first_batch_s: float
-    """From the first ``next`` of the latest epoch to its first batch; 0 before that."""
+    """The time from the first ``next`` of the latest epoch to its first batch; 0 before that."""
 
 
 class Loader:
     """Batches of a `MapDataset`, read ahead by the engine, in an order that can be resumed.
 
-    There are no worker processes. The engine reads batches ahead; the dataset's transform runs in
-    threads, which is quick if it lets the GIL go most of the time, as decoders of images, NumPy and
-    torch do. (A transform in pure Python is better off with torch's DataLoader and its processes.)
+    There are no worker processes. The engine reads batches ahead, and threads run the dataset's
+    transform. This is fast if the transform releases the GIL most of the time, as image decoders,
+    NumPy and torch do; for a transform in pure Python, use torch's DataLoader and its processes.
     Without a transform, and with objects of equal size in a batch, the engine reads straight into
-    the batch (unless it decompresses them), a ``uint8`` tensor of ``[batch_size, size_bytes]``.
+    the batch, a ``uint8`` tensor of shape ``[batch_size, size_bytes]`` (unless it decompresses the
+    objects).
 
     **Order.** It depends on `seed` and the epoch alone and is the same on every rank. A step takes
-    the next ``batch_size * world_size`` positions of it, each rank a contiguous slice. Each object
-    comes exactly once per epoch over all ranks: nothing is repeated to fill up. If the last step is
-    not full, its samples are dealt evenly, so its batches are smaller; the step before leaves at
-    least one sample for each rank. So all ranks always have the same number of steps. With a batch
-    size of 1, or fewer objects than ranks, that leaves out the last objects, fewer than there are
-    ranks; the log says so once.
+    the next ``batch_size * world_size`` positions of it, and each rank a contiguous slice of these.
+    Each object comes exactly once per epoch over all ranks; nothing is repeated to fill up. If the
+    last step is not full, the ranks share its samples evenly and get smaller batches; the step
+    before it leaves at least one sample for each rank. All ranks therefore take the same number of
+    steps. With a batch size of 1, or with fewer objects than ranks, this is only possible if the
+    last objects, fewer than there are ranks, are left out; the log says so once.
 
-    **Epochs.** Each ``iter(loader)`` is an epoch, from 0 on; `set_epoch` names another. If an
-    iterator is left before its end, the next one begins the next epoch; so ``next(iter(loader))``
-    uses an epoch up, and ``set_epoch(0)`` takes that back. A loader is at one place at a time:
-    `iter`, `set_epoch` and `load_state_dict` end an iterator that is still in use, and it raises
-    `CancelledError` if it is asked for more. One that was not yet asked for a batch goes along.
-    When an iterator ends, is closed or dropped, what was read ahead is cancelled, and the threads
-    end.
+    **Epochs.** Each ``iter(loader)`` is an epoch, from 0 on; `set_epoch` names another one. If you
+    leave an iterator before its end, the next one begins the next epoch. ``next(iter(loader))``
+    therefore uses up an epoch; ``set_epoch(0)`` undoes that. A loader has one place at a time:
+    `iter`, `set_epoch` and `load_state_dict` end an iterator that is in use, which then raises
+    `CancelledError` if it is asked for more. An iterator that has not been asked for a batch yet
+    moves to the new place. When an iterator ends, is closed or dropped, the loader cancels what was
+    read ahead and ends the threads.
 
-    **Place.** `state_dict` is what was yielded so far, of all ranks together, not what was read
-    ahead. After `load_state_dict` the next iterator goes on from there, and reads nothing that was
-    yielded before. Batch size and world size may differ then, and everything else but the data, the
-    seed and `shuffle`, too.
+    **Place.** `state_dict` records what all ranks together have yielded, not what was read ahead.
+    After `load_state_dict`, the next iterator continues from there and reads nothing that was
+    yielded before. The batch size, the world size and everything else may differ, except the data,
+    the seed and `shuffle`.
 
-    **Random transforms** draw from ``sample.rng()``: what they draw depends on `seed`, the epoch
-    and the position of the sample alone, so it is the same for any number of threads and ranks, and
-    after a resume. The global generators of `random`, NumPy and torch are shared by all threads;
-    with ``transform_threads=0`` they are seeded for each sample, too, and given back after it.
+    **Random transforms** draw from ``sample.rng()``. The numbers depend only on `seed`, the epoch
+    and the position of the sample, so they are the same with any number of threads and ranks, and
+    after a resume. All threads share the global generators of `random`, NumPy and torch; with
+    ``transform_threads=0``, the loader seeds these for each sample, too, and restores them after
+    it.
 
-    **Errors** of a transform or of `collate_fn` come as they are, with the sample's URL in them. An
-    error ends the iterator; the place is still before the batch that failed, so
+    **Errors** of a transform or of `collate_fn` keep their class and have the sample's URL in their
+    text. An error ends the iterator. The place is then still before the batch that failed:
     ``loader.load_state_dict(loader.state_dict())`` lets the next iterator try that batch again.
 
     >>> loader = Loader(dataset, batch_size=256, shuffle=True, seed=7)    # doctest: +SKIP
@@ -111,29 +113,29 @@ class Loader:
     ...         train(images, labels)
 
     Args:
-        dataset: what is read: a `MapDataset`, or what torch's ``ConcatDataset``, ``Subset`` and
-            ``random_split`` make of some.
+        dataset: a `MapDataset`, or the result of torch's ``ConcatDataset``, ``Subset`` or
+            ``random_split`` with such datasets.
         batch_size: samples of this rank in each batch.
         shuffle: whether each epoch has an order of its own.
-        seed: of that order, and of the samples' own seeds; any integer from 0 to 2^63 - 1. Give the
-            same to every rank.
+        seed: of that order, and of the samples' own seeds; any integer from 0 to 2^63 - 1. Give all
+            ranks the same seed.
         drop_last: leave out the samples at the end that do not fill a step of all ranks.
-        collate_fn: makes a batch of a list of samples. Default: `collate`, which is torch's
-            ``default_collate`` with clearer errors.
-        transform_threads: threads that transform and collate; 0: the thread that asks for the next
-            batch does. Default: one per core, at most 8.
-        prefetch_bytes: how much may be read ahead, in stored bytes. Default: what keeps the
-            connections busy, and at most half of the memory budget. One batch is always under way.
-        pin_memory: whether batches lie in page-locked memory, for copies to a CUDA device.
-        seed_generators: with ``transform_threads=0``, whether the global generators are seeded for
-            each sample; that takes some 30 microseconds a sample.
-        rank: which of `world_size` trainer processes this is. Default for both: what
-            torch.distributed says, if it is initialised when an epoch begins; else there is one.
+        collate_fn: a function that makes a batch of a list of samples. Default: `collate`, which is
+            torch's ``default_collate`` with clearer errors.
+        transform_threads: the number of threads that transform and collate; 0: the thread that asks
+            for the next batch does it. Default: one per core, at most 8.
+        prefetch_bytes: how much may be read ahead, in stored bytes. Default: as much as keeps the
+            connections busy, and at most half of the memory budget. One batch is always in flight.
+        pin_memory: put batches into page-locked memory, for copies to a CUDA device.
+        seed_generators: with ``transform_threads=0``, seed the global generators for each sample.
+            This takes about 30 µs a sample.
+        rank: which of `world_size` trainer processes this is. Default for both: the values of
+            torch.distributed, if it is initialised when an epoch begins; otherwise one process.
         world_size: see `rank`.
 
     Raises:
         InvalidArgumentError: an argument cannot work.
-        TypeError: there is no such argument; it names what `Loader` has instead.
+        TypeError: there is no such argument; the message names what `Loader` has instead.
     """
 
     def __init__(
@@ -180,19 +182,19 @@ class Loader:
             flag("seed_generators", seed_generators),
         )
         self._has_warned = self._has_told = False
-        self._iterator: object | None = None  # stands for the one that is in use
-        self._pipeline: Pipeline | None = None  # its own, once it was asked for a batch
-        self._is_draining = False  # whether that iterator is to begin no more reads
+        self._iterator: object | None = None  # identifies the iterator in use
+        self._pipeline: Pipeline | None = None  # of that iterator, once it was asked for a batch
+        self._is_draining = False  # whether that iterator must begin no more reads
         self._batches = self._samples = self._size_bytes = 0
         self._wait_s = self._first_batch_s = 0.0
 
     def __len__(self) -> int:
-        """Return how many batches a whole epoch has on this rank; it is the same on all."""
+        """Return how many batches a whole epoch has on this rank; all ranks have as many."""
         return self._grid().step_count(self._count)
 
     @property
     def remaining_batches(self) -> int:
-        """How many batches the iterator that is in use has left; else how many the next will have.
+        """The number of batches left in the iterator in use, else the number in the next one.
 
         >>> loader.load_state_dict(state)                               # doctest: +SKIP
         >>> bar = tqdm(loader, total=loader.remaining_batches)          # doctest: +SKIP
@@ -213,7 +215,7 @@ class Loader:
 
     @property
     def dataset(self) -> Dataset[Any]:
-        """What is read."""
+        """The dataset that the loader reads."""
         return self._dataset
 
     @property
@@ -223,15 +225,15 @@ class Loader:
 
     @property
     def sampler(self) -> EpochSetter:
-        """What has `set_epoch`, for programs that say ``loader.sampler.set_epoch(epoch)``.
+        """An object with `set_epoch`, for programs that call ``loader.sampler.set_epoch(epoch)``.
 
-        Such is Lightning; so it names the epoch when it resumes.
+        Lightning does, and so names the epoch when it resumes.
         """
         return EpochSetter(self)
 
     @property
     def batch_sampler(self) -> None:
-        """None: nothing makes batches for a loader. (Who finds a `sampler` asks for this, too.)"""
+        """None. Programs that find a `sampler` ask for this attribute, too."""
         return None
 
     def _grid(self) -> Grid:
@@ -239,7 +241,7 @@ class Loader:
 
     @property
     def epoch(self) -> int:
-        """The epoch that the loader is in, or, after its end, the next one.
+        """The current epoch; after its end, the next one.
 
         >>> while loader.epoch < 90:                                    # doctest: +SKIP
         ...     for batch in loader:
@@ -249,7 +251,7 @@ class Loader:
 
     @property
     def stats(self) -> LoaderStats:
-        """What was yielded, and how long the trainer waited for it."""
+        """The numbers of batches, samples and bytes yielded, and the time waited for them."""
         return LoaderStats(
             batches=self._batches,
             samples=self._samples,
@@ -263,14 +265,15 @@ class Loader:
     def set_epoch(self, epoch: int) -> None:
         """Let the next iterator begin this epoch.
 
-        The rest of it, if `load_state_dict` or `drain` has left the loader in the middle of this
-        very epoch, or at its end: a loop over epochs may call this each time.
+        If `load_state_dict` or `drain` has left the loader in the middle or at the end of this very
+        epoch, the next iterator yields the rest of it. A loop over epochs may therefore call this
+        each time.
 
         >>> for epoch in range(state["epoch"], 90):                     # doctest: +SKIP
         ...     loader.set_epoch(epoch)
 
         Raises:
-            InvalidArgumentError: `epoch` is no integer from 0 to 2^63 - 1.
+            InvalidArgumentError: `epoch` is not an integer from 0 to 2^63 - 1.
         """
         epoch = seed_or_epoch("epoch", epoch)
         place = self._place
@@ -281,15 +284,15 @@ class Loader:
         elif (
             epoch + 1 == place.epoch and place.is_loaded and not place.begun and not place.position
         ):
-            position = place.count  # a state of that epoch's end is one of the next's beginning
+            position = place.count  # an epoch's end and the next one's beginning have one state
         self._place = place.at(epoch, position)
         self._place.is_named = True
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the place after the batch that was yielded last: small, and plain values.
+        """Return the place after the batch that was yielded last, as a few plain values.
 
-        It is the same on all ranks that have done the same number of steps. After the last batch of
-        an epoch it is the beginning of the next one.
+        It is the same on all ranks that have taken the same number of steps. After the last batch
+        of an epoch, it is the beginning of the next epoch.
 
         >>> checkpoint = {"model": model.state_dict(), "loader": loader.state_dict()}
         ...                                                             # doctest: +SKIP
@@ -300,27 +303,27 @@ class Loader:
         return place.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go to a place that `state_dict` has told; the next iterator goes on from there.
+        """Go to a place that `state_dict` returned; the next iterator continues from there.
 
         >>> loader.load_state_dict(checkpoint["loader"])                # doctest: +SKIP
 
         Raises:
-            InvalidArgumentError: it is a place in other data, or in another order, or a state of
-                another version of headrace.
+            InvalidArgumentError: the state is of other data, of another order, or of another
+                version of headrace.
         """
-        place = self._place.at_state(state)  # if it raises, nothing has changed
+        place = self._place.at_state(state)  # if this raises, nothing has changed
         self._leave()
         self._place = place
 
     def drain(self) -> None:
-        """Read nothing more: the iterator yields what was read ahead, then it ends.
+        """Begin no more reads: the iterator yields what was read ahead, then ends.
 
-        For a job that knows that it will stop: so nothing is read in vain, and `state_dict` says
-        where the rest begins. The next iterator goes on with it. Where no iterator is in use, there
-        is nothing to drain; where one was not yet asked for a batch, it has none.
+        Use it in a job that knows that it will stop: nothing is read in vain, `state_dict` says
+        where the rest begins, and the next iterator continues there. Without an iterator in use,
+        this does nothing; an iterator that has not been asked for a batch yet then has none.
 
-        Only for one rank, since of several each may have read ahead another number of batches. Let
-        them all leave their loops after the same batch instead, and take the `state_dict` there.
+        This works with one rank only, because several ranks may have read ahead different numbers
+        of batches. Let all ranks leave their loops after the same batch and call `state_dict` then.
 
         >>> signal.signal(signal.SIGTERM, lambda *_: loader.drain())    # doctest: +SKIP
 
@@ -343,8 +346,8 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         """Begin the next epoch, or what is left of it after `load_state_dict` or `drain`.
 
-        Rank and world size are asked when the iterator is asked for its first batch, and so is the
-        place: what `set_epoch` says until then counts.
+        The iterator looks at rank, world size and place when it is asked for its first batch, so
+        `set_epoch` has an effect until then.
         """
         self._end_iterator()
         place = self._place
@@ -354,7 +357,7 @@ class Loader:
         return self._iterate(iterator)
 
     def _begin(self) -> tuple[Place, Pipeline]:
-        """Begin to read what comes next."""
+        """Begin to read from the current place."""
         rank, world_size = self._ranks.now()
         if self._ranks.are_overlooked() and not self._has_warned:
             self._has_warned = True
@@ -362,7 +365,7 @@ class Loader:
         grid, place = self._grid(), self._place
         left = self._count - place.position
         if place.position > 0 and not place.is_named and grid.step_count(left) == 0:
-            # Saved where there were fewer ranks, to which this little was still a step.
+            # Saved with fewer ranks, for which the rest was still a step.
             place = self._place = place.at(place.epoch + 1, 0)
             left = self._count
         left_out = grid.left_out_count(left)
@@ -396,14 +399,14 @@ class Loader:
                 self._check(iterator)
                 is_first = pipeline is None
                 if pipeline is None or place is None:
-                    # Not before it is asked for: an iterator that nobody uses has no threads.
+                    # Only now: an iterator that nobody uses has no threads.
                     place, pipeline = self._begin()
                 try:
                     found = pipeline.next()
                 except Exception:
                     self._check(iterator)
                     raise
-                self._check(iterator)  # another thread or a signal's handler may have ended it
+                self._check(iterator)  # another thread or a signal handler may have ended it
                 wait_s = time.perf_counter() - began
                 self._wait_s += wait_s
                 if found is None:
@@ -417,9 +420,9 @@ class Loader:
                 self._size_bytes += size_bytes
                 place.position = request.end
                 handed_over = [value]
-                del value  # the trainer's alone, as soon as it has it
+                del value  # so that only the trainer holds the batch
                 yield handed_over.pop()
-            place.begun = False  # it is where the next iterator begins
+            place.begun = False  # the next iterator begins here
             if self._grid().step_count(self._count - place.position) == 0:
                 place.end_epoch()
         finally:
@@ -436,7 +439,7 @@ class Loader:
             )
 
     def _leave(self) -> None:
-        """End the iterator that is in use, unless it has not yet begun: then it goes along."""
+        """End the iterator in use, unless it has not begun: then it moves to the new place."""
         if self._place.begun:
             self._end_iterator()
 
@@ -448,7 +451,7 @@ class Loader:
 
 
 class EpochSetter:
-    """What programs that name the epoch by a sampler find in its place; see `Loader.sampler`."""
+    """Takes the place of a sampler in programs that set its epoch; see `Loader.sampler`."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader

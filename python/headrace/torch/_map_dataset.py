@@ -1,4 +1,4 @@
-"""Objects by number."""
+"""A dataset of objects by number."""
 
 from __future__ import annotations
 
@@ -37,23 +37,22 @@ _INSTEAD = {
 class MapDataset(Objects, Dataset[Any]):
     """Objects by number, for torch's DataLoader and for `Loader`.
 
-    The objects are listed when the dataset is made; their order is the UTF-8 byte order of the
-    names, one source after the other. It pickles as the configuration of the stores and the index,
-    so it works in DataLoader workers of every start method; there, unless you have set it
-    otherwise, each worker's engine has one I/O thread and a share of the memory and of the requests
-    in flight.
+    The dataset lists the objects when it is made, one source after the other, each in the UTF-8
+    byte order of its names. It pickles as the configuration of the stores and the index, so it
+    works in DataLoader workers of every start method. Unless you set other values, the engine of a
+    worker has one I/O thread and a share of the memory and of the requests in flight.
 
-    Without a transform an object gives a writable one-dimensional ``uint8`` tensor that owns its
-    memory (an empty one for an object of no bytes). With labels each item is a pair of that, or of
-    what the transform has made, and the label. A list of numbers is read as one batch, all at the
-    same time: torch's DataLoader asks so for each of its batches.
+    Without a transform, an item is a writable one-dimensional ``uint8`` tensor that owns its memory
+    (an empty tensor for an empty object). With labels, an item is a pair of that tensor, or of the
+    transform's result, and the label. The dataset reads a list of numbers as one batch, all objects
+    at the same time; torch's DataLoader asks for its batches in this way.
 
-    **Random transforms** draw from ``sample.rng()``. In a `Loader` that depends on the loader's
-    seed, the epoch and the position. In torch's DataLoader, call `set_epoch` before each epoch:
-    then it depends on `seed`, the epoch and the number of the object, and the global generators of
-    `random`, NumPy and torch are seeded for each sample, too. Without `set_epoch` the seeds follow
-    from torch's own (``torch.manual_seed``) and from how many samples this process has made; then
-    the number of workers matters.
+    **Random transforms** draw from ``sample.rng()``. In a `Loader`, the numbers depend on the
+    loader's seed, the epoch and the position. In torch's DataLoader, call `set_epoch` before each
+    epoch: the numbers then depend on `seed`, the epoch and the number of the object, and the global
+    generators of `random`, NumPy and torch are seeded for each sample, too. Without `set_epoch`,
+    the seeds follow from torch's own (``torch.manual_seed``) and the number of samples that this
+    process has made, so they change with the number of workers.
 
     >>> dataset = MapDataset("gs://bucket/train/", transform=decode)      # doctest: +SKIP
     >>> image, label = dataset[0]                                         # doctest: +SKIP
@@ -61,25 +60,24 @@ class MapDataset(Objects, Dataset[Any]):
     ...     train(images, labels)
 
     Args:
-        source: a URL, a path, a `headrace.Store`, or a `headrace.ObjectIndex` that says where its
-            objects are; or several of these, of any providers, which become one dataset.
-        transform: makes a sample of a `headrace.Sample`, a writable buffer with ``.name``,
-            ``.url``, ``.index``, ``.label``, ``.bytes()``, ``.numpy()``, ``.tensor()`` and
-            ``.rng()``.
-        index: the objects, if they were listed before; then nothing is listed. Such as
-            ``store.index().filter(suffix=".jpg")``.
-        labels: a mapping or a function from names to labels, one label for each object in their
-            order, or the name of a column of the index. Names are relative to the URL. Labels are
-            all ``int``, ``float``, ``str`` or ``bytes``.
-        classes: the labels are classes by their names, and become numbers: in the order of this
-            list, or, with True, of the alphabet.
+        source: a URL, a path, a `headrace.Store`, or a `headrace.ObjectIndex` with the URLs of its
+            objects; or several of these, of any providers, which become one dataset.
+        transform: a function of a `headrace.Sample`, a writable buffer with ``.name``, ``.url``,
+            ``.index``, ``.label``, ``.bytes()``, ``.numpy()``, ``.tensor()`` and ``.rng()``.
+        index: the objects, if you have listed them already, such as
+            ``store.index().filter(suffix=".jpg")``. The dataset then lists nothing.
+        labels: a mapping or a function from names to labels, a list with one label per object, or
+            the name of a column of the index. Names are relative to the URL. All labels have one
+            type: ``int``, ``float``, ``str`` or ``bytes``.
+        classes: the names of the classes, in the order of their numbers; labels are then names and
+            become numbers. True: all names, in alphabetical order.
         seed: of the samples' own seeds after `set_epoch`; any integer from 0 to 2^63 - 1.
-        progress: shows how many names were listed: True by a bar of tqdm, or a function that is
-            called with the number so far and None.
-        options: of `headrace.Store`, if a URL is given: ``endpoint=...``.
+        progress: shows how many names have been listed: True shows a tqdm bar; a function is called
+            with the number so far and None.
+        options: options of `headrace.Store`, if a URL is given: ``endpoint=...``.
 
     Raises:
-        NotFoundError: no object has the prefix.
+        NotFoundError: no object is below the URL.
         InvalidArgumentError: the URL or an option cannot work, or an object has no label.
         TypeError: there is no such argument.
     """
@@ -97,7 +95,7 @@ class MapDataset(Objects, Dataset[Any]):
         **options: Any,
     ) -> None:
         self._seed = seed_or_epoch("seed", seed)
-        self._made = 0  # samples, in this process and in those that it comes from
+        self._made = 0  # samples made by this process and its ancestors
         self._shared: SharedPlace | None = None  # the epoch, once it was set
         super().__init__(source, transform, index, labels, classes, progress, options, _INSTEAD)
 
@@ -115,8 +113,8 @@ class MapDataset(Objects, Dataset[Any]):
     ) -> MapDataset:
         """Return a dataset in which the first folder below the URL is an object's class.
 
-        As torchvision's ``ImageFolder``: `classes` has the names of the folders, `class_to_idx`
-        their labels. Objects that lie in no folder are left out.
+        Like torchvision's ``ImageFolder``: `classes` has the names of the folders, `class_to_idx`
+        their labels. Objects outside of folders are left out.
 
         >>> dataset = MapDataset.from_folders("gs://bucket/train", decode)     # doctest: +SKIP
         >>> dataset.classes                                                    # doctest: +SKIP
@@ -127,14 +125,14 @@ class MapDataset(Objects, Dataset[Any]):
             source: as for the class.
             transform: as for the class.
             index: as for the class.
-            classes: the folders that are wanted, in the order of their labels. Default: all, in the
-                order of the alphabet. Objects in others are left out.
+            classes: the folders to use, in the order of their labels; objects in other folders are
+                left out. Default: all folders, in alphabetical order.
             seed: as for the class.
             progress: as for the class.
             options: as for the class.
 
         Raises:
-            InvalidArgumentError: no object lies in a folder, or in one that is wanted.
+            InvalidArgumentError: no object lies in a folder, or in one of `classes`.
         """
         whole = Objects(source, None, index, None, None, progress, options, _INSTEAD)
         inside, folders = folder_labels(relative_names(whole.objects, whole.stores))
@@ -169,9 +167,10 @@ class MapDataset(Objects, Dataset[Any]):
         seed: int = 0,
         **options: Any,
     ) -> MapDataset:
-        """Return a dataset of the objects that a table names, in its order, with their labels.
+        """Return a dataset of the objects in a table, in its order, with their labels.
 
-        Nothing is listed. The other columns of the table are columns of ``dataset.objects``.
+        headrace lists nothing. The other columns of the table become columns of
+        ``dataset.objects``.
 
         >>> dataset = MapDataset.from_table("gs://bucket/train.csv", decode)   # doctest: +SKIP
         >>> dataset = MapDataset.from_table({"url": urls, "label": labels})    # doctest: +SKIP
@@ -183,21 +182,20 @@ class MapDataset(Objects, Dataset[Any]):
             table: the path or URL of a CSV file with a header; or a mapping from the names of
                 columns to their values, a list of dicts, or a data frame of pandas or polars.
             transform: as for the class.
-            url: the column with a URL or a path for each object, or, with `root`, names below it.
-                Several buckets and providers are fine.
-            label: the column with the labels; None: there are none. Numbers of a CSV become
-                numbers.
+            url: the column with the objects' URLs or paths, or, with `root`, their names. They may
+                be in several buckets and at several providers.
+            label: the column with the labels; None: no labels. Numbers in a CSV become numbers.
             classes: as for the class.
-            root: where objects lie whose URL in the table is none but a name: a URL or a store.
-            check: ask the stores for each object now: then a missing one is an error now, and reads
-                are pinned to the object's version and verified. Otherwise sizes are unknown until
-                the objects are read.
+            root: the URL or store that names in the column `url` are relative to.
+            check: ask the stores about each object now. A missing object is then an error now, and
+                reads are verified and pinned to the object's version. Otherwise sizes are unknown
+                until the objects are read.
             seed: as for the class.
-            options: of `headrace.Store`, for the table and the objects: ``endpoint=...``.
+            options: options of `headrace.Store`, for the table and the objects: ``endpoint=...``.
 
         Raises:
-            NotFoundError: the table is not there; with `check`, an object is not there.
-            InvalidArgumentError: the table has no such column, no rows, or what is no URL.
+            NotFoundError: the table does not exist; with `check`, an object does not exist.
+            InvalidArgumentError: the table has no such column, no rows, or an invalid URL.
         """
         index, stores = index_of_table(table, url, root, check, options)
         if label == LABEL and LABEL not in index.columns:
@@ -209,16 +207,16 @@ class MapDataset(Objects, Dataset[Any]):
         return cls(stores, transform, index=index, labels=label, classes=classes, seed=seed)
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the random numbers of transforms in torch's DataLoader follow from this epoch.
+        """Set the epoch that random transforms in torch's DataLoader depend on.
 
-        Call it before each epoch, the first time before the DataLoader's workers start; those that
-        live on (``persistent_workers``) see later calls. `Loader` has epochs of its own, and pays
-        no heed to it.
+        Call it before each epoch, the first time before the DataLoader's workers start. Workers
+        that are running (``persistent_workers``) see later calls. `Loader` has epochs of its own
+        and ignores this.
 
         >>> dataset.set_epoch(epoch)                                      # doctest: +SKIP
 
         Raises:
-            InvalidArgumentError: `epoch` is no integer from 0 to 2^63 - 1.
+            InvalidArgumentError: `epoch` is not an integer from 0 to 2^63 - 1.
         """
         epoch = seed_or_epoch("epoch", epoch)
         if self._shared is None:
@@ -229,8 +227,8 @@ class MapDataset(Objects, Dataset[Any]):
         return len(self._objects)
 
     def __iter__(self) -> Iterator[Any]:
-        """Read one object after the other, in the order of their numbers."""
-        # Without this, Python would take a transform's IndexError for the end.
+        """Read the objects one after the other, in the order of their numbers."""
+        # Without this method, Python would take a transform's IndexError for the end.
         for i in range(len(self)):
             yield self[i]
 
@@ -240,9 +238,9 @@ class MapDataset(Objects, Dataset[Any]):
         >>> image, label = dataset[-1]                                    # doctest: +SKIP
 
         Raises:
-            IndexError: there are not so many objects.
-            NotFoundError: the object was deleted since it was listed.
-            PreconditionFailedError: it was replaced since it was listed.
+            IndexError: a number is out of range.
+            NotFoundError: the object was deleted after the listing.
+            PreconditionFailedError: it was replaced after the listing.
         """
         return self.__getitems__([operator.index(index)])[0]
 
@@ -252,9 +250,9 @@ class MapDataset(Objects, Dataset[Any]):
         >>> items = dataset.__getitems__([7, 5, 3])                       # doctest: +SKIP
 
         Raises:
-            IndexError: there are not so many objects.
-            NotFoundError: an object was deleted since it was listed.
-            PreconditionFailedError: one was replaced since it was listed.
+            IndexError: a number is out of range.
+            NotFoundError: an object was deleted after the listing.
+            PreconditionFailedError: an object was replaced after the listing.
         """
         samples = self.start(indices).take(return_errors=False)
         if not self.makes:

@@ -1,4 +1,4 @@
-"""The objects of one or several stores: how they are found, read here, labelled, and told of."""
+"""The objects of one or several stores: how datasets find, read and label them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _STORE_OPTIONS = frozenset(inspect.signature(Store).parameters) - {"url"}
 
 
 class Objects:
-    """Objects of stores, how to read them here, and what is made of each."""
+    """Objects of stores, how this process reads them, and what a dataset makes of each."""
 
     def __init__(
         self,
@@ -84,38 +84,38 @@ class Objects:
 
     @property
     def objects(self) -> ObjectIndex:
-        """What was listed: ``objects[i]`` has name and size; ``objects.name(i)`` is quicker."""
+        """The listed objects. ``objects[i]`` has name and size; ``objects.name(i)`` is quicker."""
         return self._objects
 
     @property
     def store(self) -> Store:
-        """The store that the objects are in; of several, the first of `stores`."""
+        """The store of the objects; if there are several, the first of `stores`."""
         return self._stores[0]
 
     @property
     def stores(self) -> tuple[Store, ...]:
-        """The stores that the objects are in, one for each of ``objects.roots``."""
+        """The stores of the objects, one for each of ``objects.roots``."""
         return self._stores
 
     @property
     def transform(self) -> Callable[[Sample], Any] | None:
-        """What makes a sample of each object."""
+        """The function that makes a sample of each object."""
         return self._transform
 
     @property
     def labels(self) -> Sequence[Any] | None:
-        """The label of each object, in their order; None if they have none."""
+        """The label of each object, in the order of the objects; None if there are no labels."""
         column = self._label_column
         return None if column is None else self._objects.column(column)
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """The names of the classes: the label 0 is the first. None where labels are no classes."""
+        """The names of the classes; label 0 is the first. None if labels are not classes."""
         return self._classes
 
     @property
     def class_to_idx(self) -> dict[str, int] | None:
-        """The label of each class by its name; None where labels are no classes."""
+        """The label of each class by its name; None if labels are not classes."""
         classes = self._classes
         return None if classes is None else {name: i for i, name in enumerate(classes)}
 
@@ -128,36 +128,36 @@ class Objects:
     # ---- how it is read
 
     def opened(self) -> tuple[_engine.Engine, _engine.IndexReader]:
-        """Return what reads in this process."""
+        """Return the engine and the reader of this process."""
         here = self._here
         if here is None or here.pid != os.getpid():
-            # The dataset that a worker gets by fork brings the trainer's along.
+            # A forked worker inherits the trainer's.
             here = self._here = _Here(
                 [store_in_this_process(store, self._objects) for store in self._stores]
             )
         return here.opened(self._objects)
 
     def start(self, indices: Buffer | Sequence[int], into: Buffer | None = None) -> _engine.Batch:
-        """Begin to read the objects with these numbers; `into` is filled object after object."""
+        """Begin to read the objects with these numbers; `into` is filled in their order."""
         return self.opened()[1].start(indices, into)
 
     # ---- what is made of it
 
     @property
     def makes(self) -> bool:
-        """Whether what comes out is more than the bytes of an object."""
+        """Whether an item is more than the bytes of its object."""
         return self._transform is not None or self._label_column is not None
 
     @property
     def maker(self) -> Callable[[Sample], Any]:
-        """What makes what the user gets of each sample; its errors are those of the transform."""
+        """The function that makes an item of a sample; its errors are those of the transform."""
         make = self._transform or Sample.tensor
         if self._label_column is None:
             return make
         return lambda sample: (make(sample), sample.label)
 
     def make(self, sample: Sample) -> Any:
-        """Return what the user gets for one object; errors say which it was."""
+        """Return the item of one object; errors name the object."""
         try:
             return self.maker(sample)
         except Exception as error:
@@ -172,7 +172,7 @@ class Objects:
         return self._label_column is not None
 
     def label(self, samples: list[Sample], indices: Buffer | Sequence[int]) -> None:
-        """Give each sample, which was read by the number beside it, its label."""
+        """Give each sample its label; `indices` are the numbers the samples were read by."""
         if self._label_column is not None:
             _engine.label_samples(samples, list(self._objects.column(self._label_column, indices)))
 
@@ -212,7 +212,7 @@ class Objects:
 
 
 class _Here:
-    """What reads in this process; the engine may be another one when it was stopped since."""
+    """The readers of this process; made anew if the engine was stopped in the meantime."""
 
     def __init__(self, stores: list[Store]) -> None:
         self.pid = os.getpid()
@@ -230,7 +230,7 @@ class _Here:
 
 
 def relative_names(index: ObjectIndex, stores: Sequence[Store]) -> list[str]:
-    """Return the names of the entries, each relative to the URL of the store that it is in."""
+    """Return the names of the entries, each relative to the URL of its store."""
     names = [index.name(i) for i in range(len(index))]
     if len(stores) > 1:
         return names
@@ -243,7 +243,7 @@ def relative_names(index: ObjectIndex, stores: Sequence[Store]) -> list[str]:
 
 
 def folder_labels(names: Sequence[str]) -> tuple[list[int], list[str]]:
-    """Return the numbers of the names that lie in a folder, and the first folder of each."""
+    """Return the numbers of the names that have a folder, and the first folder of each."""
     inside = [i for i, name in enumerate(names) if "/" in name.rstrip("/")]
     return inside, [names[i].split("/", 1)[0] for i in inside]
 
@@ -251,7 +251,7 @@ def folder_labels(names: Sequence[str]) -> tuple[list[int], list[str]]:
 def _found(
     source: Any, index: ObjectIndex | None, progress: CountOption, options: dict[str, Any]
 ) -> tuple[tuple[Store, ...], ObjectIndex]:
-    """Return the objects of `source`, and the stores of their roots."""
+    """Return the stores of the roots of `source`, and its objects."""
     one = isinstance(source, str | os.PathLike | Store | ObjectIndex)
     sources = [source] if one else list(source) if isinstance(source, Iterable) else []
     require(
@@ -297,7 +297,7 @@ def _listed(store: Store, count: Callable[[int], object] | None, listed_before: 
 def _stores_of(
     index: ObjectIndex, given: list[Store], options: dict[str, Any]
 ) -> tuple[tuple[Store, ...], ObjectIndex]:
-    """Return a store for each root of the index, which may be rebased to the one that is given."""
+    """Return a store for each root, and the index, rebased to the given store if necessary."""
     by_root = {_root_of(store): store for store in reversed(given)}
     roots = index.roots
     if roots == ("",):
@@ -347,7 +347,7 @@ def _values(labels: Any, names: list[str]) -> Any:
 
 
 def _plain(values: list[Any]) -> list[Any]:
-    """Return them as an index keeps them: all integers, floats, texts or bytes."""
+    """Return the values in a type that an index keeps: all integers, floats, texts or bytes."""
     for kind in (str, bytes, int, float):
         if all(isinstance(value, kind) for value in values):
             return [int(value) for value in values] if kind is int else values

@@ -1,7 +1,7 @@
-"""Page-locked memory: all that this package knows of CUDA.
+"""Page-locked memory; the only module of this package that knows CUDA.
 
-A batch in page-locked memory is copied to the device without another copy on the way, and while the
-trainer goes on: ``batch.to("cuda", non_blocking=True)``.
+A batch in page-locked memory is copied to the device without an intermediate copy, while the
+trainer continues: ``batch.to("cuda", non_blocking=True)``.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class Pinning(Protocol):
     """Where batches lie."""
 
     def empty(self, count: int, size_bytes: int) -> torch.Tensor:
-        """Return a new uint8 tensor of ``[count, size_bytes]``, to be read into."""
+        """Return a new uint8 tensor of shape ``[count, size_bytes]`` to read into."""
         ...
 
     def pin(self, batch: Any) -> Any:
-        """Return a collated batch, moved if it must be."""
+        """Return a collated batch, moved to this memory if necessary."""
         ...
 
 
@@ -44,13 +44,13 @@ class PageLocked:
         return torch.empty((count, size_bytes), dtype=torch.uint8, pin_memory=True)
 
     def pin(self, batch: Any) -> Any:
-        # Tensors wherever they are in the batch, and what has a method `pin_memory`; what is
-        # page-locked already stays. The same rules as with torch's DataLoader.
+        # As torch's DataLoader does: tensors at any depth, and anything with a method `pin_memory`;
+        # memory that is page-locked already stays.
         return pin_nested(batch)  # type: ignore[no-untyped-call]
 
 
 def choose_pinning(pin_memory: bool) -> Pinning:
-    """Return where batches lie; page-locked memory is only to be had where CUDA is."""
+    """Return the kind of memory for batches; page-locked memory needs CUDA."""
     if pin_memory and torch.cuda.is_available():
         return PageLocked()
     if pin_memory:

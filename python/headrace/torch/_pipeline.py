@@ -1,4 +1,4 @@
-"""From numbers of objects to batches: read ahead, transformed in threads, in order."""
+"""Turn numbers of objects into batches: read ahead, transformed in threads, in order."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from headrace.torch._source import Reads, Source
 
 __all__ = ["Pipeline", "Recipe", "Request"]
 
-# How long a wait may keep somebody from seeing that the iterator was closed by another thread.
+# After at most this time a wait notices that another thread has closed the iterator.
 _WAIT_SLICE_S = 0.05
-# Closing waits so long for the threads. A transform that takes longer ends on its own time, and its
-# thread with it; the interpreter's exit waits for it a little longer.
+# How long closing waits for the threads. A transform that takes longer ends on its own time, and
+# its thread with it; at the interpreter's exit the wait is longer.
 _CLOSE_S = 0.1
 _EXIT_S = 5.0
 
@@ -40,14 +40,14 @@ class Request(NamedTuple):
     """The numbers of its objects."""
     epoch: int
     begin: int
-    """The position in the order of its first object."""
+    """The position of its first object in the order."""
     end: int
-    """The position of the order at which the step of all ranks ends."""
+    """The position in the order at which the step of all ranks ends."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is made of the objects of a batch."""
+    """How the objects of a batch become that batch."""
 
     source: Source
     seed: int
@@ -56,16 +56,16 @@ class Recipe:
     """None: `collate`."""
     pinning: Pinning
     seed_generators: bool
-    """Whether global generators are seeded for each sample, where one thread alone makes them."""
+    """Whether to seed the global generators for each sample, if one thread alone makes samples."""
 
     @property
     def is_direct(self) -> bool:
-        """Whether the engine reads straight into the batch."""
+        """Whether the engine reads straight into the batch tensor."""
         return self.collate_fn is None and self.source.reads_straight
 
 
 class Step(Protocol):
-    """One batch under way."""
+    """One batch in progress."""
 
     @property
     def request(self) -> Request: ...
@@ -74,12 +74,12 @@ class Step(Protocol):
     @property
     def batch(self) -> Reads | None: ...
     def wait(self, is_closing: Callable[[], bool]) -> Any:
-        """Wait for the batch, and return it; or raise what went wrong. Once."""
+        """Wait for the batch and return it, or raise its error. Call this once."""
         ...
 
 
 class FailedStep:
-    """A batch that could not even be asked for; this is told when its turn comes."""
+    """A batch whose reads could not begin; its error is raised when its turn comes."""
 
     def __init__(self, request: Request, error: Exception) -> None:
         self.request = request
@@ -103,7 +103,7 @@ class DirectStep:
         self._tensor = recipe.pinning.empty(count, size_bytes // count)
         # NumPy's arrays are buffers, which torch's tensors are not.
         into: Any = self._tensor.numpy()
-        # Until the trainer has it, it is memory of ours.
+        # Until the trainer receives the batch, its memory counts as the engine's.
         self._charge = recipe.source.opened()[0].charge(size_bytes)
         self.batch = recipe.source.start(request.indices, into)
 
@@ -114,9 +114,9 @@ class DirectStep:
 
 
 class MadeStep:
-    """A batch of samples that are transformed, in parts by several threads, and then collated.
+    """A batch of samples that several threads transform in parts and the last one collates.
 
-    Which error is told does not depend on who is quicker: it is that of the first sample that
+    The error raised does not depend on which thread is quicker: it is that of the first sample that
     failed.
     """
 
@@ -127,7 +127,7 @@ class MadeStep:
         self._makers = recipe.source.makers(request.indices)
         self._recipe = recipe
         count = len(request.indices)
-        # An engine's batch is taken by one thread; the others wait for that one.
+        # One thread takes the engine's batch; the others wait for it.
         self._lock, self._done = threading.Lock(), threading.Lock()
         self._done.acquire()
         self._samples: list[Any] | None = None
@@ -148,9 +148,9 @@ class MadeStep:
         is_closing: Callable[[], bool],
         generators: GlobalGenerators | None = None,
     ) -> None:
-        """Make the part ``[begin, end)``; whoever makes the last part makes the batch, too.
+        """Make the part ``[begin, end)``; the thread that makes the last part makes the batch.
 
-        The `generators` are seeded for each sample; a collate_fn goes on with those of the last.
+        The `generators` are seeded for each sample; a collate_fn continues with the last one's.
         """
         samples = self._take()
         if samples is not None:
@@ -228,13 +228,13 @@ Tasks = SimpleQueue[tuple[MadeStep, int, int] | None]
 class TransformThreads:
     """Threads that work on parts of steps, first come, first served, until `is_closing`.
 
-    They know nothing of who started them, who may therefore go out of scope while they work.
+    They hold no reference to their owner, which may go out of scope while they work.
     """
 
     def __init__(self, count: int, is_closing: Callable[[], bool]) -> None:
         self._tasks: Tasks = SimpleQueue()
-        # As daemons, because the interpreter joins others before it calls atexit's functions, which
-        # stop these.
+        # Daemons, because the interpreter joins other threads before it calls the atexit functions
+        # that stop these.
         self._threads = [
             threading.Thread(
                 target=_work,
@@ -256,7 +256,7 @@ class TransformThreads:
             self._tasks.put((step, begin, end))
 
     def wake(self) -> None:
-        """Let those that have nothing to do look at `is_closing`."""
+        """Let idle threads look at `is_closing`."""
         for _ in self._threads:
             self._tasks.put(None)
 
@@ -267,7 +267,7 @@ class TransformThreads:
 def _join(threads: Sequence[threading.Thread], timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     for thread in threads:
-        # What collects garbage may be one of them.
+        # The thread that runs the garbage collector may be one of them.
         if thread is not threading.current_thread():
             thread.join(max(0.0, deadline - time.monotonic()))
 
@@ -279,21 +279,20 @@ def _work(tasks: Tasks, is_closing: Callable[[], bool]) -> None:
             return
         step, begin, end = task
         step.work(begin, end, is_closing)
-        del task, step  # a thread that waits keeps nothing alive
+        del task, step  # a waiting thread keeps nothing alive
 
 
 class Pipeline:
     """The batches of one iteration.
 
-    At any time a bounded number of bytes and of objects is being read or read already, and a
-    bounded number of batches transformed. It belongs to one thread at a time; `close` may be called
-    by any.
+    At any time, the bytes and objects that are being read or read already are bounded, and so are
+    the transformed batches. One thread at a time uses a pipeline; any thread may call `close`.
 
     Args:
-        recipe: what is made of the objects.
+        recipe: how objects become batches.
         requests: the batches to come.
-        transform_threads: how many; 0: `next` does the work itself.
-        prefetch_bytes: how much may be read ahead; None: as the engine sees fit.
+        transform_threads: the number of threads; 0: `next` does the work itself.
+        prefetch_bytes: how much may be read ahead; None: the engine decides.
     """
 
     def __init__(
@@ -312,19 +311,19 @@ class Pipeline:
         self._threads: TransformThreads | None = None
         if transform_threads > 0 and not recipe.is_direct:
             self._threads = TransformThreads(transform_threads, self._is_closing)
-        # Beside what is being read, there is what the threads have before them.
+        # Entries are batches being read, and those that the threads are to transform.
         self._ahead: ReadAhead[Step] = ReadAhead(
             recipe.source.opened(), prefetch_bytes, least_entries=2 if self._threads is None else 4
         )
         self._generators = GlobalGenerators()
-        self._submitted = 0  # of the steps ahead, so many were given to the threads
+        self._submitted = 0  # how many of the steps ahead the threads have received
         _open_pipelines.add(self)
 
     def next(self) -> tuple[Request, int, Any] | None:
-        """Wait for the next batch; return its request, its bytes, and itself. None: that was all.
+        """Wait for the next batch; return its request, its size and the batch; None at the end.
 
         Raises:
-            CancelledError: the pipeline was closed, or comes from before a fork.
+            CancelledError: the pipeline was closed, or was made before a fork.
         """
         if self._pid != os.getpid():
             raise CancelledError(
@@ -341,8 +340,8 @@ class Pipeline:
         return found
 
     def _closed(self) -> CancelledError:
-        # By another thread, or a signal's handler in this one: at any moment.
-        self._ahead.cancel()  # what was begun since
+        # Another thread, or a signal handler in this one, may close it at any moment.
+        self._ahead.cancel()  # reads begun since
         return CancelledError("the iterator was closed while somebody waited for a batch")
 
     def _next(self) -> tuple[Request, int, Any] | None:
@@ -356,7 +355,7 @@ class Pipeline:
         self._ahead.popleft()
         if self._submitted > 0:
             self._submitted -= 1
-        self._fill()  # so that something is under way while the trainer works
+        self._fill()  # so that reads are in flight while the trainer works
         return step.request, step.size_bytes, value
 
     def _work(self, step: MadeStep) -> None:
@@ -369,11 +368,11 @@ class Pipeline:
             step.work(begin, end, self._is_closing)
 
     def drain(self) -> None:
-        """Begin to read nothing more; what was begun is still to come."""
+        """Begin no more reads; batches already begun are still to come."""
         self._more = False
 
     def close(self) -> None:
-        """Cancel what is being read, and end the threads. Again, it does nothing."""
+        """Cancel reads in flight and end the threads. A second call does nothing."""
         if self._closing.is_set() or self._pid != os.getpid():
             return  # after a fork there are no threads here, and no reads
         self._closing.set()
@@ -396,8 +395,8 @@ class Pipeline:
             self._submit(self._threads)
 
     def _submit(self, threads: TransformThreads) -> None:
-        # Enough that no thread is idle while the trainer takes the next one, and no more: samples
-        # may be far larger when they are transformed.
+        # Enough that no thread is idle while the trainer takes the next one, and no more: a
+        # transformed sample may be far larger than its object.
         while self._submitted < len(self._ahead):
             step = self._ahead[self._submitted]
             if isinstance(step, MadeStep):
@@ -434,8 +433,8 @@ _running_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 def _at_exit() -> None:
-    # Threads that come out of somebody's C++ code when the interpreter is gone would end the
-    # process by a signal.
+    # A thread that returns from C++ code after the interpreter has ended would kill the process
+    # with a signal.
     for pipeline in list(_open_pipelines):
         pipeline.close()
     _join(list(_running_threads), _EXIT_S)

@@ -1,4 +1,4 @@
-"""Where in which order a loader is, and how that is saved."""
+"""A loader's place in an order, and how it is saved."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _VERSION = 2
 
 
 class Objects(Protocol):
-    """What an order goes through."""
+    """The objects that an order permutes."""
 
     def __len__(self) -> int: ...
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all that a position depends on."""
+        """A hash of everything that the meaning of a position depends on."""
         ...
 
 
 class Place:
-    """An epoch, and a position in its order: so much of it was yielded by all ranks together.
+    """An epoch, and a position in its order: how much all ranks together have yielded.
 
-    It goes forward as batches are yielded. To go anywhere else is to have another one (`at`): so
-    whoever yields from a place that was left, moves nobody.
+    The position advances as batches are yielded. To go anywhere else, make another place (`at`):
+    then an iterator that still yields from the old place does not move the new one.
     """
 
     def __init__(self, objects: Objects, seed: int, shuffle: bool) -> None:
@@ -39,11 +39,11 @@ class Place:
         self.epoch = 0
         self.position = 0
         self.begun = False
-        """Whether an iterator has asked for a batch from here, and was not at its end yet."""
+        """Whether an iterator has begun here and has not ended."""
         self.is_loaded = False
-        """Whether a saved state has led here."""
+        """Whether this place was loaded from a saved state."""
         self.is_named = False
-        """Whether `Loader.set_epoch` has led here: then there is a pass, be nothing left for it."""
+        """Whether `Loader.set_epoch` named this epoch: the next pass is of it, even if empty."""
 
     @property
     def count(self) -> int:
@@ -54,7 +54,7 @@ class Place:
         return _engine.Order(self.count, self.seed, self.epoch, self.shuffle)
 
     def at(self, epoch: int, position: int) -> Place:
-        """Return the place in the same data that is there."""
+        """Return the place of the same data at this epoch and position."""
         place = Place(self._objects, self.seed, self.shuffle)
         place.epoch, place.position = epoch, position
         return place
@@ -67,7 +67,7 @@ class Place:
         return {**self.identity(), "epoch": self.epoch, "position": self.position}
 
     def at_state(self, state: Mapping[str, Any]) -> Place:
-        """Return the place that a saved state tells."""
+        """Return the place of a saved state."""
         values = read_state(state, self.identity(), ("epoch", "position"))
         epoch, position = values["epoch"], values["position"]
         require(
@@ -79,7 +79,7 @@ class Place:
         return place
 
     def identity(self) -> dict[str, Any]:
-        """Return what must be equal for a position to mean the same."""
+        """Return the values that must be equal for a position to mean the same."""
         return {
             "version": _VERSION,
             "count": self.count,
@@ -92,10 +92,10 @@ class Place:
 def read_state(
     state: Mapping[str, Any], identity: Mapping[str, Any], numbers: tuple[str, ...]
 ) -> dict[str, int]:
-    """Return the `numbers` of a saved state, which must have this identity.
+    """Return the `numbers` of a saved state after checking that it has this identity.
 
     Raises:
-        InvalidArgumentError: it is no state, or one of other data, or of another order.
+        InvalidArgumentError: this is not a state, or it is of other data or of another order.
     """
     require(
         isinstance(state, Mapping) and {*identity, *numbers} <= state.keys(),
@@ -111,7 +111,7 @@ def read_state(
     if (state["count"], state["fingerprint"]) != (identity["count"], identity["fingerprint"]):
         raise InvalidArgumentError(
             f"the state is of other data: it knows {state['count']} objects, and here are "
-            f"{identity['count']}; all names, sizes and generations must be the same. Keep the "
+            f"{identity['count']}; all names, sizes and checksums must be the same. Keep the "
             "index with the state and give it as `index`, if the bucket has changed since"
         )
     for name in identity:

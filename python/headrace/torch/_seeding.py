@@ -13,17 +13,17 @@ __all__ = ["GlobalGenerators"]
 
 
 class GlobalGenerators:
-    """Lends the global generators to transforms, each of which finds them seeded for its sample.
+    """A context in which transforms find the global generators seeded for their sample.
 
-    As a context: at its end the generators are as they were before, so that the trainer's own
-    random numbers do not depend on what transforms draw. In a DataLoader worker nobody else needs
-    them, and they stay as they are. NumPy is only touched if somebody has imported it.
+    When the context ends, the generators return to their earlier state, so that the trainer's own
+    random numbers do not depend on those that transforms draw. In a DataLoader worker nobody else
+    uses them, and they are not restored. NumPy is touched only if it has been imported.
 
-    Thread: one at a time; what other threads draw meanwhile is disturbed.
+    Thread: one at a time. Numbers that other threads draw meanwhile are disturbed.
     """
 
     def __init__(self) -> None:
-        self._own: Any = None  # NumPy's generator in place of the trainer's
+        self._own: Any = None  # the generator that takes the place of NumPy's own
         self._numpy: Any = None
         self._before: tuple[Any, Any, Any] | None = None
 
@@ -31,7 +31,7 @@ class GlobalGenerators:
         self._numpy = sys.modules.get("numpy")
         if get_worker_info() is not None:
             return self
-        # Exchanging NumPy's takes a microsecond, getting and setting its state a hundred.
+        # Exchanging NumPy's generator takes 1 µs, saving and restoring its state 100 µs.
         theirs = None
         if self._numpy is not None:
             if self._own is None:
@@ -42,7 +42,7 @@ class GlobalGenerators:
         return self
 
     def seed(self, seed: int) -> None:
-        """Let all of them begin with `seed`, or with what they take of it."""
+        """Seed all of them with `seed`, or with as many of its bits as they take."""
         random.seed(seed)
         torch.default_generator.manual_seed(seed)
         if self._numpy is not None:

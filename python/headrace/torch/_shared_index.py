@@ -16,7 +16,7 @@ from headrace.torch._arguments import as_store
 
 __all__ = ["shared_index"]
 
-# What is sent at once: torch copies it a few times on its way.
+# Bytes of one broadcast; torch copies each a few times.
 _PIECE_BYTES = 16 << 20
 
 
@@ -28,21 +28,21 @@ def shared_index(
 ) -> ObjectIndex:
     """Let one rank list the objects, and return the same index on all of them.
 
-    The first rank of the group lists; the others get some 25 bytes an object by
-    torch.distributed's broadcast, and ask the store nothing. All ranks of the group must call it,
-    as any collective operation; without an initialised torch.distributed there is one rank. Give
-    the result as ``index=`` to `MapDataset` or `IterableDataset`.
+    The first rank of the group lists and broadcasts the index, some 25 bytes an object; the others
+    send the store no request. Like any collective operation, all ranks of the group must call it.
+    Without an initialised torch.distributed there is one rank. Pass the result as ``index=`` to
+    `MapDataset` or `IterableDataset`.
 
     Args:
-        source: what is listed: a URL, a path or a `headrace.Store`. Or a function without
-            arguments that returns an index; it is called by the first rank only:
+        source: a URL, a path or a `headrace.Store` to list; or a function without arguments that
+            returns an index, which only the first rank calls:
             ``lambda: ObjectIndex.load("gs://bucket/train.index")``.
-        prefix: names begin with it; default: all that is below the URL. Not with a
+        prefix: the beginning of the names to list. Default: everything below the URL. Not with a
             function.
-        group: the ranks that take part; default: all.
+        group: the ranks that take part. Default: all.
 
     Raises:
-        HeadraceError: what the first rank could not do; the same on every rank.
+        HeadraceError: the first rank failed; every rank raises its error.
         InvalidArgumentError: `source` cannot be listed, or this process is not in `group`.
     """
     make = _maker(source, prefix)
@@ -85,13 +85,13 @@ def _maker(source: Any, prefix: str | None) -> Callable[[], ObjectIndex]:
     return lambda: store.index(prefix or "")
 
 
-# Everything begins with the size of the index, or with the error that it became.
+# The first broadcast is the size of the index, or the error raised instead.
 def _send(make: Callable[[], ObjectIndex], broadcast: Callable[[Any], Any]) -> ObjectIndex:
     try:
         index = make()
         image = memoryview(_engine.index_image(index))
     except Exception as error:
-        broadcast(_pickled(error))  # or the others would wait for ever
+        broadcast(_pickled(error))  # or the others would wait forever
         raise
     broadcast(len(image))
     for begin in range(0, len(image), _PIECE_BYTES):
@@ -112,7 +112,7 @@ def _receive(broadcast: Callable[[], Any]) -> ObjectIndex:
 
 
 def _pickled(error: Exception) -> bytes:
-    """Return what every rank can unpickle, though it may have lost its class."""
+    """Return the error as a pickle that every rank can load, if need be without its class."""
     try:
         pickled = pickle.dumps(error)
         pickle.loads(pickled)

@@ -1,4 +1,4 @@
-"""The place of an `IterableDataset` that a trainer process and its DataLoader workers share."""
+"""The place of an `IterableDataset`, shared by a trainer process and its DataLoader workers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["Reader", "SharedPlace"]
 
 @dataclass
 class Reader:
-    """One of the readers that share an epoch, and how far it is.
+    """One of the readers that share an epoch, and its place.
 
-    `position` is global: where all readers together are when each has done as much as this one. A
-    reader takes the positions ``position + lane``, and then it goes on by `lanes`.
+    `position` is global: the place of all readers together once each has read as many samples as
+    this one. A reader takes position ``position + lane`` and then advances by `lanes`.
     """
 
     epoch: int
@@ -28,17 +28,16 @@ class Reader:
 
 
 class SharedPlace:
-    """The epoch of the next pass, and where in it a pass goes on after a state was loaded.
+    """The epoch of the next pass, and where in it a pass continues after a state was loaded.
 
-    It lies in shared memory, so that workers that live on see it change, and so that what one
-    consumes is consumed for all. One trainer process shares it with its own workers, and with
-    nobody else: every other process that gets it, by a fork or as an argument, goes on with a place
-    of its own, which is at first where the other one is.
+    The place lies in shared memory: workers that are running see it change, and a loaded state that
+    one of them consumes is consumed for all. A trainer process shares it with its own workers only.
+    Any other process that receives it, by a fork or as an argument, continues with a copy.
     """
 
     def __init__(self) -> None:
-        # The epoch; what is to be gone on with: its lanes (0: nothing), lane and position; and what
-        # was told already, as bits.
+        # The epoch; the loaded state to continue from: its lanes (0: none), lane and position; and
+        # the messages that were given already, as bits.
         self._own(torch.zeros(5, dtype=torch.int64))
 
     @property
@@ -47,12 +46,12 @@ class SharedPlace:
 
     @property
     def resume(self) -> Reader | None:
-        """What the next pass goes on with; None: it begins at the beginning."""
+        """The place from which the next pass continues; None: the beginning."""
         epoch, lanes, lane, position, _ = self.own().tolist()
         return Reader(epoch, lane, lanes, position) if lanes > 0 else None
 
     def move(self, epoch: int) -> None:
-        """Go to `epoch`: to its beginning, or to what is to be gone on with in it."""
+        """Go to `epoch`: to its beginning, or to the loaded place in it."""
         cells = self.own()
         if int(cells[0].item()) != epoch:
             cells[1] = 0
@@ -65,16 +64,16 @@ class SharedPlace:
         self.own()[1] = 0
 
     def is_first_to(self, what: int) -> bool:
-        """Return whether nobody who shares this place has done `what`, a bit, before; now it is."""
+        """Set the bit `what`, and return whether nobody who shares this place had set it before."""
         cells = self.own()
         done = int(cells[4].item())
         cells[4] = done | what
         return not done & what
 
     def own(self) -> torch.Tensor:
-        """Return the cells; first make them this process's own, unless it is a worker."""
-        # A worker that was sent its dataset has unpickled it before it knows that it is a worker:
-        # therefore this is not decided any earlier.
+        """Return the cells, copied first if they are another process's and this is no worker."""
+        # A worker unpickles its dataset before it knows that it is a worker, so this cannot be
+        # decided any earlier.
         if self._owner != os.getpid() and get_worker_info() is None:
             self._own(self._cells.clone())
         return self._cells
@@ -93,14 +92,15 @@ class SharedPlace:
         self.__dict__.update(state)
         _places.add(self)
         if not self._cells.is_shared():  # type: ignore[no-untyped-call]
-            self._own(self._cells)  # by copy.deepcopy, or by a pickle that is not multiprocessing's
+            self._own(self._cells)  # made by copy.deepcopy, or by a pickle outside multiprocessing
 
 
 _places: weakref.WeakSet[SharedPlace] = weakref.WeakSet()
 
 
 def _before_fork() -> None:
-    # What is forked may be a worker, which shares with this process, whoever made the dataset.
+    # The child may be a worker, which shares the place with this process whoever made the
+    # dataset.
     for place in list(_places):
         place.own()
 

@@ -1,4 +1,4 @@
-"""What a `Loader` reads: one dataset, or several that torch has put together, by one numbering."""
+"""What a `Loader` reads: one dataset, or several combined by torch, under one numbering."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.torch._map_dataset import MapDataset
 
 __all__ = ["Reads", "Source", "source_of"]
 
-# What a subclass of each may not have of its own, because `Loader` would not call it.
+# Methods that a subclass must not override, because `Loader` would not call them.
 _NOT_CALLED = ("__getitem__", "__getitems__", "__iter__", "__len__")
 
 
@@ -30,11 +30,11 @@ class Reads(BeingRead, Protocol):
 
 
 class Source:
-    """Objects of one or several datasets, numbered from 0 on, with what is made of each.
+    """Objects of one or several datasets, numbered from 0, and how to make an item of each.
 
     Args:
         parts: the datasets.
-        numbers: which objects, of those of all parts one after the other; None: each of them once.
+        numbers: the objects to read, as positions in the concatenated parts; None: each one once.
     """
 
     def __init__(self, parts: Sequence[MapDataset], numbers: torch.Tensor | None) -> None:
@@ -50,7 +50,7 @@ class Source:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of all names, sizes and generations in their order."""
+        """A hash of all names, ranges, sizes and checksums in their order."""
         if len(self.parts) == 1 and self.numbers is None:
             return self.parts[0].objects.fingerprint
         hashed = hashlib.sha256()
@@ -62,7 +62,7 @@ class Source:
 
     @cached_property
     def makes(self) -> bool:
-        """Whether what comes out of it is more than the bytes of the objects."""
+        """Whether its items are more than the bytes of the objects."""
         return any(part.makes for part in self.parts)
 
     @cached_property
@@ -70,16 +70,16 @@ class Source:
         """Whether the engine can read straight into a batch."""
         if self.makes or len(self.parts) > 1 or self.parts[0].objects.total_size_bytes is None:
             return False
-        # What is decompressed has another size than what is stored, and nobody knows it before.
+        # Decompressed objects have another size than stored ones, and nobody knows it in advance.
         stores = self.parts[0].stores
         return all(store._settings["content_encoding"] == "stored" for store in stores)
 
     def opened(self) -> tuple[_engine.Engine, _engine.IndexReader]:
-        """Return what reads in this process; of several parts, the first's."""
+        """Return the engine and reader of this process; with several parts, those of the first."""
         return self.parts[0].opened()
 
     def start(self, indices: Sequence[int], into: Any = None) -> Reads:
-        """Begin to read the objects with these numbers; `into` only if it `reads_straight`."""
+        """Begin to read the objects with these numbers; pass `into` only if it `reads_straight`."""
         shares = self._shares(indices)
         if len(shares) == 1:
             part, local, _ = shares[0]
@@ -87,14 +87,14 @@ class Source:
         return _Together([(part.start(local), places) for part, local, places in shares])
 
     def label(self, samples: list[Sample], indices: Sequence[int]) -> None:
-        """Give each sample, which was read by the number beside it, its label."""
+        """Give each sample its label; `indices` are the numbers the samples were read by."""
         for part, local, places in self._shares(indices):
             if part.has_labels:
                 own = samples if places is None else [samples[at] for at in places]
                 part.label(own, local)
 
     def makers(self, indices: Sequence[int]) -> list[Callable[[Sample], Any]]:
-        """Return what makes an item of each of these samples."""
+        """Return the functions that make items of these samples."""
         if len(self.parts) == 1:
             return [self.parts[0].maker] * len(indices)
         makers: list[Any] = [None] * len(indices)
@@ -127,9 +127,9 @@ class Source:
         return part.url(local[0])
 
     def _shares(self, indices: Sequence[int]) -> list[tuple[MapDataset, Any, list[int] | None]]:
-        """Say which part reads which of these objects.
+        """Return which part reads which of these objects.
 
-        For each part its own numbers, and the places that these have in `indices`; None: all.
+        For each part: its own numbers, and their places in `indices` (None: all of them).
         """
         if len(self.parts) == 1 and self.numbers is None:
             return [(self.parts[0], indices, None)]
@@ -151,7 +151,7 @@ class Source:
 
 
 class _Together:
-    """Reads of several stores, whose samples are one list."""
+    """Reads from several stores, whose samples form one list."""
 
     def __init__(self, shares: list[tuple[_engine.Batch, list[int] | None]]) -> None:
         self._shares = shares
@@ -179,10 +179,10 @@ class _Together:
 
 
 def source_of(dataset: Any) -> Source:
-    """Return the objects of a dataset of ours, or of what torch has made of some.
+    """Return the objects of a dataset of headrace, or of a torch dataset built from some.
 
     Raises:
-        InvalidArgumentError: `Loader` cannot read it as it is meant to be read.
+        InvalidArgumentError: `Loader` cannot read the dataset as its author intended.
     """
     for kind in (MapDataset, Subset, ConcatDataset):
         if isinstance(dataset, kind):

@@ -25,7 +25,7 @@ def index_of_table(
     check: bool,
     options: Mapping[str, Any],
 ) -> tuple[ObjectIndex, tuple[Store, ...]]:
-    """Return the objects that the column `url` names, with the other columns, and their stores."""
+    """Return the objects named in the column `url`, with the other columns, and their stores."""
     columns = _columns(table, options)
     require(
         url in columns,
@@ -113,7 +113,7 @@ def _of_csv(text: str) -> Columns:
 
 
 def _numbers(texts: list[str]) -> list[Any]:
-    """Return numbers where all texts are numbers as one writes them."""
+    """Return numbers if all texts are numbers in their usual spelling, else the texts."""
     kinds: tuple[Callable[[str], Any], ...] = (int, float)
     for kind in kinds:
         try:
@@ -142,7 +142,7 @@ def _checked(
     roots: Sequence[str],
     columns: Mapping[str, Any],
 ) -> ObjectIndex:
-    """Return the same index with what the stores say of each object."""
+    """Return the same index with each object's size, generation and checksum from its store."""
     by_root: dict[str, list[int]] = {root.rstrip("/"): [] for root in index.roots}
     for i in range(len(index)):
         by_root[index.url(i).removesuffix(index.name(i)).rstrip("/")].append(i)

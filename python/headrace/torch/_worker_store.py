@@ -1,4 +1,4 @@
-"""What differs in a worker process of torch's DataLoader."""
+"""Settings of stores and engines in worker processes of torch's DataLoader."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ __all__ = ["store_in_this_process"]
 def store_in_this_process(store: Store, objects: ObjectIndex) -> Store:
     """Return the store that reads `objects` here: in a worker, one that leaves room for the others.
 
-    All workers of a rank share its machine. So, unless the user has set it otherwise, the engine of
-    a worker has one I/O thread, and starts with its share of requests in flight and of memory.
+    All workers of a rank share one machine. Unless the user has set other values, the engine of a
+    worker therefore has one I/O thread and starts with a share of the requests in flight and of the
+    memory.
     """
     info = get_worker_info()
     if info is None:
@@ -33,7 +34,7 @@ def store_in_this_process(store: Store, objects: ObjectIndex) -> Store:
 
 
 def worker_options(num_workers: int, objects: ObjectIndex) -> EngineOptions:
-    """Return what the engine of each of so many workers gets, beside what the environment says."""
+    """Return the options of a worker's engine, where the environment does not set them."""
     options = read_environment().engine
     if options.io_threads == 0:
         options = replace(options, io_threads=1)
@@ -42,7 +43,7 @@ def worker_options(num_workers: int, objects: ObjectIndex) -> EngineOptions:
         share = max(64 << 20, whole // num_workers)
         # An object that is larger than the budget cannot be read at all.
         total = objects.total_size_bytes
-        # Where a size is not known, nothing is known of the largest.
+        # If any size is unknown, so is the largest.
         largest = 0 if total is None or total <= share // 2 else _largest_size_bytes(objects)
         options = replace(options, memory_budget_bytes=min(whole, max(share, 2 * largest)))
     return options

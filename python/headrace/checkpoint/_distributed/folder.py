@@ -15,19 +15,19 @@ __all__ = ["Folder"]
 
 @dataclass(frozen=True)
 class Folder:
-    """The objects below one URL. Pickles; opens nothing before it is used."""
+    """The objects below one URL. It pickles, and opens nothing before it is used."""
 
     store: Store
     """Its root is the folder."""
     prefix: str = ""
-    """What comes before the names in the store: nothing."""
+    """The text before names in the store: empty."""
 
     @staticmethod
     def at(url: Url, options: Mapping[str, Any], store: Store | None = None) -> Folder:
-        """Return the folder at `url`; with `store`, which it lies below, without `options`.
+        """Return the folder at `url`; with `store`, below that store and without `options`.
 
         Raises:
-            InvalidArgumentError: it is no URL of a store.
+            InvalidArgumentError: it is not the URL of a store.
         """
         return Folder(root_at(url, store, **options))
 
@@ -54,7 +54,7 @@ class Folder:
         names: dict[str, str] = {}
         token = ""
         try:
-            # By pages: that nothing is there is no error before the first save.
+            # By pages, which raise no error if there is nothing yet: before the first save.
             while True:
                 page = self.store.list_page(delimiter="/", page_token=token)
                 names.update((each.name, each.generation) for each in page.objects)
@@ -64,10 +64,10 @@ class Folder:
         except NotFoundError:
             if not self.url.startswith("file:"):
                 raise
-            return {}  # a directory that is not there yet
+            return {}  # a directory that does not exist yet
 
     def delete(self, names: list[str]) -> list[HeadraceError]:
-        """Delete objects; what is gone already is fine. Returns what went wrong."""
+        """Delete objects, and return the errors. Objects that are gone already are no error."""
         failures = []
         for name in names:
             try:

@@ -1,9 +1,9 @@
-"""One item of a checkpoint: the bytes that ``torch.load`` reads, and the sums kept beside them.
+"""One item of a checkpoint: the bytes that ``torch.load`` reads, and the checksums beside them.
 
-An item is a file of ``torch.save`` with one tensor in it, as torch's ``FileSystemReader`` expects
-it: a head (zip headers and the pickle), the tensor's memory, a tail (the zip's directory). Where
-the memory lies in it, its type and shape, and CRC-32Cs are kept in the checkpoint's metadata, so
-that loading reads no head to find the data, and can check any part that it reads.
+An item is a file of ``torch.save`` with one tensor, as torch's ``FileSystemReader`` expects it: a
+head (zip headers and the pickle), the tensor's memory, and a tail (the zip's directory). The
+checkpoint's metadata keeps the place of the memory, its type and shape, and CRC-32Cs. So loading
+finds the data without reading heads, and can verify any part that it reads.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 __all__ = ["SUM_BLOCK_BYTES", "EncodedItem", "ItemLayout", "encode", "flat_bytes"]
 
-# A slice of a tensor is read with at most this much more at either end, to check it. At 4 bytes a
-# sum a terabyte has 4 MB of them.
+# To verify a slice of a tensor, at most this much more is read at either end. The checksums of a
+# terabyte, 4 bytes each, take 4 MB.
 SUM_BLOCK_BYTES = 1 * MiB
 
-# The attribute that _StorageInfo carries besides its own. Stock torch unpickles it and does not
-# look; its value is plain, so that no module of ours is needed.
+# An additional attribute of _StorageInfo. Stock torch unpickles and ignores it; its value is plain,
+# so unpickling needs no module of headrace.
 _ATTRIBUTE = "headrace_layout"
 _VERSION = 1
 
 
 @dataclass(frozen=True)
 class ItemLayout:
-    """Where the bytes of an item are, from the item's own begin, and what they sum up to."""
+    """The places of an item's bytes, counted from its begin, and their checksums."""
 
     head_bytes: int
     data_bytes: int
@@ -46,13 +46,13 @@ class ItemLayout:
     tail_sum: int
     block_bytes: int
     block_sums: tuple[int, ...]
-    """Of ``data``, block by block; the last one may be short."""
+    """The checksums of ``data``, block by block; the last block may be short."""
     dtype: torch.dtype | None
     """None if the data is not the plain memory of one contiguous tensor."""
     shape: tuple[int, ...]
 
     def attach(self, storage_info: Any) -> None:
-        """Keep this with a ``_StorageInfo`` of torch's."""
+        """Attach this to a ``_StorageInfo`` of torch."""
         plain = (
             _VERSION,
             self.head_bytes,
@@ -68,7 +68,7 @@ class ItemLayout:
 
     @staticmethod
     def of(storage_info: Any) -> ItemLayout | None:
-        """Return what `attach` has kept, or None: somebody else wrote this item.
+        """Return what `attach` stored; None if another program wrote this item.
 
         Raises:
             InvalidArgumentError: a later version of headrace wrote it.
@@ -96,7 +96,7 @@ class ItemLayout:
 
 @dataclass(frozen=True)
 class EncodedItem:
-    """An item ready to be written: its pieces, in order, and its layout."""
+    """An item ready to write: its pieces in order, and its layout."""
 
     pieces: tuple[Buffer, ...]
     length_bytes: int
@@ -104,11 +104,11 @@ class EncodedItem:
 
 
 def encode(data: torch.Tensor | io.BytesIO) -> EncodedItem:
-    """Return the bytes of an item. Of a contiguous tensor on the CPU they are its own memory.
+    """Return the bytes of an item; those of a contiguous CPU tensor are its own memory.
 
     Raises:
-        InvalidArgumentError: a tensor without data, or whose layout is not strided, or neither a
-            tensor nor bytes.
+        InvalidArgumentError: `data` is a tensor without data or without a strided layout, or
+            neither a tensor nor bytes.
     """
     if isinstance(data, io.BytesIO):
         return _encoded(b"", data.getbuffer(), b"", None, ())
@@ -119,7 +119,7 @@ def encode(data: torch.Tensor | io.BytesIO) -> EncodedItem:
     if data.device.type == "meta":
         raise InvalidArgumentError("a meta tensor has no data that could be saved")
     if data.layout is not torch.strided:
-        # It would be written, and torch, which takes slices of what it loads, could not load it.
+        # torch would save it but could not load it, because it takes slices of what it loads.
         raise InvalidArgumentError(
             f"torch.distributed.checkpoint cannot load a tensor of the layout {data.layout}; save "
             "its parts, such as indices() and values(), or the whole by headrace.checkpoint.save"
@@ -131,7 +131,7 @@ def encode(data: torch.Tensor | io.BytesIO) -> EncodedItem:
     tensor = _tight(data)
     raw = flat_bytes(tensor)
     pieces = blob_of(tensor)
-    # What is its own memory, in the middle, comes as views of it.
+    # In the middle, the tensor's own memory comes as views of it.
     first = next((i for i, each in enumerate(pieces) if isinstance(each, memoryview)), len(pieces))
     last = first
     while last < len(pieces) and isinstance(pieces[last], memoryview):
@@ -175,7 +175,7 @@ def _encoded(
 
 
 def _tight(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor on the CPU, contiguous, with no more storage than itself."""
+    """Return the tensor on the CPU, contiguous, with a storage of its own size."""
     tensor = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
     if tensor.untyped_storage().nbytes() == tensor.nbytes:
         return tensor

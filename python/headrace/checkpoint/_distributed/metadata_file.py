@@ -1,4 +1,4 @@
-"""``.metadata`` as bytes: torch's pickle, and a checksum after it."""
+"""``.metadata`` as bytes: torch's pickle, followed by a checksum."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["from_bytes", "storage_meta", "to_bytes"]
 
 
 def storage_meta(**fields: Any) -> Any:
-    """Return a ``StorageMeta`` of torch's; None if this torch has none."""
+    """Return a ``StorageMeta`` of torch; None if this torch has no such class."""
     from torch.distributed.checkpoint import metadata
 
     kind = getattr(metadata, "StorageMeta", None)
@@ -24,17 +24,17 @@ def storage_meta(**fields: Any) -> Any:
 
 
 def to_bytes(metadata: Metadata) -> bytes:
-    """Return what goes into the object."""
+    """Return the content of the object."""
     return with_sum(pickle.dumps(metadata))
 
 
 def from_bytes(data: bytes, url: str) -> Metadata:
-    """Return the metadata that `data`, read from `url`, holds: ours or stock torch's.
+    """Return the metadata in `data`, read from `url`; headrace or stock torch wrote it.
 
-    A pickle can run code: load checkpoints of people whose code you would run.
+    A pickle can run code: load checkpoints only from people whose code you would run.
 
     Raises:
-        CorruptDataError: it is damaged, or no metadata of a checkpoint.
+        CorruptDataError: it is damaged, or not the metadata of a checkpoint.
     """
     from torch.distributed.checkpoint.metadata import Metadata
 
@@ -44,7 +44,7 @@ def from_bytes(data: bytes, url: str) -> Metadata:
         metadata = pickle.load(stream)
     except Exception as error:
         raise CorruptDataError(f"{url}: no metadata of a checkpoint: {error!r}") from error
-    # A damaged trailer would otherwise turn the checksum off.
+    # Otherwise a damaged trailer would switch the checksum off.
     if stream.tell() != len(body):
         raise CorruptDataError(f"{url}: there are bytes after the metadata: it is damaged")
     if not isinstance(metadata, Metadata):

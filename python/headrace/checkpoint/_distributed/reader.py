@@ -31,30 +31,30 @@ from headrace.checkpoint._parallel_reads import Part, read_parts
 
 __all__ = ["DistributedReader"]
 
-# Read at a time; the next such piece of work is under way while one is checked and handed over.
+# Bytes of one window; the next one is in flight while this one is verified and handed over.
 _WINDOW_BYTES = 128 * MiB
 
 
 class DistributedReader(StorageReader):
-    """Loads a checkpoint of ``torch.distributed.checkpoint`` from below a URL of any store.
+    """Loads a checkpoint of ``torch.distributed.checkpoint`` from a folder in any store.
 
     ::
 
         reader = headrace.checkpoint.DistributedReader("gs://bucket/run1/step100")
         torch.distributed.checkpoint.load({"model": model}, storage_reader=reader)
 
-    It reads what `DistributedWriter` wrote and what torch's ``FileSystemWriter`` wrote, with any
-    number of ranks. Only the bytes that the plan asks for are read, neighbours by one request;
-    those of a contiguous tensor on the CPU arrive in its own memory. What `DistributedWriter` wrote
-    is compared with its CRC-32C, also where only a slice of a tensor is read.
+    It loads checkpoints of `DistributedWriter` and of torch's ``FileSystemWriter``, on any number
+    of ranks. It reads only the bytes that the plan asks for, and neighbours by one request; a
+    contiguous tensor on the CPU is read into its own memory. Data that `DistributedWriter` wrote is
+    verified by its CRC-32C, even if only a slice of a tensor is read.
 
     Args:
-        url: the folder. torch's ``checkpoint_id`` takes its place where given.
+        url: the folder; torch's ``checkpoint_id`` takes precedence.
         verify: compare the checksums.
-        progress: show a bar for this rank's part (needs tqdm), or call this with
+        progress: True shows a bar for this rank's part (needs tqdm); a function is called with
             ``(done_bytes, total_bytes)``.
-        store: the store that the folder lies in; then `url` is its name there.
-        options: of `Store`, if `store` is not given: ``endpoint=...``.
+        store: the store of the folder; `url` is then its name there.
+        options: options of `Store`, if `store` is not given: ``endpoint=...``.
 
     Raises:
         InvalidArgumentError: the URL or an option cannot work.
@@ -79,14 +79,14 @@ class DistributedReader(StorageReader):
     # ---- what torch asks for, in this order
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Begin a new load; from another folder if `checkpoint_id` says so."""
+        """Begin a new load, from the folder `checkpoint_id` if it is given."""
         if checkpoint_id:
             self._folder = Folder.at(checkpoint_id, self._options, self._store)
         self._storage_data = {}
         self._load_id = uuid4().hex
 
     def read_metadata(self, *_: Any, **kwargs: Any) -> Metadata:
-        """Return the checkpoint's metadata: that of all ranks, or of `rank`.
+        """Return the checkpoint's metadata, of all ranks or of `rank`.
 
         Raises:
             NotFoundError: the folder holds no complete checkpoint.
@@ -97,7 +97,7 @@ class DistributedReader(StorageReader):
         try:
             data = self._folder.store.read(name).bytes()
         except NotFoundError as error:
-            # In the text itself, since torch shows no notes.
+            # In the text itself, because torch shows no notes.
             told = NotFoundError(f"{error}. {self._what_is_missing()}")
             told.url, told.http_status, told.attempts = error.url, error.http_status, error.attempts
             raise told from error
@@ -116,10 +116,10 @@ class DistributedReader(StorageReader):
         *_: Any,
         **kwargs: Any,  # noqa: ARG002 - by this name torch knows that it may pass more
     ) -> None:
-        """Take the metadata that `read_metadata` has returned.
+        """Take the metadata that `read_metadata` returned.
 
         Raises:
-            InvalidArgumentError: it does not say where the data is.
+            InvalidArgumentError: it has no places of data.
         """
         if metadata.storage_data is None:
             raise InvalidArgumentError(
@@ -136,13 +136,13 @@ class DistributedReader(StorageReader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Read what the plan asks for.
+        """Read the items of the plan.
 
         Returns:
-            A future that is done.
+            A completed future.
 
         Raises:
-            HeadraceError: the first error. What was loaded until then is in the state.
+            HeadraceError: the first error. Items loaded until then are in the state.
         """
         self._read(plan, planner)
         future: Future[None] = Future()
@@ -151,20 +151,20 @@ class DistributedReader(StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Return whether `checkpoint_id` is the URL of a folder that we can read."""
+        """Return whether `checkpoint_id` is the URL of a folder that can be read."""
         return Folder.can_be_at(checkpoint_id)
 
     @property
     def checkpoint_id(self) -> str:
-        """The URL of the folder that is loaded from."""
+        """The URL of the folder to load from."""
         return self._folder.url
 
     # ---- our own
 
     def attachment(self, name: str) -> bytes:
-        """Return what was saved with the checkpoint by `DistributedWriter.attach`.
+        """Return an attachment that `DistributedWriter.attach` saved with the checkpoint.
 
-        Of a checkpoint that somebody else wrote it is the object of that name in the folder.
+        For a checkpoint of another writer, this is the object of that name in the folder.
 
         Raises:
             NotFoundError: there is no such attachment.
@@ -222,7 +222,7 @@ class DistributedReader(StorageReader):
             while under_way:
                 finish_oldest()
         finally:
-            # Nothing may write to the state's memory any more when this returns.
+            # When this returns, nothing more may be written to the state's memory.
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _read_parts(self, parts: Sequence[Part]) -> None:
@@ -254,7 +254,7 @@ class DistributedReader(StorageReader):
         name = info.relative_path
         source: NameOrInfo = name
         if layout is None:
-            # Others write to the same names again and again: read one version.
+            # Other writers reuse names: read one version.
             if name not in objects:
                 objects[name] = self._folder.store.stat(name)
             source = objects[name]
@@ -272,7 +272,7 @@ class DistributedReader(StorageReader):
 
 @dataclass(frozen=True, eq=False)
 class _Load:
-    """One item under way: what to read, and what to do when it is there."""
+    """One item in progress: the parts to read, and a function to call when they have arrived."""
 
     parts: list[Part]
     length_bytes: int
@@ -295,7 +295,7 @@ def _windows(items: list[tuple[Any, ReadItem]]) -> Iterator[list[tuple[Any, Read
 def _whole(
     source: NameOrInfo, info: Any, layout: ItemLayout | None, where: str, verify: bool
 ) -> tuple[list[Part], Callable[[], memoryview]]:
-    """Return how to read all bytes of an item, and a function that checks and returns them."""
+    """Return the parts that make up an item, and a function that verifies and returns them."""
     whole = memoryview(bytearray(info.length))
     parts = [Part(source, info.offset, info.offset + info.length, whole)]
 
@@ -339,7 +339,7 @@ def _file_load(
     transforms: Sequence[str],
     verify: bool,
 ) -> _Load:
-    """Load a tensor from a file of ``torch.save`` of which we know nothing."""
+    """Load a tensor from a file of ``torch.save`` without a layout of headrace."""
     parts, take = _whole(source, info, layout, where, verify)
 
     def finish() -> None:
@@ -370,7 +370,7 @@ def _memory_load(
     where: str,
     verify: bool,
 ) -> _Load:
-    """Load a tensor, or a slice of it, of whose memory we know where it is."""
+    """Load a tensor, or a slice of it, whose memory has a known place."""
     dtype = layout.dtype
     assert dtype is not None
     offsets, lengths = tuple(item.storage_offsets), tuple(item.lengths)
@@ -394,7 +394,7 @@ def _memory_load(
         first = sum(o * s for o, s in zip(offsets, strides, strict=True))
         last = first + sum((n - 1) * s for n, s in zip(lengths, strides, strict=True))
         wanted = (first * item_bytes, (last + 1) * item_bytes)
-    # Outwards to blocks, which have sums.
+    # Extend to whole blocks, which have checksums.
     begin = wanted[0] // layout.block_bytes * layout.block_bytes
     end = min(-(-wanted[1] // layout.block_bytes) * layout.block_bytes, layout.data_bytes)
     data_offset = info.offset + layout.head_bytes
@@ -413,7 +413,7 @@ def _memory_load(
     tail_bytes = info.length - layout.head_bytes - layout.data_bytes
     head, tail = memoryview(bytearray(layout.head_bytes)), memoryview(bytearray(tail_bytes))
     if is_whole and verify:
-        # Nobody needs them, but a checkpoint that is damaged anywhere should say so.
+        # Loading does not need them, but damage anywhere in a checkpoint should be reported.
         parts.append(Part(source, info.offset, data_offset, head))
         parts.append(Part(source, data_offset + layout.data_bytes, info.offset + info.length, tail))
 
@@ -454,7 +454,7 @@ def _untransformed(data: memoryview, descriptors: Sequence[str], where: str) -> 
     if not descriptors:
         return stream  # type: ignore[no-any-return]
     try:
-        # Not in every torch that we serve.
+        # Not every supported version of torch has these.
         from torch.distributed.checkpoint._extension import (
             ExtensionRegistry,
             StreamTransformExtension,

@@ -1,4 +1,4 @@
-"""One new object from pieces."""
+"""Write one new object from pieces."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 __all__ = ["upload"]
 
-# What is smaller is copied, so that parts are made of few pieces.
+# Smaller pieces are copied, so that a part consists of few pieces.
 _LENT_BYTES = 64 << 10
 
 
 def upload(store: Store, name: str, pieces: Iterable[Buffer], way: UploadWay) -> None:
     """Write the object `name`, which must not exist yet, while `pieces` are made.
 
-    If `pieces` raises, nothing is there.
+    If `pieces` raises, no object is written.
 
     Args:
-        pieces: memory that stays as it is until this returns.
-        way: how parts come to the store, as for `Store.open_writer`.
+        pieces: memory that does not change until this returns.
+        way: how parts reach the store, as for `Store.open_writer`.
     """
     writer = store.open_writer(name, if_generation="absent", upload=way)
     try:

@@ -58,10 +58,10 @@ __all__ = ["DistributedWriter"]
 
 _log = logging.getLogger("headrace")
 
-# torch's, which readers check.
+# torch's version, which readers check.
 _FORMAT_VERSION = "1.0.0"
 
-# A file is worth a thread of its own from this size on; small checkpoints stay in one file, which
+# From this size on, a file is worth a thread of its own. Small checkpoints stay in one file, which
 # loads with the fewest requests.
 _BYTES_PER_FILE = 256 * MiB
 _MAX_FILES = 4
@@ -78,10 +78,10 @@ class _Save:
     turn: ordering.Turn
     id: str = field(default_factory=lambda: uuid4().hex)
     seen_generation: str = "absent"
-    """Of the object that will make the new checkpoint complete."""
+    """The generation found of the object that will make the new checkpoint complete."""
     seen_at: ordering.Turn = (0, 0)
     stale: frozenset[str] = frozenset()
-    """What lay in the folder before, and the new checkpoint makes useless."""
+    """Earlier objects in the folder that the new checkpoint makes useless."""
 
     @property
     def commit_name(self) -> str:
@@ -89,46 +89,46 @@ class _Save:
 
 
 class DistributedWriter(StorageWriter):
-    """Saves a checkpoint of ``torch.distributed.checkpoint`` below a URL of any store.
+    """Saves a checkpoint of ``torch.distributed.checkpoint`` to a folder in any store.
 
     ::
 
         writer = headrace.checkpoint.DistributedWriter("gs://bucket/run1/step100")
         torch.distributed.checkpoint.save({"model": model}, storage_writer=writer)
 
-    Each rank writes files of its own, under names that no save has used before. The object
-    ``.metadata`` makes them a checkpoint, and is written last, when everything else is durable, on
-    condition that nobody else has written one since this save began. Before that moment the
-    checkpoint that was there before loads as before; after it, its files are deleted. If anything
-    fails on any rank, the save raises the first error, and the folder's checkpoint is what it was.
+    Each rank writes its own files, under names that no save has used before. The object
+    ``.metadata`` makes them a checkpoint. The coordinator writes it last, when everything else is
+    durable, on condition that nobody else has written one since this save began. Until then, the
+    previous checkpoint in the folder loads as before; afterwards its files are deleted. If anything
+    fails on any rank, the save raises the first error, and the folder keeps its checkpoint.
 
-    torch's ``FileSystemReader`` reads a copy of the folder. `DistributedReader` also checks the
-    CRC-32C that the metadata has for every byte.
+    torch's ``FileSystemReader`` reads a copy of the folder. `DistributedReader` also verifies every
+    byte by the CRC-32C in the metadata.
 
-    The writer pickles, serves ``save`` and ``async_save`` (thread and process), and any number of
-    checkpoints, one after the other or, from several threads, at once. For ``async_save`` it copies
-    the state to host memory itself (pinned where there is CUDA), and remembers in which order the
-    saves were started: an earlier one never replaces a later one.
+    The writer pickles and serves ``save`` and ``async_save`` (in a thread and in a process). It
+    serves any number of checkpoints, one after the other or, from several threads, at once. For
+    ``async_save`` it copies the state to host memory itself (pinned with CUDA) and remembers the
+    order in which saves were started: an earlier one never replaces a later one.
 
     Args:
-        url: the folder, such as ``gs://bucket/run1/step100`` or ``/data/run1/step100``. torch's
-            ``checkpoint_id`` takes its place where given.
-        thread_count: how many files each rank writes at a time. Default: one for every 256 MiB, up
-            to four.
+        url: the folder, such as ``gs://bucket/run1/step100`` or ``/data/run1/step100``; torch's
+            ``checkpoint_id`` takes precedence.
+        thread_count: the number of files that each rank writes at a time. Default: one for every
+            256 MiB, up to four.
         single_file_per_rank: False writes one file for each tensor.
-        overwrite: False raises `PreconditionFailedError` if there is a checkpoint already.
-        upload: how the parts of large files come to ``gs://``, as for `Store.open_writer`:
+        overwrite: False raises `PreconditionFailedError` if the folder holds a checkpoint.
+        upload: how the parts of large files reach ``gs://``, as for `Store.open_writer`:
             ``"resumable"`` for buckets with a retention policy.
-        progress: show a bar for this rank's part (needs tqdm), or call this with
-            ``(done_bytes, total_bytes)``, from the threads that write.
-        store: the store that the folder lies in; then `url` is its name there.
-        options: of `Store`, if `store` is not given: ``endpoint=...``.
+        progress: True shows a bar for this rank's part (needs tqdm); a function is called with
+            ``(done_bytes, total_bytes)`` by the threads that write.
+        store: the store of the folder; `url` is then its name there.
+        options: options of `Store`, if `store` is not given: ``endpoint=...``.
 
     Raises:
         InvalidArgumentError: the URL or an option cannot work.
     """
 
-    # What makes torch's async_save let us do the staging: see stage().
+    # This attribute makes torch's async_save leave the staging to us: see stage().
     _synchronize_after_execute = False
 
     def __init__(
@@ -168,7 +168,7 @@ class DistributedWriter(StorageWriter):
     # ---- what torch asks for, in this order; the calls of one save come from one thread
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Begin a new save; to another folder if `checkpoint_id` says so."""
+        """Begin a new save, to the folder `checkpoint_id` if it is given."""
         if checkpoint_id:
             self._folder = Folder.at(checkpoint_id, self._options, self._store)
         # Another thread may begin another save before this one is set up.
@@ -176,12 +176,12 @@ class DistributedWriter(StorageWriter):
         self._of_thread.save = None
 
     def set_up_storage_writer(self, is_coordinator: bool, *_: Any, **kwargs: Any) -> None:
-        """Look at what is in the folder.
+        """Look at the folder's contents.
 
         Raises:
-            PreconditionFailedError: a checkpoint, and `overwrite` is False.
-            InvalidArgumentError: the save is without collectives, and a checkpoint with them is in
-                the folder: it would be the one that loads.
+            PreconditionFailedError: the folder holds a checkpoint, and `overwrite` is False.
+            InvalidArgumentError: the save is without collectives, but the folder holds a checkpoint
+                with collectives, which would be loaded instead.
         """
         folder = vars(self._of_thread).pop("folder", None) or self._folder
         save = _Save(
@@ -200,20 +200,19 @@ class DistributedWriter(StorageWriter):
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """Return the plans as they are: files get their names when they are written."""
+        """Return the plans as they are; files are named when they are written."""
         return plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Write this rank's part.
 
         Returns:
-            A future that is done.
+            A completed future.
 
         Raises:
-            Exception: the first error, if anything could not be written; this rank's files are
-                deleted then. It is not given to the future: that would keep it, and with it the
-                whole state, for ever (its frames hold the future, which the collector cannot see
-                through).
+            Exception: the first error; this rank's files are then deleted. The error is not stored
+                in the future, which would keep it and the whole state alive forever: the error's
+                frames hold the future, and the garbage collector cannot see through that.
         """
         results = self._write(self._current_save(), plan, planner)
         future: Future[list[WriteResult]] = Future()
@@ -221,13 +220,13 @@ class DistributedWriter(StorageWriter):
         return future
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Make the checkpoint complete, at once, and delete what it replaces.
+        """Make the checkpoint complete in one step, and delete the files that it replaces.
 
         Raises:
             PreconditionFailedError: another save to this folder was completed since this one began;
                 its checkpoint stands, and the files of this one are deleted.
-            Exception: what else went wrong. The files of this save, of all ranks, are deleted,
-                unless it is open whether the checkpoint became complete: then they stay.
+            Exception: any other error. The files of this save, of all ranks, are deleted, unless it
+                is unknown whether the checkpoint became complete.
         """
         save = self._current_save()
         storage_data = {each.index: each.storage_data for part in results for each in part}
@@ -235,7 +234,7 @@ class DistributedWriter(StorageWriter):
         names = frozenset(info.relative_path for info in storage_data.values()) | frozenset(
             attached.values()
         )
-        sent_on: str | None = None  # the generation that the commit was to replace
+        sent_on: str | None = None  # the generation that the commit should replace
         try:
             _require_complete(metadata, storage_data)
             metadata.version = _FORMAT_VERSION
@@ -243,7 +242,7 @@ class DistributedWriter(StorageWriter):
             metadata.storage_meta = self.storage_meta()
             if attached:
                 self._write_attachments(save.folder, attached)
-                # Stock torch does not look at it; see attach().
+                # Stock torch ignores this attribute; see attach().
                 metadata.headrace_attachments = attached  # type: ignore[attr-defined]
             data = to_bytes(metadata)
 
@@ -271,7 +270,7 @@ class DistributedWriter(StorageWriter):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Return whether `checkpoint_id` is the URL of a folder that we can write to."""
+        """Return whether `checkpoint_id` is the URL of a folder that can be written to."""
         return Folder.can_be_at(checkpoint_id)
 
     def storage_meta(self) -> Any:
@@ -283,7 +282,7 @@ class DistributedWriter(StorageWriter):
 
     @property
     def checkpoint_id(self) -> str:
-        """The URL of the folder that is saved to."""
+        """The URL of the folder to save to."""
         return self._current_folder().url
 
     # ---- staging: torch's AsyncStager
@@ -294,7 +293,7 @@ class DistributedWriter(StorageWriter):
         return self._synchronize_after_execute
 
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """Return a copy in host memory, and take this save's place in the order."""
+        """Return a copy in host memory, and take this save's turn in the order."""
         staged: dict[str, Any] = copy_to_host(state_dict)
         self._staged_turns.append(ordering.take_turn())
         return staged
@@ -310,9 +309,9 @@ class DistributedWriter(StorageWriter):
     def attach(self, attachments: Mapping[str, bytes]) -> None:
         """Save small objects with the checkpoint, under names of their own in its folder.
 
-        They become visible to `DistributedReader.attachment` together with the checkpoint. The
-        plain names are for others; they are written right after it is complete. Only what the
-        coordinator attaches counts.
+        `DistributedReader.attachment` sees them as soon as the checkpoint is complete. Right after
+        that, copies under the plain names are written, for other programs. Only the coordinator's
+        attachments count.
         """
         self._attachments = dict(attachments)
 
@@ -395,7 +394,7 @@ class DistributedWriter(StorageWriter):
                 errors.append(error)
             raise
         finally:
-            # What has not begun does not begin, what has sees `errors` before its next item.
+            # Files not begun are cancelled; the others see `errors` before their next item.
             pool.shutdown(wait=True, cancel_futures=bool(errors))
             if errors:
                 save.folder.delete(written)
@@ -403,13 +402,13 @@ class DistributedWriter(StorageWriter):
             try:
                 raise errors[0]
             finally:
-                # They lead back to this frame, and a ring would keep the whole state for a while.
+                # They refer to this frame; the cycle would keep the whole state alive for a while.
                 errors.clear()
                 futures.clear()
         return [result for each in futures for result in each.result()]
 
     def _files(self, items: list[WriteItem]) -> list[list[WriteItem]]:
-        """Deal the items out to files: neighbours stay together, sizes are about the same."""
+        """Distribute the items over files of about equal size; neighbours stay together."""
         if not self._single_file_per_rank:
             return [[item] for item in items]
         sizes = [_item_bytes(item) for item in items]
@@ -421,7 +420,7 @@ class DistributedWriter(StorageWriter):
         files: list[list[WriteItem]] = [[] for _ in range(count)]
         before = 0
         for item, weight in zip(items, weights, strict=True):
-            # The file in which the item's middle lies.
+            # The file in which the middle of the item lies.
             files[min(int((before + weight / 2) / share), count - 1)].append(item)
             before += weight
         return [file for file in files if file]
@@ -435,7 +434,7 @@ class DistributedWriter(StorageWriter):
             try:
                 folder.store.write(name, content)
             except HeadraceError as error:
-                # The checkpoint is complete, and has its own.
+                # The checkpoint is complete and has its own copy.
                 _log.warning("%s is saved, but not its copy of %s: %s", folder.url, name, error)
 
 
@@ -447,7 +446,7 @@ def _pieces(
     count: Callable[[int], None],
     stop: Callable[[], bool],
 ) -> Iterator[Buffer]:
-    """Yield the bytes of a file, item by item, and add to `results` what each became."""
+    """Yield the bytes of a file item by item, and add the result of each to `results`."""
     offset = 0
     for item in items:
         if stop():
@@ -469,14 +468,14 @@ def _pieces(
 
 def _item_bytes(item: WriteItem) -> int:
     if item.tensor_data is None:
-        data = getattr(item, "bytes_io_data", None)  # older ones of torch have none
+        data = getattr(item, "bytes_io_data", None)  # missing in older versions of torch
         return 0 if data is None else int(data.nbytes)
     tensor = item.tensor_data
     return math.prod(tensor.chunk.sizes) * tensor.properties.dtype.itemsize
 
 
 def _require_complete(metadata: Metadata, storage_data: dict[MetadataIndex, Any]) -> None:
-    """Raise unless every chunk that the metadata promises was written by somebody."""
+    """Raise unless some rank wrote every chunk that the metadata names."""
     for name, entry in metadata.state_dict_metadata.items():
         if isinstance(entry, TensorStorageMetadata):
             wanted = [MetadataIndex(name, chunk.offsets) for chunk in entry.chunks]
@@ -492,10 +491,10 @@ def _require_complete(metadata: Metadata, storage_data: dict[MetadataIndex, Any]
 
 
 def _is_refused(save: _Save, replaced_generation: str, error: BaseException) -> bool:
-    """Return whether a commit that failed has surely not happened, and never will."""
+    """Return whether a failed commit certainly has not happened and never will."""
     if isinstance(error, PreconditionFailedError):
         return True
-    # Of several attempts, one whose answer was lost may arrive yet.
+    # Of several attempts, one whose response was lost may still be carried out.
     if not isinstance(error, PermissionDeniedError | InvalidArgumentError) or error.attempts > 1:
         return False
     try:

@@ -1,9 +1,9 @@
 """``dataflux_core.download``: objects as ``bytes``, many at a time.
 
-Every function here reads through the engine, with as many requests in flight as the service bears,
-and writes nothing to the bucket unless joining on the server is asked for by name. What steered
-threads and processes is accepted; only a client that is not Google's is still used by that many
-threads.
+Every function reads through the engine, with as many requests in flight as the service bears. It
+writes nothing to the bucket unless you ask for joining on the server. Arguments for numbers of
+threads and processes are accepted; the number of threads has an effect only for clients that are
+not Google's.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ COMPOSED_PREFIX = "dataflux-composed-objects/"
 MAX_NUM_OBJECTS_TO_COMPOSE = 32
 MODIFIED_RETRY = LIBRARY_RETRY
 
-# What is asked of the engine at once, and therefore what arrives at once.
+# The objects and bytes that the engine reads, and returns, at a time.
 _GROUP_OBJECTS = 32
 _GROUP_BYTES = 16 << 20
 # The default of the datasets.
@@ -55,17 +55,18 @@ _DEFAULT_COMPOSITE_BYTES = 100_000_000
 _logger = logging.getLogger(__name__)
 
 current_composed_object: Any = None
-"""What `term_signal_handler` cleans up; nothing in headrace sets it."""
+"""The composite that `term_signal_handler` deletes; nothing in headrace sets it."""
 
 
 class DataFluxDownloadOptimizationParams:
     """How downloads are grouped.
 
     Args:
-        max_composite_object_size: bytes of a composite object, at most; 0: none is made.
-        use_compose: join small objects on the server; of the objects of a listing of ours, whose
-            generation and checksum are known. Default: only if HEADRACE_COMPOSE is 1; never with
-            a `max_composite_object_size` of 0, and not by a client that is not Google's.
+        max_composite_object_size: bytes of a composite object, at most; 0: no composites.
+        use_compose: join small objects on the server. This applies to objects from headrace's
+            listings, whose generation and checksum are known; not with a
+            `max_composite_object_size` of 0, nor with a client that is not Google's. Default: only
+            if HEADRACE_COMPOSE is 1.
     """
 
     def __init__(self, max_composite_object_size: int, *, use_compose: bool | None = None) -> None:
@@ -83,9 +84,10 @@ def compose(
     storage_client: Any = None,
     retry_config: Any = MODIFIED_RETRY,
 ) -> Any:
-    """Join up to 32 objects to one on the server, and return its blob.
+    """Join up to 32 objects into one on the server, and return its blob.
 
-    This is Google's own call, by `storage_client` or by a new ``google.cloud.storage.Client``.
+    This makes Google's own call, through `storage_client` or a new
+    ``google.cloud.storage.Client``.
 
     Raises:
         ValueError: there are more than 32 objects.
@@ -114,8 +116,8 @@ def decompose(
     """Read a composite object and return the bytes of each of its parts.
 
     Raises:
-        CorruptDataError: the composite is not as long as the sizes of `objects` together, so the
-            parts cannot be told apart.
+        CorruptDataError: the composite's size is not the sum of the sizes of `objects`, so it
+            cannot be split.
     """
     whole = download_single(storage_client, bucket_name, composite_object_name, retry_config)
     expected_bytes = sum(size_bytes for _, size_bytes in objects)
@@ -141,8 +143,8 @@ def download_single(
     """Return the contents of one object.
 
     Raises:
-        NotFoundError: there is no such object. Every error of the service is also an instance of
-            Google's class for its HTTP status, if google-api-core is installed.
+        NotFoundError: there is no such object. If google-api-core is installed, every error of the
+            service is also an instance of Google's class for its HTTP status.
     """
     bucket = _open(storage_client, bucket_name, retry_config)
     ((content,),) = bucket.read_groups([[(object_name, 0)]])
@@ -161,7 +163,7 @@ def dataflux_download(
     """Return the contents of all `objects`, in their order.
 
     Raises:
-        HeadraceError: as for `download_single`; nothing is left out silently.
+        HeadraceError: as for `download_single`; no object is silently missing.
     """
     return list(
         dataflux_download_lazy(
@@ -230,7 +232,7 @@ def dataflux_download_lazy(
 ) -> Iterator[bytes]:
     """Yield the contents of all `objects`, in their order, reading ahead.
 
-    What is ahead is bounded by the memory budget, and cancelled when the iterator is dropped.
+    The memory budget bounds the read-ahead; dropping the iterator cancels it.
     """
     yield from _read(
         bucket_name, objects, storage_client, dataflux_download_optimization_params, retry_config
@@ -247,7 +249,7 @@ def read_batches(
 ) -> Generator[list[bytes]]:
     """Yield the contents of each of the `batches`, reading two of them ahead.
 
-    Not one of dataflux's functions: ours, for the datasets.
+    This is not a function of dataflux but headrace's own, for the datasets.
     """
     join = _join_options(params)
     bucket = _open(storage_client, bucket_name, retry_config, join=join)
@@ -283,7 +285,7 @@ def df_download_thread(
     dataflux_download_optimization_params: DataFluxDownloadOptimizationParams | None = None,
     retry_config: Any = MODIFIED_RETRY,
 ) -> None:
-    """Put what `dataflux_download` returns into `results_queue`."""
+    """Put the result of `dataflux_download` into `results_queue`."""
     results_queue.put(
         dataflux_download(
             project_name,
@@ -307,7 +309,7 @@ def clean_composed_object(composed_object: Any) -> None:
 def term_signal_handler(signal_num: Any, frame: Any) -> NoReturn:
     """Delete `current_composed_object` if there is one, and exit.
 
-    headrace never installs it: signals belong to the application.
+    headrace never installs this handler: signals belong to the application.
     """
     if current_composed_object is not None:
         clean_composed_object(current_composed_object)
@@ -332,7 +334,7 @@ def _read(
 def _grouped(
     objects: Iterable[NameAndSize], join: JoinOptions | None
 ) -> Iterator[list[NameAndSize]]:
-    # A group is what is joined.
+    # Each group is joined as a whole.
     max_bytes = _GROUP_BYTES if join is None else join.max_size_bytes
     return grouped(objects, max_objects=_GROUP_OBJECTS, max_bytes=max_bytes)
 
@@ -340,7 +342,7 @@ def _grouped(
 def _join_options(params: DataFluxDownloadOptimizationParams | None) -> JoinOptions | None:
     if params is None:
         params = DataFluxDownloadOptimizationParams(_DEFAULT_COMPOSITE_BYTES)
-    # The original's own have no such attribute.
+    # Objects of the original's class have no such attribute.
     if not getattr(params, "use_compose", False):
         return None
     return JoinOptions(max_size_bytes=params.max_composite_object_size)

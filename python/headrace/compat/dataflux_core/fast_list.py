@@ -1,7 +1,7 @@
 """``dataflux_core.fast_list``: all objects of a bucket, or of a prefix.
 
-Listing happens in this process, without helpers, queues and waits. The parameters that steered
-these are accepted and have nothing to do.
+Listing happens in this process, without worker processes, queues and waits. Parameters for those
+are accepted and have no effect.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class ListingController:
     """Lists a bucket.
 
     Args:
-        max_parallelism: accepted; the engine decides by itself.
+        max_parallelism: accepted; the engine chooses its own parallelism.
         project: the project, for a client that is made later.
         bucket: the bucket's name.
-        sort_results: accepted; the result is sorted always, so that all processes agree on it.
-        skip_compose: leave out what was composed for a download.
-        prefix: names begin with it; any string.
-        allowed_storage_classes: others are left out.
+        sort_results: accepted; the result is always sorted, so that all processes agree on it.
+        skip_compose: leave out composites of downloads.
+        prefix: the beginning of the names; any string.
+        allowed_storage_classes: objects of other classes are left out.
         retry_config: a retry policy of google-api-core, or None for no retry.
 
-    `client` may be set before `run`: Google's, or another with its methods.
+    Before `run`, you may set `client` to Google's client or to another one with its methods.
     """
 
     def __init__(
@@ -93,12 +93,12 @@ class _Queue(Protocol):
 
 
 class ListWorker:
-    """Lists names in ``[start_range, end_range)``, then what `direct_work_available_queue` has.
+    """Lists names in ``[start_range, end_range)``, then ranges of `direct_work_available_queue`.
 
-    For programs that run workers of their own: a `ListingController` has none. An empty
-    `end_range` is an open end; ``(None, ...)`` in the queue ends `run`. The listed pairs go to
-    `results_queue` as one set for each range, ``(name, count)`` to `metadata_queue`; an error goes
-    to `error_queue` and ends `run`.
+    It is for programs that run their own workers; a `ListingController` has none. An empty
+    `end_range` is an open end; ``(None, ...)`` in the queue ends `run`. For each range, the worker
+    puts one set of pairs into `results_queue` and ``(name, count)`` into `metadata_queue`. An error
+    goes into `error_queue` and ends `run`.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class ListWorker:
         self.max_retries = max_retries
 
     def wait_for_work(self) -> bool:
-        """Ask for another range and wait for it; False: there is no more."""
+        """Ask for another range and wait for it; False if there is none."""
         self.send_work_stealing_needed_queue.put(self.name)
         self.idle_queue.put(self.name)
         self.heartbeat_queue.put(self.name)
@@ -242,7 +242,7 @@ def _list_objects(
     allowed_storage_classes: Sequence[str],
     list_directory_objects: bool = False,
 ) -> ObjectIndex:
-    """Return what the filters leave of a listing, sorted by name."""
+    """Return the objects of a listing that pass the filters, sorted by name."""
     if client is not None:
         user_agent.add_dataflux_user_agent(client)
 
@@ -251,7 +251,7 @@ def _list_objects(
             return False
         if info.name.endswith("/") and not list_directory_objects:
             return False
-        # A server that does not tell the class has only one.
+        # A server that reports no storage class has only one.
         return not info.storage_class or info.storage_class in allowed_storage_classes
 
     try:

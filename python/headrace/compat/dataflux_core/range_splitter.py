@@ -1,7 +1,7 @@
-"""``dataflux_core.range_splitter``: places at which a range of names can be cut.
+"""``dataflux_core.range_splitter``: places at which to cut a range of names.
 
-A name is read as a number whose digits are the characters of an alphabet, padded at its end with
-the smallest of them. Our own listing does not work like that; this is here for those who call it.
+A name stands for a number whose digits are characters of an alphabet, padded at the end with the
+smallest one. headrace's own listing works differently; this module is for programs that call it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class MinimalIntRange:
 
 @dataclass
 class GenerateSplitsOpts:
-    """What `RangeSplitter.generate_splits` needs."""
+    """The arguments of `RangeSplitter.generate_splits`."""
 
     min_int_range: MinimalIntRange
     num_splits: int
@@ -38,7 +38,7 @@ class GenerateSplitsOpts:
 
 
 class RangeSplitter:
-    """Cuts ranges of names; characters that it meets become part of its alphabet.
+    """Cuts ranges of names; new characters become part of its alphabet.
 
     Args:
         alphabet_map: the position of each character in the alphabet.
@@ -53,8 +53,8 @@ class RangeSplitter:
     def split_range(self, start_range: str, end_range: str, num_splits: int) -> Sequence[str]:
         """Return `num_splits` names that cut ``(start_range, end_range)``, in order.
 
-        An empty `end_range` is an open end. There are none if the range is empty, or if no name
-        over the alphabet lies in it.
+        An empty `end_range` is an open end. The result is empty if the range is empty, or if no
+        name over the alphabet lies in it.
 
         Raises:
             ValueError: `num_splits` is below 1.
@@ -72,7 +72,7 @@ class RangeSplitter:
         )
 
     def generate_splits(self, opts: GenerateSplitsOpts) -> Sequence[str]:
-        """Return the names at equal distances within the range of `opts`."""
+        """Return names at equal distances within the range of `opts`."""
         first, length = opts.min_int_range.start_int, opts.min_int_range.min_len
         distance = opts.min_int_range.end_int - first
         return [
@@ -91,10 +91,10 @@ class RangeSplitter:
     def string_to_minimal_int_range(
         self, start_range: str, end_range: str, num_splits: int
     ) -> MinimalIntRange:
-        """Return both ends as numbers of as many digits as `num_splits` cuts between them need.
+        """Return both ends as numbers with enough digits for `num_splits` cuts between them.
 
-        The characters of both must be in the alphabet, and the ends must differ when padded
-        (`is_range_equal_with_padding`): no number of digits would do otherwise.
+        The alphabet must have the characters of both ends, and the ends must differ when padded
+        (`is_range_equal_with_padding`); otherwise no number of digits would be enough.
         """
         if self.is_range_equal_with_padding(start_range, end_range):
             raise ValueError(f"nothing lies between {start_range!r} and {end_range!r}")
@@ -108,8 +108,9 @@ class RangeSplitter:
         return MinimalIntRange(start_int, end_int, length)
 
     def is_range_equal_with_padding(self, start_range: str, end_range: str) -> bool:
-        """Return whether the two ends are the same number, however many digits are looked at."""
-        # One more than both: an open end goes on with the largest digit, a name with the smallest.
+        """Return whether both ends are the same number, with any number of digits."""
+        # One more digit than both: an open end continues with the largest digit, a name with the
+        # smallest.
         length = max(len(start_range), len(end_range)) + 1
         return all(
             self._character(start_range, i) == self._end_character(end_range, i)
@@ -117,7 +118,7 @@ class RangeSplitter:
         )
 
     def add_characters_to_alphabet(self, characters: str) -> None:
-        """Make the alphabet one that has all of `characters`."""
+        """Add all `characters` to the alphabet."""
         self.alphabet_set |= set(characters)
         self.sorted_alphabet = sorted(self.alphabet_set)
         self.alphabet_map = {character: i for i, character in enumerate(self.sorted_alphabet)}
@@ -130,7 +131,7 @@ class RangeSplitter:
 
 
 def get_char_or_default(characters: str, index: int, default_char: str) -> str:
-    """Return the character at `index`, or `default_char` where there is none."""
+    """Return the character at `index`, or `default_char` if there is none."""
     return characters[index] if 0 <= index < len(characters) else default_char
 
 

@@ -1,4 +1,4 @@
-"""``dataflux_core.user_agent``: what a client calls itself in requests."""
+"""``dataflux_core.user_agent``: the name of a client in its requests."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ user_agent_string = "dataflux/1.0"
 
 
 def add_dataflux_user_agent(storage_client: Any) -> None:
-    """Put `user_agent_string` in front of what `storage_client` calls itself, once.
+    """Put `user_agent_string` in front of the user agent of `storage_client`, once.
 
-    The engine's own requests say ``headrace/<version>``; a client without Google's connection
-    object is left as it is.
+    The engine's own requests say ``headrace/<version>``. A client without Google's connection
+    object is not changed.
     """
     info = getattr(getattr(storage_client, "_connection", None), "_client_info", None)
     if info is None:

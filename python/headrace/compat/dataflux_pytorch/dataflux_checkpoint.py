@@ -18,7 +18,7 @@ class DatafluxCheckpoint:
     """Files of one bucket, for ``torch.save`` and ``torch.load``.
 
     Args:
-        project_name: the project, for a client that is asked for by `bucket`.
+        project_name: the project, for the client that `bucket` makes if there is none.
         bucket_name: the bucket.
         storage_client: None, Google's client, or another one with its methods.
     """
@@ -31,24 +31,24 @@ class DatafluxCheckpoint:
 
     @property
     def bucket(self) -> Any:
-        """The bucket as the client has it."""
+        """The client's object for the bucket."""
         if self.storage_client is None:
             self.storage_client = make_google_client(self.project_name)
         return self.storage_client.bucket(self.bucket_name)
 
     def reader(self, object_name: str) -> Any:
-        """Return the object as a file, fetched ahead by parallel ranges.
+        """Return the object as a file that reads ahead by parallel ranges.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: there is no such object.
         """
         return self._opened.reader(object_name)
 
     def writer(self, object_name: str) -> Any:
-        """Return a file whose parts leave while it is written.
+        """Return a file whose parts are sent while it is written.
 
-        ``close`` makes it the object, whole and verified; an exception in a ``with`` block, or
-        dropping it, leaves what was there before. One cannot seek in it.
+        ``close`` publishes the object, whole and verified. After an exception in a ``with`` block,
+        or if the file is dropped, the previous object stays. The file cannot seek.
         """
         return self._opened.writer(object_name)
 
@@ -56,11 +56,11 @@ class DatafluxCheckpoint:
 class DatafluxCheckpointBuffer(io.BytesIO):
     """A file in memory that becomes `blob` when it is closed.
 
-    Not by an exception in a ``with`` block, not when it is dropped, and once. Where the engine can
-    speak to the bucket, `headrace.open` takes its place, which holds a few parts only.
+    It is written once, and not after an exception in a ``with`` block or when it is dropped. If the
+    engine serves the bucket, `headrace.open` is used instead, which holds only a few parts.
 
     Args:
-        blob: Google's, or another with ``open("wb")``.
+        blob: a blob of Google's client, or another object with ``open("wb")``.
     """
 
     def __init__(self, blob: Any) -> None:

@@ -40,24 +40,24 @@ class Config(CommonConfig):
 class DataFluxIterableDataset(BucketDataset, data.IterableDataset[Any]):
     """The objects of a bucket, listed when it is made, read in the order of their names.
 
-    In a DataLoader worker it yields that worker's part: one contiguous slice for each, of
-    ``ceil(objects / workers)``. Ranks are not told apart.
+    In a DataLoader worker it yields that worker's share: a contiguous slice of
+    ``ceil(objects / workers)`` objects. It does not distinguish ranks.
 
     Args:
-        project_name: the project, for a client that is made from a pickle.
+        project_name: the project, for a client made when the dataset is unpickled.
         bucket_name: the bucket.
-        config: see `Config`; that of the map-style dataset will do, too.
+        config: a `Config`, of this or of the map-style dataset.
         data_format_fn: called with each object's ``bytes``; its result is the sample.
         storage_client: a ``google.cloud.storage.Client``, whose account and endpoint the engine
-            takes over; or another object with its methods, which is used itself. Default:
-            Application Default Credentials, or STORAGE_EMULATOR_HOST.
+            uses; or another object with its methods, which is used itself. Default: Application
+            Default Credentials, or STORAGE_EMULATOR_HOST.
 
     `objects` is the list of ``(name, size)``, sorted by name.
 
     Raises:
         NotFoundError: there is no such bucket.
-        PermissionError: `config` says ``use_compose=True``, and the account of `storage_client`
-            must not.
+        PermissionError: `config` has ``use_compose=True``, and the account of `storage_client`
+            has no permission for that.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class DataFluxIterableDataset(BucketDataset, data.IterableDataset[Any]):
         super().__init__(project_name, bucket_name, config, data_format_fn, storage_client)
 
     def __iter__(self) -> Iterator[Any]:
-        """Read ahead, and yield what `data_format_fn` makes of each object.
+        """Read ahead, and yield the result of `data_format_fn` for each object.
 
         Raises:
-            HeadraceError: an object cannot be read; those before it have been yielded.
+            HeadraceError: an object cannot be read; the objects before it have been yielded.
         """
         objects = self.objects
         worker = data.get_worker_info()

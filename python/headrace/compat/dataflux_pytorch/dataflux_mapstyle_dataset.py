@@ -40,11 +40,11 @@ _DOWNLOAD = dataflux_core.download.dataflux_download_threaded
 
 
 class Config(CommonConfig):
-    """How a map-style dataset lists and reads; see `CommonConfig` for what is not told here.
+    """How a map-style dataset lists and reads; see `CommonConfig` for the other arguments.
 
     Args:
-        threads_per_process: accepted; how many reads at a time a client of another kind is used
-            for.
+        threads_per_process: accepted; the number of threads that read through a client of another
+            kind.
     """
 
     def __init__(
@@ -79,20 +79,20 @@ class DataFluxMapStyleDataset(BucketDataset, data.Dataset[Any]):
     """The objects of a bucket, listed when it is made, read by index.
 
     Args:
-        project_name: the project, for a client that is made from a pickle.
+        project_name: the project, for a client made when the dataset is unpickled.
         bucket_name: the bucket.
         config: see `Config`.
         data_format_fn: called with each object's ``bytes``; its result is the sample.
         storage_client: a ``google.cloud.storage.Client``, whose account and endpoint the engine
-            takes over; or another object with its methods, which is used itself. Default:
-            Application Default Credentials, or STORAGE_EMULATOR_HOST.
+            uses; or another object with its methods, which is used itself. Default: Application
+            Default Credentials, or STORAGE_EMULATOR_HOST.
 
     `objects` is the list of ``(name, size)``, sorted by name.
 
     Raises:
         NotFoundError: there is no such bucket.
-        PermissionError: `config` says ``use_compose=True``, and the account of `storage_client`
-            must not.
+        PermissionError: `config` has ``use_compose=True``, and the account of `storage_client`
+            has no permission for that.
     """
 
     def __init__(
@@ -109,10 +109,10 @@ class DataFluxMapStyleDataset(BucketDataset, data.Dataset[Any]):
         return len(self.objects)
 
     def __getitem__(self, idx: Any) -> Any:
-        """Read one object; counts from the end if negative.
+        """Read one object; a negative index counts from the end.
 
         Raises:
-            IndexError: there are not so many.
+            IndexError: the index is out of range.
             HeadraceError: the object cannot be read.
         """
         if isinstance(idx, slice):
@@ -129,14 +129,14 @@ class DataFluxMapStyleDataset(BucketDataset, data.Dataset[Any]):
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Read the objects of a batch at once, in the order of `indices`.
 
-        Of a DataLoader that does not shuffle the next batches are read ahead.
+        If a DataLoader does not shuffle, the next batches are read ahead.
 
         Raises:
-            HeadraceError: one of them cannot be read; the first one in order is told.
+            HeadraceError: an object cannot be read; it is the error of the first such object.
         """
         client = self.storage_client
         by_engine = client is None or settings_of(client) is not None
-        # Users put a function of their own there, which is to be called then.
+        # Users may have put a function of their own there; then it is called.
         if by_engine and dataflux_core.download.dataflux_download_threaded is _DOWNLOAD:
             contents = self._even_batches.read(
                 indices,

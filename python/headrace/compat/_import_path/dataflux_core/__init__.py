@@ -1,4 +1,4 @@
-"""Found by a process that multiprocessing has started in a program of `headrace.compat`."""
+"""For processes that multiprocessing starts in a program that uses `headrace.compat`."""
 
 import importlib
 import sys

@@ -21,10 +21,10 @@ class DatafluxLightningCheckpoint(_CheckpointIO):  # type: ignore[misc]
 
     Args:
         project_name: the project.
-        storage_client: None, Google's client, or another one with its methods. In the oldest
-            versions the bucket's name stood here, and the client behind it; both ways are taken.
-        disable_multipart: accepted; a small checkpoint is one request, a large one is in parts.
-        bucket_name: of the oldest versions: accepted; the bucket is that of each path.
+        storage_client: None, Google's client, or another one with its methods. The oldest versions
+            had the bucket's name here and the client after it; both orders are accepted.
+        disable_multipart: accepted; small checkpoints take one request, large ones several parts.
+        bucket_name: from the oldest versions; accepted, but the bucket is that of each path.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class DatafluxLightningCheckpoint(_CheckpointIO):  # type: ignore[misc]
         path: str | os.PathLike[str],
         storage_options: Any = None,
     ) -> None:
-        """Save `checkpoint`: whole, or not at all."""
+        """Save `checkpoint`, whole or not at all."""
         bucket, name = self._locate(path)
         bucket.save(checkpoint, name)
 
@@ -60,7 +60,7 @@ class DatafluxLightningCheckpoint(_CheckpointIO):  # type: ignore[misc]
         map_location: Any = None,
         weights_only: bool | None = None,
     ) -> dict[str, Any]:
-        """Return the checkpoint; `weights_only` None means True."""
+        """Return the checkpoint; None for `weights_only` means True."""
         bucket, name = self._locate(path)
         loaded: dict[str, Any] = bucket.load(
             name, map_location, True if weights_only is None else weights_only
@@ -68,17 +68,17 @@ class DatafluxLightningCheckpoint(_CheckpointIO):  # type: ignore[misc]
         return loaded
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Delete the checkpoint, also a sharded one."""
+        """Delete the checkpoint, which may be sharded."""
         bucket, name = self._locate(path)
         if name:
             below = bucket.names(f"{name.rstrip('/')}/")
-            # First what makes it a checkpoint.
+            # First the object that makes it a checkpoint.
             for each in sorted(below, key=lambda each: not each.endswith(".metadata")):
                 bucket.remove(each)
             bucket.remove(name)
 
     def teardown(self) -> None:
-        """Do nothing: there is nothing to end."""
+        """Do nothing."""
 
     def _locate(self, path: str | os.PathLike[str]) -> tuple[CheckpointBucket, str]:
         bucket, name = parse_gcs_path(path)  # type: ignore[arg-type]  # it checks

@@ -24,7 +24,7 @@ __all__ = [
     "GCSFileSystem",
 ]
 
-# Of torch's FileSystemWriter; what they are about does not exist here.
+# Options of torch's FileSystemWriter that have no meaning here.
 _WITHOUT_EFFECT = (
     "sync_files",
     "per_thread_copy_ahead",
@@ -48,14 +48,14 @@ class GCSFileSystem(FileSystemBase):
 
     @contextmanager
     def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[Any]:
-        """Open an object: ``"rb"`` or ``"wb"``; what is written appears when the block ends well.
+        """Open an object in mode ``"rb"`` or ``"wb"``; a written one appears if the block succeeds.
 
         Raises:
-            ValueError: another mode, or no URL of a bucket.
+            ValueError: the mode is another one, or `path` is not a URL in a bucket.
         """
         bucket, name = self._locate(path)
         if mode not in ("rb", "wb"):
-            # Somebody compares the text.
+            # Programs compare this text.
             raise ValueError(
                 "Invalid mode argument, create_stream only supports rb (read mode) & wb "
                 "(write mode)"
@@ -64,7 +64,7 @@ class GCSFileSystem(FileSystemBase):
             yield stream
 
     def concat_path(self, path: str | os.PathLike[str], suffix: str) -> Path:
-        """Return `path` with `suffix` behind it."""
+        """Return `path` followed by `suffix`."""
         return Path(path) / suffix
 
     def init_path(self, path: str | os.PathLike[str]) -> Path:
@@ -86,12 +86,12 @@ class GCSFileSystem(FileSystemBase):
         """Do nothing: a bucket has no directories."""
 
     def exists(self, path: str | os.PathLike[str]) -> bool:
-        """Return whether there is such an object, or any below."""
+        """Return whether `path` or any object below it exists."""
         bucket, name = self._locate(path)
         return bucket.exists(name)
 
     def rm_file(self, path: str | os.PathLike[str]) -> None:
-        """Delete an object; none is fine."""
+        """Delete an object; a missing one is no error."""
         bucket, name = self._locate(path)
         bucket.remove(name)
 
@@ -107,7 +107,7 @@ class GCSFileSystem(FileSystemBase):
         """Return True for a Path and for a URL of a bucket.
 
         Raises:
-            ValueError: another str.
+            ValueError: it is any other str.
         """
         if isinstance(checkpoint_id, Path):
             return True
@@ -124,11 +124,11 @@ class GCSDistributedWriter(DistributedWriter):
     """`headrace.checkpoint.DistributedWriter` by its name in dataflux.
 
     Args:
-        path: the folder, as a URL or as what pathlib makes of one.
+        path: the folder, as a URL or as a Path made of one.
         project_name: the project.
         storage_client: None or Google's client.
         debug: accepted.
-        kwargs: those of `DistributedWriter`; others of torch's ``FileSystemWriter`` do nothing.
+        kwargs: arguments of `DistributedWriter`; others of ``FileSystemWriter`` have no effect.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class GCSDistributedWriter(DistributedWriter):
         self.fs = GCSFileSystem(project_name, debug)
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Begin a new save; to another folder if `checkpoint_id` says so."""
+        """Begin a new save, to the folder `checkpoint_id` if it is given."""
         super().reset(_url(checkpoint_id) if checkpoint_id else None)
 
 
@@ -153,11 +153,11 @@ class GCSDistributedReader(DistributedReader):
     """`headrace.checkpoint.DistributedReader` by its name in dataflux.
 
     Args:
-        path: the folder, as a URL or as what pathlib makes of one.
+        path: the folder, as a URL or as a Path made of one.
         project_name: the project.
         storage_client: None or Google's client.
         debug: accepted.
-        kwargs: those of `DistributedReader`.
+        kwargs: arguments of `DistributedReader`.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class GCSDistributedReader(DistributedReader):
         self.fs = GCSFileSystem(project_name, debug)
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Begin a new load; from another folder if `checkpoint_id` says so."""
+        """Begin a new load, from the folder `checkpoint_id` if it is given."""
         super().reset(_url(checkpoint_id) if checkpoint_id else None)
 
 

@@ -9,11 +9,11 @@ __all__ = ["parse_gcs_path", "process_input_path"]
 
 
 def process_input_path(path: str | Path) -> str:
-    """Return `path` as a str; of a URL that pathlib has changed, the URL.
+    """Return `path` as a str, with the slash that pathlib removes from URLs.
 
     Raises:
         TypeError: it is neither a str nor a Path.
-        ValueError: it is a Path that was no URL.
+        ValueError: it is a Path that was not made of a URL.
     """
     if isinstance(path, str):
         return path

@@ -33,31 +33,32 @@ def upload_chunks_concurrently_from_bytesio(
     timeout: float | tuple[float, float] | None = 60,
     retry: Any = LIBRARY_RETRY,
 ) -> None:
-    """Write all of `bytesio` to `blob`, which is visible when it is whole and verified, or not.
+    """Write all of `bytesio` to `blob`, which becomes visible whole and verified, or not at all.
 
     Args:
-        bytesio: must not change meanwhile.
-        blob: of ``google.cloud.storage``, or of another client with ``open``.
+        bytesio: the content; it must not change until this returns.
+        blob: a blob of ``google.cloud.storage``, or of another client with ``open``.
         content_type: default ``application/octet-stream``.
         chunk_size: bytes of a part.
-        deadline: seconds for each request with all its attempts; None: as `retry` says.
-        max_workers: parts under way at a time.
+        deadline: seconds for each request with all its attempts; None: as in `retry`.
+        max_workers: parts in flight at a time.
         checksum: accepted; the CRC-32C of the whole is always compared.
-        timeout: seconds to the first byte of an answer, or to connect and to that.
-        retry: a policy, ours or of google-api-core.
+        timeout: seconds to the first byte of a response; or a pair, seconds to connect and to that
+            byte.
+        retry: a policy of headrace or of google-api-core.
     """
     if checksum not in ("crc32c", "md5", "auto", None):
         raise InvalidArgumentError(f"checksum is {checksum!r}; it must be 'crc32c'")
-    # A blob of another kind need not say whose it is.
+    # A blob of another kind need not have a client.
     options = store_options_of(getattr(blob, "client", blob))
     if options is None:
         opened = blob.open("wb")
         if hasattr(opened, "close"):
-            # Not by `with`: after an error it would publish the beginning.
+            # Without `with`, which would publish an incomplete object after an error.
             opened.write(bytesio.getvalue())
             opened.close()
             return
-        with opened as file:  # what only that can be done with
+        with opened as file:  # an object that is only a context manager
             file.write(bytesio.getvalue())
         return
     retries, timeouts = engine_options(retry)
