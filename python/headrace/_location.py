@@ -14,7 +14,16 @@ from headrace._options import require
 if TYPE_CHECKING:
     from headrace._store import Store
 
-__all__ = ["Url", "bucket_and_name", "object_at", "root_at"]
+__all__ = [
+    "Url",
+    "bucket_and_name",
+    "bucket_of",
+    "directory_of",
+    "is_local",
+    "is_whole",
+    "object_at",
+    "root_at",
+]
 
 Url = str | os.PathLike[str]
 
@@ -40,7 +49,7 @@ def object_at(url: Url, store: Store | None = None, **options: Any) -> tuple[Sto
     if store is not None:
         _require_no_options(options)
         name = _name_below(text, store)
-        _require_object(text, name, is_file=_engine.split_url(store.url)[0] == "file")
+        _require_object(text, name, is_file=is_local(store.url))
         return store, name
     return _split_object(text, options)
 
@@ -63,7 +72,7 @@ def root_at(url: Url = "", store: Store | None = None, **options: Any) -> Store:
         return Store(_text_of(url), **options)
     _require_no_options(options)
     name = _name_below(os.fspath(url), store).strip("/")
-    return store._with_url(posixpath.join(store.url, name)) if name else store
+    return store._derived(posixpath.join(store.url, name)) if name else store
 
 
 def bucket_and_name(url: Url) -> tuple[str, str]:
@@ -81,6 +90,40 @@ def bucket_and_name(url: Url) -> tuple[str, str]:
     is_folder = name.endswith(("/", "/.")) or name in (".", "..")
     path = _absolute(name).lstrip("/")
     return "file:///", f"{path}/" if is_folder and path else path
+
+
+def bucket_of(store: Store) -> tuple[Store, str]:
+    """Return the store of the whole bucket, and the name that the root of `store` has there.
+
+    The name is ``""`` if it is the bucket itself. A directory is a bucket of its own.
+    """
+    scheme, bucket, name, _ = _engine.split_url(store.url)
+    if scheme == "file" or not name:
+        return store, ""
+    return store._derived(f"{scheme}://{bucket}"), name
+
+
+def directory_of(store: Store) -> str | None:
+    """Return the path of the directory that `store` is; None if it is in a bucket."""
+    scheme, _, path, _ = _engine.split_url(store.url)
+    return path if scheme == "file" else None
+
+
+def is_local(url: Url) -> bool:
+    """Return whether `url` is of a file or a directory of this machine.
+
+    Raises:
+        InvalidArgumentError: no URL has this form.
+    """
+    return _engine.split_url(_text_of(url))[0] == "file"
+
+
+def is_whole(text: str) -> bool:
+    """Return whether `text` is a URL or an absolute path, rather than a name below some root.
+
+    Any scheme will do, so that one that nobody knows is an error and no name.
+    """
+    return "://" in text or text.startswith("/")
 
 
 def _split_object(text: str, options: dict[str, Any]) -> tuple[Store, str]:

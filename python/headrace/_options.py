@@ -35,6 +35,11 @@ KiB = 1 << 10
 MiB = 1 << 20
 GiB = 1 << 30
 
+# Defaults of arguments that several functions have in common.
+PART_BYTES = 16 * MiB
+PARTS_IN_FLIGHT = 8
+PREFETCH_BYTES = 64 * MiB
+
 OnChange = Literal["error", "reread"]
 ContentEncoding = Literal["stored", "decompress"]
 

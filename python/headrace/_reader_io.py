@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import _engine
 from headrace._engine import ObjectInfo, Sample
 from headrace._errors import CorruptDataError, HeadraceError, PreconditionFailedError
-from headrace._options import require_bytes
+from headrace._options import PREFETCH_BYTES, require_bytes
 from headrace._whole_sum import WholeSum
 
 if TYPE_CHECKING:
@@ -95,13 +95,13 @@ class ObjectReaderIO(io.BufferedIOBase):
         name: str | ObjectInfo,
         *,
         if_generation: str | None = None,
-        prefetch_bytes: int = 64 << 20,
+        prefetch_bytes: int = PREFETCH_BYTES,
     ) -> None:
         self._ended = True  # until it is open
         self._lock = threading.RLock()
         require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
         # "reread" would mix two generations here.
-        self._store = store._with(on_change="error")
+        self._store = store._derived(on_change="error")
         # Nothing is fetched ahead that the memory budget would not take.
         budget_bytes = self._store._open()[0].budget_bytes
         self._max_ahead_bytes = min(prefetch_bytes, budget_bytes // 4)
@@ -119,7 +119,7 @@ class ObjectReaderIO(io.BufferedIOBase):
             self._info = self._open(name)
         if if_generation is not None and self._info.generation != if_generation:
             raise _wrong_generation(self._url, self._info.generation, if_generation)
-        crc32c = self._info.crc32c if self._store._settings["verify"] else None
+        crc32c = self._info.crc32c if self._store._settings.verify else None
         self._sum = None if crc32c is None else WholeSum(self._info.size_bytes, crc32c)
         self._ended = False
 

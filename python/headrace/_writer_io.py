@@ -12,10 +12,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from headrace import _engine
-from headrace._engine import ObjectInfo
+from headrace._engine import ObjectInfo, ObjectWriter
 from headrace._errors import HeadraceError, InvalidArgumentError
 from headrace._leftovers import tell_left_behind
-from headrace._store import Store, UploadWay
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -34,32 +33,15 @@ class ObjectWriterIO(io.BufferedIOBase):
     Threads may share it; their writes come one after the other.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        name: str,
-        *,
-        if_generation: str | None = None,
-        content_type: str | None = None,
-        part_bytes: int = 16 << 20,
-        max_parts_in_flight: int = 8,
-        upload: UploadWay = "parts",
-    ) -> None:
+    def __init__(self, writer: ObjectWriter) -> None:
+        """Make a file of what `Store.open_writer` has returned, and take it over."""
         # A copy, without the traceback: its frames hold what holds this file, and a cycle through a
         # library's writer in between, torch's for one, cannot be collected.
         self._failure: BaseException | None = None
-        self._ended = True  # until it is open
         self._info: ObjectInfo | None = None
         self._epoch = _engine.fork_epoch()
         self._lock = threading.RLock()
-        self._writer = store.open_writer(
-            name,
-            if_generation=if_generation,
-            content_type=content_type,
-            part_bytes=part_bytes,
-            max_parts_in_flight=max_parts_in_flight,
-            upload=upload,
-        )
+        self._writer = writer
         self._ended = False
 
     # ---- what it is

@@ -247,7 +247,7 @@ def test_a_module_that_is_not_public_begins_with_an_underscore() -> None:
 
 
 def test_of_a_store_the_package_uses_only_what_it_offers_its_modules() -> None:
-    offered = {"_settings", "_with", "_with_url", "_open", "_handle", "_gcs"}
+    offered = {"_settings", "_derived", "_open", "_handle"}
     private = {name for name in vars(headrace.Store) if name.startswith("_") and name[1] != "_"}
     folder = Path(headrace.__file__).resolve().parent
     wrong = [

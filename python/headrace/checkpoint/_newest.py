@@ -14,7 +14,7 @@ from headrace._errors import (
     NotFoundError,
     PreconditionFailedError,
 )
-from headrace._location import Url, root_at
+from headrace._location import Url, is_local, root_at
 from headrace._store import Store
 from headrace.checkpoint._archive import open_archive
 
@@ -80,7 +80,7 @@ def _all_below(root: Store) -> list[ObjectInfo]:
             if not token:
                 return infos
     except NotFoundError:
-        if not root.url.startswith("file:"):
+        if not is_local(root.url):
             raise
         return []  # a directory that is not there yet
 

@@ -35,7 +35,7 @@ def stat(store: Store, name: str) -> ObjectInfo:
 def pinned(store: Store) -> Store:
     """Return the store, which reads no other generation than it is told to."""
     # "reread" would mix two of them here.
-    return store if store._settings["on_change"] == "error" else store._with(on_change="error")
+    return store if store._settings.on_change == "error" else store._derived(on_change="error")
 
 
 def corrupt(url: str, text: str) -> CorruptDataError:

@@ -8,7 +8,7 @@ from typing import Any
 from headrace import checkpoint
 from headrace._checkpoint_names import METADATA_NAME
 from headrace._errors import InvalidArgumentError, NotFoundError
-from headrace._location import object_at
+from headrace._location import directory_of, object_at
 from headrace._store import Store, UploadWay
 
 __all__ = ["holds_sharded", "load", "remove", "save"]
@@ -75,8 +75,9 @@ def remove(path: str | os.PathLike[str], store_options: dict[str, Any]) -> None:
     names.sort(key=lambda each: not each.endswith(METADATA_NAME))
     for each in names:
         store.delete(each, missing_ok=True)
-    if store.url.startswith("file:"):
-        _remove_empty(store.url_of(name).removeprefix("file://"))
+    directory = directory_of(store)
+    if directory is not None:
+        _remove_empty(os.path.join(directory, name))
     if not names:
         store.delete(name, missing_ok=True)
 

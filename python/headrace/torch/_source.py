@@ -72,7 +72,7 @@ class Source:
             return False
         # What is decompressed has another size than what is stored, and nobody knows it before.
         stores = self.parts[0].stores
-        return all(store._settings["content_encoding"] == "stored" for store in stores)
+        return all(store._settings.content_encoding == "stored" for store in stores)
 
     def opened(self) -> tuple[_engine.Engine, _engine.IndexReader]:
         """Return what reads in this process; of several parts, the first's."""
