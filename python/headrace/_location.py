@@ -22,6 +22,7 @@ __all__ = [
     "is_local",
     "is_whole",
     "object_at",
+    "require_no_options_beside",
     "root_at",
 ]
 
@@ -46,8 +47,8 @@ def object_at(url: Url, store: Store | None = None, **options: Any) -> tuple[Sto
         InvalidArgumentError: the URL names no object, or the object lies in another store.
     """
     text = _text_of(url)
+    require_no_options_beside(store, options)
     if store is not None:
-        _require_no_options(options)
         name = _name_below(text, store)
         _require_object(text, name, is_file=is_local(store.url))
         return store, name
@@ -68,9 +69,9 @@ def root_at(url: Url = "", store: Store | None = None, **options: Any) -> Store:
     """
     from headrace._store import Store
 
+    require_no_options_beside(store, options)
     if store is None:
         return Store(_text_of(url), **options)
-    _require_no_options(options)
     name = _name_below(os.fspath(url), store).strip("/")
     return store._derived(posixpath.join(store.url, name)) if name else store
 
@@ -126,6 +127,17 @@ def is_whole(text: str) -> bool:
     return "://" in text or text.startswith("/")
 
 
+def require_no_options_beside(store: Store | None, options: Mapping[str, Any]) -> None:
+    """Refuse options of `Store` where there is a store already.
+
+    Raises:
+        InvalidArgumentError: there are both.
+    """
+    if store is not None and options:
+        given = ", ".join(f"{name}=" for name in options)
+        raise InvalidArgumentError(f"{given} belongs to the store, and store= brings its own")
+
+
 def _split_object(text: str, options: dict[str, Any]) -> tuple[Store, str]:
     from headrace._store import Store
 
@@ -141,7 +153,9 @@ def _split_object(text: str, options: dict[str, Any]) -> tuple[Store, str]:
 def _name_below(text: str, store: Store) -> str:
     """Return the name that `text`, a name or a whole URL, has in `store`."""
     scheme, separator, _ = text.partition("://")
-    if not separator or scheme.lower() not in _SCHEMES:
+    # In a bucket a name may begin with a slash.
+    is_path = text.startswith("/") and is_local(store.url)
+    if not is_path and (not separator or scheme.lower() not in _SCHEMES):
         return text  # names of crawled pages begin with https://, for one
     _, _, _, normal = _engine.split_url(text)
     root = store.url_of("")
@@ -176,9 +190,3 @@ def _require_object(text: str, name: str, *, is_file: bool) -> None:
         f"{text} names {'a directory' if is_file else 'a bucket or a folder'}, not an object; "
         "headrace.Store lists what is in it",
     )
-
-
-def _require_no_options(options: Mapping[str, Any]) -> None:
-    if options:
-        given = ", ".join(f"{name}=" for name in options)
-        raise InvalidArgumentError(f"{given} belongs to the store, and store= brings its own")

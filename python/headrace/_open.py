@@ -7,7 +7,7 @@ from typing import Any, Literal, overload
 
 from headrace._engine import ObjectInfo
 from headrace._errors import InvalidArgumentError
-from headrace._location import directory_of, object_at
+from headrace._location import directory_of, object_at, require_no_options_beside
 from headrace._options import PART_BYTES, PARTS_IN_FLIGHT, PREFETCH_BYTES, require
 from headrace._reader_io import ObjectReaderIO
 from headrace._store import Store, UploadWay
@@ -90,9 +90,9 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
     )
     if isinstance(url, ObjectInfo):
         require(mode == "rb", "to write, a name is needed, not an ObjectInfo")
-        require(store is not None, "an ObjectInfo needs store=: where is it?")
-        require(not options, f"options of a store beside store=: {', '.join(options)}")
-        assert store is not None
+        require_no_options_beside(store, options)
+        if store is None:
+            raise InvalidArgumentError("an ObjectInfo needs store=: where is it?")
         return ObjectReaderIO(
             store, url, if_generation=if_generation, prefetch_bytes=prefetch_bytes
         )

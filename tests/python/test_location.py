@@ -63,6 +63,16 @@ def test_with_a_store_a_name_and_a_whole_url_are_the_same(url: str) -> None:
     assert object_at(url, BUCKET) == (BUCKET, "a")
 
 
+def test_with_a_directory_an_absolute_path_is_a_whole_url() -> None:
+    store = headrace.Store("/data/run")
+    for url in ("1/a", "/data/run/1/a", "file:///data/run/1/a"):
+        assert object_at(url, store) == (store, "1/a")
+    assert root_at("/data/run/1", store).url == "file:///data/run/1"
+    with pytest.raises(headrace.InvalidArgumentError, match="/data/other lies outside of"):
+        object_at("/data/other", store)
+    assert object_at("/a", BUCKET) == (BUCKET, "/a")
+
+
 def test_a_name_may_look_like_another_urls() -> None:
     assert object_at("https://example.org/page", BUCKET) == (BUCKET, "https://example.org/page")
 

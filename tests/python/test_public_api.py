@@ -129,7 +129,7 @@ OTHER_WORDS = {
     "on_progress": "progress",
     "ahead_bytes": "prefetch_bytes",
     "read_ahead_bytes": "prefetch_bytes",
-    "store_options": "**options, or store",
+    "store_options": "store, or **options",
     "user_project": "provider=GcsOptions(...)",
     "join_small_objects": "provider=GcsOptions(...)",
     "temporary_prefix": "provider=GcsOptions(...)",
@@ -170,10 +170,7 @@ def test_one_thing_has_one_word() -> None:
         for name, thing in public_callables()
         if thing not in OPTIONS
         for word, parameter in parameters_of(thing).items()
-        if word in OTHER_WORDS
-        and parameter.kind is not inspect.Parameter.VAR_KEYWORD
-        # The other keywords of a strategy are Lightning's.
-        and not (word == "store_options" and name.endswith("Strategy"))
+        if word in OTHER_WORDS and parameter.kind is not inspect.Parameter.VAR_KEYWORD
     ]
     assert wrong == []
 
