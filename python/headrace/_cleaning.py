@@ -108,8 +108,9 @@ def clean(
         HeadraceError: the listing of objects failed. What fails of a single name is in `failed`.
 
     Examples:
-        >>> left = headrace.clean("gs://bucket", dry_run=True)  # doctest: +SKIP
-        >>> [info.name for info in left.deleted]  # doctest: +SKIP
+        >>> left = headrace.clean("gs://bucket", dry_run=True)
+        >>> [info.name for info in left.deleted]
+        []
     """
     if isinstance(store, Store):
         found = root_at("", store, **options)

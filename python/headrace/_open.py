@@ -60,9 +60,9 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
     wrapper closes what it wraps after an exception, too, and so makes visible what came until then.
 
     Examples:
-        >>> with headrace.open("gs://bucket/a.txt", "wb") as file:  # doctest: +SKIP
-        ...     file.write(b"text")
-        >>> headrace.open("gs://bucket/a.txt").read()  # doctest: +SKIP
+        >>> with headrace.open("gs://bucket/a.txt", "wb") as file:
+        ...     size_bytes = file.write(b"text")
+        >>> headrace.open("gs://bucket/a.txt").read()
         b'text'
 
     Args:

@@ -772,8 +772,9 @@ class Store:
             InvalidArgumentError: the store cannot compose, or not so many.
 
         Examples:
-            >>> parts = [store.write(f"part-{i}", b"...") for i in range(3)]
-            >>> store.compose(parts, "whole").size_bytes  # doctest: +SKIP
+            >>> bucket = headrace.Store("gs://bucket")
+            >>> parts = [bucket.write(f"part-{i}", b"...") for i in range(3)]
+            >>> bucket.compose(parts, "whole").size_bytes
             9
         """
         return self._handle().compose(

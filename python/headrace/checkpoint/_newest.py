@@ -30,8 +30,8 @@ def latest(url: Url = "", *, store: Store | None = None, **options: Any) -> str 
     at once more, and passed over if it is replaced again.
 
     Examples:
-        >>> headrace.checkpoint.latest("gs://bucket/run1")  # doctest: +SKIP
-        'gs://bucket/run1/step200.pt'
+        >>> headrace.checkpoint.latest("gs://bucket/run1")
+        'gs://bucket/run1/step200'
 
     Args:
         url: of a bucket, a folder in it, or a directory; it need not exist. What only begins with

@@ -38,7 +38,7 @@ def save(
 
     Examples:
         >>> url = "gs://bucket/run1/step100.pt"
-        >>> info = headrace.checkpoint.save(model.state_dict(), url)  # doctest: +SKIP
+        >>> info = headrace.checkpoint.save(model.state_dict(), url)
 
     Args:
         obj: whatever `torch.save` takes; best a ``state_dict()``.

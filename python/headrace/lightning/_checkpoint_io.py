@@ -21,11 +21,11 @@ _CheckpointIO: Any = _packages.fabric("plugins").CheckpointIO
 class CheckpointIO(_CheckpointIO):  # type: ignore[misc]  # a base that is found at run time
     """Saves and loads Lightning's checkpoints at any URL.
 
-    ::
-
-        trainer = Trainer(plugins=[headrace.lightning.CheckpointIO()])
-        trainer.save_checkpoint("gs://bucket/run1/last.ckpt")
-        trainer.fit(model, ckpt_path="gs://bucket/run1/last.ckpt")
+    Examples:
+        >>> trainer = Trainer(plugins=[headrace.lightning.CheckpointIO()])  # doctest: +SKIP
+        >>> trainer.fit(module)  # doctest: +SKIP
+        >>> trainer.save_checkpoint("gs://bucket/run1/last.ckpt")  # doctest: +SKIP
+        >>> trainer.fit(module, ckpt_path="gs://bucket/run1/last.ckpt")  # doctest: +SKIP
 
     The files are those of ``torch.save``. Each appears whole, or not at all. Where fsspec knows
     nobody who serves ``gs://``, making a plugin registers a small file system for it, which
@@ -123,6 +123,9 @@ class AsyncCheckpointIO(_CheckpointIO):  # type: ignore[misc]
 
     Raises:
         InvalidArgumentError: there are both `checkpoint_io` and options.
+
+    Examples:
+        >>> trainer = Trainer(plugins=[headrace.lightning.AsyncCheckpointIO()])  # doctest: +SKIP
     """
 
     def __init__(self, checkpoint_io: Any = None, **options: Any) -> None:

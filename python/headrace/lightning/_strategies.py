@@ -122,7 +122,13 @@ class _AtAnyUrl:
     def load_checkpoint(
         self, checkpoint_path: str | os.PathLike[str], weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Load the checkpoint at `checkpoint_path` into model and optimizers; return the rest."""
+        """Load the checkpoint at `checkpoint_path` into model and optimizers; return the rest.
+
+        Raises:
+            NotFoundError: there is none.
+            HeadraceError: it could not be read; the same on every rank.
+            InvalidArgumentError: it holds the states of another number of optimizers.
+        """
         url = os.fspath(self.broadcast(os.fspath(checkpoint_path)))
         self._finish_saves()
         if self._files.holds_sharded(url):
@@ -202,6 +208,9 @@ class _AtAnyUrl:
         """Delete a checkpoint; while a save is under way, when that is complete.
 
         A newer checkpoint that is not complete yet is no reason to delete an older one.
+
+        Raises:
+            HeadraceError: something of it could not be deleted.
         """
         if self._under_way is not None:
             self._removals.append(filepath)
@@ -259,6 +268,10 @@ class ModelParallelStrategy(_AtAnyUrl, _ModelParallelStrategy):  # type: ignore[
 
     Raises:
         InvalidArgumentError: there are both `store` and options of one.
+
+    Examples:
+        >>> strategy = headrace.lightning.ModelParallelStrategy(use_async=True)
+        >>> trainer = Trainer(strategy=strategy)  # doctest: +SKIP
     """
 
     _model_key = "state_dict"
@@ -302,6 +315,10 @@ class FSDPStrategy(_AtAnyUrl, _FSDPStrategy):  # type: ignore[misc]
 
     Raises:
         InvalidArgumentError: there are both `store` and options of one.
+
+    Examples:
+        >>> strategy = headrace.lightning.FSDPStrategy(use_async=True)
+        >>> trainer = Trainer(strategy=strategy)  # doctest: +SKIP
     """
 
     _model_key = "model"

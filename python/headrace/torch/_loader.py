@@ -105,10 +105,11 @@ class Loader:
     error ends the iterator; the place is still before the batch that failed, so
     ``loader.load_state_dict(loader.state_dict())`` lets the next iterator try that batch again.
 
-    >>> loader = Loader(dataset, batch_size=256, shuffle=True, seed=7)    # doctest: +SKIP
-    >>> for epoch in range(loader.epoch, 90):                             # doctest: +SKIP
-    ...     for images, labels in loader:
-    ...         train(images, labels)
+    Examples:
+        >>> loader = Loader(dataset, batch_size=256, shuffle=True, seed=7)
+        >>> for epoch in range(loader.epoch, 90):
+        ...     for images, labels in loader:
+        ...         train(images, labels)
 
     Args:
         dataset: what is read: a `MapDataset`, or what torch's ``ConcatDataset``, ``Subset`` and
@@ -194,8 +195,9 @@ class Loader:
     def remaining_batches(self) -> int:
         """How many batches the iterator that is in use has left; else how many the next will have.
 
-        >>> loader.load_state_dict(state)                               # doctest: +SKIP
-        >>> bar = tqdm(loader, total=loader.remaining_batches)          # doctest: +SKIP
+        Examples:
+            >>> loader.load_state_dict(state)
+            >>> bar = tqdm(loader, total=loader.remaining_batches)
         """
         place = self._place
         if place.begun and self._iterator is None:
@@ -241,9 +243,10 @@ class Loader:
     def epoch(self) -> int:
         """The epoch that the loader is in, or, after its end, the next one.
 
-        >>> while loader.epoch < 90:                                    # doctest: +SKIP
-        ...     for batch in loader:
-        ...         train(batch)
+        Examples:
+            >>> while loader.epoch < 90:
+            ...     for batch in loader:
+            ...         train(batch)
         """
         return self._place.epoch
 
@@ -266,8 +269,9 @@ class Loader:
         The rest of it, if `load_state_dict` or `drain` has left the loader in the middle of this
         very epoch, or at its end: a loop over epochs may call this each time.
 
-        >>> for epoch in range(state["epoch"], 90):                     # doctest: +SKIP
-        ...     loader.set_epoch(epoch)
+        Examples:
+            >>> for epoch in range(state["epoch"], 90):
+            ...     loader.set_epoch(epoch)
 
         Raises:
             InvalidArgumentError: `epoch` is no integer from 0 to 2^63 - 1.
@@ -291,8 +295,8 @@ class Loader:
         It is the same on all ranks that have done the same number of steps. After the last batch of
         an epoch it is the beginning of the next one.
 
-        >>> checkpoint = {"model": model.state_dict(), "loader": loader.state_dict()}
-        ...                                                             # doctest: +SKIP
+        Examples:
+            >>> checkpoint = {"model": model.state_dict(), "loader": loader.state_dict()}
         """
         place = self._place
         if place.position > 0 and self._grid().step_count(self._count - place.position) == 0:
@@ -302,7 +306,9 @@ class Loader:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go to a place that `state_dict` has told; the next iterator goes on from there.
 
-        >>> loader.load_state_dict(checkpoint["loader"])                # doctest: +SKIP
+        Examples:
+            >>> checkpoint = {"loader": loader.state_dict()}
+            >>> loader.load_state_dict(checkpoint["loader"])
 
         Raises:
             InvalidArgumentError: it is a place in other data, or in another order, or a state of
@@ -322,7 +328,8 @@ class Loader:
         Only for one rank, since of several each may have read ahead another number of batches. Let
         them all leave their loops after the same batch instead, and take the `state_dict` there.
 
-        >>> signal.signal(signal.SIGTERM, lambda *_: loader.drain())    # doctest: +SKIP
+        Examples:
+            >>> before = signal.signal(signal.SIGTERM, lambda *_: loader.drain())
 
         Raises:
             InvalidArgumentError: there are several ranks.

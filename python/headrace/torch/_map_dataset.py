@@ -55,10 +55,11 @@ class MapDataset(Objects, Dataset[Any]):
     from torch's own (``torch.manual_seed``) and from how many samples this process has made; then
     the number of workers matters.
 
-    >>> dataset = MapDataset("gs://bucket/train/", transform=decode)      # doctest: +SKIP
-    >>> image, label = dataset[0]                                         # doctest: +SKIP
-    >>> for images, labels in Loader(dataset, batch_size=256):            # doctest: +SKIP
-    ...     train(images, labels)
+    Examples:
+        >>> dataset = MapDataset("gs://bucket/train/", transform=decode)
+        >>> image, label = dataset[0]
+        >>> for images, labels in Loader(dataset, batch_size=256):
+        ...     train(images, labels)
 
     Args:
         source: a URL, a path, a `headrace.Store`, or a `headrace.ObjectIndex` that says where its
@@ -118,10 +119,11 @@ class MapDataset(Objects, Dataset[Any]):
         As torchvision's ``ImageFolder``: `classes` has the names of the folders, `class_to_idx`
         their labels. Objects that lie in no folder are left out.
 
-        >>> dataset = MapDataset.from_folders("gs://bucket/train", decode)     # doctest: +SKIP
-        >>> dataset.classes                                                    # doctest: +SKIP
-        ('cat', 'dog')
-        >>> image, label = dataset[0]                                          # doctest: +SKIP
+        Examples:
+            >>> dataset = MapDataset.from_folders("gs://bucket/train", decode)
+            >>> dataset.classes
+            ('cat', 'dog')
+            >>> image, label = dataset[0]
 
         Args:
             source: as for the class.
@@ -173,11 +175,14 @@ class MapDataset(Objects, Dataset[Any]):
 
         Nothing is listed. The other columns of the table are columns of ``dataset.objects``.
 
-        >>> dataset = MapDataset.from_table("gs://bucket/train.csv", decode)   # doctest: +SKIP
-        >>> dataset = MapDataset.from_table({"url": urls, "label": labels})    # doctest: +SKIP
-        >>> frame = pandas.read_parquet("train.parquet")                       # doctest: +SKIP
-        >>> dataset = MapDataset.from_table(frame, url="image", label="class", classes=True)
-        ...                                                                    # doctest: +SKIP
+        Examples:
+            >>> dataset = MapDataset.from_table("gs://bucket/train.csv", decode)
+            >>> urls = ["gs://bucket/train/cat/001.jpg", "gs://bucket/train/dog/001.jpg"]
+            >>> dataset = MapDataset.from_table({"url": urls, "label": [0, 1]})
+            >>> frame = pandas.read_parquet("train.parquet")  # doctest: +SKIP
+            >>> dataset = MapDataset.from_table(  # doctest: +SKIP
+            ...     frame, url="image", label="class", classes=True
+            ... )
 
         Args:
             table: the path or URL of a CSV file with a header; or a mapping from the names of
@@ -215,7 +220,8 @@ class MapDataset(Objects, Dataset[Any]):
         live on (``persistent_workers``) see later calls. `Loader` has epochs of its own, and pays
         no heed to it.
 
-        >>> dataset.set_epoch(epoch)                                      # doctest: +SKIP
+        Examples:
+            >>> dataset.set_epoch(epoch)
 
         Raises:
             InvalidArgumentError: `epoch` is no integer from 0 to 2^63 - 1.
@@ -237,7 +243,8 @@ class MapDataset(Objects, Dataset[Any]):
     def __getitem__(self, index: int) -> Any:
         """Read one object; a negative number counts from the end.
 
-        >>> image, label = dataset[-1]                                    # doctest: +SKIP
+        Examples:
+            >>> image, label = dataset[-1]
 
         Raises:
             IndexError: there are not so many objects.
@@ -249,17 +256,18 @@ class MapDataset(Objects, Dataset[Any]):
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Read many objects at the same time, and return them in the order of `indices`.
 
-        >>> items = dataset.__getitems__([7, 5, 3])                       # doctest: +SKIP
+        Examples:
+            >>> items = dataset.__getitems__([7, 5, 3])
 
         Raises:
             IndexError: there are not so many objects.
             NotFoundError: an object was deleted since it was listed.
             PreconditionFailedError: one was replaced since it was listed.
         """
-        samples = self.start(indices).take(return_errors=False)
-        if not self.makes:
+        samples = self._start(indices).take(return_errors=False)
+        if not self._makes:
             return [sample.tensor() for sample in samples]
-        self.label(samples, indices)
+        self._label(samples, indices)
         if self._shared is None:
             seed, epoch, first = torch.initial_seed() & _MOST_SEED, 0, self._made
             self._made += len(samples)
@@ -276,5 +284,5 @@ class MapDataset(Objects, Dataset[Any]):
                 samples[i] = None  # type: ignore[call-overload]  # its memory is free when it is used up
                 if generators is not None:
                     generators.seed(sample.seed or 0)
-                made.append(self.make(sample))
+                made.append(self._make(sample))
             return made

@@ -44,6 +44,10 @@ def shared_index(
     Raises:
         HeadraceError: what the first rank could not do; the same on every rank.
         InvalidArgumentError: `source` cannot be listed, or this process is not in `group`.
+
+    Examples:
+        >>> index = shared_index("gs://bucket/train")
+        >>> dataset = MapDataset("gs://bucket/train", decode, index=index)
     """
     make = _maker(source, prefix)
     distributed = torch.distributed

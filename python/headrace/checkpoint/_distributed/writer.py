@@ -91,10 +91,9 @@ class _Save:
 class DistributedWriter(StorageWriter):
     """Saves a checkpoint of ``torch.distributed.checkpoint`` below a URL of any store.
 
-    ::
-
-        writer = headrace.checkpoint.DistributedWriter("gs://bucket/run1/step100")
-        torch.distributed.checkpoint.save({"model": model}, storage_writer=writer)
+    Examples:
+        >>> writer = headrace.checkpoint.DistributedWriter("gs://bucket/run1/step200")
+        >>> metadata = torch.distributed.checkpoint.save({"model": model}, storage_writer=writer)
 
     Each rank writes files of its own, under names that no save has used before. The object
     ``.metadata`` makes them a checkpoint, and is written last, when everything else is durable, on
@@ -168,7 +167,11 @@ class DistributedWriter(StorageWriter):
     # ---- what torch asks for, in this order; the calls of one save come from one thread
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Begin a new save; to another folder if `checkpoint_id` says so."""
+        """Begin a new save; to another folder if `checkpoint_id` says so.
+
+        Raises:
+            InvalidArgumentError: `checkpoint_id` is no URL of a store.
+        """
         if checkpoint_id:
             self._folder = Folder.at(checkpoint_id, self._options, self._store)
         # Another thread may begin another save before this one is set up.
@@ -294,7 +297,11 @@ class DistributedWriter(StorageWriter):
         return self._synchronize_after_execute
 
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """Return a copy in host memory, and take this save's place in the order."""
+        """Return a copy in host memory, and take this save's place in the order.
+
+        Raises:
+            RuntimeError: there is no memory for the copy, or the device has failed.
+        """
         staged: dict[str, Any] = copy_to_host(state_dict)
         self._staged_turns.append(ordering.take_turn())
         return staged
@@ -313,6 +320,12 @@ class DistributedWriter(StorageWriter):
         They become visible to `DistributedReader.attachment` together with the checkpoint. The
         plain names are for others; they are written right after it is complete. Only what the
         coordinator attaches counts.
+
+        Examples:
+            >>> writer = headrace.checkpoint.DistributedWriter("gs://bucket/run1/step200")
+            >>> writer.attach({"config.json": b"{}"})
+            >>> from torch.distributed.checkpoint import save
+            >>> metadata = save({"model": model}, storage_writer=writer)
         """
         self._attachments = dict(attachments)
 
