@@ -323,7 +323,7 @@ def test_the_strategy_uses_the_client_that_it_is_given_and_asks_for_no_ranks_yet
     given = google_blob(server, "x").client
     strategy = DatafluxFSDPStrategy("project", given, use_async=True)
     assert strategy.storage_client is given
-    assert strategy._store_options["endpoint"] == server.url
+    assert strategy._files.options["endpoint"] == server.url
     assert strategy._state_dict_type == "sharded"
     assert "weights_only" in inspect.signature(strategy.load_checkpoint).parameters
     with pytest.raises(headrace.InvalidArgumentError, match="FakeClient"):
