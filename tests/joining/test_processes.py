@@ -243,4 +243,4 @@ def test_a_store_crosses_to_another_process_with_its_options(open_store: OpenSto
 
     store = open_store(join=headrace.JoinOptions(max_objects=7))
     again = pickle.loads(pickle.dumps(store))
-    assert again._gcs.join_small_objects == headrace.JoinOptions(max_objects=7)
+    assert again._settings.gcs.join_small_objects == headrace.JoinOptions(max_objects=7)
