@@ -32,6 +32,7 @@ def test_import_starts_no_thread(run_child: Callable[..., object]) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_packages_that_need_torch_load_when_they_are_named(
     run_child: Callable[..., object],
 ) -> None:
@@ -48,6 +49,7 @@ def test_the_packages_that_need_torch_load_when_they_are_named(
     )
 
 
+@pytest.mark.slow
 def test_lightning_loads_when_it_is_named(run_child: Callable[..., object]) -> None:
     pytest.importorskip("lightning")
     run_child(

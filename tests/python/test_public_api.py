@@ -108,11 +108,13 @@ def test_what_is_public_says_so(name: str) -> None:
         assert thing.__doc__
 
 
+@pytest.mark.slow
 def test_a_good_snippet_has_the_types_it_expects(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     assert check(GOOD, tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_bad_snippet_is_refused_in_every_line(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     lines = {int(line.split(":")[1]) for line in check(BAD, tmp_path)}
@@ -143,6 +145,7 @@ def parameters_of(thing: Callable[..., Any]) -> dict[str, inspect.Parameter]:
         return {}
 
 
+@pytest.mark.slow
 def test_one_thing_has_one_word() -> None:
     wrong = [
         f"{name}({word}=): {OTHER_WORDS[word]}"

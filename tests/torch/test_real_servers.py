@@ -37,7 +37,7 @@ def test_a_map_dataset(store: headrace.Store) -> None:
     batches = list(DataLoader(MapDataset(store), batch_size=20))
     assert numbers(torch.cat(batches)) == list(range(50))
     with pytest.raises(headrace.NotFoundError, match="nothing: no object"):
-        MapDataset(headrace.Store(store.url + "nothing", endpoint=store._settings["endpoint"]))
+        MapDataset(headrace.Store(store.url + "nothing", endpoint=store._settings.endpoint))
 
 
 def test_an_iterable_dataset(store: headrace.Store) -> None:
