@@ -490,7 +490,8 @@ Raises:
 Examples:
     >>> store = headrace.Store("gs://bucket/train")
     >>> recent = [info for info in store.list() if info.updated > yesterday]
-    >>> index = headrace.ObjectIndex.from_objects(recent, root=store.url))doc")
+    >>> len(headrace.ObjectIndex.from_objects(recent, root=store.url))
+    3)doc")
       .def_static(
           "from_names", &from_names, nb::arg("names"), nb::kw_only(), nb::arg("root") = "",
           HEADRACE_ROW_ARGUMENTS,

@@ -78,8 +78,8 @@ and are verified against its checksum. Only the name is needed; of what is left 
 
 Examples:
     >>> info = headrace.Store("gs://bucket/train").stat("cat/001.jpg")
-    >>> info.size_bytes, info.generation
-    (52113, '1763779200123456')
+    >>> info.name, info.size_bytes
+    ('cat/001.jpg', 52113)
     >>> headrace.ObjectInfo("cat/001.jpg").size_bytes is None
     True)doc")
       .def("__init__", &construct,

@@ -151,21 +151,36 @@ was resumed. ``None`` if no dataset or loader of headrace.torch has read the sam
 
 Each call returns the same object, so that two operations of a transform draw different numbers.
 
->>> if sample.rng().python.random() < 0.5:      # doctest: +SKIP
-...     image = image.flip(-1)
->>> noise = torch.randn(3, generator=sample.rng().torch)      # doctest: +SKIP
-
 Raises:
-    InvalidArgumentError: the sample has no seed.)doc")
+    InvalidArgumentError: the sample has no seed.
+
+Examples:
+    >>> if sample.rng().python.random() < 0.5:
+    ...     image = image.flip(-1)
+    >>> noise = torch.randn(3, generator=sample.rng().torch))doc")
       .def_prop_ro(
           "label", &Sample::label, nb::sig("def label(self) -> typing.Any"),
           "The label of the object in the dataset that has read it; ``None`` if it has none.")
       .def("__len__", [](const Sample& self) { return self.bytes().size(); })
-      .def("bytes", &to_bytes, "A copy as ``bytes``.")
+      .def("bytes", &to_bytes,
+           "A copy as ``bytes``.\n\n"
+           "Examples:\n"
+           "    >>> len(sample.bytes())\n"
+           "    52113\n")
       .def("numpy", &to_numpy,
-           "A writable one-dimensional ``uint8`` array that shares the sample's memory.")
+           "A writable one-dimensional ``uint8`` array that shares the sample's memory.\n\n"
+           "Raises:\n"
+           "    ImportError: NumPy is not installed.\n\n"
+           "Examples:\n"
+           "    >>> sample.numpy().shape\n"
+           "    (52113,)\n")
       .def("tensor", &to_tensor, nb::sig("def tensor(self) -> torch.Tensor"),
-           "A writable one-dimensional ``uint8`` tensor that shares the sample's memory.")
+           "A writable one-dimensional ``uint8`` tensor that shares the sample's memory.\n\n"
+           "Raises:\n"
+           "    ImportError: torch is not installed.\n\n"
+           "Examples:\n"
+           "    >>> sample.tensor().float().mean() > 0\n"
+           "    tensor(True)\n")
       .def(
           "__reduce__",
           [](nb::handle self) {

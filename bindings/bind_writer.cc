@@ -166,9 +166,9 @@ void bind_writer(nb::module_& module) {
       "without\n"
       "`close` is aborted; so is, in a ``with`` statement, what an exception ends.\n\n"
       "Examples:\n"
-      "    >>> with store.open_writer(\"large.bin\") as writer:  # doctest: +SKIP\n"
+      "    >>> with store.open_writer(\"large.bin\") as writer:\n"
       "    ...     for piece in pieces:\n"
-      "    ...         writer.write(piece)\n")
+      "    ...         size_bytes = writer.write(piece)\n")
       .def("write", &WriterHandle::write, nb::arg("data"),
            nb::sig("def write(self, data: typing_extensions.Buffer) -> int"),
            "Take all of `data`, which is copied, and return how many bytes that were.\n\n"
@@ -176,25 +176,43 @@ void bind_writer(nb::module_& module) {
            "Args:\n"
            "    data: any contiguous buffer.\n\n"
            "Raises:\n"
-           "    HeadraceError: a part could not be sent; the object will not become visible.\n")
+           "    HeadraceError: a part could not be sent; the object will not become visible.\n\n"
+           "Examples:\n"
+           "    >>> store.open_writer(\"large.bin\").write(b\"some bytes\")\n"
+           "    10\n")
       .def("write_lent", &WriterHandle::write_lent, nb::arg("data"),
            nb::sig("def write_lent(self, data: typing_extensions.Buffer) -> int"),
            "Take `data` without copying it: it must not change before `close` has returned.\n\n"
            "Args:\n"
            "    data: any contiguous buffer, which is kept alive.\n\n"
            "Raises:\n"
-           "    HeadraceError: as `write`.\n")
+           "    HeadraceError: as `write`.\n\n"
+           "Examples:\n"
+           "    >>> weights = torch.zeros(1000)\n"
+           "    >>> with store.open_writer(\"weights.bin\") as writer:\n"
+           "    ...     size_bytes = writer.write_lent(weights.numpy())\n")
       .def("close", &WriterHandle::close,
            "Wait until all is durable and verified, make it visible, and return what it is.\n\n"
            "A second call gives the same answer.\n\n"
            "Raises:\n"
            "    PreconditionFailedError: something else is there than ``if_generation`` says.\n"
-           "    HeadraceError: the object could not be written; nothing of it is visible.\n")
+           "    HeadraceError: the object could not be written; nothing of it is visible.\n\n"
+           "Examples:\n"
+           "    >>> writer = store.open_writer(\"small.bin\")\n"
+           "    >>> writer.close().size_bytes\n"
+           "    0\n")
       .def("abort", &WriterHandle::abort, nb::kw_only(), nb::arg("patience_s") = 5.0,
            "End it: nothing becomes visible, and what was put somewhere is removed.\n\n"
            "Without effect after `close`.\n\n"
            "Args:\n"
-           "    patience_s: how long to wait for the removal, which goes on by itself.\n")
+           "    patience_s: how long to wait for the removal, which goes on by itself.\n\n"
+           "Raises:\n"
+           "    CancelledError: it was opened before a fork, in the parent process.\n\n"
+           "Examples:\n"
+           "    >>> writer = store.open_writer(\"given-up.bin\")\n"
+           "    >>> writer.abort()\n"
+           "    >>> store.exists(\"given-up.bin\")\n"
+           "    False\n")
       .def(
           "__enter__", [](nb::handle self) { return nb::borrow(self); },
           nb::sig("def __enter__(self) -> ObjectWriter"), "Return the writer.")

@@ -303,12 +303,12 @@ def _engine_cpu_s(dataset: Any, batch_size: int, into_one: bool) -> float:
     calls = [(indices[s], memory[s].reshape(-1) if into_one else None) for s in slices]
     in_flight = max(2, OVERHEAD_OBJECTS_IN_FLIGHT // batch_size)
     begin_s = cpu_s()
-    batches = deque(dataset.start(*call) for call in calls[:in_flight])
+    batches = deque(dataset._start(*call) for call in calls[:in_flight])
     for call in [*calls[in_flight:], *[None] * in_flight]:
         if into_one:
             batches.popleft().wait()
         else:
             batches.popleft().take(return_errors=False)
         if call is not None:
-            batches.append(dataset.start(*call))
+            batches.append(dataset._start(*call))
     return cpu_s() - begin_s

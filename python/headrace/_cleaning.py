@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace import _engine
 from headrace._checked_metadata import require_whole
 from headrace._checkpoint_names import file_id, ids_in, is_metadata
 from headrace._engine import ObjectInfo
@@ -25,7 +24,7 @@ from headrace._errors import (
     PreconditionFailedError,
     UnavailableError,
 )
-from headrace._location import root_at
+from headrace._location import bucket_of, directory_of, root_at
 from headrace._options import require
 from headrace._store import Store
 
@@ -109,8 +108,9 @@ def clean(
         HeadraceError: the listing of objects failed. What fails of a single name is in `failed`.
 
     Examples:
-        >>> left = headrace.clean("gs://bucket", dry_run=True)  # doctest: +SKIP
-        >>> [info.name for info in left.deleted]  # doctest: +SKIP
+        >>> left = headrace.clean("gs://bucket", dry_run=True)
+        >>> [info.name for info in left.deleted]
+        []
     """
     if isinstance(store, Store):
         found = root_at("", store, **options)
@@ -138,13 +138,12 @@ class _Sweep:
         dry_run: bool,
         on_deleted: Callable[[ObjectInfo], object] | None,
     ) -> None:
-        scheme, bucket, path, _ = _engine.split_url(store.url)
-        self.root = path if scheme == "file" else None
+        self.root = directory_of(store)
         """The directory, if the store is one."""
         # All that follows is about names inside the bucket, whole.
-        self._store = store if self.root is not None else store._with_url(f"{scheme}://{bucket}")
-        self._below = f"{path}/" if path and self.root is None else ""
-        temporary = store._gcs.temporary_prefix.rstrip("/")
+        self._store, root = bucket_of(store)
+        self._below = f"{root}/" if root else ""
+        temporary = store._settings.gcs.temporary_prefix.rstrip("/")
         self._temporary = f"{temporary}/" if temporary else ""
         self.cleaned = Cleaned()
         self._is_any_age = older_than_s == 0

@@ -9,14 +9,16 @@ from __future__ import annotations
 import datetime
 import functools
 import threading
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from headrace import _engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CredentialsThread", "GoogleCredentials"]
+    from headrace._credentials import GoogleCredentials
+
+__all__ = ["CredentialsThread"]
 
 SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
 
@@ -29,17 +31,6 @@ _ADVICE = (
     "GOOGLE_APPLICATION_CREDENTIALS to a credentials file; public buckets need none: pass "
     'credentials="anonymous"'
 )
-
-
-class GoogleCredentials(Protocol):
-    """What is needed of a `google.auth.credentials.Credentials`."""
-
-    token: Any
-    expiry: Any
-
-    @property
-    def valid(self) -> bool: ...
-    def refresh(self, request: Any) -> None: ...
 
 
 class _Identity:

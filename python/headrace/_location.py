@@ -14,7 +14,17 @@ from headrace._options import require
 if TYPE_CHECKING:
     from headrace._store import Store
 
-__all__ = ["Url", "bucket_and_name", "object_at", "root_at"]
+__all__ = [
+    "Url",
+    "bucket_and_name",
+    "bucket_of",
+    "directory_of",
+    "is_local",
+    "is_whole",
+    "object_at",
+    "require_no_options_beside",
+    "root_at",
+]
 
 Url = str | os.PathLike[str]
 
@@ -37,10 +47,10 @@ def object_at(url: Url, store: Store | None = None, **options: Any) -> tuple[Sto
         InvalidArgumentError: the URL names no object, or the object lies in another store.
     """
     text = _text_of(url)
+    require_no_options_beside(store, options)
     if store is not None:
-        _require_no_options(options)
         name = _name_below(text, store)
-        _require_object(text, name, is_file=_engine.split_url(store.url)[0] == "file")
+        _require_object(text, name, is_file=is_local(store.url))
         return store, name
     return _split_object(text, options)
 
@@ -59,11 +69,11 @@ def root_at(url: Url = "", store: Store | None = None, **options: Any) -> Store:
     """
     from headrace._store import Store
 
+    require_no_options_beside(store, options)
     if store is None:
         return Store(_text_of(url), **options)
-    _require_no_options(options)
     name = _name_below(os.fspath(url), store).strip("/")
-    return store._with_url(posixpath.join(store.url, name)) if name else store
+    return store._derived(posixpath.join(store.url, name)) if name else store
 
 
 def bucket_and_name(url: Url) -> tuple[str, str]:
@@ -83,6 +93,51 @@ def bucket_and_name(url: Url) -> tuple[str, str]:
     return "file:///", f"{path}/" if is_folder and path else path
 
 
+def bucket_of(store: Store) -> tuple[Store, str]:
+    """Return the store of the whole bucket, and the name that the root of `store` has there.
+
+    The name is ``""`` if it is the bucket itself. A directory is a bucket of its own.
+    """
+    scheme, bucket, name, _ = _engine.split_url(store.url)
+    if scheme == "file" or not name:
+        return store, ""
+    return store._derived(f"{scheme}://{bucket}"), name
+
+
+def directory_of(store: Store) -> str | None:
+    """Return the path of the directory that `store` is; None if it is in a bucket."""
+    scheme, _, path, _ = _engine.split_url(store.url)
+    return path if scheme == "file" else None
+
+
+def is_local(url: Url) -> bool:
+    """Return whether `url` is of a file or a directory of this machine.
+
+    Raises:
+        InvalidArgumentError: no URL has this form.
+    """
+    return _engine.split_url(_text_of(url))[0] == "file"
+
+
+def is_whole(text: str) -> bool:
+    """Return whether `text` is a URL or an absolute path, rather than a name below some root.
+
+    Any scheme will do, so that one that nobody knows is an error and no name.
+    """
+    return "://" in text or text.startswith("/")
+
+
+def require_no_options_beside(store: Store | None, options: Mapping[str, Any]) -> None:
+    """Refuse options of `Store` where there is a store already.
+
+    Raises:
+        InvalidArgumentError: there are both.
+    """
+    if store is not None and options:
+        given = ", ".join(f"{name}=" for name in options)
+        raise InvalidArgumentError(f"{given} belongs to the store, and store= brings its own")
+
+
 def _split_object(text: str, options: dict[str, Any]) -> tuple[Store, str]:
     from headrace._store import Store
 
@@ -98,7 +153,9 @@ def _split_object(text: str, options: dict[str, Any]) -> tuple[Store, str]:
 def _name_below(text: str, store: Store) -> str:
     """Return the name that `text`, a name or a whole URL, has in `store`."""
     scheme, separator, _ = text.partition("://")
-    if not separator or scheme.lower() not in _SCHEMES:
+    # In a bucket a name may begin with a slash.
+    is_path = text.startswith("/") and is_local(store.url)
+    if not is_path and (not separator or scheme.lower() not in _SCHEMES):
         return text  # names of crawled pages begin with https://, for one
     _, _, _, normal = _engine.split_url(text)
     root = store.url_of("")
@@ -133,9 +190,3 @@ def _require_object(text: str, name: str, *, is_file: bool) -> None:
         f"{text} names {'a directory' if is_file else 'a bucket or a folder'}, not an object; "
         "headrace.Store lists what is in it",
     )
-
-
-def _require_no_options(options: Mapping[str, Any]) -> None:
-    if options:
-        given = ", ".join(f"{name}=" for name in options)
-        raise InvalidArgumentError(f"{given} belongs to the store, and store= brings its own")

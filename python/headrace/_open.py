@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any, Literal, overload
 
-from headrace import _engine
 from headrace._engine import ObjectInfo
 from headrace._errors import InvalidArgumentError
-from headrace._location import object_at
-from headrace._options import require
+from headrace._location import directory_of, object_at, require_no_options_beside
+from headrace._options import PART_BYTES, PARTS_IN_FLIGHT, PREFETCH_BYTES, require
 from headrace._reader_io import ObjectReaderIO
 from headrace._store import Store, UploadWay
 from headrace._writer_io import ObjectWriterIO
@@ -26,7 +25,7 @@ def open(  # noqa: A001
     *,
     store: Store | None = None,
     if_generation: str | None = None,
-    prefetch_bytes: int = 64 << 20,
+    prefetch_bytes: int = PREFETCH_BYTES,
     **options: Any,
 ) -> ObjectReaderIO: ...
 @overload
@@ -37,8 +36,8 @@ def open(  # noqa: A001
     store: Store | None = None,
     if_generation: str | None = None,
     content_type: str | None = None,
-    part_bytes: int = 16 << 20,
-    max_parts_in_flight: int = 8,
+    part_bytes: int = PART_BYTES,
+    max_parts_in_flight: int = PARTS_IN_FLIGHT,
     upload: UploadWay = "parts",
     **options: Any,
 ) -> ObjectWriterIO: ...
@@ -48,10 +47,10 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
     *,
     store: Store | None = None,
     if_generation: str | None = None,
-    prefetch_bytes: int = 64 << 20,
+    prefetch_bytes: int = PREFETCH_BYTES,
     content_type: str | None = None,
-    part_bytes: int = 16 << 20,
-    max_parts_in_flight: int = 8,
+    part_bytes: int = PART_BYTES,
+    max_parts_in_flight: int = PARTS_IN_FLIGHT,
     upload: UploadWay = "parts",
     **options: Any,
 ) -> ObjectReaderIO | ObjectWriterIO:
@@ -61,9 +60,9 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
     wrapper closes what it wraps after an exception, too, and so makes visible what came until then.
 
     Examples:
-        >>> with headrace.open("gs://bucket/a.txt", "wb") as file:  # doctest: +SKIP
-        ...     file.write(b"text")
-        >>> headrace.open("gs://bucket/a.txt").read()  # doctest: +SKIP
+        >>> with headrace.open("gs://bucket/a.txt", "wb") as file:
+        ...     size_bytes = file.write(b"text")
+        >>> headrace.open("gs://bucket/a.txt").read()
         b'text'
 
     Args:
@@ -91,9 +90,9 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
     )
     if isinstance(url, ObjectInfo):
         require(mode == "rb", "to write, a name is needed, not an ObjectInfo")
-        require(store is not None, "an ObjectInfo needs store=: where is it?")
-        require(not options, f"options of a store beside store=: {', '.join(options)}")
-        assert store is not None
+        require_no_options_beside(store, options)
+        if store is None:
+            raise InvalidArgumentError("an ObjectInfo needs store=: where is it?")
         return ObjectReaderIO(
             store, url, if_generation=if_generation, prefetch_bytes=prefetch_bytes
         )
@@ -110,20 +109,21 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
         )
         if_generation = "absent"
     return ObjectWriterIO(
-        store,
-        name,
-        if_generation=if_generation,
-        content_type=content_type,
-        part_bytes=part_bytes,
-        max_parts_in_flight=max_parts_in_flight,
-        upload=upload,
+        store.open_writer(
+            name,
+            if_generation=if_generation,
+            content_type=content_type,
+            part_bytes=part_bytes,
+            max_parts_in_flight=max_parts_in_flight,
+            upload=upload,
+        )
     )
 
 
 def _refuse_directory(store: Store, name: str) -> None:
     # Whoever writes would be told by close() only.
-    scheme, _, folder, _ = _engine.split_url(store.url)
-    if scheme == "file" and os.path.isdir(os.path.join(folder, name)):
+    folder = directory_of(store)
+    if folder is not None and os.path.isdir(os.path.join(folder, name)):
         raise InvalidArgumentError(
             f"{store.url_of(name)} names a directory, not an object; headrace.Store lists what is "
             "in it"

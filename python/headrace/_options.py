@@ -35,6 +35,11 @@ KiB = 1 << 10
 MiB = 1 << 20
 GiB = 1 << 30
 
+# Defaults of arguments that several functions have in common.
+PART_BYTES = 16 * MiB
+PARTS_IN_FLIGHT = 8
+PREFETCH_BYTES = 64 * MiB
+
 OnChange = Literal["error", "reread"]
 ContentEncoding = Literal["stored", "decompress"]
 
@@ -83,6 +88,12 @@ class RetryOptions:
     """How often, and how soon, a request that failed is sent again.
 
     Only what can be repeated safely, and only errors that another attempt may cure, are retried.
+
+    Raises:
+        InvalidArgumentError: a value cannot work.
+
+    Examples:
+        >>> store = headrace.Store("gs://bucket", retry=headrace.RetryOptions(max_attempts=3))
     """
 
     max_attempts: int = 10
@@ -112,7 +123,15 @@ class RetryOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TimeoutOptions:
-    """How long to wait for what, in seconds."""
+    """How long to wait for what, in seconds.
+
+    Raises:
+        InvalidArgumentError: a value cannot work.
+
+    Examples:
+        >>> patient = headrace.TimeoutOptions(total_s=3600)
+        >>> store = headrace.Store("gs://bucket", timeout=patient)
+    """
 
     connect_s: float = 5.0
     """One TCP connection to one address; the name look-up is bounded by it, too."""
@@ -132,7 +151,15 @@ class TimeoutOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelOptions:
-    """How many requests run at a time, and into how many a large object is split."""
+    """How many requests run at a time, and into how many a large object is split.
+
+    Raises:
+        InvalidArgumentError: a value cannot work.
+
+    Examples:
+        >>> gentle = headrace.ParallelOptions(max_in_flight=16, initial_in_flight=4)
+        >>> store = headrace.Store("gs://bucket", parallel=gentle)
+    """
 
     max_in_flight: int = 512
     """Requests of every kind in flight per host and process, at most, over all stores that have the
@@ -160,6 +187,14 @@ class JoinOptions:
     The objects of a batch are composed, group by group, into temporary objects of the same bucket,
     each of which is read, checked, split and deleted. ``docs/guide/small_objects.md`` says when
     that helps and what it costs.
+
+    Raises:
+        InvalidArgumentError: a value cannot work.
+
+    Examples:
+        >>> join = headrace.JoinOptions(max_objects=16)
+        >>> provider = headrace.GcsOptions(join_small_objects=join)
+        >>> store = headrace.Store("gs://bucket", provider=provider)
     """
 
     max_size_bytes: int = 16 * MiB
@@ -191,7 +226,15 @@ class JoinOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class GcsOptions:
-    """What only Google Cloud Storage has (``Store("gs://...", provider=GcsOptions(...))``)."""
+    """What only Google Cloud Storage has (``Store("gs://...", provider=GcsOptions(...))``).
+
+    Raises:
+        InvalidArgumentError: a value cannot work.
+
+    Examples:
+        >>> provider = headrace.GcsOptions(user_project="my-project")
+        >>> store = headrace.Store("gs://bucket", provider=provider)
+    """
 
     user_project: str | None = None
     """The project that is billed, for requester-pays buckets."""
@@ -266,7 +309,15 @@ class EngineOptions:
 
 @dataclass(frozen=True)
 class BearerToken:
-    """An OAuth 2.0 access token that somebody else keeps fresh. It is never printed."""
+    """An OAuth 2.0 access token that somebody else keeps fresh. It is never printed.
+
+    Raises:
+        InvalidArgumentError: the token is empty, or not printable ASCII.
+
+    Examples:
+        >>> token = headrace.BearerToken("ya29.example")
+        >>> store = headrace.Store("gs://bucket", credentials=token)
+    """
 
     token: str = field(repr=False)
 

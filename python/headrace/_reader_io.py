@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import _engine
 from headrace._engine import ObjectInfo, Sample
 from headrace._errors import CorruptDataError, HeadraceError, PreconditionFailedError
-from headrace._options import require_bytes
+from headrace._options import PREFETCH_BYTES, require_bytes
 from headrace._whole_sum import WholeSum
 
 if TYPE_CHECKING:
@@ -87,6 +87,13 @@ class ObjectReaderIO(io.BufferedIOBase):
     and neither is one of a store with ``verify=False``.
 
     Threads may share it. After a fork the child reads by connections of its own.
+
+    Examples:
+        >>> with headrace.open("gs://bucket/train/cat/001.jpg") as file:
+        ...     head = file.read(4)
+        ...     size_bytes = file.seek(0, os.SEEK_END)
+        >>> len(head), size_bytes
+        (4, 52113)
     """
 
     def __init__(
@@ -95,13 +102,13 @@ class ObjectReaderIO(io.BufferedIOBase):
         name: str | ObjectInfo,
         *,
         if_generation: str | None = None,
-        prefetch_bytes: int = 64 << 20,
+        prefetch_bytes: int = PREFETCH_BYTES,
     ) -> None:
         self._ended = True  # until it is open
         self._lock = threading.RLock()
         require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
         # "reread" would mix two generations here.
-        self._store = store._with(on_change="error")
+        self._store = store._derived(on_change="error")
         # Nothing is fetched ahead that the memory budget would not take.
         budget_bytes = self._store._open()[0].budget_bytes
         self._max_ahead_bytes = min(prefetch_bytes, budget_bytes // 4)
@@ -119,7 +126,7 @@ class ObjectReaderIO(io.BufferedIOBase):
             self._info = self._open(name)
         if if_generation is not None and self._info.generation != if_generation:
             raise _wrong_generation(self._url, self._info.generation, if_generation)
-        crc32c = self._info.crc32c if self._store._settings["verify"] else None
+        crc32c = self._info.crc32c if self._store._settings.verify else None
         self._sum = None if crc32c is None else WholeSum(self._info.size_bytes, crc32c)
         self._ended = False
 
@@ -162,29 +169,49 @@ class ObjectReaderIO(io.BufferedIOBase):
         return self._info
 
     def readable(self) -> bool:
-        """Return whether it can be read."""
+        """Return whether it can be read.
+
+        Raises:
+            ValueError: the file is closed.
+        """
         self._check_open()
         return True
 
     def writable(self) -> bool:
-        """Return whether it can be written."""
+        """Return whether it can be written.
+
+        Raises:
+            ValueError: the file is closed.
+        """
         self._check_open()
         return False
 
     def seekable(self) -> bool:
-        """Return whether `seek` works."""
+        """Return whether `seek` works.
+
+        Raises:
+            ValueError: the file is closed.
+        """
         self._check_open()
         return True
 
     # ---- where it is
 
     def tell(self) -> int:
-        """Return the place: bytes from the beginning."""
+        """Return the place: bytes from the beginning.
+
+        Raises:
+            ValueError: the file is closed.
+        """
         self._check_open()
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Go to another place; it may lie behind the end. Nothing is fetched by that."""
+        """Go to another place; it may lie behind the end. Nothing is fetched by that.
+
+        Raises:
+            ValueError: the place is before the beginning, or the file is closed.
+        """
         with self._used():
             offset = operator.index(offset)
             if whence == os.SEEK_CUR:
@@ -201,7 +228,14 @@ class ObjectReaderIO(io.BufferedIOBase):
     # ---- reading
 
     def readinto(self, buffer: Buffer, /) -> int:
-        """Fill `buffer`, and return how many bytes that took: fewer only at the end."""
+        """Fill `buffer`, and return how many bytes that took: fewer only at the end.
+
+        Raises:
+            PreconditionFailedError: the object is no longer the one that was opened.
+            CorruptDataError: this would be the last of the object, and its CRC-32C does not match.
+            HeadraceError: the bytes could not be fetched.
+            ValueError: the file is closed.
+        """
         with self._used(), memoryview(buffer) as whole, whole.cast("B") as view:
             size_bytes = min(len(view), max(0, self._info.size_bytes - self._position))
             with view[:size_bytes] as into:
@@ -210,11 +244,25 @@ class ObjectReaderIO(io.BufferedIOBase):
             return size_bytes
 
     def readinto1(self, buffer: Buffer, /) -> int:
-        """Do what `readinto` does."""
+        """Do what `readinto` does.
+
+        Raises:
+            PreconditionFailedError: the object is no longer the one that was opened.
+            CorruptDataError: this would be the last of the object, and its CRC-32C does not match.
+            HeadraceError: the bytes could not be fetched.
+            ValueError: the file is closed.
+        """
         return self.readinto(buffer)
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Return the next `size` bytes, fewer only at the end; by default all that is left."""
+        """Return the next `size` bytes, fewer only at the end; by default all that is left.
+
+        Raises:
+            PreconditionFailedError: the object is no longer the one that was opened.
+            CorruptDataError: this would be the last of the object, and its CRC-32C does not match.
+            HeadraceError: the bytes could not be fetched.
+            ValueError: the file is closed.
+        """
         with self._used():
             left = max(0, self._info.size_bytes - self._position)
             size = left if size is None or size < 0 else min(size, left)
@@ -241,11 +289,30 @@ class ObjectReaderIO(io.BufferedIOBase):
             return filled.getvalue()
 
     def read1(self, size: int = -1, /) -> bytes:
-        """Return what `read` does; by default no more than is at hand."""
+        """Return what `read` does; by default no more than is at hand.
+
+        Raises:
+            PreconditionFailedError: the object is no longer the one that was opened.
+            CorruptDataError: this would be the last of the object, and its CRC-32C does not match.
+            HeadraceError: the bytes could not be fetched.
+            ValueError: the file is closed.
+        """
         return self.read(_SMALL_BYTES if size < 0 else size)
 
     def peek(self, size: int = 0, /) -> bytes:
-        """Return some of the bytes that come next, without going on."""
+        """Return some of the bytes that come next, without going on.
+
+        Examples:
+            >>> with headrace.open("gs://bucket/notes.txt") as file:
+            ...     file.peek()[:2], file.tell()
+            (b'no', 0)
+
+        Raises:
+            PreconditionFailedError: the object is no longer the one that was opened.
+            CorruptDataError: this would be the last of the object, and its CRC-32C does not match.
+            HeadraceError: the bytes could not be fetched.
+            ValueError: the file is closed.
+        """
         with self._used():
             if self._position >= self._info.size_bytes:
                 return b""

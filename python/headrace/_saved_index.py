@@ -2,57 +2,29 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import weakref
 from typing import Any
 
 from headrace import _engine
 from headrace._engine import ObjectIndex, ObjectInfo
-from headrace._options import require
+from headrace._location import Url, object_at
 from headrace._store import Store
 
 __all__ = ["load", "reduce", "save"]
 
 
-def save(
-    index: ObjectIndex,
-    url: str | os.PathLike[str],
-    store: Store | None,
-    options: dict[str, Any],
-) -> ObjectInfo:
+def save(index: ObjectIndex, url: Url, store: Store | None, options: dict[str, Any]) -> ObjectInfo:
     """See `ObjectIndex.save`."""
-    store, name = _place(url, store, options)
+    store, name = object_at(url, store, **options)
     return store.write(name, _engine.index_image(index))
 
 
-def load(url: str | os.PathLike[str], store: Store | None, options: dict[str, Any]) -> ObjectIndex:
+def load(url: Url, store: Store | None, options: dict[str, Any]) -> ObjectIndex:
     """See `ObjectIndex.load`."""
-    store, name = _place(url, store, options)
+    store, name = object_at(url, store, **options)
     sample = store.read(name)
     return _engine.index_from_image(sample, sample.url)
-
-
-def _place(
-    url: str | os.PathLike[str], store: Store | None, options: dict[str, Any]
-) -> tuple[Store, str]:
-    text = os.fspath(url)
-    if store is not None:
-        require(not options, "the options belong to the store, and store= brings its own")
-        root = store.url_of("")
-        name = text[len(root) :] if text.startswith(root) else text
-        require(
-            "://" not in name and name != "",
-            f"{text}: the URL of a saved index must lie in {store.url}, and name an object",
-        )
-        return store, name
-    scheme, bucket, name, whole = _engine.split_url(text)
-    root = f"{scheme}://{bucket}"
-    if scheme == "file":
-        folder, name = os.path.split(name)
-        root = folder or "."
-    require(name != "", f"{whole}: the URL of a saved index must say how the object is called")
-    return Store(root, **options), name
 
 
 # ---- pickling

@@ -8,36 +8,35 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from headrace import _engine, _process
+from headrace._credentials import CredentialsOption
 from headrace._engine import ObjectIndex, ObjectInfo, ObjectWriter, Sample
 from headrace._errors import HeadraceError, InvalidArgumentError, NotFoundError
 from headrace._listing import index_objects, list_objects
 from headrace._options import (
-    BearerToken,
+    PART_BYTES,
+    PARTS_IN_FLIGHT,
     ContentEncoding,
-    GcsOptions,
     OnChange,
     ParallelOptions,
     ProviderOptions,
     RetryOptions,
     TimeoutOptions,
-    read_environment,
     require,
     require_bytes,
     require_count,
-    require_header,
     require_provider,
 )
 from headrace._progress import CountOption, count_names
 from headrace._read_ahead import as_batch, read_ahead
+from headrace._store_settings import StoreSettings
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from headrace._google_credentials import GoogleCredentials
 
 __all__ = ["ListPage", "Prefix", "Store"]
 
@@ -48,15 +47,6 @@ UploadWay = Literal["parts", "multipart", "resumable"]
 _GENERATION = re.compile("[0-9]{1,19}")
 
 _logger = logging.getLogger("headrace")
-
-# Where the engine looks for certificates when nobody tells it; if none is there, certifi's serve.
-_CA_FILES = (
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-)
 
 
 class ListPage(NamedTuple):
@@ -123,7 +113,7 @@ class Store:
         url: str | os.PathLike[str],
         *,
         endpoint: str | None = None,
-        credentials: Literal["google", "anonymous"] | BearerToken | GoogleCredentials | None = None,
+        credentials: CredentialsOption = None,
         user_agent_suffix: str = "",
         retry: RetryOptions = RetryOptions(),  # noqa: B008 - frozen
         timeout: TimeoutOptions = TimeoutOptions(),  # noqa: B008
@@ -133,43 +123,20 @@ class Store:
         verify: bool = True,
         provider: ProviderOptions | None = None,
     ) -> None:
-        for name, value, kind in (
-            ("retry", retry, RetryOptions),
-            ("timeout", timeout, TimeoutOptions),
-            ("parallel", parallel, ParallelOptions),
-        ):
-            require(
-                isinstance(value, kind),
-                f"{name} is {value!r}; it must be headrace.{kind.__name__}(...)",
-            )
-        require(on_change in ("error", "reread"), f"on_change is {on_change!r}")
-        require(
-            content_encoding in ("stored", "decompress"),
-            f"content_encoding is {content_encoding!r}",
+        self._settings = StoreSettings(
+            endpoint=endpoint,
+            credentials=credentials,
+            user_agent_suffix=user_agent_suffix,
+            retry=retry,
+            timeout=timeout,
+            parallel=parallel,
+            on_change=on_change,
+            content_encoding=content_encoding,
+            verify=verify,
+            provider=provider,
         )
-        if isinstance(credentials, str):
-            require(
-                credentials in ("google", "anonymous"),
-                f"credentials is {credentials!r}; it must be 'google', 'anonymous', a BearerToken "
-                "or an object of google-auth",
-            )
-        require_header("user_agent_suffix", user_agent_suffix)
-        self._settings: dict[str, Any] = {
-            "endpoint": endpoint,
-            "credentials": credentials,
-            "user_agent_suffix": user_agent_suffix,
-            "retry": retry,
-            "timeout": timeout,
-            "parallel": parallel,
-            "on_change": on_change,
-            "content_encoding": content_encoding,
-            "verify": verify,
-            "provider": provider,
-        }
         self._scheme, self._bucket, self._path, self._url = _engine.split_root(os.fspath(url))
         require_provider(self._scheme, provider)
-        if endpoint is not None:
-            self._settings["endpoint"] = _engine.normalized_endpoint(endpoint, default_tls=True)
         self._opened: tuple[_engine.Engine, _engine.StoreHandle] | None = None
 
     # ---- what it is
@@ -195,15 +162,7 @@ class Store:
         return f"headrace.Store({self._url!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self._url, self._settings)
-
-    def _with(self, **settings: Any) -> Store:
-        """Return the same store with other settings."""
-        return Store(self._url, **{**self._settings, **settings})
-
-    def _with_url(self, url: str) -> Store:
-        """Return a store with another root and the same settings."""
-        return Store(url, **self._settings)
+        return _rebuild, (self._url, vars(self._settings))
 
     # ---- listing
 
@@ -404,7 +363,7 @@ class Store:
         """Raise if names begin with the text of this root, which has nothing below it."""
         bucket = f"{self._scheme}://{self._bucket}"
         try:
-            beside = self._with_url(bucket).list_page(self._path, max_results=1).objects
+            beside = self._derived(bucket).list_page(self._path, max_results=1).objects
         except HeadraceError:  # who may list this root only is not told
             return
         if not beside:
@@ -700,8 +659,8 @@ class Store:
         *,
         if_generation: str | None = None,
         content_type: str | None = None,
-        part_bytes: int = 16 << 20,
-        max_parts_in_flight: int = 8,
+        part_bytes: int = PART_BYTES,
+        max_parts_in_flight: int = PARTS_IN_FLIGHT,
         upload: UploadWay = "parts",
     ) -> ObjectWriter:
         """Return a writer for one object of any size: parts are under way while more come.
@@ -813,8 +772,9 @@ class Store:
             InvalidArgumentError: the store cannot compose, or not so many.
 
         Examples:
-            >>> parts = [store.write(f"part-{i}", b"...") for i in range(3)]
-            >>> store.compose(parts, "whole").size_bytes  # doctest: +SKIP
+            >>> bucket = headrace.Store("gs://bucket")
+            >>> parts = [bucket.write(f"part-{i}", b"...") for i in range(3)]
+            >>> bucket.compose(parts, "whole").size_bytes
             9
         """
         return self._handle().compose(
@@ -824,8 +784,7 @@ class Store:
             if_generation=self._precondition(if_generation),
         )
 
-    # ---- for the package's other modules: of a store they use what is public, and besides this
-    # only `_settings` (what the constructor was given), `_with`, `_with_url`, `_open`, `_handle`
+    # ---- inside
 
     def _precondition(self, if_generation: str | None) -> str | None:
         """Return what the engine takes: "" for no object."""
@@ -843,90 +802,35 @@ class Store:
         )
         return if_generation
 
-    @property
-    def _gcs(self) -> GcsOptions:
-        """The options of ``gs://``, with which other stores do nothing."""
-        return self._settings["provider"] or GcsOptions()
+    # ---- for the other modules of the package, which use of a store only what is public, and this,
+    # and `_settings`, the `StoreSettings` that it was made with
 
-    def _handle(self) -> _engine.StoreHandle:
-        return self._open()[1]
+    def _derived(self, url: str | None = None, **changes: Any) -> Store:
+        """Return a store with the same settings, but for those in `changes`, and maybe at `url`."""
+        return Store(self._url if url is None else url, **{**vars(self._settings), **changes})
 
     def _open(self) -> tuple[_engine.Engine, _engine.StoreHandle]:
+        """Return the engine of this process, and this store in it; both start with first use."""
         engine = _process.current_engine()
         opened = self._opened
         if opened is not None and opened[0] is engine:
             return opened
         with _process.lock():
             if self._opened is None or self._opened[0] is not engine:
-                handle = _engine.StoreHandle(engine, self._url, self._engine_options())
-                if self._gcs.join_small_objects is not None:
+                options = self._settings.engine_options(self._scheme)
+                handle = _engine.StoreHandle(engine, self._url, options)
+                if self._settings.gcs.join_small_objects is not None:
                     _process.stop_with_process()
                 self._opened = (engine, handle)
             return self._opened
 
-    def _engine_options(self) -> dict[str, Any]:
-        environment = read_environment()
-        options = dict(self._settings)
-        retry, timeout, parallel = (options.pop(each) for each in ("retry", "timeout", "parallel"))
-        del options["provider"]
-        join = self._gcs.join_small_objects
-        options["join_small_objects"] = join is not None
-        if join is not None:
-            options.update({f"join_{name}": value for name, value in asdict(join).items()})
-        options.update(asdict(retry))
-        options.update(asdict(timeout))
-        options.update(asdict(parallel))
-        options["initial_in_flight"] = min(parallel.initial_in_flight, parallel.max_in_flight)
-        options["user_project"] = self._gcs.user_project or ""
-        options["temporary_prefix"] = self._gcs.temporary_prefix
-        is_google = self._scheme == "gs"
-        endpoint = options["endpoint"] or (environment.emulator_endpoint if is_google else "")
-        options["endpoint"] = endpoint
-        options["credentials"] = (
-            self._engine_credentials(options["credentials"], endpoint) if is_google else None
-        )
-        options["http_proxy"] = environment.http_proxy
-        options["https_proxy"] = environment.https_proxy
-        options["no_proxy"] = environment.no_proxy
-        options["ca_file"] = environment.ca_file or _bundled_ca_file()
-        return options
-
-    def _engine_credentials(self, credentials: Any, endpoint: str) -> _engine.Credentials | None:
-        if credentials is None:
-            credentials = "google" if _is_googles_own(endpoint) else "anonymous"
-        if credentials == "anonymous" or _is_anonymous(credentials):
-            return None
-        if isinstance(credentials, BearerToken):
-            return _engine.Credentials.from_token(f"Bearer {credentials.token}")
-        source = None if credentials == "google" else credentials
-        return _process.credentials_thread().credentials_of(source)
+    def _handle(self) -> _engine.StoreHandle:
+        """Return this store in the engine of this process."""
+        return self._open()[1]
 
 
 def _rebuild(url: str, settings: dict[str, Any]) -> Store:
     return Store(url, **settings)
-
-
-def _is_googles_own(endpoint: str) -> bool:
-    if not endpoint:
-        return True
-    scheme, _, rest = endpoint.partition("://")
-    host = rest.partition("/")[0].partition(":")[0]
-    return scheme == "https" and host.endswith(".googleapis.com")
-
-
-def _is_anonymous(credentials: object) -> bool:
-    module = sys.modules.get("google.auth.credentials")
-    return module is not None and isinstance(credentials, module.AnonymousCredentials)
-
-
-def _bundled_ca_file() -> str:
-    if any(map(os.path.exists, _CA_FILES)):
-        return ""
-    try:
-        import certifi
-    except ImportError:
-        return ""
-    return certifi.where()
 
 
 def _require_range(begin: int, end: int | None) -> None:

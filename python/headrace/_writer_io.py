@@ -12,10 +12,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from headrace import _engine
-from headrace._engine import ObjectInfo
+from headrace._engine import ObjectInfo, ObjectWriter
 from headrace._errors import HeadraceError, InvalidArgumentError
 from headrace._leftovers import tell_left_behind
-from headrace._store import Store, UploadWay
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -32,34 +31,23 @@ class ObjectWriterIO(io.BufferedIOBase):
     in between. A file that is dropped without `close` is aborted, with a `ResourceWarning`.
 
     Threads may share it; their writes come one after the other.
+
+    Examples:
+        >>> with headrace.open("gs://bucket/log/1.txt", "wb") as file:
+        ...     size_bytes = file.write(b"began")
+        >>> file.info.size_bytes
+        5
     """
 
-    def __init__(
-        self,
-        store: Store,
-        name: str,
-        *,
-        if_generation: str | None = None,
-        content_type: str | None = None,
-        part_bytes: int = 16 << 20,
-        max_parts_in_flight: int = 8,
-        upload: UploadWay = "parts",
-    ) -> None:
+    def __init__(self, writer: ObjectWriter) -> None:
+        """Make a file of what `Store.open_writer` has returned, and take it over."""
         # A copy, without the traceback: its frames hold what holds this file, and a cycle through a
         # library's writer in between, torch's for one, cannot be collected.
         self._failure: BaseException | None = None
-        self._ended = True  # until it is open
         self._info: ObjectInfo | None = None
         self._epoch = _engine.fork_epoch()
         self._lock = threading.RLock()
-        self._writer = store.open_writer(
-            name,
-            if_generation=if_generation,
-            content_type=content_type,
-            part_bytes=part_bytes,
-            max_parts_in_flight=max_parts_in_flight,
-            upload=upload,
-        )
+        self._writer = writer
         self._ended = False
 
     # ---- what it is
@@ -80,27 +68,47 @@ class ObjectWriterIO(io.BufferedIOBase):
         return self._info
 
     def readable(self) -> bool:
-        """Return whether it can be read."""
+        """Return whether it can be read.
+
+        Raises:
+            ValueError: the file is closed.
+        """
         self._check_open()
         return False
 
     def writable(self) -> bool:
-        """Return whether it can be written."""
+        """Return whether it can be written.
+
+        Raises:
+            ValueError: the file is closed.
+        """
         self._check_open()
         return True
 
     def seekable(self) -> bool:
-        """Return whether `seek` works."""
+        """Return whether `seek` works.
+
+        Raises:
+            ValueError: the file is closed.
+        """
         self._check_open()
         return False
 
     def tell(self) -> int:
-        """Return the place: bytes from the beginning."""
+        """Return the place: bytes from the beginning.
+
+        Raises:
+            ValueError: the file is closed.
+        """
         self._check_open()
         return self._writer.size_bytes
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:  # noqa: ARG002
-        """Refuse it: what was written may have been sent."""
+        """Refuse it: what was written may have been sent.
+
+        Raises:
+            io.UnsupportedOperation: always.
+        """
         self._check_open()
         raise io.UnsupportedOperation(
             f"{self.name} is written from its beginning to its end: one cannot seek in it; "
@@ -110,7 +118,13 @@ class ObjectWriterIO(io.BufferedIOBase):
     # ---- writing
 
     def write(self, data: Buffer, /) -> int:
-        """Take all of `data`, and return how many bytes these are. It may be changed afterwards."""
+        """Take all of `data`, and return how many bytes these are. It may be changed afterwards.
+
+        Raises:
+            HeadraceError: a part could not be sent; so will every later call.
+            InvalidArgumentError: the file was opened before a fork, in the parent process.
+            ValueError: the file is closed.
+        """
         self._check_open()
         self._check_process()
         with self._lock:
@@ -126,7 +140,11 @@ class ObjectWriterIO(io.BufferedIOBase):
                 raise
 
     def flush(self) -> None:
-        """Do nothing: what is written is under way, and visible by `close` only."""
+        """Do nothing: what is written is under way, and visible by `close` only.
+
+        Raises:
+            ValueError: the file is closed.
+        """
         self._check_open()
 
     def close(self) -> None:
@@ -158,6 +176,15 @@ class ObjectWriterIO(io.BufferedIOBase):
         Args:
             patience_s: how long to wait until temporary objects are removed; that goes on by
                 itself, also when the interpreter exits.
+
+        Raises:
+            InvalidArgumentError: the file was opened before a fork, in the parent process.
+
+        Examples:
+            >>> file = headrace.open("gs://bucket/given-up.txt", "wb")
+            >>> file.abort()
+            >>> headrace.Store("gs://bucket").exists("given-up.txt")
+            False
         """
         if self._ended:
             return

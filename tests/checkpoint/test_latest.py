@@ -105,7 +105,7 @@ def test_a_file_that_is_replaced_meanwhile_is_looked_at_once_more(
     server.put("bucket", "1.pt", DATA)
     server.put("bucket", "2.pt", DATA)
     left = list(replacements)
-    read_ranges = gcs._with(on_change="error").read_ranges
+    read_ranges = gcs._derived(on_change="error").read_ranges
 
     def replace_and_read(wanted: Any, **options: Any) -> Any:
         if wanted[0][0].name == "2.pt" and left:

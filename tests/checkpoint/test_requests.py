@@ -114,7 +114,7 @@ def test_a_store_that_reads_again_does_not_mix_generations(
         [{"match": {"kind": "media"}, "from": 2, "count": 1, "action": "old_generation_then_new"}]
     )
     with pytest.raises(PreconditionFailedError):
-        load(gcs._with(on_change="reread"))
+        load(gcs._derived(on_change="reread"))
 
 
 def test_a_meta_device_reads_no_storage(server: FaultServer, gcs: headrace.Store) -> None:

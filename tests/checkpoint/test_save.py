@@ -188,7 +188,7 @@ def test_a_fault_at_any_request_is_survived_or_told(
     fault: str, for_ever: bool, server: FaultServer, impatient: headrace.Store
 ) -> None:
     if for_ever:
-        impatient = impatient._with(
+        impatient = impatient._derived(
             retry=headrace.RetryOptions(
                 max_attempts=2, initial_backoff_s=0.001, max_backoff_s=0.002
             )

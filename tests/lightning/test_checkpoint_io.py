@@ -116,6 +116,37 @@ def test_options_of_the_store_may_come_with_the_plugin_or_the_save(
     assert gcs.names() == ["a.ckpt", "b.ckpt"]
 
 
+@pytest.mark.parametrize("kind", [CheckpointIO, AsyncCheckpointIO])
+def test_a_plugin_takes_a_store_that_all_urls_lie_below(
+    kind: Any, gcs: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert gcs.server is not None
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST")
+    store = headrace.Store(gcs.url, endpoint=gcs.server.url)
+    plugin = kind(store=store)
+    plugin.save_checkpoint({"epoch": 3}, f"{gcs.url}/a.ckpt")
+    assert plugin.load_checkpoint(f"{gcs.url}/a.ckpt") == {"epoch": 3}
+    assert plugin.load_checkpoint("a.ckpt") == {"epoch": 3}
+    with pytest.raises(headrace.InvalidArgumentError, match="lies outside of"):
+        plugin.load_checkpoint("gs://other/a.ckpt")
+    plugin.remove_checkpoint(f"{gcs.url}/a.ckpt")
+    plugin.teardown()
+    assert gcs.names() == []
+
+
+@pytest.mark.parametrize("kind", [CheckpointIO, AsyncCheckpointIO])
+def test_arguments_of_a_plugin_that_cannot_work_are_refused_when_it_is_made(kind: Any) -> None:
+    store = headrace.Store("gs://bucket")
+    with pytest.raises(headrace.InvalidArgumentError, match="endpoint= belongs to the store"):
+        kind(store=store, endpoint="http://localhost:1")
+    with pytest.raises(TypeError, match=r"endpont= is no keyword of headrace\.Store"):
+        kind(endpont="http://localhost:1")
+    with pytest.raises(headrace.InvalidArgumentError, match="endpoint= belongs to the store"):
+        CheckpointIO(store=store).save_checkpoint({}, "a", storage_options={"endpoint": "x"})
+    with pytest.raises(headrace.InvalidArgumentError, match="give that to the checkpoint_io"):
+        AsyncCheckpointIO(CheckpointIO(), store=store)
+
+
 @pytest.mark.parametrize(
     ("make_plugin", "in_order"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import socket
 import tempfile
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from lightning.pytorch.strategies import FSDPStrategy as LightningsFSDPStrategy
 
 import headrace
@@ -294,6 +296,45 @@ def test_a_save_that_fails_on_the_store_fails_the_run(gcs: Place, use_async: boo
 def test_options_of_the_store_belong_to_the_strategy(tmp_path: Path) -> None:
     from headrace.lightning import FSDPStrategy, ModelParallelStrategy
 
+    store = headrace.Store("gs://bucket")
     for kind in (ModelParallelStrategy, FSDPStrategy):
-        with pytest.raises(headrace.InvalidArgumentError, match="store_options"):
+        with pytest.raises(headrace.InvalidArgumentError, match=rf"{kind.__name__}\(endpoint="):
             kind().save_checkpoint({}, tmp_path, storage_options={"endpoint": "x"})
+        with pytest.raises(headrace.InvalidArgumentError, match="endpoint= belongs to the store"):
+            kind(store=store, endpoint="http://localhost:1")
+        with pytest.raises(headrace.InvalidArgumentError, match=r"store=headrace\.Store"):
+            kind(timeout=headrace.TimeoutOptions())
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.parametrize("given", ["store", "options"])
+def test_a_strategy_takes_a_store_or_its_keywords_beside_lightnings_own(
+    gcs: Place, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    from headrace.lightning import FSDPStrategy, ModelParallelStrategy
+
+    assert gcs.server is not None
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST")
+    endpoint = gcs.server.url
+    bucket = gcs.url.removesuffix("/run")
+    options: dict[str, Any] = {"endpoint": endpoint, "verify": False}
+    if given == "store":
+        options = {"store": headrace.Store(bucket, **options)}
+    timeout = datetime.timedelta(seconds=7)
+    for kind in (ModelParallelStrategy, FSDPStrategy):
+        strategy = kind(timeout=timeout, **options)
+        assert strategy._timeout == timeout
+        strategy.checkpoint_io.save_checkpoint({"epoch": 3}, f"{gcs.url}/a.ckpt")
+        assert strategy.checkpoint_io.load_checkpoint(f"{gcs.url}/a.ckpt") == {"epoch": 3}
+        files, url = strategy._files, f"{gcs.url}/b"
+        dcp.save({"w": torch.ones(3)}, storage_writer=files.sharded_writer(url))
+        assert files.holds_sharded(url)
+        loaded = {"w": torch.zeros(3)}
+        dcp.load(loaded, storage_reader=files.sharded_reader(url))
+        assert torch.equal(loaded["w"], torch.ones(3))
+        for name in ("a.ckpt", "b"):
+            strategy.checkpoint_io.remove_checkpoint(f"{gcs.url}/{name}")
+        assert gcs.names() == []
+    # Each checkpoint was read and written by the store that was meant: nothing went elsewhere.
+    sent = headrace.metrics().requests_total
+    assert sent == len(gcs.server.log())

@@ -417,7 +417,7 @@ def test_ranges_are_read_and_their_checksums_compared(store: headrace.Store) -> 
 def test_a_large_range_is_verified_over_all_its_pieces(
     server: FaultServer, gcs: headrace.Store
 ) -> None:
-    small = gcs._with(
+    small = gcs._derived(
         parallel=headrace.ParallelOptions(range_threshold_bytes=1000, range_bytes=1000)
     )
     data = bytes(range(250)) * 100

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 import headrace
-from headrace._location import bucket_and_name, object_at, root_at
+from headrace._location import (
+    bucket_and_name,
+    bucket_of,
+    directory_of,
+    is_local,
+    is_whole,
+    object_at,
+    root_at,
+)
 
 BUCKET = headrace.Store("gs://bucket", credentials="anonymous")
 
@@ -52,6 +61,16 @@ def test_two_dots_go_up_from_where_a_link_leads_to(tmp_path: Path) -> None:
 @pytest.mark.parametrize("url", ["a", "gs://bucket/a", "gcs://bucket/a"])
 def test_with_a_store_a_name_and_a_whole_url_are_the_same(url: str) -> None:
     assert object_at(url, BUCKET) == (BUCKET, "a")
+
+
+def test_with_a_directory_an_absolute_path_is_a_whole_url() -> None:
+    store = headrace.Store("/data/run")
+    for url in ("1/a", "/data/run/1/a", "file:///data/run/1/a"):
+        assert object_at(url, store) == (store, "1/a")
+    assert root_at("/data/run/1", store).url == "file:///data/run/1"
+    with pytest.raises(headrace.InvalidArgumentError, match="/data/other lies outside of"):
+        object_at("/data/other", store)
+    assert object_at("/a", BUCKET) == (BUCKET, "/a")
 
 
 def test_a_name_may_look_like_another_urls() -> None:
@@ -112,3 +131,44 @@ def test_a_root_below_a_store_has_its_options() -> None:
 )
 def test_a_bucket_and_a_beginning_of_names(url: str, expected: tuple[str, str]) -> None:
     assert bucket_and_name(url) == expected
+
+
+def test_the_bucket_of_a_store_has_its_options() -> None:
+    store = headrace.Store("gs://bucket/run/1", endpoint="http://localhost:1", verify=False)
+    bucket, name = bucket_of(store)
+    assert (bucket.url, name) == ("gs://bucket", "run/1")
+    assert bucket._settings == store._settings
+    assert bucket_of(BUCKET) == (BUCKET, "")
+    directory = headrace.Store("/data/run")
+    assert bucket_of(directory) == (directory, "")
+
+
+def test_a_directory_of_this_machine_is_told_from_a_bucket() -> None:
+    assert directory_of(headrace.Store("file:///data/a b/")) == "/data/a b"
+    assert directory_of(headrace.Store("/")) == "/"
+    assert directory_of(BUCKET) is None
+    assert is_local("a")
+    assert is_local("file:///a")
+    assert not is_local("gs://bucket/file:/a")
+    with pytest.raises(headrace.InvalidArgumentError, match="the URL is empty"):
+        is_local("")
+
+
+def test_a_url_is_told_from_a_name() -> None:
+    assert all(map(is_whole, ("gs://bucket/a", "ftp://host/a", "/a")))
+    assert not any(map(is_whole, ("a/b", "gs:/a", "")))
+
+
+def test_no_other_module_takes_urls_apart() -> None:
+    package = Path(headrace.__file__).resolve().parent
+    pattern = re.compile(
+        r"split_url|urlsplit|urlparse|(startswith|removeprefix|partition|split)"
+        r"\(\"((file|gs|gcs|s3|ais):|://)"
+    )
+    found = {
+        str(file.relative_to(package))
+        for file in package.rglob("*.py")
+        if pattern.search(file.read_text()) and "compat" not in file.parts
+    }
+    # An endpoint of a service, which is no place of objects.
+    assert found - {"_credentials.py"} == {"_location.py"}

@@ -340,7 +340,7 @@ def test_what_is_no_saved_index_is_refused(store: headrace.Store, tmp_path: Path
     with pytest.raises(headrace.NotFoundError):
         ObjectIndex.load(tmp_path / "none")
     for url in ("gs://bucket", "gs://bucket/", f"{tmp_path}/"):
-        with pytest.raises(headrace.InvalidArgumentError, match="how the object is called"):
+        with pytest.raises(headrace.InvalidArgumentError, match="not an object"):
             numbered(1).save(url)
 
 

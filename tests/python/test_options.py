@@ -56,6 +56,7 @@ def test_defaults_are_the_engines() -> None:
     ],
 )
 def test_an_option_that_cannot_work_is_named(make: object, named: str) -> None:
+    headrace.shutdown()  # `configure` would first refuse a running engine, of a test before
     with pytest.raises(headrace.InvalidArgumentError, match=named):
         make()  # type: ignore[operator]
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import pkgutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import pytest
 
 import headrace
+from tests.python.public import public_callables
 
 GOOD = """
     import headrace
@@ -122,14 +121,12 @@ def test_a_bad_snippet_is_refused_in_every_line(tmp_path: Path) -> None:
 
 # ---- one interface
 
-PACKAGES = ("headrace", "headrace.checkpoint", "headrace.torch", "headrace.lightning")
-
 # The word on the right is ours.
 OTHER_WORDS = {
     "on_progress": "progress",
     "ahead_bytes": "prefetch_bytes",
     "read_ahead_bytes": "prefetch_bytes",
-    "store_options": "**options, or store",
+    "store_options": "store, or **options",
     "user_project": "provider=GcsOptions(...)",
     "join_small_objects": "provider=GcsOptions(...)",
     "temporary_prefix": "provider=GcsOptions(...)",
@@ -137,24 +134,6 @@ OTHER_WORDS = {
 }
 # Dataclasses of options have these by their own right.
 OPTIONS = (headrace.GcsOptions, headrace.ParallelOptions, headrace.JoinOptions)
-
-
-def public_callables() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Every public function, class and method, by its full name."""
-    for package_name in PACKAGES:
-        try:
-            package = importlib.import_module(package_name)
-        except ImportError:  # lightning is an extra
-            continue
-        for name in package.__all__:
-            thing = getattr(package, name)
-            if not callable(thing) or name.startswith("_"):
-                continue
-            yield f"{package_name}.{name}", thing
-            if inspect.isclass(thing):
-                for method, function in vars(thing).items():
-                    if inspect.isfunction(function) and not method.startswith("_"):
-                        yield f"{package_name}.{name}.{method}", function
 
 
 def parameters_of(thing: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -167,22 +146,23 @@ def parameters_of(thing: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 def test_one_thing_has_one_word() -> None:
     wrong = [
         f"{name}({word}=): {OTHER_WORDS[word]}"
-        for name, thing in public_callables()
+        for name, thing, _ in public_callables()
         if thing not in OPTIONS
         for word, parameter in parameters_of(thing).items()
-        if word in OTHER_WORDS
-        and parameter.kind is not inspect.Parameter.VAR_KEYWORD
-        # The other keywords of a strategy are Lightning's.
-        and not (word == "store_options" and name.endswith("Strategy"))
+        if word in OTHER_WORDS and parameter.kind is not inspect.Parameter.VAR_KEYWORD
     ]
     assert wrong == []
 
 
+# What `url` is else: the root itself, what a sample will say, a column's name.
+OTHER_URLS = ("headrace.Store", "headrace.Sample", "headrace.torch.MapDataset.from_table")
+
+
 def test_what_takes_a_url_takes_a_store_or_its_options() -> None:
     wrong = []
-    for name, thing in public_callables():
+    for name, thing, _ in public_callables():
         parameters = parameters_of(thing)
-        if "url" not in parameters or name in ("headrace.Store", "headrace.Sample"):
+        if "url" not in parameters or name in OTHER_URLS:
             continue
         if issubclass(thing, Exception) if inspect.isclass(thing) else False:
             continue
@@ -193,38 +173,10 @@ def test_what_takes_a_url_takes_a_store_or_its_options() -> None:
 
 
 def test_progress_is_a_bar_or_a_function_everywhere() -> None:
-    for name, thing in public_callables():
+    for name, thing, _ in public_callables():
         option = parameters_of(thing).get("progress")
         if option is not None:
             assert option.default is False, name
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "headrace.open",
-        "headrace.clean",
-        "headrace.configure",
-        "headrace.checkpoint.save",
-        "headrace.checkpoint.load",
-        "headrace.checkpoint.open",
-        "headrace.checkpoint.latest",
-    ],
-)
-def test_a_public_function_says_what_it_raises_and_has_an_example(name: str) -> None:
-    docstring = inspect.getdoc(dict(public_callables())[name]) or ""
-    assert "Raises:\n" in docstring
-    assert ">>> " in docstring
-
-
-@pytest.mark.parametrize(
-    "name",
-    [name for name, thing in inspect.getmembers(headrace.Store) if not name.startswith("_")],
-)
-def test_a_method_of_a_store_has_an_example(name: str) -> None:
-    thing = getattr(headrace.Store, name)
-    if callable(thing):
-        assert ">>> " in (inspect.getdoc(thing) or "")
 
 
 def test_a_module_that_is_not_public_begins_with_an_underscore() -> None:
@@ -235,19 +187,21 @@ def test_a_module_that_is_not_public_begins_with_an_underscore() -> None:
         "headrace.lightning",
         "headrace.torch",
     }
+    folder = Path(headrace.__file__).resolve().parent
+    files = (path.relative_to(folder.parent) for path in folder.rglob("*.py"))
+    # Inside a private package names need no underscore of their own. `compat` has the modules of
+    # the packages that it stands in for, and `demo` is a program.
     found = {
-        f"headrace.{each.name}"
-        for each in pkgutil.iter_modules(headrace.__path__)
-        if not each.name.startswith("_")
+        ".".join(parts).removesuffix(".__init__")
+        for parts in (file.with_suffix("").parts for file in files)
+        if not any(part.startswith("_") and part != "__init__" for part in parts)
+        and parts[1:2] not in (("compat",), ("demo",))
     }
-    assert found == public
-    for package in ("checkpoint", "lightning", "torch"):
-        folder = Path(headrace.__file__).parent / package
-        assert [each.name for each in folder.glob("[!_]*.py")] == []
+    assert found == public - {"headrace.compat", "headrace.demo"} | {"headrace"}
 
 
 def test_of_a_store_the_package_uses_only_what_it_offers_its_modules() -> None:
-    offered = {"_settings", "_with", "_with_url", "_open", "_handle", "_gcs"}
+    offered = {"_settings", "_derived", "_open", "_handle"}
     private = {name for name in vars(headrace.Store) if name.startswith("_") and name[1] != "_"}
     folder = Path(headrace.__file__).resolve().parent
     wrong = [

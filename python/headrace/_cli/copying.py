@@ -37,6 +37,7 @@ from headrace._cli.reading import spooled, stat
 from headrace._cli.report import ExitCode, Report, Stopped, binary_size, counted, exit_code_of
 from headrace._cli.wildcards import expanded
 from headrace._cli.workers import Workers
+from headrace._location import is_local
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -459,7 +460,7 @@ class _Copy:
 
     def _large_copy(self, item: _Item, shown: Callable[[int], object]) -> ObjectInfo | None:
         check = self._report.check
-        if item.destination.url.startswith("file:"):
+        if is_local(item.destination.url):
             item.destination.stat(item.name, missing_ok=True)  # refuses what cannot be a name
             try:
                 download(
@@ -500,7 +501,7 @@ class _Copy:
         return (
             self._if_generation is not None
             or item.there is not None
-            or (item.skips_equal and item.destination.url.startswith("file:"))
+            or (item.skips_equal and is_local(item.destination.url))
         )
 
     def _can_stay(self, item: _Item) -> bool:
@@ -513,7 +514,7 @@ class _Copy:
         """Whether the object may not be written because there is one."""
         if self._if_generation is None:
             return False
-        if item.skips_equal and not item.destination.url.startswith("file:"):
+        if item.skips_equal and not is_local(item.destination.url):
             return item.there is not None  # as it was listed; writing makes sure
         try:
             return item.destination.exists(item.name)
@@ -580,7 +581,7 @@ def _type_of(item: _Item) -> str | None:
 def _is_equal(item: _Item) -> bool:
     """Return whether what is at the destination has the size and the sum of what is copied."""
     try:
-        if item.destination.url.startswith("file:"):
+        if is_local(item.destination.url):
             path = f"/{item.name}"
             there = os.lstat(path)
             return (
@@ -592,7 +593,7 @@ def _is_equal(item: _Item) -> bool:
         if item.there is None or item.there.size_bytes != item.info.size_bytes:
             return False
         crc32c = item.info.crc32c
-        if crc32c is None and item.source.url.startswith("file:"):
+        if crc32c is None and is_local(item.source.url):
             crc32c = sum_of_file(f"/{item.info.name}")
         return crc32c is not None and crc32c == item.there.crc32c
     except OSError:

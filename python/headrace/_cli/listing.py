@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -11,6 +12,7 @@ from headrace import HeadraceError, ListPage, ObjectInfo, Store
 from headrace._cli.location import Location, missing_bucket, not_found, url_of
 from headrace._cli.report import Report, binary_size, counted, shown
 from headrace._listing import list_chunks
+from headrace._location import directory_of
 
 __all__ = ["chunks", "facts_of", "ls", "pages", "time_of"]
 
@@ -123,11 +125,10 @@ def ls(
 
 def facts_of(store: Store, info: ObjectInfo) -> dict[str, Any]:
     """Return what is known of an object, for JSON."""
-    url = store.url_of(info.name)
     return {
         "type": "object",
-        "url": url,
-        "name": _name(url, info.name),
+        "url": store.url_of(info.name),
+        "name": _name(store, info.name),
         "size_bytes": info.size_bytes,
         "updated": time_of(info),
         "generation": info.generation,
@@ -138,9 +139,10 @@ def facts_of(store: Store, info: ObjectInfo) -> dict[str, Any]:
     }
 
 
-def _name(url: str, name: str) -> str:
+def _name(store: Store, name: str) -> str:
     # Of a file, the path.
-    return url.removeprefix("file://") if url.startswith("file://") else name
+    directory = directory_of(store)
+    return name if directory is None else os.path.join(directory, name)
 
 
 def time_of(info: ObjectInfo) -> str:
@@ -153,7 +155,7 @@ def _line(store: Store, entry: ObjectInfo | str, *, long: bool, as_json: bool) -
         if not isinstance(entry, str):
             return json.dumps(facts_of(store, entry))
         url = url_of(store, entry)
-        return json.dumps({"type": "prefix", "url": url, "name": _name(url, entry)})
+        return json.dumps({"type": "prefix", "url": url, "name": _name(store, entry)})
     url = shown(url_of(store, entry if isinstance(entry, str) else entry.name))
     if not long:
         return url

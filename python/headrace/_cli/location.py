@@ -16,7 +16,7 @@ from headrace import (
     Store,
     TimeoutOptions,
 )
-from headrace._location import bucket_and_name
+from headrace._location import bucket_and_name, is_local
 
 __all__ = ["Connection", "Location", "first_wildcard", "missing_bucket", "not_found", "url_of"]
 
@@ -52,7 +52,7 @@ class Connection:
 
     def options_of(self, url: str) -> dict[str, Any]:
         """Return the options of a store at `url`."""
-        if url.startswith("file:"):
+        if is_local(url):
             return {}
         return {
             "endpoint": self.endpoint,
@@ -100,7 +100,7 @@ class Location:
 
     @property
     def is_file(self) -> bool:
-        return self.store.url.startswith("file:")
+        return is_local(self.store.url)
 
     @property
     def url(self) -> str:
@@ -161,7 +161,7 @@ def missing_bucket(error: Exception, store: Store) -> NotFoundError | None:
 
     A 404 of an object does not say which of the two is missing, with some services.
     """
-    if not isinstance(error, NotFoundError) or store.url.startswith("file:"):
+    if not isinstance(error, NotFoundError) or is_local(store.url):
         return None
     try:
         store.list_page(max_results=1)

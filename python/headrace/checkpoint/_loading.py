@@ -61,7 +61,7 @@ def load(
     the generation found at the beginning.
 
     Examples:
-        >>> state = headrace.checkpoint.load("gs://bucket/run1/step100.pt")  # doctest: +SKIP
+        >>> state = headrace.checkpoint.load("gs://bucket/run1/step100.pt")
 
     Args:
         url: the URL of the object; with `store`, its name there or its whole URL.

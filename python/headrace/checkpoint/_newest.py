@@ -14,7 +14,7 @@ from headrace._errors import (
     NotFoundError,
     PreconditionFailedError,
 )
-from headrace._location import Url, root_at
+from headrace._location import Url, is_local, root_at
 from headrace._store import Store
 from headrace.checkpoint._archive import open_archive
 
@@ -30,8 +30,8 @@ def latest(url: Url = "", *, store: Store | None = None, **options: Any) -> str 
     looked at once more, and skipped if it is replaced again.
 
     Examples:
-        >>> headrace.checkpoint.latest("gs://bucket/run1")  # doctest: +SKIP
-        'gs://bucket/run1/step200.pt'
+        >>> headrace.checkpoint.latest("gs://bucket/run1")
+        'gs://bucket/run1/step200'
 
     Args:
         url: a bucket, a folder in it, or a directory; it need not exist. Names that merely begin
@@ -81,7 +81,7 @@ def _all_below(root: Store) -> list[ObjectInfo]:
             if not token:
                 return infos
     except NotFoundError:
-        if not root.url.startswith("file:"):
+        if not is_local(root.url):
             raise
         return []  # a directory that does not exist yet
 

@@ -35,7 +35,7 @@ def stat(store: Store, name: str) -> ObjectInfo:
 def pinned(store: Store) -> Store:
     """Return the store with reads pinned to the generation that is asked for."""
     # on_change="reread" would mix two generations here.
-    return store if store._settings["on_change"] == "error" else store._with(on_change="error")
+    return store if store._settings.on_change == "error" else store._derived(on_change="error")
 
 
 def corrupt(url: str, text: str) -> CorruptDataError:

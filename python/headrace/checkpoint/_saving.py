@@ -39,7 +39,7 @@ def save(
 
     Examples:
         >>> url = "gs://bucket/run1/step100.pt"
-        >>> info = headrace.checkpoint.save(model.state_dict(), url)  # doctest: +SKIP
+        >>> info = headrace.checkpoint.save(model.state_dict(), url)
 
     Args:
         obj: anything that `torch.save` takes, preferably a ``state_dict()``.

@@ -17,6 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 import headrace
+from headrace._location import is_local
 
 if TYPE_CHECKING:
     from headrace.demo.report import Resumption
@@ -252,7 +253,7 @@ def _train(
 
 def _temporary_bytes(url: str) -> int | None:
     """Return the bytes of temporary objects in the bucket; None for files."""
-    if not url.startswith("gs://"):
+    if is_local(url):
         return None
     from headrace.demo.training import UPLOADS, bucket_of
 

@@ -23,6 +23,7 @@ from tqdm import tqdm
 
 import headrace
 import headrace.checkpoint
+from headrace._location import bucket_and_name, is_local
 from headrace.demo.digits import augment, decode
 from headrace.torch import Loader, MapDataset
 
@@ -250,7 +251,7 @@ def bits(state: dict[str, torch.Tensor]) -> dict[str, bytes]:
 
 def bucket_of(url: str) -> headrace.Store:
     """Return a store at the bucket of `url`, which has the temporary objects of writes."""
-    return headrace.Store("gs://" + url.removeprefix("gs://").partition("/")[0])
+    return headrace.Store(bucket_and_name(url)[0])
 
 
 def _await_a_part(url: str) -> None:
@@ -258,7 +259,7 @@ def _await_a_part(url: str) -> None:
 
     For files it does nothing: a file being written has no name that could be listed.
     """
-    if url.startswith("gs://"):
+    if not is_local(url):
         store = bucket_of(url)
         deadline_s = time.monotonic() + _ARRIVAL_S
         while not any(store.list(UPLOADS)) and time.monotonic() < deadline_s:

@@ -6,10 +6,11 @@ import os
 from typing import Any
 
 from headrace._errors import InvalidArgumentError
-from headrace._store import UploadWay
+from headrace._store import Store, UploadWay
 from headrace.checkpoint._staging import copy_to_host
-from headrace.lightning import _files, _packages
+from headrace.lightning import _packages
 from headrace.lightning._background import InOrder
+from headrace.lightning._files import Files
 from headrace.lightning._filesystem import register
 
 __all__ = ["AsyncCheckpointIO", "CheckpointIO"]
@@ -20,11 +21,11 @@ _CheckpointIO: Any = _packages.fabric("plugins").CheckpointIO
 class CheckpointIO(_CheckpointIO):  # type: ignore[misc]  # a base that is found at run time
     """Saves and loads Lightning's checkpoints at any URL.
 
-    ::
-
-        trainer = Trainer(plugins=[headrace.lightning.CheckpointIO()])
-        trainer.save_checkpoint("gs://bucket/run1/last.ckpt")
-        trainer.fit(model, ckpt_path="gs://bucket/run1/last.ckpt")
+    Examples:
+        >>> trainer = Trainer(plugins=[headrace.lightning.CheckpointIO()])  # doctest: +SKIP
+        >>> trainer.fit(module)  # doctest: +SKIP
+        >>> trainer.save_checkpoint("gs://bucket/run1/last.ckpt")  # doctest: +SKIP
+        >>> trainer.fit(module, ckpt_path="gs://bucket/run1/last.ckpt")  # doctest: +SKIP
 
     The files are those of ``torch.save``. Each appears whole, or not at all. Where fsspec knows
     nobody who serves ``gs://``, making a plugin registers a small file system for it, which
@@ -33,13 +34,20 @@ class CheckpointIO(_CheckpointIO):  # type: ignore[misc]  # a base that is found
     Args:
         upload: how the parts of a large checkpoint come to ``gs://``, as for
             `headrace.Store.open_writer`: ``"resumable"`` for buckets with a retention policy.
-        store_options: those of `headrace.Store`.
+        store: where the checkpoints are, such as ``headrace.Store("gs://bucket")``; default: the
+            store of each URL. The URLs that Lightning is given lie below it.
+        options: of `headrace.Store`, if `store` is not given: ``endpoint=...``.
+
+    Raises:
+        InvalidArgumentError: there are both `store` and options.
     """
 
-    def __init__(self, *, upload: UploadWay = "parts", **store_options: Any) -> None:
+    def __init__(
+        self, *, upload: UploadWay = "parts", store: Store | None = None, **options: Any
+    ) -> None:
         super().__init__()
         self._upload = upload
-        self._store_options = store_options
+        self._files = Files(store, options)
         register()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -59,9 +67,12 @@ class CheckpointIO(_CheckpointIO):  # type: ignore[misc]  # a base that is found
             checkpoint: what Lightning has gathered.
             path: a URL or a local path.
             storage_options: options of the store for this save, over those of the plugin.
+
+        Raises:
+            InvalidArgumentError: options, and the plugin has a `store`; or no URL of an object.
+            HeadraceError: the checkpoint could not be saved; see `headrace.checkpoint.save`.
         """
-        options = {**self._store_options, **(storage_options or {})}
-        _files.save(checkpoint, path, options, self._upload)
+        self._files.with_options(storage_options).save(checkpoint, path, self._upload)
 
     def load_checkpoint(
         self,
@@ -78,8 +89,10 @@ class CheckpointIO(_CheckpointIO):  # type: ignore[misc]  # a base that is found
 
         Raises:
             NotFoundError: there is none.
+            InvalidArgumentError: it is a sharded checkpoint, or something else.
+            CorruptDataError: it is damaged.
         """
-        checkpoint = _files.load(path, map_location, weights_only, self._store_options)
+        checkpoint = self._files.load(path, map_location, weights_only)
         if not isinstance(checkpoint, dict):
             raise InvalidArgumentError(
                 f"{os.fspath(path)} holds {type(checkpoint).__name__}, no checkpoint of Lightning"
@@ -87,8 +100,12 @@ class CheckpointIO(_CheckpointIO):  # type: ignore[misc]  # a base that is found
         return checkpoint
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Delete the checkpoint at `path`, also a sharded one; none is fine, too."""
-        _files.remove(path, self._store_options)
+        """Delete the checkpoint at `path`, also a sharded one; none is fine, too.
+
+        Raises:
+            HeadraceError: something of it could not be deleted.
+        """
+        self._files.remove(path)
 
 
 class AsyncCheckpointIO(_CheckpointIO):  # type: ignore[misc]
@@ -100,18 +117,24 @@ class AsyncCheckpointIO(_CheckpointIO):  # type: ignore[misc]
     because of a newer one that does not exist.
 
     Args:
-        checkpoint_io: what saves and loads. Default: `CheckpointIO` with `store_options`, which
-            may have ``upload``, too.
-        store_options: those of `headrace.Store`.
+        checkpoint_io: what saves and loads. Default: `CheckpointIO` with the other arguments.
+        options: of `CheckpointIO`, if `checkpoint_io` is not given: ``store=...``, ``upload=...``,
+            ``endpoint=...``.
+
+    Raises:
+        InvalidArgumentError: there are both `checkpoint_io` and options.
+
+    Examples:
+        >>> trainer = Trainer(plugins=[headrace.lightning.AsyncCheckpointIO()])  # doctest: +SKIP
     """
 
-    def __init__(self, checkpoint_io: Any = None, **store_options: Any) -> None:
+    def __init__(self, checkpoint_io: Any = None, **options: Any) -> None:
         super().__init__()
-        if checkpoint_io is not None and store_options:
+        if checkpoint_io is not None and options:
             raise InvalidArgumentError(
-                f"{', '.join(store_options)}: pass options of the store to the checkpoint_io"
+                f"{', '.join(f'{name}=' for name in options)}: give that to the checkpoint_io"
             )
-        self._checkpoint_io = checkpoint_io or CheckpointIO(**store_options)
+        self._checkpoint_io = checkpoint_io or CheckpointIO(**options)
         register()
         self._saves = InOrder("headrace-lightning-save")
 
@@ -121,7 +144,11 @@ class AsyncCheckpointIO(_CheckpointIO):  # type: ignore[misc]
         path: str | os.PathLike[str],
         storage_options: dict[str, Any] | None = None,
     ) -> None:
-        """Copy `checkpoint` to host memory and begin to save it."""
+        """Copy `checkpoint` to host memory and begin to save it.
+
+        Raises:
+            Exception: the error of a save before this one.
+        """
         staged = copy_to_host(checkpoint)
         save = self._checkpoint_io.save_checkpoint
         self._saves.submit(lambda: save(staged, path, storage_options=storage_options))
@@ -132,7 +159,11 @@ class AsyncCheckpointIO(_CheckpointIO):  # type: ignore[misc]
         map_location: Any = None,
         weights_only: bool | None = None,
     ) -> dict[str, Any]:
-        """Return the checkpoint at `path`, after all saves that are under way."""
+        """Return the checkpoint at `path`, after all saves that are under way.
+
+        Raises:
+            Exception: the error of such a save, or of the load; see `CheckpointIO`.
+        """
         self._saves.wait()
         loaded: dict[str, Any] = self._checkpoint_io.load_checkpoint(
             path, map_location=map_location, weights_only=weights_only
@@ -140,7 +171,11 @@ class AsyncCheckpointIO(_CheckpointIO):  # type: ignore[misc]
         return loaded
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Delete the checkpoint at `path`, after all saves that are under way."""
+        """Delete the checkpoint at `path`, after all saves that are under way.
+
+        Raises:
+            Exception: the error of a save before this.
+        """
         remove = self._checkpoint_io.remove_checkpoint
         self._saves.submit(lambda: remove(path))
 

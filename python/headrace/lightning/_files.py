@@ -1,89 +1,114 @@
-"""Checkpoints of one object each, and their removal."""
+"""Checkpoints of one object each, sharded ones, and their removal."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from headrace import checkpoint
 from headrace._checkpoint_names import METADATA_NAME
 from headrace._errors import InvalidArgumentError, NotFoundError
-from headrace._location import object_at
+from headrace._location import Url, directory_of, object_at, require_no_options_beside
 from headrace._store import Store, UploadWay
+from headrace._store_settings import StoreSettings
+from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
 
-__all__ = ["holds_sharded", "load", "remove", "save"]
+__all__ = ["STORE_KEYWORDS", "Files"]
 
-
-def save(
-    obj: Any,
-    path: str | os.PathLike[str],
-    store_options: dict[str, Any],
-    upload: UploadWay = "parts",
-) -> None:
-    """Save `obj`, as `torch.save` would."""
-    store, name = _at(path, store_options)
-    checkpoint.save(obj, name, store=store, upload=upload)
+STORE_KEYWORDS = frozenset(each.name for each in fields(StoreSettings))
+"""What `Store` can be told besides its URL."""
 
 
-def load(
-    path: str | os.PathLike[str],
-    map_location: Any,
-    weights_only: bool | None,
-    store_options: dict[str, Any],
-) -> Any:
-    """Load what `save`, or `torch.save`, has saved.
+@dataclass(frozen=True)
+class Files:
+    """The checkpoints that a plugin or a strategy saves and loads. Pickles; opens nothing before.
 
     Raises:
-        NotFoundError: there is no such object.
-        InvalidArgumentError: there is a sharded checkpoint.
+        InvalidArgumentError: there are both a store and options of one.
+        TypeError: an option is none of `Store`.
     """
-    store, name = _at(path, store_options)
-    try:
-        return checkpoint.load(
-            name,
-            map_location,
-            weights_only=True if weights_only is None else weights_only,
-            store=store,
-        )
-    except (NotFoundError, InvalidArgumentError):
-        if holds_sharded(path, store_options):
-            raise InvalidArgumentError(
-                f"{os.fspath(path)} is a sharded checkpoint: load it with the strategy that saved "
-                "it, headrace.lightning.FSDPStrategy or ModelParallelStrategy, or with "
-                "headrace.checkpoint.DistributedReader"
-            ) from None
-        raise
 
+    store: Store | None = None
+    """Where they are; None: wherever their URLs say."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of the store, if it is not given."""
 
-def holds_sharded(path: str | os.PathLike[str], store_options: dict[str, Any]) -> bool:
-    """Return whether a complete sharded checkpoint lies below `path`."""
-    store, name = _at(path, store_options)
-    try:
-        return store.exists(f"{name}/{METADATA_NAME}")
-    except InvalidArgumentError:  # a file where the folder would be
-        return False
+    def __post_init__(self) -> None:
+        require_no_options_beside(self.store, self.options)
+        for name in self.options.keys() - STORE_KEYWORDS:
+            raise TypeError(f"{name}= is no keyword of headrace.Store")
 
+    def with_options(self, options: Mapping[str, Any] | None) -> Files:
+        """Return these with more options, which replace those of the same name."""
+        return Files(self.store, {**self.options, **options}) if options else self
 
-def remove(path: str | os.PathLike[str], store_options: dict[str, Any]) -> None:
-    """Delete the object at `path`, and everything below it; what is not there is fine."""
-    store, name = _at(path, store_options)
-    try:
-        names = [info.name for info in store.list(f"{name}/")]
-    except (NotFoundError, InvalidArgumentError):  # no such directory, or a file
-        names = []
-    # First what makes it a checkpoint: half of one must never look like one.
-    names.sort(key=lambda each: not each.endswith(METADATA_NAME))
-    for each in names:
-        store.delete(each, missing_ok=True)
-    if store.url.startswith("file:"):
-        _remove_empty(store.url_of(name).removeprefix("file://"))
-    if not names:
-        store.delete(name, missing_ok=True)
+    def save(self, obj: Any, path: Url, upload: UploadWay = "parts") -> None:
+        """Save `obj`, as `torch.save` would."""
+        store, name = self._at(path)
+        checkpoint.save(obj, name, store=store, upload=upload)
 
+    def load(self, path: Url, map_location: Any, weights_only: bool | None) -> Any:
+        """Load what `save`, or `torch.save`, has saved.
 
-def _at(path: str | os.PathLike[str], store_options: dict[str, Any]) -> tuple[Store, str]:
-    # A folder is named like an object: it holds what the strategies have saved under that name.
-    return object_at(os.fspath(path).rstrip("/"), **store_options)
+        Raises:
+            NotFoundError: there is no such object.
+            InvalidArgumentError: there is a sharded checkpoint.
+        """
+        store, name = self._at(path)
+        try:
+            return checkpoint.load(
+                name,
+                map_location,
+                weights_only=True if weights_only is None else weights_only,
+                store=store,
+            )
+        except (NotFoundError, InvalidArgumentError):
+            if self.holds_sharded(path):
+                raise InvalidArgumentError(
+                    f"{os.fspath(path)} is a sharded checkpoint: load it with the strategy that "
+                    "saved it, headrace.lightning.FSDPStrategy or ModelParallelStrategy, or with "
+                    "headrace.checkpoint.DistributedReader"
+                ) from None
+            raise
+
+    def holds_sharded(self, path: Url) -> bool:
+        """Return whether a complete sharded checkpoint lies below `path`."""
+        store, name = self._at(path)
+        try:
+            return store.exists(f"{name}/{METADATA_NAME}")
+        except InvalidArgumentError:  # a file where the folder would be
+            return False
+
+    def sharded_writer(self, path: Url) -> DistributedWriter:
+        """Return what saves a sharded checkpoint below `path`."""
+        return DistributedWriter(path, store=self.store, **self.options)
+
+    def sharded_reader(self, path: Url) -> DistributedReader:
+        """Return what loads the sharded checkpoint below `path`."""
+        return DistributedReader(path, store=self.store, **self.options)
+
+    def remove(self, path: Url) -> None:
+        """Delete the object at `path`, and everything below it; what is not there is fine."""
+        store, name = self._at(path)
+        try:
+            names = [info.name for info in store.list(f"{name}/")]
+        except (NotFoundError, InvalidArgumentError):  # no such directory, or a file
+            names = []
+        # First what makes it a checkpoint: half of one must never look like one.
+        names.sort(key=lambda each: not each.endswith(METADATA_NAME))
+        for each in names:
+            store.delete(each, missing_ok=True)
+        directory = directory_of(store)
+        if directory is not None:
+            _remove_empty(os.path.join(directory, name))
+        if not names:
+            store.delete(name, missing_ok=True)
+
+    def _at(self, path: Url) -> tuple[Store, str]:
+        # A folder is named like an object: it holds what was saved sharded under that name.
+        return object_at(os.fspath(path).rstrip("/"), self.store, **self.options)
 
 
 def _remove_empty(directory: str) -> None:

@@ -10,6 +10,7 @@ import fsspec  # type: ignore[import-untyped]
 from fsspec.registry import known_implementations, registry  # type: ignore[import-untyped]
 
 from headrace._errors import NotFoundError
+from headrace._location import bucket_and_name
 from headrace._store import Store
 
 __all__ = ["StoreFileSystem", "register"]
@@ -26,8 +27,12 @@ class StoreFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]  # fsspe
     root_marker = ""
 
     def _store(self, path: str) -> tuple[Store, str]:
-        bucket, _, name = self._strip_protocol(path).partition("/")
-        return Store(f"gs://{bucket}", **self.storage_options), name
+        root, name = bucket_and_name(f"gs://{self._strip_protocol(path)}")
+        return Store(root, **self.storage_options), name
+
+    def _path(self, store: Store, name: str) -> str:
+        """Return a name as fsspec writes it: ``bucket/name``."""
+        return str(self._strip_protocol(store.url_of(name)))
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         """Return what is known of an object, or of a prefix that has some."""
@@ -49,18 +54,17 @@ class StoreFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]  # fsspe
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
         """Return what lies directly below a prefix."""
         store, name = self._store(path)
-        bucket = self._strip_protocol(path).partition("/")[0]
         below = f"{name.rstrip('/')}/" if name else ""
         entries: list[dict[str, Any]] = []
         token = ""
         while True:
             page = store.list_page(below, delimiter="/", page_token=token)
             entries += [
-                {"name": f"{bucket}/{each.name}", "size": each.size_bytes, "type": "file"}
+                {"name": self._path(store, each.name), "size": each.size_bytes, "type": "file"}
                 for each in page.objects
             ]
             entries += [
-                {"name": f"{bucket}/{each.rstrip('/')}", "size": 0, "type": "directory"}
+                {"name": self._path(store, each), "size": 0, "type": "directory"}
                 for each in page.prefixes
             ]
             token = page.next_page_token

@@ -22,9 +22,12 @@ from torch.distributed.checkpoint.state_dict_saver import async_save, save
 from torch.distributed.fsdp import FullyShardedDataParallel, OptimStateKeyType, StateDictType
 
 from headrace._errors import InvalidArgumentError
-from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
-from headrace.lightning import _files, _packages
+from headrace._options import TimeoutOptions
+from headrace._store import Store
+from headrace.checkpoint._distributed import DistributedReader
+from headrace.lightning import _packages
 from headrace.lightning._checkpoint_io import CheckpointIO
+from headrace.lightning._files import STORE_KEYWORDS, Files
 from headrace.lightning._filesystem import register
 
 __all__ = ["FSDPStrategy", "ModelParallelStrategy"]
@@ -35,6 +38,9 @@ _TrainerFn = _packages.pytorch("trainer.states").TrainerFn
 
 # Where Lightning keeps what is neither model nor optimizer.
 _META = "meta.pt"
+
+# Lightning's strategies have a timeout of their own.
+_STORE_KEYWORDS = STORE_KEYWORDS - {"timeout"}
 
 
 class _AtAnyUrl:
@@ -55,18 +61,24 @@ class _AtAnyUrl:
         self,
         *args: Any,
         use_async: bool = False,
-        store_options: dict[str, Any] | None = None,
+        store: Store | None = None,
         **kwargs: Any,
     ) -> None:
+        if isinstance(kwargs.get("timeout"), TimeoutOptions):
+            raise InvalidArgumentError(
+                "timeout= of a strategy is Lightning's, of the process group: give the store's by "
+                "store=headrace.Store(url, timeout=...)"
+            )
+        options = {name: kwargs.pop(name) for name in _STORE_KEYWORDS & kwargs.keys()}
         super().__init__(*args, **kwargs)
         self._use_async = use_async
-        self._store_options = store_options or {}
+        self._files = Files(store, options)
         self._group: Any = None
         self._under_way: Any = None
         self._removals: list[str | os.PathLike[str]] = []
         register()
         if getattr(self, "_checkpoint_io", None) is None:
-            self._checkpoint_io = CheckpointIO(**self._store_options)
+            self._checkpoint_io = CheckpointIO(store=store, **options)
 
     def save_checkpoint(
         self,
@@ -82,7 +94,7 @@ class _AtAnyUrl:
         if storage_options is not None:
             raise InvalidArgumentError(
                 "options of the store belong to the strategy: "
-                f"{type(self).__name__}(store_options=...)"
+                f"{type(self).__name__}(endpoint=...), or store=headrace.Store(...)"
             )
         # All ranks save to one place, whatever their clocks make of its name.
         url = os.fspath(self.broadcast(os.fspath(filepath)))
@@ -94,7 +106,7 @@ class _AtAnyUrl:
         state = {self._model_key: checkpoint.pop("state_dict")}
         for number, optimizer in enumerate(checkpoint.pop("optimizer_states", [])):
             state[f"optimizer_{number}"] = optimizer
-        writer = DistributedWriter(url, **self._store_options)
+        writer = self._files.sharded_writer(url)
         if self.is_global_zero:
             stream = io.BytesIO()
             torch.save(checkpoint, stream)
@@ -110,11 +122,17 @@ class _AtAnyUrl:
     def load_checkpoint(
         self, checkpoint_path: str | os.PathLike[str], weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Load the checkpoint at `checkpoint_path` into model and optimizers; return the rest."""
+        """Load the checkpoint at `checkpoint_path` into model and optimizers; return the rest.
+
+        Raises:
+            NotFoundError: there is none.
+            HeadraceError: it could not be read; the same on every rank.
+            InvalidArgumentError: it holds the states of another number of optimizers.
+        """
         url = os.fspath(self.broadcast(os.fspath(checkpoint_path)))
         self._finish_saves()
-        if _files.holds_sharded(url, self._store_options):
-            reader = DistributedReader(url, **self._store_options)
+        if self._files.holds_sharded(url):
+            reader = self._files.sharded_reader(url)
             self._load_sharded(reader)
             meta = io.BytesIO(reader.attachment(_META))
             rest: dict[str, Any] = torch.load(
@@ -190,6 +208,9 @@ class _AtAnyUrl:
         """Delete a checkpoint; while a save is under way, when that is complete.
 
         A newer checkpoint that is not complete yet is no reason to delete an older one.
+
+        Raises:
+            HeadraceError: something of it could not be deleted.
         """
         if self._under_way is not None:
             self._removals.append(filepath)
@@ -240,8 +261,17 @@ class ModelParallelStrategy(_AtAnyUrl, _ModelParallelStrategy):  # type: ignore[
         args: Lightning's own.
         use_async: save in the background; training waits for the copy to host memory only. The
             error of a save is raised by the next save or load, and at the latest by ``teardown``.
-        store_options: those of `headrace.Store`.
-        kwargs: Lightning's own.
+        store: where the checkpoints are, such as ``headrace.Store("gs://bucket")``; default: the
+            store of each URL. The URLs that Lightning is given lie below it.
+        kwargs: Lightning's own, and, if `store` is not given, those of `headrace.Store`
+            (``endpoint=...``) but for ``timeout``, which is Lightning's here.
+
+    Raises:
+        InvalidArgumentError: there are both `store` and options of one.
+
+    Examples:
+        >>> strategy = headrace.lightning.ModelParallelStrategy(use_async=True)
+        >>> trainer = Trainer(strategy=strategy)  # doctest: +SKIP
     """
 
     _model_key = "state_dict"
@@ -278,8 +308,17 @@ class FSDPStrategy(_AtAnyUrl, _FSDPStrategy):  # type: ignore[misc]
         use_async: save sharded checkpoints in the background; training waits for the copy to host
             memory only. The error of a save is raised by the next save or load, and at the latest
             by ``teardown``.
-        store_options: those of `headrace.Store`.
-        kwargs: Lightning's own.
+        store: where the checkpoints are, such as ``headrace.Store("gs://bucket")``; default: the
+            store of each URL. The URLs that Lightning is given lie below it.
+        kwargs: Lightning's own, and, if `store` is not given, those of `headrace.Store`
+            (``endpoint=...``) but for ``timeout``, which is Lightning's here.
+
+    Raises:
+        InvalidArgumentError: there are both `store` and options of one.
+
+    Examples:
+        >>> strategy = headrace.lightning.FSDPStrategy(use_async=True)
+        >>> trainer = Trainer(strategy=strategy)  # doctest: +SKIP
     """
 
     _model_key = "model"

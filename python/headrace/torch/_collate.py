@@ -22,6 +22,11 @@ def collate(samples: list[Any]) -> Any:
 
     Raises:
         InvalidArgumentError: tensors to be stacked have unequal sizes; the message names them.
+
+    Examples:
+        >>> collate([(torch.zeros(3), 0), (torch.ones(3), 1)])[1]
+        tensor([0, 1])
+        >>> batches = DataLoader(dataset, batch_size=2, collate_fn=collate)
     """
     try:
         return default_collate(samples)

@@ -71,11 +71,12 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
     There is no ``len()``, because DataLoader would take it for the number of samples of this rank;
     ``len(dataset.objects)`` is the number of all objects.
 
-    >>> stream = IterableDataset("gs://bucket/train/", decode, shuffle=True)   # doctest: +SKIP
-    >>> for epoch in range(90):                                                # doctest: +SKIP
-    ...     stream.set_epoch(epoch)
-    ...     for images, labels in DataLoader(stream, batch_size=256, num_workers=4):
-    ...         train(images, labels)
+    Examples:
+        >>> stream = IterableDataset("gs://bucket/train/", decode, shuffle=True)
+        >>> for epoch in range(90):  # doctest: +SKIP
+        ...     stream.set_epoch(epoch)
+        ...     for images, labels in DataLoader(stream, batch_size=256, num_workers=4):
+        ...         train(images, labels)
 
     Args:
         source: a URL, a path, a `headrace.Store`, or a `headrace.ObjectIndex` with the URLs of its
@@ -153,7 +154,8 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
         If `load_state_dict` has led into the middle of this very epoch, the next pass is the rest
         of it.
 
-        >>> stream.set_epoch(epoch)                                 # doctest: +SKIP
+        Examples:
+            >>> stream.set_epoch(epoch)
 
         Raises:
             InvalidArgumentError: `epoch` is not an integer from 0 to 2^63 - 1.
@@ -188,7 +190,8 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
     def state_dict(self) -> dict[str, Any]:
         """Return the place after the sample that the latest iterator yielded last.
 
-        >>> state = stream.state_dict()                             # doctest: +SKIP
+        Examples:
+            >>> state = stream.state_dict()
         """
         reader = self._resume or self._reader or self._shared.resume
         if reader is None:
@@ -206,7 +209,9 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
 
         The next iterator may also be that of the single worker of a DataLoader.
 
-        >>> stream.load_state_dict(state)                           # doctest: +SKIP
+        Examples:
+            >>> state = stream.state_dict()
+            >>> stream.load_state_dict(state)
 
         Raises:
             InvalidArgumentError: the state is of other data or of another order, or not a state.
@@ -271,7 +276,7 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
         _, world_size = self._ranks.now()
         self._tell(reader.lane, world_size)
         order = self._place.at(reader.epoch, reader.position).order()
-        opened, limit_bytes = self.opened(), self._prefetch_bytes
+        opened, limit_bytes = self._opened(), self._prefetch_bytes
         if limit_bytes is None:
             block_bytes = min(_BLOCK_BYTES, opened[0].budget_bytes // 8)
         else:
@@ -289,7 +294,7 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
                 if block is None:
                     break
                 positions, indices, size_bytes = block
-                batch = self.start(indices)
+                batch = self._start(indices)
                 ahead.append((batch, positions, indices), batch, size_bytes, len(indices))
 
         make, lanes = self._maker_here(), reader.lanes
@@ -300,9 +305,9 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
                 samples = batch.take(return_errors=False)
                 ahead.popleft()
                 fill()
-                if self.makes:
+                if self._makes:
                     _engine.seed_samples(samples, self._place.seed, reader.epoch, positions)
-                    self.label(samples, indices)
+                    self._label(samples, indices)
                 samples.reverse()
                 while samples:
                     # Now, so that nothing here refers to the sample after it was yielded.
@@ -327,8 +332,8 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
                 ahead.cancel()
 
     def _maker_here(self) -> Callable[[Sample], Any]:
-        make = self.maker
-        if not self.makes or not self._seeds_generators:
+        make = self._maker
+        if not self._makes or not self._seeds_generators:
             return make
         generators = GlobalGenerators()
 

@@ -107,10 +107,11 @@ class Loader:
     text. An error ends the iterator. The place is then still before the batch that failed:
     ``loader.load_state_dict(loader.state_dict())`` lets the next iterator try that batch again.
 
-    >>> loader = Loader(dataset, batch_size=256, shuffle=True, seed=7)    # doctest: +SKIP
-    >>> for epoch in range(loader.epoch, 90):                             # doctest: +SKIP
-    ...     for images, labels in loader:
-    ...         train(images, labels)
+    Examples:
+        >>> loader = Loader(dataset, batch_size=256, shuffle=True, seed=7)
+        >>> for epoch in range(loader.epoch, 90):
+        ...     for images, labels in loader:
+        ...         train(images, labels)
 
     Args:
         dataset: a `MapDataset`, or the result of torch's ``ConcatDataset``, ``Subset`` or
@@ -196,8 +197,9 @@ class Loader:
     def remaining_batches(self) -> int:
         """The number of batches left in the iterator in use, else the number in the next one.
 
-        >>> loader.load_state_dict(state)                               # doctest: +SKIP
-        >>> bar = tqdm(loader, total=loader.remaining_batches)          # doctest: +SKIP
+        Examples:
+            >>> loader.load_state_dict(state)
+            >>> bar = tqdm(loader, total=loader.remaining_batches)
         """
         place = self._place
         if place.begun and self._iterator is None:
@@ -243,9 +245,10 @@ class Loader:
     def epoch(self) -> int:
         """The current epoch; after its end, the next one.
 
-        >>> while loader.epoch < 90:                                    # doctest: +SKIP
-        ...     for batch in loader:
-        ...         train(batch)
+        Examples:
+            >>> while loader.epoch < 90:
+            ...     for batch in loader:
+            ...         train(batch)
         """
         return self._place.epoch
 
@@ -269,8 +272,9 @@ class Loader:
         epoch, the next iterator yields the rest of it. A loop over epochs may therefore call this
         each time.
 
-        >>> for epoch in range(state["epoch"], 90):                     # doctest: +SKIP
-        ...     loader.set_epoch(epoch)
+        Examples:
+            >>> for epoch in range(state["epoch"], 90):
+            ...     loader.set_epoch(epoch)
 
         Raises:
             InvalidArgumentError: `epoch` is not an integer from 0 to 2^63 - 1.
@@ -294,8 +298,8 @@ class Loader:
         It is the same on all ranks that have taken the same number of steps. After the last batch
         of an epoch, it is the beginning of the next epoch.
 
-        >>> checkpoint = {"model": model.state_dict(), "loader": loader.state_dict()}
-        ...                                                             # doctest: +SKIP
+        Examples:
+            >>> checkpoint = {"model": model.state_dict(), "loader": loader.state_dict()}
         """
         place = self._place
         if place.position > 0 and self._grid().step_count(self._count - place.position) == 0:
@@ -305,7 +309,9 @@ class Loader:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go to a place that `state_dict` returned; the next iterator continues from there.
 
-        >>> loader.load_state_dict(checkpoint["loader"])                # doctest: +SKIP
+        Examples:
+            >>> checkpoint = {"loader": loader.state_dict()}
+            >>> loader.load_state_dict(checkpoint["loader"])
 
         Raises:
             InvalidArgumentError: the state is of other data, of another order, or of another
@@ -325,7 +331,8 @@ class Loader:
         This works with one rank only, because several ranks may have read ahead different numbers
         of batches. Let all ranks leave their loops after the same batch and call `state_dict` then.
 
-        >>> signal.signal(signal.SIGTERM, lambda *_: loader.drain())    # doctest: +SKIP
+        Examples:
+            >>> before = signal.signal(signal.SIGTERM, lambda *_: loader.drain())
 
         Raises:
             InvalidArgumentError: there are several ranks.

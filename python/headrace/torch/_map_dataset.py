@@ -54,10 +54,11 @@ class MapDataset(Objects, Dataset[Any]):
     the seeds follow from torch's own (``torch.manual_seed``) and the number of samples that this
     process has made, so they change with the number of workers.
 
-    >>> dataset = MapDataset("gs://bucket/train/", transform=decode)      # doctest: +SKIP
-    >>> image, label = dataset[0]                                         # doctest: +SKIP
-    >>> for images, labels in Loader(dataset, batch_size=256):            # doctest: +SKIP
-    ...     train(images, labels)
+    Examples:
+        >>> dataset = MapDataset("gs://bucket/train/", transform=decode)
+        >>> image, label = dataset[0]
+        >>> for images, labels in Loader(dataset, batch_size=256):
+        ...     train(images, labels)
 
     Args:
         source: a URL, a path, a `headrace.Store`, or a `headrace.ObjectIndex` with the URLs of its
@@ -116,10 +117,11 @@ class MapDataset(Objects, Dataset[Any]):
         Like torchvision's ``ImageFolder``: `classes` has the names of the folders, `class_to_idx`
         their labels. Objects outside of folders are left out.
 
-        >>> dataset = MapDataset.from_folders("gs://bucket/train", decode)     # doctest: +SKIP
-        >>> dataset.classes                                                    # doctest: +SKIP
-        ('cat', 'dog')
-        >>> image, label = dataset[0]                                          # doctest: +SKIP
+        Examples:
+            >>> dataset = MapDataset.from_folders("gs://bucket/train", decode)
+            >>> dataset.classes
+            ('cat', 'dog')
+            >>> image, label = dataset[0]
 
         Args:
             source: as for the class.
@@ -172,11 +174,14 @@ class MapDataset(Objects, Dataset[Any]):
         headrace lists nothing. The other columns of the table become columns of
         ``dataset.objects``.
 
-        >>> dataset = MapDataset.from_table("gs://bucket/train.csv", decode)   # doctest: +SKIP
-        >>> dataset = MapDataset.from_table({"url": urls, "label": labels})    # doctest: +SKIP
-        >>> frame = pandas.read_parquet("train.parquet")                       # doctest: +SKIP
-        >>> dataset = MapDataset.from_table(frame, url="image", label="class", classes=True)
-        ...                                                                    # doctest: +SKIP
+        Examples:
+            >>> dataset = MapDataset.from_table("gs://bucket/train.csv", decode)
+            >>> urls = ["gs://bucket/train/cat/001.jpg", "gs://bucket/train/dog/001.jpg"]
+            >>> dataset = MapDataset.from_table({"url": urls, "label": [0, 1]})
+            >>> frame = pandas.read_parquet("train.parquet")  # doctest: +SKIP
+            >>> dataset = MapDataset.from_table(  # doctest: +SKIP
+            ...     frame, url="image", label="class", classes=True
+            ... )
 
         Args:
             table: the path or URL of a CSV file with a header; or a mapping from the names of
@@ -213,7 +218,8 @@ class MapDataset(Objects, Dataset[Any]):
         that are running (``persistent_workers``) see later calls. `Loader` has epochs of its own
         and ignores this.
 
-        >>> dataset.set_epoch(epoch)                                      # doctest: +SKIP
+        Examples:
+            >>> dataset.set_epoch(epoch)
 
         Raises:
             InvalidArgumentError: `epoch` is not an integer from 0 to 2^63 - 1.
@@ -235,7 +241,8 @@ class MapDataset(Objects, Dataset[Any]):
     def __getitem__(self, index: int) -> Any:
         """Read one object; a negative number counts from the end.
 
-        >>> image, label = dataset[-1]                                    # doctest: +SKIP
+        Examples:
+            >>> image, label = dataset[-1]
 
         Raises:
             IndexError: a number is out of range.
@@ -247,17 +254,18 @@ class MapDataset(Objects, Dataset[Any]):
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Read many objects at the same time, and return them in the order of `indices`.
 
-        >>> items = dataset.__getitems__([7, 5, 3])                       # doctest: +SKIP
+        Examples:
+            >>> items = dataset.__getitems__([7, 5, 3])
 
         Raises:
             IndexError: a number is out of range.
             NotFoundError: an object was deleted after the listing.
             PreconditionFailedError: an object was replaced after the listing.
         """
-        samples = self.start(indices).take(return_errors=False)
-        if not self.makes:
+        samples = self._start(indices).take(return_errors=False)
+        if not self._makes:
             return [sample.tensor() for sample in samples]
-        self.label(samples, indices)
+        self._label(samples, indices)
         if self._shared is None:
             seed, epoch, first = torch.initial_seed() & _MOST_SEED, 0, self._made
             self._made += len(samples)
@@ -274,5 +282,5 @@ class MapDataset(Objects, Dataset[Any]):
                 samples[i] = None  # type: ignore[call-overload]  # its memory is free when it is used up
                 if generators is not None:
                     generators.seed(sample.seed or 0)
-                made.append(self.make(sample))
+                made.append(self._make(sample))
             return made

@@ -120,14 +120,22 @@ class Objects:
         return None if classes is None else {name: i for i, name in enumerate(classes)}
 
     def url(self, index: int) -> str:
-        """Return the URL of an object."""
+        """Return the URL of an object.
+
+        Raises:
+            IndexError: the index is out of range.
+
+        Examples:
+            >>> dataset.url(0)
+            'gs://bucket/train/cat/001.jpg'
+        """
         if self._objects.roots[0] == "":
             return self.store.url_of(self._objects.name(index))
         return self._objects.url(index)
 
     # ---- how it is read
 
-    def opened(self) -> tuple[_engine.Engine, _engine.IndexReader]:
+    def _opened(self) -> tuple[_engine.Engine, _engine.IndexReader]:
         """Return the engine and the reader of this process."""
         here = self._here
         if here is None or here.pid != os.getpid():
@@ -137,36 +145,36 @@ class Objects:
             )
         return here.opened(self._objects)
 
-    def start(self, indices: Buffer | Sequence[int], into: Buffer | None = None) -> _engine.Batch:
+    def _start(self, indices: Buffer | Sequence[int], into: Buffer | None = None) -> _engine.Batch:
         """Begin to read the objects with these numbers; `into` is filled in their order."""
-        return self.opened()[1].start(indices, into)
+        return self._opened()[1].start(indices, into)
 
     # ---- what is made of it
 
     @property
-    def makes(self) -> bool:
+    def _makes(self) -> bool:
         """Whether an item is more than the bytes of its object."""
         return self._transform is not None or self._label_column is not None
 
     @property
-    def maker(self) -> Callable[[Sample], Any]:
+    def _maker(self) -> Callable[[Sample], Any]:
         """The function that makes an item of a sample; its errors are those of the transform."""
         make = self._transform or Sample.tensor
         if self._label_column is None:
             return make
         return lambda sample: (make(sample), sample.label)
 
-    def make(self, sample: Sample) -> Any:
+    def _make(self, sample: Sample) -> Any:
         """Return the item of one object; errors name the object."""
         try:
-            return self.maker(sample)
+            return self._maker(sample)
         except Exception as error:
             told = about_sample(error, sample.url)
             if told is error:
                 raise
             raise told from error
 
-    def label(self, samples: list[Sample], indices: Buffer | Sequence[int]) -> None:
+    def _label(self, samples: list[Sample], indices: Buffer | Sequence[int]) -> None:
         """Give each sample its label; `indices` are the numbers the samples were read by."""
         if self._label_column is not None:
             _engine.label_samples(samples, list(self._objects.column(self._label_column, indices)))

@@ -44,6 +44,10 @@ def shared_index(
     Raises:
         HeadraceError: the first rank failed; every rank raises its error.
         InvalidArgumentError: `source` cannot be listed, or this process is not in `group`.
+
+    Examples:
+        >>> index = shared_index("gs://bucket/train")
+        >>> dataset = MapDataset("gs://bucket/train", decode, index=index)
     """
     make = _maker(source, prefix)
     distributed = torch.distributed

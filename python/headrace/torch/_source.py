@@ -63,7 +63,7 @@ class Source:
     @property
     def makes(self) -> bool:
         """Whether its items are more than the bytes of the objects."""
-        return any(part.makes for part in self.parts)
+        return any(part._makes for part in self.parts)
 
     @property
     def reads_straight(self) -> bool:
@@ -72,35 +72,35 @@ class Source:
             return False
         # Decompressed objects have another size than stored ones, and nobody knows it in advance.
         stores = self.parts[0].stores
-        return all(store._settings["content_encoding"] == "stored" for store in stores)
+        return all(store._settings.content_encoding == "stored" for store in stores)
 
     def opened(self) -> tuple[_engine.Engine, _engine.IndexReader]:
         """Return the engine and reader of this process; with several parts, those of the first."""
-        return self.parts[0].opened()
+        return self.parts[0]._opened()
 
     def start(self, indices: Sequence[int], into: Any = None) -> Reads:
         """Begin to read the objects with these numbers; pass `into` only if it `reads_straight`."""
         shares = self._shares(indices)
         if len(shares) == 1:
             part, local, _ = shares[0]
-            return part.start(local, into)
-        return _Together([(part.start(local), places) for part, local, places in shares])
+            return part._start(local, into)
+        return _Together([(part._start(local), places) for part, local, places in shares])
 
     def label(self, samples: list[Sample], indices: Sequence[int]) -> None:
         """Give each sample its label; `indices` are the numbers the samples were read by."""
         for part, local, places in self._shares(indices):
             if part.labels is not None:
                 own = samples if places is None else [samples[at] for at in places]
-                part.label(own, local)
+                part._label(own, local)
 
     def makers(self, indices: Sequence[int]) -> list[Callable[[Sample], Any]]:
         """Return the functions that make items of these samples."""
         if len(self.parts) == 1:
-            return [self.parts[0].maker] * len(indices)
+            return [self.parts[0]._maker] * len(indices)
         makers: list[Any] = [None] * len(indices)
         for part, _, places in self._shares(indices):
             for at in range(len(indices)) if places is None else places:
-                makers[at] = part.maker
+                makers[at] = part._maker
         return makers
 
     def sizes(self, indices: Sequence[int]) -> list[int]:
@@ -117,7 +117,7 @@ class Source:
     def sum_bytes(self, indices: Sequence[int]) -> int:
         """Return how many bytes these objects have together."""
         return sum(
-            part.objects.sum_bytes(local, part.opened()[1].expected_object_bytes)
+            part.objects.sum_bytes(local, part._opened()[1].expected_object_bytes)
             for part, local, _ in self._shares(indices)
         )
 

@@ -8,8 +8,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from headrace import ObjectIndex, _engine
+from headrace import ObjectIndex
 from headrace._errors import InvalidArgumentError
+from headrace._location import is_local, is_whole, object_at
 from headrace._options import require
 from headrace._store import Store
 
@@ -36,19 +37,19 @@ def index_of_table(
     store = None
     if root is not None:
         store = root if isinstance(root, Store) else Store(root, **options)
-        below = store.url_of("x")[:-1]
-        urls = [each if _is_whole(each) else below + each for each in urls]
+        below = store.url_of("")
+        urls = [each if is_whole(each) else below + each for each in urls]
     else:
-        odd = next((i for i, each in enumerate(urls) if not _is_whole(each)), None)
+        odd = next((i for i, each in enumerate(urls) if not is_whole(each)), None)
         require(
             odd is None,
             f"row {odd} of the table has {url}={urls[odd or 0]!r}, which is no whole URL or path; "
             "root= says where such names are",
         )
-    roots = [] if store is None else [store.url_of("x")[:-1]]
+    roots = [] if store is None else [store.url_of("")]
     kept = {name: values for name, values in columns.items() if _can_be_kept(values)}
     index = ObjectIndex.from_urls(urls, roots=roots, columns=kept)
-    by_root = {} if store is None else {store.url_of("x")[:-1].rstrip("/"): store}
+    by_root = {} if store is None else {store.url_of("").rstrip("/"): store}
     stores = tuple(by_root.get(each.rstrip("/")) or Store(each, **options) for each in index.roots)
     if check:
         index = _checked(index, stores, urls, roots, kept)
@@ -84,16 +85,13 @@ def _values(column: Any) -> list[Any]:
 
 
 def _text_of(url: str, options: Mapping[str, Any]) -> str:
-    scheme, bucket, name, whole = _engine.split_url(url)
-    if scheme == "file":
-        folder, name = os.path.split(name)
-        store = Store(folder or ".")
-    else:
-        store = Store(f"{scheme}://{bucket}", **options)
+    store, name = object_at(url, **({} if is_local(url) else options))
     try:
         return store.read(name).bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InvalidArgumentError(f"{whole}: the table is no CSV in UTF-8: {error}") from error
+        raise InvalidArgumentError(
+            f"{store.url_of(name)}: the table is no CSV in UTF-8: {error}"
+        ) from error
 
 
 def _of_csv(text: str) -> Columns:
@@ -125,10 +123,6 @@ def _numbers(texts: list[str]) -> list[Any]:
         ):
             return values
     return texts
-
-
-def _is_whole(url: str) -> bool:
-    return "://" in url or url.startswith("/")
 
 
 def _can_be_kept(values: list[Any]) -> bool:

@@ -25,10 +25,10 @@ def store_in_this_process(store: Store, objects: ObjectIndex) -> Store:
         return store
     _process.configure_unless_set(worker_options(info.num_workers, objects))
     default = _engine.default_options()["initial_in_flight"]
-    parallel = store._settings["parallel"]
+    parallel = store._settings.parallel
     if parallel.initial_in_flight != default:
         return store
-    return store._with(
+    return store._derived(
         parallel=replace(parallel, initial_in_flight=max(1, default // info.num_workers))
     )
 

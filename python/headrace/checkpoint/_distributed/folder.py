@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace._errors import HeadraceError, InvalidArgumentError, NotFoundError
-from headrace._location import Url, root_at
+from headrace._location import Url, is_local, root_at
 from headrace._store import Store
 
 __all__ = ["Folder"]
@@ -62,7 +62,7 @@ class Folder:
                 if not token:
                     return names
         except NotFoundError:
-            if not self.url.startswith("file:"):
+            if not is_local(self.url):
                 raise
             return {}  # a directory that does not exist yet
 

@@ -38,10 +38,9 @@ _WINDOW_BYTES = 128 * MiB
 class DistributedReader(StorageReader):
     """Loads a checkpoint of ``torch.distributed.checkpoint`` from a folder in any store.
 
-    ::
-
-        reader = headrace.checkpoint.DistributedReader("gs://bucket/run1/step100")
-        torch.distributed.checkpoint.load({"model": model}, storage_reader=reader)
+    Examples:
+        >>> reader = headrace.checkpoint.DistributedReader("gs://bucket/run1/step200")
+        >>> torch.distributed.checkpoint.load({"model": model}, storage_reader=reader)
 
     It loads checkpoints of `DistributedWriter` and of torch's ``FileSystemWriter``, on any number
     of ranks. It reads only the bytes that the plan asks for, and neighbours by one request; a
@@ -79,7 +78,11 @@ class DistributedReader(StorageReader):
     # ---- what torch asks for, in this order
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Begin a new load, from the folder `checkpoint_id` if it is given."""
+        """Begin a new load, from the folder `checkpoint_id` if it is given.
+
+        Raises:
+            InvalidArgumentError: `checkpoint_id` is not the URL of a store.
+        """
         if checkpoint_id:
             self._folder = Folder.at(checkpoint_id, self._options, self._store)
         self._storage_data = {}
@@ -168,6 +171,11 @@ class DistributedReader(StorageReader):
 
         Raises:
             NotFoundError: there is no such attachment.
+
+        Examples:
+            >>> reader = headrace.checkpoint.DistributedReader("gs://bucket/run1/step200")
+            >>> reader.attachment("config.json")
+            b'{}'
         """
         attached = getattr(self.read_metadata(), "headrace_attachments", {})
         return self._folder.store.read(attached.get(name, name)).bytes()

@@ -91,10 +91,9 @@ class _Save:
 class DistributedWriter(StorageWriter):
     """Saves a checkpoint of ``torch.distributed.checkpoint`` to a folder in any store.
 
-    ::
-
-        writer = headrace.checkpoint.DistributedWriter("gs://bucket/run1/step100")
-        torch.distributed.checkpoint.save({"model": model}, storage_writer=writer)
+    Examples:
+        >>> writer = headrace.checkpoint.DistributedWriter("gs://bucket/run1/step200")
+        >>> metadata = torch.distributed.checkpoint.save({"model": model}, storage_writer=writer)
 
     Each rank writes its own files, under names that no save has used before. The object
     ``.metadata`` makes them a checkpoint. The coordinator writes it last, when everything else is
@@ -168,7 +167,11 @@ class DistributedWriter(StorageWriter):
     # ---- what torch asks for, in this order; the calls of one save come from one thread
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Begin a new save, to the folder `checkpoint_id` if it is given."""
+        """Begin a new save, to the folder `checkpoint_id` if it is given.
+
+        Raises:
+            InvalidArgumentError: `checkpoint_id` is not the URL of a store.
+        """
         if checkpoint_id:
             self._folder = Folder.at(checkpoint_id, self._options, self._store)
         # Another thread may begin another save before this one is set up.
@@ -293,7 +296,11 @@ class DistributedWriter(StorageWriter):
         return self._synchronize_after_execute
 
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """Return a copy in host memory, and take this save's turn in the order."""
+        """Return a copy in host memory, and take this save's turn in the order.
+
+        Raises:
+            RuntimeError: the host has too little memory for the copy, or the device has failed.
+        """
         staged: dict[str, Any] = copy_to_host(state_dict)
         self._staged_turns.append(ordering.take_turn())
         return staged
@@ -312,6 +319,12 @@ class DistributedWriter(StorageWriter):
         `DistributedReader.attachment` sees them as soon as the checkpoint is complete. Right after
         that, copies under the plain names are written, for other programs. Only the coordinator's
         attachments count.
+
+        Examples:
+            >>> writer = headrace.checkpoint.DistributedWriter("gs://bucket/run1/step200")
+            >>> writer.attach({"config.json": b"{}"})
+            >>> from torch.distributed.checkpoint import save
+            >>> metadata = save({"model": model}, storage_writer=writer)
         """
         self._attachments = dict(attachments)
 

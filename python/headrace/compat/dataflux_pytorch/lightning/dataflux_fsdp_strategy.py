@@ -37,7 +37,7 @@ class DatafluxFSDPStrategy(FSDPStrategy):
                 "google.cloud.storage.Client"
             )
         kwargs.setdefault("state_dict_type", "sharded")
-        super().__init__(use_async=use_async, store_options=options, **kwargs)
+        super().__init__(use_async=use_async, **options, **kwargs)
         self.project_name = project_name
         self.storage_client = storage_client
 

@@ -1,0 +1,102 @@
+"""What a store was told: its options, checked, and as the engine takes them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from headrace import _engine
+from headrace._ca_files import ca_file
+from headrace._credentials import CredentialsOption, engine_credentials, require_credentials
+from headrace._options import (
+    ContentEncoding,
+    GcsOptions,
+    OnChange,
+    ParallelOptions,
+    ProviderOptions,
+    RetryOptions,
+    TimeoutOptions,
+    read_environment,
+    require,
+    require_header,
+)
+
+__all__ = ["StoreSettings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreSettings:
+    """The keywords of `Store`, which explains them. Immutable; pickles with the store.
+
+    Raises:
+        InvalidArgumentError: an option cannot work.
+    """
+
+    endpoint: str | None
+    credentials: CredentialsOption
+    user_agent_suffix: str
+    retry: RetryOptions
+    timeout: TimeoutOptions
+    parallel: ParallelOptions
+    on_change: OnChange
+    content_encoding: ContentEncoding
+    verify: bool
+    provider: ProviderOptions | None
+
+    def __post_init__(self) -> None:
+        for name, kind in (
+            ("retry", RetryOptions),
+            ("timeout", TimeoutOptions),
+            ("parallel", ParallelOptions),
+        ):
+            value = getattr(self, name)
+            require(
+                isinstance(value, kind),
+                f"{name} is {value!r}; it must be headrace.{kind.__name__}(...)",
+            )
+        require(self.on_change in ("error", "reread"), f"on_change is {self.on_change!r}")
+        require(
+            self.content_encoding in ("stored", "decompress"),
+            f"content_encoding is {self.content_encoding!r}",
+        )
+        require_credentials(self.credentials)
+        require_header("user_agent_suffix", self.user_agent_suffix)
+        if self.endpoint is not None:
+            normal = _engine.normalized_endpoint(self.endpoint, default_tls=True)
+            object.__setattr__(self, "endpoint", normal)
+
+    @property
+    def gcs(self) -> GcsOptions:
+        """The options of ``gs://``, with which other stores do nothing."""
+        return self.provider or GcsOptions()
+
+    def engine_options(self, scheme: str) -> dict[str, Any]:
+        """Return them as the engine takes them, for a store of `scheme` in this process."""
+        environment = read_environment()
+        is_google = scheme == "gs"
+        endpoint = self.endpoint or (environment.emulator_endpoint if is_google else "")
+        join = self.gcs.join_small_objects
+        options: dict[str, Any] = {
+            "endpoint": endpoint,
+            "credentials": engine_credentials(self.credentials, endpoint) if is_google else None,
+            "user_agent_suffix": self.user_agent_suffix,
+            "on_change": self.on_change,
+            "content_encoding": self.content_encoding,
+            "verify": self.verify,
+            **asdict(self.retry),
+            **asdict(self.timeout),
+            **asdict(self.parallel),
+            "user_project": self.gcs.user_project or "",
+            "temporary_prefix": self.gcs.temporary_prefix,
+            "join_small_objects": join is not None,
+            "http_proxy": environment.http_proxy,
+            "https_proxy": environment.https_proxy,
+            "no_proxy": environment.no_proxy,
+            "ca_file": ca_file(environment.ca_file),
+        }
+        if join is not None:
+            options.update({f"join_{name}": value for name, value in asdict(join).items()})
+        options["initial_in_flight"] = min(
+            self.parallel.initial_in_flight, self.parallel.max_in_flight
+        )
+        return options
