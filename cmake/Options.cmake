@@ -9,9 +9,18 @@ if(HEADRACE_SANITIZE)
     -fsanitize=${HEADRACE_SANITIZE} -fno-sanitize-recover=all)
   target_link_options(headrace_options INTERFACE -fsanitize=${HEADRACE_SANITIZE})
 endif()
-# The library checks indices, iterators and empty optionals wherever tests and fuzzers run.
-if(HEADRACE_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Debug")
+# The standard library checks indices, iterators and empty optionals.
+if(HEADRACE_HARDENING OR HEADRACE_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Debug")
   target_compile_definitions(headrace_options INTERFACE _GLIBCXX_ASSERTIONS)
+endif()
+# Not beside sanitizers, which check more and replace the functions that _FORTIFY_SOURCE checks.
+if(HEADRACE_HARDENING AND NOT HEADRACE_SANITIZE)
+  target_compile_options(headrace_options INTERFACE -fstack-protector-strong)
+  if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")  # it needs an optimising compiler
+    target_compile_options(headrace_options INTERFACE -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3)
+  endif()
+  # The loader resolves all functions at once; their addresses are read-only from then on.
+  target_link_options(headrace_options INTERFACE -Wl,-z,relro,-z,now)
 endif()
 find_program(HEADRACE_LLD NAMES ld.lld-21 ld.lld-20 ld.lld-19 ld.lld)
 if(HEADRACE_LLD)

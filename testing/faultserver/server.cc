@@ -715,9 +715,29 @@ void spoil_checksums(Response& response) {
   response.body = Body(std::move(body));
 }
 
+// Leaves every checksum out of the answer.
+void remove_checksums(Response& response) {
+  response.remove("x-goog-hash");
+  if (!find_header(response.headers, "content-type").starts_with("application/json")) return;
+  std::string body = response.body.copy();
+  for (const std::string_view key : {"\"crc32c\":\"", "\"md5Hash\":\""}) {
+    for (size_t at = body.find(key); at != std::string::npos; at = body.find(key, at)) {
+      // With the comma behind it, or the one before it if it is the last member.
+      size_t end = body.find('"', at + key.size()) + 1;
+      if (body[end] == ',') {
+        ++end;
+      } else if (body[at - 1] == ',') {
+        --at;
+      }
+      body.erase(at, end - at);
+    }
+  }
+  response.body = Body(std::move(body));
+}
+
 void apply_to_response(const Fault& fault, Response& response) {
   if (fault.wrong_checksum) spoil_checksums(response);
-  if (fault.no_hash) response.remove("x-goog-hash");
+  if (fault.no_hash) remove_checksums(response);
   if (fault.chunked) response.chunked = true;
   if (fault.flip_byte) response.body = response.body.flipped(*fault.flip_byte);
   if (fault.wrong_range) {

@@ -73,6 +73,7 @@ BODY_FAULTS = {
     "reset in the body": Fault({"reset_after_bytes": 40_000}, None),
     "cut in the body": Fault({"cut_after_bytes": 40_000}, None),
     "stall in the body": Fault({"stall_after_bytes": 40_000}, None),
+    # The length contradicts the answer's own range: a malformed answer, of which no byte is taken.
     "too long a length": Fault({"wrong_length": 5}, UNAVAILABLE),
     "too short a length": Fault({"wrong_length": -5}, UNAVAILABLE),
     "wrong checksum": Fault({"wrong_checksum": True}, CORRUPT),

@@ -54,6 +54,7 @@ class ColumnPage {
     read(i, info);
     return info;
   }
+  uint64_t memory_bytes() const { return rows_.capacity() * sizeof(Row) + text_.capacity(); }
   // Leaves rows [begin, end) only.
   void keep(size_t begin, size_t end);
   // Takes off the rows whose names `is_unwanted` is true for, and says how many.

@@ -148,14 +148,14 @@ awaitable<Result<void>> Connection::connect(Activity& activity, Resolver& resolv
   enter(Phase::kConnect);
   const Endpoint& target = route_->proxy ? *route_->proxy : route_->endpoint;
   std::optional<Resolver::Addresses> addresses;
-  const auto resolve_until = steady_clock::now() + route_->timeout.connect;
+  const auto resolve_until = thread_.now() + route_->timeout.connect;
   while (!addresses) {
     Result<std::optional<Resolver::Addresses>> answer =
         resolver.resolve(target.host, activity.waker());
     if (!answer) co_return std::unexpected(std::move(answer.error()));
     addresses = std::move(*answer);
     if (addresses) break;
-    if (steady_clock::now() >= resolve_until) {
+    if (thread_.now() >= resolve_until) {
       co_return fail(Code::kTimedOut, "resolving host ", target.host, " took longer than ",
                      route_->timeout.connect.count(), " ms");
     }
@@ -377,7 +377,7 @@ awaitable<Result<void>> Connection::exchange(const HttpRequest& request, Respons
   for (const std::span<const std::byte> part : request.body) {
     if (sent && !part.empty()) sent = co_await send(part);
   }
-  const auto sent_at = steady_clock::now();
+  const auto sent_at = thread_.now();
   enter(Phase::kFirstByte);
   // Even when sending failed: a server that refuses a body early has answered before it closed.
   Result<void> head = co_await receive_head();
@@ -386,7 +386,7 @@ awaitable<Result<void>> Connection::exchange(const HttpRequest& request, Respons
     if (!sent && !aborted_) co_return sent;
     co_return head;
   }
-  last_used_ = steady_clock::now();
+  last_used_ = thread_.now();
   first_byte_latency_ = last_used_ - sent_at;
   enter(Phase::kBody);
   ++exchange_count_;

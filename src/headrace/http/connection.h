@@ -19,6 +19,7 @@
 #include "headrace/http/options.h"
 #include "headrace/http/resolver.h"
 #include "headrace/http/tls.h"
+#include "headrace/http/transport.h"
 
 namespace headrace {
 
@@ -32,42 +33,25 @@ struct Route {
   TimeoutOptions timeout;
 };
 
-// Knows nothing of retries. Waits for the socket only inside open() and exchange(); abort() ends
-// such a wait from outside. Bodies go from the socket (or TLS record) straight into the sink's
+// Waits for the socket only inside open() and exchange(); abort() ends such a wait from outside.
+// Bodies go from the socket (or TLS record) straight into the sink's
 // memory; what arrives together with the head is copied there.
 // Thread: I/O. Owns the socket; borrows the thread.
 // Errors: kUnavailable (refused, reset, DNS, malformed), kTimedOut (which phase is in the text),
 // kPermissionDenied (certificate), and whatever the sink says.
-class Connection {
+class Connection final : public Transport {
  public:
   Connection(IoThread& thread, std::shared_ptr<const Route> route);
-  ~Connection();
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
+  ~Connection() override;
 
-  // DNS, TCP, the proxy's tunnel, TLS. `activity` parks for DNS.
-  awaitable<Result<void>> open(Activity& activity, Resolver& resolver);
-  // One request and its whole response.
-  awaitable<Result<void>> exchange(const HttpRequest& request, ResponseSink& sink);
-
-  // Whatever is waited for ends with `why`; the connection is closed.
-  void abort(const Error& why);
-  // Looks for a lack of progress. Called by the sweep.
-  void check_stall(std::chrono::steady_clock::time_point now);
-
-  // The last exchange ended cleanly and the server keeps the connection.
-  bool reusable() const { return reusable_; }
-  // Has served an exchange before, and the last one failed before a byte of its answer came: the
-  // server closed an idle connection just as we used it. The request can be sent again for free.
-  bool went_stale() const { return went_stale_; }
-  // False if the server has closed it meanwhile. Asks the kernel only after some idle time.
-  bool still_open(std::chrono::steady_clock::time_point now) const;
-
-  // All of a request is on its way, and nothing of the answer has come.
-  bool waits_for_answer() const { return phase_ == Phase::kFirstByte; }
-
-  std::chrono::steady_clock::time_point last_used() const { return last_used_; }
-  std::chrono::steady_clock::duration first_byte_latency() const { return first_byte_latency_; }
+  // DNS, TCP, the proxy's tunnel, TLS.
+  awaitable<Result<void>> open(Activity& activity, Resolver& resolver) override;
+  awaitable<Result<void>> exchange(const HttpRequest& request, ResponseSink& sink) override;
+  void abort(const Error& why) override;
+  void check_stall(TimePoint now) override;
+  // Asks the kernel only after some idle time.
+  bool still_open(TimePoint now) const override;
+  bool waits_for_answer() const override { return phase_ == Phase::kFirstByte; }
 
  private:
   enum class Phase : uint8_t { kIdle, kConnect, kTls, kFirstByte, kBody, kSend };
@@ -109,16 +93,14 @@ class Connection {
   size_t inbox_begin_ = 0, inbox_end_ = 0;
   std::string outbox_;  // a request's head
   ResponseHead head_;
-  bool reusable_ = false, went_stale_ = false, counted_ = false;
+  bool counted_ = false;
   uint64_t exchange_count_ = 0;
   int wake_at_bytes_ = 1;  // the socket's SO_RCVLOWAT
 
   // The sweep compares progress_ with what it saw last; so a read takes no time stamp per piece.
   Phase phase_ = Phase::kIdle;
   uint64_t progress_ = 0, progress_seen_ = 0;
-  std::chrono::steady_clock::time_point progress_since_{};
-  std::chrono::steady_clock::time_point last_used_{};
-  std::chrono::steady_clock::duration first_byte_latency_{};
+  TimePoint progress_since_{};
 };
 
 }  // namespace headrace

@@ -80,10 +80,10 @@ awaitable<void> Activity::park(std::chrono::steady_clock::time_point until) {
   }
   const std::shared_ptr<Parking> parking = parking_;
   if (!stopped_ && !parking->woken) {
-    parking->timer.expires_at(std::min(until, deadline_));
+    thread_.clock().set({parking, &parking->timer}, std::min(until, deadline_));
     co_await parking->timer.async_wait(kAwait);
     // Not left to the sweep: until it came round, whoever parks in a loop would spin.
-    if (!stopped_ && std::chrono::steady_clock::now() >= deadline_) {
+    if (!stopped_ && thread_.now() >= deadline_) {
       stop(Error(Code::kTimedOut, "its deadline passed"));
     }
   }
@@ -106,11 +106,18 @@ std::function<void()> Activity::waker() {
   };
 }
 
-IoThread::IoThread(uint32_t index)
-    : index_(index), work_(context_.get_executor()), sweep_timer_(context_) {}
+IoThread::IoThread(uint32_t index, Clock& clock)
+    : index_(index),
+      clock_(clock),
+      work_(context_.get_executor()),
+      sweep_timer_(std::make_shared<Timer>(context_)) {}
+
+std::shared_ptr<IoThread> IoThread::without_thread(uint32_t index, Clock& clock) {
+  return std::shared_ptr<IoThread>(new IoThread(index, clock));
+}
 
 std::shared_ptr<IoThread> IoThread::start(uint32_t index) {
-  std::shared_ptr<IoThread> self(new IoThread(index));
+  std::shared_ptr<IoThread> self(new IoThread(index, Clock::system()));
   for_each_descriptor(self->context_, close_in_child);
   // The process's signals are for its own threads: a Ctrl-C handled here would wake nobody.
   sigset_t all, before;
@@ -169,14 +176,14 @@ void IoThread::remove(Activity& activity) {
 
 void IoThread::arm_sweep() {
   sweep_armed_ = true;
-  sweep_timer_.expires_after(kSweepInterval);
-  sweep_timer_.async_wait([this](boost::system::error_code) { sweep(); });
+  clock_.set(sweep_timer_, now() + kSweepInterval);
+  sweep_timer_->async_wait([this](boost::system::error_code) { sweep(); });
 }
 
 void IoThread::sweep() {
   sweep_armed_ = false;
   if (first_ == nullptr) return;
-  const auto now = std::chrono::steady_clock::now();
+  const auto now = clock_.now();
   for (Activity* activity = first_; activity != nullptr; activity = activity->next_) {
     if (now >= activity->deadline_) {
       activity->stop(Error(Code::kTimedOut, "its deadline passed"));

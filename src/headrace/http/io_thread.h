@@ -12,6 +12,7 @@
 #include "headrace/base/metrics.h"
 #include "headrace/base/result.h"
 #include "headrace/http/asio.h"
+#include "headrace/http/clock.h"
 
 namespace headrace {
 
@@ -67,6 +68,8 @@ class IoThread : public std::enable_shared_from_this<IoThread> {
   static constexpr std::chrono::milliseconds kSweepInterval{50};
 
   static std::shared_ptr<IoThread> start(uint32_t index);
+  // Without a thread: for tests, which run context() themselves. Borrows the clock.
+  static std::shared_ptr<IoThread> without_thread(uint32_t index, Clock& clock);
   ~IoThread();
   IoThread(const IoThread&) = delete;
   IoThread& operator=(const IoThread&) = delete;
@@ -77,6 +80,8 @@ class IoThread : public std::enable_shared_from_this<IoThread> {
   void stop_all();
   void join();
 
+  Clock::TimePoint now() const { return clock_.now(); }
+  Clock& clock() { return clock_; }
   asio::io_context& context() { return context_; }
   uint32_t index() const { return index_; }
   Metrics& metrics() { return metrics_; }
@@ -85,16 +90,17 @@ class IoThread : public std::enable_shared_from_this<IoThread> {
 
  private:
   friend class Activity;
-  explicit IoThread(uint32_t index);
+  IoThread(uint32_t index, Clock& clock);
   void add(Activity& activity);
   void remove(Activity& activity);
   void arm_sweep();
   void sweep();
 
   const uint32_t index_;
+  Clock& clock_;
   asio::io_context context_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_;
-  Timer sweep_timer_;
+  const std::shared_ptr<Timer> sweep_timer_;
   bool sweep_armed_ = false;
   bool stopping_ = false;
   Activity* first_ = nullptr;

@@ -17,11 +17,17 @@ constexpr std::chrono::seconds kIdleLife{20};
 constexpr uint32_t kReportEvery = 16;
 constexpr std::chrono::milliseconds kReportInterval{20};
 
+std::unique_ptr<Transport> open_sockets(IoThread& thread,
+                                        const std::shared_ptr<const Route>& route) {
+  return std::make_unique<Connection>(thread, route);
+}
+
 }  // namespace
 
 Host::Host(std::shared_ptr<const Route> a_route, uint32_t initial_in_flight, uint32_t max_in_flight,
-           uint32_t retry_budget_tokens, std::shared_ptr<Log> engine_log)
+           uint32_t retry_budget_tokens, std::shared_ptr<Log> engine_log, Connect a_connect)
     : route(std::move(a_route)),
+      connect(a_connect ? std::move(a_connect) : open_sockets),
       admission(initial_in_flight, max_in_flight),
       retry_budget(retry_budget_tokens),
       log(std::move(engine_log),
@@ -36,7 +42,7 @@ HostLane::HostLane(Host& host, IoThread& thread, Resolver& resolver, BlockPool& 
       pool_(pool),
       rng_(std::random_device()()),
       queue_(host.reads, pool, thread.metrics()),
-      idle_timer_(thread.context()) {}
+      idle_timer_(std::make_shared<Timer>(thread.context())) {}
 
 HostLane::~HostLane() = default;
 
@@ -114,8 +120,7 @@ awaitable<void> HostLane::reader() {
 
 // No deadline: the request's own begins when it has its slot, as a piece's does.
 RequestSlot::RequestSlot(HostLane& lane, const void* owner)
-    : Activity(lane.thread(), owner, std::chrono::steady_clock::now() + std::chrono::years(1)),
-      lane_(lane) {}
+    : Activity(lane.thread(), owner, lane.thread().now() + std::chrono::years(1)), lane_(lane) {}
 
 awaitable<Result<void>> RequestSlot::take() {
   if (stopped()) co_return std::unexpected(*stopped());
@@ -134,33 +139,37 @@ void RequestSlot::release() {
   lane_.pump();
 }
 
-std::unique_ptr<Connection> HostLane::take_connection(steady_clock::time_point now) {
+std::unique_ptr<Transport> HostLane::take_connection(steady_clock::time_point now) {
   while (!idle_.empty()) {
-    std::unique_ptr<Connection> connection = std::move(idle_.back());
+    std::unique_ptr<Transport> connection = std::move(idle_.back());
     idle_.pop_back();
     if (connection->still_open(now)) return connection;
   }
-  return std::make_unique<Connection>(thread_, host_.route);
+  return new_connection();
 }
 
-void HostLane::give_back(std::unique_ptr<Connection> connection) {
+std::unique_ptr<Transport> HostLane::new_connection() {
+  return host_.connect(thread_, host_.route);
+}
+
+void HostLane::give_back(std::unique_ptr<Transport> connection) {
   if (!connection->reusable() || thread_.stopping()) return;
   idle_.push_back(std::move(connection));
-  if (!idle_timer_armed_) arm_idle_timer(steady_clock::now() + kIdleLife);
+  if (!idle_timer_armed_) arm_idle_timer(thread_.now() + kIdleLife);
 }
 
 void HostLane::arm_idle_timer(steady_clock::time_point at) {
   idle_timer_armed_ = true;
-  idle_timer_.expires_at(at);
-  idle_timer_.async_wait([this](boost::system::error_code error) {
-    if (error) return;  // cancelled; `this` may be gone
+  thread_.clock().set(idle_timer_, at);
+  idle_timer_->async_wait([this, alive = std::weak_ptr(idle_timer_)](boost::system::error_code) {
+    if (alive.expired()) return;
     idle_timer_armed_ = false;
     expire_idle();
   });
 }
 
 void HostLane::expire_idle() {
-  const auto oldest = steady_clock::now() - kIdleLife;
+  const auto oldest = thread_.now() - kIdleLife;
   std::erase_if(idle_, [&](const auto& connection) { return connection->last_used() <= oldest; });
   // Those at the front have been idle longest.
   if (!idle_.empty()) arm_idle_timer(idle_.front()->last_used() + kIdleLife);
@@ -168,7 +177,7 @@ void HostLane::expire_idle() {
 
 void HostLane::close_idle() {
   idle_.clear();
-  idle_timer_.cancel();
+  idle_timer_->cancel();
 }
 
 void HostLane::record_outcome(const AdmissionReport& what, steady_clock::time_point now) {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <vector>
@@ -37,11 +38,16 @@ class PieceReader {
 // Shared by all stores with the same route. Lives as long as the engine.
 // Thread: any (its members synchronise themselves; lanes belong to their I/O threads).
 struct Host {
+  // Makes what carries requests; in tests another than a Connection.
+  using Connect =
+      std::function<std::unique_ptr<Transport>(IoThread&, const std::shared_ptr<const Route>&)>;
+
   Host(std::shared_ptr<const Route> route, uint32_t initial_in_flight, uint32_t max_in_flight,
-       uint32_t retry_budget_tokens, std::shared_ptr<Log> engine_log);
+       uint32_t retry_budget_tokens, std::shared_ptr<Log> engine_log, Connect connect = {});
   ~Host();
 
   const std::shared_ptr<const Route> route;
+  const Connect connect;
   Admission admission;
   RetryBudget retry_budget;
   ReadOrder reads;
@@ -91,8 +97,9 @@ class HostLane {
   void lift_limit();
 
   // An idle connection that still seems open, or a new one that is not open yet.
-  std::unique_ptr<Connection> take_connection(std::chrono::steady_clock::time_point now);
-  void give_back(std::unique_ptr<Connection> connection);
+  std::unique_ptr<Transport> take_connection(std::chrono::steady_clock::time_point now);
+  std::unique_ptr<Transport> new_connection();
+  void give_back(std::unique_ptr<Transport> connection);
   void close_idle();  // for good: the engine stops
 
   // Counts towards the next report to the host's admission.
@@ -125,8 +132,8 @@ class HostLane {
   bool last_was_reader_ = false;                 // who got the last slot
   bool limit_lifted_ = false;
   bool pumping_ = false;
-  std::vector<std::unique_ptr<Connection>> idle_;  // last used last
-  Timer idle_timer_;
+  std::vector<std::unique_ptr<Transport>> idle_;  // last used last
+  const std::shared_ptr<Timer> idle_timer_;
   bool idle_timer_armed_ = false;
   AdmissionReport unreported_;
   std::chrono::steady_clock::time_point reported_at_{};

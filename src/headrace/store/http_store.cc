@@ -190,6 +190,10 @@ Result<void> HttpStore::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead)
     return invalid_argument("the range [", slot.asked.begin, ", ", slot.asked.end,
                             ") ends before it begins");
   }
+  if (slot.generation_size > GenerationText::kMaxBytes) {
+    return invalid_argument("its generation has ", slot.generation_size, " bytes; at most ",
+                            GenerationText::kMaxBytes, " are supported");
+  }
   const bool size_known = slot.object_bytes != kUnknownSize;
   if (size_known && slot.asked.begin > slot.object_bytes) {
     return invalid_argument("the range begins at ", slot.asked.begin, ", beyond the object's ",

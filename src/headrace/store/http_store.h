@@ -87,6 +87,7 @@ class HttpStore final : public ObjectStore,
   }
   uint64_t useful_in_flight() const override { return host_->admission.limit(); }
   uint32_t useful_pages_in_flight() const override;
+  std::shared_ptr<BlockPool> pool() const override { return engine_->pool; }
 
   awaitable<void> read_piece(HostLane& lane, ReadPiece& piece, HttpRequest& request) override;
   void piece_failed(HostLane& lane, ReadPiece& piece, Error error) override;

@@ -91,6 +91,7 @@ class JoinedReads final : public ObjectStore, public std::enable_shared_from_thi
   uint64_t expected_object_bytes() const override { return store_->expected_object_bytes(); }
   uint64_t useful_in_flight() const override;
   uint32_t useful_pages_in_flight() const override { return store_->useful_pages_in_flight(); }
+  std::shared_ptr<BlockPool> pool() const override { return resources_.pool; }
   uint32_t max_compose_sources() const override { return store_->max_compose_sources(); }
 
   // Begins the groups for which there is room now.

@@ -9,6 +9,8 @@ namespace {
 // Pages ahead of the caller for each that was asked for, from the second on.
 constexpr uint64_t kAheadPerPage = 8;
 
+constexpr uint64_t kShareOfBudget = 4;  // a quarter: for pages that wait to be taken
+
 }  // namespace
 
 Listing::Listing(std::shared_ptr<ObjectStore> store, ListRequest request,
@@ -17,6 +19,7 @@ Listing::Listing(std::shared_ptr<ObjectStore> store, ListRequest request,
       request_(std::move(request)),
       options_(options),
       max_in_flight_(store_->useful_pages_in_flight() == 1 ? 1 : options.max_pages_in_flight),
+      pool_(store_->pool()),
       ranges_(request_.prefix, request_.start_offset, request_.end_offset,
               /*cutting=*/max_in_flight_ != 1) {}
 
@@ -42,6 +45,10 @@ Listing::Requests Listing::plan() {
     const uint64_t ahead = asked_pages_ <= 1 ? 1 : kAheadPerPage * asked_pages_;
     wanted = std::min(wanted, ahead - std::min(ahead, waiting_pages_));
   }
+  const uint64_t most_bytes = pool_->budget_bytes() / kShareOfBudget;
+  const uint64_t room = (most_bytes - std::min(most_bytes, waiting_bytes_)) / largest_page_bytes_;
+  short_of_memory_ = wanted > room;
+  wanted = std::min(wanted, room);
   // The caller waits for the first range, whatever has arrived of others.
   if (ranges_.first_is_idle() && (stretches_.empty() || stretches_.front().pages.empty())) {
     wanted = std::max<uint64_t>(wanted, planned_ + 1);
@@ -113,8 +120,11 @@ Result<void> Listing::keep(uint64_t range, ColumnPage page) {
   if (kept->end > kept->begin) {
     progress_.names += kept->end - kept->begin;
     if (kept->end - kept->begin < page.size()) page.keep(kept->begin, kept->end);
-    stretch.pages.push_back(std::move(page));
+    const uint64_t bytes = page.memory_bytes();
+    stretch.pages.push_back({.page = std::move(page), .charge = Charge(pool_, bytes)});
     ++waiting_pages_;
+    waiting_bytes_ += bytes;
+    largest_page_bytes_ = std::max(largest_page_bytes_, bytes);
   }
   progress_.complete = ranges_.complete();
   drop_taken();
@@ -140,7 +150,7 @@ void Listing::ask() {
     const Lock lock(mutex_);
     if (std::exchange(asking_, true)) return;
     ++asked_pages_;
-    if (options_.eager) return;
+    if (options_.eager && !short_of_memory_) return;
     requests = plan();
   }
   send(requests);
@@ -162,9 +172,11 @@ Result<std::optional<ColumnPage>> Listing::take(MayBlock) {
   if (error_) return std::unexpected(*error_);
   asking_ = false;
   if (stretches_.empty()) return std::nullopt;
-  std::optional<ColumnPage> page(std::move(stretches_.front().pages.front()));
-  stretches_.front().pages.pop_front();
+  std::list<Waiting>& pages = stretches_.front().pages;
+  waiting_bytes_ -= pages.front().page.memory_bytes();
   --waiting_pages_;
+  std::optional<ColumnPage> page(std::move(pages.front().page));
+  pages.pop_front();
   drop_taken();
   return page;
 }
@@ -181,7 +193,7 @@ void Listing::end(Error error) {
     for (const auto& [range, each] : in_flight_) pending.push_back(each);
     stretches_.clear();
     by_range_.clear();
-    waiting_pages_ = 0;
+    waiting_pages_ = waiting_bytes_ = 0;
     changed_.notify_all();
   }
   for (const std::shared_ptr<Pending<ColumnPage>>& each : pending) each->cancel();

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "headrace/base/block_pool.h"
 #include "headrace/base/may_block.h"
 #include "headrace/base/mutex.h"
 #include "headrace/base/pending.h"
@@ -38,7 +39,9 @@ struct ListingProgress {
 };
 
 // Each name that exists throughout is listed exactly once, in UTF-8 byte order; what is added or
-// removed meanwhile may be. Memory: what has arrived and was not taken.
+// removed meanwhile may be. Pages that have arrived and were not taken count against the store's
+// memory budget. Together with those under way they take up to a quarter of it; beyond that, one
+// request at a time asks for the page that the caller will take next.
 // Thread: any; one caller takes.
 class Listing : public std::enable_shared_from_this<Listing> {
  public:
@@ -58,10 +61,14 @@ class Listing : public std::enable_shared_from_this<Listing> {
   ListingProgress progress() const;
 
  private:
+  struct Waiting {
+    ColumnPage page;
+    Charge charge;
+  };
   // What came of one range; in the order of names, as the ranges.
   struct Stretch {
     uint64_t range = 0;
-    std::list<ColumnPage> pages = {};
+    std::list<Waiting> pages = {};
     bool complete = false;
   };
   using Stretches = std::list<Stretch>;
@@ -81,6 +88,7 @@ class Listing : public std::enable_shared_from_this<Listing> {
   const ListRequest request_;
   const ListingOptions options_;
   const uint32_t max_in_flight_;  // 0: the store's own
+  const std::shared_ptr<BlockPool> pool_;
 
   mutable Mutex mutex_;
   CondVar changed_;
@@ -93,7 +101,10 @@ class Listing : public std::enable_shared_from_this<Listing> {
   uint64_t asked_pages_ HEADRACE_GUARDED_BY(mutex_) = 0;    // the caller came for so many ...
   bool asking_ HEADRACE_GUARDED_BY(mutex_) = false;         // ... and has not got the last yet
   uint64_t waiting_pages_ HEADRACE_GUARDED_BY(mutex_) = 0;  // arrived and not taken
-  size_t planned_ HEADRACE_GUARDED_BY(mutex_) = 0;          // under way, or about to be
+  uint64_t waiting_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  uint64_t largest_page_bytes_ HEADRACE_GUARDED_BY(mutex_) = 1;
+  bool short_of_memory_ HEADRACE_GUARDED_BY(mutex_) = false;  // fewer were asked for than wanted
+  size_t planned_ HEADRACE_GUARDED_BY(mutex_) = 0;            // under way, or about to be
   ListingProgress progress_ HEADRACE_GUARDED_BY(mutex_);
   std::optional<Error> error_ HEADRACE_GUARDED_BY(mutex_);
 };

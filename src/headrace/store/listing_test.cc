@@ -64,6 +64,38 @@ TEST_F(ListingTest, OnePageAtATimeGoesByTokens) {
   }
 }
 
+TEST_F(ListingTest, PagesThatNobodyTakesStayWithinAQuarterOfTheBudget) {
+  constexpr uint64_t kBudgetBytes = 4 * kMiB;
+  constexpr uint64_t kPages = 100;
+  make_bucket(kPages * 1000, "flat");
+  for (const uint32_t max_pages_in_flight : {0u, 1u}) {
+    Engine engine({.io_threads = 2, .memory_budget_bytes = kBudgetBytes});
+    const std::shared_ptr<ObjectStore> store = open_in(engine, options_);
+    const uint64_t before = server_.stat("/by_kind/list");
+    const auto listing =
+        Listing::start(store, {}, {.max_pages_in_flight = max_pages_in_flight, .eager = true});
+    // It asks for pages only when others arrive, so it has come to rest when none is under way.
+    const auto until = steady_clock::now() + std::chrono::seconds(30);
+    uint64_t answered = 0;
+    do {
+      ASSERT_LT(steady_clock::now(), until);
+      answered = engine.metrics().requests_total;
+      for (int i = 0; i < 4; ++i) static_cast<void>(take(store->stat("no")));
+    } while (engine.metrics().in_flight != 0 || engine.metrics().requests_total != answered + 4);
+    const uint64_t asked = server_.stat("/by_kind/list") - before;
+    const uint64_t waiting_bytes = engine.pool().live_bytes();
+    EXPECT_GE(asked, 4u);
+    EXPECT_LE(asked, kPages / 4);
+    EXPECT_GT(waiting_bytes, kBudgetBytes / 8);
+    EXPECT_LE(waiting_bytes, kBudgetBytes / 4);
+    EXPECT_FALSE(listing->progress().complete);
+
+    EXPECT_EQ(names_of(*listing).value(), numbers(kPages * 1000));
+    EXPECT_LE(engine.pool().use().peak_live_bytes, kBudgetBytes / 2) << "with those under way";
+    wait_until_all_is_given_back(engine.pool());
+  }
+}
+
 TEST_F(ListingTest, WhatCameFirstCanBeTakenWhileTheRestIsUnderWay) {
   make_bucket(50'000, "flat");
   server_.faults(R"([{"match":{"kind":"list"},"from":4,"action":"stall_head"}])");
@@ -103,7 +135,7 @@ TEST_F(ListingTest, AnErrorIsGivenFromThenOn) {
 TEST_F(ListingTest, StoppingTheEngineEndsIt) {
   make_bucket(50'000, "flat");
   server_.faults(R"([{"match":{"kind":"list"},"from":4,"action":"stall_head"}])");
-  Engine engine({.io_threads = 2, .memory_budget_bytes = kMiB});
+  Engine engine({.io_threads = 2, .memory_budget_bytes = 64 * kMiB});
   const std::shared_ptr<ObjectStore> store = open_in(engine, options_);
   const auto listing = Listing::start(store, {}, {.eager = true});
   server_.wait_for("/by_kind/list", 4);

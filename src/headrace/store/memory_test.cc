@@ -180,6 +180,57 @@ TEST_F(MemoryTest, ALaterBatchDoesNotTakeTheRoomThatAnEarlierOneOnAnotherThreadN
   EXPECT_TRUE(memory == bytes_);
 }
 
+// In chunks, and whole though a range was asked for: only its end tells how large it is.
+constexpr const char* kOfUnknownLength =
+    R"([{"match":{"kind":"media"},"action":{"chunked":true,"ignore_range":true}}])";
+
+TEST_F(MemoryTest, AnAnswerOfUnknownLengthCountsWhileItGrows) {
+  const std::string large = some_bytes(3 * kMiB);
+  server_.put("large", large);
+  server_.faults(kOfUnknownLength);
+  const std::shared_ptr<ReadBatch> batch = start(1, named("large"));
+  wait_for(*batch);
+  expect_all(*batch, large);
+  EXPECT_EQ(batch->slot(0).object_bytes, large.size());
+  EXPECT_EQ(media_requests(), 1u);
+  // What grew by doubling, and the block that the object was copied to in the end.
+  EXPECT_EQ(engine_.pool().use().peak_live_bytes,
+            4 * kMiB + BlockPool::charged_bytes(large.size()));
+  EXPECT_EQ(engine_.pool().live_bytes(), BlockPool::charged_bytes(large.size()));
+  EXPECT_EQ(engine_.metrics().checksums_verified_total, 1u);
+  let_go(*batch);
+  wait_until_all_is_given_back(engine_.pool());
+}
+
+TEST_F(MemoryTest, AnAnswerOfUnknownLengthTakesHalfOfTheBudgetAtMost) {
+  server_.put("large", some_bytes(kBudgetBytes / 2 + 1));
+  server_.faults(kOfUnknownLength);
+  EXPECT_THAT(read(*store_, named("large")),
+              FailsWith(Code::kExhausted,
+                        AllOf(HasSubstr("gs://bucket/large"), HasSubstr("memory_budget_bytes"))));
+  EXPECT_EQ(media_requests(), 1u);
+  EXPECT_EQ(engine_.pool().use().peak_live_bytes, kBudgetBytes / 2);
+  wait_until_all_is_given_back(engine_.pool());
+}
+
+TEST_F(MemoryTest, AnAnswerOfUnknownLengthThatBreaksOffIsReadAgainFromItsBegin) {
+  server_.faults(R"([{"match":{"kind":"media"},"count":1,"action":
+                       {"chunked":true,"ignore_range":true,"cut_after_bytes":70000}},
+                     {"match":{"kind":"media"},"action":{"chunked":true,"ignore_range":true}}])");
+  EXPECT_THAT(read(*store_, named("a")), Gives(bytes_));
+  EXPECT_EQ(media_requests(), 2u);
+  wait_until_all_is_given_back(engine_.pool());
+}
+
+TEST_F(MemoryTest, AnAnswerOfUnknownLengthServesOnlyReadsOfTheWholeObject) {
+  server_.faults(kOfUnknownLength);
+  ReadTarget target = named("a");
+  target.range = ByteRange{0, UINT64_MAX};
+  EXPECT_THAT(read(*store_, target), Gives(bytes_));
+  target.range = ByteRange{10, 20};
+  EXPECT_THAT(read(*store_, target), FailsWith(Code::kUnavailable, HasSubstr("object's size")));
+}
+
 TEST_F(MemoryTest, AListingsAnswersCountWhileTheyComeAndAreGivenBack) {
   for (int i = 0; i < 200; ++i) server_.put(cat("list/", i), "x");
   EXPECT_EQ(take(store_->list({.prefix = "list/"}))->objects.size(), 200u);

@@ -52,6 +52,17 @@ Result<Attempt::Verdict> StatAttempt::finish() {
   return Verdict::kDone;
 }
 
+Match compare_bytes(const ObjectInfo& found, uint64_t size_bytes, std::optional<Crc32c> crc32c) {
+  if (found.size_bytes != size_bytes) return Match::kOther;
+  if (size_bytes == 0) return Match::kSame;
+  if (!found.crc32c || !crc32c) return Match::kUnknown;
+  return *found.crc32c == *crc32c ? Match::kSame : Match::kOther;
+}
+
+std::string crc32c_text(const ObjectInfo& info) {
+  return info.crc32c ? cat(" with CRC32C ", info.crc32c->to_base64()) : " with no CRC32C told";
+}
+
 PublishAttempt::PublishAttempt(const Protocol& protocol, std::string name,
                                Precondition precondition)
     : TextAttempt(protocol),
@@ -89,14 +100,29 @@ Result<Attempt::Verdict> PublishAttempt::finish() {
   if (!found) return std::unexpected(std::move(found.error()));
   // With a precondition of the caller's, what is there in its place can only be ours or a
   // violation; without one, equal bytes are as good as ours.
-  if (is_ours(*found) && (!wanted_.generation || *wanted_.generation != found->generation)) {
+  const Match match = compare(*found);
+  const bool replaced = !wanted_.generation || *wanted_.generation != found->generation;
+  if (match == Match::kSame && replaced) {
     result = std::move(found);
     return Verdict::kDone;
   }
   if (std::optional<Error> wrong = wrong_result(*found)) return std::unexpected(std::move(*wrong));
+  if (match == Match::kUnknown && wanted_.generation && replaced) {
+    // Sent again, it would be refused whoever wrote what is there.
+    return end_with(
+        Error(Code::kUnavailable,
+              cat("the answer was lost, and the server tells no CRC32C of the ", found->size_bytes,
+                  " bytes that are there now (generation ", found->generation,
+                  "): whether they are those of this request is unknown; read them to find out")));
+  }
   if (!wanted_.generation) condition_.generation = found->generation;
   step_ = Step::kChange;
   return Verdict::kAgain;
+}
+
+Attempt::Verdict PublishAttempt::end_with(Error error) {
+  result = std::unexpected(std::move(error).with_url(url()));
+  return Verdict::kDone;
 }
 
 Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
@@ -106,10 +132,7 @@ Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
     step_ = Step::kChange;
     return Verdict::kAgain;
   }
-  if (step_ == Step::kChange && gives_up_on(error)) {
-    result = std::unexpected(std::move(error).with_url(url()));
-    return Verdict::kDone;
-  }
+  if (step_ == Step::kChange && gives_up_on(error)) return end_with(std::move(error));
   if (step_ == Step::kChange && error.code() == Code::kPreconditionFailed) {
     if (resolved_before_) {
       // The lost change may have arrived after all.
@@ -153,9 +176,9 @@ void WriteAttempt::build_change(HttpRequest& request, const Precondition& precon
 Result<Attempt::Verdict> WriteAttempt::finish_change() {
   Result<ObjectInfo> written = protocol().object_of(text());
   if (!written) return std::unexpected(std::move(written.error()));
-  if (!is_ours(*written)) {
-    return corrupt("the server stored ", written->size_bytes, " bytes",
-                   written->crc32c ? cat(" with CRC32C ", written->crc32c->to_base64()) : "",
+  // Unknown will do: the server refuses bytes that do not match the CRC32C sent with them.
+  if (compare(*written) == Match::kOther) {
+    return corrupt("the server stored ", written->size_bytes, " bytes", crc32c_text(*written),
                    " of the ", part_->size_bytes, " bytes with CRC32C ", part_->crc32c.to_base64(),
                    " that were sent");
   }
@@ -163,8 +186,8 @@ Result<Attempt::Verdict> WriteAttempt::finish_change() {
   return Verdict::kDone;
 }
 
-bool WriteAttempt::is_ours(const ObjectInfo& found) const {
-  return found.size_bytes == part_->size_bytes && (!found.crc32c || *found.crc32c == part_->crc32c);
+Match WriteAttempt::compare(const ObjectInfo& found) const {
+  return compare_bytes(found, part_->size_bytes, part_->crc32c);
 }
 
 CopyAttempt::CopyAttempt(const Protocol& protocol, CopyRequest request)
@@ -204,7 +227,12 @@ Result<Attempt::Verdict> CopyAttempt::finish_change() {
     token_ = std::move(step->token);
     return Verdict::kAgain;
   }
-  if (!is_ours(step->object)) return corrupt("the copy is not equal to its source");
+  // Unknown will do where nothing is known of the source: the server copied what it has.
+  const Match match = compare(step->object);
+  if (match == Match::kOther || (match == Match::kUnknown && source_.crc32c)) {
+    return corrupt("the copy is not equal to its source: it has ", step->object.size_bytes,
+                   " bytes", crc32c_text(step->object));
+  }
   if (Result<void> below = protocol().root().strip(step->object); !below) {
     return std::unexpected(std::move(below.error()));
   }
@@ -212,8 +240,8 @@ Result<Attempt::Verdict> CopyAttempt::finish_change() {
   return Verdict::kDone;
 }
 
-bool CopyAttempt::is_ours(const ObjectInfo& found) const {
-  return found.size_bytes == source_.size_bytes && found.crc32c == source_.crc32c;
+Match CopyAttempt::compare(const ObjectInfo& found) const {
+  return compare_bytes(found, source_.size_bytes, source_.crc32c);
 }
 
 ComposeAttempt::ComposeAttempt(const Protocol& protocol, ComposeRequest request)
@@ -232,9 +260,8 @@ void ComposeAttempt::build_change(HttpRequest& request, const Precondition& prec
 Result<Attempt::Verdict> ComposeAttempt::finish_change() {
   Result<ObjectInfo> composed = protocol().object_of(text());
   if (!composed) return std::unexpected(std::move(composed.error()));
-  if (!is_ours(*composed)) {
-    return corrupt("the server composed ", composed->size_bytes, " bytes",
-                   composed->crc32c ? cat(" with CRC32C ", composed->crc32c->to_base64()) : "",
+  if (compare(*composed) != Match::kSame) {
+    return corrupt("the server composed ", composed->size_bytes, " bytes", crc32c_text(*composed),
                    " out of ", request_.sources.size(), " objects with ", size_bytes_,
                    " bytes and CRC32C ", crc32c_.to_base64());
   }
@@ -242,8 +269,8 @@ Result<Attempt::Verdict> ComposeAttempt::finish_change() {
   return Verdict::kDone;
 }
 
-bool ComposeAttempt::is_ours(const ObjectInfo& found) const {
-  return found.size_bytes == size_bytes_ && found.crc32c == crc32c_;
+Match ComposeAttempt::compare(const ObjectInfo& found) const {
+  return compare_bytes(found, size_bytes_, crc32c_);
 }
 
 RemoveAttempt::RemoveAttempt(const Protocol& protocol, std::string name, Precondition precondition)

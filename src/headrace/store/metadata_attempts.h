@@ -4,7 +4,9 @@
 // way that may have reached the server, the next request asks what is there now (a stat): if it is
 // what we meant to put there, the change is done; if not, it is tried again on the condition that
 // what the stat saw is still there, so that the first one, should it arrive late, or another
-// writer, is not overwritten.
+// writer, is not overwritten. What cannot be compared, because the service tells no CRC32C, is
+// never taken for ours: the change is repeated where the caller set no condition; otherwise the
+// request ends with an error that says that its outcome is unknown.
 #pragma once
 
 #include <optional>
@@ -48,7 +50,20 @@ class StatAttempt final : public TextAttempt {
   const std::string name_;
 };
 
+// What the bytes of an object are, compared with what a change puts there.
+enum class Match : uint8_t {
+  kSame,
+  kOther,
+  kUnknown,  // of the same size, but a CRC32C is missing
+};
+Match compare_bytes(const ObjectInfo& found, uint64_t size_bytes, std::optional<Crc32c> crc32c);
+
+// " with CRC32C ...", for messages.
+std::string crc32c_text(const ObjectInfo& info);
+
 // What write, copy and compose share: what resolves a request whose answer was lost.
+// Errors: kUnavailable if an answer was lost and what is there now cannot be told from another
+// writer's object.
 class PublishAttempt : public TextAttempt {
  public:
   void build(HttpRequest& request) final;
@@ -63,7 +78,7 @@ class PublishAttempt : public TextAttempt {
   virtual void build_change(HttpRequest& request, const Precondition& precondition) = 0;
   virtual Result<Verdict> finish_change() = 0;
   // Is this what the change would have put there?
-  virtual bool is_ours(const ObjectInfo& found) const = 0;
+  virtual Match compare(const ObjectInfo& found) const = 0;
   // Asks what is there now, in place of the change that was made: its answer did not say.
   void look() { step_ = Step::kResolve; }
   // What is there is not ours, and the change is known to have been made: what to tell.
@@ -79,6 +94,8 @@ class PublishAttempt : public TextAttempt {
   enum class Step : uint8_t { kFirst, kChange, kResolve };
   Result<Verdict> finish() final;
   Result<Verdict> refused(Error error) final;
+  // The operation ends with this error, whatever its code says of another attempt.
+  Verdict end_with(Error error);
 
   const std::string name_;
   const Precondition wanted_;  // what the caller asked for
@@ -101,7 +118,7 @@ class WriteAttempt final : public PublishAttempt {
  private:
   void build_change(HttpRequest& request, const Precondition& precondition) override;
   Result<Verdict> finish_change() override;
-  bool is_ours(const ObjectInfo& found) const override;
+  Match compare(const ObjectInfo& found) const override;
 
   WriteRequest request_;
   const std::shared_ptr<const UploadPart> part_;
@@ -118,7 +135,7 @@ class CopyAttempt final : public PublishAttempt {
   Result<Verdict> finish_first() override;
   void build_change(HttpRequest& request, const Precondition& precondition) override;
   Result<Verdict> finish_change() override;
-  bool is_ours(const ObjectInfo& found) const override;
+  Match compare(const ObjectInfo& found) const override;
 
   CopyRequest request_;
   ObjectInfo source_;
@@ -133,7 +150,7 @@ class ComposeAttempt final : public PublishAttempt {
  private:
   void build_change(HttpRequest& request, const Precondition& precondition) override;
   Result<Verdict> finish_change() override;
-  bool is_ours(const ObjectInfo& found) const override;
+  Match compare(const ObjectInfo& found) const override;
 
   std::string other_refusal() const override {
     return "it is not in the expected generation, or one of the objects to be joined is not";

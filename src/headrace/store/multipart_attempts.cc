@@ -67,17 +67,16 @@ Result<Attempt::Verdict> CompleteMultipartAttempt::finish_change() {
   return Verdict::kAgain;
 }
 
-bool CompleteMultipartAttempt::is_ours(const ObjectInfo& found) const {
-  return found.size_bytes == whole_.size_bytes && (!found.crc32c || *found.crc32c == whole_.crc32c);
+Match CompleteMultipartAttempt::compare(const ObjectInfo& found) const {
+  return compare_bytes(found, whole_.size_bytes, whole_.crc32c);
 }
 
 std::optional<Error> CompleteMultipartAttempt::wrong_result(const ObjectInfo& found) const {
   if (!completed_) return std::nullopt;
-  return Error(Code::kCorrupt,
-               cat("the server made ", found.size_bytes, " bytes",
-                   found.crc32c ? cat(" with CRC32C ", found.crc32c->to_base64()) : "", " of ",
-                   parts_.size(), " parts with ", whole_.size_bytes, " bytes and CRC32C ",
-                   whole_.crc32c.to_base64()));
+  return Error(
+      Code::kCorrupt,
+      cat("the server made ", found.size_bytes, " bytes", crc32c_text(found), " of ", parts_.size(),
+          " parts with ", whole_.size_bytes, " bytes and CRC32C ", whole_.crc32c.to_base64()));
 }
 
 AbortMultipartAttempt::AbortMultipartAttempt(const Protocol& protocol, std::string name,

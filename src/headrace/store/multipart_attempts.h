@@ -60,7 +60,7 @@ class CompleteMultipartAttempt final : public PublishAttempt {
  private:
   void build_change(HttpRequest& request, const Precondition& precondition) override;
   Result<Verdict> finish_change() override;
-  bool is_ours(const ObjectInfo& found) const override;
+  Match compare(const ObjectInfo& found) const override;
   std::optional<Error> wrong_result(const ObjectInfo& found) const override;
 
   const std::string name_, upload_id_;

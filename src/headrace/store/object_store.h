@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "headrace/base/block_pool.h"
 #include "headrace/base/pending.h"
 #include "headrace/base/result.h"
 #include "headrace/format/column_page.h"
@@ -71,6 +72,8 @@ class ObjectStore {
   // How many pages of one listing a caller does well to ask for at once. 1: a page is best asked
   // for with the token of the one before.
   virtual uint32_t useful_pages_in_flight() const = 0;
+  // The memory budget that this store's reads and listings count against.
+  virtual std::shared_ptr<BlockPool> pool() const = 0;
   // 0: this store cannot compose.
   virtual uint32_t max_compose_sources() const = 0;
 };

@@ -14,6 +14,7 @@ namespace headrace {
 namespace {
 
 using std::chrono::steady_clock;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
@@ -486,6 +487,32 @@ TEST_F(ObjectWriterTest, AnAnswerThatIsLostInTheEndIsSettledByLooking) {
     EXPECT_EQ(written->crc32c, Crc32c().extended(bytes_of(bytes)));
     EXPECT_EQ(server_.stat(cat("/by_kind/", each.kind)), before + static_cast<uint64_t>(position));
     EXPECT_GE(server_.stat(cat("/by_kind/", each.look)), looked + 1);
+    EXPECT_THAT(temporaries(), IsEmpty());
+    EXPECT_EQ(unfinished(), 0u);
+  }
+}
+
+TEST_F(ObjectWriterTest, AMultipartUploadWhoseObjectHasNoSumIsNotPublished) {
+  method_ = UploadMethod::kMultipart;
+  part_bytes_ = 256 * kKiB;
+  const std::string bytes = some_bytes(2 * part_bytes_ + 5);
+  struct Case {
+    const char* completion;
+    Code code;
+    const char* message;
+  };
+  for (const Case& each :
+       {Case{R"({"match":{"kind":"multipart_complete"},"count":1,"action":"lost_answer"},)",
+             Code::kUnavailable, "is unknown"},
+        Case{"", Code::kCorrupt, "bytes with no CRC32C told of 3 parts"}}) {
+    server_.reset();
+    server_.faults(cat("[", each.completion, R"({"match":{"kind":"get"},"action":"no_hash"}])"));
+    EXPECT_THAT(write(bytes), FailsWith(each.code, AllOf(HasSubstr("gs://bucket/out/a"),
+                                                         HasSubstr(each.message))));
+    EXPECT_EQ(server_.stat("/by_kind/multipart_complete"), 1u);
+    EXPECT_EQ(server_.stat("/by_kind/compose"), 0u);
+    server_.faults("[]");
+    EXPECT_EQ(server_.object("out/a"), std::nullopt);
     EXPECT_THAT(temporaries(), IsEmpty());
     EXPECT_EQ(unfinished(), 0u);
   }

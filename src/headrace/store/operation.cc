@@ -85,7 +85,7 @@ Result<void> TextAttempt::took_body(size_t count) {
 }
 
 Operation::Operation(HostLane& lane, StoreContext& store, const void* owner)
-    : Activity(lane.thread(), owner, store.clock() + store.timeout.total),
+    : Activity(lane.thread(), owner, lane.thread().now() + store.timeout.total),
       lane_(lane),
       store_(store),
       retries_(store.retry, lane.host().retry_budget, lane.rng(), store.credentials != nullptr) {
@@ -98,7 +98,7 @@ void Operation::interrupt(const Error& why) {
   if (!connection_) return;
   if (connection_->waits_for_answer() && attempt_->linger_when_stopped().count() > 0 &&
       !thread().stopping()) {
-    patient_until_ = store_.clock() + attempt_->linger_when_stopped();
+    patient_until_ = thread().now() + attempt_->linger_when_stopped();
   } else {
     connection_->abort(why);
   }
@@ -143,7 +143,7 @@ Error Operation::finished(const Attempt& attempt, Error error) const {
 
 awaitable<Result<void>> Operation::authorize() {
   while (true) {
-    Credentials::Current current = store_.credentials->current(store_.clock(), waker());
+    Credentials::Current current = store_.credentials->current(thread().now(), waker());
     store_.token = current.token;
     store_.token_version = current.version;
     store_.token_fresh_until = current.fresh_until;
@@ -173,7 +173,7 @@ RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& 
                           .throttled = throttled ? 1u : 0u,
                           .bytes = attempt.body_bytes() + request.body_bytes(),
                           .latency_sum = connection_->first_byte_latency()},
-                         store_.clock());
+                         thread().now());
   }
   lane_.give_back(std::move(connection_));
   return outcome;
@@ -203,13 +203,13 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     if (stopped()) co_return std::unexpected(finished(attempt, *stopped()));
 
     // Admission: the pace, if the server has ever asked for one.
-    auto now = store_.clock();
+    auto now = thread().now();
     for (bool granted = false; !granted && !stopped();) {
       const Admission::Turn turn = lane_.host().admission.reserve(now);
       granted = turn.granted;
       if (turn.at > now) {
         co_await park(turn.at);
-        now = store_.clock();
+        now = thread().now();
       }
     }
     if (stopped()) continue;
@@ -230,9 +230,8 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
 
     retries_.begin_attempt();
     reached_server_ = false;
-    connection_ = std::exchange(fresh_next, false)
-                      ? std::make_unique<Connection>(lane_.thread(), lane_.host().route)
-                      : lane_.take_connection(now);
+    connection_ =
+        std::exchange(fresh_next, false) ? lane_.new_connection() : lane_.take_connection(now);
     Result<void> exchanged;
     if (!connection_->reusable()) {
       opening_since_ = now;
@@ -247,7 +246,7 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     RetryState::Outcome outcome = end_attempt(attempt, request, std::move(exchanged));
     if (stopped() && outcome.error) continue;
 
-    now = store_.clock();
+    now = thread().now();
     note_outcome(outcome, now);
     RetryState::Step step = retries_.after(std::move(outcome), now, deadline());
     switch (step.next) {

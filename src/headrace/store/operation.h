@@ -102,15 +102,11 @@ class TextAttempt : public Attempt {
   std::optional<Charge> charge_;
 };
 
-// What tells the time; in tests another.
-using Clock = std::chrono::steady_clock::time_point (*)();
-
 // What operations of one store have in common on one I/O thread.
 struct StoreContext {
   const RetryOptions retry;
   const TimeoutOptions timeout;
   const std::shared_ptr<Credentials> credentials;  // null: anonymous
-  const Clock clock = &std::chrono::steady_clock::now;
   // The token in use, kept so that a read takes no lock. Confined to the I/O thread.
   std::shared_ptr<const Token> token = nullptr;
   uint64_t token_version = 0;
@@ -140,7 +136,7 @@ class Operation final : public Activity {
   StoreContext& store_;
   Attempt* attempt_ = nullptr;
   std::optional<std::chrono::steady_clock::time_point> patient_until_;  // once it is stopped
-  std::unique_ptr<Connection> connection_;
+  std::unique_ptr<Transport> connection_;
   std::optional<Error> last_;  // of the attempt before
   RetryState retries_;
   // While a connection is being opened.

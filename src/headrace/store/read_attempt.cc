@@ -65,6 +65,10 @@ std::string ReadAttempt::url() const { return protocol().url_of(piece_.batch->na
 
 std::optional<ByteRange> ReadAttempt::asked_range() const {
   if (without_range_) return std::nullopt;
+  if (in_one_request_ && piece_.range.end == kUnknownSize) {
+    const bool all = slot_.range.begin == 0 && slot_.range.end >= slot_.object_bytes;
+    return all ? std::nullopt : std::optional(slot_.range);
+  }
   const uint64_t begin = piece_.range.begin + piece_.received_bytes;
   if (piece_.range.end != kUnknownSize) {
     if (begin == 0 && piece_.range.end == slot_.object_bytes) return std::nullopt;
@@ -79,6 +83,11 @@ std::optional<ByteRange> ReadAttempt::asked_range() const {
 }
 
 void ReadAttempt::build(HttpRequest& request) {
+  if (!is_pinned()) {
+    // The rest might come from another version of the object, so the read starts over.
+    piece_.received_bytes = 0;
+    piece_.crc32c = {};
+  }
   const std::string_view generation = slot_.found_generation.empty()
                                           ? piece_.batch->generation(slot_)
                                           : slot_.found_generation.view();
@@ -134,9 +143,14 @@ Result<void> ReadAttempt::fit_memory() {
   return make_room(pool_, slot_, wanted, piece_.batch->waited_for());
 }
 
+bool ReadAttempt::is_pinned() const {
+  return !slot_.found_generation.empty() || slot_.generation_size > 0;
+}
+
 Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
   const ReadFacts facts = protocol().read_facts(head);
   length_unknown_ = false;
+  skipped_ = false;
   skip_bytes_ = 0;
   received_before_ = piece_.received_bytes;
 
@@ -163,10 +177,7 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
     growing_filled_ = 0;
     return {};
   }
-  if (lead()) slot_.gzip = facts.stored_gzip;
-
   if (Result<void> same = check_generation(facts.generation); !same) return same;
-  if (lead() && slot_.whole && !slot_.expected) slot_.expected = facts.crc32c;
 
   const Result<Announcement> said = announcement(head);
   if (!said) return std::unexpected(said.error());
@@ -179,13 +190,26 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
     return fail(Code::kUnavailable, "the answer ends at byte ", said->sent.end, ", before byte ",
                 position, ", from which on it was asked for");
   }
-  if (said->object_bytes) {
-    // A length that even the server's own statement of the object's size contradicts is a
-    // defective answer; otherwise it is another object than the one that was listed.
-    if (facts.stored_bytes && *facts.stored_bytes != *said->object_bytes) {
-      return corrupt("the answer announces ", *said->object_bytes, " bytes of an object of ",
-                     *facts.stored_bytes);
+  // Malformed: either number may be the wrong one. Nothing of the body is taken.
+  if (said->object_bytes && facts.stored_bytes && *facts.stored_bytes != *said->object_bytes) {
+    return fail(Code::kUnavailable, "the answer announces ", *said->object_bytes,
+                " bytes of an object of ", *facts.stored_bytes);
+  }
+  const uint64_t total_bytes = said->object_bytes.value_or(slot_.object_bytes);
+  if (!is_pinned() && said->partial && total_bytes != kUnknownSize &&
+      said->sent.end < std::min(slot_.range.end, total_bytes)) {
+    // The rest might come from another version of the object.
+    if (piece_.range.end != kUnknownSize || in_one_request_) {
+      return fail(Code::kUnavailable, "the answer has only ", said->sent.size_bytes(),
+                  " bytes and names no generation, so the rest cannot be pinned to the same one");
     }
+    in_one_request_ = skipped_ = true;
+    return {};
+  }
+  if (lead()) slot_.gzip = facts.stored_gzip;
+  if (lead() && slot_.whole && !slot_.expected) slot_.expected = facts.crc32c;
+  if (said->object_bytes) {
+    // Another size than the listed one is another object.
     if (Result<void> taken = take_size(*said->object_bytes); !taken) return taken;
   }
   if (slot_.object_bytes == kUnknownSize) {
@@ -207,6 +231,10 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
   announced_bytes_ = partial_ ? said->sent.size_bytes() : slot_.object_bytes;
   if (Result<void> fitted = fit_memory(); !fitted) return fitted;
   if (piece_.range.end == kUnknownSize) {
+    // Written before other threads get their pieces, since they compare it without a lock.
+    if (slot_.found_generation.empty()) {
+      slot_.found_generation.assign(piece_.batch->generation(slot_));
+    }
     ReadPiece* more =
         split(rules_, slot_, piece_, std::min(said->sent.end, slot_.range.end) - slot_.range.begin);
     if (more != nullptr) on_split(more);
@@ -230,11 +258,8 @@ Result<void> ReadAttempt::check_generation(std::string_view generation) {
     return fail(Code::kPreconditionFailed, "has changed since it was listed: generation ", asked,
                 " then, ", generation, " now");
   }
-  // Other pieces are read on other threads, and only compare what the lead has found.
-  if (!lead()) {
-    return fail(Code::kUnavailable, "an answer of generation ", generation,
-                " after one that named none");
-  }
+  // Other pieces run on other threads, which may only compare.
+  if (!lead()) return {};
   if (generation.size() > GenerationText::kMaxBytes) {
     return fail(Code::kUnavailable, "an answer that names a generation of ", generation.size(),
                 " bytes");
@@ -244,6 +269,7 @@ Result<void> ReadAttempt::check_generation(std::string_view generation) {
 }
 
 Result<std::span<std::byte>> ReadAttempt::body_space(uint64_t) {
+  if (skipped_) return scratch();
   if (length_unknown_) {
     if (growing_filled_ == growing_.size()) {
       const size_t wanted = std::max<size_t>(64 * 1024, growing_.size() * 2);
@@ -269,6 +295,7 @@ Result<std::span<std::byte>> ReadAttempt::body_space(uint64_t) {
 }
 
 Result<void> ReadAttempt::took_body(size_t count) {
+  if (skipped_) return {};
   if (length_unknown_) {
     growing_filled_ += count;
     return {};
@@ -289,6 +316,7 @@ Result<void> ReadAttempt::took_body(size_t count) {
 }
 
 Result<Attempt::Verdict> ReadAttempt::finish() {
+  if (skipped_) return Verdict::kAgain;
   if (length_unknown_) {
     slot_.object_bytes = kUnknownSize;
     if (Result<void> taken = take_size(growing_filled_); !taken) {
@@ -314,7 +342,7 @@ Result<Attempt::Verdict> ReadAttempt::finish() {
   }
   if (piece_.received_bytes == piece_.range.size_bytes()) return Verdict::kDone;
   const uint64_t came_bytes = piece_.received_bytes - received_before_;
-  if (came_bytes < kLeastProgressBytes) {
+  if (came_bytes < kLeastProgressBytes || !is_pinned()) {
     // It counts as a failure: a server that gives a byte at a time must not be asked for ever.
     return fail(Code::kUnavailable, came_bytes == 0 ? "an empty answer" : "a short answer",
                 " where ", piece_.range.size_bytes() - piece_.received_bytes, " bytes are missing");

@@ -24,6 +24,8 @@ struct ReadRules {
 // Goes through all attempts at one piece: after a broken body the next attempt asks for what is
 // missing, pinned to the generation that the first bytes came from. The first piece of a slot (its
 // lead) learns size and generation, makes the memory, and splits what is large into more pieces.
+// Where neither the caller nor the server names a generation, the object could change unnoticed
+// between two requests. Such a read takes one request, and starts over if that breaks off.
 // Thread: I/O. Borrows slot and piece.
 class ReadAttempt final : public Attempt {
  public:
@@ -53,6 +55,8 @@ class ReadAttempt final : public Attempt {
 
  private:
   bool lead() const { return &piece_ == &slot_.first_piece; }
+  // Whether the next request can be limited to one generation.
+  bool is_pinned() const;
   Result<void> check_generation(std::string_view generation);
   Result<void> take_size(uint64_t object_bytes);
   Result<void> fit_memory();
@@ -64,6 +68,8 @@ class ReadAttempt final : public Attempt {
   ReadPiece& piece_;
   bool without_range_ = false;                // an empty object cannot be asked for by range
   std::optional<uint64_t> unsatisfied_size_;  // of the object, as a 416 tells it
+  bool in_one_request_ = false;               // since nobody names a generation
+  bool skipped_ = false;                      // the present body is read, and thrown away
   bool length_unknown_ = false;  // the body ends when it ends (chunked); it goes to `growing_`
   // Of the present answer, where the object's size is known:
   bool partial_ = false;          // it is a range (206), not the whole object

@@ -13,7 +13,6 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::Field;
 using ::testing::HasSubstr;
-using ::testing::Matcher;
 using ::testing::SizeIs;
 
 class ReadTest : public StoreTest {
@@ -135,10 +134,10 @@ TEST_P(WrongLength, OnceIsReadAgainAndAlwaysIsAnError) {
     server_.faults(cat(R"([{"count":1,)", rule));
     EXPECT_THAT(read(*open(), target), Gives(bytes_));
     server_.faults(cat("[{", rule));
-    // The whole object contradicts its stored length, the range its own.
-    const bool whole = target.size_bytes != kUnknownSize;
+    // The whole object's length contradicts the stored one, the range's length its Content-Range: a
+    // head that contradicts itself is a malformed answer, of which no byte is taken.
     EXPECT_THAT(read(*open(), target),
-                FailsWith(whole ? Code::kCorrupt : Code::kUnavailable,
+                FailsWith(Code::kUnavailable,
                           AllOf(HasSubstr("gs://bucket/train/a"),
                                 HasSubstr(cat(bytes_.size() + size_t(GetParam()), " bytes")))));
   }
@@ -192,6 +191,30 @@ TEST_F(ReadTest, AnAnswerOfAnotherGenerationIsAChangeThoughTheServerIgnoredTheCo
   options_.on_change = OnChange::kReread;
   EXPECT_THAT(read(*open(), listed(object_)), Gives(bytes_));
   EXPECT_EQ(media_requests(), 3u);
+}
+
+TEST_F(ReadTest, AGenerationLongerThanWhatIsKeptIsRefusedNotCut) {
+  const std::string longest(GenerationText::kMaxBytes, '7'), too_long = longest + "7";
+  const auto names = [&](const std::string& generation) {
+    server_.faults(cat(R"([{"match":{"kind":"media"},"action":{"headers":{"x-goog-generation":")",
+                       generation, "\"}}}]"));
+  };
+  names(longest);
+  const std::shared_ptr<ReadBatch> batch = batch_of(std::span(&unlisted_, 1));
+  open()->read(batch);
+  wait_for(*batch);
+  EXPECT_EQ(batch->slot(0).found_generation.view(), longest);
+  names(too_long);
+  EXPECT_THAT(read(*open(), unlisted_),
+              FailsWith(Code::kUnavailable,
+                        AllOf(HasSubstr("train/a"), HasSubstr("names a generation of 96 bytes"))));
+  const uint64_t before = media_requests();
+  ReadTarget target = listed(object_);
+  target.generation = too_long;
+  EXPECT_THAT(
+      read(*open(), target),
+      FailsWith(Code::kInvalidArgument, HasSubstr("its generation has 96 bytes; at most 95")));
+  EXPECT_EQ(media_requests(), before);
 }
 
 TEST_F(ReadTest, AnObjectThatShrankOrGrewIsNoticedWithoutAGeneration) {
@@ -393,20 +416,13 @@ TEST_P(LyingServer, OnceIsReadAgainAndAlwaysIsAnError) {
                      target.size_bytes == kUnknownSize ? "unlisted" : "listed", ", ",
                      target.generation.empty() ? "any generation" : "one generation"));
     const std::string wanted = piece(bytes_, range);
-    // The lie names no generation. In chunks it is found out only at its end, when the other pieces
-    // have met the object's: which of both is right nobody can know then, and an error will do.
-    const Matcher<Result<std::string>> read_again =
-        GetParam().chunked ? Matcher<Result<std::string>>(AnyOf(
-                                 Gives(wanted), FailsWith(Code::kUnavailable,
-                                                          HasSubstr("after one that named none"))))
-                           : Matcher<Result<std::string>>(Gives(wanted));
     for (const int first : {1, 2}) {  // the first answer, which makes the memory, or a later one
       server_.faults(
           cat("[", rule(cat(R"("match":{"kind":"media"},"count":1,"from":)", first, ",")), "]"));
-      EXPECT_THAT(read(*open(), target), read_again);
+      EXPECT_THAT(read(*open(), target), Gives(wanted));
       server_.faults(
           cat("[", rule(cat(R"("match":{"kind":"media"},"count":1,"from":)", first, ",")), "]"));
-      EXPECT_THAT(read_between(target), read_again);
+      EXPECT_THAT(read_between(target), Gives(wanted));
     }
     server_.faults(cat("[", rule(R"("match":{"kind":"media"},)"), "]"));
     for (const Result<std::string>& got : {read(*open(), target), read_between(target)}) {
@@ -443,6 +459,94 @@ INSTANTIATE_TEST_SUITE_P(
                 "Content-Range":"bytes 0-99999/100000"})",
             300}),
     [](const ::testing::TestParamInfo<Lie>& info) { return std::string(info.param.name); });
+
+// ── Services that name no generation ────────────────────────────────────────────────────────
+
+// Requests for one object cannot be held to one version then.
+class NoGeneration : public ReadTest {
+ protected:
+  NoGeneration() {
+    options_.range_threshold_bytes = 16 * kKiB;
+    options_.range_bytes = 8 * kKiB;
+  }
+
+  static constexpr const char* kNameless =
+      R"({"match":{"kind":"media"},"action":{"headers":{"x-goog-generation":""}}})";
+};
+
+TEST_F(NoGeneration, ALargeObjectIsReadInOneRequestAfterOneThatTellsSo) {
+  server_.faults(cat("[", kNameless, "]"));
+  for (const ReadTarget& target : {unlisted_, without_generation(object_)}) {
+    const size_t before = server_.log("media").size();
+    EXPECT_THAT(read(*open(), target), Gives(bytes_));
+    const std::vector<FaultServer::Entry> log = server_.log("media");
+    ASSERT_EQ(log.size(), before + 2);
+    EXPECT_EQ(log[before].headers.at("range"), "bytes=0-16383");
+    EXPECT_FALSE(log[before + 1].headers.contains("range"));
+  }
+  EXPECT_EQ(engine_.metrics().retries_total, 0u);
+}
+
+TEST_F(NoGeneration, ALargeRangeIsReadInOneRequestAfterOneThatTellsSo) {
+  server_.faults(cat("[", kNameless, "]"));
+  for (const auto& [end, header] :
+       {std::pair<uint64_t, const char*>{50'000, "bytes=10-49999"}, {UINT64_MAX, "bytes=10-"}}) {
+    ReadTarget target = unlisted_;
+    target.range = ByteRange{10, end};
+    EXPECT_THAT(read(*open(), target), Gives(piece(bytes_, *target.range)));
+    EXPECT_EQ(server_.log("media").back().headers.at("range"), header);
+  }
+  EXPECT_EQ(media_requests(), 4u);
+}
+
+TEST_F(NoGeneration, AnObjectThatWasListedInOneGenerationIsReadInPiecesOfThat) {
+  server_.faults(cat("[", kNameless, "]"));
+  for (ReadTarget target : {listed(object_), unlisted_}) {
+    target.generation = object_.generation;
+    const uint64_t before = media_requests();
+    const std::shared_ptr<ReadBatch> batch = batch_of(std::span(&target, 1));
+    open()->read(batch);
+    wait_for(*batch);
+    EXPECT_THAT(outcome(*batch, 0), Gives(bytes_));
+    EXPECT_EQ(batch->slot(0).found_generation.view(), object_.generation);
+    EXPECT_GT(media_requests(), before + 5);
+  }
+  for (const FaultServer::Entry& request : server_.log("media")) {
+    EXPECT_THAT(request.target, HasSubstr(cat("ifGenerationMatch=", object_.generation)));
+  }
+}
+
+TEST_F(NoGeneration, ABodyThatBreaksOffIsReadAgainFromItsBegin) {
+  options_.range_threshold_bytes = 1 * kMiB;
+  server_.faults(R"([{"match":{"kind":"media"},"count":1,"action":{"headers":
+                       {"x-goog-generation":""},"no_hash":true,"cut_after_bytes":30000,
+                       "old_generation_then_new":true}},
+                     {"match":{"kind":"media"},"action":{"headers":
+                       {"x-goog-generation":""},"no_hash":true}}])");
+  const Result<std::string> got = read(*open(), unlisted_);
+  const std::string fresh = server_.object("train/a").value();
+  ASSERT_NE(fresh, bytes_);
+  EXPECT_THAT(got, Gives(fresh));
+  const std::vector<FaultServer::Entry> log = server_.log("media");
+  ASSERT_THAT(log, SizeIs(2));
+  EXPECT_EQ(log[0].headers.at("range"), "bytes=0-1048575");
+  EXPECT_FALSE(log[1].headers.contains("range"));
+}
+
+TEST_F(NoGeneration, APartOfWhatWasAskedForIsNotTaken) {
+  options_.retry.max_attempts = 2;
+  server_.faults(R"([{"match":{"kind":"media"},"action":{"status":206,"body":"12345",
+                      "headers":{"Content-Range":"bytes 0-4/100000"}}}])");
+  EXPECT_THAT(read(*open(), unlisted_),
+              FailsWith(Code::kUnavailable, HasSubstr("only 5 bytes and names no generation")));
+  EXPECT_EQ(media_requests(), 3u);
+  ReadTarget target = listed(object_);
+  target.generation = "";
+  target.range = ByteRange{0, 1000};
+  EXPECT_THAT(read(*open(), target),
+              FailsWith(Code::kUnavailable, HasSubstr("only 5 bytes and names no generation")));
+  EXPECT_EQ(media_requests(), 5u);
+}
 
 TEST_F(ReadTest, APartialAnswerWithoutATotalIsNotTakenForTheWholeObject) {
   options_.retry.max_attempts = 2;

@@ -4,6 +4,7 @@
 namespace headrace {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -132,6 +133,83 @@ TEST_F(WriteTest, ALostAnswerToCreateOnlyOverAnotherWritersObjectIsRefused) {
   EXPECT_EQ(server_.object("out/a"), others_);
 }
 
+// A service that tells no CRC32C of what it has: an object of equal size may be anybody's.
+class WriteWithoutSums : public WriteTest {
+ protected:
+  // The first upload fares as `action` says.
+  void first_upload(std::string_view action) {
+    server_.faults(cat(R"([{"match":{"kind":"get"},"action":"no_hash"},
+                           {"match":{"kind":"upload"},"count":1,"action":)",
+                       action, "}]"));
+  }
+  uint64_t stats() { return server_.stat("/by_kind/get"); }
+};
+
+TEST_F(WriteWithoutSums, AWriteWithoutAConditionIsSentAgainWhateverIsThere) {
+  for (const char* action : {R"("lost_answer")", R"("reset")"}) {
+    server_.reset();
+    const ObjectInfo before = server_.put("out/a", others_);
+    first_upload(action);
+    const Result<ObjectInfo> written = write(bytes_);
+    ASSERT_TRUE(written.has_value()) << written.error().to_string();
+    EXPECT_EQ(server_.object("out/a"), bytes_);
+    EXPECT_NE(written->generation, before.generation);
+    EXPECT_EQ(uploads(), 2u);
+    EXPECT_EQ(stats(), 1u);
+  }
+}
+
+TEST_F(WriteWithoutSums, WhetherAConditionalWriteWasDoneIsUnknown) {
+  const auto expect_unknown = [this](const Precondition& precondition, const std::string& there) {
+    EXPECT_THAT(
+        write(bytes_, precondition),
+        FailsWith(Code::kUnavailable, AllOf(HasSubstr("gs://bucket/out/a"), HasSubstr("no CRC32C"),
+                                            HasSubstr("is unknown"))));
+    EXPECT_EQ(server_.object("out/a"), there);
+    EXPECT_EQ(uploads(), 1u);
+    EXPECT_EQ(stats(), 1u);
+    server_.reset();
+  };
+  first_upload(R"("lost_answer")");
+  expect_unknown(kCreateOnly, bytes_);
+  server_.put("out/a", others_);
+  first_upload(R"("lost_answer")");
+  expect_unknown(kCreateOnly, others_);
+  const ObjectInfo before = server_.put("out/a", some_bytes(5));
+  first_upload(R"("lost_answer")");
+  expect_unknown({.generation = before.generation}, bytes_);
+}
+
+TEST_F(WriteWithoutSums, AConditionalOverwriteThatDidNotArriveIsSentAgain) {
+  const ObjectInfo before = server_.put("out/a", others_);
+  first_upload(R"("reset")");
+  const Result<ObjectInfo> written = write(bytes_, {.generation = before.generation});
+  ASSERT_TRUE(written.has_value()) << written.error().to_string();
+  EXPECT_EQ(server_.object("out/a"), bytes_);
+  EXPECT_EQ(uploads(), 2u);
+}
+
+TEST_F(WriteWithoutSums, AnObjectWithoutBytesNeedsNone) {
+  first_upload(R"("lost_answer")");
+  EXPECT_TRUE(write("", kCreateOnly).has_value());
+  EXPECT_EQ(uploads(), 1u);
+}
+
+TEST_F(WriteWithoutSums, AnObjectOfAnotherSizeIsAnotherWriters) {
+  server_.put("out/a", some_bytes(5));
+  first_upload(R"("lost_answer")");
+  EXPECT_THAT(write(bytes_, kCreateOnly),
+              FailsWith(Code::kPreconditionFailed, HasSubstr("exists already")));
+}
+
+TEST_F(WriteWithoutSums, AnAnswerThatDoesArriveIsBelieved) {
+  server_.faults(R"([{"match":{"kind":"upload"},"action":"no_hash"}])");
+  const Result<ObjectInfo> written = write(bytes_, kCreateOnly);
+  ASSERT_TRUE(written.has_value()) << written.error().to_string();
+  EXPECT_EQ(written->crc32c, std::nullopt);
+  EXPECT_EQ(server_.stat("/requests"), 1u);
+}
+
 TEST_F(WriteTest, ALostRequestIsSentAgainAlsoWhenAnotherWriterComesBetween) {
   server_.put("out/a", others_);
   server_.faults(R"([{"match":{"kind":"upload"},"count":1,"action":"reset"},
@@ -232,6 +310,19 @@ TEST_F(CopyTest, ALostAnswerIsSettledByLooking) {
   }
 }
 
+TEST_F(CopyTest, WithoutASumOfWhatIsThereALostCopyIsRepeatedOrItsOutcomeUnknown) {
+  constexpr const char* kLoseCopy =
+      R"([{"match":{"kind":"rewrite"},"count":1,"action":"lost_answer"},
+          {"match":{"kind":"get"},"from":2,"action":"no_hash"}])";
+  server_.faults(kLoseCopy);
+  EXPECT_TRUE(copy().has_value());
+  EXPECT_EQ(server_.stat("/by_kind/rewrite"), 2u);
+  ASSERT_TRUE(take(open()->remove("out/a", {})).has_value());
+  server_.faults(kLoseCopy);
+  EXPECT_THAT(copy(kCreateOnly), FailsWith(Code::kUnavailable, HasSubstr("is unknown")));
+  EXPECT_EQ(server_.stat("/by_kind/rewrite"), 3u);
+}
+
 TEST_F(CopyTest, CreateOnlyOverAnExistingObjectIsRefused) {
   server_.put("out/a", others_);
   EXPECT_THAT(copy(kCreateOnly), FailsWith(Code::kPreconditionFailed, HasSubstr("out/a")));
@@ -288,6 +379,29 @@ TEST_F(ComposeTest, ALostAnswerIsSettledByLooking) {
     EXPECT_EQ(server_.object("out/a"), bytes_ + others_);
     EXPECT_EQ(server_.stat("/by_kind/compose"), before + 1);
   }
+}
+
+TEST_F(ComposeTest, WithoutASumOfWhatIsThereALostComposeIsRepeatedOrItsOutcomeUnknown) {
+  constexpr const char* kLoseCompose =
+      R"([{"match":{"kind":"compose"},"count":1,"action":"lost_answer"},
+          {"match":{"kind":"get"},"action":"no_hash"}])";
+  server_.put("out/a", some_bytes(bytes_.size() + others_.size(), 7));
+  server_.faults(kLoseCompose);
+  EXPECT_TRUE(compose().has_value());
+  EXPECT_EQ(server_.object("out/a"), bytes_ + others_);
+  EXPECT_EQ(server_.stat("/by_kind/compose"), 2u);
+
+  const std::string someone_elses = some_bytes(bytes_.size() + others_.size(), 8);
+  server_.put("out/a", someone_elses);
+  server_.faults(kLoseCompose);
+  EXPECT_THAT(compose(kCreateOnly), FailsWith(Code::kUnavailable, HasSubstr("is unknown")));
+  EXPECT_EQ(server_.object("out/a"), someone_elses);
+  EXPECT_EQ(server_.stat("/by_kind/compose"), 3u);
+}
+
+TEST_F(ComposeTest, AnAnswerThatTellsNoSumIsNoSuccess) {
+  server_.faults(R"([{"match":{"kind":"compose"},"action":"no_hash"}])");
+  EXPECT_THAT(compose(), FailsWith(Code::kCorrupt, HasSubstr("40000 bytes with no CRC32C told")));
 }
 
 TEST_F(ComposeTest, ASourceThatHasChangedIsRefused) {

@@ -157,6 +157,17 @@ def test_wrong_checksum_and_none(server: FaultServer, client: RawClient) -> None
     assert "x-goog-hash" not in client.call("GET", TARGET).headers
 
 
+def test_no_checksum_in_metadata(server: FaultServer, client: RawClient) -> None:
+    target = TARGET.split("?")[0]
+    for kind, path in [("get", target), ("list", target.rpartition("/")[0])]:
+        right = json.loads(client.call("GET", path).body)
+        server.faults([{"match": {"kind": kind}, "action": "no_hash"}])
+        bare = json.loads(client.call("GET", path).body)
+        for said in right.get("items", [right]):
+            del said["crc32c"], said["md5Hash"]
+        assert bare == right
+
+
 def test_wrong_checksum_in_metadata(server: FaultServer, client: RawClient) -> None:
     target = TARGET.split("?")[0]
     right = json.loads(client.call("GET", target).body)

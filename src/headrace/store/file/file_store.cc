@@ -68,6 +68,7 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   uint64_t expected_object_bytes() const override;
   uint64_t useful_in_flight() const override { return uint64_t{2} * threads_->thread_count(); }
   uint32_t useful_pages_in_flight() const override { return 1; }
+  std::shared_ptr<BlockPool> pool() const override { return pool_; }
 
  private:
   // One batch under way. Several threads take slots from it in turn. The batch lives until its last
