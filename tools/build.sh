@@ -16,10 +16,3 @@ if [[ ! -f build/$preset/build.ninja || $(cat "build/$preset/made-from" 2>/dev/n
   echo "$key" > "build/$preset/made-from"
 fi
 ninja -C "build/$preset" -j "${JOBS:-$(nproc)}" "$@"
-# The command, where an installation would put it: the interpreter of .venv finds the package.
-if [[ $preset == release && -x .venv/bin/python && ! -x .venv/bin/headrace ]]; then
-  printf '%s\n' "#!$PWD/.venv/bin/python" "import sys" "from headrace._cli import main" \
-    "sys.exit(main())" > .venv/bin/headrace.new
-  chmod +x .venv/bin/headrace.new
-  mv .venv/bin/headrace.new .venv/bin/headrace
-fi

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
 import time
@@ -139,3 +140,19 @@ def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline, "it never came to that"
+
+
+def on_terminal(start: Start, *arguments: object, **options: Any) -> tuple[int, bytes]:
+    """Run it with a terminal as stderr, and return the exit code and what was shown there."""
+    leader, follower = pty.openpty()
+    process = start(*arguments, stderr=follower, environment={"TERM": "xterm"}, **options)
+    os.close(follower)
+    shown = b""
+    try:
+        while chunk := os.read(leader, 65536):
+            shown += chunk
+    except OSError:  # how a terminal says that its other end is closed
+        pass
+    finally:
+        os.close(leader)
+    return process.wait(timeout=30), shown

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import random
 import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import headrace
 from testing.faultserver.client import FaultServer
 from testing.servers import FakeGcsServer
-from tests.cli.conftest import ODD_NAMES, Run, RunEach, Start, kinds, wait_until
+from tests.cli.conftest import ODD_NAMES, Run, RunEach, Start, kinds, on_terminal, wait_until
 
 MiB = 1 << 20
 
@@ -508,22 +506,6 @@ def test_ctrl_c_ends_what_waits_for_its_neighbour_in_a_pipe(
 
 
 # ---- what is shown
-
-
-def on_terminal(start: Start, *arguments: object, **options: Any) -> tuple[int, bytes]:
-    """Run it with a terminal as stderr, and return the exit code and what was shown there."""
-    leader, follower = pty.openpty()
-    process = start(*arguments, stderr=follower, environment={"TERM": "xterm"}, **options)
-    os.close(follower)
-    shown = b""
-    try:
-        while chunk := os.read(leader, 65536):
-            shown += chunk
-    except OSError:  # how a terminal says that its other end is closed
-        pass
-    finally:
-        os.close(leader)
-    return process.wait(timeout=30), shown
 
 
 def test_progress_is_for_terminals_alone(

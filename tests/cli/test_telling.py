@@ -8,7 +8,7 @@ import pytest
 
 import headrace
 from testing.faultserver.client import FaultServer
-from tests.cli.conftest import ODD_NAMES, Run, RunEach, kinds
+from tests.cli.conftest import ODD_NAMES, Run, RunEach, Start, kinds, on_terminal
 
 NAMES = ("a.png", "b.png", "d/c.png", "d/e/f.png", "d/e/g.txt", "e/c.png")
 
@@ -166,3 +166,21 @@ def test_a_missing_bucket_is_called_a_bucket(server: FaultServer, run_each: RunE
             3,
             ["headrace: NotFoundError: gs://none: there is no such bucket"],
         ), arguments
+
+
+def test_long_listings_show_on_a_terminal_how_far_they_are(
+    server: FaultServer, tmp_path: Path, start: Start, run: Run
+) -> None:
+    server.synthetic("many", 2000, 10, shape="flat")
+    commands: list[list[object]] = [
+        ["index", "gs://many", tmp_path / "index"],
+        ["index", "gs://many/**", tmp_path / "index"],
+        ["du", "gs://many"],
+        ["bench", "gs://many", "--epochs", "1", "--batch-size", "1000"],
+    ]
+    for command in commands:
+        code, shown = on_terminal(start, *command)
+        assert (code, b"2,000 objects listed" in shown) == (0, True), command
+        code, shown = on_terminal(start, *command, "--json")
+        assert (code, shown) == (0, b""), command
+        assert "listed" not in run(*command).err

@@ -244,12 +244,48 @@ def test_a_buffer_becomes_an_object_also_when_parts_are_tried_again(server: Faul
     assert server.get(BUCKET, "none") == b""
 
 
+@pytest.mark.parametrize("piece_bytes", [-1, 1_000_000, 100_000, 7001])
+def test_a_whole_read_of_damaged_bytes_raises(server: FaultServer, piece_bytes: int) -> None:
+    data = random.Random(2).randbytes(2_500_000)
+    server.put(BUCKET, "a", data)
+    with checkpoint().reader("a") as file:
+        assert file.read() == data
+    server.faults([{"match": {"kind": "media"}, "action": {"flip_byte": 17}}])
+    got = bytearray()
+
+    def read_all(file: Any) -> None:
+        while piece := file.read(piece_bytes):
+            got.extend(piece)
+
+    with checkpoint().reader("a") as file, pytest.raises(headrace.CorruptDataError) as caught:
+        read_all(file)
+    assert caught.value.url == f"gs://{BUCKET}/a"
+    # The read that would have made it whole has handed out nothing.
+    assert len(got) < len(data)
+    with checkpoint().reader("a") as file, pytest.raises(headrace.CorruptDataError):
+        file.readinto(bytearray(len(data)))
+
+
+def test_torch_load_of_damaged_bytes_raises(server: FaultServer) -> None:
+    with checkpoint().writer("state.pt") as file:
+        torch.save({"w": torch.zeros(1_000_000)}, file)
+    server.faults([{"match": {"kind": "media"}, "action": {"flip_byte": 100_000}}])
+    with checkpoint().reader("state.pt") as file, pytest.raises(headrace.CorruptDataError):
+        torch.load(io.BytesIO(file.read()))
+
+
 def test_a_deadline_ends_an_upload(server: FaultServer) -> None:
     server.faults([{"match": {"kind": "upload"}, "action": {"status": 503}}])
-    with pytest.raises(headrace.HeadraceError):
+    with pytest.raises(headrace.TimedOutError, match="deadline") as caught:
         multipart.upload_chunks_concurrently_from_bytesio(
             io.BytesIO(b"data"), google_blob(server, "late"), deadline=0.3
         )
+    # It was tried again until there was no time left, and no more often. In between it asks whether
+    # the attempt before has written the object after all.
+    sent = {kind: count for kind, count in server.stats()["by_kind"].items() if count}
+    assert sent.keys() == {"upload", "get"}
+    assert sent["upload"] > 1
+    assert sum(sent.values()) == caught.value.attempts
     assert server.names(BUCKET) == []
 
 

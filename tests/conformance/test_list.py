@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -142,9 +143,25 @@ def test_thousands_of_names(subject: Subject, store: headrace.Store) -> None:
     assert names_of(store, "3/") == sorted(name for name in names if name.startswith("3/"))
 
 
-def test_a_missing_bucket_is_not_found(subject: Subject) -> None:
+LISTINGS: dict[str, Callable[[headrace.Store], object]] = {
+    "list": lambda store: list(store.list()),
+    "list of a prefix": lambda store: list(store.list("a/b")),
+    "list of one level": lambda store: list(store.list(delimiter="/")),
+    "list_page": lambda store: store.list_page("a"),
+    "index": lambda store: store.index("a/"),
+}
+
+
+@pytest.mark.parametrize("way", LISTINGS)
+def test_a_missing_bucket_is_called_so_by_every_listing(subject: Subject, way: str) -> None:
     with pytest.raises(headrace.NotFoundError) as caught:
-        list(subject.open(subject.missing_url).list())
+        LISTINGS[way](subject.open(subject.missing_url))
+    by_http = subject.abilities.answers_by_http
     assert caught.value.url is not None
-    assert caught.value.url.rstrip("/") == subject.missing_url
-    assert caught.value.http_status == (404 if subject.abilities.answers_by_http else None)
+    if by_http:  # the bucket, wherever in it the store's root is
+        assert f"{subject.missing_url}/".startswith(f"{caught.value.url}/")
+    else:
+        assert caught.value.url.startswith(subject.missing_url)
+    told = str(caught.value).removeprefix(caught.value.url)
+    assert ("bucket" if by_http else "directory") in told
+    assert caught.value.http_status == (404 if by_http else None)

@@ -136,18 +136,47 @@ def test_a_read_that_times_out_writes_no_more(server: FaultServer, open_store: O
 
 
 @pytest.mark.parametrize(
-    "action",
-    [{"flip_byte": 17}, {"status": 404}, {"cut_after_bytes": 0}, {"wrong_length": 1}],
+    ("action", "kind"),
+    [
+        ({"flip_byte": 17}, headrace.CorruptDataError),
+        ({"status": 404}, headrace.NotFoundError),
+        ({"cut_after_bytes": 0}, headrace.UnavailableError),
+        ({"wrong_length": 1}, headrace.UnavailableError),
+    ],
 )
 def test_a_read_that_fails_lets_its_buffer_go(
-    server: FaultServer, store: headrace.Store, action: Any
+    server: FaultServer, open_store: OpenStore, action: Any, kind: type[Exception]
 ) -> None:
+    store = open_store(timeout=headrace.TimeoutOptions())
     server.put("bucket", "o", DATA)
-    server.faults([{"match": {"kind": "media"}, "action": action}])
+    match = {"kind": "media"}
+    server.faults(
+        [
+            {"match": match, "count": 1, "action": {"stall_head": True}},
+            {"match": match, "action": action},
+        ]
+    )
     buffer = bytearray(SIZE)
-    with pytest.raises(headrace.HeadraceError):
-        store.read("o", into=buffer)
+    raised: list[type[BaseException]] = []
+
+    def read() -> None:
+        try:
+            store.read("o", into=buffer)
+        except BaseException as error:
+            raised.append(type(error))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    while not server.stats()["by_kind"].get("media"):
+        pass
+    # Until the answer comes the engine has it, and so it cannot be resized.
+    with pytest.raises(BufferError):
+        buffer.clear()
+    server.release()
+    thread.join()
+    assert raised == [kind]
     buffer.clear()
+    assert buffer == b""
 
 
 def test_one_of_many_that_fails_leaves_the_others_right(

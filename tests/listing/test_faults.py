@@ -255,3 +255,42 @@ def test_names_with_control_characters_are_listed_as_they_are(
         server.put("bucket", name, b"")
     assert [info.name for info in open_store().list()] == names
     assert [info.name for info in open_store().index()] == names
+
+
+# ---- no such bucket
+
+
+@pytest.mark.parametrize("url", ["gs://none", "gs://none/run/1"])
+def test_the_bucket_is_named_that_is_missing_whatever_the_service_says(
+    server: FaultServer, open_store: OpenStore, url: str
+) -> None:
+    for told, rules in (
+        ("The specified bucket does not exist", []),
+        ("there is no such bucket", [{"action": {"status": 404, "body": "Not Found"}}]),
+    ):
+        server.reset(keep_buckets=True)
+        server.faults(rules)
+        with pytest.raises(
+            headrace.NotFoundError, match=rf"^gs://none: {told}.*HTTP 404"
+        ) as caught:
+            open_store(url).index("data/")
+        assert caught.value.url == "gs://none"
+        assert server.stats()["by_kind"] == {"list": 1}  # nothing was asked besides
+
+
+def test_a_404_of_a_name_is_about_the_object(server: FaultServer, open_store: OpenStore) -> None:
+    store = open_store("gs://none/run")
+    server.faults([{"action": {"status": 404, "body": "Not Found"}}])
+    for read in (store.stat, store.read):
+        with pytest.raises(headrace.NotFoundError, match=r"^gs://none/run/a: Not Found"):
+            read("a")
+    assert server.stats()["by_kind"] == {"get": 1, "media": 1}  # and no look-up of the bucket
+
+
+def test_a_bucket_that_may_not_be_listed_is_not_called_missing(
+    server: FaultServer, open_store: OpenStore
+) -> None:
+    server.faults([{"match": {"kind": "list"}, "action": {"status": 403}}])
+    with pytest.raises(headrace.PermissionDeniedError) as caught:
+        open_store().index()
+    assert "no such bucket" not in str(caught.value)

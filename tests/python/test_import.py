@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -58,3 +61,16 @@ def test_lightning_loads_when_it_is_named(run_child: Callable[..., object]) -> N
         assert headrace.lightning.CheckpointIO
         """
     )
+
+
+def test_every_package_of_an_extra_is_used(repository: Path) -> None:
+    project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
+    source = "\n".join(
+        file.read_text() for file in (repository / "python" / "headrace").rglob("*.py")
+    )
+    modules = {"pillow": "PIL", "scikit-learn": "sklearn"}
+    for extra, requirements in project["optional-dependencies"].items():
+        for requirement in requirements if extra != "dev" else ():
+            package = re.split(r"[\[<>=]", requirement)[0]
+            module = modules.get(package, package)
+            assert re.search(rf"(import|from) {module}\b|\"{module}", source), (extra, package)

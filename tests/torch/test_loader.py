@@ -937,3 +937,110 @@ def test_stats(hundred: headrace.Store, transform: Callable[[Any], Any] | None) 
     assert (stats.batches, stats.samples, stats.size_bytes) == (14, 200, 20_000)
     assert stats.wait_s >= stats.first_batch_s > 0
     json.dumps(stats.__dict__)
+
+
+# ---- byte ranges: shards of tokens
+
+SHARDS, TOKENS = 3, 1000
+"""So many objects, with so many tokens of four bytes each."""
+WINDOW = 64
+"""Tokens of one sample."""
+
+
+def token_bytes(shard: int, begin: int, end: int) -> bytes:
+    return b"".join((shard * TOKENS + i).to_bytes(4, "little") for i in range(begin, end))
+
+
+@pytest.fixture
+def windows(gcs: headrace.Store) -> headrace.ObjectIndex:
+    """An entry for each window of tokens in the shards; what is left at their ends is in none."""
+    names, begins, ends = [], [], []
+    for shard in range(SHARDS):
+        gcs.write(f"tokens/{shard}.bin", token_bytes(shard, 0, TOKENS))
+        for begin in range(0, TOKENS - WINDOW + 1, WINDOW):
+            names.append(f"{shard}.bin")
+            begins.append(4 * begin)
+            ends.append(4 * (begin + WINDOW))
+    return headrace.ObjectIndex.from_names(
+        names, root="gs://bucket/tokens", begins=begins, ends=ends
+    )
+
+
+def windows_of(batches: Any) -> list[tuple[int, ...]]:
+    """The tokens of each sample, in order."""
+    return [
+        tuple(row) for batch in batches for row in batch.contiguous().view(torch.int32).tolist()
+    ]
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("makes", ["bytes", "tokens"])
+def test_ranges_of_objects_are_samples(
+    server: FaultServer,
+    gcs: headrace.Store,
+    windows: headrace.ObjectIndex,
+    threads: int,
+    makes: str,
+) -> None:
+    def tokens(sample: headrace.Sample) -> torch.Tensor:
+        assert sample.index is not None
+        assert sample.name == windows.name(sample.index)
+        return sample.tensor().view(torch.int32)
+
+    store = headrace.Store("gs://bucket/tokens", endpoint=server.url)
+    dataset = MapDataset(store, None if makes == "bytes" else tokens, index=windows)
+    per_shard = TOKENS // WINDOW
+    assert len(dataset) == SHARDS * per_shard
+    server.reset(keep_buckets=True)
+    expected = [
+        tuple(range(shard * TOKENS + i * WINDOW, shard * TOKENS + (i + 1) * WINDOW))
+        for shard in range(SHARDS)
+        for i in range(per_shard)
+    ]
+    assert windows_of(Loader(dataset, 7, transform_threads=threads)) == expected
+    # One request for each range, for its bytes and no others.
+    assert kinds(server) == {"media": len(dataset)}
+    assert sum(each["bytes_sent"] for each in server.log()) == 4 * WINDOW * len(dataset)
+
+    loader = Loader(dataset, 7, shuffle=True, seed=5, transform_threads=threads)
+    first, second = windows_of(loader), windows_of(loader)
+    assert sorted(first) == sorted(second) == expected
+    assert first not in (expected, second)
+
+
+@pytest.mark.parametrize("done", [1, 4])
+def test_a_loader_of_ranges_resumes_in_the_middle_of_an_epoch(
+    server: FaultServer, windows: headrace.ObjectIndex, done: int
+) -> None:
+    store = headrace.Store("gs://bucket/tokens", endpoint=server.url)
+
+    def loader() -> Loader:
+        return Loader(MapDataset(store, index=windows), 7, shuffle=True, seed=5)
+
+    whole = [windows_of([batch]) for batch in loader()]
+    begun = loader()
+    batches = iter(begun)
+    for _ in range(done):
+        next(batches)
+    state = json.loads(json.dumps(begun.state_dict()))
+    del batches
+    resumed = loader()
+    resumed.load_state_dict(state)
+    server.reset(keep_buckets=True)
+    assert [windows_of([batch]) for batch in resumed] == whole[done:]
+    assert kinds(server) == {"media": sum(map(len, whole[done:]))}
+
+
+def test_a_state_of_other_ranges_is_refused(
+    server: FaultServer, windows: headrace.ObjectIndex
+) -> None:
+    store = headrace.Store("gs://bucket/tokens", endpoint=server.url)
+    state = Loader(MapDataset(store, index=windows), 7).state_dict()
+    others = headrace.ObjectIndex.from_names(
+        [windows.name(i) for i in range(len(windows))],
+        root="gs://bucket/tokens",
+        begins=[windows.range(i)[0] + 4 for i in range(len(windows))],  # type: ignore[index]
+        ends=[windows.range(i)[1] + 4 for i in range(len(windows))],  # type: ignore[index]
+    )
+    with pytest.raises(headrace.InvalidArgumentError):
+        Loader(MapDataset(store, index=others), 7).load_state_dict(state)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import headrace
 from headrace import GiB, KiB, ObjectIndex, ObjectInfo, _engine
 from headrace._cli.location import Location, missing_bucket, not_found
+from headrace._cli.progress import listed
 from headrace._cli.report import Report, binary_size, shown
 
 __all__ = ["Measured", "bench", "shuffled_batches"]
@@ -69,7 +70,7 @@ def bench(
     """
     begin_s = time.perf_counter()
     try:
-        index = location.store.index(location.below)
+        index = listed(location.store, location.below, report)
     except headrace.HeadraceError as error:
         raise missing_bucket(error, location.store) or error from None
     list_s = time.perf_counter() - begin_s

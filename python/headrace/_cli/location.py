@@ -16,7 +16,7 @@ from headrace import (
     Store,
     TimeoutOptions,
 )
-from headrace._location import bucket_and_name, is_local
+from headrace._location import bucket_and_name, bucket_of, is_local
 
 __all__ = ["Connection", "Location", "first_wildcard", "missing_bucket", "not_found", "url_of"]
 
@@ -159,18 +159,24 @@ def not_found(location: Location, text: str) -> headrace.NotFoundError:
 def missing_bucket(error: Exception, store: Store) -> NotFoundError | None:
     """Return an error that says so, if `error` came because there is no such bucket.
 
-    A 404 of an object does not say which of the two is missing, with some services.
+    A listing says so itself. A 404 of an object does not say which of the two is missing, with some
+    services: then the bucket is listed.
     """
     if not isinstance(error, NotFoundError) or is_local(store.url):
         return None
-    try:
-        store.list_page(max_results=1)
-    except NotFoundError as of_bucket:
-        found = NotFoundError(f"{store.url.rstrip('/')}: there is no such bucket")
-        found.url = store.url.rstrip("/")
-        found.http_status, found.attempts = of_bucket.http_status, of_bucket.attempts
-        found.request_id = of_bucket.request_id
-        return found
-    except headrace.HeadraceError:
-        pass  # it may not be listed
-    return None
+    bucket, _ = bucket_of(store)
+    of_bucket = error
+    if error.url != bucket.url:
+        try:
+            bucket.list_page(max_results=1)
+        except NotFoundError as found:
+            of_bucket = found
+        except headrace.HeadraceError:  # it may not be listed
+            return None
+        else:
+            return None
+    told = NotFoundError(f"{bucket.url}: there is no such bucket")
+    told.url = bucket.url
+    told.http_status, told.attempts = of_bucket.http_status, of_bucket.attempts
+    told.request_id = of_bucket.request_id
+    return told

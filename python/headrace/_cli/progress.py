@@ -1,13 +1,16 @@
-"""How far a copy is, for people who look at a terminal."""
+"""How far a copy or a listing is, for people who look at a terminal."""
 
 from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+from headrace import ObjectIndex, Store
 from headrace._cli.report import Report
 
-__all__ = ["Progress", "progress"]
+__all__ = ["Progress", "listed", "progress"]
 
 
 class Progress:
@@ -83,4 +86,51 @@ class _Bar(Progress):
 
 def progress(report: Report) -> Progress:
     """Return what shows progress: on a terminal only, and not to a script."""
-    return _Bar(report) if sys.stderr.isatty() and not report.as_json else Progress()
+    return _Bar(report) if _is_watched(report) else Progress()
+
+
+def listed(store: Store, prefix: str, report: Report) -> ObjectIndex:
+    """Return the index of what begins with `prefix`; meanwhile show how many names have come.
+
+    Raises:
+        NotFoundError: as `Store.index`.
+    """
+    with _counter(report) as show:
+
+        def tell(names: int, _: None) -> None:
+            report.check()
+            if show is not None:
+                show(names)
+
+        return store.index(prefix, progress=tell)
+
+
+def _is_watched(report: Report) -> bool:
+    return sys.stderr.isatty() and not report.as_json
+
+
+@contextmanager
+def _counter(report: Report) -> Iterator[Callable[[int], object] | None]:
+    """Give what shows how many names have come; None if nobody looks."""
+    if not _is_watched(report):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as RichProgress
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    shown = RichProgress(
+        SpinnerColumn(),
+        TextColumn("{task.completed:,} objects listed"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = shown.add_task("", total=None)
+    # Errors and warnings go above the line.
+    report.write = lambda line: shown.console.out(line, highlight=False)
+    try:
+        with shown:
+            yield lambda names: shown.update(task, completed=names)
+    finally:
+        report.write = None

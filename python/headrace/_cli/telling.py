@@ -10,6 +10,7 @@ from headrace import HeadraceError, InvalidArgumentError, ObjectIndex
 from headrace._cli.listing import facts_of
 from headrace._cli.location import Connection, Location, first_wildcard, missing_bucket, not_found
 from headrace._cli.location import url_of as url_in
+from headrace._cli.progress import listed
 from headrace._cli.reading import stat as stat_of
 from headrace._cli.report import Report, binary_size, counted, shown
 from headrace._cli.wildcards import expanded
@@ -53,7 +54,7 @@ def du(locations: Iterable[Location], report: Report, *, depth: int, as_json: bo
         try:
             for each in expanded([location]):
                 report.check()
-                objects, sizes = _usage(each, depth)
+                objects, sizes = _usage(each, depth, report)
                 for url in sorted(objects, key=lambda url: (url == each.url, url.encode())):
                     _print_usage(url, objects[url], sizes[url], as_json=as_json)
                 total_objects += objects[each.url]
@@ -75,12 +76,12 @@ def _print_usage(url: str, objects: int, size_bytes: int, *, as_json: bool) -> N
         print(f"{size_bytes:>16}  {objects:>10}  {shown(url)}", flush=True)
 
 
-def _usage(location: Location, depth: int) -> tuple[Counter[str], Counter[str]]:
+def _usage(location: Location, depth: int, report: Report) -> tuple[Counter[str], Counter[str]]:
     """Return objects and bytes by URL: of `location`, and of prefixes below it."""
     store = location.store
     objects: Counter[str] = Counter({location.url: 0})
     sizes: Counter[str] = Counter({location.url: 0})
-    for name, size_bytes in _sizes(location):
+    for name, size_bytes in _sizes(location, report):
         urls = [location.url]
         folders = name[len(location.below) :].split("/")[:-1] if depth else []
         at = location.below
@@ -95,7 +96,7 @@ def _usage(location: Location, depth: int) -> tuple[Counter[str], Counter[str]]:
     return objects, sizes
 
 
-def _sizes(location: Location) -> Iterator[tuple[str, int]]:
+def _sizes(location: Location, report: Report) -> Iterator[tuple[str, int]]:
     if location.info is not None:
         yield location.info.name, location.info.size_bytes
         return
@@ -105,7 +106,7 @@ def _sizes(location: Location) -> Iterator[tuple[str, int]]:
             yield info.name, info.size_bytes
             if location.is_file:
                 return
-    found = location.store.index(location.below)
+    found = listed(location.store, location.below, report)
     for i in range(len(found)):
         yield found.name(i), found.size_bytes(i)
 
@@ -122,7 +123,7 @@ def index(
     if destination.is_folder or destination.is_directory:
         raise InvalidArgumentError(f"{destination.url}: a saved index needs a name, not a folder")
     try:
-        found = _index_of(location, connection)
+        found = _index_of(location, connection, report)
     except HeadraceError as error:
         raise missing_bucket(error, location.store) or error from None
     if not len(found):
@@ -144,11 +145,11 @@ def index(
     )
 
 
-def _index_of(location: Location, connection: Connection) -> ObjectIndex:
+def _index_of(location: Location, connection: Connection, report: Report) -> ObjectIndex:
     if location.is_pattern:
         pattern = location.name
         fixed = pattern[: first_wildcard(pattern)]
-        return location.store.index(fixed).filter(glob=pattern)
+        return listed(location.store, fixed, report).filter(glob=pattern)
     # Its root is what was asked for, so that a dataset of the same URL takes it.
     url = url_in(location.store, location.below) if location.name else location.store.url
-    return connection.store(url).index()
+    return listed(connection.store(url), "", report)

@@ -123,7 +123,7 @@ class Objects:
         """Return the URL of an object.
 
         Raises:
-            IndexError: there are not so many objects.
+            IndexError: the index is out of range.
 
         Examples:
             >>> dataset.url(0)

@@ -19,6 +19,29 @@ void ListAttempt<Page>::build(HttpRequest& request) {
 }
 
 template <class Page>
+std::string ListAttempt<Page>::url() const {
+  if (!no_bucket_) return protocol().url_of(request_.prefix);
+  std::string url = protocol().url_of("");  // ends with the root
+  url.resize(url.size() - protocol().root().text().size());
+  if (url.ends_with('/')) url.pop_back();
+  return url;
+}
+
+// A prefix that nothing begins with is an empty page: only the bucket can be missing. Google says
+// so, emulators and proxies only "Not Found".
+template <class Page>
+Result<Attempt::Verdict> ListAttempt<Page>::refused(Error error) {
+  if (error.code() != Code::kNotFound) return std::unexpected(std::move(error));
+  no_bucket_ = true;
+  if (error.message().contains("bucket") || error.message().contains("Bucket")) {
+    return std::unexpected(std::move(error));
+  }
+  return std::unexpected(Error(Code::kNotFound, "there is no such bucket")
+                             .with_http_status(error.http_status())
+                             .with_request_id(error.request_id()));
+}
+
+template <class Page>
 Result<Attempt::Verdict> ListAttempt<Page>::finish() {
   uint64_t largest = largest_page_bytes_.load(std::memory_order_relaxed);
   while (text().size() > largest &&

@@ -28,12 +28,15 @@ class ListAttempt final : public TextAttempt {
   ListAttempt(const Protocol& protocol, const TemporaryNames& temporaries, ListRequest request,
               std::atomic<uint64_t>& largest_page_bytes);
   void build(HttpRequest& request) override;
-  std::string url() const override { return protocol().url_of(request_.prefix); }
+  // The bucket's, if it is what is missing.
+  std::string url() const override;
   Result<Page> result;
 
  private:
   Result<Verdict> finish() override;
+  Result<Verdict> refused(Error error) override;
   const TemporaryNames& temporaries_;
+  bool no_bucket_ = false;
   const ListRequest request_;
   std::atomic<uint64_t>& largest_page_bytes_;
 };

@@ -81,7 +81,7 @@ class DistributedReader(StorageReader):
         """Begin a new load, from the folder `checkpoint_id` if it is given.
 
         Raises:
-            InvalidArgumentError: `checkpoint_id` is no URL of a store.
+            InvalidArgumentError: `checkpoint_id` is not the URL of a store.
         """
         if checkpoint_id:
             self._folder = Folder.at(checkpoint_id, self._options, self._store)

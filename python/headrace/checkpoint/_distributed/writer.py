@@ -170,7 +170,7 @@ class DistributedWriter(StorageWriter):
         """Begin a new save, to the folder `checkpoint_id` if it is given.
 
         Raises:
-            InvalidArgumentError: `checkpoint_id` is no URL of a store.
+            InvalidArgumentError: `checkpoint_id` is not the URL of a store.
         """
         if checkpoint_id:
             self._folder = Folder.at(checkpoint_id, self._options, self._store)
@@ -299,7 +299,7 @@ class DistributedWriter(StorageWriter):
         """Return a copy in host memory, and take this save's turn in the order.
 
         Raises:
-            RuntimeError: there is no memory for the copy, or the device has failed.
+            RuntimeError: the host has too little memory for the copy, or the device has failed.
         """
         staged: dict[str, Any] = copy_to_host(state_dict)
         self._staged_turns.append(ordering.take_turn())
