@@ -318,21 +318,24 @@ class StoreHandle {
   }
 
   WriterHandle open_writer(Text name, std::optional<std::string> if_generation,
-                           std::string content_type, uint64_t part_bytes,
-                           uint32_t max_parts_in_flight, std::string_view upload) const {
+                           std::string content_type, std::string content_encoding,
+                           uint64_t part_bytes, uint32_t max_parts_in_flight,
+                           std::string_view upload) const {
     store();
     std::string text = name;
     const auto method = upload == "multipart"   ? UploadMethod::kMultipart
                         : upload == "resumable" ? UploadMethod::kResumable
                                                 : UploadMethod::kParts;
-    return {engine_.shared(), value_or_raise(without_gil([&](MayBlock) {
-              return store().open_writer({.object = {.name = std::move(text),
-                                                     .content_type = std::move(content_type),
-                                                     .precondition = {std::move(if_generation)}},
-                                          .method = method,
-                                          .part_bytes = part_bytes,
-                                          .max_parts_in_flight = max_parts_in_flight});
-            }))};
+    return {
+        engine_.shared(), value_or_raise(without_gil([&](MayBlock) {
+          return store().open_writer({.object = {.name = std::move(text),
+                                                 .content_type = std::move(content_type),
+                                                 .content_encoding = std::move(content_encoding),
+                                                 .precondition = {std::move(if_generation)}},
+                                      .method = method,
+                                      .part_bytes = part_bytes,
+                                      .max_parts_in_flight = max_parts_in_flight});
+        }))};
   }
 
   nb::list list_uploads(Text given) const {
@@ -489,8 +492,8 @@ void bind_store(nb::module_& module) {
                    "if_generation: str | None, content_type: str, content_encoding: str) "
                    "-> ObjectInfo"))
       .def("open_writer", &StoreHandle::open_writer, nb::arg("name"), nb::kw_only(),
-           nb::arg("if_generation").none(), nb::arg("content_type"), nb::arg("part_bytes"),
-           nb::arg("max_parts_in_flight"), nb::arg("upload"))
+           nb::arg("if_generation").none(), nb::arg("content_type"), nb::arg("content_encoding"),
+           nb::arg("part_bytes"), nb::arg("max_parts_in_flight"), nb::arg("upload"))
       .def("list_uploads", &StoreHandle::list_uploads, nb::arg("prefix"),
            nb::sig("def list_uploads(self, prefix: str) -> list[tuple[str, str, str]]"),
            "Name, id and time of the multipart uploads that are neither completed nor aborted.")

@@ -557,6 +557,9 @@ Result<std::shared_ptr<ObjectWriter>> HttpStore::open_writer(WriterOptions optio
   if (!is_printable_ascii(options.object.content_type)) {
     return std::unexpected(HttpRequest::not_printable("content_type").with_url(url));
   }
+  if (!is_printable_ascii(options.object.content_encoding)) {
+    return std::unexpected(HttpRequest::not_printable("content_encoding").with_url(url));
+  }
   std::shared_ptr<Upload> upload;
   switch (options.method) {
     case UploadMethod::kParts:

@@ -80,6 +80,7 @@ void HttpUpload::publish_joined(Sources sources) {
   track<ObjectInfo>(bucket_->compose({.sources = std::move(sources),
                                       .name = store_->root().full_name(target_.name),
                                       .content_type = target_.content_type,
+                                      .content_encoding = target_.content_encoding,
                                       .precondition = target_.precondition,
                                       .linger = kLinger}),
                     [this](Result<ObjectInfo> info) {

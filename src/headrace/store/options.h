@@ -160,6 +160,7 @@ struct ComposeRequest {
   std::vector<ComposeSource> sources = {};  // in order
   std::string name = {};
   std::string content_type = {};  // "": application/octet-stream
+  std::string content_encoding = {};
   Precondition precondition = {};
   // An answer that says "later" (429, 5xx) is the result, at once, for a caller who has another
   // way. What got no answer is tried again as ever.

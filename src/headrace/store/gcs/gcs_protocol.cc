@@ -259,6 +259,7 @@ void GcsProtocol::build_compose(HttpRequest& request, const ComposeRequest& comp
   request.target.append(user_project_);
   request.add_header("Content-Type", "application/json; charset=UTF-8");
   request.check_text("content_type", compose.content_type);
+  request.check_text("content_encoding", compose.content_encoding);
   scratch = "{\"sourceObjects\":[";
   for (const ComposeSource& source : compose.sources) {
     if (scratch.back() == '}') scratch += ',';
@@ -269,8 +270,11 @@ void GcsProtocol::build_compose(HttpRequest& request, const ComposeRequest& comp
   }
   scratch += cat(
       "],\"destination\":{\"contentType\":",
-      json_quote(compose.content_type.empty() ? "application/octet-stream" : compose.content_type),
-      "}}");
+      json_quote(compose.content_type.empty() ? "application/octet-stream" : compose.content_type));
+  if (!compose.content_encoding.empty()) {
+    scratch += cat(",\"contentEncoding\":", json_quote(compose.content_encoding));
+  }
+  scratch += "}}";
   request.body = {std::as_bytes(std::span(scratch))};
   request.has_body = true;
 }
