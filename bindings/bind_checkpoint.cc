@@ -7,7 +7,7 @@
 namespace headrace::python {
 namespace {
 
-// Below this, giving the GIL away and taking it back takes longer than the sum.
+// Below this, releasing and retaking the GIL takes longer than computing the sum.
 constexpr size_t kSumWithGilBytes = size_t{16} << 10;
 
 template <class Work>

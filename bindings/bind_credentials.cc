@@ -6,7 +6,7 @@ namespace {
 std::optional<CredentialsHandle> next(const QueueHandle& self, double timeout_s) {
   const auto until = steady_clock::now() + std::chrono::duration_cast<steady_clock::duration>(
                                                std::chrono::duration<double>(timeout_s));
-  // The thread that serves the queue is not the main one: there are no signals to look for.
+  // The thread that serves the queue is not the main thread, so it need not check for signals.
   std::shared_ptr<Credentials> credentials =
       without_gil([&self, until](MayBlock permit) { return self->next(until, permit); });
   if (!credentials) return std::nullopt;

@@ -56,8 +56,8 @@ class Int64View {
   bool held_ = false, usable_ = false;
 };
 
-// `count` values of int64 as a writable memoryview, which torch and NumPy take as it is; `fill`
-// gets them as a span.
+// `count` int64 values as a writable memoryview, which torch and NumPy accept as it is; `fill` gets
+// them as a span.
 template <class Fill>
 nb::object int64_buffer(size_t count, Fill fill) {
   const auto size = static_cast<Py_ssize_t>(count * sizeof(int64_t));
@@ -384,7 +384,7 @@ std::string to_text(const char* name, nb::handle value) {
   throw nb::python_error();
 }
 
-// By hand: nanobind's own error for a keyword that is not known lists signatures.
+// By hand, because nanobind's own error for an unknown keyword lists signatures.
 nb::object filter_index(const IndexHandle& self, const nb::args& args, const nb::kwargs& wanted) {
   constexpr const char* kKnown = "prefix=, suffix=, glob=, min_size_bytes= and max_size_bytes=";
   if (!args.empty()) {
@@ -444,7 +444,8 @@ nb::object from_image(nb::handle data, std::string url) {
       std::move(url), ImageReader::Known::kNothing);
 }
 
-// Another process of ours has opened it, and it is sealed: of a million names nothing is read.
+// Another process of ours has already checked it, and it is sealed: nothing of a million names need
+// be read.
 nb::object from_descriptor(int descriptor) {
   return open_image(SharedBytes::map(descriptor), "", ImageReader::Known::kGood);
 }
@@ -464,7 +465,7 @@ nb::object repr(const IndexHandle& self) {
                     total ? cat(", ", *total, " bytes>") : ">"));
 }
 
-// Stores and processes are Python's business.
+// Stores and processes are left to Python.
 nb::module_ travel() { return nb::module_::import_("headrace._saved_index"); }
 
 void bind_index(nb::module_& module) {
@@ -809,7 +810,7 @@ Examples:
            nb::sig("def __eq__(self, other: object) -> bool"))
       .def("__hash__",
            [](const IndexHandle& self) {
-             // The image begins with its sum.
+             // The image begins with its checksum.
              const auto bytes = image_of(self).first(std::min<size_t>(image_of(self).size(), 32));
              return nb::hash(nb::bytes(bytes.data(), bytes.size()));
            })

@@ -49,7 +49,7 @@ nb::tuple split_root(Text text) {
   }
   const Url root = root_url(url, directory);
   std::string whole = root.to_string();
-  // Without the slash behind a bucket's name.
+  // Without the slash after a bucket's name.
   if (root.scheme != Scheme::kFile && root.name.empty()) whole.pop_back();
   return nb::make_tuple(to_str(to_string(root.scheme)), to_str(root.bucket), to_str(root.name),
                         to_str(whole));
@@ -69,7 +69,7 @@ nb::list error_codes() {
   return out;
 }
 
-// An exception as a failing read would raise it.
+// An exception like the one that a failing read raises.
 nb::object make_exception(uint8_t code, std::string message, std::string url, int http_status,
                           std::string request_id, int attempts) {
   if (code > static_cast<uint8_t>(Code::kInternal)) throw nb::value_error("no such code");
@@ -80,7 +80,7 @@ nb::object make_exception(uint8_t code, std::string message, std::string url, in
                           .with_attempts(attempts));
 }
 
-// Of the engine that was made last; with the GIL.
+// The log of the newest engine. Needs the GIL.
 OfThisProcess<Log>& current_log() {
   static OfThisProcess<Log> log;
   return log;
@@ -106,7 +106,7 @@ bool pass_on_log() noexcept {
   try {
     const std::shared_ptr<Log> log = current_log().shared();
     const nb::object python = nb::module_::import_("headrace._log");
-    // What is summed up is always kept: there is little of it, and a level may be set at any time.
+    // Summaries are always kept: there are few, and a level may be set at any time.
     const bool debugs = nb::cast<bool>(python.attr("debugs")());
     log->set_least(debugs ? LogLevel::kDebug : LogLevel::kInfo);
     for (const LogRecord& record : log->take()) {

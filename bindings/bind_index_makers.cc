@@ -19,11 +19,11 @@ std::string shown(nb::handle value) { return nb::cast<std::string>(nb::repr(valu
 
 // ── Values ───────────────────────────────────────────────────────────────────────────────────
 
-// One-dimensional numbers of somebody's buffer. Destroyed with the GIL.
+// A one-dimensional buffer of numbers. Destroyed with the GIL held.
 class NumberView {
  public:
   explicit NumberView(nb::handle object) {
-    // bytes and str are sequences of something else.
+    // bytes and str are sequences, but not of numbers.
     if (!PyObject_CheckBuffer(object.ptr()) || PyBytes_Check(object.ptr())) return;
     if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_FORMAT | PyBUF_STRIDES) != 0) {
       PyErr_Clear();
@@ -46,7 +46,7 @@ class NumberView {
   bool is_integer() const { return std::string_view("?bBhHiIlLqQ").contains(format_); }
   size_t size() const { return static_cast<size_t>(view_.shape[0]); }
 
-  // Integers as int64, floats as double. Raises for what does not fit.
+  // Reads integers as int64, floats as double. Raises for values that do not fit.
   template <class To>
   std::vector<To> values(std::string_view name) const {
     switch (format_) {
@@ -92,7 +92,7 @@ class NumberView {
   char format_ = '\0';
 };
 
-// A sequence, or anything that can be made one: a pandas Series, a NumPy array of texts.
+// A sequence, or whatever can be turned into one: a pandas Series, a NumPy array of strings.
 nb::object to_sequence(std::string_view name, nb::handle values) {
   if (PyUnicode_Check(values.ptr()) || PyBytes_Check(values.ptr())) {
     refuse(cat(name, " is one value, ", shown(values), "; one for each entry is needed"));
@@ -223,7 +223,7 @@ namespace {
 
 // ── Rows ─────────────────────────────────────────────────────────────────────────────────────
 
-// What an index is to know of each name, column by column; None where it knows nothing.
+// What an index should know about each name, column by column; None if unknown.
 struct Rows {
   std::optional<std::vector<int64_t>> sizes_bytes = {}, begins = {}, ends = {};
   std::optional<nb::object> generations = {}, checksums = {};
@@ -270,7 +270,7 @@ struct Rows {
     refuse(cat(name, " has ", size, " values for ", count, " entries"));
   }
 
-  // Row `i`, but for its name and its root.
+  // Fills in row `i`, except for its name and its root.
   void fill(size_t i, ObjectInfo& info, EntryDetails& details) const {
     info.size_bytes = kUnknownSize;
     if (sizes_bytes && (*sizes_bytes)[i] >= 0) {
@@ -382,17 +382,17 @@ nb::object from_names(nb::handle names, nb::handle root, nb::handle sizes_bytes,
   return build(builder, &rows);
 }
 
-// Below which root a URL lies, and by which name.
+// Splits a URL into its root and the name below it.
 class UrlSplitter {
  public:
   UrlSplitter(ObjectIndexBuilder& builder, nb::handle roots) : builder_(builder) {
     for (const nb::handle root : nb::iter(roots)) given_.push_back(to_root(root));
-    // Of roots one of which lies below the other, the nearest.
+    // Longest first, so that of nested roots the innermost is found.
     std::ranges::sort(given_, std::ranges::greater(), &std::string::size);
   }
 
   std::pair<uint32_t, std::string> split(std::string_view text) {
-    // Most URLs of a table lie in the bucket of the one before.
+    // Most URLs of a table are in the same bucket as the one before.
     if (given_.empty() && !last_.empty()) {
       const std::optional<std::string_view> name = name_below(last_, text);
       if (name && !name->empty()) return {last_number_, std::string(*name)};

@@ -58,7 +58,7 @@ class IndexReader {
     return start_entries(stores(), index_, indices, into);
   }
 
-  // An average of what is known, so that a store of large objects counts.
+  // An average of the known ones, so that a store of large objects counts.
   uint64_t expected_object_bytes() const {
     uint64_t most = 0;
     for (const OpenStore& each : stores()) {
@@ -67,7 +67,7 @@ class IndexReader {
     return most;
   }
 
-  // Stores of one provider are taken to share a host, whose limit is for all of them.
+  // Stores of one provider are assumed to share a host, whose limit applies to all of them.
   uint64_t useful_in_flight() const {
     std::array<uint64_t, 4> most{};
     for (const OpenStore& each : stores()) {
@@ -88,7 +88,7 @@ class IndexReader {
     return out;
   }
 
-  // An entry must not be read from where it does not lie.
+  // An entry must not be read from a store that does not have it.
   void require_root(const ObjectIndex& entries, const nb::object& url_prefix) const {
     const size_t at = handles_.size() - 1;
     if (at >= entries.roots().size() || entries.roots()[at].empty()) return;

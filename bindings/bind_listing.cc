@@ -35,7 +35,7 @@ nb::object ListingHandle::index(std::string_view root, nb::handle on_progress) c
   ObjectIndexBuilder builder;
   builder.add_root(value_or_raise(normal_root(root)));
   ObjectInfo info;  // its memory is used again for each object
-  // Takes what comes until it is time to look at signals; true at the end.
+  // Takes pages until it is time to check for signals. True at the end.
   const auto take_some = [&](steady_clock::time_point until, MayBlock permit) -> Result<bool> {
     while (self.wait_until(until, permit) && steady_clock::now() < until) {
       const Result<std::optional<ColumnPage>> page = self.take(permit);

@@ -97,7 +97,7 @@ Examples:
       .def_prop_ro(
           "name", [](const ObjectInfo& self) { return to_str(self.name); },
           "The name below the root of its store, or of its index.")
-      // `int | Any`: a store always tells it, and few programs meet one that has none.
+      // `int | Any`: stores always report it, and few programs meet an object without it.
       .def_prop_ro("size_bytes", &size_of, nb::sig("def size_bytes(self) -> int | typing.Any"),
                    "The size of the stored object; ``None`` where nobody has told it.")
       .def_prop_ro(

@@ -21,7 +21,7 @@
 namespace headrace::python {
 namespace {
 
-// One batch under way, with what must live until no I/O thread touches it any more.
+// A batch in progress, with everything that must live until no I/O thread uses it any more.
 // Thread: confined (the GIL).
 class BatchHandle {
  public:
@@ -40,7 +40,7 @@ class BatchHandle {
   }
   BatchHandle(BatchHandle&&) noexcept = default;
   BatchHandle& operator=(BatchHandle&&) = delete;
-  // A batch that nobody wants any more is ended, and waited for: the buffers go with it.
+  // A batch that is no longer wanted is cancelled and waited for, since its buffers go with it.
   ~BatchHandle() {
     if (batch_.usable() && !batch_->done()) drain();
   }
@@ -48,7 +48,7 @@ class BatchHandle {
   void cancel() {
     if (batch_.usable()) without_gil([this](MayBlock) { batch_->cancel(); });
   }
-  // Cancels and waits, without looking at signals: this is quick.
+  // Cancels and waits without checking for signals, since this is quick.
   void drain() {
     if (!batch_.usable()) return;
     without_gil([this](MayBlock permit) {
@@ -64,7 +64,8 @@ class BatchHandle {
     raise_first();
   }
   bool done() const { return batch_.usable() && batch_->done(); }
-  // Of each object, what start() was asked to sum; None where the store does not.
+  // The checksum of each object, if start() was asked for it; None if the store does not compute
+  // it.
   nb::list sums() {
     wait_until_done();
     nb::list out;
@@ -75,7 +76,7 @@ class BatchHandle {
     return out;
   }
 
-  // Waits; then a sample for each object, or what is to stand in its place.
+  // Waits, then returns a sample for each object, or its stand-in.
   nb::list take(bool return_errors) {
     wait_until_done();
     if (taken_) throw nb::value_error("the batch was taken already");
@@ -101,7 +102,7 @@ class BatchHandle {
                               MayBlock permit) { return batch_->wait_until(until, permit); },
                        [this] { batch_->cancel(); });
   }
-  // What the engine has to say goes where Python's warnings go, from a thread that runs Python.
+  // Passes the engine's warnings to Python's, on a thread that runs Python.
   void warn() const {
     for (const std::string& text : engine_->take_warnings()) {
       if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) != 0) throw nb::python_error();
@@ -112,14 +113,14 @@ class BatchHandle {
     raise(Error(Code::kCancelled, "this read was started before a fork, in the parent process"));
   }
 
-  // Errors are not dropped: the note says how many there were besides the one that is raised.
+  // No error is dropped silently: a note says how many there were besides the one raised.
   void raise_first() {
     const ReadSlot* first = nullptr;
     size_t failed = 0;
     for (size_t i = 0; i < batch_->size(); ++i) {
       if (!batch_->slot(i).error) continue;
       ++failed;
-      // One cancelled with the rest says less than the one that has a reason of its own.
+      // An error with a cause of its own says more than one that was cancelled with the rest.
       if (first == nullptr) first = &batch_->slot(i);
     }
     if (first == nullptr) return;
@@ -173,7 +174,7 @@ class StoreHandle {
     url_prefix_ = to_str(store().url_of(""));
   }
 
-  // `ranges` is None, or a (begin, end) for each item; end may be None: to the object's end.
+  // `ranges` is None, or a (begin, end) for each item. An end of None means the end of the object.
   nb::object start(const nb::object& items, const nb::object& into,
                    const std::optional<std::vector<PyRange>>& ranges, bool sums) const {
     const nb::object sequence = nb::steal(
@@ -268,7 +269,7 @@ class StoreHandle {
     if (!sequence.is_valid()) throw nb::python_error();
     std::vector<std::string> wanted;
     for (const nb::handle name : nb::iter(sequence)) wanted.push_back(Text{name});
-    // Enough for what the host bears to be under way, and the next to be at hand.
+    // Enough to keep as many in flight as the host tolerates, with the next ones at hand.
     std::vector<Result<ObjectInfo>> found = wait_and_take(headrace::stat_many(
         store_.shared(), std::move(wanted), missing_ok, 2 * store().useful_in_flight()));
     nb::list out;
@@ -280,7 +281,7 @@ class StoreHandle {
       }
       out.append(nb::none());
       if (missing_ok && each.error().code() == Code::kNotFound) continue;
-      // What was not asked any more says less than the reason for that.
+      // A request that was never sent says less than the reason why.
       if (first == nullptr || first->code() == Code::kCancelled) first = &each.error();
     }
     if (first != nullptr) raise(*first);
@@ -318,21 +319,24 @@ class StoreHandle {
   }
 
   WriterHandle open_writer(Text name, std::optional<std::string> if_generation,
-                           std::string content_type, uint64_t part_bytes,
-                           uint32_t max_parts_in_flight, std::string_view upload) const {
+                           std::string content_type, std::string content_encoding,
+                           uint64_t part_bytes, uint32_t max_parts_in_flight,
+                           std::string_view upload) const {
     store();
     std::string text = name;
     const auto method = upload == "multipart"   ? UploadMethod::kMultipart
                         : upload == "resumable" ? UploadMethod::kResumable
                                                 : UploadMethod::kParts;
-    return {engine_.shared(), value_or_raise(without_gil([&](MayBlock) {
-              return store().open_writer({.object = {.name = std::move(text),
-                                                     .content_type = std::move(content_type),
-                                                     .precondition = {std::move(if_generation)}},
-                                          .method = method,
-                                          .part_bytes = part_bytes,
-                                          .max_parts_in_flight = max_parts_in_flight});
-            }))};
+    return {
+        engine_.shared(), value_or_raise(without_gil([&](MayBlock) {
+          return store().open_writer({.object = {.name = std::move(text),
+                                                 .content_type = std::move(content_type),
+                                                 .content_encoding = std::move(content_encoding),
+                                                 .precondition = {std::move(if_generation)}},
+                                      .method = method,
+                                      .part_bytes = part_bytes,
+                                      .max_parts_in_flight = max_parts_in_flight});
+        }))};
   }
 
   nb::list list_uploads(Text given) const {
@@ -358,7 +362,8 @@ class StoreHandle {
   uint64_t useful_in_flight() const { return store().useful_in_flight(); }
 
  private:
-  // What a forked child inherits posts to threads that do not exist there: nothing would come back.
+  // What a forked child inherits posts to threads that do not exist there, so no answer would ever
+  // come.
   ObjectStore& store() const {
     if (!store_.usable()) {
       raise(Error(Code::kCancelled, "it was opened before a fork, in the parent process"));
@@ -404,7 +409,8 @@ class StoreHandle {
   nb::object url_prefix_;
 };
 
-// What reading `items` will take: listed sizes, and `unknown_bytes` for each plain name.
+// How many bytes reading `items` will bring: listed sizes, plus `unknown_bytes` for each plain
+// name.
 uint64_t expected_bytes(const nb::object& items, uint64_t unknown_bytes) {
   const nb::handle info_type = nb::type<ObjectInfo>();
   uint64_t total = 0;
@@ -489,8 +495,8 @@ void bind_store(nb::module_& module) {
                    "if_generation: str | None, content_type: str, content_encoding: str) "
                    "-> ObjectInfo"))
       .def("open_writer", &StoreHandle::open_writer, nb::arg("name"), nb::kw_only(),
-           nb::arg("if_generation").none(), nb::arg("content_type"), nb::arg("part_bytes"),
-           nb::arg("max_parts_in_flight"), nb::arg("upload"))
+           nb::arg("if_generation").none(), nb::arg("content_type"), nb::arg("content_encoding"),
+           nb::arg("part_bytes"), nb::arg("max_parts_in_flight"), nb::arg("upload"))
       .def("list_uploads", &StoreHandle::list_uploads, nb::arg("prefix"),
            nb::sig("def list_uploads(self, prefix: str) -> list[tuple[str, str, str]]"),
            "Name, id and time of the multipart uploads that are neither completed nor aborted.")

@@ -5,7 +5,7 @@
 
 namespace headrace::python {
 
-// A writer that nobody wants any more is ended. What it was lent goes with it.
+// A writer that is no longer wanted is aborted. The buffers lent to it go with it.
 WriterHandle::~WriterHandle() {
   if (!writer_.usable()) return;
   if (lent_.empty()) {
@@ -40,7 +40,7 @@ void WriterHandle::append(std::span<const std::byte> bytes,
     if (!taken) raise(taken.error());
     bytes = bytes.subspan(*taken);
     if (bytes.empty()) break;
-    // A stream of which a piece is missing is worth nothing: Ctrl-C here ends all of it.
+    // A stream with a piece missing is worthless, so Ctrl-C here ends all of it.
     wait_interruptibly([&to](steady_clock::time_point until,
                              MayBlock permit) { return to.wait_for_room(until, permit); },
                        [&to] { to.abort(); });
@@ -84,7 +84,7 @@ ObjectInfo WriterHandle::close() {
   if (!outcome_) {
     ObjectWriter& to = writer();
     without_gil([&to](MayBlock) { to.begin_close(); });
-    // After Ctrl-C only memory that was lent makes us wait for the end of what is under way.
+    // After Ctrl-C only lent memory makes us wait for requests in progress.
     bool interrupted = false;
     wait_interruptibly(
         [&](steady_clock::time_point until, MayBlock permit) {

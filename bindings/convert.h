@@ -23,20 +23,20 @@ namespace headrace::python {
 namespace nb = nanobind;
 using std::chrono::steady_clock;
 
-// How long a wait may keep Python from seeing a signal.
+// How long a wait may delay the handling of a signal.
 inline constexpr std::chrono::milliseconds kWaitSlice{50};
 
 PyThreadState* release_gil();
-// Takes the GIL back. A thread that comes when the interpreter is already going down never does: it
-// sleeps until the process is gone, because Python would end it by unwinding through our frames.
+// Takes the GIL back. Once the interpreter is shutting down it never returns: the thread sleeps
+// until the process ends, because Python would otherwise unwind it through our frames.
 void retake_gil(PyThreadState* state) noexcept;
-// The interpreter is going down: from now on only the calling thread gets the GIL back from us.
-// Returns when no other thread is on its way to it. `threads_left`: some thread is known to be
+// The interpreter is shutting down: from now on only the calling thread gets the GIL back from us.
+// Returns once no other thread is about to take it. `threads_left`: some thread is known to be
 // stuck in Python code of ours.
 void begin_exit(bool threads_left);
 bool exiting();
 
-// The one place where the GIL is let go, and with MayBlock the one where a thread may wait.
+// The only place that releases the GIL and, with MayBlock, the only one where a thread may wait.
 template <class Work>
 auto without_gil(Work&& work) {
   class Released {
@@ -53,15 +53,16 @@ auto without_gil(Work&& work) {
   return std::forward<Work>(work)(MayBlock::on_this_thread());
 }
 
-// bind_engine.cc. What the engine has logged goes to Python's logging, from a thread that waits for
-// the engine and has the GIL for a moment: no thread of its own, no interpreter on I/O threads.
-// False with Python's error set: a signal's handler may run, and raise, wherever Python runs.
+// bind_engine.cc. Passes what the engine has logged to Python's logging, on a thread that is
+// waiting for the engine and holds the GIL for a moment. So logging needs no thread of its own, and
+// I/O threads stay out of Python. False, with Python's error set, if a signal handler raised: one
+// may run wherever Python runs.
 [[nodiscard]] bool pass_on_log() noexcept;
 bool log_waits();
 
-// Waits until `wait(until, permit)` is true. When a signal handler raises in between (Ctrl-C), asks
-// for an early end by `cancel()`, waits for it, because the engine may still write to the caller's
-// memory, and throws.
+// Waits until `wait(until, permit)` is true. If a signal handler raises meanwhile (Ctrl-C), calls
+// `cancel()`, waits for the end, because the engine may still write to the caller's memory, and
+// throws.
 template <class Wait, class Cancel>
 void wait_interruptibly(Wait&& wait, Cancel&& cancel) {
   const auto wait_a_slice = [&wait](MayBlock permit) {
@@ -80,9 +81,9 @@ void wait_interruptibly(Wait&& wait, Cancel&& cancel) {
   if (log_waits() && !pass_on_log()) throw nb::python_error();
 }
 
-// Shared ownership of something that has locks or threads behind it. A forked child inherits the
-// object but not the threads, so there it is left alone for good: destroying a mutex or a condition
-// that another thread was using would wait for a thread that does not exist.
+// Shared ownership of an object that relies on locks or threads. A forked child inherits the object
+// but not the threads, so it never touches or frees it there: destroying a mutex or condition
+// variable that another thread was using would wait for a thread that does not exist.
 // Thread: confined.
 template <class T>
 class OfThisProcess {
@@ -120,7 +121,7 @@ class OfThisProcess {
 
 // errors.cc: the name of the class in headrace._errors that stands for `code`.
 const char* exception_class_name(Code code);
-// An instance of it, with the error's facts as attributes.
+// An instance of that class, with the error's details as attributes.
 nb::object to_exception(const Error& error);
 [[noreturn]] void raise(const Error& error);
 
@@ -140,28 +141,28 @@ T wait_and_take(const std::shared_ptr<Pending<T>>& pending) {
 }
 
 inline nb::str to_str(std::string_view text) {
-  // What a server sent may be no UTF-8; Python keeps such bytes as surrogates, as for file names.
+  // What a server sent may not be UTF-8; Python keeps such bytes as surrogates, as in file names.
   PyObject* str =
       PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape");
   if (str == nullptr) throw nb::python_error();
   return nb::steal<nb::str>(str);
 }
 
-// The UTF-8 of a str. Raises InvalidArgumentError for what is no Unicode text: a file's name can
-// have any bytes, which Python keeps as surrogates.
+// The UTF-8 of a str. Raises InvalidArgumentError if it is not valid Unicode: file names can
+// contain any bytes, which Python keeps as surrogates.
 std::string_view utf8_of(nb::handle str);
 
-// A name, a prefix or a URL as the caller gave it. Becoming a string, it raises an error that says
-// what was given; nanobind's own lists the signatures instead.
+// A name, prefix or URL as the caller gave it. Converting it to a string raises an error that says
+// what was given, while nanobind's own error would list the signatures.
 struct Text {
   nb::handle given;
   operator std::string() const;  // NOLINT(google-explicit-constructor): parameters are declared so
 };
 
-// Somebody's memory, held by the buffer protocol. Destroyed with the GIL.
+// Memory held through the buffer protocol. Destroyed with the GIL held.
 class HeldBuffer {
  public:
-  // Raises BufferError or TypeError for what is no contiguous (and writable) buffer.
+  // Raises BufferError or TypeError unless it is a contiguous (and writable) buffer.
   HeldBuffer(nb::handle object, bool writable) {
     if (PyObject_GetBuffer(object.ptr(), &view_, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) != 0) {
       throw nb::python_error();

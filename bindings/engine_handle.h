@@ -16,7 +16,7 @@ class EngineHandle {
   Engine& engine() const { return *engine_; }
 
  private:
-  // Joining threads takes a moment; others may run Python meanwhile.
+  // Joining threads takes a moment; other threads may run Python meanwhile.
   static void stop_and_delete(Engine* engine) {
     without_gil([engine](MayBlock) { delete engine; });
   }

@@ -8,22 +8,22 @@
 
 namespace headrace::python {
 
-// A listing under way. Thread: confined (the GIL).
+// A listing in progress. Thread: confined (the GIL).
 class ListingHandle {
  public:
   ListingHandle(std::shared_ptr<Engine> engine, std::shared_ptr<Listing> listing)
       : engine_(std::move(engine)), listing_(std::move(listing)) {}
   ListingHandle(ListingHandle&&) noexcept = default;
   ListingHandle& operator=(ListingHandle&&) = delete;
-  // Nobody wants the rest any more.
+  // Ends the listing early.
   ~ListingHandle() { cancel(); }
 
   // The next objects, in order; None at the end.
   nb::object next() const;
   void cancel() const;
   nb::tuple progress() const;
-  // What is still to come, in order. `on_progress(names)` is called now and then, with how many
-  // names have arrived.
+  // All remaining objects, in order. `on_progress(names)` is called now and then with the number of
+  // names that have arrived.
   nb::object index(std::string_view root, nb::handle on_progress) const;
 
  private:

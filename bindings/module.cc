@@ -13,7 +13,7 @@ constinit std::atomic<bool> g_exiting = false;
 constinit std::atomic<uint32_t> g_released = 0;  // threads that wait, or work, without the GIL
 constinit std::atomic<uint32_t> g_retaking = 0;  // threads between that and the GIL
 constinit pthread_t g_exiting_thread{};
-// A forked child has one thread, and that one holds the GIL.
+// A forked child has one thread, which holds the GIL.
 const int g_registered = pthread_atfork(nullptr, nullptr, [] {
   g_released.store(0);
   g_retaking.store(0);
@@ -43,10 +43,10 @@ void begin_exit(bool threads_left) {
   static_cast<void>(g_registered);
   g_exiting_thread = pthread_self();
   g_exiting.store(true);
-  // The frames of a thread that never comes back keep what they hold; that is no leak of ours.
+  // The frames of a thread that never returns keep their objects, which is not a leak of ours.
   if (threads_left || g_released.load() != 0) nb::set_leak_warnings(false);
   PyThreadState* const state = PyEval_SaveThread();
-  // They only need their turn at the GIL.
+  // They only need a turn with the GIL.
   while (g_retaking.load() != 0) std::this_thread::yield();
   PyEval_RestoreThread(state);
 }

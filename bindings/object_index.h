@@ -13,18 +13,18 @@ namespace headrace::python {
 // Thread: confined (the GIL).
 struct IndexHandle {
   std::shared_ptr<const ObjectIndex> index;
-  std::string fingerprint = {};  // "" until somebody asks
-  bool has_name_table = false;   // which find() makes when it is first asked
+  std::string fingerprint = {};  // "" until requested
+  bool has_name_table = false;   // built by the first find()
 };
 
 nb::object to_python(std::shared_ptr<const ObjectIndex> index);
 
 // Python's rule for positions: -1 is the last. Raises IndexError.
 size_t checked_position(int64_t position, size_t count);
-// Values as Python has them, a sequence or a buffer, as a column of one type.
-// Raises InvalidArgumentError, with `name`, for what is no such thing.
+// Converts a sequence or a buffer of Python values to a column of one type.
+// Raises InvalidArgumentError, naming `name`, if that is not possible.
 ColumnValues to_column(std::string_view name, nb::handle values);
-// Numbers and None: a sequence or a buffer of integers. None is -1.
+// Converts a sequence or a buffer of integers, in which None is -1.
 std::vector<int64_t> to_optional_integers(std::string_view name, nb::handle values);
 // What index.column() returns: int64 and float64 as a memoryview, texts as a list.
 nb::object to_python(const ColumnValues& values);
@@ -32,8 +32,8 @@ nb::object to_python(const ColumnValues& values);
 // from_objects(), from_names() and from_urls().
 void bind_index_makers(nb::class_<IndexHandle>& index_class);
 
-// Positions as they come from Python: a buffer of int64 (array, memoryview, NumPy array), or a
-// sequence of integers, checked against `count`.
+// Positions from Python: a buffer of int64 (array, memoryview, NumPy array) or a sequence of
+// integers, checked against `count`.
 std::vector<size_t> to_positions(nb::handle positions, size_t count);
 
 }  // namespace headrace::python

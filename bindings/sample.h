@@ -15,12 +15,12 @@ namespace headrace::python {
 inline constexpr size_t kNoPosition = SIZE_MAX;
 
 // The bytes of one object (or of a range of one) and where they came from. The memory is a block of
-// the engine, the caller's own, or, after unpickling, the heap's.
+// the engine, the caller's own or, after unpickling, from the heap.
 // Thread: confined (the GIL).
 class Sample {
  public:
-  // `origin` is what was asked for: a name, an ObjectInfo, or an ObjectIndex, of which it is entry
-  // `position`. Name and URL are made from it when asked; `url_prefix` is the store's.
+  // `origin` is what was requested: a name, an ObjectInfo, or an ObjectIndex, of which it is entry
+  // `position`. Name and URL are made from it on demand; `url_prefix` is the store's.
   Sample(nb::object url_prefix, nb::object origin, size_t position,
          const GenerationText& generation)
       : url_prefix_(std::move(url_prefix)),
@@ -51,7 +51,7 @@ class Sample {
   void set_seed(uint64_t seed) { seed_ = seed; }
   const nb::object& label() const { return label_; }
   void set_label(nb::object label) { label_ = std::move(label); }
-  // The generators that begin with the seed; made when first asked for.
+  // The generators started from the seed; made on first use.
   nb::object rng();
 
  private:
@@ -62,10 +62,10 @@ class Sample {
   GenerationText generation_;
   std::optional<uint64_t> seed_;
   nb::object label_ = nb::none();
-  nb::object rng_;  // null until somebody asks
+  nb::object rng_;  // null until first used
   std::span<std::byte> bytes_;
   Block block_;
-  std::shared_ptr<HeldBuffer> held_;  // one for each object, or one for its whole batch
+  std::shared_ptr<HeldBuffer> held_;  // one per object, or one for the whole batch
   std::unique_ptr<std::byte[]> copy_;
 };
 

@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 double to_seconds(milliseconds duration) { return static_cast<double>(duration.count()) / 1e3; }
 
 void read(nb::handle value, milliseconds& field) {
-  // Rounded up: a timeout of 0.1 ms must not become none at all.
+  // Rounded up, so that a timeout of 0.1 ms does not become 0.
   field = milliseconds(static_cast<int64_t>(std::ceil(nb::cast<double>(value) * 1e3)));
 }
 void read(nb::handle value, OnChange& field) {

@@ -1,4 +1,4 @@
-// Python's options, a dict by then, as the engine's structs.
+// Converts Python's options, given as a dict, to the engine's structs.
 #pragma once
 
 #include "convert.h"
@@ -6,10 +6,10 @@
 
 namespace headrace::python {
 
-// Raises TypeError for a key that is not known and for a value of another type.
+// Raises TypeError for an unknown key, and for a value of the wrong type.
 StoreOptions to_store_options(const nb::dict& options);
 EngineOptions to_engine_options(const nb::dict& options);
-// What each of them is when nobody says otherwise, by the same keys.
+// The defaults, under the same keys.
 nb::dict default_options();
 
 }  // namespace headrace::python

@@ -11,8 +11,8 @@
 
 namespace headrace::python {
 
-// An object that is being written, with the buffers that were lent for it: their references are
-// counted by Python, so none of them is let go of on an I/O thread.
+// An object that is being written, with the buffers lent for it. Python counts their references, so
+// none is released on an I/O thread.
 // Thread: confined (the GIL).
 class WriterHandle {
  public:
@@ -25,7 +25,8 @@ class WriterHandle {
   size_t write(nb::handle data);
   size_t write_lent(nb::handle data);
   ObjectInfo close();
-  // Waits `patience_s` for what was put somewhere to be removed; that goes on meanwhile.
+  // Waits up to `patience_s` for temporary objects to be removed; their removal continues
+  // regardless.
   void abort(double patience_s);
   uint64_t size_bytes() const;
   uint32_t crc32c() const;
@@ -33,7 +34,7 @@ class WriterHandle {
   std::optional<std::string> left_behind() const { return left_behind_; }
 
  private:
-  // Two threads at a time would make a muddle of the bytes.
+  // Two threads at once would interleave their bytes.
   class Busy {
    public:
     explicit Busy(WriterHandle& handle);
@@ -44,7 +45,7 @@ class WriterHandle {
    private:
     WriterHandle& handle_;
   };
-  // The engine lets go of `token` when it needs the buffer no more.
+  // The engine releases `token` once it no longer needs the buffer.
   struct Lent {
     std::weak_ptr<const void> token;
     std::unique_ptr<HeldBuffer> buffer;
@@ -55,7 +56,7 @@ class WriterHandle {
   void drop_returned();
   void abort_and_settle();
   void wait_cleaned(steady_clock::duration patience);
-  // Everything is told by what is kept here: the engine's part goes.
+  // The outcome is kept here; the engine's writer is released.
   void let_go();
 
   OfThisProcess<Engine> engine_;  // outlives the writer
@@ -66,7 +67,7 @@ class WriterHandle {
   uint32_t crc32c_ = 0;
   std::optional<Result<ObjectInfo>> outcome_;
   std::optional<std::string> left_behind_;
-  bool busy_ = false;  // a thread is in here, perhaps without the GIL
+  bool busy_ = false;  // a thread is inside, perhaps without the GIL
 };
 
 }  // namespace headrace::python

@@ -1083,6 +1083,7 @@ class StoreHandle:
         *,
         if_generation: str | None,
         content_type: str,
+        content_encoding: str,
         part_bytes: int,
         max_parts_in_flight: int,
         upload: str,

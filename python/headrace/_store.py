@@ -659,6 +659,7 @@ class Store:
         *,
         if_generation: str | None = None,
         content_type: str | None = None,
+        content_encoding: str | None = None,
         part_bytes: int = PART_BYTES,
         max_parts_in_flight: int = PARTS_IN_FLIGHT,
         upload: UploadWay = "parts",
@@ -672,6 +673,7 @@ class Store:
         Args:
             if_generation: of the object that is replaced, as for `write`.
             content_type: default ``application/octet-stream``.
+            content_encoding: such as ``gzip``, if what is written is compressed already.
             part_bytes: bytes of one part; an object that is no larger is written by one request.
             max_parts_in_flight: parts that are under way at a time.
             upload: how they come to ``gs://``. ``"parts"``: as temporary objects below
@@ -701,6 +703,7 @@ class Store:
             name,
             if_generation=self._precondition(if_generation),
             content_type=content_type or "",
+            content_encoding=content_encoding or "",
             part_bytes=part_bytes,
             max_parts_in_flight=max_parts_in_flight,
             upload=upload,

@@ -39,11 +39,11 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kStopDeadline{10};
-// For deleting temporary objects, before that.
+// For deleting temporary objects before that.
 constexpr std::chrono::seconds kDeleteDeadline{5};
 constexpr std::string_view kGcsEndpoint = "https://storage.googleapis.com";
 
-// "user:password@" of a proxy's address is taken off and becomes its credentials.
+// Takes "user:password@" off a proxy's address and makes it the proxy's credentials.
 struct ProxyAddress {
   Endpoint endpoint;
   std::string authorization;
@@ -72,8 +72,8 @@ Result<ProxyAddress> parse_proxy(std::string_view text) {
   return proxy;
 }
 
-// What makes two hosts different: how they are reached, and what their stores share. The rest of
-// the options is each store's own.
+// What distinguishes hosts: how they are reached, and the options that their stores share. All
+// other options are per store.
 struct HostKey {
   Endpoint endpoint;
   std::string proxy, ca_file, user_agent;
@@ -108,7 +108,7 @@ Result<void> validate(const StoreOptions& options) {
                                    std::pair("user_project", &options.user_project)}) {
     if (!is_printable_ascii(*text)) return std::unexpected(HttpRequest::not_printable(name));
   }
-  // A path may be in any language, but a line break would begin another header.
+  // A path may be in any language, but a line break would start another header.
   const std::initializer_list<std::pair<std::string_view, std::string_view>> texts = {
       {"user_agent_suffix", options.user_agent_suffix},
       {"user_project", options.user_project},
@@ -144,7 +144,8 @@ struct Engine::State {
   uint64_t epoch = fork_epoch();
 
   Mutex mutex;
-  // Stores share hosts, and hosts outlive stores: their connections and limits are worth keeping.
+  // Stores share hosts, and hosts outlive stores, because their connections and limits are worth
+  // keeping.
   std::map<HostKey, std::shared_ptr<Host>> hosts HEADRACE_GUARDED_BY(mutex);
   std::vector<std::weak_ptr<JoinedReads>> joined HEADRACE_GUARDED_BY(mutex);
   bool stopped HEADRACE_GUARDED_BY(mutex) = false;
@@ -176,12 +177,12 @@ Engine::Engine(const EngineOptions& options) : state_(std::make_shared<State>())
 
 Engine::~Engine() {
   if (!usable_in_this_process()) {
-    // A forked child: the threads are the parent's. Nothing here may be joined or destroyed.
+    // In a forked child the threads are the parent's, so nothing here may be joined or destroyed.
     static_cast<void>(new std::shared_ptr<State>(std::move(state_)));
     return;
   }
   stop();
-  // Blocks that the user still holds keep the pool, not the engine.
+  // Blocks that the user still holds keep the pool alive, not the engine.
   state_->resources->pool->set_on_room(nullptr);
 }
 
@@ -196,7 +197,7 @@ void Engine::State::pump_all() {
     }
   }
   for (const std::weak_ptr<JoinedReads>& each : joined) {
-    // Not here: it may take memory, or give some back, and come here again.
+    // Not directly: pumping may take or free memory, and so come here again.
     resources->io_threads.front()->post([each] {
       if (const std::shared_ptr<JoinedReads> alive = each.lock()) alive->pump();
     });
@@ -277,7 +278,7 @@ Result<std::shared_ptr<Host>> Engine::State::host(const Endpoint& endpoint,
     }
     found = std::make_shared<Host>(std::move(route), options.initial_in_flight,
                                    options.max_in_flight, options.retry.budget_tokens, log);
-    // A lane has one request in flight at least: no more lanes than requests.
+    // Every lane has at least one request in flight, so there are no more lanes than requests.
     const size_t lane_count = std::min<size_t>(resources->io_threads.size(), options.max_in_flight);
     for (size_t i = 0; i < lane_count; ++i) {
       found->lanes.push_back(std::make_unique<HostLane>(*found, *resources->io_threads[i], resolver,
@@ -343,7 +344,7 @@ void Engine::stop() {
   for (HostLane* lane : lanes) {
     lane->thread().post([lane] { lane->lift_limit(); });
   }
-  // While requests can still be sent: what was written for a moment is deleted.
+  // Temporary objects are deleted while requests can still be sent.
   std::vector<std::shared_ptr<JoinedReads>> joined;
   {
     const Lock lock(state.mutex);
@@ -356,7 +357,7 @@ void Engine::stop() {
   for (const std::shared_ptr<JoinedReads>& each : joined) {
     static_cast<void>(each->wait_deleted(deleted_until, may_block));
   }
-  // Likewise what writers have put somewhere. Then refuse, cancel, flush the queues, wait, join.
+  // Likewise those of writers. Then refuse, cancel, flush the queues, wait, join.
   resources.writers->stop(steady_clock::now() + ObjectWriter::kCleaningPatience, may_block);
   resources.gate->close();
   for (const std::shared_ptr<IoThread>& thread : resources.io_threads) thread->stop_all();

@@ -1,4 +1,4 @@
-// The engine: threads, memory and hosts of one process, and the stores that work on them.
+// The engine: threads, memory and hosts of one process, and the stores that use them.
 #pragma once
 
 #include <chrono>
@@ -19,24 +19,24 @@ namespace headrace {
 // Counters since the engine started, summed over its threads.
 struct EngineMetrics {
   uint64_t requests_total = 0;   // attempts that were sent
-  uint64_t retries_total = 0;    // of these, not the first of their request
+  uint64_t retries_total = 0;    // of these, all but the first of each request
   uint64_t throttled_total = 0;  // answers 429 and 503 SlowDown
   uint64_t connections_opened_total = 0;
   uint64_t tls_resumed_total = 0;  // TLS handshakes that resumed a session
   uint64_t bytes_read_total = 0;   // object bytes that arrived
   uint64_t objects_read_total = 0;
-  uint64_t checksums_verified_total = 0;  // objects whose CRC32C was compared and agreed
+  uint64_t checksums_verified_total = 0;  // objects whose CRC32C was compared and matched
   uint64_t connections_open = 0;
-  uint64_t in_flight = 0;        // requests under way
+  uint64_t in_flight = 0;        // requests in progress
   uint64_t in_flight_limit = 0;  // of the busiest host
   MemoryUse memory;
 };
 
 // Starts its I/O threads at once and its file threads when first needed. stop() and the destructor
-// end everything in progress with kCancelled, wait for it, and join. A process has one engine as a
-// rule; several are independent of each other.
-// Thread: any. Not usable in a forked child: make a new one there (the old one's descriptors are
-// closed by then; its destructor does nothing).
+// end everything in progress with kCancelled, wait for it, and join. A process usually has one
+// engine; several are independent of each other.
+// Thread: any. Not usable in a forked child: make a new one there. The inherited one's descriptors
+// are already closed, and its destructor does nothing.
 class Engine {
  public:
   explicit Engine(const EngineOptions& options = {});
@@ -44,19 +44,19 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // A store whose root is the URL: names are relative to it, be it a bucket, "gs://bucket/run", or
-  // a directory. Slashes at its end do not count.
+  // A store whose root is the URL, a bucket ("gs://bucket"), a place in one ("gs://bucket/run") or
+  // a directory. Names are relative to it. Trailing slashes are ignored.
   // Errors: kInvalidArgument for options or URLs that cannot work; kCancelled after stop().
   Result<std::shared_ptr<ObjectStore>> open(const Url& url, const StoreOptions& options = {});
 
-  // Ends what is in progress. Stores stay valid and answer kCancelled. Temporary objects are
-  // deleted first, for which it may take some seconds. Idempotent.
+  // Ends everything in progress. Stores stay valid and answer kCancelled. Temporary objects are
+  // deleted first, which may take a few seconds. Idempotent.
   void stop();
 
-  // What users should know though nothing has failed, since the last call.
+  // What users should know although nothing has failed; only what is new since the last call.
   std::vector<std::string> take_warnings();
 
-  // What it tells while it works. Without EngineOptions::on_log the records are taken from here.
+  // Its log. Without EngineOptions::on_log, take the records from here.
   const std::shared_ptr<Log>& log() const;
 
   EngineMetrics metrics() const;

@@ -12,12 +12,6 @@
 #include "headrace/store/credentials.h"
 #include "headrace/store/fault_server_test_support.h"
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define HEADRACE_UNDER_TSAN 1
-#endif
-#endif
-
 namespace headrace {
 namespace {
 
@@ -190,7 +184,7 @@ TEST_F(EngineTest, AForkedChildHoldsNoneOfItsConnectionsOpen) {
 }
 
 TEST_F(EngineTest, AForkedChildMakesItsOwnAndBothGoOn) {
-#ifdef HEADRACE_UNDER_TSAN
+#if __has_feature(thread_sanitizer)
   GTEST_SKIP() << "ThreadSanitizer allows no threads in a forked child";
 #endif
   auto engine = std::make_unique<Engine>(EngineOptions{.io_threads = 2});
@@ -218,7 +212,7 @@ TEST_F(EngineTest, AForkedChildMakesItsOwnAndBothGoOn) {
 }
 
 TEST_F(EngineTest, AForkWithReadsInFlightHarmsNeither) {
-#ifdef HEADRACE_UNDER_TSAN
+#if __has_feature(thread_sanitizer)
   GTEST_SKIP() << "ThreadSanitizer allows no threads in a forked child";
 #endif
   Engine engine({.io_threads = 2});

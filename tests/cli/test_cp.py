@@ -156,6 +156,20 @@ def test_types_and_encodings_are_kept_or_guessed(
     }
 
 
+def test_a_large_object_with_an_encoding_goes_in_parts_like_any_other(
+    server: FaultServer, run: Run
+) -> None:
+    data = random.Random(4).randbytes(70 * MiB)
+    server.put("other", "c", data, contentType="text/x-special", contentEncoding="br")
+    done = run("cp", "gs://other/c", "gs://bucket")
+    assert done.code == 0, done.err
+    [facts] = run("stat", "--json", "gs://bucket/c").json
+    assert (facts["content_type"], facts["content_encoding"]) == ("text/x-special", "br")
+    assert server.get("bucket", "c") == data
+    assert kinds(server)["upload"] == 9  # of 8 MiB each
+    assert kinds(server)["compose"] == 1
+
+
 def test_stdin_and_stdout(server: FaultServer, tmp_path: Path, run: Run) -> None:
     assert run("cp", "-", "gs://bucket/a", stdin=b"hello").code == 0
     assert server.get("bucket", "a") == b"hello"

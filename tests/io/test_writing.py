@@ -295,6 +295,24 @@ def test_a_bucket_that_keeps_temporary_objects_is_told_of_by_the_log(
     assert len(leftovers(gcs)) == before
 
 
+@pytest.mark.parametrize("upload", ["parts", "multipart", "resumable"])
+@pytest.mark.parametrize("size_bytes", [1000, 11 * headrace.MiB])
+def test_type_and_encoding_are_kept_however_it_is_sent(
+    gcs: headrace.Store, upload: Any, size_bytes: int
+) -> None:
+    data = os.urandom(size_bytes)
+    options: dict[str, Any] = {"content_type": "text/plain", "content_encoding": "br"}
+    writer = gcs.open_writer("a", upload=upload, part_bytes=5 * headrace.MiB, **options)
+    with headrace.ObjectWriterIO(writer) as file:
+        file.write(data)
+    for info in (file.info, gcs.stat("a")):
+        assert info is not None
+        assert (info.content_type, info.content_encoding) == ("text/plain", "br")
+    assert gcs.read("a").bytes() == data
+    with pytest.raises(headrace.InvalidArgumentError, match="content_encoding"):
+        gcs.open_writer("b", content_encoding="br\n", upload=upload)
+
+
 def test_memory_is_bounded(gcs: headrace.Store, server: FaultServer, run_child: Child) -> None:
     script = """
         import os, sys

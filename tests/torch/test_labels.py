@@ -166,7 +166,7 @@ def test_a_tables_names_may_lie_below_a_root(tmp_path: Path) -> None:
     )
     assert list(dataset) == [(2, 1), (0, 0)]  # type: ignore[call-overload]
     with pytest.raises(
-        headrace.InvalidArgumentError, match=r"row 0 .*'0002', which is no whole URL"
+        headrace.InvalidArgumentError, match=r"row 0 .*'0002', which is not a whole URL"
     ):
         MapDataset.from_table(table, url="file")
     with pytest.raises(headrace.NotFoundError, match="0009"):

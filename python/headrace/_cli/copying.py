@@ -33,7 +33,7 @@ from headrace._cli.large import LARGE_BYTES, download, pieces_of, send, sum_of_f
 from headrace._cli.listing import chunks
 from headrace._cli.location import Connection, Location, missing_bucket, not_found, url_of
 from headrace._cli.progress import Progress, progress
-from headrace._cli.reading import spooled, stat
+from headrace._cli.reading import stat
 from headrace._cli.report import ExitCode, Report, Stopped, binary_size, counted, exit_code_of
 from headrace._cli.wildcards import expanded
 from headrace._cli.workers import Workers
@@ -313,6 +313,7 @@ class _Copy:
                 name,
                 None,
                 content_type=_TYPES.guess_type(f"/{name}")[0],
+                content_encoding=None,
                 if_generation=self._if_generation,
                 # Ctrl-C also ends whoever writes to us: what has come then is not all.
                 check=self._report.check,
@@ -406,9 +407,9 @@ class _Copy:
             self.count(copied=1, copied_bytes=item.info.size_bytes)
             self._progress.done(item.info.size_bytes)
 
-    def _write(self, item: _Item, data: Buffer, store: Store | None = None) -> ObjectInfo:
+    def _write(self, item: _Item, data: Buffer) -> ObjectInfo:
         try:
-            return (store or item.destination).write(
+            return item.destination.write(
                 item.name,
                 data,
                 if_generation=self._if_generation,
@@ -475,9 +476,6 @@ class _Copy:
                 raise _ThereAlreadyError from error
             return None  # it was compared with what was listed
         store = self._connection.patient_store(item.destination.url)
-        if item.info.content_encoding:
-            # Streams have no such header; one request has.
-            return self._write(item, spooled(item.source, item.info), store)
         try:
             return send(
                 pieces_of(item.source, item.info, shown),
@@ -485,6 +483,7 @@ class _Copy:
                 item.name,
                 item.info,
                 content_type=_type_of(item),
+                content_encoding=item.info.content_encoding,
                 if_generation=self._if_generation,
                 check=check,
             )

@@ -90,6 +90,7 @@ def send(
     info: ObjectInfo | None,
     *,
     content_type: str | None,
+    content_encoding: str | None,
     if_generation: str | None,
     check: Callable[[], object],
 ) -> ObjectInfo:
@@ -105,6 +106,7 @@ def send(
     writer = store.open_writer(
         name,
         content_type=content_type,
+        content_encoding=content_encoding,
         if_generation=if_generation,
         part_bytes=max(MiB, min(8 * MiB, budget_bytes // 64)),
         max_parts_in_flight=_PARTS_AT_A_TIME,

@@ -54,7 +54,7 @@ class Archive:
         with about(self.url):
             entries, self._frames, self._whole = _engine.parse_directory(directory, begin)
         if not entries:
-            raise refused(self.url, "it is an empty zip, and no file of torch.save")
+            raise refused(self.url, "it is an empty zip, not a file of torch.save")
         prefix = entries[0].name.partition("/")[0] + "/"
         self.entries: dict[str, ZipEntry] = {
             entry.name.removeprefix(prefix): entry for entry in entries
@@ -150,7 +150,9 @@ class Archive:
         if "constants.pkl" in self.entries:
             raise refused(self.url, "it is a TorchScript archive: read it with torch.jit.load")
         if _PICKLE not in self.entries:
-            raise refused(self.url, f"it is a zip, but no file of torch.save: it has no {_PICKLE}")
+            raise refused(
+                self.url, f"it is a zip, but not a file of torch.save: it has no {_PICKLE}"
+            )
 
     def _find(self, names: list[str]) -> None:
         """Find where contents begin; read local headers if the directory does not tell."""
@@ -218,7 +220,7 @@ def read_ends(store: Store, info: ObjectInfo) -> Ends:
     """
     size_bytes = info.size_bytes
     if size_bytes == 0:
-        raise refused(store.url_of(info.name), "it is empty, and no checkpoint")
+        raise refused(store.url_of(info.name), "it is empty, not a checkpoint")
     spans = (
         [(0, size_bytes)]
         if size_bytes <= 2 * END_BYTES
@@ -247,4 +249,4 @@ def _not_a_checkpoint(url: str, head: bytes) -> InvalidArgumentError:
         return refused(url, "it is a safetensors file: read it with safetensors.torch.load")
     if head[:2] == b"\x1f\x8b":
         return refused(url, "it is compressed by gzip: decompress it first")
-    return refused(url, "it is no file of torch.save: it does not begin as a zip does")
+    return refused(url, "it is not a file of torch.save: it does not begin as a zip does")

@@ -99,7 +99,7 @@ def read_state(
     """
     require(
         isinstance(state, Mapping) and {*identity, *numbers} <= state.keys(),
-        f"this is no state of a headrace loader or dataset: it must be a mapping with "
+        f"this is not a state of a headrace loader or dataset: it must be a mapping with "
         f"{', '.join(sorted({*identity, *numbers}))}",
     )
     require(

@@ -107,7 +107,7 @@ def _receive(broadcast: Callable[[], Any]) -> ObjectIndex:
     size_bytes = broadcast()
     if not isinstance(size_bytes, int):
         error: Exception = pickle.loads(size_bytes)
-        error.add_note("this is what the first rank, which lists for all, has met")
+        error.add_note("the first rank, which lists for all, raised this error")
         raise error
     image = bytearray()
     while len(image) < size_bytes:

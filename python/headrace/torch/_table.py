@@ -43,8 +43,8 @@ def index_of_table(
         odd = next((i for i, each in enumerate(urls) if not is_whole(each)), None)
         require(
             odd is None,
-            f"row {odd} of the table has {url}={urls[odd or 0]!r}, which is no whole URL or path; "
-            "root= says where such names are",
+            f"row {odd} of the table has {url}={urls[odd or 0]!r}, which is not a whole URL or "
+            "path; root= says where such names are",
         )
     roots = [] if store is None else [store.url_of("")]
     kept = {name: values for name, values in columns.items() if _can_be_kept(values)}

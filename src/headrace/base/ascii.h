@@ -25,22 +25,22 @@ constexpr bool same_ignoring_case(std::string_view a, std::string_view b) {
 
 inline constexpr std::string_view kHexDigits = "0123456789abcdef";
 
-// -1 if it is no hexadecimal digit.
+// -1 if it is not a hexadecimal digit.
 constexpr int hex_value(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   const char lower = ascii_lower(c);
   return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
-// Visible characters of ASCII: what a request's target may consist of.
+// Visible characters of ASCII: what a request target may consist of.
 constexpr bool is_visible_ascii(std::string_view text) {
-  bool bad = false;  // no early way out: the loop is a few vector instructions
+  bool bad = false;  // no early exit: the loop compiles to a few vector instructions
   for (const char c : text) bad |= c <= ' ' || c > '~';
   return !bad;
 }
 
-// The same and blanks: what the value of a header may consist of (RFC 9110, 5.5, without the bytes
-// beyond ASCII, which servers read in different ways).
+// The same plus blanks: what a header value may consist of (RFC 9110, 5.5, without bytes beyond
+// ASCII, which servers interpret differently).
 constexpr bool is_printable_ascii(std::string_view text) {
   bool bad = false;
   for (const char c : text) bad |= (c < ' ' && c != '\t') || c > '~';

@@ -8,32 +8,29 @@
 
 #include "headrace/base/fork.h"
 
-#if defined(__has_feature)
 #if __has_feature(address_sanitizer)
-#define HEADRACE_POISONS_FREE_BLOCKS 1
 #include <sanitizer/asan_interface.h>
-#endif
 #endif
 
 namespace headrace {
 namespace {
 
-// AddressSanitizer knows nothing of blocks inside of a slab. It is told which bytes nobody may
-// touch: free blocks, and what a block has beyond the size that was asked for.
+// AddressSanitizer does not know about the blocks inside a slab. We tell it which bytes are off
+// limits: free blocks, and the part of a block beyond the requested size.
 void poison([[maybe_unused]] const std::byte* data, [[maybe_unused]] uint64_t size_bytes) {
-#ifdef HEADRACE_POISONS_FREE_BLOCKS
+#if __has_feature(address_sanitizer)
   ASAN_POISON_MEMORY_REGION(data, size_bytes);
 #endif
 }
 
 void unpoison([[maybe_unused]] const std::byte* data, [[maybe_unused]] uint64_t size_bytes) {
-#ifdef HEADRACE_POISONS_FREE_BLOCKS
+#if __has_feature(address_sanitizer)
   ASAN_UNPOISON_MEMORY_REGION(data, size_bytes);
 #endif
 }
 
 constexpr uint64_t kPageBytes = 4 * kKiB;
-// More than any machine has, and little enough that sums of such sizes do not wrap around.
+// More than any machine has, and small enough that sums of such sizes do not wrap around.
 constexpr uint64_t kMaxBlockBytes = uint64_t{1} << 48;
 
 // Four classes to a doubling: 256, 320, 384, 448, 512, 640, ...
@@ -54,7 +51,7 @@ uint64_t class_bytes(size_t size_class) {
   return base + base / 4 * (size_class % 4);
 }
 
-// Anonymous memory; null when there is none.
+// Anonymous memory; null if there is none.
 std::byte* map(uint64_t size_bytes) {
   void* memory = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -83,8 +80,8 @@ Block& Block::operator=(Block&& other) noexcept {
 
 namespace {
 
-// Inherited through fork: the pool's lock may be held, and its lists half changed, by a thread that
-// does not exist here. The pool is left as it is for the rest of this process.
+// Inherited through fork: a thread that does not exist here may hold the pool's lock, with its
+// lists half changed. The pool is left as it is for the rest of this process.
 void leave(std::shared_ptr<BlockPool> pool) {
   static_cast<void>(new std::shared_ptr<BlockPool>(std::move(pool)));
 }
@@ -207,8 +204,8 @@ std::byte* BlockPool::take(size_t size_class) {
 void BlockPool::free_block(std::byte* data, uint64_t size_bytes) {
   const size_t size_class = class_of(size_bytes);
   const uint64_t charged = charged_bytes(size_bytes);
-  // In one order with ask_for_room() and what its caller looks at next, here and in end_flight():
-  // either that caller sees the room, or made_room() sees that it is wanted.
+  // Sequentially consistent with ask_for_room() and what its caller checks next, here and in
+  // end_flight(): either that caller sees the room, or made_room() sees that somebody wants it.
   const uint64_t live = live_bytes_.fetch_sub(charged, std::memory_order_seq_cst) - charged;
   if (size_class < kClassCount) {
     poison(data, charged);

@@ -18,8 +18,8 @@ namespace headrace {
 
 class BlockPool;
 
-// The bytes of one object, owned. Moves, does not copy. Freeing it may happen on any thread, in a
-// forked child too: there it takes no lock and leaves the memory to the parent's copy.
+// The bytes of one object, owned. Moves, does not copy. It may be freed on any thread, and in a
+// forked child, where freeing takes no lock and leaves the memory alone.
 // Thread: confined.
 class Block {
  public:
@@ -42,8 +42,8 @@ class Block {
   uint64_t size_bytes_ = 0;
 };
 
-// Memory that is not the pool's but counts like a block of it while this lives: what the engine
-// reads into ahead of need. Moves; released in a forked child it is as harmless as a block.
+// Makes memory from elsewhere count against the budget for as long as this object lives. Movable.
+// Releasing it in a forked child is as harmless as releasing a block.
 // Thread: any.
 class Charge {
  public:
@@ -67,9 +67,9 @@ struct MemoryUse {
 };
 
 // Hands out blocks by size class, four classes to a doubling, so that at most a quarter of a block
-// is unused. Blocks of a class are carved from slabs and reused last-freed-first, while they are in
-// cache; what is free beyond a quarter of the budget goes back to the system. One sample that the
-// user keeps therefore pins one block, never its batch.
+// is unused. Blocks of a class are carved from slabs and reused last-freed-first, while they are
+// still in cache. Free memory beyond a quarter of the budget goes back to the system. A sample that
+// the user keeps therefore pins one block, never its whole batch.
 // Thread: any.
 class BlockPool : public std::enable_shared_from_this<BlockPool> {
  public:
@@ -84,21 +84,22 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   // A block of `size_bytes`; zero bytes give an empty block. Contents are unspecified. Fails only
   // when the system has no memory (an empty block for a size above zero).
   Block allocate(uint64_t size_bytes);
-  // The same, but none where that would take more than the budget: several threads that look at
-  // live_bytes() first and allocate then could exceed it together.
+  // The same, but empty if that would exceed the budget. One step, because threads that checked
+  // live_bytes() before allocating could exceed it together.
   std::optional<Block> allocate_within_budget(uint64_t size_bytes);
-  // What allocate(size_bytes) counts.
+  // How much allocate(size_bytes) counts against the budget.
   static uint64_t charged_bytes(uint64_t size_bytes);
 
   uint64_t budget_bytes() const { return budget_bytes_; }
   uint64_t live_bytes() const { return live_bytes_.load(std::memory_order_seq_cst); }
   uint64_t in_flight_bytes() const { return in_flight_bytes_.load(std::memory_order_seq_cst); }
 
-  // Reads that are not complete may take the whole budget, no more; one alone may take any size.
+  // Incomplete reads may take up the whole budget but no more, except that a single read may have
+  // any size.
   bool try_begin_flight(uint64_t size_bytes);
   void end_flight(uint64_t size_bytes);
 
-  // Memory that reads, already begun, will need or are thought to need: it is not free for others.
+  // Memory set aside for reads that have begun and will need it, or are expected to.
   uint64_t reserved_bytes() const { return reserved_bytes_.load(std::memory_order_seq_cst); }
   void reserve(uint64_t charged) { reserved_bytes_.fetch_add(charged, std::memory_order_seq_cst); }
   bool try_reserve(uint64_t charged);  // only within the budget
@@ -107,11 +108,12 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
     made_room();
   }
 
-  // Called, on whichever thread frees memory, after room was made while someone had asked for it.
+  // `on_room` is called on the thread that frees memory, if somebody has asked for room.
   void set_on_room(std::function<void()> on_room);
   void ask_for_room() { room_wanted_.store(true, std::memory_order_seq_cst); }
   bool room_wanted() const { return room_wanted_.load(std::memory_order_seq_cst); }
-  // Tells whoever asked for room. The pool does when it has some; others, when who gets it changed.
+  // Notifies whoever asked for room. The pool calls it when memory becomes free; stores call it
+  // when a different batch is entitled to the memory.
   void made_room();
 
   MemoryUse use() const;
@@ -121,7 +123,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   friend class Charge;
   static constexpr size_t kClassCount = 73;  // up to 64 MiB; larger blocks are mapped one by one
   struct FreeList {
-    std::vector<std::byte*> warm, cold;  // cold: its pages were given back
+    std::vector<std::byte*> warm, cold;  // cold: pages returned to the system
   };
   struct Slab {
     std::byte* data;

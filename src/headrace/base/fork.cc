@@ -16,7 +16,7 @@ constexpr uint64_t kWordBits = 64;
 // Static storage: a child's handler may neither allocate nor lock.
 constinit std::array<std::atomic<uint64_t>, kMaxDescriptors / kWordBits> g_descriptors{};
 constinit std::atomic<uint64_t> g_epoch = 0;
-// One past the highest word ever used, so that the child does not walk 16,384 empty words.
+// One past the highest word ever used, so that the child need not scan 16,384 empty words.
 constinit std::atomic<uint64_t> g_used_words = 0;
 
 // Held for reading by whoever holds forks off. It prefers who wants to fork: else many readers

@@ -1,12 +1,12 @@
-// What must happen in a forked child, where only the forking thread lives on.
+// What must happen in a forked child, where only the forking thread survives.
 #pragma once
 
 #include <cstdint>
 
 namespace headrace {
 
-// How many forks lie between this process and the one that loaded the library. Everything that a
-// thread or a lock stands behind remembers the epoch it was made in and is left alone in another.
+// How many forks separate this process from the one that loaded the library. Objects that depend on
+// threads or locks remember the epoch they were made in, and are not touched in any other.
 // Thread: any; lock-free.
 uint64_t fork_epoch();
 

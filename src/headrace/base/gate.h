@@ -1,4 +1,4 @@
-// Who is inside the engine, so that it can stop when nobody is.
+// Counts the requests inside the engine, so that it can stop once there are none.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ namespace headrace {
 // Thread: any.
 class Gate : public std::enable_shared_from_this<Gate> {
  public:
-  // Held for as long as one is inside.
+  // Held while inside.
   class Pass {
    public:
     explicit Pass(std::shared_ptr<Gate> gate) : gate_(std::move(gate)) {}
@@ -36,7 +36,7 @@ class Gate : public std::enable_shared_from_this<Gate> {
     const Lock lock(mutex_);
     closed_ = true;
   }
-  // True when nobody is inside any more.
+  // True once nobody is inside.
   bool wait_empty(std::chrono::steady_clock::time_point until, MayBlock) {
     const Lock lock(mutex_);
     while (inside_ > 0) {

@@ -1,4 +1,4 @@
-// What the engine has to tell about its work while it goes on: retries, slow hosts, throttling.
+// What the engine reports while it works: retries, slow hosts, throttling.
 #pragma once
 
 #include <atomic>
@@ -22,19 +22,19 @@ struct LogRecord {
   std::string text;  // one line; no tokens, no queries
 };
 
-// The engine prints nothing. A record goes to the sink, if there is one, and is kept otherwise
-// until somebody takes it; of more than kKept the oldest go. Who tells often sees to it that it is
-// not too often (store/host_log). Thread: any.
+// The engine prints nothing. A record goes to the sink if there is one; otherwise it is kept until
+// somebody takes it, and beyond kKept records the oldest are dropped. Callers limit their own rate
+// (store/host_log). Thread: any.
 class Log {
  public:
   static constexpr size_t kKept = 256;
-  // Called on engine threads, which it must not hold up, one call at a time.
+  // Called on engine threads, one call at a time; it must not block.
   using Sink = std::function<void(const LogRecord&)>;
 
   explicit Log(LogLevel least = LogLevel::kWarning, Sink sink = nullptr)
       : least_(least), sink_(std::move(sink)) {}
 
-  // Look before making a text: whoever is not heard must not work for it.
+  // Check before building a text, so that a silent log costs nothing.
   bool wants(LogLevel level) const { return level >= least_.load(std::memory_order_relaxed); }
   void set_least(LogLevel least) { least_.store(least, std::memory_order_relaxed); }
 

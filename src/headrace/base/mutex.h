@@ -1,4 +1,4 @@
-// A mutex that clang's thread-safety analysis understands (libstdc++'s carries no annotations).
+// A mutex that clang's thread-safety analysis understands; libstdc++'s has no annotations.
 #pragma once
 
 #include <condition_variable>

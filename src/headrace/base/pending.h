@@ -14,8 +14,8 @@
 namespace headrace {
 
 // The two ends of one operation: the caller waits and may cancel; the engine completes it exactly
-// once. cancel() only asks: the completion still comes, and until then the engine may touch what
-// the caller lent it.
+// once. cancel() is only a request: the completion still comes, and until then the engine may use
+// the memory that the caller lent it.
 // Thread: any.
 template <class T>
 class Pending {
@@ -39,7 +39,7 @@ class Pending {
     then(std::move(result));
   }
   // `on_cancel` runs at most once: on the thread that cancels, or at once if that has happened
-  // already. It is not begun after complete(), but may still be running then.
+  // already. It never starts after complete(), but may still be running then.
   void set_on_cancel(std::function<void()> on_cancel) {
     {
       Lock lock(mutex_);
@@ -54,7 +54,7 @@ class Pending {
   bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
 
   // The caller's end ------------------------------------------------------------------------
-  // True when the result is there.
+  // True once the result is there.
   bool wait_until(std::chrono::steady_clock::time_point until, MayBlock) {
     Lock lock(mutex_);
     while (!result_) {
@@ -72,8 +72,8 @@ class Pending {
     if (on_cancel) on_cancel();
   }
   using Then = std::move_only_function<void(Result<T>)>;
-  // In place of waiting: `then` runs once with the result, on the thread that completes it, which
-  // it must not hold up, or at once.
+  // Instead of waiting: `then` runs once with the result, either now or on the completing thread,
+  // which it must not block.
   void then(Then then) {
     std::optional<Result<T>> result;
     {
@@ -86,7 +86,7 @@ class Pending {
     }
     then(std::move(*result));
   }
-  // Waits for ever and takes the result; once.
+  // Waits without a time limit and takes the result. Call once.
   Result<T> take(MayBlock) {
     Lock lock(mutex_);
     while (!result_) changed_.wait(mutex_);

@@ -31,8 +31,8 @@ enum class Code : uint8_t {
 
 std::string_view to_string(Code code);
 
-// What went wrong, with what an operator needs to act on it. One pointer wide, so that a Result<T>
-// costs no more than T and a word. Thread: confined.
+// What went wrong, with what is needed to act on it. One pointer wide, so that a Result<T> costs no
+// more than T and a word. Thread: confined.
 class Error {
  public:
   Error(Code code, std::string message);
@@ -44,7 +44,7 @@ class Error {
 
   Code code() const { return details_->code; }
   const std::string& message() const { return details_->message; }  // without URL or attempts
-  const std::string& url() const { return details_->url; }          // "" if about no object
+  const std::string& url() const { return details_->url; }          // "" if it concerns no object
   int http_status() const { return details_->http_status; }         // 0 if no answer came
   const std::string& request_id() const { return details_->request_id; }
   int attempts() const { return details_->attempts; }  // 0 if nothing was sent
@@ -73,7 +73,7 @@ class Error {
   std::unique_ptr<Details> details_;  // null only after a move
 };
 
-// A value or an Error; a caller that looks at neither does not compile.
+// A value or an Error. Ignoring one does not compile.
 template <class T>
 class [[nodiscard]] Result : public std::expected<T, Error> {
  public:

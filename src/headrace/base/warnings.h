@@ -1,4 +1,4 @@
-// What a user should know though nothing has failed.
+// What a user should know although nothing has failed.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 
 namespace headrace {
 
-// The engine prints nothing: whoever has it takes the texts, and shows them.
+// The engine prints nothing; its owner takes these texts and shows them.
 // Thread: any.
 class Warnings {
  public:
@@ -19,7 +19,7 @@ class Warnings {
     texts_.push_back(std::move(text));
     any_.store(true, std::memory_order_release);
   }
-  // Those that were added since; costs nothing while there are none.
+  // The texts added since the last call. Costs nothing while there are none.
   std::vector<std::string> take() {
     if (!any_.load(std::memory_order_acquire)) return {};
     const Lock lock(mutex_);

@@ -1,5 +1,5 @@
-// The columns of an ObjectIndex, and the image that they lie in: bytes that are the same in memory,
-// in shared memory and in a saved index. Sans-IO.
+// The columns of an ObjectIndex, and the image that holds them: the same bytes in memory, in shared
+// memory and in a saved index. Sans-IO.
 #pragma once
 
 #include <bit>
@@ -19,8 +19,8 @@ namespace headrace {
 
 static_assert(std::endian::native == std::endian::little, "an image is read where it lies");
 
-// Integers as differences to the smallest of them, in as many whole bytes as the largest needs: a
-// column of equal values takes none.
+// Integers as differences from the smallest one, in as many whole bytes as the largest difference
+// needs: a column of equal values takes none.
 // Thread: any (immutable). Borrows the image.
 class PackedColumn {
  public:
@@ -41,8 +41,8 @@ class PackedColumn {
   size_t width_bytes_ = 0, count_ = 0;
 };
 
-// Texts, in groups of kGroup: once what all of a group begin with, then the rest of each. Names of
-// a listing share most of what they are made of, and any of them is still found at once.
+// Texts in groups of kGroup: the common prefix of a group once, then the rest of each text. Names
+// of a listing have long common prefixes, and any name is still found at once.
 // Thread: any (immutable). Borrows the image.
 class TextColumn {
  public:
@@ -74,19 +74,19 @@ class TextColumn {
     const uint64_t rest = end_[i] - from;
     if (text.size() != prefix + rest) return false;
     const char* begin = text_.data() + group_begin_[group];
-    // What differs comes last.
+    // Compared from the end, where names differ.
     return text.substr(prefix) == std::string_view(begin + prefix + from, rest) &&
            text.substr(0, prefix) == std::string_view(begin, prefix);
   }
 
  private:
   friend class ImageReader;
-  PackedColumn group_begin_, prefix_size_;  // of each group: its place in text_
-  PackedColumn end_;                        // of each rest, behind its group's prefix
+  PackedColumn group_begin_, prefix_size_;  // by group: its place in text_
+  PackedColumn end_;                        // of each rest, after its group's prefix
   std::string_view text_;
 };
 
-// Values of one size, one behind the other.
+// Values of one size, one after another.
 // Thread: any (immutable). Borrows the image.
 class FixedColumn {
  public:
@@ -101,7 +101,7 @@ class FixedColumn {
   size_t width_bytes_ = 0;
 };
 
-// Puts an image together. What is written first is read first.
+// Assembles an image. Columns are read in the order in which they were written.
 // Thread: confined.
 class ImageWriter {
  public:
@@ -120,22 +120,22 @@ class ImageWriter {
   std::vector<std::byte> body_;
 };
 
-// Takes an image apart, and trusts nothing in it: whatever the bytes are, what it returns never
-// leads outside them.
+// Takes an image apart and trusts nothing in it: whatever the bytes are, nothing it returns refers
+// outside them.
 // Thread: confined. Borrows the image.
-// Errors: kCorrupt, sticky: the first is kept, what comes after it is empty.
+// Errors: kCorrupt, sticky: the first error is kept, and everything read after it is empty.
 class ImageReader {
  public:
   static constexpr uint32_t kVersion = 2;
 
-  // What is known of an image. One that was opened before, and cannot change, is not read again: of
-  // its sum and its texts nothing is looked at.
+  // What is known about an image. If it was opened before and cannot change, its checksum and its
+  // texts are not checked again.
   enum class Known : uint8_t { kNothing, kGood };
 
   explicit ImageReader(std::span<const std::byte> image, Known known = Known::kNothing);
 
   uint64_t number();
-  // Errors: also unless it has `count` values.
+  // Errors: also if it does not have `count` values.
   PackedColumn column(size_t count);
   TextColumn text_column(size_t count);
   FixedColumn fixed_column(size_t count);
@@ -143,7 +143,7 @@ class ImageReader {
     if (!holds && !error_) error_ = Error(Code::kCorrupt, what);
   }
   bool good() const { return !error_.has_value(); }
-  // Also that the header was read to its end.
+  // Also checks that the header was read to its end.
   Result<void> finish();
 
  private:

@@ -11,17 +11,17 @@
 
 namespace headrace {
 
-// Matches whole names: `*` is any characters but '/', `?` one of them, `[a-z]` and `[!a-z]` one
-// that is (not) among those, `**` anything; `**/` at the beginning or after a '/' is any number of
-// folders, or none. All else stands for itself; `[*]` is a star. A character is a code point of
-// UTF-8.
+// Matches whole names. `*` is any characters except '/', `?` a single one, `[a-z]` and `[!a-z]` one
+// that is (not) in the set, `**` anything; `**/` at the beginning or after a '/' is any number of
+// folders, including none. Everything else matches itself; `[*]` is a star. A character is a code
+// point of UTF-8.
 // Thread: any (immutable).
 class Glob {
  public:
-  // Errors: kInvalidArgument for a bracket without its end, or a range that is upside down.
+  // Errors: kInvalidArgument for a bracket that is not closed, or a range whose ends are reversed.
   static Result<Glob> parse(std::string_view pattern);
 
-  // Takes no longer than length of name × (length of name + pattern).
+  // Takes time proportional to at most length of name × (length of name + length of pattern).
   bool matches(std::string_view name) const;
 
  private:

@@ -1,4 +1,4 @@
-// How values become the numbers of an image, and numbers values. Pure.
+// Converts values to the numbers of an image and back. Pure.
 #pragma once
 
 #include <charconv>
@@ -12,8 +12,8 @@
 
 namespace headrace {
 
-// A generation that is a number, written in just one way, so that it can be written again: that
-// number, plus one. 0 for anything else.
+// For a generation that is a number in canonical form, so that it can be restored: that number plus
+// one. 0 for anything else.
 inline uint64_t number_of_generation(std::string_view generation) {
   if (generation.empty() || (generation.front() == '0' && generation.size() > 1)) return 0;
   uint64_t value = 0;
@@ -24,7 +24,7 @@ inline uint64_t number_of_generation(std::string_view generation) {
   return value + 1;
 }
 
-// Numbers with a sign order like those without: their differences stay small.
+// Maps signed numbers to unsigned ones in the same order, so that their differences stay small.
 inline constexpr uint64_t kSignBias = uint64_t{1} << 63;
 inline uint64_t number_of_integer(int64_t value) {
   return static_cast<uint64_t>(value) + kSignBias;
@@ -42,7 +42,7 @@ inline std::chrono::system_clock::time_point time_of(uint64_t number) {
   return system_clock::time_point(std::chrono::duration_cast<system_clock::duration>(since));
 }
 
-// The sum of `total` and `count` times `size_bytes`; none where that is unknown, or too much.
+// `total` plus `count` times `size_bytes`; none if that is unknown or overflows.
 inline std::optional<uint64_t> sum_of(uint64_t total, uint64_t size_bytes, uint64_t count) {
   uint64_t more = 0, sum = 0;
   if (size_bytes == kUnknownSize || __builtin_mul_overflow(size_bytes, count, &more) ||

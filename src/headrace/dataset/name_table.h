@@ -10,14 +10,14 @@
 
 namespace headrace {
 
-// A hash table of the numbers of objects; the names stay in the index' image. Of several objects
-// that have one name below one root it knows the first.
+// A hash table of object numbers; the names stay in the index's image. If several objects have the
+// same name below the same root, it has the first.
 // Thread: any (immutable). Borrows the index.
 class NameTable {
  public:
   explicit NameTable(const ObjectIndex& index);
 
-  // Calls `visit(object)` for each object that has this name, in the order of the index, until it
+  // Calls `visit(object)` for each object with this name, in the order of the index, until it
   // returns false.
   template <class Visit>
   void find(std::string_view name, Visit visit) const {
@@ -28,14 +28,14 @@ class NameTable {
       if (index_.names_.equals(object, name) && !visit(object)) return;
     }
   }
-  // The first entry that is this object, or a range of it; none for an object without entries.
+  // The first entry that is this object or a range of it; none if it has no entries.
   std::optional<size_t> entry_of(uint64_t object) const;
 
  private:
   static uint64_t hash_of(std::string_view name) { return std::hash<std::string_view>()(name); }
   uint64_t object_in(uint32_t slot) const { return (slot & number_mask_) - 1; }
-  // The bits of a slot that its number leaves free have some of the hash: few names are compared
-  // that are not the one.
+  // The bits of a slot that the number does not need hold part of the hash, so that few wrong names
+  // are compared.
   bool has_tag(uint32_t slot, uint64_t hash) const {
     return ((slot ^ static_cast<uint32_t>(hash >> 32)) & ~number_mask_) == 0;
   }

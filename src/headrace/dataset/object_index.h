@@ -1,4 +1,4 @@
-// What a listing found, kept small: the names, sizes and versions of a data set's objects.
+// What a listing found, stored compactly: the names, sizes and versions of a dataset's objects.
 #pragma once
 
 #include <array>
@@ -27,11 +27,11 @@ namespace headrace {
 
 class NameTable;
 
-// Texts one behind the other, as many as `ends` has values.
+// Texts one after another, as many as `ends` has values.
 struct TextValues {
   std::string text = {};
   std::vector<uint64_t> ends = {};
-  bool is_bytes = false;  // no Unicode text
+  bool is_bytes = false;  // not Unicode text
 
   size_t size() const { return ends.size(); }
   std::string_view operator[](size_t i) const {
@@ -45,51 +45,51 @@ struct TextValues {
   bool operator==(const TextValues&) const = default;
 };
 
-// A column of the user's, one value for each entry.
+// A column added by the user, with one value per entry.
 using ColumnValues = std::variant<std::vector<int64_t>, std::vector<double>, TextValues>;
 
 // Entries in a fixed order: each is an object below one of the index' roots, or a range of one.
-// Every field of ObjectInfo is kept; one that all objects share costs nothing, and names share
-// their beginnings (columns.h), so that a name of 37 bytes with size, generation and CRC32C takes
-// about 25 bytes, all in. Ranges that follow each other by a rule are computed. Everything lies in
-// one image, which is also what a saved index holds and what other processes map.
-// Thread: any (immutable, but for the table of find(), which synchronises itself).
+// Every field of ObjectInfo is kept. A field with the same value for all objects costs nothing, and
+// names share prefixes (columns.h), so that a name of 37 bytes with size, generation and CRC32C
+// takes about 25 bytes in total. Regularly spaced ranges are computed. Everything is in one image,
+// which is also what a saved index contains and what other processes map.
+// Thread: any (immutable, except for the table of find(), which synchronises itself).
 class ObjectIndex {
  public:
-  // What ObjectIndexBuilder made, or what image() was saved as. `known`: as in columns.h.
-  // Errors: kCorrupt unless it is whole and of a version that is known.
+  // `image` was made by ObjectIndexBuilder, or is a saved image(). `known`: as in columns.h.
+  // Errors: kCorrupt unless it is complete and of a known version.
   static Result<std::shared_ptr<const ObjectIndex>> open(
       SharedBytes image, ImageReader::Known known = ImageReader::Known::kNothing);
   ~ObjectIndex();
   ObjectIndex(const ObjectIndex&) = delete;
   ObjectIndex& operator=(const ObjectIndex&) = delete;
 
-  // Of entries.
+  // The number of entries.
   size_t size() const { return size_; }
   // Of the object that entry `i` is, or is a range of.
   ObjectInfo info(size_t i) const;
-  void read_info(size_t i, ObjectInfo& out) const;  // whose memory is used again
-  // Append to `out`, which a caller reuses: nothing is allocated for each object.
+  void read_info(size_t i, ObjectInfo& out) const;  // whose memory is reused
+  // Append to `out`, which callers reuse so that nothing is allocated per object.
   void append_name(size_t i, std::string& out) const { names_.append_to(object_of(i), out); }
   void append_generation(size_t i, std::string& out) const;
-  // Of the whole object; kUnknownSize where nobody has told it.
+  // Of the whole object; kUnknownSize if not known.
   uint64_t object_bytes(size_t i) const { return sizes_[object_of(i)] - 1; }
   std::optional<Crc32c> crc32c(size_t i) const;
-  // The bytes that entry `i` is, where it is not the whole object.
+  // The range of entry `i`, unless it is the whole object.
   std::optional<ByteRange> range(size_t i) const;
-  // Of these bytes, or of the object; kUnknownSize where nobody has told it.
+  // Of this range, or of the object; kUnknownSize if not known.
   uint64_t size_bytes(size_t i) const;
-  // Of what the entry is: of its range, where it is one, else of the object.
+  // Of the entry: of its range if it is one, otherwise of the object.
   Checksum checksum(size_t i) const;
   Checksum object_checksum(size_t i) const { return sums_.at(object_of(i)); }
 
   bool has_ranges() const { return has_ranges_; }
-  // None where some size is not known.
+  // None if any size is not known.
   std::optional<uint64_t> total_size_bytes() const;
-  // The size of every entry, if it is the same and known; none for an empty index.
+  // The common size of all entries, if they have one and it is known; none for an empty index.
   std::optional<uint64_t> common_size_bytes() const;
 
-  // What names are relative to: URLs as roots.h writes them; "" if nobody has told it.
+  // What names are relative to: URLs as roots.h writes them; "" if not known.
   const std::vector<std::string>& roots() const { return roots_; }
   uint32_t root(size_t i) const { return static_cast<uint32_t>(object_roots_[object_of(i)]); }
   std::string url(size_t i) const;
@@ -103,7 +103,7 @@ class ObjectIndex {
   };
   static constexpr uint32_t kAnyRoot = UINT32_MAX;
   std::optional<Found> find(std::string_view name, uint32_t root = kAnyRoot) const;
-  // The entries that find() could have found: one for each root that has the name.
+  // The entries that find() could return: one for each root that has the name.
   std::vector<size_t> find_all(std::string_view name) const;
 
   // The user's columns, in the order in which they were added.
@@ -116,16 +116,15 @@ class ObjectIndex {
   }
   ColumnValues values(size_t column) const { return gathered(column, {}, true); }
 
-  // 32 hexadecimal digits that follow from names, ranges, sizes and checksums in their order, and
-  // from nothing else: the same on every machine, at every root and in every version. Reads
-  // everything.
+  // 32 hexadecimal digits computed only from names, ranges, sizes and checksums, in order: the same
+  // on every machine, at every root and in every version. Reads everything.
   std::string fingerprint() const;
 
   const SharedBytes& image() const { return image_; }
 
  private:
   friend class NameTable;
-  // Texts of which there are few: each object says which.
+  // A few distinct texts; each object refers to one.
   struct Dictionary {
     TextColumn texts;
     PackedColumn ids;
@@ -133,18 +132,18 @@ class ObjectIndex {
   struct Sums {
     PackedColumn kinds;
     PackedColumn numbers;  // of kinds of up to eight bytes
-    FixedColumn digests;   // of longer ones; none where there are no such
+    FixedColumn digests;   // of longer kinds; empty if there are none
     Checksum at(size_t i) const;
   };
   enum class ColumnKind : uint8_t { kInt64 = 0, kFloat64 = 1, kText = 2, kBytes = 3 };
   static constexpr uint64_t kColumnKindCount = 4;
   struct Column {
     ColumnKind kind = ColumnKind::kInt64;
-    PackedColumn numbers = {};  // or which text
+    PackedColumn numbers = {};  // or the number of the text
     TextColumn texts = {};
-    bool in_dictionary = false;  // else each entry has its own text
+    bool in_dictionary = false;  // otherwise each entry has its own text
   };
-  // Entries that follow each other in one object, each as far from the last.
+  // Consecutive entries in one object, evenly spaced.
   struct Runs {
     PackedColumn objects, firsts, begins, strides;
     PackedColumn lengths;  // plus one; 0: the whole object
@@ -174,7 +173,7 @@ class ObjectIndex {
   TextColumn names_;
   PackedColumn sizes_;               // plus one; 0: not known
   PackedColumn generation_numbers_;  // 0: none, or a text; else the number, plus one
-  TextColumn generation_texts_;      // none where all generations are numbers
+  TextColumn generation_texts_;      // empty if all generations are numbers
   Sums sums_;
   PackedColumn updated_, component_counts_, metagenerations_;
   std::array<Dictionary, 3> words_;  // content type, content encoding, storage class
@@ -186,27 +185,27 @@ class ObjectIndex {
   mutable std::atomic<const NameTable*> table_ = nullptr;  // owned
 };
 
-// Which objects of an index: those that everything here holds for.
+// Selects the entries of an index that satisfy all of these.
 struct IndexFilter {
   std::string prefix = {};
   std::vector<std::string> suffixes = {};  // one of them; none: any
   std::optional<Glob> glob = {};
-  // Both included. An entry whose size is not known is only kept where neither is asked for.
+  // Inclusive. An entry of unknown size is selected only if neither is set.
   uint64_t min_size_bytes = 0, max_size_bytes = UINT64_MAX;
 };
 
-// Their positions, in order.
+// The positions of the selected entries, in order.
 std::vector<size_t> filter(const ObjectIndex& index, const IndexFilter& filter);
 
-// What an index knows of an entry besides its object.
+// What an index knows about an entry besides its object.
 struct EntryDetails {
   uint32_t root = 0;
   std::optional<ByteRange> range = {};
   Checksum range_checksum = {};
-  Checksum object_checksum = {};  // in place of ObjectInfo's CRC32C
+  Checksum object_checksum = {};  // instead of ObjectInfo's CRC32C
 };
 
-// Collects entries; several threads fill one each, and the first takes in the others'.
+// Collects entries. Several threads may each fill their own, which are then joined.
 // Thread: confined.
 class ObjectIndexBuilder {
  public:
@@ -214,19 +213,20 @@ class ObjectIndexBuilder {
   ObjectIndexBuilder(ObjectIndexBuilder&&) = default;
   ObjectIndexBuilder& operator=(ObjectIndexBuilder&&) = default;
 
-  // Returns its number; the same for the same root. Without any there is one root, "".
+  // Returns its number, always the same for the same root. If none is added, there is one root, "".
   uint32_t add_root(std::string_view root);
   void add(const ObjectInfo& object, const EntryDetails& details = {});
-  // Entry `i` of another index; `roots` has the numbers here of the roots there.
+  // Adds entry `i` of another index; `roots` maps its roots to the numbers of ours.
   void add(const ObjectIndex& from, size_t i, std::span<const uint32_t> roots);
-  // Behind what is there; copies no objects. Neither has columns.
+  // Appends the entries of `other` without copying objects. Neither may have columns.
   void append(ObjectIndexBuilder&& other);
-  // One value for each entry, when all are there. The same name again replaces it.
+  // Adds a column with one value per entry, once all entries have been added. A column of the same
+  // name is replaced.
   void set_column(std::string name, ColumnValues values);
   size_t size() const { return size_; }
 
-  // Errors: kInvalidArgument for an object without a name, a range that lies outside of its object,
-  // a column of another length; kExhausted.
+  // Errors: kInvalidArgument for an object without a name, a range outside its object, or a column
+  // of another length; kExhausted.
   Result<std::shared_ptr<const ObjectIndex>> build() const;
 
  private:
@@ -235,7 +235,7 @@ class ObjectIndexBuilder {
 
   struct Row {
     uint64_t size_bytes, generation_number, updated, metageneration;
-    uint64_t sum;  // where it is a number
+    uint64_t sum;  // if it is a number
     uint32_t name_size, generation_size, component_count, root;
     std::array<uint32_t, kWordCount> words;
     ChecksumKind sum_kind;
@@ -245,10 +245,11 @@ class ObjectIndexBuilder {
     uint64_t length = 0;  // plus one; 0: the whole object
     Checksum sum = {};
   };
-  // Many of these, not one vector: joining builders moves no rows, and growing moves few.
+  // Rows are in many chunks, not in one vector, so that joining builders moves no rows and growing
+  // moves few.
   struct Segment {
     std::vector<Row> rows;
-    std::string text;  // of each row name, generation unless that is a number, long checksum
+    std::string text;  // for each row: name, generation unless it is a number, long checksum
     std::vector<Range> ranges;  // of all rows, or of none
   };
   class Words {
@@ -261,14 +262,14 @@ class ObjectIndexBuilder {
     std::unordered_map<std::string, uint32_t> ids_;
     uint32_t last_ = 0;
   };
-  // A row with its texts.
+  // A row and its texts.
   struct RowView {
     const Row& row;
     std::string_view name, generation;
     std::span<const std::byte> digest;
     const Range& range;
   };
-  // Which rows stand for objects: those whose object no row before them has. Without ranges: all.
+  // The rows that stand for objects: the first row of each object. Without ranges, all rows.
   struct Objects {
     std::vector<size_t> of_row = {};
     std::vector<bool> is_first = {};
@@ -279,7 +280,7 @@ class ObjectIndexBuilder {
   template <class Visit>
   void each(Visit visit) const;
   Objects find_objects() const;
-  // The bytes of all entries, plus one; 0 where some size is not known.
+  // The bytes of all entries, plus one; 0 if any size is not known.
   Result<uint64_t> check() const;
   void write_objects(ImageWriter& writer, const Objects& objects) const;
   void write_runs(ImageWriter& writer, const Objects& objects) const;
@@ -299,21 +300,21 @@ class ObjectIndexBuilder {
 // The entries at these positions, in this order, with their columns.
 Result<std::shared_ptr<const ObjectIndex>> select(const ObjectIndex& index,
                                                   std::span<const size_t> positions);
-// All entries of all, one index behind the other.
+// All entries of all indexes, one index after another.
 // Errors: kInvalidArgument unless all have the same columns.
 Result<std::shared_ptr<const ObjectIndex>> concat(
     std::span<const std::shared_ptr<const ObjectIndex>> indexes);
-// The same entries below other roots, where copies of the objects lie: as many as there are.
-// A copy has another generation, so none is kept unless `keep_generations`.
+// The same entries below `roots`, which have copies of the objects, one for each present root.
+// Copies have other generations, so generations are dropped unless `keep_generations`.
 Result<std::shared_ptr<const ObjectIndex>> at_roots(const ObjectIndex& index,
                                                     std::span<const std::string> roots,
                                                     bool keep_generations);
 // The same objects with names relative to another root of the same bucket. An index that does not
-// say where its objects are is taken for one of `root`.
-// Errors: kInvalidArgument with how many entries lie outside of it.
+// know where its objects are is assumed to be relative to `root`.
+// Errors: kInvalidArgument, saying how many entries are outside it.
 Result<std::shared_ptr<const ObjectIndex>> rebased(std::shared_ptr<const ObjectIndex> index,
                                                    std::string_view root);
-// With the columns that are given added, or put in the place of those of the same name.
+// Adds the given columns, replacing those of the same name.
 Result<std::shared_ptr<const ObjectIndex>> with_columns(
     const ObjectIndex& index, std::vector<std::pair<std::string, ColumnValues>> columns,
     std::span<const std::string> dropped);

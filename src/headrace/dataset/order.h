@@ -1,4 +1,4 @@
-// In which order an epoch goes through the objects.
+// The order in which an epoch visits the objects.
 #pragma once
 
 #include <array>
@@ -9,13 +9,13 @@
 namespace headrace {
 
 // A permutation of [0, count): position in the epoch → index of the object. A pure function of
-// (count, seed, epoch), the same on every machine and in every version; nothing is kept but keys,
-// and any position is computed without those before it, so resuming costs nothing.
+// (count, seed, epoch), the same on every machine and in every version. It stores nothing but keys
+// and computes any position directly, so resuming costs nothing.
 //
-// Large counts: a keyed bijection (an eight-round Feistel network) on the next power of two, walked
-// along its cycle until it comes to an index (Black and Rogaway 2002, "Ciphers with arbitrary
-// finite domains"). Up to kTableCount, where such a network cannot reach every permutation evenly,
-// a table made by a Fisher-Yates shuffle. Thread: any (immutable).
+// Large counts: a keyed bijection (an eight-round Feistel network) on the next power of two,
+// iterated until the result is an index (Black and Rogaway 2002, "Ciphers with arbitrary finite
+// domains"). Up to kTableCount, where such a network cannot reach every permutation evenly, a table
+// made by a Fisher-Yates shuffle. Thread: any (immutable).
 class Order {
  public:
   static constexpr uint64_t kTableCount = 1024;

@@ -1,4 +1,4 @@
-// URLs that names are relative to. Sans-IO.
+// The URLs that names are relative to. Sans-IO.
 #pragma once
 
 #include <optional>
@@ -9,17 +9,16 @@
 
 namespace headrace {
 
-// A URL as a root is written: "gs://bucket", "gs://bucket/run", "file:///data", "data"; with no
-// slash at its end but for "file:///": "gs://bucket/run" and "gs://bucket/run/" are the same root.
-// Errors: kInvalidArgument for what is no URL.
+// The canonical form of a URL as a root: "gs://bucket", "gs://bucket/run", "file:///data", "data",
+// without a trailing slash except in "file:///". "gs://bucket/run" and "gs://bucket/run/" are the
+// same root.
+// Errors: kInvalidArgument if it is not a URL.
 Result<std::string> normal_root(std::string_view url);
 
-// The URL of what is called `name` below `root`. Below the root "", which nobody has told, that is
-// the name itself.
+// The URL of `name` below `root`. Below the root "", which means unknown, it is the name itself.
 std::string url_below(std::string_view root, std::string_view name);
 
-// The name below `root` of what has this URL, or nothing where it lies elsewhere. Both are written
-// normally.
+// The name of this URL below `root`, or none if it is elsewhere. Both must be in canonical form.
 std::optional<std::string_view> name_below(std::string_view root, std::string_view url);
 
 // The bucket of a root: "gs://bucket"; of files "file:///", of a path that is not absolute ".".

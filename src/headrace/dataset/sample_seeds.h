@@ -7,10 +7,10 @@
 
 namespace headrace {
 
-// A seed for every position of an epoch: position p has the output p + 1 of a SplitMix64 that
-// begins in a state made of `seed` and `epoch`. A pure function, the same on every machine and in
-// every version, so that a sample's random numbers do not depend on who makes it, or when. Within
-// an epoch no two positions have the same. Thread: any (immutable).
+// A seed for every position of an epoch: position p gets output p + 1 of a SplitMix64 whose initial
+// state is made from `seed` and `epoch`. A pure function, the same on every machine and in every
+// version, so that a sample's random numbers do not depend on which thread makes it, or when. All
+// seeds of an epoch are different. Thread: any (immutable).
 class SampleSeeds {
  public:
   constexpr SampleSeeds(uint64_t seed, uint64_t epoch)

@@ -1,4 +1,4 @@
-// Bytes that never change again, in memory that processes share.
+// Immutable bytes in memory that processes share.
 #pragma once
 
 #include <cstddef>
@@ -9,19 +9,20 @@
 
 namespace headrace {
 
-// Read-only bytes. From kSharedFromBytes on they lie in a sealed memfd: a forked process shares
-// them page by page, a spawned one maps them through its copy of the descriptor, and since nothing
-// has a name in any file system, nothing is left behind, however the processes end. Smaller ones
-// are not worth a descriptor.
-// Thread: any (immutable). Owns mapping and descriptor; a fork changes nothing about either.
+// Read-only bytes. From kSharedFromBytes on they are in a sealed memfd: a forked process shares its
+// pages, and a spawned one maps it through its copy of the descriptor. Since it has no name in any
+// file system, nothing is left behind, however the processes end. Smaller ones are not worth a
+// descriptor.
+// Thread: any (immutable). Owns mapping and descriptor; a fork affects neither.
 class SharedBytes {
  public:
   static constexpr uint64_t kSharedFromBytes = 256 * 1024;
 
-  // Errors: kExhausted where the system has no memory.
+  // Errors: kExhausted if the system has no memory.
   static Result<SharedBytes> copy_of(std::span<const std::byte> bytes);
-  // What descriptor() of another process stands for. Takes the descriptor over, also on failure.
-  // Errors: kInvalidArgument if it is nothing that copy_of() made; kExhausted.
+  // Opens the bytes of another process by its descriptor(). Takes over the descriptor, even on
+  // failure.
+  // Errors: kInvalidArgument if it was not made by copy_of(); kExhausted.
   static Result<SharedBytes> map(int descriptor);
 
   SharedBytes() = default;
@@ -32,7 +33,7 @@ class SharedBytes {
   SharedBytes& operator=(const SharedBytes&) = delete;
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
-  int descriptor() const { return descriptor_; }  // -1 where there is none
+  int descriptor() const { return descriptor_; }  // -1 if there is none
 
  private:
   void swap(SharedBytes& other) noexcept;
@@ -41,7 +42,7 @@ class SharedBytes {
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
   int descriptor_ = -1;
-  bool mapped_ = false;  // else from the heap
+  bool mapped_ = false;  // otherwise on the heap
 };
 
 }  // namespace headrace

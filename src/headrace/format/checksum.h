@@ -13,7 +13,7 @@
 
 namespace headrace {
 
-// The numbers stand in images of an index: one that is taken never means anything else.
+// The numbers are stored in index images, so a number that is taken never changes its meaning.
 enum class ChecksumKind : uint8_t {
   kNone = 0,
   kCrc32 = 1,
@@ -62,19 +62,19 @@ constexpr std::optional<ChecksumKind> checksum_kind(std::string_view text) {
   return {};
 }
 
-// A value of one kind: its bytes, most significant first, as HTTP headers have them in base64.
+// A checksum of one kind: its bytes, most significant first, as HTTP headers encode them in base64.
 // Thread: any (immutable).
 class Checksum {
  public:
   static constexpr size_t kMostBytes = 32;
 
   constexpr Checksum() = default;
-  // `bytes` are as many as the kind has.
+  // `bytes` must have the size of the kind.
   Checksum(ChecksumKind kind, std::span<const std::byte> bytes) : kind_(kind) {
     std::ranges::copy(bytes.first(std::min(bytes.size(), checksum_size(kind))), bytes_.begin());
   }
   explicit Checksum(Crc32c sum) : Checksum(ChecksumKind::kCrc32c, uint64_t{sum.value()}) {}
-  // Of a kind of up to eight bytes.
+  // For kinds of up to eight bytes.
   Checksum(ChecksumKind kind, uint64_t number) : kind_(kind) {
     for (size_t i = checksum_size(kind); i-- > 0; number >>= 8) {
       bytes_[i] = static_cast<std::byte>(number);

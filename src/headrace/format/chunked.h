@@ -18,17 +18,18 @@ class ChunkedDecoder {
   struct Step {
     size_t consumed = 0;  // bytes taken from `in`
     size_t produced = 0;  // bytes written to `out`
-    bool done = false;    // the body and its trailers have ended; the rest of `in` is not ours
+    bool done =
+        false;  // the body and its trailers have ended; the rest of `in` belongs to what follows
   };
 
-  // Goes on until `in` is used up, `out` is full and more is to be written, or the body ends. May
-  // be called with an empty `out` to take framing only. `in` and `out` may be the same memory if
+  // Continues until `in` is used up, `out` is full with more to write, or the body ends. May be
+  // called with an empty `out` to take framing only. `in` and `out` may be the same memory if
   // out.data() <= in.data(): a byte is written only where it was already read.
   Result<Step> decode(std::span<const std::byte> in, std::span<std::byte> out);
 
   bool done() const { return state_ == State::kDone; }
 
-  // Bytes that certainly follow in the present chunk: what may be read straight into its place.
+  // Bytes that are certain to follow in the present chunk, which may be read straight into place.
   uint64_t chunk_remaining_bytes() const { return state_ == State::kData ? remaining_ : 0; }
   // Tells the decoder that `size_bytes` (at most chunk_remaining_bytes()) were read past it.
   void skip_data(uint64_t size_bytes);
@@ -36,11 +37,11 @@ class ChunkedDecoder {
  private:
   enum class State : uint8_t {
     kSize,       // hexadecimal digits
-    kSizeSpace,  // white space behind them
+    kSizeSpace,  // white space after them
     kExtension,  // up to the CR
     kSizeLf,     // the LF after a chunk's size
     kData,       // the chunk itself
-    kDataCr,     // the CR LF behind it
+    kDataCr,     // the CR LF after it
     kDataLf,
     kTrailerStart,  // the beginning of a trailer line, or the CR of the last, empty one
     kTrailer,       // inside a trailer line

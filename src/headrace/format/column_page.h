@@ -10,8 +10,8 @@
 
 namespace headrace {
 
-// What a listing tells of a thousand objects, without an allocation for each: a million names pass
-// through here on their way into an index. Thread: confined.
+// What a listing says about a thousand objects, without an allocation for each: a million names may
+// pass through here on their way into an index. Thread: confined.
 class ColumnPage {
  public:
   struct Row {
@@ -20,7 +20,7 @@ class ColumnPage {
     std::chrono::system_clock::time_point updated{};
     std::optional<Crc32c> crc32c;
     uint32_t component_count = 0;
-    // Texts: the name and the generation one after the other; of the others there are few.
+    // Texts: the name followed by the generation. The other fields have few distinct values.
     uint32_t text_begin = 0, name_size = 0, generation_size = 0;
     uint32_t content_type = 0, content_encoding = 0, storage_class = 0;
   };
@@ -35,10 +35,10 @@ class ColumnPage {
     rows_.reserve(rows);
     text_.reserve(text_bytes);
   }
-  // A row with these texts, whose other fields the caller sets. Valid until the next.
+  // Adds a row with these texts, whose other fields the caller sets. Valid until the next call.
   Row& add(std::string_view name, std::string_view generation);
   void add(const ObjectInfo& info);
-  // For the fields of Row that stand for one of few texts.
+  // For the fields of Row that refer to one of a few texts.
   uint32_t word(std::string_view text);
 
   std::string_view name(size_t i) const { return text(rows_[i].text_begin, rows_[i].name_size); }
@@ -47,7 +47,7 @@ class ColumnPage {
   }
   const Row& row(size_t i) const { return rows_[i]; }
   std::string_view word_at(uint32_t index) const { return words_[index]; }
-  // Writes over `info`, whose memory is used again.
+  // Overwrites `info`, reusing its memory.
   void read(size_t i, ObjectInfo& info) const;
   ObjectInfo info(size_t i) const {
     ObjectInfo info;
@@ -55,15 +55,15 @@ class ColumnPage {
     return info;
   }
   uint64_t memory_bytes() const { return rows_.capacity() * sizeof(Row) + text_.capacity(); }
-  // Leaves rows [begin, end) only.
+  // Keeps only rows [begin, end).
   void keep(size_t begin, size_t end);
-  // Takes off the rows whose names `is_unwanted` is true for, and says how many.
+  // Removes the rows whose names satisfy `is_unwanted`, and returns how many.
   template <class Predicate>
   size_t erase_if(const Predicate& is_unwanted) {
     return std::erase_if(
         rows_, [&](const Row& row) { return is_unwanted(text(row.text_begin, row.name_size)); });
   }
-  // Takes the first `bytes` off every name; none is shorter.
+  // Removes the first `bytes` bytes of every name; no name may be shorter.
   void cut_names(size_t bytes) {
     for (Row& row : rows_) {
       row.text_begin += static_cast<uint32_t>(bytes);

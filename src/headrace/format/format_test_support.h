@@ -1,4 +1,4 @@
-// The other directions of format/, which only its tests and fuzzers go.
+// The inverses of some of format/, which only tests and fuzzers need.
 #pragma once
 
 #include <charconv>

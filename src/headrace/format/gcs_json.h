@@ -11,10 +11,10 @@
 
 namespace headrace {
 
-// Each of these fails with kCorrupt on JSON that is cut or has the wrong types, and never answers
-// with what could be read of it: half a listing looks like a small bucket. Unknown members are
-// ignored. 64-bit numbers are taken as JSON strings, which is how the service writes them, and as
-// numbers, which is how some emulators do.
+// Each of these fails with kCorrupt on JSON that is truncated or has the wrong types, and never
+// returns the part that could be read: half a listing looks like a small bucket. Unknown members
+// are ignored. 64-bit numbers may be JSON strings, as the service writes them, or numbers, as some
+// emulators do.
 
 // An object resource. `name` is required; "size" and the rest may be missing (a `fields`
 // parameter).
@@ -41,7 +41,7 @@ struct GcsError {
 // 200 printable characters as the message.
 GcsError parse_gcs_error(std::string_view body);
 
-// `text` as a JSON string, with its quotes. Bytes that are no UTF-8 become U+FFFD.
+// `text` as a JSON string, with quotes. Bytes that are not UTF-8 become U+FFFD.
 std::string json_quote(std::string_view text);
 
 }  // namespace headrace

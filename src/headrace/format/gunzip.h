@@ -9,16 +9,17 @@
 
 namespace headrace {
 
-// One or more gzip members, one behind the other, decompressed into `out`. How many bytes they are.
-// Errors: kCorrupt for a bad or cut stream and for bytes behind the last member; kExhausted if they
-// are more than `out` holds (a few bytes of gzip can stand for gigabytes).
+// Decompresses one or more consecutive gzip members into `out`, and returns the size of the result.
+// Errors: kCorrupt for a bad or truncated stream and for bytes after the last member; kExhausted if
+// the result does not fit into `out` (a few bytes of gzip can expand to gigabytes).
 Result<uint64_t> gunzip(std::span<const std::byte> in, std::span<std::byte> out);
 
-// How many bytes gunzip() gives, found by decompressing and keeping nothing. Errors: the same;
-// kExhausted above `max_bytes`.
+// The size of what gunzip() would produce, found by decompressing without keeping anything. Errors:
+// the same; kExhausted above `max_bytes`.
 Result<uint64_t> gunzipped_bytes(std::span<const std::byte> in, uint64_t max_bytes);
 
-// How many they are if they are one member of less than 4 GiB, and it does not lie.
+// The size that the data claims, which is right for a single member of less than 4 GiB that does
+// not lie.
 uint64_t gunzipped_bytes_hint(std::span<const std::byte> in);
 
 }  // namespace headrace

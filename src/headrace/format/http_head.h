@@ -19,13 +19,13 @@ struct HeaderField {
   std::string_view name, value;
 };
 
-// Filled by parse_response_head, again and again for the responses of one connection: the vector of
-// fields keeps its capacity, so that a head costs no allocation after the first.
-// Thread: confined. Borrows the bytes that were parsed; the views die with them.
+// Filled by parse_response_head for one response of a connection after another. The vector of
+// fields keeps its capacity, so that only the first head costs an allocation.
+// Thread: confined. Borrows the parsed bytes; its views are valid as long as they are.
 class ResponseHead {
  public:
   int status = 0;
-  // As the head says it, also where no body follows (an answer to HEAD, 304).
+  // As the head says, even if no body follows (an answer to HEAD, 304).
   std::optional<uint64_t> content_length;
   bool chunked = false;
   // The connection can carry another request after this body. False if the body ends only with
@@ -37,7 +37,7 @@ class ResponseHead {
   std::span<const HeaderField> fields() const { return fields_; }
 
   // No body follows a head with this status, whatever its fields say: 1xx, 204, 304. (Nor after a
-  // HEAD, but only the one who asked knows that.)
+  // HEAD request, but only the caller knows about that.)
   bool never_has_body() const { return status / 100 == 1 || status == 204 || status == 304; }
 
   void clear();
@@ -50,13 +50,13 @@ class ResponseHead {
 
 // Parses the head at the beginning of `bytes` into `head`. Returns its size in bytes, or 0 if it is
 // not complete: read more and call again with all of it. A 1xx head is reported as it is; the
-// caller goes on behind it.
+// caller continues after it.
 //
 // Strict where laxness lets two parsers disagree about where a body ends (request smuggling): both
 // Content-Length and Transfer-Encoding, a repeated or malformed Content-Length, a transfer coding
 // other than chunked, folded lines, bare line feeds and control characters are errors.
-// Errors: kUnavailable (another attempt, on another connection, may go well) for bytes that are no
-// HTTP/1 head, or more than kMaxResponseHeadBytes or kMaxResponseHeadFields.
+// Errors: kUnavailable (another attempt, on another connection, may go well) for bytes that are not
+// an HTTP/1 head, or exceed kMaxResponseHeadBytes or kMaxResponseHeadFields.
 Result<size_t> parse_response_head(std::string_view bytes, ResponseHead& head);
 
 }  // namespace headrace

@@ -1,5 +1,5 @@
-// The XML of multipart uploads: an upload is started, gets numbered parts, and is completed. What
-// S3 introduced, and Google Cloud Storage and others speak as well.
+// The XML of multipart uploads: an upload is started, gets numbered parts, and is completed. S3
+// introduced it; Google Cloud Storage and others support it, too.
 // https://docs.aws.amazon.com/AmazonS3/latest/API/API_CreateMultipartUpload.html
 #pragma once
 
@@ -16,7 +16,7 @@ namespace headrace {
 // A part that the server has, as it must be named when the upload is completed.
 struct SentPart {
   uint32_t part_number = 1;  // from 1
-  std::string etag = {};     // as the server said it, with its quotes
+  std::string etag = {};     // as the server reported it, with its quotes
   bool operator==(const SentPart&) const = default;
 };
 
@@ -34,12 +34,12 @@ struct UploadsPage {
   std::string next_name = {}, next_upload_id = {};
 };
 
-// What an error document says; "" for what is none.
+// The contents of an error document; "" if it is something else.
 struct XmlError {
   std::string code = {}, message = {};
 };
 
-// All below: Errors: kCorrupt for what is not the document that it should be.
+// Errors of all below: kCorrupt if it is not the expected document.
 
 // Of the answer to the request that starts an upload.
 Result<std::string> parse_upload_id(std::string_view xml);

@@ -15,9 +15,9 @@ inline constexpr uint64_t kUnknownSize = UINT64_MAX;
 
 struct ObjectInfo {
   std::string name = {};
-  uint64_t size_bytes = 0;            // kUnknownSize where nobody has told it
+  uint64_t size_bytes = 0;            // kUnknownSize if not known
   std::string generation = {};        // the token for "this very version"
-  std::optional<Crc32c> crc32c = {};  // none where the store keeps none
+  std::optional<Crc32c> crc32c = {};  // none if the store keeps none
   std::string content_type = {}, content_encoding = {};
   std::chrono::system_clock::time_point updated{};
   std::string storage_class = {};

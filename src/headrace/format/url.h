@@ -14,7 +14,7 @@ enum class Scheme : uint8_t { kGs, kS3, kAis, kFile };
 
 std::string_view to_string(Scheme scheme);  // "gs", "s3", "ais", "file"
 
-// Where an object or a prefix is. Names are bytes, not URL text: `%`, `#`, `?`, `+`, spaces and
+// The place of an object or a prefix. Names are bytes, not URL text: `%`, `#`, `?`, `+`, spaces and
 // newlines are part of a name, so "gs://b/50%#1" names the object "50%#1".
 struct Url {
   Scheme scheme = Scheme::kFile;
@@ -28,19 +28,19 @@ struct Url {
 };
 
 // gs:// (also gcs://), s3://, ais://, file:///absolute/path, and plain paths: all text without
-// "://", but not what begins with a scheme and one slash, which was a URL before some library took
-// the other one for a slip. A bucket's name has letters, digits, '-', '_' and '.': what some store
-// allows; which of them a store takes, it says itself. Errors: kInvalidArgument, with the URL and
-// what is wrong with it.
+// "://", except what begins with a scheme and a single slash, which was a URL before some library
+// normalized it as a path. Bucket names may have letters, digits, '-', '_' and '.', the union of
+// what stores allow; each store has stricter rules of its own. Errors: kInvalidArgument, with the
+// URL and what is wrong with it.
 Result<Url> parse_url(std::string_view text);
 
-// The root of a store that is opened at `url`, in its one form: names are relative to it, and their
-// URLs are its text, '/', and the name. Slashes at the end are taken off, so that "gs://b/run" and
-// "gs://b/run/" are the same; a path becomes absolute (relative ones begin at `directory`), without
-// empty components and ".". The roots of everything are "gs://b/" and "file:///".
+// The root of a store opened at `url`, in canonical form: names are relative to it, and their URLs
+// are its text, '/', and the name. Trailing slashes are removed, so that "gs://b/run" and
+// "gs://b/run/" are the same. A path becomes absolute (relative ones start at `directory`), without
+// empty components and ".". The topmost roots are "gs://b/" and "file:///".
 Url root_url(Url url, std::string_view directory);
 
-// A server to connect to, and what comes before every path there.
+// A server to connect to, and the prefix of every path there.
 struct Endpoint {
   bool tls = true;
   std::string host = {};  // a name, an IPv4 or an IPv6 address (without brackets), in lower case

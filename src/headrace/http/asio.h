@@ -12,8 +12,8 @@ namespace headrace {
 
 namespace asio = boost::asio;
 
-// Everything here runs on an io_context. Saying so in the types, instead of any_io_executor, spares
-// each suspension a few type-erased copies.
+// Everything here runs on an io_context. Saying so in the types, instead of using any_io_executor,
+// saves each suspension a few type-erased copies.
 using Executor = asio::io_context::executor_type;
 template <class T>
 using awaitable = asio::awaitable<T, Executor>;  // NOLINT(readability-identifier-naming): Asio's

@@ -16,8 +16,8 @@ class Clock {
 
   virtual ~Clock() = default;
   virtual TimePoint now() const = 0;
-  // The timer's waits end when now() reaches `at`. As in Asio, those that are under way end at
-  // once.
+  // Makes the timer's waits end when now() reaches `at`. As in Asio, waits already in progress end
+  // at once.
   virtual void set(const std::shared_ptr<Timer>& timer, TimePoint at) = 0;
 
   // The machine's steady clock.

@@ -20,20 +20,20 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr size_t kInboxBytes = 4 * 1024;
-// Of a body this large we are woken for so much at a time, not for every packet: the kernel merges
-// what arrives and answers it less often, and few receives take it all. That is half of the CPU
-// that a large object costs. At 100 KiB it does not pay for its system calls, unless the last
-// receive of the body has shown that it comes in drops.
+// For a body this large we are woken once this much has arrived, not for every packet: the kernel
+// merges packets and acknowledges them less often, and few receives take everything. That halves
+// the CPU cost of a large object. At 100 KiB it does not repay its system calls, unless the last
+// receive has shown that the body arrives in drops.
 constexpr uint64_t kGatherFromBytes = 256 * 1024;
 constexpr uint64_t kGatherDropsFromBytes = 32 * 1024;
 constexpr size_t kDropBytes = 16 * 1024;
 constexpr int kGatherBytes = 1024 * 1024;
-// Of a chunk, so much must be left that it is received into its place, not into the inbox: below,
-// one receive brings this chunk's end and the beginning of the next.
+// If at least this much of a chunk is left, it is received straight into its place. Below that, one
+// receive into the inbox brings the end of this chunk and the beginning of the next.
 constexpr uint64_t kDirectFromBytes = 2 * 1024;
-// What TLS may have taken from the socket without having given it to us: its buffer and a record.
+// How much TLS may have taken from the socket without passing it on to us: its buffer and a record.
 constexpr uint64_t kTlsHeldBytes = 96 * 1024;
-// Below this a connection that was just put back is taken to be open without asking the kernel.
+// A connection that was idle for less than this is assumed to be open, without asking the kernel.
 constexpr std::chrono::milliseconds kIdleBeforeProbe{50};
 
 std::span<const std::byte> as_bytes(std::string_view text) {
@@ -69,7 +69,7 @@ void Connection::close() {
 void Connection::abort(const Error& why) {
   if (!aborted_) aborted_ = why;
   reusable_ = false;
-  // The TLS object may be in use further up this very stack; only the socket goes.
+  // The TLS object may be in use further up this very stack; only the socket is closed.
   if (socket_.is_open()) {
     forget_in_child(socket_.native_handle());
     boost::system::error_code ignored;
@@ -95,7 +95,7 @@ void Connection::check_stall(steady_clock::time_point now) {
     progress_since_ = now;
     return;
   }
-  // Too slow to be gathered, or it pauses: what has come is taken, and is progress.
+  // The sender is too slow or pauses: take what has arrived, and count it as progress.
   if (wake_at_bytes_ > 1 && socket_.is_open()) wake_at(1);
   if (phase_ == Phase::kIdle || now - progress_since_ < allowance()) return;
   const char* what = "";
@@ -124,7 +124,7 @@ bool Connection::still_open(steady_clock::time_point now) const {
   std::byte probe;
   const ssize_t got =
       ::recv(const_cast<Socket&>(socket_).native_handle(), &probe, 1, MSG_PEEK | MSG_DONTWAIT);
-  // With TLS a session ticket may be waiting; that is no reason to give the connection up.
+  // With TLS a session ticket may be waiting, which is no reason to give up the connection.
   return (got < 0 && errno == EAGAIN) || (got > 0 && tls_ != nullptr);
 }
 
@@ -169,7 +169,7 @@ awaitable<Result<void>> Connection::connect(Activity& activity, Resolver& resolv
     const asio::ip::tcp::endpoint to(address, target.port);
     boost::system::error_code error = open_socket(to.protocol());
     if (error) {
-      // EMFILE: neither another address nor another attempt would help the user to find it.
+      // EMFILE: trying another address, or again, would only hide the problem from the user.
       if (error == boost::system::errc::too_many_files_open ||
           error == boost::system::errc::too_many_files_open_in_system) {
         co_return fail(Code::kExhausted, "no file descriptor for a connection: ", error.message(),
@@ -184,8 +184,8 @@ awaitable<Result<void>> Connection::connect(Activity& activity, Resolver& resolv
     if (!error) {
       resolver.worked(target.host, address);
       socket_.set_option(asio::ip::tcp::no_delay(true), error);
-      // Lets the kernel take so much at once from the start, instead of learning it over many
-      // round trips. Before connect() it would bound the window for good.
+      // Makes the kernel offer a large window from the start, instead of growing it over many
+      // round trips. Done before connect(), it would bound the window for good.
       wake_at(kGatherBytes);
       wake_at(1);
       co_return Result<void>();
@@ -199,8 +199,8 @@ awaitable<Result<void>> Connection::connect(Activity& activity, Resolver& resolv
   co_return std::unexpected(std::move(*last));
 }
 
-// Closed by exec(): Asio's own way leaves a moment in which a program that is started elsewhere
-// inherits the socket.
+// Opened with close-on-exec: Asio would set it too late, so that a program started by another
+// thread could inherit the socket.
 boost::system::error_code Connection::open_socket(const asio::ip::tcp& protocol) {
   const int descriptor =
       ::socket(protocol.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
@@ -225,7 +225,7 @@ awaitable<Result<void>> Connection::open_tunnel() {
   enter(Phase::kFirstByte);
   if (Result<void> got = co_await receive_head(); !got) co_return got;
   if (head_.status / 100 != 2) {
-    // A refusing proxy is a setting to mend; one in trouble may recover.
+    // A proxy that refuses is a configuration error; one in trouble may recover.
     co_return std::unexpected(
         Error(head_.status >= 500 ? Code::kUnavailable : Code::kPermissionDenied,
               cat("the proxy ", route_->proxy->authority(), " refused a tunnel to ", host_and_port))
@@ -272,7 +272,7 @@ awaitable<Result<void>> Connection::send(std::span<const std::byte> bytes) {
       sent_bytes = step->count;
       if (step->need == TlsStream::Need::kReadable) need = asio::socket_base::wait_read;
     } else {
-      // Almost always the socket takes a whole request at once: no reactor is involved.
+      // The socket almost always takes a whole request at once, without involving the reactor.
       const ssize_t sent =
           ::send(socket_.native_handle(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
       if (sent < 0 && errno != EAGAIN && errno != EINTR) {
@@ -298,7 +298,7 @@ awaitable<Connection::Received> Connection::receive(std::span<std::byte> into) {
 
 awaitable<Connection::Received> Connection::receive_tls(std::span<std::byte> into) {
   while (true) {
-    // The socket may be closed, and its number another's by now.
+    // The socket may be closed, and its descriptor reused.
     if (aborted_) co_return Received(asio::error::operation_aborted, 0);
     const Result<TlsStream::Step> step = tls_->read(into);
     if (!step) {
@@ -379,7 +379,7 @@ awaitable<Result<void>> Connection::exchange(const HttpRequest& request, Respons
   }
   const auto sent_at = thread_.now();
   enter(Phase::kFirstByte);
-  // Even when sending failed: a server that refuses a body early has answered before it closed.
+  // Even if sending failed: a server that refuses a body early answers before it closes.
   Result<void> head = co_await receive_head();
   if (!head) {
     went_stale_ = exchange_count_ > 0 && inbox_end_ == 0 && !aborted_;
@@ -402,7 +402,7 @@ awaitable<Result<void>> Connection::exchange(const HttpRequest& request, Respons
     }
     if (!body) co_return body;
   }
-  // Bytes that nobody asked for: whatever they are, they must not answer the next request.
+  // Unexpected bytes after the body: whatever they are, they must not answer the next request.
   reusable_ = sent.has_value() && head_.keep_alive && inbox_begin_ == inbox_end_ && !aborted_;
   enter(Phase::kIdle);
   co_return Result<void>();
@@ -458,7 +458,7 @@ awaitable<Result<void>> Connection::gather(uint64_t left_bytes, bool drips) {
 
 void Connection::wake_at(int unread_bytes) {
   if (std::exchange(wake_at_bytes_, unread_bytes) == unread_bytes) return;
-  // Where the system refuses, we are woken for every packet.
+  // If the system refuses, we are woken for every packet.
   ::setsockopt(socket_.native_handle(), SOL_SOCKET, SO_RCVLOWAT, &unread_bytes,
                sizeof unread_bytes);
 }
@@ -468,7 +468,7 @@ awaitable<Result<void>> Connection::receive_chunked(ResponseSink& sink) {
   while (!decoder.done()) {
     const uint64_t certain_bytes = decoder.chunk_remaining_bytes();
     if (inbox_begin_ == inbox_end_ && certain_bytes >= kDirectFromBytes) {
-      // The rest of a chunk goes straight to its place, as the body of a known length does.
+      // The rest of a chunk goes straight into its place, like a body of known length.
       const Result<std::span<std::byte>> space = sink.space(0);
       if (!space) co_return std::unexpected(space.error());
       const std::span<std::byte> into =

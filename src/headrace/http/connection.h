@@ -35,7 +35,7 @@ struct Route {
 
 // Waits for the socket only inside open() and exchange(); abort() ends such a wait from outside.
 // Bodies go from the socket (or TLS record) straight into the sink's
-// memory; what arrives together with the head is copied there.
+// memory; only what arrives together with the head is copied there.
 // Thread: I/O. Owns the socket; borrows the thread.
 // Errors: kUnavailable (refused, reset, DNS, malformed), kTimedOut (which phase is in the text),
 // kPermissionDenied (certificate), and whatever the sink says.
@@ -49,7 +49,7 @@ class Connection final : public Transport {
   awaitable<Result<void>> exchange(const HttpRequest& request, ResponseSink& sink) override;
   void abort(const Error& why) override;
   void check_stall(TimePoint now) override;
-  // Asks the kernel only after some idle time.
+  // Asks the kernel only if it has been idle for a while.
   bool still_open(TimePoint now) const override;
   bool waits_for_answer() const override { return phase_ == Phase::kFirstByte; }
 
@@ -73,7 +73,7 @@ class Connection final : public Transport {
   awaitable<Received> receive_tls(std::span<std::byte> into);
   awaitable<Result<void>> receive_head();  // into head_, at the front of the inbox
   awaitable<Result<void>> receive_body(ResponseSink& sink);
-  // Of a large body, or one that drips, waits until one receive brings much.
+  // For a large body, or one that arrives in drops, waits until one receive can bring a lot.
   awaitable<Result<void>> gather(uint64_t left_bytes, bool drips);
   void wake_at(int unread_bytes);
   awaitable<Result<void>> receive_chunked(ResponseSink& sink);
@@ -87,9 +87,9 @@ class Connection final : public Transport {
   const std::string authority_;  // for the Host of every request
   Socket socket_;
   std::unique_ptr<TlsStream> tls_;
-  std::optional<Error> tls_error_;  // what receive_tls() could not say in an error_code
+  std::optional<Error> tls_error_;  // what does not fit into receive_tls()'s error_code
   std::optional<Error> aborted_;
-  std::vector<std::byte> inbox_;  // received, not yet consumed: [inbox_begin_, inbox_end_)
+  std::vector<std::byte> inbox_;  // received and not yet consumed: [inbox_begin_, inbox_end_)
   size_t inbox_begin_ = 0, inbox_end_ = 0;
   std::string outbox_;  // a request's head
   ResponseHead head_;
@@ -97,7 +97,7 @@ class Connection final : public Transport {
   uint64_t exchange_count_ = 0;
   int wake_at_bytes_ = 1;  // the socket's SO_RCVLOWAT
 
-  // The sweep compares progress_ with what it saw last; so a read takes no time stamp per piece.
+  // The sweep compares progress_ with its last value, so that a read needs no time stamp per piece.
   Phase phase_ = Phase::kIdle;
   uint64_t progress_ = 0, progress_seen_ = 0;
   TimePoint progress_since_{};

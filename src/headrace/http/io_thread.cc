@@ -14,9 +14,9 @@
 namespace headrace {
 namespace {
 
-// The descriptors of Asio's reactor: private there, and a forked child must close them. Explicit
+// The descriptors of Asio's reactor are private, but a forked child must close them. Explicit
 // instantiation may name private members ([temp.spec.general]); each one defines a friend that
-// hands the member pointer out.
+// returns the member pointer.
 template <class Tag, auto Member>
 struct Expose {
   friend constexpr auto member_of(Tag) { return Member; }
@@ -82,7 +82,7 @@ awaitable<void> Activity::park(std::chrono::steady_clock::time_point until) {
   if (!stopped_ && !parking->woken) {
     thread_.clock().set({parking, &parking->timer}, std::min(until, deadline_));
     co_await parking->timer.async_wait(kAwait);
-    // Not left to the sweep: until it came round, whoever parks in a loop would spin.
+    // Not left to the sweep: until it ran, code that parks in a loop would spin.
     if (!stopped_ && thread_.now() >= deadline_) {
       stop(Error(Code::kTimedOut, "its deadline passed"));
     }
@@ -119,7 +119,7 @@ std::shared_ptr<IoThread> IoThread::without_thread(uint32_t index, Clock& clock)
 std::shared_ptr<IoThread> IoThread::start(uint32_t index) {
   std::shared_ptr<IoThread> self(new IoThread(index, Clock::system()));
   for_each_descriptor(self->context_, close_in_child);
-  // The process's signals are for its own threads: a Ctrl-C handled here would wake nobody.
+  // Signals belong to the program's own threads: a Ctrl-C handled here would wake nobody.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -155,7 +155,7 @@ void IoThread::stop_all() {
 
 void IoThread::join() {
   work_.reset();
-  // Behind all that was posted before, such as the closing of idle connections.
+  // Behind everything posted before, such as the closing of idle connections.
   post([this] { context_.stop(); });
   if (thread_.joinable()) thread_.join();
 }
@@ -188,7 +188,7 @@ void IoThread::sweep() {
     if (now >= activity->deadline_) {
       activity->stop(Error(Code::kTimedOut, "its deadline passed"));
     }
-    // Also one that is stopped: it may wait for an answer yet, and not for ever.
+    // Even one that was stopped: it may still be waiting for an answer, but not for ever.
     activity->sweep(now);
   }
   arm_sweep();

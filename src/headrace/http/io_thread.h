@@ -1,4 +1,4 @@
-// A thread that runs one io_context, and the things in progress on it.
+// A thread that runs one io_context, and the activities in progress on it.
 #pragma once
 
 #include <atomic>
@@ -18,13 +18,14 @@ namespace headrace {
 
 class IoThread;
 
-// Something in progress on an I/O thread that its owner, a deadline or the engine's end may stop.
-// Lives in a coroutine's frame. stop() remembers the first reason and ends the present wait; the
-// coroutine finds the reason when it goes on.
+// Something in progress on an I/O thread, which its owner, a deadline or the end of the engine may
+// stop. Lives in a coroutine's frame. stop() records the first reason and ends the current wait;
+// the coroutine finds the reason when it resumes.
 // Thread: I/O. Borrows the thread, which outlives it.
 class Activity {
  public:
-  // `owner` is only compared: IoThread::stop_owned_by(owner) finds all activities of one batch.
+  // `owner` is only compared, never dereferenced: IoThread::stop_owned_by(owner) finds all
+  // activities of a batch.
   Activity(IoThread& thread, const void* owner, std::chrono::steady_clock::time_point deadline);
   ~Activity();
   Activity(const Activity&) = delete;
@@ -35,16 +36,16 @@ class Activity {
   std::chrono::steady_clock::time_point deadline() const { return deadline_; }
   IoThread& thread() { return thread_; }
 
-  // Waits until `until`, the deadline, wake() or stop(), whichever is first.
+  // Waits for `until`, the deadline, wake() or stop(), whichever comes first.
   awaitable<void> park(std::chrono::steady_clock::time_point until);
   void wake();
-  // A function for other threads that wakes this activity if it still exists.
+  // Returns a function, callable on any thread, that wakes this activity if it still exists.
   std::function<void()> waker();
 
  protected:
-  // Ends the wait that a derived activity is in, other than park().
+  // Ends a wait of the derived class other than park().
   virtual void interrupt(const Error& why) = 0;
-  // Called every sweep, for time-outs finer than the deadline.
+  // Called on every sweep, for time-outs shorter than the deadline.
   virtual void sweep(std::chrono::steady_clock::time_point now) = 0;
 
  private:
@@ -60,15 +61,15 @@ class Activity {
   Activity* next_ = nullptr;
 };
 
-// Deadlines are looked at by one sweep over all activities every 50 ms, so that a read costs no
-// timer; the sweep sleeps when nothing is in progress.
+// One sweep over all activities every 50 ms checks the deadlines, so that a read costs no timer. It
+// sleeps while nothing is in progress.
 // Thread: any for post(), stop_owned_by() and stop_all(); I/O for the rest.
 class IoThread : public std::enable_shared_from_this<IoThread> {
  public:
   static constexpr std::chrono::milliseconds kSweepInterval{50};
 
   static std::shared_ptr<IoThread> start(uint32_t index);
-  // Without a thread: for tests, which run context() themselves. Borrows the clock.
+  // For tests: has no thread of its own, so that they run context() themselves. Borrows the clock.
   static std::shared_ptr<IoThread> without_thread(uint32_t index, Clock& clock);
   ~IoThread();
   IoThread(const IoThread&) = delete;
@@ -76,7 +77,7 @@ class IoThread : public std::enable_shared_from_this<IoThread> {
 
   void post(std::function<void()> job);
   void stop_owned_by(const void* owner, Error why);
-  // Every activity, now and to come, ends with kCancelled. Returns at once.
+  // Ends every activity, present and future, with kCancelled. Returns at once.
   void stop_all();
   void join();
 

@@ -1,4 +1,4 @@
-// One HTTP request, and what takes its response.
+// One HTTP request, and the sink of its response.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,14 @@
 
 namespace headrace {
 
-// A request in the form it is written in. Reused from attempt to attempt: clear() keeps capacity.
+// A request in the form in which it is sent. Reused from attempt to attempt: clear() keeps the
+// capacity.
 struct HttpRequest {
   std::string_view method = "GET";  // a literal
   std::string target;               // path and query, percent-encoded
   std::string header_lines;  // "Name: value\r\n"..., without Host, User-Agent, Content-Length
   std::vector<std::span<const std::byte>> body;  // sent one after the other; not owned
-  bool has_body = false;                         // a Content-Length is sent even for an empty body
+  bool has_body = false;                         // send a Content-Length even for an empty body
   std::optional<Error> refused;                  // why it must not be sent
 
   void clear() {
@@ -37,12 +38,12 @@ struct HttpRequest {
     for (const std::span<const std::byte> part : body) total += part.size();
     return total;
   }
-  // A value that could end its line, and begin another header or request, refuses the request.
+  // A value that could end its line and begin another header or request makes the request invalid.
   void add_header(std::string_view name, std::string_view value) {
     if (!check_text(name, value)) return;
     header_lines.append(name).append(": ").append(value).append("\r\n");
   }
-  // For what becomes a header elsewhere, such as inside of a multipart body.
+  // For texts that become headers elsewhere, such as inside a multipart body.
   bool check_text(std::string_view what, std::string_view text) {
     if (is_printable_ascii(text)) return true;
     if (!refused) refused = not_printable(what);  // without the text: it may be a secret
@@ -59,10 +60,10 @@ struct HttpRequest {
 // Thread: I/O.
 class ResponseSink {
  public:
-  // `body_bytes` is the body's length where the head tells it. The head dies with the call.
+  // The head is valid only during the call.
   virtual Result<void> on_head(const ResponseHead& head) = 0;
   // Where the next bytes of the body go; never empty while bytes are outstanding.
-  // `outstanding_bytes` is 0 where the length is unknown (chunked, or until the connection ends).
+  // `outstanding_bytes` is 0 if the length is unknown (chunked, or until the connection ends).
   virtual Result<std::span<std::byte>> space(uint64_t outstanding_bytes) = 0;
   // The first `count` bytes of space() are filled.
   virtual Result<void> on_bytes(size_t count) = 0;

@@ -1,5 +1,4 @@
-// What a store's user can set about transport. Defaults stand here once; Python reads them from
-// here.
+// The transport options of a store. Their defaults are defined only here; Python reads them.
 #pragma once
 
 #include <chrono>
@@ -12,11 +11,11 @@
 namespace headrace {
 
 struct TimeoutOptions {
-  std::chrono::milliseconds connect{5'000};      // TCP, per address; DNS is bounded by it too
+  std::chrono::milliseconds connect{5'000};      // TCP, per address; also bounds DNS
   std::chrono::milliseconds tls{10'000};         // handshake
   std::chrono::milliseconds first_byte{30'000};  // request sent until the first byte of the answer
   std::chrono::milliseconds stall{30'000};       // without one byte of progress in either direction
-  std::chrono::milliseconds total{300'000};      // one request with all its attempts and waits
+  std::chrono::milliseconds total{300'000};      // a request with all its attempts and waits
   bool operator==(const TimeoutOptions&) const = default;
 };
 

@@ -41,7 +41,8 @@ Result<Resolver::Addresses> look_up(const std::string& host) {
     }
   }
   ::freeaddrinfo(found);
-  // Families alternate (RFC 8305, section 4): a broken one costs one connect time-out, not many.
+  // Families alternate (RFC 8305, section 4), so that a broken one costs one connect time-out, not
+  // many.
   Resolver::Addresses both;
   for (size_t i = 0; i < std::max(v6.size(), v4.size()); ++i) {
     if (i < v6.size()) both.push_back(v6[i]);
@@ -61,7 +62,7 @@ struct Resolver::Shared {
     std::optional<Error> error;
     std::vector<std::function<void()>> waiters;
     size_t next = 0;  // the address that the next connection begins with
-    // Of the addresses that failed: when one connection may begin with them again.
+    // For each address that failed: when a connection may start with it again.
     std::map<asio::ip::address, Clock::time_point> rests_until;
 
     Addresses in_order(Clock::time_point now);
@@ -134,7 +135,7 @@ Result<std::optional<Resolver::Addresses>> Resolver::resolve(const std::string& 
         for (const auto& waiter : waiters) waiter();
       });
     } catch (const std::system_error& error) {
-      // Nothing is under way: whoever asks next tries it anew.
+      // No look-up is in progress: the next caller starts one.
       return fail(Code::kUnavailable, "cannot resolve host ", host,
                   ": no thread for the look-up: ", error.what());
     }
@@ -147,7 +148,7 @@ Result<std::optional<Resolver::Addresses>> Resolver::resolve(const std::string& 
 void Resolver::failed(const std::string& host, const asio::ip::address& address,
                       Clock::time_point now) {
   const Lock lock(shared_->mutex);
-  // A literal has no entry, and nothing beside it that could be tried first.
+  // A literal has no entry, and no alternative that could be tried first.
   if (const auto found = shared_->entries.find(host); found != shared_->entries.end()) {
     found->second.rests_until[address] = now + kAddressRest;
   }

@@ -13,17 +13,18 @@
 
 namespace headrace {
 
-// Looks names up on threads of its own, because getaddrinfo blocks and cannot be interrupted; one
-// look-up a name at a time, answers kept for a minute. A look-up that outlives its waiters is left
-// behind: nobody joins it. Connections to one name begin with each of its addresses in turn, so
-// that all front ends of a service share the load; an address that failed is tried last for a
-// minute, then by one connection, and by all again once that one has worked.
+// Looks names up on threads of its own, because getaddrinfo blocks and cannot be interrupted. There
+// is one look-up per name at a time, and answers are kept for a minute. A look-up that outlives its
+// waiters is abandoned: nobody joins its thread. Connections to a name start with each of its
+// addresses in turn, so that all front ends of a service share the load. An address that failed is
+// tried last for a minute, then first by a single connection, and by all again once that one has
+// worked.
 // Thread: any.
 class Resolver {
  public:
   using Clock = std::chrono::steady_clock;
   using Addresses = std::vector<asio::ip::address>;
-  // Runs the look-up on a thread. Throws std::system_error where there can be none.
+  // Runs the look-up on a thread. Throws std::system_error if no thread can be started.
   using StartThread = std::function<void(std::function<void()>)>;
 
   explicit Resolver(StartThread start_thread = on_detached_thread);
@@ -31,12 +32,13 @@ class Resolver {
   Resolver(const Resolver&) = delete;
   Resolver& operator=(const Resolver&) = delete;
 
-  // The addresses, in the order in which this connection should try them, if they are known now
-  // (also for literals); else none, and `on_change` is called once when asking again makes sense.
-  // Errors: kUnavailable for names that do not resolve, or not now for lack of a thread.
+  // The addresses in the order in which this connection should try them, if they are known already
+  // (literals always are). Otherwise none, and `on_change` is called once when it is worth asking
+  // again.
+  // Errors: kUnavailable for a name that does not resolve, or if no thread can be started.
   Result<std::optional<Addresses>> resolve(const std::string& host, std::function<void()> on_change,
                                            Clock::time_point now = Clock::now());
-  // How a connection to one of the addresses went.
+  // Reports how a connection to one of the addresses went.
   void failed(const std::string& host, const asio::ip::address& address,
               Clock::time_point now = Clock::now());
   void worked(const std::string& host, const asio::ip::address& address);

@@ -68,7 +68,7 @@ std::string openssl_errors() {
   return text;
 }
 
-// A wheel's OpenSSL was configured on another distribution than it may run on.
+// A wheel's OpenSSL was configured for a different distribution than it may run on.
 constexpr std::array<const char*, 5> kUsualBundles = {
     "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
@@ -141,7 +141,7 @@ TlsStream::TlsStream(std::shared_ptr<TlsContext> context, ssl_st* ssl)
 
 TlsStream::~TlsStream() {
   const HoldsOffForks no_fork;
-  // Without this OpenSSL takes the missing close_notify for a failure and refuses to resume.
+  // Without this OpenSSL treats the missing close_notify as a failure and refuses to resume.
   SSL_set_shutdown(ssl_, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
   SSL_free(ssl_);
 }
@@ -160,7 +160,7 @@ Result<std::unique_ptr<TlsStream>> TlsStream::create(std::shared_ptr<TlsContext>
   BIO_set_init(bio, 1);
   SSL_set_bio(ssl, bio, bio);
   SSL_set_connect_state(ssl);
-  // Without this any certificate of a known CA would do.
+  // Without this any certificate of a known CA would be accepted.
   const bool checks_host =
       is_ip_literal(host) ? X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str()) == 1
                           : SSL_set1_host(ssl, host.c_str()) == 1 &&
@@ -189,7 +189,7 @@ Result<TlsStream::Step> TlsStream::classify(int result, const char* what) {
       }
       break;
     case SSL_ERROR_SYSCALL:
-      // No error of the system's: the connection has ended, and TLS had not.
+      // No system error: the connection has ended without the end of TLS.
       if (saved_errno == 0) return Step{.end = true, .truncated = true};
       return fail(Code::kUnavailable, what, ": ", std::strerror(saved_errno));
     default: break;
@@ -222,7 +222,7 @@ Result<TlsStream::Step> TlsStream::read(std::span<std::byte> into) {
   const HoldsOffForks no_fork;
   ERR_clear_error();
   errno = 0;
-  // A call of OpenSSL's gives one record; all that have arrived go straight into `into`.
+  // One call of OpenSSL returns one record; all that have arrived go straight into `into`.
   size_t count = 0, total = 0;
   while (total < into.size()) {
     const int result = SSL_read_ex(ssl_, into.data() + total, into.size() - total, &count);

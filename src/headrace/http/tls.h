@@ -15,7 +15,7 @@ struct ssl_st;
 
 namespace headrace {
 
-// Certificates and remembered sessions for one host. Sessions are kept for the newest ticket only:
+// Certificates and remembered sessions for one host. Only the newest session ticket is kept, since
 // every connection brings new ones. Thread: any.
 class TlsContext : public std::enable_shared_from_this<TlsContext> {
  public:
@@ -35,9 +35,9 @@ class TlsContext : public std::enable_shared_from_this<TlsContext> {
   ssl_session_st* session_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
 };
 
-// One TLS connection. Does no waiting: every call says how many bytes it moved, or which readiness
-// of the socket it needs first. Asio's ssl::stream copies every byte once more and issues a read
-// per 16 KiB record; here a record is decrypted from a 64 KiB read into the caller's memory.
+// One TLS connection. Never waits: every call says how many bytes it moved, or what the socket must
+// be ready for first. Asio's ssl::stream copies every byte once more and issues a read per 16 KiB
+// record; here a record is decrypted from a 64 KiB read into the caller's memory.
 // Thread: I/O. Borrows the socket.
 class TlsStream {
  public:
@@ -46,7 +46,7 @@ class TlsStream {
     size_t count = 0;  // bytes moved
     Need need = Need::kNothing;
     bool end = false;        // the peer closed the connection ...
-    bool truncated = false;  // ... without saying that it would: somebody else may have cut it
+    bool truncated = false;  // ... without announcing it: a third party may have cut the connection
   };
 
   // `host` is checked against the certificate: a DNS name or an IP literal.
@@ -57,7 +57,7 @@ class TlsStream {
   TlsStream& operator=(const TlsStream&) = delete;
 
   Result<Step> handshake();
-  bool resumed() const;  // the handshake took up an earlier session
+  bool resumed() const;  // the handshake resumed an earlier session
   Result<Step> read(std::span<std::byte> into);
   Result<Step> write(std::span<const std::byte> bytes);
 

@@ -1,4 +1,4 @@
-// What carries one request and its response after the other to one host.
+// Carries requests to one host and their responses back, one at a time.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 
 namespace headrace {
 
-// A Connection, or what a test puts in its place. Knows nothing of retries.
+// A Connection, or whatever a test uses instead. Knows nothing of retries.
 // Thread: I/O.
 class Transport {
  public:

@@ -56,8 +56,8 @@ void AdmissionControl::report(const AdmissionReport& report, TimePoint now) {
       interval_.completed == 0
           ? 0
           : duration<double>(interval_.latency_sum).count() / interval_.completed;
-  // Two round trips at least, else a change of the limit has not been felt yet; and at a slow pace
-  // some answers, else what is counted is chance.
+  // At least two round trips, or a change of the limit has had no effect yet; and, at a slow pace,
+  // several answers, or the count is mere chance.
   const uint32_t answers = interval_.completed + interval_.throttled;
   if (elapsed_s < std::max(kMinIntervalS, 2 * latency_s)) return;
   if (pace_per_s_ > 0 && answers < kMinPacedAnswers && elapsed_s < kMaxIntervalS) return;
@@ -77,7 +77,8 @@ void AdmissionControl::end_interval(double seconds) {
     probe_ = Probe::kNone;
     intervals_to_probe_ = probe_patience_ = 2;
     last_goodput_ = 0;
-    // The pace holds the rate; fewer in flight are only right where that is what was refused.
+    // The pace limits the rate. Fewer requests in flight help only if their number was what the
+    // server refused.
     if (refused_many()) set_limit(limit_ * 0.7);
     return;
   }
@@ -85,7 +86,7 @@ void AdmissionControl::end_interval(double seconds) {
       (static_cast<double>(interval_.bytes) + kRequestBytes * interval_.completed) / seconds;
   const double latency_s = duration<double>(interval_.latency_sum).count() / interval_.completed;
   base_latency_s_ = base_latency_s_ == 0 ? latency_s : std::min(base_latency_s_ * 1.005, latency_s);
-  // Where the pace holds us, another limit would change nothing.
+  // While the pace limits us, another limit would change nothing.
   const bool pace_holds =
       pace_per_s_ > 0 && interval_.completed / seconds >= kPaceHeld * pace_per_s_;
   if (interval_.limited && !pace_holds) adjust_limit(goodput, latency_s);
@@ -99,7 +100,7 @@ void AdmissionControl::adjust_limit(double goodput, double latency_s) {
       last_goodput_ = goodput;
     } else {
       starting_ = false;
-      // The last doubling was for nothing, unless it did pay and the ceiling ended it.
+      // The last doubling gained nothing, unless it did and the ceiling ended the growth.
       if (goodput < kStartGain * last_goodput_) set_limit(limit_before_probe_);
     }
     return;
@@ -135,14 +136,14 @@ bool AdmissionControl::refused_many() const {
 void AdmissionControl::adjust_pace(double seconds) {
   const double succeeded_per_s = interval_.completed / seconds;
   if (interval_.throttled > 0) {
-    // Refusals that follow at once are the same edge, seen from above.
+    // Refusals right after the first are the same edge, seen from above.
     if (clean_s_ > 0) edge_per_s_ = pace_per_s_;
     clean_s_ = 0;
     if (pace_per_s_ == 0 || refused_many()) {
       const double tried_per_s = (interval_.completed + interval_.throttled) / seconds;
       const double from_per_s = pace_per_s_ == 0 ? tried_per_s : pace_per_s_;
-      // An interval with next to no success must not bring the pace to nothing: others may have
-      // been luckier for a moment.
+      // An interval with hardly any success must not reduce the pace to nothing: other clients may
+      // just have been luckier for a moment.
       pace_per_s_ =
           std::max({1.0, from_per_s / 2, std::min(from_per_s, succeeded_per_s) * kRefusedFactor});
     } else {
@@ -162,7 +163,7 @@ void AdmissionControl::adjust_pace(double seconds) {
   const double target_per_s = edge_per_s_ * (1 + bend * std::pow(clean_s_ - way_back_s, 3));
   const double most_per_s = pace_per_s_ * (1 + kMaxGrowthPerS * seconds);
   pace_per_s_ = std::max(pace_per_s_, std::min(target_per_s, most_per_s));
-  // The root lets a small share grow faster than a large one.
+  // The square root lets a small share grow faster than a large one.
   pace_per_s_ += kFairStep * std::sqrt(pace_per_s_) * seconds;
 }
 

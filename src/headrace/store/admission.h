@@ -1,4 +1,4 @@
-// How many requests a host gets at once, and how fast: found out, not configured.
+// How many requests a host gets at once, and how fast: measured, not configured.
 #pragma once
 
 #include <atomic>
@@ -15,21 +15,22 @@ struct AdmissionReport {
   uint32_t throttled = 0;  // 429, 503 SlowDown
   uint64_t bytes = 0;
   std::chrono::nanoseconds latency_sum{0};  // to the first byte, over `completed`
-  bool limited = false;  // more would have been in flight, had the limit allowed it
+  bool limited = false;                     // more requests were waiting than the limit allowed
 };
 
-// The in-flight limit and the pace of one host; all arithmetic, no clock, no threads.
+// The in-flight limit and the pace of one host: pure arithmetic, without a clock or threads.
 //
-// The limit doubles while doubling pays (goodput up by a fifth), then holds and probes: a quarter
-// more is kept if goodput rises, a fifth less is kept if latency is high and goodput stays. Probes
-// that did not pay come ever more rarely.
+// The limit doubles while that pays off (goodput up by a fifth), then holds and probes. A quarter
+// more is kept if goodput rises; a fifth less is kept if latency is high and goodput does not
+// suffer. Probes that do not pay off become rarer.
 //
-// The pace exists only once the server has throttled us: a limit cannot hold a rate when one
-// request at a time is already too many. It starts at the rate that succeeded. Each refusal takes a
-// twentieth off. Clean time brings the pace back along a cubic curve: soon to where it was refused,
-// slowly past that edge, then ever faster, because an edge that is not found again has moved. Who
-// sends more is refused more often, and a small share grows a little faster than a large one, so
-// clients with the same hidden cap end up with similar shares, and refusals stay rare.
+// There is a pace only once the server has throttled us: a limit cannot hold a rate when even one
+// request at a time is too many. The pace starts at the rate that succeeded, and each refusal takes
+// off a twentieth. Without refusals it recovers along a cubic curve: quickly back to the rate that
+// was refused, slowly past it, then faster and faster, because a cap that is not hit again has
+// moved. Clients that send more are refused more often, and a small share grows a little faster
+// than a large one. Clients under the same hidden cap therefore end up with similar shares, and
+// refusals stay rare.
 // Thread: confined.
 class AdmissionControl {
  public:
@@ -64,7 +65,7 @@ class AdmissionControl {
   uint32_t intervals_to_probe_ = 1, probe_patience_ = 1;
 
   double pace_per_s_ = 0;
-  double edge_per_s_ = 0;   // the pace that was refused last ...
+  double edge_per_s_ = 0;   // the pace that was last refused ...
   double floor_per_s_ = 0;  // ... and what was left of it
   double clean_s_ = 0;      // since then
 };
@@ -78,8 +79,8 @@ class Admission {
   Admission(uint32_t initial_limit, uint32_t max_limit);
 
   uint32_t limit() const { return limit_.load(std::memory_order_relaxed); }
-  // When the next request may be sent: `now`, unless the host is paced. Places are given out for
-  // the next moments only, because the pace may change: without one, ask again at that time.
+  // When the next request may be sent: `now`, unless the host is paced. Since the pace may change,
+  // places are granted only for the near future; without a place, ask again at that time.
   struct Turn {
     TimePoint at;
     bool granted = true;

@@ -55,8 +55,8 @@ std::shared_ptr<Credentials> Credentials::from_queue(std::shared_ptr<Credentials
 std::shared_ptr<Credentials> Credentials::from_callback(std::function<Result<Token>()> fetch) {
   std::shared_ptr<Credentials> self(new Credentials());
   self->queue_ = std::make_shared<CredentialsQueue>();
-  // The thread holds the queue and the function, not the credentials: those it gets from the queue,
-  // for as long as one fetch takes.
+  // The thread owns the queue and the function, but not the credentials; it gets those from the
+  // queue for the duration of a fetch.
   self->fetcher_ = std::thread([queue = self->queue_, fetch = std::move(fetch)] {
     while (std::shared_ptr<Credentials> credentials = queue->next(
                steady_clock::now() + std::chrono::hours(24 * 365), MayBlock::on_this_thread())) {
@@ -91,7 +91,7 @@ Credentials::~Credentials() {
 
 void Credentials::provide(Token token) {
   if (token.expires_at && *token.expires_at <= steady_clock::now()) {
-    // Asking again at once would be answered alike, over and over.
+    // Asking again at once would only get the same answer.
     fail(Error(Code::kPermissionDenied,
                "the token that was fetched has expired already (is the clock right?)"));
     return;
@@ -140,13 +140,14 @@ Credentials::Current Credentials::current(steady_clock::time_point now,
   current.version = version_.load(std::memory_order_relaxed);
   if (token_ && token_->expires_at && now >= *token_->expires_at) current.token = nullptr;
   if (current.token && refresh_at_ && now >= *refresh_at_) {
-    // Early: the old token still serves. After a failure it is asked for again in a while.
+    // Early: the old token is still valid. After a failure, ask again after a while.
     refresh_at_ = now + std::chrono::seconds(15);
     ask();
   }
   current.fresh_until = refresh_at_.value_or(steady_clock::time_point::max());
   if (current.token) return current;
-  // A failure answers all who met it; a request that comes later has it tried again.
+  // A failure is the answer to all requests that were waiting; a later request makes another
+  // attempt.
   if (error_ && now - failed_at_ < kFailureLife) {
     current.error = error_;
     return current;

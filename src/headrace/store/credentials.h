@@ -1,4 +1,4 @@
-// Who we are, as an Authorization header that is renewed in time.
+// The Authorization header, renewed before it expires.
 #pragma once
 
 #include <atomic>
@@ -20,19 +20,19 @@ namespace headrace {
 
 struct Token {
   std::string authorization;  // the header's value: "Bearer ..."
-  // None: never expires. Requests wait for a new token from then on; a quarter of its life (at most
-  // five minutes) before that a new one is asked for while the old one is still used.
+  // None: never. Once it has expired, requests wait for a new token. A quarter of its life (at most
+  // five minutes) earlier, a new one is requested while the old one is still in use.
   std::optional<std::chrono::steady_clock::time_point> expires_at;
 };
 
 class Credentials;
 
-// Where credentials wait for somebody who can make tokens. The engine never makes one itself: a
-// refresh may block for as long as it likes without holding up an I/O thread.
+// Where credentials wait for whoever makes tokens. The engine never makes one itself, so that a
+// refresh may block for any length of time without holding up an I/O thread.
 // Thread: any.
 class CredentialsQueue {
  public:
-  // Blocks until credentials want a token; null when `until` is reached or after stop().
+  // Blocks until credentials need a token. Null when `until` is reached, or after stop().
   std::shared_ptr<Credentials> next(std::chrono::steady_clock::time_point until, MayBlock);
   void stop();
 
@@ -45,12 +45,12 @@ class CredentialsQueue {
   bool stopped_ HEADRACE_GUARDED_BY(mutex_) = false;
 };
 
-// The token of one identity. Requests that need one while none is valid wait parked, each within
-// its own deadline.
+// The token of one identity. While none is valid, requests that need one are parked until their own
+// deadlines.
 // Thread: any.
 class Credentials : public std::enable_shared_from_this<Credentials> {
  public:
-  // A token for good.
+  // A token that never changes.
   static std::shared_ptr<Credentials> from_token(std::string authorization);
   // Tokens made by whoever serves `queue` (in Python: the credentials thread).
   static std::shared_ptr<Credentials> from_queue(std::shared_ptr<CredentialsQueue> queue,
@@ -69,9 +69,9 @@ class Credentials : public std::enable_shared_from_this<Credentials> {
   struct Current {
     std::shared_ptr<const Token> token;  // null: wait; on_change will be called
     uint64_t version = 0;
-    // Until then, and while version() stays the same, there is no need to ask again.
+    // Until then, and as long as version() stays the same, the caller need not ask again.
     std::chrono::steady_clock::time_point fresh_until = {};
-    std::optional<Error> error;  // the maker failed, and no valid token is left
+    std::optional<Error> error;  // fetching failed, and no valid token is left
   };
   Current current(std::chrono::steady_clock::time_point now, std::function<void()> on_change);
   // The server refused the token of this version: ask for a new one, once per version.

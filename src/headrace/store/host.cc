@@ -53,7 +53,7 @@ uint32_t HostLane::slot_limit() const {
   return std::max(1u, limit / lane_count + (thread_.index() < rest ? 1 : 0));
 }
 
-// Whether a reader is next to get a slot, if requests of both kinds want it.
+// Whether a reader gets the next slot if requests of both kinds want it.
 bool HostLane::next_is_reader(uint32_t other_readers) const {
   if (other_readers != other_count_) return other_readers < other_count_;
   return !last_was_reader_;
@@ -62,8 +62,8 @@ bool HostLane::next_is_reader(uint32_t other_readers) const {
 void HostLane::pump() {
   if (std::exchange(pumping_, true)) return;  // a reader that needed no wait came back here
   if (thread_.stopping()) queue_.stop();
-  // A reader takes its piece when it starts, which may be here, or later: a reader for each piece
-  // that is queued now is enough in both cases, and one that finds nothing ends.
+  // A reader takes its piece when it starts, here or later. Either way one reader per queued piece
+  // is enough, and a reader that finds nothing ends.
   size_t startable = queue_.size();
   while (true) {
     const bool has_slot = slots_taken() < slot_limit();
@@ -100,7 +100,7 @@ awaitable<void> HostLane::reader() {
     try {
       co_await piece->reader->read_piece(*this, *piece, request);
     } catch (const std::exception& error) {
-      // Out of memory, or a bug: the caller must hear of it, not wait for ever.
+      // Out of memory, or a bug: the caller must be told, and not wait for ever.
       piece->reader->piece_failed(*this, *piece, Error(Code::kInternal, error.what()));
     }
     if (!queue_.empty() || !waiting_.empty()) {
@@ -110,7 +110,7 @@ awaitable<void> HostLane::reader() {
         unreported_.limited = true;
       }
     }
-    // Somebody else's turn? Looked at after a piece, so that a turn is worth one.
+    // Is it somebody else's turn? Checked after a piece, so that every turn reads at least one.
     if (!waiting_.empty() && !next_is_reader(reader_count_ - 1)) break;
     last_was_reader_ = true;
   }
@@ -118,7 +118,7 @@ awaitable<void> HostLane::reader() {
   if (!waiting_.empty()) pump();
 }
 
-// No deadline: the request's own begins when it has its slot, as a piece's does.
+// No deadline here: as for pieces, a request's deadline counts from when it gets its slot.
 RequestSlot::RequestSlot(HostLane& lane, const void* owner)
     : Activity(lane.thread(), owner, lane.thread().now() + std::chrono::years(1)), lane_(lane) {}
 

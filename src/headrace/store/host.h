@@ -1,4 +1,4 @@
-// One host as this process sees it: its limit, its connections, and the requests that wait for it.
+// One host as this process sees it: its limit, its connections, and the requests waiting for it.
 #pragma once
 
 #include <chrono>
@@ -22,13 +22,13 @@ namespace headrace {
 
 class HostLane;
 
-// Reads the pieces that it queued in a lane: an HttpStore.
+// Reads the pieces that it has queued in a lane. Implemented by HttpStore.
 // Thread: I/O.
 class PieceReader {
  public:
-  // One piece from its first attempt to its end: done, failed, or back in the queue.
+  // Takes one piece from its first attempt to its end: done, failed, or back in the queue.
   virtual awaitable<void> read_piece(HostLane& lane, ReadPiece& piece, HttpRequest& request) = 0;
-  // read_piece() did not come to its end.
+  // The piece failed before or outside of read_piece().
   virtual void piece_failed(HostLane& lane, ReadPiece& piece, Error error) = 0;
 
  protected:
@@ -38,7 +38,7 @@ class PieceReader {
 // Shared by all stores with the same route. Lives as long as the engine.
 // Thread: any (its members synchronise themselves; lanes belong to their I/O threads).
 struct Host {
-  // Makes what carries requests; in tests another than a Connection.
+  // Makes the transport that carries requests: a Connection, except in tests.
   using Connect =
       std::function<std::unique_ptr<Transport>(IoThread&, const std::shared_ptr<const Route>&)>;
 
@@ -55,8 +55,8 @@ struct Host {
   std::vector<std::unique_ptr<HostLane>> lanes;  // one per I/O thread, in their order
 };
 
-// A place among the requests that a lane may have in flight, for a request that is not a piece: a
-// write, a listing's page, a delete. Given back when this is released, or destroyed.
+// One of the requests that a lane may have in flight, for a request that is not a piece: a write, a
+// page of a listing, a delete. Returned by release(), or on destruction.
 // Thread: I/O. Lives in a coroutine's frame; borrows the lane.
 class RequestSlot final : public Activity {
  public:
@@ -76,10 +76,10 @@ class RequestSlot final : public Activity {
   bool taken_ = false;
 };
 
-// A host's share on one I/O thread: idle connections, the queue of pieces, and the slots for
-// requests in flight, of which the host's limit gives this thread a part. A reader is a coroutine
-// that holds a slot and reads piece after piece; there are none when there is nothing to read.
-// Other requests take a slot each. Where both want more than there is, neither gets less than half.
+// A host's share of one I/O thread: idle connections, the queue of pieces, and this thread's part
+// of the host's in-flight limit, given out in slots. A reader is a coroutine that holds a slot and
+// reads one piece after another; readers exist only while there is something to read. Other
+// requests take a slot each. If both kinds want more slots than there are, each gets at least half.
 // Thread: I/O.
 class HostLane {
  public:
@@ -88,15 +88,15 @@ class HostLane {
   HostLane(const HostLane&) = delete;
   HostLane& operator=(const HostLane&) = delete;
 
-  // Pieces come and go by way of the queue; then pump().
+  // Add or drop pieces through the queue, then call pump().
   PieceQueue& queue() { return queue_; }
-  // Gives out slots as far as limit, memory and queue allow.
+  // Gives out as many slots as limit, memory and queue allow.
   void pump();
-  // Requests other than reads are not limited any more: the engine stops, and what removes
-  // temporary objects must not wait for reads that are stuck.
+  // From now on only reads are limited: the engine is stopping, and requests that remove temporary
+  // objects must not wait for reads that are stuck.
   void lift_limit();
 
-  // An idle connection that still seems open, or a new one that is not open yet.
+  // An idle connection that still seems open, or a new one that has yet to be opened.
   std::unique_ptr<Transport> take_connection(std::chrono::steady_clock::time_point now);
   std::unique_ptr<Transport> new_connection();
   void give_back(std::unique_ptr<Transport> connection);
@@ -129,7 +129,7 @@ class HostLane {
   PieceQueue queue_;
   uint32_t reader_count_ = 0, other_count_ = 0;  // slots taken
   std::list<RequestSlot*> waiting_;              // for a slot, in order
-  bool last_was_reader_ = false;                 // who got the last slot
+  bool last_was_reader_ = false;                 // whether a reader got the last slot
   bool limit_lifted_ = false;
   bool pumping_ = false;
   std::vector<std::unique_ptr<Transport>> idle_;  // last used last

@@ -1,4 +1,4 @@
-// What is told of one host: seldom enough to be read, soon enough to be of use.
+// What the log says about one host: rarely enough to be read, early enough to be useful.
 #pragma once
 
 #include <atomic>
@@ -14,10 +14,10 @@
 
 namespace headrace {
 
-// DEBUG: every retry. INFO: how many there were, every ten seconds; that a host answers again.
-// WARNING, each at most every thirty seconds: a host that has given nothing but failures for a
-// second, while retries go on; a host that throttles; a request that takes long.
-// Time is an argument. Thread: any. A request that goes well takes no lock and writes nothing.
+// DEBUG: every retry. INFO: the number of retries, every ten seconds; that a host answers again.
+// WARNING, each at most every thirty seconds: a host that has done nothing but fail for a
+// second, while retries continue; a host that throttles; a request that takes long.
+// Time is an argument. Thread: any. A request that succeeds takes no lock and writes nothing.
 class HostLog {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -32,23 +32,24 @@ class HostLog {
   // `log` may be null. `host`: "http://127.0.0.1:9", as a user would write it.
   HostLog(std::shared_ptr<Log> log, std::string host);
 
-  // An attempt failed, and is to be followed by another one.
+  // An attempt failed and will be repeated.
   void retrying(const std::string& url, int attempt, const Error& error,
                 std::chrono::milliseconds wait, TimePoint now);
-  // The host has failed, since `since`: an attempt did, or goes on without a sign of life.
+  // The host has been failing since `since`: an attempt has failed, or is still waiting for a sign
+  // of life.
   void failed(const Error& error, TimePoint since);
   // It has answered.
   void answered(TimePoint now) {
     if (failing()) recover(now);
   }
   bool failing() const { return failing_.load(std::memory_order_relaxed); }
-  // Called every sweep by requests under way while failing(). `until`: when this one gives up.
+  // Called on every sweep by requests in progress while failing(). `until`: when this one gives up.
   void tell_failing(TimePoint until, TimePoint now);
   void throttled(double pace_per_s, TimePoint now);
   void slow(const std::string& url, int attempts, Duration age, TimePoint now);
 
  private:
-  // At most one in `between`; counts the others.
+  // Allows at most one message per `between`, and counts the others.
   struct Limit {
     std::optional<TimePoint> last = {};
     uint64_t withheld = 0;

@@ -53,7 +53,7 @@ HttpStore::~HttpStore() = default;
 void HttpStore::read(std::shared_ptr<ReadBatch> batch) {
   std::shared_ptr<Gate::Pass> pass = engine_->gate->enter();
   batch->order = host_->reads.next();
-  // The pass, and the store itself, stay until the batch has let go of this function.
+  // This function keeps the pass and the store alive until the batch releases it.
   batch->hand_over([self = shared_from_this(), weak = std::weak_ptr(batch), pass] {
     if (const std::shared_ptr<ReadBatch> alive = weak.lock()) self->on_wait_or_cancel(alive);
   });
@@ -74,13 +74,14 @@ void HttpStore::read(std::shared_ptr<ReadBatch> batch) {
     }
     ReadPiece& piece = slot.first_piece;
     piece.reader = this;
-    // Neighbours in the batch go to different threads, so that a batch is done as soon as can be.
+    // Neighbours in the batch go to different threads, so that the batch is done as soon as
+    // possible.
     const size_t lane = (i + rotation) % lane_count;
     (lasts[lane] != nullptr ? lasts[lane]->next : firsts[lane]) = &piece;
     lasts[lane] = &piece;
     ++dealt_count;
   }
-  // Before the first lane may begin: from then on the batch may end at any moment.
+  // Before the first lane may start: from then on the batch may end at any moment.
   if (dealt_count > 0) {
     batch->queued_slots.store(dealt_count, std::memory_order_seq_cst);
     host_->reads.queued_changed(*batch);
@@ -100,7 +101,7 @@ void HttpStore::on_wait_or_cancel(const std::shared_ptr<ReadBatch>& batch) {
   if (engine_->decompressions_waiting.load(std::memory_order_seq_cst) > 0) {
     engine_->compute->wake();
   }
-  // That a batch is waited for matters only where pieces are set aside for lack of memory.
+  // Whether a batch is waited for matters only if pieces are set aside for lack of memory.
   if (!batch->cancelled() && !host_->reads.short_of_memory()) return;
   for (const std::unique_ptr<HostLane>& owned : host_->lanes) {
     HostLane* lane = owned.get();
@@ -120,7 +121,7 @@ void HttpStore::on_wait_or_cancel(const std::shared_ptr<ReadBatch>& batch) {
   }
 }
 
-// Gives pieces to all lanes in turn: a large object is read by every I/O thread.
+// Deals pieces out to all lanes, so that every I/O thread reads part of a large object.
 void HttpStore::spread(HostLane& lane, ReadPiece* pieces) {
   const size_t lane_count = host_->lanes.size();
   std::vector<ReadPiece*> firsts(lane_count, nullptr), lasts(lane_count, nullptr);
@@ -179,7 +180,7 @@ awaitable<void> HttpStore::read_piece(HostLane& lane, ReadPiece& piece, HttpRequ
 }
 
 void HttpStore::defer(HostLane& lane, ReadPiece& piece) {
-  // Before its reservation is free for others: they leave the room to the older batch.
+  // Before its reservation becomes free, so that others leave the room to the older batch.
   lane.queue().push_again(piece);
   drop_reservation(lane.pool(), piece.batch->slot(piece.slot_index));
 }
@@ -215,7 +216,7 @@ Result<void> HttpStore::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead)
       slot.found_generation.assign(lead.batch->generation(slot));
       spread(lane, ReadAttempt::split(rules_, slot, lead, rules_.range_bytes));
     } else {
-      // All pieces must be of one generation: the lead's answer tells which, then the rest is split
+      // All pieces must be of one generation. The lead's answer tells which; then the rest is split
       // off.
       lead.range.end = kUnknownSize;
     }
@@ -260,7 +261,7 @@ Result<void> HttpStore::verify(ReadSlot& slot, Metrics& metrics) const {
 void HttpStore::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
   if (!slot.error) {
     if (Result<void> good = verify(slot, lane.thread().metrics()); !good) {
-      // At least: one for each piece, each time.
+      // At least one for each piece, each time.
       batch.set_error(slot,
                       std::move(good.error())
                           .with_url(url_of(batch.name(slot)))
@@ -294,9 +295,8 @@ void HttpStore::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
   batch.slot_done();
 }
 
-// Memory for the object as it is when it is decompressed. Its size is what the gzip data says, if
-// that turns out to be true, and is counted otherwise. Errors: a deferral where there is no room
-// now.
+// Memory for the decompressed object. Its size is what the gzip data claims, or is counted if that
+// turns out to be wrong. Errors: a deferral if there is no room now.
 Result<Block> HttpStore::plain_memory(ReadBatch& batch, ReadSlot& slot) {
   BlockPool& pool = *engine_->pool;
   const std::span<const std::byte> packed = slot.block.bytes();
@@ -320,7 +320,8 @@ Result<Block> HttpStore::plain_memory(ReadBatch& batch, ReadSlot& slot) {
   return std::move(*block);
 }
 
-// On a compute thread. Without memory it waits as a read does, without a thread.
+// Runs on a compute thread. If there is no memory it waits, like a read, without occupying the
+// thread.
 void HttpStore::decompress(std::shared_ptr<ReadBatch> batch, ReadSlot& slot) {
   Result<void> done;
   if (slot.has_into || !slot.whole) {
@@ -331,7 +332,7 @@ void HttpStore::decompress(std::shared_ptr<ReadBatch> batch, ReadSlot& slot) {
   while (done) {
     ThreadPool& compute = *engine_->compute;
     const uint64_t seen = compute.wake_count();
-    // Before the batch is asked whether it is waited for; want() does the two in the other order.
+    // Before checking whether the batch is waited for; want() does these two in the opposite order.
     engine_->decompressions_waiting.fetch_add(1, std::memory_order_seq_cst);
     Result<Block> plain = plain_memory(*batch, slot);
     if (!plain && is_deferral(plain.error())) {
@@ -375,7 +376,7 @@ void HttpStore::decompress(std::shared_ptr<ReadBatch> batch, ReadSlot& slot) {
   batch->slot_done();
 }
 
-// As many pages as a quarter of the budget holds, should all be as large as the largest so far.
+// As many pages as fit into a quarter of the budget if all are as large as the largest so far.
 uint32_t HttpStore::useful_pages_in_flight() const {
   const uint64_t largest_bytes =
       std::max<uint64_t>(1, largest_page_bytes_.load(std::memory_order_relaxed));
@@ -403,7 +404,7 @@ awaitable<void> HttpStore::run(std::shared_ptr<HttpStore> self, HostLane& lane,
   }
   slot.release();
   Result<T> result = done ? std::move(attempt->result) : Result<T>(std::unexpected(done.error()));
-  // What was sent is let go of before its owner hears that it may be.
+  // Releases what was sent before its owner is told that it may reuse it.
   attempt.reset();
   pending->complete(std::move(result));
 }
@@ -553,9 +554,12 @@ Result<std::shared_ptr<ObjectWriter>> HttpStore::open_writer(WriterOptions optio
   if (Result<void> good = protocol_->check_new_name(options.object.name); !good) {
     return std::unexpected(std::move(good.error()).with_url(url));
   }
-  // Before any part is sent, not with the request that publishes them.
+  // Checked before any part is sent, not by the request that publishes them.
   if (!is_printable_ascii(options.object.content_type)) {
     return std::unexpected(HttpRequest::not_printable("content_type").with_url(url));
+  }
+  if (!is_printable_ascii(options.object.content_encoding)) {
+    return std::unexpected(HttpRequest::not_printable("content_encoding").with_url(url));
   }
   std::shared_ptr<Upload> upload;
   switch (options.method) {

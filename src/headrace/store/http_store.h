@@ -1,4 +1,4 @@
-// Any store that is spoken to over HTTP: what to do, with a Protocol that knows how to say it.
+// Any store that is reached over HTTP: knows what to do, while its Protocol knows how to say it.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace headrace {
 
 class WriterRegistry;
 
-// What the engine lends a store. Outlives it.
+// What the engine lends to a store. Outlives it.
 struct EngineResources {
   std::shared_ptr<Gate> gate;
   std::vector<std::shared_ptr<IoThread>> io_threads;
@@ -31,13 +31,13 @@ struct EngineResources {
   std::shared_ptr<WriterRegistry> writers;
   // For computing (decompressing), away from the I/O threads.
   std::shared_ptr<ThreadPool> compute;
-  // Decompressions that wait for memory: a batch that is waited for wakes them.
+  // Decompressions that wait for memory. A batch that somebody waits for wakes them.
   mutable std::atomic<uint32_t> decompressions_waiting = 0;
   mutable std::atomic<bool> stopping = false;
 };
 
-// A store whose root is not the bucket's has, beside it, a `bucket` whose root is.
-// Thread: any, but for read_piece(), which is the lanes'.
+// If the root is not the bucket itself, `bucket` is the same store at the root of the bucket.
+// Thread: any, except that only lanes call read_piece() and piece_failed().
 class HttpStore final : public ObjectStore,
                         public PieceReader,
                         public std::enable_shared_from_this<HttpStore> {
@@ -53,7 +53,7 @@ class HttpStore final : public ObjectStore,
   std::shared_ptr<Pending<ObjectInfo>> stat(std::string name) override;
   std::shared_ptr<Pending<ObjectInfo>> write(WriteRequest request,
                                              std::span<const std::byte> bytes) override;
-  // The same for bytes that lie in several places, and are summed already.
+  // The same for bytes in several places whose checksum is already known.
   std::shared_ptr<Pending<ObjectInfo>> write_part(WriteRequest request,
                                                   std::shared_ptr<const UploadPart> part);
   // Multipart uploads: the id of a new one; one part of it; all parts as one object.
@@ -75,7 +75,7 @@ class HttpStore final : public ObjectStore,
   std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) override;
   std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) override;
   uint32_t max_compose_sources() const override { return protocol_->max_compose_sources(); }
-  // The same bucket by full names: temporaries lie outside of the root.
+  // The same bucket by full names, for temporary objects, which lie outside the root.
   std::shared_ptr<HttpStore> bucket() { return bucket_ ? bucket_ : shared_from_this(); }
   const Root& root() const { return protocol_->root(); }
   const TemporaryNames& temporaries() const { return temporaries_; }
@@ -94,7 +94,7 @@ class HttpStore final : public ObjectStore,
 
  private:
   static constexpr uint64_t kFirstGuessBytes = 256 * kKiB;
-  // More bring nothing (docs/decisions/2026-11-21-parallel-listing.md).
+  // More gain nothing (docs/decisions/2026-11-21-parallel-listing.md).
   static constexpr uint32_t kPagesInFlight = 64;
 
   void on_wait_or_cancel(const std::shared_ptr<ReadBatch>& batch);
@@ -109,8 +109,8 @@ class HttpStore final : public ObjectStore,
   void decompress(std::shared_ptr<ReadBatch> batch, ReadSlot& slot);
   Result<Block> plain_memory(ReadBatch& batch, ReadSlot& slot);
 
-  // Runs the attempt that `make_attempt` makes on some I/O thread. `named` is false where the name
-  // is empty, which no store allows.
+  // Runs the attempt that `make_attempt` makes on one of the I/O threads. `named` is false if the
+  // name is empty, which no store allows.
   template <class T, class MakeAttempt>
   std::shared_ptr<Pending<T>> start(std::string url, bool named, MakeAttempt make_attempt);
   template <class T, class AttemptType>
@@ -129,7 +129,7 @@ class HttpStore final : public ObjectStore,
   const WriteLimits write_limits_;
   std::vector<std::unique_ptr<StoreContext>> contexts_;  // one per I/O thread
   std::atomic<uint32_t> next_lane_ = 0;
-  std::atomic<uint64_t> largest_page_bytes_ = 0;  // answers to listings
+  std::atomic<uint64_t> largest_page_bytes_ = 0;  // responses to listings
 };
 
 }  // namespace headrace

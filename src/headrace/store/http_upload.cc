@@ -20,7 +20,7 @@ HttpUpload::Limits HttpUpload::limits() const {
   return {.max_object_bytes = store_->write_limits().max_object_bytes};
 }
 
-// 128 bits: what stands under this name is ours.
+// 128 random bits: whatever has such a name is ours.
 std::string HttpUpload::new_temporary_prefix() const {
   std::array<uint8_t, 16> bytes{};
   size_t filled = 0;
@@ -80,6 +80,7 @@ void HttpUpload::publish_joined(Sources sources) {
   track<ObjectInfo>(bucket_->compose({.sources = std::move(sources),
                                       .name = store_->root().full_name(target_.name),
                                       .content_type = target_.content_type,
+                                      .content_encoding = target_.content_encoding,
                                       .precondition = target_.precondition,
                                       .linger = kLinger}),
                     [this](Result<ObjectInfo> info) {
@@ -144,7 +145,7 @@ void HttpUpload::clean(Done done) {
   {
     const Lock lock(mutex_);
     clean_done_ = std::move(done);
-    // Something of our own that nobody waits for any more: its end comes back here.
+    // A request of ours is still running, and its end will come back here.
     if (!running_.empty() || std::exchange(cleaning_, true)) return;
   }
   begin_cleaning();

@@ -1,5 +1,5 @@
-// What the ways of sending a large object over HTTP share: who waits for what, and its last
-// request.
+// What all methods of uploading a large object over HTTP share: tracking its requests, and the last
+// one.
 #pragma once
 
 #include <functional>
@@ -19,8 +19,8 @@ namespace headrace {
 
 class HttpStore;
 
-// An object of one part is written directly. Otherwise a subclass brings the parts to the server,
-// and the object becomes visible by one conditional request of publish_joined().
+// An object of one part is written directly. Otherwise a subclass sends the parts to the server,
+// and one conditional request by publish_joined() makes the object visible.
 // Thread: any.
 class HttpUpload : public Upload, public std::enable_shared_from_this<HttpUpload> {
  public:
@@ -34,38 +34,38 @@ class HttpUpload : public Upload, public std::enable_shared_from_this<HttpUpload
 
   HttpUpload(std::shared_ptr<HttpStore> store, WriteRequest target);
 
-  // Runs `then` with the result; until then cancel() reaches the request. Keeps this object.
+  // Runs `then` with the result. Until then cancel() cancels the request. Keeps this object alive.
   template <class T>
   void track(std::shared_ptr<Pending<T>> pending, std::move_only_function<void(Result<T>)> then);
   void begin_publishing(const Whole& whole, Published done);
-  // Makes the object of these, which have full names, on its condition.
+  // Composes the object from these sources, which have full names, on its condition.
   void publish_joined(Sources sources);
-  // The end of a request that makes the object visible.
+  // Takes the result of the request that makes the object visible.
   void take_published(Result<ObjectInfo> info);
-  // The end of publishing.
+  // Ends publishing.
   void finish(Result<ObjectInfo> result);
-  // Nothing is under way any more: removes what is left, then calls cleaned().
+  // Called once nothing is in progress. Removes what is left, then calls cleaned().
   virtual void begin_cleaning() = 0;
   void cleaned(Result<void> result);
   Whole whole();
 
-  // The beginning of full names that nobody else has.
+  // A prefix of full names that nobody else uses.
   std::string new_temporary_prefix() const;
   Error with_url(Error error) const;
   Error in_part(uint32_t part_number, Error error) const;
 
-  // For the answer to a request that was cancelled, and will be carried out all the same.
+  // How long to wait for the answer to a cancelled request that the server will carry out anyway.
   static constexpr std::chrono::milliseconds kLinger{1000};
 
-  const std::shared_ptr<HttpStore> store_;   // where the object will be
-  const std::shared_ptr<HttpStore> bucket_;  // the same by full names, for what is temporary
+  const std::shared_ptr<HttpStore> store_;   // the store of the object
+  const std::shared_ptr<HttpStore> bucket_;  // the same by full names, for temporary objects
   const WriteRequest target_;
   const std::string url_;
   Mutex mutex_;
   bool cancelled_ HEADRACE_GUARDED_BY(mutex_) = false;
 
  private:
-  // The server says that it has stored something else; it is asked once more what it has.
+  // The server says that it has stored something else: asks it once more what it has.
   void look_again(Error error);
   std::map<const void*, std::function<void()>> running_ HEADRACE_GUARDED_BY(mutex_);
   Whole whole_ HEADRACE_GUARDED_BY(mutex_);
@@ -87,10 +87,10 @@ void HttpUpload::track(std::shared_ptr<Pending<T>> pending,
   pending->then([self = shared_from_this(), key = static_cast<const void*>(pending.get()),
                  then = std::move(then)](Result<T> result) mutable {
     then(std::move(result));
-    std::function<void()> dropped;  // outside of the lock: it may own the request
+    std::function<void()> dropped;  // destroyed outside the lock: it may own the request
     bool clean = false;
     {
-      // Not before `then` has returned: what it works with is not cleaned meanwhile.
+      // Not before `then` has returned, so that nothing it uses is cleaned up.
       const Lock lock(self->mutex_);
       const auto at = self->running_.find(key);
       dropped = std::move(at->second);

@@ -8,17 +8,17 @@
 
 namespace headrace {
 
-// Objects that are joined, in the order of the batch.
+// Objects to be joined, in the order of the batch.
 struct JoinGroup {
-  std::vector<uint32_t> slots;  // their places in the batch
-  uint64_t size_bytes = 0;      // of all together
+  std::vector<uint32_t> slots;  // their positions in the batch
+  uint64_t size_bytes = 0;      // of all of them together
   bool operator==(const JoinGroup&) const = default;
 };
 
-// `sizes_bytes[i]`: of object i; none where it must be read alone. Takes objects in their order as
-// long as they fit: at most `max_objects` with at most `max_size_bytes` together, never more. What
-// is larger by itself, or has no company, is in no group, and nor are objects without a byte
-// between them. Pure.
+// `sizes_bytes[i]` is the size of object i, or none if it must be read alone. Fills groups in
+// order, each with at most `max_objects` objects of at most `max_size_bytes` in total. Objects that
+// are too large or would be alone in their group are in none, and neither are groups of empty
+// objects. Pure.
 std::vector<JoinGroup> plan_groups(std::span<const std::optional<uint64_t>> sizes_bytes,
                                    uint64_t max_size_bytes, uint32_t max_objects);
 

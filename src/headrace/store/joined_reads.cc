@@ -22,7 +22,7 @@ void append_digits(std::string& to, uint64_t number) {
   for (int shift = 60; shift >= 0; shift -= 4) to += kHexDigits[(number >> shift) & 15];
 }
 
-// Half of a name's 32 digits; the other half counts.
+// Half of a name's 32 digits are random; the other half is a counter.
 std::string new_name_prefix(const TemporaryNames& temporaries) {
   std::random_device random;
   std::string prefix = cat(temporaries.composites(), kCompositeMark);
@@ -36,7 +36,7 @@ bool may_be_joined(const ReadBatch& batch, const ReadSlot& slot) {
          (!slot.has_into || slot.into.size() == slot.listed_bytes);
 }
 
-// The caller's memory of all parts, if one follows the other there; else nothing.
+// The caller's memory for all parts if it is contiguous; otherwise empty.
 std::span<std::byte> joined_memory(ReadBatch& batch, const JoinGroup& group) {
   std::byte* begin = nullptr;
   uint64_t size_bytes = 0;
@@ -51,7 +51,7 @@ std::span<std::byte> joined_memory(ReadBatch& batch, const JoinGroup& group) {
   return {begin, size_bytes};
 }
 
-// A request that failed so may have been carried out.
+// A request that failed this way may have been carried out.
 bool may_have_been_done(const Error& error) {
   if (error.attempts() == 0 && error.http_status() == 0) return false;  // it was never sent
   return error.code() == Code::kCorrupt || error.code() == Code::kCancelled ||
@@ -77,8 +77,8 @@ struct JoinedReads::Group {
   std::string name = {}, generation = {};
   std::shared_ptr<ReadBatch> reading = {};
   std::atomic<uint64_t> reserved_bytes = 0;
-  // Under `mutex_`. While it is composed nobody writes to the caller's memory: whoever cancels then
-  // ends the slots at once.
+  // Guarded by `mutex_`. During composing nobody writes to the caller's memory, so cancelling ends
+  // the slots at once.
   bool composing = true, given_up = false;
 };
 
@@ -88,7 +88,7 @@ JoinedReads::JoinedReads(std::shared_ptr<ObjectStore> store, Bucket bucket, Reso
       bucket_(std::move(bucket)),
       resources_(std::move(resources)),
       options_(options.join),
-      // Whole and in parts it is in memory twice, for a moment; and several are.
+      // For a moment a group is in memory twice, whole and in parts; and there are several groups.
       max_size_bytes_(std::min(options_.max_size_bytes, resources_.pool->budget_bytes() / 8)),
       decompresses_(options.content_encoding == ContentEncoding::kDecompress),
       temporaries_(options.temporary_prefix),
@@ -192,11 +192,11 @@ void JoinedReads::pump() {
   while (const std::shared_ptr<Group> group = next()) begin(group);
 }
 
-// The next group that may begin, or none. Groups wait for memory in their order, but one that
-// somebody waits for is always admitted.
+// The next group that may start, or none. Groups wait for memory in order, but one that somebody
+// waits for is always admitted.
 std::shared_ptr<JoinedReads::Group> JoinedReads::next() {
   const Lock lock(mutex_);
-  // As many as the host bears: what was throttled has lowered that.
+  // As many as the host tolerates: throttling lowers that number.
   const uint64_t most =
       std::min<uint64_t>(options_.max_in_flight, std::max<uint64_t>(1, store_->useful_in_flight()));
   if (stopping_ || active_.size() >= most) return nullptr;
@@ -215,8 +215,8 @@ std::shared_ptr<JoinedReads::Group> JoinedReads::next() {
   return nullptr;
 }
 
-// Room for the whole and its parts. For the whole it is given up just before the read, which makes
-// a reservation of its own.
+// Room for the whole and its parts. The room for the whole is released just before the read, which
+// reserves its own.
 bool JoinedReads::reserve(Group& group) {
   const uint64_t whole = group.into.empty() ? BlockPool::charged_bytes(group.parts.size_bytes) : 0;
   const uint64_t need = whole + group.parts_need;
@@ -284,7 +284,8 @@ void JoinedReads::composed(const std::shared_ptr<Group>& group, Result<ObjectInf
     is_there = may_have_been_done(*refusal);
   } else {
     group->generation = result->generation;
-    // Sources may be composed themselves. Where a server does not count, there is nothing to check.
+    // Sources may be composed themselves. If the server reports no count, there is nothing to
+    // check.
     const uint32_t count = result->component_count;
     if (count != 0 && count < group->parts.slots.size()) {
       refusal = Error(Code::kCorrupt, cat("it is composed of ", count, " components instead of ",
@@ -341,7 +342,7 @@ void JoinedReads::read_whole(const std::shared_ptr<Group>& group, const ObjectIn
 void JoinedReads::arrived(const std::shared_ptr<Group>& group) {
   const ReadSlot& whole = group->reading->slot(0);
   if (!whole.error) {
-    // On an I/O thread it would hold up the other reads there.
+    // On an I/O thread it would delay other reads.
     const bool posted =
         resources_.compute([self = shared_from_this(), group] { self->split(group); });
     if (!posted) split(group);
@@ -365,7 +366,7 @@ void JoinedReads::split(const std::shared_ptr<Group>& group) {
     ReadSlot& slot = batch.slot(index);
     const std::span<const std::byte> part = whole.into.subspan(begin, slot.listed_bytes);
     begin += slot.listed_bytes;
-    // Whether a part is stored with Content-Encoding: gzip only its own answer tells.
+    // Only the answer to a read of the part itself tells whether it has Content-Encoding: gzip.
     if (Crc32c().extended(part) != *slot.listed_crc32c ||
         (decompresses_ && looks_compressed(part))) {
       again.push_back(index);
@@ -389,7 +390,7 @@ void JoinedReads::split(const std::shared_ptr<Group>& group) {
   }
   whole.block.release();
   release(*group);
-  // The whole has been counted as one object.
+  // The whole has already been counted as one object.
   count(resources_.metrics->objects_read_total, done.size() - std::min<size_t>(done.size(), 1));
   count(resources_.metrics->checksums_verified_total, done.size());
   for (size_t i = 0; i < done.size(); ++i) batch.slot_done();
@@ -415,7 +416,7 @@ void JoinedReads::remove_composite(const std::shared_ptr<Group>& group) {
   bucket_.store->remove(group->name, std::move(precondition))
       ->then([self = shared_from_this(), group](Result<bool> removed) {
         const Code code = removed ? Code::kNotFound : removed.error().code();
-        // At the engine's end, what stays is reported by who waits for it.
+        // When the engine stops, whoever waits for the deletions reports what is left.
         const bool is_left = code != Code::kNotFound && code != Code::kCancelled;
         if (is_left) {
           if (code == Code::kPermissionDenied) self->enabled_ = false;
@@ -485,7 +486,7 @@ void JoinedReads::read_alone(const std::shared_ptr<Work>& work, std::vector<uint
   start(*store_, work, inner);
 }
 
-// Hands over what reads a part of a batch; it shares what befalls the batch.
+// Starts a batch that reads part of another: being waited for or cancelled passes on to it.
 void JoinedReads::start(ObjectStore& store, const std::shared_ptr<Work>& work,
                         const std::shared_ptr<ReadBatch>& inner) {
   {
@@ -493,7 +494,7 @@ void JoinedReads::start(ObjectStore& store, const std::shared_ptr<Work>& work,
     work->inner.push_back(inner);
   }
   store.read(inner);
-  // Looked at after it was put where on_wait_or_cancel() finds it.
+  // Checked after it was put where on_wait_or_cancel() finds it.
   if (work->batch->cancelled()) {
     inner->cancel();
   } else if (work->batch->waited_for()) {

@@ -1,4 +1,4 @@
-// Small objects joined on the server, read as one, and split.
+// Small objects that the server joins, read as one and split.
 #pragma once
 
 #include <atomic>
@@ -22,19 +22,19 @@
 
 namespace headrace {
 
-// A store whose batches are read with fewer requests: objects of which size, generation and CRC32C
-// are known are composed, in groups, into one object with a name of its own, which is read, split
-// and deleted. Nothing is handed out before the composed object's size, number of components and
-// CRC32C, and then each part's CRC32C, were right. Whatever goes wrong with a group, its objects
-// are read one by one, and that is what the caller gets, errors included.
+// A store that reads batches with fewer requests. Objects whose size, generation and CRC32C are
+// known are composed, group by group, into one object with a unique name, which is read, split and
+// deleted. Nothing is handed out until the composed object's size, component count and CRC32C have
+// been verified, and then each part's CRC32C. If anything goes wrong with a group, its objects are
+// read one by one, and the caller gets those results, including errors.
 //
-// A composed object is always deleted again, also when its batch is cancelled, and within stop().
-// A process that is killed leaves some behind; the next one that joins sweeps.
-// Thread: any. Holds the store and, while a group is under way, itself.
+// Composed objects are always deleted, even if their batch is cancelled, and during stop().
+// A process that is killed leaves some behind; the next process that joins objects deletes them.
+// Thread: any. Owns the store; keeps itself alive while a group is in progress.
 class JoinedReads final : public ObjectStore, public std::enable_shared_from_this<JoinedReads> {
  public:
-  // What the engine lends. `compute` runs a computation away from the I/O threads; false after the
-  // engine's end.
+  // What the engine lends. `compute` runs a computation off the I/O threads; it returns false once
+  // the engine has stopped.
   struct Resources {
     std::shared_ptr<BlockPool> pool;
     std::function<bool(std::move_only_function<void()>)> compute;
@@ -94,11 +94,11 @@ class JoinedReads final : public ObjectStore, public std::enable_shared_from_thi
   std::shared_ptr<BlockPool> pool() const override { return resources_.pool; }
   uint32_t max_compose_sources() const override { return store_->max_compose_sources(); }
 
-  // Begins the groups for which there is room now.
+  // Starts the groups for which there is room now.
   void pump();
-  // No group is begun any more, those under way are cancelled, and their objects deleted.
+  // Starts no more groups, cancels those in progress, and deletes their objects.
   void stop();
-  // After stop(): true when all is deleted.
+  // After stop(): true once everything is deleted.
   bool wait_deleted(std::chrono::steady_clock::time_point until, MayBlock);
 
  private:
@@ -135,7 +135,7 @@ class JoinedReads final : public ObjectStore, public std::enable_shared_from_thi
   const uint64_t max_size_bytes_;  // of a group; also within the memory budget
   const bool decompresses_;
   const TemporaryNames temporaries_;
-  const std::string name_prefix_;  // of the composites of this store; no other has it
+  const std::string name_prefix_;  // of the composites of this store only
 
   std::atomic<bool> enabled_ = true;
   std::atomic<std::chrono::steady_clock::time_point> paused_until_ =
@@ -148,7 +148,7 @@ class JoinedReads final : public ObjectStore, public std::enable_shared_from_thi
   bool swept_ HEADRACE_GUARDED_BY(mutex_) = false;
   uint64_t last_number_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::deque<std::shared_ptr<Group>> queue_ HEADRACE_GUARDED_BY(mutex_);
-  // Begun, and its composed object not deleted yet.
+  // Groups that have started and whose composed object still exists.
   std::unordered_set<std::shared_ptr<Group>> active_ HEADRACE_GUARDED_BY(mutex_);
 };
 

@@ -6,7 +6,7 @@
 namespace headrace {
 namespace {
 
-// Kept alive by the request that is under way; the engine's end ends that.
+// Kept alive by its request in progress, which ends when the engine does.
 // Thread: confined (one request after the other).
 class Sweep : public std::enable_shared_from_this<Sweep> {
  public:

@@ -1,4 +1,4 @@
-// What processes that were killed have left behind of joined objects.
+// Removes the joined objects that killed processes have left behind.
 #pragma once
 
 #include <chrono>
@@ -10,10 +10,9 @@
 
 namespace headrace {
 
-// Deletes, one after the other and in the background, what headrace has composed in this bucket,
-// which is a store of full names, and not deleted, if it was written before `before`. Names that
-// begin with `spared` are left alone. What cannot be listed or deleted stays: the next process
-// tries again.
+// In the background, deletes one by one the objects that headrace has composed in this bucket (a
+// store of full names) before `before` and not deleted. Names that begin with `spared` are left
+// alone. Objects that cannot be listed or deleted stay, and the next process tries again.
 void sweep_composites(std::shared_ptr<ObjectStore> bucket, TemporaryNames temporaries,
                       std::string spared, std::chrono::system_clock::time_point before);
 

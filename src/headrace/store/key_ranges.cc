@@ -193,8 +193,8 @@ struct KeyRanges::Range {
   bool in_flight = false, answered = false;
   bool last_again = false;  // the page under way may begin with `last`
   double left_pages = 0;    // that may still come: a guess, damped (see Gap)
-  // How densely the names lie: between the first and the last, and between the begin of the range
-  // and the last, which tells more of what is far away.
+  // How dense the names are: between the first and the last, and between the start of the range and
+  // the last, which says more about names far away.
   struct Density {
     size_t place = 0;          // where the two differ
     double per_step_log2 = 0;  // names per step of the character there, as a power of two
@@ -202,13 +202,13 @@ struct KeyRanges::Range {
   Density near = {}, far = {};
 };
 
-// What may lie between the last name of a range and its end, as groups in the order of names. The
-// names of a group have the same beginning and go on with one of several characters. How many pages
-// of names a group holds is extrapolated from how densely the last page was filled; beyond what is
-// known already that is no more than a guess, so that what exceeds `scale` pages counts by its
-// logarithm only: groups of all sizes are given a share of the cuts. The names near by may be much
-// denser than those far away (a full folder among many that are small), or tell nothing of them
-// (the only full one): the groups that only the near ones tell of get as much as the others.
+// What may be between the last name of a range and its end, as groups in the order of names. The
+// names of a group share a beginning, and continue with one of several characters. The number of
+// pages in a group is extrapolated from the density of the last page. Beyond what is already known
+// that is only a guess, so pages in excess of `scale` count only by their logarithm, and groups of
+// all sizes get a share of the cuts. Nearby names may be much denser than those far away (one full
+// folder among many small ones), or say nothing about them (the only full folder); so groups known
+// only from nearby names together get as much as all others.
 struct KeyRanges::Gap {
   struct Group {
     bool of_end = false;            // begins as the end of the range does, not as the last name
@@ -223,7 +223,7 @@ struct KeyRanges::Gap {
 
   Gap(const Range& range, const NameAlphabets& alphabets, size_t prefix_length, double page_names,
       double scale);
-  // The name before which `pages` damped pages lie.
+  // The name that `pages` damped pages precede.
   std::string name_at(double pages, const NameAlphabets& alphabets) const;
 };
 
@@ -239,8 +239,8 @@ KeyRanges::Gap::Gap(const Range& range, const NameAlphabets& alphabets, size_t p
     pages += group.pages;
     groups.push_back(group);
   };
-  // Names per step at a place: what was found at one place, times or divided by the characters of
-  // those in between.
+  // Names per step at a place: the density found at another place, multiplied or divided by the
+  // number of characters at the places in between.
   const size_t place_count = std::max({last.size(), end.size(), range.near.place}) + 1;
   const double page_log2 = std::log2(page_names);
   const auto log2_size = [&](size_t place) {
@@ -256,7 +256,7 @@ KeyRanges::Gap::Gap(const Range& range, const NameAlphabets& alphabets, size_t p
   for (size_t i = range.far.place; i-- > 0;) per_step[i] = per_step[i + 1] + log2_size(i + 1);
   size_t top = prefix_length;  // the first place where names differ
   while (top + 1 < last.size() && alphabets.place(top).fixed) ++top;
-  // What begins as the last name does, and is greater; deepest first.
+  // Names that begin like the last one and are greater; deepest place first.
   for (size_t i = std::min(last.size(), range.near.place + 3); i-- > shared;) {
     const NameAlphabets::Place& place = alphabets.place(i);
     if (place.fixed && !(i == shared && !end.empty())) continue;
@@ -267,7 +267,8 @@ KeyRanges::Gap::Gap(const Range& range, const NameAlphabets& alphabets, size_t p
       add({.place = i, .first = first, .count = past - first},
           std::log2(past - first) + per_step[i]);
     }
-    // Then what no name so far has there: this group stands for every shallower fixed place, too.
+    // Then characters that no name so far has at that place; this group also stands for every
+    // shallower fixed place.
     if (i == top && place.size > 0) {
       const std::optional<char32_t> beyond = following(std::max(place.spans.back().last, last[i]));
       const bool bounded = i == shared && shared < end.size();
@@ -276,13 +277,13 @@ KeyRanges::Gap::Gap(const Range& range, const NameAlphabets& alphabets, size_t p
       }
     }
   }
-  // What begins as the end does, and is less.
+  // Names that begin like the end and are smaller.
   for (size_t i = shared + (shared < last.size() ? 1 : 0); i < end.size(); ++i) {
     const uint32_t count = alphabets.place(i).count_below(end[i]);
     if (count == 0) continue;
     add({.of_end = true, .place = i, .count = count}, std::log2(count) + per_step[i]);
   }
-  // Deeper than `far` reaches, only the near names tell.
+  // At places deeper than `far` reaches, only nearby names count.
   double deep = 0, shallow = 0;
   for (const Group& group : groups) (group.place > range.far.place ? deep : shallow) += group.pages;
   const double most = std::max(shallow, kDeepPages);
@@ -355,14 +356,14 @@ KeyRanges::Request KeyRanges::request_for(Range& range) {
           .page_token = range.token};
 }
 
-// How many requests more than sequential paging needs may have been spent.
+// How many requests may have been spent beyond what sequential paging needs.
 double KeyRanges::allowance() const {
   const double pages = names_kept_ / static_cast<double>(page_names_);
   return std::min(kGuessesAtFirst + kGuessesPerPageAtFirst * pages,
                   kGuesses + kGuessesPerPage * pages);
 }
 
-// How many have been, or may turn out to have been.
+// How many have been spent, or may turn out to have been.
 double KeyRanges::guessed() const {
   double guessed = answers_ - names_kept_ / static_cast<double>(page_names_);
   for (const Range& range : ranges_) guessed += range.answered ? 0.5 : 1.0;
@@ -413,10 +414,10 @@ void KeyRanges::cut_where_most_is_left(size_t slots, std::vector<Request>& reque
 
 void KeyRanges::cut(RangeList::iterator at, size_t cuts, std::vector<Request>& requests) {
   const Gap gap(*at, alphabets_, prefix_length_, static_cast<double>(page_names_), known_scale());
-  // The page that is under way is not cut.
+  // The page in flight is not cut.
   double from = std::min(1.0, gap.pages);
   double width = (gap.pages - from) / static_cast<double>(cuts + 1);
-  // What is wanted first should not wait for a long way page by page.
+  // Names that are wanted first should not have to wait for many pages read one by one.
   constexpr double kNearPages = 3;
   if (at == ranges_.begin() && width > kNearPages) {
     from += kNearPages;

@@ -1,4 +1,4 @@
-// How one listing is cut into ranges of names that are listed at the same time.
+// Cuts a listing into ranges of names that can be listed in parallel.
 #pragma once
 
 #include <bitset>
@@ -16,17 +16,17 @@
 
 namespace headrace {
 
-// Which characters stand at which place of the names seen so far, and which may be expected there:
-// where a digit was seen, all ten; where letters differ, all of their kind. A place is counted in
-// code points from the start of the name.
+// Which characters occur at each place of the names seen so far, and which to expect there: where a
+// digit was seen, all ten; where letters differ, all of their kind. Places are counted in code
+// points from the start of the name.
 // Thread: confined.
 class NameAlphabets {
  public:
   struct Span {  // code points [first, last]
     char32_t first, last;
   };
-  // What may stand at one place, in ascending order. A place where one character was seen only, and
-  // no digit, is fixed.
+  // What may occur at one place, in ascending order. A place where only one character was seen, not
+  // a digit, is fixed.
   struct Place {
     std::vector<Span> spans;
     uint32_t size = 0;  // characters in all spans
@@ -38,11 +38,11 @@ class NameAlphabets {
   };
 
   void see(std::string_view name);
-  // Two names that lie near each other. A place at which no two differ first, though they do at a
-  // place before it, repeats what stands before, and tells nothing of its own: after enough pairs
-  // it counts as one that was never seen.
+  // Takes two neighbouring names. A place where no pair differs first, although pairs differ at an
+  // earlier place, only repeats what comes before it and says nothing new. After enough pairs it
+  // counts as one that was never seen.
   void see_pair(std::string_view low, std::string_view high);
-  // Places that were not seen are fixed and empty.
+  // Places that were never seen are fixed and empty.
   const Place& place(size_t index) const;
   size_t place_count() const { return seen_.size(); }
 
@@ -50,7 +50,7 @@ class NameAlphabets {
   struct Seen {
     std::bitset<128> ascii;
     char32_t first_wide = 0;    // the first character beyond ASCII
-    bool wide_differs = false;  // there was another one
+    bool wide_differs = false;  // there were others
     bool of_2_bytes = false, of_3_bytes = false, of_4_bytes = false;
     bool operator==(const Seen&) const = default;
   };
@@ -63,53 +63,54 @@ class NameAlphabets {
   std::vector<Place> places_;  // of seen_
 };
 
-// Cuts the names that one listing asks for into ranges, each of which is listed page by page, and
-// cuts again where most seems to be left whenever more requests may be under way. No I/O, no clock:
-// the owner sends what plan() gives and brings the answers to answered(), in any order.
+// Cuts the names of one listing into ranges, each of which is listed page by page. Whenever more
+// requests may be in flight, cuts again where most names seem to be left. No I/O, no clock: the
+// owner sends what plan() returns and passes the answers to answered(), in any order.
 //
-// Where the names are is not known beforehand. After the first page the rest is cut at guesses:
-// places where the names could go on, at every level of the digits and letters of the last name. A
-// guess costs one request at worst, and a range that turns out to be empty has told where nothing
-// is. How many requests may be spent so is bounded by how many pages have come (allowance()).
+// Nobody knows beforehand where the names are. After the first page the rest is cut by guesses:
+// names that could come next, varying the digits and letters of the last name at every level. A
+// wrong guess costs one request, and a range that turns out to be empty shows where no names are.
+// The number of pages received bounds how many requests may be spent on guesses (allowance()).
 //
-// Ranges are half-open and together cover everything, so that each name belongs to one range,
-// whatever is added or removed meanwhile. A range goes on from its last name, inclusive, because
-// a page token is only good with the bounds that it was given for, and those change. The sizes that
-// it reckons with are guesses; that no name is lost or listed twice does not depend on them.
+// Ranges are half-open and together cover everything, so that every name belongs to exactly one
+// range, whatever is added or removed meanwhile. A range continues from its last name, inclusive,
+// because a page token is only valid with the bounds it was issued for, and those change. The sizes
+// are guesses; they do not affect whether a name is lost or listed twice.
 // Thread: confined.
 class KeyRanges {
  public:
-  // Names that begin with `prefix`, from `start_offset` on, below `end_offset` ("": no bound). All
-  // are UTF-8. Without `cutting` it stays one range, whose pages are asked for by token.
+  // Names that begin with `prefix`, from `start_offset` up to but excluding `end_offset` ("": no
+  // bound). All are UTF-8. Without `cutting` there is only one range, whose pages are requested by
+  // token.
   KeyRanges(std::string prefix, const std::string& start_offset, std::string end_offset,
             bool cutting = true);
   ~KeyRanges();
 
   // One page to ask for.
   struct Request {
-    uint64_t range = 0;             // which range; they are numbered from 1
-    uint64_t follows = 0;           // of a new range: the one whose names come right before; else 0
+    uint64_t range = 0;             // ranges are numbered from 1
+    uint64_t follows = 0;           // for a new range, the one just before it; else 0
     std::string start_offset = {};  // names >= this; "": from the first
     std::string end_offset = {};    // names < this; "": to the last
     std::string page_token = {};    // without cutting, and after a page without new names
   };
-  // What may be sent now: `slots` requests at the most, those that continue a range first, in the
-  // order of names. A range has one request under way at a time.
+  // The requests that may be sent now, at most `slots`: first those that continue a range, in the
+  // order of names. A range has at most one request in flight.
   std::vector<Request> plan(size_t slots);
 
-  // What an answer brought.
+  // What an answer contributed.
   struct Kept {
     size_t begin = 0, end = 0;  // of the names given: those that belong to the range and are new
     bool complete = false;      // the range is; there are no more pages of it
   };
-  // The answer to the request of `range`: the page's names, and its token ("": no more).
-  // Errors: kCorrupt for names that are out of order, outside of the bounds asked for, or without
-  // the prefix, and for a page that brings nothing but the token that was sent.
+  // Takes the answer to the request of `range`: the page's names, and its token ("": no more).
+  // Errors: kCorrupt for names that are out of order, outside the requested bounds, or lack the
+  // prefix, and for a page that only repeats the token it was requested with.
   Result<Kept> answered(uint64_t range, std::span<const std::string_view> names,
                         std::string_view page_token);
 
   bool complete() const { return ranges_.empty(); }
-  // The first range that is not complete has no request under way.
+  // The first incomplete range has no request in flight.
   bool first_is_idle() const;
 
  private:
@@ -132,7 +133,7 @@ class KeyRanges {
   std::unordered_map<uint64_t, RangeList::iterator> by_number_;
   uint64_t last_number_ = 0;
   NameAlphabets alphabets_;
-  size_t page_names_ = 1;  // of a full page, as far as seen
+  size_t page_names_ = 1;  // of a full page, as far as is known
   double names_kept_ = 0, answers_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// All pages of one listing, several of them asked for at a time, handed out in order.
+// All pages of one listing, requested several at a time and handed out in order.
 #pragma once
 
 #include <chrono>
@@ -21,27 +21,28 @@
 namespace headrace {
 
 struct ListingOptions {
-  // Pages under way at once, at most; 0: what the store says is useful, as it finds out. 1: page
-  // after page, each with the token of the one before.
+  // The most pages in flight at once. 0: as many as the store currently finds useful. 1: one page
+  // after another, each requested with the token of the one before.
   uint32_t max_pages_in_flight = 0;
-  // Asks for all pages at once, for a caller who will want them all. Otherwise the listing runs
-  // ahead of its caller by a multiple of what was taken, so that who stops early costs little.
+  // Requests pages as fast as possible, for a caller who will want them all. Otherwise the listing
+  // stays ahead of its caller by a multiple of the pages taken, so that stopping early wastes
+  // little.
   bool eager = false;
 };
 
-// How far a listing has come.
+// The progress of a listing.
 struct ListingProgress {
   uint64_t names = 0;     // that have arrived
-  uint64_t requests = 0;  // that were sent, without their retries
+  uint64_t requests = 0;  // that were sent, not counting retries
   bool complete = false;  // everything has arrived
-  // Objects with the name of the store's root itself, which have none in a listing: 0 or 1.
+  // Objects that have the name of the store's root itself, and so no name below it: 0 or 1.
   uint64_t placeholders = 0;
 };
 
-// Each name that exists throughout is listed exactly once, in UTF-8 byte order; what is added or
-// removed meanwhile may be. Pages that have arrived and were not taken count against the store's
-// memory budget. Together with those under way they take up to a quarter of it; beyond that, one
-// request at a time asks for the page that the caller will take next.
+// Every name that exists throughout is listed exactly once, in UTF-8 byte order; names added or
+// removed meanwhile may or may not be. Pages that have arrived and were not taken count against the
+// store's memory budget. Together with pages in flight they take up to a quarter of it; beyond
+// that, only the page that the caller will take next is requested.
 // Thread: any; one caller takes.
 class Listing : public std::enable_shared_from_this<Listing> {
  public:
@@ -50,13 +51,13 @@ class Listing : public std::enable_shared_from_this<Listing> {
                                         const ListingOptions& options = {});
   ~Listing();
 
-  // True when take() will not wait.
+  // True once take() will not wait.
   bool wait_until(std::chrono::steady_clock::time_point until, MayBlock);
-  // The next page in order, never an empty one; none at the end. Waits for it.
-  // Errors: those of ObjectStore::list(), as soon as one occurs and for ever after; kCorrupt for a
-  // page whose names are out of order or out of place; kCancelled.
+  // Waits for the next page in order, which is never empty. None at the end.
+  // Errors: those of ObjectStore::list(), as soon as one occurs and from then on; kCorrupt for a
+  // page whose names are out of order or out of range; kCancelled.
   Result<std::optional<ColumnPage>> take(MayBlock);
-  // Ends what is under way. What has arrived can not be taken any more.
+  // Ends the requests in progress. Pages that have arrived can no longer be taken.
   void cancel();
   ListingProgress progress() const;
 
@@ -65,7 +66,7 @@ class Listing : public std::enable_shared_from_this<Listing> {
     ColumnPage page;
     Charge charge;
   };
-  // What came of one range; in the order of names, as the ranges.
+  // The pages of one range. Stretches are in the order of names, as ranges are.
   struct Stretch {
     uint64_t range = 0;
     std::list<Waiting> pages = {};
@@ -97,14 +98,14 @@ class Listing : public std::enable_shared_from_this<Listing> {
   std::unordered_map<uint64_t, Stretches::iterator> by_range_ HEADRACE_GUARDED_BY(mutex_);
   std::unordered_map<uint64_t, std::shared_ptr<Pending<ColumnPage>>> in_flight_
       HEADRACE_GUARDED_BY(mutex_);
-  std::vector<std::string_view> names_ HEADRACE_GUARDED_BY(mutex_);  // of one page, while looked at
-  uint64_t asked_pages_ HEADRACE_GUARDED_BY(mutex_) = 0;    // the caller came for so many ...
-  bool asking_ HEADRACE_GUARDED_BY(mutex_) = false;         // ... and has not got the last yet
+  std::vector<std::string_view> names_ HEADRACE_GUARDED_BY(mutex_);  // of the page being examined
+  uint64_t asked_pages_ HEADRACE_GUARDED_BY(mutex_) = 0;  // how many the caller has come for ...
+  bool asking_ HEADRACE_GUARDED_BY(mutex_) = false;  // ... and whether it still waits for the last
   uint64_t waiting_pages_ HEADRACE_GUARDED_BY(mutex_) = 0;  // arrived and not taken
   uint64_t waiting_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;
   uint64_t largest_page_bytes_ HEADRACE_GUARDED_BY(mutex_) = 1;
-  bool short_of_memory_ HEADRACE_GUARDED_BY(mutex_) = false;  // fewer were asked for than wanted
-  size_t planned_ HEADRACE_GUARDED_BY(mutex_) = 0;            // under way, or about to be
+  bool short_of_memory_ HEADRACE_GUARDED_BY(mutex_) = false;  // fewer were requested than wanted
+  size_t planned_ HEADRACE_GUARDED_BY(mutex_) = 0;            // in flight, or about to be
   ListingProgress progress_ HEADRACE_GUARDED_BY(mutex_);
   std::optional<Error> error_ HEADRACE_GUARDED_BY(mutex_);
 };

@@ -121,7 +121,7 @@ Result<Attempt::Verdict> PublishAttempt::finish() {
   if (step_ == Step::kChange) return finish_change();
   Result<ObjectInfo> found = protocol().object_of(text());
   if (!found) return std::unexpected(std::move(found.error()));
-  // With a precondition of the caller's, what is there in its place can only be ours or a
+  // With a precondition of the caller's, whatever has replaced the old object is either ours or a
   // violation; without one, equal bytes are as good as ours.
   const Match match = compare(*found);
   const bool replaced = !wanted_.generation || *wanted_.generation != found->generation;
@@ -131,7 +131,7 @@ Result<Attempt::Verdict> PublishAttempt::finish() {
   }
   if (std::optional<Error> wrong = wrong_result(*found)) return std::unexpected(std::move(*wrong));
   if (match == Match::kUnknown && wanted_.generation && replaced) {
-    // Sent again, it would be refused whoever wrote what is there.
+    // If sent again, it would be refused, whoever wrote what is there.
     return end_with(
         Error(Code::kUnavailable,
               cat("the answer was lost, and the server tells no CRC32C of the ", found->size_bytes,
@@ -150,7 +150,7 @@ Attempt::Verdict PublishAttempt::end_with(Error error) {
 
 Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
   if (step_ == Step::kResolve && error.code() == Code::kNotFound) {
-    // Nothing is there: the lost change has not arrived, and shall not arrive beside this one.
+    // Nothing is there: the lost change has not arrived, and must not arrive after this one.
     if (!wanted_.generation) condition_.generation = "";
     step_ = Step::kChange;
     return Verdict::kAgain;
@@ -199,7 +199,7 @@ void WriteAttempt::build_change(HttpRequest& request, const Precondition& precon
 Result<Attempt::Verdict> WriteAttempt::finish_change() {
   Result<ObjectInfo> written = protocol().object_of(text());
   if (!written) return std::unexpected(std::move(written.error()));
-  // Unknown will do: the server refuses bytes that do not match the CRC32C sent with them.
+  // An unknown CRC32C is fine: the server refuses bytes that do not match the one sent with them.
   if (compare(*written) == Match::kOther) {
     return corrupt("the server stored ", written->size_bytes, " bytes", crc32c_text(*written),
                    " of the ", part_->size_bytes, " bytes with CRC32C ", part_->crc32c.to_base64(),
@@ -250,7 +250,7 @@ Result<Attempt::Verdict> CopyAttempt::finish_change() {
     token_ = std::move(step->token);
     return Verdict::kAgain;
   }
-  // Unknown will do where nothing is known of the source: the server copied what it has.
+  // An unknown CRC32C is fine if that of the source is unknown, too: the server copied what it has.
   const Match match = compare(step->object);
   if (match == Match::kOther || (match == Match::kUnknown && source_.crc32c)) {
     return corrupt("the copy is not equal to its source: it has ", step->object.size_bytes,

@@ -1,12 +1,12 @@
 // The attempts behind list, stat, write, remove, copy and compose.
 //
-// Changes are made so that a repeated request cannot make them twice. When an attempt failed in a
-// way that may have reached the server, the next request asks what is there now (a stat): if it is
-// what we meant to put there, the change is done; if not, it is tried again on the condition that
-// what the stat saw is still there, so that the first one, should it arrive late, or another
-// writer, is not overwritten. What cannot be compared, because the service tells no CRC32C, is
-// never taken for ours: the change is repeated where the caller set no condition; otherwise the
-// request ends with an error that says that its outcome is unknown.
+// A repeated request must never make a change twice. If an attempt fails after it may have reached
+// the server, the next request is a stat, which asks what is there now. If that is what we meant to
+// put there, the change is done. If not, it is sent again on the condition that the object seen by
+// the stat is still there; so it overwrites neither another writer's object nor the first request,
+// should that arrive late. An object that cannot be compared, because the service reports no
+// CRC32C, is never taken for ours. The change is then repeated if the caller set no condition;
+// otherwise the request fails with an error that says that its outcome is unknown.
 #pragma once
 
 #include <optional>
@@ -24,7 +24,7 @@ namespace headrace {
 template <class Page>
 class ListAttempt final : public TextAttempt {
  public:
-  // Borrows `temporaries`, and raises `largest_page_bytes` to the size of its answer.
+  // Borrows `temporaries`. Raises `largest_page_bytes` to the size of the answer.
   ListAttempt(const Protocol& protocol, const TemporaryNames& temporaries, ListRequest request,
               std::atomic<uint64_t>& largest_page_bytes);
   void build(HttpRequest& request) override;
@@ -53,20 +53,20 @@ class StatAttempt final : public TextAttempt {
   const std::string name_;
 };
 
-// What the bytes of an object are, compared with what a change puts there.
+// How the bytes of an object compare with those of a change.
 enum class Match : uint8_t {
   kSame,
   kOther,
-  kUnknown,  // of the same size, but a CRC32C is missing
+  kUnknown,  // the same size, but a CRC32C is missing
 };
 Match compare_bytes(const ObjectInfo& found, uint64_t size_bytes, std::optional<Crc32c> crc32c);
 
 // " with CRC32C ...", for messages.
 std::string crc32c_text(const ObjectInfo& info);
 
-// What write, copy and compose share: what resolves a request whose answer was lost.
-// Errors: kUnavailable if an answer was lost and what is there now cannot be told from another
-// writer's object.
+// What write, copy and compose share: resolving a request whose answer was lost.
+// Errors: kUnavailable if an answer was lost and the object that is there now may be another
+// writer's.
 class PublishAttempt : public TextAttempt {
  public:
   void build(HttpRequest& request) final;
@@ -77,34 +77,34 @@ class PublishAttempt : public TextAttempt {
  protected:
   bool before_change() const { return step_ == Step::kFirst; }
   PublishAttempt(const Protocol& protocol, std::string name, Precondition precondition);
-  // The request that makes the change, on condition `precondition`.
+  // Builds the request that makes the change, on condition `precondition`.
   virtual void build_change(HttpRequest& request, const Precondition& precondition) = 0;
   virtual Result<Verdict> finish_change() = 0;
-  // Is this what the change would have put there?
+  // Compares what is there with what the change would put there.
   virtual Match compare(const ObjectInfo& found) const = 0;
-  // Asks what is there now, in place of the change that was made: its answer did not say.
+  // Next, asks what is there now, because the answer to the change does not say.
   void look() { step_ = Step::kResolve; }
-  // What is there is not ours, and the change is known to have been made: what to tell.
+  // The error if what is there is not ours although the change was made.
   virtual std::optional<Error> wrong_result(const ObjectInfo&) const { return std::nullopt; }
-  // What a failed condition may mean beside the one on what is replaced; "": nothing.
+  // What a failed condition may mean other than that the target has changed. "": nothing.
   virtual std::string other_refusal() const { return ""; }
-  // The operation ends with this answer to a change, which would else be sent again.
+  // Whether the operation ends with this error instead of sending the change again.
   virtual bool gives_up_on(const Error&) const { return false; }
-  // A request that must come before the change, if any.
+  // Builds a request that must precede the change, if there is one.
   virtual bool build_first(HttpRequest&) { return false; }
 
  private:
   enum class Step : uint8_t { kFirst, kChange, kResolve };
   Result<Verdict> finish() final;
   Result<Verdict> refused(Error error) final;
-  // The operation ends with this error, whatever its code says of another attempt.
+  // Ends the operation with this error, even if its code is one that is retried.
   Verdict end_with(Error error);
 
   const std::string name_;
   const Precondition wanted_;  // what the caller asked for
-  Precondition condition_;     // what the next change is conditioned on
+  Precondition condition_;     // the condition of the next change
   Step step_ = Step::kFirst;
-  bool resolved_before_ = false;  // a change was lost at least once
+  bool resolved_before_ = false;  // the answer to a change was lost at least once
 
  protected:
   virtual Result<Verdict> finish_first() { return Verdict::kAgain; }

@@ -45,7 +45,7 @@ Result<Attempt::Verdict> SendPartAttempt::finish() {
 CompleteMultipartAttempt::CompleteMultipartAttempt(const Protocol& protocol, std::string name,
                                                    std::string upload_id,
                                                    std::vector<SentPart> parts, Upload::Whole whole)
-    // Nobody else has the name: what is found there can only be ours.
+    // Nobody else uses this name, so what is there can only be ours.
     : PublishAttempt(protocol, name, {.generation = ""}),
       name_(std::move(name)),
       upload_id_(std::move(upload_id)),
@@ -61,7 +61,7 @@ Result<Attempt::Verdict> CompleteMultipartAttempt::finish_change() {
   if (Result<void> good = check_completion(text()); !good) {
     return std::unexpected(std::move(good.error()));
   }
-  // The answer does not tell what the object is.
+  // The answer does not describe the object.
   completed_ = true;
   look();
   return Verdict::kAgain;

@@ -12,8 +12,9 @@
 
 namespace headrace {
 
-// A repeated request may start a second upload; without parts it costs nothing, and nobody sees it.
-// The answer to one that is on its way is waited for: without the id nobody could abort it.
+// A repeated request may start a second upload, which has no parts, costs nothing, and is never
+// seen. If it is cancelled in flight, its answer is still awaited: without the id nobody could
+// abort the upload.
 class StartMultipartAttempt final : public TextAttempt {
  public:
   StartMultipartAttempt(const Protocol& protocol, WriteRequest request);
@@ -29,7 +30,7 @@ class StartMultipartAttempt final : public TextAttempt {
   const WriteRequest request_;
 };
 
-// A part that is sent again takes the place of the one before.
+// A part that is sent again replaces the earlier one.
 class SendPartAttempt final : public TextAttempt {
  public:
   SendPartAttempt(const Protocol& protocol, std::string name, std::string upload_id,
@@ -48,7 +49,7 @@ class SendPartAttempt final : public TextAttempt {
   std::optional<Crc32c> crc32c_;  // what the server has
 };
 
-// Makes the object of its parts; a lost answer is settled by looking at it.
+// Makes the object from its parts. If the answer is lost, a stat tells what became of it.
 class CompleteMultipartAttempt final : public PublishAttempt {
  public:
   CompleteMultipartAttempt(const Protocol& protocol, std::string name, std::string upload_id,

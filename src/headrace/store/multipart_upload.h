@@ -1,4 +1,4 @@
-// A large object, sent as a multipart upload to a temporary name and joined from there.
+// A large object, sent as a multipart upload to a temporary name and composed from there.
 #pragma once
 
 #include <deque>
@@ -12,9 +12,9 @@
 
 namespace headrace {
 
-// Google Cloud Storage knows no conditions for multipart uploads
+// Google Cloud Storage has no conditions for multipart uploads
 // (https://cloud.google.com/storage/docs/multipart-uploads), so the upload makes a temporary
-// object, which publish() copies onto the target by a conditional request.
+// object, which publish() composes into the target with a conditional request.
 //
 // Thread: any.
 class MultipartUpload final : public HttpUpload {

@@ -21,10 +21,10 @@ namespace headrace {
 
 class ObjectWriter;
 
-// Every provider behind one face; one conformance suite holds them to it. Calls return at once; the
-// Pending (or the batch) completes exactly once, also when the engine stops.
-// Names are relative to the root: on gs://bucket/run the name "a" is the object gs://bucket/run/a,
-// as it is the file a of a directory.
+// The same interface for every provider, enforced by one conformance suite. Calls return at once;
+// the Pending (or the batch) completes exactly once, even if the engine stops.
+// Names are relative to the root: at gs://bucket/run the name "a" is the object gs://bucket/run/a,
+// just as it is the file "a" in a directory.
 // Thread: any.
 // Errors: the table of base/result.h; every error names the object's URL.
 class ObjectStore {
@@ -40,37 +40,37 @@ class ObjectStore {
   // The same, by columns.
   virtual std::shared_ptr<Pending<ColumnPage>> list_columns(ListRequest request) = 0;
   virtual std::shared_ptr<Pending<ObjectInfo>> stat(std::string name) = 0;
-  // Writes one small object, atomically: it is there whole or not at all. `bytes` must live until
-  // the Pending has completed.
+  // Writes one small object atomically: it appears whole or not at all. `bytes` must live until the
+  // Pending has completed.
   virtual std::shared_ptr<Pending<ObjectInfo>> write(WriteRequest request,
                                                      std::span<const std::byte> bytes) = 0;
-  // Writes one object of any size as it comes; see ObjectWriter. kInvalidArgument for options that
-  // cannot work; what the store says comes with the first bytes, or when it is closed.
+  // Writes one object of any size as a stream; see ObjectWriter. kInvalidArgument for options that
+  // cannot work; errors of the store come with the first bytes or from close().
   virtual Result<std::shared_ptr<ObjectWriter>> open_writer(WriterOptions options) = 0;
   // One page of the multipart uploads below `prefix` that were neither completed nor aborted.
-  // kInvalidArgument where there is no such thing.
+  // kInvalidArgument if the store has no multipart uploads.
   virtual std::shared_ptr<Pending<UploadsPage>> list_multipart(std::string prefix,
                                                                std::string after_name,
                                                                std::string after_upload_id) = 0;
-  // Gives one up, with its parts. False if it was not there any more.
+  // Aborts one and deletes its parts. False if it no longer existed.
   virtual std::shared_ptr<Pending<bool>> abort_multipart(std::string name,
                                                          std::string upload_id) = 0;
-  // kNotFound if it is not there.
+  // kNotFound if it does not exist.
   virtual std::shared_ptr<Pending<bool>> remove(std::string name, Precondition precondition) = 0;
   virtual std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) = 0;
-  // Joins up to max_compose_sources() objects of this bucket into one, on the server; its size and
-  // CRC32C are checked against those of the sources. kPreconditionFailed also if a source is not
-  // in its generation any more.
+  // Joins up to max_compose_sources() objects of this bucket into one, on the server. Its size and
+  // CRC32C are checked against those of the sources. Also kPreconditionFailed if a source is no
+  // longer in its generation.
   virtual std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) = 0;
 
   // The root's URL, '/', and the name.
   virtual std::string url_of(std::string_view name) const = 0;
-  // The size to assume for an object that nothing is known of, learnt from what was read.
+  // The size to assume for an object of unknown size, learned from earlier reads.
   virtual uint64_t expected_object_bytes() const = 0;
-  // How many objects a caller does well to have under way.
+  // How many objects a caller should have in flight.
   virtual uint64_t useful_in_flight() const = 0;
-  // How many pages of one listing a caller does well to ask for at once. 1: a page is best asked
-  // for with the token of the one before.
+  // How many pages of one listing a caller should request at once. 1: pages are best requested one
+  // by one, each with the token of the one before.
   virtual uint32_t useful_pages_in_flight() const = 0;
   // The memory budget that this store's reads and listings count against.
   virtual std::shared_ptr<BlockPool> pool() const = 0;

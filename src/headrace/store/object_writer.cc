@@ -9,7 +9,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// What is copied is summed while it is in cache.
+// Copied bytes are summed while they are in cache.
 constexpr uint64_t kCopyBytes = 256 * kKiB;
 constexpr uint64_t kMinBlockBytes = 64 * kKiB;
 
@@ -84,7 +84,7 @@ ObjectWriter::ObjectWriter(Environment environment, std::shared_ptr<Upload> uplo
       max_parts_in_flight_(max_parts_in_flight),
       limits_(upload_->limits()) {}
 
-// Nothing is under way: completions keep the writer.
+// Nothing is in progress: completions keep the writer alive.
 ObjectWriter::~ObjectWriter() {
   environment_.registry->forget(this);
   const Lock lock(mutex_);
@@ -143,7 +143,8 @@ Result<size_t> ObjectWriter::append_some(std::span<const std::byte> bytes,
     return std::unexpected(std::move(fits.error()));
   }
   while (taken_bytes < bytes.size()) {
-    // A full part is sent when more follow it: an object of one part takes a simpler way.
+    // A full part is sent only once more bytes follow, since an object of one part is written more
+    // simply.
     if (filling_ && filling_->size_bytes == part_bytes_ && !try_send_filled()) break;
     if (!filling_) {
       filling_ = std::make_shared<UploadPart>();
@@ -186,7 +187,7 @@ Result<size_t> ObjectWriter::append_some(std::span<const std::byte> bytes,
 Result<std::span<std::byte>> ObjectWriter::room_to_copy(uint64_t wanted_bytes) {
   if (!spare_.empty()) return spare_;
   UploadPart& part = *filling_;
-  // What comes in small pieces gets larger and larger blocks.
+  // Bytes that arrive in small pieces get larger and larger blocks.
   const uint64_t last_bytes = part.blocks.empty() ? 0 : part.blocks.back().size_bytes();
   const uint64_t size_bytes = std::min(part_bytes_ - part.size_bytes,
                                        std::max({wanted_bytes, 2 * last_bytes, kMinBlockBytes}));
@@ -196,7 +197,8 @@ Result<std::span<std::byte>> ObjectWriter::room_to_copy(uint64_t wanted_bytes) {
       const Lock lock(mutex_);
       if (in_flight_ > 0) return std::span<std::byte>();
     }
-    // Nothing of this writer's own will come back: as reads that are waited for, it goes on.
+    // This writer has no memory of its own that could be freed, so it continues beyond the budget,
+    // like a read that is waited for.
     block = environment_.pool->allocate(size_bytes);
   }
   if (block->data() == nullptr) {
@@ -212,7 +214,7 @@ Result<std::span<std::byte>> ObjectWriter::room_to_copy(uint64_t wanted_bytes) {
 bool ObjectWriter::try_send_filled() {
   {
     const Lock lock(mutex_);
-    // After an error nothing may be sent any more: it is being cleaned.
+    // After an error nothing more may be sent: temporary objects are being removed.
     if (error_ || in_flight_ >= max_parts_in_flight_) return false;
     ++in_flight_;
     sent_any_ = true;
@@ -262,7 +264,7 @@ void ObjectWriter::begin_close() {
     const Lock lock(mutex_);
     if (state_ == State::kOpen) {
       single = !sent_any_;
-      // A part that waits for nothing but its turn goes beyond the limit.
+      // A part that waits only for its turn may exceed the limit.
       if (single || filling_) ++in_flight_;
       state_ = single ? State::kPublishing : State::kClosing;
     } else if (state_ == State::kFailed) {
@@ -330,7 +332,7 @@ void ObjectWriter::published(Result<ObjectInfo> result) {
     const Lock lock(mutex_);
     --in_flight_;
     if (result) {
-      // Also when abort() came meanwhile: the object is there.
+      // Even if abort() was called meanwhile: the object exists.
       state_ = State::kPublished;
       error_.reset();
       info_ = std::move(*result);
@@ -360,7 +362,7 @@ void ObjectWriter::abort() {
     const Lock lock(mutex_);
     if (state_ == State::kPublished || error_) return;
     error_ = Error(Code::kCancelled, "it was given up before it was complete").with_url(url());
-    // A publication under way has the last word.
+    // A publication in progress has the last word.
     if (state_ != State::kPublishing) state_ = State::kFailed;
     changed_.notify_all();
   }

@@ -22,14 +22,14 @@ namespace headrace {
 
 class ObjectWriter;
 
-// The writers of one engine that are not done, so that its end can be theirs.
+// The unfinished writers of one engine, which end when it does.
 // Thread: any.
 class WriterRegistry {
  public:
-  // False when the engine is stopping.
+  // False if the engine is stopping.
   bool add(const std::shared_ptr<ObjectWriter>& writer);
   void forget(const ObjectWriter* writer);
-  // Aborts all, refuses new ones, and waits until they have removed what they put somewhere.
+  // Aborts all, refuses new ones, and waits until they have removed their temporary objects.
   void stop(std::chrono::steady_clock::time_point until, MayBlock may_block);
 
  private:
@@ -39,18 +39,17 @@ class WriterRegistry {
       HEADRACE_GUARDED_BY(mutex_);
 };
 
-// Takes bytes in order and sends them in parts, several at a time, while more come. The object
-// becomes visible by close(), whole and with its checksum verified, or not at all. Appended bytes
-// are copied once, lent ones are sent from where they are. In memory are `max_parts_in_flight`
-// parts that are under way and one that is being filled; their blocks count towards the memory
-// budget, which holds the writer up, too, but never while nothing of its own is under way. The
-// first error is the one that every later call returns. Destroying an unfinished writer aborts it;
-// memory that was lent may be in use until it is settled. Thread: confined, but for abort() and the
-// waits: any. Errors: what the store says; kPreconditionFailed from close(); kCancelled after
-// abort().
+// Takes bytes in order and sends them in parts, several at a time, while more bytes arrive. close()
+// makes the object visible, whole and with its checksum verified, or not at all. Appended bytes are
+// copied once; lent bytes are sent from where they are. Memory holds up to `max_parts_in_flight`
+// parts in flight and one that is being filled. Their blocks count towards the memory budget, which
+// can make the writer wait, but never while it has no part in flight. Every call after the first
+// error returns that error. Destroying an unfinished writer aborts it; lent memory may be in use
+// until it has settled. Thread: confined, except abort() and the waits: any. Errors: what the
+// store says; kPreconditionFailed from close(); kCancelled after abort().
 class ObjectWriter : public std::enable_shared_from_this<ObjectWriter> {
  public:
-  // Lent bytes in smaller pieces are copied: to send them one by one would cost more.
+  // Smaller pieces of lent bytes are copied, since sending them one by one would cost more.
   static constexpr uint64_t kMinLentBytes = 64 * kKiB;
 
   struct Environment {
@@ -67,64 +66,66 @@ class ObjectWriter : public std::enable_shared_from_this<ObjectWriter> {
   ObjectWriter(const ObjectWriter&) = delete;
   ObjectWriter& operator=(const ObjectWriter&) = delete;
 
-  // Takes all of `bytes`; waits while as much is under way as may be. `lent` null: they are copied.
-  // Else they stay as they are until `lent` is destroyed, here or on an I/O thread.
+  // Takes all of `bytes`, waiting while as many parts are in flight as allowed. If `lent` is null
+  // they are copied. Otherwise they must stay unchanged until `lent` is destroyed, here or on an
+  // I/O thread.
   Result<void> append(std::span<const std::byte> bytes, std::shared_ptr<const void> lent,
                       MayBlock may_block);
-  // Does not wait: how many bytes it took, fewer than there are if no more may be under way.
+  // Does not wait. Returns how many bytes it took: fewer than given if no more parts may be in
+  // flight.
   Result<size_t> append_some(std::span<const std::byte> bytes,
                              const std::shared_ptr<const void>& lent);
-  // True when append_some() is worth another try.
+  // True once append_some() is worth another try.
   bool wait_for_room(std::chrono::steady_clock::time_point until, MayBlock may_block);
 
-  // Sends the rest and makes the object visible. Returns when that is done, or has failed, and what
-  // was put somewhere on the way is removed; for the removal it waits a few seconds at most.
+  // Sends the rest and makes the object visible. Returns once that has succeeded or failed and
+  // temporary objects have been removed; it waits at most a few seconds for the removal.
   Result<ObjectInfo> close(MayBlock may_block);
-  // The same in steps. Once it is settled, no memory that was lent is in use any more.
+  // The same in steps. Once it has settled, lent memory is no longer in use.
   void begin_close();
   bool wait_until_settled(std::chrono::steady_clock::time_point until, MayBlock may_block);
   Result<ObjectInfo> outcome();
-  // What could not be removed, if anything: an error that close() does not report, for the object
-  // is there.
+  // An error if temporary objects could not be removed. close() does not report it, since the
+  // object itself exists.
   std::optional<Error> cleaning_error();
 
-  // Ends it: nothing will be visible. Asks only, and returns at once. Without effect once the
-  // object is visible; should it come while the store makes it so, the outcome is what the store
-  // says.
+  // Asks the writer to end without making anything visible, and returns at once. Has no effect once
+  // the object is visible. If the store is just making it visible, the outcome is whatever the
+  // store says.
   void abort();
-  // Done for good: nothing is left where it was put on the way, or it could not be removed.
+  // Finished for good: temporary objects have been removed, or could not be.
   bool wait_cleaned(std::chrono::steady_clock::time_point until, MayBlock may_block);
 
-  // Of what was taken so far.
+  // Of the bytes taken so far.
   uint64_t size_bytes() const { return taken_.size_bytes; }
   Crc32c crc32c() const;
   const std::string& url() const { return environment_.url; }
 
-  // How long close() and the engine's end wait for temporaries to be removed.
+  // How long close() and the end of the engine wait for temporary objects to be removed.
   static constexpr std::chrono::seconds kCleaningPatience{5};
 
  private:
   enum class State : uint8_t {
     kOpen,
-    kClosing,     // the parts are under way
-    kPublishing,  // the parts are there
+    kClosing,     // parts are in flight
+    kPublishing,  // all parts have arrived
     kPublished,
     kFailed,
   };
 
   ObjectWriter(Environment environment, std::shared_ptr<Upload> upload, uint64_t part_bytes,
                uint32_t max_parts_in_flight);
-  // Whether the object may have so many bytes.
+  // Whether the object may be this large.
   Result<void> check_size(uint64_t size_bytes) const;
-  // Memory for more bytes of the part that is being filled; empty: not now.
+  // Memory for more bytes of the part that is being filled. Empty if there is none now.
   Result<std::span<std::byte>> room_to_copy(uint64_t wanted_bytes);
   bool try_send_filled();
   void send_filled();
   void part_done(Result<void> result);
   void published(Result<ObjectInfo> result);
-  // Whatever comes next, if it may: publishing, or cleaning. Called without the lock.
+  // Takes the next step if it may: publishing or cleaning. Called without the lock.
   void advance();
-  // Bytes are missing from now on: nothing will be published.
+  // Bytes have been lost, so nothing will be published.
   void give_up(const Error& error);
 
   const Environment environment_;

@@ -22,7 +22,7 @@ Result<void> Attempt::on_head(const ResponseHead& head) {
 
 Result<std::span<std::byte>> Attempt::space(uint64_t outstanding_bytes) {
   if (accepted_) return body_space(outstanding_bytes);
-  // The beginning is kept; what is more is read into the same last half and forgotten.
+  // The beginning is kept; the rest is read into the second half over and over, and dropped.
   if (refusal_filled_ == refusal_.size()) refusal_filled_ /= 2;
   return std::as_writable_bytes(std::span(refusal_).subspan(refusal_filled_));
 }
@@ -123,11 +123,11 @@ void Operation::sweep(steady_clock::time_point now) {
 
 Error Operation::finished(const Attempt& attempt, Error error) const {
   if (stopped()) {
-    // What says more than the bare reason, such as what it was waiting for, is kept.
+    // A message that says more than the bare reason, such as what it was waiting for, is kept.
     const bool says_more = error.message().starts_with(stopped()->message());
     std::string message = says_more ? error.message() : stopped()->message();
     if (last_) message += cat("; the last attempt failed with: ", last_->message());
-    // Throttled to the end is what the caller must know, wherever the deadline found us.
+    // If it was throttled to the end, the caller must know, wherever the deadline found us.
     const bool throttled = last_ && last_->code() == Code::kThrottled;
     const bool timed_out = stopped()->code() == Code::kTimedOut;
     error =
@@ -179,7 +179,7 @@ RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& 
   return outcome;
 }
 
-// For the log: does the host answer, does it throttle?
+// For the log: whether the host answers, and whether it throttles.
 void Operation::note_outcome(const RetryState::Outcome& outcome, steady_clock::time_point now) {
   Host& host = lane_.host();
   if (!outcome.error || !is_retryable(*outcome.error)) {
@@ -259,7 +259,8 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
       case Next::kNewToken: store_.credentials->reject(token_version); break;
       case Next::kRetry:
         last_ = std::move(step.error);
-        // Throttled, or never sent: nothing was done that would have to be looked for.
+        // If it was throttled or never sent, the server did nothing that would have to be looked
+        // for.
         if (reached_server_ && last_->code() != Code::kThrottled) attempt.will_retry();
         count(thread().metrics().retries_total);
         lane_.host().log.retrying(attempt.url(), retries_.attempts(), *last_, step.wait, now);

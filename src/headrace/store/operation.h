@@ -1,6 +1,5 @@
 // One request with everything that can happen to it: admission, attempts, back-off, completion.
-// Written once;
-// reads, lists, writes and deletes supply an Attempt.
+// Written once; reads, lists, writes and deletes supply an Attempt.
 #pragma once
 
 #include <chrono>
@@ -19,37 +18,37 @@
 
 namespace headrace {
 
-// What an operation asks, and what it makes of the answer. A refusal (a status that the attempt
-// does not accept) is read to its end and becomes an Error here; only accepted bodies reach the
+// What an operation asks, and how it handles the answer. A refusal (a status that the attempt does
+// not accept) is read to its end here and becomes an Error; only accepted bodies reach the
 // subclass.
 // Thread: I/O. Borrows the protocol.
 class Attempt : public ResponseSink {
  public:
   enum class Verdict : uint8_t {
     kDone,
-    kAgain,  // went well, and another request follows (the next page of a copy, say)
+    kAgain,  // succeeded, and another request follows (such as the next step of a copy)
   };
 
   explicit Attempt(const Protocol& protocol) : protocol_(protocol) {}
   virtual ~Attempt() = default;
 
-  // Before the first attempt: what text is taken counts as memory of this pool.
+  // Call before the first attempt. Text that is received counts against this pool.
   void charge_to(BlockPool& pool) { pool_ = &pool; }
-  // Called for every attempt, on a cleared request.
+  // Called for every attempt, with a cleared request.
   virtual void build(HttpRequest& request) = 0;
   virtual std::string url() const = 0;
-  // The whole response has been taken.
+  // Called once the whole response has been taken.
   Result<Verdict> end();
-  // The attempt failed with an error that will be retried. It may have reached the server.
+  // Called if the attempt failed, will be retried, and may have reached the server.
   virtual void will_retry() {}
-  // How long the answer to a request that is on its way whole is still waited for when the
-  // operation is stopped: the change will be made, and its answer tells what is to be undone.
+  // If the operation is stopped after a request has been sent whole, how long to wait for its
+  // answer: the server will make the change, and the answer says what has to be undone.
   virtual std::chrono::milliseconds linger_when_stopped() const { return {}; }
 
   Result<void> on_head(const ResponseHead& head) final;
   Result<std::span<std::byte>> space(uint64_t outstanding_bytes) final;
   Result<void> on_bytes(size_t count) final;
-  // Bytes of accepted bodies that the present attempt has brought.
+  // Bytes of accepted bodies received by the present attempt.
   uint64_t body_bytes() const { return body_bytes_; }
 
  protected:
@@ -61,8 +60,8 @@ class Attempt : public ResponseSink {
   virtual Result<void> took_body(size_t count) = 0;
   virtual Result<Verdict> finish() = 0;
   virtual void refusal_head(const ResponseHead&) {}
-  virtual bool removes() const { return false; }  // an object, which a refusal then speaks of
-  // What to make of a refusal; by default it is the operation's error.
+  virtual bool removes() const { return false; }  // so that a refusal is about the object
+  // Handles a refusal; by default it is the operation's error.
   virtual Result<Verdict> refused(Error error) { return std::unexpected(std::move(error)); }
 
  private:
@@ -78,9 +77,10 @@ class Attempt : public ResponseSink {
   size_t refusal_filled_ = 0;
 };
 
-// An attempt whose accepted body is text, taken whole. Memory is made for what comes, not for what
-// the head announces, and counts in the pool while the attempt lives. An answer may take a quarter
-// of the budget, but 1 MiB always: what the user holds must not make a listing fail.
+// An attempt whose accepted body is text, taken whole. Memory is allocated for what arrives, not
+// for what the head announces, and counts against the pool while the attempt lives. An answer may
+// take up to a quarter of the budget, but always 1 MiB, so that memory held by the user cannot make
+// a listing fail.
 class TextAttempt : public Attempt {
  public:
   using Attempt::Attempt;
@@ -119,8 +119,8 @@ class Operation final : public Activity {
   Operation(HostLane& lane, StoreContext& store, const void* owner);
   ~Operation();
 
-  // Errors: whatever the attempt or the connection says, with URL and attempts; kTimedOut when the
-  // deadline passes (the last failure is in the text); kCancelled when stopped.
+  // Errors: those of the attempt and of the connection, with URL and attempts; kTimedOut when the
+  // deadline passes (the text tells the last failure); kCancelled when stopped.
   awaitable<Result<void>> run(Attempt& attempt, HttpRequest& request);
 
  private:
@@ -135,13 +135,13 @@ class Operation final : public Activity {
   HostLane& lane_;
   StoreContext& store_;
   Attempt* attempt_ = nullptr;
-  std::optional<std::chrono::steady_clock::time_point> patient_until_;  // once it is stopped
+  std::optional<std::chrono::steady_clock::time_point> patient_until_;  // set once it is stopped
   std::unique_ptr<Transport> connection_;
   std::optional<Error> last_;  // of the attempt before
   RetryState retries_;
   // While a connection is being opened.
   std::optional<std::chrono::steady_clock::time_point> opening_since_;
-  bool reached_server_ = false;  // the present attempt was sent, perhaps
+  bool reached_server_ = false;  // the present attempt may have been sent
   bool told_slow_ = false;
 };
 

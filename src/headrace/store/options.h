@@ -1,4 +1,4 @@
-// What a store's user can set. Defaults stand here once; Python reads them from here.
+// The options of a store. Their defaults are defined only here; Python reads them.
 #pragma once
 
 #include <chrono>
@@ -23,9 +23,9 @@ struct RetryOptions {
   std::chrono::milliseconds initial_backoff{100};  // upper end of the first wait (full jitter)
   std::chrono::milliseconds max_backoff{20'000};
   double backoff_multiplier = 2.0;
-  // Retries per host that may be saved up; each costs one, each success earns a tenth. Keeps a
-  // broken service from seeing a multiple of its load. Throttling has its own control and is not
-  // charged.
+  // The most retries a host can save up: each retry costs one, each success earns a tenth. Protects
+  // a struggling service from a multiple of its load. Retries of throttled requests are controlled
+  // separately and cost nothing.
   uint32_t budget_tokens = 500;
   bool operator==(const RetryOptions&) const = default;
 };
@@ -38,39 +38,39 @@ enum class OnChange : uint8_t {
 
 // What to do with objects stored with Content-Encoding: gzip.
 enum class ContentEncoding : uint8_t {
-  kStored,  // the stored bytes, verified against the stored CRC32C; sizes agree with the listing
-  kDecompress,  // the same, then decompressed here
+  kStored,      // the stored bytes, verified against the stored CRC32C; sizes match the listing
+  kDecompress,  // the same, then decompressed by the client
 };
 
 // Small objects of a batch are joined on the server, read as one, and split.
 struct JoinOptions {
   uint64_t max_size_bytes = 16 * kMiB;     // of what is joined; it is read in one request up to
                                            // range_threshold_bytes
-  uint32_t max_objects = 32;               // that are joined; the service takes no more
+  uint32_t max_objects = 32;               // that are joined; the service accepts no more
   uint32_t max_in_flight = 32;             // joined objects that exist at a time
-  std::chrono::milliseconds pause{5'000};  // without joining, once the service was too busy for it
-  // What an earlier process left behind is deleted when it is so old, by the process that joins
-  // next. Younger ones may be in use.
+  std::chrono::milliseconds pause{5'000};  // of joining, after the service was too busy for it
+  // The next process that joins objects deletes those left behind by earlier ones once they are
+  // this old. Younger ones may be in use.
   std::chrono::milliseconds sweep_age{3'600'000};
 };
 
-// What the service takes of large writes (https://cloud.google.com/storage/quotas): known here, so
-// that what cannot work is refused before anything is sent. Other servers have other limits.
+// The service's limits for large writes (https://cloud.google.com/storage/quotas), so that what
+// cannot work is refused before anything is sent. Other servers have other limits.
 struct WriteLimits {
   uint64_t max_object_bytes = 5 * kTiB;
-  uint64_t min_multipart_part_bytes = 5 * kMiB;  // but for the last part
+  uint64_t min_multipart_part_bytes = 5 * kMiB;  // except for the last part
   uint32_t max_multipart_parts = 10'000;
 };
 
 struct StoreOptions {
-  std::string endpoint = {};  // "" : the service's own; also http://host:port of an emulator
+  std::string endpoint = {};  // "": the service's own; or http://host:port of an emulator
   std::shared_ptr<Credentials> credentials = {};  // null: anonymous
   std::string user_project = {};                  // billed for requester-pays buckets
   RetryOptions retry = {};
   TimeoutOptions timeout = {};
   TlsOptions tls = {};
   ProxyOptions proxy = {};
-  // Per host and process; each I/O thread has one request at least.
+  // Per host and process; each I/O thread may have at least one request.
   uint32_t max_in_flight = 512;  // the adaptive limit stays below it
   uint32_t initial_in_flight = 64;
   uint64_t range_threshold_bytes = 16 * kMiB;  // larger objects are read by parallel ranges of ...
@@ -82,7 +82,7 @@ struct StoreOptions {
   JoinOptions join = {};
   WriteLimits write_limits = {};
   std::string user_agent_suffix = {};  // appended to "headrace/<version>"
-  // Inside the bucket: where objects are written that are deleted again. "": at its root.
+  // Where in the bucket temporary objects are written. "": at its root.
   std::string temporary_prefix = {};
 };
 
@@ -91,10 +91,10 @@ struct EngineOptions {
   uint32_t file_threads = 4;  // for file://, started when first needed
   uint64_t memory_budget_bytes = 1 * kGiB;
   LogLevel log_level = LogLevel::kWarning;
-  Log::Sink on_log = {};  // called on engine threads, which it must not hold up
+  Log::Sink on_log = {};  // called on engine threads; must not block
 };
 
-// What a listing tells of each object.
+// What a listing reports about each object.
 enum class ListFields : uint8_t {
   kAll,
   kReading,  // what reading needs: name, size, generation, CRC32C; a third of the bytes
@@ -106,7 +106,7 @@ struct ListRequest {
   std::string page_token = {};
   std::string start_offset = {};  // names >= this
   std::string end_offset = {};    // names < this; "" : to the end
-  uint32_t max_results = 0;       // 0: as many as the store gives in one page
+  uint32_t max_results = 0;       // 0: as many as the store puts on a page
   ListFields fields = ListFields::kAll;
 };
 
@@ -121,19 +121,19 @@ struct WriteRequest {
   std::string content_type = {};  // "": application/octet-stream
   std::string content_encoding = {};
   Precondition precondition = {};
-  // When it is cancelled: how long the answer is still waited for if all of the request is on its
-  // way. The object will be there, and the answer tells what is to be removed.
+  // If it is cancelled after the request has been sent whole, how long to wait for its answer: the
+  // object will exist, and the answer says what has to be removed.
   std::chrono::milliseconds linger{0};
 };
 
-// How the parts of a large object come to the store. Files know one way only.
+// How the parts of a large object get to the store. Files have only one way.
 enum class UploadMethod : uint8_t {
   kParts,      // as objects of their own, which the store joins
   kMultipart,  // as one multipart upload to a temporary object
   kResumable,  // one after the other through one session, without temporary objects
 };
 
-// How an object is written as a stream.
+// Options of an object that is written as a stream.
 struct WriterOptions {
   WriteRequest object = {};
   UploadMethod method = UploadMethod::kParts;
@@ -148,7 +148,7 @@ struct CopyRequest {
   Precondition precondition = {};
 };
 
-// A part of what is composed, in the version that was listed or written.
+// One source of a compose, in the generation that was listed or written.
 struct ComposeSource {
   std::string name = {};
   std::string generation = {};
@@ -160,9 +160,10 @@ struct ComposeRequest {
   std::vector<ComposeSource> sources = {};  // in order
   std::string name = {};
   std::string content_type = {};  // "": application/octet-stream
+  std::string content_encoding = {};
   Precondition precondition = {};
-  // An answer that says "later" (429, 5xx) is the result, at once, for a caller who has another
-  // way. What got no answer is tried again as ever.
+  // For callers who have an alternative: an answer that says "later" (429, 5xx) is the result,
+  // without retries. Requests that get no answer are retried as usual.
   bool give_up_when_busy = false;
   std::chrono::milliseconds linger{0};  // as for a write
 };

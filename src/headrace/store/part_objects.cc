@@ -36,9 +36,9 @@ void PartObjects::send(std::shared_ptr<const UploadPart> part, Done done) {
     const Lock lock(mutex_);
     temporary = add_temporary(name);
   }
-  // Create-only: a request that is repeated because its answer was lost finds its own work.
+  // Create-only: a request that is repeated because its answer was lost finds what it has made.
   WriteRequest request{.name = name, .precondition = {.generation = ""}, .linger = kLinger};
-  // Not the part itself: its memory is wanted back as soon as it is sent.
+  // Without the part itself, whose memory should be free as soon as it has been sent.
   ComposeSource source{.name = name, .size_bytes = part->size_bytes, .crc32c = part->crc32c};
   const uint32_t number = part->part_number;
   track<ObjectInfo>(bucket_->write_part(std::move(request), std::move(part)),
@@ -150,7 +150,7 @@ void PartObjects::advance() {
       publishing_ = false;
       last = sources_;
     } else {
-      // The next level takes the place of this one. A lone last object waits for it.
+      // The next level replaces this one. A single last object moves up unchanged.
       Sources level;
       for (size_t i = 0; i < sources_.size(); i += join_width_) {
         const size_t count = std::min(join_width_, sources_.size() - i);
@@ -214,7 +214,7 @@ void PartObjects::remove_next() {
   if (all_done) cleaned(std::move(result));
   if (next.name.empty()) return;
   Precondition condition;
-  // Nobody else writes to this name: without a known generation, whatever is there is ours.
+  // Nobody else writes to this name, so without a known generation whatever is there is ours.
   if (!next.generation.empty()) condition.generation = next.generation;
   bucket_->remove(std::move(next.name), std::move(condition))
       ->then(
@@ -226,7 +226,7 @@ void PartObjects::removed(Result<bool> result) {
     const Lock lock(mutex_);
     ++left_count_;
     if (result.error().code() == Code::kCancelled) {
-      // The engine has stopped: no other request would be sent.
+      // The engine has stopped, so no other request would be sent.
       left_count_ += temporaries_.size();
       temporaries_.clear();
     }

@@ -1,4 +1,4 @@
-// A large object, sent as many small ones that the server then joins.
+// A large object, sent as many small ones that the server then composes.
 #pragma once
 
 #include <functional>
@@ -11,10 +11,9 @@
 
 namespace headrace {
 
-// Each part becomes an object of its own under a name that nobody else has. Every 32 neighbours are
-// joined as soon as they are there; publish() joins what is left, onto the target, on its
-// condition: the only request that anybody sees something of. Each object's size and CRC32C are
-// checked by the request that makes it.
+// Each part becomes an object of its own with a unique name. Every 32 neighbours are joined as soon
+// as they exist. publish() joins the rest into the target on its condition; only this request has a
+// visible effect. The request that makes an object checks its size and CRC32C.
 //
 // Thread: any. Owns the temporary objects.
 class PartObjects final : public HttpUpload {
@@ -25,18 +24,18 @@ class PartObjects final : public HttpUpload {
   void publish(const Whole& whole, Published done) override;
 
  private:
-  // Under a name of ours; "" is the generation of what may be there, or may come to be.
+  // Has a unique name. The generation is "" while the object may or may not exist.
   struct Temporary {
     std::string name;
     std::string generation = {};
   };
   size_t add_temporary(std::string name) HEADRACE_REQUIRES(mutex_);
   void part_there(uint32_t part_number, size_t temporary, ComposeSource source);
-  // Joins `sources`; the result goes to `place` in parts_ or sources_.
+  // Joins `sources`, and passes the result to `place`.
   void start_join(Sources sources, std::function<void(ComposeSource)> place);
   void join_done(size_t temporary, Result<ObjectInfo> info,
                  const std::function<void(ComposeSource)>& place);
-  // The next level, or the last request.
+  // Starts the next level of joins, or the last request.
   void advance();
   void begin_cleaning() override;
   void remove_next();
@@ -48,13 +47,14 @@ class PartObjects final : public HttpUpload {
   std::vector<Temporary> temporaries_ HEADRACE_GUARDED_BY(mutex_);
   Sources parts_ HEADRACE_GUARDED_BY(mutex_);                     // by part number
   Sources joined_ HEADRACE_GUARDED_BY(mutex_);                    // by group of parts
-  std::vector<size_t> group_counts_ HEADRACE_GUARDED_BY(mutex_);  // parts that are there
+  std::vector<size_t> group_counts_ HEADRACE_GUARDED_BY(mutex_);  // parts that exist
   size_t joins_in_flight_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::optional<Error> join_error_ HEADRACE_GUARDED_BY(mutex_);
   bool publishing_ HEADRACE_GUARDED_BY(mutex_) = false;
   Sources sources_ HEADRACE_GUARDED_BY(mutex_);  // what is to be joined next, in order
   size_t removing_ HEADRACE_GUARDED_BY(mutex_) = 0;
-  size_t left_count_ HEADRACE_GUARDED_BY(mutex_) = 0;  // could not be removed
+  size_t left_count_ HEADRACE_GUARDED_BY(mutex_) =
+      0;  // temporary objects that could not be removed
   std::optional<Error> clean_error_ HEADRACE_GUARDED_BY(mutex_);
 };
 

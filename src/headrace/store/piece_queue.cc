@@ -9,7 +9,7 @@ namespace headrace {
 
 void ReadOrder::queued_changed(const ReadBatch& batch) {
   const Lock lock(mutex_);
-  // Looked at under the lock: of two threads that come for opposite reasons, the last one is right.
+  // Read under the lock: of two threads that come for opposite reasons, the last one is right.
   if (batch.queued_slots.load(std::memory_order_seq_cst) > 0) {
     queued_.insert(batch.order);
   } else {
@@ -22,7 +22,7 @@ void ReadOrder::queued_changed(const ReadBatch& batch) {
 void ReadOrder::learn_size(uint64_t object_bytes) {
   const uint64_t mean = mean_object_bytes();
   const uint64_t next = mean == 0 ? object_bytes : mean - mean / 8 + object_bytes / 8;
-  // Objects of one size are the rule, and change nothing: the line stays shared.
+  // Objects usually have the same size, which changes nothing, so that the cache line stays shared.
   if (next != mean)
     mean_object_bytes_.store(std::max<uint64_t>(next, 1), std::memory_order_relaxed);
 }
@@ -62,7 +62,7 @@ void PieceQueue::on_dequeued(const ReadPiece& piece) {
   pool_.made_room();  // who has left the room to this batch may have it now
 }
 
-// Not a piece that has its memory already, or the caller's, and not one that will only fail.
+// Not a piece that already has its memory or uses the caller's, and not one that will only fail.
 bool PieceQueue::wants_memory(const ReadPiece& piece) const {
   const ReadSlot& slot = piece.batch->slot(piece.slot_index);
   return !stopping_ && !piece.batch->cancelled() && !slot.failed.load() && !slot.has_into &&
@@ -79,20 +79,20 @@ bool PieceQueue::may_begin(const ReadPiece& piece) {
   const ReadSlot& slot = piece.batch->slot(piece.slot_index);
   if (!wants_memory(piece)) return true;
   const uint64_t need = expected_need(slot);
-  // Until one size is known, nothing is read ahead: it might be large, and take the memory before
-  // what is waited for.
+  // Until a size is known, nothing is read ahead: an object might be large, and take the memory
+  // that an awaited read needs.
   if (need == 0 && slot.range.end == kUnknownSize && !piece.batch->waited_for()) return false;
   const uint64_t in_flight = pool_.in_flight_bytes();
   if (in_flight != 0 && in_flight + need > pool_.budget_bytes()) return false;
   if (piece.batch->waited_for()) return true;
   const uint64_t taken = pool_.live_bytes() + pool_.reserved_bytes() + need;
   if (taken > pool_.budget_bytes()) return false;
-  // Where room is scarce, batches get it in their order, in whichever queue: what a later one took
-  // would be missing when the earlier one is waited for, and then be exceeded.
+  // When memory is scarce, batches get it in order, across all queues. What a later batch took
+  // would be missing once an earlier one is waited for, which would then exceed the budget.
   return taken <= pool_.budget_bytes() / 2 || piece.batch->order <= order_.oldest_queued();
 }
 
-// Those set aside first: they have come first.
+// Pieces set aside go first, since they came first.
 ReadPiece* PieceQueue::find() {
   if (!wanted_.empty() && may_begin(*wanted_.begin()->second.first)) {
     return wanted_.begin()->second.first;
@@ -121,7 +121,7 @@ ReadPiece* PieceQueue::find_or_ask() {
 
 ReadPiece* PieceQueue::take() {
   while (ReadPiece* piece = find_or_ask()) {
-    // The room may have gone to another thread meanwhile.
+    // Another thread may have taken the room meanwhile.
     if (!reserve(*piece)) continue;
     remove(*piece);
     --size_;
@@ -132,8 +132,8 @@ ReadPiece* PieceQueue::take() {
   return nullptr;
 }
 
-// A piece that begins must not find its memory taken by one that began later. Before the first size
-// is known it might need any amount: all that is free is kept for it.
+// A piece that begins must not find its memory taken by one that began later. Until the first size
+// is known it might need any amount, so all free memory is reserved for it.
 bool PieceQueue::reserve(const ReadPiece& piece) {
   if (!wants_memory(piece)) return true;
   ReadSlot& slot = piece.batch->slot(piece.slot_index);
@@ -152,8 +152,8 @@ bool PieceQueue::reserve(const ReadPiece& piece) {
 void PieceQueue::set_aside(ReadPiece& piece) {
   first_ = piece.next;
   if (first_ == nullptr) last_ = nullptr;
-  // Before the batch is asked whether it is waited for: either it says so here, or whoever waits
-  // finds that it must be announced.
+  // Before checking whether the batch is waited for: either that shows here, or whoever waits for
+  // it sees that it must announce the batch.
   if (!std::exchange(counted_short_, true)) {
     order_.short_queues_.fetch_add(1, std::memory_order_seq_cst);
   }
@@ -197,7 +197,7 @@ void PieceQueue::waited_for(const ReadBatch& batch) {
   if (node.empty()) return;
   const auto inserted = wanted_.insert(std::move(node));
   if (inserted.inserted) return;
-  // Others of this batch were set aside when it was waited for already.
+  // Other pieces of this batch were set aside when it was already waited for.
   inserted.node.mapped().last->next = inserted.position->second.first;
   inserted.position->second.first = inserted.node.mapped().first;
 }

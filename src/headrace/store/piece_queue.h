@@ -1,4 +1,4 @@
-// The pieces that one I/O thread is to read from a host, and which of them may begin now.
+// The pieces that one I/O thread has to read from a host, and which of them may begin now.
 #pragma once
 
 #include <atomic>
@@ -13,19 +13,19 @@
 
 namespace headrace {
 
-// What the queues of one host know of each other, and of the objects there.
+// What the queues of one host know about each other and about its objects.
 // Thread: any.
 class ReadOrder {
  public:
-  // The place of a batch that is about to be queued.
+  // The order number of a batch that is about to be queued.
   uint64_t next() { return next_.fetch_add(1, std::memory_order_relaxed); }
-  // Called whenever batch.queued_slots has become zero, or is zero no longer.
+  // Called whenever batch.queued_slots becomes zero, or is no longer zero.
   void queued_changed(const ReadBatch& batch);
-  // The order of the oldest batch of which a slot has not begun, in whichever queue; UINT64_MAX if
-  // there is none.
+  // The order number of the oldest batch that has a slot waiting in any queue; UINT64_MAX if there
+  // is none.
   uint64_t oldest_queued() const { return oldest_queued_.load(std::memory_order_seq_cst); }
-  // Whether some queue has set pieces aside. A batch that is waited for from now on must then be
-  // announced by PieceQueue::waited_for().
+  // Whether any queue has set pieces aside. If so, batches must be announced by
+  // PieceQueue::waited_for() when somebody begins to wait for them.
   bool short_of_memory() const { return short_queues_.load(std::memory_order_seq_cst) > 0; }
 
   // A running mean over about eight objects; 0: none was read yet.
@@ -43,10 +43,10 @@ class ReadOrder {
   std::atomic<uint64_t> oldest_queued_ = UINT64_MAX;
 };
 
-// First come, first served, as long as there is memory. A piece for which there is none is set
-// aside once, under its batch, so that freed memory costs a look at a few batches and never at the
-// whole queue (metrics: pieces_considered_total). Memory goes first to batches that somebody waits
-// for, then to the others in their order. Within a batch, pieces that were set aside begin in turn.
+// First come, first served, as long as there is memory. A piece that finds none is set aside once,
+// under its batch, so that freed memory means looking at a few batches, never at the whole queue
+// (metrics: pieces_considered_total). Memory goes first to batches that somebody waits for, then to
+// the others in order. Within a batch, pieces that were set aside begin in turn.
 // Thread: confined. Borrows all arguments.
 class PieceQueue {
  public:
@@ -58,19 +58,19 @@ class PieceQueue {
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
 
-  // Lists of pieces, linked by `next`: behind what is queued, or ahead of it.
+  // Add lists of pieces, linked by `next`: behind the queue, or in front of it.
   void push(ReadPiece* first);
   void push_front(ReadPiece* first);
-  // The first piece of a slot that had begun, and begins again.
+  // Adds the first piece of a slot that begins again.
   void push_again(ReadPiece& piece);
 
-  // Whether take() would give a piece. If not, the pool calls when there is room again.
+  // Whether take() would return a piece. If not, the pool notifies us when there is room.
   bool may_take() { return find_or_ask() != nullptr; }
   // The next piece that may begin, with memory reserved for it; or null.
   ReadPiece* take();
-  // The batch is waited for, from now on.
+  // Somebody waits for the batch from now on.
   void waited_for(const ReadBatch& batch);
-  // Takes a cancelled batch's pieces out; returns them linked.
+  // Removes a cancelled batch's pieces, and returns them linked.
   ReadPiece* drop(const ReadBatch& batch);
   // The engine stops: pieces are taken only to fail, and need no memory.
   void stop() { stopping_ = true; }
@@ -81,18 +81,19 @@ class PieceQueue {
     ReadPiece* last = nullptr;
   };
   using AsideByOrder = std::map<uint64_t, Aside>;
-  // Where the oldest batch cannot use the room (it is too small, or no size is known), a few of the
-  // next are asked.
+  // If the oldest batch cannot use the room (too little of it, or no size is known), how many of
+  // the next to try.
   static constexpr int kBatchesAsked = 4;
 
   bool wants_memory(const ReadPiece& piece) const;
   bool may_begin(const ReadPiece& piece);
-  uint64_t expected_need(const ReadSlot& slot) const;  // bytes; 0: nothing is known yet
+  uint64_t expected_need(const ReadSlot& slot) const;  // in bytes; 0: nothing is known yet
   bool reserve(const ReadPiece& piece);                // false if the room is gone
   ReadPiece* find();
   ReadPiece* find_or_ask();
   void set_aside(ReadPiece& piece);
-  void remove(ReadPiece& piece);  // the first of the queue, or of those set aside for its batch
+  void remove(
+      ReadPiece& piece);  // must be first in the queue, or among those set aside for its batch
   void on_dequeued(const ReadPiece& piece);
   void none_aside_any_more();
 

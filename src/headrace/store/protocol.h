@@ -1,4 +1,4 @@
-// What one provider says and hears on the wire.
+// What one provider sends and receives.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace headrace {
 
-// What a response to a read tells beside its bytes. Views into the head.
+// What a response to a read says besides its bytes. Views into the head.
 struct ReadFacts {
   std::string_view generation;
   std::optional<Crc32c> crc32c;          // of the whole stored object
@@ -29,7 +29,7 @@ struct ReadFacts {
   bool decompressed_by_server = false;   // what comes is not what is stored
 };
 
-// A refusal, in pieces.
+// A refusal in its parts.
 struct ErrorResponse {
   int http_status = 0;
   std::string_view body;
@@ -42,8 +42,8 @@ struct ErrorResponse {
 struct ResumablePut {
   std::string_view session = {};
   std::optional<ByteRange> range = {};        // of the object; none: a question. May be empty
-  std::optional<uint64_t> object_bytes = {};  // once it is known: the upload ends there
-  std::optional<Crc32c> crc32c = {};          // of the object, with its last bytes
+  std::optional<uint64_t> object_bytes = {};  // once it is known; ends the upload
+  std::optional<Crc32c> crc32c = {};          // of the whole object, with its last bytes
   std::span<const std::span<const std::byte>> bytes = {};
 };
 
@@ -53,11 +53,11 @@ struct CopyStep {
   ObjectInfo object;
 };
 
-// Builds requests, reads responses, maps errors; nothing else: no I/O, no state but the bucket and
-// the root. A provider is a protocol; what is done with it (retry, ranges, checksums) is written
-// once, in HttpStore.
-// Names that it is given are below the root, which it writes before them. Names that it parses are
-// what the service said, whole: the attempts take the root off (Root::strip).
+// Builds requests, reads responses and maps errors. No I/O, and no state except the bucket and the
+// root. Each provider is a protocol; everything else (retry, ranges, checksums) is written once, in
+// HttpStore.
+// Names passed in are relative to the root, which the protocol prepends. Names it parses are the
+// full names that the service reported; the attempts take the root off (Root::strip).
 // Thread: any (immutable).
 class Protocol {
  public:
@@ -67,7 +67,7 @@ class Protocol {
   Protocol& operator=(const Protocol&) = delete;
 
   const Root& root() const { return root_; }
-  // What parse_object() gives, called by its name below the root.
+  // What parse_object() returns, with the name relative to the root.
   Result<ObjectInfo> object_of(std::string_view body) const {
     Result<ObjectInfo> info = parse_object(body);
     if (!info) return info;
@@ -87,32 +87,32 @@ class Protocol {
   virtual void build_stat(HttpRequest& request, std::string_view name) const = 0;
   virtual Result<ObjectInfo> parse_object(std::string_view body) const = 0;
 
-  // `scratch` keeps what the request's body spans point to beside `bytes`, one after the other.
-  // `crc32c` is of all of them: the service refuses what does not match it.
+  // `scratch` owns what the request's body spans refer to in addition to `bytes`, which follow each
+  // other. `crc32c` is that of all `bytes`: the service refuses the object if it does not match.
   virtual void build_write(HttpRequest& request, const WriteRequest& write,
                            std::span<const std::span<const std::byte>> bytes, Crc32c crc32c,
                            std::string& scratch) const = 0;
-  // Whether the service takes an object of this name. It says so itself only when a large object
-  // that was written under temporary names gets its own. Errors: kInvalidArgument.
+  // Whether the service accepts this name. By itself it would refuse a large object only at the
+  // end, when the temporary objects are joined under that name. Errors: kInvalidArgument.
   virtual Result<void> check_new_name(std::string_view name) const = 0;
   virtual void build_remove(HttpRequest& request, std::string_view name,
                             const Precondition& precondition) const = 0;
   virtual void build_copy(HttpRequest& request, const CopyRequest& copy,
                           std::string_view token) const = 0;
   virtual Result<CopyStep> parse_copy(std::string_view body) const = 0;
-  // 0: the provider cannot compose. What it answers is an object.
+  // 0: the provider cannot compose. The answer is an object.
   virtual uint32_t max_compose_sources() const = 0;
   virtual void build_compose(HttpRequest& request, const ComposeRequest& compose,
                              std::string& scratch) const = 0;
 
-  // Multipart uploads (format/multipart_xml). A part's answer has its ETag, and its CRC32C among
-  // the read_facts() where the provider tells it.
+  // Multipart uploads (format/multipart_xml). The answer to a part has its ETag and, if the
+  // provider reports it, its CRC32C in read_facts().
   virtual void build_multipart_start(HttpRequest& request, const WriteRequest& write) const = 0;
   virtual void build_multipart_part(HttpRequest& request, std::string_view name,
                                     std::string_view upload_id, uint32_t part_number,
                                     std::span<const std::span<const std::byte>> bytes,
                                     Crc32c crc32c) const = 0;
-  // `completion` is sent from where it is.
+  // `completion` is sent from where it is, so it must outlive the request.
   virtual void build_multipart_complete(HttpRequest& request, std::string_view name,
                                         std::string_view upload_id,
                                         std::string_view completion) const = 0;
@@ -122,8 +122,8 @@ class Protocol {
                                     std::string_view after_name,
                                     std::string_view after_upload_id) const = 0;
 
-  // Resumable uploads: a session that takes one stream and says how far it has come (status 308).
-  // The session as a request target; "" if the answer names none.
+  // Resumable uploads: a session takes one stream and reports how much it has received (status
+  // 308). The session as a request target; "" if the answer names none.
   virtual void build_resumable_start(HttpRequest& request, const WriteRequest& write,
                                      std::string& scratch) const = 0;
   virtual std::string resumable_session(const ResponseHead& head) const = 0;

@@ -10,10 +10,10 @@
 namespace headrace {
 namespace {
 
-// Where bytes go that nobody asked for: a server that ignores Range sends the whole object.
+// For bytes that nobody asked for: a server that ignores Range sends the whole object.
 constexpr size_t kScratchBytes = 16 * 1024;
 
-// An answer that is shorter than what was asked for is followed up for free if it brings so much.
+// An answer shorter than requested does not count as a failure if it brings at least this much.
 constexpr uint64_t kLeastProgressBytes = 64 * 1024;
 
 std::span<std::byte> scratch() {
@@ -21,7 +21,7 @@ std::span<std::byte> scratch() {
   return bytes;
 }
 
-// What a head says of its body: which bytes of the object come, and how many the object has.
+// What a head says about its body: which bytes of the object it has, and the size of the object.
 struct Announcement {
   ByteRange sent = {0, kUnknownSize};  // the end is unknown where a whole object's length is
   std::optional<uint64_t> object_bytes = {};
@@ -44,7 +44,7 @@ Result<Announcement> announcement(const ResponseHead& head) {
   const Result<ContentRange> range = parse_content_range(*value);
   if (!range) return std::unexpected(range.error());
   if (range->unsatisfied) return fail(Code::kUnavailable, "a partial answer of no range");
-  // Also what tells several ranges (multipart/byteranges) that pass for one.
+  // This also catches several ranges (multipart/byteranges) that pass for one.
   if (head.content_length && *head.content_length != range->range.size_bytes()) {
     return fail(Code::kUnavailable, "the answer's length is ", *head.content_length,
                 " bytes, its range has ", range->range.size_bytes());
@@ -72,13 +72,14 @@ std::optional<ByteRange> ReadAttempt::asked_range() const {
   const uint64_t begin = piece_.range.begin + piece_.received_bytes;
   if (piece_.range.end != kUnknownSize) {
     if (begin == 0 && piece_.range.end == slot_.object_bytes) return std::nullopt;
-    // No range of HTTP is empty: a byte that goes nowhere tells whether the object is there.
+    // HTTP ranges cannot be empty: request one byte, and drop it, to learn whether the object
+    // exists.
     if (piece_.range.size_bytes() == 0) return ByteRange{begin, begin + 1};
     if (piece_.range.end == begin) return std::nullopt;  // all came, and yet the body broke off
     return ByteRange{begin, piece_.range.end};
   }
-  // The size is not known: one request brings a small object whole, and of a large one the first
-  // part together with its size.
+  // The size is not known: one request brings all of a small object, or the first part of a large
+  // one together with its size.
   return ByteRange{begin, piece_.range.begin + rules_.range_threshold_bytes};
 }
 
@@ -117,7 +118,7 @@ ReadPiece* ReadAttempt::split(const ReadRules& rules, ReadSlot& slot, ReadPiece&
   return &slot.more_pieces[0];
 }
 
-// The object's size is certain now, from a response.
+// A response has told the object's size.
 Result<void> ReadAttempt::take_size(uint64_t object_bytes) {
   if (slot_.object_bytes != kUnknownSize) {
     if (slot_.object_bytes == object_bytes) return {};
@@ -165,7 +166,7 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
           "the server decompressed it on the way: it can be read only whole, in "
           "one request, and into the engine's memory");
     }
-    // Begin anew: what comes has neither the stored object's size nor its sum.
+    // Start over: the body has neither the size nor the checksum of the stored object.
     give_memory_back(pool_, slot_);
     slot_.gzip = false;
     slot_.object_bytes = kUnknownSize;
@@ -209,11 +210,11 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
   if (lead()) slot_.gzip = facts.stored_gzip;
   if (lead() && slot_.whole && !slot_.expected) slot_.expected = facts.crc32c;
   if (said->object_bytes) {
-    // Another size than the listed one is another object.
+    // A size other than the listed one means another object.
     if (Result<void> taken = take_size(*said->object_bytes); !taken) return taken;
   }
   if (slot_.object_bytes == kUnknownSize) {
-    // Only the end of a whole object's body can tell its size.
+    // Only the body of the whole object can tell the size, by its end.
     if (said->partial || position != 0 || slot_.range.end != kUnknownSize) {
       return fail(Code::kUnavailable, "an answer that does not tell the object's size");
     }
@@ -244,8 +245,8 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
   return {};
 }
 
-// Bytes of two versions never meet in one object: every answer must be of the generation that was
-// asked for, whether or not the server looked at the condition, or else of the lead's.
+// Bytes of two versions must never mix: every answer must have the generation that was requested,
+// whether or not the server checked the condition, or else that of the lead's answer.
 Result<void> ReadAttempt::check_generation(std::string_view generation) {
   if (generation.empty()) return {};
   if (const std::string_view found = slot_.found_generation.view(); !found.empty()) {
@@ -273,7 +274,7 @@ Result<std::span<std::byte>> ReadAttempt::body_space(uint64_t) {
   if (length_unknown_) {
     if (growing_filled_ == growing_.size()) {
       const size_t wanted = std::max<size_t>(64 * 1024, growing_.size() * 2);
-      // What has come is copied to its place in the end.
+      // The bytes are copied into place at the end.
       if (wanted > pool_.budget_bytes() / 2) {
         return fail(Code::kExhausted, "an answer of unknown length exceeds half of the memory ",
                     "budget of ", pool_.budget_bytes(), " bytes; raise memory_budget_bytes");
@@ -301,14 +302,14 @@ Result<void> ReadAttempt::took_body(size_t count) {
     return {};
   }
   if (body_bytes() > announced_bytes_) {
-    // Of a whole object, it is the object that has grown.
+    // If the whole object was sent, it has grown.
     if (!partial_) return take_size(body_bytes());
     return corrupt("the answer brings more than the ", announced_bytes_, " bytes of its range");
   }
   if (skip_bytes_ > 0) {
     skip_bytes_ -= count;
   } else if (piece_.received_bytes < piece_.range.size_bytes()) {
-    // While it is in cache, as far as it is.
+    // While the bytes are (mostly) in cache.
     if (slot_.is_summed()) piece_.crc32c = piece_.crc32c.extended(space_.first(count));
     piece_.received_bytes += count;
   }
@@ -343,7 +344,7 @@ Result<Attempt::Verdict> ReadAttempt::finish() {
   if (piece_.received_bytes == piece_.range.size_bytes()) return Verdict::kDone;
   const uint64_t came_bytes = piece_.received_bytes - received_before_;
   if (came_bytes < kLeastProgressBytes || !is_pinned()) {
-    // It counts as a failure: a server that gives a byte at a time must not be asked for ever.
+    // Counts as a failure: a server that sends a byte at a time must not be asked for ever.
     return fail(Code::kUnavailable, came_bytes == 0 ? "an empty answer" : "a short answer",
                 " where ", piece_.range.size_bytes() - piece_.received_bytes, " bytes are missing");
   }

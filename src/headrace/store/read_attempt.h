@@ -1,4 +1,4 @@
-// Reading one piece of an object: where its bytes go, and whether they are the right ones.
+// Reading one piece of an object: where its bytes go, and whether they are correct.
 #pragma once
 
 #include <array>
@@ -21,11 +21,11 @@ struct ReadRules {
   ContentEncoding content_encoding = ContentEncoding::kStored;
 };
 
-// Goes through all attempts at one piece: after a broken body the next attempt asks for what is
-// missing, pinned to the generation that the first bytes came from. The first piece of a slot (its
-// lead) learns size and generation, makes the memory, and splits what is large into more pieces.
-// Where neither the caller nor the server names a generation, the object could change unnoticed
-// between two requests. Such a read takes one request, and starts over if that breaks off.
+// Goes through all attempts at one piece. After a broken body the next attempt requests the missing
+// bytes, pinned to the generation of the first ones. The first piece of a slot (its lead) learns
+// the size and the generation, makes the memory, and splits a large range into more pieces. Where
+// neither the caller nor the server names a generation, the object could change unnoticed between
+// two requests. Such a read takes one request, and starts over if that breaks off.
 // Thread: I/O. Borrows slot and piece.
 class ReadAttempt final : public Attempt {
  public:
@@ -35,12 +35,12 @@ class ReadAttempt final : public Attempt {
   void build(HttpRequest& request) override;
   std::string url() const override;
 
-  // Called with the pieces that were split off, linked by `next`, when the lead's head has told the
-  // size.
+  // Called with the pieces that were split off, linked by `next`, once the head of the lead's
+  // answer has told the size.
   std::function<void(ReadPiece*)> on_split;
 
-  // Cuts the slot's range, whose end is known, into the lead (which keeps the first part) and more
-  // pieces, returned linked.
+  // Cuts the slot's range, whose end is known, into the lead, which keeps the first part, and more
+  // pieces, which are returned linked.
   static ReadPiece* split(const ReadRules& rules, ReadSlot& slot, ReadPiece& lead,
                           uint64_t lead_bytes);
 
@@ -70,17 +70,18 @@ class ReadAttempt final : public Attempt {
   std::optional<uint64_t> unsatisfied_size_;  // of the object, as a 416 tells it
   bool in_one_request_ = false;               // since nobody names a generation
   bool skipped_ = false;                      // the present body is read, and thrown away
-  bool length_unknown_ = false;  // the body ends when it ends (chunked); it goes to `growing_`
+  bool length_unknown_ =
+      false;  // only the end of the body tells its length (chunked); it goes to `growing_`
   // Of the present answer, where the object's size is known:
-  bool partial_ = false;          // it is a range (206), not the whole object
-  bool chunked_ = false;          // its body tells by itself that it is complete
+  bool partial_ = false;          // a range (206), not the whole object
+  bool chunked_ = false;          // the body itself tells where it ends
   uint64_t announced_bytes_ = 0;  // of its body
   uint64_t received_before_ = 0;  // of the piece, by earlier attempts
-  uint64_t skip_bytes_ = 0;       // of a body that begins before what was asked for
+  uint64_t skip_bytes_ = 0;       // of a body that begins before the requested range
   std::vector<std::byte> growing_;
   std::optional<Charge> growing_charge_;
   size_t growing_filled_ = 0;
-  std::span<std::byte> space_;  // what body_space() gave last
+  std::span<std::byte> space_;  // what body_space() returned last
 };
 
 }  // namespace headrace

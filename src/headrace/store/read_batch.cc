@@ -140,7 +140,7 @@ void ReadBatch::restart(ReadSlot& slot, bool forget_listing) {
 
 void ReadBatch::slot_done() {
   if (slots_left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  // All are destroyed after the lock is released: the batch may go with `self`.
+  // Destroyed after the lock is released, since the batch may go with `self`.
   std::shared_ptr<ReadBatch> self;
   std::function<void()> on_attention;
   std::function<void(ReadBatch&)> then;

@@ -1,4 +1,4 @@
-// Many objects, read together: the unit in which callers ask and the engine answers.
+// Many objects that are read together: the unit in which callers request and the engine delivers.
 #pragma once
 
 #include <array>
@@ -27,14 +27,14 @@ namespace headrace {
 // One object, or a range of one, to be read.
 struct ReadTarget {
   std::string_view name = {};
-  std::string_view generation = {};     // "": whichever is live
-  uint64_t size_bytes = kUnknownSize;   // of the object, where a listing told it
-  std::optional<Crc32c> crc32c = {};    // of the object, where a listing told it
-  std::optional<ByteRange> range = {};  // none: all of it. `end` may lie beyond the object's end
-  std::optional<Crc32c> range_crc32c = {};  // of the range, where an index told it
+  std::string_view generation = {};         // "": whichever is live
+  uint64_t size_bytes = kUnknownSize;       // of the object, if known from a listing
+  std::optional<Crc32c> crc32c = {};        // of the object, if known from a listing
+  std::optional<ByteRange> range = {};      // none: all of it. `end` may be beyond the object's end
+  std::optional<Crc32c> range_crc32c = {};  // of the range, if known from an index
   std::span<std::byte> into = {};           // the caller's memory; empty: the engine's
-  bool has_into = false;                    // `into` is meant, though it may be empty
-  bool wants_sum = false;                   // fill in ReadSlot::sum, also of a range
+  bool has_into = false;                    // read into `into`, which may be empty
+  bool wants_sum = false;                   // fill in ReadSlot::sum, even for a range
 };
 
 class PieceReader;
@@ -56,7 +56,7 @@ class GenerationText {
   uint8_t size_ = 0;
 };
 
-// A contiguous part of one slot that one request reads. Queued intrusively.
+// A contiguous part of a slot, read by one request. Queued intrusively.
 struct ReadPiece {
   ReadBatch* batch = nullptr;
   PieceReader* reader = nullptr;
@@ -67,28 +67,28 @@ struct ReadPiece {
   ReadPiece* next = nullptr;
 };
 
-// One target and its outcome. Until the slot is done the engine owns it, afterwards the caller.
+// One target and its outcome. Owned by the engine until the slot is done, then by the caller.
 struct ReadSlot {
   uint32_t name_begin = 0, name_size = 0;  // in the batch's text
   uint32_t generation_begin = 0, generation_size = 0;
   uint64_t object_bytes = kUnknownSize;
   std::optional<Crc32c> expected = {};
-  uint64_t listed_bytes = kUnknownSize;  // what add() was told of both, for restart()
+  uint64_t listed_bytes = kUnknownSize;  // what add() was given for both, for restart()
   std::optional<Crc32c> listed_crc32c = {};
   std::optional<Crc32c> range_crc32c = {};  // of `asked`, unless that is the whole object
-  ByteRange asked;  // what add() was told; [0, kUnknownSize) for a whole object
-  ByteRange range;  // the same, ending with the object once its size is known
+  ByteRange asked;  // what add() was given; [0, kUnknownSize) for a whole object
+  ByteRange range;  // the same, limited to the object once its size is known
   bool whole = true;
   bool has_into = false;
-  bool wants_sum = false;               // fill in `sum`
-  bool gzip = false;                    // the bytes are gzip's (Content-Encoding), as stored
-  uint64_t plain_bytes = kUnknownSize;  // of these, decompressed, once they were counted
-  uint32_t restarts = 0;                // after a failed checksum or a change of the object
+  bool wants_sum = false;  // fill in `sum`
+  bool gzip = false;       // the bytes are compressed (Content-Encoding: gzip), as stored
+  uint64_t plain_bytes = kUnknownSize;  // of the bytes after decompression, once counted
+  uint32_t restarts = 0;                // after a checksum mismatch, or a change of the object
   std::span<std::byte> into = {};       // where the bytes go: the caller's memory or `block`
   Block block;
   bool in_flight_charged = false;
-  uint64_t reserved_bytes = 0;      // BlockPool::reserve(), until it has its memory
-  GenerationText found_generation;  // the one that was read
+  uint64_t reserved_bytes = 0;      // by BlockPool::reserve(), until it has its memory
+  GenerationText found_generation;  // the generation that was read
   std::optional<Error> error = {};  // the first; see ReadBatch::set_error()
   std::atomic<bool> failed = false;
   ReadPiece first_piece;
@@ -98,16 +98,16 @@ struct ReadSlot {
   // The CRC32C of the bytes that arrived, if `wants_sum` and the store sums what it reads.
   std::optional<Crc32c> sum = {};
 
-  // Whether what arrives is summed, and what the sum is to be.
+  // Whether arriving bytes are summed, and the sum they should have.
   bool is_summed() const { return whole || wants_sum || range_crc32c.has_value(); }
   const std::optional<Crc32c>& expected_sum() const { return whole ? expected : range_crc32c; }
-  // Joins the sums of the pieces, which are all here.
+  // Joins the sums of the pieces, all of which must have arrived.
   Crc32c joined_sum() const;
 };
 
-// Filled with targets, handed to a store once, waited for, then looked at.
-// A batch that was handed over completes always: every slot ends with its bytes or with an error.
-// When it is done no I/O thread will touch the targets' memory any more, whatever the reason.
+// Is filled with targets, handed to a store once, waited for, and then examined.
+// A batch that was handed over always completes: every slot ends with its bytes or an error. Once
+// it is done, no I/O thread touches the targets' memory any more, whatever the outcome.
 // Thread: any; add() before the batch is handed over, slots after it is done.
 class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
  public:
@@ -119,13 +119,14 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   // At most `slot_count` times. Copies name and generation.
   void add(const ReadTarget& target);
 
-  // True when every slot is done. Marks the batch as waited for: from then on it is read even when
-  // the memory budget is used up by what the user holds.
+  // True once every slot is done. Marks the batch as waited for: from then on it is read even if
+  // memory held by the user has used up the budget.
   bool wait_until(std::chrono::steady_clock::time_point until, MayBlock may_block);
   bool done() const { return slots_left_.load(std::memory_order_acquire) == 0; }
   // Marks it as waited for, without waiting.
   void want();
-  // Asks for an early end; the batch still completes, soon, with kCancelled where it was not done.
+  // Asks for an early end. The batch still completes, soon, with kCancelled for slots that were not
+  // done.
   void cancel();
 
   size_t size() const { return size_; }
@@ -136,29 +137,30 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   std::string_view generation(const ReadSlot& slot) const {
     return std::string_view(text_).substr(slot.generation_begin, slot.generation_size);
   }
-  // Bytes of the targets whose size is known, plus `unknown_bytes` for each of the others.
+  // The bytes of all targets, counting `unknown_bytes` for each target of unknown size.
   uint64_t expected_bytes(uint64_t unknown_bytes) const;
-  // What add() was told of slot `i`, for a batch that reads it in this one's stead ...
+  // What add() was given for slot `i`, for another batch that reads it on behalf of this one ...
   ReadTarget target(size_t i) const;
-  // ... and its outcome: moves what is in `from`, and counts slot `i` off.
+  // ... and its outcome: moves the contents of `from`, and completes slot `i`.
   void take_outcome(size_t i, ReadSlot& from);
 
-  // The store's end ---------------------------------------------------------------------------
+  // For the store ---------------------------------------------------------------------------
   bool waited_for() const { return waited_for_.load(std::memory_order_seq_cst); }
   bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
-  // Its place among the batches of one host, and how many of its slots wait there to begin.
+  // Its order number among the batches of a host, and how many of its slots are queued there.
   uint64_t order = 0;
   std::atomic<size_t> queued_slots = 0;
-  // `then` runs once, when every slot is done, on the thread that was last, which it must not hold
-  // up. For who does not wait; before the batch is handed over.
+  // `then` runs once, when every slot is done, on the thread that finished last, which it must not
+  // block. For callers who do not wait; call before the batch is handed over.
   void then(std::function<void(ReadBatch&)> then);
-  // Keeps the batch alive until its last slot is done. `on_attention` is called when the batch is
-  // first waited for, and when it is cancelled: the store looks at its queues again.
+  // Keeps the batch alive until its last slot is done. `on_attention` is called when somebody first
+  // waits for the batch and when it is cancelled, so that the store looks at its queues again.
   void hand_over(std::function<void()> on_attention);
-  // Keeps the first error of a slot whose pieces fail on several threads.
+  // Keeps the first error of a slot, whose pieces may fail on several threads.
   void set_error(ReadSlot& slot, Error error);
-  // Back to the state before the first attempt, but for `restarts`: what answers told of size and
-  // checksum may be what was wrong. `forget_listing` drops what the listing told, too.
+  // Returns the slot to its state before the first attempt, except for `restarts`: the size or
+  // checksum that an answer reported may have been wrong. `forget_listing` also drops what the
+  // listing reported.
   void restart(ReadSlot& slot, bool forget_listing);
   // Once per slot.
   void slot_done();

@@ -65,7 +65,7 @@ Result<Attempt::Verdict> SendStreamAttempt::finish() {
     if (!piece_.whole) return corrupt("the upload ended before all of it was sent");
     Result<ObjectInfo> made = protocol().object_of(text());
     if (!made) return std::unexpected(std::move(made.error()));
-    // Unknown will do: the session is ours, and was told the CRC32C with the last bytes.
+    // An unknown CRC32C is fine: the session is ours, and was given the CRC32C with the last bytes.
     if (compare_bytes(*made, piece_.whole->size_bytes, piece_.whole->crc32c) == Match::kOther) {
       return corrupt("the server stored ", made->size_bytes, " bytes", crc32c_text(*made),
                      " of the ", piece_.whole->size_bytes, " bytes with CRC32C ",

@@ -1,4 +1,4 @@
-// The attempts behind resumable uploads: a session, and a stream that goes on where it broke off.
+// The attempts behind resumable uploads: a session, and a stream that resumes where it broke off.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace headrace {
 
-// A repeated request may start a second session, which nobody uses, and which ends by itself.
+// A repeated request may start a second session, which nobody uses and which expires by itself.
 class StartResumableAttempt final : public TextAttempt {
  public:
   StartResumableAttempt(const Protocol& protocol, WriteRequest request);
@@ -28,7 +28,8 @@ class StartResumableAttempt final : public TextAttempt {
   std::string scratch_, session_;
 };
 
-// Bytes [begin, end) of the object, out of one part; with `whole` these are its last, and make it.
+// Bytes [begin, end) of the object, all from one part. With `whole` they are the last ones, and
+// complete the object.
 struct StreamPiece {
   std::string session = {};
   std::string name = {};
@@ -37,7 +38,7 @@ struct StreamPiece {
   std::optional<Upload::Whole> whole = {};
 };
 
-// After a failure the server is asked how far it has come.
+// After a failure it asks the server how many bytes it has.
 class SendStreamAttempt final : public TextAttempt {
  public:
   SendStreamAttempt(const Protocol& protocol, StreamPiece piece);
@@ -47,7 +48,7 @@ class SendStreamAttempt final : public TextAttempt {
   std::chrono::milliseconds linger_when_stopped() const override {
     return std::chrono::milliseconds(piece_.whole ? 1000 : 0);
   }
-  // Of the object that was made; of a piece that is not the last, empty.
+  // The object, after the last piece; empty after any other.
   Result<ObjectInfo> result;
 
  private:
@@ -57,9 +58,9 @@ class SendStreamAttempt final : public TextAttempt {
 
   const StreamPiece piece_;
   uint64_t from_;             // what the server has
-  bool ask_ = false;          // how far it has come
+  bool ask_ = false;          // ask how many bytes it has
   bool complete_ = false;     // the answer is an object
-  uint64_t kept_bytes_ = 0;   // what the answer says that it has
+  uint64_t kept_bytes_ = 0;   // what the answer says it has
   uint32_t standstills_ = 0;  // answers that brought nothing
 };
 
@@ -71,7 +72,7 @@ class CancelResumableAttempt final : public TextAttempt {
   Result<bool> result;
 
  private:
-  // 499 is what a session that was cancelled answers.
+  // A cancelled session answers 499.
   bool accepts(int status) const override { return status / 100 == 2 || status == 499; }
   Result<Verdict> finish() override;
   Result<Verdict> refused(Error error) override;

@@ -137,7 +137,7 @@ void ResumableUpload::send_next(Waiting waiting) {
                     std::move(sent));
 }
 
-// What is left of the bytes, and the end.
+// Sends the remaining bytes, and the end.
 void ResumableUpload::finish_stream() {
   const Whole all = whole();
   StreamPiece piece{.name = target_.name, .end = all.size_bytes, .whole = all};

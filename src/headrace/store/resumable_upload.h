@@ -10,18 +10,17 @@
 
 namespace headrace {
 
-// The parts go one after the other through one session, which carries the condition and makes the
-// object with its last byte: nothing is put anywhere else, so nothing is to be removed. That suits
-// buckets whose objects cannot be removed (a retention policy); it is slower than parts in
-// parallel. After a break the server is asked how far it has come, and the stream goes on from
-// there.
+// Sends the parts one after another through one session, which carries the condition and makes the
+// object with its last byte. There are no temporary objects, which suits buckets whose objects
+// cannot be removed (a retention policy), but it is slower than parallel parts. After a break it
+// asks the server how many bytes it has, and resumes from there.
 //
 // Thread: any. Owns the session.
 class ResumableUpload final : public HttpUpload {
  public:
-  // What a session takes before its end comes in multiples of this.
+  // A session takes multiples of this, except at the end.
   static constexpr uint64_t kUnitBytes = 256 * kKiB;
-  // An object of one part that is smaller is sent by one request, and again after a break.
+  // A smaller object of one part is sent in one request, which is repeated whole after a break.
   static constexpr uint64_t kResumeFromBytes = 8 * kMiB;
 
   ResumableUpload(std::shared_ptr<HttpStore> store, WriteRequest target);
@@ -36,7 +35,7 @@ class ResumableUpload final : public HttpUpload {
     std::shared_ptr<const UploadPart> part;
     Done done;
   };
-  // Starts the session, or sends the next part, if nothing is under way.
+  // If nothing is in progress, starts the session or sends the next part.
   void advance();
   void send_next(Waiting waiting);
   void finish_stream();
@@ -45,10 +44,10 @@ class ResumableUpload final : public HttpUpload {
   bool busy_ HEADRACE_GUARDED_BY(mutex_) = false;
   std::string session_ HEADRACE_GUARDED_BY(mutex_);  // a request target
   uint64_t sent_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;
-  bool ended_ HEADRACE_GUARDED_BY(mutex_) = false;  // the session is no more
+  bool ended_ HEADRACE_GUARDED_BY(mutex_) = false;  // the session has ended
   std::optional<Error> error_ HEADRACE_GUARDED_BY(mutex_);
   std::deque<Waiting> waiting_ HEADRACE_GUARDED_BY(mutex_);
-  std::shared_ptr<const UploadPart> rest_ HEADRACE_GUARDED_BY(mutex_);  // what is left to be sent
+  std::shared_ptr<const UploadPart> rest_ HEADRACE_GUARDED_BY(mutex_);  // still to be sent
 };
 
 }  // namespace headrace

@@ -46,7 +46,7 @@ bool RetryBudget::try_spend() {
 }
 
 void RetryBudget::earn() {
-  // Full is the usual case; it must not write to a line that all I/O threads share.
+  // Usually it is full; then it must not write to a cache line that all I/O threads share.
   if (tenths_.load(std::memory_order_relaxed) >= max_tenths_) return;
   tenths_.fetch_add(1, std::memory_order_relaxed);
 }
@@ -68,8 +68,8 @@ RetryState::Step RetryState::after(Outcome outcome, TimePoint now, TimePoint dea
                              .with_http_status(error.http_status())
                              .with_request_id(error.request_id())};
   };
-  // It costs no attempt, once; what fails on a reused connection again fails for another reason
-  // than its idleness.
+  // The first time costs no attempt. A second failure on a reused connection has another cause than
+  // idleness.
   if (outcome.stale && !std::exchange(was_stale_, true)) {
     --attempts_;
     return {.next = Next::kFreshConnection};
@@ -77,7 +77,7 @@ RetryState::Step RetryState::after(Outcome outcome, TimePoint now, TimePoint dea
   if (error.http_status() == 401 && has_credentials_ && !std::exchange(token_rejected_, true)) {
     return {.next = Next::kNewToken};
   }
-  // Being throttled is no failure of the request: it goes on until its deadline.
+  // Throttling is not a failure of the request, which continues until its deadline.
   const bool throttled = error.code() == Code::kThrottled;
   ++(throttled ? throttled_ : failures_);
   if (!throttled) {

@@ -1,4 +1,4 @@
-// What is tried again, and when. Pure, but for the budget's counter.
+// What is retried, and when. Pure, except for the budget's counter.
 #pragma once
 
 #include <atomic>
@@ -12,11 +12,11 @@
 
 namespace headrace {
 
-// The engine's source of randomness: seeded by tests, by the system otherwise.
+// The engine's source of randomness, seeded by the system or by tests.
 using Rng = std::minstd_rand;
 
-// The last column of the error table. A pure function of the error; 401 (once, with a new token)
-// and a failed checksum (once) are the business of those who can do something about them.
+// The last column of the error table. A pure function of the error. Retries after 401 (once, with a
+// new token) and after a checksum mismatch (once) are decided elsewhere.
 bool is_retryable(const Error& error);
 
 // How long to wait before attempt `attempt + 1`: uniform in [0, initial * multiplier^(attempt-1)],
@@ -26,7 +26,8 @@ bool is_retryable(const Error& error);
 std::chrono::milliseconds backoff(const RetryOptions& options, int attempt, const Error& error,
                                   Rng& rng);
 
-// Bounds the share of retries per host: a broken service must not see a multiple of its load.
+// Bounds the share of retries per host, so that a struggling service does not see a multiple of its
+// load.
 // Thread: any.
 class RetryBudget {
  public:
@@ -41,30 +42,30 @@ class RetryBudget {
   std::atomic<int64_t> tenths_;
 };
 
-// The course of one request: what follows each of its attempts. No I/O, and time is an argument.
-// Thread: confined. Borrows all that it is given.
+// The state of one request, which decides what follows each attempt. No I/O; time is an argument.
+// Thread: confined. Borrows its arguments.
 class RetryState {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
   // How an attempt ended.
   struct Outcome {
-    std::optional<Error> error = {};  // none: it went well
-    bool follow_up = false;           // it went well, and another request is to follow
-    bool stale = false;  // it failed because the server had closed the idle connection meanwhile
+    std::optional<Error> error = {};  // none: it succeeded
+    bool follow_up = false;           // it succeeded, and another request follows
+    bool stale = false;               // it failed because the server had closed the idle connection
   };
   enum class Next : uint8_t {
     kDone,
     kFollowUp,
-    kFreshConnection,  // the same again, at once, for free
-    kNewToken,         // the same again, with other credentials
+    kFreshConnection,  // the same request again, at once and for free
+    kNewToken,         // the same request again, with new credentials
     kRetry,
     kFail,
   };
   struct Step {
     Next next = Next::kDone;
     std::chrono::milliseconds wait{0};  // before it
-    std::optional<Error> error = {};    // kFail: the request's error. kRetry: what it is for
+    std::optional<Error> error = {};    // kFail: the request's error. kRetry: the reason
   };
 
   RetryState(const RetryOptions& options, RetryBudget& budget, Rng& rng, bool has_credentials)
@@ -75,7 +76,8 @@ class RetryState {
   Step after(Outcome outcome, TimePoint now, TimePoint deadline);
 
  private:
-  // So many requests of one operation follow each other without a pause. A large copy takes a few.
+  // How many follow-up requests of one operation are sent without a pause. A large copy needs a
+  // few.
   static constexpr int kFreeFollowUps = 16;
 
   const RetryOptions& options_;

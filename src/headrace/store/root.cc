@@ -52,7 +52,7 @@ Result<void> Root::strip(UploadsPage& page) const {
   for (UnfinishedUpload& upload : page.uploads) {
     if (Result<void> stripped = strip(upload.name); !stripped) return stripped;
   }
-  // Where the next page begins: one of the names, or a longer one.
+  // Where the next page starts: one of the names, or a longer one.
   return page.next_name.empty() ? Result<void>() : strip(page.next_name);
 }
 

@@ -1,4 +1,4 @@
-// What stands before every name of a store: its URL's path inside the bucket.
+// The prefix of every name of a store: the path of its URL inside the bucket.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@
 
 namespace headrace {
 
-// Callers say names below the root, services hear and answer full names. A protocol writes the root
-// before a name, in the encoding of the place; strip() takes it off what the service answered.
+// Callers use names below the root; services use full names. A protocol prepends the root, suitably
+// encoded; strip() takes it off the names in answers.
 // Thread: any (immutable).
 class Root {
  public:
-  Root() = default;  // the bucket's own: full names
-  // "run", "run/" and "run//" are the same root; "" is the bucket's own.
+  Root() = default;  // the bucket itself: names are full names
+  // "run", "run/" and "run//" are the same root; "" is the bucket itself.
   explicit Root(std::string_view path);
 
   const std::string& text() const { return text_; }  // "" or ends with one '/'
@@ -27,8 +27,8 @@ class Root {
   // Errors: kCorrupt for a name that is not below the root.
   Result<void> strip(std::string& name) const;
   Result<void> strip(ObjectInfo& info) const { return strip(info.name); }
-  // The object that has the root's own name, which browsers of buckets put there to show a folder,
-  // is counted and left out: it has no name here.
+  // An object with the root's own name, which bucket browsers create to show a folder, is counted
+  // and left out: it has no name below the root.
   Result<void> strip(ObjectPage& page) const;
   Result<void> strip(ColumnPage& page) const;
   Result<void> strip(UploadsPage& page) const;

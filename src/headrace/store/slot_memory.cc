@@ -12,7 +12,7 @@ Result<void> make_room(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes, boo
     return fail(Code::kExhausted, size_bytes, " bytes do not fit into the memory budget of ",
                 pool.budget_bytes(), " bytes; raise memory_budget_bytes, or read a range");
   }
-  // Looked at before, not only tried: a flight that ends at once would wake whoever waits for room.
+  // Checked first, not just tried: a flight that ends at once would wake those who wait for room.
   if (!waited_for && pool.live_bytes() + charged > pool.budget_bytes()) {
     return fail(Code::kExhausted);
   }

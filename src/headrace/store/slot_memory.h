@@ -1,4 +1,4 @@
-// The memory of one slot: taken when its size is known, given back when the read fails.
+// The memory of a slot: taken once its size is known, given back if the read fails.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,18 @@
 
 namespace headrace {
 
-// Makes the slot's memory for `size_bytes`, if it has none. `waited_for` is admitted even beyond
-// the budget. Errors: kExhausted; a deferral if there is no room now.
+// Allocates `size_bytes` for the slot if it has no memory yet. With `waited_for`, even beyond the
+// budget. Errors: kExhausted; a deferral if there is no room now.
 Result<void> make_room(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes, bool waited_for);
 
-// kExhausted without a message: there is no room at present. Never shown to a user; whoever gets it
-// tries again when there is room.
+// kExhausted without a message: there is no room at present. Users never see it; the read is tried
+// again once there is room.
 inline bool is_deferral(const Error& error) {
   return error.code() == Code::kExhausted && error.message().empty();
 }
 
-// Tries for memory; where there is none, puts the wish for it on record and tries once more,
-// because room may have come before it was there. False: the pool calls when there is room.
+// Tries to get memory. If there is none, asks the pool to notify us and tries once more, because
+// room may have appeared in between. False: the pool will notify us.
 template <class Try>
 bool try_or_ask_for_room(BlockPool& pool, Try&& attempt) {
   if (attempt()) return true;
@@ -27,13 +27,13 @@ bool try_or_ask_for_room(BlockPool& pool, Try&& attempt) {
   return attempt();
 }
 
-// What was reserved before the memory was made is free for others.
+// Releases what was reserved before the memory was allocated.
 void drop_reservation(BlockPool& pool, ReadSlot& slot);
 
-// The read is complete, or given up: its memory no longer counts as in flight.
+// The read has completed or failed: its memory no longer counts as in flight.
 void end_flight(BlockPool& pool, ReadSlot& slot);
 
-// All that make_room() did is undone.
+// Undoes make_room().
 void give_memory_back(BlockPool& pool, ReadSlot& slot);
 
 }  // namespace headrace

@@ -7,7 +7,7 @@
 namespace headrace {
 namespace {
 
-// What reads one store's part of a batch.
+// Reads one store's part of a batch.
 struct Part {
   std::shared_ptr<ObjectStore> store;
   std::vector<uint32_t> slots = {};
@@ -36,7 +36,8 @@ void split_read(std::span<const std::shared_ptr<ObjectStore>> stores,
     });
     inner.push_back(part.batch);
   }
-  // A batch lets go of this when it is done, and of `then` the batches inside: no circle is left.
+  // A batch releases this function when it is done, as inner batches release `then`, so that no
+  // cycle remains.
   batch->hand_over([outer = std::weak_ptr(batch), inner = std::move(inner)] {
     const std::shared_ptr<ReadBatch> alive = outer.lock();
     if (!alive) return;

@@ -1,4 +1,4 @@
-// One batch whose objects lie in several stores.
+// Reading a batch whose objects are in several stores.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 namespace headrace {
 
 // Reads slot `i` of the batch from `stores[store_of[i]]`, as ObjectStore::read() would. A batch
-// that lies in one store is handed to it as it is. The outcomes of one store's slots come together.
+// whose objects are all in one store is handed to that store as it is. Otherwise the outcomes of
+// each store's slots arrive together.
 void split_read(std::span<const std::shared_ptr<ObjectStore>> stores,
                 std::span<const uint32_t> store_of, std::shared_ptr<ReadBatch> batch);
 

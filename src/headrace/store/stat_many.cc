@@ -34,8 +34,8 @@ class StatMany : public std::enable_shared_from_this<StatMany> {
   }
 
  private:
-  // One thread begins requests at a time: one whose answer comes at once, on this very thread, is
-  // seen by the loop and begins nothing itself.
+  // Only one thread at a time starts requests. An answer that comes at once, on this very thread,
+  // is left to the loop and starts nothing itself.
   void pump() {
     {
       const Lock lock(mutex_);

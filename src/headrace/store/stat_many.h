@@ -1,4 +1,4 @@
-// What a store says about many objects.
+// Metadata of many objects.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 
 namespace headrace {
 
-// Asks about every name, at most `max_in_flight` at a time. An object that is not there is
-// kNotFound in its place, and the rest goes on if `missing_ok`; every other error ends it: what was
-// not asked yet is kCancelled. Cancelling ends what is under way.
+// Stats every name, at most `max_in_flight` at a time. A missing object gives kNotFound in its
+// place; with `missing_ok` the others continue. Any other error ends the call, and names not yet
+// requested give kCancelled. Cancelling ends the requests in progress.
 std::shared_ptr<Pending<std::vector<Result<ObjectInfo>>>> stat_many(
     std::shared_ptr<ObjectStore> store, std::vector<std::string> names, bool missing_ok,
     size_t max_in_flight);

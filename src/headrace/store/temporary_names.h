@@ -1,9 +1,9 @@
-// Names of the objects that headrace writes for a moment and deletes again.
+// Names of the temporary objects that headrace writes and deletes.
 //
-// They are full names: they lie at the bucket's root whatever a store's root is, or below the
-// prefix that the store was given for them. Nothing there is data: listings leave it out unless
-// they ask for what lies there. Composites share their prefix with other programs that join objects
-// on the server.
+// They are full names: whatever the store's root is, they are at the root of the bucket, or below
+// the prefix that the store was given for them. They are not data, so listings omit them unless the
+// listing's prefix asks for them. Composites share their prefix with other programs that join
+// objects on the server.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ namespace headrace {
 
 inline constexpr std::string_view kCompositePrefix = "dataflux-composed-objects/";
 inline constexpr std::string_view kUploadPrefix = "headrace-uploads/";
-// What stands behind kCompositePrefix in names of ours, before 32 hexadecimal digits.
+// What follows kCompositePrefix in our names, before 32 hexadecimal digits.
 inline constexpr std::string_view kCompositeMark = "headrace-";
 
 // Thread: any (immutable).
@@ -29,13 +29,13 @@ class TemporaryNames {
   const std::string& composites() const { return composites_; }
   const std::string& uploads() const { return uploads_; }
 
-  // A listing of what begins with `asked_prefix` does not show `name`. What lies at the bucket's
-  // root is hidden in any case: other stores write it.
+  // Whether a listing of `asked_prefix` omits `name`. Temporary objects at the bucket's root are
+  // hidden in any case, since other stores may write them.
   bool hides(std::string_view name, std::string_view asked_prefix) const;
-  // It was composed by headrace, to be read once: composites(), kCompositeMark, 32 digits.
+  // Whether headrace composed it to be read once: composites(), kCompositeMark, 32 digits.
   bool is_own_composite(std::string_view name) const;
 
-  // Take hidden objects and prefixes off a page.
+  // Remove hidden objects and prefixes from a page.
   void hide(ObjectPage& page, std::string_view asked_prefix) const;
   void hide(ColumnPage& page, std::string_view asked_prefix) const;
 

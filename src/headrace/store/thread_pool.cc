@@ -36,7 +36,7 @@ ThreadPool::ThreadPool(uint32_t thread_count) : state_(std::make_shared<State>(t
 
 ThreadPool::~ThreadPool() {
   if (state_->inherited()) {
-    // Neither the lock nor the thread handles mean anything here; both are left as they are.
+    // In a forked child neither the lock nor the thread handles mean anything; both are left alone.
     static_cast<void>(new std::shared_ptr<State>(state_));
     return;
   }
@@ -44,7 +44,7 @@ ThreadPool::~ThreadPool() {
 }
 
 bool ThreadPool::start_thread(const std::shared_ptr<State>& state) HEADRACE_NO_ANALYSIS {
-  // Signals are for the program's own threads.
+  // Signals belong to the program's own threads.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -100,7 +100,7 @@ void ThreadPool::wake() {
   const Lock lock(state.mutex);
   state.wake_count.fetch_add(1);
   if (state.parked.empty()) return;
-  // Whoever parks is a job, so at least one thread runs; stop() takes the parked ones itself.
+  // Only jobs park, so at least one thread is running; stop() runs the parked ones itself.
   for (Job& job : state.parked) state.jobs.push_back(std::move(job));
   state.parked.clear();
   state.changed.notify_all();

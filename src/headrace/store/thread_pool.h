@@ -1,4 +1,4 @@
-// Threads that may block or compute: what the I/O threads must not do.
+// Threads that may block or compute, which I/O threads must not.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace headrace {
 
-// Started when first needed, joined by stop(). Jobs run in order of arrival. A job that cannot go
-// on (no memory is free) parks itself, without a thread, until wake(). Jobs that are queued or
-// parked when the pool stops still run, so that each can complete what it stands for; they ask
+// Started when first needed, joined by stop(). Jobs run in order of arrival. A job that cannot
+// continue (because no memory is free) parks itself, without a thread, until wake(). Jobs that are
+// queued or parked when the pool stops still run, so that each can complete its request; they check
 // stopping() and end early. Thread: any; callable from jobs, except stop(). In a forked child every
 // call does nothing: the threads are the parent's.
 class ThreadPool {
@@ -21,18 +21,19 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // False, and `job` is left as it was, after stop(), in a forked child, and when the system gives
-  // no thread at all.
+  // False, leaving `job` unchanged, after stop(), in a forked child, and if the system cannot start
+  // a single thread.
   [[nodiscard]] bool post(Job&& job);
-  // The same, ahead of the queue: the remaining pieces of a file that is being read already.
+  // The same, at the front of the queue: for the remaining pieces of a file that is already being
+  // read.
   [[nodiscard]] bool post_first(Job&& job);
 
-  // How often wake() was called. Read it before looking at the condition that a job waits for.
+  // How often wake() was called. Read it before checking the condition that a job waits for.
   uint64_t wake_count() const;
-  // Sets the job aside until the next wake(); queues it at once if there was one since `seen`.
-  // False as for post().
+  // Sets the job aside until the next wake(), or queues it at once if there was one since
+  // `seen_wake_count`. False as for post().
   [[nodiscard]] bool park(Job&& job, uint64_t seen_wake_count);
-  // Queues all parked jobs. Called when memory was freed, and when a batch is waited for or
+  // Queues all parked jobs. Called when memory is freed, and when a batch is waited for or
   // cancelled.
   void wake();
 

@@ -1,4 +1,4 @@
-// Where the parts of one object that is being written go, on the way to their place.
+// How the parts of an object that is being written reach the store.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,8 @@
 
 namespace headrace {
 
-// A numbered piece of the object. Its bytes lie in blocks of ours, in memory that was lent, or
-// both, and stay where they are until the last owner of the part lets go of it. Thread: any
-// (immutable once it is sent).
+// A numbered piece of the object. Its bytes are in blocks of the pool, in lent memory, or both, and
+// stay there until the last owner releases the part. Thread: any (immutable once sent).
 struct UploadPart {
   uint32_t part_number = 1;  // from 1
   uint64_t offset_bytes = 0;
@@ -30,12 +29,11 @@ struct UploadPart {
   std::vector<std::shared_ptr<const void>> lent = {};
 };
 
-// One object on its way to a store, in parts. Called by an ObjectWriter, which sees to the order:
-// send() for each part in turn, the next before the one before is done; publish() when all are
-// sent, or only publish_single(); clean() at last, when every completion has come, whatever the
-// outcome.
-// Every `done` runs exactly once, perhaps before the call returns, on any thread; it must not
-// block. Thread: any. Errors: what the store says; kCancelled after cancel().
+// The upload of one object in parts. Its ObjectWriter calls, in this order: send() for each part in
+// turn, without waiting for earlier ones; publish() once all have been sent, or only
+// publish_single(); and finally clean(), once every completion has come, whatever the outcome.
+// Every `done` runs exactly once, on any thread, possibly before the call returns, and must not
+// block. Thread: any. Errors: those of the store; kCancelled after cancel().
 class Upload {
  public:
   using Done = std::move_only_function<void(Result<void>)>;
@@ -47,11 +45,11 @@ class Upload {
     Crc32c crc32c = {};
   };
 
-  // What can be sent in this way.
+  // What this kind of upload can send.
   struct Limits {
     uint64_t min_part_bytes = 64 * kKiB;
     uint64_t max_part_bytes = 4 * kGiB;
-    uint64_t part_unit_bytes = 1;  // parts are multiples of this, but for the last
+    uint64_t part_unit_bytes = 1;  // parts are multiples of this, except the last
     uint32_t max_parts = std::numeric_limits<uint32_t>::max();
     uint64_t max_object_bytes = std::numeric_limits<uint64_t>::max();
   };
@@ -59,13 +57,13 @@ class Upload {
   virtual ~Upload() = default;
   virtual Limits limits() const = 0;
   virtual void send(std::shared_ptr<const UploadPart> part, Done done) = 0;
-  // Makes the object visible, whole, on its condition; checks its size and CRC32C.
+  // Makes the whole object visible, on its condition, and checks its size and CRC32C.
   virtual void publish(const Whole& whole, Published done) = 0;
   // The object is this one part, or is empty.
   virtual void publish_single(std::shared_ptr<const UploadPart> part, Published done) = 0;
-  // Asks for an early end of what is in progress.
+  // Asks requests in progress to end early.
   virtual void cancel() = 0;
-  // Removes whatever was put somewhere on the way.
+  // Removes temporary objects.
   virtual void clean(Done done) = 0;
 };
 

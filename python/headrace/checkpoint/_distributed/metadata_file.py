@@ -48,5 +48,5 @@ def from_bytes(data: bytes, url: str) -> Metadata:
     if stream.tell() != len(body):
         raise CorruptDataError(f"{url}: there are bytes after the metadata: it is damaged")
     if not isinstance(metadata, Metadata):
-        raise CorruptDataError(f"{url}: it holds {type(metadata).__name__}, no metadata")
+        raise CorruptDataError(f"{url}: it holds {type(metadata).__name__}, not metadata")
     return metadata

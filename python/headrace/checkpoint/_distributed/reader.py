@@ -357,7 +357,7 @@ def _file_load(
         except Exception as error:
             raise CorruptDataError(f"{where}: torch.load cannot read it: {error}") from error
         if not isinstance(tensor, torch.Tensor):
-            raise CorruptDataError(f"{where}: it holds {type(tensor).__name__}, no tensor")
+            raise CorruptDataError(f"{where}: it holds {type(tensor).__name__}, not a tensor")
         for dim, (offset, length) in enumerate(
             zip(item.storage_offsets, item.lengths, strict=True)
         ):

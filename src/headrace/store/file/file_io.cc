@@ -54,16 +54,16 @@ std::string temp_path_for(const std::string& path) {
   return cat(parent_of(path), "/", kTempPrefix, ::getpid(), "-", serial.fetch_add(1), "-", random);
 }
 
-// The way to a file that has no name. The other one (AT_EMPTY_PATH) needs a capability.
+// A path to a file that has no name. The alternative, AT_EMPTY_PATH, needs a capability.
 std::string link_to(const OpenFile& file) { return cat("/proc/self/fd/", file.get()); }
 
-// Not open where there is no such thing, and where it could not be given a name later.
+// Not open if there are no nameless files, or if the file could not be given a name later.
 OpenFile open_nameless(const std::string& directory) {
   static const bool can_be_named = ::access("/proc/self/fd", X_OK) == 0;
   return can_be_named ? OpenFile::open(directory, O_TMPFILE | O_WRONLY, 0666) : OpenFile();
 }
 
-// Into a directory; fails with EEXIST if `path` is there.
+// Fails with EEXIST if `path` exists.
 int name_nameless(const OpenFile& file, const std::string& path) {
   return ::linkat(AT_FDCWD, link_to(file).c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW);
 }
@@ -196,7 +196,7 @@ Result<OpenFile> lock_directory(const std::string& directory,
   OpenFile file = OpenFile::open(directory, O_RDONLY | O_DIRECTORY);
   if (!file.is_open()) return failed(errno, Access::kWrite);
   const auto deadline = std::chrono::steady_clock::now() + kLockTimeout;
-  // Not the waiting kind of flock: whoever stops the engine must not wait for another program.
+  // Does not block in flock(), so that stopping the engine need not wait for another program.
   while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) break;  // no locks here
     if (cancelled()) return fail(Code::kCancelled, "cancelled");
@@ -209,8 +209,8 @@ Result<OpenFile> lock_directory(const std::string& directory,
 }
 
 Result<TempFile> TempFile::create(std::string path, Naming naming) {
-  // The rename would take the place of a device or a pipe, for all who use it. (Also of a link to
-  // one: /dev/stdout is such.)
+  // The rename would replace a device or a pipe for everybody who uses it, or a link to one, such
+  // as /dev/stdout.
   struct stat status{};
   const bool is_there = ::stat(path.c_str(), &status) == 0;
   if (is_there && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) {
@@ -232,9 +232,10 @@ Result<TempFile> TempFile::create(std::string path, Naming naming) {
     file = open();
   }
   if (!file.is_open()) return failed(errno, Access::kWrite);
-  // It tells whoever sweeps that the file is in use. Before it has a name, where that is possible.
+  // The lock tells sweepers that the file is in use. It is taken before the file has a name, if
+  // possible.
   static_cast<void>(::flock(file.get(), LOCK_EX | LOCK_NB));
-  // Who may read the file that is replaced may read the new one, and nobody else.
+  // The new file has the permissions of the one that it replaces.
   if (is_there) ::fchmod(file.get(), status.st_mode & 07777);
   return TempFile(std::move(path), std::move(temp_path), std::move(file));
 }
@@ -262,8 +263,8 @@ Result<void> TempFile::move_to_free_name() {
     return {};
   }
   if (::renameat2(AT_FDCWD, temp_path_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) != 0) {
-    // File systems without that flag (NFS) have hard links, which do not replace either; the
-    // temporary name goes with this object.
+    // File systems without that flag (NFS) have hard links, which do not replace anything either;
+    // the temporary name is removed with this object.
     if (errno != EINVAL && errno != ENOSYS) return failed(errno, Access::kWrite);
     if (::link(temp_path_.c_str(), path_.c_str()) != 0) return failed(errno, Access::kWrite);
     ::unlink(temp_path_.c_str());
@@ -284,8 +285,8 @@ Result<struct stat> TempFile::publish(const Precondition& condition,
       return std::unexpected(met.error());
     }
     if (temp_path_.empty()) {
-      // Only a name can take the place of another. Killed between here and the rename, a process
-      // leaves it.
+      // Only a file with a name can replace another. A process killed between here and the rename
+      // leaves it behind.
       std::string temp_path = temp_path_for(path_);
       if (name_nameless(file_, temp_path) != 0) return failed(errno, Access::kWrite);
       temp_path_ = std::move(temp_path);
@@ -293,7 +294,7 @@ Result<struct stat> TempFile::publish(const Precondition& condition,
     if (::rename(temp_path_.c_str(), path_.c_str()) != 0) return failed(errno, Access::kWrite);
     temp_path_.clear();
   }
-  // Once more, now that it has a name: some versions of btrfs keep nothing of a nameless file.
+  // Once more, now that it has a name: some versions of btrfs do not keep a nameless file.
   if (::fsync(file_.get()) != 0) return failed(errno, Access::kWrite);
   // After the rename, which sets the ctime.
   struct stat status{};

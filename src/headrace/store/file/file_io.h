@@ -18,8 +18,8 @@
 
 namespace headrace {
 
-// Files that are being written carry this at the beginning of their last component, if they have a
-// name already. No listing shows them, and whoever writes one holds a lock on it (flock).
+// The last component of the name of a file that is being written begins with this, if it has a name
+// yet. Listings omit such files, and the writer holds a lock on them (flock).
 inline constexpr std::string_view kTempPrefix = ".headrace-tmp-";
 
 // An open descriptor. A forked child does not keep it.
@@ -34,7 +34,7 @@ class OpenFile {
     return *this;
   }
   ~OpenFile();
-  // Not open, with errno set, when it fails.
+  // Not open if it fails, with errno set.
   static OpenFile open(const std::string& path, int flags, mode_t mode = 0);
 
   bool is_open() const { return descriptor_ >= 0; }
@@ -48,40 +48,43 @@ class OpenFile {
 std::string generation_of(const struct stat& status);
 ObjectInfo info_of(std::string name, const struct stat& status);
 
-// Whether the bytes may be others than they were at `before`. Looks at the modification time, and
-// at ctime too unless the file lost a name meanwhile: replacing a file changes the ctime of the
-// replaced one, whose bytes stay as they were.
+// Whether the bytes may have changed since `before`. Compares the modification time, and ctime too
+// unless the file has lost a name meanwhile: replacing a file changes the ctime of the replaced
+// one, but not its bytes.
 bool changed_between(const struct stat& before, const struct stat& after);
 
-// `number` is an errno. A missing object, and a directory where an object is wanted, is kNotFound
-// when reading; when writing, names that cannot be made are kInvalidArgument.
+// `number` is an errno. When reading, a missing object, or a directory in its place, is kNotFound.
+// When writing, names that cannot be created are kInvalidArgument.
 enum class Access : uint8_t { kRead, kWrite };
 Error file_error(int number, Access access);
 
 // Names are relative paths: components joined by '/', none of them empty, "." or "..", no NUL.
 // Errors: kInvalidArgument.
 Result<void> check_name(std::string_view name);
-// A name that may be written: listings do not show what looks like our temporary files.
+// Also refuses names that look like our temporary files, since listings omit those.
 Result<void> check_new_name(std::string_view name);
 
-// `condition` against what is at `path`. Errors: kPreconditionFailed.
+// Checks `condition` against what is at `path`. Errors: kPreconditionFailed.
 Result<void> check_precondition(const std::string& path, const Precondition& condition);
 
-// A lock among all programs of this project that replace files of one directory with a condition
-// (flock on the directory). Where the file system has no locks it is open, and holds nothing.
-// Errors: kUnavailable if another holds it for ten seconds; kCancelled; what opening can give.
+// A lock on a directory (flock) among all programs of this project that conditionally replace files
+// in it. If the file system has no locks, it is open and locks nothing.
+// Errors: kUnavailable if another holds it for ten seconds; kCancelled; those of opening.
 Result<OpenFile> lock_directory(const std::string& directory,
                                 const std::function<bool()>& cancelled);
 
-// A file that is being written, next to the place where it will be. Removed unless published. It
-// has no name until then (O_TMPFILE), so that nothing is left of a process that is killed; where
-// the file system knows no such files (NFS), it has one that begins with kTempPrefix.
+// A file that is being written, in the directory where it will be. Removed unless published. It has
+// no name until then (O_TMPFILE), so that a killed process leaves nothing behind; on file systems
+// without such files (NFS), its name begins with kTempPrefix.
 // Thread: confined.
 class TempFile {
  public:
-  enum class Naming : uint8_t { kLate, kEarly };  // kEarly: as where there are no nameless files
+  enum class Naming : uint8_t {
+    kLate,
+    kEarly
+  };  // kEarly: as on file systems without nameless files
 
-  // Makes the directories on the way too.
+  // Also makes missing directories.
   static Result<TempFile> create(std::string path, Naming naming = Naming::kLate);
   TempFile(TempFile&& other) noexcept
       : path_(std::move(other.path_)),
@@ -101,7 +104,7 @@ class TempFile {
  private:
   TempFile(std::string path, std::string temp_path, OpenFile file)
       : path_(std::move(path)), temp_path_(std::move(temp_path)), file_(std::move(file)) {}
-  // From a nameless file, or from its temporary name; replaces nothing.
+  // Links a nameless file, or its temporary name; replaces nothing.
   Result<void> move_to_free_name();
 
   std::string path_;

@@ -15,7 +15,7 @@ namespace {
 constexpr uint32_t kDefaultPageSize = 1000;
 constexpr uint32_t kMaxPageSize = 10'000;
 
-// Tokens say what was listed last: an object's name, or a common prefix, behind one letter.
+// A token is a letter followed by what was listed last: an object's name or a common prefix.
 constexpr char kAfterObject = 'o', kAfterPrefix = 'p';
 
 struct DirectoryCloser {
@@ -24,7 +24,7 @@ struct DirectoryCloser {
 
 bool is_directory_key(std::string_view key) { return key.ends_with('/'); }
 
-// Error messages are text: bytes that are none are written \xNN.
+// Error messages are text, so other bytes are written as \xNN.
 std::string shown(std::string_view bytes) {
   std::string out;
   for (const char c : bytes) {
@@ -40,7 +40,7 @@ std::string shown(std::string_view bytes) {
   return out;
 }
 
-// Of a prefix, the directories that every name with it lies in: "a/b/c" gives "a/b/".
+// The directory that has all names with this prefix: "a/b/c" gives "a/b/".
 std::string_view directory_part(std::string_view prefix) {
   const size_t slash = prefix.rfind('/');
   return slash == prefix.npos ? std::string_view() : prefix.substr(0, slash + 1);
@@ -85,7 +85,7 @@ Result<void> FileWalk::start() {
     return std::unexpected(file_error(errno, Access::kRead));
   }
   const std::string_view first = directory_part(prefix_);
-  // A prefix that no name can have: nothing is listed.
+  // No name can have this prefix: nothing is listed.
   if (!first.empty() && !check_name(first.substr(0, first.size() - 1))) return {};
   for (size_t slash = first.find('/'); slash != first.npos; slash = first.find('/', slash + 1)) {
     const std::pair<dev_t, ino_t> seen(status.st_dev, status.st_ino);
@@ -163,7 +163,7 @@ Result<void> FileWalk::read_window(Directory& directory) const {
     if (entry->d_type == DT_LNK || entry->d_type == DT_UNKNOWN) {
       struct stat status{};
       if (::fstatat(::dirfd(stream.get()), entry->d_name, &status, 0) != 0) {
-        // Links to nothing and files that have just gone are no objects.
+        // Dangling links and files that have just disappeared are not objects.
         if (errno == ENOENT || errno == ELOOP || errno == ENOTDIR || errno == EACCES) continue;
         return failed(errno);
       }

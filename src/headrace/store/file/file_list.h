@@ -1,4 +1,4 @@
-// The files below a directory, in the order in which object stores list names.
+// The files below a directory, in the order of object stores.
 #pragma once
 
 #include <sys/stat.h>
@@ -18,14 +18,15 @@
 
 namespace headrace {
 
-// The least name that is greater than every name that begins with `prefix`; "" if there is none.
+// The smallest name greater than all names that begin with `prefix`; "" if there is none.
 std::string after_prefix(std::string_view prefix);
 
 // Walks names in [lower, upper) in byte order of the whole name ("a-b" comes before "a/b"), and
-// reads no directory that lies outside. Of a directory it holds kWindowNames names at most and
-// reads it again for the rest, so that memory stays bounded whatever the directory's size. Symbolic
-// links are followed; a directory that is its own ancestor is not entered again. What is neither
-// file nor directory, links to nothing, and our temporary files are left out. Thread: confined.
+// reads no directory that lies outside. It holds at most kWindowNames names of a directory and
+// reads the directory again for the rest, so that memory stays bounded however large it is.
+// Symbolic links are followed; a directory that is its own ancestor is not entered again. Dangling
+// links, our temporary files, and everything that is neither file nor directory are left out.
+// Thread: confined.
 class FileWalk {
  public:
   static constexpr size_t kWindowNames = 65'536;
@@ -36,12 +37,12 @@ class FileWalk {
            size_t window_names = kWindowNames);
 
   // None at the end. Errors: kNotFound if `root` is missing; kPermissionDenied for a directory that
-  // may not be read; kInvalidArgument for a name that is not UTF-8: no listing could tell of it,
-  // and leaving it out would be silent. The error names the directory.
+  // may not be read; kInvalidArgument for a name that is not UTF-8: no listing could show it, and
+  // omitting it would go unnoticed. The error names the directory.
   Result<std::optional<ObjectInfo>> next();
-  // The next next() gives `info` again.
+  // Makes next() return `info` again.
   void unread(ObjectInfo info) { unread_ = std::move(info); }
-  // Leaves out names below `lower`.
+  // Skips names below `lower`.
   void skip_to(const std::string& lower);
 
  private:
@@ -70,12 +71,11 @@ class FileWalk {
   std::optional<ObjectInfo> unread_;
 };
 
-// The walk for a request, from its page token on. Errors: kInvalidArgument for a token that is
-// none.
+// The walk for a request, from its page token on. Errors: kInvalidArgument for a malformed token.
 Result<std::unique_ptr<FileWalk>> walk_for(const std::string& root, const ListRequest& request);
 
-// The next page of `walk`. Where it ends is known to the walk and written in the page's token, so
-// that either can go on. Errors: as next(); kCancelled.
+// The next page of `walk`. Both the walk and the page's token remember where it ends, so that
+// either can continue. Errors: as next(); kCancelled.
 Result<ObjectPage> list_page(FileWalk& walk, const ListRequest& request,
                              const std::function<bool()>& cancelled);
 

@@ -71,14 +71,14 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   std::shared_ptr<BlockPool> pool() const override { return pool_; }
 
  private:
-  // One batch under way. Several threads take slots from it in turn. The batch lives until its last
-  // slot is done, so whoever holds a slot may use `batch`.
+  // A batch in progress, from which several threads take slots. The batch lives until its last slot
+  // is done, so whoever holds a slot may use `batch`.
   struct BatchRead {
     ReadBatch* batch;
     size_t slot_count;
     std::atomic<size_t> next_slot = 0;
   };
-  // One slot under way: its file, as it was when it was opened.
+  // A slot in progress: its file, as it was when it was opened.
   struct SlotRead {
     size_t slot_index = 0;
     uint64_t listed_bytes = kUnknownSize;  // the slot's own word; the slot learns the found size
@@ -86,7 +86,7 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
     OpenFile file;
     struct stat status{};
   };
-  // One large file under way, by pieces. Whoever ends the last piece ends the slot.
+  // A large file that is read in pieces. Whoever finishes the last piece finishes the slot.
   struct LargeRead {
     std::shared_ptr<BatchRead> read;
     SlotRead current;
@@ -117,7 +117,7 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   Result<bool> read_piece(const ReadBatch& batch, int descriptor, uint64_t offset_bytes,
                           std::span<std::byte> into, Crc32c* sum);
   void run_large(const std::shared_ptr<LargeRead>& large);
-  // Ends the slot, or prepares it to be read again: true then.
+  // Ends the slot, or prepares it to be read again and returns true.
   bool conclude(ReadBatch& batch, SlotRead& current, Result<Outcome> outcome);
   void finish(ReadBatch& batch, ReadSlot& slot, std::optional<Error> error);
   bool wants_sum(const ReadSlot& slot) const { return verify_ && slot.expected_sum().has_value(); }
@@ -148,8 +148,8 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   const std::shared_ptr<WriterRegistry> writers_;
   std::atomic<uint64_t> read_bytes_ = 0, read_count_ = 0;
 
-  // Walks that go on where a page ended, by request and token: the next page then reads no
-  // directory twice. A token whose walk is gone starts a new one.
+  // Walks that can continue where a page ended, by request and token, so that the next page reads
+  // no directory twice. If the walk of a token is gone, a new one starts.
   struct IdleWalk {
     std::string key;
     std::unique_ptr<FileWalk> walk;
@@ -163,7 +163,7 @@ Error FileStore::stopped_error() const {
   return Error(Code::kExhausted, "the system gives no thread to read files with");
 }
 
-// A missing directory of the store itself is told as such: the name is not at fault.
+// If the directory of the store itself is missing, the error says so instead of blaming the name.
 Error FileStore::no_directory_or(Error error) const {
   struct stat status{};
   if (error.code() == Code::kNotFound && ::stat(path_of("").c_str(), &status) != 0) {
@@ -182,7 +182,7 @@ uint64_t FileStore::expected_object_bytes() const {
 
 void FileStore::read(std::shared_ptr<ReadBatch> batch) {
   auto read = std::make_shared<BatchRead>(batch.get(), batch->size());
-  // The pool, not this store: what waits in a batch must not keep a store alive.
+  // Captures the pool, not this store: a waiting batch must not keep the store alive.
   batch->hand_over([threads = threads_] { threads->wake(); });
   const uint64_t runner_count = std::min<uint64_t>(read->slot_count, threads_->thread_count());
   for (uint64_t i = 0; i < runner_count; ++i) {
@@ -208,7 +208,7 @@ void FileStore::run(std::shared_ptr<BatchRead> read, std::optional<SlotRead> cur
     }
     ReadBatch& batch = *read->batch;
     ReadSlot& slot = batch.slot(current->slot_index);
-    // Counted before the memory is looked at, so that what is freed meanwhile is not missed.
+    // Read before the memory is checked, so that memory freed in between is not missed.
     const uint64_t seen = threads_->wake_count();
     std::optional<Error> error;
     if (threads_->stopping() || batch.cancelled()) {
@@ -245,7 +245,7 @@ void FileStore::run(std::shared_ptr<BatchRead> read, std::optional<SlotRead> cur
       current.reset();
       const uint64_t helper_count = std::min<uint64_t>(piece_count, threads_->thread_count()) - 1;
       for (uint64_t i = 0; i < helper_count; ++i) {
-        // Without help this thread reads them all.
+        // If no other thread helps, this one reads them all.
         if (!threads_->post_first([self = shared_from_this(), large] { self->run_large(large); })) {
           break;
         }
@@ -277,7 +277,7 @@ Result<void> FileStore::open(ReadBatch& batch, SlotRead& current) {
   return take_size(batch, current);
 }
 
-// Holds what was opened against what was listed, and makes the slot's range definite.
+// Compares the opened file with what was listed, and fixes the slot's range.
 Result<void> FileStore::take_size(ReadBatch& batch, const SlotRead& current) {
   ReadSlot& slot = batch.slot(current.slot_index);
   const std::string_view generation = batch.generation(slot);
@@ -375,7 +375,7 @@ void FileStore::run_large(const std::shared_ptr<LargeRead>& large) {
       }
     }
     if (large->pieces_left.fetch_sub(1, std::memory_order_acq_rel) != 1) continue;
-    // The last: nobody else touches the slot any more.
+    // This was the last: nobody else touches the slot any more.
     Result<Outcome> outcome = Outcome::kChanged;
     {
       const Lock lock(large->mutex);
@@ -432,7 +432,7 @@ bool FileStore::conclude(ReadBatch& batch, SlotRead& current, Result<Outcome> ou
     finish(batch, slot, Error(Code::kPreconditionFailed, "keeps changing while it is read"));
     return false;
   }
-  // A slot that names a generation or a size fails when it is opened again; else what is there
+  // A slot that names a generation or a size fails when it is opened again; otherwise what is there
   // now is as good.
   give_memory_back(*pool_, slot);
   current.file = OpenFile();
@@ -509,7 +509,7 @@ std::shared_ptr<Pending<ObjectInfo>> FileStore::write(WriteRequest request,
           return std::unexpected(good.error());
         }
         const std::string path = path_of(request.name);
-        // Before anything is written: a condition that fails already costs nothing.
+        // Checked before anything is written, so that a condition that already fails costs nothing.
         if (Result<void> met = check_precondition(path, request.precondition); !met) {
           return std::unexpected(met.error());
         }
@@ -555,7 +555,7 @@ std::shared_ptr<Pending<bool>> FileStore::remove(std::string name, Precondition 
       [this, name, precondition = std::move(precondition)](const auto& cancelled) -> Result<bool> {
         if (Result<void> good = check_name(name); !good) return std::unexpected(good.error());
         const std::string path = path_of(name);
-        // The missing object first: it is kNotFound whatever the condition.
+        // A missing object is checked first: it is kNotFound whatever the condition.
         if (const Result<struct stat> status = stat_object(name, ""); !status) {
           return std::unexpected(status.error());
         }
@@ -710,7 +710,7 @@ Result<ObjectPage> FileStore::list_now(const ListRequest& request,
   if (page && !page->next_page_token.empty()) {
     std::string key = key_with(page->next_page_token);
     const Lock lock(mutex_);
-    // The newest only: an older walk for the same token saw the directories earlier.
+    // Only the newest: an older walk for the same token saw the directories earlier.
     idle_walks_.remove_if([&](const IdleWalk& idle) { return idle.key == key; });
     idle_walks_.push_front({std::move(key), std::move(walk)});
     if (idle_walks_.size() > kIdleWalks) idle_walks_.pop_back();
@@ -734,7 +734,7 @@ Result<std::shared_ptr<ObjectStore>> open_file_store(const Url& url, const Store
   if (url.name.find('\0') != std::string::npos) {
     return refused(Error(Code::kInvalidArgument, "the path contains a NUL byte"));
   }
-  // Absolute from now on: the process may change its directory later.
+  // Made absolute now, since the process may change its directory later.
   std::error_code error;
   const std::string directory =
       url.name.starts_with('/') ? "" : std::filesystem::current_path(error).string();

@@ -29,7 +29,7 @@ FileUpload::FileUpload(std::string path, WriteRequest target, std::shared_ptr<Th
 
 template <class T, class Work>
 void FileUpload::start(std::move_only_function<void(Result<T>)> done, Work work) {
-  // Shared: where no thread takes the job, its end is told here.
+  // Shared: if no thread takes the job, it is completed here.
   auto shared = std::make_shared<std::move_only_function<void(Result<T>)>>(std::move(done));
   ThreadPool::Job job = [self = shared_from_this(), shared, work = std::move(work)]() mutable {
     Result<T> result = self->cancelled() ? std::unexpected(cancelled_error()) : work(*self);
@@ -80,7 +80,7 @@ void FileUpload::clean(Done done) {
 Result<int> FileUpload::descriptor() {
   const Lock lock(mutex_);
   if (!file_) {
-    // Before anything is written: a condition that fails already costs nothing.
+    // Checked before anything is written, so that a condition that already fails costs nothing.
     if (Result<void> met = check_precondition(path_, target_.precondition); !met) {
       return std::unexpected(std::move(met.error()));
     }
@@ -101,7 +101,7 @@ Result<void> FileUpload::write(const UploadPart& part) {
       ssize_t written = 0;
       int error = 0;
       {
-        // The kernel lets one in at a time, and the others spin for it: they may sleep here.
+        // The kernel admits one writer at a time while the others spin; here they sleep.
         const Lock one_at_a_time(writing_);
         written =
             ::pwrite(*file, bytes.data(), std::min<size_t>(bytes.size(), kWriteBytes), offset);
@@ -115,7 +115,7 @@ Result<void> FileUpload::write(const UploadPart& part) {
       offset += written;
     }
   }
-  // The disk begins now, so that the sync at the end finds little to do. Only a hint.
+  // Starts writing to disk now, so that little is left for the sync at the end. Only a hint.
   static_cast<void>(::sync_file_range(*file, static_cast<off_t>(part.offset_bytes),
                                       static_cast<off_t>(part.size_bytes), SYNC_FILE_RANGE_WRITE));
   return {};

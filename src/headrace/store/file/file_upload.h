@@ -35,7 +35,7 @@ class FileUpload final : public Upload, public std::enable_shared_from_this<File
   // Runs `work` on a file thread.
   template <class T, class Work>
   void start(std::move_only_function<void(Result<T>)> done, Work work);
-  // The temporary file's descriptor; the first call makes it.
+  // The temporary file's descriptor; the first call creates the file.
   Result<int> descriptor();
   Result<void> write(const UploadPart& part);
   Result<ObjectInfo> publish_now(uint64_t size_bytes);

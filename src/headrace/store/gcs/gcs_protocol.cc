@@ -22,7 +22,7 @@ constexpr std::string_view kObjectFields =
 
 constexpr std::string_view kReadingFields = "name,size,generation,crc32c";
 
-// Of multipart/related bodies. Binary data may hold any bytes, so the boundary is long and odd.
+// The boundary of multipart/related bodies: long and odd, since binary data may contain any bytes.
 constexpr std::string_view kBoundary = "headrace-7f3b1c52e9a84d06b1d2";
 
 void append_parameter(std::string& target, std::string_view name, std::string_view value) {
@@ -103,7 +103,7 @@ ReadFacts GcsProtocol::read_facts(const ResponseHead& head) const {
   ReadFacts facts;
   const auto is = same_ignoring_case;
   bool sent_gzip = false;
-  // One pass: a read looks at five fields of a dozen.
+  // In one pass: a read uses five of a dozen fields.
   for (const HeaderField& field : head.fields()) {
     if (is(field.name, "x-goog-generation")) {
       facts.generation = field.value;
@@ -217,7 +217,7 @@ void GcsProtocol::build_remove(HttpRequest& request, std::string_view name,
   request.method = "DELETE";
   request.target.append(objects_path_).append("/");
   append_path(request.target, name);
-  // Something must stand behind '?' before the first '&'.
+  // There must be something between '?' and the first '&'.
   request.target.append("?alt=json");
   append_precondition(request.target, precondition);
   request.target.append(user_project_);
@@ -259,18 +259,22 @@ void GcsProtocol::build_compose(HttpRequest& request, const ComposeRequest& comp
   request.target.append(user_project_);
   request.add_header("Content-Type", "application/json; charset=UTF-8");
   request.check_text("content_type", compose.content_type);
+  request.check_text("content_encoding", compose.content_encoding);
   scratch = "{\"sourceObjects\":[";
   for (const ComposeSource& source : compose.sources) {
     if (scratch.back() == '}') scratch += ',';
-    // Conditional on the generation, not addressed to it, as reads are.
+    // Conditional on the generation, not addressed to it, like reads.
     scratch += cat(
         "{\"name\":", quoted(source.name),
         ",\"objectPreconditions\":{\"ifGenerationMatch\":", json_quote(source.generation), "}}");
   }
   scratch += cat(
       "],\"destination\":{\"contentType\":",
-      json_quote(compose.content_type.empty() ? "application/octet-stream" : compose.content_type),
-      "}}");
+      json_quote(compose.content_type.empty() ? "application/octet-stream" : compose.content_type));
+  if (!compose.content_encoding.empty()) {
+    scratch += cat(",\"contentEncoding\":", json_quote(compose.content_encoding));
+  }
+  scratch += "}}";
   request.body = {std::as_bytes(std::span(scratch))};
   request.has_body = true;
 }
@@ -351,7 +355,7 @@ void GcsProtocol::build_resumable_start(HttpRequest& request, const WriteRequest
   request.has_body = true;
 }
 
-// The session is on this host, whatever name of it the URL has.
+// The session is on this host, whatever host name its URL has.
 std::string GcsProtocol::resumable_session(const ResponseHead& head) const {
   const std::string_view url = head.find("location").value_or("");
   const size_t scheme = url.find("://");

@@ -10,8 +10,8 @@ namespace headrace {
 
 // Reads are conditional on the listed generation (ifGenerationMatch), not addressed to it
 // (generation=): 412 then tells "changed" from 404 "gone", in buckets without versions too.
-// Accept-Encoding: gzip is always sent: objects stored as gzip come as they are stored, which is
-// the only form whose length and checksum the service tells.
+// Accept-Encoding: gzip is always sent, so that objects stored as gzip arrive as they are stored:
+// the only form whose length and checksum the service reports.
 // Thread: any (immutable).
 class GcsProtocol final : public Protocol {
  public:
@@ -63,8 +63,8 @@ class GcsProtocol final : public Protocol {
   std::string url_of(std::string_view name) const override;
 
  private:
-  // A name below the root: in a path, as a parameter (left out where both are empty), as a JSON
-  // string.
+  // Append a name below the root: to a path, as a parameter (omitted if both are empty), or as a
+  // JSON string.
   void append_path(std::string& target, std::string_view name) const;
   void append_below(std::string& target, std::string_view parameter, std::string_view name) const;
   std::string quoted(std::string_view name) const;
@@ -74,7 +74,7 @@ class GcsProtocol final : public Protocol {
 
   const std::string bucket_;
   const std::string objects_path_;  // "/storage/v1/b/<bucket>/o"
-  const std::string root_path_;     // the root as it stands in a path: once for all requests
+  const std::string root_path_;     // the root, encoded for paths: once for all requests
   const std::string user_project_;  // "&userProject=...", or ""
   const std::string xml_project_;   // the project's name alone
 };
