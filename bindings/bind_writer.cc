@@ -94,7 +94,7 @@ ObjectInfo WriterHandle::close() {
           to.abort();
           interrupted = true;
         });
-    wait_cleaned(ObjectWriter::kCleaningPatience);
+    wait_cleaned(ObjectWriter::kCleaningTimeout);
     let_go();
   }
   return value_or_raise(Result<ObjectInfo>(*outcome_));

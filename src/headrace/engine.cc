@@ -358,7 +358,7 @@ void Engine::stop() {
     static_cast<void>(each->wait_deleted(deleted_until, may_block));
   }
   // Likewise those of writers. Then refuse, cancel, flush the queues, wait, join.
-  resources.writers->stop(steady_clock::now() + ObjectWriter::kCleaningPatience, may_block);
+  resources.writers->stop(steady_clock::now() + ObjectWriter::kCleaningTimeout, may_block);
   resources.gate->close();
   for (const std::shared_ptr<IoThread>& thread : resources.io_threads) thread->stop_all();
   for (HostLane* lane : lanes) {

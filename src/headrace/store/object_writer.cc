@@ -405,7 +405,7 @@ Result<ObjectInfo> ObjectWriter::close(MayBlock may_block) {
   begin_close();
   while (!wait_until_settled(steady_clock::now() + std::chrono::hours(1), may_block)) {
   }
-  static_cast<void>(wait_cleaned(steady_clock::now() + kCleaningPatience, may_block));
+  static_cast<void>(wait_cleaned(steady_clock::now() + kCleaningTimeout, may_block));
   return outcome();
 }
 

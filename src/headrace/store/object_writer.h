@@ -102,7 +102,7 @@ class ObjectWriter : public std::enable_shared_from_this<ObjectWriter> {
   const std::string& url() const { return environment_.url; }
 
   // How long close() and the end of the engine wait for temporary objects to be removed.
-  static constexpr std::chrono::seconds kCleaningPatience{5};
+  static constexpr std::chrono::seconds kCleaningTimeout{5};
 
  private:
   enum class State : uint8_t {

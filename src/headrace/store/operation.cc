@@ -98,7 +98,7 @@ void Operation::interrupt(const Error& why) {
   if (!connection_) return;
   if (connection_->waits_for_answer() && attempt_->linger_when_stopped().count() > 0 &&
       !thread().stopping()) {
-    patient_until_ = thread().now() + attempt_->linger_when_stopped();
+    linger_until_ = thread().now() + attempt_->linger_when_stopped();
   } else {
     connection_->abort(why);
   }
@@ -117,7 +117,7 @@ void Operation::sweep(steady_clock::time_point now) {
     log.slow(attempt_->url(), retries_.attempts(), age, now);
   }
   if (!connection_) return;
-  if (patient_until_ && now >= *patient_until_) connection_->abort(*stopped());
+  if (linger_until_ && now >= *linger_until_) connection_->abort(*stopped());
   connection_->check_stall(now);
 }
 

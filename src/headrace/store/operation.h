@@ -135,7 +135,7 @@ class Operation final : public Activity {
   HostLane& lane_;
   StoreContext& store_;
   Attempt* attempt_ = nullptr;
-  std::optional<std::chrono::steady_clock::time_point> patient_until_;  // set once it is stopped
+  std::optional<std::chrono::steady_clock::time_point> linger_until_;  // set once it is stopped
   std::unique_ptr<Transport> connection_;
   std::optional<Error> last_;  // of the attempt before
   RetryState retries_;
