@@ -381,6 +381,10 @@ TEST_F(OperationTest, AChangeThatWillBeMadeIsWaitedForAWhileThoughItIsCancelled)
 class OperationWithCredentials : public OperationTest {
  protected:
   OperationWithCredentials() { credentials_ = Credentials::from_queue(queue_, 1); }
+  ~OperationWithCredentials() override {
+    while (asked()) {  // the queue holds credentials that nobody has served, which hold the queue
+    }
+  }
   bool asked() { return queue_->next({}, MayBlock::on_this_thread()) != nullptr; }
   void provide(const char* text, std::chrono::nanoseconds life) {
     credentials_->provide({.authorization = text, .expires_at = clock_.now() + life});
