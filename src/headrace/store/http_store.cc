@@ -52,7 +52,6 @@ HttpStore::~HttpStore() = default;
 
 void HttpStore::read(std::shared_ptr<ReadBatch> batch) {
   std::shared_ptr<Gate::Pass> pass = engine_->gate->enter();
-  batch->order = host_->reads.next();
   // This function keeps the pass and the store alive until the batch releases it.
   batch->hand_over([self = shared_from_this(), weak = std::weak_ptr(batch), pass] {
     if (const std::shared_ptr<ReadBatch> alive = weak.lock()) self->on_wait_or_cancel(alive);

@@ -109,6 +109,59 @@ TEST_F(MemoryTest, AnObjectAboveTheBudgetIsAnErrorAtOnce) {
   wait_until_all_is_given_back(engine_.pool());
 }
 
+TEST_F(MemoryTest, WhatCanOnlyFailFailsAtOnceWhileOthersAreInFlight) {
+  const ObjectInfo whole = server_.put("whole", some_bytes(kBudgetBytes));
+  server_.faults(R"([{"match":{"path_contains":"/o/whole?"},"action":"stall_head"}])");
+  const std::shared_ptr<ReadBatch> stalled = start(1, listed(whole));
+  server_.wait_for("/by_kind/media", 1);
+  ReadTarget beyond = listed(object_);
+  beyond.range = ByteRange{kObjectBytes + 1, kObjectBytes + 2};
+  EXPECT_THAT(read(*store_, beyond), FailsWith(Code::kInvalidArgument, HasSubstr("beyond")));
+  ReadTarget too_large = listed(object_);
+  too_large.size_bytes = 10 * kGiB;
+  EXPECT_THAT(read(*store_, too_large),
+              FailsWith(Code::kExhausted, HasSubstr("memory_budget_bytes")));
+  EXPECT_EQ(media_requests(), 1u);
+  server_.faults("[]");
+  server_.post("release", "{}");
+  wait_for(*stalled);
+}
+
+TEST_F(MemoryTest, ARangeOfAnUnlistedObjectMayEndFarBeyondItWhileOthersAreInFlight) {
+  EXPECT_THAT(read(*store_, named("a")), Gives(bytes_));
+  const ObjectInfo half = server_.put("half", some_bytes(kBudgetBytes / 2));
+  server_.faults(R"([{"match":{"path_contains":"/o/half?"},"action":"stall_head"}])");
+  const std::shared_ptr<ReadBatch> stalled = start(1, listed(half));
+  server_.wait_for("/by_kind/media", 2);
+  ReadTarget target = named("a");
+  target.range = ByteRange{0, uint64_t{1} << 40};
+  EXPECT_THAT(read(*store_, target), Gives(bytes_));
+  server_.faults("[]");
+  server_.post("release", "{}");
+  wait_for(*stalled);
+}
+
+TEST_F(MemoryTest, AReadThatNeedsMostOfTheBudgetIsNotOvertakenForEver) {
+  const std::string large_bytes = some_bytes(kBudgetBytes / 4 * 3);
+  const ObjectInfo large = server_.put("large", large_bytes);
+  const ObjectInfo half = server_.put("half", some_bytes(kBudgetBytes / 2));
+  server_.faults(R"([{"match":{"path_contains":"/o/half?"},"action":"stall_head"}])");
+  const std::shared_ptr<ReadBatch> stalled = start(1, listed(half));
+  server_.wait_for("/by_kind/media", 1);
+  const std::shared_ptr<ReadBatch> waiting = start(1, listed(large));
+  waiting->want();
+  pass_all_queues();
+  const std::shared_ptr<ReadBatch> later = start(4, listed(object_));
+  later->want();
+  pass_all_queues();
+  EXPECT_EQ(media_requests(), 1u) << "the room is kept for the large one";
+  server_.faults("[]");
+  server_.post("release", "{}");
+  for (const auto& batch : {stalled, waiting, later}) wait_for(*batch);
+  expect_all(*waiting, large_bytes);
+  expect_all(*later, bytes_);
+}
+
 TEST_F(MemoryTest, AnObjectAboveTheBudgetFitsIntoTheCallersMemory) {
   const std::string huge = some_bytes(kBudgetBytes + 1);
   std::string memory(huge.size(), 'x');

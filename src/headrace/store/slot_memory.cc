@@ -5,6 +5,13 @@
 
 namespace headrace {
 
+bool needs_room(const BlockPool& pool, const ReadSlot& slot) {
+  if (slot.has_into || slot.block.data() != nullptr) return false;
+  if (slot.range.begin > slot.range.end) return false;
+  return slot.object_bytes == kUnknownSize ||
+         BlockPool::charged_bytes(slot.range.size_bytes()) <= pool.budget_bytes();
+}
+
 Result<void> make_room(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes, bool waited_for) {
   if (slot.has_into || slot.block.data() != nullptr || size_bytes == 0) return {};
   const uint64_t charged = BlockPool::charged_bytes(size_bytes);

@@ -8,6 +8,11 @@
 
 namespace headrace {
 
+// Whether the slot has to get memory before it is read. Not if it has it already, if the caller
+// gave it, or if the read can only fail: its range is none, or its size is known and exceeds the
+// whole budget.
+bool needs_room(const BlockPool& pool, const ReadSlot& slot);
+
 // Allocates `size_bytes` for the slot if it has no memory yet. With `waited_for`, even beyond the
 // budget. Errors: kExhausted; a deferral if there is no room now.
 Result<void> make_room(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes, bool waited_for);
