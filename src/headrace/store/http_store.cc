@@ -36,7 +36,8 @@ HttpStore::HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_
       temporaries_(options.temporary_prefix),
       rules_{.range_threshold_bytes = options.range_threshold_bytes,
              .range_bytes = options.range_bytes,
-             .content_encoding = options.content_encoding},
+             .content_encoding = options.content_encoding,
+             .end_is_told = host_->route->endpoint.tls},
       on_change_(options.on_change),
       verify_(options.verify),
       write_limits_(options.write_limits) {

@@ -1,4 +1,7 @@
 // One budget: what is in flight, what is read ahead, and what the user holds.
+#include <future>
+#include <thread>
+
 #include "headrace/store/fault_server_test_support.h"
 
 namespace headrace {
@@ -254,6 +257,57 @@ TEST_F(MemoryTest, AnAnswerOfUnknownLengthCountsWhileItGrows) {
   EXPECT_EQ(engine_.metrics().checksums_verified_total, 1u);
   let_go(*batch);
   wait_until_all_is_given_back(engine_.pool());
+}
+
+TEST_F(MemoryTest, AnAnswerOfUnknownLengthIsInFlightWhileItGrows) {
+  server_.put("large", some_bytes(3 * kMiB));
+  server_.faults(R"([{"match":{"kind":"media"},"count":1,"action":
+                       {"chunked":true,"ignore_range":true,"stall_after_bytes":1200000}}])");
+  const std::shared_ptr<ReadBatch> batch = start(1, named("large"));
+  batch->want();
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (engine_.pool().in_flight_bytes() < 2 * kMiB) {
+    ASSERT_LT(std::chrono::steady_clock::now(), until) << engine_.pool().in_flight_bytes();
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(engine_.pool().in_flight_bytes(), 2 * kMiB);
+  batch->cancel();
+  wait_for(*batch);
+  pass_all_queues();
+  EXPECT_EQ(engine_.pool().in_flight_bytes(), 0u);
+}
+
+// Decompressed on the way, so that nothing the server tells is its size.
+TEST_F(MemoryTest, AnAnswerOfUnknownLengthThatHasComeIsNotFetchedAgainForLackOfRoom) {
+  StoreOptions options = options_for(server_);
+  options.content_encoding = ContentEncoding::kDecompress;
+  const std::shared_ptr<ObjectStore> store =
+      *engine_.open({.scheme = Scheme::kGs, .bucket = std::string(kBucket)}, options);
+  const std::shared_ptr<ReadBatch> held = batch_of(std::vector<ReadTarget>(60, listed(object_)));
+  store->read(held);
+  wait_for(*held);
+  const std::string large = some_bytes(3 * kMiB);
+  server_.put("large", large);
+  server_.faults(R"([{"match":{"kind":"media"},"action":{"chunked":true,"ignore_range":true,
+                      "headers":{"x-goog-stored-content-encoding":"gzip"}}}])");
+  const ReadTarget target = named("large");
+  const std::shared_ptr<ReadBatch> ahead = batch_of(std::span(&target, 1));
+  std::promise<void> done;
+  ahead->then([&](ReadBatch&) { done.set_value(); });
+  store->read(ahead);  // nobody waits for it
+  ASSERT_EQ(done.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  expect_all(*ahead, large);
+  EXPECT_EQ(media_requests(), 61u);
+}
+
+TEST_F(MemoryTest, AnAnswerOfUnknownLengthMayTakeHalfOfTheBudgetThoughDoublingWouldExceedIt) {
+  Engine engine({.io_threads = 1, .memory_budget_bytes = 12 * kMiB});
+  const std::shared_ptr<ObjectStore> store =
+      *engine.open({.scheme = Scheme::kGs, .bucket = std::string(kBucket)}, options_for(server_));
+  const std::string large = some_bytes(5 * kMiB);
+  server_.put("large", large);
+  server_.faults(kOfUnknownLength);
+  EXPECT_THAT(read(*store, named("large")), Gives(large));
 }
 
 TEST_F(MemoryTest, AnAnswerOfUnknownLengthTakesHalfOfTheBudgetAtMost) {

@@ -41,6 +41,18 @@ Result<void> make_room(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes, boo
   return {};
 }
 
+Result<void> make_room_for_arrived(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes) {
+  if (slot.has_into || slot.block.data() != nullptr || size_bytes == 0) return {};
+  slot.block = pool.allocate(size_bytes);
+  if (slot.block.data() == nullptr) {
+    return fail(Code::kExhausted, "the system has no memory for ", size_bytes, " bytes");
+  }
+  slot.in_flight_charged = pool.try_begin_flight(size_bytes);
+  slot.into = slot.block.bytes();
+  drop_reservation(pool, slot);
+  return {};
+}
+
 void drop_reservation(BlockPool& pool, ReadSlot& slot) {
   if (slot.reserved_bytes != 0) pool.unreserve(std::exchange(slot.reserved_bytes, 0));
 }

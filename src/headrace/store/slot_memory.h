@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "headrace/base/block_pool.h"
 #include "headrace/store/read_batch.h"
@@ -31,6 +32,28 @@ bool try_or_ask_for_room(BlockPool& pool, Try&& attempt) {
   pool.ask_for_room();
   return attempt();
 }
+
+// The same for bytes that have come already, so it never defers: they must not be fetched again.
+// They count as in flight as far as there is room.
+Result<void> make_room_for_arrived(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes);
+
+// Makes memory other than a slot's count as in flight for as long as this object lives, as far as
+// there is room. Movable. Borrows the pool.
+class Flight {
+ public:
+  Flight(BlockPool& pool, uint64_t size_bytes)
+      : pool_(pool.try_begin_flight(size_bytes) ? &pool : nullptr), size_bytes_(size_bytes) {}
+  ~Flight() {
+    if (pool_ != nullptr) pool_->end_flight(size_bytes_);
+  }
+  Flight(Flight&& other) noexcept
+      : pool_(std::exchange(other.pool_, nullptr)), size_bytes_(other.size_bytes_) {}
+  Flight& operator=(Flight&&) = delete;
+
+ private:
+  BlockPool* pool_;
+  uint64_t size_bytes_;
+};
 
 // Releases what was reserved before the memory was allocated.
 void drop_reservation(BlockPool& pool, ReadSlot& slot);
