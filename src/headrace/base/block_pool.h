@@ -99,6 +99,15 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   bool try_begin_flight(uint64_t size_bytes);
   void end_flight(uint64_t size_bytes);
 
+  // Whether a read of a batch may begin a flight, to be asked before try_begin_flight(). So that
+  // many small reads cannot keep a large one out for ever, a read that is waited for and finds no
+  // room goes into line: until its batch leaves the line, no read of a later batch begins, and none
+  // that nobody waits for.
+  bool may_begin_flight(uint64_t charged, uint64_t batch_order, bool waited_for);
+  // A read of the batch has begun, or need not begin any more. Others of the batch that still find
+  // no room go into line again.
+  void leave_line(uint64_t batch_order);
+
   // Memory set aside for reads that have begun and will need it, or are expected to.
   uint64_t reserved_bytes() const { return reserved_bytes_.load(std::memory_order_seq_cst); }
   void reserve(uint64_t charged) { reserved_bytes_.fetch_add(charged, std::memory_order_seq_cst); }
@@ -139,6 +148,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   const uint64_t epoch_;
   std::atomic<uint64_t> live_bytes_ = 0, peak_live_bytes_ = 0, in_flight_bytes_ = 0;
   std::atomic<uint64_t> reserved_bytes_ = 0;
+  std::atomic<uint64_t> first_in_line_ = UINT64_MAX;  // the order of the oldest batch in line
   std::atomic<bool> room_wanted_ = false;
   mutable Mutex mutex_;
   std::array<FreeList, kClassCount> free_ HEADRACE_GUARDED_BY(mutex_);

@@ -36,7 +36,8 @@ HttpStore::HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_
       temporaries_(options.temporary_prefix),
       rules_{.range_threshold_bytes = options.range_threshold_bytes,
              .range_bytes = options.range_bytes,
-             .content_encoding = options.content_encoding},
+             .content_encoding = options.content_encoding,
+             .end_is_told = host_->route->endpoint.tls},
       on_change_(options.on_change),
       verify_(options.verify),
       write_limits_(options.write_limits) {
@@ -52,7 +53,6 @@ HttpStore::~HttpStore() = default;
 
 void HttpStore::read(std::shared_ptr<ReadBatch> batch) {
   std::shared_ptr<Gate::Pass> pass = engine_->gate->enter();
-  batch->order = host_->reads.next();
   // This function keeps the pass and the store alive until the batch releases it.
   batch->hand_over([self = shared_from_this(), weak = std::weak_ptr(batch), pass] {
     if (const std::shared_ptr<ReadBatch> alive = weak.lock()) self->on_wait_or_cancel(alive);

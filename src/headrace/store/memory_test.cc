@@ -1,4 +1,7 @@
 // One budget: what is in flight, what is read ahead, and what the user holds.
+#include <future>
+#include <thread>
+
 #include "headrace/store/fault_server_test_support.h"
 
 namespace headrace {
@@ -109,6 +112,59 @@ TEST_F(MemoryTest, AnObjectAboveTheBudgetIsAnErrorAtOnce) {
   wait_until_all_is_given_back(engine_.pool());
 }
 
+TEST_F(MemoryTest, WhatCanOnlyFailFailsAtOnceWhileOthersAreInFlight) {
+  const ObjectInfo whole = server_.put("whole", some_bytes(kBudgetBytes));
+  server_.faults(R"([{"match":{"path_contains":"/o/whole?"},"action":"stall_head"}])");
+  const std::shared_ptr<ReadBatch> stalled = start(1, listed(whole));
+  server_.wait_for("/by_kind/media", 1);
+  ReadTarget beyond = listed(object_);
+  beyond.range = ByteRange{kObjectBytes + 1, kObjectBytes + 2};
+  EXPECT_THAT(read(*store_, beyond), FailsWith(Code::kInvalidArgument, HasSubstr("beyond")));
+  ReadTarget too_large = listed(object_);
+  too_large.size_bytes = 10 * kGiB;
+  EXPECT_THAT(read(*store_, too_large),
+              FailsWith(Code::kExhausted, HasSubstr("memory_budget_bytes")));
+  EXPECT_EQ(media_requests(), 1u);
+  server_.faults("[]");
+  server_.post("release", "{}");
+  wait_for(*stalled);
+}
+
+TEST_F(MemoryTest, ARangeOfAnUnlistedObjectMayEndFarBeyondItWhileOthersAreInFlight) {
+  EXPECT_THAT(read(*store_, named("a")), Gives(bytes_));
+  const ObjectInfo half = server_.put("half", some_bytes(kBudgetBytes / 2));
+  server_.faults(R"([{"match":{"path_contains":"/o/half?"},"action":"stall_head"}])");
+  const std::shared_ptr<ReadBatch> stalled = start(1, listed(half));
+  server_.wait_for("/by_kind/media", 2);
+  ReadTarget target = named("a");
+  target.range = ByteRange{0, uint64_t{1} << 40};
+  EXPECT_THAT(read(*store_, target), Gives(bytes_));
+  server_.faults("[]");
+  server_.post("release", "{}");
+  wait_for(*stalled);
+}
+
+TEST_F(MemoryTest, AReadThatNeedsMostOfTheBudgetIsNotOvertakenForEver) {
+  const std::string large_bytes = some_bytes(kBudgetBytes / 4 * 3);
+  const ObjectInfo large = server_.put("large", large_bytes);
+  const ObjectInfo half = server_.put("half", some_bytes(kBudgetBytes / 2));
+  server_.faults(R"([{"match":{"path_contains":"/o/half?"},"action":"stall_head"}])");
+  const std::shared_ptr<ReadBatch> stalled = start(1, listed(half));
+  server_.wait_for("/by_kind/media", 1);
+  const std::shared_ptr<ReadBatch> waiting = start(1, listed(large));
+  waiting->want();
+  pass_all_queues();
+  const std::shared_ptr<ReadBatch> later = start(4, listed(object_));
+  later->want();
+  pass_all_queues();
+  EXPECT_EQ(media_requests(), 1u) << "the room is kept for the large one";
+  server_.faults("[]");
+  server_.post("release", "{}");
+  for (const auto& batch : {stalled, waiting, later}) wait_for(*batch);
+  expect_all(*waiting, large_bytes);
+  expect_all(*later, bytes_);
+}
+
 TEST_F(MemoryTest, AnObjectAboveTheBudgetFitsIntoTheCallersMemory) {
   const std::string huge = some_bytes(kBudgetBytes + 1);
   std::string memory(huge.size(), 'x');
@@ -201,6 +257,57 @@ TEST_F(MemoryTest, AnAnswerOfUnknownLengthCountsWhileItGrows) {
   EXPECT_EQ(engine_.metrics().checksums_verified_total, 1u);
   let_go(*batch);
   wait_until_all_is_given_back(engine_.pool());
+}
+
+TEST_F(MemoryTest, AnAnswerOfUnknownLengthIsInFlightWhileItGrows) {
+  server_.put("large", some_bytes(3 * kMiB));
+  server_.faults(R"([{"match":{"kind":"media"},"count":1,"action":
+                       {"chunked":true,"ignore_range":true,"stall_after_bytes":1200000}}])");
+  const std::shared_ptr<ReadBatch> batch = start(1, named("large"));
+  batch->want();
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (engine_.pool().in_flight_bytes() < 2 * kMiB) {
+    ASSERT_LT(std::chrono::steady_clock::now(), until) << engine_.pool().in_flight_bytes();
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(engine_.pool().in_flight_bytes(), 2 * kMiB);
+  batch->cancel();
+  wait_for(*batch);
+  pass_all_queues();
+  EXPECT_EQ(engine_.pool().in_flight_bytes(), 0u);
+}
+
+// Decompressed on the way, so that nothing the server tells is its size.
+TEST_F(MemoryTest, AnAnswerOfUnknownLengthThatHasComeIsNotFetchedAgainForLackOfRoom) {
+  StoreOptions options = options_for(server_);
+  options.content_encoding = ContentEncoding::kDecompress;
+  const std::shared_ptr<ObjectStore> store =
+      *engine_.open({.scheme = Scheme::kGs, .bucket = std::string(kBucket)}, options);
+  const std::shared_ptr<ReadBatch> held = batch_of(std::vector<ReadTarget>(60, listed(object_)));
+  store->read(held);
+  wait_for(*held);
+  const std::string large = some_bytes(3 * kMiB);
+  server_.put("large", large);
+  server_.faults(R"([{"match":{"kind":"media"},"action":{"chunked":true,"ignore_range":true,
+                      "headers":{"x-goog-stored-content-encoding":"gzip"}}}])");
+  const ReadTarget target = named("large");
+  const std::shared_ptr<ReadBatch> ahead = batch_of(std::span(&target, 1));
+  std::promise<void> done;
+  ahead->then([&](ReadBatch&) { done.set_value(); });
+  store->read(ahead);  // nobody waits for it
+  ASSERT_EQ(done.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  expect_all(*ahead, large);
+  EXPECT_EQ(media_requests(), 61u);
+}
+
+TEST_F(MemoryTest, AnAnswerOfUnknownLengthMayTakeHalfOfTheBudgetThoughDoublingWouldExceedIt) {
+  Engine engine({.io_threads = 1, .memory_budget_bytes = 12 * kMiB});
+  const std::shared_ptr<ObjectStore> store =
+      *engine.open({.scheme = Scheme::kGs, .bucket = std::string(kBucket)}, options_for(server_));
+  const std::string large = some_bytes(5 * kMiB);
+  server_.put("large", large);
+  server_.faults(kOfUnknownLength);
+  EXPECT_THAT(read(*store, named("large")), Gives(large));
 }
 
 TEST_F(MemoryTest, AnAnswerOfUnknownLengthTakesHalfOfTheBudgetAtMost) {

@@ -62,30 +62,33 @@ void PieceQueue::on_dequeued(const ReadPiece& piece) {
   pool_.made_room();  // who has left the room to this batch may have it now
 }
 
-// Not a piece that already has its memory or uses the caller's, and not one that will only fail.
 bool PieceQueue::wants_memory(const ReadPiece& piece) const {
   const ReadSlot& slot = piece.batch->slot(piece.slot_index);
-  return !stopping_ && !piece.batch->cancelled() && !slot.failed.load() && !slot.has_into &&
-         slot.block.data() == nullptr;
+  return !stopping_ && !piece.batch->cancelled() && !slot.failed.load() && needs_room(pool_, slot);
 }
 
-uint64_t PieceQueue::expected_need(const ReadSlot& slot) const {
-  return BlockPool::charged_bytes(slot.range.end == kUnknownSize ? order_.mean_object_bytes()
-                                                                 : slot.range.size_bytes());
+// A range of an object of unknown size may end far beyond the object.
+std::optional<uint64_t> PieceQueue::expected_need(const ReadSlot& slot) const {
+  uint64_t size_bytes = slot.range.size_bytes();
+  if (slot.object_bytes == kUnknownSize && order_.mean_object_bytes() != 0) {
+    size_bytes = std::min(size_bytes, order_.mean_object_bytes());
+  }
+  const uint64_t need = BlockPool::charged_bytes(size_bytes);
+  return need <= pool_.budget_bytes() ? std::optional(need) : std::nullopt;
 }
 
 bool PieceQueue::may_begin(const ReadPiece& piece) {
   count(metrics_.pieces_considered_total);
   const ReadSlot& slot = piece.batch->slot(piece.slot_index);
   if (!wants_memory(piece)) return true;
-  const uint64_t need = expected_need(slot);
+  const std::optional<uint64_t> need = expected_need(slot);
+  const bool waited_for = piece.batch->waited_for();
   // Until a size is known, nothing is read ahead: an object might be large, and take the memory
   // that an awaited read needs.
-  if (need == 0 && slot.range.end == kUnknownSize && !piece.batch->waited_for()) return false;
-  const uint64_t in_flight = pool_.in_flight_bytes();
-  if (in_flight != 0 && in_flight + need > pool_.budget_bytes()) return false;
-  if (piece.batch->waited_for()) return true;
-  const uint64_t taken = pool_.live_bytes() + pool_.reserved_bytes() + need;
+  if (!need && !waited_for) return false;
+  if (!pool_.may_begin_flight(need.value_or(0), piece.batch->order, waited_for)) return false;
+  if (waited_for) return true;
+  const uint64_t taken = pool_.live_bytes() + pool_.reserved_bytes() + *need;
   if (taken > pool_.budget_bytes()) return false;
   // When memory is scarce, batches get it in order, across all queues. What a later batch took
   // would be missing once an earlier one is waited for, which would then exceed the budget.
@@ -126,6 +129,7 @@ ReadPiece* PieceQueue::take() {
     remove(*piece);
     --size_;
     piece->next = nullptr;
+    pool_.leave_line(piece->batch->order);
     on_dequeued(*piece);
     return piece;
   }
@@ -137,8 +141,7 @@ ReadPiece* PieceQueue::take() {
 bool PieceQueue::reserve(const ReadPiece& piece) {
   if (!wants_memory(piece)) return true;
   ReadSlot& slot = piece.batch->slot(piece.slot_index);
-  uint64_t need = expected_need(slot);
-  if (need == 0 && slot.range.end == kUnknownSize) need = pool_.budget_bytes();
+  const uint64_t need = expected_need(slot).value_or(pool_.budget_bytes());
   if (piece.batch->waited_for()) {
     pool_.reserve(need);
   } else if (!pool_.try_reserve(need)) {
@@ -231,6 +234,7 @@ ReadPiece* PieceQueue::drop(const ReadBatch& batch) {
     asides->erase(at);
   }
   if (wanted_.empty() && ahead_.empty()) none_aside_any_more();
+  pool_.leave_line(batch.order);
   return dropped;
 }
 

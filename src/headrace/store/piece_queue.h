@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "headrace/base/block_pool.h"
@@ -17,8 +18,6 @@ namespace headrace {
 // Thread: any.
 class ReadOrder {
  public:
-  // The order number of a batch that is about to be queued.
-  uint64_t next() { return next_.fetch_add(1, std::memory_order_relaxed); }
   // Called whenever batch.queued_slots becomes zero, or is no longer zero.
   void queued_changed(const ReadBatch& batch);
   // The order number of the oldest batch that has a slot waiting in any queue; UINT64_MAX if there
@@ -35,7 +34,6 @@ class ReadOrder {
  private:
   friend class PieceQueue;
 
-  std::atomic<uint64_t> next_ = 0;
   std::atomic<uint64_t> mean_object_bytes_ = 0;
   std::atomic<uint32_t> short_queues_ = 0;
   Mutex mutex_;
@@ -87,8 +85,9 @@ class PieceQueue {
 
   bool wants_memory(const ReadPiece& piece) const;
   bool may_begin(const ReadPiece& piece);
-  uint64_t expected_need(const ReadSlot& slot) const;  // in bytes; 0: nothing is known yet
-  bool reserve(const ReadPiece& piece);                // false if the room is gone
+  // What its memory will be charged; none if that may be anything.
+  std::optional<uint64_t> expected_need(const ReadSlot& slot) const;
+  bool reserve(const ReadPiece& piece);  // false if the room is gone
   ReadPiece* find();
   ReadPiece* find_or_ask();
   void set_aside(ReadPiece& piece);

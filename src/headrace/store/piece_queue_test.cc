@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <span>
+#include <vector>
 
 #include "headrace/base/units.h"
 #include "headrace/store/slot_memory.h"
@@ -18,12 +20,14 @@ class PieceQueueTest : public ::testing::Test {
  protected:
   // A batch that is about to be queued; its place is behind those made before.
   std::shared_ptr<ReadBatch> batch_of(size_t count, uint64_t size_bytes, bool has_into = false) {
-    std::shared_ptr<ReadBatch> batch = ReadBatch::create(count);
-    for (size_t i = 0; i < count; ++i) {
-      batch->add({.name = "a", .size_bytes = size_bytes, .has_into = has_into});
-    }
-    batch->order = order_.next();
-    batch->queued_slots = count;
+    const ReadTarget target = {.name = "a", .size_bytes = size_bytes, .has_into = has_into};
+    return batch_of(std::vector<ReadTarget>(count, target));
+  }
+  std::shared_ptr<ReadBatch> batch_of(std::span<const ReadTarget> targets) {
+    std::shared_ptr<ReadBatch> batch = ReadBatch::create(targets.size());
+    for (const ReadTarget& target : targets) batch->add(target);
+    batch->order = next_order_++;
+    batch->queued_slots = targets.size();
     order_.queued_changed(*batch);
     return batch;
   }
@@ -47,6 +51,7 @@ class PieceQueueTest : public ::testing::Test {
 
   const std::shared_ptr<BlockPool> pool_ = std::make_shared<BlockPool>(kBudgetBytes);
   Metrics metrics_;
+  uint64_t next_order_ = 0;
   ReadOrder order_;
   PieceQueue queue_{order_, *pool_, metrics_};
 };
@@ -164,6 +169,80 @@ TEST_F(PieceQueueTest, NothingOfUnknownSizeIsReadAheadUntilOneSizeIsKnown) {
   EXPECT_EQ(queue_.take(), nullptr);
   order_.learn_size(64 * kKiB);
   EXPECT_EQ(queue_.take()->batch, unknown.get());
+}
+
+TEST_F(PieceQueueTest, WhatCanOnlyFailBeginsAtOnceThoughAllMemoryIsInFlight) {
+  ASSERT_TRUE(pool_->try_begin_flight(kBudgetBytes));
+  const auto push_one = [&](const ReadTarget& target) {
+    std::shared_ptr<ReadBatch> batch = batch_of(std::span(&target, 1));
+    push(*batch);
+    return batch;
+  };
+  const auto beyond = push_one({.name = "a", .size_bytes = 10, .range = ByteRange{20, 30}});
+  const auto backwards = push_one({.name = "a", .range = ByteRange{30, 20}});
+  const auto too_large = push_one({.name = "a", .size_bytes = 2 * kBudgetBytes});
+  const auto good = push_one({.name = "a", .size_bytes = 10});
+  for (const auto& batch : {beyond, backwards, too_large}) {
+    const ReadPiece* piece = queue_.take();
+    ASSERT_NE(piece, nullptr);
+    EXPECT_EQ(piece->batch, batch.get());
+    EXPECT_EQ(batch->slot(0).reserved_bytes, 0u);
+  }
+  EXPECT_EQ(queue_.take(), nullptr);
+}
+
+TEST_F(PieceQueueTest, ARangeThatMayEndBeyondItsObjectNeedsNoMoreThanAnObject) {
+  const ReadTarget target = {.name = "a", .range = ByteRange{0, uint64_t{1} << 40}};
+  const std::shared_ptr<ReadBatch> batch = batch_of(std::span(&target, 1));
+  push(*batch);
+  EXPECT_EQ(queue_.take(), nullptr) << "no size is known";
+  order_.learn_size(64 * kKiB);
+  ASSERT_TRUE(pool_->try_begin_flight(kBudgetBytes / 2));
+  ASSERT_NE(queue_.take(), nullptr);
+  EXPECT_EQ(batch->slot(0).reserved_bytes, 64 * kKiB);
+}
+
+TEST_F(PieceQueueTest, ALargeReadThatIsWaitedForGetsItsTurnBeforeLaterSmallOnes) {
+  ASSERT_TRUE(pool_->try_begin_flight(512 * kKiB));
+  const std::shared_ptr<ReadBatch> older = batch_of(1, 64 * kKiB);
+  const std::shared_ptr<ReadBatch> large = batch_of(1, 768 * kKiB);
+  const std::shared_ptr<ReadBatch> later = batch_of(1, 64 * kKiB);
+  const std::shared_ptr<ReadBatch> ahead = batch_of(1, 64 * kKiB);
+  // As of another host: it has a queue of its own, and the same memory.
+  ReadOrder other_order;
+  PieceQueue other(other_order, *pool_, metrics_);
+  for (const auto& batch : {older, large, later}) batch->want();
+  push(*large);
+  EXPECT_EQ(queue_.take(), nullptr);
+  push(*ahead);
+  EXPECT_EQ(queue_.take(), nullptr);
+  other.push(&later->slot(0).first_piece);
+  EXPECT_EQ(other.take(), nullptr) << "there is room, but the large one is first";
+  push(*older);
+  EXPECT_EQ(begin()->batch, older.get());
+  EXPECT_EQ(queue_.take(), nullptr);
+
+  int calls = 0;
+  pool_->set_on_room([&] { ++calls; });
+  pool_->end_flight(512 * kKiB);
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(other.take(), nullptr) << "it is not its turn";
+  EXPECT_EQ(queue_.take()->batch, large.get());
+  EXPECT_EQ(calls, 2) << "the others may begin";
+  EXPECT_EQ(other.take()->batch, later.get());
+  pool_->set_on_room(nullptr);
+}
+
+TEST_F(PieceQueueTest, ADroppedBatchLeavesTheLine) {
+  ASSERT_TRUE(pool_->try_begin_flight(512 * kKiB));
+  const std::shared_ptr<ReadBatch> large = batch_of(1, 768 * kKiB);
+  const std::shared_ptr<ReadBatch> later = batch_of(1, 64 * kKiB);
+  large->want();
+  push(*large);
+  push(*later);
+  EXPECT_EQ(queue_.take(), nullptr);
+  EXPECT_NE(queue_.drop(*large), nullptr);
+  EXPECT_EQ(queue_.take()->batch, later.get());
 }
 
 TEST_F(PieceQueueTest, ADroppedBatchLeavesNothingBehind) {

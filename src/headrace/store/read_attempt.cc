@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "headrace/format/http_range.h"
-#include "headrace/store/slot_memory.h"
 
 namespace headrace {
 namespace {
@@ -134,14 +133,28 @@ Result<void> ReadAttempt::take_size(uint64_t object_bytes) {
   return {};
 }
 
-Result<void> ReadAttempt::fit_memory() {
+Result<void> ReadAttempt::fit_memory(bool arrived) {
   const uint64_t wanted = slot_.range.size_bytes();
   if (slot_.has_into) {
     if (slot_.into.size() == wanted) return {};
     return invalid_argument("the destination holds ", slot_.into.size(), " bytes, the read gives ",
                             wanted);
   }
-  return make_room(pool_, slot_, wanted, piece_.batch->waited_for());
+  return arrived ? make_room_for_arrived(pool_, slot_, wanted)
+                 : make_room(pool_, slot_, wanted, piece_.batch->waited_for());
+}
+
+// A body of unknown length begins. Whether all of it came shows from its end, the size that the
+// server tells, or its sum.
+Result<void> ReadAttempt::begin_growing(const ResponseHead& head, bool has_sum) {
+  const bool ends_by_itself = head.chunked || head.content_length || rules_.end_is_told;
+  if (!ends_by_itself && !stored_bytes_ && !has_sum) {
+    return fail(Code::kUnavailable,
+                "an answer that ends with its connection and tells neither size nor checksum");
+  }
+  length_unknown_ = true;
+  growing_filled_ = 0;
+  return {};
 }
 
 bool ReadAttempt::is_pinned() const {
@@ -154,6 +167,7 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
   skipped_ = false;
   skip_bytes_ = 0;
   received_before_ = piece_.received_bytes;
+  if (Result<void> same = check_generation(facts.generation); !same) return same;
 
   if (facts.decompressed_by_server) {
     if (rules_.content_encoding == ContentEncoding::kStored) {
@@ -174,11 +188,9 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
     slot_.range = piece_.range = slot_.asked;
     piece_.received_bytes = 0;
     piece_.crc32c = {};
-    length_unknown_ = true;
-    growing_filled_ = 0;
-    return {};
+    stored_bytes_.reset();
+    return begin_growing(head, false);
   }
-  if (Result<void> same = check_generation(facts.generation); !same) return same;
 
   const Result<Announcement> said = announcement(head);
   if (!said) return std::unexpected(said.error());
@@ -218,9 +230,8 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
     if (said->partial || position != 0 || slot_.range.end != kUnknownSize) {
       return fail(Code::kUnavailable, "an answer that does not tell the object's size");
     }
-    length_unknown_ = true;
-    growing_filled_ = 0;
-    return {};
+    stored_bytes_ = facts.stored_bytes;
+    return begin_growing(head, slot_.expected.has_value());
   }
   if (said->partial && said->sent.end > slot_.object_bytes) {
     return fail(Code::kUnavailable, "the answer ends at byte ", said->sent.end, " of an object of ",
@@ -273,13 +284,15 @@ Result<std::span<std::byte>> ReadAttempt::body_space(uint64_t) {
   if (skipped_) return scratch();
   if (length_unknown_) {
     if (growing_filled_ == growing_.size()) {
-      const size_t wanted = std::max<size_t>(64 * 1024, growing_.size() * 2);
       // The bytes are copied into place at the end.
-      if (wanted > pool_.budget_bytes() / 2) {
+      const size_t most = pool_.budget_bytes() / 2;
+      const size_t wanted = std::min(most, std::max<size_t>(64 * 1024, growing_.size() * 2));
+      if (wanted <= growing_.size()) {
         return fail(Code::kExhausted, "an answer of unknown length exceeds half of the memory ",
                     "budget of ", pool_.budget_bytes(), " bytes; raise memory_budget_bytes");
       }
       growing_charge_.reset();
+      growing_flights_.emplace_back(pool_, wanted - growing_.size());
       growing_.resize(wanted);
       growing_charge_.emplace(pool_.shared_from_this(), wanted);
     }
@@ -319,12 +332,16 @@ Result<void> ReadAttempt::took_body(size_t count) {
 Result<Attempt::Verdict> ReadAttempt::finish() {
   if (skipped_) return Verdict::kAgain;
   if (length_unknown_) {
+    if (stored_bytes_ && *stored_bytes_ != growing_filled_) {
+      return fail(Code::kUnavailable, "the answer brought ", growing_filled_,
+                  " bytes of an object of ", *stored_bytes_);
+    }
     slot_.object_bytes = kUnknownSize;
     if (Result<void> taken = take_size(growing_filled_); !taken) {
       return std::unexpected(std::move(taken.error()));
     }
     piece_.range = slot_.range;
-    if (Result<void> fitted = fit_memory(); !fitted) {
+    if (Result<void> fitted = fit_memory(/*arrived=*/true); !fitted) {
       return std::unexpected(std::move(fitted.error()));
     }
     const std::span<const std::byte> bytes = std::span(growing_).subspan(

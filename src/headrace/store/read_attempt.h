@@ -12,6 +12,7 @@
 #include "headrace/base/block_pool.h"
 #include "headrace/store/operation.h"
 #include "headrace/store/read_batch.h"
+#include "headrace/store/slot_memory.h"
 
 namespace headrace {
 
@@ -19,6 +20,8 @@ struct ReadRules {
   uint64_t range_threshold_bytes = 0;
   uint64_t range_bytes = 0;
   ContentEncoding content_encoding = ContentEncoding::kStored;
+  // A body that ends with its connection is known to be whole (TLS ends with a close notification).
+  bool end_is_told = false;
 };
 
 // Goes through all attempts at one piece. After a broken body the next attempt requests the missing
@@ -59,7 +62,8 @@ class ReadAttempt final : public Attempt {
   bool is_pinned() const;
   Result<void> check_generation(std::string_view generation);
   Result<void> take_size(uint64_t object_bytes);
-  Result<void> fit_memory();
+  Result<void> fit_memory(bool arrived = false);
+  Result<void> begin_growing(const ResponseHead& head, bool has_sum);
   std::optional<ByteRange> asked_range() const;
 
   const ReadRules& rules_;
@@ -73,12 +77,14 @@ class ReadAttempt final : public Attempt {
   bool length_unknown_ =
       false;  // only the end of the body tells its length (chunked); it goes to `growing_`
   // Of the present answer, where the object's size is known:
-  bool partial_ = false;          // a range (206), not the whole object
-  bool chunked_ = false;          // the body itself tells where it ends
-  uint64_t announced_bytes_ = 0;  // of its body
-  uint64_t received_before_ = 0;  // of the piece, by earlier attempts
-  uint64_t skip_bytes_ = 0;       // of a body that begins before the requested range
+  bool partial_ = false;                  // a range (206), not the whole object
+  bool chunked_ = false;                  // the body itself tells where it ends
+  uint64_t announced_bytes_ = 0;          // of its body
+  uint64_t received_before_ = 0;          // of the piece, by earlier attempts
+  uint64_t skip_bytes_ = 0;               // of a body that begins before the requested range
+  std::optional<uint64_t> stored_bytes_;  // as the server tells, for a body of unknown length
   std::vector<std::byte> growing_;
+  std::vector<Flight> growing_flights_;
   std::optional<Charge> growing_charge_;
   size_t growing_filled_ = 0;
   std::span<std::byte> space_;  // what body_space() returned last

@@ -147,8 +147,9 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   // For the store ---------------------------------------------------------------------------
   bool waited_for() const { return waited_for_.load(std::memory_order_seq_cst); }
   bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
-  // Its order number among the batches of a host, and how many of its slots are queued there.
+  // Its place among all batches, by when they were handed over.
   uint64_t order = 0;
+  // How many of its slots are queued.
   std::atomic<size_t> queued_slots = 0;
   // `then` runs once, when every slot is done, on the thread that finished last, which it must not
   // block. For callers who do not wait; call before the batch is handed over.

@@ -2,9 +2,13 @@
 #include <zlib.h>
 
 #include <chrono>
+#include <cstring>
 #include <thread>
 
+#include "headrace/format/http_head.h"
 #include "headrace/store/fault_server_test_support.h"
+#include "headrace/store/gcs/gcs_protocol.h"
+#include "headrace/store/read_attempt.h"
 
 namespace headrace {
 namespace {
@@ -813,6 +817,74 @@ TEST_F(GzipReadTest, WhatTheServerDecompressedIsNeitherCutNorPadded) {
   target.generation = "";
   server_.faults(kTranscodes);
   EXPECT_THAT(read(*open(), target), Gives(plain_));
+}
+
+TEST_F(GzipReadTest, WhatTheServerDecompressedMustBeOfTheGenerationThatWasAskedFor) {
+  options_.content_encoding = ContentEncoding::kDecompress;
+  const ObjectInfo sent = server_.put("y", plain_);
+  server_.faults(R"([{"match":{"kind":"media"},"action":{"chunked":true,"ignore_range":true,
+         "headers":{"x-goog-stored-content-encoding":"gzip","x-goog-generation":"2"}}}])");
+  EXPECT_THAT(read(*open(), listed(sent)),
+              FailsWith(Code::kPreconditionFailed, HasSubstr("has changed")));
+  const ReadTarget unpinned = {.name = "y"};
+  const std::shared_ptr<ReadBatch> batch = batch_of(std::span(&unpinned, 1));
+  open()->read(batch);
+  wait_for(*batch);
+  EXPECT_THAT(outcome(*batch, 0), Gives(plain_));
+  EXPECT_EQ(batch->slot(0).found_generation.view(), "2");
+}
+
+TEST_F(ReadTest, AChunkedAnswerMustHaveTheSizeThatTheServerTells) {
+  options_.retry.max_attempts = 2;
+  server_.faults(
+      cat(R"([{"match":{"kind":"media"},"action":{"chunked":true,"ignore_range":true,"no_hash":true,
+         "headers":{"x-goog-stored-content-length":")",
+          bytes_.size() + 5, R"("}}}])"));
+  EXPECT_THAT(read(*open(), unlisted_),
+              FailsWith(Code::kUnavailable, HasSubstr("of an object of")));
+  EXPECT_EQ(server_.stat("/by_kind/media"), 2u);
+}
+
+// Sends an answer that has no length and ends with its connection to a read of the whole object.
+Result<void> read_until_close(std::string_view headers, std::string_view body, bool end_is_told) {
+  const GcsProtocol protocol("bucket", "");
+  const auto pool = std::make_shared<BlockPool>(kMiB);
+  const ReadRules rules{.range_threshold_bytes = kMiB,
+                        .range_bytes = kMiB,
+                        .content_encoding = ContentEncoding::kDecompress,
+                        .end_is_told = end_is_told};
+  const ReadTarget target = {.name = "a"};
+  const std::shared_ptr<ReadBatch> batch = batch_of(std::span(&target, 1));
+  ReadSlot& slot = batch->slot(0);
+  ReadAttempt attempt(protocol, rules, *pool, slot, slot.first_piece);
+  const std::string text = cat("HTTP/1.1 200 OK\r\n", headers, "\r\n");
+  ResponseHead head;
+  EXPECT_TRUE(parse_response_head(text, head).has_value());
+  if (Result<void> begun = attempt.on_head(head); !begun) return begun;
+  const Result<std::span<std::byte>> space = attempt.space(0);
+  if (!space) return std::unexpected(space.error());
+  std::memcpy(space->data(), body.data(), body.size());
+  if (Result<void> taken = attempt.on_bytes(body.size()); !taken) return taken;
+  const Result<Attempt::Verdict> end = attempt.end();
+  const Result<void> result = end ? Result<void>() : std::unexpected(end.error());
+  end_flight(*pool, slot);
+  slot.block.release();
+  return result;
+}
+
+TEST(ReadUntilClose, ABodyThatNothingSaysIsWholeIsRefused) {
+  const auto is_refused = FailsWith(Code::kUnavailable, HasSubstr("neither size nor checksum"));
+  EXPECT_THAT(read_until_close("", "12345", false), is_refused);
+  EXPECT_THAT(read_until_close("x-goog-stored-content-encoding: gzip\r\n"
+                               "x-goog-stored-content-length: 9\r\n",
+                               "12345", false),
+              is_refused)
+      << "the size is that of what is stored";
+  EXPECT_TRUE(read_until_close("", "12345", true).has_value()) << "TLS tells its end";
+  EXPECT_TRUE(read_until_close("x-goog-stored-content-length: 5\r\n", "12345", false).has_value());
+  EXPECT_TRUE(read_until_close("x-goog-hash: crc32c=mnG7TA==\r\n", "12345", false).has_value());
+  EXPECT_THAT(read_until_close("x-goog-stored-content-length: 10\r\n", "12345", true),
+              FailsWith(Code::kUnavailable, HasSubstr("5 bytes of an object of 10")));
 }
 
 TEST_F(ReadTest, AChunkedAnswerOfUnknownLengthIsReadWhole) {

@@ -5,6 +5,13 @@
 
 namespace headrace {
 
+bool needs_room(const BlockPool& pool, const ReadSlot& slot) {
+  if (slot.has_into || slot.block.data() != nullptr) return false;
+  if (slot.range.begin > slot.range.end) return false;
+  return slot.object_bytes == kUnknownSize ||
+         BlockPool::charged_bytes(slot.range.size_bytes()) <= pool.budget_bytes();
+}
+
 Result<void> make_room(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes, bool waited_for) {
   if (slot.has_into || slot.block.data() != nullptr || size_bytes == 0) return {};
   const uint64_t charged = BlockPool::charged_bytes(size_bytes);
@@ -31,6 +38,18 @@ Result<void> make_room(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes, boo
   slot.in_flight_charged = true;
   slot.into = slot.block.bytes();
   drop_reservation(pool, slot);  // not before: the room would be given away
+  return {};
+}
+
+Result<void> make_room_for_arrived(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes) {
+  if (slot.has_into || slot.block.data() != nullptr || size_bytes == 0) return {};
+  slot.block = pool.allocate(size_bytes);
+  if (slot.block.data() == nullptr) {
+    return fail(Code::kExhausted, "the system has no memory for ", size_bytes, " bytes");
+  }
+  slot.in_flight_charged = pool.try_begin_flight(size_bytes);
+  slot.into = slot.block.bytes();
+  drop_reservation(pool, slot);
   return {};
 }
 

@@ -2,11 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "headrace/base/block_pool.h"
 #include "headrace/store/read_batch.h"
 
 namespace headrace {
+
+// Whether the slot has to get memory before it is read. Not if it has it already, if the caller
+// gave it, or if the read can only fail: its range is none, or its size is known and exceeds the
+// whole budget.
+bool needs_room(const BlockPool& pool, const ReadSlot& slot);
 
 // Allocates `size_bytes` for the slot if it has no memory yet. With `waited_for`, even beyond the
 // budget. Errors: kExhausted; a deferral if there is no room now.
@@ -26,6 +32,28 @@ bool try_or_ask_for_room(BlockPool& pool, Try&& attempt) {
   pool.ask_for_room();
   return attempt();
 }
+
+// The same for bytes that have come already, so it never defers: they must not be fetched again.
+// They count as in flight as far as there is room.
+Result<void> make_room_for_arrived(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes);
+
+// Makes memory other than a slot's count as in flight for as long as this object lives, as far as
+// there is room. Movable. Borrows the pool.
+class Flight {
+ public:
+  Flight(BlockPool& pool, uint64_t size_bytes)
+      : pool_(pool.try_begin_flight(size_bytes) ? &pool : nullptr), size_bytes_(size_bytes) {}
+  ~Flight() {
+    if (pool_ != nullptr) pool_->end_flight(size_bytes_);
+  }
+  Flight(Flight&& other) noexcept
+      : pool_(std::exchange(other.pool_, nullptr)), size_bytes_(other.size_bytes_) {}
+  Flight& operator=(Flight&&) = delete;
+
+ private:
+  BlockPool* pool_;
+  uint64_t size_bytes_;
+};
 
 // Releases what was reserved before the memory was allocated.
 void drop_reservation(BlockPool& pool, ReadSlot& slot);

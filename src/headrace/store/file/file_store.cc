@@ -312,12 +312,19 @@ Result<void> FileStore::take_size(ReadBatch& batch, const SlotRead& current) {
 
 Result<FileStore::Admission> FileStore::admit(ReadBatch& batch, ReadSlot& slot) {
   Result<void> room;
-  try_or_ask_for_room(*pool_, [&] {
-    room = make_room(*pool_, slot, slot.range.size_bytes(), batch.waited_for());
+  const uint64_t size_bytes = slot.range.size_bytes();
+  const bool admitted = try_or_ask_for_room(*pool_, [&] {
+    const bool waited_for = batch.waited_for();
+    if (needs_room(*pool_, slot) &&
+        !pool_->may_begin_flight(BlockPool::charged_bytes(size_bytes), batch.order, waited_for)) {
+      return false;
+    }
+    room = make_room(*pool_, slot, size_bytes, waited_for);
     return room || !is_deferral(room.error());
   });
+  if (!admitted) return Admission::kWait;
+  pool_->leave_line(batch.order);
   if (room) return Admission::kAdmitted;
-  if (is_deferral(room.error())) return Admission::kWait;
   return std::unexpected(std::move(room.error()));
 }
 
@@ -442,6 +449,7 @@ bool FileStore::conclude(ReadBatch& batch, SlotRead& current, Result<Outcome> ou
 void FileStore::finish(ReadBatch& batch, ReadSlot& slot, std::optional<Error> error) {
   if (error) {
     batch.set_error(slot, with_url(std::move(*error), batch.name(slot)));
+    pool_->leave_line(batch.order);  // it may have been cancelled there
     give_memory_back(*pool_, slot);
   } else {
     read_bytes_.fetch_add(slot.range.size_bytes(), std::memory_order_relaxed);
