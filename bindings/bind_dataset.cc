@@ -417,8 +417,20 @@ nb::object filter_index(const IndexHandle& self, const nb::args& args, const nb:
 
 const std::string& fingerprint_of(IndexHandle& self) {
   if (self.fingerprint.empty()) {
-    std::string made = without_gil([index = self.index](MayBlock) { return index->fingerprint(); });
-    self.fingerprint = std::move(made);
+    // A few bytes of an image can stand for more entries than anybody waits for.
+    constexpr size_t kBetweenLooks = 4096;
+    const std::shared_ptr<const ObjectIndex> index = self.index;
+    Fingerprint made(*index);
+    bool stopped = false;
+    wait_interruptibly(
+        [&](steady_clock::time_point until, MayBlock) {
+          while (!stopped && !made.take(kBetweenLooks)) {
+            if (steady_clock::now() >= until) return false;
+          }
+          return true;
+        },
+        [&stopped] { stopped = true; });
+    self.fingerprint = std::move(made).finish();
   }
   return self.fingerprint;
 }
