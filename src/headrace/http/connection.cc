@@ -297,10 +297,15 @@ awaitable<Connection::Received> Connection::receive(std::span<std::byte> into) {
 }
 
 awaitable<Connection::Received> Connection::receive_tls(std::span<std::byte> into) {
+  size_t total = 0;
   while (true) {
     // The socket may be closed, and its descriptor reused.
     if (aborted_) co_return Received(asio::error::operation_aborted, 0);
-    const Result<TlsStream::Step> step = tls_->read(into);
+    const Result<TlsStream::Step> step = tls_->read(into.subspan(total));
+    if (step) total += step->count;
+    // There may be more. Whatever ends it comes again on the next call.
+    if (step && step->count == TlsStream::kMostReadBytes && total < into.size()) continue;
+    if (total > 0) co_return Received({}, total);
     if (!step) {
       tls_error_ = step.error();
       co_return Received(asio::error::connection_reset, 0);
@@ -310,7 +315,6 @@ awaitable<Connection::Received> Connection::receive_tls(std::span<std::byte> int
       co_return Received(asio::error::connection_reset, 0);
     }
     if (step->end) co_return Received(asio::error::eof, 0);
-    if (step->count > 0) co_return Received({}, step->count);
     const auto [error] = co_await socket_.async_wait(step->need == TlsStream::Need::kWritable
                                                          ? asio::socket_base::wait_write
                                                          : asio::socket_base::wait_read,
