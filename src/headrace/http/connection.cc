@@ -33,8 +33,6 @@ constexpr int kGatherBytes = 1024 * 1024;
 constexpr uint64_t kDirectFromBytes = 2 * 1024;
 // How much TLS may have taken from the socket without passing it on to us: its buffer and a record.
 constexpr uint64_t kTlsHeldBytes = 96 * 1024;
-// A connection that was idle for less than this is assumed to be open, without asking the kernel.
-constexpr std::chrono::milliseconds kIdleBeforeProbe{50};
 
 std::span<const std::byte> as_bytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
@@ -119,13 +117,14 @@ Error Connection::failure(std::string_view what, const boost::system::error_code
       cat(what, ": ", end ? std::string("connection closed by the server") : error.message()));
 }
 
-bool Connection::still_open(steady_clock::time_point now) const {
-  if (now - last_used_ < kIdleBeforeProbe) return true;
+bool Connection::still_silent() {
   std::byte probe;
-  const ssize_t got =
-      ::recv(const_cast<Socket&>(socket_).native_handle(), &probe, 1, MSG_PEEK | MSG_DONTWAIT);
-  // With TLS a session ticket may be waiting, which is no reason to give up the connection.
-  return (got < 0 && errno == EAGAIN) || (got > 0 && tls_ != nullptr);
+  if (tls_) {
+    // What waits in the socket may be a session ticket, which is for OpenSSL alone.
+    const Result<TlsStream::Step> step = tls_->read({&probe, 1});
+    return step && step->count == 0 && !step->end;
+  }
+  return ::recv(socket_.native_handle(), &probe, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
 awaitable<Result<void>> Connection::open(Activity& activity, Resolver& resolver) {

@@ -242,6 +242,20 @@ TEST_F(TlsTest, ClosedByTheServerWhileIdleCostsNoRetry) {
   EXPECT_EQ(engine_.metrics().retries_total, 0u);
 }
 
+TEST_F(TlsTest, BytesThatNobodyAskedForDoNotAnswerTheNextRequest) {
+  // In one record with the body: they are in OpenSSL's hands, or in ours.
+  for (const size_t size : {8u, 8192u}) {
+    const std::string body(size, 'z');
+    server_.faults(cat(R"([{"match":{"kind":"media"},"count":1,"action":{"garbage_head":
+        "HTTP/1.1 200 OK\r\nx-goog-generation: 1\r\nContent-Length: )",
+                       size, "\\r\\n\\r\\n", body,
+                       R"(HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nFORGED"}}])"));
+    const std::shared_ptr<ObjectStore> store = open();
+    EXPECT_THAT(read(*store, named("a")), Gives(body));
+    EXPECT_THAT(read(*store, named("a")), Gives(bytes_));
+  }
+}
+
 TEST_F(TlsTest, AChildThatIsForkedAmidHandshakesCanDoItsOwn) {
 #if __has_feature(thread_sanitizer)
   GTEST_SKIP() << "ThreadSanitizer allows no threads in a forked child";
