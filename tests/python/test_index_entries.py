@@ -552,3 +552,42 @@ def test_a_reader_refuses_stores_that_are_elsewhere(
         reader(index, *ordered[::-1])
     with pytest.raises(TypeError, match="a StoreHandle is needed, not str"):
         _engine.IndexReader(index, ["a", "b", "c"])  # type: ignore[list-item]
+
+
+def test_a_list_may_change_while_its_values_are_converted() -> None:
+    """What an index is made of was taken before."""
+    names = [f"name-{i}" for i in range(1000)]
+
+    class Root:
+        def __fspath__(self) -> str:
+            names.clear()
+            gc.collect()
+            return "gs://b"
+
+    index = ObjectIndex.from_names(names, root=Root())
+    assert not names
+    assert [index.name(i) for i in range(len(index))] == [f"name-{i}" for i in range(1000)]
+
+    class Clears:
+        def __init__(self, values: list[Any]) -> None:
+            self.values = values
+            values[0] = self
+
+        def __index__(self) -> int:
+            self.values.clear()
+            gc.collect()
+            return 7
+
+    sizes: list[Any] = [10**6 + i for i in range(1000)]
+    Clears(sizes)
+    columns: list[Any] = [10**6 + i for i in range(1000)]
+    Clears(columns)
+    index = ObjectIndex.from_names(
+        [f"name-{i}" for i in range(1000)], sizes_bytes=sizes, columns={"x": columns}
+    )
+    expected = [7, *(10**6 + i for i in range(1, 1000))]
+    assert [index.size_bytes(i) for i in range(1000)] == expected
+    assert list(index.column("x")) == expected
+    positions: list[Any] = list(range(1000))
+    Clears(positions)
+    assert len(index.select(positions)) == 1000
