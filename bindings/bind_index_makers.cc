@@ -92,8 +92,8 @@ class NumberView {
   char format_ = '\0';
 };
 
-// The values of a sequence, or of whatever can be turned into one: a pandas Series, a NumPy array of
-// strings. A tuple, because converting a value can run Python code, which could change a list.
+// The values of a sequence, or of whatever can be turned into one: a pandas Series, a NumPy array
+// of strings. A tuple, because converting a value can run Python code, which could change a list.
 nb::object to_tuple(std::string_view name, nb::handle values) {
   if (PyUnicode_Check(values.ptr()) || PyBytes_Check(values.ptr())) {
     refuse(cat(name, " is one value, ", shown(values), "; one for each entry is needed"));
@@ -182,13 +182,21 @@ ColumnValues to_column(std::string_view column, nb::handle values) {
 }
 
 std::vector<int64_t> to_optional_integers(std::string_view name, nb::handle values) {
-  if (const NumberView view(values); view.is_integer()) return view.values<int64_t>(name);
-  const nb::object tuple = to_tuple(name, values);
   std::vector<int64_t> out;
-  const std::span<PyObject* const> items = items_of(tuple);
-  out.reserve(items.size());
-  for (size_t i = 0; i < items.size(); ++i) {
-    out.push_back(items[i] == Py_None ? -1 : to_int64(name, i, items[i]));
+  if (const NumberView view(values); view.is_integer()) {
+    out = view.values<int64_t>(name);
+  } else {
+    const nb::object tuple = to_tuple(name, values);
+    const std::span<PyObject* const> items = items_of(tuple);
+    out.reserve(items.size());
+    for (size_t i = 0; i < items.size(); ++i) {
+      out.push_back(items[i] == Py_None ? -1 : to_int64(name, i, items[i]));
+    }
+  }
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (out[i] >= -1) continue;
+    refuse(
+        cat("value ", i, " of ", name, " is ", out[i], "; if it is not known, it is None or -1"));
   }
   return out;
 }
@@ -393,7 +401,8 @@ class UrlSplitter {
 
   std::pair<uint32_t, std::string> split(std::string_view text) {
     // Most URLs of a table are in the same bucket as the one before.
-    if (given_.empty() && !last_.empty()) {
+    // A URL with a NUL is left to parse_url(), which refuses it.
+    if (given_.empty() && !last_.empty() && !text.contains('\0')) {
       const std::optional<std::string_view> name = name_below(last_, text);
       if (name && !name->empty()) return {last_number_, std::string(*name)};
     }

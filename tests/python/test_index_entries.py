@@ -178,6 +178,13 @@ def test_long_generations_are_kept(tmp_path: Path) -> None:
             r"\[0, 10\) lies outside of the object, which has 9 bytes",
         ),
         (lambda: ObjectIndex.from_names(["a"], begins=[5]), "give its end or its size"),
+        (lambda: ObjectIndex.from_names(["a"], begins=[-5]), "value 0 of begins is -5"),
+        (lambda: ObjectIndex.from_names(["a"], begins=[2], ends=[-3]), "value 0 of ends is -3"),
+        (
+            lambda: ObjectIndex.from_names(["a"] * 2, sizes_bytes=array.array("q", [-1, -9])),
+            "value 1 of sizes_bytes is -9; if it is not known, it is None or -1",
+        ),
+        (lambda: ObjectIndex.from_urls(["gs://b/a", "gs://b/x\0y"]), "cannot contain a NUL byte"),
         (lambda: ObjectIndex.from_names(["a"], checksums=[b"abc"]), "a crc32c has 4"),
         (lambda: ObjectIndex.from_names(["a"], checksums=[2**32]), "a crc32c is an int or 4"),
         (lambda: ObjectIndex.from_names(["a"], checksum_kind="sum"), "must be crc32c, crc32"),
