@@ -417,8 +417,20 @@ nb::object filter_index(const IndexHandle& self, const nb::args& args, const nb:
 
 const std::string& fingerprint_of(IndexHandle& self) {
   if (self.fingerprint.empty()) {
-    std::string made = without_gil([index = self.index](MayBlock) { return index->fingerprint(); });
-    self.fingerprint = std::move(made);
+    // A few bytes of an image can stand for more entries than anybody waits for.
+    constexpr size_t kBetweenLooks = 4096;
+    const std::shared_ptr<const ObjectIndex> index = self.index;
+    Fingerprint made(*index);
+    bool stopped = false;
+    wait_interruptibly(
+        [&](steady_clock::time_point until, MayBlock) {
+          while (!stopped && !made.take(kBetweenLooks)) {
+            if (steady_clock::now() >= until) return false;
+          }
+          return true;
+        },
+        [&stopped] { stopped = true; });
+    self.fingerprint = std::move(made).finish();
   }
   return self.fingerprint;
 }
@@ -897,13 +909,17 @@ std::vector<size_t> to_positions(nb::handle positions, size_t count) {
     for (const int64_t position : view.values()) out.push_back(checked_position(position, count));
     return out;
   }
-  const nb::object sequence = nb::steal(
-      PySequence_Fast(positions.ptr(), "indices must be int64 values or a sequence of integers"));
-  if (!sequence.is_valid()) throw nb::python_error();
-  const Py_ssize_t size = PySequence_Fast_GET_SIZE(sequence.ptr());
+  // A tuple, because __index__ is Python code, which could change a list.
+  const nb::object tuple = nb::steal(PySequence_Tuple(positions.ptr()));
+  if (!tuple.is_valid()) {
+    if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw nb::python_error();
+    PyErr_Clear();
+    throw nb::type_error("indices must be int64 values or a sequence of integers");
+  }
+  const Py_ssize_t size = PyTuple_GET_SIZE(tuple.ptr());
   out.reserve(static_cast<size_t>(size));
   for (Py_ssize_t i = 0; i < size; ++i) {
-    PyObject* item = PySequence_Fast_GET_ITEM(sequence.ptr(), i);
+    PyObject* item = PyTuple_GET_ITEM(tuple.ptr(), i);
     const Py_ssize_t position = PyNumber_AsSsize_t(item, PyExc_IndexError);
     if (position == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
     out.push_back(checked_position(position, count));

@@ -92,13 +92,14 @@ class NumberView {
   char format_ = '\0';
 };
 
-// A sequence, or whatever can be turned into one: a pandas Series, a NumPy array of strings.
-nb::object to_sequence(std::string_view name, nb::handle values) {
+// The values of a sequence, or of whatever can be turned into one: a pandas Series, a NumPy array
+// of strings. A tuple, because converting a value can run Python code, which could change a list.
+nb::object to_tuple(std::string_view name, nb::handle values) {
   if (PyUnicode_Check(values.ptr()) || PyBytes_Check(values.ptr())) {
     refuse(cat(name, " is one value, ", shown(values), "; one for each entry is needed"));
   }
-  const nb::object sequence = nb::steal(PySequence_Fast(values.ptr(), ""));
-  if (sequence.is_valid()) return sequence;
+  const nb::object tuple = nb::steal(PySequence_Tuple(values.ptr()));
+  if (tuple.is_valid()) return tuple;
   PyErr_Clear();
   PyErr_Format(PyExc_TypeError, "%s is %.300R; it must be a sequence or a buffer",
                std::string(name).c_str(), values.ptr());
@@ -135,9 +136,8 @@ TextValues to_texts(std::string_view name, std::span<PyObject* const> items, boo
   return out;
 }
 
-std::span<PyObject* const> items_of(const nb::object& sequence) {
-  return {PySequence_Fast_ITEMS(sequence.ptr()),
-          static_cast<size_t>(PySequence_Fast_GET_SIZE(sequence.ptr()))};
+std::span<PyObject* const> items_of(const nb::object& tuple) {
+  return {PySequence_Fast_ITEMS(tuple.ptr()), static_cast<size_t>(PyTuple_GET_SIZE(tuple.ptr()))};
 }
 
 bool is_number(PyObject* item) {
@@ -155,8 +155,8 @@ ColumnValues to_column(std::string_view column, nb::handle values) {
   } else if (view.is_float()) {
     return view.values<double>(name);
   }
-  const nb::object sequence = to_sequence(name, values);
-  const std::span<PyObject* const> items = items_of(sequence);
+  const nb::object tuple = to_tuple(name, values);
+  const std::span<PyObject* const> items = items_of(tuple);
   if (items.empty()) return std::vector<int64_t>();
   if (PyUnicode_Check(items[0]) || PyBytes_Check(items[0])) {
     return to_texts(name, items, PyBytes_Check(items[0]) != 0);
@@ -182,13 +182,21 @@ ColumnValues to_column(std::string_view column, nb::handle values) {
 }
 
 std::vector<int64_t> to_optional_integers(std::string_view name, nb::handle values) {
-  if (const NumberView view(values); view.is_integer()) return view.values<int64_t>(name);
-  const nb::object sequence = to_sequence(name, values);
   std::vector<int64_t> out;
-  const std::span<PyObject* const> items = items_of(sequence);
-  out.reserve(items.size());
-  for (size_t i = 0; i < items.size(); ++i) {
-    out.push_back(items[i] == Py_None ? -1 : to_int64(name, i, items[i]));
+  if (const NumberView view(values); view.is_integer()) {
+    out = view.values<int64_t>(name);
+  } else {
+    const nb::object tuple = to_tuple(name, values);
+    const std::span<PyObject* const> items = items_of(tuple);
+    out.reserve(items.size());
+    for (size_t i = 0; i < items.size(); ++i) {
+      out.push_back(items[i] == Py_None ? -1 : to_int64(name, i, items[i]));
+    }
+  }
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (out[i] >= -1) continue;
+    refuse(
+        cat("value ", i, " of ", name, " is ", out[i], "; if it is not known, it is None or -1"));
   }
   return out;
 }
@@ -245,7 +253,7 @@ struct Rows {
     const auto objects = [count](const char* name, nb::handle given,
                                  std::optional<nb::object>& to) {
       if (given.is_none()) return;
-      to = to_sequence(name, given);
+      to = to_tuple(name, given);
       require_count(name, items_of(*to).size(), count);
     };
     objects("generations", generations_given, generations);
@@ -366,8 +374,8 @@ std::string_view text_at(std::span<PyObject* const> items, size_t i, const char*
 nb::object from_names(nb::handle names, nb::handle root, nb::handle sizes_bytes,
                       nb::handle generations, nb::handle begins, nb::handle ends,
                       nb::handle checksums, const std::string& checksum_kind, nb::handle columns) {
-  const nb::object sequence = to_sequence("names", names);
-  const std::span<PyObject* const> items = items_of(sequence);
+  const nb::object tuple = to_tuple("names", names);
+  const std::span<PyObject* const> items = items_of(tuple);
   Rows rows(sizes_bytes, generations, begins, ends, checksums, checksum_kind, columns,
             items.size());
   ObjectIndexBuilder builder;
@@ -393,7 +401,8 @@ class UrlSplitter {
 
   std::pair<uint32_t, std::string> split(std::string_view text) {
     // Most URLs of a table are in the same bucket as the one before.
-    if (given_.empty() && !last_.empty()) {
+    // A URL with a NUL is left to parse_url(), which refuses it.
+    if (given_.empty() && !last_.empty() && !text.contains('\0')) {
       const std::optional<std::string_view> name = name_below(last_, text);
       if (name && !name->empty()) return {last_number_, std::string(*name)};
     }
@@ -424,8 +433,8 @@ class UrlSplitter {
 nb::object from_urls(nb::handle urls, nb::handle roots, nb::handle sizes_bytes,
                      nb::handle generations, nb::handle begins, nb::handle ends,
                      nb::handle checksums, const std::string& checksum_kind, nb::handle columns) {
-  const nb::object sequence = to_sequence("urls", urls);
-  const std::span<PyObject* const> items = items_of(sequence);
+  const nb::object tuple = to_tuple("urls", urls);
+  const std::span<PyObject* const> items = items_of(tuple);
   Rows rows(sizes_bytes, generations, begins, ends, checksums, checksum_kind, columns,
             items.size());
   ObjectIndexBuilder builder;

@@ -111,6 +111,11 @@ void check_image(std::span<const std::byte> image, fuzz::Choices& choices) {
     check(index.error().code() == Code::kCorrupt);
     return;
   }
+  // Bytes can stand for more bytes, but not for any number of them.
+  size_t copied_bytes = 0;
+  for (const std::string& root : (*index)->roots()) copied_bytes += root.size();
+  check(copied_bytes <= TextColumn::kGroup * image.size());
+  check((*index)->roots().size() <= image.size());
   // A few bytes can stand for many entries that are all alike.
   constexpr size_t kMostEntries = 500;
   if ((*index)->size() > kMostEntries) {

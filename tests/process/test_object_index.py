@@ -201,3 +201,66 @@ def test_dataloader_workers_share_the_memory(run_child: RunChild) -> None:
         """,
         stderr=None,
     )
+
+
+def test_ctrl_c_ends_a_fingerprint_of_more_entries_than_anybody_waits_for(
+    run_child: RunChild,
+) -> None:
+    """A damaged or malicious image of a kilobyte can say that it has 2^56 entries."""
+    run_child(
+        """
+    import os, signal, struct, threading
+    from headrace import _engine
+
+    numbers = []
+    def equal(value=0):
+        numbers.extend((0, 0, value))
+    def texts(size=0):
+        numbers.extend((0, size))
+        equal()
+        equal(size)
+        equal()
+    def sums():
+        equal()
+        equal()
+        numbers.extend((0, 0, 0))
+    count = 1 << 56
+    numbers += [count, 1, 1]
+    texts()
+    equal()
+    texts(1)
+    equal(101)
+    equal()
+    numbers.append(0)
+    texts()
+    sums()
+    for _ in range(3):
+        equal()
+    for _ in range(3):
+        numbers.append(1)
+        texts()
+        equal()
+    numbers += [1, 1]
+    for _ in range(5):
+        equal()
+    sums()
+    numbers.append(0)
+    texts()
+    numbers.append(count * 100 + 1)
+    data = struct.pack(f"<{len(numbers)}Q", *numbers) + b"n" + bytes(8)
+    rest = struct.pack("<QQ", 32 + len(data), len(numbers)) + data
+    image = b"HEADRIDX" + struct.pack("<II", 2, _engine.crc32c(rest)) + rest
+    index = _engine.index_from_image(image)
+    assert len(index) == count
+    # Python runs the handler in this thread, wherever it is by then.
+    thread = threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGINT))
+    try:
+        thread.start()
+        index.fingerprint
+    except KeyboardInterrupt:
+        pass
+    else:
+        raise AssertionError("there was an end")
+    thread.join()
+        """
+    )

@@ -178,6 +178,13 @@ def test_long_generations_are_kept(tmp_path: Path) -> None:
             r"\[0, 10\) lies outside of the object, which has 9 bytes",
         ),
         (lambda: ObjectIndex.from_names(["a"], begins=[5]), "give its end or its size"),
+        (lambda: ObjectIndex.from_names(["a"], begins=[-5]), "value 0 of begins is -5"),
+        (lambda: ObjectIndex.from_names(["a"], begins=[2], ends=[-3]), "value 0 of ends is -3"),
+        (
+            lambda: ObjectIndex.from_names(["a"] * 2, sizes_bytes=array.array("q", [-1, -9])),
+            "value 1 of sizes_bytes is -9; if it is not known, it is None or -1",
+        ),
+        (lambda: ObjectIndex.from_urls(["gs://b/a", "gs://b/x\0y"]), "cannot contain a NUL byte"),
         (lambda: ObjectIndex.from_names(["a"], checksums=[b"abc"]), "a crc32c has 4"),
         (lambda: ObjectIndex.from_names(["a"], checksums=[2**32]), "a crc32c is an int or 4"),
         (lambda: ObjectIndex.from_names(["a"], checksum_kind="sum"), "must be crc32c, crc32"),
@@ -552,3 +559,42 @@ def test_a_reader_refuses_stores_that_are_elsewhere(
         reader(index, *ordered[::-1])
     with pytest.raises(TypeError, match="a StoreHandle is needed, not str"):
         _engine.IndexReader(index, ["a", "b", "c"])  # type: ignore[list-item]
+
+
+def test_a_list_may_change_while_its_values_are_converted() -> None:
+    """What an index is made of was taken before."""
+    names = [f"name-{i}" for i in range(1000)]
+
+    class Root:
+        def __fspath__(self) -> str:
+            names.clear()
+            gc.collect()
+            return "gs://b"
+
+    index = ObjectIndex.from_names(names, root=Root())
+    assert not names
+    assert [index.name(i) for i in range(len(index))] == [f"name-{i}" for i in range(1000)]
+
+    class Clears:
+        def __init__(self, values: list[Any]) -> None:
+            self.values = values
+            values[0] = self
+
+        def __index__(self) -> int:
+            self.values.clear()
+            gc.collect()
+            return 7
+
+    sizes: list[Any] = [10**6 + i for i in range(1000)]
+    Clears(sizes)
+    columns: list[Any] = [10**6 + i for i in range(1000)]
+    Clears(columns)
+    index = ObjectIndex.from_names(
+        [f"name-{i}" for i in range(1000)], sizes_bytes=sizes, columns={"x": columns}
+    )
+    expected = [7, *(10**6 + i for i in range(1, 1000))]
+    assert [index.size_bytes(i) for i in range(1000)] == expected
+    assert list(index.column("x")) == expected
+    positions: list[Any] = list(range(1000))
+    Clears(positions)
+    assert len(index.select(positions)) == 1000

@@ -194,6 +194,7 @@ TextColumn ImageReader::text_column(size_t count) {
   require(begin <= body_.size() && size <= body_.size() - begin,
           "a text of the object index lies outside it");
   const size_t checked_groups = known_ == Known::kGood ? 0 : group_count;
+  uint64_t group_end = 0;
   for (size_t group = 0; group < checked_groups && !error_; ++group) {
     uint64_t end = 0;
     bool sorted = true;
@@ -205,6 +206,9 @@ TextColumn ImageReader::text_column(size_t count) {
     const uint64_t at = out.group_begin_[group], prefix = out.prefix_size_[group];
     require(sorted && at <= size && prefix <= size - at && end <= size - at - prefix,
             "a text of the object index lies outside it");
+    // Else a few bytes could stand for any number of long texts, which are copied one by one.
+    require(at == group_end, "two texts of the object index lie in the same place");
+    group_end = at + prefix + end;
   }
   if (error_) return {};
   out.text_ = {reinterpret_cast<const char*>(body_.data()) + begin, size};

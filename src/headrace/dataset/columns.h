@@ -137,6 +137,7 @@ class ImageReader {
   uint64_t number();
   // Errors: also if it does not have `count` values.
   PackedColumn column(size_t count);
+  // Its texts together are at most kGroup times as long as the image.
   TextColumn text_column(size_t count);
   FixedColumn fixed_column(size_t count);
   void require(bool holds, const char* what) {

@@ -83,6 +83,27 @@ TEST(TextColumn, StoresOnceWhatAGroupBeginsWith) {
   EXPECT_LT(image_of(texts).size(), 800u);
 }
 
+TEST(TextColumn, IsRefusedIfItsGroupsShareTheirBytes) {
+  const std::string text(1000, 'x');
+  const auto image_with = [&text](uint64_t second_group) {
+    ImageWriter writer;
+    writer.fixed_column(1, std::as_bytes(std::span(text)));
+    writer.number(0);
+    writer.number(text.size());
+    writer.column(std::vector<uint64_t>{0, second_group});
+    writer.column(std::vector<uint64_t>{500, 500});
+    writer.column(std::vector<uint64_t>(2 * TextColumn::kGroup, 0));
+    return std::move(writer).finish();
+  };
+  for (const uint64_t second_group : {0u, 499u, 500u, 501u}) {
+    const std::vector<std::byte> image = image_with(second_group);
+    ImageReader reader(image);
+    reader.fixed_column(text.size());
+    reader.text_column(2 * TextColumn::kGroup);
+    EXPECT_EQ(reader.finish().has_value(), second_group == 500) << second_group;
+  }
+}
+
 TEST(ImageReader, RefusesToReadMoreOrLessThanWasWritten) {
   const std::vector<std::byte> image = image_of(std::vector<uint64_t>{1, 2, 3});
   ImageReader more(image);

@@ -91,6 +91,9 @@ Result<void> ObjectIndex::read_image(ImageReader::Known known) {
   };
   reader.require(is_possible(object_count) && is_possible(root_count) && count < uint64_t{1} << 63,
                  "the object index says that it has more objects than it can have");
+  // No two are equal, so hardly one takes no byte. All are copied.
+  reader.require(root_count <= image_.bytes().size(),
+                 "the object index says that it has more roots than it can have");
   reader.require(root_count > 0, "the object index has no root");
   const TextColumn roots = reader.text_column(root_count);
   object_roots_ = reader.column(object_count);
@@ -421,31 +424,52 @@ ColumnValues ObjectIndex::gathered(size_t column, std::span<const size_t> entrie
 
 // ── What is made of it ───────────────────────────────────────────────────────────────────────
 
-std::string ObjectIndex::fingerprint() const {
-  constexpr size_t kDigits = 32, kEnough = 64 * 1024;
-  Sha256 sum;
-  std::string bytes;
-  for (size_t i = 0; i < size_; ++i) {
-    const size_t object = object_of(i);
+struct Fingerprint::State {
+  Sha256 sum = {};
+  std::string bytes = {};  // not yet in it
+  size_t taken = 0;
+};
+
+Fingerprint::Fingerprint(const ObjectIndex& index)
+    : index_(index), state_(std::make_unique<State>()) {}
+Fingerprint::~Fingerprint() = default;
+
+bool Fingerprint::take(size_t count) {
+  constexpr size_t kEnough = 64 * 1024;
+  std::string& bytes = state_->bytes;
+  const size_t end = state_->taken + std::min(count, index_.size() - state_->taken);
+  for (size_t& i = state_->taken; i < end; ++i) {
+    const size_t object = index_.object_of(i);
     // Lengths before texts: no two lists of entries give the same bytes.
-    append_number(bytes, names_.size(object));
-    names_.append_to(object, bytes);
-    append_number(bytes, sizes_[object]);
-    append_sum(bytes, sums_.at(object));
-    const std::optional<ByteRange> part = range(i);
+    append_number(bytes, index_.names_.size(object));
+    index_.names_.append_to(object, bytes);
+    append_number(bytes, index_.sizes_[object]);
+    append_sum(bytes, index_.sums_.at(object));
+    const std::optional<ByteRange> part = index_.range(i);
     bytes += part ? '\1' : '\0';
     if (part) {
       append_number(bytes, part->begin);
       append_number(bytes, part->end);
-      append_sum(bytes, entry_sums_.at(i));
+      append_sum(bytes, index_.entry_sums_.at(i));
     }
     if (bytes.size() >= kEnough) {
-      sum.add(bytes);
+      state_->sum.add(bytes);
       bytes.clear();
     }
   }
-  sum.add(bytes);
-  return sum.hex(kDigits);
+  return end == index_.size();
+}
+
+std::string Fingerprint::finish() && {
+  constexpr size_t kDigits = 32;
+  state_->sum.add(state_->bytes);
+  return state_->sum.hex(kDigits);
+}
+
+std::string ObjectIndex::fingerprint() const {
+  Fingerprint made(*this);
+  made.take(size_);
+  return std::move(made).finish();
 }
 
 std::vector<size_t> filter(const ObjectIndex& index, const IndexFilter& filter) {

@@ -123,6 +123,7 @@ class ObjectIndex {
   const SharedBytes& image() const { return image_; }
 
  private:
+  friend class Fingerprint;
   friend class NameTable;
   // A few distinct texts; each object refers to one.
   struct Dictionary {
@@ -183,6 +184,25 @@ class ObjectIndex {
   TextColumn column_names_;
   std::vector<Column> columns_;
   mutable std::atomic<const NameTable*> table_ = nullptr;  // owned
+};
+
+// Computes ObjectIndex::fingerprint() step by step, for whoever may have to stop before its end.
+// Thread: confined. Borrows the index.
+class Fingerprint {
+ public:
+  explicit Fingerprint(const ObjectIndex& index);
+  ~Fingerprint();
+  Fingerprint(const Fingerprint&) = delete;
+  Fingerprint& operator=(const Fingerprint&) = delete;
+
+  // Takes in the next `count` entries. True: that was all of them.
+  bool take(size_t count);
+  std::string finish() &&;
+
+ private:
+  struct State;
+  const ObjectIndex& index_;
+  const std::unique_ptr<State> state_;
 };
 
 // Selects the entries of an index that satisfy all of these.

@@ -545,6 +545,69 @@ TEST(ObjectIndex, RefusesOtherVersions) {
   }
 }
 
+// One object "n" of 100 bytes in the first of these roots, which are all "", and this many entries
+// that are all of it: by hand, since a builder takes neither.
+std::vector<std::byte> few_bytes(uint64_t root_count, uint64_t entry_count) {
+  ImageWriter writer;
+  const auto equal = [&writer](uint64_t value) { writer.column(std::array{value}); };
+  const auto empty_texts = [&] {
+    writer.number(0);
+    writer.number(0);
+    for (int i = 0; i < 3; ++i) equal(0);
+  };
+  const auto sums = [&] {
+    equal(0);
+    equal(0);
+    writer.number(0);
+    writer.fixed_column(0, {});
+  };
+  writer.number(entry_count);
+  writer.number(root_count);
+  writer.number(1);
+  empty_texts();
+  equal(0);
+  writer.text_column(1, [](const ImageWriter::TextSink& put) { put("n"); });
+  equal(101);
+  equal(0);
+  writer.number(0);
+  empty_texts();
+  sums();
+  for (int i = 0; i < 3; ++i) equal(0);
+  for (int i = 0; i < 3; ++i) {
+    writer.number(1);
+    empty_texts();
+    equal(0);
+  }
+  writer.number(1);
+  writer.number(1);
+  for (int i = 0; i < 5; ++i) equal(0);
+  sums();
+  writer.number(0);
+  empty_texts();
+  const bool adds_up = entry_count < UINT64_MAX / 100;
+  writer.number(adds_up ? entry_count * 100 + 1 : 1);
+  return std::move(writer).finish();
+}
+
+TEST(ObjectIndex, RefusesMoreRootsThanItsImageHasBytes) {
+  const auto opened = open(few_bytes(10'000, 1));
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_EQ(opened.error().message(),
+            "the object index says that it has more roots than it can have");
+}
+
+TEST(ObjectIndex, HasAFingerprintThatCanBeGivenUp) {
+  const auto endless = open(few_bytes(1, uint64_t{1} << 56)).value();
+  Fingerprint part(*endless);
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(part.take(1000));
+  const std::shared_ptr<const ObjectIndex> index = index_of(assorted(5000, 9));
+  Fingerprint steps(*index);
+  int count = 1;
+  while (!steps.take(999)) ++count;
+  EXPECT_EQ(count, 6);
+  EXPECT_EQ(std::move(steps).finish(), index->fingerprint());
+}
+
 // A sum protects against accidents, not against somebody who computes it anew.
 TEST(ObjectIndex, NeverLeavesAnImageThatWasMadeToMislead) {
   for (const bool with_everything : {false, true}) {

@@ -33,8 +33,6 @@ constexpr int kGatherBytes = 1024 * 1024;
 constexpr uint64_t kDirectFromBytes = 2 * 1024;
 // How much TLS may have taken from the socket without passing it on to us: its buffer and a record.
 constexpr uint64_t kTlsHeldBytes = 96 * 1024;
-// A connection that was idle for less than this is assumed to be open, without asking the kernel.
-constexpr std::chrono::milliseconds kIdleBeforeProbe{50};
 
 std::span<const std::byte> as_bytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
@@ -119,13 +117,14 @@ Error Connection::failure(std::string_view what, const boost::system::error_code
       cat(what, ": ", end ? std::string("connection closed by the server") : error.message()));
 }
 
-bool Connection::still_open(steady_clock::time_point now) const {
-  if (now - last_used_ < kIdleBeforeProbe) return true;
+bool Connection::still_silent() {
   std::byte probe;
-  const ssize_t got =
-      ::recv(const_cast<Socket&>(socket_).native_handle(), &probe, 1, MSG_PEEK | MSG_DONTWAIT);
-  // With TLS a session ticket may be waiting, which is no reason to give up the connection.
-  return (got < 0 && errno == EAGAIN) || (got > 0 && tls_ != nullptr);
+  if (tls_) {
+    // What waits in the socket may be a session ticket, which is for OpenSSL alone.
+    const Result<TlsStream::Step> step = tls_->read({&probe, 1});
+    return step && step->count == 0 && !step->end;
+  }
+  return ::recv(socket_.native_handle(), &probe, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
 awaitable<Result<void>> Connection::open(Activity& activity, Resolver& resolver) {
@@ -297,10 +296,15 @@ awaitable<Connection::Received> Connection::receive(std::span<std::byte> into) {
 }
 
 awaitable<Connection::Received> Connection::receive_tls(std::span<std::byte> into) {
+  size_t total = 0;
   while (true) {
     // The socket may be closed, and its descriptor reused.
     if (aborted_) co_return Received(asio::error::operation_aborted, 0);
-    const Result<TlsStream::Step> step = tls_->read(into);
+    const Result<TlsStream::Step> step = tls_->read(into.subspan(total));
+    if (step) total += step->count;
+    // There may be more. Whatever ends it comes again on the next call.
+    if (step && step->count == TlsStream::kMostReadBytes && total < into.size()) continue;
+    if (total > 0) co_return Received({}, total);
     if (!step) {
       tls_error_ = step.error();
       co_return Received(asio::error::connection_reset, 0);
@@ -310,7 +314,6 @@ awaitable<Connection::Received> Connection::receive_tls(std::span<std::byte> int
       co_return Received(asio::error::connection_reset, 0);
     }
     if (step->end) co_return Received(asio::error::eof, 0);
-    if (step->count > 0) co_return Received({}, step->count);
     const auto [error] = co_await socket_.async_wait(step->need == TlsStream::Need::kWritable
                                                          ? asio::socket_base::wait_write
                                                          : asio::socket_base::wait_read,

@@ -49,8 +49,7 @@ class Connection final : public Transport {
   awaitable<Result<void>> exchange(const HttpRequest& request, ResponseSink& sink) override;
   void abort(const Error& why) override;
   void check_stall(TimePoint now) override;
-  // Asks the kernel only if it has been idle for a while.
-  bool still_open(TimePoint now) const override;
+  bool still_silent() override;
   bool waits_for_answer() const override { return phase_ == Phase::kFirstByte; }
 
  private:

@@ -126,6 +126,18 @@ TEST_F(ConnectionTest, WithBytesThatNobodyAskedForAreNotReused) {
   EXPECT_THAT(read(*store, named("a")), Gives(bytes_));
 }
 
+TEST_F(ConnectionTest, WithBytesThatNobodyAskedForInTheSocketAreNotReused) {
+  // More than one receive takes: what follows the body is still in the socket.
+  const std::string body(8 * kKiB, 'z');
+  server_.faults(cat(R"([{"match":{"kind":"media"},"count":1,"action":{"garbage_head":
+      "HTTP/1.1 200 OK\r\nContent-Length: 8192\r\nx-goog-generation: 1\r\n\r\n)",
+                     body, R"(HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nFORGED"}}])"));
+  const std::shared_ptr<ObjectStore> store = open();
+  EXPECT_THAT(read(*store, named("a")), Gives(body));
+  EXPECT_THAT(read(*store, named("a")), Gives(bytes_));
+  EXPECT_EQ(server_.stat("/connections_opened"), 2u);
+}
+
 TEST_F(ConnectionTest, TakesInterimAnswers) {
   server_.faults(R"([{"match":{"kind":"media"},"count":1,"action":{"garbage_head":
       "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 3\r\nx-goog-generation: 1\r\n\r\nabc"}}])");

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -222,6 +223,7 @@ Result<TlsStream::Step> TlsStream::read(std::span<std::byte> into) {
   const HoldsOffForks no_fork;
   ERR_clear_error();
   errno = 0;
+  into = into.first(std::min(into.size(), kMostReadBytes));
   // One call of OpenSSL returns one record; all that have arrived go straight into `into`.
   size_t count = 0, total = 0;
   while (total < into.size()) {

@@ -58,6 +58,8 @@ class TlsStream {
 
   Result<Step> handshake();
   bool resumed() const;  // the handshake resumed an earlier session
+  // Reads at most kMostReadBytes, because no thread can fork meanwhile.
+  static constexpr size_t kMostReadBytes = 64 * 1024;
   Result<Step> read(std::span<std::byte> into);
   Result<Step> write(std::span<const std::byte> bytes);
 

@@ -1,11 +1,15 @@
 // TLS against a server with certificates of a CA that exists for this program only.
+#include <openssl/ssl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
+#include "headrace/http/tls.h"
 #include "headrace/store/fault_server_test_support.h"
 
 namespace headrace {
@@ -59,6 +63,44 @@ class Certificates {
 const Certificates& certificates() {
   static const Certificates made;
   return made;
+}
+
+// Whoever waits to fork waits for a read, too.
+TEST(TlsStream, ReadsLittleAtATime) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
+  const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_server_method()),
+                                                                  &SSL_CTX_free);
+  const ServerOptions files = certificates().server("here");
+  ASSERT_EQ(SSL_CTX_use_certificate_chain_file(context.get(), files.certificate_file.c_str()), 1);
+  ASSERT_EQ(SSL_CTX_use_PrivateKey_file(context.get(), files.key_file.c_str(), SSL_FILETYPE_PEM),
+            1);
+  SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE);
+  const std::unique_ptr<SSL, decltype(&SSL_free)> server(SSL_new(context.get()), &SSL_free);
+  SSL_set_fd(server.get(), ends[0]);
+  const std::unique_ptr<TlsStream> client =
+      TlsStream::create(TlsContext::create({.ca_file = certificates().path("ca.pem")}).value(),
+                        ends[1], "localhost")
+          .value();
+  bool accepted = false, connected = false;
+  while (!accepted || !connected) {
+    if (!connected) connected = client->handshake().value().need == TlsStream::Need::kNothing;
+    if (!accepted) accepted = SSL_accept(server.get()) == 1;
+  }
+  const std::string record = some_bytes(16 * kKiB);
+  uint64_t sent_bytes = 0;
+  size_t count = 0;
+  while (SSL_write_ex(server.get(), record.data(), record.size(), &count) == 1) sent_bytes += count;
+  ASSERT_GT(sent_bytes, 2 * TlsStream::kMostReadBytes) << "all of it has arrived";
+  std::vector<std::byte> into(2 * sent_bytes);
+  uint64_t received_bytes = 0;
+  while (received_bytes < sent_bytes) {
+    const Result<TlsStream::Step> step = client->read(std::span(into).subspan(received_bytes));
+    ASSERT_TRUE(step.has_value() && step->count > 0);
+    EXPECT_LE(step->count, TlsStream::kMostReadBytes);
+    received_bytes += step->count;
+  }
+  for (const int end : ends) ::close(end);
 }
 
 class TlsTest : public ::testing::Test {
@@ -198,6 +240,20 @@ TEST_F(TlsTest, ClosedByTheServerWhileIdleCostsNoRetry) {
   const std::shared_ptr<ObjectStore> store = open();
   for (int i = 0; i < 10; ++i) EXPECT_THAT(read(*store, listed(object_)), Gives(bytes_));
   EXPECT_EQ(engine_.metrics().retries_total, 0u);
+}
+
+TEST_F(TlsTest, BytesThatNobodyAskedForDoNotAnswerTheNextRequest) {
+  // In one record with the body: they are in OpenSSL's hands, or in ours.
+  for (const size_t size : {8u, 8192u}) {
+    const std::string body(size, 'z');
+    server_.faults(cat(R"([{"match":{"kind":"media"},"count":1,"action":{"garbage_head":
+        "HTTP/1.1 200 OK\r\nx-goog-generation: 1\r\nContent-Length: )",
+                       size, "\\r\\n\\r\\n", body,
+                       R"(HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nFORGED"}}])"));
+    const std::shared_ptr<ObjectStore> store = open();
+    EXPECT_THAT(read(*store, named("a")), Gives(body));
+    EXPECT_THAT(read(*store, named("a")), Gives(bytes_));
+  }
 }
 
 TEST_F(TlsTest, AChildThatIsForkedAmidHandshakesCanDoItsOwn) {

@@ -32,8 +32,9 @@ class Transport {
   virtual void check_stall(TimePoint now) = 0;
   // All of a request has been sent, and nothing of the answer has come.
   virtual bool waits_for_answer() const = 0;
-  // False if the server has closed the connection since it was last used.
-  virtual bool still_open(TimePoint now) const = 0;
+  // False if since the last exchange the server has closed the connection, or sent bytes that
+  // nobody asked for: they would pass for the answer to the next request.
+  virtual bool still_silent() = 0;
 
   // The last exchange ended cleanly and the server keeps the connection.
   bool reusable() const { return reusable_; }

@@ -139,11 +139,11 @@ void RequestSlot::release() {
   lane_.pump();
 }
 
-std::unique_ptr<Transport> HostLane::take_connection(steady_clock::time_point now) {
+std::unique_ptr<Transport> HostLane::take_connection() {
   while (!idle_.empty()) {
     std::unique_ptr<Transport> connection = std::move(idle_.back());
     idle_.pop_back();
-    if (connection->still_open(now)) return connection;
+    if (connection->still_silent()) return connection;
   }
   return new_connection();
 }

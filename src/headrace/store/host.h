@@ -97,7 +97,7 @@ class HostLane {
   void lift_limit();
 
   // An idle connection that still seems open, or a new one that has yet to be opened.
-  std::unique_ptr<Transport> take_connection(std::chrono::steady_clock::time_point now);
+  std::unique_ptr<Transport> take_connection();
   std::unique_ptr<Transport> new_connection();
   void give_back(std::unique_ptr<Transport> connection);
   void close_idle();  // for good: the engine stops

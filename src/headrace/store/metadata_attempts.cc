@@ -138,7 +138,14 @@ Result<Attempt::Verdict> PublishAttempt::finish() {
                   " bytes that are there now (generation ", found->generation,
                   "): whether they are those of this request is unknown; read them to find out")));
   }
-  if (!wanted_.generation) condition_.generation = found->generation;
+  return repeat_on(found->generation);
+}
+
+Attempt::Verdict PublishAttempt::repeat_on(const std::string& generation) {
+  if (!wanted_.generation && condition_.generation != generation) {
+    condition_.generation = generation;
+    condition_changed();
+  }
   step_ = Step::kChange;
   return Verdict::kAgain;
 }
@@ -151,9 +158,7 @@ Attempt::Verdict PublishAttempt::end_with(Error error) {
 Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
   if (step_ == Step::kResolve && error.code() == Code::kNotFound) {
     // Nothing is there: the lost change has not arrived, and must not arrive after this one.
-    if (!wanted_.generation) condition_.generation = "";
-    step_ = Step::kChange;
-    return Verdict::kAgain;
+    return repeat_on("");
   }
   if (step_ == Step::kChange && gives_up_on(error)) return end_with(std::move(error));
   if (step_ == Step::kChange && error.code() == Code::kPreconditionFailed) {

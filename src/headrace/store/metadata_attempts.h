@@ -90,6 +90,8 @@ class PublishAttempt : public TextAttempt {
   virtual std::string other_refusal() const { return ""; }
   // Whether the operation ends with this error instead of sending the change again.
   virtual bool gives_up_on(const Error&) const { return false; }
+  // The next change has another condition than the one before.
+  virtual void condition_changed() {}
   // Builds a request that must precede the change, if there is one.
   virtual bool build_first(HttpRequest&) { return false; }
 
@@ -97,6 +99,9 @@ class PublishAttempt : public TextAttempt {
   enum class Step : uint8_t { kFirst, kChange, kResolve };
   Result<Verdict> finish() final;
   Result<Verdict> refused(Error error) final;
+  // Sends the change again, if the caller set no condition on condition that what is there now
+  // ("": nothing) is still there.
+  Verdict repeat_on(const std::string& generation);
   // Ends the operation with this error, even if its code is one that is retried.
   Verdict end_with(Error error);
 
@@ -142,6 +147,8 @@ class CopyAttempt final : public PublishAttempt {
 
   CopyRequest request_;
   ObjectInfo source_;
+  // A token belongs to requests with the same conditions: others begin anew.
+  void condition_changed() override { token_.clear(); }
   std::string token_;
 };
 

@@ -231,7 +231,7 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     retries_.begin_attempt();
     reached_server_ = false;
     connection_ =
-        std::exchange(fresh_next, false) ? lane_.new_connection() : lane_.take_connection(now);
+        std::exchange(fresh_next, false) ? lane_.new_connection() : lane_.take_connection();
     Result<void> exchanged;
     if (!connection_->reusable()) {
       opening_since_ = now;

@@ -109,7 +109,7 @@ class ScriptedConnection final : public Transport {
   }
   void check_stall(TimePoint) override {}
   bool waits_for_answer() const override { return waiting_; }
-  bool still_open(TimePoint) const override { return true; }
+  bool still_silent() override { return true; }
 
  private:
   Answer take() {

@@ -6,6 +6,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 const Precondition kCreateOnly = {.generation = ""};
@@ -308,6 +309,18 @@ TEST_F(CopyTest, ALostAnswerIsSettledByLooking) {
     EXPECT_EQ(server_.object("out/a"), bytes_);
     EXPECT_EQ(server_.stat("/by_kind/rewrite"), 1u);
   }
+}
+
+TEST_F(CopyTest, BeginsAnewOnAnotherConditionIfAnAnswerIsLostAmidALongCopy) {
+  server_.faults(R"([{"match":{"kind":"rewrite"},"count":1,"action":{"status":200,
+                      "body":"{\"done\":false,\"rewriteToken\":\"TOKEN\"}"}},
+                     {"match":{"kind":"rewrite"},"count":1,"action":"reset"}])");
+  const Result<ObjectInfo> copied = copy();
+  ASSERT_TRUE(copied.has_value()) << copied.error().to_string();
+  const std::vector<FaultServer::Entry> log = server_.log("rewrite");
+  ASSERT_EQ(log.size(), 3u);
+  EXPECT_THAT(log[1].target, HasSubstr("rewriteToken=TOKEN"));
+  EXPECT_THAT(log[2].target, AllOf(HasSubstr("ifGenerationMatch=0"), Not(HasSubstr("TOKEN"))));
 }
 
 TEST_F(CopyTest, WithoutASumOfWhatIsThereALostCopyIsRepeatedOrItsOutcomeUnknown) {
