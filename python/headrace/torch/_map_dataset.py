@@ -172,7 +172,7 @@ class MapDataset(Objects, Dataset[Any]):
         """Return a dataset of the objects in a table, in its order, with their labels.
 
         headrace lists nothing. The other columns of the table become columns of
-        ``dataset.objects``.
+        ``dataset.objects``, if all their values are of one type; the log names those that are not.
 
         Examples:
             >>> dataset = MapDataset.from_table("gs://bucket/train.csv", decode)
@@ -189,9 +189,11 @@ class MapDataset(Objects, Dataset[Any]):
             transform: as for the class.
             url: the column with the objects' URLs or paths, or, with `root`, their names. They may
                 be in several buckets and at several providers.
-            label: the column with the labels; None: no labels. Numbers in a CSV become numbers.
+            label: the column with the labels; None: no labels. A column of a CSV in which every
+                value is written as a number usually is becomes numbers; ``007`` stays a text.
             classes: as for the class.
-            root: the URL or store that names in the column `url` are relative to.
+            root: the URL or store that names in the column `url` are relative to. In a bucket, a
+                name may begin with ``/``; in a directory, that is a path.
             check: ask the stores about each object now. A missing object is then an error now, and
                 reads are verified and pinned to the object's version. Otherwise sizes are unknown
                 until the objects are read.
@@ -200,9 +202,10 @@ class MapDataset(Objects, Dataset[Any]):
 
         Raises:
             NotFoundError: the table does not exist; with `check`, an object does not exist.
-            InvalidArgumentError: the table has no such column, no rows, or an invalid URL.
+            InvalidArgumentError: the table has no such column, no rows, an invalid URL, or labels
+                of several types.
         """
-        index, stores = index_of_table(table, url, root, check, options)
+        index, stores = index_of_table(table, url, label, root, check, options)
         if label == LABEL and LABEL not in index.columns:
             label = None
         require(

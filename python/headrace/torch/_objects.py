@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from headrace._progress import CountOption, count_names
 from headrace._store import Store
 from headrace.torch._arguments import refuse_keywords
 from headrace.torch._collate import explain_unequal_sizes
+from headrace.torch._columns import KINDS, in_one_kind, odd_value
 from headrace.torch._error_notes import about_sample
 from headrace.torch._worker_store import store_in_this_process
 
@@ -355,22 +355,16 @@ def _values(labels: Any, names: list[str]) -> Any:
 
 
 def _plain(values: list[Any]) -> list[Any]:
-    """Return the values in a type that an index keeps: all integers, floats, texts or bytes."""
-    for kind in (str, bytes, int, float):
-        if all(isinstance(value, kind) for value in values):
-            return [int(value) for value in values] if kind is int else values
-    try:
-        return [operator.index(value) for value in values]
-    except TypeError:
-        pass
-    try:
-        return [float(value) for value in values]
-    except (TypeError, ValueError):
-        odd = next(v for v in values if not isinstance(v, str | bytes | int | float))
+    """Return the values in a type that an index keeps."""
+    same = in_one_kind(values)
+    if same is None:
+        at = odd_value(values)
+        other = f", and label 0 is {values[0]!r}" if at > 0 else ""
         raise InvalidArgumentError(
-            f"a label is {odd!r}; labels must be all integers, all floats, all str or all bytes. "
+            f"label {at} is {values[at]!r}{other}; labels must be {KINDS}. "
             "Anything else a transform can look up by sample.index or sample.name"
-        ) from None
+        )
+    return same
 
 
 def _numbered(
