@@ -322,6 +322,33 @@ def test_several_sources_are_one_dataset(server: FaultServer, tmp_path: Path) ->
     assert numbers(next(iter(workers))) == [*range(10)] * 2
 
 
+@pytest.mark.parametrize("dataset", [MapDataset, IterableDataset])
+def test_each_of_several_sources_must_have_objects(
+    server: FaultServer, tmp_path: Path, dataset: Any
+) -> None:
+    train, files = fill(server, 3), fill_folder(tmp_path, 2)
+    mistyped = headrace.Store("gs://bucket/vaild", endpoint=server.url)
+    with pytest.raises(headrace.NotFoundError, match="gs://bucket/vaild: no object") as caught:
+        dataset([train, mistyped])
+    assert caught.value.url == mistyped.url
+    with pytest.raises(headrace.InvalidArgumentError, match="source 1 is an empty index"):
+        dataset([train, files.index()[:0]])
+    with pytest.raises(
+        headrace.InvalidArgumentError, match=f"the index has no objects below {files.url}"
+    ):
+        dataset([train, files], index=train.index())
+    assert len(dataset([train, files], index=train.index() + files.index()).objects) == 5
+
+
+def test_classes_may_lie_in_some_of_the_sources_only(
+    server: FaultServer, pets: headrace.Store
+) -> None:
+    server.put("bucket", "train/bird/5", content(5))
+    birds = headrace.Store("gs://bucket/train", endpoint=server.url)
+    dataset = MapDataset.from_folders([birds, pets], number_of, classes=["dog"])
+    assert list(dataset) == [(3, 0), (4, 0)]  # type: ignore[call-overload]
+
+
 def test_an_index_that_says_where_its_objects_are_is_a_source(tmp_path: Path) -> None:
     index = fill_folder(tmp_path, 5).index()
     dataset = MapDataset(index.select([4, 1]), number_of)

@@ -80,7 +80,7 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
 
     Args:
         source: a URL, a path, a `headrace.Store`, or a `headrace.ObjectIndex` with the URLs of its
-            objects; or several of these, of any providers.
+            objects; or several of these, of any providers, each with objects.
         transform: a function of a `headrace.Sample`; see `MapDataset`. It runs in the thread that
             iterates. Draw random numbers from ``sample.rng()``: they depend only on `seed`, the
             epoch and the position of the sample.
@@ -107,7 +107,7 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
         options: options of `headrace.Store`, if a URL is given: ``endpoint=...``.
 
     Raises:
-        NotFoundError: no object is below the URL.
+        NotFoundError: no object is below the URL, or below one of several.
         InvalidArgumentError: an argument cannot work.
         TypeError: there is no such argument.
     """

@@ -16,7 +16,15 @@ from headrace._options import require
 from headrace._progress import CountOption
 from headrace._store import Store
 from headrace.torch._arguments import seed_or_epoch
-from headrace.torch._objects import LABEL, Labels, Objects, Source, folder_labels, relative_names
+from headrace.torch._objects import (
+    LABEL,
+    Labels,
+    Objects,
+    Source,
+    folder_labels,
+    relative_names,
+    stores_of,
+)
 from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._shared_place import SharedPlace
 from headrace.torch._table import index_of_table
@@ -62,7 +70,8 @@ class MapDataset(Objects, Dataset[Any]):
 
     Args:
         source: a URL, a path, a `headrace.Store`, or a `headrace.ObjectIndex` with the URLs of its
-            objects; or several of these, of any providers, which become one dataset.
+            objects; or several of these, of any providers, which become one dataset. Each must have
+            objects.
         transform: a function of a `headrace.Sample`, a writable buffer with ``.name``, ``.url``,
             ``.index``, ``.label``, ``.bytes()``, ``.numpy()``, ``.tensor()`` and ``.rng()``.
         index: the objects, if you have listed them already, such as
@@ -78,7 +87,7 @@ class MapDataset(Objects, Dataset[Any]):
         options: options of `headrace.Store`, if a URL is given: ``endpoint=...``.
 
     Raises:
-        NotFoundError: no object is below the URL.
+        NotFoundError: no object is below the URL, or below one of several.
         InvalidArgumentError: the URL or an option cannot work, or an object has no label.
         TypeError: there is no such argument.
     """
@@ -147,11 +156,12 @@ class MapDataset(Objects, Dataset[Any]):
             f"{whole.store.url}: none of the {len(whole.objects)} objects lies in a folder that "
             "could be its class, as train/cat/1.jpg does below train",
         )
-        objects = whole.objects
+        objects, stores = whole.objects, whole.stores
         if len(inside) < len(objects):
             objects = objects.select(inside)
+            stores = stores_of(objects, whole)
         return cls(
-            whole.stores, transform, index=objects.with_columns({LABEL: folders}), labels=LABEL,
+            stores, transform, index=objects.with_columns({LABEL: folders}), labels=LABEL,
             classes=True if classes is None else classes, seed=seed,
         )  # fmt: skip
 

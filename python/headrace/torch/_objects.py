@@ -66,13 +66,7 @@ class Objects:
         if len(self._objects) == 0:
             if index is not None or isinstance(source, ObjectIndex):
                 raise InvalidArgumentError("index is empty; there is nothing to read")
-            url = self._stores[0].url
-            error = NotFoundError(
-                f"{url}: no object is below this folder "
-                "(headrace.Store(...).list() shows what is there)"
-            )
-            error.url = url
-            raise error
+            raise _nothing_below(self._stores[0].url)
         self._label_column: str | None = None
         self._classes: tuple[str, ...] | None = None
         if labels is not None:
@@ -282,9 +276,17 @@ def _found(
         with count_names(progress, "listing") as count:
             indexes = []
             listed = 0  # by the stores before
-            for each in sources:
-                if not isinstance(each, ObjectIndex):
-                    each = _listed(next(given), count, listed)
+            for at, each in enumerate(sources):
+                if isinstance(each, ObjectIndex):
+                    require(
+                        len(each) > 0 or len(sources) == 1,
+                        f"source {at} is an empty index; leave it out",
+                    )
+                else:
+                    store = next(given)
+                    each = _listed(store, count, listed)
+                    if len(each) == 0:
+                        raise _nothing_below(store.url)
                     listed += len(each)
                 indexes.append(each)
         index = indexes[0] if len(indexes) == 1 else ObjectIndex.concat(indexes)
@@ -294,6 +296,14 @@ def _found(
             "index is given, and an ObjectIndex is the source, too; give one of them",
         )
     return _stores_of(index, stores, options)
+
+
+def _nothing_below(url: str) -> NotFoundError:
+    error = NotFoundError(
+        f"{url}: no object is below this folder (headrace.Store(...).list() shows what is there)"
+    )
+    error.url = url
+    return error
 
 
 def _listed(store: Store, count: Callable[[int], object] | None, listed_before: int) -> ObjectIndex:
@@ -327,7 +337,19 @@ def _stores_of(
             )
             store = Store(root, **options)
         stores.append(store)
+    unused = by_root.keys() - {root.rstrip("/") for root in roots}
+    require(
+        not unused,
+        f"the index has no objects below {', '.join(sorted(unused))}: leave out that source, or "
+        "give an index of all of them (store.index() + other.index())",
+    )
     return tuple(stores), index
+
+
+def stores_of(index: ObjectIndex, whole: Objects) -> tuple[Store, ...]:
+    """Return the stores of the roots that `index`, a part of those of `whole`, still has."""
+    by_root = dict(zip(whole.objects.roots, whole.stores, strict=True))
+    return tuple(by_root[root] for root in index.roots)
 
 
 def _root_of(store: Store) -> str:
