@@ -11,6 +11,7 @@ import torch
 import torch.utils.data
 
 from headrace import ObjectIndex, Sample, _engine
+from headrace._entry_reads import EntryReads
 from headrace._errors import CancelledError, InvalidArgumentError
 from headrace._options import require, require_bytes
 from headrace._progress import CountOption
@@ -285,7 +286,7 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
             limit_bytes -= block_bytes
         unknown_bytes = opened[1].expected_object_bytes
         blocks = self._blocks(order, reader, self._end(world_size), block_bytes, unknown_bytes)
-        ahead: ReadAhead[tuple[_engine.Batch, range, Sequence[int]]]
+        ahead: ReadAhead[tuple[EntryReads, range, Sequence[int]]]
         ahead = ReadAhead(opened, limit_bytes)
 
         def fill() -> None:

@@ -292,7 +292,7 @@ class MapDataset(Objects, Dataset[Any]):
         with generators or nullcontext():
             made = []
             for i, sample in enumerate(samples):
-                samples[i] = None  # type: ignore[call-overload]  # its memory is free when it is used up
+                samples[i] = None  # its memory is free when it is used up
                 if generators is not None:
                     generators.seed(sample.seed or 0)
                 made.append(self._make(sample))

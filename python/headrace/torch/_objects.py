@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace import ObjectIndex, Sample, _engine
+from headrace._entry_reads import EntryReads
 from headrace._errors import InvalidArgumentError, NotFoundError
 from headrace._options import require
 from headrace._progress import CountOption, count_names
@@ -139,9 +140,9 @@ class Objects:
             )
         return here.opened(self._objects)
 
-    def _start(self, indices: Buffer | Sequence[int], into: Buffer | None = None) -> _engine.Batch:
+    def _start(self, indices: Buffer | Sequence[int], into: Buffer | None = None) -> EntryReads:
         """Begin to read the objects with these numbers; `into` is filled in their order."""
-        return self._opened()[1].start(indices, into)
+        return EntryReads(self._opened()[1].start(indices, into), self._objects, indices)
 
     # ---- what is made of it
 

@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import ConcatDataset, Subset
 
 from headrace import Sample, _engine
+from headrace._entry_reads import EntryReads
 from headrace._errors import InvalidArgumentError
 from headrace._options import require
 from headrace._read_ahead import Reads as BeingRead
@@ -153,7 +154,7 @@ class Source:
 class _Together:
     """Reads from several stores, whose samples form one list."""
 
-    def __init__(self, shares: list[tuple[_engine.Batch, list[int] | None]]) -> None:
+    def __init__(self, shares: list[tuple[EntryReads, list[int] | None]]) -> None:
         self._shares = shares
 
     def cancel(self) -> None:
