@@ -103,6 +103,15 @@ def test_labels_that_are_missing_or_unknown_are_told(pets: headrace.Store) -> No
         MapDataset(pets, labels="label")
     with pytest.raises(headrace.InvalidArgumentError, match="which is not among the classes"):
         MapDataset(pets, labels=["a"] * 6, classes=["b"])
+    for classes, told in (
+        (["dog", "cat", "dog"], "classes has 'dog' twice"),
+        ("dog", "classes is 'dog'; it must be True or a list"),
+        (3, "classes is 3; it must be"),
+    ):
+        with pytest.raises(headrace.InvalidArgumentError, match=told):
+            MapDataset(pets, labels=["dog"] * 6, classes=classes)  # type: ignore[arg-type]
+        with pytest.raises(headrace.InvalidArgumentError, match=told):
+            MapDataset.from_folders(pets, classes=classes)  # type: ignore[arg-type]
     with pytest.raises(headrace.InvalidArgumentError, match="label 0 is None; labels must be"):
         MapDataset(pets, labels=[None] * 6)
 

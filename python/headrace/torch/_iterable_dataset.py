@@ -266,10 +266,10 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
             if not self._shared.is_first_to(_REMAINDER):
                 return
             _logger.warning(
-                "%r leaves out the last %d objects of each epoch's order, so that all %d ranks "
-                'have the same number of samples; uneven="pad" repeats some instead, '
+                "%r leaves out the last %s of each epoch's order, so that all %d ranks have "
+                'the same number of samples; uneven="pad" repeats some instead, '
                 'uneven="keep" gives all that there are',
-                self, remainder, world_size,
+                self, "object" if remainder == 1 else f"{remainder} objects", world_size,
             )  # fmt: skip
 
     def _iterate(self, reader: Reader) -> Iterator[Any]:

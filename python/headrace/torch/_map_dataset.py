@@ -21,6 +21,7 @@ from headrace.torch._objects import (
     Labels,
     Objects,
     Source,
+    class_names,
     folder_labels,
     relative_names,
     stores_of,
@@ -145,11 +146,12 @@ class MapDataset(Objects, Dataset[Any]):
         Raises:
             InvalidArgumentError: no object lies in a folder, or in one of `classes`.
         """
+        wanted = None if classes is None else class_names(classes)
         whole = Objects(source, None, index, None, None, progress, options, _INSTEAD)
         inside, folders = folder_labels(relative_names(whole.objects, whole.stores))
-        if classes is not None:
-            wanted = set(classes)
-            kept = [at for at, folder in enumerate(folders) if folder in wanted]
+        if wanted is not None:
+            chosen = set(wanted)
+            kept = [at for at, folder in enumerate(folders) if folder in chosen]
             inside, folders = [inside[at] for at in kept], [folders[at] for at in kept]
         require(
             len(inside) > 0,
@@ -162,7 +164,7 @@ class MapDataset(Objects, Dataset[Any]):
             stores = stores_of(objects, whole)
         return cls(
             stores, transform, index=objects.with_columns({LABEL: folders}), labels=LABEL,
-            classes=True if classes is None else classes, seed=seed,
+            classes=True if wanted is None else wanted, seed=seed,
         )  # fmt: skip
 
     @classmethod

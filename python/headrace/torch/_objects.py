@@ -390,10 +390,24 @@ def _plain(values: list[Any]) -> list[Any]:
     return same
 
 
+def class_names(classes: Any) -> tuple[str, ...]:
+    """Return the names of classes that were given, in the order of their numbers."""
+    require(
+        isinstance(classes, Iterable) and not isinstance(classes, str | bytes),
+        f"classes is {classes!r}; it must be True or a list of names",
+    )
+    names = tuple(classes)
+    seen: set[Any] = set()
+    for name in names:
+        require(name not in seen, f"classes has {name!r} twice")
+        seen.add(name)
+    return names
+
+
 def _numbered(
     values: list[Any], classes: bool | Sequence[str]
 ) -> tuple[tuple[str, ...], list[int]]:
-    names = tuple(sorted(set(values)) if classes is True else classes)  # type: ignore[arg-type]
+    names = tuple(sorted(set(values)) if classes is True else class_names(classes))
     numbers = {name: i for i, name in enumerate(names)}
     unknown = next((value for value in values if value not in numbers), None)
     require(unknown is None, f"a label is {unknown!r}, which is not among the classes")
