@@ -74,7 +74,7 @@ class Loader:
     NumPy and torch do; for a transform in pure Python, use torch's DataLoader and its processes.
     Without a transform, and with objects of equal size in a batch, the engine reads straight into
     the batch, a ``uint8`` tensor of shape ``[batch_size, size_bytes]`` (unless it decompresses the
-    objects).
+    objects, or has ``on_change="reread"``).
 
     **Order.** It depends on `seed` and the epoch alone and is the same on every rank. A step takes
     the next ``batch_size * world_size`` positions of it, and each rank a contiguous slice of these.

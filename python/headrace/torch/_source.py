@@ -71,9 +71,12 @@ class Source:
         """Whether the engine can read straight into a batch."""
         if self.makes or len(self.parts) > 1 or self.parts[0].objects.total_size_bytes is None:
             return False
-        # Decompressed objects have another size than stored ones, and nobody knows it in advance.
-        stores = self.parts[0].stores
-        return all(store._settings.content_encoding == "stored" for store in stores)
+        # Objects that are decompressed, or read anew after a change, have another size than the
+        # listed one, and nobody knows it in advance.
+        settings = [store._settings for store in self.parts[0].stores]
+        return all(
+            each.content_encoding == "stored" and each.on_change == "error" for each in settings
+        )
 
     def opened(self) -> tuple[_engine.Engine, _engine.IndexReader]:
         """Return the engine and reader of this process; with several parts, those of the first."""
