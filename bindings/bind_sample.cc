@@ -140,7 +140,7 @@ Examples:
           "size_bytes", [](const Sample& self) { return self.bytes().size(); },
           "How many bytes there are; the same as ``len(sample)``.")
       .def_prop_ro("seed", &Sample::seed,
-                   R"doc(A number for the random part of a transform, from 0 to 2^64 - 1.
+                   R"doc(A number for the random part of a transform, from 0 to 2^63 - 1.
 
 It follows from the seed, the epoch and the sample's position in the order (from its number in a
 `headrace.torch.MapDataset`) alone: not from threads, worker processes or ranks, nor from where a run

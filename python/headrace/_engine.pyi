@@ -151,7 +151,7 @@ class Sample(Buffer):
     @property
     def seed(self) -> int | None:
         """
-        A number for the random part of a transform, from 0 to 2^64 - 1.
+        A number for the random part of a transform, from 0 to 2^63 - 1.
 
         It follows from the seed, the epoch and the sample's position in the order (from its number in a
         `headrace.torch.MapDataset`) alone: not from threads, worker processes or ranks, nor from where a run

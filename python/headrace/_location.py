@@ -119,12 +119,19 @@ def is_local(url: Url) -> bool:
     return _engine.split_url(_text_of(url))[0] == "file"
 
 
-def is_whole(text: str) -> bool:
+def is_whole(text: str, store: Store | None = None) -> bool:
     """Return whether `text` is a URL or an absolute path, rather than a name below some root.
 
-    Any scheme will do, so that one that nobody knows is an error and no name.
+    Any scheme will do, so that one that nobody knows is an error and no name. In a `store`, only a
+    scheme of ours makes a URL, since names of crawled pages begin with ``https://``, for one; and
+    in a bucket a name may begin with a slash.
     """
-    return "://" in text or text.startswith("/")
+    scheme, separator, _ = text.partition("://")
+    if store is None:
+        return bool(separator) or text.startswith("/")
+    if separator and scheme.lower() in _SCHEMES:
+        return True
+    return text.startswith("/") and is_local(store.url)
 
 
 def require_no_options_beside(store: Store | None, options: Mapping[str, Any]) -> None:
@@ -152,11 +159,8 @@ def _split_object(text: str, options: dict[str, Any]) -> tuple[Store, str]:
 
 def _name_below(text: str, store: Store) -> str:
     """Return the name that `text`, a name or a whole URL, has in `store`."""
-    scheme, separator, _ = text.partition("://")
-    # In a bucket a name may begin with a slash.
-    is_path = text.startswith("/") and is_local(store.url)
-    if not is_path and (not separator or scheme.lower() not in _SCHEMES):
-        return text  # names of crawled pages begin with https://, for one
+    if not is_whole(text, store):
+        return text
     _, _, _, normal = _engine.split_url(text)
     root = store.url_of("")
     if normal.startswith(root):

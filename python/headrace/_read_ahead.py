@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from headrace import _engine
-from headrace._engine import ObjectInfo, Sample
+from headrace._engine import ObjectIndex, ObjectInfo, Sample
+from headrace._entry_reads import EntryReads
 
-__all__ = ["ReadAhead", "as_batch", "read_ahead"]
+__all__ = ["ReadAhead", "as_batch", "read_ahead", "start_batch"]
 
 NameOrInfo = str | ObjectInfo
 Opened = tuple[_engine.Engine, _engine.StoreHandle]
@@ -20,11 +21,23 @@ Entry = TypeVar("Entry")
 _MOST_OBJECTS = 1 << 16
 
 
-def as_batch(names: Iterable[NameOrInfo]) -> Sequence[NameOrInfo]:
-    """Return `names` as a sequence that the engine takes; one name is not a batch."""
+def as_batch(names: Iterable[NameOrInfo]) -> Sequence[NameOrInfo] | ObjectIndex:
+    """Return `names` as a sequence that `start_batch` takes; one name is not a batch."""
+    if isinstance(names, ObjectIndex):
+        return names
     if isinstance(names, str | ObjectInfo):
         raise TypeError(f"several names are needed, not one {type(names).__name__}")
     return names if isinstance(names, list | tuple) else list(names)
+
+
+def start_batch(
+    store: _engine.StoreHandle, items: Sequence[NameOrInfo] | ObjectIndex
+) -> _engine.Batch | EntryReads:
+    """Begin to read the objects, or the entries of an index, which may be ranges."""
+    if not isinstance(items, ObjectIndex):
+        return store.start(items)
+    everything = range(len(items))
+    return EntryReads(store.start_indexed(items, everything), items, everything)
 
 
 class Reads(Protocol):
@@ -121,7 +134,7 @@ def read_ahead(
 ) -> Iterator[list[Sample]]:
     """Yield the samples of each batch; see `Store.read_batches`."""
     store = opened[1]
-    ahead: ReadAhead[_engine.Batch] = ReadAhead(opened, prefetch_bytes)
+    ahead: ReadAhead[_engine.Batch | EntryReads] = ReadAhead(opened, prefetch_bytes)
     failure: Exception | None = None
     more = True
 
@@ -130,13 +143,13 @@ def read_ahead(
         while more and ahead.has_room():
             try:
                 items = as_batch(next(batches))
-                batch = store.start(items)
+                batch = start_batch(store, items)
             except StopIteration:
                 more = False
             except Exception as error:  # told when its turn comes
                 failure, more = error, False
             else:
-                size_bytes = _engine.expected_bytes(items, store.expected_object_bytes)
+                size_bytes = _size_bytes(items, store.expected_object_bytes)
                 ahead.append(batch, batch, size_bytes, len(items))
 
     try:
@@ -153,3 +166,9 @@ def read_ahead(
     finally:
         failure = None  # its traceback refers to this frame
         ahead.cancel()
+
+
+def _size_bytes(items: Sequence[NameOrInfo] | ObjectIndex, unknown_bytes: int) -> int:
+    if isinstance(items, ObjectIndex):
+        return items.sum_bytes(range(len(items)), unknown_bytes)
+    return _engine.expected_bytes(items, unknown_bytes)

@@ -31,7 +31,7 @@ from headrace._options import (
     require_provider,
 )
 from headrace._progress import CountOption, count_names
-from headrace._read_ahead import as_batch, read_ahead
+from headrace._read_ahead import as_batch, read_ahead, start_batch
 from headrace._store_settings import StoreSettings
 
 if TYPE_CHECKING:
@@ -548,7 +548,8 @@ class Store:
 
         Args:
             names: names and `ObjectInfo`, mixed as you like. With an `ObjectInfo` the size is known
-                before the first byte arrives, and the checksum is the listed one.
+                before the first byte arrives, and the checksum is the listed one. Of an
+                `ObjectIndex`, each entry is read: the object, or the range of it.
             into: one writable buffer for each object, exactly as long as the object.
             errors: ``"raise"`` raises the first error in order, with a note on how many objects
                 failed besides; ``"return"`` puts the exception in the object's place.
@@ -562,8 +563,17 @@ class Store:
             [b'a', b'b']
         """
         return_errors = _return_errors(errors)
-        buffers = None if into is None else [_writable(each) for each in into]
-        return self._handle().start(as_batch(names), buffers).take(return_errors=return_errors)
+        items = as_batch(names)
+        if into is None:
+            return start_batch(self._handle(), items).take(return_errors=return_errors)
+        buffers = [_writable(each) for each in into]
+        if isinstance(items, ObjectIndex):
+            require(
+                all(items.range(i) is None for i in range(len(items))),
+                "entries of the index are ranges, and into= takes whole objects: use read_ranges()",
+            )
+            items = builtins.list(items)
+        return self._handle().start(items, buffers).take(return_errors=return_errors)
 
     @overload
     def read_batches(
@@ -597,7 +607,7 @@ class Store:
         before it.
 
         Args:
-            batches: the batches, each with names and `ObjectInfo`.
+            batches: the batches, each with names and `ObjectInfo`, or an `ObjectIndex`.
             prefetch_bytes: how much may be in flight, or read and not yet yielded. Default: what
                 keeps the connections busy, and at most half of the memory budget.
             errors: as for `read_many`. After an error was raised, the iterator is at its end.

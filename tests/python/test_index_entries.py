@@ -598,3 +598,50 @@ def test_a_list_may_change_while_its_values_are_converted() -> None:
     positions: list[Any] = list(range(1000))
     Clears(positions)
     assert len(index.select(positions)) == 1000
+
+
+# ---- ranges in the calls of a store
+
+
+def ranges_of_ten(store: headrace.Store, *bounds: tuple[int, int]) -> ObjectIndex:
+    """Entries of the ten bytes of `ten`."""
+    store.write("ten", b"0123456789")
+    begins, ends = zip(*bounds, strict=True)
+    return ObjectIndex.from_names(["ten"] * len(bounds), root=store.url, begins=begins, ends=ends)
+
+
+def test_a_store_reads_the_ranges_of_an_index(store: headrace.Store) -> None:
+    index = ranges_of_ten(store, (0, 2), (5, 8), (10, 10))
+    assert [s.bytes() for s in store.read_many(index)] == [b"01", b"567", b""]
+    batches = list(store.read_batches([index, ["ten"], index[1:2]]))
+    assert [[s.bytes() for s in batch] for batch in batches] == [
+        [b"01", b"567", b""], [b"0123456789"], [b"567"],
+    ]  # fmt: skip
+    with pytest.raises(headrace.InvalidArgumentError, match=r"use read_ranges\(\)"):
+        store.read_many(index, into=[bytearray(2), bytearray(3), bytearray()])
+    whole = bytearray(10)
+    store.read_many(store.index("ten"), into=[whole])
+    assert whole == b"0123456789"
+
+
+def test_a_range_that_ends_behind_its_object_is_an_error(store: headrace.Store) -> None:
+    index = ranges_of_ten(store, (0, 2), (5, 15))
+    told = r"/ten: entry 1 of the index is the range \[5, 15\), and only 5 bytes"
+    with pytest.raises(headrace.InvalidArgumentError, match=told) as caught:
+        store.read_many(index)
+    assert caught.value.url == store.url_of("ten")
+    first, second = store.read_many(index, errors="return")
+    assert first.bytes() == b"01"  # type: ignore[union-attr]
+    assert isinstance(second, headrace.InvalidArgumentError)
+    with pytest.raises(headrace.InvalidArgumentError, match=told):
+        list(store.read_batches([index]))
+
+
+def test_an_index_of_several_stores_is_not_read_from_one(
+    store: headrace.Store, tmp_path: Path
+) -> None:
+    other = headrace.Store(tmp_path / "other")
+    for each in (store, other):
+        each.write("a", b"x")
+    with pytest.raises(headrace.InvalidArgumentError, match="one store cannot read them all"):
+        store.read_many(store.index() + other.index())

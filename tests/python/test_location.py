@@ -159,6 +159,13 @@ def test_a_url_is_told_from_a_name() -> None:
     assert not any(map(is_whole, ("a/b", "gs:/a", "")))
 
 
+def test_in_a_store_only_our_schemes_and_a_directorys_paths_are_whole() -> None:
+    bucket, directory = BUCKET, headrace.Store("/data")
+    assert all(is_whole("GS://bucket/a", each) for each in (bucket, directory))
+    assert not any(is_whole("https://host/a", each) for each in (bucket, directory))
+    assert (is_whole("/a", bucket), is_whole("/a", directory)) == (False, True)
+
+
 def test_no_other_module_takes_urls_apart() -> None:
     package = Path(headrace.__file__).resolve().parent
     pattern = re.compile(

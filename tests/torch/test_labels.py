@@ -103,8 +103,33 @@ def test_labels_that_are_missing_or_unknown_are_told(pets: headrace.Store) -> No
         MapDataset(pets, labels="label")
     with pytest.raises(headrace.InvalidArgumentError, match="which is not among the classes"):
         MapDataset(pets, labels=["a"] * 6, classes=["b"])
-    with pytest.raises(headrace.InvalidArgumentError, match="a label is None; labels must be"):
+    for classes, told in (
+        (["dog", "cat", "dog"], "classes has 'dog' twice"),
+        ("dog", "classes is 'dog'; it must be True or a list"),
+        (3, "classes is 3; it must be"),
+    ):
+        with pytest.raises(headrace.InvalidArgumentError, match=told):
+            MapDataset(pets, labels=["dog"] * 6, classes=classes)  # type: ignore[arg-type]
+        with pytest.raises(headrace.InvalidArgumentError, match=told):
+            MapDataset.from_folders(pets, classes=classes)  # type: ignore[arg-type]
+    with pytest.raises(headrace.InvalidArgumentError, match="label 0 is None; labels must be"):
         MapDataset(pets, labels=[None] * 6)
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        ([1, "a", 2], "label 1 is 'a', and label 0 is 1; labels must be all"),
+        (["1", 2, 3], "label 1 is 2, and label 0 is '1'"),
+        (["a", None, "b"], "label 1 is None"),
+        ([b"a", "a", b"a"], "label 1 is 'a', and label 0 is b'a'"),
+    ],
+)
+def test_labels_of_several_types_are_refused_by_number(
+    tmp_path: Path, labels: list[Any], told: str
+) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match=told):
+        MapDataset(fill_folder(tmp_path, 3), labels=labels)
 
 
 # ---- tables
@@ -181,6 +206,10 @@ def test_a_tables_names_may_lie_below_a_root(tmp_path: Path) -> None:
         ({"url": ["/x"], "label": [1, 2]}, "unequal lengths"),
         ([{"url": "/x"}, {"name": "/x"}], "row 1 has other columns"),
         (3, "the table is a int"),
+        ({"url": ["/x", None]}, "row 1 of the table has url=None; it must be a URL"),
+        ({"url": ["/x", float("nan")]}, "row 1 of the table has url=nan"),
+        ({"url": ["/x", ""]}, "row 1 of the table has url=''"),
+        ({"url": [b"/x"]}, "row 0 of the table has url=b'/x'"),
     ],
 )
 def test_a_table_that_cannot_be_one(table: Any, text: str) -> None:
@@ -191,12 +220,97 @@ def test_a_table_that_cannot_be_one(table: Any, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [("", "the table is empty"), ("url,label\n/x\n", "row 0 of the table has 1 values"),
-     ('url\n"/x\n', "line 2 of the table"), ("url\n", "no rows")],
+     ('url\n"/x\n', "line 2 of the table"), ("url\n", "no rows"),
+     ("url, label\n/x,1\n", "the column ' label': write it without the space"),
+     ("url,label,label\n/x,1,2\n", "the column 'label' twice"),
+     ("url,label\n/x,1\n/y,\n", "row 1 of the table has no label")],
 )  # fmt: skip
 def test_a_csv_that_cannot_be_a_table(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(headrace.InvalidArgumentError, match=told):
         MapDataset.from_table(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        (["cat", None, "dog"], "row 1 of the table has label=None; labels must be all"),
+        ([0, "x", 1], "row 1 of the table has label='x'"),
+        ([[1, 2], [3], [4]], r"row 0 of the table has label=\[1, 2\]"),
+    ],
+)
+@pytest.mark.parametrize("column", ["label", "y"])
+def test_labels_of_a_table_that_no_column_can_hold_are_refused(
+    tmp_path: Path, labels: list[Any], told: str, column: str
+) -> None:
+    urls = [str(tmp_path / name) for name in "abc"]
+    with pytest.raises(headrace.InvalidArgumentError, match=told.replace("label=", f"{column}=")):
+        MapDataset.from_table({"url": urls, column: labels}, label=column)
+
+
+def test_integers_among_floats_become_floats(tmp_path: Path) -> None:
+    dataset = MapDataset.from_table({"url": ["/a", "/b", "/c"], "label": [1, 2.5, 3]})
+    assert list(dataset.labels or ()) == [1.0, 2.5, 3.0]
+    (tmp_path / "t.csv").write_text("url,label\n/a,1\n/b,-2.5e1\n/c,.5\n")
+    assert list(MapDataset.from_table(tmp_path / "t.csv").labels or ()) == [1.0, -25.0, 0.5]
+
+
+def test_a_column_that_cannot_be_kept_is_told_by_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    table = {"url": ["/a", "/b"], "boxes": ["x", None], "split": ["a", "b"]}
+    assert MapDataset.from_table(table).objects.columns == ("split",)
+    (record,) = caplog.records
+    assert "no column 'boxes', because row 1 of the table has boxes=None" in record.message
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [("000", "001", "002"), ("1_0", "2", "3"), (" 1", "2", "3"), ("1", "2", str(1 << 63)),
+     ("1.5", "2", str((1 << 53) + 1)), ("+1", "2", "3"), ("1" * 5000, "2", "3"),
+     ("infinity", "2", "3")],
+)  # fmt: skip
+def test_a_csv_keeps_what_no_number_is_written_like(tmp_path: Path, cells: tuple[str, ...]) -> None:
+    lines = [f"/{i},{cell}" for i, cell in enumerate(cells)]
+    (tmp_path / "t.csv").write_text("\n".join(["url,label", *lines]))
+    assert MapDataset.from_table(tmp_path / "t.csv").labels == [*cells]
+
+
+@pytest.mark.parametrize("names", [("0001", "0000"), ("1", "0")])
+def test_names_in_a_csv_stay_as_they_are_written(tmp_path: Path, names: tuple[str, ...]) -> None:
+    store = headrace.Store(tmp_path)
+    for name in names:
+        store.write(name, content(int(name)))
+    (tmp_path / "t.csv").write_text("\n".join(["url,label", *(f"{name},{name}" for name in names)]))
+    dataset = MapDataset.from_table(tmp_path / "t.csv", number_of, label=None, root=store)
+    assert list(dataset) == [1, 0]  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("name", ["/lead", "/etc/hostname", "https://a.org/b", "a"])
+def test_names_below_a_root_in_a_bucket_may_look_like_paths(server: FaultServer, name: str) -> None:
+    server.put("bucket", name, content(7))
+    store = headrace.Store("gs://bucket", endpoint=server.url)
+    dataset = MapDataset.from_table({"url": [name]}, number_of, root=store)
+    assert (dataset.url(0), dataset[0]) == (f"gs://bucket/{name}", 7)
+
+
+def test_whole_urls_beside_names_may_lie_elsewhere(server: FaultServer, tmp_path: Path) -> None:
+    files = fill_folder(tmp_path, 2)
+    server.put("bucket", "a/b", content(7))
+    store = headrace.Store("gs://bucket/a", endpoint=server.url)
+    dataset = MapDataset.from_table(
+        {"url": ["b", files.url_of("0001"), "gs://bucket/a/b"]}, number_of, root=store
+    )
+    assert list(dataset) == [7, 1, 7]  # type: ignore[call-overload]
+    beside = MapDataset.from_table({"url": [f"{tmp_path}/0001", "0000"]}, number_of, root=files)
+    assert list(beside) == [1, 0]  # type: ignore[call-overload]
+
+
+def test_a_root_that_is_a_store_brings_its_own_options(tmp_path: Path) -> None:
+    with pytest.raises(
+        headrace.InvalidArgumentError, match="endpoint=: options belong to the Store that is given"
+    ):
+        MapDataset.from_table(
+            {"url": ["a"]}, root=headrace.Store(tmp_path), endpoint="http://127.0.0.1:1"
+        )
 
 
 # ---- several sources
@@ -215,6 +329,33 @@ def test_several_sources_are_one_dataset(server: FaultServer, tmp_path: Path) ->
     assert numbers(batch)[:10] != sorted(numbers(batch)[:10])
     workers = DataLoader(dataset, 20, num_workers=1, multiprocessing_context="spawn")
     assert numbers(next(iter(workers))) == [*range(10)] * 2
+
+
+@pytest.mark.parametrize("dataset", [MapDataset, IterableDataset])
+def test_each_of_several_sources_must_have_objects(
+    server: FaultServer, tmp_path: Path, dataset: Any
+) -> None:
+    train, files = fill(server, 3), fill_folder(tmp_path, 2)
+    mistyped = headrace.Store("gs://bucket/vaild", endpoint=server.url)
+    with pytest.raises(headrace.NotFoundError, match="gs://bucket/vaild: no object") as caught:
+        dataset([train, mistyped])
+    assert caught.value.url == mistyped.url
+    with pytest.raises(headrace.InvalidArgumentError, match="source 1 is an empty index"):
+        dataset([train, files.index()[:0]])
+    with pytest.raises(
+        headrace.InvalidArgumentError, match=f"the index has no objects below {files.url}"
+    ):
+        dataset([train, files], index=train.index())
+    assert len(dataset([train, files], index=train.index() + files.index()).objects) == 5
+
+
+def test_classes_may_lie_in_some_of_the_sources_only(
+    server: FaultServer, pets: headrace.Store
+) -> None:
+    server.put("bucket", "train/bird/5", content(5))
+    birds = headrace.Store("gs://bucket/train", endpoint=server.url)
+    dataset = MapDataset.from_folders([birds, pets], number_of, classes=["dog"])
+    assert list(dataset) == [(3, 0), (4, 0)]  # type: ignore[call-overload]
 
 
 def test_an_index_that_says_where_its_objects_are_is_a_source(tmp_path: Path) -> None:

@@ -572,7 +572,7 @@ def test_a_state_that_does_not_fit(
 
 @pytest.mark.parametrize("state", [{}, None, 3, {"epoch": 1}])
 def test_what_is_no_state(hundred: headrace.Store, state: Any) -> None:
-    with pytest.raises(headrace.InvalidArgumentError, match="no state"):
+    with pytest.raises(headrace.InvalidArgumentError, match="not a state"):
         Loader(MapDataset(hundred), 10).load_state_dict(state)
 
 
@@ -1044,3 +1044,15 @@ def test_a_state_of_other_ranges_is_refused(
     )
     with pytest.raises(headrace.InvalidArgumentError):
         Loader(MapDataset(store, index=others), 7).load_state_dict(state)
+
+
+def test_objects_that_may_change_are_collated_in_the_size_that_they_have(
+    server: FaultServer,
+) -> None:
+    dataset = MapDataset(fill(server, 4)._derived(on_change="reread"))
+    for i in range(4):
+        server.put("bucket", f"data/{i:04d}", content(i, 150))
+    assert [batch.shape for batch in Loader(dataset, 2)] == [(2, 150)] * 2
+    server.put("bucket", "data/0003", content(3, 120))
+    with pytest.raises(headrace.InvalidArgumentError, match=r"\[150\] at place 0 and \[120\] at"):
+        list(Loader(dataset, 4))

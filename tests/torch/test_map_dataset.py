@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Subset, random_split
+from torch.utils.data import ConcatDataset, DataLoader, Subset, random_split
 
 import headrace
-from headrace.torch import MapDataset, collate
+from headrace.torch import IterableDataset, Loader, MapDataset, collate
 from testing.faultserver.client import FaultServer
 from tests.torch.conftest import content, fill, fill_folder, kinds, reads
 
@@ -316,3 +316,31 @@ def test_samples_come_through_a_workers_pipe(tmp_path: Path) -> None:
         assert [s.bytes() for s in samples] == [*(content(i) for i in range(6)), b""]
         assert samples[1].url == store.url_of("0001")
         samples[0].numpy()[0] = 1  # writable
+
+
+# ---- ranges
+
+
+@pytest.mark.parametrize("kind", ["file", "gs"])
+def test_a_range_that_is_cut_short_is_never_returned(
+    server: FaultServer, tmp_path: Path, kind: str
+) -> None:
+    store = fill(server, 1) if kind == "gs" else fill_folder(tmp_path, 1)
+    index = headrace.ObjectIndex.from_names(
+        ["0000"] * 2, root=store.url, begins=[0, 60], ends=[50, 110]
+    )
+    assert index.common_size_bytes == 50
+    whole = MapDataset(store, bytes, index=index)
+    together = ConcatDataset([MapDataset(store, index=index[:1]), MapDataset(store, index=index)])
+    for read in (
+        lambda: whole[-1],
+        lambda: list(IterableDataset(store, index=index)),
+        lambda: list(Loader(whole, 2, collate_fn=list)),
+        lambda: list(Loader(together, 3)),
+    ):
+        with pytest.raises(
+            headrace.InvalidArgumentError, match=r"is the range \[60, 110\), and only 40 bytes"
+        ):
+            read()
+    with pytest.raises(headrace.HeadraceError):
+        list(Loader(MapDataset(store, index=index), 2))  # straight into the batch

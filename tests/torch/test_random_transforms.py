@@ -199,3 +199,9 @@ def test_a_sample_of_no_dataset_has_no_random_numbers(forty: headrace.Store) -> 
     again = pickle.loads(pickle.dumps(given))
     assert (again.seed, again.label, again.bytes()) == (7, "cat", b"x")
     assert again.rng().python.random() == first  # and a copy begins anew
+
+
+def test_seeds_collate_into_a_tensor(forty: headrace.Store) -> None:
+    dataset = MapDataset(forty, lambda sample: sample.seed)
+    (seeds,) = Loader(dataset, 40, seed=3)
+    assert (seeds.dtype, int(seeds.min()) >= 0, len(set(seeds.tolist()))) == (torch.int64, True, 40)

@@ -97,7 +97,7 @@ def test_torchrun_gives_each_rank_its_share_of_what_was_made_before_the_group(
     workers = [number for found in ranks for batch in found["workers"] for number in batch]
     assert sorted(workers) == list(range(100))
     assert done.stderr.count("leaves out the last 1 of the 101 objects") == 1
-    assert done.stderr.count("leaves out the last 1 objects of each epoch") == 1
+    assert done.stderr.count("leaves out the last object of each epoch") == 1
 
 
 def test_what_leaves_ranks_without_a_step_is_left_out_and_said_once(
@@ -141,3 +141,24 @@ def test_who_names_its_ranks_is_not_warned(tmp_path: Path, monkeypatch: pytest.M
         assert len(list(Loader(MapDataset(store), 2))) == 2
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert len(list(Loader(MapDataset(store), 2))) == 2
+
+
+def test_more_ranks_than_objects_are_left_go_on_with_the_next_epoch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    dataset = MapDataset(fill_folder(tmp_path, 31), number_of)
+    one = Loader(dataset, 7, shuffle=True)
+    batches = iter(one)
+    for _ in range(4):
+        next(batches)
+    loaders = [Loader(dataset, 2, shuffle=True, rank=rank, world_size=4) for rank in range(4)]
+    for loader in loaders:
+        loader.load_state_dict(one.state_dict())
+        assert (loader.epoch, loader.state_dict()["epoch"]) == (1, 1)
+        trained = []
+        for _ in range(loader.epoch, 3):
+            for at, _ in enumerate(loader):
+                trained += [loader.epoch] if at == 0 else []
+        assert (trained, loader.epoch) == ([1, 2], 3)
+    (record,) = caplog.records
+    assert "leaves out the last 3 of the 31 objects of epoch 0" in record.getMessage()

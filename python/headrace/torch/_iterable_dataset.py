@@ -11,6 +11,7 @@ import torch
 import torch.utils.data
 
 from headrace import ObjectIndex, Sample, _engine
+from headrace._entry_reads import EntryReads
 from headrace._errors import CancelledError, InvalidArgumentError
 from headrace._options import require, require_bytes
 from headrace._progress import CountOption
@@ -80,7 +81,7 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
 
     Args:
         source: a URL, a path, a `headrace.Store`, or a `headrace.ObjectIndex` with the URLs of its
-            objects; or several of these, of any providers.
+            objects; or several of these, of any providers, each with objects.
         transform: a function of a `headrace.Sample`; see `MapDataset`. It runs in the thread that
             iterates. Draw random numbers from ``sample.rng()``: they depend only on `seed`, the
             epoch and the position of the sample.
@@ -107,7 +108,7 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
         options: options of `headrace.Store`, if a URL is given: ``endpoint=...``.
 
     Raises:
-        NotFoundError: no object is below the URL.
+        NotFoundError: no object is below the URL, or below one of several.
         InvalidArgumentError: an argument cannot work.
         TypeError: there is no such argument.
     """
@@ -265,10 +266,10 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
             if not self._shared.is_first_to(_REMAINDER):
                 return
             _logger.warning(
-                "%r leaves out the last %d objects of each epoch's order, so that all %d ranks "
-                'have the same number of samples; uneven="pad" repeats some instead, '
+                "%r leaves out the last %s of each epoch's order, so that all %d ranks have "
+                'the same number of samples; uneven="pad" repeats some instead, '
                 'uneven="keep" gives all that there are',
-                self, remainder, world_size,
+                self, "object" if remainder == 1 else f"{remainder} objects", world_size,
             )  # fmt: skip
 
     def _iterate(self, reader: Reader) -> Iterator[Any]:
@@ -285,7 +286,7 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
             limit_bytes -= block_bytes
         unknown_bytes = opened[1].expected_object_bytes
         blocks = self._blocks(order, reader, self._end(world_size), block_bytes, unknown_bytes)
-        ahead: ReadAhead[tuple[_engine.Batch, range, Sequence[int]]]
+        ahead: ReadAhead[tuple[EntryReads, range, Sequence[int]]]
         ahead = ReadAhead(opened, limit_bytes)
 
         def fill() -> None:

@@ -74,7 +74,7 @@ class Loader:
     NumPy and torch do; for a transform in pure Python, use torch's DataLoader and its processes.
     Without a transform, and with objects of equal size in a batch, the engine reads straight into
     the batch, a ``uint8`` tensor of shape ``[batch_size, size_bytes]`` (unless it decompresses the
-    objects).
+    objects, or has ``on_change="reread"``).
 
     **Order.** It depends on `seed` and the epoch alone and is the same on every rank. A step takes
     the next ``batch_size * world_size`` positions of it, and each rank a contiguous slice of these.
@@ -250,7 +250,7 @@ class Loader:
             ...     for batch in loader:
             ...         train(batch)
         """
-        return self._place.epoch
+        return self._ahead().epoch
 
     @property
     def stats(self) -> LoaderStats:
@@ -292,6 +292,22 @@ class Loader:
         self._place = place.at(epoch, position)
         self._place.is_named = True
 
+    def _after_end(self, place: Place) -> Place | None:
+        """Return the beginning of the next epoch if too few objects are left for a step here.
+
+        More ranks than there were may have left a rest that is none for them.
+        """
+        if place.position > 0 and self._grid().step_count(self._count - place.position) == 0:
+            return place.at(place.epoch + 1, 0)
+        return None
+
+    def _ahead(self) -> Place:
+        """Return the place at which the current or the next iterator is."""
+        place = self._place
+        if place.begun or place.is_named:
+            return place
+        return self._after_end(place) or place
+
     def state_dict(self) -> dict[str, Any]:
         """Return the place after the batch that was yielded last, as a few plain values.
 
@@ -302,9 +318,7 @@ class Loader:
             >>> checkpoint = {"model": model.state_dict(), "loader": loader.state_dict()}
         """
         place = self._place
-        if place.position > 0 and self._grid().step_count(self._count - place.position) == 0:
-            place = place.at(place.epoch + 1, 0)
-        return place.state_dict()
+        return (self._after_end(place) or place).state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go to a place that `state_dict` returned; the next iterator continues from there.
@@ -369,13 +383,17 @@ class Loader:
         if self._ranks.are_overlooked() and not self._has_warned:
             self._has_warned = True
             warn_of_overlooked_ranks("loader", stacklevel=4)
-        grid, place = self._grid(), self._place
-        left = self._count - place.position
-        if place.position > 0 and not place.is_named and grid.step_count(left) == 0:
-            # Saved with fewer ranks, for which the rest was still a step.
-            place = self._place = place.at(place.epoch + 1, 0)
-            left = self._count
-        left_out = grid.left_out_count(left)
+        grid, place = self._grid(), self._ahead()
+        if place is not self._place:
+            rest = self._count - self._place.position
+            if rank == 0 and grid.left_out_count(rest) > 0:
+                _logger.warning(
+                    "%r leaves out the last %d of the %d objects of epoch %d, too few for a step "
+                    "of all %d ranks",
+                    self, rest, self._count, self._place.epoch, world_size,
+                )  # fmt: skip
+            self._place = place
+        left_out = grid.left_out_count(self._count - place.position)
         if left_out > 0 and rank == 0 and not self._has_told:
             self._has_told = True
             _logger.warning(

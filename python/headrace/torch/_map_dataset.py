@@ -16,7 +16,16 @@ from headrace._options import require
 from headrace._progress import CountOption
 from headrace._store import Store
 from headrace.torch._arguments import seed_or_epoch
-from headrace.torch._objects import LABEL, Labels, Objects, Source, folder_labels, relative_names
+from headrace.torch._objects import (
+    LABEL,
+    Labels,
+    Objects,
+    Source,
+    class_names,
+    folder_labels,
+    relative_names,
+    stores_of,
+)
 from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._shared_place import SharedPlace
 from headrace.torch._table import index_of_table
@@ -62,7 +71,8 @@ class MapDataset(Objects, Dataset[Any]):
 
     Args:
         source: a URL, a path, a `headrace.Store`, or a `headrace.ObjectIndex` with the URLs of its
-            objects; or several of these, of any providers, which become one dataset.
+            objects; or several of these, of any providers, which become one dataset. Each must have
+            objects.
         transform: a function of a `headrace.Sample`, a writable buffer with ``.name``, ``.url``,
             ``.index``, ``.label``, ``.bytes()``, ``.numpy()``, ``.tensor()`` and ``.rng()``.
         index: the objects, if you have listed them already, such as
@@ -78,7 +88,7 @@ class MapDataset(Objects, Dataset[Any]):
         options: options of `headrace.Store`, if a URL is given: ``endpoint=...``.
 
     Raises:
-        NotFoundError: no object is below the URL.
+        NotFoundError: no object is below the URL, or below one of several.
         InvalidArgumentError: the URL or an option cannot work, or an object has no label.
         TypeError: there is no such argument.
     """
@@ -136,23 +146,25 @@ class MapDataset(Objects, Dataset[Any]):
         Raises:
             InvalidArgumentError: no object lies in a folder, or in one of `classes`.
         """
+        wanted = None if classes is None else class_names(classes)
         whole = Objects(source, None, index, None, None, progress, options, _INSTEAD)
         inside, folders = folder_labels(relative_names(whole.objects, whole.stores))
-        if classes is not None:
-            wanted = set(classes)
-            kept = [at for at, folder in enumerate(folders) if folder in wanted]
+        if wanted is not None:
+            chosen = set(wanted)
+            kept = [at for at, folder in enumerate(folders) if folder in chosen]
             inside, folders = [inside[at] for at in kept], [folders[at] for at in kept]
         require(
             len(inside) > 0,
             f"{whole.store.url}: none of the {len(whole.objects)} objects lies in a folder that "
             "could be its class, as train/cat/1.jpg does below train",
         )
-        objects = whole.objects
+        objects, stores = whole.objects, whole.stores
         if len(inside) < len(objects):
             objects = objects.select(inside)
+            stores = stores_of(objects, whole)
         return cls(
-            whole.stores, transform, index=objects.with_columns({LABEL: folders}), labels=LABEL,
-            classes=True if classes is None else classes, seed=seed,
+            stores, transform, index=objects.with_columns({LABEL: folders}), labels=LABEL,
+            classes=True if wanted is None else wanted, seed=seed,
         )  # fmt: skip
 
     @classmethod
@@ -172,7 +184,7 @@ class MapDataset(Objects, Dataset[Any]):
         """Return a dataset of the objects in a table, in its order, with their labels.
 
         headrace lists nothing. The other columns of the table become columns of
-        ``dataset.objects``.
+        ``dataset.objects``, if all their values are of one type; the log names those that are not.
 
         Examples:
             >>> dataset = MapDataset.from_table("gs://bucket/train.csv", decode)
@@ -189,9 +201,11 @@ class MapDataset(Objects, Dataset[Any]):
             transform: as for the class.
             url: the column with the objects' URLs or paths, or, with `root`, their names. They may
                 be in several buckets and at several providers.
-            label: the column with the labels; None: no labels. Numbers in a CSV become numbers.
+            label: the column with the labels; None: no labels. A column of a CSV in which every
+                value is written as a number usually is becomes numbers; ``007`` stays a text.
             classes: as for the class.
-            root: the URL or store that names in the column `url` are relative to.
+            root: the URL or store that names in the column `url` are relative to. In a bucket, a
+                name may begin with ``/``; in a directory, that is a path.
             check: ask the stores about each object now. A missing object is then an error now, and
                 reads are verified and pinned to the object's version. Otherwise sizes are unknown
                 until the objects are read.
@@ -200,9 +214,10 @@ class MapDataset(Objects, Dataset[Any]):
 
         Raises:
             NotFoundError: the table does not exist; with `check`, an object does not exist.
-            InvalidArgumentError: the table has no such column, no rows, or an invalid URL.
+            InvalidArgumentError: the table has no such column, no rows, an invalid URL, or labels
+                of several types.
         """
-        index, stores = index_of_table(table, url, root, check, options)
+        index, stores = index_of_table(table, url, label, root, check, options)
         if label == LABEL and LABEL not in index.columns:
             label = None
         require(
@@ -279,7 +294,7 @@ class MapDataset(Objects, Dataset[Any]):
         with generators or nullcontext():
             made = []
             for i, sample in enumerate(samples):
-                samples[i] = None  # type: ignore[call-overload]  # its memory is free when it is used up
+                samples[i] = None  # its memory is free when it is used up
                 if generators is not None:
                     generators.seed(sample.seed or 0)
                 made.append(self._make(sample))

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import inspect
 import logging
-import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace import ObjectIndex, Sample, _engine
+from headrace._entry_reads import EntryReads
 from headrace._errors import InvalidArgumentError, NotFoundError
 from headrace._options import require
 from headrace._progress import CountOption, count_names
 from headrace._store import Store
 from headrace.torch._arguments import refuse_keywords
 from headrace.torch._collate import explain_unequal_sizes
+from headrace.torch._columns import KINDS, in_one_kind, odd_value
 from headrace.torch._error_notes import about_sample
 from headrace.torch._worker_store import store_in_this_process
 
@@ -66,13 +67,7 @@ class Objects:
         if len(self._objects) == 0:
             if index is not None or isinstance(source, ObjectIndex):
                 raise InvalidArgumentError("index is empty; there is nothing to read")
-            url = self._stores[0].url
-            error = NotFoundError(
-                f"{url}: no object is below this folder "
-                "(headrace.Store(...).list() shows what is there)"
-            )
-            error.url = url
-            raise error
+            raise _nothing_below(self._stores[0].url)
         self._label_column: str | None = None
         self._classes: tuple[str, ...] | None = None
         if labels is not None:
@@ -145,9 +140,9 @@ class Objects:
             )
         return here.opened(self._objects)
 
-    def _start(self, indices: Buffer | Sequence[int], into: Buffer | None = None) -> _engine.Batch:
+    def _start(self, indices: Buffer | Sequence[int], into: Buffer | None = None) -> EntryReads:
         """Begin to read the objects with these numbers; `into` is filled in their order."""
-        return self._opened()[1].start(indices, into)
+        return EntryReads(self._opened()[1].start(indices, into), self._objects, indices)
 
     # ---- what is made of it
 
@@ -282,9 +277,17 @@ def _found(
         with count_names(progress, "listing") as count:
             indexes = []
             listed = 0  # by the stores before
-            for each in sources:
-                if not isinstance(each, ObjectIndex):
-                    each = _listed(next(given), count, listed)
+            for at, each in enumerate(sources):
+                if isinstance(each, ObjectIndex):
+                    require(
+                        len(each) > 0 or len(sources) == 1,
+                        f"source {at} is an empty index; leave it out",
+                    )
+                else:
+                    store = next(given)
+                    each = _listed(store, count, listed)
+                    if len(each) == 0:
+                        raise _nothing_below(store.url)
                     listed += len(each)
                 indexes.append(each)
         index = indexes[0] if len(indexes) == 1 else ObjectIndex.concat(indexes)
@@ -294,6 +297,14 @@ def _found(
             "index is given, and an ObjectIndex is the source, too; give one of them",
         )
     return _stores_of(index, stores, options)
+
+
+def _nothing_below(url: str) -> NotFoundError:
+    error = NotFoundError(
+        f"{url}: no object is below this folder (headrace.Store(...).list() shows what is there)"
+    )
+    error.url = url
+    return error
 
 
 def _listed(store: Store, count: Callable[[int], object] | None, listed_before: int) -> ObjectIndex:
@@ -327,7 +338,19 @@ def _stores_of(
             )
             store = Store(root, **options)
         stores.append(store)
+    unused = by_root.keys() - {root.rstrip("/") for root in roots}
+    require(
+        not unused,
+        f"the index has no objects below {', '.join(sorted(unused))}: leave out that source, or "
+        "give an index of all of them (store.index() + other.index())",
+    )
     return tuple(stores), index
+
+
+def stores_of(index: ObjectIndex, whole: Objects) -> tuple[Store, ...]:
+    """Return the stores of the roots that `index`, a part of those of `whole`, still has."""
+    by_root = dict(zip(whole.objects.roots, whole.stores, strict=True))
+    return tuple(by_root[root] for root in index.roots)
 
 
 def _root_of(store: Store) -> str:
@@ -355,28 +378,36 @@ def _values(labels: Any, names: list[str]) -> Any:
 
 
 def _plain(values: list[Any]) -> list[Any]:
-    """Return the values in a type that an index keeps: all integers, floats, texts or bytes."""
-    for kind in (str, bytes, int, float):
-        if all(isinstance(value, kind) for value in values):
-            return [int(value) for value in values] if kind is int else values
-    try:
-        return [operator.index(value) for value in values]
-    except TypeError:
-        pass
-    try:
-        return [float(value) for value in values]
-    except (TypeError, ValueError):
-        odd = next(v for v in values if not isinstance(v, str | bytes | int | float))
+    """Return the values in a type that an index keeps."""
+    same = in_one_kind(values)
+    if same is None:
+        at = odd_value(values)
+        other = f", and label 0 is {values[0]!r}" if at > 0 else ""
         raise InvalidArgumentError(
-            f"a label is {odd!r}; labels must be all integers, all floats, all str or all bytes. "
+            f"label {at} is {values[at]!r}{other}; labels must be {KINDS}. "
             "Anything else a transform can look up by sample.index or sample.name"
-        ) from None
+        )
+    return same
+
+
+def class_names(classes: Any) -> tuple[str, ...]:
+    """Return the names of classes that were given, in the order of their numbers."""
+    require(
+        isinstance(classes, Iterable) and not isinstance(classes, str | bytes),
+        f"classes is {classes!r}; it must be True or a list of names",
+    )
+    names = tuple(classes)
+    seen: set[Any] = set()
+    for name in names:
+        require(name not in seen, f"classes has {name!r} twice")
+        seen.add(name)
+    return names
 
 
 def _numbered(
     values: list[Any], classes: bool | Sequence[str]
 ) -> tuple[tuple[str, ...], list[int]]:
-    names = tuple(sorted(set(values)) if classes is True else classes)  # type: ignore[arg-type]
+    names = tuple(sorted(set(values)) if classes is True else class_names(classes))
     numbers = {name: i for i, name in enumerate(names)}
     unknown = next((value for value in values if value not in numbers), None)
     require(unknown is None, f"a label is {unknown!r}, which is not among the classes")

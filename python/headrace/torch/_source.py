@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import ConcatDataset, Subset
 
 from headrace import Sample, _engine
+from headrace._entry_reads import EntryReads
 from headrace._errors import InvalidArgumentError
 from headrace._options import require
 from headrace._read_ahead import Reads as BeingRead
@@ -70,9 +71,12 @@ class Source:
         """Whether the engine can read straight into a batch."""
         if self.makes or len(self.parts) > 1 or self.parts[0].objects.total_size_bytes is None:
             return False
-        # Decompressed objects have another size than stored ones, and nobody knows it in advance.
-        stores = self.parts[0].stores
-        return all(store._settings.content_encoding == "stored" for store in stores)
+        # Objects that are decompressed, or read anew after a change, have another size than the
+        # listed one, and nobody knows it in advance.
+        settings = [store._settings for store in self.parts[0].stores]
+        return all(
+            each.content_encoding == "stored" and each.on_change == "error" for each in settings
+        )
 
     def opened(self) -> tuple[_engine.Engine, _engine.IndexReader]:
         """Return the engine and reader of this process; with several parts, those of the first."""
@@ -153,7 +157,7 @@ class Source:
 class _Together:
     """Reads from several stores, whose samples form one list."""
 
-    def __init__(self, shares: list[tuple[_engine.Batch, list[int] | None]]) -> None:
+    def __init__(self, shares: list[tuple[EntryReads, list[int] | None]]) -> None:
         self._shares = shares
 
     def cancel(self) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace import ObjectIndex
@@ -13,32 +15,52 @@ from headrace._errors import InvalidArgumentError
 from headrace._location import is_local, is_whole, object_at
 from headrace._options import require
 from headrace._store import Store
+from headrace.torch._columns import KINDS, in_one_kind, odd_value
 
 __all__ = ["index_of_table"]
 
 Columns = dict[str, list[Any]]
 
+_logger = logging.getLogger("headrace")
+
+# The usual spellings. "007", "1_000" and " 7" are texts, and so is an integer that int64 cannot
+# hold, or that float64 would change.
+_INTEGER = re.compile("0|-?[1-9][0-9]*")
+_FLOAT = re.compile(r"-?(0|[1-9][0-9]*)?(\.[0-9]+|(?<=[0-9])\.?)([eE][-+]?[0-9]+)?|nan|-?inf")
+_LONGEST_NUMBER = 100
+_LARGEST_INTEGER = (1 << 63) - 1
+_LARGEST_EXACT_FLOAT = 1 << 53
+
 
 def index_of_table(
     table: Any,
     url: str,
+    label: str | None,
     root: str | os.PathLike[str] | Store | None,
     check: bool,
     options: Mapping[str, Any],
 ) -> tuple[ObjectIndex, tuple[Store, ...]]:
-    """Return the objects named in the column `url`, with the other columns, and their stores."""
-    columns = _columns(table, options)
+    """Return the objects named in the column `url`, with the other columns, and their stores.
+
+    The column `label` is in the index, if the table has it. Another one that an index cannot hold
+    is left out, and the log says so.
+    """
+    require(
+        not (options and isinstance(root, Store)),
+        f"{', '.join(f'{name}=' for name in options)}: options belong to the Store that is given",
+    )
+    columns = _columns(table, url, label, options)
     require(
         url in columns,
         f"the table has no column {url!r}; it has {', '.join(map(repr, columns)) or 'none'}",
     )
-    urls = [os.fspath(each) for each in columns.pop(url)]
+    urls = [_text_of_url(i, url, each) for i, each in enumerate(columns.pop(url))]
     require(len(urls) > 0, "the table has no rows; there is nothing to read")
     store = None
     if root is not None:
         store = root if isinstance(root, Store) else Store(root, **options)
         below = store.url_of("")
-        urls = [each if is_whole(each) else below + each for each in urls]
+        urls = [each if is_whole(each, store) else below + each for each in urls]
     else:
         odd = next((i for i, each in enumerate(urls) if not is_whole(each)), None)
         require(
@@ -47,7 +69,7 @@ def index_of_table(
             "path; root= says where such names are",
         )
     roots = [] if store is None else [store.url_of("")]
-    kept = {name: values for name, values in columns.items() if _can_be_kept(values)}
+    kept = _kept(columns, label)
     index = ObjectIndex.from_urls(urls, roots=roots, columns=kept)
     by_root = {} if store is None else {store.url_of("").rstrip("/"): store}
     stores = tuple(by_root.get(each.rstrip("/")) or Store(each, **options) for each in index.roots)
@@ -56,9 +78,35 @@ def index_of_table(
     return index, stores
 
 
-def _columns(table: Any, options: Mapping[str, Any]) -> Columns:
+def _text_of_url(row: int, column: str, value: Any) -> str:
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    require(
+        isinstance(text, str) and text != "",
+        f"row {row} of the table has {column}={value!r}; it must be a URL, a path or a name",
+    )
+    return str(text)
+
+
+def _kept(columns: Columns, label: str | None) -> Columns:
+    """Return the columns that an index can hold, each in one type."""
+    kept = {}
+    for name, values in columns.items():
+        same = in_one_kind(values)
+        if same is not None:
+            kept[name] = same
+            continue
+        row = odd_value(values)
+        told = f"row {row} of the table has {name}={values[row]!r}"
+        require(name != label, f"{told}; labels must be {KINDS}")
+        _logger.warning(
+            "the dataset has no column %r, because %s; columns must be %s", name, told, KINDS
+        )
+    return kept
+
+
+def _columns(table: Any, url: str, label: str | None, options: Mapping[str, Any]) -> Columns:
     if isinstance(table, str | os.PathLike):
-        return _of_csv(_text_of(os.fspath(table), options))
+        return _of_csv(_text_of(os.fspath(table), options), url, label)
     if isinstance(table, Mapping):
         columns = {name: _values(column) for name, column in table.items()}
     elif hasattr(table, "to_pydict"):  # a table of Arrow
@@ -94,7 +142,7 @@ def _text_of(url: str, options: Mapping[str, Any]) -> str:
         ) from error
 
 
-def _of_csv(text: str) -> Columns:
+def _of_csv(text: str, url: str, label: str | None) -> Columns:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         rows = [row for row in reader if row]
@@ -102,31 +150,34 @@ def _of_csv(text: str) -> Columns:
         raise InvalidArgumentError(f"line {reader.line_num} of the table: {error}") from error
     require(len(rows) > 0, "the table is empty: its first line must name its columns")
     header = rows.pop(0)
+    for name in header:
+        require(
+            name == name.strip(),
+            f"the table's header has the column {name!r}: write it without the space beside it",
+        )
+        require(header.count(name) == 1, f"the table's header has the column {name!r} twice")
     for i, row in enumerate(rows):
         require(
             len(row) == len(header),
             f"row {i} of the table has {len(row)} values, and its header {len(header)}",
         )
-    return {name: _numbers([row[at] for row in rows]) for at, name in enumerate(header)}
+        require(
+            label not in header or row[header.index(label)] != "",
+            f"row {i} of the table has no {label}",
+        )
+    columns = {name: [row[at] for row in rows] for at, name in enumerate(header)}
+    return {name: texts if name == url else _numbers(texts) for name, texts in columns.items()}
 
 
 def _numbers(texts: list[str]) -> list[Any]:
     """Return numbers if all texts are numbers in their usual spelling, else the texts."""
-    kinds: tuple[Callable[[str], Any], ...] = (int, float)
-    for kind in kinds:
-        try:
-            values = [kind(text) for text in texts]
-        except ValueError:
-            continue
-        if kind is float or all(
-            str(value) == text for value, text in zip(values, texts, strict=True)
-        ):
-            return values
-    return texts
-
-
-def _can_be_kept(values: list[Any]) -> bool:
-    return any(all(isinstance(v, kind) for v in values) for kind in (int, float, str, bytes))
+    if not all(len(text) <= _LONGEST_NUMBER and _FLOAT.fullmatch(text) for text in texts):
+        return texts
+    integers = [int(text) for text in texts if _INTEGER.fullmatch(text)]
+    largest = max(map(abs, integers), default=0)
+    if len(integers) == len(texts):
+        return integers if largest <= _LARGEST_INTEGER else list(texts)
+    return [float(text) for text in texts] if largest <= _LARGEST_EXACT_FLOAT else texts
 
 
 def _checked(

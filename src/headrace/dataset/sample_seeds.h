@@ -7,10 +7,10 @@
 
 namespace headrace {
 
-// A seed for every position of an epoch: position p gets output p + 1 of a SplitMix64 whose initial
-// state is made from `seed` and `epoch`. A pure function, the same on every machine and in every
-// version, so that a sample's random numbers do not depend on which thread makes it, or when. All
-// seeds of an epoch are different. Thread: any (immutable).
+// A seed for every position of an epoch: position p gets the lower 63 bits of output p + 1 of a
+// SplitMix64 whose initial state is made from `seed` and `epoch`. A pure function, the same on
+// every machine and in every version, so that a sample's random numbers do not depend on which
+// thread makes it, or when. 63 bits, because int64 is what tensors hold. Thread: any (immutable).
 class SampleSeeds {
  public:
   constexpr SampleSeeds(uint64_t seed, uint64_t epoch)
@@ -19,10 +19,11 @@ class SampleSeeds {
             kSplitMixStep)) {}
 
   constexpr uint64_t at(uint64_t position) const {
-    return split_mix(state_ + (position + 1) * kSplitMixStep);
+    return split_mix(state_ + (position + 1) * kSplitMixStep) & kMostSeed;
   }
 
  private:
+  static constexpr uint64_t kMostSeed = (uint64_t{1} << 63) - 1;
   static constexpr uint64_t kPurpose =
       0x73616D706C65;  // "sample": nothing in common with the order
 

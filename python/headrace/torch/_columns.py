@@ -1,0 +1,51 @@
+"""Values in one of the types that a column of an `ObjectIndex` can have."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["KINDS", "in_one_kind", "odd_value"]
+
+KINDS = "all integers, all floats, all str or all bytes"
+
+
+def in_one_kind(values: list[Any]) -> list[Any] | None:
+    """Return the values as all integers, floats, texts or bytes; None if they cannot be that.
+
+    Numbers of NumPy and torch are numbers. Integers among floats become floats.
+    """
+    for kind in (str, bytes):
+        if all(isinstance(value, kind) for value in values):
+            return values
+    try:
+        return [int(operator.index(value)) for value in values]
+    except TypeError:
+        pass
+    return [float(value) for value in values] if all(map(_is_number, values)) else None
+
+
+def odd_value(values: Sequence[Any]) -> int:
+    """Return the place of a value because of which `in_one_kind` returned None."""
+    kinds = [_kind(value) for value in values]
+    if None in kinds:
+        return kinds.index(None)
+    return next(at for at, kind in enumerate(kinds) if kind != kinds[0])
+
+
+def _kind(value: Any) -> type | None:
+    for kind in (str, bytes):
+        if isinstance(value, kind):
+            return kind
+    return float if _is_number(value) else None
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, str | bytes | bytearray):
+        return False  # float() reads numbers in them
+    try:
+        float(value)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
