@@ -133,8 +133,11 @@ class _Removal:
             return
         if not self._recursive:
             raise not_found(location, "is a directory; what lies below it is for rm -r")
-        if path == "/" or path == os.path.abspath(os.curdir):
-            raise InvalidArgumentError(f"{location.url}: this directory is not deleted")
+        if _holds_the_current_directory(path):
+            raise InvalidArgumentError(
+                f"{location.url}: this is the current directory, or one above it, and is not "
+                "deleted"
+            )
 
         def failed(error: OSError) -> None:
             raise error
@@ -203,3 +206,13 @@ class _Removal:
             f"{binary_size(self._deleted_bytes)}"
             + (f"; {self._failed} failed" if self._failed else "")
         )
+
+
+def _holds_the_current_directory(path: str) -> bool:
+    """Whether `path` is the directory that we are in, or lies above it: the root always does."""
+    path = os.path.realpath(path)
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:  # somebody has deleted it
+        return path == "/"
+    return os.path.commonpath([path, here]) == path
