@@ -118,7 +118,7 @@ def clean(
     """
     if isinstance(url, Store):
         require(store is None, "there are two stores: the first argument, and store=")
-        url, store = "", url
+        store, url = url, ""
     found = root_at(url, store, **options)
     require(older_than_s >= 0, f"older_than_s is {older_than_s!r}; it must not be negative")
     sweep = _Sweep(found, older_than_s, dry_run, on_deleted)

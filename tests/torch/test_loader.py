@@ -826,7 +826,7 @@ def test_arguments_that_cannot_work(
         ({"prefetch_factor": 2}, "'prefetch_factor': Loader has prefetch_bytes instead"),
         ({"pin_memory_device": "x"}, "'pin_memory_device': Loader has pin_memory instead"),
         ({"generator": None}, "'generator': Loader has seed instead"),
-        ({"shufle": True}, "Loader has no argument 'shufle'$"),
+        ({"shufle": True}, "Loader has no argument 'shufle': did you mean shuffle=?"),
     ],
 )
 def test_an_argument_of_torchs_dataloader_is_told_what_serves_here(
