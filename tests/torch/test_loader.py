@@ -572,7 +572,7 @@ def test_a_state_that_does_not_fit(
 
 @pytest.mark.parametrize("state", [{}, None, 3, {"epoch": 1}])
 def test_what_is_no_state(hundred: headrace.Store, state: Any) -> None:
-    with pytest.raises(headrace.InvalidArgumentError, match="no state"):
+    with pytest.raises(headrace.InvalidArgumentError, match="not a state"):
         Loader(MapDataset(hundred), 10).load_state_dict(state)
 
 
@@ -582,6 +582,24 @@ def test_a_state_of_a_changed_bucket(tmp_path: Path) -> None:
     store.write("0001", content(1, 99))
     with pytest.raises(headrace.InvalidArgumentError, match="of other data"):
         Loader(MapDataset(store), 2).load_state_dict(state)
+
+
+def test_a_state_goes_with_its_data_from_a_bucket_to_a_folder_by_the_index(
+    server: FaultServer, tmp_path: Path
+) -> None:
+    there, here = fill(server, 4), headrace.Store(tmp_path)
+    for info in there.list():
+        here.write(info.name, there.read(info))
+    index = there.index()
+    state = Loader(MapDataset(there), 2).state_dict()
+    for source, told in ((here, "These have no checksums"), (there, "These have checksums")):
+        other = state if source is here else Loader(MapDataset(here), 2).state_dict()
+        with pytest.raises(headrace.InvalidArgumentError, match=told) as caught:
+            Loader(MapDataset(source), 2).load_state_dict(other)
+        assert "index=index.at(url)" in str(caught.value)
+    loader = Loader(MapDataset(here, index=index.at(tmp_path)), 2)
+    loader.load_state_dict(state)
+    assert sum(len(batch) for batch in loader) == 4
 
 
 # ---- requests

@@ -25,7 +25,7 @@ from headrace.torch._arguments import (
 )
 from headrace.torch._error_notes import about_sample
 from headrace.torch._objects import Labels, Objects, Source
-from headrace.torch._place import Place, read_state
+from headrace.torch._place import Place
 from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._shared_place import Reader, SharedPlace
 
@@ -218,7 +218,7 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
         Raises:
             InvalidArgumentError: the state is of other data or of another order, or not a state.
         """
-        values = read_state(state, self._place.identity(), ("epoch", "position", "lane", "lanes"))
+        values = self._place.read(state, ("epoch", "position", "lane", "lanes"))
         reader = Reader(**values)
         count = self._place.count
         require(
