@@ -788,8 +788,13 @@ class Store:
             >>> bucket.compose(parts, "whole").size_bytes
             9
         """
+        if not isinstance(name, str):
+            raise TypeError(f"the name of the new object must be a str, not {name!r}")
+        infos = [] if isinstance(sources, str) else builtins.list(sources)
+        if isinstance(sources, str) or not all(isinstance(each, ObjectInfo) for each in infos):
+            raise TypeError(f"the sources must be ObjectInfo, not {sources!r}: stat tells them")
         return self._handle().compose(
-            builtins.list(sources),
+            infos,
             name,
             content_type=content_type or "",
             if_generation=self._precondition(if_generation),
