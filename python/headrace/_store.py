@@ -790,8 +790,9 @@ class Store:
         """
         if not isinstance(name, str):
             raise TypeError(f"the name of the new object must be a str, not {name!r}")
-        infos = [] if isinstance(sources, str) else builtins.list(sources)
-        if isinstance(sources, str) or not all(isinstance(each, ObjectInfo) for each in infos):
+        given: Any = sources
+        infos = [] if isinstance(given, str) else builtins.list(given)
+        if isinstance(given, str) or not all(isinstance(each, ObjectInfo) for each in infos):
             raise TypeError(f"the sources must be ObjectInfo, not {sources!r}: stat tells them")
         return self._handle().compose(
             infos,

@@ -65,6 +65,16 @@ def test_what_would_be_deleted_is_told(bucket: FaultServer, run: Run) -> None:
     assert summary == {"type": "summary", "deleted": 3, "deleted_bytes": 11, "failed": 0}
 
 
+def test_it_ends_when_nobody_reads_what_would_be_deleted(tmp_path: Path, start: Start) -> None:
+    for number in range(1000):
+        (tmp_path / f"{number:0200}").write_bytes(b"")
+    process = start("rm", "-rn", tmp_path)
+    assert process.stdout is not None
+    assert process.stdout.read(5) == b"would"
+    process.stdout.close()
+    assert process.wait(50) == 141
+
+
 def test_a_name_with_wildcards_is_one_object(server: FaultServer, run: Run) -> None:
     for name in ("star*", "star1", "star2", "q[1]", "q1"):
         server.put("bucket", name, b"x")

@@ -84,6 +84,7 @@ class _Removal:
         self._lock = threading.Lock()
         self._deleted = self._deleted_bytes = self._failed = 0
         self._directories: list[str] = []
+        self._broken: BrokenPipeError | None = None  # nobody reads what we print
 
     def found(self, locations: Iterable[Location]) -> Iterator[_Group]:
         """Yield what is to be deleted, and tell of what is not there."""
@@ -155,7 +156,11 @@ class _Removal:
             with Workers(_AT_A_TIME, 0, self._report) as workers:
                 for group in groups:
                     for name, size_bytes in group.each():
+                        if self._broken is not None:
+                            raise self._broken
                         workers.submit(partial(self._remove, group.location, name, size_bytes))
+            if self._broken is not None:
+                raise self._broken
             if not self._dry_run:
                 for directory in self._directories:
                     self._do(partial(os.rmdir, directory))
@@ -175,7 +180,10 @@ class _Removal:
                 done = "would_delete" if self._dry_run else "deleted"
                 facts = {"type": done, "url": url, "size_bytes": size_bytes}
                 line = json.dumps(facts) if self._report.as_json else f"would delete {shown(url)}"
-                sys.stdout.write(f"{line}\n")
+                try:
+                    sys.stdout.write(f"{line}\n")
+                except BrokenPipeError as error:
+                    self._broken = error
 
     def _do(self, work: Callable[[], object]) -> bool:
         try:
