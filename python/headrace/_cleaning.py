@@ -65,8 +65,9 @@ class Cleaned:
 
 
 def clean(
-    store: Store | str | os.PathLike[str],
+    url: str | os.PathLike[str] | Store = "",
     *,
+    store: Store | None = None,
     older_than_s: float = 86400.0,
     checkpoints: bool = False,
     dry_run: bool = False,
@@ -94,17 +95,20 @@ def clean(
     always stay.
 
     Args:
-        store: the store, or its URL.
+        url: of a bucket, of a folder in it, or of a directory; or a `Store`. With `store`: the name
+            of a folder there, or a whole URL below the store's; default: the store itself.
+        store: where that is, instead of options.
         older_than_s: only what was written so long ago, by this machine's clock, in seconds.
             Default: one day. What is younger may be in use: with `checkpoints` this must be longer
             than any save takes.
         checkpoints: look for files of distributed checkpoints, too.
         dry_run: look, and delete nothing.
         on_deleted: called for each object that was deleted (with `dry_run`: would be).
-        options: of `Store`, if `store` is a URL: ``endpoint=...``.
+        options: of `Store`, if there is none: ``endpoint=...``.
 
     Raises:
         NotFoundError: there is no such bucket or directory.
+        InvalidArgumentError: there are both a store and options of one, or two stores.
         HeadraceError: the listing of objects failed. What fails of a single name is in `failed`.
 
     Examples:
@@ -112,10 +116,10 @@ def clean(
         >>> [info.name for info in left.deleted]
         []
     """
-    if isinstance(store, Store):
-        found = root_at("", store, **options)
-    else:
-        found = root_at(store, **options)
+    if isinstance(url, Store):
+        require(store is None, "there are two stores: the first argument, and store=")
+        store, url = url, ""
+    found = root_at(url, store, **options)
     require(older_than_s >= 0, f"older_than_s is {older_than_s!r}; it must not be negative")
     sweep = _Sweep(found, older_than_s, dry_run, on_deleted)
     if sweep.root is not None:

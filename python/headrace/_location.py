@@ -135,11 +135,17 @@ def is_whole(text: str, store: Store | None = None) -> bool:
 
 
 def require_no_options_beside(store: Store | None, options: Mapping[str, Any]) -> None:
-    """Refuse options of `Store` where there is a store already.
+    """Refuse what is no store, and options of `Store` where there is a store already.
 
     Raises:
-        InvalidArgumentError: there are both.
+        InvalidArgumentError: there are both, or `store` is something else.
     """
+    from headrace._store import Store
+
+    require(
+        store is None or isinstance(store, Store),
+        f"store is {store!r}; it must be a headrace.Store, such as headrace.Store(url)",
+    )
     if store is not None and options:
         given = ", ".join(f"{name}=" for name in options)
         raise InvalidArgumentError(f"{given} belongs to the store, and store= brings its own")

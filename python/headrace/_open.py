@@ -7,6 +7,7 @@ from typing import Any, Literal, overload
 
 from headrace._engine import ObjectInfo
 from headrace._errors import InvalidArgumentError
+from headrace._keywords import refuse_options
 from headrace._location import directory_of, object_at, require_no_options_beside
 from headrace._options import PART_BYTES, PARTS_IN_FLIGHT, PREFETCH_BYTES, require
 from headrace._reader_io import ObjectReaderIO
@@ -82,7 +83,9 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
         NotFoundError: there is no such object to read.
         PreconditionFailedError: it is not `if_generation`. When writing, `close` raises it.
         InvalidArgumentError: the mode, the URL or an option cannot work.
+        TypeError: there is no such option; the message names the right one.
     """
+    refuse_options("headrace.open", options, open)
     require(
         mode in _MODES,
         f"mode is {mode!r}; it must be 'rb', 'wb' or 'xb' (objects are opened in binary: "

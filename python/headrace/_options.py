@@ -264,6 +264,13 @@ class GcsOptions:
             isinstance(self.temporary_prefix, str),
             f"GcsOptions.temporary_prefix is {self.temporary_prefix!r}; it must be a str",
         )
+        prefix = self.temporary_prefix.removesuffix("/")
+        require(
+            not self.temporary_prefix
+            or (prefix.isprintable() and not {"", ".", ".."} & {*prefix.split("/")}),
+            f"GcsOptions.temporary_prefix is {self.temporary_prefix!r}; it must be the name of a "
+            "folder in the bucket, such as 'team/tmp', without '..', line breaks or a slash before",
+        )
 
 
 ProviderOptions = GcsOptions

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import _engine
 from headrace._engine import ObjectInfo, Sample
 from headrace._errors import CorruptDataError, HeadraceError, PreconditionFailedError
-from headrace._options import PREFETCH_BYTES, require_bytes
+from headrace._options import PREFETCH_BYTES, require, require_bytes
 from headrace._whole_sum import WholeSum
 
 if TYPE_CHECKING:
@@ -107,6 +107,10 @@ class ObjectReaderIO(io.BufferedIOBase):
         self._ended = True  # until it is open
         self._lock = threading.RLock()
         require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
+        require(
+            if_generation is None or isinstance(if_generation, str),
+            f"if_generation is {if_generation!r}; it must be the generation of an object as a str",
+        )
         # "reread" would mix two generations here.
         self._store = store._derived(on_change="error")
         # Nothing is fetched ahead that the memory budget would not take.

@@ -9,12 +9,13 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never, overload
 
 from headrace import _engine, _process
 from headrace._credentials import CredentialsOption
 from headrace._engine import ObjectIndex, ObjectInfo, ObjectWriter, Sample
 from headrace._errors import HeadraceError, InvalidArgumentError, NotFoundError
+from headrace._keywords import refuse_keywords
 from headrace._listing import index_objects, list_objects
 from headrace._options import (
     PART_BYTES,
@@ -103,6 +104,7 @@ class Store:
 
     Raises:
         InvalidArgumentError: the URL or an option cannot work.
+        TypeError: there is no such option; the message names the right one.
 
     Examples:
         >>> store = headrace.Store("gs://bucket/run", timeout=headrace.TimeoutOptions(total_s=60))
@@ -122,7 +124,9 @@ class Store:
         content_encoding: ContentEncoding = "stored",
         verify: bool = True,
         provider: ProviderOptions | None = None,
+        **unknown: Never,
     ) -> None:
+        refuse_keywords("headrace.Store", unknown, of=Store)
         self._settings = StoreSettings(
             endpoint=endpoint,
             credentials=credentials,
@@ -315,6 +319,7 @@ class Store:
         *,
         progress: CountOption = False,
         max_pages_in_flight: int | None = None,
+        **unknown: Never,
     ) -> ObjectIndex:
         """List the objects whose names begin with `prefix` into an index, in the order of `list`.
 
@@ -335,6 +340,7 @@ class Store:
             >>> len(index), index.name(0)
             (2, 'train/a.txt')
         """
+        refuse_keywords("Store.index", unknown, of=Store.index)
         listing = self._handle().start_listing(
             prefix=prefix,
             start_offset="",
@@ -597,6 +603,7 @@ class Store:
         *,
         prefetch_bytes: int | None = None,
         errors: Literal["raise", "return"] = "raise",
+        **unknown: Never,
     ) -> Any:
         """Read batch after batch, several of them at a time, and yield them in order.
 
@@ -622,6 +629,7 @@ class Store:
             [b'a']
             [b'b', b'notes']
         """
+        refuse_keywords("Store.read_batches", unknown, of=Store.read_batches)
         return_errors = _return_errors(errors)
         if prefetch_bytes is not None:
             require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
@@ -790,8 +798,14 @@ class Store:
             >>> bucket.compose(parts, "whole").size_bytes
             9
         """
+        if not isinstance(name, str):
+            raise TypeError(f"the name of the new object must be a str, not {name!r}")
+        given: Any = sources
+        infos = [] if isinstance(given, str) else builtins.list(given)
+        if isinstance(given, str) or not all(isinstance(each, ObjectInfo) for each in infos):
+            raise TypeError(f"the sources must be ObjectInfo, not {sources!r}: stat tells them")
         return self._handle().compose(
-            builtins.list(sources),
+            infos,
             name,
             content_type=content_type or "",
             if_generation=self._precondition(if_generation),

@@ -157,6 +157,18 @@ def test_what_is_written_anew_meanwhile_stays(leftovers: FaultServer, run: Run) 
     assert done.json[-1]["younger"] == 3
 
 
+def test_temporary_objects_below_a_prefix_are_found_there(server: FaultServer, run: Run) -> None:
+    for name in ("data", *OLD):
+        server.put("bucket", f"team/tmp/{name}", b"12345", ageSeconds=2 * DAY_S)
+    prefix = ("--temporary-prefix", "team/tmp")
+    assert run("ls", "-r", "gs://bucket", *prefix).lines == ["gs://bucket/team/tmp/data"]
+    done = run("clean", "gs://bucket")
+    assert (done.code, len(server.names("bucket"))) == (0, 5)
+    done = run("clean", "gs://bucket", *prefix)
+    assert (done.code, server.names("bucket")) == (0, ["team/tmp/data"])
+    assert done.lines[0] == f"deleted gs://bucket/team/tmp/{OLD[0]}"
+
+
 def test_a_missing_bucket_is_not_found(server: FaultServer, run: Run) -> None:
     done = run("clean", "gs://nobody")
     assert done.code == 3
@@ -167,6 +179,8 @@ def test_a_missing_bucket_is_not_found(server: FaultServer, run: Run) -> None:
     [
         (["gs://bucket/train/"], "headrace clean gs://bucket"),
         (["gs://bucket", "--older-than", "soon"], "--older-than is 'soon'"),
+        (["gs://bucket", "--older-than", "5"], "--older-than is '5'; it must be a number with s"),
+        (["gs://bucket", "--temporary-prefix", "../x"], "temporary_prefix is '../x'"),
         (["gs://bucket", "--older-than", "-1d"], "--older-than is '-1d'"),
     ],
 )

@@ -170,6 +170,16 @@ def test_a_large_object_with_an_encoding_goes_in_parts_like_any_other(
     assert kinds(server)["compose"] == 1
 
 
+def test_a_closed_stdin_is_told(server: FaultServer, start: Start) -> None:
+    process = start("cp", "-", "gs://bucket/x", stdin=None, preexec_fn=lambda: os.close(0))
+    _, err = process.communicate(timeout=50)
+    assert (process.returncode, err) == (
+        2,
+        b"headrace: InvalidArgumentError: '-' as SOURCE: stdin is closed\n",
+    )
+    assert server.names("bucket") == []
+
+
 def test_stdin_and_stdout(server: FaultServer, tmp_path: Path, run: Run) -> None:
     assert run("cp", "-", "gs://bucket/a", stdin=b"hello").code == 0
     assert server.get("bucket", "a") == b"hello"

@@ -65,6 +65,16 @@ def test_what_would_be_deleted_is_told(bucket: FaultServer, run: Run) -> None:
     assert summary == {"type": "summary", "deleted": 3, "deleted_bytes": 11, "failed": 0}
 
 
+def test_it_ends_when_nobody_reads_what_would_be_deleted(tmp_path: Path, start: Start) -> None:
+    for number in range(1000):
+        (tmp_path / f"{number:0200}").write_bytes(b"")
+    process = start("rm", "-rn", tmp_path)
+    assert process.stdout is not None
+    assert process.stdout.read(5) == b"would"
+    process.stdout.close()
+    assert process.wait(50) == 141
+
+
 def test_a_name_with_wildcards_is_one_object(server: FaultServer, run: Run) -> None:
     for name in ("star*", "star1", "star2", "q[1]", "q1"):
         server.put("bucket", name, b"x")
@@ -132,10 +142,17 @@ def test_files_go_with_their_directories_and_links_do_not_lead_away(
     assert run("rm", tmp_path / "elsewhere" / "c").code == 3
 
 
-def test_the_directory_that_one_is_in_stays(tmp_path: Path, start: Start) -> None:
-    (tmp_path / "a").write_bytes(b"x")
-    for target in (".", "/"):
-        process = start("rm", "-rf", target, cwd=tmp_path)
+def test_the_directory_that_one_is_in_and_all_above_it_stay(tmp_path: Path, start: Start) -> None:
+    here = tmp_path / "above" / "here"
+    here.mkdir(parents=True)
+    (here / "a").write_bytes(b"x")
+    (here.parent / "beside").write_bytes(b"x")
+    (tmp_path / "link").symlink_to("above")
+    for target in (".", "..", "../../above", here.parent, f"{tmp_path}/link/here", "/"):
+        process = start("rm", "-rf", target, cwd=here)
         _, err = process.communicate(timeout=30)
-        assert (process.returncode, b"is not deleted" in err) == (2, True)
-    assert (tmp_path / "a").exists()
+        assert (process.returncode, b"is not deleted" in err) == (2, True), (target, err)
+    assert (here / "a").exists()
+    assert (here.parent / "beside").exists()
+    process = start("rm", "-rf", "../above/here", cwd=tmp_path / "above")
+    assert (process.wait(30), here.exists()) == (0, False)

@@ -184,3 +184,9 @@ def test_long_listings_show_on_a_terminal_how_far_they_are(
         code, shown = on_terminal(start, *command, "--json")
         assert (code, shown) == (0, b""), command
         assert "listed" not in run(*command).err
+
+
+def test_a_folder_is_for_other_commands(server: FaultServer, run: Run) -> None:
+    server.put("bucket", "folder/a", b"x")
+    done = run("stat", "gs://bucket/folder")
+    assert (done.code, "what lies below it is for ls and du" in done.err) == (3, True), done.err

@@ -100,3 +100,25 @@ def test_of_files_sigkill_leaves_whole_ones_and_what_is_swept(tmp_path: Path, se
     clean(store, older_than_s=0)
     assert sorted(os.listdir(tmp_path)) == ["a", "b"]
     assert os.listdir(tmp_path / "b") == ["c"]
+
+
+def test_what_is_swept_is_named_as_everywhere_else(gcs: headrace.Store) -> None:
+    left = [f"run/headrace-uploads/{number:032x}/0" for number in range(2)]
+    provider = headrace.GcsOptions(temporary_prefix="run")
+    for name in left:
+        gcs.write(name, b"x")
+    store = gcs._derived(provider=provider)
+    for at in (
+        lambda **more: clean(store, **more),
+        lambda **more: clean(store=store, **more),
+        lambda **more: clean("run", store=store, **more),
+        lambda **more: clean(f"{store.url}/run", store=store, **more),
+    ):
+        swept = at(older_than_s=0, dry_run=True)
+        assert [info.name for info in swept.deleted] == left
+    with pytest.raises(headrace.InvalidArgumentError, match="two stores"):
+        clean(store, store=store)
+    with pytest.raises(headrace.InvalidArgumentError, match="endpoint= belongs to the store"):
+        clean(store, endpoint="http://127.0.0.1:1")
+    with pytest.raises(headrace.InvalidArgumentError, match="lies outside"):
+        clean("gs://other", store=store)

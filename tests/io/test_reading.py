@@ -194,6 +194,8 @@ def test_it_is_pinned_to_what_was_opened(store: headrace.Store) -> None:
 def test_a_given_generation(store: headrace.Store) -> None:
     first = store.write("a", DATA)
     assert headrace.open("a", store=store, if_generation=first.generation).read() == DATA
+    with pytest.raises(headrace.InvalidArgumentError, match="if_generation is 5; it must be the"):
+        headrace.open("a", store=store, if_generation=5)  # type: ignore[call-overload]
     assert headrace.open(first, store=store).read(10) == DATA[:10]
     store.write("a", b"another")
     with pytest.raises(headrace.PreconditionFailedError, match="is generation"):

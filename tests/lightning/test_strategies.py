@@ -304,6 +304,10 @@ def test_options_of_the_store_belong_to_the_strategy(tmp_path: Path) -> None:
             kind(store=store, endpoint="http://localhost:1")
         with pytest.raises(headrace.InvalidArgumentError, match=r"store=headrace\.Store"):
             kind(timeout=headrace.TimeoutOptions())
+        with pytest.raises(TypeError, match=r"no argument 'store_options': give store=headrace"):
+            kind(store_options={"endpoint": "x"})
+        with pytest.raises(headrace.InvalidArgumentError, match="store is 'gs://bucket'; it must"):
+            kind(store="gs://bucket")
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import pickle
+from functools import partial
 
 import pytest
 
@@ -23,7 +24,7 @@ def test_defaults_are_the_engines() -> None:
         **{f"join_{k}": v for k, v in dataclasses.asdict(headrace.JoinOptions()).items()},
     }
     for name, parameter in inspect.signature(headrace.Store).parameters.items():
-        if name not in ("url", "retry", "timeout", "parallel", "provider"):
+        if name not in ("url", "retry", "timeout", "parallel", "provider", "unknown"):
             ours[name] = parameter.default
     theirs = _engine.default_options()
     assert set(theirs) - set(ours) == {"ca_file", "http_proxy", "https_proxy", "no_proxy"}
@@ -48,6 +49,10 @@ def test_defaults_are_the_engines() -> None:
         (lambda: headrace.JoinOptions(pause_s=0), "pause_s"),
         (lambda: headrace.JoinOptions(sweep_age_s=-1), "sweep_age_s"),
         (lambda: headrace.GcsOptions(join_small_objects=True), "join_small_objects"),
+        *(
+            (partial(headrace.GcsOptions, temporary_prefix=each), "the name of a folder in the b")
+            for each in ("..", "a/../b", "/x/", "x//", "a\nb", "/", "a//b", ".")
+        ),
         (lambda: headrace.Store("/b", provider=headrace.GcsOptions()), "a file:// store has no"),
         (lambda: headrace.Store("gs://b", on_change="ignore"), "on_change"),
         (lambda: headrace.Store("gs://b", content_encoding="gzip"), "content_encoding"),

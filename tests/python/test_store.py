@@ -344,3 +344,13 @@ def test_an_emulator_is_found_by_its_variable(
     store = headrace.Store(f"gs://{gcs_bucket}")
     store.write("a", b"hello")
     assert store.read_many(store.list())[0].bytes() == b"hello"
+
+
+def test_swapped_arguments_of_compose_are_told(gcs: headrace.Store) -> None:
+    info = gcs.write("part", b"x")
+    with pytest.raises(TypeError, match="the name of the new object must be a str"):
+        gcs.compose("whole", [info])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="the sources must be ObjectInfo, not 'part'"):
+        gcs.compose("part", "whole")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"the sources must be ObjectInfo, not \['part'\]"):
+        gcs.compose(["part"], "whole")  # type: ignore[list-item]

@@ -584,6 +584,24 @@ def test_a_state_of_a_changed_bucket(tmp_path: Path) -> None:
         Loader(MapDataset(store), 2).load_state_dict(state)
 
 
+def test_a_state_goes_with_its_data_from_a_bucket_to_a_folder_by_the_index(
+    server: FaultServer, tmp_path: Path
+) -> None:
+    there, here = fill(server, 4), headrace.Store(tmp_path)
+    for info in there.list():
+        here.write(info.name, there.read(info))
+    index = there.index()
+    state = Loader(MapDataset(there), 2).state_dict()
+    for source, told in ((here, "These have no checksums"), (there, "These have checksums")):
+        other = state if source is here else Loader(MapDataset(here), 2).state_dict()
+        with pytest.raises(headrace.InvalidArgumentError, match=told) as caught:
+            Loader(MapDataset(source), 2).load_state_dict(other)
+        assert "index=index.at(url)" in str(caught.value)
+    loader = Loader(MapDataset(here, index=index.at(tmp_path)), 2)
+    loader.load_state_dict(state)
+    assert sum(len(batch) for batch in loader) == 4
+
+
 # ---- requests
 
 
@@ -826,7 +844,7 @@ def test_arguments_that_cannot_work(
         ({"prefetch_factor": 2}, "'prefetch_factor': Loader has prefetch_bytes instead"),
         ({"pin_memory_device": "x"}, "'pin_memory_device': Loader has pin_memory instead"),
         ({"generator": None}, "'generator': Loader has seed instead"),
-        ({"shufle": True}, "Loader has no argument 'shufle'$"),
+        ({"shufle": True}, "Loader has no argument 'shufle': did you mean shuffle=?"),
     ],
 )
 def test_an_argument_of_torchs_dataloader_is_told_what_serves_here(

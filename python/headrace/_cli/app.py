@@ -37,6 +37,10 @@ _SHARED = {
     "user_project": Annotated[
         str | None, typer.Option(metavar="PROJECT", help="The project to bill (requester pays).")
     ],
+    "temporary_prefix": Annotated[
+        str | None,
+        typer.Option(metavar="PREFIX", help="Where temporary objects go in a bucket; its root."),
+    ],
     "attempts": Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Attempts of one request, at most; 10.")
     ],
@@ -53,6 +57,7 @@ _DEFAULTS: dict[str, Any] = {
     "endpoint": None,
     "anonymous": False,
     "user_project": None,
+    "temporary_prefix": None,
     "attempts": None,
     "literal": False,
     "verbose": False,

@@ -24,7 +24,7 @@ def seconds_of(age: str) -> float:
         InvalidArgumentError: it has no such form.
     """
     found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd]?)", age)
-    if found is None:
+    if found is None or not (found[2] or float(found[1]) == 0):
         raise InvalidArgumentError(
             f"--older-than is {age!r}; it must be a number with s, m, h or d behind it, such as 12h"
         )

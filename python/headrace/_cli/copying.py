@@ -152,6 +152,8 @@ def copy_stdin(
         raise InvalidArgumentError(
             f"{destination.url}: what stdin gives needs a name, not a folder"
         )
+    if sys.stdin is None:  # whoever started us has closed it
+        raise InvalidArgumentError("'-' as SOURCE: stdin is closed")
     copy = _Copy(connection, report, Progress(), no_clobber=no_clobber)
     copy.write_stdin(destination)
 

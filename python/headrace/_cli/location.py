@@ -31,6 +31,7 @@ class Connection:
     endpoint: str | None = None
     anonymous: bool = False
     user_project: str | None = None
+    temporary_prefix: str | None = None
     attempts: int | None = None
     literal: bool = False
     verbose: bool = False
@@ -54,10 +55,14 @@ class Connection:
         """Return the options of a store at `url`."""
         if is_local(url):
             return {}
+        provider = GcsOptions(
+            user_project=self.user_project, temporary_prefix=self.temporary_prefix or ""
+        )
         return {
             "endpoint": self.endpoint,
             "credentials": "anonymous" if self.anonymous else None,
-            "provider": GcsOptions(user_project=self.user_project),
+            # None where nobody gave one: it is only for gs://.
+            "provider": None if provider == GcsOptions() else provider,
             "retry": RetryOptions(max_attempts=self.attempts or RetryOptions.max_attempts),
             "user_agent_suffix": "headrace-cli",
         }

@@ -27,8 +27,11 @@ __all__ = ["cat", "spooled", "stat"]
 _AHEAD = 4
 
 
-def stat(location: Location) -> ObjectInfo:
+def stat(location: Location, *, of_folders: str = "cp -r") -> ObjectInfo:
     """Return what is known of the object.
+
+    Args:
+        of_folders: the command for what is a folder, which the error names.
 
     Raises:
         NotFoundError: it is missing, its bucket is, or there are only objects below it.
@@ -36,7 +39,7 @@ def stat(location: Location) -> ObjectInfo:
     if location.info is not None:
         return location.info
     if location.is_folder or location.is_directory:
-        raise _no_object(location)
+        raise _no_object(location, of_folders)
     try:
         return location.store.stat(location.name)
     except NotFoundError as error:
@@ -44,12 +47,12 @@ def stat(location: Location) -> ObjectInfo:
         if missing is not None:
             raise missing from None
         if not location.is_file and _has_some_below(location):
-            raise _no_object(location) from None
+            raise _no_object(location, of_folders) from None
         raise
 
 
-def _no_object(location: Location) -> NotFoundError:
-    return not_found(location, "is not an object; what lies below it is for cp -r")
+def _no_object(location: Location, of_folders: str) -> NotFoundError:
+    return not_found(location, f"is not an object; what lies below it is for {of_folders}")
 
 
 def _has_some_below(location: Location) -> bool:

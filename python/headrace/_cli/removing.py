@@ -84,6 +84,7 @@ class _Removal:
         self._lock = threading.Lock()
         self._deleted = self._deleted_bytes = self._failed = 0
         self._directories: list[str] = []
+        self._broken: BrokenPipeError | None = None  # nobody reads what we print
 
     def found(self, locations: Iterable[Location]) -> Iterator[_Group]:
         """Yield what is to be deleted, and tell of what is not there."""
@@ -133,8 +134,11 @@ class _Removal:
             return
         if not self._recursive:
             raise not_found(location, "is a directory; what lies below it is for rm -r")
-        if path == "/" or path == os.path.abspath(os.curdir):
-            raise InvalidArgumentError(f"{location.url}: this directory is not deleted")
+        if _holds_the_current_directory(path):
+            raise InvalidArgumentError(
+                f"{location.url}: this is the current directory, or one above it, and is not "
+                "deleted"
+            )
 
         def failed(error: OSError) -> None:
             raise error
@@ -152,7 +156,11 @@ class _Removal:
             with Workers(_AT_A_TIME, 0, self._report) as workers:
                 for group in groups:
                     for name, size_bytes in group.each():
+                        if self._broken is not None:
+                            raise self._broken
                         workers.submit(partial(self._remove, group.location, name, size_bytes))
+            if self._broken is not None:
+                raise self._broken
             if not self._dry_run:
                 for directory in self._directories:
                     self._do(partial(os.rmdir, directory))
@@ -172,7 +180,10 @@ class _Removal:
                 done = "would_delete" if self._dry_run else "deleted"
                 facts = {"type": done, "url": url, "size_bytes": size_bytes}
                 line = json.dumps(facts) if self._report.as_json else f"would delete {shown(url)}"
-                sys.stdout.write(f"{line}\n")
+                try:
+                    sys.stdout.write(f"{line}\n")
+                except BrokenPipeError as error:
+                    self._broken = error
 
     def _do(self, work: Callable[[], object]) -> bool:
         try:
@@ -203,3 +214,13 @@ class _Removal:
             f"{binary_size(self._deleted_bytes)}"
             + (f"; {self._failed} failed" if self._failed else "")
         )
+
+
+def _holds_the_current_directory(path: str) -> bool:
+    """Whether `path` is the directory that we are in, or lies above it: the root always does."""
+    path = os.path.realpath(path)
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:  # somebody has deleted it
+        return path == "/"
+    return os.path.commonpath([path, here]) == path

@@ -25,7 +25,7 @@ def stat(locations: Iterable[Location], report: Report, *, as_json: bool) -> Non
         try:
             for each in expanded([location], prefixes=False):
                 report.check()
-                facts = facts_of(each.store, stat_of(each))
+                facts = facts_of(each.store, stat_of(each, of_folders="ls and du"))
                 if as_json:
                     print(json.dumps(facts), flush=True)
                     continue

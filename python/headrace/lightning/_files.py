@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace import checkpoint
 from headrace._checkpoint_names import METADATA_NAME
 from headrace._errors import InvalidArgumentError, NotFoundError
+from headrace._keywords import refuse_options
 from headrace._location import Url, directory_of, object_at, require_no_options_beside
 from headrace._store import Store, UploadWay
-from headrace._store_settings import StoreSettings
 from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
 
-__all__ = ["STORE_KEYWORDS", "Files"]
-
-STORE_KEYWORDS = frozenset(each.name for each in fields(StoreSettings))
-"""What `Store` can be told besides its URL."""
+__all__ = ["Files"]
 
 
 @dataclass(frozen=True)
@@ -37,8 +34,7 @@ class Files:
 
     def __post_init__(self) -> None:
         require_no_options_beside(self.store, self.options)
-        for name in self.options.keys() - STORE_KEYWORDS:
-            raise TypeError(f"{name}= is no keyword of headrace.Store")
+        refuse_options("headrace.Store", self.options, Store)
 
     def with_options(self, options: Mapping[str, Any] | None) -> Files:
         """Return these with more options, which replace those of the same name."""

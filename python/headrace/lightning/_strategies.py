@@ -22,12 +22,13 @@ from torch.distributed.checkpoint.state_dict_saver import async_save, save
 from torch.distributed.fsdp import FullyShardedDataParallel, OptimStateKeyType, StateDictType
 
 from headrace._errors import InvalidArgumentError
+from headrace._keywords import STORE_KEYWORDS, is_moved, refuse_keywords
 from headrace._options import TimeoutOptions
 from headrace._store import Store
 from headrace.checkpoint._distributed import DistributedReader
 from headrace.lightning import _packages
 from headrace.lightning._checkpoint_io import CheckpointIO
-from headrace.lightning._files import STORE_KEYWORDS, Files
+from headrace.lightning._files import Files
 from headrace.lightning._filesystem import register
 
 __all__ = ["FSDPStrategy", "ModelParallelStrategy"]
@@ -69,6 +70,8 @@ class _AtAnyUrl:
                 "timeout= of a strategy is Lightning's, of the process group: give the store's by "
                 "store=headrace.Store(url, timeout=...)"
             )
+        moved = filter(is_moved, kwargs)
+        refuse_keywords(type(self).__name__, moved, of=_AtAnyUrl.__init__)
         options = {name: kwargs.pop(name) for name in _STORE_KEYWORDS & kwargs.keys()}
         super().__init__(*args, **kwargs)
         self._use_async = use_async

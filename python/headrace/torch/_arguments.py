@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import os
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 import torch.distributed
@@ -20,7 +19,6 @@ __all__ = [
     "choice",
     "count",
     "flag",
-    "refuse_keywords",
     "seed_or_epoch",
     "warn_of_overlooked_ranks",
 ]
@@ -70,22 +68,6 @@ def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
         f"{name} is {value!r}; it must be one of {', '.join(map(repr, choices))}",
     )
     return str(value)
-
-
-def refuse_keywords(
-    what: str, keywords: Mapping[str, Any], instead: Mapping[str, str], positional: int = 0
-) -> None:
-    """Raise TypeError for arguments that `what` lacks, and name what it has `instead`."""
-    for name in keywords:
-        remedy = instead.get(name)
-        raise TypeError(
-            f"{what} has no argument {name!r}" + ("" if remedy is None else f": {remedy}")
-        )
-    if positional:
-        raise TypeError(
-            f"{what} takes its other arguments by name, such as shuffle=True; {positional} of them "
-            f"{'has' if positional == 1 else 'have'} none"
-        )
 
 
 class Ranks:

@@ -13,6 +13,7 @@ import torch.utils.data
 from headrace import ObjectIndex, Sample, _engine
 from headrace._entry_reads import EntryReads
 from headrace._errors import CancelledError, InvalidArgumentError
+from headrace._keywords import refuse_options
 from headrace._options import require, require_bytes
 from headrace._progress import CountOption
 from headrace._read_ahead import ReadAhead
@@ -25,7 +26,7 @@ from headrace.torch._arguments import (
 )
 from headrace.torch._error_notes import about_sample
 from headrace.torch._objects import Labels, Objects, Source
-from headrace.torch._place import Place, read_state
+from headrace.torch._place import Place
 from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._shared_place import Reader, SharedPlace
 
@@ -131,13 +132,14 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
         progress: CountOption = False,
         **options: Any,
     ) -> None:
+        refuse_options(type(self).__name__, options, IterableDataset, _INSTEAD)
         seed, shuffle = seed_or_epoch("seed", seed), flag("shuffle", shuffle)
         if prefetch_bytes is not None:
             require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
         self._ranks = Ranks(rank, world_size)
         self._uneven = choice("uneven", uneven, ("drop", "pad", "keep"))
         self._seeds_generators = flag("seed_generators", seed_generators)
-        super().__init__(source, transform, index, labels, classes, progress, options, _INSTEAD)
+        super().__init__(source, transform, index, labels, classes, progress, options)
         self._place = Place(self._objects, seed, shuffle)
         self._prefetch_bytes = prefetch_bytes
         self._shared = SharedPlace()
@@ -217,7 +219,7 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
         Raises:
             InvalidArgumentError: the state is of other data or of another order, or not a state.
         """
-        values = read_state(state, self._place.identity(), ("epoch", "position", "lane", "lanes"))
+        values = self._place.read(state, ("epoch", "position", "lane", "lanes"))
         reader = Reader(**values)
         count = self._place.count
         require(

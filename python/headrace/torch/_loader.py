@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace._errors import CancelledError
+from headrace._keywords import refuse_keywords
 from headrace._options import require, require_bytes
 from headrace.torch._arguments import (
     Ranks,
     count,
     flag,
-    refuse_keywords,
     seed_or_epoch,
     warn_of_overlooked_ranks,
 )
@@ -156,7 +156,7 @@ class Loader:
         world_size: int | None = None,
         **unknown: Any,
     ) -> None:
-        refuse_keywords("Loader", unknown, _INSTEAD, positional=len(more))
+        refuse_keywords("Loader", unknown, _INSTEAD, positional=len(more), of=Loader)
         source = source_of(dataset)
         require(
             collate_fn is None or callable(collate_fn),

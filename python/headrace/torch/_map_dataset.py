@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import Dataset
 
 from headrace import ObjectIndex, Sample, _engine
+from headrace._keywords import refuse_options
 from headrace._options import require
 from headrace._progress import CountOption
 from headrace._store import Store
@@ -36,7 +37,6 @@ _MOST_SEED = (1 << 64) - 1
 _INSTEAD = {
     "target_transform": "its labels are used as they are; a transform sees sample.label",
     "root": "the first argument is the URL",
-    "url_or_store": "the first argument is called source",
     "loader": "transform makes something of the bytes of an object",
     "shuffle": "Loader(dataset, batch_size, shuffle=True) and torch's DataLoader shuffle",
     "batch_size": "Loader(dataset, batch_size) and torch's DataLoader make batches",
@@ -105,10 +105,11 @@ class MapDataset(Objects, Dataset[Any]):
         progress: CountOption = False,
         **options: Any,
     ) -> None:
+        refuse_options(type(self).__name__, options, MapDataset, _INSTEAD)
         self._seed = seed_or_epoch("seed", seed)
         self._made = 0  # samples made by this process and its ancestors
         self._shared: SharedPlace | None = None  # the epoch, once it was set
-        super().__init__(source, transform, index, labels, classes, progress, options, _INSTEAD)
+        super().__init__(source, transform, index, labels, classes, progress, options)
 
     @classmethod
     def from_folders(
@@ -146,8 +147,14 @@ class MapDataset(Objects, Dataset[Any]):
         Raises:
             InvalidArgumentError: no object lies in a folder, or in one of `classes`.
         """
+        refuse_options(
+            f"{cls.__name__}.from_folders",
+            options,
+            MapDataset.from_folders,
+            _INSTEAD | {"labels": "its labels are the folders; MapDataset(labels=...) has others"},
+        )
         wanted = None if classes is None else class_names(classes)
-        whole = Objects(source, None, index, None, None, progress, options, _INSTEAD)
+        whole = Objects(source, None, index, None, None, progress, options)
         inside, folders = folder_labels(relative_names(whole.objects, whole.stores))
         if wanted is not None:
             chosen = set(wanted)
@@ -217,6 +224,12 @@ class MapDataset(Objects, Dataset[Any]):
             InvalidArgumentError: the table has no such column, no rows, an invalid URL, or labels
                 of several types.
         """
+        refuse_options(
+            f"{cls.__name__}.from_table",
+            options,
+            MapDataset.from_table,
+            _INSTEAD | {"labels": "it is called label, the name of a column"},
+        )
         index, stores = index_of_table(table, url, label, root, check, options)
         if label == LABEL and LABEL not in index.columns:
             label = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +13,6 @@ from headrace._errors import InvalidArgumentError, NotFoundError
 from headrace._options import require
 from headrace._progress import CountOption, count_names
 from headrace._store import Store
-from headrace.torch._arguments import refuse_keywords
 from headrace.torch._collate import explain_unequal_sizes
 from headrace.torch._columns import KINDS, in_one_kind, odd_value
 from headrace.torch._error_notes import about_sample
@@ -30,7 +28,6 @@ Labels = str | Mapping[str, Any] | Callable[[str], Any] | Iterable[Any]
 
 LABEL = "label"
 _logger = logging.getLogger("headrace")
-_STORE_OPTIONS = frozenset(inspect.signature(Store).parameters) - {"url"}
 
 
 class Objects:
@@ -45,13 +42,7 @@ class Objects:
         classes: bool | Sequence[str] | None,
         progress: CountOption,
         options: Mapping[str, Any],
-        instead: Mapping[str, str],
     ) -> None:
-        refuse_keywords(
-            type(self).__name__,
-            {k: v for k, v in options.items() if k not in _STORE_OPTIONS},
-            instead,
-        )
         explain_unequal_sizes()
         require(
             transform is None or callable(transform),

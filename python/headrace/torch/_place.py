@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from headrace import _engine
+from headrace import ObjectIndex, _engine
 from headrace._errors import InvalidArgumentError
 from headrace._options import require
 
-__all__ = ["Place", "read_state"]
+__all__ = ["Place"]
 
 _VERSION = 2
 
@@ -68,7 +68,7 @@ class Place:
 
     def at_state(self, state: Mapping[str, Any]) -> Place:
         """Return the place of a saved state."""
-        values = read_state(state, self.identity(), ("epoch", "position"))
+        values = self.read(state, ("epoch", "position"))
         epoch, position = values["epoch"], values["position"]
         require(
             position <= self.count,
@@ -77,6 +77,14 @@ class Place:
         place = self.at(epoch, position)
         place.is_loaded = True
         return place
+
+    def read(self, state: Mapping[str, Any], numbers: tuple[str, ...]) -> dict[str, int]:
+        """Return the `numbers` of a saved state after checking that it has this identity.
+
+        Raises:
+            InvalidArgumentError: this is not a state, or it is of other data or of another order.
+        """
+        return _read(state, self.identity(), numbers, self._objects)
 
     def identity(self) -> dict[str, Any]:
         """Return the values that must be equal for a position to mean the same."""
@@ -89,14 +97,12 @@ class Place:
         }
 
 
-def read_state(
-    state: Mapping[str, Any], identity: Mapping[str, Any], numbers: tuple[str, ...]
+def _read(
+    state: Mapping[str, Any],
+    identity: Mapping[str, Any],
+    numbers: tuple[str, ...],
+    objects: Objects,
 ) -> dict[str, int]:
-    """Return the `numbers` of a saved state after checking that it has this identity.
-
-    Raises:
-        InvalidArgumentError: this is not a state, or it is of other data or of another order.
-    """
     require(
         isinstance(state, Mapping) and {*identity, *numbers} <= state.keys(),
         f"this is not a state of a headrace loader or dataset: it must be a mapping with "
@@ -108,11 +114,18 @@ def read_state(
         f"{identity['version']} alone: a position meant something else in others. Begin the epoch "
         "anew with set_epoch()",
     )
-    if (state["count"], state["fingerprint"]) != (identity["count"], identity["fingerprint"]):
+    if state["count"] != identity["count"]:
         raise InvalidArgumentError(
             f"the state is of other data: it knows {state['count']} objects, and here are "
             f"{identity['count']}; all names, sizes and checksums must be the same. Keep the "
             "index with the state and give it as `index`, if the bucket has changed since"
+        )
+    if state["fingerprint"] != identity["fingerprint"]:
+        raise InvalidArgumentError(
+            f"the state is of other data: its {state['count']} objects differ from these in names, "
+            f"sizes or checksums. {_on_checksums(objects)} If objects have changed, or lie "
+            "elsewhere, give the index that the state was saved with: index=index, or for a copy "
+            "of the objects index=index.at(url)"
         )
     for name in identity:
         require(
@@ -130,3 +143,19 @@ def read_state(
         require(value < 1 << 63, f"the state's {name} is {value!r}; it must be below 2^63")
         values[name] = value
     return values
+
+
+def _on_checksums(objects: Objects) -> str:
+    """Say in which way checksums may be what differs."""
+    index: Any = objects
+    if not isinstance(index, ObjectIndex):
+        index = index.parts[0].objects
+    if any(index[at].crc32c is not None for at in range(min(len(index), 10))):
+        return (
+            "These have checksums; those of a directory, or of a table without check=True, have "
+            "none."
+        )
+    return (
+        "These have no checksums, as in every directory and in tables without check=True; those of "
+        "a bucket have some."
+    )
