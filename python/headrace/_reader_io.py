@@ -411,6 +411,10 @@ class ObjectReaderIO(io.BufferedIOBase):
         """Wait for the bytes, of which ``[begin, end)`` is about to be handed out."""
         sample = fetch.sample()
         if self._sum is not None:
+            # The first copy of a byte counts: the sum gets copies in the order of handing out.
+            for other in self._fetches:
+                if other is not fetch and other.begin < end and begin < other.end:
+                    self._settle(other)
             self._pending_bytes += _note_handed_out(fetch, begin, end)
             if fetch.pending == [(fetch.begin, fetch.end)] or fetch not in self._fetches:
                 self._settle(fetch)

@@ -158,6 +158,11 @@ def rule(call: str, fault: Fault, **more: Any) -> list[dict[str, Any]]:
     return [{"match": match, "action": fault.action, **more}]
 
 
+def told_url(url: str, fault: Fault) -> str:
+    """What an error is about: a listing that is not found has no bucket."""
+    return url.rstrip("/") if fault.http_status == 404 else url
+
+
 @pytest.mark.usefixtures("objects")
 @pytest.mark.parametrize(("fault", "call"), CASES)
 def test_a_fault_that_comes_once(
@@ -172,7 +177,8 @@ def test_a_fault_that_comes_once(
     else:
         with pytest.raises(fault.lasting) as caught:
             run(store)
-        assert (caught.value.url, caught.value.http_status) == (url, fault.http_status)
+        assert caught.value.url == told_url(url, fault)
+        assert caught.value.http_status == fault.http_status
         assert caught.value.attempts == 1
         assert server.fault_counts()[0]["matched"] == 1
 
@@ -190,7 +196,7 @@ def test_a_fault_that_stays(
     with pytest.raises(fault.lasting) as caught:
         run(store)
     error = caught.value
-    assert error.url == url
+    assert error.url == told_url(url, fault)
     assert url in str(error)
     assert error.http_status == fault.http_status
     matched = server.fault_counts()[0]["matched"]

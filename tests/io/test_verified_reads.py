@@ -125,6 +125,12 @@ def test_a_bit_that_always_flips_is_told_before_the_last_byte_is_handed_out(
 
 @quick
 @hypothesis.given(reads=reads, sweep=sweeps, answer=st.integers(1, 12))
+@hypothesis.example(
+    # A wrong byte, and then the right one of an answer that overlaps.
+    reads=[("read", 450_001, 1), ("read", 384_466, 1)],
+    sweep=(90_000, False),
+    answer=2,
+)
 def test_an_answer_with_a_flipped_byte_is_told_unless_all_that_came_first_is_right(
     server: FaultServer, reads: list[tuple[str, int, int]], sweep: tuple[int, bool], answer: int
 ) -> None:

@@ -147,7 +147,7 @@ def odd():
 def work(rank):
     error = raised_by(headrace.Store("gs://missing", endpoint=ENDPOINT))
     assert type(error) is headrace.NotFoundError, repr(error)
-    assert (error.url, error.http_status) == ("gs://missing/", 404)
+    assert (error.url, error.http_status) == ("gs://missing", 404)
     assert ("first rank" in "".join(getattr(error, "__notes__", []))) == (rank > 0)
     error = raised_by(odd)
     assert type(error) is (Odd if rank == 0 else headrace.HeadraceError)

@@ -146,7 +146,7 @@ TEST_F(ConnectionTest, TakesInterimAnswers) {
 
 TEST_F(ConnectionTest, TakesABodyThatEndsWithTheConnection) {
   server_.faults(R"([{"match":{"kind":"media"},"count":1,"action":{"garbage_head":
-      "HTTP/1.0 200 OK\r\nx-goog-generation: 1\r\n\r\nabcdef"}}])");
+      "HTTP/1.0 200 OK\r\nx-goog-generation: 1\r\nx-goog-stored-content-length: 6\r\n\r\nabcdef"}}])");
   EXPECT_THAT(read(*open(), named("a")), Gives("abcdef"));
 }
 
