@@ -197,7 +197,7 @@ def test_a_fault_that_stays(
         run(store)
     error = caught.value
     assert error.url == told_url(url, fault)
-    assert url in str(error)
+    assert told_url(url, fault) in str(error)
     assert error.http_status == fault.http_status
     matched = server.fault_counts()[0]["matched"]
     assert error.attempts >= 1
