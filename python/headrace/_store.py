@@ -650,7 +650,9 @@ class Store:
 
         Args:
             data: any contiguous buffer, or a CPU tensor.
-            if_generation: replace exactly this generation; ``"absent"``: only if there is none.
+            if_generation: replace exactly this generation; ``"absent"``: only if there is none. If
+                the response is lost, an object that holds just these bytes counts as this write, so
+                give a lock contents of its own, such as a random token.
             content_type: default ``application/octet-stream``.
             content_encoding: such as ``gzip``, if `data` is compressed already.
 

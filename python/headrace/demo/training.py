@@ -127,6 +127,8 @@ class Training:
             # An epoch this small could be read ahead whole; it would have no middle to stop in.
             prefetch_bytes=dataset.objects.total_size_bytes // 4,
         )
+        steps = job.epochs * len(self.loader)
+        self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, T_max=steps)
         self.step = 0
 
     def state_dict(self) -> dict[str, Any]:
@@ -134,6 +136,7 @@ class Training:
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
+            "schedule": self.schedule.state_dict(),
             "loader": self.loader.state_dict(),  # the place after the last batch trained on
             "step": self.step,
         }
@@ -142,6 +145,7 @@ class Training:
         """Continue from a state."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
+        self.schedule.load_state_dict(state["schedule"])
         self.loader.load_state_dict(state["loader"])
         self.step = state["step"]
 
@@ -190,6 +194,7 @@ def train(job: Job) -> Record:
                 loss = nn.functional.cross_entropy(training.model(images), labels)
                 loss.backward()  # type: ignore[no-untyped-call]
                 training.optimizer.step()
+                training.schedule.step()
                 training.step += 1
 
                 record.losses.append(loss.item())
