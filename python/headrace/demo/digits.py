@@ -60,7 +60,12 @@ def augment(sample: Sample) -> tuple[torch.Tensor, int, str]:
     The random numbers depend only on the sample's seed: they are the same in every thread, and in a
     run that was resumed.
     """
+    from torch import nn
+
     image, label, url = decode(sample)
     random = sample.rng().python
-    right, down = random.randint(-1, 1), random.randint(-1, 1)
-    return image.roll((down, right), (1, 2)) * random.uniform(0.8, 1.2), label, url
+    # A crop of the digit with paper around it: what is shifted out must not come back in.
+    top, left = random.randint(0, 2), random.randint(0, 2)
+    around = nn.functional.pad(image, (1, 1, 1, 1))
+    shifted = around[:, top : top + image.shape[1], left : left + image.shape[2]]
+    return shifted * random.uniform(0.8, 1.2), label, url

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.demo.report import Resumption
     from headrace.demo.training import Record
 
-_REQUIRED_ACCURACY = 0.93
+_REQUIRED_ACCURACY = 0.95
 _LARGEST_BATCH = 256  # an epoch must have a middle to be stopped in
 
 
