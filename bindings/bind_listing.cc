@@ -34,17 +34,13 @@ nb::object ListingHandle::index(std::string_view root, nb::handle on_progress) c
   Listing& self = listing();
   ObjectIndexBuilder builder;
   builder.add_root(value_or_raise(normal_root(root)));
-  ObjectInfo info;  // its memory is used again for each object
   // Takes pages until it is time to check for signals. True at the end.
   const auto take_some = [&](steady_clock::time_point until, MayBlock permit) -> Result<bool> {
     while (self.wait_until(until, permit) && steady_clock::now() < until) {
       const Result<std::optional<ColumnPage>> page = self.take(permit);
       if (!page) return std::unexpected(page.error());
       if (!*page) return true;
-      for (size_t i = 0; i < (*page)->size(); ++i) {
-        (*page)->read(i, info);
-        builder.add(info);
-      }
+      for (size_t i = 0; i < (*page)->size(); ++i) builder.add(**page, i);
     }
     return false;
   };

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -21,6 +22,7 @@
 #include "headrace/dataset/glob.h"
 #include "headrace/dataset/shared_bytes.h"
 #include "headrace/format/checksum.h"
+#include "headrace/format/column_page.h"
 #include "headrace/format/object_info.h"
 
 namespace headrace {
@@ -236,6 +238,8 @@ class ObjectIndexBuilder {
   // Returns its number, always the same for the same root. If none is added, there is one root, "".
   uint32_t add_root(std::string_view root);
   void add(const ObjectInfo& object, const EntryDetails& details = {});
+  // Adds row `i` of a page of a listing of the first root.
+  void add(const ColumnPage& page, size_t i);
   // Adds entry `i` of another index; `roots` maps its roots to the numbers of ours.
   void add(const ObjectIndex& from, size_t i, std::span<const uint32_t> roots);
   // Appends the entries of `other` without copying objects. Neither may have columns.
@@ -250,6 +254,15 @@ class ObjectIndexBuilder {
   Result<std::shared_ptr<const ObjectIndex>> build() const;
 
  private:
+  // An object by views of its texts.
+  struct ObjectView {
+    std::string_view name, generation, content_type, content_encoding, storage_class;
+    uint64_t size_bytes, metageneration;
+    std::chrono::system_clock::time_point updated;
+    std::optional<Crc32c> crc32c;
+    uint32_t component_count;
+  };
+
   static constexpr size_t kSegmentRows = 8192;
   enum Word : uint8_t { kContentType, kContentEncoding, kStorageClass, kWordCount };
 
@@ -297,6 +310,7 @@ class ObjectIndexBuilder {
   };
   class SumColumns;
 
+  void add(const ObjectView& object, const EntryDetails& details);
   template <class Visit>
   void each(Visit visit) const;
   Objects find_objects() const;

@@ -50,6 +50,7 @@ class ObjectIndexBuilder::SumColumns {
     kinds_.push_back(static_cast<uint64_t>(kind));
     numbers_.push_back(number);
     if (digest.size() > width_bytes_) widen(digest.size());
+    if (width_bytes_ == 0) return;
     digests_.resize(kinds_.size() * width_bytes_);
     if (!digest.empty())
       std::ranges::copy(digest, digests_.end() - static_cast<ptrdiff_t>(width_bytes_));
@@ -104,18 +105,51 @@ uint32_t ObjectIndexBuilder::add_root(std::string_view root) {
 }
 
 void ObjectIndexBuilder::add(const ObjectInfo& object, const EntryDetails& details) {
+  add(ObjectView{.name = object.name,
+                 .generation = object.generation,
+                 .content_type = object.content_type,
+                 .content_encoding = object.content_encoding,
+                 .storage_class = object.storage_class,
+                 .size_bytes = object.size_bytes,
+                 .metageneration = object.metageneration,
+                 .updated = object.updated,
+                 .crc32c = object.crc32c,
+                 .component_count = object.component_count},
+      details);
+}
+
+void ObjectIndexBuilder::add(const ColumnPage& page, size_t i) {
+  static const EntryDetails whole;
+  const ColumnPage::Row& row = page.row(i);
+  add(ObjectView{.name = page.name(i),
+                 .generation = page.generation(i),
+                 .content_type = page.word_at(row.content_type),
+                 .content_encoding = page.word_at(row.content_encoding),
+                 .storage_class = page.word_at(row.storage_class),
+                 .size_bytes = row.size_bytes,
+                 .metageneration = row.metageneration,
+                 .updated = row.updated,
+                 .crc32c = row.crc32c,
+                 .component_count = row.component_count},
+      whole);
+}
+
+void ObjectIndexBuilder::add(const ObjectView& object, const EntryDetails& details) {
   if (segments_.empty() || segments_.back().rows.size() == kSegmentRows) segments_.emplace_back();
   Segment& segment = segments_.back();
   const uint64_t generation_number = number_of_generation(object.generation);
   const std::string_view generation =
-      generation_number == 0 ? std::string_view(object.generation) : std::string_view();
-  Checksum sum = details.object_checksum;
-  if (sum.kind() == ChecksumKind::kNone && object.crc32c) sum = Checksum(*object.crc32c);
+      generation_number == 0 ? object.generation : std::string_view();
+  const Checksum& sum = details.object_checksum;
+  const bool is_crc32c = sum.kind() == ChecksumKind::kNone && object.crc32c;
+  const bool is_number = is_crc32c || sum.is_number();
   segment.rows.push_back({.size_bytes = object.size_bytes,
                           .generation_number = generation_number,
                           .updated = number_of_time(object.updated),
                           .metageneration = object.metageneration,
-                          .sum = sum.is_number() ? sum.number() : 0,
+                          .sum = is_crc32c   ? object.crc32c->value()
+                                 : is_number ? sum.number()
+                                             : 0,
                           .name_size = static_cast<uint32_t>(object.name.size()),
                           .generation_size = static_cast<uint32_t>(generation.size()),
                           .component_count = object.component_count,
@@ -123,9 +157,9 @@ void ObjectIndexBuilder::add(const ObjectInfo& object, const EntryDetails& detai
                           .words = {words_[kContentType].id_of(object.content_type),
                                     words_[kContentEncoding].id_of(object.content_encoding),
                                     words_[kStorageClass].id_of(object.storage_class)},
-                          .sum_kind = sum.kind()});
+                          .sum_kind = is_crc32c ? ChecksumKind::kCrc32c : sum.kind()});
   segment.text.append(object.name).append(generation);
-  if (!sum.is_number()) segment.text.append(as_text(sum.bytes()));
+  if (!is_number) segment.text.append(as_text(sum.bytes()));
   if (details.range || !segment.ranges.empty()) {
     segment.ranges.resize(segment.rows.size());
     has_ranges_ = true;
@@ -219,25 +253,37 @@ Result<uint64_t> ObjectIndexBuilder::check() const {
   const auto refuse = [&error](const auto&... what) {
     if (!error) error = Error(Code::kInvalidArgument, cat(what...));
   };
-  each([&](const RowView& each) {
-    const auto& [row, name, generation, digest, range] = each;
-    if (name.empty()) refuse("an object's name must not be empty");
-    if (row.root >= std::max<size_t>(roots_.size(), 1)) refuse(name, ": there is no such root");
-    uint64_t size_bytes = row.size_bytes;
-    if (range.length > 0) {
-      size_bytes = range.length - 1;
-      if (!range_fits(range.begin, size_bytes, 0, 1, row.size_bytes)) {
-        refuse(name, ": the range [", range.begin, ", ", range.begin + size_bytes,
-               ") lies outside of the object",
-               row.size_bytes == kUnknownSize ? "" : cat(", which has ", row.size_bytes, " bytes"));
-      }
-    }
+  const size_t root_count = std::max<size_t>(roots_.size(), 1);
+  const auto add_up = [&](uint64_t size_bytes) {
     if (!total) return;
     total = sum_of(*total, size_bytes, 1);
     if (!total && size_bytes != kUnknownSize) {
       refuse("the sizes of the objects add up to more than 2^64 bytes");
     }
-  });
+  };
+  bool well_named = true, with_roots = true;
+  for (const Segment& segment : segments_) {
+    for (const Row& row : segment.rows) {
+      well_named = well_named && row.name_size > 0;
+      with_roots = with_roots && row.root < root_count;
+      if (!has_ranges_) add_up(row.size_bytes);
+    }
+  }
+  if (!well_named) refuse("an object's name must not be empty");
+  if (!with_roots || has_ranges_) {
+    each([&](const RowView& each) {
+      const auto& [row, name, generation, digest, range] = each;
+      if (row.root >= root_count) refuse(name, ": there is no such root");
+      if (!has_ranges_) return;
+      const uint64_t size_bytes = range.length > 0 ? range.length - 1 : row.size_bytes;
+      if (range.length > 0 && !range_fits(range.begin, size_bytes, 0, 1, row.size_bytes)) {
+        refuse(name, ": the range [", range.begin, ", ", range.begin + size_bytes,
+               ") lies outside of the object",
+               row.size_bytes == kUnknownSize ? "" : cat(", which has ", row.size_bytes, " bytes"));
+      }
+      add_up(size_bytes);
+    });
+  }
   for (const auto& [name, values] : columns_) {
     if (name.empty()) refuse("a column's name must not be empty");
     if (size_of(values) != size_) {
@@ -286,16 +332,23 @@ void ObjectIndexBuilder::write_objects(ImageWriter& writer, const Objects& objec
       ++row;
     });
   };
-  const auto write_column = [&](auto get) {
-    std::vector<uint64_t> values;
-    values.reserve(objects.count);
+  // The same without the texts.
+  const auto each_row = [&](auto visit) {
     size_t row = 0;
     for (const Segment& segment : segments_) {
+      if (objects.is_first.empty()) {
+        for (const Row& one : segment.rows) visit(one);
+        continue;
+      }
       for (const Row& one : segment.rows) {
-        if (objects.is_first.empty() || objects.is_first[row]) values.push_back(get(one));
-        ++row;
+        if (objects.is_first[row++]) visit(one);
       }
     }
+  };
+  std::vector<uint64_t> values(objects.count);
+  const auto write_column = [&](auto get) {
+    uint64_t* next = values.data();
+    each_row([&](const Row& row) { *next++ = get(row); });
     writer.column(values);
   };
   write_column([](const Row& row) { return uint64_t{row.root}; });
@@ -304,17 +357,22 @@ void ObjectIndexBuilder::write_objects(ImageWriter& writer, const Objects& objec
   });
   write_column([](const Row& row) { return row.size_bytes + 1; });
   write_column([](const Row& row) { return row.generation_number; });
-  bool with_texts = false;
-  for (const Segment& segment : segments_) {
-    for (const Row& row : segment.rows) with_texts = with_texts || row.generation_size != 0;
-  }
+  bool with_texts = false, with_digests = false;
+  each_row([&](const Row& row) {
+    with_texts = with_texts || row.generation_size != 0;
+    with_digests = with_digests || checksum_size(row.sum_kind) > sizeof(uint64_t);
+  });
   writer.number(with_texts ? 1 : 0);
   writer.text_column(with_texts ? objects.count : 0, [&](const Sink& put) {
     if (with_texts) each_object([&put](const RowView& view) { put(view.generation); });
   });
   SumColumns sums(objects.count);
-  each_object(
-      [&sums](const RowView& view) { sums.add(view.row.sum_kind, view.row.sum, view.digest); });
+  if (with_digests) {
+    each_object(
+        [&sums](const RowView& view) { sums.add(view.row.sum_kind, view.row.sum, view.digest); });
+  } else {
+    each_row([&sums](const Row& row) { sums.add(row.sum_kind, row.sum, {}); });
+  }
   sums.write(writer);
   write_column([](const Row& row) { return row.updated; });
   write_column([](const Row& row) { return uint64_t{row.component_count}; });
@@ -322,27 +380,26 @@ void ObjectIndexBuilder::write_objects(ImageWriter& writer, const Objects& objec
   for (size_t word = 0; word < kWordCount; ++word) {
     const std::vector<std::string>& texts = words_[word].texts();
     // Of a selection's words some may be nobody's; there are never more of them than objects.
-    std::vector<uint64_t> ids;
     std::unordered_map<uint32_t, uint64_t> numbers;
     std::vector<std::string_view> used;
-    ids.reserve(objects.count);
     uint32_t last = 0;
     uint64_t last_number = 0;
-    each_object([&](const RowView& view) {
-      const uint32_t id = view.row.words[word];
+    uint64_t* next = values.data();
+    each_row([&](const Row& row) {
+      const uint32_t id = row.words[word];
       if (used.empty() || id != last) {
         const auto [found, is_new] = numbers.try_emplace(id, used.size());
         if (is_new) used.push_back(texts[id]);
         last = id;
         last_number = found->second;
       }
-      ids.push_back(last_number);
+      *next++ = last_number;
     });
     writer.number(used.size());
     writer.text_column(used.size(), [&used](const Sink& put) {
       for (const std::string_view text : used) put(text);
     });
-    writer.column(ids);
+    writer.column(values);
   }
 }
 
@@ -455,7 +512,7 @@ Result<std::shared_ptr<const ObjectIndex>> ObjectIndexBuilder::build() const {
   writer.number(*total_size_bytes);
   Result<SharedBytes> image = SharedBytes::copy_of(std::move(writer).finish());
   if (!image) return std::unexpected(std::move(image.error()));
-  return ObjectIndex::open(std::move(*image));
+  return ObjectIndex::open(std::move(*image), ImageReader::Known::kGood);
 }
 
 // ── Indexes made of others ───────────────────────────────────────────────────────────────────

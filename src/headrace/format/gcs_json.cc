@@ -110,8 +110,19 @@ bool to_number(const dom::element& element, Integer& out) {
   uint64_t value = 0;
   std::string_view digits;
   if (element.get(digits) == simdjson::SUCCESS) {
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error != std::errc() || end != digits.data() + digits.size()) return false;
+    // Up to 19 digits fit in any case, so that none has to be checked for an overflow.
+    constexpr size_t kAlwaysFit = 19;
+    if (digits.empty()) return false;
+    if (digits.size() > kAlwaysFit) {
+      const auto [end, error] =
+          std::from_chars(digits.data(), digits.data() + digits.size(), value);
+      if (error != std::errc() || end != digits.data() + digits.size()) return false;
+    } else {
+      for (const char c : digits) {
+        if (c < '0' || c > '9') return false;
+        value = value * 10 + static_cast<uint64_t>(c - '0');
+      }
+    }
   } else if (element.get(value) != simdjson::SUCCESS) {
     return false;
   }

@@ -13,9 +13,12 @@ constexpr size_t kCompositeDigits = 32;
 
 TemporaryNames::TemporaryNames(std::string_view prefix)
     : composites_(Root(prefix).full_name(kCompositePrefix)),
-      uploads_(Root(prefix).full_name(kUploadPrefix)) {}
+      uploads_(Root(prefix).full_name(kUploadPrefix)),
+      first_{kCompositePrefix.front(), kUploadPrefix.front(), composites_.front()} {}
 
 bool TemporaryNames::hides(std::string_view name, std::string_view asked_prefix) const {
+  // Of millions of names hardly any gets further than its first character.
+  if (name.empty() || std::ranges::find(first_, name.front()) == first_.end()) return false;
   for (const std::string_view hidden :
        {kCompositePrefix, kUploadPrefix, std::string_view(composites_),
         std::string_view(uploads_)}) {

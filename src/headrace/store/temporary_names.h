@@ -6,6 +6,7 @@
 // objects on the server.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 
@@ -41,6 +42,7 @@ class TemporaryNames {
 
  private:
   const std::string composites_, uploads_;
+  const std::array<char, 3> first_;  // characters that hidden names begin with
 };
 
 }  // namespace headrace
