@@ -2,6 +2,7 @@
 
 #include <simdjson.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstring>
@@ -347,7 +348,13 @@ GcsError parse_gcs_error(std::string_view body) {
 std::string json_quote(std::string_view text) {
   std::string out = "\"";
   out.reserve(text.size() + 2);
+  const auto is_plain = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
   while (!text.empty()) {
+    const size_t plain =
+        static_cast<size_t>(std::ranges::find_if_not(text, is_plain) - text.begin());
+    out.append(text.substr(0, plain));  // most texts are nothing else
+    text.remove_prefix(plain);
+    if (text.empty()) break;
     const size_t length = utf8_length(text);
     const char c = text[0];
     const auto byte = static_cast<unsigned char>(c);
@@ -365,7 +372,8 @@ std::string json_quote(std::string_view text) {
     }
     text.remove_prefix(length == 0 ? 1 : length);
   }
-  return out + '"';
+  out += '"';
+  return out;
 }
 
 }  // namespace headrace
