@@ -19,6 +19,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const bool completed = check_completion(text).has_value();
   const XmlError error = parse_xml_error(text);
   check(!completed || error.code.empty());
+  if (const Answer<CompletedUpload> answer = parse_completed(text)) {
+    check(answer->has_value() == completed);
+  }
 
   // Printable text survives the way there and back, as the id of an upload.
   std::string etag = "x";

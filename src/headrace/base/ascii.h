@@ -47,4 +47,20 @@ constexpr bool is_printable_ascii(std::string_view text) {
   return !bad;
 }
 
+// What an operator can read in one line: printable characters, with one blank for white space.
+inline std::string printable_line(std::string_view text, size_t max_chars = 200) {
+  std::string out;
+  for (const char c : text) {
+    if (out.size() == max_chars) break;
+    const bool is_space = c == ' ' || (c >= '\t' && c <= '\r');
+    if (is_space) {
+      if (!out.empty() && out.back() != ' ') out += ' ';
+    } else if (c > ' ' && c < 0x7F) {
+      out += c;
+    }
+  }
+  while (out.ends_with(' ')) out.pop_back();
+  return out;
+}
+
 }  // namespace headrace

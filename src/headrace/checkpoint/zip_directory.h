@@ -11,7 +11,7 @@
 
 #include "headrace/base/result.h"
 #include "headrace/base/units.h"
-#include "headrace/checkpoint/crc32.h"
+#include "headrace/format/crc32.h"
 #include "headrace/format/crc32c.h"
 
 namespace headrace {

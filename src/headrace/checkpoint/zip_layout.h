@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "headrace/base/result.h"
-#include "headrace/checkpoint/crc32.h"
+#include "headrace/format/crc32.h"
 #include "headrace/format/crc32c.h"
 
 namespace headrace {

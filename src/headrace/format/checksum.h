@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
+#include "headrace/base/result.h"
 #include "headrace/format/crc32c.h"
 
 namespace headrace {
@@ -99,5 +101,13 @@ class Checksum {
   ChecksumKind kind_ = ChecksumKind::kNone;
   std::array<std::byte, kMostBytes> bytes_{};
 };
+
+// The bytes in base64, as HTTP headers have them, and in lower-case hexadecimal, as ETags do.
+std::string to_base64(const Checksum& sum);
+std::string to_hex(const Checksum& sum);
+// Errors: kInvalidArgument unless `text` is exactly a sum of that kind; capitals are fine in
+// hexadecimal.
+Result<Checksum> checksum_from_base64(ChecksumKind kind, std::string_view text);
+Result<Checksum> checksum_from_hex(ChecksumKind kind, std::string_view text);
 
 }  // namespace headrace

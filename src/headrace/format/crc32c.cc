@@ -6,34 +6,13 @@
 #include <isa-l/crc.h>
 
 #include "headrace/format/base64.h"
+#include "headrace/format/crc_algebra.h"
 
 namespace headrace {
 namespace {
 
-// Polynomials over GF(2) modulo Castagnoli's, in the reflected form that the CRC itself has: the
-// highest bit is the coefficient of x^0.
 constexpr uint32_t kPolynomial = 0x82F63B78;
-constexpr uint32_t kOne = uint32_t{1} << 31;
-
-constexpr uint32_t multiply(uint32_t a, uint32_t b) {
-  uint32_t product = 0;
-  for (uint32_t bit = kOne; bit != 0; bit >>= 1) {
-    if (a & bit) product ^= b;
-    b = (b & 1) ? (b >> 1) ^ kPolynomial : b >> 1;
-  }
-  return product;
-}
-
-// [k] is x^(8 * 2^k): what 2^k further bytes multiply a sum by.
-constexpr std::array<uint32_t, 64> kShifts = [] {
-  std::array<uint32_t, 64> shifts{};
-  uint32_t power = kOne >> 8;  // x^8
-  for (uint32_t& shift : shifts) {
-    shift = power;
-    power = multiply(power, power);
-  }
-  return shifts;
-}();
+constexpr crc::Shifts<uint32_t> kShifts = crc::shifts(kPolynomial);
 
 }  // namespace
 
@@ -52,11 +31,7 @@ Crc32c Crc32c::extended(std::span<const std::byte> bytes) const {
 }
 
 Crc32c Crc32c::joined(Crc32c next, uint64_t next_size_bytes) const {
-  uint32_t moved = value_;
-  for (size_t k = 0; next_size_bytes != 0; ++k, next_size_bytes >>= 1) {
-    if (next_size_bytes & 1) moved = multiply(kShifts[k], moved);
-  }
-  return Crc32c(moved ^ next.value_);
+  return Crc32c(crc::joined(value_, next.value_, next_size_bytes, kShifts, kPolynomial));
 }
 
 Crc32c Crc32c::without_last(Crc32c last, uint64_t last_size_bytes) const {

@@ -216,23 +216,6 @@ Result<ObjectInfo> to_object(const dom::object& json) {
   return page.info(0);
 }
 
-// What an operator can read in one line.
-std::string printable(std::string_view text) {
-  constexpr size_t kMaxChars = 200;
-  std::string out;
-  for (const char c : text) {
-    if (out.size() == kMaxChars) break;
-    const bool is_space = c == ' ' || (c >= '\t' && c <= '\r');
-    if (is_space) {
-      if (!out.empty() && out.back() != ' ') out += ' ';
-    } else if (c > ' ' && c < 0x7F) {
-      out += c;
-    }
-  }
-  while (out.ends_with(' ')) out.pop_back();
-  return out;
-}
-
 // The length of the UTF-8 character at the beginning of `text`, 0 if there is none.
 size_t utf8_length(std::string_view text) {
   const auto byte = static_cast<unsigned char>(text[0]);
@@ -328,20 +311,20 @@ GcsError parse_gcs_error(std::string_view body) {
     int64_t code = 0;
     if (error.get(text) == simdjson::SUCCESS) {
       // OAuth's form (RFC 6749): {"error": "invalid_grant", "error_description": "..."}
-      out.reason = printable(text);
+      out.reason = printable_line(text);
       if ((*root)["error_description"].get(text) == simdjson::SUCCESS)
-        out.message = printable(text);
+        out.message = printable_line(text);
     } else {
-      if (error["message"].get(text) == simdjson::SUCCESS) out.message = printable(text);
+      if (error["message"].get(text) == simdjson::SUCCESS) out.message = printable_line(text);
       if (error["code"].get(code) == simdjson::SUCCESS && code > 0 && code < 1000) {
         out.code = static_cast<int>(code);
       }
       if (error["errors"].at(0)["reason"].get(text) == simdjson::SUCCESS) {
-        out.reason = printable(text);
+        out.reason = printable_line(text);
       }
     }
   }
-  if (out.message.empty()) out.message = out.reason.empty() ? printable(body) : out.reason;
+  if (out.message.empty()) out.message = out.reason.empty() ? printable_line(body) : out.reason;
   return out;
 }
 

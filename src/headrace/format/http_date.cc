@@ -89,7 +89,7 @@ std::optional<Seconds> to_time(int year, int month, int day, Clock clock) {
 }
 
 // RFC 9110 section 5.6.7. The weekday says nothing that the date does not, and is not checked.
-std::optional<Seconds> parse_http_date(std::string_view text, int this_year) {
+std::optional<Seconds> seconds_of_http_date(std::string_view text, int this_year) {
   Scanner scanner(text);
   int year = 0, month = 0, day = 0;
   Clock clock;
@@ -132,6 +132,17 @@ std::optional<Seconds> parse_http_date(std::string_view text, int this_year) {
 
 }  // namespace
 
+std::optional<system_clock::time_point> parse_http_date(std::string_view text) {
+  // The form with two digits of a year is older than every service.
+  constexpr int kThisYear = 2000;
+  const std::optional<Seconds> seconds = seconds_of_http_date(text, kThisYear);
+  // Beyond that the clock's nanoseconds do not reach.
+  constexpr Seconds kLast{std::chrono::sys_days(std::chrono::year(2262) / 1 / 1)};
+  constexpr Seconds kFirst{std::chrono::sys_days(std::chrono::year(1678) / 1 / 1)};
+  if (!seconds || *seconds > kLast || *seconds < kFirst) return std::nullopt;
+  return *seconds;
+}
+
 std::optional<std::chrono::milliseconds> parse_retry_after(std::string_view value,
                                                            system_clock::time_point now) {
   constexpr std::chrono::milliseconds kLongest = std::chrono::hours(1);
@@ -145,7 +156,7 @@ std::optional<std::chrono::milliseconds> parse_retry_after(std::string_view valu
     return std::chrono::seconds(seconds);
   }
   const std::chrono::year_month_day today(std::chrono::floor<std::chrono::days>(now));
-  const std::optional<Seconds> date = parse_http_date(value, static_cast<int>(today.year()));
+  const std::optional<Seconds> date = seconds_of_http_date(value, static_cast<int>(today.year()));
   if (!date) return std::nullopt;
   // Compared in seconds: a year like 9999 does not fit into the clock's nanoseconds.
   const Seconds now_seconds = std::chrono::floor<std::chrono::seconds>(now);

@@ -141,6 +141,24 @@ std::optional<std::string_view> ResponseHead::find(std::string_view name) const 
   return std::nullopt;
 }
 
+void OwnedHead::assign(const ResponseHead& head) {
+  size_t text_bytes = 0;
+  for (const HeaderField& field : head.fields())
+    text_bytes += field.name.size() + field.value.size();
+  text_.clear();
+  text_.reserve(text_bytes);  // views into it must stay valid
+  head_ = head;
+  const auto keep = [this](std::string_view& view) {
+    const size_t begin = text_.size();
+    text_.append(view);
+    view = std::string_view(text_).substr(begin);
+  };
+  for (HeaderField& field : head_.fields_) {
+    keep(field.name);
+    keep(field.value);
+  }
+}
+
 void ResponseHead::clear() {
   status = 0;
   content_length.reset();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -44,8 +45,24 @@ class ResponseHead {
 
  private:
   friend Result<size_t> parse_response_head(std::string_view bytes, ResponseHead& head);
+  friend class OwnedHead;
   const char* take(std::string_view whole);
   std::vector<HeaderField> fields_;
+};
+
+// A copy of a head, with its text. Thread: confined.
+class OwnedHead {
+ public:
+  OwnedHead() = default;
+  OwnedHead(const OwnedHead&) = delete;
+  OwnedHead& operator=(const OwnedHead&) = delete;
+
+  void assign(const ResponseHead& head);
+  const ResponseHead& head() const { return head_; }
+
+ private:
+  std::string text_;
+  ResponseHead head_;
 };
 
 // Parses the head at the beginning of `bytes` into `head`. Returns its size in bytes, or 0 if it is

@@ -1,62 +1,19 @@
 #include "headrace/format/multipart_xml.h"
 
-#include <pugixml.hpp>
-
 #include <utility>
 
+#include "headrace/base/ascii.h"
+#include "headrace/format/http_date.h"
+#include "headrace/format/percent.h"
+#include "headrace/format/xml.h"
+
 namespace headrace {
-namespace {
-
-// The part of a name behind the namespace's prefix.
-std::string_view local_name(const pugi::xml_node& node) {
-  const std::string_view name = node.name();
-  const size_t colon = name.find(':');
-  return colon == name.npos ? name : name.substr(colon + 1);
-}
-
-std::string text_of(const pugi::xml_node& parent, std::string_view name) {
-  for (const pugi::xml_node& child : parent.children()) {
-    if (local_name(child) == name) return child.child_value();
-  }
-  return "";
-}
-
-// Thread: confined.
-class Document {
- public:
-  // False if `xml` is none. Declarations of document types are skipped, entities not expanded.
-  bool parse(std::string_view xml) {
-    return static_cast<bool>(document_.load_buffer(xml.data(), xml.size(),
-                                                   pugi::parse_default | pugi::parse_trim_pcdata,
-                                                   pugi::encoding_utf8));
-  }
-  pugi::xml_node root() const { return document_.document_element(); }
-  std::string_view root_name() const { return local_name(root()); }
-
- private:
-  pugi::xml_document document_;
-};
-
-void append_escaped(std::string& xml, std::string_view text) {
-  for (const char c : text) {
-    switch (c) {
-      case '&': xml += "&amp;"; break;
-      case '<': xml += "&lt;"; break;
-      case '>': xml += "&gt;"; break;
-      case '"': xml += "&quot;"; break;
-      default: xml += c;
-    }
-  }
-}
-
-}  // namespace
-
 Result<std::string> parse_upload_id(std::string_view xml) {
-  Document document;
+  XmlDocument document;
   if (!document.parse(xml) || document.root_name() != "InitiateMultipartUploadResult") {
     return corrupt("the answer to the start of an upload is no InitiateMultipartUploadResult");
   }
-  std::string id = text_of(document.root(), "UploadId");
+  std::string id = xml_word(document.root(), "UploadId");
   if (id.empty()) return corrupt("the answer to the start of an upload has no UploadId");
   return id;
 }
@@ -65,53 +22,80 @@ std::string completion_xml(std::span<const SentPart> parts) {
   std::string xml = "<CompleteMultipartUpload>";
   for (const SentPart& part : parts) {
     xml += cat("<Part><PartNumber>", part.part_number, "</PartNumber><ETag>");
-    append_escaped(xml, part.etag);
-    xml += "</ETag></Part>";
+    append_xml(xml, part.etag);
+    xml += "</ETag>";
+    if (const std::string_view name = amz_names(part.checksum.kind()).element; !name.empty()) {
+      xml += cat("<", name, ">", to_base64(part.checksum), "</", name, ">");
+    }
+    xml += "</Part>";
   }
   return xml + "</CompleteMultipartUpload>";
 }
 
-Result<void> check_completion(std::string_view xml) {
-  Document document;
+Answer<CompletedUpload> parse_completed(std::string_view xml) {
+  XmlDocument document;
   if (document.parse(xml)) {
-    if (document.root_name() == "CompleteMultipartUploadResult") return {};
-    if (document.root_name() == "Error") {
-      return fail(Code::kUnavailable,
-                  "the upload could not be completed: ", text_of(document.root(), "Code"), ": ",
-                  text_of(document.root(), "Message"));
+    if (document.root_name() == "CompleteMultipartUploadResult") {
+      Result<std::optional<StoredChecksum>> checksum = xml_checksum(document.root());
+      if (!checksum) return std::unexpected(std::move(checksum.error()));
+      return CompletedUpload{
+          .generation = std::string(unquoted_etag(xml_word(document.root(), "ETag"))),
+          .checksum = *checksum};
+    }
+    if (XmlError error = read_xml_error(document); !error.code.empty()) {
+      return std::expected<CompletedUpload, XmlError>(std::unexpected(std::move(error)));
     }
   }
   return corrupt("the answer to the end of an upload is no CompleteMultipartUploadResult");
 }
 
+Result<void> check_completion(std::string_view xml) {
+  const Answer<CompletedUpload> answer = parse_completed(xml);
+  if (!answer) return std::unexpected(answer.error());
+  if (*answer) return {};
+  const XmlError& error = answer->error();
+  return fail(Code::kUnavailable, "the upload could not be completed: ", error.code, ": ",
+              error.message);
+}
+
 Result<UploadsPage> parse_uploads(std::string_view xml) {
-  Document document;
+  XmlDocument document;
   if (!document.parse(xml) || document.root_name() != "ListMultipartUploadsResult") {
     return corrupt("the list of uploads is no ListMultipartUploadsResult");
   }
+  const pugi::xml_node root = document.root();
+  const std::string encoding = xml_word(root, "EncodingType");
+  if (!encoding.empty() && encoding != "url") {
+    return corrupt("a list of uploads with an unknown EncodingType");
+  }
+  const auto name = [&encoding](std::string text) -> Result<std::string> {
+    if (encoding.empty()) return text;
+    return form_decode(text);
+  };
   UploadsPage page;
-  for (const pugi::xml_node& each : document.root().children()) {
-    if (local_name(each) != "Upload") continue;
-    UnfinishedUpload upload{.name = text_of(each, "Key"),
-                            .upload_id = text_of(each, "UploadId"),
-                            .initiated = text_of(each, "Initiated")};
+  for (const pugi::xml_node& each : root.children()) {
+    if (xml_name(each) != "Upload") continue;
+    Result<std::string> key = name(xml_text(each, "Key"));
+    if (!key) return corrupt("the list of uploads has a malformed Key: ", key.error().message());
+    UnfinishedUpload upload{.name = std::move(*key),
+                            .upload_id = xml_word(each, "UploadId"),
+                            .initiated = xml_word(each, "Initiated")};
     if (upload.name.empty() || upload.upload_id.empty()) {
       return corrupt("the list of uploads has one without Key or UploadId");
     }
+    if (!upload.initiated.empty() && !parse_rfc3339(upload.initiated)) {
+      return corrupt("the list of uploads has one with a malformed Initiated: ",
+                     printable_line(upload.initiated, 40));
+    }
     page.uploads.push_back(std::move(upload));
   }
-  if (text_of(document.root(), "IsTruncated") == "true") {
-    page.next_name = text_of(document.root(), "NextKeyMarker");
-    page.next_upload_id = text_of(document.root(), "NextUploadIdMarker");
-    if (page.next_name.empty()) return corrupt("the list of uploads does not say how it goes on");
+  if (xml_word(root, "IsTruncated") == "true") {
+    Result<std::string> next = name(xml_text(root, "NextKeyMarker"));
+    if (!next || next->empty()) return corrupt("the list of uploads does not say how it goes on");
+    page.next_name = std::move(*next);
+    page.next_upload_id = xml_word(root, "NextUploadIdMarker");
   }
   return page;
-}
-
-XmlError parse_xml_error(std::string_view xml) {
-  Document document;
-  if (!document.parse(xml) || document.root_name() != "Error") return {};
-  return {.code = text_of(document.root(), "Code"), .message = text_of(document.root(), "Message")};
 }
 
 }  // namespace headrace

@@ -4,12 +4,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "headrace/base/result.h"
+#include "headrace/format/amz_checksum.h"
+#include "headrace/format/checksum.h"
+#include "headrace/format/xml_error.h"
 
 namespace headrace {
 
@@ -17,6 +21,7 @@ namespace headrace {
 struct SentPart {
   uint32_t part_number = 1;  // from 1
   std::string etag = {};     // as the server reported it, with its quotes
+  Checksum checksum = {};    // named too, unless of no kind; S3 compares it
   bool operator==(const SentPart&) const = default;
 };
 
@@ -24,7 +29,7 @@ struct SentPart {
 struct UnfinishedUpload {
   std::string name = {};
   std::string upload_id = {};
-  std::string initiated = {};  // ISO 8601; "" where the server does not say
+  std::string initiated = {};  // as in RFC 3339; "" where the server does not say
   bool operator==(const UnfinishedUpload&) const = default;
 };
 
@@ -34,21 +39,21 @@ struct UploadsPage {
   std::string next_name = {}, next_upload_id = {};
 };
 
-// The contents of an error document; "" if it is something else.
-struct XmlError {
-  std::string code = {}, message = {};
-};
-
 // Errors of all below: kCorrupt if it is not the expected document.
 
 // Of the answer to the request that starts an upload.
 Result<std::string> parse_upload_id(std::string_view xml);
 // The body that completes an upload of these parts, in their order.
 std::string completion_xml(std::span<const SentPart> parts);
-// Of the answer to it, which may be an error although its status is 200: kUnavailable, to be sent
+// Of the answer to it.
+struct CompletedUpload {
+  std::string generation = {};  // the ETag, without its quotes
+  std::optional<StoredChecksum> checksum = {};
+};
+Answer<CompletedUpload> parse_completed(std::string_view xml);
+// For those who ask the store what the object is afterwards. An error is kUnavailable, to be sent
 // again.
 Result<void> check_completion(std::string_view xml);
 Result<UploadsPage> parse_uploads(std::string_view xml);
-XmlError parse_xml_error(std::string_view xml);
 
 }  // namespace headrace

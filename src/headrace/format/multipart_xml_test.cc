@@ -79,22 +79,59 @@ TEST(MultipartXml, AListThatCannotBeWorkedOffIsRefused) {
        {"", "<ListBucketResult/>",
         "<ListMultipartUploadsResult><Upload><Key>a</Key></Upload></ListMultipartUploadsResult>",
         "<ListMultipartUploadsResult><IsTruncated>true</IsTruncated>"
+        "</ListMultipartUploadsResult>",
+        "<ListMultipartUploadsResult><Upload><Key>a</Key><UploadId>X</UploadId>"
+        "<Initiated>yesterday</Initiated></Upload></ListMultipartUploadsResult>",
+        "<ListMultipartUploadsResult><EncodingType>url</EncodingType><Upload><Key>a%</Key>"
+        "<UploadId>X</UploadId></Upload></ListMultipartUploadsResult>",
+        "<ListMultipartUploadsResult><EncodingType>base64</EncodingType>"
         "</ListMultipartUploadsResult>"}) {
     EXPECT_EQ(parse_uploads(xml).error().code(), Code::kCorrupt) << xml;
   }
 }
 
-TEST(MultipartXml, Errors) {
-  const XmlError error = parse_xml_error(
-      "<?xml version='1.0'?><Error><Code>NoSuchUpload</Code><Message>gone</Message></Error>");
-  EXPECT_EQ(error.code, "NoSuchUpload");
-  EXPECT_EQ(error.message, "gone");
-  EXPECT_EQ(parse_xml_error("{}").code, "");
-  // Neither expanded nor fetched.
-  EXPECT_THAT(parse_xml_error("<!DOCTYPE a [<!ENTITY x SYSTEM 'file:///etc/passwd'>]>"
-                              "<Error><Code>&x;</Code></Error>")
-                  .code,
-              HasSubstr("&x;"));
+TEST(MultipartXml, APartMayBeNamedWithItsChecksum) {
+  const SentPart part{1, "\"abc\"", Checksum(ChecksumKind::kCrc32c, 0xE3069283)};
+  EXPECT_EQ(completion_xml(std::span(&part, 1)),
+            "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber>"
+            "<ETag>&quot;abc&quot;</ETag><ChecksumCRC32C>4waSgw==</ChecksumCRC32C></Part>"
+            "</CompleteMultipartUpload>");
+}
+
+TEST(MultipartXml, ACompletionSaysWhatTheServerKeeps) {
+  const Answer<CompletedUpload> answer = parse_completed(
+      "<?xml version='1.0'?>\n  \n<CompleteMultipartUploadResult><Location>http://b/k</Location>"
+      "<Bucket>b</Bucket><Key>k</Key><ETag>&quot;abc-2&quot;</ETag>"
+      "<ChecksumCRC32C>4waSgw==-2</ChecksumCRC32C><ChecksumType>COMPOSITE</ChecksumType>"
+      "</CompleteMultipartUploadResult>");
+  ASSERT_TRUE(answer.has_value() && answer->has_value());
+  EXPECT_EQ((*answer)->generation, "abc-2");
+  EXPECT_EQ(std::get<CompositeChecksum>((*answer)->checksum.value()),
+            CompositeChecksum(Checksum(ChecksumKind::kCrc32c, 0xE3069283), 2));
+  const Answer<CompletedUpload> refused =
+      parse_completed("<Error><Code>InternalError</Code><Message>again</Message></Error>");
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_EQ(refused->error().code, "InternalError");
+  EXPECT_EQ(parse_completed("<CompleteMultipartUploadResult><ChecksumSHA1>x</ChecksumSHA1>"
+                            "</CompleteMultipartUploadResult>")
+                .error()
+                .code(),
+            Code::kCorrupt);
+}
+
+TEST(MultipartXml, NamesOfUploadsKeepTheirBlanksAndAreDecoded) {
+  const Result<UploadsPage> plain = parse_uploads(
+      "<ListMultipartUploadsResult><Upload><Key> a+ </Key><UploadId>X</UploadId></Upload>"
+      "</ListMultipartUploadsResult>");
+  ASSERT_TRUE(plain.has_value());
+  EXPECT_EQ(plain->uploads.at(0).name, " a+ ");
+  const Result<UploadsPage> encoded = parse_uploads(
+      "<ListMultipartUploadsResult><EncodingType>url</EncodingType><Upload><Key>a+%2B%01</Key>"
+      "<UploadId>X</UploadId></Upload><IsTruncated>true</IsTruncated>"
+      "<NextKeyMarker>a+%2B%01</NextKeyMarker></ListMultipartUploadsResult>");
+  ASSERT_TRUE(encoded.has_value()) << encoded.error().to_string();
+  EXPECT_EQ(encoded->uploads.at(0).name, "a +\x01");
+  EXPECT_EQ(encoded->next_name, "a +\x01");
 }
 
 }  // namespace

@@ -53,6 +53,10 @@ std::string percent_encode_path(std::string_view text) {
   return out;
 }
 
+void percent_encode_path_to(std::string& out, std::string_view text) {
+  encode(out, text, /*keep_slash=*/true);
+}
+
 Result<std::string> percent_decode(std::string_view text) {
   std::string out;
   out.reserve(text.size());
@@ -68,6 +72,39 @@ Result<std::string> percent_decode(std::string_view text) {
     }
     out += static_cast<char>(high << 4 | low);
     i += 2;
+  }
+  return out;
+}
+
+bool form_decode_to(std::string& out, std::string_view text) {
+  const size_t begin = out.size();
+  while (!text.empty()) {
+    size_t plain = 0;
+    while (plain < text.size() && text[plain] != '%' && text[plain] != '+') ++plain;
+    out.append(text.substr(0, plain));  // most names are one run, or a few
+    text.remove_prefix(plain);
+    if (text.empty()) break;
+    if (text[0] == '+') {
+      out += ' ';
+      text.remove_prefix(1);
+      continue;
+    }
+    const int high = text.size() > 2 ? hex_value(text[1]) : -1;
+    const int low = text.size() > 2 ? hex_value(text[2]) : -1;
+    if (high < 0 || low < 0) {
+      out.resize(begin);
+      return false;
+    }
+    out += static_cast<char>(high << 4 | low);
+    text.remove_prefix(3);
+  }
+  return true;
+}
+
+Result<std::string> form_decode(std::string_view text) {
+  std::string out;
+  if (!form_decode_to(out, text)) {
+    return invalid_argument("a '%' without two hexadecimal digits");
   }
   return out;
 }

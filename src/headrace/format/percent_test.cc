@@ -35,5 +35,18 @@ TEST(Percent, RefusesAPercentSignWithoutTwoDigits) {
   }
 }
 
+TEST(Percent, FormsHavePlusesForBlanks) {
+  EXPECT_EQ(form_decode("a+b%20c%2Bd%2f+").value(), "a b c+d/ ");
+  EXPECT_EQ(form_decode("").value(), "");
+  for (const char* text : {"%", "a%2", "%g0", "a+%"}) {
+    EXPECT_EQ(form_decode(text).error().code(), Code::kInvalidArgument) << text;
+  }
+  std::string out = "kept";
+  EXPECT_FALSE(form_decode_to(out, "a+b%"));
+  EXPECT_EQ(out, "kept");
+  EXPECT_TRUE(form_decode_to(out, "+a"));
+  EXPECT_EQ(out, "kept a");
+}
+
 }  // namespace
 }  // namespace headrace

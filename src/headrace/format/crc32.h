@@ -1,4 +1,4 @@
-// CRC-32, the checksum that zip stores for each record.
+// CRC-32, the checksum that zip stores for each record, and S3 for objects that ask for it.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,8 @@ class Crc32 {
   constexpr uint32_t value() const { return value_; }
   // The checksum of the bytes covered so far followed by `bytes`.
   Crc32 extended(std::span<const std::byte> bytes) const;
+  // The same for the `next_size_bytes` bytes that `next` covers; reads no data.
+  Crc32 joined(Crc32 next, uint64_t next_size_bytes) const;
   constexpr bool operator==(const Crc32&) const = default;
 
  private:

@@ -1,0 +1,155 @@
+// headrace-bench-formats NAME [SECONDS]: does one thing over and over for so long (half a second)
+// on one thread, and prints {"objects": how often, "wall_s": ..., "cpu_s": ...}. bench/README.md
+// says what is measured.
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headrace/format/column_page.h"
+#include "headrace/format/gcs_json.h"
+#include "headrace/format/percent.h"
+#include "headrace/format/running_sum.h"
+#include "headrace/format/s3_xml.h"
+#include "headrace/format/sigv4.h"
+
+namespace {
+
+using namespace headrace;
+using Clock = std::chrono::steady_clock;
+
+// Does it some times, and returns how many objects that were.
+using Work = std::function<size_t()>;
+
+volatile uint64_t g_result;  // so that the compiler leaves nothing out
+void use(uint64_t value) { g_result = value; }
+
+// GET requests like those of a read: a new line of headers for each, into memory that is kept.
+Work signatures(size_t token_size) {
+  const auto now = std::chrono::system_clock::now();
+  const AwsKeys keys{.access_key_id = "AKIAIOSFODNN7EXAMPLE",
+                     .secret_access_key = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+                     .session_token = std::string(token_size, 't')};
+  return [key = SigV4Key::derive(keys, "eu-west-1", "s3", now).value(), now,
+          lines = std::string()]() mutable {
+    constexpr size_t kCount = 100;
+    for (size_t i = 0; i < kCount; ++i) {
+      lines = "Range: bytes=0-102399\r\n";
+      sign_headers({.target = "/training/images/part-00001/000123456.jpg",
+                    .authority = "bucket.s3.eu-west-1.amazonaws.com"},
+                   kUnsignedPayload, key, now + std::chrono::seconds(i), lines);
+      use(lines.size());
+    }
+    return kCount;
+  };
+}
+
+constexpr size_t kPageSize = 1000;
+
+std::string name_of(size_t i) {
+  return cat("training/images/part-00001/", 100'000'000 + i, ".jpg");
+}
+
+// As S3 sends it, some 400 bytes a key.
+Work s3_page() {
+  std::string xml =
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+      "<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>bucket</Name>"
+      "<Prefix></Prefix><NextContinuationToken>token</NextContinuationToken>"
+      "<KeyCount>1000</KeyCount><MaxKeys>1000</MaxKeys><EncodingType>url</EncodingType>"
+      "<IsTruncated>true</IsTruncated>";
+  for (size_t i = 0; i < kPageSize; ++i) {
+    xml += cat("<Contents><Key>", percent_encode_path(name_of(i)),
+               "</Key><LastModified>2026-11-21T10:00:00.000Z</LastModified>"
+               "<ETag>&quot;25f9e794323b453885f5181f1b624d0b&quot;</ETag>"
+               "<ChecksumAlgorithm>CRC64NVME</ChecksumAlgorithm>"
+               "<ChecksumType>FULL_OBJECT</ChecksumType><Size>",
+               102400 + i, "</Size><StorageClass>STANDARD</StorageClass></Contents>");
+  }
+  xml += "</ListBucketResult>";
+  return [xml] {
+    const Result<ColumnPage> page = parse_s3_columns(xml);
+    if (!page) std::abort();
+    use(page->size());
+    return page->size();
+  };
+}
+
+// With the fields that a listing of gs:// asks for.
+Work gcs_page() {
+  std::string json = "{\"nextPageToken\": \"token\", \"items\": [";
+  for (size_t i = 0; i < kPageSize; ++i) {
+    json += cat(i == 0 ? "" : ",", "{\"name\": \"", name_of(i), "\", \"size\": \"", 102400 + i,
+                "\", \"generation\": \"1763719200000000\", \"metageneration\": \"1\", "
+                "\"crc32c\": \"4waSgw==\", \"contentType\": \"image/jpeg\", "
+                "\"updated\": \"2026-11-21T10:00:00.000Z\", \"storageClass\": \"STANDARD\"}");
+  }
+  json += "]}";
+  return [json] {
+    const Result<ColumnPage> page = parse_gcs_columns(json);
+    if (!page) std::abort();
+    use(page->size());
+    return page->size();
+  };
+}
+
+// Of 100 KiB, which lie in the cache, as those of a read do.
+Work sum_of_100_kib(ChecksumKind kind) {
+  return [kind, bytes = std::vector<std::byte>(102400, std::byte{0x5A})] {
+    use(static_cast<uint64_t>(sum_of(kind, bytes).bytes()[0]));
+    return size_t{1};
+  };
+}
+
+double cpu_s() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::map<std::string_view, std::function<Work()>> all = {
+      {"sign", [] { return signatures(0); }},
+      {"sign-with-token", [] { return signatures(800); }},
+      {"list-s3", s3_page},
+      {"list-gcs", gcs_page},
+      {"sum-crc32", [] { return sum_of_100_kib(ChecksumKind::kCrc32); }},
+      {"sum-crc32c", [] { return sum_of_100_kib(ChecksumKind::kCrc32c); }},
+      {"sum-crc64nvme", [] { return sum_of_100_kib(ChecksumKind::kCrc64Nvme); }},
+      {"sum-sha1", [] { return sum_of_100_kib(ChecksumKind::kSha1); }},
+      {"sum-sha256", [] { return sum_of_100_kib(ChecksumKind::kSha256); }},
+      {"sum-md5", [] { return sum_of_100_kib(ChecksumKind::kMd5); }},
+  };
+  const auto found = argc > 1 ? all.find(argv[1]) : all.end();
+  if (found == all.end()) {
+    std::fprintf(stderr, "usage: headrace-bench-formats NAME [SECONDS]; one of");
+    for (const auto& [name, make] : all) std::fprintf(stderr, " %s", std::string(name).c_str());
+    std::fprintf(stderr, "\n");
+    return 2;
+  }
+  const double duration_s = argc > 2 ? std::atof(argv[2]) : 0.5;
+  const Work work = found->second();
+  for (const Clock::time_point begin = Clock::now(); seconds_since(begin) < duration_s / 4;) work();
+  const Clock::time_point begin = Clock::now();
+  const double cpu_before_s = cpu_s();
+  size_t objects = 0;
+  while (seconds_since(begin) < duration_s) objects += work();
+  std::printf("{\"objects\": %zu, \"wall_s\": %.6f, \"cpu_s\": %.6f}\n", objects,
+              seconds_since(begin), cpu_s() - cpu_before_s);
+  return 0;
+}

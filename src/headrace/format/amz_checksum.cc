@@ -1,0 +1,130 @@
+#include "headrace/format/amz_checksum.h"
+
+#include <array>
+#include <charconv>
+
+#include "headrace/base/ascii.h"
+#include "headrace/format/running_sum.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::array kKinds = {ChecksumKind::kCrc32, ChecksumKind::kCrc32c,
+                               ChecksumKind::kCrc64Nvme, ChecksumKind::kSha1,
+                               ChecksumKind::kSha256};
+constexpr uint32_t kMostParts = 10'000;
+
+// "-3" at the end of a value. 0 if it is something else, such as "-0" or "-03".
+uint32_t part_count(std::string_view digits) {
+  uint32_t count = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
+  const bool is_number = error == std::errc() && end == digits.data() + digits.size();
+  return is_number && digits[0] != '0' && count <= kMostParts ? count : 0;
+}
+
+}  // namespace
+
+AmzNames amz_names(ChecksumKind kind) {
+  switch (kind) {
+    case ChecksumKind::kCrc32: return {"x-amz-checksum-crc32", "ChecksumCRC32", "CRC32"};
+    case ChecksumKind::kCrc32c: return {"x-amz-checksum-crc32c", "ChecksumCRC32C", "CRC32C"};
+    case ChecksumKind::kCrc64Nvme:
+      return {"x-amz-checksum-crc64nvme", "ChecksumCRC64NVME", "CRC64NVME"};
+    case ChecksumKind::kSha1: return {"x-amz-checksum-sha1", "ChecksumSHA1", "SHA1"};
+    case ChecksumKind::kSha256: return {"x-amz-checksum-sha256", "ChecksumSHA256", "SHA256"};
+    case ChecksumKind::kNone:
+    case ChecksumKind::kMd5:
+    case ChecksumKind::kXxh64: return {};
+  }
+  return {};
+}
+
+ChecksumKind kind_of_amz_header(std::string_view name) {
+  constexpr size_t kPrefixSize = std::string_view("x-amz-checksum-").size();
+  if (name.size() <= kPrefixSize) return ChecksumKind::kNone;  // most headers
+  for (const ChecksumKind kind : kKinds) {
+    if (same_ignoring_case(name, amz_names(kind).header)) return kind;
+  }
+  return ChecksumKind::kNone;
+}
+
+ChecksumKind kind_of_amz_element(std::string_view name) {
+  for (const ChecksumKind kind : kKinds) {
+    if (name == amz_names(kind).element) return kind;
+  }
+  return ChecksumKind::kNone;
+}
+
+std::optional<CompositeChecksum> CompositeChecksum::of(std::span<const Checksum> parts) {
+  if (parts.empty() || parts.size() > kMostParts) return std::nullopt;
+  RunningSum sum(parts[0].kind());
+  if (sum.kind() == ChecksumKind::kNone) return std::nullopt;
+  for (const Checksum& part : parts) {
+    if (part.kind() != sum.kind()) return std::nullopt;
+    sum.extend(part.bytes());
+  }
+  const Checksum of_sums = sum.value();
+  if (of_sums.kind() == ChecksumKind::kNone) return std::nullopt;
+  return CompositeChecksum(of_sums, static_cast<uint32_t>(parts.size()));
+}
+
+bool CompositeChecksum::is_of(std::span<const Checksum> parts) const {
+  if (part_count_ != 0 && part_count_ != parts.size()) return false;
+  const std::optional<CompositeChecksum> found = of(parts);
+  return found && found->of_sums_ == of_sums_;
+}
+
+Result<StoredChecksum> parse_amz_checksum(ChecksumKind kind, std::string_view value,
+                                          std::string_view type) {
+  const auto malformed = [&] {
+    return corrupt("a malformed ", to_string(kind), " checksum: ", printable_line(value, 80),
+                   type.empty() ? "" : ", of type ", printable_line(type, 20));
+  };
+  if (kind == ChecksumKind::kNone) return malformed();
+  // '-' is no letter of base64.
+  const size_t dash = value.find('-');
+  const Result<Checksum> sum = checksum_from_base64(kind, value.substr(0, dash));
+  if (!sum) return malformed();
+  const bool is_full = type == "FULL_OBJECT", is_composite = type == "COMPOSITE";
+  if (!is_full && !is_composite && !type.empty()) return malformed();
+  if (dash == value.npos) {
+    if (is_composite) return StoredChecksum(CompositeChecksum(*sum, 0));
+    return StoredChecksum(*sum);
+  }
+  const uint32_t count = part_count(value.substr(dash + 1));
+  if (is_full || count == 0) return malformed();
+  return StoredChecksum(CompositeChecksum(*sum, count));
+}
+
+std::string to_text(const StoredChecksum& sum) {
+  if (const auto* whole = std::get_if<Checksum>(&sum)) return to_base64(*whole);
+  const auto& composite = std::get<CompositeChecksum>(sum);
+  if (composite.part_count() == 0) return to_base64(composite.of_sums());
+  return cat(to_base64(composite.of_sums()), "-", composite.part_count());
+}
+
+std::string_view unquoted_etag(std::string_view etag) {
+  const bool is_quoted = etag.size() >= 2 && etag.front() == '"' && etag.back() == '"';
+  return is_quoted ? etag.substr(1, etag.size() - 2) : etag;
+}
+
+std::string quoted_etag(std::string_view etag) {
+  return etag.starts_with("W/\"") ? std::string(etag) : cat("\"", etag, "\"");
+}
+
+std::optional<Checksum> md5_of_etag(std::string_view etag) {
+  const Result<Checksum> sum = checksum_from_hex(ChecksumKind::kMd5, unquoted_etag(etag));
+  return sum ? std::optional(*sum) : std::nullopt;
+}
+
+std::optional<CompositeChecksum> composite_md5_of_etag(std::string_view etag) {
+  etag = unquoted_etag(etag);
+  const size_t dash = etag.find('-');
+  if (dash == etag.npos) return std::nullopt;
+  const std::optional<Checksum> sum = md5_of_etag(etag.substr(0, dash));
+  const uint32_t count = part_count(etag.substr(dash + 1));
+  if (!sum || count == 0) return std::nullopt;
+  return CompositeChecksum(*sum, count);
+}
+
+}  // namespace headrace

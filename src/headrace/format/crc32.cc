@@ -1,0 +1,24 @@
+#include "headrace/format/crc32.h"
+
+#include <isa-l/crc.h>
+
+#include "headrace/format/crc_algebra.h"
+
+namespace headrace {
+namespace {
+
+constexpr uint32_t kPolynomial = 0xEDB88320;
+constexpr crc::Shifts<uint32_t> kShifts = crc::shifts(kPolynomial);
+
+}  // namespace
+
+Crc32 Crc32::extended(std::span<const std::byte> bytes) const {
+  return Crc32(
+      crc32_gzip_refl(value_, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()));
+}
+
+Crc32 Crc32::joined(Crc32 next, uint64_t next_size_bytes) const {
+  return Crc32(crc::joined(value_, next.value_, next_size_bytes, kShifts, kPolynomial));
+}
+
+}  // namespace headrace

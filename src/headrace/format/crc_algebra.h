@@ -1,0 +1,61 @@
+// What joins the CRCs of pieces: polynomials over GF(2), modulo that of the CRC.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+namespace headrace::crc {
+
+// In the reflected form that the sums themselves have: the highest bit is the coefficient of x^0.
+template <std::unsigned_integral Word>
+constexpr Word kOne = Word{1} << (8 * sizeof(Word) - 1);
+
+template <std::unsigned_integral Word>
+constexpr Word multiply(Word a, Word b, Word polynomial) {
+  Word product = 0;
+  for (Word bit = kOne<Word>; bit != 0; bit >>= 1) {
+    if (a & bit) product ^= b;
+    b = (b & 1) ? (b >> 1) ^ polynomial : b >> 1;
+  }
+  return product;
+}
+
+template <std::unsigned_integral Word>
+constexpr Word power_of_x(uint64_t exponent, Word polynomial) {
+  Word power = kOne<Word>, square = kOne<Word> >> 1;
+  for (; exponent != 0; exponent >>= 1) {
+    if (exponent & 1) power = multiply(power, square, polynomial);
+    square = multiply(square, square, polynomial);
+  }
+  return power;
+}
+
+// [k] is x^(8 * 2^k): what 2^k further bytes multiply a sum by.
+template <std::unsigned_integral Word>
+using Shifts = std::array<Word, 64>;
+
+template <std::unsigned_integral Word>
+constexpr Shifts<Word> shifts(Word polynomial) {
+  Shifts<Word> out{};
+  Word power = kOne<Word> >> 8;  // x^8
+  for (Word& shift : out) {
+    shift = power;
+    power = multiply(power, power, polynomial);
+  }
+  return out;
+}
+
+// The sum of some bytes followed by the `next_size_bytes` bytes that `next` covers. Takes about as
+// many steps as the CRC has bits, for each set bit of the length.
+template <std::unsigned_integral Word>
+constexpr Word joined(Word sum, Word next, uint64_t next_size_bytes, const Shifts<Word>& by,
+                      Word polynomial) {
+  for (size_t k = 0; next_size_bytes != 0; ++k, next_size_bytes >>= 1) {
+    if (next_size_bytes & 1) sum = multiply(by[k], sum, polynomial);
+  }
+  return sum ^ next;
+}
+
+}  // namespace headrace::crc

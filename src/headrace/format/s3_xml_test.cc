@@ -1,0 +1,245 @@
+#include "headrace/format/s3_xml.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "headrace/format/http_date.h"
+
+namespace headrace {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// As S3 sends it.
+constexpr std::string_view kPage =
+    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+    "<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>b</Name>"
+    "<Prefix>a%2B/</Prefix><StartAfter>a</StartAfter>"
+    "<NextContinuationToken>1ueGcxLPRx1Tr/XYExHnhbYLgveDs2J/wm36Hy4vbOwM=</NextContinuationToken>"
+    "<KeyCount>3</KeyCount><MaxKeys>3</MaxKeys><Delimiter>/</Delimiter>"
+    "<EncodingType>url</EncodingType><IsTruncated>true</IsTruncated>"
+    "<Contents><Key>a%2B/b+c%20d%C3%A4%00</Key><LastModified>2026-11-21T10:00:00.000Z</"
+    "LastModified>"
+    "<ETag>&quot;25f9e794323b453885f5181f1b624d0b&quot;</ETag>"
+    "<ChecksumAlgorithm>CRC64NVME</ChecksumAlgorithm><ChecksumType>FULL_OBJECT</ChecksumType>"
+    "<Size>5368709121</Size><StorageClass>STANDARD</StorageClass></Contents>"
+    "<Contents><Key>a%2B/e</Key><LastModified>2026-11-21T10:00:01.500Z</LastModified>"
+    "<ETag>\"25f9e794323b453885f5181f1b624d0b-2\"</ETag><Size>0</Size>"
+    "<Owner><ID>x</ID><DisplayName>Key</DisplayName></Owner>"
+    "<StorageClass>GLACIER</StorageClass></Contents>"
+    "<CommonPrefixes><Prefix>a%2B/f/</Prefix></CommonPrefixes></ListBucketResult>";
+
+std::string with(std::string_view from, std::string_view to) {
+  std::string page(kPage);
+  const size_t at = page.find(from);
+  EXPECT_NE(at, page.npos) << from;
+  return page.replace(at, from.size(), to);
+}
+
+void expect_corrupt(std::string_view xml, std::string_view why) {
+  const Result<ObjectPage> page = parse_s3_objects(xml);
+  ASSERT_FALSE(page.has_value()) << xml;
+  EXPECT_EQ(page.error().code(), Code::kCorrupt);
+  EXPECT_THAT(page.error().message(), HasSubstr(why));
+}
+
+TEST(S3Listing, APageHasObjectsPrefixesAndAToken) {
+  const Result<ObjectPage> page = parse_s3_objects(kPage);
+  ASSERT_TRUE(page.has_value()) << page.error().to_string();
+  ASSERT_EQ(page->objects.size(), 2u);
+  const ObjectInfo& first = page->objects[0];
+  EXPECT_EQ(first.name, std::string("a+/b c d\xC3\xA4\0", 11));
+  EXPECT_EQ(first.size_bytes, 5368709121u);
+  EXPECT_EQ(first.generation, "25f9e794323b453885f5181f1b624d0b");
+  EXPECT_EQ(first.updated, parse_rfc3339("2026-11-21T10:00:00Z").value());
+  EXPECT_EQ(first.storage_class, "STANDARD");
+  EXPECT_FALSE(first.crc32c.has_value());
+  EXPECT_EQ(page->objects[1].name, "a+/e");
+  EXPECT_EQ(page->objects[1].generation, "25f9e794323b453885f5181f1b624d0b-2");
+  EXPECT_EQ(page->objects[1].storage_class, "GLACIER");
+  EXPECT_THAT(page->prefixes, ElementsAre("a+/f/"));
+  EXPECT_EQ(page->next_page_token, "1ueGcxLPRx1Tr/XYExHnhbYLgveDs2J/wm36Hy4vbOwM=");
+}
+
+TEST(S3Listing, ColumnsSayTheSame) {
+  const ObjectPage page = parse_s3_objects(kPage).value();
+  const ColumnPage columns = parse_s3_columns(kPage).value();
+  ASSERT_EQ(columns.size(), page.objects.size());
+  for (size_t i = 0; i < columns.size(); ++i) EXPECT_EQ(columns.info(i), page.objects[i]);
+  EXPECT_EQ(columns.prefixes, page.prefixes);
+  EXPECT_EQ(columns.next_page_token, page.next_page_token);
+}
+
+TEST(S3Listing, NamesAreTakenAsTheyAreWhereTheServerDoesNotEncodeThem) {
+  const auto name_of = [](std::string_view key) {
+    const Result<ObjectPage> page =
+        parse_s3_objects(cat("<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>",
+                             key, "</Key><Size>1</Size></Contents></ListBucketResult>"));
+    EXPECT_TRUE(page.has_value()) << key;
+    return page ? page->objects.at(0).name : "";
+  };
+  EXPECT_EQ(name_of("a+b%20c"), "a+b%20c");
+  EXPECT_EQ(name_of("a&amp;b&#13;&lt;"), "a&b\r<");
+  EXPECT_EQ(name_of(" a "), " a ");
+  EXPECT_EQ(name_of(" "), " ");
+  EXPECT_EQ(name_of("<![CDATA[a<b]]>"), "a<b");
+  EXPECT_EQ(name_of("//a/./../b"), "//a/./../b");
+}
+
+TEST(S3Listing, WhetherNamesAreEncodedMayBeSaidBehindThem) {
+  const Result<ObjectPage> page = parse_s3_objects(
+      "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>a+b</Key><Size>1</Size>"
+      "</Contents><EncodingType>url</EncodingType></ListBucketResult>");
+  ASSERT_TRUE(page.has_value());
+  EXPECT_EQ(page->objects.at(0).name, "a b");
+  EXPECT_EQ(page->objects.at(0).generation, "");
+}
+
+TEST(S3Listing, AnEmptyPageIsAPage) {
+  const Result<ObjectPage> page = parse_s3_objects(
+      "<ListBucketResult><Name>b</Name><Prefix/><KeyCount>0</KeyCount>"
+      "<IsTruncated>false</IsTruncated></ListBucketResult>");
+  ASSERT_TRUE(page.has_value());
+  EXPECT_THAT(page->objects, IsEmpty());
+  EXPECT_EQ(page->next_page_token, "");
+}
+
+TEST(S3Listing, NoBeginningOfAPageIsAPage) {
+  for (size_t size = 0; size < kPage.size(); ++size) {
+    ASSERT_FALSE(parse_s3_columns(kPage.substr(0, size)).has_value()) << size;
+  }
+}
+
+TEST(S3Listing, APageThatContradictsItselfIsRefused) {
+  expect_corrupt(with("<IsTruncated>true</IsTruncated>", ""), "whether it is truncated");
+  expect_corrupt(with(">true<", ">yes<"), "whether it is truncated");
+  expect_corrupt(with("<NextContinuationToken>1ueGcxLPRx1Tr/XYExHnhbYLgveDs2J/wm36Hy4vbOwM=",
+                      "<NextContinuationToken>"),
+                 "without a NextContinuationToken");
+  expect_corrupt(with(">true<", ">false<"), "complete listing with a NextContinuationToken");
+  expect_corrupt(with("<KeyCount>3<", "<KeyCount>4<"), "KeyCount of 4");
+  expect_corrupt(with("<KeyCount>3<", "<KeyCount>x<"), "KeyCount of x");
+  expect_corrupt(with("<IsTruncated>", "<IsTruncated>false</IsTruncated><IsTruncated>"),
+                 "two 'IsTruncated'");
+  expect_corrupt(with("<Size>0<", "<Size>0</Size><Size>1<"), "two 'Size'");
+  // Ceph does not count prefixes.
+  EXPECT_TRUE(parse_s3_objects(with("<KeyCount>3<", "<KeyCount>2<")).has_value());
+}
+
+TEST(S3Listing, AMalformedObjectIsRefused) {
+  expect_corrupt(with("<Key>a%2B/e</Key>", ""), "'Key'");
+  expect_corrupt(with("<Key>a%2B/e</Key>", "<Key></Key>"), "'Key'");
+  expect_corrupt(with("<Key>a%2B/e<", "<Key>a%2/e<"), "'Key'");
+  expect_corrupt(with("<Key>a%2B/e<", "<Key>a%2<"), "'Key'");
+  expect_corrupt(with("<Key>a%2B/e<", "<Key>a<b/>e<"), "'Key'");
+  expect_corrupt(with("<Key>a%2B/e<", "<Key>a<!-- -->e<"), "'Key'");
+  expect_corrupt(with("<Key>a%2B/e<", "<Key>a&#0;e<"), "no XML");
+  expect_corrupt(with("<Key>a%2B/e<", "<Key>a&e;<"), "no XML");
+  expect_corrupt(with("<Size>0</Size>", ""), "'Size'");
+  expect_corrupt(with("<Size>0<", "<Size>-1<"), "'Size'");
+  expect_corrupt(with("<Size>0<", "<Size>18446744073709551616<"), "'Size'");
+  expect_corrupt(with("10:00:01.500Z", "25:00:00Z"), "'LastModified'");
+  expect_corrupt(with("<EncodingType>url<", "<EncodingType>base64<"), "EncodingType");
+  expect_corrupt(with("<Prefix>a%2B/f/<", "<Prefix><"), "'Prefix'");
+}
+
+TEST(S3Listing, AnotherDocumentIsRefused) {
+  for (const char* xml : {"", "{}", "<html></html>", "<ListBucketResult/><ListBucketResult/>",
+                          "<Error><Code>InternalError</Code></Error>"}) {
+    EXPECT_EQ(parse_s3_columns(xml).error().code(), Code::kCorrupt) << xml;
+  }
+}
+
+TEST(S3Copy, HasTheGenerationTheTimeAndTheChecksum) {
+  const Answer<CopiedObject> answer = parse_copied(
+      "<CopyObjectResult xmlns='http://s3.amazonaws.com/doc/2006-03-01/'>"
+      "<LastModified>2026-11-21T10:00:00.000Z</LastModified><ETag>&quot;abc&quot;</ETag>"
+      "<ChecksumType>FULL_OBJECT</ChecksumType><ChecksumCRC32C>4waSgw==</ChecksumCRC32C>"
+      "</CopyObjectResult>");
+  ASSERT_TRUE(answer.has_value()) << answer.error().to_string();
+  ASSERT_TRUE(answer->has_value());
+  const CopiedObject& copied = **answer;
+  EXPECT_EQ(copied.generation, "abc");
+  EXPECT_EQ(copied.updated, parse_rfc3339("2026-11-21T10:00:00Z").value());
+  EXPECT_EQ(std::get<Checksum>(copied.checksum.value()),
+            Checksum(ChecksumKind::kCrc32c, 0xE3069283));
+  EXPECT_EQ((*parse_copied("<CopyPartResult><ETag>x</ETag></CopyPartResult>"))->generation, "x");
+}
+
+TEST(S3Copy, MayEndInAnErrorBehindAGoodStatus) {
+  const Answer<CopiedObject> answer = parse_copied(
+      "<?xml version='1.0'?>\n   \n<Error><Code>SlowDown</Code><Message>later</Message>"
+      "<RequestId>R</RequestId></Error>");
+  ASSERT_TRUE(answer.has_value());
+  ASSERT_FALSE(answer->has_value());
+  EXPECT_EQ(answer->error().code, "SlowDown");
+  EXPECT_EQ(answer->error().request_id, "R");
+}
+
+TEST(S3Copy, WhatIsNeitherIsRefused) {
+  for (const char* xml :
+       {"", "<html/>", "<Error/>", "<CopyObjectResult/>", "<CopyObjectResult><ETag>a</ETag>",
+        "<CopyObjectResult><ETag>a</ETag><ChecksumCRC32>x</ChecksumCRC32></CopyObjectResult>",
+        "<CopyObjectResult><ETag>a</ETag><LastModified>x</LastModified></CopyObjectResult>"}) {
+    EXPECT_EQ(parse_copied(xml).error().code(), Code::kCorrupt) << xml;
+  }
+}
+
+TEST(S3Delete, ARequestNamesObjectsVersionsAndETags) {
+  const DeleteTarget targets[] = {{.name = "a&b\n"},
+                                  {.name = "c", .version_id = "v", .etag = "\"e\""}};
+  EXPECT_EQ(delete_xml(targets, /*quiet=*/true).value(),
+            "<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">"
+            "<Object><Key>a&amp;b&#10;</Key></Object>"
+            "<Object><Key>c</Key><VersionId>v</VersionId><ETag>&quot;e&quot;</ETag></Object>"
+            "<Quiet>true</Quiet></Delete>");
+}
+
+TEST(S3Delete, NamesThatXmlCannotExpressAreRefused) {
+  EXPECT_TRUE(can_delete_together("ä\n"));
+  for (const char* name : {"\x01", "a\x1F", "\xFF"}) {
+    EXPECT_FALSE(can_delete_together(name));
+    const DeleteTarget target{.name = name};
+    EXPECT_EQ(delete_xml(std::span(&target, 1), true).error().code(), Code::kInvalidArgument);
+  }
+}
+
+TEST(S3Delete, AResultSaysWhatWasDeletedAndWhatWasNot) {
+  const Answer<DeleteResult> answer = parse_deleted(
+      "<DeleteResult><Deleted><Key> a&#10;</Key></Deleted>"
+      "<Deleted><Key>b</Key><VersionId>v</VersionId><DeleteMarker>true</DeleteMarker></Deleted>"
+      "<Error><Key>c</Key><Code>AccessDenied</Code><Message>no</Message></Error></DeleteResult>");
+  ASSERT_TRUE(answer.has_value() && answer->has_value());
+  EXPECT_THAT((*answer)->deleted,
+              ElementsAre(DeleteResult::Deleted{" a\n", ""}, DeleteResult::Deleted{"b", "v"}));
+  EXPECT_THAT((*answer)->failures,
+              ElementsAre(DeleteResult::Failure{"c", "", "AccessDenied", "no"}));
+  EXPECT_EQ(parse_deleted("<Error><Code>MalformedXML</Code></Error>")->error().code,
+            "MalformedXML");
+}
+
+TEST(S3Delete, AResultThatNamesNothingIsRefused) {
+  for (const char* xml : {"", "<DeleteResult>", "<DeleteResult><Deleted/></DeleteResult>",
+                          "<DeleteResult><Error><Key>a</Key></Error></DeleteResult>"}) {
+    EXPECT_EQ(parse_deleted(xml).error().code(), Code::kCorrupt) << xml;
+  }
+}
+
+TEST(S3Location, IsTheRegionUnderItsPresentName) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"<LocationConstraint xmlns='x'>eu-west-3</LocationConstraint>", "eu-west-3"},
+      {"<LocationConstraint/>", "us-east-1"},
+      {"<LocationConstraint>EU</LocationConstraint>", "eu-west-1"},
+      {"<GetBucketLocationOutput><LocationConstraint>us-west-2</LocationConstraint>"
+       "</GetBucketLocationOutput>",
+       "us-west-2"}};
+  for (const auto& [xml, region] : cases) EXPECT_EQ(**parse_location(xml), region);
+  EXPECT_EQ(parse_location("<a/>").error().code(), Code::kCorrupt);
+  EXPECT_EQ(parse_location("<Error><Code>NoSuchBucket</Code></Error>")->error().code,
+            "NoSuchBucket");
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,56 @@
+#include "headrace/format/xml_error.h"
+
+#include <charconv>
+#include <string>
+#include <system_error>
+
+#include "headrace/base/ascii.h"
+#include "headrace/format/http_date.h"
+#include "headrace/format/xml.h"
+
+namespace headrace {
+namespace {
+
+// Null if it is no error. Some services wrap it.
+pugi::xml_node error_of(const XmlDocument& document) {
+  if (document.root_name() == "Error") return document.root();
+  if (document.root_name() != "ErrorResponse") return {};
+  for (const pugi::xml_node& child : document.root().children()) {
+    if (xml_name(child) == "Error") return child;
+  }
+  return {};
+}
+
+}  // namespace
+
+XmlError read_xml_error(const XmlDocument& document) {
+  const pugi::xml_node error = error_of(document);
+  if (!error) return {};
+  const auto line = [&error](std::string_view name) {
+    return printable_line(xml_text(error, name));
+  };
+  XmlError out{.code = line("Code"),
+               .message = line("Message"),
+               .region = line("Region"),
+               .endpoint = line("Endpoint"),
+               .bucket = line("Bucket"),
+               .request_id = line("RequestId")};
+  if (out.request_id.empty()) {
+    out.request_id = printable_line(xml_text(document.root(), "RequestId"));
+  }
+  const std::string size(xml_word(error, "ActualObjectSize"));
+  uint64_t bytes = 0;
+  const auto [end, failed] = std::from_chars(size.data(), size.data() + size.size(), bytes);
+  if (!size.empty() && failed == std::errc() && end == size.data() + size.size()) {
+    out.object_bytes = bytes;
+  }
+  if (const auto time = parse_rfc3339(xml_word(error, "ServerTime"))) out.server_time = *time;
+  return out;
+}
+
+XmlError parse_xml_error(std::string_view xml) {
+  XmlDocument document;
+  return document.parse(xml) ? read_xml_error(document) : XmlError{};
+}
+
+}  // namespace headrace

@@ -1,0 +1,38 @@
+// The errors of S3 and its kind: documents that come with a bad status, and sometimes with a good
+// one. https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <expected>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "headrace/base/result.h"
+
+namespace headrace {
+
+class XmlDocument;
+
+// The contents of an error document, each "" or none where it is missing. The texts are for people:
+// one line of printable characters, at most 200 of them.
+struct XmlError {
+  std::string code = {}, message = {};
+  std::string region = {}, endpoint = {}, bucket = {};  // where the bucket is found
+  std::string request_id = {};
+  std::optional<uint64_t> object_bytes = {};  // of an object that ends before a range begins
+  // What time it is there: part of a refusal for a clock that is off.
+  std::optional<std::chrono::system_clock::time_point> server_time = {};
+};
+
+// What came with a good status, which S3 sends before it knows how a long request ends: the result,
+// or the error that it ended with.
+template <class T>
+using Answer = Result<std::expected<T, XmlError>>;
+
+// Without a code if it is no error document.
+XmlError parse_xml_error(std::string_view xml);
+XmlError read_xml_error(const XmlDocument& document);
+
+}  // namespace headrace
