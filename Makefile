@@ -1,7 +1,7 @@
 # headrace: every check that CI runs is a target here. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test quick check bench wheel soak clean format prepare servers servers-all venv deps build \
+.PHONY: help demo docs test quick check bench wheel soak clean format prepare servers fake-gcs venv deps build \
         cpp-tests python-tests lint tidy stubs stubs-write types asan tsan fuzz torch-smoke wheel-test
 
 STAGE := tools/stage.sh
@@ -25,18 +25,18 @@ deps:  ## install the Debian packages of tools/apt-packages.txt (sudo if you are
 venv: deps  ## make .venv with everything that constraints/python.txt pins
 	@$(STAGE) venv tools/venv.sh .venv constraints/python.txt
 
-servers: deps  ## build fake-gcs-server, which the tests run against
-	@$(STAGE) servers tools/servers.sh fake-gcs-server
-
-servers-all: deps  ## build MinIO, too, which `make soak` writes to
+servers: deps  ## build fake-gcs-server and MinIO, which the tests run against
 	@$(STAGE) servers tools/servers.sh fake-gcs-server minio
+
+fake-gcs: deps  ## build fake-gcs-server alone, for the demo and the wheel
+	@$(STAGE) servers tools/servers.sh fake-gcs-server
 
 build: venv  ## build the release preset: engine, tests, fault server, Python module
 	@$(STAGE) build tools/build.sh release
 
 # ---- the main job
 
-demo: build $(if $(filter gs,$(STORE)),servers)  ## train from objects, stop, resume: in a folder, or STORE=gs (DEMO="--help" is passed on)
+demo: build $(if $(filter gs,$(STORE)),fake-gcs)  ## train from objects, stop, resume: in a folder, or STORE=gs (DEMO="--help" is passed on)
 	@$(STAGE) demo tools/demo.sh $(or $(STORE),file) $(DEMO)
 
 docs: venv  ## the documentation as a site in build/docs; every public name must be in it
@@ -95,17 +95,16 @@ fuzz: deps  ## each fuzzer for FUZZ_S seconds (20)
 wheel: venv  ## dist/headrace-*.whl, repaired by auditwheel and at most 8 MB
 	@$(STAGE) wheel tools/wheel.sh
 
-wheel-test: wheel servers  ## use the wheel in a bare Debian 12 (debootstrap, root)
+wheel-test: wheel fake-gcs  ## use the wheel in a bare Debian 12 (debootstrap, root)
 	@$(STAGE) wheel-test tests/packaging/wheel_in_debian.sh
 
-torch-smoke: wheel servers  ## the wheel with the oldest and the newest supported torch
+torch-smoke: wheel fake-gcs  ## the wheel with the oldest and the newest supported torch
 	@$(STAGE) torch-smoke tools/torch_smoke.sh
 
 # ---- longer
 
 soak: build servers  ## long campaigns: SOAK_FUZZ_S (600) per fuzzer, SOAK_FORKS (10000), SOAK_FAULTS (all), SOAK_KILLS (50), SOAK_FLIPS (10000), SOAK_DATAFLUX (a clone)
 	@$(STAGE) fuzz-build tools/build.sh fuzz
-	@$(STAGE) servers tools/servers.sh minio
 	@$(STAGE) soak tools/soak.sh
 
 bench: build servers  ## the benchmarks of bench/ (BENCH="..." is passed on)

@@ -141,6 +141,15 @@ class Bench:
         answer: Answer = json.loads(done.stdout.strip().splitlines()[-1])
         return answer
 
+    def program(self, path: str, *arguments: str) -> Answer:
+        """Run one measurement by a program of the build, whose last line is its answer."""
+        command = [str(self._checkout / "build" / "release" / path), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"{path} ended with {done.returncode}: {done.stderr.strip()[-800:]}")
+        answer: Answer = json.loads(done.stdout.strip().splitlines()[-1])
+        return answer
+
     def many(self, name: str, endpoint: str, bucket: Bucket, **request: Any) -> Answer:
         """The same for clients that read many objects of a bucket."""
         request = {
@@ -291,12 +300,17 @@ class Bench:
 
     # ---- servers
 
-    def nginx(self, *buckets: Bucket, **options: Any) -> Nginx:
-        """A server of these buckets, which are made if need be."""
+    def nginx(self, *buckets: Bucket, s3: bool = False, **options: Any) -> Nginx:
+        """A server of these buckets, which are made if need be; with `s3` it looks like S3, too."""
         each = tuple(dict.fromkeys(buckets))
         objects.make(self.root, each)
         objects.warm(self.root, each)
-        return Nginx(self.root, locations=objects.nginx_locations(self.root, each), **options)
+        return Nginx(
+            self.root,
+            locations=objects.nginx_locations(self.root, each, s3=s3),
+            sums=objects.sums(self.root, each) if s3 else None,
+            **options,
+        )
 
 
 class Connections:

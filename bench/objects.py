@@ -19,6 +19,8 @@ from pathlib import Path
 import google_crc32c
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from testing.servers.nginx import S3_HEADERS
+
 KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
@@ -167,7 +169,15 @@ def warm(root: Path, buckets: tuple[Bucket, ...]) -> None:
                     pass
 
 
-def nginx_locations(root: Path, buckets: tuple[Bucket, ...]) -> str:
+def sums(root: Path, buckets: tuple[Bucket, ...]) -> dict[str, dict[str, str]]:
+    """The sums of all objects, for a server that looks like S3."""
+    return {
+        bucket.name: {item["name"]: item["crc32c"] for item in listed(root, bucket)}
+        for bucket in buckets
+    }
+
+
+def nginx_locations(root: Path, buckets: tuple[Bucket, ...], *, s3: bool = False) -> str:
     """What makes nginx answer as the service does: listings, generations, and hashes of the large.
 
     The small objects come without a hash in their head, as the listing has told it; objects read
@@ -192,6 +202,6 @@ def nginx_locations(root: Path, buckets: tuple[Bucket, ...]) -> str:
                 f"add_header x-goog-generation {GENERATION}; "
                 f"add_header x-goog-stored-content-length {item['size']}; "
                 f"add_header x-goog-stored-content-encoding identity; "
-                f"add_header x-goog-hash crc32c={item['crc32c']}; }}"
+                f"add_header x-goog-hash crc32c={item['crc32c']}; {S3_HEADERS if s3 else ''} }}"
             )
     return "\n    ".join(lines)

@@ -21,7 +21,7 @@ FAILS_AT = 1.5
 FRESH_S, WARM_S = 65 * 60, 50 * 60
 BUDGETS_S = {
     "deps": 60,
-    "servers": 300,
+    "servers": 600,
     "venv": 180,
     "build-engine": 480,
     "build": 480,

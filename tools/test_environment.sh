@@ -1,5 +1,6 @@
 # Sourced by the scripts that run tests: where the servers are, and what the sanitizers do.
 export HEADRACE_FAKE_GCS_SERVER=${HEADRACE_FAKE_GCS_SERVER:-$PWD/build/servers/fake-gcs-server}
+export HEADRACE_MINIO=${HEADRACE_MINIO:-$PWD/build/servers/minio}
 export HEADRACE_FAULTSERVER=${HEADRACE_FAULTSERVER:-$PWD/build/release/testing/faultserver/headrace-faultserver}
 if ! symbolizer=$(command -v llvm-symbolizer-19); then symbolizer=; fi
 export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_init_order=1:external_symbolizer_path=$symbolizer

@@ -45,6 +45,9 @@ def find_binary() -> str:
 class FaultServer:
     """One running server; a context manager that stops it.
 
+    `dialect` is "gcs" or "s3"; `domains` are the hosts below which an S3 bucket's name may stand
+    ("bucket.localhost" works unless others are given).
+
     Control requests go over one connection that is opened at the start, so that they neither
     count nor suffer under rules about connections. Any thread may call the methods.
     """
@@ -52,6 +55,8 @@ class FaultServer:
     def __init__(
         self,
         *,
+        dialect: str = "gcs",
+        domains: Iterable[str] = (),
         threads: int = 1,
         bind: str = "127.0.0.1",
         tls_cert: str | os.PathLike[str] | None = None,
@@ -61,7 +66,9 @@ class FaultServer:
         binary: str | None = None,
     ) -> None:
         self._command = [binary or find_binary(), "--stop-with-stdin"]
-        self._command += ["--threads", str(threads), "--bind", bind]
+        self._command += ["--dialect", dialect, "--threads", str(threads), "--bind", bind]
+        for domain in domains:
+            self._command += ["--domain", domain]
         if tls_cert is not None and tls_key is not None:
             self._command += ["--tls-cert", str(tls_cert), "--tls-key", str(tls_key)]
         if log_capacity is not None:
@@ -144,7 +151,10 @@ class FaultServer:
         return found
 
     def limit(self, **spec: Any) -> None:
-        """requests_per_s, burst, in_flight, status, retry_after, bytes_per_s; none: no limit."""
+        """requests_per_s, burst, in_flight, status, retry_after, bytes_per_s; none: no limit.
+
+        `prefixes` is a list of {bucket, prefix, requests_per_s, burst}: caps for those objects.
+        """
         self._post("limit", spec)
 
     def latency(
@@ -178,18 +188,29 @@ class FaultServer:
         """Only answer requests that carry one of these bearer tokens; none: all."""
         self._post("auth", {"tokens": list(tokens)})
 
+    def keys(self, *keys: Mapping[str, Any]) -> None:
+        """S3: only answer requests signed by one of these; none: all requests.
+
+        Each is {access_key, secret_key}, and if need be session_token, and expired.
+        """
+        self._post("keys", {"keys": list(keys)})
+
+    def clock(self, offset_s: float) -> None:
+        """Let the server's clock be off by so much."""
+        self._post("clock", {"offset_s": offset_s})
+
     def connect_map(self, targets: Mapping[str, str]) -> None:
         """Where CONNECT goes: {"host:port": "127.0.0.1:port"}."""
         self._post("connect", {"map": dict(targets)})
 
     def min_part_bytes(self, size: int) -> None:
-        """The least size of a part of an XML multipart upload (but the last); 5 MiB at GCS."""
+        """The least size of a part of a multipart upload (but the last); 5 MiB at the services."""
         self._post("uploads_config", {"min_part_bytes": size})
 
     # Buckets and objects, past all faults and unrecorded.
 
     def bucket(self, name: str, **spec: Any) -> None:
-        """requester_pays, versioning, tokens, denied_permissions, list_delay_ms, max_page."""
+        """Create or change a bucket; README.md has the members."""
         self._post("bucket", {"name": name, **spec})
 
     def synthetic(self, bucket: str, count: int, size_bytes: int | list[int], **spec: Any) -> Any:
@@ -199,7 +220,10 @@ class FaultServer:
         )
 
     def put(self, bucket: str, name: str, data: bytes, **meta: Any) -> dict[str, Any]:
-        """Store an object; `meta` as in the JSON API (contentType, ...), and ageSeconds."""
+        """Store an object; `meta` as in GCS's JSON API (contentType, ...), and ageSeconds.
+
+        S3: checksumAlgorithm ("none": without), partBytes, and checksumType of such parts.
+        """
         query = {"bucket": bucket, "name": name, "meta": json.dumps(meta)}
         path = "object?" + urlencode(query, quote_via=quote)
         stored: dict[str, Any] = json.loads(self._request("PUT", path, data))
@@ -213,6 +237,10 @@ class FaultServer:
         query = urlencode({"bucket": bucket, "prefix": prefix}, quote_via=quote)
         found: list[str] = self._json("GET", "names?" + query)
         return found
+
+    def age_uploads(self, seconds: float) -> None:
+        """Let all unfinished multipart uploads be older by so much."""
+        self._post("age_uploads", {"seconds": int(seconds)})
 
     def uploads(self) -> dict[str, list[dict[str, Any]]]:
         """The unfinished uploads: {"resumable": [...], "multipart": [...]}."""

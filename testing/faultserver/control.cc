@@ -2,7 +2,8 @@
 
 #include <unistd.h>
 
-#include "digest.h"
+#include <algorithm>
+
 #include "text.h"
 
 namespace faultserver {
@@ -30,6 +31,8 @@ Response reset(World& world, const Json& spec) {
   world.record.clear();
   world.tokens.clear();
   world.connect_map.clear();
+  world.access_keys.clear();
+  world.clock_offset_us = 0;
   if (!spec["keep_buckets"].boolean()) world.storage.clear();
   ++world.release_epoch;
   world.wake_all();
@@ -58,7 +61,8 @@ Response set_bucket(World& world, const Json& spec) {
         bucket.denied_permissions.insert(permission.text());
       }
     } else if (member != "name") {
-      return wrong("no such member of a bucket: " + member);
+      const std::string why = world.dialect->set_bucket_member(bucket, member, value);
+      if (!why.empty()) return wrong(why);
     }
   }
   return fine();
@@ -85,28 +89,34 @@ Response put_object(World& world, Request& request) {
   const std::string bucket_name = request.parameter("bucket");
   Object draft;
   int64_t age_s = 0;
+  uint64_t part_bytes = 0;
   if (const std::optional<Json> metadata = Json::parse(request.parameter("meta"))) {
     read_metadata(*metadata, draft);
     draft.component_count = (*metadata)["componentCount"].integer();
     age_s = (*metadata)["ageSeconds"].integer();
+    part_bytes = static_cast<uint64_t>((*metadata)["partBytes"].integer());
+    draft.s3.checksum_algorithm = (*metadata)["checksumAlgorithm"].text();
+    draft.s3.is_composite = (*metadata)["checksumType"].text() == "COMPOSITE";
   }
   draft.name = request.parameter("name");
   if (bucket_name.empty() || draft.name.empty()) return wrong("bucket or name is missing");
   if (draft.content_type.empty()) draft.content_type = "application/octet-stream";
-  draft.crc = crc32c(request.body);
-  draft.body = Body(std::move(request.body));
+  if (part_bytes > 0) {
+    for (uint64_t at = 0; at < request.body.size(); at += part_bytes) {
+      const uint64_t size_bytes = std::min<uint64_t>(part_bytes, request.body.size() - at);
+      draft.s3.parts.push_back({.size_bytes = size_bytes});
+    }
+  }
   Bucket& bucket = world.storage.create(bucket_name);
-  const bool with_md5 = draft.component_count == 0;
-  ObjectPtr object = world.storage.commit(bucket, std::move(draft), with_md5);
+  ObjectPtr object =
+      world.dialect->store(world.storage, bucket, std::move(draft), std::move(request.body));
   if (age_s > 0) {
     Object older = *object;
     older.created_us = older.updated_us = object->updated_us - age_s * 1'000'000;
     object = std::make_shared<const Object>(std::move(older));
     bucket.put(object);
   }
-  std::string body;
-  append_object_json(body, bucket.name, *object, "");
-  return json_response(200, body);
+  return json_response(200, world.dialect->describe(bucket, *object));
 }
 
 Response get_object(World& world, const Request& request) {
@@ -149,6 +159,30 @@ Response pending_uploads(World& world) {
   }
   return fine(
       Json::Object{{"resumable", std::move(resumable)}, {"multipart", std::move(multipart)}});
+}
+
+Response set_keys(World& world, const Json& spec) {
+  std::vector<AccessKey> keys;
+  for (const Json& each : spec["keys"].array()) {
+    keys.push_back({.id = each["access_key"].text(),
+                    .secret = each["secret_key"].text(),
+                    .session_token = each["session_token"].text(),
+                    .expired = each["expired"].boolean()});
+    if (keys.back().id.empty() || keys.back().secret.empty()) {
+      return wrong("a key needs access_key and secret_key");
+    }
+  }
+  world.access_keys = std::move(keys);
+  return fine();
+}
+
+Response age_uploads(World& world, const Json& spec) {
+  for (const auto& [name, bucket] : world.storage.buckets()) {
+    for (auto& [id, upload] : bucket->multipart_uploads) {
+      upload.started_us -= spec["seconds"].integer() * 1'000'000;
+    }
+  }
+  return fine();
 }
 
 Response close_connections(World& world, const Json& spec) {
@@ -209,6 +243,12 @@ Response control(World& world, Request& request) {
   if (path == "auth") {
     world.tokens.clear();
     for (const Json& token : spec["tokens"].array()) world.tokens.insert(token.text());
+    return fine();
+  }
+  if (path == "keys") return set_keys(world, spec);
+  if (path == "age_uploads") return age_uploads(world, spec);
+  if (path == "clock") {
+    world.clock_offset_us = static_cast<int64_t>(spec["offset_s"].number() * 1e6);
     return fine();
   }
   if (path == "connect") {

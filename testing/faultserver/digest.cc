@@ -1,6 +1,7 @@
 #include "digest.h"
 
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <zlib.h>
 
 #include <array>
@@ -46,28 +47,64 @@ __attribute__((target("sse4.2"))) uint32_t crc_by_instruction(std::string_view b
 }
 #endif
 
-// a * b modulo the polynomial; `a` is not 0.
-constexpr uint32_t multiply(uint32_t a, uint32_t b) {
-  uint32_t product = 0;
-  for (uint32_t bit = 1u << 31;; bit >>= 1) {
-    if (a & bit) {
-      product ^= b;
-      if ((a & (bit - 1)) == 0) return product;
+// Polynomials modulo `polynomial`, bit-reflected: the highest bit of the word is x^0.
+template <typename Word>
+struct Field {
+  Word polynomial;
+  static constexpr Word kOne = Word{1} << (sizeof(Word) * 8 - 1);
+
+  // `a` is not 0.
+  constexpr Word multiply(Word a, Word b) const {
+    Word product = 0;
+    for (Word bit = kOne;; bit >>= 1) {
+      if (a & bit) {
+        product ^= b;
+        if ((a & (bit - 1)) == 0) return product;
+      }
+      b = (b & 1) ? (b >> 1) ^ polynomial : b >> 1;
     }
-    b = (b & 1) ? (b >> 1) ^ kPolynomial : b >> 1;
   }
+
+  // x^(8 * size_bytes): what appending that many zero bytes multiplies by.
+  constexpr Word shift_operator(uint64_t size_bytes) const {
+    Word power = kOne >> 1;                                      // x^1
+    for (int i = 0; i < 3; ++i) power = multiply(power, power);  // x^8
+    Word result = kOne;
+    for (; size_bytes != 0; size_bytes >>= 1) {
+      if (size_bytes & 1) result = multiply(power, result);
+      power = multiply(power, power);
+    }
+    return result;
+  }
+};
+constexpr Field<uint32_t> kCastagnoli{kPolynomial};
+constexpr Field<uint64_t> kNvme{0x9a6c9329ac4bc9b5u};
+
+// Eight bytes at a time: table i is what a byte does that has i bytes behind it.
+using Crc64Tables = std::array<std::array<uint64_t, 256>, 8>;
+Crc64Tables make_crc64_tables() {
+  Crc64Tables tables{};
+  for (uint64_t i = 0; i < 256; ++i) {
+    uint64_t crc = i;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc & 1) ? (crc >> 1) ^ kNvme.polynomial : crc >> 1;
+    tables[0][i] = crc;
+  }
+  for (size_t table = 1; table < tables.size(); ++table) {
+    for (size_t i = 0; i < 256; ++i) {
+      const uint64_t before = tables[table - 1][i];
+      tables[table][i] = (before >> 8) ^ tables[0][before & 255];
+    }
+  }
+  return tables;
 }
 
-// x^(8 * size_bytes) modulo the polynomial: what appending that many zero bytes multiplies by.
-uint32_t shift_operator(uint64_t size_bytes) {
-  uint32_t power = 1u << 30;                                   // x^1
-  for (int i = 0; i < 3; ++i) power = multiply(power, power);  // x^8
-  uint32_t result = 1u << 31;                                  // x^0
-  for (; size_bytes != 0; size_bytes >>= 1) {
-    if (size_bytes & 1) result = multiply(power, result);
-    power = multiply(power, power);
-  }
-  return result;
+std::string digest_of(const EVP_MD* kind, std::string_view bytes) {
+  std::string sum(EVP_MAX_MD_SIZE, '\0');
+  unsigned int size = 0;
+  EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(sum.data()), &size, kind,
+             nullptr);
+  sum.resize(size);
+  return sum;
 }
 
 }  // namespace
@@ -86,9 +123,9 @@ uint32_t crc32c_joined(uint32_t crc_a, uint32_t crc_b, uint64_t b_size_bytes) {
   thread_local uint32_t last_operator = 1u << 31;
   if (b_size_bytes != last_size_bytes) {
     last_size_bytes = b_size_bytes;
-    last_operator = shift_operator(b_size_bytes);
+    last_operator = kCastagnoli.shift_operator(b_size_bytes);
   }
-  return multiply(last_operator, crc_a) ^ crc_b;
+  return kCastagnoli.multiply(last_operator, crc_a) ^ crc_b;
 }
 
 std::string crc32c_text(uint32_t crc) {
@@ -97,10 +134,47 @@ std::string crc32c_text(uint32_t crc) {
   return base64_encode(bytes);
 }
 
-std::string md5(std::string_view bytes) {
-  std::string sum(16, '\0');
-  EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(sum.data()), nullptr,
-             EVP_md5(), nullptr);
+uint32_t crc32(std::string_view bytes, uint32_t crc) {
+  return static_cast<uint32_t>(
+      crc32_z(crc, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+}
+
+uint32_t crc32_joined(uint32_t crc_a, uint32_t crc_b, uint64_t b_size_bytes) {
+  return static_cast<uint32_t>(crc32_combine(crc_a, crc_b, static_cast<z_off_t>(b_size_bytes)));
+}
+
+uint64_t crc64nvme(std::string_view bytes, uint64_t crc) {
+  static const Crc64Tables tables = make_crc64_tables();
+  crc = ~crc;
+  while (bytes.size() >= 8) {
+    uint64_t word;
+    std::memcpy(&word, bytes.data(), 8);
+    word ^= crc;
+    crc = 0;
+    for (size_t i = 0; i < 8; ++i) crc ^= tables[7 - i][(word >> (8 * i)) & 255];
+    bytes.remove_prefix(8);
+  }
+  for (const char c : bytes) {
+    crc = (crc >> 8) ^ tables[0][(crc ^ static_cast<uint8_t>(c)) & 255];
+  }
+  return ~crc;
+}
+
+uint64_t crc64nvme_joined(uint64_t crc_a, uint64_t crc_b, uint64_t b_size_bytes) {
+  return kNvme.multiply(kNvme.shift_operator(b_size_bytes), crc_a) ^ crc_b;
+}
+
+std::string md5(std::string_view bytes) { return digest_of(EVP_md5(), bytes); }
+std::string sha1(std::string_view bytes) { return digest_of(EVP_sha1(), bytes); }
+std::string sha256(std::string_view bytes) { return digest_of(EVP_sha256(), bytes); }
+
+std::string hmac_sha256(std::string_view key, std::string_view bytes) {
+  std::string sum(EVP_MAX_MD_SIZE, '\0');
+  unsigned int size = 0;
+  HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+       reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+       reinterpret_cast<unsigned char*>(sum.data()), &size);
+  sum.resize(size);
   return sum;
 }
 

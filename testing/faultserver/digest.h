@@ -15,8 +15,17 @@ uint32_t crc32c_joined(uint32_t crc_a, uint32_t crc_b, uint64_t b_size_bytes);
 // As GCS writes it: base64 of the four bytes, big end first.
 std::string crc32c_text(uint32_t crc);
 
-// 16 raw bytes.
+// CRC32 of zip and PNG, and CRC64NVME; each continued from `crc` (0 at the start), and joined.
+uint32_t crc32(std::string_view bytes, uint32_t crc = 0);
+uint32_t crc32_joined(uint32_t crc_a, uint32_t crc_b, uint64_t b_size_bytes);
+uint64_t crc64nvme(std::string_view bytes, uint64_t crc = 0);
+uint64_t crc64nvme_joined(uint64_t crc_a, uint64_t crc_b, uint64_t b_size_bytes);
+
+// Raw bytes: 16, 20, 32.
 std::string md5(std::string_view bytes);
+std::string sha1(std::string_view bytes);
+std::string sha256(std::string_view bytes);
+std::string hmac_sha256(std::string_view key, std::string_view bytes);
 
 // Nothing when `bytes` is not a whole gzip stream.
 std::optional<std::string> gunzip(std::string_view bytes);

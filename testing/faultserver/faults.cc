@@ -74,6 +74,8 @@ std::string Faults::read_action(const Json& action, Fault& fault) {
       fault.garbage = value.text("HTTP/1.1 two-hundred fine\r\nno colon in this line\r\n\r\n");
     } else if (name == "huge_head") {
       fault.huge_head_bytes = value.is_number() ? *bytes(value) : (uint64_t{1} << 20);
+    } else if (name == "pad_body") {
+      fault.pad_body_bytes = *bytes(value);
     } else if (name == "wrong_range") {
       fault.wrong_range = true;
       fault.range_text = value.text();

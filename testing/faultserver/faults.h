@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "gcs.h"
 #include "http.h"
 #include "json.h"
+#include "route.h"
 
 namespace faultserver {
 
@@ -35,7 +35,7 @@ struct Fault {
   bool chunked = false;
   bool garbage_head = false, no_close_notify = false;
   std::string garbage;
-  uint64_t huge_head_bytes = 0;
+  uint64_t huge_head_bytes = 0, pad_body_bytes = 0;
   bool wrong_range = false, ignore_range = false, replace_object = false;
   std::string range_text;
   uint64_t rule = 0;  // Which rule this is of, counted from 0.

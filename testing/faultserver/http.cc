@@ -182,13 +182,22 @@ void Response::remove(std::string_view name) {
                 [name](const auto& header) { return equal_ignoring_case(header.first, name); });
 }
 
+Response json_response(int status, std::string body) {
+  Response response{.status = status, .body = Body(std::move(body))};
+  response.headers = {{"Content-Type", "application/json; charset=UTF-8"},
+                      {"Cache-Control", "no-cache, no-store, max-age=0, must-revalidate"}};
+  return response;
+}
+
 std::string_view reason_phrase(int status) {
   switch (status) {
     case 200: return "OK";
     case 201: return "Created";
     case 204: return "No Content";
     case 206: return "Partial Content";
+    case 301: return "Moved Permanently";
     case 304: return "Not Modified";
+    case 307: return "Temporary Redirect";
     case 308: return "Resume Incomplete";
     case 400: return "Bad Request";
     case 401: return "Unauthorized";
@@ -205,6 +214,7 @@ std::string_view reason_phrase(int status) {
     case 429: return "Too Many Requests";
     case 499: return "Client Closed Request";
     case 500: return "Internal Server Error";
+    case 501: return "Not Implemented";
     case 502: return "Bad Gateway";
     case 503: return "Service Unavailable";
     case 504: return "Gateway Timeout";

@@ -76,6 +76,8 @@ struct Response {
   void remove(std::string_view name);
 };
 
+Response json_response(int status, std::string body);
+
 std::string_view reason_phrase(int status);
 // The status line and headers; `content_length` is left out for chunked answers and 204, 304.
 std::string serialise_head(const Response& response, uint64_t content_length);

@@ -1,4 +1,4 @@
-// headrace-faultserver: a GCS server for tests that misbehaves on request.
+// headrace-faultserver: a storage server for tests that misbehaves on request.
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "dialect.h"
 #include "server.h"
 #include "text.h"
 #include "world.h"
@@ -21,14 +22,17 @@ namespace faultserver {
 namespace {
 
 constexpr char kUsage[] =
-    "usage: headrace-faultserver [--port N] [--bind ADDRESS] [--tls-cert FILE --tls-key FILE]\n"
-    "         [--threads N] [--port-file FILE] [--log-capacity N] [--no-md5] [--stop-with-stdin]\n";
+    "usage: headrace-faultserver [--dialect gcs|s3] [--domain HOST]... [--port N]\n"
+    "         [--bind ADDRESS] [--tls-cert FILE --tls-key FILE] [--threads N]\n"
+    "         [--port-file FILE] [--log-capacity N] [--no-md5] [--stop-with-stdin]\n";
 
 struct Options {
   ServerOptions server;
   uint64_t threads = 1;
   uint64_t log_capacity = 200'000;
   std::string port_file;
+  std::string dialect = "gcs";
+  std::vector<std::string> domains;  // Of s3: hosts below which a bucket may stand.
   bool with_md5 = true;
   bool stop_with_stdin = false;
 };
@@ -62,6 +66,11 @@ Options parse_options(int argc, char** argv) {
       options.server.tls_key = value();
     } else if (name == "--threads") {
       options.threads = std::max<uint64_t>(1, number(256));
+    } else if (name == "--dialect") {
+      options.dialect = value();
+      if (options.dialect != "gcs" && options.dialect != "s3") refuse("--dialect is gcs or s3");
+    } else if (name == "--domain") {
+      options.domains.push_back(value());
     } else if (name == "--port-file") {
       options.port_file = value();
     } else if (name == "--log-capacity") {
@@ -77,6 +86,7 @@ Options parse_options(int argc, char** argv) {
   if (options.server.tls_cert.empty() != options.server.tls_key.empty()) {
     refuse("--tls-cert and --tls-key go together");
   }
+  if (options.domains.empty()) options.domains.emplace_back("localhost");
   return options;
 }
 
@@ -115,7 +125,8 @@ int serve(const Options& options) {
   const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
 
   const Listener listener(options.server);
-  World world(options.log_capacity);
+  World world(options.dialect == "s3" ? make_s3(options.domains) : make_gcs(),
+              options.log_capacity);
   world.storage.compute_md5 = options.with_md5;
   std::vector<std::unique_ptr<Loop>> loops;
   for (uint64_t i = 0; i < options.threads; ++i) {

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "gcs.h"
 #include "http.h"
 #include "json.h"
+#include "route.h"
 
 namespace faultserver {
 
@@ -67,7 +67,7 @@ class Record {
   std::deque<Entry> entries_;
   uint64_t next_n_ = 1, in_flight_ = 0, max_in_flight_ = 0, throttled_ = 0;
   uint64_t bytes_in_ = 0, bytes_out_ = 0, handshakes_ = 0, resumed_ = 0;
-  std::array<uint64_t, 32> by_kind_{};
+  std::array<uint64_t, kKindCount> by_kind_{};
   std::map<int, uint64_t> by_status_;
   std::map<std::string, uint64_t, std::less<>> by_end_, connections_;
   std::unordered_map<std::string, uint64_t> success_by_agent_, success_by_client_;

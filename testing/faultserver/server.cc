@@ -21,7 +21,6 @@
 #include <cstring>
 
 #include "control.h"
-#include "digest.h"
 #include "text.h"
 
 namespace faultserver {
@@ -132,14 +131,16 @@ void close_with_reset(int fd) {
 Headers interesting(const Headers& headers) {
   constexpr auto kNames = std::to_array<std::string_view>(
       {"accept-encoding", "authorization", "connection", "content-length", "content-range",
-       "content-type", "expect", "host", "if-match", "if-none-match", "proxy-authorization",
-       "range", "transfer-encoding", "user-agent", "x-test-client", "x-upload-content-length"});
+       "content-md5", "content-encoding", "content-type", "expect", "host", "if-match",
+       "if-none-match", "proxy-authorization", "range", "transfer-encoding", "user-agent",
+       "x-test-client", "x-upload-content-length"});
   Headers out;
   for (const auto& header : headers) {
     const std::string& name = header.first;
     const bool wanted = std::ranges::any_of(
         kNames, [&name](auto known) { return equal_ignoring_case(name, known); });
-    if (wanted || equal_ignoring_case(std::string_view(name).substr(0, 7), "x-goog-")) {
+    if (wanted || equal_ignoring_case(std::string_view(name).substr(0, 7), "x-goog-") ||
+        equal_ignoring_case(std::string_view(name).substr(0, 6), "x-amz-")) {
       out.push_back(header);
     }
   }
@@ -531,7 +532,13 @@ bool Loop::read_head(Connection& connection) {
 
 void Loop::begin_request(Connection& connection) {
   Request& request = connection.request;
-  connection.route = route(request);
+  if (request.method == "CONNECT") {
+    connection.route = {.kind = Kind::kConnect};
+  } else if (request.path.starts_with("/_control/")) {
+    connection.route = {.kind = Kind::kControl};
+  } else {
+    connection.route = world_.dialect->route(request);
+  }
   connection.release_epoch = world_.release_epoch;
   connection.n = 0;
   connection.fault.reset();
@@ -556,7 +563,8 @@ void Loop::begin_request(Connection& connection) {
     const std::lock_guard lock(world_.mutex);
     connection.fault = world_.faults.next(request, connection.route);
     if (connection.fault) entry.fault = static_cast<int64_t>(connection.fault->rule);
-    connection.admitted = world_.throttle.admit(now_s, world_.record.in_flight() + 1);
+    connection.admitted =
+        world_.throttle.admit(now_s, world_.record.in_flight() + 1, connection.route);
     entry.throttled = !connection.admitted;
     connection.n = world_.record.begin(std::move(entry));
   }
@@ -637,7 +645,8 @@ bool Loop::read_body(Connection& connection) {
 void Loop::accept_partial_body(Connection& connection) {
   const std::string url = base_url(connection.request);
   const std::lock_guard lock(world_.mutex);
-  answer(world_.storage, connection.request, connection.route, url, /*partial_body=*/true);
+  world_.dialect->answer(world_, connection.request, connection.route, url,
+                         /*partial_body=*/true);
 }
 
 std::string Loop::base_url(const Request& request) const {
@@ -654,10 +663,8 @@ bool performs(const std::optional<Fault>& fault) {
          !fault->early;
 }
 
-Response throttled_response(const Route& route, const Throttle& throttle) {
-  Response response = error_response(route, throttle.status(), "rateLimitExceeded",
-                                     "The rate of requests exceeds the limit. Reduce your request "
-                                     "rate and retry.");
+Response throttled_response(const Dialect& dialect, const Route& route, const Throttle& throttle) {
+  Response response = dialect.throttled(route, throttle.status());
   if (const std::optional<double> after = throttle.retry_after_s()) {
     response.set(
         "Retry-After",
@@ -667,77 +674,18 @@ Response throttled_response(const Route& route, const Throttle& throttle) {
   return response;
 }
 
-std::string_view reason_for(int status) {
-  switch (status) {
-    case 400: return "invalid";
-    case 401: return "authError";
-    case 403: return "forbidden";
-    case 404: return "notFound";
-    case 412: return "conditionNotMet";
-    case 429: return "rateLimitExceeded";
-    default: return "backendError";
-  }
-}
-
-Response faulty_response(const Route& route, const Fault& fault) {
-  const std::string_view reason =
-      fault.reason.empty() ? reason_for(fault.status) : std::string_view(fault.reason);
-  const std::string_view message =
-      fault.message.empty() ? reason_phrase(fault.status) : std::string_view(fault.message);
-  // A reason only shows in JSON, so the answer is JSON even where downloads get plain text.
-  Route form = route;
-  if (!fault.reason.empty() && !form.xml) form.kind = Kind::kGet;
-  Response response = error_response(form, fault.status, reason, message);
+Response faulty_response(const Dialect& dialect, const Route& route, const Fault& fault) {
+  Response response = dialect.error(route, fault.status, fault.reason, fault.message);
   if (fault.body) response.body = Body(*fault.body);
   return response;
 }
 
-// Makes every checksum of the answer that of other bytes.
-void spoil_checksums(Response& response) {
-  const auto spoil = [](std::string& text, size_t at) {
-    // The first of the base64 characters: it carries six bits of the sum.
-    text[at] = text[at] == 'A' ? 'B' : 'A';
-  };
-  for (auto& [name, value] : response.headers) {
-    if (!equal_ignoring_case(name, "x-goog-hash")) continue;
-    for (const std::string_view key : {"crc32c=", "md5="}) {
-      if (const size_t at = value.find(key); at != std::string::npos) spoil(value, at + key.size());
-    }
+void apply_to_response(const Dialect& dialect, const Fault& fault, Response& response) {
+  if (fault.wrong_checksum) dialect.spoil_checksums(response);
+  if (fault.no_hash) dialect.remove_checksums(response);
+  if (fault.pad_body_bytes > 0) {
+    response.body = Body(std::string(fault.pad_body_bytes, ' ') + response.body.copy());
   }
-  const std::string type(find_header(response.headers, "content-type"));
-  if (!type.starts_with("application/json")) return;
-  std::string body = response.body.copy();
-  for (const std::string_view key : {"\"crc32c\":\"", "\"md5Hash\":\""}) {
-    for (size_t at = body.find(key); at != std::string::npos; at = body.find(key, at + 1)) {
-      spoil(body, at + key.size());
-    }
-  }
-  response.body = Body(std::move(body));
-}
-
-// Leaves every checksum out of the answer.
-void remove_checksums(Response& response) {
-  response.remove("x-goog-hash");
-  if (!find_header(response.headers, "content-type").starts_with("application/json")) return;
-  std::string body = response.body.copy();
-  for (const std::string_view key : {"\"crc32c\":\"", "\"md5Hash\":\""}) {
-    for (size_t at = body.find(key); at != std::string::npos; at = body.find(key, at)) {
-      // With the comma behind it, or the one before it if it is the last member.
-      size_t end = body.find('"', at + key.size()) + 1;
-      if (body[end] == ',') {
-        ++end;
-      } else if (body[at - 1] == ',') {
-        --at;
-      }
-      body.erase(at, end - at);
-    }
-  }
-  response.body = Body(std::move(body));
-}
-
-void apply_to_response(const Fault& fault, Response& response) {
-  if (fault.wrong_checksum) spoil_checksums(response);
-  if (fault.no_hash) remove_checksums(response);
   if (fault.chunked) response.chunked = true;
   if (fault.flip_byte) response.body = response.body.flipped(*fault.flip_byte);
   if (fault.wrong_range) {
@@ -776,16 +724,13 @@ void Loop::replace_object(const Route& where) {
   Bucket* const bucket = world_.storage.find(where.bucket);
   const ObjectPtr old = bucket ? bucket->find(where.object) : nullptr;
   if (!old) return;
-  Object fresh = *old;
   std::string bytes = old->body.copy();
   for (char& byte : bytes) byte = static_cast<char>(~byte);
-  fresh.crc = crc32c(bytes);
-  fresh.body = Body(std::move(bytes));
-  const bool with_md5 = !old->md5.empty();
-  world_.storage.commit(*bucket, std::move(fresh), with_md5);
+  world_.dialect->store(world_.storage, *bucket, *old, std::move(bytes));
 }
 
 void Loop::process(Connection& connection) {
+  const Dialect& dialect = *world_.dialect;
   Request& request = connection.request;
   const Route& where = connection.route;
   const std::optional<Fault>& fault = connection.fault;
@@ -808,16 +753,12 @@ void Loop::process(Connection& connection) {
   double delay_s = fault ? fault->delay_s : 0;
   {
     const std::lock_guard lock(world_.mutex);
-    const std::string_view given = request.header("authorization");
-    const bool known =
-        given.starts_with("Bearer ") && world_.tokens.contains(std::string(given.substr(7)));
     if (!connection.admitted) {
-      response = throttled_response(where, world_.throttle);
-    } else if (!world_.tokens.empty() && !known) {
-      response = error_response(where, 401, given.empty() ? "required" : "authError",
-                                given.empty() ? "Login Required." : "Invalid Credentials");
+      response = throttled_response(dialect, where, world_.throttle);
+    } else if (std::optional<Response> refusal = dialect.refuse(world_, request, where, url)) {
+      response = std::move(*refusal);
     } else if (performs(fault)) {
-      response = answer(world_.storage, request, where, url, /*partial_body=*/false);
+      response = dialect.answer(world_, request, where, url, /*partial_body=*/false);
       if (where.kind == Kind::kList) {
         const Bucket* const bucket = world_.storage.find(where.bucket);
         if (bucket) delay_s += static_cast<double>(bucket->list_delay_ms) / 1000;
@@ -826,9 +767,11 @@ void Loop::process(Connection& connection) {
     }
     delay_s += world_.throttle.next_delay_s();
   }
-  if (connection.admitted && fault && fault->status != 0) response = faulty_response(where, *fault);
+  if (connection.admitted && fault && fault->status != 0) {
+    response = faulty_response(dialect, where, *fault);
+  }
   response.head_only = request.method == "HEAD";
-  if (fault && connection.admitted) apply_to_response(*fault, response);
+  if (fault && connection.admitted) apply_to_response(dialect, *fault, response);
   prepare(connection, std::move(response), delay_s);
 }
 
@@ -837,18 +780,14 @@ void Loop::prepare(Connection& connection, Response response, double delay_s) {
   using After = Connection::After;
   const bool is_control = connection.n == 0;
   const std::optional<Fault> fault = connection.admitted ? connection.fault : std::nullopt;
-  const int64_t second = now_us() / 1'000'000;
+  const int64_t second = (now_us() + world_.clock_offset_us) / 1'000'000;
   if (second != date_second_) {
     date_second_ = second;
     date_ = http_date(second * 1'000'000);
   }
   response.headers.emplace_back("Date", date_);
   if (!is_control) {
-    if (find_header(response.headers, "x-guploader-uploadid").empty()) {
-      response.headers.emplace_back(
-          "X-GUploader-UploadID", "F" + hex16(mix(connection.id * 1'000'003 + next_upload_id_++)));
-    }
-    response.headers.emplace_back("Server", "UploadServer");
+    world_.dialect->stamp(response, connection.id * 1'000'003 + next_stamp_++);
   }
   connection.after = After::kNext;
   connection.end_word = "done";
@@ -1057,8 +996,8 @@ void Loop::process_connect(Connection& connection) {
   const bool silent = fault && (fault->reset || fault->stall_head || fault->garbage_head);
   if (!silent && (!address || !is_loopback(*address))) {
     prepare(connection,
-            error_response(connection.route, 403, "forbidden",
-                           "Only loopback addresses may be reached."),
+            world_.dialect->error(connection.route, 403, "forbidden",
+                                  "Only loopback addresses may be reached."),
             0);
     return;
   }
@@ -1085,8 +1024,8 @@ bool Loop::connect_upstream(Connection& connection) {
   if (error != 0) {
     close_quietly(connection.upstream_fd);
     connection.upstream_fd = -1;
-    prepare(connection, error_response(connection.route, 502, "backendError", std::strerror(error)),
-            0);
+    prepare(connection,
+            world_.dialect->error(connection.route, 502, "backendError", std::strerror(error)), 0);
     return true;
   }
   Address peer{.length = sizeof(sockaddr_storage)};

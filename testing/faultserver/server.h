@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "faults.h"
-#include "gcs.h"
 #include "http.h"
+#include "route.h"
 #include "world.h"
 
 struct iovec;
@@ -105,7 +105,7 @@ class Loop {
   std::vector<char> buffer_;
   std::string date_;
   int64_t date_second_ = 0;
-  uint64_t next_upload_id_ = 0;
+  uint64_t next_stamp_ = 0;
 };
 
 }  // namespace faultserver

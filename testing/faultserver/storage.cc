@@ -32,6 +32,24 @@ int Preconditions::check(const Object* current, bool is_read) const {
   return 0;
 }
 
+void read_metadata(const Json& json, Object& draft) {
+  const auto read = [&json](std::string_view name, std::string& into) {
+    if (json[name].is_string()) into = json[name].text();
+  };
+  read("name", draft.name);
+  read("contentType", draft.content_type);
+  read("contentEncoding", draft.content_encoding);
+  read("contentDisposition", draft.content_disposition);
+  read("contentLanguage", draft.content_language);
+  read("cacheControl", draft.cache_control);
+  read("customTime", draft.custom_time);
+  read("storageClass", draft.storage_class);
+  for (const auto& [name, value] : json["metadata"].object()) {
+    std::erase_if(draft.metadata, [&name](const auto& member) { return member.first == name; });
+    if (!value.is_null()) draft.metadata.emplace_back(name, value.text());
+  }
+}
+
 Bucket::Bucket(std::string bucket_name) : name(std::move(bucket_name)), created_us(now_us()) {}
 
 ObjectPtr Bucket::made(uint64_t rank) const {
@@ -39,6 +57,7 @@ ObjectPtr Bucket::made(uint64_t rank) const {
   object->name = synthetic->name(rank);
   object->body = synthetic->content(rank);
   object->crc = synthetic->crc(rank);
+  object->is_made = true;
   object->generation = created_us + static_cast<int64_t>(rank);
   object->created_us = object->updated_us = created_us;
   object->content_type = "application/octet-stream";
@@ -67,8 +86,12 @@ void Bucket::put(ObjectPtr object) {
 
 bool Bucket::erase(std::string_view object_name) {
   if (versioning) {
-    if (const ObjectPtr old = find(object_name)) noncurrent_[{old->name, old->generation}] = old;
+    if (const ObjectPtr old = find(object_name)) put_noncurrent(old);
   }
+  return remove_live(object_name);
+}
+
+bool Bucket::remove_live(std::string_view object_name) {
   if (const auto at = stored_.find(object_name); at != stored_.end()) {
     stored_.erase(at);
     return true;
@@ -76,6 +99,32 @@ bool Bucket::erase(std::string_view object_name) {
   if (!synthetic) return false;
   const std::optional<uint64_t> rank = synthetic->find(object_name);
   return rank && hidden_.insert(*rank).second;
+}
+
+void Bucket::put_noncurrent(ObjectPtr object) {
+  std::pair<std::string, int64_t> key(object->name, object->generation);
+  noncurrent_[std::move(key)] = std::move(object);
+}
+
+ObjectPtr Bucket::newest_noncurrent(std::string_view object_name) const {
+  auto after = noncurrent_.upper_bound({std::string(object_name), INT64_MAX});
+  if (after == noncurrent_.begin()) return nullptr;
+  --after;
+  return after->first.first == object_name ? after->second : nullptr;
+}
+
+void Bucket::erase_version(std::string_view object_name, int64_t generation) {
+  const ObjectPtr live = find(object_name);
+  if (live && live->generation == generation) {
+    remove_live(object_name);
+  } else {
+    noncurrent_.erase({std::string(object_name), generation});
+    if (live) return;
+  }
+  const ObjectPtr newest = newest_noncurrent(object_name);
+  if (!newest || newest->s3.is_delete_marker) return;
+  noncurrent_.erase({newest->name, newest->generation});
+  stored_[newest->name] = newest;
 }
 
 bool Bucket::empty() const {
@@ -143,6 +192,7 @@ ObjectPtr Storage::commit(Bucket& bucket, Object draft, bool with_md5) {
   draft.generation = next_generation();
   draft.created_us = draft.updated_us = draft.generation;
   draft.metageneration = 1;
+  draft.is_made = false;
   if (with_md5 && compute_md5) {
     draft.md5 = md5(draft.body.copy());
   }

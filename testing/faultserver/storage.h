@@ -14,9 +14,27 @@
 
 #include "body.h"
 #include "http.h"
+#include "json.h"
 #include "synthetic.h"
 
 namespace faultserver {
+
+// What only S3 keeps of an object.
+struct S3Facts {
+  std::string etag{};                // Without quotes; empty: made from the generation.
+  std::string checksum_algorithm{};  // "CRC32", ...; empty: none.
+  std::string checksum{};            // In base64; of a composite with "-N" behind it.
+  bool is_composite = false;         // A checksum of the parts' checksums.
+  struct Part {
+    uint64_t size_bytes = 0;
+    std::string checksum{};
+  };
+  std::vector<Part> parts{};  // Of a multipart upload.
+  bool tells_parts = false;   // The upload named its algorithm: the sums of parts are told.
+  bool is_delete_marker = false;
+  std::string encryption{}, kms_key_id{}, customer_key_md5{};
+  std::string expires{};
+};
 
 struct Object {
   std::string name{};
@@ -24,15 +42,20 @@ struct Object {
   int64_t generation = 0;
   int64_t metageneration = 1;
   int64_t created_us = 0, updated_us = 0;
-  uint32_t crc = 0;
+  bool is_made = false;         // Of a synthetic bucket.
+  uint32_t crc = 0;             // CRC32C, of made objects and those of GCS.
   std::string md5{};            // 16 raw bytes; empty where GCS has none.
   int64_t component_count = 0;  // 0 unless composed.
   std::string content_type{}, content_encoding{}, content_disposition{}, content_language{};
   std::string cache_control{}, custom_time{};
   std::string storage_class = "STANDARD";
   std::vector<std::pair<std::string, std::string>> metadata{};
+  S3Facts s3{};
 };
 using ObjectPtr = std::shared_ptr<const Object>;
+
+// Members that describe an object, named as in the JSON API of GCS: contentType, metadata, ...
+void read_metadata(const Json& json, Object& draft);
 
 // `ifGenerationMatch` and its relatives, from the query or the XML API's headers.
 struct Preconditions {
@@ -44,15 +67,38 @@ struct Preconditions {
   int check(const Object* current, bool is_read) const;
 };
 
-struct MultipartUpload {  // The XML API's.
+struct MultipartUpload {  // Of the XML API, and of S3.
   struct Part {
-    Body body;
-    uint32_t crc = 0;
-    std::string etag;
+    Body body{};
+    uint32_t crc = 0;   // GCS.
+    std::string sum{};  // S3: of the upload's algorithm; raw bytes.
+    std::string etag{};
     int64_t updated_us = 0;
   };
-  Object draft;
-  std::map<int64_t, Part> parts;
+  Object draft{};
+  std::map<int64_t, Part> parts{};
+  int64_t started_us = 0;
+};
+
+// What only buckets of S3 have: where they live, who may use them, and what their server lacks.
+struct S3Bucket {
+  enum class Support { kYes, kIgnored, kRefused };
+  enum class ListFault { kNone, kRepeatsPage, kRepeatsToken, kUnordered };
+
+  std::string region{};       // Empty: any is fine in a signature.
+  std::string redirect_to{};  // The one "host:port" at which it is served; empty: everywhere.
+  int redirect_status = 301;
+  bool is_public = false;               // Anonymous requests are fine.
+  std::set<std::string> access_keys{};  // Empty: every key of the server.
+  Support conditional_writes = Support::kYes;
+  Support conditional_deletes = Support::kYes;
+  bool has_checksums = true;
+  bool has_encoding_type = true;
+  std::string default_checksum = "CRC64NVME";  // Of objects that come without one; empty: none.
+  ListFault list_fault = ListFault::kNone;
+  bool completes_again = false;                  // An upload that is complete can be completed.
+  std::map<std::string, ObjectPtr> completed{};  // By the id of the upload.
+  uint64_t version_id_bytes = 32;
 };
 
 class Bucket {
@@ -64,6 +110,15 @@ class Bucket {
   void put(ObjectPtr object);
   bool erase(std::string_view name);
   bool empty() const;
+
+  // Versions by name and generation, without the live ones.
+  using Versions = std::map<std::pair<std::string, int64_t>, ObjectPtr>;
+  const Versions& noncurrent() const { return noncurrent_; }
+  void put_noncurrent(ObjectPtr object);
+  // Removes one version for good; the newest of those left becomes the live one, unless it is a
+  // delete marker.
+  void erase_version(std::string_view name, int64_t generation);
+  ObjectPtr newest_noncurrent(std::string_view name) const;
 
   // Walks the names in order.
   class Cursor {
@@ -95,12 +150,14 @@ class Bucket {
   std::set<std::string> denied_permissions;  // What testIamPermissions leaves out.
   std::unique_ptr<Synthetic> synthetic;
   std::map<std::string, MultipartUpload> multipart_uploads;
+  S3Bucket s3;
 
  private:
+  bool remove_live(std::string_view name);
   ObjectPtr made(uint64_t rank) const;
 
   std::map<std::string, ObjectPtr, std::less<>> stored_;
-  std::map<std::pair<std::string, int64_t>, ObjectPtr> noncurrent_;
+  Versions noncurrent_;
   std::set<uint64_t> hidden_;  // Ranks of made objects that were deleted or replaced.
 };
 

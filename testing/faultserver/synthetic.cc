@@ -46,22 +46,7 @@ void append_character(std::string& out, uint64_t number) {
   if (c >= '\n') ++c;
   if (c >= '\r') ++c;
   if (c >= 0xD800) c += 0x800;
-  const auto put = [&out](uint64_t bits) { out += static_cast<char>(bits); };
-  const auto put_rest = [&](int count) {
-    for (int i = count - 1; i >= 0; --i) put(0x80 | ((c >> (6 * i)) & 63));
-  };
-  if (c < 0x80) {
-    put(c);
-  } else if (c < 0x800) {
-    put(0xC0 | (c >> 6));
-    put_rest(1);
-  } else if (c < 0x10000) {
-    put(0xE0 | (c >> 12));
-    put_rest(2);
-  } else {
-    put(0xF0 | (c >> 18));
-    put_rest(3);
-  }
+  append_utf8(out, static_cast<uint32_t>(c));
 }
 
 int digits_of(uint64_t value) { return static_cast<int>(std::to_string(value).size()); }

@@ -189,6 +189,25 @@ std::string http_date(int64_t us) {
                      std::strftime(text.data(), text.size(), "%a, %d %b %Y %H:%M:%S GMT", &parts));
 }
 
+void append_utf8(std::string& out, uint32_t character) {
+  const auto put = [&out](uint32_t bits) { out += static_cast<char>(bits); };
+  const auto put_rest = [&](int count) {
+    for (int i = count - 1; i >= 0; --i) put(0x80 | ((character >> (6 * i)) & 63));
+  };
+  if (character < 0x80) {
+    put(character);
+  } else if (character < 0x800) {
+    put(0xC0 | (character >> 6));
+    put_rest(1);
+  } else if (character < 0x10000) {
+    put(0xE0 | (character >> 12));
+    put_rest(2);
+  } else {
+    put(0xF0 | (character >> 18));
+    put_rest(3);
+  }
+}
+
 std::string xml_escape(std::string_view text) {
   std::string out;
   for (const char c : text) {

@@ -35,6 +35,9 @@ int64_t now_us();
 std::string iso_time(int64_t us);
 std::string http_date(int64_t us);
 
+// The character with that number.
+void append_utf8(std::string& out, uint32_t character);
+
 // Escapes &, <, > and quotes.
 std::string xml_escape(std::string_view text);
 

@@ -7,13 +7,35 @@
 
 namespace faultserver {
 
+Throttle::Rate Throttle::Rate::from(const Json& spec, double now_s) {
+  Rate rate{.per_s = spec["requests_per_s"].number(), .filled_at_s = now_s};
+  rate.burst = std::max(1.0, spec["burst"].number(std::max(1.0, rate.per_s / 10)));
+  rate.tokens = rate.burst;
+  return rate;
+}
+
+bool Throttle::Rate::has_one(double now_s) {
+  if (per_s <= 0) return true;
+  tokens = std::min(burst, tokens + (now_s - filled_at_s) * per_s);
+  filled_at_s = now_s;
+  return tokens >= 1;
+}
+
+bool Throttle::PrefixRate::covers(const Route& route) const {
+  return route.bucket == bucket && !route.object.empty() && route.object.starts_with(prefix);
+}
+
 void Throttle::set_limit(const Json& spec, double now_s) {
-  requests_per_s_ = spec["requests_per_s"].number();
-  burst_ = std::max(1.0, spec["burst"].number(std::max(1.0, requests_per_s_ / 10)));
-  tokens_ = burst_;
-  filled_at_s_ = bytes_filled_at_s_ = now_s;
+  rate_ = Rate::from(spec, now_s);
+  prefix_rates_.clear();
+  for (const Json& each : spec["prefixes"].array()) {
+    prefix_rates_.push_back({.bucket = each["bucket"].text(),
+                             .prefix = each["prefix"].text(),
+                             .rate = Rate::from(each, now_s)});
+  }
+  bytes_filled_at_s_ = now_s;
   max_in_flight_ = static_cast<uint64_t>(spec["in_flight"].integer());
-  status_ = static_cast<int>(spec["status"].integer(429));
+  status_ = static_cast<int>(spec["status"].integer());
   retry_after_s_.reset();
   if (spec["retry_after"].is_number()) retry_after_s_ = spec["retry_after"].number();
   bytes_per_s_ = spec["bytes_per_s"].number();
@@ -29,19 +51,23 @@ void Throttle::set_latency(const Json& spec) {
 }
 
 Json Throttle::to_json() const {
-  return Json::Object{{"requests_per_s", requests_per_s_}, {"burst", burst_},
-                      {"in_flight", max_in_flight_},       {"status", status_},
-                      {"bytes_per_s", bytes_per_s_},       {"first_byte_ms", first_byte_s_ * 1000},
-                      {"tail_fraction", tail_fraction_},   {"tail_ms", tail_s_ * 1000}};
+  return Json::Object{{"requests_per_s", rate_.per_s},   {"burst", rate_.burst},
+                      {"in_flight", max_in_flight_},     {"status", status_},
+                      {"bytes_per_s", bytes_per_s_},     {"first_byte_ms", first_byte_s_ * 1000},
+                      {"tail_fraction", tail_fraction_}, {"tail_ms", tail_s_ * 1000}};
 }
 
-bool Throttle::admit(double now_s, uint64_t in_flight) {
+bool Throttle::admit(double now_s, uint64_t in_flight, const Route& route) {
   if (max_in_flight_ > 0 && in_flight > max_in_flight_) return false;
-  if (requests_per_s_ <= 0) return true;
-  tokens_ = std::min(burst_, tokens_ + (now_s - filled_at_s_) * requests_per_s_);
-  filled_at_s_ = now_s;
-  if (tokens_ < 1) return false;
-  tokens_ -= 1;
+  // A request that one cap refuses counts against none.
+  if (!rate_.has_one(now_s)) return false;
+  for (PrefixRate& each : prefix_rates_) {
+    if (each.covers(route) && !each.rate.has_one(now_s)) return false;
+  }
+  rate_.tokens -= 1;
+  for (PrefixRate& each : prefix_rates_) {
+    if (each.covers(route)) each.rate.tokens -= 1;
+  }
   return true;
 }
 

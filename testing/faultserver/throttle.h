@@ -3,8 +3,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "json.h"
+#include "route.h"
 
 namespace faultserver {
 
@@ -16,8 +19,8 @@ class Throttle {
   Json to_json() const;
 
   // Whether a request may be served now; counts it when it may.
-  bool admit(double now_s, uint64_t in_flight);
-  int status() const { return status_; }
+  bool admit(double now_s, uint64_t in_flight, const Route& route);
+  int status() const { return status_; }  // 0: the dialect's own.
   std::optional<double> retry_after_s() const { return retry_after_s_; }
 
   bool shapes_bytes() const { return bytes_per_s_ > 0; }
@@ -28,9 +31,22 @@ class Throttle {
   double next_delay_s();
 
  private:
-  double requests_per_s_ = 0, burst_ = 0, tokens_ = 0, filled_at_s_ = 0;  // 0: no cap.
-  uint64_t max_in_flight_ = 0;                                            // 0: no cap.
-  int status_ = 429;
+  // Requests per second, with what may be saved up.
+  struct Rate {
+    double per_s = 0, burst = 0, tokens = 0, filled_at_s = 0;  // per_s 0: no cap.
+    static Rate from(const Json& spec, double now_s);
+    bool has_one(double now_s);  // Fills up first.
+  };
+  struct PrefixRate {
+    std::string bucket, prefix;
+    Rate rate;
+    bool covers(const Route& route) const;
+  };
+
+  Rate rate_;
+  std::vector<PrefixRate> prefix_rates_;
+  uint64_t max_in_flight_ = 0;  // 0: no cap.
+  int status_ = 0;
   std::optional<double> retry_after_s_;
   double bytes_per_s_ = 0, byte_tokens_ = 0, bytes_filled_at_s_ = 0;
   double first_byte_s_ = 0, tail_fraction_ = 0, tail_s_ = 0;

@@ -5,11 +5,14 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "dialect.h"
 #include "faults.h"
 #include "record.h"
 #include "storage.h"
@@ -17,25 +20,36 @@
 
 namespace faultserver {
 
-// Thread: any; all but the atomics is touched only with `mutex` held.
+// An access key of S3, as the control API sets it.
+struct AccessKey {
+  std::string id, secret;
+  std::string session_token;  // Empty: none must come.
+  bool expired = false;
+};
+
+// Thread: any; all but the atomics and what is const is touched only with `mutex` held.
 struct World {
-  explicit World(size_t log_capacity) : record(log_capacity) {}
+  World(std::unique_ptr<Dialect> spoken, size_t log_capacity)
+      : dialect(std::move(spoken)), record(log_capacity) {}
 
   double now_s() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   }
   void wake_all() const;  // So that every thread looks at the epochs below.
 
+  const std::unique_ptr<const Dialect> dialect;
   const std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
   std::mutex mutex;
   Storage storage;
   Faults faults;
   Throttle throttle;
   Record record;
-  std::set<std::string> tokens;                    // Of the whole server; empty: none needed.
+  std::set<std::string> tokens;                    // GCS: empty: none needed.
+  std::vector<AccessKey> access_keys;              // S3: empty: signatures are not looked at.
   std::map<std::string, std::string> connect_map;  // CONNECT target to where it really goes.
   std::vector<int> wake_fds;
 
+  std::atomic<int64_t> clock_offset_us = 0;  // What the server's clock is off by.
   std::atomic<bool> shapes_bytes = false;
   std::atomic<bool> stop = false;
   std::atomic<uint64_t> release_epoch = 0;     // Raised: stalled answers end with a reset.

@@ -1,5 +1,9 @@
 """MinIO, and what makes its multipart uploads reachable for a client of Google Cloud Storage.
 
+MinIO is licensed under the AGPL, version 3. Tests build it from its sources on the machine that
+they run on, start it as a process of its own and talk to it over HTTP; no part of headrace contains
+it, and nobody is handed a copy.
+
 Multipart uploads of the XML API are those of S3: MinIO is the real server that has them. The rest
 of what a large write needs (look, compose, delete, list) is JSON on Google Cloud Storage, and S3's
 own on MinIO. `MinioAsGcs` answers it from what MinIO has, and passes the requests of uploads on as
@@ -16,39 +20,76 @@ import http.client
 import http.server
 import json
 import os
+import shutil
+import ssl
 import tempfile
 import threading
+import time
 import urllib.parse
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from testing.servers.certificates import Certificates
 from testing.servers.process import REPOSITORY, Running, ServerProcess
 
-_USER, _PASSWORD, _REGION = "headrace", "headrace-password", "us-east-1"
+ACCESS_KEY, SECRET_KEY, REGION = "headrace", "headrace-password", "us-east-1"
 
 
 def binary() -> Path:
-    """The server that ``tools/servers.sh minio`` builds."""
-    return REPOSITORY / "build" / "servers" / "minio"
+    """The server that ``make servers`` builds, or the one named by HEADRACE_MINIO."""
+    path = Path(os.environ.get("HEADRACE_MINIO") or REPOSITORY / "build" / "servers" / "minio")
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist: make servers")
+    return path
 
 
-class MinioServer:
-    """One server with an empty bucket called ``bucket``."""
+class MinioServer(Running):
+    """One server on an empty folder; `url` is its endpoint, for `ACCESS_KEY` and `SECRET_KEY`.
 
-    def __init__(self) -> None:
+        with MinioServer() as server:
+            server.request("PUT", "/bucket/name", b"bytes")
+
+    buckets:       empty buckets that are there from the start
+    region:        the one that signatures must name
+    certificates:  speak TLS
+    domains:       hosts below which a bucket's name may stand, as in ``bucket.DOMAIN``
+    """
+
+    def __init__(
+        self,
+        *,
+        buckets: Sequence[str] = ("bucket",),
+        region: str = REGION,
+        certificates: Certificates | None = None,
+        domains: Sequence[str] = (),
+    ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-minio-")
+        self._region = region
         root = Path(self._folder.name)
-        (root / "data" / "bucket").mkdir(parents=True)
+        for bucket in buckets:
+            (root / "data" / bucket).mkdir(parents=True)
+        (root / "data").mkdir(exist_ok=True)
         environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if not name.startswith("MINIO_")},
             "HOME": str(root),
-            "MINIO_ROOT_USER": _USER,
-            "MINIO_ROOT_PASSWORD": _PASSWORD,
+            "MINIO_ROOT_USER": ACCESS_KEY,
+            "MINIO_ROOT_PASSWORD": SECRET_KEY,
+            "MINIO_SITE_REGION": region,
             "MINIO_BROWSER": "off",
             "MINIO_UPDATE": "off",
         }
+        if domains:
+            environment["MINIO_DOMAIN"] = ",".join(domains)
+        self._context = None
+        if certificates:
+            # The names of the files are MinIO's.
+            folder = root / "certificates"
+            folder.mkdir()
+            shutil.copy(certificates.cert_file, folder / "public.crt")
+            shutil.copy(certificates.key_file, folder / "private.key")
+            self._context = ssl.create_default_context(cafile=str(certificates.ca_file))
 
         def command(port: int) -> list[str]:
             return [
@@ -56,6 +97,7 @@ class MinioServer:
                 "server",
                 "--quiet",
                 f"--address=127.0.0.1:{port}",
+                f"--certs-dir={root / 'certificates'}",
                 str(root / "data"),
             ]
 
@@ -67,11 +109,36 @@ class MinioServer:
             self._folder.cleanup()
             raise
         self.port = self._process.port
+        self.url = f"{'https' if certificates else 'http'}://127.0.0.1:{self.port}"
+        self.folder = root / "data"
+        """Where it keeps its objects, and in ``.minio.sys`` what is unfinished."""
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _wait_until_ready(self) -> None:
+        # It listens before it can answer; until then every request gets 503.
+        deadline = time.monotonic() + 20.0
+        while self.request("GET", "/")[0] == 503:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"MinIO did not become ready: {self.output()}")
+            time.sleep(0.01)
+
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        return self._process.pid
 
     def stop(self) -> None:
         """End the server; what it held is gone."""
         self._process.stop()
         self._folder.cleanup()
+
+    def output(self) -> str:
+        """What the server has printed so far."""
+        return self._process.output()
 
     def request(
         self,
@@ -79,15 +146,24 @@ class MinioServer:
         target: str,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
+        *,
+        host: str | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
         """Send a signed request, and return status, headers and body of the answer.
 
         Args:
             target: path and query, percent-encoded, sent as it is.
+            host: the `Host` to say, for a bucket that stands there.
         """
-        host = f"127.0.0.1:{self.port}"
-        all_headers = {**(headers or {}), **_signature(method, target, host)}
-        connection = http.client.HTTPConnection(host, timeout=20.0)
+        address = f"127.0.0.1:{self.port}"
+        host = host or address
+        signature = _signature(method, target, host, self._region)
+        all_headers = {**(headers or {}), **signature, "Host": host}
+        connection = (
+            http.client.HTTPSConnection(address, timeout=20.0, context=self._context)
+            if self._context
+            else http.client.HTTPConnection(address, timeout=20.0)
+        )
         try:
             connection.request(method, target, body, all_headers)
             answer = connection.getresponse()
@@ -107,7 +183,7 @@ class MinioServer:
         return [each.text or "" for each in ET.fromstring(body).iter() if each.tag.endswith("}Key")]
 
 
-def _signature(method: str, target: str, host: str) -> dict[str, str]:
+def _signature(method: str, target: str, host: str, region: str) -> dict[str, str]:
     """Return the headers that sign a request (AWS Signature Version 4, body unsigned)."""
     path, _, query = target.partition("?")
     now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -125,14 +201,14 @@ def _signature(method: str, target: str, host: str) -> dict[str, str]:
             "UNSIGNED-PAYLOAD",
         ]
     )
-    scope = f"{day}/{_REGION}/s3/aws4_request"
+    scope = f"{day}/{region}/s3/aws4_request"
     digest = hashlib.sha256(canonical.encode()).hexdigest()
-    key = f"AWS4{_PASSWORD}".encode()
-    for part in (day, _REGION, "s3", "aws4_request"):
+    key = f"AWS4{SECRET_KEY}".encode()
+    for part in (day, region, "s3", "aws4_request"):
         key = hmac.digest(key, part.encode(), "sha256")
     text = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{digest}"
     signed = hmac.digest(key, text.encode(), "sha256").hex()
-    credential = f"Credential={_USER}/{scope}, SignedHeaders={';'.join(headers)}"
+    credential = f"Credential={ACCESS_KEY}/{scope}, SignedHeaders={';'.join(headers)}"
     del headers["host"]
     return {**headers, "Authorization": f"AWS4-HMAC-SHA256 {credential}, Signature={signed}"}
 

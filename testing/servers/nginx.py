@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import resource
 import tempfile
+import urllib.parse
+from collections.abc import Mapping
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 from testing.servers.certificates import Certificates
 from testing.servers.process import Running, ServerProcess
@@ -13,10 +17,21 @@ from testing.servers.process import Running, ServerProcess
 _TEMPLATE = Path(__file__).with_name("nginx.conf.in")
 _MODULES = Path("/usr/lib/nginx/modules")
 
+S3_HEADERS = (
+    "add_header x-amz-checksum-crc32c $s3_sum; add_header x-amz-checksum-type $s3_sum_type;"
+)
+"""What a location needs that has headers of its own: nginx forgets those of the server there."""
+
 
 class Nginx(Running):
     """Serves `root`: `/BUCKET/NAME`, and the same by the media paths of the GCS JSON API.
 
+    With `sums` it looks like S3 (path style), too: these buckets are listed, by pages of 1,000, and
+    their objects come with their CRC32C when `x-amz-checksum-mode` asks for it. It verifies no
+    signature, and an ETag is nginx's own.
+
+    sums:          {bucket: {name: CRC32C in base64}}, of files that are there; nginx cannot tell
+                   names apart that differ in upper and lower case only
     latency_s:     every GET waits so long before its first byte, any number of them at once
     certificates:  speak TLS
     workers:       worker processes
@@ -35,16 +50,19 @@ class Nginx(Running):
         workers: int = 1,
         locations: str = "",
         globals: str = "",
+        sums: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-nginx-")
         folder = Path(self._folder.name)
         authority = f"[{host}]" if ":" in host else host
         modules = latency = tls = ""
-        if latency_s:
+        s3_globals, s3_locations = _s3_face(Path(root).resolve(), folder, sums or {})
+        if latency_s or sums:
             modules = "".join(
                 f"load_module {_MODULES / name};\n"
                 for name in ("ndk_http_module.so", "ngx_http_lua_module.so")
             )
+        if latency_s:
             latency = f"access_by_lua_block {{ ngx.sleep({latency_s:.6f}) }}"
         if certificates:
             tls = (
@@ -66,8 +84,8 @@ class Nginx(Running):
                 "root": str(Path(root).resolve()),
                 "tls": tls,
                 "latency": latency,
-                "locations": locations,
-                "globals": globals,
+                "locations": f"{s3_locations}\n    {locations}",
+                "globals": f"{s3_globals}\n  {globals}",
             }
             text = _TEMPLATE.read_text()
             for name, value in values.items():
@@ -97,3 +115,59 @@ class Nginx(Running):
     def output(self) -> str:
         """What the server has printed so far."""
         return self._process.output()
+
+
+def _s3_face(root: Path, folder: Path, sums: Mapping[str, Mapping[str, str]]) -> tuple[str, str]:
+    """Write the tables of the S3 face into `folder`; return its global and server configuration."""
+    if not sums:
+        return "", ""
+    by_path = []
+    locations = [S3_HEADERS]
+    for index, (bucket, objects) in enumerate(sums.items()):
+        lines = []
+        for name in sorted(objects, key=str.encode):
+            by_path.append(f'"{_quoted(f"/{bucket}/{name}")}" "{objects[name]}";\n')
+            status = (root / bucket / name).stat()
+            seconds = int(status.st_mtime)
+            modified = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+            facts = (
+                f"<LastModified>{modified:%Y-%m-%dT%H:%M:%S}.000Z</LastModified>"
+                # As nginx makes it.
+                f"<ETag>&quot;{seconds:x}-{status.st_size:x}&quot;</ETag>"
+                "<ChecksumAlgorithm>CRC32C</ChecksumAlgorithm>"
+                "<ChecksumType>FULL_OBJECT</ChecksumType>"
+                f"<Size>{status.st_size}</Size><StorageClass>STANDARD</StorageClass>"
+            )
+            url = urllib.parse.quote_plus(name, safe="/*")
+            lines.append(f"{name}\t{escape(name)}\t{url}\t{facts}\n")
+        table = folder / f"s3-listing-{index}"
+        table.write_text("".join(lines))
+        for path in (f"/{bucket}", f"/{bucket}/"):
+            locations.append(
+                f'location = {path} {{ content_by_lua_block {{ require("nginx_s3").answer('
+                f'"{bucket}", "{table}") }} }}'
+            )
+    (folder / "s3-sums").write_text("".join(by_path))
+    return (
+        f"""lua_package_path "{_TEMPLATE.parent}/?.lua;;";
+  map_hash_max_size {max(2048, 2 * len(by_path))};
+  map_hash_bucket_size 256;
+  map $uri $s3_sum_of_name {{
+    default "";
+    include {folder / "s3-sums"};
+  }}
+  # Of a range the service tells no checksum.
+  map "$http_x_amz_checksum_mode:$http_range" $s3_sum {{
+    default "";
+    "ENABLED:" $s3_sum_of_name;
+  }}
+  map $s3_sum $s3_sum_type {{
+    default FULL_OBJECT;
+    "" "";
+  }}""",
+        "\n    ".join(locations),
+    )
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')

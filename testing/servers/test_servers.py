@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import signal
 import ssl
@@ -15,9 +17,11 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ClientError
 
-from testing.servers import Certificates, DelayedServer, FakeGcsServer, Nginx
+from testing.servers import Certificates, DelayedServer, FakeGcsServer, MinioServer, Nginx
 from testing.servers.process import REPOSITORY
+from testing.servers.s3_client import client_of
 
 
 def fetch(url: str, context: ssl.SSLContext | None = None) -> bytes:
@@ -56,6 +60,40 @@ def test_fake_gcs_speaks_tls(tmp_path: Path) -> None:
             fetch(server.url, ssl.create_default_context())
 
 
+def test_minio_stores_and_lists_and_leaves_nothing_behind() -> None:
+    with MinioServer(buckets=["one", "two"], region="eu-west-1") as server:
+        pid, folder = server.pid, server.folder
+        assert server.request("PUT", "/two/x/%C3%A4%20%252F", b"bytes")[0] == 200
+        status, headers, body = server.request("GET", "/two/x/%C3%A4%20%252F")
+        assert (status, body) == (200, b"bytes")
+        assert headers["ETag"] == f'"{hashlib.md5(b"bytes").hexdigest()}"'
+        _, _, body = server.request("GET", "/two?list-type=2")
+        assert "<Key>x/ä %2F</Key>".encode() in body
+        assert b"<KeyCount>0<" in server.request("GET", "/one?list-type=2")[2]
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            fetch(f"{server.url}/two/x/%C3%A4%20%252F")
+        _, _, body = server.request("GET", "/two?location=")
+        assert b"eu-west-1" in body
+    assert not alive(pid)
+    assert not folder.exists()
+
+
+def test_minio_finds_a_bucket_in_the_host() -> None:
+    with MinioServer(domains=["s3.test"]) as server:
+        assert server.request("PUT", "/a/b", b"bytes", host="bucket.s3.test")[0] == 200
+        assert server.get("a/b") == b"bytes"
+
+
+def test_minio_speaks_tls(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    with MinioServer(certificates=certificates) as server:
+        assert server.url.startswith("https://")
+        assert server.request("PUT", "/bucket/a", b"1")[0] == 200
+        assert server.get("a") == b"1"
+        with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+            fetch(server.url, ssl.create_default_context())
+
+
 def test_nginx_serves_files_by_path_and_by_media_path(tmp_path: Path) -> None:
     (tmp_path / "b" / "x").mkdir(parents=True)
     (tmp_path / "b" / "x" / "a%2F b").write_bytes(b"hello")
@@ -80,6 +118,47 @@ def test_nginx_delays_all_requests_at_once_and_not_in_turn(tmp_path: Path) -> No
         took_s = time.monotonic() - begin
     assert took_s >= latency_s
     assert took_s < 16 * latency_s
+
+
+SUM = base64.b64encode(b"\x9a\x71\xbb\x4c").decode()  # CRC32C of b"hello"
+
+
+def test_nginx_looks_like_s3_to_botocore(tmp_path: Path) -> None:
+    names = [f"{i:04d}" for i in range(2500)]
+    (tmp_path / "b" / "x").mkdir(parents=True)
+    for name in names:
+        (tmp_path / "b" / "x" / name).write_bytes(b"hello")
+    sums = {f"x/{name}": SUM for name in names}
+    with (
+        Nginx(tmp_path, sums={"b": sums}, latency_s=0.01) as server,
+        client_of(server.url) as client,
+    ):
+        pages = list(client.get_paginator("list_objects_v2").paginate(Bucket="b"))
+        assert [page["KeyCount"] for page in pages] == [1000, 1000, 500]
+        listed = [each for page in pages for each in page["Contents"]]
+        assert [each["Key"] for each in listed] == [f"x/{name}" for name in names]
+        first = client.list_objects_v2(Bucket="b", StartAfter="x/0997", MaxKeys=3, Prefix="x/")
+        assert [each["Key"] for each in first["Contents"]] == ["x/0998", "x/0999", "x/1000"]
+        assert client.list_objects_v2(Bucket="b", Prefix="y")["KeyCount"] == 0
+        head = client.head_object(Bucket="b", Key="x/0001", ChecksumMode="ENABLED")
+        assert (head["ETag"], head["ContentLength"]) == (listed[1]["ETag"], listed[1]["Size"])
+        assert head["LastModified"] == listed[1]["LastModified"]
+        assert (head["ChecksumCRC32C"], head["ChecksumType"]) == (SUM, "FULL_OBJECT")
+        for options, body, has_sum in (
+            ({}, b"hello", True),
+            ({"Range": "bytes=1-2"}, b"el", False),
+            ({"IfMatch": listed[1]["ETag"]}, b"hello", True),
+        ):
+            got = client.get_object(Bucket="b", Key="x/0001", ChecksumMode="ENABLED", **options)
+            with got["Body"] as stream:
+                assert stream.read() == body
+            assert ("ChecksumCRC32C" in got) == has_sum
+        with pytest.raises(ClientError, match="412"):
+            client.get_object(Bucket="b", Key="x/0001", IfMatch='"other"')
+        with pytest.raises(ClientError, match="404"):
+            client.get_object(Bucket="b", Key="none")
+        # The same file as Google Cloud Storage has it.
+        assert fetch(f"{server.url}/storage/v1/b/b/o/x%2F0001?alt=media") == b"hello"
 
 
 def test_nginx_speaks_tls(tmp_path: Path) -> None:

@@ -5,16 +5,11 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import headrace
 from testing.servers import minio
-
-pytestmark = pytest.mark.skipif(
-    not minio.binary().exists(), reason="MinIO is not built: tools/servers.sh minio"
-)
 
 MIB = 1 << 20
 DATA = os.urandom(5 * 5 * MIB + 100)
@@ -43,7 +38,7 @@ def open_writer(store: headrace.Store, name: str) -> headrace.ObjectWriterIO:
 
 def unfinished(server: minio.MinioAsGcs) -> list[str]:
     """What MinIO itself keeps of uploads that were begun and neither completed nor aborted."""
-    root = Path(server.minio._folder.name) / "data" / ".minio.sys" / "multipart"
+    root = server.minio.folder / ".minio.sys" / "multipart"
     return [str(path) for path in root.glob("*/*")] if root.exists() else []
 
 

@@ -1,4 +1,4 @@
-#include "gcs.h"
+#include "gcs/gcs.h"
 
 #include <algorithm>
 #include <array>
@@ -8,38 +8,6 @@
 #include "text.h"
 
 namespace faultserver {
-
-std::string_view kind_name(Kind kind) {
-  switch (kind) {
-    case Kind::kList: return "list";
-    case Kind::kGet: return "get";
-    case Kind::kMedia: return "media";
-    case Kind::kUpload: return "upload";
-    case Kind::kResumableStart: return "resumable_start";
-    case Kind::kResumablePut: return "resumable_put";
-    case Kind::kResumableQuery: return "resumable_query";
-    case Kind::kResumableCancel: return "resumable_cancel";
-    case Kind::kMultipartStart: return "multipart_start";
-    case Kind::kMultipartPart: return "multipart_part";
-    case Kind::kMultipartComplete: return "multipart_complete";
-    case Kind::kMultipartAbort: return "multipart_abort";
-    case Kind::kMultipartList: return "multipart_list";
-    case Kind::kCompose: return "compose";
-    case Kind::kRewrite: return "rewrite";
-    case Kind::kCopy: return "copy";
-    case Kind::kDelete: return "delete";
-    case Kind::kPatch: return "patch";
-    case Kind::kBucketGet: return "bucket_get";
-    case Kind::kBucketCreate: return "bucket_create";
-    case Kind::kBucketDelete: return "bucket_delete";
-    case Kind::kBucketList: return "bucket_list";
-    case Kind::kIam: return "iam";
-    case Kind::kConnect: return "connect";
-    case Kind::kControl: return "control";
-    case Kind::kOther: return "other";
-  }
-  return "other";
-}
 
 namespace {
 
@@ -129,9 +97,7 @@ Route route_xml(const Request& request) {
 }  // namespace
 
 Route route(const Request& request) {
-  if (request.method == "CONNECT") return {.kind = Kind::kConnect};
   std::string_view path = request.path;
-  if (path.starts_with("/_control/")) return {.kind = Kind::kControl};
   const auto take = [&path](std::string_view prefix) {
     if (!path.starts_with(prefix)) return false;
     path.remove_prefix(prefix.size());
@@ -150,13 +116,6 @@ Route route(const Request& request) {
   if (path == "/storage/v1/b") return route_json(request, {}, false);
   if (path.starts_with("/storage/v1/") || !path.starts_with('/')) return {};
   return route_xml(request);
-}
-
-Response json_response(int status, std::string body) {
-  Response response{.status = status, .body = Body(std::move(body))};
-  response.headers = {{"Content-Type", "application/json; charset=UTF-8"},
-                      {"Cache-Control", "no-cache, no-store, max-age=0, must-revalidate"}};
-  return response;
 }
 
 Response error_response(const Route& route, int status, std::string_view reason,
@@ -298,24 +257,6 @@ void set_object_headers(Response& response, const Object& object) {
   add("x-goog-storage-class", object.storage_class);
   if (object.component_count > 0) {
     add("x-goog-component-count", std::to_string(object.component_count));
-  }
-}
-
-void read_metadata(const Json& json, Object& draft) {
-  const auto read = [&json](std::string_view name, std::string& into) {
-    if (json[name].is_string()) into = json[name].text();
-  };
-  read("name", draft.name);
-  read("contentType", draft.content_type);
-  read("contentEncoding", draft.content_encoding);
-  read("contentDisposition", draft.content_disposition);
-  read("contentLanguage", draft.content_language);
-  read("cacheControl", draft.cache_control);
-  read("customTime", draft.custom_time);
-  read("storageClass", draft.storage_class);
-  for (const auto& [name, value] : json["metadata"].object()) {
-    std::erase_if(draft.metadata, [&name](const auto& member) { return member.first == name; });
-    if (!value.is_null()) draft.metadata.emplace_back(name, value.text());
   }
 }
 
@@ -711,6 +652,10 @@ Response answer(Storage& storage, Request& request, const Route& route, const st
     case Kind::kIam: response = test_permissions(*bucket, request); break;
     case Kind::kBucketCreate:
     case Kind::kBucketList:
+    case Kind::kBucketPatch:
+    case Kind::kListVersions:
+    case Kind::kMultipartPartCopy:
+    case Kind::kDeleteMany:
     case Kind::kConnect:
     case Kind::kControl:
     case Kind::kOther: break;

@@ -8,47 +8,10 @@
 
 #include "http.h"
 #include "json.h"
+#include "route.h"
 #include "storage.h"
 
 namespace faultserver {
-
-// What a request asks for; the names (`kind_name`) are those of the fault rules and the log.
-enum class Kind {
-  kList,
-  kGet,  // Metadata.
-  kMedia,
-  kUpload,  // In one request: media, multipart (JSON) or the XML API's PUT.
-  kResumableStart,
-  kResumablePut,
-  kResumableQuery,
-  kResumableCancel,
-  kMultipartStart,
-  kMultipartPart,
-  kMultipartComplete,
-  kMultipartAbort,
-  kMultipartList,
-  kCompose,
-  kRewrite,
-  kCopy,
-  kDelete,
-  kPatch,
-  kBucketGet,
-  kBucketCreate,
-  kBucketDelete,
-  kBucketList,
-  kIam,
-  kConnect,
-  kControl,
-  kOther,
-};
-std::string_view kind_name(Kind kind);
-
-struct Route {
-  Kind kind = Kind::kOther;
-  bool xml = false;
-  std::string bucket{}, object{};                          // Decoded.
-  std::string destination_bucket{}, destination_object{};  // Of rewrite and copy.
-};
 
 // From the head of the request alone.
 Route route(const Request& request);
@@ -62,7 +25,6 @@ Response answer(Storage& storage, Request& request, const Route& route, const st
 // An error in the form that this kind of request gets.
 Response error_response(const Route& route, int status, std::string_view reason,
                         std::string_view message);
-Response json_response(int status, std::string body);
 
 // The names in a `fields=` parameter. Asked some twenty times for each object of a listing: most
 // names are told apart by their length.
@@ -96,8 +58,6 @@ Response list_objects(Bucket& bucket, const Request& request, const std::string&
 // x-goog-hash, generation and the like, as they stand on every answer about an object.
 void set_object_headers(Response& response, const Object& object);
 std::string etag_of(const Object& object);
-// Name-value members of an object's metadata, from a request's JSON.
-void read_metadata(const Json& json, Object& draft);
 // From `x-goog-hash` headers or the metadata's `crc32c` and `md5Hash`.
 struct ExpectedSums {
   std::optional<uint32_t> crc;

@@ -1,7 +1,7 @@
 // The pages of a bucket listing.
 #include <algorithm>
 
-#include "gcs.h"
+#include "gcs/gcs.h"
 #include "text.h"
 
 namespace faultserver {

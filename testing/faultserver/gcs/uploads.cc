@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "digest.h"
-#include "gcs.h"
+#include "gcs/gcs.h"
 #include "text.h"
 
 namespace faultserver {
