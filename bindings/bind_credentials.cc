@@ -13,14 +13,14 @@ std::optional<CredentialsHandle> next(const QueueHandle& self, double timeout_s)
   return CredentialsHandle(std::move(credentials));
 }
 
-void provide(const CredentialsHandle& self, std::string authorization,
+void provide(const CredentialsHandle& self, const Credential& credential,
              std::optional<double> expires_in_s) {
-  Token token{.authorization = std::move(authorization), .expires_at = {}};
+  Credential provided = credential;
   if (expires_in_s) {
-    token.expires_at = steady_clock::now() + std::chrono::duration_cast<steady_clock::duration>(
-                                                 std::chrono::duration<double>(*expires_in_s));
+    provided.expires_at = steady_clock::now() + std::chrono::duration_cast<steady_clock::duration>(
+                                                    std::chrono::duration<double>(*expires_in_s));
   }
-  without_gil([&self, &token](MayBlock) { self->provide(std::move(token)); });
+  without_gil([&self, &provided](MayBlock) { self->provide(std::move(provided)); });
 }
 
 void fail(const CredentialsHandle& self, std::string message, bool retryable) {
@@ -31,13 +31,31 @@ void fail(const CredentialsHandle& self, std::string message, bool retryable) {
 }  // namespace
 
 void bind_credentials(nb::module_& module) {
-  nb::class_<CredentialsHandle>(module, "Credentials", "The engine's copy of one identity's token.")
+  nb::class_<Credential>(module, "Credential",
+                         "A value of the Authorization header, or keys to sign requests with.")
       .def_static(
-          "from_token",
+          "of_authorization",
           [](std::string authorization) {
-            return CredentialsHandle(Credentials::from_token(std::move(authorization)));
+            return Credential{.authorization = std::move(authorization)};
           },
           nb::arg("authorization"))
+      .def_static(
+          "of_keys",
+          [](std::string access_key, std::string secret_key, std::string session_token) {
+            return Credential{.access_key = std::move(access_key),
+                              .secret_key = std::move(secret_key),
+                              .session_token = std::move(session_token)};
+          },
+          nb::arg("access_key"), nb::arg("secret_key"), nb::arg("session_token") = "");
+
+  nb::class_<CredentialsHandle>(module, "Credentials",
+                                "The engine's copy of one identity's credential.")
+      .def_static(
+          "fixed",
+          [](const Credential& credential) {
+            return CredentialsHandle(Credentials::fixed(credential));
+          },
+          nb::arg("credential"))
       .def_static(
           "from_queue",
           [](const QueueHandle& queue, uint64_t id) {
@@ -45,7 +63,7 @@ void bind_credentials(nb::module_& module) {
           },
           nb::arg("queue"), nb::arg("id"))
       .def_prop_ro("id", [](const CredentialsHandle& self) { return self->id(); })
-      .def("provide", &provide, nb::arg("authorization"), nb::arg("expires_in_s").none())
+      .def("provide", &provide, nb::arg("credential"), nb::arg("expires_in_s").none())
       .def("fail", &fail, nb::arg("message"), nb::kw_only(), nb::arg("retryable"));
 
   nb::class_<QueueHandle>(module, "CredentialsQueue",

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "convert.h"
-#include "headrace/store/credentials.h"
+#include "headrace/store/transfer/credentials.h"
 
 namespace headrace::python {
 

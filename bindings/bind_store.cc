@@ -10,8 +10,8 @@
 #include "engine_handle.h"
 #include "headrace/format/url.h"
 #include "headrace/store/object_store.h"
-#include "headrace/store/split_read.h"
-#include "headrace/store/stat_many.h"
+#include "headrace/store/reading/split_read.h"
+#include "headrace/store/reading/stat_many.h"
 #include "listing_handle.h"
 #include "object_index.h"
 #include "sample.h"
@@ -324,9 +324,11 @@ class StoreHandle {
                            std::string_view upload) const {
     store();
     std::string text = name;
-    const auto method = upload == "multipart"   ? UploadMethod::kMultipart
-                        : upload == "resumable" ? UploadMethod::kResumable
-                                                : UploadMethod::kParts;
+    UploadMethod method = UploadMethod::kDefault;
+    for (const UploadMethod each :
+         {UploadMethod::kParts, UploadMethod::kMultipart, UploadMethod::kResumable}) {
+      if (upload == to_string(each)) method = each;
+    }
     return {
         engine_.shared(), value_or_raise(without_gil([&](MayBlock) {
           return store().open_writer({.object = {.name = std::move(text),

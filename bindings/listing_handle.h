@@ -4,7 +4,7 @@
 
 #include "convert.h"
 #include "headrace/engine.h"
-#include "headrace/store/listing.h"
+#include "headrace/store/listing/listing.h"
 
 namespace headrace::python {
 

@@ -26,6 +26,17 @@ void read(nb::handle value, ContentEncoding& field) {
 void read(nb::handle value, std::shared_ptr<Credentials>& field) {
   if (!value.is_none()) field = nb::cast<const CredentialsHandle&>(value).shared();
 }
+void read(nb::handle value, S3Addressing& field) {
+  const auto text = nb::cast<std::string_view>(value);
+  field = text == "path"      ? S3Addressing::kPath
+          : text == "virtual" ? S3Addressing::kVirtual
+                              : S3Addressing::kAuto;
+}
+void read(nb::handle value, std::vector<std::byte>& field) {
+  const auto bytes = nb::cast<nb::bytes>(value);
+  const auto* const begin = static_cast<const std::byte*>(bytes.data());
+  field.assign(begin, begin + bytes.size());
+}
 template <class T>
 void read(nb::handle value, T& field) {
   field = nb::cast<T>(value);
@@ -35,6 +46,14 @@ nb::object show(milliseconds field) { return nb::float_(to_seconds(field)); }
 nb::object show(OnChange field) { return nb::str(field == OnChange::kReread ? "reread" : "error"); }
 nb::object show(ContentEncoding field) {
   return nb::str(field == ContentEncoding::kDecompress ? "decompress" : "stored");
+}
+nb::object show(S3Addressing field) {
+  return nb::str(field == S3Addressing::kPath      ? "path"
+                 : field == S3Addressing::kVirtual ? "virtual"
+                                                   : "auto");
+}
+nb::object show(const std::vector<std::byte>& field) {
+  return nb::bytes(field.data(), field.size());
 }
 nb::object show(const std::shared_ptr<Credentials>&) { return nb::none(); }
 template <class T>
@@ -47,7 +66,16 @@ template <class Visit>
 void visit_fields(StoreOptions& options, Visit&& visit) {
   visit("endpoint", options.endpoint);
   visit("credentials", options.credentials);
-  visit("user_project", options.user_project);
+  visit("user_project", options.gcs.user_project);
+  visit("s3_region", options.s3.region);
+  visit("s3_addressing", options.s3.addressing);
+  visit("s3_dual_stack", options.s3.dual_stack);
+  visit("s3_fips", options.s3.fips);
+  visit("s3_requester_pays", options.s3.requester_pays);
+  visit("s3_expected_bucket_owner", options.s3.expected_bucket_owner);
+  visit("s3_encryption", options.s3.encryption);
+  visit("s3_kms_key_id", options.s3.kms_key_id);
+  visit("s3_customer_key", options.s3.customer_key);
   visit("max_attempts", options.retry.max_attempts);
   visit("initial_backoff_s", options.retry.initial_backoff);
   visit("max_backoff_s", options.retry.max_backoff);

@@ -7,7 +7,7 @@
 
 #include "convert.h"
 #include "headrace/engine.h"
-#include "headrace/store/object_writer.h"
+#include "headrace/store/writing/object_writer.h"
 
 namespace headrace::python {
 

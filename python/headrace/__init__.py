@@ -27,6 +27,7 @@ from headrace._errors import (
 )
 from headrace._open import open
 from headrace._options import (
+    AwsKeys,
     BearerToken,
     GcsOptions,
     GiB,
@@ -35,6 +36,7 @@ from headrace._options import (
     MiB,
     ParallelOptions,
     RetryOptions,
+    S3Options,
     TimeoutOptions,
 )
 from headrace._process import Metrics, configure, metrics, shutdown
@@ -51,6 +53,7 @@ if _typing.TYPE_CHECKING:
     from headrace import torch as torch
 
 __all__ = [
+    "AwsKeys",
     "BearerToken",
     "CancelledError",
     "Cleaned",
@@ -77,6 +80,7 @@ __all__ = [
     "Prefix",
     "ResourceError",
     "RetryOptions",
+    "S3Options",
     "Sample",
     "Store",
     "ThrottledError",

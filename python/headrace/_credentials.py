@@ -1,4 +1,4 @@
-"""Which credentials a store sends. Tokens of Google's are made in `_google_credentials`."""
+"""Which credentials the requests of a store have. Some are renewed on a thread of their own."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ import sys
 from typing import Any, Literal, Protocol
 
 from headrace import _engine, _process
-from headrace._options import BearerToken, require
+from headrace._options import AwsKeys, BearerToken, Environment, require
 
-__all__ = ["CredentialsOption", "GoogleCredentials", "engine_credentials", "require_credentials"]
+__all__ = [
+    "AwsCredentials",
+    "CredentialsOption",
+    "GoogleCredentials",
+    "engine_credentials",
+    "require_credentials",
+]
 
 
 class GoogleCredentials(Protocol):
@@ -22,7 +28,25 @@ class GoogleCredentials(Protocol):
     def refresh(self, request: Any) -> None: ...
 
 
-CredentialsOption = Literal["google", "anonymous"] | BearerToken | GoogleCredentials | None
+class AwsCredentials(Protocol):
+    """What is needed of the credentials of botocore and boto3; a session of theirs will do, too."""
+
+    def get_frozen_credentials(self) -> Any: ...
+
+
+class _AwsSession(Protocol):
+    def get_credentials(self) -> Any: ...
+
+
+CredentialsOption = (
+    Literal["google", "aws", "anonymous"]
+    | BearerToken
+    | AwsKeys
+    | GoogleCredentials
+    | AwsCredentials
+    | _AwsSession
+    | None
+)
 
 
 def require_credentials(credentials: CredentialsOption) -> None:
@@ -32,29 +56,77 @@ def require_credentials(credentials: CredentialsOption) -> None:
         InvalidArgumentError: it does not.
     """
     require(
-        not isinstance(credentials, str) or credentials in ("google", "anonymous"),
-        f"credentials is {credentials!r}; it must be 'google', 'anonymous', a BearerToken "
-        "or an object of google-auth",
+        not isinstance(credentials, str) or credentials in ("google", "aws", "anonymous"),
+        f"credentials is {credentials!r}; it must be 'google', 'aws', 'anonymous', a BearerToken, "
+        "AwsKeys, or an object of google-auth or botocore",
     )
 
 
-def engine_credentials(credentials: CredentialsOption, endpoint: str) -> _engine.Credentials | None:
-    """Return what the engine needs to sign requests to `endpoint`; None: they stay unsigned.
-
-    A token that is meant for Google is not sent to another host unless the user says so.
+def engine_credentials(
+    scheme: str, credentials: CredentialsOption, endpoint: str, environment: Environment
+) -> _engine.Credentials | None:
+    """Return what the engine needs for requests to `endpoint`; None: they stay unsigned.
 
     Args:
+        scheme: of the store.
         credentials: what the store was given.
-        endpoint: normalized; ``""`` is Google's own.
+        endpoint: normalized; ``""`` is the service's own.
+        environment: what the environment variables say.
+
+    Raises:
+        InvalidArgumentError: the credentials are for another provider.
     """
+    if scheme == "gs":
+        return _for_google(credentials, endpoint)
+    if scheme == "s3":
+        return _for_s3(credentials, environment)
+    return None
+
+
+def _for_google(credentials: CredentialsOption, endpoint: str) -> _engine.Credentials | None:
+    # A token that is meant for Google is not sent to another host unless the user says so.
     if credentials is None:
         credentials = "google" if _is_googles_own(endpoint) else "anonymous"
     if credentials == "anonymous" or _is_anonymous(credentials):
         return None
     if isinstance(credentials, BearerToken):
-        return _engine.Credentials.from_token(f"Bearer {credentials.token}")
-    source = None if isinstance(credentials, str) else credentials
-    return _process.credentials_thread().credentials_of(source)
+        bearer = _engine.Credential.of_authorization(f"Bearer {credentials.token}")
+        return _engine.Credentials.fixed(bearer)
+    require(
+        credentials == "google" or hasattr(credentials, "refresh"),
+        f"credentials is {_name_of(credentials)}, which is not for gs://",
+    )
+    from headrace._google_credentials import google_credentials
+
+    source: Any = None if credentials == "google" else credentials
+    return google_credentials(_process.credentials_thread(), source)
+
+
+def _for_s3(credentials: CredentialsOption, environment: Environment) -> _engine.Credentials | None:
+    if credentials == "anonymous":
+        return None
+    if credentials is None or credentials == "aws":
+        credentials = environment.aws_keys or "aws"
+    if isinstance(credentials, AwsKeys):
+        return _engine.Credentials.fixed(
+            _engine.Credential.of_keys(
+                credentials.access_key_id, credentials.secret_access_key, credentials.session_token
+            )
+        )
+    require(
+        credentials == "aws"
+        or hasattr(credentials, "get_frozen_credentials")
+        or hasattr(credentials, "get_credentials"),
+        f"credentials is {_name_of(credentials)}, which is not for s3://",
+    )
+    from headrace._aws_credentials import aws_credentials
+
+    source: Any = None if credentials == "aws" else credentials
+    return aws_credentials(_process.credentials_thread(), source)
+
+
+def _name_of(credentials: object) -> str:
+    return repr(credentials) if isinstance(credentials, str) else type(credentials).__name__
 
 
 def _is_googles_own(endpoint: str) -> bool:

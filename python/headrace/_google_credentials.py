@@ -1,30 +1,25 @@
-"""Who we are: tokens for the engine, made by google-auth on one thread.
-
-The engine asks through a queue and parks the requests that need a token; however long a look-up
-takes, other requests go on and each request still ends by its own deadline.
-"""
+"""Tokens of Google's, made by google-auth on the credentials thread."""
 
 from __future__ import annotations
 
 import datetime
 import functools
-import threading
 from typing import TYPE_CHECKING, Any
 
 from headrace import _engine
+from headrace._credentials_thread import CredentialsThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace._credentials import GoogleCredentials
 
-__all__ = ["CredentialsThread"]
+__all__ = ["google_credentials"]
 
 SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
 
 # One exchange with a token service. Without a bound of its own google-auth waits two minutes.
 _REQUEST_TIMEOUT_S = 30.0
-_JOIN_TIMEOUT_S = 0.5
 
 _ADVICE = (
     "no Google credentials were found: run `gcloud auth application-default login`, or set "
@@ -33,39 +28,38 @@ _ADVICE = (
 )
 
 
-class _Identity:
-    """One account: where its tokens come from, and the engine's copy of them."""
+class _GoogleSource:
+    """One account of Google's."""
 
-    def __init__(
-        self, engine_copy: _engine.Credentials, find: Callable[[], GoogleCredentials]
-    ) -> None:
-        self.engine_copy = engine_copy
+    def __init__(self, find: Callable[[], GoogleCredentials]) -> None:
         self._find = find
         self._source: GoogleCredentials | None = None
         self._provided: str | None = None
 
-    def renew(self) -> None:
+    def renew(self, engine_copy: _engine.Credentials) -> None:
         """Give the engine a token that it has not had yet, or say why there is none."""
         import google.auth.exceptions
 
         try:
             token, expires_in_s = self._next_token()
         except google.auth.exceptions.DefaultCredentialsError as error:
-            self.engine_copy.fail(f"{_ADVICE} ({error})", retryable=False)
+            engine_copy.fail(f"{_ADVICE} ({error})", retryable=False)
         except google.auth.exceptions.TransportError as error:
-            self.engine_copy.fail(f"the token service cannot be reached: {error}", retryable=True)
+            engine_copy.fail(f"the token service cannot be reached: {error}", retryable=True)
         except google.auth.exceptions.GoogleAuthError as error:
-            self.engine_copy.fail(
+            engine_copy.fail(
                 f"the token was refused: {error}",
                 retryable=bool(getattr(error, "retryable", False)),
             )
         except Exception as error:  # a source of tokens is the user's code, too
-            self.engine_copy.fail(
+            engine_copy.fail(
                 f"the credentials failed: {type(error).__name__}: {error}", retryable=False
             )
         else:
             self._provided = token
-            self.engine_copy.provide(f"Bearer {token}", expires_in_s)
+            engine_copy.provide(
+                _engine.Credential.of_authorization(f"Bearer {token}"), expires_in_s
+            )
 
     def _next_token(self) -> tuple[str, float | None]:
         import google.auth.transport.requests
@@ -106,49 +100,12 @@ def _with_scopes(source: GoogleCredentials) -> GoogleCredentials:
     return scoped
 
 
-class CredentialsThread:
-    """The thread that makes tokens. A daemon: a token service that hangs does not hold up exit."""
-
-    def __init__(self) -> None:
-        self._queue = _engine.CredentialsQueue()
-        self._lock = threading.Lock()
-        self._identities: dict[int, _Identity] = {}
-        self._ids: dict[int | None, int] = {}
-        self._thread: threading.Thread | None = None
-        self._stopped = False
-
-    def credentials_of(self, source: GoogleCredentials | None) -> _engine.Credentials:
-        """Return what the engine needs for `source`; None: Application Default Credentials."""
-        key = None if source is None else id(source)  # `find` below keeps the object alive
-        with self._lock:
-            if key not in self._ids:
-                find = _find_default if source is None else functools.partial(_with_scopes, source)
-                identity_id = len(self._ids)
-                self._identities[identity_id] = _Identity(
-                    _engine.Credentials.from_queue(self._queue, identity_id), find
-                )
-                self._ids[key] = identity_id
-            if self._thread is None and not self._stopped:
-                self._thread = threading.Thread(
-                    target=self._serve, name="headrace-credentials", daemon=True
-                )
-                self._thread.start()
-            return self._identities[self._ids[key]].engine_copy
-
-    def stop(self) -> bool:
-        """Make no more tokens. Waits a moment, and returns whether the thread has ended by then:
-        a token service that hangs is not waited for."""
-        with self._lock:
-            self._stopped = True
-            thread = self._thread
-        self._queue.stop()
-        if thread is None or thread is threading.current_thread():
-            return True
-        thread.join(_JOIN_TIMEOUT_S)
-        return not thread.is_alive()
-
-    def _serve(self) -> None:
-        while not self._stopped:
-            asking = self._queue.next(3600.0)
-            if asking is not None:
-                self._identities[asking.id].renew()
+def google_credentials(
+    thread: CredentialsThread, source: GoogleCredentials | None
+) -> _engine.Credentials:
+    """Return what the engine needs for `source`; None: Application Default Credentials."""
+    if source is None:
+        return thread.credentials_of(("google", None), lambda: _GoogleSource(_find_default))
+    # `find` keeps the object alive, and so its id its own.
+    find = functools.partial(_with_scopes, source)
+    return thread.credentials_of(("google", id(source)), lambda: _GoogleSource(find))

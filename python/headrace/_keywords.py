@@ -8,7 +8,13 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from headrace._options import GcsOptions, ParallelOptions, RetryOptions, TimeoutOptions
+from headrace._options import (
+    GcsOptions,
+    ParallelOptions,
+    RetryOptions,
+    S3Options,
+    TimeoutOptions,
+)
 from headrace._store_settings import StoreSettings
 
 __all__ = ["STORE_KEYWORDS", "is_moved", "refuse_keywords", "refuse_options"]
@@ -29,6 +35,7 @@ _RENAMED = {
             ("timeout", TimeoutOptions),
             ("parallel", ParallelOptions),
             ("provider", GcsOptions),
+            ("provider", S3Options),
         )
         for field in dataclasses.fields(options)
     },

@@ -39,7 +39,7 @@ def open(  # noqa: A001
     content_type: str | None = None,
     part_bytes: int = PART_BYTES,
     max_parts_in_flight: int = PARTS_IN_FLIGHT,
-    upload: UploadWay = "parts",
+    upload: UploadWay | None = None,
     **options: Any,
 ) -> ObjectWriterIO: ...
 def open(  # noqa: A001 - as in gzip, tarfile and io
@@ -52,7 +52,7 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
     content_type: str | None = None,
     part_bytes: int = PART_BYTES,
     max_parts_in_flight: int = PARTS_IN_FLIGHT,
-    upload: UploadWay = "parts",
+    upload: UploadWay | None = None,
     **options: Any,
 ) -> ObjectReaderIO | ObjectWriterIO:
     """Open an object as a binary file: ``gs://bucket/name``, ``file:///path`` or a path.

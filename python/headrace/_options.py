@@ -14,6 +14,7 @@ from headrace import _engine
 from headrace._errors import InvalidArgumentError
 
 __all__ = [
+    "AwsKeys",
     "BearerToken",
     "ContentEncoding",
     "EngineOptions",
@@ -27,6 +28,7 @@ __all__ = [
     "ParallelOptions",
     "ProviderOptions",
     "RetryOptions",
+    "S3Options",
     "TimeoutOptions",
     "read_environment",
 ]
@@ -273,10 +275,70 @@ class GcsOptions:
         )
 
 
-ProviderOptions = GcsOptions
+S3Addressing = Literal["auto", "path", "virtual"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class S3Options:
+    """What only S3 and its kind have (``Store("s3://...", provider=S3Options(...))``).
+
+    Raises:
+        InvalidArgumentError: a value cannot work.
+
+    Examples:
+        >>> provider = headrace.S3Options(region="eu-west-1", requester_pays=True)
+        >>> store = headrace.Store("s3://bucket", provider=provider)
+    """
+
+    region: str | None = None
+    """Where the bucket is. Default: what AWS_REGION or AWS_DEFAULT_REGION says; a bucket that is
+    elsewhere is followed to its region, once for all requests."""
+    addressing: S3Addressing = "auto"
+    """``"path"``: ``https://endpoint/bucket/name``. ``"virtual"``: ``https://bucket.endpoint/name``.
+    ``"auto"``: the second at AWS, unless the bucket's name does not fit; the first elsewhere."""
+    dual_stack: bool = False
+    """Use the endpoints of AWS that have IPv6, too."""
+    fips: bool = False
+    """Use the endpoints of AWS with FIPS-validated cryptography."""
+    requester_pays: bool = False
+    """Pay for requests to buckets of others that ask for it."""
+    expected_bucket_owner: str = ""
+    """An account: requests are refused if the bucket belongs to another one."""
+    encryption: Literal["", "AES256", "aws:kms", "aws:kms:dsse"] = ""
+    """How the service encrypts new objects. Default: as the bucket says."""
+    kms_key_id: str = ""
+    """The key for ``"aws:kms"``. Default: the account's own."""
+    customer_key: bytes | None = field(default=None, repr=False)
+    """SSE-C: the 32 bytes with which the service encrypts and decrypts objects, and which it does
+    not keep. They are sent with requests, so the endpoint must use TLS."""
+
+    def __post_init__(self) -> None:
+        require(
+            self.region is None or isinstance(self.region, str),
+            f"S3Options.region is {self.region!r}; it must be a name like 'eu-west-1'",
+        )
+        require(
+            self.addressing in ("auto", "path", "virtual"),
+            f"S3Options.addressing is {self.addressing!r}; it must be 'auto', 'path' or 'virtual'",
+        )
+        require(
+            self.encryption in ("", "AES256", "aws:kms", "aws:kms:dsse"),
+            f"S3Options.encryption is {self.encryption!r}; it must be 'AES256', 'aws:kms' or "
+            "'aws:kms:dsse'",
+        )
+        require_header("S3Options.expected_bucket_owner", self.expected_bucket_owner)
+        require_header("S3Options.kms_key_id", self.kms_key_id)
+        require(
+            self.customer_key is None
+            or (isinstance(self.customer_key, bytes) and len(self.customer_key) == 32),
+            "S3Options.customer_key must be 32 bytes",
+        )
+
+
+ProviderOptions = GcsOptions | S3Options
 
 # What a scheme's stores take as ``provider=``.
-_PROVIDERS: dict[str, type] = {"gs": GcsOptions}
+_PROVIDERS: dict[str, type] = {"gs": GcsOptions, "s3": S3Options}
 
 
 def require_provider(scheme: str, provider: object) -> None:
@@ -335,11 +397,44 @@ class BearerToken:
         )
 
 
+@dataclass(frozen=True)
+class AwsKeys:
+    """Keys of an AWS account, or of another service that speaks S3. They are never printed.
+
+    Raises:
+        InvalidArgumentError: a key is missing, or not printable ASCII.
+
+    Examples:
+        >>> keys = headrace.AwsKeys("AKIDEXAMPLE", "secret")
+        >>> store = headrace.Store("s3://bucket", credentials=keys)
+    """
+
+    access_key_id: str
+    secret_access_key: str = field(repr=False)
+    session_token: str = field(default="", repr=False)
+    """Of temporary keys only."""
+
+    def __post_init__(self) -> None:
+        for name in ("access_key_id", "secret_access_key", "session_token"):
+            text = getattr(self, name)
+            require(
+                isinstance(text, str)
+                and (bool(text) or name == "session_token")
+                and text.isascii()
+                and ((text.isprintable() and " " not in text) or not text),
+                f"AwsKeys: {name} must be printable ASCII without spaces"
+                + ("" if name == "session_token" else " and not empty"),
+            )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Environment:
     """What the environment variables say. ``docs/reference/environment.md`` lists them."""
 
     emulator_endpoint: str = ""
+    s3_endpoint: str = ""
+    s3_region: str = ""
+    aws_keys: AwsKeys | None = None
     http_proxy: str = ""
     https_proxy: str = ""
     no_proxy: str = ""
@@ -368,12 +463,23 @@ def read_environment(environ: Mapping[str, str] = os.environ) -> Environment:
         require(text.isdecimal(), f"{name} is {text!r}; it must be a whole number")
         return int(text)
 
+    def aws_keys() -> AwsKeys | None:
+        key = environ.get("AWS_ACCESS_KEY_ID", "")
+        secret = environ.get("AWS_SECRET_ACCESS_KEY", "")
+        if not key or not secret:
+            return None
+        return AwsKeys(key, secret, environ.get("AWS_SESSION_TOKEN", ""))
+
     emulator = environ.get("STORAGE_EMULATOR_HOST", "")
+    s3 = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL", "")
     defaults = EngineOptions()
     return Environment(
         emulator_endpoint=(
             _engine.normalized_endpoint(emulator, default_tls=False) if emulator else ""
         ),
+        s3_endpoint=_engine.normalized_endpoint(s3, default_tls=True) if s3 else "",
+        s3_region=environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION", ""),
+        aws_keys=aws_keys(),
         http_proxy=proxy("http_proxy"),
         https_proxy=proxy("https_proxy"),
         no_proxy=proxy("no_proxy"),

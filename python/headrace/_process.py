@@ -20,7 +20,7 @@ from headrace._errors import CancelledError, InvalidArgumentError
 from headrace._options import EngineOptions, read_environment
 
 if TYPE_CHECKING:
-    from headrace._google_credentials import CredentialsThread
+    from headrace._credentials_thread import CredentialsThread
 
 __all__ = ["Metrics", "configure", "metrics", "shutdown"]
 
@@ -155,7 +155,7 @@ def current_engine() -> _engine.Engine:
 
 def credentials_thread() -> CredentialsThread:
     """Return what makes tokens in this process; its thread starts with the first identity."""
-    from headrace._google_credentials import CredentialsThread
+    from headrace._credentials_thread import CredentialsThread
 
     with _process.lock:
         if _process.credentials is None:

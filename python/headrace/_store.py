@@ -86,11 +86,13 @@ class Store:
         url: the root: a bucket, a folder in a bucket, or a directory. Nothing is asked of the
             service, so a root need not exist. For a part of a name there is ``list(prefix=)``.
         endpoint: ``http://host:port`` of another service that speaks the same protocol. Default:
-            the service's own, or what STORAGE_EMULATOR_HOST says.
-        credentials: ``"google"`` for Application Default Credentials, ``"anonymous"``, a
-            `BearerToken`, or an object of google-auth. Default: ``"google"`` for ``gs://``;
-            ``"anonymous"`` for an emulator and for an endpoint outside googleapis.com, which must
-            not see a token that is not meant for it.
+            the service's own, or what STORAGE_EMULATOR_HOST (``gs://``) or AWS_ENDPOINT_URL
+            (``s3://``) says.
+        credentials: for ``gs://`` ``"google"`` (Application Default Credentials, the default), a
+            `BearerToken`, or an object of google-auth; for ``s3://`` ``"aws"`` (the environment's
+            keys, or else botocore's chain; the default), `AwsKeys`, or credentials or a session of
+            botocore or boto3; ``"anonymous"`` for both. An emulator, and an endpoint outside
+            googleapis.com, gets no token of Google's by default: it is not meant for it.
         user_agent_suffix: appended to ``headrace/<version>`` in requests.
         retry: how often failed requests are sent again.
         timeout: how long to wait for what.
@@ -100,7 +102,8 @@ class Store:
         content_encoding: ``"stored"`` gives the stored bytes of objects with
             ``Content-Encoding: gzip``, ``"decompress"`` what they contain.
         verify: compare the CRC-32C of whole objects where the store keeps one.
-        provider: what one provider alone has: `GcsOptions` for ``gs://``.
+        provider: what one provider alone has: `GcsOptions` for ``gs://``, `S3Options` for
+            ``s3://``.
 
     Raises:
         InvalidArgumentError: the URL or an option cannot work.
@@ -682,7 +685,7 @@ class Store:
         content_encoding: str | None = None,
         part_bytes: int = PART_BYTES,
         max_parts_in_flight: int = PARTS_IN_FLIGHT,
-        upload: UploadWay = "parts",
+        upload: UploadWay | None = None,
     ) -> ObjectWriter:
         """Return a writer for one object of any size: parts are under way while more come.
 
@@ -696,11 +699,12 @@ class Store:
             content_encoding: such as ``gzip``, if what is written is compressed already.
             part_bytes: bytes of one part; an object that is no larger is written by one request.
             max_parts_in_flight: parts that are under way at a time.
-            upload: how they come to ``gs://``. ``"parts"``: as temporary objects below
-                ``headrace-uploads/``, which the service joins. ``"multipart"``: as one multipart
-                upload there, which it copies. ``"resumable"``: one after the other, without
-                temporary objects; for buckets with a retention policy, where those could not be
-                deleted. Files are written in one way only.
+            upload: how they reach the service. ``"parts"`` (the default of ``gs://``): as temporary
+                objects below ``headrace-uploads/``, which the service joins. ``"multipart"`` (the
+                only way of ``s3://``): as one multipart upload; on ``gs://`` it makes a temporary
+                object, which is then copied. ``"resumable"`` (``gs://``): one after the other,
+                without temporary objects; for buckets with a retention policy, where those could
+                not be deleted. Files are written in one way only.
 
         Raises:
             InvalidArgumentError: the store cannot hold an object of this name, or the numbers
@@ -714,7 +718,7 @@ class Store:
             3000
         """
         require(
-            upload in ("parts", "multipart", "resumable"),
+            upload in (None, "parts", "multipart", "resumable"),
             f"upload is {upload!r}; it must be 'parts', 'multipart' or 'resumable'",
         )
         require_bytes("part_bytes", part_bytes, minimum=1)
@@ -726,7 +730,7 @@ class Store:
             content_encoding=content_encoding or "",
             part_bytes=part_bytes,
             max_parts_in_flight=max_parts_in_flight,
-            upload=upload,
+            upload=upload or "",
         )
 
     def delete(

@@ -15,6 +15,7 @@ from headrace._options import (
     ParallelOptions,
     ProviderOptions,
     RetryOptions,
+    S3Options,
     TimeoutOptions,
     read_environment,
     require,
@@ -68,17 +69,24 @@ class StoreSettings:
     @property
     def gcs(self) -> GcsOptions:
         """The options of ``gs://``, with which other stores do nothing."""
-        return self.provider or GcsOptions()
+        return self.provider if isinstance(self.provider, GcsOptions) else GcsOptions()
+
+    @property
+    def s3(self) -> S3Options:
+        """The options of ``s3://``, with which other stores do nothing."""
+        return self.provider if isinstance(self.provider, S3Options) else S3Options()
 
     def engine_options(self, scheme: str) -> dict[str, Any]:
         """Return them as the engine takes them, for a store of `scheme` in this process."""
         environment = read_environment()
-        is_google = scheme == "gs"
-        endpoint = self.endpoint or (environment.emulator_endpoint if is_google else "")
+        endpoint = self.endpoint or {
+            "gs": environment.emulator_endpoint,
+            "s3": environment.s3_endpoint,
+        }.get(scheme, "")
         join = self.gcs.join_small_objects
         options: dict[str, Any] = {
             "endpoint": endpoint,
-            "credentials": engine_credentials(self.credentials, endpoint) if is_google else None,
+            "credentials": engine_credentials(scheme, self.credentials, endpoint, environment),
             "user_agent_suffix": self.user_agent_suffix,
             "on_change": self.on_change,
             "content_encoding": self.content_encoding,
@@ -88,6 +96,9 @@ class StoreSettings:
             **asdict(self.parallel),
             "user_project": self.gcs.user_project or "",
             "temporary_prefix": self.gcs.temporary_prefix,
+            **{f"s3_{name}": value for name, value in vars(self.s3).items()},
+            "s3_region": self.s3.region or environment.s3_region,
+            "s3_customer_key": self.s3.customer_key or b"",
             "join_small_objects": join is not None,
             "http_proxy": environment.http_proxy,
             "https_proxy": environment.https_proxy,

@@ -14,6 +14,7 @@
 #include "headrace/base/fork.h"
 #include "headrace/base/gate.h"
 #include "headrace/base/mutex.h"
+#include "headrace/base/thread_pool.h"
 #include "headrace/base/warnings.h"
 #include "headrace/format/base64.h"
 #include "headrace/format/percent.h"
@@ -23,11 +24,11 @@
 #include "headrace/http/resolver.h"
 #include "headrace/store/file/file_store.h"
 #include "headrace/store/gcs/gcs_protocol.h"
-#include "headrace/store/host.h"
 #include "headrace/store/http_store.h"
-#include "headrace/store/joined_reads.h"
-#include "headrace/store/object_writer.h"
-#include "headrace/store/thread_pool.h"
+#include "headrace/store/reading/joined_reads.h"
+#include "headrace/store/s3/s3_protocol.h"
+#include "headrace/store/transfer/host.h"
+#include "headrace/store/writing/object_writer.h"
 
 #ifndef HEADRACE_VERSION
 #define HEADRACE_VERSION "0"
@@ -41,7 +42,6 @@ using std::chrono::steady_clock;
 constexpr std::chrono::seconds kStopDeadline{10};
 // For deleting temporary objects before that.
 constexpr std::chrono::seconds kDeleteDeadline{5};
-constexpr std::string_view kGcsEndpoint = "https://storage.googleapis.com";
 
 // Takes "user:password@" off a proxy's address and makes it the proxy's credentials.
 struct ProxyAddress {
@@ -105,13 +105,13 @@ Result<void> validate(const StoreOptions& options) {
     if (!check) return check;
   }
   for (const auto& [name, text] : {std::pair("user_agent_suffix", &options.user_agent_suffix),
-                                   std::pair("user_project", &options.user_project)}) {
+                                   std::pair("user_project", &options.gcs.user_project)}) {
     if (!is_printable_ascii(*text)) return std::unexpected(HttpRequest::not_printable(name));
   }
   // A path may be in any language, but a line break would start another header.
   const std::initializer_list<std::pair<std::string_view, std::string_view>> texts = {
       {"user_agent_suffix", options.user_agent_suffix},
-      {"user_project", options.user_project},
+      {"user_project", options.gcs.user_project},
       {"endpoint", options.endpoint},
       {"proxy.http_proxy", options.proxy.http_proxy},
       {"proxy.https_proxy", options.proxy.https_proxy},
@@ -133,7 +133,7 @@ Result<void> validate(const StoreOptions& options) {
 
 }  // namespace
 
-struct Engine::State {
+struct Engine::State : std::enable_shared_from_this<Engine::State> {
   std::shared_ptr<EngineResources> resources;
   std::shared_ptr<ThreadPool> file_pool;
   std::shared_ptr<Metrics> file_metrics = std::make_shared<Metrics>();
@@ -150,6 +150,8 @@ struct Engine::State {
   std::vector<std::weak_ptr<JoinedReads>> joined HEADRACE_GUARDED_BY(mutex);
   bool stopped HEADRACE_GUARDED_BY(mutex) = false;
 
+  Result<std::shared_ptr<ObjectStore>> open(const Url& url, Result<Provider> provider,
+                                            const StoreOptions& options);
   Result<std::shared_ptr<ObjectStore>> join(const Url& url, std::shared_ptr<ObjectStore> store,
                                             JoinedReads::Bucket bucket,
                                             const StoreOptions& options);
@@ -288,6 +290,29 @@ Result<std::shared_ptr<Host>> Engine::State::host(const Endpoint& endpoint,
   return found;
 }
 
+// The store at `url`, and below it that of the whole bucket.
+Result<std::shared_ptr<ObjectStore>> Engine::State::open(const Url& url, Result<Provider> provider,
+                                                         const StoreOptions& options) {
+  if (!provider) return std::unexpected(std::move(provider.error()));
+  Result<std::shared_ptr<Host>> host = this->host(provider->endpoint, options);
+  if (!host) return std::unexpected(std::move(host.error()));
+  const HttpStore::Reach reach = [weak = weak_from_this(), options](
+                                     const Endpoint& endpoint) -> Result<std::shared_ptr<Host>> {
+    const std::shared_ptr<State> alive = weak.lock();
+    if (alive == nullptr) return fail(Code::kCancelled, "the engine was stopped");
+    return alive->host(endpoint, options);
+  };
+  const auto store_at = [&](Root root, std::shared_ptr<HttpStore> bucket) {
+    return std::make_shared<HttpStore>(resources, *host, provider->protocol_at(std::move(root)),
+                                       options, reach, std::move(bucket));
+  };
+  const std::shared_ptr<HttpStore> bucket = store_at(Root(), nullptr);
+  const Root root(url.name);
+  std::shared_ptr<HttpStore> store = root.is_bucket() ? bucket : store_at(root, bucket);
+  if (!options.join_small_objects) return store;
+  return join(url, std::move(store), {.store = bucket, .root = root}, options);
+}
+
 Result<std::shared_ptr<ObjectStore>> Engine::open(const Url& url, const StoreOptions& options) {
   if (Result<void> valid = validate(options); !valid) {
     return std::unexpected(std::move(valid.error()));
@@ -300,28 +325,12 @@ Result<std::shared_ptr<ObjectStore>> Engine::open(const Url& url, const StoreOpt
       if (!store || !options.join_small_objects) return store;
       return state_->join(url, *store, {.store = *store, .root = Root()}, options);
     }
-    case Scheme::kGs: {
-      Result<Endpoint> endpoint = parse_endpoint(
-          options.endpoint.empty() ? kGcsEndpoint : std::string_view(options.endpoint), true);
-      if (!endpoint) return std::unexpected(std::move(endpoint.error()));
-      Result<std::shared_ptr<Host>> host = state_->host(*endpoint, options);
-      if (!host) return std::unexpected(std::move(host.error()));
-      const auto store_at = [&](Root root, std::shared_ptr<HttpStore> bucket) {
-        return std::make_shared<HttpStore>(
-            state_->resources, *host,
-            std::make_unique<GcsProtocol>(url.bucket, options.user_project, std::move(root)),
-            options, std::move(bucket));
-      };
-      const std::shared_ptr<HttpStore> bucket = store_at(Root(), nullptr);
-      const Root root(url.name);
-      std::shared_ptr<HttpStore> store = root.is_bucket() ? bucket : store_at(root, bucket);
-      if (!options.join_small_objects) return store;
-      return state_->join(url, std::move(store), {.store = bucket, .root = root}, options);
-    }
-    case Scheme::kS3:
+    case Scheme::kGs: return state_->open(url, gcs_provider(url, options), options);
+    case Scheme::kS3: return state_->open(url, s3_provider(url, options), options);
     case Scheme::kAis:
-      return invalid_argument(url.to_string(), ": ", to_string(url.scheme),
-                              ":// is not supported yet; gs://, file:// and plain paths are");
+      return invalid_argument(
+          url.to_string(), ": ", to_string(url.scheme),
+          ":// is not supported yet; gs://, s3://, file:// and plain paths are");
   }
   return fail(Code::kInternal, "unknown scheme");
 }

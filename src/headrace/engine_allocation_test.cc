@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <vector>
 
+#include "headrace/format/running_sum.h"
+#include "headrace/format/sigv4.h"
 #include "headrace/store/fault_server_test_support.h"
 #include "headrace/store/root.h"
 
@@ -144,6 +146,45 @@ TEST_F(AllocationTest, ReadBelowARootTakesNoMore) {
   RecordProperty("allocations_per_read", std::to_string(per_read));
   std::printf("%.3f allocations per read of 1 KiB below a root\n", per_read);
   EXPECT_LE(per_read, kMaxAllocationsPerRead);
+}
+
+TEST(Allocations, ASignatureTakesNoneOnceItsTextsHaveGrown) {
+  const std::chrono::system_clock::time_point now =
+      std::chrono::sys_days(std::chrono::year(2026) / 11 / 22);
+  const SigV4Key key =
+      SigV4Key::derive({.access_key_id = "A", .secret_access_key = "s", .session_token = "t"},
+                       "eu-west-1", "s3", now)
+          .value();
+  std::string lines, target;
+  const auto sign = [&] {
+    lines = "Range: bytes=0-9\r\nx-amz-meta-b: 2\r\nX-Amz-Meta-A: 1\r\n";
+    sign_headers({.target = "/b/n?versionId=1&partNumber=2", .authority = "s3.example"},
+                 kUnsignedPayload, key, now, lines);
+    target = "/b/n?versionId=1";
+    presign("GET", "s3.example", "", key, now, std::chrono::seconds(60), target);
+  };
+  sign();
+  allocation_count = 0;
+  counting = true;
+  for (int i = 0; i < 100; ++i) sign();
+  counting = false;
+  EXPECT_EQ(allocation_count.load(), 0u);
+}
+
+TEST(Allocations, TheSumsOfCrcsTakeNone) {
+  const std::vector<std::byte> bytes(10'000);
+  allocation_count = 0;
+  counting = true;
+  for (const ChecksumKind kind :
+       {ChecksumKind::kCrc32, ChecksumKind::kCrc32c, ChecksumKind::kCrc64Nvme}) {
+    RunningSum sum(kind), next(kind);
+    sum.extend(bytes);
+    next.extend(bytes);
+    sum = sum.joined(next, bytes.size());
+    EXPECT_EQ(sum.value().kind(), kind);
+  }
+  counting = false;
+  EXPECT_EQ(allocation_count.load(), 0u);
 }
 
 }  // namespace

@@ -9,8 +9,8 @@
 #include <semaphore>
 #include <thread>
 
-#include "headrace/store/credentials.h"
 #include "headrace/store/fault_server_test_support.h"
+#include "headrace/store/transfer/credentials.h"
 
 namespace headrace {
 namespace {
@@ -117,10 +117,8 @@ TEST_F(EngineTest, RefusesOptionsAndUrlsThatCannotWork) {
   fails([](StoreOptions& options) { options.max_in_flight = 0; }, "max_in_flight");
   fails([](StoreOptions& options) { options.range_bytes = 0; }, "range_bytes");
   fails([](StoreOptions& options) { options.endpoint = "http://"; }, "http://");
-  for (const Scheme scheme : {Scheme::kS3, Scheme::kAis}) {
-    EXPECT_THAT(engine.open({.scheme = scheme, .bucket = "b"}),
-                FailsWith(Code::kInvalidArgument, HasSubstr("not supported yet")));
-  }
+  EXPECT_THAT(engine.open({.scheme = Scheme::kAis, .bucket = "b"}),
+              FailsWith(Code::kInvalidArgument, HasSubstr("not supported yet")));
 }
 
 TEST_F(EngineTest, ListsPageByPageInOrder) {
@@ -307,9 +305,12 @@ TEST_F(EngineTest, TextsWithControlCharactersAreRefused) {
     }
   };
   refused(&StoreOptions::user_agent_suffix, "user_agent_suffix");
-  refused(&StoreOptions::user_project, "user_project");
   refused(&StoreOptions::endpoint, "endpoint");
   StoreOptions options = options_for(server_);
+  options.gcs.user_project = "me\r\nX-Evil: 1";
+  EXPECT_THAT(engine.open(kUrl, options),
+              FailsWith(Code::kInvalidArgument, HasSubstr("user_project")));
+  options.gcs.user_project = "";
   options.proxy.http_proxy = "http://proxy\r\n";
   EXPECT_THAT(engine.open(kUrl, options), FailsWith(Code::kInvalidArgument, HasSubstr("proxy")));
 }
@@ -325,7 +326,7 @@ TEST_F(EngineTest, AServerThatIsNotThereIsToldWithinTwoSecondsWhileRetriesGoOn) 
                  }});
   StoreOptions options;
   options.endpoint = "http://127.0.0.1:1";
-  options.credentials = Credentials::from_token("Bearer very-secret");
+  options.credentials = Credentials::fixed({.authorization = "Bearer very-secret"});
   options.retry.max_attempts = 1'000;
   const std::shared_ptr<Pending<ObjectInfo>> pending = (*engine.open(kUrl, options))->stat("a");
   EXPECT_TRUE(told.try_acquire_for(std::chrono::seconds(10)));

@@ -21,7 +21,7 @@ def save(
     if_generation: str | None = None,
     pickle_protocol: int = DEFAULT_PROTOCOL,
     store: Store | None = None,
-    upload: UploadWay = "parts",
+    upload: UploadWay | None = None,
     progress: ProgressOption = False,
     **options: Any,
 ) -> ObjectInfo:

@@ -43,7 +43,7 @@ class CheckpointIO(_CheckpointIO):  # type: ignore[misc]  # a base that is found
     """
 
     def __init__(
-        self, *, upload: UploadWay = "parts", store: Store | None = None, **options: Any
+        self, *, upload: UploadWay | None = None, store: Store | None = None, **options: Any
     ) -> None:
         super().__init__()
         self._upload = upload

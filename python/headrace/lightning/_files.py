@@ -40,7 +40,7 @@ class Files:
         """Return these with more options, which replace those of the same name."""
         return Files(self.store, {**self.options, **options}) if options else self
 
-    def save(self, obj: Any, path: Url, upload: UploadWay = "parts") -> None:
+    def save(self, obj: Any, path: Url, upload: UploadWay | None = None) -> None:
         """Save `obj`, as `torch.save` would."""
         store, name = self._at(path)
         checkpoint.save(obj, name, store=store, upload=upload)

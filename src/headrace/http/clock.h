@@ -16,6 +16,8 @@ class Clock {
 
   virtual ~Clock() = default;
   virtual TimePoint now() const = 0;
+  // The time of day, for signatures.
+  virtual std::chrono::system_clock::time_point wall_now() const = 0;
   // Makes the timer's waits end when now() reaches `at`. As in Asio, waits already in progress end
   // at once.
   virtual void set(const std::shared_ptr<Timer>& timer, TimePoint at) = 0;

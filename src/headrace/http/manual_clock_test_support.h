@@ -17,6 +17,10 @@ namespace headrace {
 class ManualClock final : public Clock {
  public:
   TimePoint now() const override { return now_; }
+  std::chrono::system_clock::time_point wall_now() const override {
+    return std::chrono::system_clock::time_point(
+        std::chrono::duration_cast<std::chrono::system_clock::duration>(now_.time_since_epoch()));
+  }
 
   void set(const std::shared_ptr<Timer>& timer, TimePoint at) override {
     std::erase_if(alarms_, [&](const Alarm& alarm) {

@@ -9,13 +9,14 @@
 
 #include "headrace/base/ascii.h"
 #include "headrace/format/gunzip.h"
-#include "headrace/store/metadata_attempts.h"
-#include "headrace/store/multipart_attempts.h"
-#include "headrace/store/multipart_upload.h"
-#include "headrace/store/object_writer.h"
-#include "headrace/store/part_objects.h"
-#include "headrace/store/resumable_upload.h"
-#include "headrace/store/slot_memory.h"
+#include "headrace/store/listing/list_attempts.h"
+#include "headrace/store/reading/slot_memory.h"
+#include "headrace/store/writing/multipart_attempts.h"
+#include "headrace/store/writing/multipart_upload.h"
+#include "headrace/store/writing/object_writer.h"
+#include "headrace/store/writing/part_objects.h"
+#include "headrace/store/writing/resumable_upload.h"
+#include "headrace/store/writing/write_attempts.h"
 
 namespace headrace {
 namespace {
@@ -28,7 +29,7 @@ Error cancelled() { return Error(Code::kCancelled, "the read was cancelled"); }
 
 HttpStore::HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_ptr<Host> host,
                      std::unique_ptr<const Protocol> protocol, const StoreOptions& options,
-                     std::shared_ptr<HttpStore> bucket)
+                     const Reach& reach, std::shared_ptr<HttpStore> bucket)
     : engine_(std::move(engine)),
       host_(std::move(host)),
       protocol_(std::move(protocol)),
@@ -37,13 +38,22 @@ HttpStore::HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_
       rules_{.range_threshold_bytes = options.range_threshold_bytes,
              .range_bytes = options.range_bytes,
              .content_encoding = options.content_encoding,
+             .verify = options.verify,
              .end_is_told = host_->route->endpoint.tls},
       on_change_(options.on_change),
       verify_(options.verify),
       write_limits_(options.write_limits) {
   for (size_t i = 0; i < engine_->io_threads.size(); ++i) {
-    contexts_.push_back(std::make_unique<StoreContext>(StoreContext{
-        .retry = options.retry, .timeout = options.timeout, .credentials = options.credentials}));
+    contexts_.push_back(std::make_unique<StoreContext>(
+        StoreContext{.retry = options.retry,
+                     .timeout = options.timeout,
+                     .credentials = options.credentials,
+                     .signer = options.credentials ? protocol_->make_signer() : nullptr,
+                     .reach = [reach, i](const Endpoint& at) -> Result<HostLane*> {
+                       const Result<std::shared_ptr<Host>> host = reach(at);
+                       if (!host) return std::unexpected(host.error());
+                       return (*host)->lanes[i].get();
+                     }}));
   }
 }
 
@@ -191,10 +201,6 @@ Result<void> HttpStore::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead)
     return invalid_argument("the range [", slot.asked.begin, ", ", slot.asked.end,
                             ") ends before it begins");
   }
-  if (slot.generation_size > GenerationText::kMaxBytes) {
-    return invalid_argument("its generation has ", slot.generation_size, " bytes; at most ",
-                            GenerationText::kMaxBytes, " are supported");
-  }
   const bool size_known = slot.object_bytes != kUnknownSize;
   if (size_known && slot.asked.begin > slot.object_bytes) {
     return invalid_argument("the range begins at ", slot.asked.begin, ", beyond the object's ",
@@ -211,7 +217,8 @@ Result<void> HttpStore::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead)
     }
   }
   if (wanted > rules_.range_threshold_bytes && slot.piece_count == 1) {
-    if (size_known && slot.generation_size > 0) {
+    if (size_known && slot.generation_size > 0 &&
+        !ReadAttempt::lacks_sum(*protocol_, rules_, slot)) {
       // Written before the pieces are given to other threads, where they only compare it.
       slot.found_generation.assign(lead.batch->generation(slot));
       spread(lane, ReadAttempt::split(rules_, slot, lead, rules_.range_bytes));
@@ -501,11 +508,13 @@ std::shared_ptr<Pending<SentPart>> HttpStore::send_part(std::string name, std::s
 std::shared_ptr<Pending<ObjectInfo>> HttpStore::complete_multipart(std::string name,
                                                                    std::string upload_id,
                                                                    std::vector<SentPart> parts,
-                                                                   Upload::Whole whole) {
+                                                                   Upload::Whole whole,
+                                                                   Precondition precondition) {
   const std::string url = url_of(name);
   return start<ObjectInfo>(url, !name.empty(), [&] {
-    return std::make_shared<CompleteMultipartAttempt>(
-        *protocol_, std::move(name), std::move(upload_id), std::move(parts), whole);
+    return std::make_shared<CompleteMultipartAttempt>(*protocol_, std::move(name),
+                                                      std::move(upload_id), std::move(parts), whole,
+                                                      std::move(precondition));
   });
 }
 
@@ -549,6 +558,25 @@ std::shared_ptr<Pending<bool>> HttpStore::abort_multipart(std::string name, std:
   });
 }
 
+std::shared_ptr<Upload> HttpStore::make_upload(UploadMethod method, WriteRequest target) {
+  switch (method) {
+    case UploadMethod::kDefault: break;
+    case UploadMethod::kParts:
+      if (protocol_->composing() == nullptr) break;
+      return std::make_shared<PartObjects>(shared_from_this(), std::move(target));
+    case UploadMethod::kMultipart:
+      if (protocol_->multipart() == nullptr) break;
+      if (protocol_->multipart()->is_conditional()) {
+        return std::make_shared<DirectMultipartUpload>(shared_from_this(), std::move(target));
+      }
+      return std::make_shared<StagedMultipartUpload>(shared_from_this(), std::move(target));
+    case UploadMethod::kResumable:
+      if (protocol_->resumable() == nullptr) break;
+      return std::make_shared<ResumableUpload>(shared_from_this(), std::move(target));
+  }
+  return nullptr;
+}
+
 Result<std::shared_ptr<ObjectWriter>> HttpStore::open_writer(WriterOptions options) {
   const std::string url = url_of(options.object.name);
   if (Result<void> good = protocol_->check_new_name(options.object.name); !good) {
@@ -561,17 +589,15 @@ Result<std::shared_ptr<ObjectWriter>> HttpStore::open_writer(WriterOptions optio
   if (!is_printable_ascii(options.object.content_encoding)) {
     return std::unexpected(HttpRequest::not_printable("content_encoding").with_url(url));
   }
-  std::shared_ptr<Upload> upload;
-  switch (options.method) {
-    case UploadMethod::kParts:
-      upload = std::make_shared<PartObjects>(shared_from_this(), std::move(options.object));
-      break;
-    case UploadMethod::kMultipart:
-      upload = std::make_shared<MultipartUpload>(shared_from_this(), std::move(options.object));
-      break;
-    case UploadMethod::kResumable:
-      upload = std::make_shared<ResumableUpload>(shared_from_this(), std::move(options.object));
-      break;
+  const UploadMethod method = options.method == UploadMethod::kDefault
+                                  ? protocol_->default_upload_method()
+                                  : options.method;
+  std::shared_ptr<Upload> upload = make_upload(method, std::move(options.object));
+  if (upload == nullptr) {
+    return std::unexpected(
+        Error(Code::kInvalidArgument,
+              cat("this store has no uploads of the method '", to_string(method), "'"))
+            .with_url(url));
   }
   return ObjectWriter::open({.pool = engine_->pool, .registry = engine_->writers, .url = url},
                             std::move(upload), options.part_bytes, options.max_parts_in_flight);
@@ -596,10 +622,13 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::compose(ComposeRequest request) 
   const size_t count = request.sources.size();
   if (count == 0 || count > max_compose_sources()) {
     auto refused = std::make_shared<Pending<ObjectInfo>>();
-    refused->complete(std::unexpected(
-        Error(Code::kInvalidArgument, cat("it cannot be composed of ", count, " objects: 1 to ",
-                                          max_compose_sources(), " are allowed"))
-            .with_url(url)));
+    refused->complete(
+        std::unexpected(Error(Code::kInvalidArgument,
+                              max_compose_sources() == 0
+                                  ? std::string("objects cannot be joined on this service")
+                                  : cat("it cannot be composed of ", count, " objects: 1 to ",
+                                        max_compose_sources(), " are allowed"))
+                            .with_url(url)));
     return refused;
   }
   return start<ObjectInfo>(url, !request.name.empty(), [&] {

@@ -3,21 +3,22 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "headrace/base/gate.h"
+#include "headrace/base/thread_pool.h"
 #include "headrace/format/multipart_xml.h"
-#include "headrace/store/host.h"
 #include "headrace/store/object_store.h"
-#include "headrace/store/operation.h"
 #include "headrace/store/protocol.h"
-#include "headrace/store/read_attempt.h"
-#include "headrace/store/resumable_attempts.h"
+#include "headrace/store/reading/read_attempt.h"
 #include "headrace/store/temporary_names.h"
-#include "headrace/store/thread_pool.h"
-#include "headrace/store/upload.h"
+#include "headrace/store/transfer/host.h"
+#include "headrace/store/transfer/operation.h"
+#include "headrace/store/writing/resumable_attempts.h"
+#include "headrace/store/writing/upload.h"
 
 namespace headrace {
 
@@ -42,9 +43,12 @@ class HttpStore final : public ObjectStore,
                         public PieceReader,
                         public std::enable_shared_from_this<HttpStore> {
  public:
+  // The host of another endpoint, with this store's options. Hosts live as long as the engine.
+  using Reach = std::function<Result<std::shared_ptr<Host>>(const Endpoint&)>;
+
   HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_ptr<Host> host,
             std::unique_ptr<const Protocol> protocol, const StoreOptions& options,
-            std::shared_ptr<HttpStore> bucket = nullptr);
+            const Reach& reach, std::shared_ptr<HttpStore> bucket = nullptr);
   ~HttpStore() override;
 
   void read(std::shared_ptr<ReadBatch> batch) override;
@@ -62,7 +66,8 @@ class HttpStore final : public ObjectStore,
                                                std::shared_ptr<const UploadPart> part);
   std::shared_ptr<Pending<ObjectInfo>> complete_multipart(std::string name, std::string upload_id,
                                                           std::vector<SentPart> parts,
-                                                          Upload::Whole whole);
+                                                          Upload::Whole whole,
+                                                          Precondition precondition);
   // Resumable uploads: a session; some of its stream; its end.
   std::shared_ptr<Pending<std::string>> start_resumable(WriteRequest request);
   std::shared_ptr<Pending<ObjectInfo>> send_stream(StreamPiece piece);
@@ -74,7 +79,10 @@ class HttpStore final : public ObjectStore,
   std::shared_ptr<Pending<bool>> remove(std::string name, Precondition precondition) override;
   std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) override;
   std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) override;
-  uint32_t max_compose_sources() const override { return protocol_->max_compose_sources(); }
+  uint32_t max_compose_sources() const override {
+    const Composing* composing = protocol_->composing();
+    return composing != nullptr ? composing->max_sources() : 0;
+  }
   // The same bucket by full names, for temporary objects, which lie outside the root.
   std::shared_ptr<HttpStore> bucket() { return bucket_ ? bucket_ : shared_from_this(); }
   const Root& root() const { return protocol_->root(); }
@@ -97,6 +105,8 @@ class HttpStore final : public ObjectStore,
   // More gain nothing (docs/decisions/2026-11-21-parallel-listing.md).
   static constexpr uint32_t kPagesInFlight = 64;
 
+  // Null if the provider has no such uploads.
+  std::shared_ptr<Upload> make_upload(UploadMethod method, WriteRequest target);
   void on_wait_or_cancel(const std::shared_ptr<ReadBatch>& batch);
   void spread(HostLane& lane, ReadPiece* pieces);
   // Back into the queue until there is room.

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "headrace/base/log.h"
@@ -62,10 +64,36 @@ struct WriteLimits {
   uint32_t max_multipart_parts = 10'000;
 };
 
+// What only Google Cloud Storage has.
+struct GcsOptions {
+  std::string user_project = {};  // billed for requester-pays buckets
+};
+
+// How a request names its bucket.
+enum class S3Addressing : uint8_t {
+  kAuto,     // in the host's name at AWS, if it fits there; otherwise in the path
+  kPath,     // https://endpoint/bucket/name
+  kVirtual,  // https://bucket.endpoint/name
+};
+
+// What only S3 and its kind have.
+struct S3Options {
+  std::string region = {};  // "": found out from the first response
+  S3Addressing addressing = S3Addressing::kAuto;
+  bool dual_stack = false, fips = false;  // endpoints of AWS
+  bool requester_pays = false;
+  std::string expected_bucket_owner = {};  // an account: requests to another's bucket are refused
+  std::string encryption = {};             // of new objects: "AES256", "aws:kms", "aws:kms:dsse"
+  std::string kms_key_id = {};
+  std::vector<std::byte> customer_key = {};  // SSE-C: 32, for reading and writing. Secret
+  bool operator==(const S3Options&) const = default;
+};
+
 struct StoreOptions {
   std::string endpoint = {};  // "": the service's own; or http://host:port of an emulator
   std::shared_ptr<Credentials> credentials = {};  // null: anonymous
-  std::string user_project = {};                  // billed for requester-pays buckets
+  GcsOptions gcs = {};
+  S3Options s3 = {};
   RetryOptions retry = {};
   TimeoutOptions timeout = {};
   TlsOptions tls = {};
@@ -128,15 +156,27 @@ struct WriteRequest {
 
 // How the parts of a large object get to the store. Files have only one way.
 enum class UploadMethod : uint8_t {
+  kDefault,    // the provider's
   kParts,      // as objects of their own, which the store joins
-  kMultipart,  // as one multipart upload to a temporary object
+  kMultipart,  // as one multipart upload, to a temporary object where completing takes no
+               // conditions
   kResumable,  // one after the other through one session, without temporary objects
 };
+
+constexpr std::string_view to_string(UploadMethod method) {
+  switch (method) {
+    case UploadMethod::kDefault: return "default";
+    case UploadMethod::kParts: return "parts";
+    case UploadMethod::kMultipart: return "multipart";
+    case UploadMethod::kResumable: return "resumable";
+  }
+  return "";
+}
 
 // Options of an object that is written as a stream.
 struct WriterOptions {
   WriteRequest object = {};
-  UploadMethod method = UploadMethod::kParts;
+  UploadMethod method = UploadMethod::kDefault;
   uint64_t part_bytes = 16 * kMiB;  // of one part, which is sent by one request
   uint32_t max_parts_in_flight = 8;
 };

@@ -1,7 +1,9 @@
 // What one provider sends and receives.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,12 +15,21 @@
 #include "headrace/base/units.h"
 #include "headrace/format/column_page.h"
 #include "headrace/format/http_head.h"
+#include "headrace/format/multipart_xml.h"
 #include "headrace/format/object_info.h"
+#include "headrace/format/url.h"
 #include "headrace/http/message.h"
 #include "headrace/store/options.h"
 #include "headrace/store/root.h"
+#include "headrace/store/transfer/credential.h"
 
 namespace headrace {
+
+// An accepted response that has come whole. Views, valid for the call.
+struct Response {
+  const ResponseHead& head;
+  std::string_view body;
+};
 
 // What a response to a read says besides its bytes. Views into the head.
 struct ReadFacts {
@@ -29,13 +40,81 @@ struct ReadFacts {
   bool decompressed_by_server = false;   // what comes is not what is stored
 };
 
-// A refusal in its parts.
+// A response that says no.
 struct ErrorResponse {
-  int http_status = 0;
-  std::string_view body;
-  std::string_view retry_after;  // the header's value
-  std::string_view request_id;
+  const ResponseHead& head;
+  std::string_view body;  // its beginning
   bool of_removal = false;
+  // Of a request that is to replace one known generation.
+  bool of_replacement = false;
+};
+
+// What the provider means by it.
+struct Refusal {
+  Error error;  // without URL and attempts
+  // The credentials were refused, and others, or the same ones signed anew, may be accepted.
+  bool stale_credentials = false;
+  // What time it is there, if ours was refused.
+  std::optional<std::chrono::system_clock::time_point> server_time = {};
+  // Of the whole object, if a range was refused because it begins beyond its end.
+  std::optional<uint64_t> object_bytes = {};
+  // The protocol has learned where the bucket is: the same request is to be sent there.
+  bool moved = false;
+};
+
+// What completes a multipart upload.
+struct MultipartCompletion {
+  std::string_view name;
+  std::string_view upload_id;
+  std::span<const SentPart> parts;  // in order
+  uint64_t size_bytes = 0;          // of the object
+  Crc32c crc32c = {};
+  Precondition precondition = {};  // only where completing takes conditions
+};
+
+struct CopyStep {
+  bool done = false;
+  std::string token;
+  std::optional<ObjectInfo> object;  // the copy, if the response describes it
+};
+
+// Joins objects on the server.
+// Thread: any (immutable).
+class Composing {
+ public:
+  virtual ~Composing() = default;
+  virtual uint32_t max_sources() const = 0;
+  // `scratch` owns the request's body.
+  virtual void build_compose(HttpRequest& request, const ComposeRequest& compose,
+                             std::string& scratch) const = 0;
+  virtual Result<ObjectInfo> parse_composed(const Response& response) const = 0;
+};
+
+// Uploads that are started, get numbered parts in any order, and are completed.
+// Thread: any (immutable).
+class MultipartUploads {
+ public:
+  virtual ~MultipartUploads() = default;
+  // Whether completing takes conditions. If not, an upload makes a temporary object, from which the
+  // object is then composed on its condition.
+  virtual bool is_conditional() const = 0;
+  virtual void build_start(HttpRequest& request, const WriteRequest& write) const = 0;
+  virtual Result<std::string> parse_start(const Response& response) const = 0;  // the upload's id
+  virtual void build_part(HttpRequest& request, std::string_view name, std::string_view upload_id,
+                          uint32_t part_number, std::span<const std::span<const std::byte>> bytes,
+                          Crc32c crc32c) const = 0;
+  // With what the server says that it has, if it does.
+  virtual Result<SentPart> parse_part(const Response& response, uint32_t part_number) const = 0;
+  // `whole` describes the object. `scratch` owns the request's body.
+  virtual void build_complete(HttpRequest& request, const MultipartCompletion& completion,
+                              std::string& scratch) const = 0;
+  // Errors: kUnavailable for an error in a response with status 200.
+  virtual Result<void> check_complete(const Response& response) const = 0;
+  virtual void build_abort(HttpRequest& request, std::string_view name,
+                           std::string_view upload_id) const = 0;
+  virtual void build_list(HttpRequest& request, std::string_view prefix,
+                          std::string_view after_name, std::string_view after_upload_id) const = 0;
+  virtual Result<UploadsPage> parse_list(const Response& response) const = 0;
 };
 
 // Some bytes of a resumable upload, or a question about it.
@@ -47,10 +126,25 @@ struct ResumablePut {
   std::span<const std::span<const std::byte>> bytes = {};
 };
 
-struct CopyStep {
-  bool done = false;
-  std::string token;
-  ObjectInfo object;
+// Uploads of one stream through a session, which reports how much it has received (status 308).
+// Thread: any (immutable).
+class ResumableUploads {
+ public:
+  virtual ~ResumableUploads() = default;
+  virtual void build_start(HttpRequest& request, const WriteRequest& write,
+                           std::string& scratch) const = 0;
+  // The session as a request target; "" if the response names none.
+  virtual std::string session(const ResponseHead& head) const = 0;
+  virtual void build_put(HttpRequest& request, const ResumablePut& put) const = 0;
+  virtual uint64_t received_bytes(const ResponseHead& head) const = 0;
+  virtual void build_cancel(HttpRequest& request, std::string_view session) const = 0;
+};
+
+// How far a page of a listing keeps to the names that it was asked for.
+enum class ListBounds : uint8_t {
+  kExact,
+  // It may begin a little earlier, and go on beyond the end: what lies outside is dropped.
+  kLoose,
 };
 
 // Builds requests, reads responses and maps errors. No I/O, and no state except the bucket and the
@@ -67,76 +161,68 @@ class Protocol {
   Protocol& operator=(const Protocol&) = delete;
 
   const Root& root() const { return root_; }
-  // What parse_object() returns, with the name relative to the root.
-  Result<ObjectInfo> object_of(std::string_view body) const {
-    Result<ObjectInfo> info = parse_object(body);
-    if (!info) return info;
-    if (Result<void> below = root_.strip(*info); !below) return std::unexpected(below.error());
-    return info;
-  }
 
   // `range` none: the whole object. `generation` "": whichever is live.
   virtual void build_read(HttpRequest& request, std::string_view name, std::string_view generation,
                           std::optional<ByteRange> range) const = 0;
   virtual ReadFacts read_facts(const ResponseHead& head) const = 0;
+  // Whether a response with a part of an object tells the sum of the whole. If not, an object of
+  // unknown size is read by one request, and before a large one is read in parts, a stat is sent.
+  virtual bool parts_tell_sum() const { return true; }
 
+  virtual ListBounds list_bounds() const = 0;
   virtual void build_list(HttpRequest& request, const ListRequest& list) const = 0;
-  virtual Result<ObjectPage> parse_objects(std::string_view body) const = 0;
-  virtual Result<ColumnPage> parse_columns(std::string_view body) const = 0;
+  virtual Result<ObjectPage> parse_objects(const Response& response) const = 0;
+  virtual Result<ColumnPage> parse_columns(const Response& response) const = 0;
 
   virtual void build_stat(HttpRequest& request, std::string_view name) const = 0;
-  virtual Result<ObjectInfo> parse_object(std::string_view body) const = 0;
+  virtual Result<ObjectInfo> parse_stat(const Response& response, std::string_view name) const = 0;
 
   // `scratch` owns what the request's body spans refer to in addition to `bytes`, which follow each
   // other. `crc32c` is that of all `bytes`: the service refuses the object if it does not match.
   virtual void build_write(HttpRequest& request, const WriteRequest& write,
                            std::span<const std::span<const std::byte>> bytes, Crc32c crc32c,
                            std::string& scratch) const = 0;
+  // What the service made of a write of `size_bytes` bytes.
+  virtual Result<ObjectInfo> parse_written(const Response& response, const WriteRequest& write,
+                                           uint64_t size_bytes) const = 0;
   // Whether the service accepts this name. By itself it would refuse a large object only at the
-  // end, when the temporary objects are joined under that name. Errors: kInvalidArgument.
+  // end, when its parts are joined under that name. Errors: kInvalidArgument.
   virtual Result<void> check_new_name(std::string_view name) const = 0;
+  // Whether removing what is not there is refused with kNotFound. If not, it is looked for first.
+  virtual bool tells_missing_on_removal() const { return true; }
   virtual void build_remove(HttpRequest& request, std::string_view name,
                             const Precondition& precondition) const = 0;
+  // Whether every service that speaks this looks at the conditions of a copy. If not, the target is
+  // looked at first, which is less than a condition and more than nothing.
+  virtual bool copies_conditionally() const { return true; }
   virtual void build_copy(HttpRequest& request, const CopyRequest& copy,
                           std::string_view token) const = 0;
-  virtual Result<CopyStep> parse_copy(std::string_view body) const = 0;
-  // 0: the provider cannot compose. The answer is an object.
-  virtual uint32_t max_compose_sources() const = 0;
-  virtual void build_compose(HttpRequest& request, const ComposeRequest& compose,
-                             std::string& scratch) const = 0;
+  virtual Result<CopyStep> parse_copy(const Response& response) const = 0;
 
-  // Multipart uploads (format/multipart_xml). The answer to a part has its ETag and, if the
-  // provider reports it, its CRC32C in read_facts().
-  virtual void build_multipart_start(HttpRequest& request, const WriteRequest& write) const = 0;
-  virtual void build_multipart_part(HttpRequest& request, std::string_view name,
-                                    std::string_view upload_id, uint32_t part_number,
-                                    std::span<const std::span<const std::byte>> bytes,
-                                    Crc32c crc32c) const = 0;
-  // `completion` is sent from where it is, so it must outlive the request.
-  virtual void build_multipart_complete(HttpRequest& request, std::string_view name,
-                                        std::string_view upload_id,
-                                        std::string_view completion) const = 0;
-  virtual void build_multipart_abort(HttpRequest& request, std::string_view name,
-                                     std::string_view upload_id) const = 0;
-  virtual void build_multipart_list(HttpRequest& request, std::string_view prefix,
-                                    std::string_view after_name,
-                                    std::string_view after_upload_id) const = 0;
+  // What else the provider can do; null: it cannot.
+  virtual const Composing* composing() const { return nullptr; }
+  virtual const MultipartUploads* multipart() const { return nullptr; }
+  virtual const ResumableUploads* resumable() const { return nullptr; }
+  // How large objects are written unless the caller says otherwise.
+  virtual UploadMethod default_upload_method() const = 0;
 
-  // Resumable uploads: a session takes one stream and reports how much it has received (status
-  // 308). The session as a request target; "" if the answer names none.
-  virtual void build_resumable_start(HttpRequest& request, const WriteRequest& write,
-                                     std::string& scratch) const = 0;
-  virtual std::string resumable_session(const ResponseHead& head) const = 0;
-  virtual void build_resumable_put(HttpRequest& request, const ResumablePut& put) const = 0;
-  virtual uint64_t resumable_bytes(const ResponseHead& head) const = 0;
-  virtual void build_resumable_cancel(HttpRequest& request, std::string_view session) const = 0;
-
-  // An Error without URL and attempts.
-  virtual Error to_error(const ErrorResponse& refusal) const = 0;
+  // Signs the requests of one I/O thread. Null: this provider takes no credentials.
+  virtual std::unique_ptr<Signer> make_signer() const = 0;
+  // Where requests go instead of the endpoint that the store was opened at, if the service said so.
+  virtual std::shared_ptr<const Endpoint> moved_to() const { return nullptr; }
+  virtual Refusal refusal(const ErrorResponse& response) const = 0;
   virtual std::string url_of(std::string_view name) const = 0;
 
  private:
   const Root root_;
+};
+
+// What a provider's folder gives to the engine for one bucket: where it is, and what is spoken
+// there. Made by the folder's one factory, such as gcs_provider().
+struct Provider {
+  Endpoint endpoint;
+  std::function<std::unique_ptr<const Protocol>(Root root)> protocol_at;
 };
 
 }  // namespace headrace

@@ -40,20 +40,30 @@ struct ReadTarget {
 class PieceReader;
 class ReadBatch;
 
-// A generation as text, without a heap allocation.
+// A generation as text, without a heap allocation unless it is long.
 class GenerationText {
  public:
-  static constexpr size_t kMaxBytes = 95;
-  void assign(std::string_view text) {
-    size_ = static_cast<uint8_t>(text.size() < text_.size() ? text.size() : text_.size());
-    text.copy(text_.data(), size_);
+  GenerationText() = default;
+  GenerationText(const GenerationText& other) { assign(other.view()); }
+  GenerationText& operator=(const GenerationText& other) {
+    if (this != &other) assign(other.view());
+    return *this;
   }
-  std::string_view view() const { return {text_.data(), size_}; }
+
+  void assign(std::string_view text) {
+    size_ = text.size();
+    if (size_ > short_.size()) long_ = std::make_unique_for_overwrite<char[]>(size_);
+    text.copy(size_ > short_.size() ? long_.get() : short_.data(), size_);
+  }
+  std::string_view view() const {
+    return {size_ > short_.size() ? long_.get() : short_.data(), size_};
+  }
   bool empty() const { return size_ == 0; }
 
  private:
-  std::array<char, kMaxBytes> text_{};
-  uint8_t size_ = 0;
+  std::array<char, 40> short_{};  // enough for a GCS generation or an ETag
+  std::unique_ptr<char[]> long_;
+  size_t size_ = 0;
 };
 
 // A contiguous part of a slot, read by one request. Queued intrusively.

@@ -17,7 +17,7 @@ __all__ = ["upload"]
 _LENT_BYTES = 64 << 10
 
 
-def upload(store: Store, name: str, pieces: Iterable[Buffer], way: UploadWay) -> None:
+def upload(store: Store, name: str, pieces: Iterable[Buffer], way: UploadWay | None) -> None:
     """Write the object `name`, which must not exist yet, while `pieces` are made.
 
     If `pieces` raises, no object is written.

@@ -137,7 +137,7 @@ class DistributedWriter(StorageWriter):
         thread_count: int | None = None,
         single_file_per_rank: bool = True,
         overwrite: bool = True,
-        upload: UploadWay = "parts",
+        upload: UploadWay | None = None,
         progress: ProgressOption = False,
         store: Store | None = None,
         **options: Any,
@@ -149,7 +149,7 @@ class DistributedWriter(StorageWriter):
         self._thread_count = thread_count
         self._single_file_per_rank = single_file_per_rank
         self._overwrite = overwrite
-        self._upload_way: UploadWay = upload
+        self._upload_way: UploadWay | None = upload
         self._progress = progress
         self._attachments: dict[str, bytes] = {}
         self._staged_turns: deque[ordering.Turn] = deque()

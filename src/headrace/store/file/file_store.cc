@@ -18,8 +18,8 @@
 #include "headrace/store/file/file_io.h"
 #include "headrace/store/file/file_list.h"
 #include "headrace/store/file/file_upload.h"
-#include "headrace/store/object_writer.h"
-#include "headrace/store/slot_memory.h"
+#include "headrace/store/reading/slot_memory.h"
+#include "headrace/store/writing/object_writer.h"
 
 namespace headrace {
 namespace {

@@ -6,10 +6,10 @@
 #include "headrace/base/block_pool.h"
 #include "headrace/base/metrics.h"
 #include "headrace/base/result.h"
+#include "headrace/base/thread_pool.h"
 #include "headrace/format/url.h"
 #include "headrace/store/object_store.h"
 #include "headrace/store/options.h"
-#include "headrace/store/thread_pool.h"
 
 namespace headrace {
 

@@ -8,10 +8,10 @@
 
 #include "headrace/base/metrics.h"
 #include "headrace/base/mutex.h"
+#include "headrace/base/thread_pool.h"
 #include "headrace/store/file/file_io.h"
 #include "headrace/store/options.h"
-#include "headrace/store/thread_pool.h"
-#include "headrace/store/upload.h"
+#include "headrace/store/writing/upload.h"
 
 namespace headrace {
 

@@ -90,18 +90,18 @@ TEST(GcsProtocol, WritesTheRootBeforeEveryName) {
       StartsWith(object + "/rewriteTo/b/bucket/o/a%20b%2Frun%2Fc?"));
   std::string scratch;
   EXPECT_THAT(target([&] {
-                protocol.build_compose(request, {.sources = {{.name = "s\""}}, .name = "n/m"},
-                                       scratch);
+                protocol.composing()->build_compose(
+                    request, {.sources = {{.name = "s\""}}, .name = "n/m"}, scratch);
               }),
               StartsWith(object + "/compose?"));
   EXPECT_THAT(scratch, HasSubstr(R"("name":"a b/run/s\"")"));
   target([&] { protocol.build_write(request, {.name = "n/m"}, {}, Crc32c(), scratch); });
   EXPECT_THAT(scratch, HasSubstr(R"("name":"a b/run/n/m")"));
-  target([&] { protocol.build_resumable_start(request, {.name = "n/m"}, scratch); });
+  target([&] { protocol.resumable()->build_start(request, {.name = "n/m"}, scratch); });
   EXPECT_THAT(scratch, HasSubstr(R"("name":"a b/run/n/m")"));
-  EXPECT_EQ(target([&] { protocol.build_multipart_start(request, {.name = "n/m"}); }),
+  EXPECT_EQ(target([&] { protocol.multipart()->build_start(request, {.name = "n/m"}); }),
             "/bucket/a%20b%2Frun%2Fn%2Fm?uploads");
-  EXPECT_EQ(target([&] { protocol.build_multipart_list(request, "p", "q", "id"); }),
+  EXPECT_EQ(target([&] { protocol.multipart()->build_list(request, "p", "q", "id"); }),
             "/bucket?uploads&prefix=a%20b%2Frun%2Fp&key-marker=a%20b%2Frun%2Fq&"
             "upload-id-marker=id");
 }
@@ -128,16 +128,6 @@ TEST(GcsProtocol, JudgesNewNamesWithTheRootBeforeThem) {
   EXPECT_TRUE(below.check_new_name(".well-known/acme-challenge/x"));
   const GcsProtocol challenges("bucket", "", Root(".well-known/acme-challenge"));
   EXPECT_FALSE(challenges.check_new_name("x"));
-}
-
-TEST(GcsProtocol, TellsOfObjectsByTheirNamesBelowTheRoot) {
-  const GcsProtocol protocol("bucket", "", Root("run"));
-  const Result<ObjectInfo> info = protocol.object_of(R"({"name":"run/a","size":"1"})");
-  ASSERT_TRUE(info);
-  EXPECT_EQ(info->name, "a");
-  const Result<ObjectInfo> other = protocol.object_of(R"({"name":"run2/a","size":"1"})");
-  ASSERT_FALSE(other);
-  EXPECT_EQ(other.error().code(), Code::kCorrupt);
 }
 
 TEST(GcsProtocol, StatsAndRemoves) {
@@ -201,7 +191,7 @@ TEST(GcsProtocol, CopiesFromAGenerationAndGoesOnWithAToken) {
 TEST(GcsProtocol, ComposesGenerationsOnCondition) {
   HttpRequest request;
   std::string scratch;
-  kBilled.build_compose(
+  kBilled.composing()->build_compose(
       request,
       {.sources = {{.name = "a\"b", .generation = "5"}, {.name = "c", .generation = "6"}},
        .name = "d/e",
@@ -248,6 +238,15 @@ TEST(GcsProtocol, TellsStoredGzipFromWhatTheServerDecompressed) {
   EXPECT_TRUE(facts.decompressed_by_server);
 }
 
+// What the protocol makes of a refusal with this status, body and other header lines.
+Refusal refusal_of(int status, std::string_view body, std::string_view header_lines = "",
+                   bool of_removal = false) {
+  const std::string text = cat("HTTP/1.1 ", status, " No\r\n", header_lines, "\r\n");
+  ResponseHead head;
+  EXPECT_TRUE(parse_response_head(text, head).has_value());
+  return kPlain.refusal({.head = head, .body = body, .of_removal = of_removal});
+}
+
 struct Mapping {
   int status;
   const char* reason;
@@ -261,14 +260,11 @@ TEST(GcsProtocol, AnObjectUnderRetentionOrHoldIsRefusedWithAdviceThatIsOfUse) {
   for (const char* reason : {"retentionPolicyNotMet", "objectUnderActiveHold"}) {
     const std::string body = cat(R"({"error":{"message":"Held.","errors":[{"reason":")", reason,
                                  R"(","message":"Held."}]}})");
-    ErrorResponse refusal{
-        .http_status = 403, .body = body, .retry_after = "", .request_id = "id-1"};
-    const Error of_write = kPlain.to_error(refusal);
+    const Error of_write = refusal_of(403, body).error;
     EXPECT_EQ(of_write.code(), Code::kPermissionDenied);
     EXPECT_THAT(of_write.message(), EndsWith("Held.; until then it can be neither replaced nor "
                                              "deleted: write to another name"));
-    refusal.of_removal = true;
-    EXPECT_THAT(kPlain.to_error(refusal).message(),
+    EXPECT_THAT(refusal_of(403, body, "", /*of_removal=*/true).error.message(),
                 EndsWith("Held.; until then it can be neither replaced nor deleted"));
   }
 }
@@ -278,8 +274,10 @@ TEST_P(GcsErrors, MapToOneCode) {
   const std::string body =
       cat(R"({"error":{"code":)", given.status, R"(,"message":")", given.message,
           R"(","errors":[{"reason":")", given.reason, R"(","message":")", given.message, "\"}]}}");
-  const Error error = kPlain.to_error(
-      {.http_status = given.status, .body = body, .retry_after = "7", .request_id = "id-1"});
+  const Refusal refusal =
+      refusal_of(given.status, body, "Retry-After: 7\r\nX-GUploader-UploadID: id-1\r\n");
+  EXPECT_EQ(refusal.stale_credentials, given.status == 401);
+  const Error& error = refusal.error;
   EXPECT_EQ(error.code(), given.code) << error.to_string();
   EXPECT_EQ(error.http_status(), given.status);
   EXPECT_EQ(error.request_id(), "id-1");
@@ -315,8 +313,7 @@ INSTANTIATE_TEST_SUITE_P(
 std::string throttled(std::string_view reason, std::string_view message) {
   const std::string body = cat(R"({"error":{"code":429,"message":")", message,
                                R"(","errors":[{"reason":")", reason, R"("}]}})");
-  return kPlain.to_error({.http_status = 429, .body = body, .retry_after = "", .request_id = ""})
-      .message();
+  return refusal_of(429, body).error.message();
 }
 
 TEST(GcsErrors, ThrottlingTellsRequestRateFromBandwidth) {
@@ -327,8 +324,7 @@ TEST(GcsErrors, ThrottlingTellsRequestRateFromBandwidth) {
 }
 
 TEST(GcsErrors, ABodyThatIsNotJsonStillMakesAnError) {
-  const Error error = kPlain.to_error(
-      {.http_status = 502, .body = "<html>proxy", .retry_after = "soon", .request_id = ""});
+  const Error error = refusal_of(502, "<html>proxy", "Retry-After: soon\r\n").error;
   EXPECT_EQ(error.code(), Code::kUnavailable);
   EXPECT_FALSE(error.message().empty());
   EXPECT_EQ(error.retry_after(), std::nullopt);

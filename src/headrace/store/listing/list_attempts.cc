@@ -1,0 +1,110 @@
+#include "headrace/store/listing/list_attempts.h"
+
+#include <type_traits>
+#include <utility>
+
+namespace headrace {
+namespace {
+
+// Drops the names outside of [start_offset, end_offset). Names are in order, so once one is beyond
+// the end, no later page has any within.
+void trim(ColumnPage& page, const ListRequest& request) {
+  size_t begin = 0, end = page.size();
+  while (begin < end && page.name(begin) < request.start_offset) ++begin;
+  if (!request.end_offset.empty()) {
+    while (end > begin && page.name(end - 1) >= request.end_offset) --end;
+  }
+  if (end < page.size()) page.next_page_token.clear();
+  if (begin > 0 || end < page.size()) page.keep(begin, end);
+}
+
+void trim(ObjectPage& page, const ListRequest& request) {
+  const auto before = [&](std::string_view name) { return name < request.start_offset; };
+  const auto beyond = [&](std::string_view name) {
+    return !request.end_offset.empty() && name >= request.end_offset;
+  };
+  std::erase_if(page.objects, [&](const ObjectInfo& info) { return before(info.name); });
+  // A common prefix stands for names of which some may be within.
+  const size_t erased =
+      std::erase_if(page.objects, [&](const ObjectInfo& info) { return beyond(info.name); }) +
+      std::erase_if(page.prefixes, beyond);
+  if (erased > 0) page.next_page_token.clear();
+}
+
+}  // namespace
+
+template <class Page>
+ListAttempt<Page>::ListAttempt(const Protocol& protocol, const TemporaryNames& temporaries,
+                               ListRequest request, std::atomic<uint64_t>& largest_page_bytes)
+    : TextAttempt(protocol),
+      temporaries_(temporaries),
+      request_(std::move(request)),
+      largest_page_bytes_(largest_page_bytes) {}
+
+template <class Page>
+void ListAttempt<Page>::build(HttpRequest& request) {
+  protocol().build_list(request, request_);
+}
+
+template <class Page>
+std::string ListAttempt<Page>::url() const {
+  if (!no_bucket_) return protocol().url_of(request_.prefix);
+  std::string url = protocol().url_of("");  // ends with the root
+  url.resize(url.size() - protocol().root().text().size());
+  if (url.ends_with('/')) url.pop_back();
+  return url;
+}
+
+// A prefix that nothing begins with is an empty page: only the bucket can be missing. Google says
+// so, emulators and proxies only "Not Found".
+template <class Page>
+Result<Attempt::Verdict> ListAttempt<Page>::refused(Error error) {
+  if (error.code() != Code::kNotFound) return std::unexpected(std::move(error));
+  no_bucket_ = true;
+  if (error.message().contains("bucket") || error.message().contains("Bucket")) {
+    return std::unexpected(std::move(error));
+  }
+  return std::unexpected(Error(Code::kNotFound, "there is no such bucket")
+                             .with_http_status(error.http_status())
+                             .with_request_id(error.request_id()));
+}
+
+template <class Page>
+Result<Attempt::Verdict> ListAttempt<Page>::finish() {
+  uint64_t largest = largest_page_bytes_.load(std::memory_order_relaxed);
+  while (text().size() > largest &&
+         !largest_page_bytes_.compare_exchange_weak(largest, text().size())) {
+  }
+  if constexpr (std::is_same_v<Page, ObjectPage>) {
+    result = protocol().parse_objects(response());
+  } else {
+    result = protocol().parse_columns(response());
+  }
+  if (!result) return std::unexpected(std::move(result.error()));
+  if (!request_.page_token.empty() && result->next_page_token == request_.page_token) {
+    return corrupt("a page of the listing says that it is followed by itself");
+  }
+  temporaries_.hide(*result, protocol().root().full_name(request_.prefix));
+  if (Result<void> below = protocol().root().strip(*result); !below) {
+    return std::unexpected(std::move(below.error()));
+  }
+  if (protocol().list_bounds() == ListBounds::kLoose) trim(*result, request_);
+  return Verdict::kDone;
+}
+
+template class ListAttempt<ObjectPage>;
+template class ListAttempt<ColumnPage>;
+
+StatAttempt::StatAttempt(const Protocol& protocol, std::string name)
+    : TextAttempt(protocol), name_(std::move(name)) {}
+
+void StatAttempt::build(HttpRequest& request) { protocol().build_stat(request, name_); }
+
+Result<Attempt::Verdict> StatAttempt::finish() {
+  Result<ObjectInfo> info = found_object(name_);
+  if (!info) return std::unexpected(std::move(info.error()));
+  result = std::move(info);
+  return Verdict::kDone;
+}
+
+}  // namespace headrace

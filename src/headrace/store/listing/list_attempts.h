@@ -1,0 +1,46 @@
+// The attempts behind list and stat.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "headrace/store/temporary_names.h"
+#include "headrace/store/transfer/attempt.h"
+
+namespace headrace {
+
+// Page: an ObjectPage or a ColumnPage.
+template <class Page>
+class ListAttempt final : public TextAttempt {
+ public:
+  // Borrows `temporaries`. Raises `largest_page_bytes` to the size of the answer.
+  ListAttempt(const Protocol& protocol, const TemporaryNames& temporaries, ListRequest request,
+              std::atomic<uint64_t>& largest_page_bytes);
+  void build(HttpRequest& request) override;
+  // The bucket's, if it is what is missing.
+  std::string url() const override;
+  Result<Page> result;
+
+ private:
+  Result<Verdict> finish() override;
+  Result<Verdict> refused(Error error) override;
+  const TemporaryNames& temporaries_;
+  bool no_bucket_ = false;
+  const ListRequest request_;
+  std::atomic<uint64_t>& largest_page_bytes_;
+};
+
+class StatAttempt final : public TextAttempt {
+ public:
+  StatAttempt(const Protocol& protocol, std::string name);
+  void build(HttpRequest& request) override;
+  std::string url() const override { return protocol().url_of(name_); }
+  Result<ObjectInfo> result;
+
+ private:
+  Result<Verdict> finish() override;
+  const std::string name_;
+};
+
+}  // namespace headrace

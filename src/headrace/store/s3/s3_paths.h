@@ -1,0 +1,59 @@
+// How requests to S3 name a bucket and what is in it, and the headers that they have in common.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "headrace/http/message.h"
+#include "headrace/store/options.h"
+#include "headrace/store/root.h"
+
+namespace headrace {
+
+// Thread: any (immutable). Borrows the root.
+class S3Paths {
+ public:
+  // `in_path`: the bucket is the beginning of every path. Otherwise it is a part of the host's
+  // name.
+  S3Paths(std::string bucket, bool in_path, const S3Options& options, const Root& root);
+
+  const std::string& bucket() const { return bucket_; }
+  const Root& root() const { return root_; }
+
+  // Begins a request about an object below the root, or about the bucket.
+  void begin(HttpRequest& request, std::string_view method, std::string_view name) const;
+  void begin_bucket(HttpRequest& request) const;
+  // What a copy names as its source: "/<bucket>/<name>".
+  std::string source(std::string_view name) const;
+  // "&<name>=<value>": a name below the root, omitted if both are empty.
+  void append_below(std::string& target, std::string_view parameter, std::string_view name) const;
+  // "&<name>=<value>", omitted if the value is empty.
+  static void append_parameter(std::string& target, std::string_view name, std::string_view value);
+
+  // Conditions, with ETags in quotes.
+  static void add_precondition(HttpRequest& request, const Precondition& precondition);
+  // The type, encoding and encryption of a new object.
+  void add_new_object(HttpRequest& request, const WriteRequest& write) const;
+  void add_encryption(HttpRequest& request) const {
+    request.header_lines.append(encryption_lines_).append(customer_key_lines_);
+  }
+  // The key of an object that the caller encrypts: for reads and parts.
+  void add_customer_key(HttpRequest& request) const {
+    request.header_lines.append(customer_key_lines_);
+  }
+  void add_copy_source_customer_key(HttpRequest& request) const {
+    request.header_lines.append(copy_source_key_lines_);
+  }
+
+ private:
+  const std::string bucket_;
+  const std::string bucket_path_;  // "/<bucket>", or ""
+  const Root& root_;
+  const std::string root_path_;   // the root, encoded for paths: once for all requests
+  const std::string root_value_;  // the same, encoded for parameters
+  // Header lines that are the same for all requests: of every request, of new objects, and with the
+  // caller's key.
+  std::string common_lines_, encryption_lines_, customer_key_lines_, copy_source_key_lines_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,374 @@
+#include "headrace/store/s3/s3_protocol.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <utility>
+
+#include "headrace/base/ascii.h"
+#include "headrace/format/amz_checksum.h"
+#include "headrace/format/http_date.h"
+#include "headrace/format/http_range.h"
+#include "headrace/format/s3_xml.h"
+#include "headrace/format/sigv4.h"
+#include "headrace/format/xml_error.h"
+
+namespace headrace {
+namespace {
+
+// Reports the sums that are stored with the object.
+constexpr std::string_view kWithChecksums = "x-amz-checksum-mode: ENABLED\r\n";
+
+// What the head of a response says about an object.
+ObjectInfo info_of(const ResponseHead& head) {
+  ObjectInfo info;
+  const auto is = same_ignoring_case;
+  for (const HeaderField& field : head.fields()) {
+    if (is(field.name, "etag")) {
+      info.generation = unquoted_etag(field.value);
+    } else if (is(field.name, "content-type")) {
+      info.content_type = field.value;
+    } else if (is(field.name, "content-encoding")) {
+      info.content_encoding = field.value;
+    } else if (is(field.name, "x-amz-storage-class")) {
+      info.storage_class = field.value;
+    } else if (is(field.name, "last-modified") || is(field.name, "date")) {
+      // Last-Modified where there is one: a write's response only has the date of now.
+      const auto when = parse_http_date(field.value);
+      if (when && (is(field.name, "last-modified") || info.updated == decltype(info.updated){})) {
+        info.updated = *when;
+      }
+    }
+  }
+  return info;
+}
+
+// The sum of the whole object, if the head has one of a kind that is known here.
+std::optional<Crc32c> whole_sum(const ResponseHead& head) {
+  const std::string_view type = head.find("x-amz-checksum-type").value_or("");
+  for (const HeaderField& field : head.fields()) {
+    if (kind_of_amz_header(field.name) != ChecksumKind::kCrc32c) continue;
+    const Result<StoredChecksum> sum = parse_amz_checksum(ChecksumKind::kCrc32c, field.value, type);
+    if (!sum) return std::nullopt;
+    if (const auto* whole = std::get_if<Checksum>(&*sum)) return whole->crc32c();
+  }
+  return std::nullopt;
+}
+
+class SigV4Signer final : public Signer {
+ public:
+  explicit SigV4Signer(std::shared_ptr<const S3Home> home) : home_(std::move(home)) {}
+
+  void sign(HttpRequest& request, const Credential& credential, const Destination& destination,
+            std::chrono::system_clock::time_point now) override {
+    if (!key_ || !key_->covers(now) || home_version_ != home_->version() ||
+        credential.access_key != access_key_ || credential.secret_key != secret_key_ ||
+        credential.session_token != key_->session_token()) {
+      home_version_ = home_->version();
+      access_key_ = credential.access_key;
+      secret_key_ = credential.secret_key;
+      Result<SigV4Key> key = SigV4Key::derive({.access_key_id = credential.access_key,
+                                               .secret_access_key = credential.secret_key,
+                                               .session_token = credential.session_token},
+                                              home_->region(), "s3", now);
+      if (!key) {
+        if (!request.refused) request.refused = std::move(key.error());
+        return;
+      }
+      key_ = std::move(*key);
+    }
+    std::string_view target = request.target;
+    if (!destination.base_path.empty()) {
+      scratch_.assign(destination.base_path).append(request.target);
+      target = scratch_;
+    }
+    sign_headers({.method = request.method, .target = target, .authority = destination.authority},
+                 kUnsignedPayload, *key_, now, request.header_lines);
+  }
+
+ private:
+  const std::shared_ptr<const S3Home> home_;
+  uint64_t home_version_ = 0;
+  std::string access_key_, secret_key_;
+  std::optional<SigV4Key> key_;
+  std::string scratch_;
+};
+
+bool is_one_of(std::string_view code, std::initializer_list<std::string_view> codes) {
+  return std::ranges::find(codes, code) != codes.end();
+}
+
+// https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
+Code code_of(int status, std::string_view code) {
+  if (is_one_of(code, {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded",
+                       "TooManyRequests", "BandwidthLimitExceeded", "RequestThrottled",
+                       "SlowDownRead", "SlowDownWrite"})) {
+    return Code::kThrottled;
+  }
+  if (is_one_of(code, {"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"})) {
+    return Code::kCorrupt;
+  }
+  if (code == "RequestTimeout") return Code::kTimedOut;
+  if (status == 429) return Code::kThrottled;
+  if (status == 401 || status == 403) return Code::kPermissionDenied;
+  if (is_one_of(code, {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired"})) {
+    return Code::kPermissionDenied;
+  }
+  if (status == 404 || status == 410) return Code::kNotFound;
+  if (status == 412 || status == 304) return Code::kPreconditionFailed;
+  if (status == 408) return Code::kTimedOut;
+  if (status == 409 || status >= 500) {
+    // 409: another change of the same object is under way.
+    return status == 501 ? Code::kInvalidArgument : Code::kUnavailable;
+  }
+  return status >= 300 ? Code::kInvalidArgument : Code::kInternal;
+}
+
+}  // namespace
+
+S3Protocol::S3Protocol(std::string bucket, std::shared_ptr<S3Home> home, const S3Options& options,
+                       Root root)
+    : Protocol(std::move(root)),
+      home_(std::move(home)),
+      paths_(std::move(bucket), home_->in_path(), options, this->root()),
+      multipart_(paths_) {}
+
+std::string S3Protocol::url_of(std::string_view name) const {
+  return cat("s3://", paths_.bucket(), "/", root().text(), name);
+}
+
+void S3Protocol::build_read(HttpRequest& request, std::string_view name,
+                            std::string_view generation, std::optional<ByteRange> range) const {
+  paths_.begin(request, "GET", name);
+  if (!generation.empty()) request.add_header("If-Match", quoted_etag(generation));
+  if (range) {
+    request.header_lines.append("Range: ");
+    append_range(request.header_lines, *range);
+    request.header_lines.append("\r\n");
+  }
+  request.header_lines.append(kWithChecksums);
+  paths_.add_customer_key(request);
+}
+
+ReadFacts S3Protocol::read_facts(const ResponseHead& head) const {
+  ReadFacts facts;
+  if (const std::optional<std::string_view> etag = head.find("etag")) {
+    facts.generation = unquoted_etag(*etag);
+  }
+  facts.crc32c = whole_sum(head);
+  facts.stored_gzip = head.find("content-encoding").value_or("") == "gzip";
+  return facts;
+}
+
+std::string name_before(std::string_view name) {
+  std::string before(name);
+  if (before.empty()) return before;
+  if (before.back() == '\0') {
+    before.pop_back();
+    return before;
+  }
+  // The last code point, less one, and then the last of all.
+  size_t begin = before.size() - 1;
+  while (begin > 0 && (static_cast<unsigned char>(before[begin]) & 0xC0) == 0x80) --begin;
+  before.resize(begin);
+  const std::string_view last = name.substr(begin);
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(last[i]); };
+  uint32_t code = byte(0);
+  if (last.size() == 2) code = (byte(0) & 0x1Fu) << 6 | (byte(1) & 0x3Fu);
+  if (last.size() == 3) {
+    code = (byte(0) & 0x0Fu) << 12 | (byte(1) & 0x3Fu) << 6 | (byte(2) & 0x3Fu);
+  }
+  if (last.size() == 4) {
+    code = (byte(0) & 0x07u) << 18 | (byte(1) & 0x3Fu) << 12 | (byte(2) & 0x3Fu) << 6 |
+           (byte(3) & 0x3Fu);
+  }
+  code = code == 0xE000 ? 0xD7FF : code - 1;  // between them are no characters
+  const auto add = [&before](uint32_t bits) { before.push_back(static_cast<char>(bits)); };
+  if (code < 0x80) {
+    add(code);
+  } else if (code < 0x800) {
+    add(0xC0 | code >> 6);
+    add(0x80 | (code & 0x3F));
+  } else if (code < 0x10000) {
+    add(0xE0 | code >> 12);
+    add(0x80 | (code >> 6 & 0x3F));
+    add(0x80 | (code & 0x3F));
+  } else {
+    add(0xF0 | code >> 18);
+    add(0x80 | (code >> 12 & 0x3F));
+    add(0x80 | (code >> 6 & 0x3F));
+    add(0x80 | (code & 0x3F));
+  }
+  return before.append("\xF4\x8F\xBF\xBF");
+}
+
+void S3Protocol::build_list(HttpRequest& request, const ListRequest& list) const {
+  paths_.begin_bucket(request);
+  request.target.append("?list-type=2&encoding-type=url");
+  S3Paths::append_parameter(request.target, "continuation-token", list.page_token);
+  S3Paths::append_parameter(request.target, "delimiter", list.delimiter);
+  if (list.max_results > 0) {
+    S3Paths::append_parameter(request.target, "max-keys",
+                              std::to_string(std::min(list.max_results, 1000u)));
+  }
+  paths_.append_below(request.target, "prefix", list.prefix);
+  if (!list.start_offset.empty() && list.page_token.empty()) {
+    paths_.append_below(request.target, "start-after", name_before(list.start_offset));
+  }
+}
+
+Result<ObjectPage> S3Protocol::parse_objects(const Response& response) const {
+  return parse_s3_objects(response.body);
+}
+
+Result<ColumnPage> S3Protocol::parse_columns(const Response& response) const {
+  return parse_s3_columns(response.body);
+}
+
+void S3Protocol::build_stat(HttpRequest& request, std::string_view name) const {
+  paths_.begin(request, "HEAD", name);
+  request.header_lines.append(kWithChecksums);
+  paths_.add_customer_key(request);
+}
+
+Result<ObjectInfo> S3Protocol::parse_stat(const Response& response, std::string_view name) const {
+  ObjectInfo info = info_of(response.head);
+  info.name = root().full_name(name);
+  if (!response.head.content_length) return corrupt("the answer to HEAD has no Content-Length");
+  info.size_bytes = *response.head.content_length;
+  info.crc32c = whole_sum(response.head);
+  return info;
+}
+
+void S3Protocol::build_write(HttpRequest& request, const WriteRequest& write,
+                             std::span<const std::span<const std::byte>> bytes, Crc32c crc32c,
+                             std::string&) const {
+  paths_.begin(request, "PUT", write.name);
+  paths_.add_new_object(request, write);
+  request.add_header("x-amz-checksum-crc32c", crc32c.to_base64());
+  S3Paths::add_precondition(request, write.precondition);
+  request.body.assign(bytes.begin(), bytes.end());
+  request.has_body = true;
+}
+
+Result<ObjectInfo> S3Protocol::parse_written(const Response& response, const WriteRequest& write,
+                                             uint64_t size_bytes) const {
+  ObjectInfo info = info_of(response.head);
+  if (info.generation.empty()) return corrupt("the answer to a write has no ETag");
+  info.name = root().full_name(write.name);
+  info.size_bytes = size_bytes;
+  info.content_type = write.content_type.empty() ? "application/octet-stream" : write.content_type;
+  info.content_encoding = write.content_encoding;
+  info.crc32c = whole_sum(response.head);
+  return info;
+}
+
+Result<void> S3Protocol::check_new_name(std::string_view relative) const {
+  if (relative.empty()) return invalid_argument("an object's name must not be empty");
+  constexpr size_t kMaxNameBytes = 1024;
+  const size_t size = root().text().size() + relative.size();
+  if (size > kMaxNameBytes) {
+    return invalid_argument("the name has ", size, " bytes; the service takes at most ",
+                            kMaxNameBytes);
+  }
+  return {};
+}
+
+void S3Protocol::build_remove(HttpRequest& request, std::string_view name,
+                              const Precondition& precondition) const {
+  paths_.begin(request, "DELETE", name);
+  S3Paths::add_precondition(request, precondition);
+}
+
+void S3Protocol::build_copy(HttpRequest& request, const CopyRequest& copy, std::string_view) const {
+  paths_.begin(request, "PUT", copy.name);
+  request.add_header("x-amz-copy-source", paths_.source(copy.source_name));
+  if (!copy.source_generation.empty()) {
+    request.add_header("x-amz-copy-source-if-match", quoted_etag(copy.source_generation));
+  }
+  S3Paths::add_precondition(request, copy.precondition);
+  paths_.add_encryption(request);
+  paths_.add_copy_source_customer_key(request);
+  request.has_body = true;
+}
+
+// The answer has neither size nor name, so the copy is looked at.
+Result<CopyStep> S3Protocol::parse_copy(const Response& response) const {
+  const auto copied = parse_copied(response.body);
+  if (!copied) return std::unexpected(copied.error());
+  if (!*copied) {
+    const XmlError& error = copied->error();
+    return std::unexpected(Error(code_of(500, error.code), cat(error.code, ": ", error.message)));
+  }
+  return CopyStep{.done = true, .token = "", .object = std::nullopt};
+}
+
+std::unique_ptr<Signer> S3Protocol::make_signer() const {
+  return std::make_unique<SigV4Signer>(home_);
+}
+
+Refusal S3Protocol::refusal(const ErrorResponse& response) const {
+  const XmlError said = parse_xml_error(response.body);
+  const ResponseHead& head = response.head;
+  const int status = head.status;
+  Code code = code_of(status, said.code);
+  std::string message = said.code.empty() ? said.message : cat(said.code, ": ", said.message);
+  Refusal refusal{.error = Error(code, "")};
+  refusal.stale_credentials =
+      status == 401 ||
+      is_one_of(said.code, {"ExpiredToken", "InvalidToken", "RequestExpired",
+                            "TokenRefreshRequired", "InvalidAccessKeyId", "RequestTimeTooSkewed"});
+  if (said.code == "RequestTimeTooSkewed") {
+    refusal.server_time = said.server_time;
+    if (!refusal.server_time) refusal.server_time = parse_http_date(head.find("date").value_or(""));
+  }
+  // A bucket of another region: the header comes even with answers to HEAD, which have no body.
+  std::string_view region = head.find("x-amz-bucket-region").value_or("");
+  if (region.empty()) region = said.region;
+  const bool misdirected =
+      status / 100 == 3 ||
+      is_one_of(said.code, {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException",
+                            "PermanentRedirect", "TemporaryRedirect"}) ||
+      (status == 400 && said.code.empty() && !region.empty());
+  if (misdirected && status != 304) {
+    // An answer to HEAD has no body; where it goes is in the header that browsers follow.
+    const std::string_view location = head.find("location").value_or("");
+    const std::string_view endpoint = said.endpoint.empty() ? location : said.endpoint;
+    refusal.moved = home_->learn(region, said.endpoint);
+    message += cat(message.empty() ? "" : " ", "[the bucket is",
+                   region.empty() ? "" : cat(" in region ", region),
+                   endpoint.empty() ? "" : cat(" at ", endpoint), "]");
+  }
+  if (status == 501) message += " [this server does not implement it]";
+  if (code == Code::kThrottled) {
+    message +=
+        " [a request-rate limit: fewer or larger objects, a gradual ramp-up, or names that "
+        "spread over more prefixes help]";
+  }
+  if (code == Code::kNotFound && response.of_replacement && said.code == "NoSuchKey") {
+    code = Code::kPreconditionFailed;  // what is not there is in no generation
+  }
+  if (code == Code::kPreconditionFailed) {
+    message = cat("the object is not in the expected generation",
+                  message.empty() ? "" : cat(" [", message, "]"));
+  }
+  refusal.object_bytes = said.object_bytes;
+  if (message.empty()) message = to_string(code);
+  refusal.error = Error(code, std::move(message))
+                      .with_http_status(status)
+                      .with_request_id(std::string(head.find("x-amz-request-id").value_or("")))
+                      .with_retry_after(parse_retry_after(head.find("retry-after").value_or(""),
+                                                          std::chrono::system_clock::now()));
+  return refusal;
+}
+
+Result<Provider> s3_provider(const Url& url, const StoreOptions& options) {
+  Result<std::shared_ptr<S3Home>> home = S3Home::create(url.bucket, options.endpoint, options.s3);
+  if (!home) return std::unexpected(std::move(home.error()));
+  return Provider{.endpoint = (*home)->first_endpoint(),
+                  .protocol_at = [bucket = url.bucket, home = *home, s3 = options.s3](Root root) {
+                    return std::make_unique<S3Protocol>(bucket, home, s3, std::move(root));
+                  }};
+}
+
+}  // namespace headrace

@@ -1,0 +1,68 @@
+// S3, as AWS and its kind speak it.
+// https://docs.aws.amazon.com/AmazonS3/latest/API/Welcome.html
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "headrace/store/protocol.h"
+#include "headrace/store/s3/s3_home.h"
+#include "headrace/store/s3/s3_paths.h"
+#include "headrace/store/s3/s3_uploads.h"
+
+namespace headrace {
+
+// The generation of an object is its ETag, without quotes: listings report nothing better. Reads
+// are conditional on it (If-Match), so 412 tells "changed" from 404 "gone".
+// Thread: any (immutable, except for what its S3Home learns).
+class S3Protocol final : public Protocol {
+ public:
+  S3Protocol(std::string bucket, std::shared_ptr<S3Home> home, const S3Options& options,
+             Root root = Root());
+
+  void build_read(HttpRequest& request, std::string_view name, std::string_view generation,
+                  std::optional<ByteRange> range) const override;
+  ReadFacts read_facts(const ResponseHead& head) const override;
+  bool parts_tell_sum() const override { return false; }
+  // Pages begin after a name, not at it, and have no end.
+  ListBounds list_bounds() const override { return ListBounds::kLoose; }
+  void build_list(HttpRequest& request, const ListRequest& list) const override;
+  Result<ObjectPage> parse_objects(const Response& response) const override;
+  Result<ColumnPage> parse_columns(const Response& response) const override;
+  void build_stat(HttpRequest& request, std::string_view name) const override;
+  Result<ObjectInfo> parse_stat(const Response& response, std::string_view name) const override;
+  void build_write(HttpRequest& request, const WriteRequest& write,
+                   std::span<const std::span<const std::byte>> bytes, Crc32c crc32c,
+                   std::string& scratch) const override;
+  Result<ObjectInfo> parse_written(const Response& response, const WriteRequest& write,
+                                   uint64_t size_bytes) const override;
+  // https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html
+  Result<void> check_new_name(std::string_view name) const override;
+  bool tells_missing_on_removal() const override { return false; }
+  void build_remove(HttpRequest& request, std::string_view name,
+                    const Precondition& precondition) const override;
+  bool copies_conditionally() const override { return false; }
+  void build_copy(HttpRequest& request, const CopyRequest& copy,
+                  std::string_view token) const override;
+  Result<CopyStep> parse_copy(const Response& response) const override;
+  const MultipartUploads* multipart() const override { return &multipart_; }
+  UploadMethod default_upload_method() const override { return UploadMethod::kMultipart; }
+  std::unique_ptr<Signer> make_signer() const override;
+  std::shared_ptr<const Endpoint> moved_to() const override { return home_->moved_to(); }
+  Refusal refusal(const ErrorResponse& response) const override;
+  std::string url_of(std::string_view name) const override;
+
+ private:
+  const std::shared_ptr<S3Home> home_;
+  const S3Paths paths_;
+  const S3MultipartUploads multipart_;
+};
+
+// Errors: kInvalidArgument for an endpoint or options that cannot work.
+Result<Provider> s3_provider(const Url& url, const StoreOptions& options);
+
+// The name after which a page must begin so that it has `name`, and as little as possible before
+// it. Some names between the two may come, too.
+std::string name_before(std::string_view name);
+
+}  // namespace headrace

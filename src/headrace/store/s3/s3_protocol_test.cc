@@ -1,0 +1,235 @@
+#include "headrace/store/s3/s3_protocol.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+
+#include "headrace/format/percent.h"
+
+namespace headrace {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+S3Protocol protocol_of(const S3Options& options = {}, std::string_view root = "",
+                       const std::string& endpoint = "http://127.0.0.1:9000") {
+  return S3Protocol("bucket", S3Home::create("bucket", endpoint, options).value(), options,
+                    Root(root));
+}
+
+TEST(S3Protocol, ReadsConditionallyOnTheEtagAndByRange) {
+  HttpRequest request;
+  protocol_of().build_read(request, "a b/ü+.txt", "0123-4", ByteRange{10, 20});
+  EXPECT_EQ(request.method, "GET");
+  EXPECT_EQ(request.target, "/bucket/a%20b/%C3%BC%2B.txt");
+  EXPECT_EQ(request.header_lines,
+            "If-Match: \"0123-4\"\r\nRange: bytes=10-19\r\nx-amz-checksum-mode: ENABLED\r\n");
+}
+
+TEST(S3Protocol, NamesAreSentAsTheyAre) {
+  HttpRequest request;
+  protocol_of({}, "run").build_read(request, "a//b/../c%2F", "", {});
+  EXPECT_EQ(request.target, "/bucket/run/a//b/../c%252F");
+}
+
+TEST(S3Protocol, ABucketInTheHostsNameIsNotInThePath) {
+  HttpRequest request;
+  const S3Protocol amazon = protocol_of({}, "", "");
+  amazon.build_stat(request, "n");
+  EXPECT_EQ(request.target, "/n");
+  EXPECT_EQ(request.method, "HEAD");
+  request.clear();
+  amazon.build_list(request, {});
+  EXPECT_THAT(request.target, StartsWith("/?list-type=2"));
+}
+
+TEST(S3Protocol, ListsWithEveryParameterEncoded) {
+  HttpRequest request;
+  protocol_of({}, "run").build_list(
+      request, {.prefix = "a b/", .delimiter = "/", .page_token = "t=&", .max_results = 7});
+  EXPECT_EQ(request.target,
+            "/bucket?list-type=2&encoding-type=url&continuation-token=t%3D%26&delimiter=%2F&"
+            "max-keys=7&prefix=run%2Fa%20b%2F");
+  request.clear();
+  protocol_of().build_list(request, {.start_offset = "b"});
+  EXPECT_THAT(request.target, HasSubstr("&start-after=a%F4%8F%BF%BF"));
+}
+
+TEST(S3Protocol, WritesWithChecksumConditionAndEncryption) {
+  const S3Protocol protocol =
+      protocol_of({.requester_pays = true, .encryption = "aws:kms", .kms_key_id = "key-1"});
+  HttpRequest request;
+  std::string scratch;
+  protocol.build_write(request, {.name = "n", .precondition = {.generation = ""}}, {},
+                       Crc32c().extended(std::as_bytes(std::span("123456789", 9))), scratch);
+  EXPECT_EQ(request.method, "PUT");
+  EXPECT_THAT(
+      request.header_lines,
+      AllOf(HasSubstr("x-amz-checksum-crc32c: 4waSgw==\r\n"), HasSubstr("If-None-Match: *\r\n"),
+            HasSubstr("x-amz-request-payer: requester\r\n"),
+            HasSubstr("x-amz-server-side-encryption: aws:kms\r\n"),
+            HasSubstr("x-amz-server-side-encryption-aws-kms-key-id: key-1\r\n")));
+  request.clear();
+  protocol.build_remove(request, "n", {.generation = "abc"});
+  EXPECT_THAT(request.header_lines, HasSubstr("If-Match: \"abc\"\r\n"));
+}
+
+TEST(S3Protocol, ACallersKeyGoesWithReadsPartsAndCopies) {
+  const S3Protocol protocol = protocol_of({.customer_key = std::vector<std::byte>(32)});
+  const std::string algorithm = "x-amz-server-side-encryption-customer-algorithm: AES256\r\n";
+  HttpRequest request;
+  protocol.build_read(request, "n", "", {});
+  EXPECT_THAT(request.header_lines,
+              AllOf(HasSubstr(algorithm),
+                    HasSubstr("customer-key: AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\r\n"),
+                    HasSubstr("customer-key-MD5: cLyPS3KoaSFGi/joRB3OUQ==\r\n")));
+  request.clear();
+  protocol.multipart()->build_part(request, "n", "id", 1, {}, Crc32c());
+  EXPECT_THAT(request.header_lines, HasSubstr(algorithm));
+  request.clear();
+  protocol.build_copy(request, {.source_name = "a b", .name = "c"}, "");
+  EXPECT_THAT(request.header_lines,
+              AllOf(HasSubstr(algorithm), HasSubstr("x-amz-copy-source: /bucket/a%20b\r\n"),
+                    HasSubstr("x-amz-copy-source-server-side-encryption-customer-algorithm")));
+}
+
+TEST(S3Protocol, ASumOfPartsIsNotTakenForThatOfTheWhole) {
+  ResponseHead head;
+  const auto facts = [&](std::string_view lines) {
+    const std::string text = cat("HTTP/1.1 200 OK\r\nETag: \"e\"\r\n", lines, "\r\n");
+    EXPECT_TRUE(parse_response_head(text, head));
+    return protocol_of().read_facts(head).crc32c;
+  };
+  EXPECT_EQ(facts("x-amz-checksum-crc32c: 4waSgw==\r\n"), Crc32c(0xE3069283));
+  EXPECT_EQ(facts("x-amz-checksum-crc32c: 4waSgw==\r\nx-amz-checksum-type: FULL_OBJECT\r\n"),
+            Crc32c(0xE3069283));
+  EXPECT_EQ(facts("x-amz-checksum-crc32c: 4waSgw==-3\r\nx-amz-checksum-type: COMPOSITE\r\n"),
+            std::nullopt);
+  EXPECT_EQ(facts("x-amz-checksum-crc32c: 4waSgw==\r\nx-amz-checksum-type: COMPOSITE\r\n"),
+            std::nullopt);
+  EXPECT_EQ(facts("x-amz-checksum-sha1: AAAA\r\n"), std::nullopt);
+}
+
+struct Mapping {
+  int status;
+  const char* code;
+  Code ours;
+  bool stale = false;
+};
+
+class S3Errors : public ::testing::TestWithParam<Mapping> {};
+
+Refusal refusal_of(const S3Protocol& protocol, int status, std::string_view body,
+                   std::string_view lines = "") {
+  const std::string text = cat("HTTP/1.1 ", status, " No\r\n", lines, "\r\n");
+  ResponseHead head;
+  EXPECT_TRUE(parse_response_head(text, head).has_value());
+  return protocol.refusal({.head = head, .body = body});
+}
+
+TEST_P(S3Errors, MapToOneCode) {
+  const Mapping& given = GetParam();
+  const Refusal refusal =
+      refusal_of(protocol_of(), given.status,
+                 cat("<Error><Code>", given.code, "</Code><Message>said so</Message></Error>"),
+                 "x-amz-request-id: id-1\r\nRetry-After: 7\r\n");
+  EXPECT_EQ(refusal.error.code(), given.ours) << refusal.error.to_string();
+  EXPECT_EQ(refusal.stale_credentials, given.stale);
+  EXPECT_EQ(refusal.error.request_id(), "id-1");
+  EXPECT_EQ(refusal.error.retry_after(), std::chrono::seconds(7));
+  EXPECT_THAT(refusal.error.message(), HasSubstr("said so"));
+  EXPECT_FALSE(refusal.moved);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, S3Errors,
+    ::testing::Values(Mapping{400, "InvalidArgument", Code::kInvalidArgument},
+                      Mapping{400, "ExpiredToken", Code::kPermissionDenied, true},
+                      Mapping{400, "InvalidToken", Code::kPermissionDenied, true},
+                      Mapping{400, "BadDigest", Code::kCorrupt},
+                      Mapping{400, "RequestTimeout", Code::kTimedOut},
+                      Mapping{403, "AccessDenied", Code::kPermissionDenied},
+                      Mapping{403, "InvalidAccessKeyId", Code::kPermissionDenied, true},
+                      Mapping{403, "RequestTimeTooSkewed", Code::kPermissionDenied, true},
+                      Mapping{403, "SignatureDoesNotMatch", Code::kPermissionDenied},
+                      Mapping{404, "NoSuchKey", Code::kNotFound},
+                      Mapping{404, "NoSuchBucket", Code::kNotFound},
+                      Mapping{404, "NoSuchUpload", Code::kNotFound},
+                      Mapping{409, "ConditionalRequestConflict", Code::kUnavailable},
+                      Mapping{412, "PreconditionFailed", Code::kPreconditionFailed},
+                      Mapping{429, "TooManyRequests", Code::kThrottled},
+                      Mapping{500, "InternalError", Code::kUnavailable},
+                      Mapping{501, "NotImplemented", Code::kInvalidArgument},
+                      Mapping{503, "SlowDown", Code::kThrottled},
+                      Mapping{503, "ServiceUnavailable", Code::kUnavailable}),
+    [](const auto& info) { return cat(info.param.status, "_", info.param.code); });
+
+TEST(S3Errors, ASkewedClockLearnsTheServersTime) {
+  const Refusal refusal =
+      refusal_of(protocol_of(), 403,
+                 "<Error><Code>RequestTimeTooSkewed</Code><Message>off</Message>"
+                 "<ServerTime>2026-11-22T10:00:00Z</ServerTime></Error>");
+  ASSERT_TRUE(refusal.server_time);
+  EXPECT_EQ(*refusal.server_time,
+            std::chrono::sys_days(std::chrono::year(2026) / 11 / 22) + std::chrono::hours(10));
+}
+
+TEST(S3Errors, ABucketOfAnotherRegionIsLearnedAlsoFromAHeadWithoutBody) {
+  const S3Protocol amazon = protocol_of({}, "", "");
+  const Refusal refusal = refusal_of(amazon, 301, "", "x-amz-bucket-region: eu-west-1\r\n");
+  EXPECT_TRUE(refusal.moved);
+  ASSERT_NE(amazon.moved_to(), nullptr);
+  EXPECT_EQ(amazon.moved_to()->host, "bucket.s3.eu-west-1.amazonaws.com");
+  const S3Protocol other = protocol_of();
+  const Refusal malformed = refusal_of(
+      other, 400,
+      "<Error><Code>AuthorizationHeaderMalformed</Code><Message>the region is wrong</Message>"
+      "<Region>eu-north-1</Region></Error>");
+  EXPECT_TRUE(malformed.moved);
+  EXPECT_EQ(other.moved_to(), nullptr);
+  // Elsewhere a host that is not Amazon's is named, and not followed.
+  const Refusal away = refusal_of(other, 307,
+                                  "<Error><Code>TemporaryRedirect</Code><Message>go</Message>"
+                                  "<Endpoint>other.example</Endpoint></Error>");
+  EXPECT_FALSE(away.moved);
+  EXPECT_THAT(away.error.message(), HasSubstr("other.example"));
+}
+
+TEST(S3Names, TheNameBeforeIsBelowEveryNameFromThereOn) {
+  EXPECT_EQ(name_before("b"), "a\xF4\x8F\xBF\xBF");
+  EXPECT_EQ(name_before(std::string("a\0", 2)), "a");
+  EXPECT_EQ(name_before("a\xEE\x80\x80"), "a\xED\x9F\xBF\xF4\x8F\xBF\xBF");  // U+E000
+  EXPECT_EQ(name_before(""), "");
+  std::mt19937 rng(7);
+  const std::vector<std::string> characters = {std::string(1, '\0'),
+                                               "\x01",
+                                               " ",
+                                               "/",
+                                               "0",
+                                               "z",
+                                               "~",
+                                               "\x7F",
+                                               "\xC2\x80",
+                                               "\xDF\xBF",
+                                               "\xE0\xA0\x80",
+                                               "\xED\x9F\xBF",
+                                               "\xEE\x80\x80",
+                                               "\xEF\xBF\xBF",
+                                               "\xF0\x90\x80\x80",
+                                               "\xF4\x8F\xBF\xBF"};
+  for (int round = 0; round < 2000; ++round) {
+    std::string name;
+    for (size_t i = 0; i < 1 + rng() % 4; ++i) name += characters[rng() % characters.size()];
+    const std::string before = name_before(name);
+    EXPECT_LT(before, name);
+    EXPECT_TRUE(percent_decode(percent_encode(before)));
+  }
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,95 @@
+#include "headrace/store/transfer/attempt.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace headrace {
+
+Result<void> Attempt::on_head(const ResponseHead& head) {
+  accepted_ = accepts(head.status);
+  body_bytes_ = 0;
+  refusal_.reset();
+  if (accepted_) return begin_body(head);
+  refusal_text_.resize(kMaxRefusalBytes);
+  refusal_filled_ = 0;
+  head_.assign(head);
+  refusal_head(head);
+  return {};
+}
+
+Result<std::span<std::byte>> Attempt::space(uint64_t outstanding_bytes) {
+  if (accepted_) return body_space(outstanding_bytes);
+  // The beginning is kept; the rest is read into the second half over and over, and dropped.
+  if (refusal_filled_ == refusal_text_.size()) refusal_filled_ /= 2;
+  return std::as_writable_bytes(std::span(refusal_text_).subspan(refusal_filled_));
+}
+
+Result<void> Attempt::on_bytes(size_t count) {
+  if (accepted_) {
+    body_bytes_ += count;
+    return took_body(count);
+  }
+  refusal_filled_ += count;
+  return {};
+}
+
+Result<Attempt::Verdict> Attempt::end() {
+  if (accepted_) return finish();
+  refusal_ = protocol_.refusal({.head = head_.head(),
+                                .body = std::string_view(refusal_text_).substr(0, refusal_filled_),
+                                .of_removal = removes(),
+       .of_replacement = replaces()});
+  // What is no answer to the request itself is not for the subclass.
+  if (refusal_->moved) return std::unexpected(refusal_->error);
+  return refused(refusal_->error);
+}
+
+uint64_t TextAttempt::most_bytes() const {
+  const uint64_t share = pool() != nullptr ? pool()->budget_bytes() / 4 : kMaxTextBytes;
+  return std::clamp(share, kAlwaysBytes, kMaxTextBytes);
+}
+
+void TextAttempt::resize(uint64_t size_bytes) {
+  charge_.reset();
+  text_.resize(size_bytes);
+  if (pool() != nullptr) charge_.emplace(pool()->shared_from_this(), size_bytes);
+}
+
+Result<void> TextAttempt::begin_body(const ResponseHead& head) {
+  filled_ = 0;
+  head_.assign(head);
+  const uint64_t announced = head.content_length.value_or(0);
+  if (announced > most_bytes()) {
+    return fail(announced > kMaxTextBytes ? Code::kCorrupt : Code::kExhausted, "an answer of ",
+                announced, " bytes where metadata was expected; ", most_bytes(),
+                " are taken, a quarter of memory_budget_bytes");
+  }
+  resize(std::clamp<uint64_t>(announced, 16 * kKiB, kAlwaysBytes));
+  return {};
+}
+
+Result<std::span<std::byte>> TextAttempt::body_space(uint64_t outstanding_bytes) {
+  if (filled_ == text_.size()) {
+    if (filled_ >= most_bytes()) {
+      return corrupt("an answer of more than ", most_bytes(), " bytes where metadata was expected");
+    }
+    const uint64_t wanted = outstanding_bytes == 0 ? filled_ * 2 : filled_ + outstanding_bytes;
+    resize(std::min({uint64_t{filled_} * 2, wanted, most_bytes()}));
+  }
+  return std::as_writable_bytes(std::span(text_).subspan(filled_));
+}
+
+Result<void> TextAttempt::took_body(size_t count) {
+  filled_ += count;
+  return {};
+}
+
+Result<ObjectInfo> TextAttempt::below_root(Result<ObjectInfo> info) const {
+  if (!info) return info;
+  if (Result<void> below = protocol().root().strip(*info); !below) {
+    return std::unexpected(std::move(below.error()));
+  }
+  return info;
+}
+
+}  // namespace headrace

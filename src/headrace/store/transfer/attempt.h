@@ -1,0 +1,113 @@
+// What one operation asks, and how it takes the answer.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "headrace/base/block_pool.h"
+#include "headrace/http/message.h"
+#include "headrace/store/protocol.h"
+
+namespace headrace {
+
+// What an operation asks, and how it handles the answer. A refusal (a status that the attempt does
+// not accept) is read to its end here and becomes an Error; only accepted bodies reach the
+// subclass.
+// Thread: I/O. Borrows the protocol.
+class Attempt : public ResponseSink {
+ public:
+  enum class Verdict : uint8_t {
+    kDone,
+    kAgain,  // succeeded, and another request follows (such as the next step of a copy)
+  };
+
+  explicit Attempt(const Protocol& protocol) : protocol_(protocol) {}
+  virtual ~Attempt() = default;
+
+  // Call before the first attempt. Text that is received counts against this pool.
+  void charge_to(BlockPool& pool) { pool_ = &pool; }
+  // Called for every attempt, with a cleared request.
+  virtual void build(HttpRequest& request) = 0;
+  virtual std::string url() const = 0;
+  // Called once the whole response has been taken.
+  Result<Verdict> end();
+  // Called if the attempt failed, will be retried, and may have reached the server.
+  virtual void will_retry() {}
+  // If the operation is stopped after a request has been sent whole, how long to wait for its
+  // answer: the server will make the change, and the answer says what has to be undone.
+  virtual std::chrono::milliseconds linger_when_stopped() const { return {}; }
+
+  Result<void> on_head(const ResponseHead& head) final;
+  Result<std::span<std::byte>> space(uint64_t outstanding_bytes) final;
+  Result<void> on_bytes(size_t count) final;
+  // Bytes of accepted bodies received by the present attempt.
+  uint64_t body_bytes() const { return body_bytes_; }
+  // How the present attempt was refused; null if it was not.
+  const Refusal* refusal() const { return refusal_ ? &*refusal_ : nullptr; }
+  const Protocol& protocol() const { return protocol_; }
+
+ protected:
+  BlockPool* pool() const { return pool_; }
+  virtual bool accepts(int status) const { return status / 100 == 2; }
+  virtual Result<void> begin_body(const ResponseHead&) { return {}; }
+  virtual Result<std::span<std::byte>> body_space(uint64_t outstanding_bytes) = 0;
+  virtual Result<void> took_body(size_t count) = 0;
+  virtual Result<Verdict> finish() = 0;
+  virtual void refusal_head(const ResponseHead&) {}
+  virtual bool removes() const { return false; }  // so that a refusal is about the object
+  virtual bool replaces() const { return false; }  // one known generation
+  // Handles a refusal; by default it is the operation's error.
+  virtual Result<Verdict> refused(Error error) { return std::unexpected(std::move(error)); }
+
+ private:
+  static constexpr size_t kMaxRefusalBytes = 16 * 1024;
+
+  const Protocol& protocol_;
+  BlockPool* pool_ = nullptr;
+  bool accepted_ = false;
+  uint64_t body_bytes_ = 0;
+  std::optional<Refusal> refusal_;
+  std::string refusal_text_;  // its body
+  size_t refusal_filled_ = 0;
+
+ protected:
+  OwnedHead head_;  // of a refusal, or of a text that was accepted
+};
+
+// An attempt whose accepted body is text, taken whole. Memory is allocated for what arrives, not
+// for what the head announces, and counts against the pool while the attempt lives. An answer may
+// take up to a quarter of the budget, but always 1 MiB, so that memory held by the user cannot make
+// a listing fail.
+class TextAttempt : public Attempt {
+ public:
+  using Attempt::Attempt;
+
+ protected:
+  std::string_view text() const { return std::string_view(text_).substr(0, filled_); }
+  Response response() const { return {.head = head_.head(), .body = text()}; }
+  // The object that a stat has found, with its name relative to the root.
+  Result<ObjectInfo> found_object(std::string_view name) const {
+    return below_root(protocol().parse_stat(response(), name));
+  }
+  // Makes a full name relative to the root.
+  Result<ObjectInfo> below_root(Result<ObjectInfo> info) const;
+  Result<void> begin_body(const ResponseHead& head) override;
+  Result<std::span<std::byte>> body_space(uint64_t outstanding_bytes) override;
+  Result<void> took_body(size_t count) override;
+
+ private:
+  static constexpr uint64_t kMaxTextBytes = 256 * kMiB;
+  static constexpr uint64_t kAlwaysBytes = 1 * kMiB;
+  uint64_t most_bytes() const;
+  void resize(uint64_t size_bytes);
+
+  std::string text_;
+  size_t filled_ = 0;
+  std::optional<Charge> charge_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,103 @@
+#include "headrace/store/transfer/host_log.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace headrace {
+namespace {
+
+// "0.4 s", "12 s"
+std::string seconds_of(HostLog::Duration duration) {
+  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count() / 100;
+  if (tenths >= 100) return cat(tenths / 10, " s");
+  return cat(tenths / 10, ".", tenths % 10, " s");
+}
+
+std::string count_of(uint64_t count, const char* what) {
+  return cat(count, " ", what, count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+HostLog::HostLog(std::shared_ptr<Log> log, std::string host)
+    : log_(log ? std::move(log) : std::make_shared<Log>(LogLevel::kNone)), host_(std::move(host)) {}
+
+bool HostLog::Limit::allows(TimePoint now, Duration between) {
+  if (last && now - *last < between) {
+    ++withheld;
+    return false;
+  }
+  last = now;
+  return true;
+}
+
+void HostLog::retrying(const std::string& url, int attempt, const Error& error,
+                       std::chrono::milliseconds wait, TimePoint now) {
+  if (log_->wants(LogLevel::kDebug)) {
+    say(LogLevel::kDebug, cat(url, ": attempt ", attempt, " failed (", error.message(),
+                              "), the next one follows in ", wait.count(), " ms"));
+  }
+  if (!log_->wants(LogLevel::kInfo)) return;
+  const Lock lock(mutex_);
+  if (!summary_limit_.allows(now, kBetweenSummaries)) return;
+  const uint64_t retries = std::exchange(summary_limit_.withheld, 0) + 1;
+  say(LogLevel::kInfo, cat(host_, ": ", count_of(retries, "attempt"),
+                           retries == 1 ? " is repeated" : " were repeated",
+                           "; the last failed: ", error.message()));
+}
+
+void HostLog::failed(const Error& error, TimePoint since) {
+  const Lock lock(mutex_);
+  if (!failing()) {
+    failing_since_ = since;
+    failures_ = 0;
+    told_ = false;
+    failing_.store(true, std::memory_order_relaxed);
+  }
+  ++failures_;
+  last_failure_ = error.message();
+}
+
+void HostLog::tell_failing(TimePoint until, TimePoint now) {
+  if (!log_->wants(LogLevel::kWarning)) return;
+  const Lock lock(mutex_);
+  if (!failing() || now - failing_since_ < kFailingAfter) return;
+  if (failing_limit_.last && now - *failing_limit_.last < kBetweenWarnings) return;
+  failing_limit_.last = now;
+  told_ = true;
+  say(LogLevel::kWarning,
+      cat(host_, " has given no good answer for ", seconds_of(now - failing_since_), " (",
+          count_of(failures_, "failure"), ", the last: ", last_failure_,
+          "); retries go on for another ", seconds_of(std::max(until - now, Duration::zero()))));
+}
+
+void HostLog::recover(TimePoint now) {
+  const Lock lock(mutex_);
+  if (!failing_.exchange(false, std::memory_order_relaxed) || !told_) return;
+  say(LogLevel::kInfo, cat(host_, " answers again, after ", seconds_of(now - failing_since_)));
+}
+
+void HostLog::throttled(double pace_per_s, TimePoint now) {
+  if (!log_->wants(LogLevel::kWarning)) return;
+  const Lock lock(mutex_);
+  if (!throttled_limit_.allows(now, kBetweenWarnings)) return;
+  const uint64_t withheld = std::exchange(throttled_limit_.withheld, 0);
+  std::string text = cat(host_, " throttles (HTTP 429 or 503)");
+  if (withheld > 0) text += cat(", ", withheld, " more times since it was told last");
+  text += "; headrace slows down";
+  if (pace_per_s > 0)
+    text += cat(", to ", static_cast<uint64_t>(pace_per_s), " requests per second");
+  say(LogLevel::kWarning, std::move(text));
+}
+
+void HostLog::slow(const std::string& url, int attempts, Duration age, TimePoint now) {
+  if (!log_->wants(LogLevel::kWarning)) return;
+  const Lock lock(mutex_);
+  if (!slow_limit_.allows(now, kBetweenWarnings)) return;
+  const uint64_t withheld = std::exchange(slow_limit_.withheld, 0);
+  std::string text = cat(url, " has taken ", seconds_of(age), " so far (attempt ", attempts, ")");
+  if (withheld > 0) text += cat("; ", withheld, " other slow requests were not told");
+  say(LogLevel::kWarning, std::move(text));
+}
+
+}  // namespace headrace

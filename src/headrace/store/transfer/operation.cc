@@ -1,0 +1,226 @@
+#include "headrace/store/transfer/operation.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace headrace {
+
+using std::chrono::steady_clock;
+
+Operation::Operation(HostLane& lane, StoreContext& store, const void* owner)
+    : Activity(lane.thread(), owner, lane.thread().now() + store.timeout.total),
+      lane_(lane),
+      store_(store),
+      retries_(store.retry, lane.host().retry_budget, lane.rng()) {
+  count(thread().metrics().in_flight);
+}
+
+Operation::~Operation() { thread().metrics().in_flight.fetch_sub(1, std::memory_order_relaxed); }
+
+void Operation::interrupt(const Error& why) {
+  if (!connection_) return;
+  if (connection_->waits_for_answer() && attempt_->linger_when_stopped().count() > 0 &&
+      !thread().stopping()) {
+    linger_until_ = thread().now() + attempt_->linger_when_stopped();
+  } else {
+    connection_->abort(why);
+  }
+}
+
+void Operation::sweep(steady_clock::time_point now) {
+  HostLog& log = via_->host().log;
+  if (opening_since_ && now - *opening_since_ >= HostLog::kConnectingAfter) {
+    log.failed(Error(Code::kTimedOut, "no connection yet"), *opening_since_);
+    opening_since_.reset();
+  }
+  if (log.failing()) log.tell_failing(deadline(), now);
+  const auto age = now - (deadline() - store_.timeout.total);
+  if (!told_slow_ && age >= HostLog::kSlowAfter && retries_.attempts() > 0) {
+    told_slow_ = true;
+    log.slow(attempt_->url(), retries_.attempts(), age, now);
+  }
+  if (!connection_) return;
+  if (linger_until_ && now >= *linger_until_) connection_->abort(*stopped());
+  connection_->check_stall(now);
+}
+
+Error Operation::finished(const Attempt& attempt, Error error) const {
+  if (stopped()) {
+    // A message that says more than the bare reason, such as what it was waiting for, is kept.
+    const bool says_more = error.message().starts_with(stopped()->message());
+    std::string message = says_more ? error.message() : stopped()->message();
+    if (last_) message += cat("; the last attempt failed with: ", last_->message());
+    // If it was throttled to the end, the caller must know, wherever the deadline found us.
+    const bool throttled = last_ && last_->code() == Code::kThrottled;
+    const bool timed_out = stopped()->code() == Code::kTimedOut;
+    error =
+        Error(throttled && timed_out ? Code::kThrottled : stopped()->code(), std::move(message));
+    if (last_) {
+      error = std::move(error)
+                  .with_http_status(last_->http_status())
+                  .with_request_id(last_->request_id());
+    }
+  }
+  return std::move(error).with_url(attempt.url()).with_attempts(retries_.attempts());
+}
+
+awaitable<Result<void>> Operation::authorize() {
+  while (true) {
+    Credentials::Current current = store_.credentials->current(thread().now(), waker());
+    store_.credential = current.credential;
+    store_.credential_version = current.version;
+    store_.credential_fresh_until = current.fresh_until;
+    if (current.credential) co_return Result<void>();
+    if (current.error) co_return std::unexpected(std::move(*current.error));
+    co_await park(deadline());
+    if (stopped()) {
+      co_return fail(stopped()->code(), stopped()->message(), " while waiting for credentials");
+    }
+  }
+}
+
+// Where the bucket is now.
+Result<void> Operation::choose_lane(const Protocol& protocol) {
+  via_ = &lane_;
+  const std::shared_ptr<const Endpoint> moved_to = protocol.moved_to();
+  if (moved_to == nullptr) return {};
+  if (moved_to != store_.moved_to) {
+    Result<HostLane*> lane = store_.reach(*moved_to);
+    if (!lane) return std::unexpected(std::move(lane.error()));
+    store_.moved_to = moved_to;
+    store_.moved_lane = *lane;
+  }
+  via_ = store_.moved_lane;
+  return {};
+}
+
+RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& request,
+                                           Result<void> exchanged) {
+  RetryState::Outcome outcome;
+  if (!exchanged) {
+    outcome.error = std::move(exchanged.error());
+  } else if (Result<Attempt::Verdict> verdict = attempt.end(); !verdict) {
+    outcome.error = std::move(verdict.error());
+  } else {
+    outcome.follow_up = *verdict == Attempt::Verdict::kAgain;
+  }
+  outcome.stale = outcome.error && connection_->went_stale();
+  if (const Refusal* refusal = attempt.refusal(); exchanged && outcome.error && refusal) {
+    outcome.stale_credentials = store_.credentials != nullptr && refusal->stale_credentials;
+    outcome.moved = refusal->moved;
+    if (refusal->server_time) {
+      store_.clock_offset = *refusal->server_time - thread().clock().wall_now();
+    }
+  }
+  if (exchanged) {
+    const bool throttled = outcome.error && outcome.error->code() == Code::kThrottled;
+    via_->record_outcome({.completed = throttled ? 0u : 1u,
+                          .throttled = throttled ? 1u : 0u,
+                          .bytes = attempt.body_bytes() + request.body_bytes(),
+                          .latency_sum = connection_->first_byte_latency()},
+                         thread().now());
+  }
+  via_->give_back(std::move(connection_));
+  return outcome;
+}
+
+// For the log: whether the host answers, and whether it throttles.
+void Operation::note_outcome(const RetryState::Outcome& outcome, steady_clock::time_point now) {
+  Host& host = via_->host();
+  if (!outcome.error || !is_retryable(*outcome.error)) {
+    host.log.answered(now);
+  } else if (outcome.error->code() == Code::kThrottled) {
+    count(thread().metrics().throttled_total);
+    host.log.answered(now);
+    host.log.throttled(host.admission.pace_per_s(), now);
+  } else if (!outcome.stale) {
+    host.log.failed(*outcome.error, now);
+  }
+}
+
+awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
+  using Next = RetryState::Next;
+  attempt_ = &attempt;
+  attempt.charge_to(lane_.pool());
+  bool fresh_next = false;
+  uint64_t credential_version = 0;  // that this attempt carries; the thread's may change
+  while (true) {
+    if (stopped()) co_return std::unexpected(finished(attempt, *stopped()));
+
+    if (Result<void> chosen = choose_lane(attempt.protocol()); !chosen) {
+      co_return std::unexpected(finished(attempt, std::move(chosen.error())));
+    }
+    // Admission: the pace, if the server has ever asked for one.
+    auto now = thread().now();
+    for (bool granted = false; !granted && !stopped();) {
+      const Admission::Turn turn = via_->host().admission.reserve(now);
+      granted = turn.granted;
+      if (turn.at > now) {
+        co_await park(turn.at);
+        now = thread().now();
+      }
+    }
+    if (stopped()) continue;
+
+    request.clear();
+    attempt.build(request);
+    if (store_.credentials) {
+      const bool valid = store_.credential && now < store_.credential_fresh_until &&
+                         store_.credential_version == store_.credentials->version();
+      if (!valid) {
+        if (Result<void> done = co_await authorize(); !done) {
+          co_return std::unexpected(finished(attempt, std::move(done.error())));
+        }
+      }
+      store_.signer->sign(request, *store_.credential,
+                          {.authority = via_->host().authority,
+                           .base_path = via_->host().route->endpoint.base_path},
+                          thread().clock().wall_now() + store_.clock_offset);
+      credential_version = store_.credential_version;
+    }
+
+    retries_.begin_attempt();
+    reached_server_ = false;
+    connection_ =
+        std::exchange(fresh_next, false) ? via_->new_connection() : via_->take_connection();
+    Result<void> exchanged;
+    if (!connection_->reusable()) {
+      opening_since_ = now;
+      exchanged = co_await connection_->open(*this, via_->resolver());
+      opening_since_.reset();
+    }
+    if (exchanged) {
+      count(thread().metrics().requests_total);
+      reached_server_ = true;
+      exchanged = co_await connection_->exchange(request, attempt);
+    }
+    RetryState::Outcome outcome = end_attempt(attempt, request, std::move(exchanged));
+    if (stopped() && outcome.error) continue;
+
+    now = thread().now();
+    note_outcome(outcome, now);
+    RetryState::Step step = retries_.after(std::move(outcome), now, deadline());
+    switch (step.next) {
+      case Next::kDone: co_return Result<void>();
+      case Next::kFollowUp:
+      case Next::kRedirected: break;
+      case Next::kFreshConnection:
+        fresh_next = true;
+        attempt.will_retry();
+        break;
+      case Next::kNewCredential: store_.credentials->reject(credential_version); break;
+      case Next::kRetry:
+        last_ = std::move(step.error);
+        // If it was throttled or never sent, the server did nothing that would have to be looked
+        // for.
+        if (reached_server_ && last_->code() != Code::kThrottled) attempt.will_retry();
+        count(thread().metrics().retries_total);
+        via_->host().log.retrying(attempt.url(), retries_.attempts(), *last_, step.wait, now);
+        break;
+      case Next::kFail: co_return std::unexpected(finished(attempt, std::move(*step.error)));
+    }
+    if (step.next == Next::kRetry || step.wait.count() > 0) co_await park(now + step.wait);
+  }
+}
+
+}  // namespace headrace

@@ -1,0 +1,74 @@
+// One request with everything that can happen to it: admission, attempts, back-off, completion.
+// Written once; reads, lists, writes and deletes supply an Attempt.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "headrace/http/connection.h"
+#include "headrace/http/message.h"
+#include "headrace/store/options.h"
+#include "headrace/store/transfer/attempt.h"
+#include "headrace/store/transfer/credentials.h"
+#include "headrace/store/transfer/host.h"
+#include "headrace/store/transfer/retry.h"
+
+namespace headrace {
+
+// What operations of one store have in common on one I/O thread.
+struct StoreContext {
+  const RetryOptions retry;
+  const TimeoutOptions timeout;
+  const std::shared_ptr<Credentials> credentials;  // null: anonymous
+  std::unique_ptr<Signer> signer;                  // null: anonymous
+  // The lane to another endpoint, for this thread. Errors: kCancelled once the engine is stopped.
+  const std::function<Result<HostLane*>(const Endpoint&)> reach;
+  // Where the bucket has moved to, and the lane there.
+  std::shared_ptr<const Endpoint> moved_to = nullptr;
+  HostLane* moved_lane = nullptr;
+  // How far the service's clock is ahead of ours, as far as it was told.
+  std::chrono::system_clock::duration clock_offset{0};
+  // The credential in use, kept so that a read takes no lock. Confined to the I/O thread.
+  std::shared_ptr<const Credential> credential = nullptr;
+  uint64_t credential_version = 0;
+  std::chrono::steady_clock::time_point credential_fresh_until = {};
+};
+
+// Thread: I/O. Lives in a coroutine's frame; borrows everything.
+class Operation final : public Activity {
+ public:
+  Operation(HostLane& lane, StoreContext& store, const void* owner);
+  ~Operation();
+
+  // Errors: those of the attempt and of the connection, with URL and attempts; kTimedOut when the
+  // deadline passes (the text tells the last failure); kCancelled when stopped.
+  awaitable<Result<void>> run(Attempt& attempt, HttpRequest& request);
+
+ private:
+  void interrupt(const Error& why) override;
+  void sweep(std::chrono::steady_clock::time_point now) override;
+  void note_outcome(const RetryState::Outcome& outcome, std::chrono::steady_clock::time_point now);
+  Result<void> choose_lane(const Protocol& protocol);
+  awaitable<Result<void>> authorize();
+  RetryState::Outcome end_attempt(Attempt& attempt, const HttpRequest& request,
+                                  Result<void> exchanged);
+  Error finished(const Attempt& attempt, Error error) const;
+
+  // The lane whose slot the operation has, and the one that its requests go through.
+  HostLane& lane_;
+  HostLane* via_ = &lane_;
+  StoreContext& store_;
+  Attempt* attempt_ = nullptr;
+  std::optional<std::chrono::steady_clock::time_point> linger_until_;  // set once it is stopped
+  std::unique_ptr<Transport> connection_;
+  std::optional<Error> last_;  // of the attempt before
+  RetryState retries_;
+  // While a connection is being opened.
+  std::optional<std::chrono::steady_clock::time_point> opening_since_;
+  bool reached_server_ = false;  // the present attempt may have been sent
+  bool told_slow_ = false;
+};
+
+}  // namespace headrace

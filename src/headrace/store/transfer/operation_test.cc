@@ -1,0 +1,478 @@
+// One operation alone: no socket, no server, no thread, and a clock that the test moves.
+#include "headrace/store/transfer/operation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "headrace/http/manual_clock_test_support.h"
+#include "headrace/store/gcs/gcs_protocol.h"
+
+namespace headrace {
+namespace {
+
+using std::chrono::duration_cast;
+using std::chrono::hours;
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+using std::chrono::seconds;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+// What becomes of one request.
+struct Answer {
+  std::string status = "200 OK";
+  std::string headers = "";              // lines, each with its end
+  std::string body = "";                 // refusals have one
+  std::optional<Error> failure = {};     // in place of an answer
+  std::optional<Error> not_opened = {};  // no connection: the request is not sent
+  bool stale = false;                    // the failure is that of a connection that was idle
+  bool silent = false;                   // no answer comes
+};
+
+Answer refusal(std::string status, std::string headers = "") {
+  return {.status = std::move(status), .headers = std::move(headers), .body = "why"};
+}
+
+Answer failure(std::string message) {
+  return {.failure = Error(Code::kUnavailable, std::move(message))};
+}
+
+// What the test says, and what it is told, in the order of requests.
+struct Script {
+  std::deque<Answer> answers;
+  std::vector<std::string> header_lines;  // of each request that was sent
+  int connections = 0, closed = 0;
+};
+
+class ScriptedConnection final : public Transport {
+ public:
+  ScriptedConnection(IoThread& thread, Script& script)
+      : thread_(thread), script_(script), silence_(thread.context()) {
+    ++script_.connections;
+  }
+  ~ScriptedConnection() override { ++script_.closed; }
+
+  awaitable<Result<void>> open(Activity&, Resolver&) override {
+    if (script_.answers.at(0).not_opened) {
+      const Answer answer = take();
+      co_return std::unexpected(*answer.not_opened);
+    }
+    reusable_ = true;
+    co_return Result<void>();
+  }
+
+  awaitable<Result<void>> exchange(const HttpRequest& request, ResponseSink& sink) override {
+    script_.header_lines.push_back(request.header_lines);
+    const Answer answer = take();
+    reusable_ = false;
+    if (answer.silent) {
+      waiting_ = true;
+      silence_.expires_at(std::chrono::steady_clock::time_point::max());
+      co_await silence_.async_wait(kAwait);
+      waiting_ = false;
+      co_return std::unexpected(*aborted_);
+    }
+    went_stale_ = answer.stale;
+    if (answer.failure) co_return std::unexpected(*answer.failure);
+    const std::string text = cat("HTTP/1.1 ", answer.status, "\r\n", answer.headers,
+                                 "Content-Length: ", answer.body.size(), "\r\n\r\n");
+    ResponseHead head;
+    if (const Result<size_t> size = parse_response_head(text, head); !size) {
+      co_return std::unexpected(size.error());
+    }
+    if (Result<void> taken = sink.on_head(head); !taken) co_return taken;
+    for (std::string_view rest = answer.body; !rest.empty();) {
+      const Result<std::span<std::byte>> space = sink.space(rest.size());
+      if (!space) co_return std::unexpected(space.error());
+      const size_t count = std::min(space->size(), rest.size());
+      std::memcpy(space->data(), rest.data(), count);
+      if (Result<void> taken = sink.on_bytes(count); !taken) co_return taken;
+      rest.remove_prefix(count);
+    }
+    last_used_ = thread_.now();
+    reusable_ = true;
+    co_return Result<void>();
+  }
+
+  void abort(const Error& why) override {
+    if (!aborted_) aborted_ = why;
+    silence_.cancel();
+  }
+  void check_stall(TimePoint) override {}
+  bool waits_for_answer() const override { return waiting_; }
+  bool still_silent() override { return true; }
+
+ private:
+  Answer take() {
+    Answer answer = std::move(script_.answers.at(0));
+    script_.answers.pop_front();
+    return answer;
+  }
+
+  IoThread& thread_;
+  Script& script_;
+  Timer silence_;
+  std::optional<Error> aborted_;
+  bool waiting_ = false;
+};
+
+class ScriptedAttempt final : public TextAttempt {
+ public:
+  ScriptedAttempt(const Protocol& protocol, Clock& clock) : TextAttempt(protocol), clock_(clock) {}
+  void build(HttpRequest& request) override {
+    request.target = "/o";
+    times.push_back(clock_.now());
+  }
+  std::string url() const override { return "gs://bucket/o"; }
+  void will_retry() override { ++retried; }
+  milliseconds linger_when_stopped() const override { return linger; }
+
+  std::vector<Clock::TimePoint> times;  // of each attempt
+  int retried = 0;
+  int follow_ups = 0;  // that are still wanted
+  milliseconds linger{0};
+
+ private:
+  Result<Verdict> finish() override { return follow_ups-- > 0 ? Verdict::kAgain : Verdict::kDone; }
+  Clock& clock_;
+};
+
+std::shared_ptr<const Route> route() {
+  Route route;
+  route.endpoint.host = "storage.test";
+  return std::make_shared<Route>(std::move(route));
+}
+
+class OperationTest : public ::testing::Test {
+ protected:
+  OperationTest() {
+    host_.lanes.push_back(std::make_unique<HostLane>(host_, *thread_, resolver_, *pool_));
+    lane().rng().seed(1);
+  }
+  ~OperationTest() override {
+    host_.lanes.clear();
+    poll();  // what was posted lets go of what it holds
+  }
+
+  HostLane& lane() { return *host_.lanes[0]; }
+  void answer_with(std::deque<Answer> answers) { script_.answers = std::move(answers); }
+
+  // Runs what can run, without any time passing.
+  void poll() {
+    thread_->context().restart();
+    thread_->context().poll();
+  }
+
+  static awaitable<void> drive(Operation& operation, ScriptedAttempt& attempt,
+                               std::optional<Result<void>>& result) {
+    HttpRequest request;
+    result = co_await operation.run(attempt, request);
+  }
+  void start() {
+    store_.emplace(StoreContext{.retry = retry_,
+                                .timeout = timeout_,
+                                .credentials = credentials_,
+                                .signer = protocol_.make_signer(),
+                                .reach = {}});
+    operation_.emplace(lane(), *store_, this);
+    asio::co_spawn(thread_->context(), drive(*operation_, attempt_, result_), asio::detached);
+    poll();
+  }
+  // Lets time pass until the operation has ended.
+  Result<void> finish() {
+    while (!result_) {
+      if (!clock_.advance_to_next()) return fail(Code::kInternal, "it waits for nothing");
+      poll();
+    }
+    operation_.reset();
+    return *result_;
+  }
+  Result<void> run() {
+    start();
+    return finish();
+  }
+
+  // From the first attempt to the n-th, counted from 1, and between it and the one before.
+  milliseconds at(size_t n) const {
+    return duration_cast<milliseconds>(attempt_.times.at(n - 1) - attempt_.times.front());
+  }
+  milliseconds wait_before(size_t n) const { return at(n) - at(n - 1); }
+  milliseconds passed() const {
+    return duration_cast<milliseconds>(clock_.now() - attempt_.times.front());
+  }
+
+  ManualClock clock_;
+  const std::shared_ptr<IoThread> thread_ = IoThread::without_thread(0, clock_);
+  Resolver resolver_;
+  const std::shared_ptr<BlockPool> pool_ = std::make_shared<BlockPool>(64 * kMiB);
+  const GcsProtocol protocol_{"bucket", ""};
+  Script script_;
+  Host host_{route(),
+             4,
+             4,
+             100,
+             std::make_shared<Log>(),
+             [this](IoThread& thread, const std::shared_ptr<const Route>&) {
+               return std::make_unique<ScriptedConnection>(thread, script_);
+             }};
+  RetryOptions retry_{
+      .max_attempts = 4, .initial_backoff = milliseconds(100), .max_backoff = milliseconds(300)};
+  TimeoutOptions timeout_{.total = seconds(60)};
+  std::shared_ptr<Credentials> credentials_;
+  ScriptedAttempt attempt_{protocol_, clock_};
+  std::optional<StoreContext> store_;
+  std::optional<Result<void>> result_;
+  std::optional<Operation> operation_;
+};
+
+std::string text_of(const Result<void>& result) {
+  return result ? "went well"
+                : cat(to_string(result.error().code()), ": ", result.error().to_string());
+}
+
+// ── Attempts ─────────────────────────────────────────────────────────────────────────────────
+
+TEST_F(OperationTest, FailedAttemptsAreRepeatedAfterWaitsThatGrowUpToTheirBound) {
+  answer_with({refusal("503 Unavailable"), failure("reset"), refusal("500 Error"), {}});
+  EXPECT_TRUE(run().has_value());
+  ASSERT_THAT(attempt_.times, SizeIs(4));
+  EXPECT_LE(wait_before(2), milliseconds(100));
+  EXPECT_LE(wait_before(3), milliseconds(200));
+  EXPECT_LE(wait_before(4), milliseconds(300));
+  EXPECT_GT(at(4), milliseconds(0));
+  EXPECT_EQ(attempt_.retried, 3) << "each may have reached the server";
+  EXPECT_EQ(thread_->metrics().retries_total, 3u);
+  // A refusal leaves the connection as good as it was.
+  EXPECT_EQ(script_.connections, 2);
+}
+
+TEST_F(OperationTest, TheNumberOfAttemptsIsBounded) {
+  answer_with({failure("first"), failure("second"), failure("third"), failure("fourth"), {}});
+  EXPECT_EQ(text_of(run()), "unavailable: gs://bucket/o: fourth (4 attempts)");
+  EXPECT_THAT(script_.answers, SizeIs(1));
+}
+
+TEST_F(OperationTest, WhatCannotBeCuredIsNotRepeated) {
+  answer_with({refusal("404 Not Found"), {}});
+  EXPECT_THAT(text_of(run()), HasSubstr("not found: gs://bucket/o"));
+  EXPECT_EQ(passed(), milliseconds(0));
+  EXPECT_THAT(attempt_.times, SizeIs(1));
+}
+
+TEST_F(OperationTest, ARequestThatWasNotSentNeedNotBeLookedFor) {
+  answer_with({{.not_opened = Error(Code::kUnavailable, "refused")}, {}});
+  EXPECT_TRUE(run().has_value());
+  EXPECT_THAT(attempt_.times, SizeIs(2));
+  EXPECT_EQ(attempt_.retried, 0);
+  EXPECT_THAT(script_.header_lines, SizeIs(1));
+}
+
+TEST_F(OperationTest, AConnectionThatWasClosedWhileIdleCostsNeitherAnAttemptNorTime) {
+  answer_with({{.failure = Error(Code::kUnavailable, "closed"), .stale = true}, {}});
+  EXPECT_TRUE(run().has_value());
+  EXPECT_EQ(script_.connections, 2);
+  EXPECT_EQ(passed(), milliseconds(0));
+  EXPECT_EQ(thread_->metrics().retries_total, 0u);
+  EXPECT_EQ(attempt_.retried, 1);
+}
+
+TEST_F(OperationTest, FollowUpsComeAtOnceUntilThereAreMany) {
+  attempt_.follow_ups = 20;
+  answer_with(std::deque<Answer>(21));
+  EXPECT_TRUE(run().has_value());
+  ASSERT_THAT(attempt_.times, SizeIs(21));
+  EXPECT_EQ(at(17), milliseconds(0));
+  EXPECT_GT(at(21), milliseconds(0));
+  for (size_t n = 18; n <= 21; ++n) EXPECT_LE(wait_before(n), milliseconds(100));
+  EXPECT_EQ(attempt_.retried, 0);
+}
+
+// ── What the server asks for ─────────────────────────────────────────────────────────────────
+
+TEST_F(OperationTest, RetryAfterIsWaitedForAndStretchedByAQuarterAtMost) {
+  answer_with({refusal("503 Unavailable", "Retry-After: 7\r\n"), {}});
+  EXPECT_TRUE(run().has_value());
+  EXPECT_GE(wait_before(2), seconds(7));
+  EXPECT_LE(wait_before(2), milliseconds(8750));
+}
+
+TEST_F(OperationTest, ARetryAfterBeyondTheDeadlineEndsItAtOnce) {
+  answer_with({refusal("503 Unavailable", "Retry-After: 61\r\n"), {}});
+  EXPECT_THAT(text_of(run()), AllOf(HasSubstr("timed out"), HasSubstr("its deadline is too near"),
+                                    HasSubstr("(HTTP 503, 1 attempt)")));
+  EXPECT_EQ(passed(), milliseconds(0));
+}
+
+TEST_F(OperationTest, ThrottledItGoesOnBeyondTheNumberOfAttemptsUntilItsDeadline) {
+  answer_with(std::deque<Answer>(10'000, refusal("429 Too Many Requests")));
+  EXPECT_THAT(text_of(run()), AllOf(HasSubstr("throttled: "), HasSubstr("HTTP 429")));
+  EXPECT_GT(attempt_.times.size(), 20u);
+  EXPECT_LE(passed(), seconds(60));
+  EXPECT_GT(passed(), seconds(50));
+  EXPECT_EQ(attempt_.retried, 0) << "the server did nothing";
+}
+
+// ── Its end ──────────────────────────────────────────────────────────────────────────────────
+
+TEST_F(OperationTest, AnAnswerThatDoesNotComeEndsAtTheDeadline) {
+  answer_with({{.silent = true}});
+  EXPECT_THAT(text_of(run()), AllOf(HasSubstr("timed out"), HasSubstr("its deadline passed")));
+  EXPECT_GE(passed(), seconds(60));
+  EXPECT_LE(passed(), seconds(60) + IoThread::kSweepInterval);
+  EXPECT_EQ(script_.closed, 1);
+}
+
+TEST_F(OperationTest, TheDeadlineTellsOfTheLastFailure) {
+  answer_with({failure("reset by peer"), {.silent = true}});
+  EXPECT_THAT(text_of(run()),
+              AllOf(HasSubstr("timed out"),
+                    HasSubstr("its deadline passed; the last attempt failed with: reset by peer"),
+                    HasSubstr("(2 attempts)")));
+}
+
+TEST_F(OperationTest, CancelledWhileItWaitsForAnotherAttemptItEndsAtOnce) {
+  answer_with({refusal("503 Unavailable", "Retry-After: 7\r\n"), {}});
+  start();
+  ASSERT_FALSE(result_);
+  clock_.advance(seconds(2));
+  poll();
+  ASSERT_FALSE(result_);
+  thread_->stop_owned_by(this, Error(Code::kCancelled, "it was cancelled"));
+  poll();
+  ASSERT_TRUE(result_);
+  EXPECT_THAT(text_of(*result_), AllOf(HasSubstr("cancelled"), HasSubstr("HTTP 503, 1 attempt")));
+  EXPECT_EQ(passed(), seconds(2));
+  EXPECT_THAT(attempt_.times, SizeIs(1));
+}
+
+TEST_F(OperationTest, CancelledWhileAnAnswerIsAwaitedItEndsAtOnce) {
+  answer_with({{.silent = true}});
+  start();
+  operation_->stop(Error(Code::kCancelled, "it was cancelled"));
+  poll();
+  ASSERT_TRUE(result_);
+  EXPECT_EQ(result_->error().code(), Code::kCancelled);
+  EXPECT_EQ(script_.closed, 1);
+}
+
+TEST_F(OperationTest, AChangeThatWillBeMadeIsWaitedForAWhileThoughItIsCancelled) {
+  attempt_.linger = seconds(1);
+  answer_with({{.silent = true}});
+  start();
+  operation_->stop(Error(Code::kCancelled, "it was cancelled"));
+  poll();
+  EXPECT_FALSE(result_);
+  clock_.advance(milliseconds(900));
+  poll();
+  EXPECT_FALSE(result_);
+  clock_.advance(milliseconds(150));
+  poll();
+  ASSERT_TRUE(result_);
+  EXPECT_EQ(result_->error().code(), Code::kCancelled);
+}
+
+// ── Credentials ──────────────────────────────────────────────────────────────────────────────
+
+class OperationWithCredentials : public OperationTest {
+ protected:
+  OperationWithCredentials() { credentials_ = Credentials::from_queue(queue_, 1); }
+  ~OperationWithCredentials() override {
+    while (asked()) {  // the queue holds credentials that nobody has served, which hold the queue
+    }
+  }
+  bool asked() { return queue_->next({}, MayBlock::on_this_thread()) != nullptr; }
+  void provide(const char* text, std::chrono::nanoseconds life) {
+    credentials_->provide({.authorization = text, .expires_at = clock_.now() + life});
+  }
+  // Another operation of the same store.
+  Result<void> run_next() {
+    answer_with({{}});
+    result_.reset();
+    operation_.emplace(lane(), *store_, this);
+    asio::co_spawn(thread_->context(), drive(*operation_, attempt_, result_), asio::detached);
+    poll();
+    return finish();
+  }
+  const std::shared_ptr<CredentialsQueue> queue_ = std::make_shared<CredentialsQueue>();
+};
+
+TEST_F(OperationWithCredentials, NothingIsSentBeforeThereIsAToken) {
+  answer_with({{}});
+  start();
+  EXPECT_TRUE(asked());
+  clock_.advance(seconds(59));
+  poll();
+  EXPECT_THAT(script_.header_lines, SizeIs(0));
+  provide("Bearer 1", hours(1));
+  poll();
+  EXPECT_TRUE(finish().has_value());
+  EXPECT_THAT(script_.header_lines, ElementsAre("Authorization: Bearer 1\r\n"));
+}
+
+TEST_F(OperationWithCredentials, WithoutATokenTheDeadlineSaysWhatItWaitedFor) {
+  EXPECT_THAT(text_of(run()),
+              AllOf(HasSubstr("timed out"), HasSubstr("while waiting for credentials")));
+  EXPECT_EQ(script_.connections, 0);
+}
+
+TEST_F(OperationWithCredentials, ATokenIsRenewedBeforeItExpiresWhileItIsStillUsed) {
+  provide("Bearer 1", hours(1));
+  answer_with({{}});
+  EXPECT_TRUE(run().has_value());
+  clock_.advance(minutes(54));
+  EXPECT_TRUE(run_next().has_value());
+  EXPECT_FALSE(asked());
+  clock_.advance(minutes(2));
+  EXPECT_TRUE(run_next().has_value());
+  EXPECT_TRUE(asked());
+  provide("Bearer 2", hours(1));
+  EXPECT_TRUE(run_next().has_value());
+  EXPECT_THAT(script_.header_lines,
+              ElementsAre("Authorization: Bearer 1\r\n", "Authorization: Bearer 1\r\n",
+                          "Authorization: Bearer 1\r\n", "Authorization: Bearer 2\r\n"));
+}
+
+TEST_F(OperationWithCredentials, ARefusedTokenIsReplacedOnce) {
+  provide("Bearer 1", hours(1));
+  answer_with({refusal("401 Unauthorized"), refusal("401 Unauthorized"), {}});
+  start();
+  EXPECT_TRUE(asked());
+  provide("Bearer 2", hours(1));
+  poll();
+  EXPECT_THAT(text_of(finish()), HasSubstr("permission denied"));
+  EXPECT_THAT(script_.header_lines,
+              ElementsAre("Authorization: Bearer 1\r\n", "Authorization: Bearer 2\r\n"));
+  EXPECT_FALSE(asked());
+}
+
+// ── Idle connections ─────────────────────────────────────────────────────────────────────────
+
+TEST_F(OperationTest, IdleConnectionsAreClosedAfterTwentySeconds) {
+  answer_with({{}, {}});
+  EXPECT_TRUE(run().has_value());
+  clock_.advance(milliseconds(19'900));
+  poll();
+  EXPECT_EQ(script_.closed, 0);
+
+  result_.reset();
+  EXPECT_TRUE(run().has_value());  // uses it, so that the time begins anew
+  EXPECT_EQ(script_.connections, 1);
+  clock_.advance(milliseconds(19'900));
+  poll();
+  EXPECT_EQ(script_.closed, 0);
+  clock_.advance(milliseconds(200));
+  poll();
+  EXPECT_EQ(script_.closed, 1);
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,96 @@
+// What is retried, and when. Pure, except for the budget's counter.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <random>
+
+#include "headrace/base/result.h"
+#include "headrace/store/options.h"
+
+namespace headrace {
+
+// The engine's source of randomness, seeded by the system or by tests.
+using Rng = std::minstd_rand;
+
+// The last column of the error table. A pure function of the error. Retries with new
+// credentials (once) and after a checksum mismatch (once) are decided elsewhere.
+bool is_retryable(const Error& error);
+
+// How long to wait before attempt `attempt + 1`: uniform in [0, initial * multiplier^(attempt-1)],
+// bounded by max_backoff ("full jitter": https://aws.amazon.com/builders-library/
+// timeouts-retries-and-backoff-with-jitter/). A Retry-After is a lower bound, and is
+// stretched by up to a quarter so that clients told the same time do not return together.
+std::chrono::milliseconds backoff(const RetryOptions& options, int attempt, const Error& error,
+                                  Rng& rng);
+
+// Bounds the share of retries per host, so that a struggling service does not see a multiple of its
+// load.
+// Thread: any.
+class RetryBudget {
+ public:
+  explicit RetryBudget(uint32_t tokens)
+      : max_tenths_(int64_t{tokens} * 10), tenths_(int64_t{tokens} * 10) {}
+
+  bool try_spend();  // one retry
+  void earn();       // one success
+
+ private:
+  const int64_t max_tenths_;
+  std::atomic<int64_t> tenths_;
+};
+
+// The state of one request, which decides what follows each attempt. No I/O; time is an argument.
+// Thread: confined. Borrows its arguments.
+class RetryState {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  // How an attempt ended.
+  struct Outcome {
+    std::optional<Error> error = {};  // none: it succeeded
+    bool follow_up = false;           // it succeeded, and another request follows
+    bool stale = false;               // it failed because the server had closed the idle connection
+    bool stale_credentials = false;   // it was refused, and with new credentials it may not be
+    bool moved = false;               // it was refused, since the bucket is elsewhere
+  };
+  enum class Next : uint8_t {
+    kDone,
+    kFollowUp,
+    kFreshConnection,  // the same request again, at once and for free
+    kNewCredential,    // the same request again, with new credentials
+    kRedirected,       // the same request again, to where the bucket is
+    kRetry,
+    kFail,
+  };
+  struct Step {
+    Next next = Next::kDone;
+    std::chrono::milliseconds wait{0};  // before it
+    std::optional<Error> error = {};    // kFail: the request's error. kRetry: the reason
+  };
+
+  RetryState(const RetryOptions& options, RetryBudget& budget, Rng& rng)
+      : options_(options), budget_(budget), rng_(rng) {}
+
+  void begin_attempt() { ++attempts_; }
+  int attempts() const { return attempts_; }
+  Step after(Outcome outcome, TimePoint now, TimePoint deadline);
+
+ private:
+  // How many follow-up requests of one operation are sent without a pause. A large copy needs a
+  // few.
+  static constexpr int kFreeFollowUps = 16;
+  // How often one request is sent elsewhere: to a region, and to an endpoint there.
+  static constexpr int kMaxRedirects = 3;
+
+  const RetryOptions& options_;
+  RetryBudget& budget_;
+  Rng& rng_;
+  int attempts_ = 0;
+  int failures_ = 0, throttled_ = 0, follow_ups_ = 0, redirects_ = 0;
+  bool was_stale_ = false, credential_rejected_ = false;
+};
+
+}  // namespace headrace

@@ -1,0 +1,225 @@
+#include "headrace/store/writing/multipart_upload.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "headrace/store/http_store.h"
+
+namespace headrace {
+
+MultipartUpload::MultipartUpload(std::shared_ptr<HttpStore> store,
+                                 std::shared_ptr<HttpStore> uploader, WriteRequest target,
+                                 WriteRequest at)
+    : HttpUpload(std::move(store), std::move(target)),
+      uploader_(std::move(uploader)),
+      at_(std::move(at)) {}
+
+MultipartUpload::Limits MultipartUpload::limits() const {
+  Limits limits = HttpUpload::limits();
+  limits.min_part_bytes =
+      std::max(limits.min_part_bytes, store_->write_limits().min_multipart_part_bytes);
+  limits.max_parts = store_->write_limits().max_multipart_parts;
+  return limits;
+}
+
+void MultipartUpload::send(std::shared_ptr<const UploadPart> part, Done done) {
+  Waiting waiting{std::move(part), std::move(done)};
+  std::string id;
+  std::optional<Error> error;
+  bool start = false;
+  {
+    const Lock lock(mutex_);
+    if (start_error_) {
+      error = *start_error_;
+    } else if (id_.empty()) {
+      start = !std::exchange(starting_, true);
+      waiting_.push_back(std::exchange(waiting, {}));
+    } else {
+      id = id_;
+    }
+  }
+  if (error) {
+    waiting.done(std::unexpected(std::move(*error)));
+  } else if (!id.empty()) {
+    send_now(id, std::move(waiting));
+  } else if (start) {
+    track<std::string>(uploader_->start_multipart(at_),
+                       [this](Result<std::string> result) { started(std::move(result)); });
+  }
+}
+
+void MultipartUpload::started(Result<std::string> id) {
+  std::deque<Waiting> waiting;
+  std::optional<Error> error;
+  {
+    const Lock lock(mutex_);
+    waiting.swap(waiting_);
+    if (id) {
+      id_ = *id;
+    } else {
+      start_error_ = with_url(std::move(id.error()));
+      error = *start_error_;
+    }
+  }
+  for (Waiting& each : waiting) {
+    if (error) {
+      each.done(std::unexpected(*error));
+    } else {
+      send_now(*id, std::move(each));
+    }
+  }
+}
+
+void MultipartUpload::send_now(const std::string& id, Waiting waiting) {
+  const uint32_t number = waiting.part->part_number;
+  track<SentPart>(uploader_->send_part(at_.name, id, std::move(waiting.part)),
+                  [this, number, done = std::move(waiting.done)](Result<SentPart> sent) mutable {
+                    if (!sent) {
+                      done(std::unexpected(in_part(number, std::move(sent.error()))));
+                      return;
+                    }
+                    {
+                      const Lock lock(mutex_);
+                      sent_.resize(std::max<size_t>(sent_.size(), number));
+                      sent_[number - 1] = std::move(*sent);
+                    }
+                    done({});
+                  });
+}
+
+std::string MultipartUpload::id() {
+  const Lock lock(mutex_);
+  return id_;
+}
+
+void MultipartUpload::complete(const Whole& whole, Precondition precondition, Published done) {
+  std::string id;
+  std::vector<SentPart> sent;
+  {
+    const Lock lock(mutex_);
+    id = id_;
+    sent = sent_;
+  }
+  track<ObjectInfo>(uploader_->complete_multipart(at_.name, std::move(id), std::move(sent), whole,
+                                                  std::move(precondition)),
+                    std::move(done));
+}
+
+void MultipartUpload::abort(std::string id, std::move_only_function<void(Result<bool>)> done) {
+  uploader_->abort_multipart(at_.name, std::move(id))
+      ->then([self = shared_from_this(), done = std::move(done)](Result<bool> result) mutable {
+        done(std::move(result));
+      });
+}
+
+// ── Directly ─────────────────────────────────────────────────────────────────────────────────
+
+DirectMultipartUpload::DirectMultipartUpload(std::shared_ptr<HttpStore> store, WriteRequest target)
+    : MultipartUpload(store, store, target, target) {}
+
+void DirectMultipartUpload::publish(const Whole& whole, Published done) {
+  begin_publishing(whole, std::move(done));
+  complete(whole, target_.precondition, [this](Result<ObjectInfo> info) {
+    if (info) {
+      const Lock lock(mutex_);
+      completed_ = true;
+    } else {
+      info = std::unexpected(with_url(std::move(info.error())));
+    }
+    take_published(std::move(info));
+  });
+}
+
+void DirectMultipartUpload::begin_cleaning() {
+  std::string id = this->id();
+  bool completed = false;
+  {
+    const Lock lock(mutex_);
+    completed = completed_;
+  }
+  if (id.empty() || completed) {
+    cleaned({});
+    return;
+  }
+  abort(std::move(id), [this](Result<bool> aborted) {
+    if (aborted) {
+      cleaned({});
+    } else {
+      cleaned(std::unexpected(Error(aborted.error().code(),
+                                    cat("the unfinished upload of ", at_.name,
+                                        " could not be aborted: ", aborted.error().message()))));
+    }
+  });
+}
+
+// ── By a temporary object ────────────────────────────────────────────────────────────────────
+
+StagedMultipartUpload::StagedMultipartUpload(std::shared_ptr<HttpStore> store, WriteRequest target)
+    : MultipartUpload(store, store->bucket(), target,
+                      {.name = cat(new_temporary_prefix(*store), "000001"),
+                       .content_type = target.content_type}) {}
+
+void StagedMultipartUpload::publish(const Whole& whole, Published done) {
+  begin_publishing(whole, std::move(done));
+  {
+    const Lock lock(mutex_);
+    completing_ = true;
+  }
+  // Nobody else uses this name, so what is there can only be ours.
+  complete(whole, {.generation = ""}, [this, whole](Result<ObjectInfo> info) {
+    if (!info) {
+      finish(std::unexpected(with_url(std::move(info.error()))));
+      return;
+    }
+    {
+      const Lock lock(mutex_);
+      generation_ = info->generation;
+    }
+    publish_joined({{.name = at_.name,
+                     .generation = info->generation,
+                     .size_bytes = whole.size_bytes,
+                     .crc32c = whole.crc32c}});
+  });
+}
+
+void StagedMultipartUpload::begin_cleaning() {
+  std::string id = this->id(), generation;
+  bool remove = false, unfinished = false;
+  {
+    const Lock lock(mutex_);
+    generation = generation_;
+    remove = completing_;
+    unfinished = !id.empty() && generation_.empty();
+    cleaning_steps_ = size_t{remove} + size_t{unfinished};
+  }
+  if (!remove && !unfinished) cleaned({});
+  if (unfinished)
+    abort(std::move(id), [this](Result<bool> result) { step_cleaned(std::move(result)); });
+  if (remove) {
+    Precondition condition;
+    if (!generation.empty()) condition.generation = std::move(generation);
+    uploader_->remove(at_.name, std::move(condition))
+        ->then([this, self = shared_from_this()](Result<bool> result) {
+          step_cleaned(std::move(result));
+        });
+  }
+}
+
+void StagedMultipartUpload::step_cleaned(Result<bool> result) {
+  Result<void> all;
+  {
+    const Lock lock(mutex_);
+    if (!result && result.error().code() != Code::kNotFound && !clean_error_) {
+      clean_error_ = std::move(result.error());
+    }
+    if (--cleaning_steps_ > 0) return;
+    if (clean_error_) {
+      all = std::unexpected(
+          Error(clean_error_->code(), cat("the temporary object ", at_.name,
+                                          " could not be removed: ", clean_error_->message())));
+    }
+  }
+  cleaned(std::move(all));
+}
+
+}  // namespace headrace

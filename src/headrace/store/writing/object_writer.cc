@@ -1,0 +1,412 @@
+#include "headrace/store/writing/object_writer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace headrace {
+namespace {
+
+using std::chrono::steady_clock;
+
+// Copied bytes are summed while they are in cache.
+constexpr uint64_t kCopyBytes = 256 * kKiB;
+constexpr uint64_t kMinBlockBytes = 64 * kKiB;
+
+}  // namespace
+
+// ── Registry ─────────────────────────────────────────────────────────────────────────────────
+
+bool WriterRegistry::add(const std::shared_ptr<ObjectWriter>& writer) {
+  const Lock lock(mutex_);
+  if (stopped_) return false;
+  writers_.emplace_back(writer.get(), writer);
+  return true;
+}
+
+void WriterRegistry::forget(const ObjectWriter* writer) {
+  const Lock lock(mutex_);
+  std::erase_if(writers_, [writer](const auto& each) { return each.first == writer; });
+}
+
+void WriterRegistry::stop(steady_clock::time_point until, MayBlock may_block) {
+  std::vector<std::shared_ptr<ObjectWriter>> writers;
+  {
+    const Lock lock(mutex_);
+    stopped_ = true;
+    for (const auto& [raw, weak] : writers_) {
+      if (std::shared_ptr<ObjectWriter> alive = weak.lock()) writers.push_back(std::move(alive));
+    }
+  }
+  for (const std::shared_ptr<ObjectWriter>& writer : writers) writer->abort();
+  for (const std::shared_ptr<ObjectWriter>& writer : writers) {
+    static_cast<void>(writer->wait_cleaned(until, may_block));
+  }
+}
+
+// ── Taking bytes ─────────────────────────────────────────────────────────────────────────────
+
+Result<std::shared_ptr<ObjectWriter>> ObjectWriter::open(Environment environment,
+                                                         std::shared_ptr<Upload> upload,
+                                                         uint64_t part_bytes,
+                                                         uint32_t max_parts_in_flight) {
+  const auto refused = [&environment](Error error) {
+    return std::unexpected(std::move(error).with_url(environment.url));
+  };
+  const Upload::Limits limits = upload->limits();
+  if (part_bytes < limits.min_part_bytes || part_bytes > limits.max_part_bytes) {
+    return refused(Error(Code::kInvalidArgument,
+                         cat("part_bytes is ", part_bytes, "; for this kind of upload it must be ",
+                             "from ", limits.min_part_bytes, " to ", limits.max_part_bytes)));
+  }
+  if (part_bytes % limits.part_unit_bytes != 0) {
+    return refused(Error(Code::kInvalidArgument,
+                         cat("part_bytes is ", part_bytes, "; for this kind of upload it must be ",
+                             "a multiple of ", limits.part_unit_bytes)));
+  }
+  if (max_parts_in_flight == 0) {
+    return refused(Error(Code::kInvalidArgument, "max_parts_in_flight must be positive"));
+  }
+  std::shared_ptr<ObjectWriter> writer(
+      new ObjectWriter(std::move(environment), std::move(upload), part_bytes, max_parts_in_flight));
+  if (!writer->environment_.registry->add(writer)) {
+    return std::unexpected(
+        Error(Code::kCancelled, "the engine was stopped").with_url(writer->url()));
+  }
+  return writer;
+}
+
+ObjectWriter::ObjectWriter(Environment environment, std::shared_ptr<Upload> upload,
+                           uint64_t part_bytes, uint32_t max_parts_in_flight)
+    : environment_(std::move(environment)),
+      upload_(std::move(upload)),
+      part_bytes_(part_bytes),
+      max_parts_in_flight_(max_parts_in_flight),
+      limits_(upload_->limits()) {}
+
+// Nothing is in progress: completions keep the writer alive.
+ObjectWriter::~ObjectWriter() {
+  environment_.registry->forget(this);
+  const Lock lock(mutex_);
+  if (!cleaning_) upload_->clean([keep = upload_](const Result<void>&) {});
+}
+
+Crc32c ObjectWriter::crc32c() const {
+  return filling_ ? taken_.crc32c.joined(filling_->crc32c, filling_->size_bytes) : taken_.crc32c;
+}
+
+Result<void> ObjectWriter::append(std::span<const std::byte> bytes,
+                                  std::shared_ptr<const void> lent, MayBlock may_block) {
+  while (!bytes.empty()) {
+    const Result<size_t> taken = append_some(bytes, lent);
+    if (!taken) return std::unexpected(taken.error());
+    bytes = bytes.subspan(*taken);
+    if (bytes.empty()) break;
+    while (!wait_for_room(steady_clock::now() + std::chrono::hours(1), may_block)) {
+    }
+  }
+  return {};
+}
+
+Result<void> ObjectWriter::check_size(uint64_t size_bytes) const {
+  if (size_bytes > limits_.max_object_bytes) {
+    return std::unexpected(
+        Error(Code::kInvalidArgument,
+              cat("the store takes no object of more than ", limits_.max_object_bytes, " bytes"))
+            .with_url(environment_.url));
+  }
+  if (size_bytes > part_bytes_ * limits_.max_parts) {
+    return std::unexpected(
+        Error(Code::kInvalidArgument, cat("an upload of this kind has at most ", limits_.max_parts,
+                                          " parts, and with part_bytes ", part_bytes_,
+                                          " it would have more: larger parts are needed"))
+            .with_url(environment_.url));
+  }
+  return {};
+}
+
+Result<size_t> ObjectWriter::append_some(std::span<const std::byte> bytes,
+                                         const std::shared_ptr<const void>& lent) {
+  const bool lend = lent != nullptr && bytes.size() >= kMinLentBytes;
+  size_t taken_bytes = 0;
+  {
+    const Lock lock(mutex_);
+    if (error_) return std::unexpected(*error_);
+    if (state_ != State::kOpen) {
+      return std::unexpected(Error(Code::kInvalidArgument, "it was closed, and takes no more bytes")
+                                 .with_url(environment_.url));
+    }
+    blocked_at_ = parts_done_;
+  }
+  if (Result<void> fits = check_size(taken_.size_bytes + bytes.size()); !fits) {
+    give_up(fits.error());
+    return std::unexpected(std::move(fits.error()));
+  }
+  while (taken_bytes < bytes.size()) {
+    // A full part is sent only once more bytes follow, since an object of one part is written more
+    // simply.
+    if (filling_ && filling_->size_bytes == part_bytes_ && !try_send_filled()) break;
+    if (!filling_) {
+      filling_ = std::make_shared<UploadPart>();
+      filling_->part_number = ++taken_.part_count;
+      filling_->offset_bytes = taken_.size_bytes;
+    }
+    UploadPart& part = *filling_;
+    const uint64_t room_bytes = part_bytes_ - part.size_bytes;
+    std::span<const std::byte> piece =
+        bytes.subspan(taken_bytes, std::min<uint64_t>(bytes.size() - taken_bytes, room_bytes));
+    if (lend) {
+      if (part.lent.empty() || part.lent.back() != lent) part.lent.push_back(lent);
+      part.spans.push_back(piece);
+    } else {
+      Result<std::span<std::byte>> into = room_to_copy(piece.size());
+      if (!into) {
+        give_up(into.error());
+        return std::unexpected(std::move(into.error()));
+      }
+      if (into->empty()) break;
+      const size_t size_bytes = std::min<size_t>({piece.size(), into->size(), kCopyBytes});
+      std::memcpy(into->data(), piece.data(), size_bytes);
+      spare_ = into->subspan(size_bytes);
+      piece = into->first(size_bytes);
+      if (!part.spans.empty() &&
+          part.spans.back().data() + part.spans.back().size() == piece.data()) {
+        part.spans.back() = {part.spans.back().data(), part.spans.back().size() + size_bytes};
+      } else {
+        part.spans.push_back(piece);
+      }
+    }
+    part.crc32c = part.crc32c.extended(piece);
+    part.size_bytes += piece.size();
+    taken_.size_bytes += piece.size();
+    taken_bytes += piece.size();
+  }
+  return taken_bytes;
+}
+
+Result<std::span<std::byte>> ObjectWriter::room_to_copy(uint64_t wanted_bytes) {
+  if (!spare_.empty()) return spare_;
+  UploadPart& part = *filling_;
+  // Bytes that arrive in small pieces get larger and larger blocks.
+  const uint64_t last_bytes = part.blocks.empty() ? 0 : part.blocks.back().size_bytes();
+  const uint64_t size_bytes = std::min(part_bytes_ - part.size_bytes,
+                                       std::max({wanted_bytes, 2 * last_bytes, kMinBlockBytes}));
+  std::optional<Block> block = environment_.pool->allocate_within_budget(size_bytes);
+  if (!block) {
+    {
+      const Lock lock(mutex_);
+      if (in_flight_ > 0) return std::span<std::byte>();
+    }
+    // This writer has no memory of its own that could be freed, so it continues beyond the budget,
+    // like a read that is waited for.
+    block = environment_.pool->allocate(size_bytes);
+  }
+  if (block->data() == nullptr) {
+    return std::unexpected(
+        Error(Code::kExhausted, cat("the system has no memory for ", size_bytes, " bytes"))
+            .with_url(environment_.url));
+  }
+  spare_ = block->bytes();
+  part.blocks.push_back(std::move(*block));
+  return spare_;
+}
+
+bool ObjectWriter::try_send_filled() {
+  {
+    const Lock lock(mutex_);
+    // After an error nothing more may be sent: temporary objects are being removed.
+    if (error_ || in_flight_ >= max_parts_in_flight_) return false;
+    ++in_flight_;
+    sent_any_ = true;
+  }
+  send_filled();
+  return true;
+}
+
+void ObjectWriter::send_filled() {
+  taken_.crc32c = crc32c();
+  spare_ = {};
+  upload_->send(std::exchange(filling_, nullptr), [self = shared_from_this()](Result<void> result) {
+    self->part_done(std::move(result));
+  });
+}
+
+bool ObjectWriter::wait_for_room(steady_clock::time_point until, MayBlock) {
+  const Lock lock(mutex_);
+  while (!error_ && parts_done_ == blocked_at_ && in_flight_ > 0) {
+    if (changed_.wait_until(mutex_, until) == std::cv_status::timeout) break;
+  }
+  return error_ || parts_done_ != blocked_at_ || in_flight_ == 0;
+}
+
+// ── Closing ──────────────────────────────────────────────────────────────────────────────────
+
+void ObjectWriter::part_done(Result<void> result) {
+  bool first_error = false;
+  {
+    const Lock lock(mutex_);
+    --in_flight_;
+    ++parts_done_;
+    if (!result && !error_) {
+      first_error = true;
+      error_ = std::move(result.error());
+      state_ = State::kFailed;
+    }
+    changed_.notify_all();
+  }
+  if (first_error) upload_->cancel();
+  advance();
+}
+
+void ObjectWriter::begin_close() {
+  bool single = false;
+  {
+    const Lock lock(mutex_);
+    if (state_ == State::kOpen) {
+      single = !sent_any_;
+      // A part that waits only for its turn may exceed the limit.
+      if (single || filling_) ++in_flight_;
+      state_ = single ? State::kPublishing : State::kClosing;
+    } else if (state_ == State::kFailed) {
+      filling_.reset();
+      spare_ = {};
+      return;
+    } else {
+      return;
+    }
+  }
+  if (single) {
+    taken_.crc32c = crc32c();
+    spare_ = {};
+    std::shared_ptr<UploadPart> part = std::exchange(filling_, nullptr);
+    if (!part) part = std::make_shared<UploadPart>();
+    upload_->publish_single(std::move(part), [self = shared_from_this()](Result<ObjectInfo> info) {
+      self->published(std::move(info));
+    });
+  } else if (filling_) {
+    send_filled();
+  } else {
+    advance();
+  }
+}
+
+void ObjectWriter::advance() {
+  enum class Next : uint8_t { kNothing, kPublish, kClean } next = Next::kNothing;
+  Upload::Whole whole;
+  {
+    const Lock lock(mutex_);
+    if (in_flight_ > 0) return;
+    if (state_ == State::kClosing) {
+      state_ = State::kPublishing;
+      in_flight_ = 1;
+      whole = taken_;
+      next = Next::kPublish;
+    } else if ((state_ == State::kFailed || state_ == State::kPublished) &&
+               !std::exchange(cleaning_, true)) {
+      next = Next::kClean;
+    }
+  }
+  switch (next) {
+    case Next::kNothing: return;
+    case Next::kPublish:
+      upload_->publish(whole, [self = shared_from_this()](Result<ObjectInfo> info) {
+        self->published(std::move(info));
+      });
+      return;
+    case Next::kClean:
+      upload_->clean([self = shared_from_this()](Result<void> result) {
+        {
+          const Lock lock(self->mutex_);
+          self->cleaned_ = true;
+          if (!result) self->cleaning_error_ = std::move(result.error());
+          self->changed_.notify_all();
+        }
+        self->environment_.registry->forget(self.get());
+      });
+      return;
+  }
+}
+
+void ObjectWriter::published(Result<ObjectInfo> result) {
+  {
+    const Lock lock(mutex_);
+    --in_flight_;
+    if (result) {
+      // Even if abort() was called meanwhile: the object exists.
+      state_ = State::kPublished;
+      error_.reset();
+      info_ = std::move(*result);
+    } else {
+      state_ = State::kFailed;
+      if (!error_) error_ = std::move(result.error());
+    }
+    changed_.notify_all();
+  }
+  advance();
+}
+
+void ObjectWriter::give_up(const Error& error) {
+  {
+    const Lock lock(mutex_);
+    if (error_) return;
+    error_ = error;
+    state_ = State::kFailed;
+    changed_.notify_all();
+  }
+  upload_->cancel();
+  advance();
+}
+
+void ObjectWriter::abort() {
+  {
+    const Lock lock(mutex_);
+    if (state_ == State::kPublished || error_) return;
+    error_ = Error(Code::kCancelled, "it was given up before it was complete").with_url(url());
+    // A publication in progress has the last word.
+    if (state_ != State::kPublishing) state_ = State::kFailed;
+    changed_.notify_all();
+  }
+  upload_->cancel();
+  advance();
+}
+
+bool ObjectWriter::wait_until_settled(steady_clock::time_point until, MayBlock) {
+  const Lock lock(mutex_);
+  const auto settled = [this]() HEADRACE_REQUIRES(mutex_) {
+    return in_flight_ == 0 && (state_ == State::kPublished || state_ == State::kFailed);
+  };
+  while (!settled()) {
+    if (changed_.wait_until(mutex_, until) == std::cv_status::timeout) break;
+  }
+  return settled();
+}
+
+bool ObjectWriter::wait_cleaned(steady_clock::time_point until, MayBlock) {
+  const Lock lock(mutex_);
+  while (!cleaned_) {
+    if (changed_.wait_until(mutex_, until) == std::cv_status::timeout) break;
+  }
+  return cleaned_;
+}
+
+Result<ObjectInfo> ObjectWriter::outcome() {
+  const Lock lock(mutex_);
+  if (error_) return std::unexpected(*error_);
+  if (state_ != State::kPublished) return fail(Code::kInternal, "it is not closed yet");
+  return info_;
+}
+
+std::optional<Error> ObjectWriter::cleaning_error() {
+  const Lock lock(mutex_);
+  return cleaning_error_;
+}
+
+Result<ObjectInfo> ObjectWriter::close(MayBlock may_block) {
+  begin_close();
+  while (!wait_until_settled(steady_clock::now() + std::chrono::hours(1), may_block)) {
+  }
+  static_cast<void>(wait_cleaned(steady_clock::now() + kCleaningTimeout, may_block));
+  return outcome();
+}
+
+}  // namespace headrace

@@ -1,0 +1,129 @@
+#include "headrace/store/writing/publish_attempt.h"
+
+#include <utility>
+
+namespace headrace {
+
+Match compare_bytes(const ObjectInfo& found, uint64_t size_bytes, std::optional<Crc32c> crc32c) {
+  if (found.size_bytes != size_bytes) return Match::kOther;
+  if (size_bytes == 0) return Match::kSame;
+  if (!found.crc32c || !crc32c) return Match::kUnknown;
+  return *found.crc32c == *crc32c ? Match::kSame : Match::kOther;
+}
+
+std::string crc32c_text(const ObjectInfo& info) {
+  return info.crc32c ? cat(" with CRC32C ", info.crc32c->to_base64()) : " with no CRC32C told";
+}
+
+PublishAttempt::PublishAttempt(const Protocol& protocol, std::string name,
+                               Precondition precondition)
+    : TextAttempt(protocol),
+      name_(std::move(name)),
+      wanted_(std::move(precondition)),
+      condition_(wanted_) {}
+
+void PublishAttempt::build(HttpRequest& request) {
+  if (step_ == Step::kFirst) {
+    if (build_first(request)) return;
+    step_ = Step::kChange;
+  }
+  if (step_ == Step::kResolve) {
+    protocol().build_stat(request, name_);
+  } else {
+    build_change(request, condition_);
+  }
+}
+
+void PublishAttempt::will_retry() {
+  if (step_ == Step::kChange) {
+    step_ = Step::kResolve;
+    resolved_before_ = true;
+  }
+}
+
+Result<Attempt::Verdict> PublishAttempt::finish() {
+  if (step_ == Step::kFirst) {
+    return finish_first();  // build() asks whether there is another one
+  }
+  if (step_ == Step::kChange) return finish_change();
+  return finish_resolve();
+}
+
+Attempt::Verdict PublishAttempt::look_at_result() {
+  made_ = true;
+  step_ = Step::kResolve;
+  return Verdict::kAgain;
+}
+
+Result<Attempt::Verdict> PublishAttempt::finish_resolve() {
+  Result<ObjectInfo> found = found_object(name_);
+  if (!found) return std::unexpected(std::move(found.error()));
+  // With a precondition of the caller's, whatever has replaced the old object is either ours or a
+  // violation; without one, equal bytes are as good as ours.
+  const Match match = compare(*found);
+  const bool replaced = !wanted_.generation || *wanted_.generation != found->generation;
+  if (replaced && (match == Match::kSame || (made_ && is_good(match)))) {
+    result = std::move(found);
+    return Verdict::kDone;
+  }
+  if (made_) {
+    if (std::optional<Error> wrong = wrong_result(*found)) {
+      return std::unexpected(std::move(*wrong));
+    }
+  }
+  if (match == Match::kUnknown && wanted_.generation && replaced) {
+    // If sent again, it would be refused, whoever wrote what is there.
+    return end_with(
+        Error(Code::kUnavailable,
+              cat("the answer was lost, and the server tells no CRC32C of the ", found->size_bytes,
+                  " bytes that are there now (generation ", found->generation,
+                  "): whether they are those of this request is unknown; read them to find out")));
+  }
+  return repeat_on(found->generation);
+}
+
+Attempt::Verdict PublishAttempt::repeat_on(const std::string& generation) {
+  if (!wanted_.generation && condition_.generation != generation) {
+    condition_.generation = generation;
+    condition_changed();
+  }
+  step_ = Step::kChange;
+  return Verdict::kAgain;
+}
+
+Attempt::Verdict PublishAttempt::end_with(Error error) {
+  result = std::unexpected(std::move(error).with_url(url()));
+  return Verdict::kDone;
+}
+
+Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
+  if (step_ == Step::kFirst) return refused_first(std::move(error));
+  if (step_ == Step::kResolve && error.code() == Code::kNotFound) {
+    // Nothing is there: the lost change has not arrived, and must not arrive after this one.
+    return repeat_on("");
+  }
+  if (step_ == Step::kChange && gives_up_on(error)) return end_with(std::move(error));
+  if (step_ == Step::kChange && resolved_before_ &&
+      (error.code() == Code::kPreconditionFailed || error.code() == Code::kNotFound)) {
+    // The lost change may have arrived after all. (An upload that was completed is no more.)
+    resolved_before_ = false;
+    step_ = Step::kResolve;
+    return Verdict::kAgain;
+  }
+  if (step_ == Step::kChange && error.code() == Code::kPreconditionFailed) {
+    std::string message = "exists already";
+    if (const std::string other = other_refusal(); !other.empty()) {
+      message = other;
+    } else if (!wanted_.generation) {
+      message = "was changed by another writer while the answer to an attempt was lost";
+    } else if (!wanted_.generation->empty()) {
+      message = cat("is not in generation ", *wanted_.generation, " any more");
+    }
+    return std::unexpected(Error(Code::kPreconditionFailed, std::move(message))
+                               .with_http_status(error.http_status())
+                               .with_request_id(error.request_id()));
+  }
+  return std::unexpected(std::move(error));
+}
+
+}  // namespace headrace

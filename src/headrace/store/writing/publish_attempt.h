@@ -1,0 +1,90 @@
+// A change that makes an object visible, and what is done if its answer is lost.
+//
+// A repeated request must never make a change twice. If an attempt fails after it may have reached
+// the server, the next request is a stat, which asks what is there now. If that is what we meant to
+// put there, the change is done. If not, it is sent again on the condition that the object seen by
+// the stat is still there; so it overwrites neither another writer's object nor the first request,
+// should that arrive late. An object that cannot be compared, because the service reports no
+// CRC32C, is never taken for ours. The change is then repeated if the caller set no condition;
+// otherwise the request fails with an error that says that its outcome is unknown.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "headrace/store/transfer/attempt.h"
+
+namespace headrace {
+
+// How the bytes of an object compare with those of a change.
+enum class Match : uint8_t {
+  kSame,
+  kOther,
+  kUnknown,  // the same size, but a CRC32C is missing
+};
+Match compare_bytes(const ObjectInfo& found, uint64_t size_bytes, std::optional<Crc32c> crc32c);
+
+// " with CRC32C ...", for messages.
+std::string crc32c_text(const ObjectInfo& info);
+
+// What write, copy and compose share: resolving a request whose answer was lost.
+// Errors: kUnavailable if an answer was lost and the object that is there now may be another
+// writer's.
+class PublishAttempt : public TextAttempt {
+ public:
+  void build(HttpRequest& request) final;
+  std::string url() const override { return protocol().url_of(name_); }
+  void will_retry() final;
+  Result<ObjectInfo> result;
+
+ protected:
+  bool before_change() const { return step_ == Step::kFirst; }
+  PublishAttempt(const Protocol& protocol, std::string name, Precondition precondition);
+  // Builds the request that makes the change, on condition `precondition`.
+  virtual void build_change(HttpRequest& request, const Precondition& precondition) = 0;
+  virtual Result<Verdict> finish_change() = 0;
+  // Compares what is there with what the change would put there.
+  virtual Match compare(const ObjectInfo& found) const = 0;
+  // The server has made the change, but its answer does not describe the object: asks for it.
+  Verdict look_at_result();
+  // Whether the result of a change that the server has made is right.
+  virtual bool is_good(Match match) const { return match == Match::kSame; }
+  // The error if it is not.
+  virtual std::optional<Error> wrong_result(const ObjectInfo&) const { return std::nullopt; }
+  // What a failed condition may mean other than that the target has changed. "": nothing.
+  virtual std::string other_refusal() const { return ""; }
+  // Whether the operation ends with this error instead of sending the change again.
+  virtual bool gives_up_on(const Error&) const { return false; }
+  // The next change has another condition than the one before.
+  virtual void condition_changed() {}
+  // Builds a request that must precede the change, if there is one (more).
+  virtual bool build_first(HttpRequest&) { return false; }
+
+ private:
+  enum class Step : uint8_t { kFirst, kChange, kResolve };
+  Result<Verdict> finish() final;
+  Result<Verdict> finish_resolve();
+  Result<Verdict> refused(Error error) final;
+  // Sends the change again, if the caller set no condition on condition that what is there now
+  // ("": nothing) is still there.
+  Verdict repeat_on(const std::string& generation);
+  // Ends the operation with this error, even if its code is one that is retried.
+  Verdict end_with(Error error);
+
+  const std::string name_;
+  const Precondition wanted_;  // what the caller asked for
+  Precondition condition_;     // the condition of the next change
+  bool replaces() const final {
+    return step_ == Step::kChange && !condition_.generation.value_or("").empty();
+  }
+  Step step_ = Step::kFirst;
+  bool resolved_before_ = false;  // the answer to a change was lost at least once
+  bool made_ = false;             // the server said that it has made the change
+
+ protected:
+  virtual Result<Verdict> finish_first() { return Verdict::kAgain; }
+  virtual Result<Verdict> refused_first(Error error) { return std::unexpected(std::move(error)); }
+};
+
+}  // namespace headrace

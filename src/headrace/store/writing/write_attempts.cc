@@ -1,0 +1,198 @@
+#include "headrace/store/writing/write_attempts.h"
+
+#include <utility>
+
+namespace headrace {
+
+WriteAttempt::WriteAttempt(const Protocol& protocol, WriteRequest request,
+                           std::span<const std::byte> bytes)
+    : PublishAttempt(protocol, request.name, request.precondition),
+      request_(std::move(request)),
+      part_(std::make_shared<UploadPart>(UploadPart{
+          .size_bytes = bytes.size(), .crc32c = Crc32c().extended(bytes), .spans = {bytes}})) {}
+
+WriteAttempt::WriteAttempt(const Protocol& protocol, WriteRequest request,
+                           std::shared_ptr<const UploadPart> part)
+    : PublishAttempt(protocol, request.name, request.precondition),
+      request_(std::move(request)),
+      part_(std::move(part)) {}
+
+void WriteAttempt::build_change(HttpRequest& request, const Precondition& precondition) {
+  request_.precondition = precondition;
+  protocol().build_write(request, request_, part_->spans, part_->crc32c, scratch_);
+}
+
+Result<Attempt::Verdict> WriteAttempt::finish_change() {
+  Result<ObjectInfo> written =
+      below_root(protocol().parse_written(response(), request_, part_->size_bytes));
+  if (!written) return std::unexpected(std::move(written.error()));
+  // An unknown CRC32C is fine: the server refuses bytes that do not match the one sent with them.
+  if (compare(*written) == Match::kOther) {
+    return corrupt("the server stored ", written->size_bytes, " bytes", crc32c_text(*written),
+                   " of the ", part_->size_bytes, " bytes with CRC32C ", part_->crc32c.to_base64(),
+                   " that were sent");
+  }
+  result = std::move(written);
+  return Verdict::kDone;
+}
+
+Match WriteAttempt::compare(const ObjectInfo& found) const {
+  return compare_bytes(found, part_->size_bytes, part_->crc32c);
+}
+
+CopyAttempt::CopyAttempt(const Protocol& protocol, CopyRequest request)
+    : PublishAttempt(protocol, request.name, request.precondition), request_(std::move(request)) {}
+
+std::string CopyAttempt::url() const {
+  return before_change() && !source_seen_ ? protocol().url_of(request_.source_name) : PublishAttempt::url();
+}
+
+bool CopyAttempt::build_first(HttpRequest& request) {
+  if (!source_seen_) {
+    protocol().build_stat(request, request_.source_name);
+    return true;
+  }
+  if (protocol().copies_conditionally() || !request_.precondition.generation || target_seen_) {
+    return false;
+  }
+  protocol().build_stat(request, request_.name);
+  return true;
+}
+
+Result<void> CopyAttempt::check_target(const std::string& generation) {
+  target_seen_ = true;
+  const std::string& wanted = *request_.precondition.generation;
+  if (generation == wanted) return {};
+  if (wanted.empty()) return fail(Code::kPreconditionFailed, "exists already");
+  return fail(Code::kPreconditionFailed, "is not in generation ", wanted, " any more");
+}
+
+Result<Attempt::Verdict> CopyAttempt::refused_first(Error error) {
+  if (!source_seen_ || error.code() != Code::kNotFound) {
+    return std::unexpected(std::move(error));
+  }
+  if (Result<void> good = check_target(""); !good) return std::unexpected(good.error());
+  return Verdict::kAgain;
+}
+
+Result<Attempt::Verdict> CopyAttempt::finish_first() {
+  if (source_seen_) {
+    const Result<ObjectInfo> target = found_object(request_.name);
+    if (!target) return std::unexpected(target.error());
+    if (Result<void> good = check_target(target->generation); !good) {
+      return std::unexpected(good.error());
+    }
+    return Verdict::kAgain;
+  }
+  Result<ObjectInfo> source = found_object(request_.source_name);
+  if (!source) return std::unexpected(std::move(source.error()));
+  if (!request_.source_generation.empty() && request_.source_generation != source->generation) {
+    return fail(Code::kPreconditionFailed, protocol().url_of(request_.source_name),
+                " has changed: generation ", request_.source_generation,
+                " is no longer the live one");
+  }
+  source_ = std::move(*source);
+  source_seen_ = true;
+  request_.source_generation = source_.generation;
+  return Verdict::kAgain;
+}
+
+void CopyAttempt::build_change(HttpRequest& request, const Precondition& precondition) {
+  request_.precondition = precondition;
+  protocol().build_copy(request, request_, token_);
+}
+
+Result<Attempt::Verdict> CopyAttempt::finish_change() {
+  Result<CopyStep> step = protocol().parse_copy(response());
+  if (!step) return std::unexpected(std::move(step.error()));
+  if (!step->done) {
+    token_ = std::move(step->token);
+    return Verdict::kAgain;
+  }
+  if (!step->object) return look_at_result();
+  Result<ObjectInfo> copy = below_root(std::move(*step->object));
+  if (!copy) return std::unexpected(std::move(copy.error()));
+  if (!is_good(compare(*copy))) return std::unexpected(*wrong_result(*copy));
+  result = std::move(copy);
+  return Verdict::kDone;
+}
+
+// An unknown CRC32C is fine if that of the source is unknown, too: the server copied what it has.
+bool CopyAttempt::is_good(Match match) const {
+  return match == Match::kSame || (match == Match::kUnknown && !source_.crc32c);
+}
+
+std::optional<Error> CopyAttempt::wrong_result(const ObjectInfo& found) const {
+  return Error(Code::kCorrupt, cat("the copy is not equal to its source: it has ", found.size_bytes,
+                                   " bytes", crc32c_text(found)));
+}
+
+Match CopyAttempt::compare(const ObjectInfo& found) const {
+  return compare_bytes(found, source_.size_bytes, source_.crc32c);
+}
+
+ComposeAttempt::ComposeAttempt(const Protocol& protocol, ComposeRequest request)
+    : PublishAttempt(protocol, request.name, request.precondition), request_(std::move(request)) {
+  for (const ComposeSource& source : request_.sources) {
+    size_bytes_ += source.size_bytes;
+    crc32c_ = crc32c_.joined(source.crc32c, source.size_bytes);
+  }
+}
+
+void ComposeAttempt::build_change(HttpRequest& request, const Precondition& precondition) {
+  request_.precondition = precondition;
+  protocol().composing()->build_compose(request, request_, scratch_);
+}
+
+Result<Attempt::Verdict> ComposeAttempt::finish_change() {
+  Result<ObjectInfo> composed = below_root(protocol().composing()->parse_composed(response()));
+  if (!composed) return std::unexpected(std::move(composed.error()));
+  if (compare(*composed) != Match::kSame) {
+    return corrupt("the server composed ", composed->size_bytes, " bytes", crc32c_text(*composed),
+                   " out of ", request_.sources.size(), " objects with ", size_bytes_,
+                   " bytes and CRC32C ", crc32c_.to_base64());
+  }
+  result = std::move(composed);
+  return Verdict::kDone;
+}
+
+Match ComposeAttempt::compare(const ObjectInfo& found) const {
+  return compare_bytes(found, size_bytes_, crc32c_);
+}
+
+RemoveAttempt::RemoveAttempt(const Protocol& protocol, std::string name, Precondition precondition)
+    : TextAttempt(protocol),
+      name_(std::move(name)),
+      precondition_(std::move(precondition)),
+      looks_(!protocol.tells_missing_on_removal()) {}
+
+void RemoveAttempt::build(HttpRequest& request) {
+  if (looks_) {
+    protocol().build_stat(request, name_);
+  } else {
+    protocol().build_remove(request, name_, precondition_);
+  }
+}
+
+Result<Attempt::Verdict> RemoveAttempt::finish() {
+  if (looks_) {
+    // Some services ignore the condition of a removal.
+    const Result<ObjectInfo> found = found_object(name_);
+    if (!found) return std::unexpected(found.error());
+    const std::string& wanted = precondition_.generation.value_or("");
+    if (!wanted.empty() && wanted != found->generation) {
+      return fail(Code::kPreconditionFailed, "is not in generation ", wanted, " any more");
+    }
+    looks_ = false;
+    return Verdict::kAgain;
+  }
+  result = true;
+  return Verdict::kDone;
+}
+
+Result<Attempt::Verdict> RemoveAttempt::refused(Error error) {
+  if (lost_before_ && error.code() == Code::kNotFound) return finish();
+  return std::unexpected(std::move(error));
+}
+
+}  // namespace headrace

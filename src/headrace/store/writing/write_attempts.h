@@ -1,0 +1,102 @@
+// The attempts behind write, copy, compose and remove.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "headrace/store/transfer/retry.h"
+#include "headrace/store/writing/publish_attempt.h"
+#include "headrace/store/writing/upload.h"
+
+namespace headrace {
+
+class WriteAttempt final : public PublishAttempt {
+ public:
+  // Borrows `bytes`.
+  WriteAttempt(const Protocol& protocol, WriteRequest request, std::span<const std::byte> bytes);
+  WriteAttempt(const Protocol& protocol, WriteRequest request,
+               std::shared_ptr<const UploadPart> part);
+  std::chrono::milliseconds linger_when_stopped() const override { return request_.linger; }
+
+ private:
+  void build_change(HttpRequest& request, const Precondition& precondition) override;
+  Result<Verdict> finish_change() override;
+  Match compare(const ObjectInfo& found) const override;
+
+  WriteRequest request_;
+  const std::shared_ptr<const UploadPart> part_;
+  std::string scratch_;
+};
+
+class CopyAttempt final : public PublishAttempt {
+ public:
+  CopyAttempt(const Protocol& protocol, CopyRequest request);
+  std::string url() const override;
+
+ private:
+  bool build_first(HttpRequest& request) override;
+  Result<Verdict> finish_first() override;
+  void build_change(HttpRequest& request, const Precondition& precondition) override;
+  Result<Verdict> finish_change() override;
+  Match compare(const ObjectInfo& found) const override;
+  bool is_good(Match match) const override;
+  std::optional<Error> wrong_result(const ObjectInfo& found) const override;
+
+  Result<Verdict> refused_first(Error error) override;
+  Result<void> check_target(const std::string& generation);
+
+  CopyRequest request_;
+  ObjectInfo source_;
+  // They were looked at, and are what they should be.
+  bool source_seen_ = false, target_seen_ = false;
+  // A token belongs to requests with the same conditions: others begin anew.
+  void condition_changed() override { token_.clear(); }
+  std::string token_;
+};
+
+class ComposeAttempt final : public PublishAttempt {
+ public:
+  ComposeAttempt(const Protocol& protocol, ComposeRequest request);
+  std::chrono::milliseconds linger_when_stopped() const override { return request_.linger; }
+
+ private:
+  void build_change(HttpRequest& request, const Precondition& precondition) override;
+  Result<Verdict> finish_change() override;
+  Match compare(const ObjectInfo& found) const override;
+
+  std::string other_refusal() const override {
+    return "it is not in the expected generation, or one of the objects to be joined is not";
+  }
+
+  bool gives_up_on(const Error& error) const override {
+    return request_.give_up_when_busy && is_retryable(error);
+  }
+
+  ComposeRequest request_;
+  uint64_t size_bytes_ = 0;  // of the sources together
+  Crc32c crc32c_;
+  std::string scratch_;
+};
+
+class RemoveAttempt final : public TextAttempt {
+ public:
+  RemoveAttempt(const Protocol& protocol, std::string name, Precondition precondition);
+  void build(HttpRequest& request) override;
+  std::string url() const override { return protocol().url_of(name_); }
+  void will_retry() override { lost_before_ = !looks_; }
+  Result<bool> result;
+
+ private:
+  Result<Verdict> finish() override;
+  Result<Verdict> refused(Error error) override;
+  bool removes() const override { return !looks_; }
+
+  const std::string name_;
+  const Precondition precondition_;
+  bool looks_;                // asks whether it is there, since the removal would not say
+  bool lost_before_ = false;  // an earlier attempt may have removed it
+};
+
+}  // namespace headrace
