@@ -22,7 +22,8 @@ import pytest
 
 import headrace
 from testing.faultserver.client import FaultServer
-from testing.servers import Certificates, FakeGcsServer
+from testing.servers import Certificates, FakeGcsServer, MinioServer
+from tests.keys import S3_KEYS
 
 # A shell starts what runs in its background with SIGINT ignored, and children inherit that: Ctrl-C
 # could not be tested there.
@@ -83,6 +84,41 @@ def server(fault_server: FaultServer) -> FaultServer:
     headrace.shutdown()
     fault_server.reset()
     return fault_server
+
+
+@pytest.fixture(scope="session")
+def s3_fault_server() -> Iterator[FaultServer]:
+    """The fault server that speaks S3, as the test before has left it; see `s3_server`."""
+    with FaultServer(dialect="s3") as server:
+        yield server
+
+
+@pytest.fixture
+def s3_server(s3_fault_server: FaultServer) -> FaultServer:
+    """The fault server that speaks S3, empty and well-behaved; it checks the signatures of
+    `S3_KEYS`."""
+    headrace.shutdown()
+    s3_fault_server.reset()
+    s3_fault_server.keys(
+        {"access_key": S3_KEYS.access_key_id, "secret_key": S3_KEYS.secret_access_key}
+    )
+    return s3_fault_server
+
+
+@pytest.fixture(scope="session")
+def minio() -> Iterator[MinioServer]:
+    """A MinIO for the whole run; take a bucket of your own from `minio_bucket`."""
+    with MinioServer(buckets=()) as server:
+        yield server
+
+
+@pytest.fixture
+def minio_bucket(minio: MinioServer) -> str:
+    """The name of a new, empty bucket on `minio`."""
+    name = f"bucket-{uuid.uuid4().hex}"
+    status, *_ = minio.request("PUT", f"/{name}")
+    assert status == 200
+    return name
 
 
 @pytest.fixture(scope="session")

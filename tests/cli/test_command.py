@@ -47,12 +47,12 @@ def test_help_names_every_command(run: Run) -> None:
 
 
 def test_a_provider_that_is_not_served_is_named(run: Run) -> None:
-    for arguments in (("ls", "s3://bucket"), ("cp", __file__, "s3://bucket/a")):
+    for arguments in (("ls", "ais://bucket"), ("cp", __file__, "ais://bucket/a")):
         done = run(*arguments)
         assert done.code in (1, 2)
-        assert "s3:// is not supported yet" in done.err
-    done = run("ls", "s3://bucket", "--user-project", "p")
-    assert "s3:// store has no options of its own" in done.err
+        assert "ais:// is not supported yet" in done.err
+    done = run("ls", "ais://bucket", "--user-project", "p")
+    assert "ais:// store has no options of its own" in done.err
 
 
 def test_importing_the_package_leaves_the_command_alone() -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 import headrace
 from testing.faultserver.client import FaultServer
-from testing.servers import FakeGcsServer
+from testing.servers import FakeGcsServer, MinioServer
+from testing.servers import minio as minio_module
 from tests.conformance.subject import Abilities, Subject
+from tests.keys import S3_KEYS
 
 FILE = Abilities(
     flat_names=False,
@@ -23,6 +28,7 @@ FILE = Abilities(
     conditional_copy=True,
     composes=False,
     conditional_large_write=True,
+    nested_names=False,
 )
 GCS = Abilities(
     flat_names=True,
@@ -49,6 +55,47 @@ FAKE_GCS = Abilities(
     composes=True,
     conditional_large_write=False,
 )
+
+
+S3 = Abilities(
+    flat_names=True,
+    keeps_checksums=False,  # a listing names only their kind
+    keeps_metadata=True,
+    answers_by_http=True,
+    makes_buckets=False,
+    pages_count_prefixes=True,
+    conditional_delete=True,
+    conditional_copy=True,
+    composes=False,
+    conditional_large_write=True,
+    listings_tell_types=False,
+    part_bytes=5 << 20,
+    uploads=("multipart",),
+)
+
+
+def minio_abilities(below: str) -> Abilities:
+    """MinIO keeps objects as files and folders. It ignores the conditions of deletes and copies, at
+    which headrace looks itself."""
+    return Abilities(
+        flat_names=False,
+        keeps_checksums=False,
+        keeps_metadata=True,
+        answers_by_http=True,
+        makes_buckets=False,
+        pages_count_prefixes=True,
+        conditional_delete=True,
+        conditional_copy=True,
+        composes=False,
+        conditional_large_write=True,
+        listings_tell_types=False,
+        nested_names=None,
+        refused_characters="\\",
+        # A slash at the beginning of a full name is dropped.
+        odd_names=frozenset({"trailing/", "x/" * 400, *([] if below else ["/leading"])}),
+        part_bytes=5 << 20,
+        uploads=("multipart",),
+    )
 
 
 # Below it lies the root of the subjects that are no whole buckets: every character of it must be
@@ -112,7 +159,71 @@ def _fake_gcs(request: pytest.FixtureRequest, below: str) -> Subject:
     return _gcs(FAKE_GCS, bucket, below, request.getfixturevalue("fake_gcs"))
 
 
-_MAKERS = {"file": _file, "gs-faultserver": _fault_server, "gs-fake-gcs-server": _fake_gcs}
+def _s3(
+    abilities: Abilities,
+    bucket: str,
+    below: str,
+    endpoint: str,
+    keys: headrace.AwsKeys,
+    put: Callable[[str, bytes], Any],
+    get: Callable[[str], bytes],
+) -> Subject:
+    url = f"s3://{bucket}/{below}".rstrip("/")
+    folder = f"{below}/" if below else ""
+
+    def open_store(url: str = url, **options: Any) -> headrace.Store:
+        options.setdefault("credentials", keys)
+        return headrace.Store(url, endpoint=endpoint, **options)
+
+    return Subject(
+        abilities,
+        url,
+        f"s3://{bucket}",
+        open_store,
+        f"s3://missing-bucket/{below}".rstrip("/"),
+        lambda name, data: put(folder + name, data),
+        lambda name: get(folder + name),
+    )
+
+
+def _s3_fault_server(request: pytest.FixtureRequest, below: str) -> Subject:
+    server: FaultServer = request.getfixturevalue("s3_server")
+    bucket = f"bucket-{uuid.uuid4().hex}"
+    server.bucket(bucket)
+    return _s3(
+        S3,
+        bucket,
+        below,
+        server.url,
+        S3_KEYS,
+        lambda name, data: server.put(bucket, name, data),
+        lambda name: server.get(bucket, name),
+    )
+
+
+def _minio(request: pytest.FixtureRequest, below: str) -> Subject:
+    bucket: str = request.getfixturevalue("minio_bucket")
+    server: MinioServer = request.getfixturevalue("minio")
+
+    def get(name: str) -> bytes:
+        status, _, body = server.request("GET", f"/{bucket}/{quote(name)}")
+        assert status == 200
+        return body
+
+    def put(name: str, data: bytes) -> None:
+        assert server.request("PUT", f"/{bucket}/{quote(name)}", data)[0] == 200
+
+    keys = headrace.AwsKeys(minio_module.ACCESS_KEY, minio_module.SECRET_KEY)
+    return _s3(minio_abilities(below), bucket, below, server.url, keys, put, get)
+
+
+_MAKERS = {
+    "file": _file,
+    "gs-faultserver": _fault_server,
+    "gs-fake-gcs-server": _fake_gcs,
+    "s3-faultserver": _s3_fault_server,
+    "s3-minio": _minio,
+}
 _ROOTS = {"": "", "-below": BELOW}
 
 

@@ -15,7 +15,7 @@ class Abilities:
 
     flat_names: bool
     """Any text is a name. Otherwise names are relative paths: their components are neither empty,
-    nor "." or "..", nor longer than 255 bytes, and "a" and "a/b" do not exist at once."""
+    nor "." or "..", nor longer than 255 bytes."""
     keeps_checksums: bool
     """A listing tells the CRC-32C."""
     keeps_metadata: bool
@@ -35,6 +35,18 @@ class Abilities:
     """Objects can be joined on the server."""
     conditional_large_write: bool
     """A large write with `if_generation` is refused when the target's generation is another."""
+    listings_tell_types: bool = True
+    """A listing has the content type."""
+    nested_names: bool | None = True
+    """"a" and "a/b" may exist at once. None: they may, and listings do not tell the second."""
+    refused_characters: str = ""
+    """No name may have these."""
+    odd_names: frozenset[str] = frozenset()
+    """If not `flat_names`: the names that are no paths and are taken all the same."""
+    part_bytes: int = 64 << 10
+    """The smallest part of a large write."""
+    uploads: tuple[str, ...] = ("parts", "multipart", "resumable")
+    """The ways in which large objects are written."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 
 import pytest
@@ -9,12 +10,31 @@ import pytest
 import headrace
 from tests.conformance.subject import Subject
 
-PART = 64 << 10
-DATA = os.urandom(40 * PART + 11)  # more parts than one request can join
+# More parts than one request can join, where parts are as small as 64 KiB.
+MANY = 40
 
 
-def open_writer(store: headrace.Store, **options: str) -> headrace.ObjectWriter:
-    return store.open_writer("dir/o", part_bytes=PART, **options)  # type: ignore[arg-type]
+@functools.cache
+def data_of(part_bytes: int) -> bytes:
+    """Return `MANY` small parts, or three large ones, and some bytes."""
+    return os.urandom((MANY if part_bytes < 1 << 20 else 3) * part_bytes + 11)
+
+
+@pytest.fixture
+def part(subject: Subject) -> int:
+    """The bytes of a part."""
+    return subject.abilities.part_bytes
+
+
+@pytest.fixture
+def data(part: int) -> bytes:
+    """The bytes of an object of several parts."""
+    return data_of(part)
+
+
+def open_writer(subject: Subject, store: headrace.Store, **options: str) -> headrace.ObjectWriter:
+    part_bytes = subject.abilities.part_bytes
+    return store.open_writer("dir/o", part_bytes=part_bytes, **options)  # type: ignore[arg-type]
 
 
 def write_all(writer: headrace.ObjectWriter, data: bytes) -> None:
@@ -29,14 +49,23 @@ def names(subject: Subject) -> list[str]:
     return [info.name for info in (*subject.open().list(), *temporary)]
 
 
-@pytest.mark.parametrize("size_bytes", [0, 1, PART - 1, PART, PART + 1, 3 * PART, len(DATA)])
-def test_any_size(subject: Subject, store: headrace.Store, size_bytes: int) -> None:
-    writer = open_writer(store)
-    writer.write(DATA[:size_bytes])
+@pytest.mark.parametrize(
+    ("parts", "more"), [(0, 0), (0, 1), (1, -1), (1, 0), (1, 1), (3, 0), (MANY, 11)]
+)
+def test_any_size(
+    subject: Subject, store: headrace.Store, part: int, data: bytes, parts: int, more: int
+) -> None:
+    data = data[: parts * part + more]
+    size_bytes = len(data)
+    writer = open_writer(subject, store)
+    writer.write(data)
     assert not store.exists("dir/o")
     info = writer.close()
-    assert subject.get("dir/o") == DATA[:size_bytes]
-    assert info == store.stat("dir/o") == writer.close()
+    assert subject.get("dir/o") == data
+    stat = store.stat("dir/o")
+    assert (info.name, info.size_bytes) == (stat.name, stat.size_bytes)
+    assert (info.generation, info.crc32c) == (stat.generation, stat.crc32c)
+    assert info == writer.close()
     assert info.size_bytes == writer.size_bytes == size_bytes
     if subject.abilities.keeps_checksums:
         assert info.crc32c == writer.crc32c
@@ -44,27 +73,31 @@ def test_any_size(subject: Subject, store: headrace.Store, size_bytes: int) -> N
     assert writer.left_behind is None
 
 
-def test_lent_and_copied_pieces_keep_their_order(subject: Subject, store: headrace.Store) -> None:
-    writer = open_writer(store)
-    for begin in range(0, len(DATA), 200_000):
-        writer.write(DATA[begin : begin + 7])
-        writer.write_lent(memoryview(DATA)[begin + 7 : begin + 200_000])
+def test_lent_and_copied_pieces_keep_their_order(
+    subject: Subject, store: headrace.Store, data: bytes
+) -> None:
+    writer = open_writer(subject, store)
+    for begin in range(0, len(data), 200_000):
+        writer.write(data[begin : begin + 7])
+        writer.write_lent(memoryview(data)[begin + 7 : begin + 200_000])
     writer.close()
-    assert subject.get("dir/o") == DATA
+    assert subject.get("dir/o") == data
 
 
-def test_the_content_type(subject: Subject, store: headrace.Store) -> None:
-    writer = open_writer(store, content_type="application/x-checkpoint")
-    writer.write(DATA)
+def test_the_content_type(subject: Subject, store: headrace.Store, data: bytes) -> None:
+    writer = open_writer(subject, store, content_type="application/x-checkpoint")
+    writer.write(data)
     info = writer.close()
     if subject.abilities.keeps_metadata:
         assert info.content_type == "application/x-checkpoint"
 
 
-def test_an_abort_leaves_what_was_there(subject: Subject, store: headrace.Store) -> None:
+def test_an_abort_leaves_what_was_there(
+    subject: Subject, store: headrace.Store, data: bytes
+) -> None:
     store.write("dir/o", b"before")
-    writer = open_writer(store)
-    writer.write(DATA)
+    writer = open_writer(subject, store)
+    writer.write(data)
     writer.abort()
     with pytest.raises(headrace.CancelledError):
         writer.write(b"more")
@@ -74,33 +107,34 @@ def test_an_abort_leaves_what_was_there(subject: Subject, store: headrace.Store)
     assert names(subject) == ["dir/o"]
 
 
-@pytest.mark.parametrize("size_bytes", [10, len(DATA)])
-def test_conditions(subject: Subject, store: headrace.Store, size_bytes: int) -> None:
-    data = DATA[:size_bytes]
+@pytest.mark.parametrize("is_large", [False, True])
+def test_conditions(subject: Subject, store: headrace.Store, data: bytes, is_large: bool) -> None:
+    data = data if is_large else data[:10]
 
-    def write(condition: str) -> headrace.ObjectInfo:
-        writer = open_writer(store, if_generation=condition)
+    def write(condition: str, data: bytes = data) -> headrace.ObjectInfo:
+        writer = open_writer(subject, store, if_generation=condition)
         writer.write(data)
         return writer.close()
 
     first = write("absent")
-    if size_bytes > PART and not subject.abilities.conditional_large_write:
+    if is_large and not subject.abilities.conditional_large_write:
         write("absent")
         return
     with pytest.raises(headrace.PreconditionFailedError) as caught:
         write("absent")
     assert caught.value.url == f"{subject.url}/dir/o"
-    second = write(first.generation)
+    # Other bytes: where a generation is a sum of them, equal bytes are of one generation.
+    second = write(first.generation, data[::-1])
     with pytest.raises(headrace.PreconditionFailedError):
         write(first.generation)
     assert store.stat("dir/o").generation == second.generation
     assert names(subject) == ["dir/o"]
 
 
-def test_a_bucket_that_does_not_exist(subject: Subject) -> None:
+def test_a_bucket_that_does_not_exist(subject: Subject, data: bytes) -> None:
     if subject.abilities.makes_buckets:
         return  # the first write makes it; test_write.py has that
-    for size_bytes in (10, len(DATA)):
+    for size_bytes in (10, len(data)):
         with pytest.raises(headrace.NotFoundError) as caught:
-            write_all(open_writer(subject.open(subject.missing_url)), DATA[:size_bytes])
+            write_all(open_writer(subject, subject.open(subject.missing_url)), data[:size_bytes])
         assert caught.value.url == f"{subject.missing_url}/dir/o"

@@ -22,6 +22,7 @@ def test_defaults_are_the_engines() -> None:
         **dataclasses.asdict(headrace.GcsOptions()),
         **dataclasses.asdict(EngineOptions()),
         **{f"join_{k}": v for k, v in dataclasses.asdict(headrace.JoinOptions()).items()},
+        **{f"s3_{k}": v for k, v in dataclasses.asdict(headrace.S3Options()).items()},
     }
     for name, parameter in inspect.signature(headrace.Store).parameters.items():
         if name not in ("url", "retry", "timeout", "parallel", "provider", "unknown"):
@@ -53,6 +54,12 @@ def test_defaults_are_the_engines() -> None:
             (partial(headrace.GcsOptions, temporary_prefix=each), "the name of a folder in the b")
             for each in ("..", "a/../b", "/x/", "x//", "a\nb", "/", "a//b", ".")
         ),
+        (lambda: headrace.S3Options(addressing="dns"), "addressing"),
+        (lambda: headrace.S3Options(encryption="aes"), "encryption"),
+        (lambda: headrace.S3Options(customer_key=b"short"), "customer_key"),
+        (lambda: headrace.S3Options(kms_key_id="a\nb"), "kms_key_id"),
+        (lambda: headrace.AwsKeys("id", ""), "secret_access_key"),
+        (lambda: headrace.AwsKeys("i d", "secret"), "access_key_id"),
         (lambda: headrace.Store("/b", provider=headrace.GcsOptions()), "a file:// store has no"),
         (lambda: headrace.Store("gs://b", on_change="ignore"), "on_change"),
         (lambda: headrace.Store("gs://b", content_encoding="gzip"), "content_encoding"),

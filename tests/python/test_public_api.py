@@ -217,9 +217,12 @@ def test_of_a_store_the_package_uses_only_what_it_offers_its_modules() -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("url", ["/data", "s3://bucket"])
-def test_options_of_another_provider_are_refused(url: str) -> None:
-    with pytest.raises(headrace.InvalidArgumentError, match="has no options of its own"):
+@pytest.mark.parametrize(
+    ("url", "takes"),
+    [("/data", "has no options of its own"), ("s3://bucket", "a s3:// store takes S3Options")],
+)
+def test_options_of_another_provider_are_refused(url: str, takes: str) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match=takes):
         headrace.Store(url, provider=headrace.GcsOptions(user_project="p"))
     with pytest.raises(headrace.InvalidArgumentError, match="a gs:// store takes GcsOptions"):
         headrace.Store("gs://bucket", provider={"user_project": "p"})  # type: ignore[arg-type]
