@@ -38,7 +38,7 @@ Result<Attempt::Verdict> Attempt::end() {
   refusal_ = protocol_.refusal({.head = head_.head(),
                                 .body = std::string_view(refusal_text_).substr(0, refusal_filled_),
                                 .of_removal = removes(),
-       .of_replacement = replaces()});
+                                .of_replacement = replaces()});
   // What is no answer to the request itself is not for the subclass.
   if (refusal_->moved) return std::unexpected(refusal_->error);
   return refused(refusal_->error);

@@ -58,7 +58,7 @@ class Attempt : public ResponseSink {
   virtual Result<void> took_body(size_t count) = 0;
   virtual Result<Verdict> finish() = 0;
   virtual void refusal_head(const ResponseHead&) {}
-  virtual bool removes() const { return false; }  // so that a refusal is about the object
+  virtual bool removes() const { return false; }   // so that a refusal is about the object
   virtual bool replaces() const { return false; }  // one known generation
   // Handles a refusal; by default it is the operation's error.
   virtual Result<Verdict> refused(Error error) { return std::unexpected(std::move(error)); }

@@ -44,7 +44,8 @@ CopyAttempt::CopyAttempt(const Protocol& protocol, CopyRequest request)
     : PublishAttempt(protocol, request.name, request.precondition), request_(std::move(request)) {}
 
 std::string CopyAttempt::url() const {
-  return before_change() && !source_seen_ ? protocol().url_of(request_.source_name) : PublishAttempt::url();
+  return before_change() && !source_seen_ ? protocol().url_of(request_.source_name)
+                                          : PublishAttempt::url();
 }
 
 bool CopyAttempt::build_first(HttpRequest& request) {
