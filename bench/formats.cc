@@ -74,7 +74,7 @@ Work s3_page() {
   }
   xml += "</ListBucketResult>";
   return [xml] {
-    const Result<ColumnPage> page = parse_s3_columns(xml);
+    const Result<ColumnPage> page = parse_s3_list(xml);
     if (!page) std::abort();
     use(page->size());
     return page->size();
@@ -92,7 +92,7 @@ Work gcs_page() {
   }
   json += "]}";
   return [json] {
-    const Result<ColumnPage> page = parse_gcs_columns(json);
+    const Result<ColumnPage> page = parse_gcs_list(json);
     if (!page) std::abort();
     use(page->size());
     return page->size();

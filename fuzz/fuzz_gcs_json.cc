@@ -56,11 +56,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     check(info.error().code() == Code::kCorrupt);
   }
 
-  if (const Result<ObjectPage> page = parse_gcs_objects(json)) {
-    const ObjectPage again = parse_gcs_objects(to_json(*page)).value();
-    check(again.objects == page->objects && again.prefixes == page->prefixes);
-    check(again.next_page_token == page->next_page_token);
-    check(!parse_gcs_objects(cut_off(json, choices)).has_value());
+  if (const Result<ColumnPage> page = parse_gcs_list(json)) {
+    const ObjectPage listed = to_objects(*page);
+    const ObjectPage again = to_objects(parse_gcs_list(to_json(listed)).value());
+    check(again.objects == listed.objects && again.prefixes == listed.prefixes);
+    check(again.next_page_token == listed.next_page_token);
+    check(!parse_gcs_list(cut_off(json, choices)).has_value());
   } else {
     check(page.error().code() == Code::kCorrupt);
   }

@@ -7,5 +7,5 @@ export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_init_order=1:external
 export UBSAN_OPTIONS=print_stacktrace=1:external_symbolizer_path=$symbolizer
 export TSAN_OPTIONS=suppressions=$PWD/tools/tsan.suppressions:halt_on_error=1:second_deadlock_stack=1:external_symbolizer_path=$symbolizer
 # A test must not find this machine's own accounts, proxies or emulators.
-unset GOOGLE_APPLICATION_CREDENTIALS STORAGE_EMULATOR_HOST http_proxy https_proxy no_proxy \
+unset GOOGLE_APPLICATION_CREDENTIALS STORAGE_EMULATOR_HOST ${!AWS_@} http_proxy https_proxy no_proxy \
   HTTP_PROXY HTTPS_PROXY NO_PROXY ALL_PROXY all_proxy

@@ -106,7 +106,7 @@ def _for_s3(credentials: CredentialsOption, environment: Environment) -> _engine
     if credentials == "anonymous":
         return None
     if credentials is None or credentials == "aws":
-        credentials = environment.aws_keys or "aws"
+        credentials = environment.aws_keys() or "aws"
     if isinstance(credentials, AwsKeys):
         return _engine.Credentials.fixed(
             _engine.Credential.of_keys(

@@ -429,17 +429,41 @@ class AwsKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """What the environment variables say. ``docs/reference/environment.md`` lists them."""
+    """What the environment variables say. ``docs/reference/environment.md`` lists them.
 
-    emulator_endpoint: str = ""
-    s3_endpoint: str = ""
-    s3_region: str = ""
-    aws_keys: AwsKeys | None = None
+    What concerns one provider is looked at when a store of it is opened.
+    """
+
+    emulator_host: str = ""
+    aws_endpoint_url: str = ""
+    aws_region: str = ""
+    aws_access_key_id: str = ""
+    aws_secret_access_key: str = field(default="", repr=False)
+    aws_session_token: str = field(default="", repr=False)
     http_proxy: str = ""
     https_proxy: str = ""
     no_proxy: str = ""
     ca_file: str = ""
     engine: EngineOptions = EngineOptions()
+
+    def endpoint(self, scheme: str) -> str:
+        """Return the endpoint, normalized, that stores of `scheme` have; ``""``: the service's own.
+
+        Raises:
+            InvalidArgumentError: what the variable says is no endpoint.
+        """
+        text = {"gs": self.emulator_host, "s3": self.aws_endpoint_url}.get(scheme, "")
+        return _engine.normalized_endpoint(text, default_tls=scheme != "gs") if text else ""
+
+    def aws_keys(self) -> AwsKeys | None:
+        """Return the keys, if there are any.
+
+        Raises:
+            InvalidArgumentError: they cannot be keys.
+        """
+        if not self.aws_access_key_id or not self.aws_secret_access_key:
+            return None
+        return AwsKeys(self.aws_access_key_id, self.aws_secret_access_key, self.aws_session_token)
 
 
 def read_environment(environ: Mapping[str, str] = os.environ) -> Environment:
@@ -463,23 +487,14 @@ def read_environment(environ: Mapping[str, str] = os.environ) -> Environment:
         require(text.isdecimal(), f"{name} is {text!r}; it must be a whole number")
         return int(text)
 
-    def aws_keys() -> AwsKeys | None:
-        key = environ.get("AWS_ACCESS_KEY_ID", "")
-        secret = environ.get("AWS_SECRET_ACCESS_KEY", "")
-        if not key or not secret:
-            return None
-        return AwsKeys(key, secret, environ.get("AWS_SESSION_TOKEN", ""))
-
-    emulator = environ.get("STORAGE_EMULATOR_HOST", "")
-    s3 = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL", "")
     defaults = EngineOptions()
     return Environment(
-        emulator_endpoint=(
-            _engine.normalized_endpoint(emulator, default_tls=False) if emulator else ""
-        ),
-        s3_endpoint=_engine.normalized_endpoint(s3, default_tls=True) if s3 else "",
-        s3_region=environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION", ""),
-        aws_keys=aws_keys(),
+        emulator_host=environ.get("STORAGE_EMULATOR_HOST", ""),
+        aws_endpoint_url=environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL", ""),
+        aws_region=environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION", ""),
+        aws_access_key_id=environ.get("AWS_ACCESS_KEY_ID", ""),
+        aws_secret_access_key=environ.get("AWS_SECRET_ACCESS_KEY", ""),
+        aws_session_token=environ.get("AWS_SESSION_TOKEN", ""),
         http_proxy=proxy("http_proxy"),
         https_proxy=proxy("https_proxy"),
         no_proxy=proxy("no_proxy"),

@@ -79,10 +79,7 @@ class StoreSettings:
     def engine_options(self, scheme: str) -> dict[str, Any]:
         """Return them as the engine takes them, for a store of `scheme` in this process."""
         environment = read_environment()
-        endpoint = self.endpoint or {
-            "gs": environment.emulator_endpoint,
-            "s3": environment.s3_endpoint,
-        }.get(scheme, "")
+        endpoint = self.endpoint or environment.endpoint(scheme)
         join = self.gcs.join_small_objects
         options: dict[str, Any] = {
             "endpoint": endpoint,
@@ -97,7 +94,7 @@ class StoreSettings:
             "user_project": self.gcs.user_project or "",
             "temporary_prefix": self.gcs.temporary_prefix,
             **{f"s3_{name}": value for name, value in vars(self.s3).items()},
-            "s3_region": self.s3.region or environment.s3_region,
+            "s3_region": self.s3.region or environment.aws_region,
             "s3_customer_key": self.s3.customer_key or b"",
             "join_small_objects": join is not None,
             "http_proxy": environment.http_proxy,

@@ -71,7 +71,7 @@ def in_miniature() -> Iterator[None]:
     open_writer = headrace.Store.open_writer
 
     def small(self: headrace.Store, name: str, **options: Any) -> Any:
-        part_bytes = _LEAST_PART_BYTES[options.get("upload", "parts")]
+        part_bytes = _LEAST_PART_BYTES[options.get("upload") or "parts"]
         return open_writer(self, name, **{**options, "part_bytes": part_bytes})
 
     def options_of(client: Place) -> dict[str, Any]:

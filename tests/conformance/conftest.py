@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -43,19 +44,13 @@ GCS = Abilities(
     conditional_large_write=True,
 )
 # fake-gcs-server checks conditions of uploads only, and cuts pages by objects only.
-FAKE_GCS = Abilities(
-    flat_names=True,
-    keeps_checksums=True,
-    keeps_metadata=True,
-    answers_by_http=True,
-    makes_buckets=False,
+FAKE_GCS = replace(
+    GCS,
     pages_count_prefixes=False,
     conditional_delete=False,
     conditional_copy=False,
-    composes=True,
     conditional_large_write=False,
 )
-
 
 S3 = Abilities(
     flat_names=True,
@@ -77,24 +72,13 @@ S3 = Abilities(
 def minio_abilities(below: str) -> Abilities:
     """MinIO keeps objects as files and folders. It ignores the conditions of deletes and copies, at
     which headrace looks itself."""
-    return Abilities(
+    return replace(
+        S3,
         flat_names=False,
-        keeps_checksums=False,
-        keeps_metadata=True,
-        answers_by_http=True,
-        makes_buckets=False,
-        pages_count_prefixes=True,
-        conditional_delete=True,
-        conditional_copy=True,
-        composes=False,
-        conditional_large_write=True,
-        listings_tell_types=False,
         nested_names=None,
         refused_characters="\\",
         # A slash at the beginning of a full name is dropped.
         odd_names=frozenset({"trailing/", "x/" * 400, *([] if below else ["/leading"])}),
-        part_bytes=5 << 20,
-        uploads=("multipart",),
     )
 
 

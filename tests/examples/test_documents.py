@@ -11,7 +11,7 @@ import pytest
 
 import headrace
 from headrace.demo import digits
-from testing.servers import FakeGcsServer
+from testing.servers import FakeGcsServer, MinioServer, minio
 from tests.torch.nursery import Nursery
 
 pytestmark = pytest.mark.timeout(240)
@@ -74,14 +74,24 @@ def run(nursery: Nursery, tmp_path: Path) -> Run:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[FakeGcsServer]:
+def gcs_environment() -> Iterator[dict[str, str]]:
     with FakeGcsServer() as server:
         for bucket in (*BUCKETS, "readme"):
             server.make_bucket(bucket)
         for bucket in BUCKETS:
             store = headrace.Store(f"gs://{bucket}", endpoint=server.url)
             list(digits.write(store, "", images()))
-        yield server
+        yield {"STORAGE_EMULATOR_HOST": server.url}
+
+
+@pytest.fixture(scope="module")
+def s3_environment() -> Iterator[dict[str, str]]:
+    with MinioServer(buckets=BUCKETS) as server:
+        yield {
+            "AWS_ENDPOINT_URL": server.url,
+            "AWS_ACCESS_KEY_ID": minio.ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": minio.SECRET_KEY,
+        }
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +104,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_the_code_runs_on_a_server(document: str, server: FakeGcsServer, run: Run) -> None:
+def test_the_code_runs_on_a_server(
+    document: str, gcs_environment: dict[str, str], s3_environment: dict[str, str], run: Run
+) -> None:
     source = program(document).replace(README_URL, '"gs://readme/any/folder"')
-    run(source, STORAGE_EMULATOR_HOST=server.url)
+    run(source, **gcs_environment, **s3_environment)
 
 
 # Nothing can be joined on a disk.
@@ -104,8 +116,10 @@ def test_the_code_runs_on_a_server(document: str, server: FakeGcsServer, run: Ru
 def test_the_code_runs_on_a_folder(document: str, folders: Path, tmp_path: Path, run: Run) -> None:
     source = program(document).replace(README_URL, repr(str(tmp_path / "example")))
     for bucket in BUCKETS:
-        source = source.replace(f'"gs://{bucket}', f'"{folders / bucket}')
+        for scheme in ("gs", "s3"):
+            source = source.replace(f'"{scheme}://{bucket}', f'"{folders / bucket}')
     assert '"gs://' not in source
+    assert '"s3://' not in source
     run(source)
 
 

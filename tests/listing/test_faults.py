@@ -205,7 +205,7 @@ def liar() -> Iterator[tuple[type[Liar], str]]:
         (["a", "a"], "", 'the name "a" after "a"'),
         (["a\x1b[2J", "a\x07"], "", r'the name "a\\u0007" after "a\\u001b'),
         (["a", "b"], "for ever", 'the name "b" (again|before its start)'),
-        ([], "for ever", "no names, and the page token that was sent"),
+        ([], "for ever", "followed by itself"),
     ],
 )
 def test_a_page_that_repeats_or_goes_back_is_corrupt(
@@ -218,6 +218,13 @@ def test_a_page_that_repeats_or_goes_back_is_corrupt(
     with pytest.raises(headrace.CorruptDataError, match=sentence) as caught:
         headrace.Store("gs://bucket", endpoint=url, retry=FAST).index()
     assert caught.value.url == "gs://bucket/"
+
+
+def test_a_page_that_is_followed_by_itself_ends_a_listing(liar: tuple[type[Liar], str]) -> None:
+    handler, url = liar
+    handler.answer = staticmethod(lambda query: ([], "for ever"))
+    with pytest.raises(headrace.CorruptDataError, match="followed by itself"):
+        list(headrace.Store("gs://bucket", endpoint=url, retry=FAST).list())
 
 
 def test_a_token_that_skips_names_loses_none(liar: tuple[type[Liar], str]) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import pickle
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -102,7 +103,9 @@ def test_a_token_is_not_printed() -> None:
 def test_the_environment_says_nothing_by_default() -> None:
     environment = read_environment({})
     assert environment.engine == EngineOptions()
-    assert environment.emulator_endpoint == environment.http_proxy == environment.ca_file == ""
+    assert environment.endpoint("gs") == environment.endpoint("s3") == environment.aws_region == ""
+    assert environment.aws_keys() is None
+    assert environment.http_proxy == environment.ca_file == ""
 
 
 def test_the_environment_is_read() -> None:
@@ -118,13 +121,47 @@ def test_the_environment_is_read() -> None:
             "HEADRACE_MEMORY_BUDGET_BYTES": "2097152",
         }
     )
-    assert environment.emulator_endpoint == "http://localhost:4443"
+    assert environment.endpoint("gs") == "http://localhost:4443"
+    assert environment.endpoint("file") == ""
     assert environment.https_proxy == "http://small:1"
     assert environment.no_proxy == "example.com"
     assert environment.ca_file == "/ca.pem"
     assert environment.engine == EngineOptions(
         io_threads=3, file_threads=2, memory_budget_bytes=2 * headrace.MiB
     )
+
+
+def test_the_environment_of_aws_is_read() -> None:
+    environment = read_environment(
+        {
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "hidden",
+            "AWS_SESSION_TOKEN": "hidden-too",
+            "AWS_DEFAULT_REGION": "eu-west-1",
+            "AWS_ENDPOINT_URL": "https://any.example",
+            "AWS_ENDPOINT_URL_S3": "localhost:9000",
+        }
+    )
+    assert environment.aws_keys() == headrace.AwsKeys("key", "hidden", "hidden-too")
+    assert environment.aws_region == "eu-west-1"
+    assert environment.endpoint("s3") == "https://localhost:9000"
+    assert "hidden" not in repr(environment)
+
+
+def test_what_cannot_work_on_one_provider_does_not_concern_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://host:port")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key\n")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    assert not headrace.Store(tmp_path).exists("x")
+    once = headrace.RetryOptions(max_attempts=1)
+    with pytest.raises(headrace.UnavailableError):
+        headrace.Store("gs://bucket", endpoint="http://127.0.0.1:1", retry=once).stat("x")
+    with pytest.raises(headrace.InvalidArgumentError, match="host:port"):
+        headrace.Store("s3://bucket").stat("x")
+    with pytest.raises(headrace.InvalidArgumentError, match="AwsKeys"):
+        headrace.Store("s3://bucket", endpoint="http://127.0.0.1:1").stat("x")
 
 
 def test_a_cgi_program_takes_no_proxy_from_its_client() -> None:

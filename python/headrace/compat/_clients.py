@@ -72,7 +72,7 @@ def bucket_url(name: Any) -> str:
 def store_options_of(client: Any) -> dict[str, Any] | None:
     """Return the options of a `Store` like `client`; None if the client itself must be used."""
     if client is None:
-        return {"endpoint": read_environment().emulator_endpoint or None}
+        return {"endpoint": read_environment().endpoint("gs") or None}
     settings = settings_of(client)
     if settings is None:
         return None

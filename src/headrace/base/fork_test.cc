@@ -57,14 +57,19 @@ TEST(Fork, TrackedDescriptorsAreClosedInTheChildAlone) {
 }
 
 TEST(Fork, AForkWaitsForWhoeverHoldsItOff) {
-  std::atomic<bool> is_held = false, is_forking = false, is_over = false;
+  std::atomic<bool> is_held = false, is_forking = false, is_over = false, has_forked = false;
   std::thread other([&] {
-    const HoldsOffForks outer;
-    const HoldsOffForks nested;
-    is_held = true;
-    while (!is_forking) std::this_thread::yield();
-    for (int i = 0; i < 1000; ++i) std::this_thread::yield();
-    is_over = true;
+    {
+      const HoldsOffForks outer;
+      const HoldsOffForks nested;
+      is_held = true;
+      while (!is_forking) std::this_thread::yield();
+      for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+      is_over = true;
+    }
+    // The child would have an ended thread that nobody can join, which ThreadSanitizer calls a
+    // leak.
+    while (!has_forked) std::this_thread::yield();
   });
   while (!is_held) std::this_thread::yield();
   is_forking = true;
@@ -72,6 +77,7 @@ TEST(Fork, AForkWaitsForWhoeverHoldsItOff) {
     const HoldsOffForks here;
     return is_over.load();
   }));
+  has_forked = true;
   other.join();
   EXPECT_TRUE(in_child([] { return in_child([] { return true; }); }));
 }

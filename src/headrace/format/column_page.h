@@ -80,4 +80,6 @@ class ColumnPage {
   std::vector<std::string> words_ = {""};
 };
 
+ObjectPage to_objects(const ColumnPage& page);
+
 }  // namespace headrace

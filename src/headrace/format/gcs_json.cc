@@ -232,17 +232,7 @@ Result<ObjectInfo> parse_gcs_object(std::string_view json) {
   return to_object(*root);
 }
 
-Result<ObjectPage> parse_gcs_objects(std::string_view json) {
-  Result<ColumnPage> listed = parse_gcs_columns(json);
-  if (!listed) return std::unexpected(std::move(listed.error()));
-  ObjectPage page{.objects = std::vector<ObjectInfo>(listed->size()),
-                  .prefixes = std::move(listed->prefixes),
-                  .next_page_token = std::move(listed->next_page_token)};
-  for (size_t i = 0; i < page.objects.size(); ++i) listed->read(i, page.objects[i]);
-  return page;
-}
-
-Result<ColumnPage> parse_gcs_columns(std::string_view json) {
+Result<ColumnPage> parse_gcs_list(std::string_view json) {
   const Result<dom::object> root = parse_root(json);
   if (!root) return std::unexpected(root.error());
   ColumnPage page;

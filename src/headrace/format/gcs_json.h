@@ -21,9 +21,7 @@ namespace headrace {
 Result<ObjectInfo> parse_gcs_object(std::string_view json);
 
 // objects.list. An empty listing has no "items".
-Result<ObjectPage> parse_gcs_objects(std::string_view json);
-// The same, by columns.
-Result<ColumnPage> parse_gcs_columns(std::string_view json);
+Result<ColumnPage> parse_gcs_list(std::string_view json);
 
 // objects.rewrite: a copy that may need more calls with `token`.
 struct GcsRewrite {

@@ -88,7 +88,7 @@ TEST(GcsList, HasObjectsPrefixesAndAToken) {
   const std::string json =
       cat(R"({"kind":"storage#objects","nextPageToken":"CgZ==","prefixes":["a/","b/"],"items":[)",
           kObject, R"(,{"name":"n","size":"1"}]})");
-  const ObjectPage page = parse_gcs_objects(json).value();
+  const ObjectPage page = to_objects(parse_gcs_list(json).value());
   ASSERT_EQ(page.objects.size(), 2u);
   EXPECT_EQ(page.objects[0], expected_object());
   EXPECT_EQ(page.objects[1].name, "n");
@@ -99,7 +99,7 @@ TEST(GcsList, HasObjectsPrefixesAndAToken) {
 TEST(GcsList, MayBeEmpty) {
   for (const char* json :
        {R"({"kind":"storage#objects"})", R"({})", R"({"items":[],"prefixes":null})"}) {
-    const ObjectPage page = parse_gcs_objects(json).value();
+    const ObjectPage page = to_objects(parse_gcs_list(json).value());
     EXPECT_TRUE(page.objects.empty());
     EXPECT_TRUE(page.prefixes.empty());
     EXPECT_EQ(page.next_page_token, "");
@@ -110,7 +110,7 @@ TEST(GcsList, IsNeverShortBecauseItWasCut) {
   const std::string json =
       cat(R"({"nextPageToken":"t","prefixes":["a/"],"items":[)", kObject, "]}");
   for (size_t size = 0; size < json.size(); ++size) {
-    expect_corrupt(parse_gcs_objects(json.substr(0, size)), json.substr(0, size));
+    expect_corrupt(parse_gcs_list(json.substr(0, size)), json.substr(0, size));
   }
 }
 
@@ -120,7 +120,7 @@ TEST(GcsList, IsNothingIfAnyPartIsWrong) {
         R"({"prefixes":[null]})", R"({"nextPageToken":5})", R"({"items":[{"name":"a"}]} x)",
         R"({"items":[{"name":"a"},]})", R"([])", R"({"error":{"code":500,"message":"x"}})",
         "{\"items\":[{\"name\":\"\xFF\"}]}"}) {
-    expect_corrupt(parse_gcs_objects(json), json);
+    expect_corrupt(parse_gcs_list(json), json);
   }
 }
 

@@ -140,7 +140,7 @@ Result<ListedObject> object_of(const pugi::xml_node& contents) {
 
 }  // namespace
 
-Result<ColumnPage> parse_s3_columns(std::string_view xml) {
+Result<ColumnPage> parse_s3_list(std::string_view xml) {
   XmlDocument document;
   if (!document.parse(xml)) return corrupt("a listing that is no XML");
   if (document.root_name() != "ListBucketResult") {
@@ -187,16 +187,6 @@ Result<ColumnPage> parse_s3_columns(std::string_view xml) {
   if (Result<void> finished = reader.finish(is_truncated, next_token, key_count); !finished) {
     return std::unexpected(std::move(finished.error()));
   }
-  return page;
-}
-
-Result<ObjectPage> parse_s3_objects(std::string_view xml) {
-  Result<ColumnPage> listed = parse_s3_columns(xml);
-  if (!listed) return std::unexpected(std::move(listed.error()));
-  ObjectPage page{.objects = std::vector<ObjectInfo>(listed->size()),
-                  .prefixes = std::move(listed->prefixes),
-                  .next_page_token = std::move(listed->next_page_token)};
-  for (size_t i = 0; i < page.objects.size(); ++i) listed->read(i, page.objects[i]);
   return page;
 }
 

@@ -26,9 +26,7 @@ namespace headrace {
 // taken as they are if not: some servers ignore that they were asked to. The generation is the
 // ETag without its quotes. A listing names the algorithm of a checksum and has no value, so there
 // is none in what is returned.
-Result<ObjectPage> parse_s3_objects(std::string_view xml);
-// The same, by columns.
-Result<ColumnPage> parse_s3_columns(std::string_view xml);
+Result<ColumnPage> parse_s3_list(std::string_view xml);
 
 // CopyObject and UploadPartCopy.
 struct CopiedObject {

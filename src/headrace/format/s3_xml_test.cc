@@ -38,15 +38,21 @@ std::string with(std::string_view from, std::string_view to) {
   return page.replace(at, from.size(), to);
 }
 
+Result<ObjectPage> objects_of(std::string_view xml) {
+  const Result<ColumnPage> page = parse_s3_list(xml);
+  if (!page) return std::unexpected(page.error());
+  return to_objects(*page);
+}
+
 void expect_corrupt(std::string_view xml, std::string_view why) {
-  const Result<ObjectPage> page = parse_s3_objects(xml);
+  const Result<ColumnPage> page = parse_s3_list(xml);
   ASSERT_FALSE(page.has_value()) << xml;
   EXPECT_EQ(page.error().code(), Code::kCorrupt);
   EXPECT_THAT(page.error().message(), HasSubstr(why));
 }
 
 TEST(S3Listing, APageHasObjectsPrefixesAndAToken) {
-  const Result<ObjectPage> page = parse_s3_objects(kPage);
+  const Result<ObjectPage> page = objects_of(kPage);
   ASSERT_TRUE(page.has_value()) << page.error().to_string();
   ASSERT_EQ(page->objects.size(), 2u);
   const ObjectInfo& first = page->objects[0];
@@ -63,20 +69,11 @@ TEST(S3Listing, APageHasObjectsPrefixesAndAToken) {
   EXPECT_EQ(page->next_page_token, "1ueGcxLPRx1Tr/XYExHnhbYLgveDs2J/wm36Hy4vbOwM=");
 }
 
-TEST(S3Listing, ColumnsSayTheSame) {
-  const ObjectPage page = parse_s3_objects(kPage).value();
-  const ColumnPage columns = parse_s3_columns(kPage).value();
-  ASSERT_EQ(columns.size(), page.objects.size());
-  for (size_t i = 0; i < columns.size(); ++i) EXPECT_EQ(columns.info(i), page.objects[i]);
-  EXPECT_EQ(columns.prefixes, page.prefixes);
-  EXPECT_EQ(columns.next_page_token, page.next_page_token);
-}
-
 TEST(S3Listing, NamesAreTakenAsTheyAreWhereTheServerDoesNotEncodeThem) {
   const auto name_of = [](std::string_view key) {
     const Result<ObjectPage> page =
-        parse_s3_objects(cat("<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>",
-                             key, "</Key><Size>1</Size></Contents></ListBucketResult>"));
+        objects_of(cat("<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>", key,
+                       "</Key><Size>1</Size></Contents></ListBucketResult>"));
     EXPECT_TRUE(page.has_value()) << key;
     return page ? page->objects.at(0).name : "";
   };
@@ -89,7 +86,7 @@ TEST(S3Listing, NamesAreTakenAsTheyAreWhereTheServerDoesNotEncodeThem) {
 }
 
 TEST(S3Listing, WhetherNamesAreEncodedMayBeSaidBehindThem) {
-  const Result<ObjectPage> page = parse_s3_objects(
+  const Result<ObjectPage> page = objects_of(
       "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>a+b</Key><Size>1</Size>"
       "</Contents><EncodingType>url</EncodingType></ListBucketResult>");
   ASSERT_TRUE(page.has_value());
@@ -98,7 +95,7 @@ TEST(S3Listing, WhetherNamesAreEncodedMayBeSaidBehindThem) {
 }
 
 TEST(S3Listing, AnEmptyPageIsAPage) {
-  const Result<ObjectPage> page = parse_s3_objects(
+  const Result<ObjectPage> page = objects_of(
       "<ListBucketResult><Name>b</Name><Prefix/><KeyCount>0</KeyCount>"
       "<IsTruncated>false</IsTruncated></ListBucketResult>");
   ASSERT_TRUE(page.has_value());
@@ -108,7 +105,7 @@ TEST(S3Listing, AnEmptyPageIsAPage) {
 
 TEST(S3Listing, NoBeginningOfAPageIsAPage) {
   for (size_t size = 0; size < kPage.size(); ++size) {
-    ASSERT_FALSE(parse_s3_columns(kPage.substr(0, size)).has_value()) << size;
+    ASSERT_FALSE(parse_s3_list(kPage.substr(0, size)).has_value()) << size;
   }
 }
 
@@ -125,7 +122,7 @@ TEST(S3Listing, APageThatContradictsItselfIsRefused) {
                  "two 'IsTruncated'");
   expect_corrupt(with("<Size>0<", "<Size>0</Size><Size>1<"), "two 'Size'");
   // Ceph does not count prefixes.
-  EXPECT_TRUE(parse_s3_objects(with("<KeyCount>3<", "<KeyCount>2<")).has_value());
+  EXPECT_TRUE(parse_s3_list(with("<KeyCount>3<", "<KeyCount>2<")).has_value());
 }
 
 TEST(S3Listing, AMalformedObjectIsRefused) {
@@ -148,7 +145,7 @@ TEST(S3Listing, AMalformedObjectIsRefused) {
 TEST(S3Listing, AnotherDocumentIsRefused) {
   for (const char* xml : {"", "{}", "<html></html>", "<ListBucketResult/><ListBucketResult/>",
                           "<Error><Code>InternalError</Code></Error>"}) {
-    EXPECT_EQ(parse_s3_columns(xml).error().code(), Code::kCorrupt) << xml;
+    EXPECT_EQ(parse_s3_list(xml).error().code(), Code::kCorrupt) << xml;
   }
 }
 

@@ -144,9 +144,14 @@ struct Precondition {
   std::optional<std::string> generation = {};
 };
 
+// The type of an object for which the caller names none ("").
+inline std::string content_type_or_default(const std::string& content_type) {
+  return content_type.empty() ? "application/octet-stream" : content_type;
+}
+
 struct WriteRequest {
   std::string name = {};
-  std::string content_type = {};  // "": application/octet-stream
+  std::string content_type = {};  // see content_type_or_default()
   std::string content_encoding = {};
   Precondition precondition = {};
   // If it is cancelled after the request has been sent whole, how long to wait for its answer: the
@@ -199,7 +204,7 @@ struct ComposeSource {
 struct ComposeRequest {
   std::vector<ComposeSource> sources = {};  // in order
   std::string name = {};
-  std::string content_type = {};  // "": application/octet-stream
+  std::string content_type = {};  // see content_type_or_default()
   std::string content_encoding = {};
   Precondition precondition = {};
   // For callers who have an alternative: an answer that says "later" (429, 5xx) is the result,

@@ -90,7 +90,8 @@ class Composing {
   virtual Result<ObjectInfo> parse_composed(const Response& response) const = 0;
 };
 
-// Uploads that are started, get numbered parts in any order, and are completed.
+// Uploads that are started, get numbered parts in any order, and are completed. Their responses are
+// the XML that S3 introduced (format/multipart_xml) wherever there are such uploads.
 // Thread: any (immutable).
 class MultipartUploads {
  public:
@@ -99,22 +100,19 @@ class MultipartUploads {
   // object is then composed on its condition.
   virtual bool is_conditional() const = 0;
   virtual void build_start(HttpRequest& request, const WriteRequest& write) const = 0;
-  virtual Result<std::string> parse_start(const Response& response) const = 0;  // the upload's id
   virtual void build_part(HttpRequest& request, std::string_view name, std::string_view upload_id,
                           uint32_t part_number, std::span<const std::span<const std::byte>> bytes,
                           Crc32c crc32c) const = 0;
-  // With what the server says that it has, if it does.
-  virtual Result<SentPart> parse_part(const Response& response, uint32_t part_number) const = 0;
+  // What the server says that it has of a part; none if it says nothing.
+  // Errors: kCorrupt for a sum that is none.
+  virtual Result<std::optional<Crc32c>> part_crc32c(const ResponseHead& head) const = 0;
   // `whole` describes the object. `scratch` owns the request's body.
   virtual void build_complete(HttpRequest& request, const MultipartCompletion& completion,
                               std::string& scratch) const = 0;
-  // Errors: kUnavailable for an error in a response with status 200.
-  virtual Result<void> check_complete(const Response& response) const = 0;
   virtual void build_abort(HttpRequest& request, std::string_view name,
                            std::string_view upload_id) const = 0;
   virtual void build_list(HttpRequest& request, std::string_view prefix,
                           std::string_view after_name, std::string_view after_upload_id) const = 0;
-  virtual Result<UploadsPage> parse_list(const Response& response) const = 0;
 };
 
 // Some bytes of a resumable upload, or a question about it.
@@ -172,8 +170,7 @@ class Protocol {
 
   virtual ListBounds list_bounds() const = 0;
   virtual void build_list(HttpRequest& request, const ListRequest& list) const = 0;
-  virtual Result<ObjectPage> parse_objects(const Response& response) const = 0;
-  virtual Result<ColumnPage> parse_columns(const Response& response) const = 0;
+  virtual Result<ColumnPage> parse_list(const Response& response) const = 0;
 
   virtual void build_stat(HttpRequest& request, std::string_view name) const = 0;
   virtual Result<ObjectInfo> parse_stat(const Response& response, std::string_view name) const = 0;

@@ -21,19 +21,6 @@ Result<void> Root::strip(std::string& name) const {
   return {};
 }
 
-Result<void> Root::strip(ObjectPage& page) const {
-  if (is_bucket()) return {};
-  page.placeholders += static_cast<uint32_t>(std::erase_if(
-      page.objects, [this](const ObjectInfo& object) { return object.name == text_; }));
-  for (ObjectInfo& object : page.objects) {
-    if (Result<void> stripped = strip(object.name); !stripped) return stripped;
-  }
-  for (std::string& prefix : page.prefixes) {
-    if (Result<void> stripped = strip(prefix); !stripped) return stripped;
-  }
-  return {};
-}
-
 Result<void> Root::strip(ColumnPage& page) const {
   if (is_bucket()) return {};
   page.placeholders +=

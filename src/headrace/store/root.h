@@ -29,7 +29,6 @@ class Root {
   Result<void> strip(ObjectInfo& info) const { return strip(info.name); }
   // An object with the root's own name, which bucket browsers create to show a folder, is counted
   // and left out: it has no name below the root.
-  Result<void> strip(ObjectPage& page) const;
   Result<void> strip(ColumnPage& page) const;
   Result<void> strip(UploadsPage& page) const;
 

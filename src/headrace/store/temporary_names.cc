@@ -37,13 +37,6 @@ bool TemporaryNames::is_own_composite(std::string_view name) const {
          });
 }
 
-void TemporaryNames::hide(ObjectPage& page, std::string_view asked_prefix) const {
-  std::erase_if(page.prefixes,
-                [&](const std::string& prefix) { return hides(prefix, asked_prefix); });
-  std::erase_if(page.objects,
-                [&](const ObjectInfo& object) { return hides(object.name, asked_prefix); });
-}
-
 void TemporaryNames::hide(ColumnPage& page, std::string_view asked_prefix) const {
   std::erase_if(page.prefixes,
                 [&](const std::string& prefix) { return hides(prefix, asked_prefix); });

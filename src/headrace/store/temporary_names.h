@@ -37,7 +37,6 @@ class TemporaryNames {
   bool is_own_composite(std::string_view name) const;
 
   // Remove hidden objects and prefixes from a page.
-  void hide(ObjectPage& page, std::string_view asked_prefix) const;
   void hide(ColumnPage& page, std::string_view asked_prefix) const;
 
  private:

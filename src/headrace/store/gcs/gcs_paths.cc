@@ -57,4 +57,15 @@ void GcsPaths::append_precondition(std::string& target, const Precondition& prec
                    precondition.generation->empty() ? "0" : *precondition.generation);
 }
 
+std::string GcsPaths::content_members(HttpRequest& request, const std::string& content_type,
+                                      const std::string& content_encoding) {
+  request.check_text("content_type", content_type);
+  request.check_text("content_encoding", content_encoding);
+  std::string members = cat("\"contentType\":", json_quote(content_type_or_default(content_type)));
+  if (!content_encoding.empty()) {
+    members += cat(",\"contentEncoding\":", json_quote(content_encoding));
+  }
+  return members;
+}
+
 }  // namespace headrace

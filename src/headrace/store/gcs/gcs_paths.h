@@ -42,10 +42,10 @@ class GcsPaths {
   // "&<name>=<value>", omitted if the value is empty.
   static void append_parameter(std::string& target, std::string_view name, std::string_view value);
   static void append_precondition(std::string& target, const Precondition& precondition);
-  static std::string_view content_type_of(const WriteRequest& write) {
-    return write.content_type.empty() ? std::string_view("application/octet-stream")
-                                      : write.content_type;
-  }
+  // The members of an object's metadata that describe its content: '"contentType":"...",...'.
+  // Refuses texts that cannot be headers, too: an object is sent with them as such.
+  static std::string content_members(HttpRequest& request, const std::string& content_type,
+                                     const std::string& content_encoding);
 
  private:
   const std::string bucket_;

@@ -53,8 +53,8 @@ std::string GcsProtocol::url_of(std::string_view name) const {
 
 void GcsProtocol::build_read(HttpRequest& request, std::string_view name,
                              std::string_view generation, std::optional<ByteRange> range) const {
-  request.target.append("/download").append(paths_.objects()).append("/");
-  paths_.append_path(request.target, name);
+  request.target.append("/download");
+  paths_.append_object(request.target, name);
   request.target.append("?alt=media");
   GcsPaths::append_parameter(request.target, "ifGenerationMatch", generation);
   request.target.append(paths_.user_project());
@@ -112,17 +112,12 @@ void GcsProtocol::build_list(HttpRequest& request, const ListRequest& list) cons
   request.target.append(paths_.user_project());
 }
 
-Result<ObjectPage> GcsProtocol::parse_objects(const Response& response) const {
-  return parse_gcs_objects(response.body);
-}
-
-Result<ColumnPage> GcsProtocol::parse_columns(const Response& response) const {
-  return parse_gcs_columns(response.body);
+Result<ColumnPage> GcsProtocol::parse_list(const Response& response) const {
+  return parse_gcs_list(response.body);
 }
 
 void GcsProtocol::build_stat(HttpRequest& request, std::string_view name) const {
-  request.target.append(paths_.objects()).append("/");
-  paths_.append_path(request.target, name);
+  paths_.append_object(request.target, name);
   request.target.append("?projection=noAcl");
   GcsPaths::append_parameter(request.target, "fields", kGcsObjectFields);
   request.target.append(paths_.user_project());
@@ -146,19 +141,13 @@ void GcsProtocol::build_write(HttpRequest& request, const WriteRequest& write,
   GcsPaths::append_parameter(request.target, "fields", kGcsObjectFields);
   request.target.append(paths_.user_project());
   request.add_header("Content-Type", cat("multipart/related; boundary=", kBoundary));
-  const std::string content_type =
-      write.content_type.empty() ? "application/octet-stream" : write.content_type;
-  request.check_text("content_type", content_type);  // a header inside of the body
-  request.check_text("content_encoding", write.content_encoding);
-  std::string metadata = cat("{\"name\":", paths_.quoted(write.name), ",\"crc32c\":\"",
-                             crc32c.to_base64(), "\",\"contentType\":", json_quote(content_type));
-  if (!write.content_encoding.empty()) {
-    metadata += cat(",\"contentEncoding\":", json_quote(write.content_encoding));
-  }
-  metadata += "}";
+  const std::string metadata =
+      cat("{\"name\":", paths_.quoted(write.name), ",\"crc32c\":\"", crc32c.to_base64(), "\",",
+          GcsPaths::content_members(request, write.content_type, write.content_encoding), "}");
   const std::string before =
       cat("--", kBoundary, "\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n", metadata,
-          "\r\n--", kBoundary, "\r\nContent-Type: ", content_type, "\r\n\r\n");
+          "\r\n--", kBoundary, "\r\nContent-Type: ", content_type_or_default(write.content_type),
+          "\r\n\r\n");
   const std::string after = cat("\r\n--", kBoundary, "--\r\n");
   scratch = before + after;
   const std::span<const std::byte> around = std::as_bytes(std::span(scratch));
@@ -189,8 +178,7 @@ Result<void> GcsProtocol::check_new_name(std::string_view relative) const {
 void GcsProtocol::build_remove(HttpRequest& request, std::string_view name,
                                const Precondition& precondition) const {
   request.method = "DELETE";
-  request.target.append(paths_.objects()).append("/");
-  paths_.append_path(request.target, name);
+  paths_.append_object(request.target, name);
   // There must be something between '?' and the first '&'.
   request.target.append("?alt=json");
   GcsPaths::append_precondition(request.target, precondition);
@@ -200,8 +188,7 @@ void GcsProtocol::build_remove(HttpRequest& request, std::string_view name,
 void GcsProtocol::build_copy(HttpRequest& request, const CopyRequest& copy,
                              std::string_view token) const {
   request.method = "POST";
-  request.target.append(paths_.objects()).append("/");
-  paths_.append_path(request.target, copy.source_name);
+  paths_.append_object(request.target, copy.source_name);
   request.target.append("/rewriteTo/b/");
   percent_encode_to(request.target, paths_.bucket());
   request.target.append("/o/");

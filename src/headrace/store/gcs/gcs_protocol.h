@@ -25,8 +25,7 @@ class GcsProtocol final : public Protocol {
   ReadFacts read_facts(const ResponseHead& head) const override;
   ListBounds list_bounds() const override { return ListBounds::kExact; }
   void build_list(HttpRequest& request, const ListRequest& list) const override;
-  Result<ObjectPage> parse_objects(const Response& response) const override;
-  Result<ColumnPage> parse_columns(const Response& response) const override;
+  Result<ColumnPage> parse_list(const Response& response) const override;
   void build_stat(HttpRequest& request, std::string_view name) const override;
   Result<ObjectInfo> parse_stat(const Response& response, std::string_view name) const override;
   void build_write(HttpRequest& request, const WriteRequest& write,

@@ -11,31 +11,16 @@
 #include "headrace/format/percent.h"
 
 namespace headrace {
-namespace {
-
-std::optional<Crc32c> gcs_crc32c(const ResponseHead& head) {
-  std::optional<Crc32c> crc32c;
-  for (const HeaderField& field : head.fields()) {
-    if (!same_ignoring_case(field.name, "x-goog-hash")) continue;
-    if (const std::optional<Crc32c> said = crc32c_of_goog_hash(field.value)) crc32c = said;
-  }
-  return crc32c;
-}
-
-}  // namespace
 
 void GcsComposing::build_compose(HttpRequest& request, const ComposeRequest& compose,
                                  std::string& scratch) const {
   request.method = "POST";
-  request.target.append(paths_.objects()).append("/");
-  paths_.append_path(request.target, compose.name);
+  paths_.append_object(request.target, compose.name);
   request.target.append("/compose?alt=json");
   GcsPaths::append_precondition(request.target, compose.precondition);
   GcsPaths::append_parameter(request.target, "fields", kGcsObjectFields);
   request.target.append(paths_.user_project());
   request.add_header("Content-Type", "application/json; charset=UTF-8");
-  request.check_text("content_type", compose.content_type);
-  request.check_text("content_encoding", compose.content_encoding);
   scratch = "{\"sourceObjects\":[";
   for (const ComposeSource& source : compose.sources) {
     if (scratch.back() == '}') scratch += ',';
@@ -44,13 +29,9 @@ void GcsComposing::build_compose(HttpRequest& request, const ComposeRequest& com
         "{\"name\":", paths_.quoted(source.name),
         ",\"objectPreconditions\":{\"ifGenerationMatch\":", json_quote(source.generation), "}}");
   }
-  scratch += cat(
-      "],\"destination\":{\"contentType\":",
-      json_quote(compose.content_type.empty() ? "application/octet-stream" : compose.content_type));
-  if (!compose.content_encoding.empty()) {
-    scratch += cat(",\"contentEncoding\":", json_quote(compose.content_encoding));
-  }
-  scratch += "}}";
+  scratch +=
+      cat("],\"destination\":{",
+          GcsPaths::content_members(request, compose.content_type, compose.content_encoding), "}}");
   request.body = {std::as_bytes(std::span(scratch))};
   request.has_body = true;
 }
@@ -62,8 +43,7 @@ Result<ObjectInfo> GcsComposing::parse_composed(const Response& response) const 
 void GcsMultipartUploads::build_start(HttpRequest& request, const WriteRequest& write) const {
   paths_.begin_xml(request, "POST", write.name, "uploads");
   request.check_text("content_type", write.content_type);
-  request.add_header("Content-Type",
-                     write.content_type.empty() ? "application/octet-stream" : write.content_type);
+  request.add_header("Content-Type", content_type_or_default(write.content_type));
   request.has_body = true;
 }
 
@@ -78,19 +58,13 @@ void GcsMultipartUploads::build_part(HttpRequest& request, std::string_view name
   request.has_body = true;
 }
 
-Result<std::string> GcsMultipartUploads::parse_start(const Response& response) const {
-  return parse_upload_id(response.body);
-}
-
-Result<SentPart> GcsMultipartUploads::parse_part(const Response& response,
-                                                 uint32_t part_number) const {
-  SentPart sent{.part_number = part_number,
-                .etag = std::string(response.head.find("etag").value_or(""))};
-  if (sent.etag.empty()) return corrupt("the answer to a part of an upload has no ETag");
-  if (const std::optional<Crc32c> crc32c = gcs_crc32c(response.head)) {
-    sent.checksum = Checksum(*crc32c);
+Result<std::optional<Crc32c>> GcsMultipartUploads::part_crc32c(const ResponseHead& head) const {
+  std::optional<Crc32c> crc32c;
+  for (const HeaderField& field : head.fields()) {
+    if (!same_ignoring_case(field.name, "x-goog-hash")) continue;
+    if (const std::optional<Crc32c> said = crc32c_of_goog_hash(field.value)) crc32c = said;
   }
-  return sent;
+  return crc32c;
 }
 
 void GcsMultipartUploads::build_complete(HttpRequest& request,
@@ -104,10 +78,6 @@ void GcsMultipartUploads::build_complete(HttpRequest& request,
   request.add_header("Content-Type", "application/xml");
   request.body = {std::as_bytes(std::span(scratch))};
   request.has_body = true;
-}
-
-Result<void> GcsMultipartUploads::check_complete(const Response& response) const {
-  return check_completion(response.body);
 }
 
 void GcsMultipartUploads::build_abort(HttpRequest& request, std::string_view name,
@@ -124,10 +94,6 @@ void GcsMultipartUploads::build_list(HttpRequest& request, std::string_view pref
   GcsPaths::append_parameter(request.target, "upload-id-marker", after_upload_id);
 }
 
-Result<UploadsPage> GcsMultipartUploads::parse_list(const Response& response) const {
-  return parse_uploads(response.body);
-}
-
 void GcsResumableUploads::build_start(HttpRequest& request, const WriteRequest& write,
                                       std::string& scratch) const {
   request.method = "POST";
@@ -136,15 +102,9 @@ void GcsResumableUploads::build_start(HttpRequest& request, const WriteRequest& 
   GcsPaths::append_parameter(request.target, "fields", kGcsObjectFields);
   request.target.append(paths_.user_project());
   request.add_header("Content-Type", "application/json; charset=UTF-8");
-  request.check_text("content_type", write.content_type);
-  request.check_text("content_encoding", write.content_encoding);
   scratch =
-      cat("{\"name\":", paths_.quoted(write.name), ",\"contentType\":",
-          json_quote(write.content_type.empty() ? "application/octet-stream" : write.content_type));
-  if (!write.content_encoding.empty()) {
-    scratch += cat(",\"contentEncoding\":", json_quote(write.content_encoding));
-  }
-  scratch += "}";
+      cat("{\"name\":", paths_.quoted(write.name), ",",
+          GcsPaths::content_members(request, write.content_type, write.content_encoding), "}");
   request.body = {std::as_bytes(std::span(scratch))};
   request.has_body = true;
 }

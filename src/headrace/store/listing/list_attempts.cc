@@ -6,28 +6,16 @@
 namespace headrace {
 namespace {
 
-// Drops the names outside of [start_offset, end_offset). Names are in order, so once one is beyond
-// the end, no later page has any within.
+// Drops the names outside of [start_offset, end_offset). Once one is beyond the end, no later page
+// has any within.
 void trim(ColumnPage& page, const ListRequest& request) {
-  size_t begin = 0, end = page.size();
-  while (begin < end && page.name(begin) < request.start_offset) ++begin;
-  if (!request.end_offset.empty()) {
-    while (end > begin && page.name(end - 1) >= request.end_offset) --end;
+  if (!request.start_offset.empty()) {
+    page.erase_if([&](std::string_view name) { return name < request.start_offset; });
   }
-  if (end < page.size()) page.next_page_token.clear();
-  if (begin > 0 || end < page.size()) page.keep(begin, end);
-}
-
-void trim(ObjectPage& page, const ListRequest& request) {
-  const auto before = [&](std::string_view name) { return name < request.start_offset; };
-  const auto beyond = [&](std::string_view name) {
-    return !request.end_offset.empty() && name >= request.end_offset;
-  };
-  std::erase_if(page.objects, [&](const ObjectInfo& info) { return before(info.name); });
+  if (request.end_offset.empty()) return;
+  const auto is_beyond = [&](std::string_view name) { return name >= request.end_offset; };
   // A common prefix stands for names of which some may be within.
-  const size_t erased =
-      std::erase_if(page.objects, [&](const ObjectInfo& info) { return beyond(info.name); }) +
-      std::erase_if(page.prefixes, beyond);
+  const size_t erased = page.erase_if(is_beyond) + std::erase_if(page.prefixes, is_beyond);
   if (erased > 0) page.next_page_token.clear();
 }
 
@@ -75,20 +63,21 @@ Result<Attempt::Verdict> ListAttempt<Page>::finish() {
   while (text().size() > largest &&
          !largest_page_bytes_.compare_exchange_weak(largest, text().size())) {
   }
-  if constexpr (std::is_same_v<Page, ObjectPage>) {
-    result = protocol().parse_objects(response());
-  } else {
-    result = protocol().parse_columns(response());
-  }
-  if (!result) return std::unexpected(std::move(result.error()));
-  if (!request_.page_token.empty() && result->next_page_token == request_.page_token) {
+  Result<ColumnPage> page = protocol().parse_list(response());
+  if (!page) return std::unexpected(std::move(page.error()));
+  if (!request_.page_token.empty() && page->next_page_token == request_.page_token) {
     return corrupt("a page of the listing says that it is followed by itself");
   }
-  temporaries_.hide(*result, protocol().root().full_name(request_.prefix));
-  if (Result<void> below = protocol().root().strip(*result); !below) {
+  temporaries_.hide(*page, protocol().root().full_name(request_.prefix));
+  if (Result<void> below = protocol().root().strip(*page); !below) {
     return std::unexpected(std::move(below.error()));
   }
-  if (protocol().list_bounds() == ListBounds::kLoose) trim(*result, request_);
+  if (protocol().list_bounds() == ListBounds::kLoose) trim(*page, request_);
+  if constexpr (std::is_same_v<Page, ObjectPage>) {
+    result = to_objects(*page);
+  } else {
+    result = std::move(page);
+  }
   return Verdict::kDone;
 }
 

@@ -81,8 +81,7 @@ void S3Paths::add_precondition(HttpRequest& request, const Precondition& precond
 }
 
 void S3Paths::add_new_object(HttpRequest& request, const WriteRequest& write) const {
-  request.add_header("Content-Type",
-                     write.content_type.empty() ? "application/octet-stream" : write.content_type);
+  request.add_header("Content-Type", content_type_or_default(write.content_type));
   if (!write.content_encoding.empty()) {
     request.add_header("Content-Encoding", write.content_encoding);
   }

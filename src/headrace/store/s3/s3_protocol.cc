@@ -11,6 +11,7 @@
 #include "headrace/format/http_range.h"
 #include "headrace/format/s3_xml.h"
 #include "headrace/format/sigv4.h"
+#include "headrace/format/utf8.h"
 #include "headrace/format/xml_error.h"
 
 namespace headrace {
@@ -18,6 +19,8 @@ namespace {
 
 // Reports the sums that are stored with the object.
 constexpr std::string_view kWithChecksums = "x-amz-checksum-mode: ENABLED\r\n";
+constexpr std::string_view kSumHeader = "x-amz-checksum-crc32c";
+constexpr std::string_view kSumTypeHeader = "x-amz-checksum-type";
 
 // What the head of a response says about an object.
 ObjectInfo info_of(const ResponseHead& head) {
@@ -43,16 +46,16 @@ ObjectInfo info_of(const ResponseHead& head) {
   return info;
 }
 
-// The sum of the whole object, if the head has one of a kind that is known here.
+// The sum of a whole object, from what a head says of it: none if it is one of parts, or malformed.
+std::optional<Crc32c> whole_sum(std::string_view value, std::string_view type) {
+  if (value.empty()) return std::nullopt;
+  const Result<StoredChecksum> sum = parse_amz_checksum(ChecksumKind::kCrc32c, value, type);
+  const Checksum* whole = sum ? std::get_if<Checksum>(&*sum) : nullptr;
+  return whole != nullptr ? whole->crc32c() : std::nullopt;
+}
+
 std::optional<Crc32c> whole_sum(const ResponseHead& head) {
-  const std::string_view type = head.find("x-amz-checksum-type").value_or("");
-  for (const HeaderField& field : head.fields()) {
-    if (kind_of_amz_header(field.name) != ChecksumKind::kCrc32c) continue;
-    const Result<StoredChecksum> sum = parse_amz_checksum(ChecksumKind::kCrc32c, field.value, type);
-    if (!sum) return std::nullopt;
-    if (const auto* whole = std::get_if<Checksum>(&*sum)) return whole->crc32c();
-  }
-  return std::nullopt;
+  return whole_sum(head.find(kSumHeader).value_or(""), head.find(kSumTypeHeader).value_or(""));
 }
 
 class SigV4Signer final : public Signer {
@@ -152,54 +155,35 @@ void S3Protocol::build_read(HttpRequest& request, std::string_view name,
 
 ReadFacts S3Protocol::read_facts(const ResponseHead& head) const {
   ReadFacts facts;
-  if (const std::optional<std::string_view> etag = head.find("etag")) {
-    facts.generation = unquoted_etag(*etag);
+  const auto is = same_ignoring_case;
+  std::string_view sum, type;
+  // In one pass: a read uses four of a dozen fields.
+  for (const HeaderField& field : head.fields()) {
+    if (is(field.name, "etag")) {
+      facts.generation = unquoted_etag(field.value);
+    } else if (is(field.name, kSumHeader)) {
+      sum = field.value;
+    } else if (is(field.name, kSumTypeHeader)) {
+      type = field.value;
+    } else if (is(field.name, "content-encoding")) {
+      facts.stored_gzip = field.value == "gzip";
+    }
   }
-  facts.crc32c = whole_sum(head);
-  facts.stored_gzip = head.find("content-encoding").value_or("") == "gzip";
+  facts.crc32c = whole_sum(sum, type);
   return facts;
 }
 
 std::string name_before(std::string_view name) {
-  std::string before(name);
-  if (before.empty()) return before;
-  if (before.back() == '\0') {
+  std::u32string before = decode_utf8(name);
+  if (before.empty()) return "";
+  char32_t& last = before.back();
+  if (last == 0) {
     before.pop_back();
-    return before;
-  }
-  // The last code point, less one, and then the last of all.
-  size_t begin = before.size() - 1;
-  while (begin > 0 && (static_cast<unsigned char>(before[begin]) & 0xC0) == 0x80) --begin;
-  before.resize(begin);
-  const std::string_view last = name.substr(begin);
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(last[i]); };
-  uint32_t code = byte(0);
-  if (last.size() == 2) code = (byte(0) & 0x1Fu) << 6 | (byte(1) & 0x3Fu);
-  if (last.size() == 3) {
-    code = (byte(0) & 0x0Fu) << 12 | (byte(1) & 0x3Fu) << 6 | (byte(2) & 0x3Fu);
-  }
-  if (last.size() == 4) {
-    code = (byte(0) & 0x07u) << 18 | (byte(1) & 0x3Fu) << 12 | (byte(2) & 0x3Fu) << 6 |
-           (byte(3) & 0x3Fu);
-  }
-  code = code == 0xE000 ? 0xD7FF : code - 1;  // between them are no characters
-  const auto add = [&before](uint32_t bits) { before.push_back(static_cast<char>(bits)); };
-  if (code < 0x80) {
-    add(code);
-  } else if (code < 0x800) {
-    add(0xC0 | code >> 6);
-    add(0x80 | (code & 0x3F));
-  } else if (code < 0x10000) {
-    add(0xE0 | code >> 12);
-    add(0x80 | (code >> 6 & 0x3F));
-    add(0x80 | (code & 0x3F));
   } else {
-    add(0xF0 | code >> 18);
-    add(0x80 | (code >> 12 & 0x3F));
-    add(0x80 | (code >> 6 & 0x3F));
-    add(0x80 | (code & 0x3F));
+    last = last == 0xE000 ? 0xD7FF : last - 1;  // between them are no characters
+    before += char32_t{0x10FFFF};
   }
-  return before.append("\xF4\x8F\xBF\xBF");
+  return encode_utf8(before);
 }
 
 void S3Protocol::build_list(HttpRequest& request, const ListRequest& list) const {
@@ -217,12 +201,8 @@ void S3Protocol::build_list(HttpRequest& request, const ListRequest& list) const
   }
 }
 
-Result<ObjectPage> S3Protocol::parse_objects(const Response& response) const {
-  return parse_s3_objects(response.body);
-}
-
-Result<ColumnPage> S3Protocol::parse_columns(const Response& response) const {
-  return parse_s3_columns(response.body);
+Result<ColumnPage> S3Protocol::parse_list(const Response& response) const {
+  return parse_s3_list(response.body);
 }
 
 void S3Protocol::build_stat(HttpRequest& request, std::string_view name) const {
@@ -257,7 +237,7 @@ Result<ObjectInfo> S3Protocol::parse_written(const Response& response, const Wri
   if (info.generation.empty()) return corrupt("the answer to a write has no ETag");
   info.name = root().full_name(write.name);
   info.size_bytes = size_bytes;
-  info.content_type = write.content_type.empty() ? "application/octet-stream" : write.content_type;
+  info.content_type = content_type_or_default(write.content_type);
   info.content_encoding = write.content_encoding;
   info.crc32c = whole_sum(response.head);
   return info;

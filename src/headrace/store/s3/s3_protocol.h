@@ -27,8 +27,7 @@ class S3Protocol final : public Protocol {
   // Pages begin after a name, not at it, and have no end.
   ListBounds list_bounds() const override { return ListBounds::kLoose; }
   void build_list(HttpRequest& request, const ListRequest& list) const override;
-  Result<ObjectPage> parse_objects(const Response& response) const override;
-  Result<ColumnPage> parse_columns(const Response& response) const override;
+  Result<ColumnPage> parse_list(const Response& response) const override;
   void build_stat(HttpRequest& request, std::string_view name) const override;
   Result<ObjectInfo> parse_stat(const Response& response, std::string_view name) const override;
   void build_write(HttpRequest& request, const WriteRequest& write,

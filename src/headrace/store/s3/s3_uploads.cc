@@ -19,10 +19,6 @@ void S3MultipartUploads::build_start(HttpRequest& request, const WriteRequest& w
   request.has_body = true;
 }
 
-Result<std::string> S3MultipartUploads::parse_start(const Response& response) const {
-  return parse_upload_id(response.body);
-}
-
 void S3MultipartUploads::build_part(HttpRequest& request, std::string_view name,
                                     std::string_view upload_id, uint32_t part_number,
                                     std::span<const std::span<const std::byte>> bytes,
@@ -36,17 +32,12 @@ void S3MultipartUploads::build_part(HttpRequest& request, std::string_view name,
   request.has_body = true;
 }
 
-Result<SentPart> S3MultipartUploads::parse_part(const Response& response,
-                                                uint32_t part_number) const {
-  SentPart sent{.part_number = part_number,
-                .etag = std::string(response.head.find("etag").value_or(""))};
-  if (sent.etag.empty()) return corrupt("the answer to a part of an upload has no ETag");
-  if (const std::optional<std::string_view> sum = response.head.find("x-amz-checksum-crc32c")) {
-    Result<Crc32c> crc32c = Crc32c::from_base64(*sum);
-    if (!crc32c) return corrupt("the answer to a part of an upload has a malformed checksum");
-    sent.checksum = Checksum(*crc32c);
-  }
-  return sent;
+Result<std::optional<Crc32c>> S3MultipartUploads::part_crc32c(const ResponseHead& head) const {
+  const std::optional<std::string_view> sum = head.find("x-amz-checksum-crc32c");
+  if (!sum) return std::nullopt;
+  const Result<Crc32c> crc32c = Crc32c::from_base64(*sum);
+  if (!crc32c) return corrupt("the answer to a part of an upload has a malformed checksum");
+  return *crc32c;
 }
 
 void S3MultipartUploads::build_complete(HttpRequest& request, const MultipartCompletion& completion,
@@ -65,10 +56,6 @@ void S3MultipartUploads::build_complete(HttpRequest& request, const MultipartCom
   request.has_body = true;
 }
 
-Result<void> S3MultipartUploads::check_complete(const Response& response) const {
-  return check_completion(response.body);
-}
-
 void S3MultipartUploads::build_abort(HttpRequest& request, std::string_view name,
                                      std::string_view upload_id) const {
   paths_.begin(request, "DELETE", name);
@@ -84,10 +71,6 @@ void S3MultipartUploads::build_list(HttpRequest& request, std::string_view prefi
   if (!after_name.empty()) paths_.append_below(request.target, "key-marker", after_name);
   paths_.append_below(request.target, "prefix", prefix);
   S3Paths::append_parameter(request.target, "upload-id-marker", after_upload_id);
-}
-
-Result<UploadsPage> S3MultipartUploads::parse_list(const Response& response) const {
-  return parse_uploads(response.body);
 }
 
 }  // namespace headrace

@@ -1,6 +1,7 @@
 // Multipart uploads to S3.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "headrace/store/protocol.h"
@@ -17,19 +18,16 @@ class S3MultipartUploads final : public MultipartUploads {
   explicit S3MultipartUploads(const S3Paths& paths) : paths_(paths) {}
   bool is_conditional() const override { return true; }
   void build_start(HttpRequest& request, const WriteRequest& write) const override;
-  Result<std::string> parse_start(const Response& response) const override;
   void build_part(HttpRequest& request, std::string_view name, std::string_view upload_id,
                   uint32_t part_number, std::span<const std::span<const std::byte>> bytes,
                   Crc32c crc32c) const override;
-  Result<SentPart> parse_part(const Response& response, uint32_t part_number) const override;
+  Result<std::optional<Crc32c>> part_crc32c(const ResponseHead& head) const override;
   void build_complete(HttpRequest& request, const MultipartCompletion& completion,
                       std::string& scratch) const override;
-  Result<void> check_complete(const Response& response) const override;
   void build_abort(HttpRequest& request, std::string_view name,
                    std::string_view upload_id) const override;
   void build_list(HttpRequest& request, std::string_view prefix, std::string_view after_name,
                   std::string_view after_upload_id) const override;
-  Result<UploadsPage> parse_list(const Response& response) const override;
 
  private:
   const S3Paths& paths_;

@@ -2,13 +2,15 @@
 
 #include <utility>
 
+#include "headrace/format/multipart_xml.h"
+
 namespace headrace {
 
 StartMultipartAttempt::StartMultipartAttempt(const Protocol& protocol, WriteRequest request)
     : TextAttempt(protocol), request_(std::move(request)) {}
 
 Result<Attempt::Verdict> StartMultipartAttempt::finish() {
-  Result<std::string> id = protocol().multipart()->parse_start(response());
+  Result<std::string> id = parse_upload_id(text());
   if (!id) return std::unexpected(std::move(id.error()));
   result = std::move(id);
   return Verdict::kDone;
@@ -27,12 +29,18 @@ void SendPartAttempt::build(HttpRequest& request) {
 }
 
 Result<Attempt::Verdict> SendPartAttempt::finish() {
-  Result<SentPart> sent = protocol().multipart()->parse_part(response(), part_->part_number);
-  if (!sent) return std::unexpected(std::move(sent.error()));
-  const std::optional<Crc32c> stored = sent->checksum.crc32c();
-  if (stored && *stored != part_->crc32c) {
-    return corrupt("the server stored a part with CRC32C ", stored->to_base64(),
-                   " of which CRC32C ", part_->crc32c.to_base64(), " was sent");
+  const ResponseHead& head = response().head;
+  SentPart sent{.part_number = part_->part_number,
+                .etag = std::string(head.find("etag").value_or(""))};
+  if (sent.etag.empty()) return corrupt("the answer to a part of an upload has no ETag");
+  const Result<std::optional<Crc32c>> stored = protocol().multipart()->part_crc32c(head);
+  if (!stored) return std::unexpected(stored.error());
+  if (*stored) {
+    if (**stored != part_->crc32c) {
+      return corrupt("the server stored a part with CRC32C ", (*stored)->to_base64(),
+                     " of which CRC32C ", part_->crc32c.to_base64(), " was sent");
+    }
+    sent.checksum = Checksum(**stored);
   }
   result = std::move(sent);
   return Verdict::kDone;
@@ -61,7 +69,7 @@ void CompleteMultipartAttempt::build_change(HttpRequest& request,
 }
 
 Result<Attempt::Verdict> CompleteMultipartAttempt::finish_change() {
-  if (Result<void> good = protocol().multipart()->check_complete(response()); !good) {
+  if (Result<void> good = check_completion(text()); !good) {
     return std::unexpected(std::move(good.error()));
   }
   return look_at_result();
@@ -109,7 +117,7 @@ void ListMultipartAttempt::build(HttpRequest& request) {
 }
 
 Result<Attempt::Verdict> ListMultipartAttempt::finish() {
-  Result<UploadsPage> page = protocol().multipart()->parse_list(response());
+  Result<UploadsPage> page = parse_uploads(text());
   if (!page) return std::unexpected(std::move(page.error()));
   if (Result<void> below = protocol().root().strip(*page); !below) {
     return std::unexpected(std::move(below.error()));
