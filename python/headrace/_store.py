@@ -16,7 +16,7 @@ from headrace._credentials import CredentialsOption
 from headrace._engine import ObjectIndex, ObjectInfo, ObjectWriter, Sample
 from headrace._errors import HeadraceError, InvalidArgumentError, NotFoundError
 from headrace._keywords import refuse_keywords
-from headrace._listing import index_objects, list_objects
+from headrace._listing import OrderOfPages, index_objects, list_objects
 from headrace._options import (
     PART_BYTES,
     PARTS_IN_FLIGHT,
@@ -253,6 +253,7 @@ class Store:
         else:
             left = sys.maxsize if max_results is None else max_results
             token = ""
+            order = OrderOfPages(self.url_of(prefix))
             while left > 0:
                 page = self.list_page(
                     prefix,
@@ -262,6 +263,7 @@ class Store:
                     end_offset=end_offset,
                     max_results=None if max_results is None else min(left, 1000),
                 )
+                order.check(page.objects, page.prefixes)
                 entries: builtins.list[ObjectInfo | Prefix] = [*page.objects]
                 if page.prefixes:
                     entries += map(Prefix, page.prefixes)

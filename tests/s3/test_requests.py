@@ -14,13 +14,6 @@ from tests.keys import S3_KEYS
 PART = 5 << 20
 
 
-@pytest.fixture
-def s3(s3_server: FaultServer) -> headrace.Store:
-    """An empty bucket on the fault server."""
-    s3_server.bucket("bucket")
-    return open_store(s3_server)
-
-
 def open_store(server: FaultServer, url: str = "s3://bucket", **options: Any) -> headrace.Store:
     options.setdefault("credentials", S3_KEYS)
     return headrace.Store(url, endpoint=server.url, **options)

@@ -19,6 +19,8 @@ namespace {
 
 // Reports the sums that are stored with the object.
 constexpr std::string_view kWithChecksums = "x-amz-checksum-mode: ENABLED\r\n";
+// A request that was signed so long before or after the service's time is refused.
+constexpr std::chrono::minutes kMaxSkew{15};
 constexpr std::string_view kSumHeader = "x-amz-checksum-crc32c";
 constexpr std::string_view kSumTypeHeader = "x-amz-checksum-type";
 
@@ -294,14 +296,19 @@ Refusal S3Protocol::refusal(const ErrorResponse& response) const {
   Code code = code_of(status, said.code);
   std::string message = said.code.empty() ? said.message : cat(said.code, ": ", said.message);
   Refusal refusal{.error = Error(code, "")};
+  // A response to HEAD has no body, and so no code. 400 is what an expired token gets, 403 what a
+  // wrong clock gets: both are worth one more attempt, the second where the clocks differ.
+  const bool is_bare = response.body.empty();
+  const auto date = parse_http_date(head.find("date").value_or(""));
+  const auto now = std::chrono::system_clock::now();
+  const bool is_skewed =
+      said.code == "RequestTimeTooSkewed" ||
+      (is_bare && status == 403 && date && std::chrono::abs(*date - now) > kMaxSkew);
+  if (is_skewed) refusal.server_time = said.server_time ? said.server_time : date;
   refusal.stale_credentials =
-      status == 401 ||
+      is_skewed || status == 401 || (is_bare && status == 400) ||
       is_one_of(said.code, {"ExpiredToken", "InvalidToken", "RequestExpired",
-                            "TokenRefreshRequired", "InvalidAccessKeyId", "RequestTimeTooSkewed"});
-  if (said.code == "RequestTimeTooSkewed") {
-    refusal.server_time = said.server_time;
-    if (!refusal.server_time) refusal.server_time = parse_http_date(head.find("date").value_or(""));
-  }
+                            "TokenRefreshRequired", "InvalidAccessKeyId"});
   // A bucket of another region: the header comes even with answers to HEAD, which have no body.
   std::string_view region = head.find("x-amz-bucket-region").value_or("");
   if (region.empty()) region = said.region;

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <chrono>
+#include <ctime>
 #include <random>
 #include <string>
 
@@ -177,6 +180,32 @@ TEST(S3Errors, ASkewedClockLearnsTheServersTime) {
   ASSERT_TRUE(refusal.server_time);
   EXPECT_EQ(*refusal.server_time,
             std::chrono::sys_days(std::chrono::year(2026) / 11 / 22) + std::chrono::hours(10));
+}
+
+TEST(S3Errors, AHeadThatIsRefusedShowsAWrongClockByItsDate) {
+  const auto denied_at = [](std::chrono::system_clock::time_point time) {
+    const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
+    std::tm parts{};
+    gmtime_r(&seconds, &parts);
+    std::array<char, 64> text{};
+    std::strftime(text.data(), text.size(), "Date: %a, %d %b %Y %H:%M:%S GMT\r\n", &parts);
+    return refusal_of(protocol_of(), 403, "", text.data());
+  };
+  const auto now = std::chrono::system_clock::now();
+  const Refusal denied = denied_at(now);
+  EXPECT_FALSE(denied.stale_credentials);
+  EXPECT_FALSE(denied.server_time);
+  for (const std::chrono::hours off : {std::chrono::hours(-1), std::chrono::hours(1)}) {
+    const Refusal skewed = denied_at(now + off);
+    EXPECT_TRUE(skewed.stale_credentials);
+    ASSERT_TRUE(skewed.server_time);
+    EXPECT_LE(std::chrono::abs(*skewed.server_time - (now + off)), std::chrono::seconds(1));
+  }
+}
+
+TEST(S3Errors, AHeadThatIsBadIsSentOnceMoreSinceAnExpiredTokenLooksLikeThat) {
+  EXPECT_TRUE(refusal_of(protocol_of(), 400, "").stale_credentials);
+  EXPECT_FALSE(refusal_of(protocol_of(), 404, "").stale_credentials);
 }
 
 TEST(S3Errors, ABucketOfAnotherRegionIsLearnedAlsoFromAHeadWithoutBody) {
