@@ -11,6 +11,7 @@ import headrace
 from testing.faultserver.client import FaultServer
 from testing.servers import Certificates
 from tests.keys import S3_KEYS
+from tests.s3.conftest import Configure
 from tests.s3.test_requests import PART, Frozen, Rotating, kinds, open_store, statuses
 
 OLD = Frozen("AKIDOLD", "old", "one")
@@ -103,10 +104,10 @@ def test_a_token_that_has_expired_is_replaced_whatever_is_asked(
 @each_call
 @pytest.mark.parametrize("offset_s", [-3600, 3600])
 def test_a_clock_that_is_an_hour_off_is_set_right_whatever_is_asked(
-    s3_server: FaultServer, offset_s: int, call: str
+    configure: Configure, s3_server: FaultServer, offset_s: int, call: str
 ) -> None:
     """A response to HEAD tells the time only by its `Date`."""
-    headrace.configure(io_threads=1)  # each thread learns it by itself
+    configure(io_threads=1)  # each thread learns it by itself
     s3_server.put("bucket", "a", b"1")
     s3_server.clock(offset_s)
     store = open_store(s3_server)
