@@ -359,6 +359,13 @@ class StoreHandle {
     return wait_and_take(store().abort_multipart(name, std::move(upload_id)));
   }
 
+  nb::str presigned_url(Text name, std::string method, uint32_t expires_s) const {
+    return to_str(
+        wait_and_take(store().presigned_url({.name = name,
+                                             .method = std::move(method),
+                                             .valid_for = std::chrono::seconds(expires_s)})));
+  }
+
   nb::str url_of(Text name) const { return to_str(store().url_of(std::string(name))); }
   uint64_t expected_object_bytes() const { return store().expected_object_bytes(); }
   uint64_t useful_in_flight() const { return store().useful_in_flight(); }
@@ -510,6 +517,8 @@ void bind_store(nb::module_& module) {
            nb::arg("name"), nb::kw_only(), nb::arg("if_generation").none())
       .def("compose", &StoreHandle::compose, nb::arg("sources"), nb::arg("name"), nb::kw_only(),
            nb::arg("content_type"), nb::arg("if_generation").none())
+      .def("presigned_url", &StoreHandle::presigned_url, nb::arg("name"), nb::kw_only(),
+           nb::arg("method"), nb::arg("expires_s"))
       .def("url_of", &StoreHandle::url_of, nb::arg("name"))
       .def_prop_ro("expected_object_bytes", &StoreHandle::expected_object_bytes)
       .def_prop_ro("useful_in_flight", &StoreHandle::useful_in_flight);

@@ -97,6 +97,8 @@ void visit_fields(StoreOptions& options, Visit&& visit) {
   visit("on_change", options.on_change);
   visit("content_encoding", options.content_encoding);
   visit("verify", options.verify);
+  visit("max_copy_bytes", options.write_limits.max_copy_bytes);
+  visit("copied_part_bytes", options.write_limits.copied_part_bytes);
   visit("user_agent_suffix", options.user_agent_suffix);
   visit("temporary_prefix", options.temporary_prefix);
   visit("join_small_objects", options.join_small_objects);

@@ -758,6 +758,10 @@ class Store:
     ) -> ObjectInfo:
         """Copy an object to `name` within the store, without reading it here.
 
+        S3 copies objects above 5 GiB only in parts: such a copy is a multipart upload, all of whose
+        parts are of one generation of the source, and which is aborted unless it is completed. It
+        has the source's metadata, but not its tags.
+
         Args:
             source: a name, or an `ObjectInfo` for exactly that generation.
             if_generation: of the object that is replaced, as for `write`.
@@ -776,6 +780,53 @@ class Store:
         return self._handle().copy(
             source_name, generation, name, if_generation=self._precondition(if_generation)
         )
+
+    def presigned_url(
+        self,
+        name: str,
+        *,
+        method: Literal["GET", "HEAD", "PUT", "DELETE"] = "GET",
+        expires_s: int = 3600,
+    ) -> str:
+        """Return a URL with which whoever has it may send one kind of request for an object.
+
+        For ``s3://``: the URL carries a signature by the store's credentials, and allows what they
+        allow, until it expires or they do, whichever comes first. The object need not exist. No
+        request is sent, unless nobody said in which region the bucket is and no answer has told it
+        yet: then one finds out.
+
+        Args:
+            method: ``"GET"`` to read, ``"PUT"`` to write by one request, ``"HEAD"``, ``"DELETE"``.
+            expires_s: for how many seconds, at most seven days.
+
+        Raises:
+            InvalidArgumentError: the store is not on ``s3://``; it has no credentials; or its
+                options need headers, which no URL has: a ``customer_key``, and for ``"PUT"``
+                ``encryption``.
+
+        Examples:
+            >>> keys = headrace.AwsKeys("AKID", "secret")
+            >>> there = headrace.S3Options(region="eu-west-1")
+            >>> s3 = headrace.Store("s3://my-bucket", credentials=keys, provider=there)
+            >>> s3.presigned_url("a b.txt", expires_s=60).partition("?")[0]
+            'https://my-bucket.s3.eu-west-1.amazonaws.com/a%20b.txt'
+        """
+        require(
+            method in ("GET", "HEAD", "PUT", "DELETE"),
+            f"method is {method!r}; it must be 'GET', 'HEAD', 'PUT' or 'DELETE'",
+        )
+        require_count("expires_s", expires_s, minimum=1)
+        require(expires_s <= 604800, f"expires_s is {expires_s}; it must be at most seven days")
+        require(
+            self._scheme != "gs",
+            f"{self._url}: presigned URLs are for s3:// only; for gs:// use generate_signed_url "
+            "of google-cloud-storage, which signs with the key of a service account",
+        )
+        require(
+            self._scheme != "file",
+            f"{self._url}: files have no presigned URLs; share the path, or serve the folder",
+        )
+        return self._handle().presigned_url(name, method=method, expires_s=expires_s)
 
     def compose(
         self,

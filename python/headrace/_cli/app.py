@@ -343,7 +343,9 @@ def bench(
 @_shared_options
 def clean(
     context: typer.Context,
-    url: Annotated[str, typer.Argument(metavar="URL", help="A bucket or a directory.")],
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="gs://bucket, s3://bucket/folder or a directory")
+    ],
     older_than: Annotated[
         str,
         typer.Option(metavar="AGE", help="Only what is so old: 90s, 30m, 12h, 7d."),
@@ -356,6 +358,13 @@ def clean(
         typer.Option(
             "--checkpoints",
             help="Also files below URL that unfinished saves of distributed checkpoints left.",
+        ),
+    ] = False,
+    uploads: Annotated[
+        bool,
+        typer.Option(
+            "--uploads",
+            help="On s3://, abort all unfinished uploads below URL, whoever began them.",
         ),
     ] = False,
     json_: _Json = False,
@@ -372,6 +381,7 @@ def clean(
             report,
             older_than_s=older_than_s,
             checkpoints=checkpoints,
+            uploads=uploads,
             dry_run=dry_run,
             as_json=json_,
         )

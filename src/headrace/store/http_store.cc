@@ -16,6 +16,7 @@
 #include "headrace/store/writing/object_writer.h"
 #include "headrace/store/writing/part_objects.h"
 #include "headrace/store/writing/resumable_upload.h"
+#include "headrace/store/writing/server_copy.h"
 #include "headrace/store/writing/write_attempts.h"
 
 namespace headrace {
@@ -416,9 +417,8 @@ awaitable<void> HttpStore::run(std::shared_ptr<HttpStore> self, HostLane& lane,
   pending->complete(std::move(result));
 }
 
-template <class T, class MakeAttempt>
-std::shared_ptr<Pending<T>> HttpStore::start(std::string url, bool named,
-                                             MakeAttempt make_attempt) {
+template <class T, class Prepare>
+std::shared_ptr<Pending<T>> HttpStore::spawn(std::string url, bool named, Prepare prepare) {
   auto pending = std::make_shared<Pending<T>>();
   std::shared_ptr<Gate::Pass> pass = engine_->gate->enter();
   std::optional<Error> refused;
@@ -436,10 +436,8 @@ std::shared_ptr<Pending<T>> HttpStore::start(std::string url, bool named,
       alive->stop_owned_by(owner, Error(Code::kCancelled, "it was cancelled"));
     }
   });
-  auto attempt = make_attempt();
-  lane->thread().post([self = shared_from_this(), lane, attempt, pending, pass]() mutable {
-    asio::co_spawn(lane->thread().context(),
-                   run<T>(std::move(self), *lane, std::move(attempt), pending, std::move(pass)),
+  lane->thread().post([self = shared_from_this(), lane, work = prepare(), pending, pass]() mutable {
+    asio::co_spawn(lane->thread().context(), work(std::move(self), *lane, pending, std::move(pass)),
                    [pending](std::exception_ptr thrown) {
                      // Out of memory, or a bug: the caller must hear of it, not wait for ever.
                      if (thrown) {
@@ -448,6 +446,18 @@ std::shared_ptr<Pending<T>> HttpStore::start(std::string url, bool named,
                    });
   });
   return pending;
+}
+
+template <class T, class MakeAttempt>
+std::shared_ptr<Pending<T>> HttpStore::start(std::string url, bool named,
+                                             MakeAttempt make_attempt) {
+  return spawn<T>(std::move(url), named, [&make_attempt] {
+    return [attempt = make_attempt()](std::shared_ptr<HttpStore> self, HostLane& lane,
+                                      std::shared_ptr<Pending<T>> pending,
+                                      std::shared_ptr<Gate::Pass> pass) mutable {
+      return run<T>(std::move(self), lane, std::move(attempt), std::move(pending), std::move(pass));
+    };
+  });
 }
 
 std::shared_ptr<Pending<ObjectPage>> HttpStore::list(ListRequest request) {
@@ -489,10 +499,21 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::write_part(WriteRequest request,
   });
 }
 
-std::shared_ptr<Pending<std::string>> HttpStore::start_multipart(WriteRequest request) {
+std::shared_ptr<Pending<std::string>> HttpStore::start_multipart(
+    WriteRequest request, std::optional<ObjectMetadata> copied) {
   const std::string url = url_of(request.name);
   return start<std::string>(url, !request.name.empty(), [&] {
-    return std::make_shared<StartMultipartAttempt>(*protocol_, std::move(request));
+    return std::make_shared<StartMultipartAttempt>(*protocol_, std::move(request),
+                                                   std::move(copied));
+  });
+}
+
+std::shared_ptr<Pending<SentPart>> HttpStore::copy_part(CopyRequest request, std::string upload_id,
+                                                        std::shared_ptr<const UploadPart> part) {
+  const std::string url = url_of(request.name);
+  return start<SentPart>(url, !request.name.empty(), [&] {
+    return std::make_shared<CopyPartAttempt>(*protocol_, std::move(request), std::move(upload_id),
+                                             std::move(part));
   });
 }
 
@@ -505,16 +526,14 @@ std::shared_ptr<Pending<SentPart>> HttpStore::send_part(std::string name, std::s
   });
 }
 
-std::shared_ptr<Pending<ObjectInfo>> HttpStore::complete_multipart(std::string name,
-                                                                   std::string upload_id,
-                                                                   std::vector<SentPart> parts,
-                                                                   Upload::Whole whole,
-                                                                   Precondition precondition) {
+std::shared_ptr<Pending<ObjectInfo>> HttpStore::complete_multipart(
+    std::string name, std::string upload_id, std::vector<SentPart> parts, uint64_t size_bytes,
+    std::optional<Crc32c> crc32c, Precondition precondition) {
   const std::string url = url_of(name);
   return start<ObjectInfo>(url, !name.empty(), [&] {
     return std::make_shared<CompleteMultipartAttempt>(*protocol_, std::move(name),
-                                                      std::move(upload_id), std::move(parts), whole,
-                                                      std::move(precondition));
+                                                      std::move(upload_id), std::move(parts),
+                                                      size_bytes, crc32c, std::move(precondition));
   });
 }
 
@@ -611,10 +630,27 @@ std::shared_ptr<Pending<bool>> HttpStore::remove(std::string name, Precondition 
 }
 
 std::shared_ptr<Pending<ObjectInfo>> HttpStore::copy(CopyRequest request) {
+  const bool named = !request.name.empty() && !request.source_name.empty();
+  if (protocol_->part_copies() == nullptr || !named) return copy_at_once(std::move(request), {});
+  return ServerCopy::start(shared_from_this(), engine_->writers, std::move(request));
+}
+
+std::shared_ptr<Pending<ObjectInfo>> HttpStore::copy_at_once(CopyRequest request,
+                                                             std::optional<ObjectInfo> source) {
   const std::string url = url_of(request.name);
   const bool named = !request.name.empty() && !request.source_name.empty();
-  return start<ObjectInfo>(
-      url, named, [&] { return std::make_shared<CopyAttempt>(*protocol_, std::move(request)); });
+  return start<ObjectInfo>(url, named, [&] {
+    return source
+               ? std::make_shared<CopyAttempt>(*protocol_, std::move(request), std::move(*source))
+               : std::make_shared<CopyAttempt>(*protocol_, std::move(request));
+  });
+}
+
+std::shared_ptr<Pending<CopySource>> HttpStore::look_at_source(std::string name) {
+  const std::string url = url_of(name);
+  return start<CopySource>(url, !name.empty(), [&] {
+    return std::make_shared<CopySourceAttempt>(*protocol_, std::move(name));
+  });
 }
 
 std::shared_ptr<Pending<ObjectInfo>> HttpStore::compose(ComposeRequest request) {
@@ -634,6 +670,97 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::compose(ComposeRequest request) 
   return start<ObjectInfo>(url, !request.name.empty(), [&] {
     return std::make_shared<ComposeAttempt>(*protocol_, std::move(request));
   });
+}
+
+// ── Signed URLs ──────────────────────────────────────────────────────────────────────────────
+
+std::shared_ptr<Pending<std::string>> HttpStore::presigned_url(UrlRequest request) {
+  const std::string url = url_of(request.name);
+  auto pending = std::make_shared<Pending<std::string>>();
+  const UrlSigning* signing = protocol_->url_signing();
+  if (signing == nullptr || contexts_.front()->credentials == nullptr) {
+    pending->complete(std::unexpected(
+        Error(Code::kInvalidArgument,
+              signing == nullptr ? "this store has no presigned URLs"
+                                 : "a URL is signed with credentials, and this store has none "
+                                   "(credentials are 'anonymous'): give it keys, or share the "
+                                   "URL of the object itself")
+            .with_url(url)));
+    return pending;
+  }
+  if (signing->knows_place() || place_asked_.load(std::memory_order_relaxed)) {
+    return sign_url(std::move(request));
+  }
+  // What the answer says of the object does not matter.
+  const std::shared_ptr<Pending<ObjectInfo>> asked = stat(request.name);
+  pending->set_on_cancel([asked] { asked->cancel(); });
+  asked->then([self = shared_from_this(), request = std::move(request),
+               pending](Result<ObjectInfo> found) mutable {
+    if (!found && found.error().code() != Code::kNotFound &&
+        found.error().code() != Code::kPermissionDenied) {
+      pending->complete(std::unexpected(std::move(found.error())));
+      return;
+    }
+    self->place_asked_.store(true, std::memory_order_relaxed);
+    const std::shared_ptr<Pending<std::string>> made = self->sign_url(std::move(request));
+    pending->set_on_cancel([made] { made->cancel(); });
+    made->then(
+        [pending](Result<std::string> signed_url) { pending->complete(std::move(signed_url)); });
+  });
+  return pending;
+}
+
+std::shared_ptr<Pending<std::string>> HttpStore::sign_url(UrlRequest request) {
+  const std::string url = url_of(request.name);
+  return spawn<std::string>(url, !request.name.empty(), [&request] {
+    return [request = std::move(request)](std::shared_ptr<HttpStore> self, HostLane& lane,
+                                          std::shared_ptr<Pending<std::string>> pending,
+                                          std::shared_ptr<Gate::Pass> pass) mutable {
+      return run_signing(std::move(self), lane, std::move(request), std::move(pending),
+                         std::move(pass));
+    };
+  });
+}
+
+namespace {
+
+// Sends nothing, and only waits.
+class Waiting final : public Activity {
+ public:
+  using Activity::Activity;
+
+ private:
+  void interrupt(const Error&) override {}
+  void sweep(std::chrono::steady_clock::time_point) override {}
+};
+
+}  // namespace
+
+awaitable<void> HttpStore::run_signing(std::shared_ptr<HttpStore> self, HostLane& lane,
+                                       UrlRequest request,
+                                       std::shared_ptr<Pending<std::string>> pending,
+                                       [[maybe_unused]] std::shared_ptr<Gate::Pass> pass) {
+  IoThread& thread = lane.thread();
+  StoreContext& context = *self->contexts_[thread.index()];
+  Result<std::string> made;
+  {
+    Waiting waiting(thread, pending.get(), thread.now() + context.timeout.total);
+    if (pending->cancelled()) waiting.stop(Error(Code::kCancelled, "it was cancelled"));
+    Result<void> ready;
+    if (const std::optional<Error>& stopped = waiting.stopped()) {
+      ready = std::unexpected(*stopped);
+    } else {
+      ready = co_await authorize(waiting, context);
+    }
+    if (ready) {
+      made = self->protocol_->url_signing()->signed_url(
+          request, *context.credential, thread.clock().wall_now() + context.clock_offset);
+    } else {
+      made = std::unexpected(std::move(ready.error()));
+    }
+  }
+  if (!made) made = std::unexpected(std::move(made.error()).with_url(self->url_of(request.name)));
+  pending->complete(std::move(made));
 }
 
 }  // namespace headrace

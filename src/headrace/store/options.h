@@ -62,6 +62,9 @@ struct WriteLimits {
   uint64_t max_object_bytes = 5 * kTiB;
   uint64_t min_multipart_part_bytes = 5 * kMiB;  // except for the last part
   uint32_t max_multipart_parts = 10'000;
+  // Larger objects are copied in parts, where the provider has a limit: parts of ...
+  uint64_t max_copy_bytes = 5 * kGiB;
+  uint64_t copied_part_bytes = 128 * kMiB;  // ... or larger ones, if there were too many
 };
 
 // What only Google Cloud Storage has.
@@ -191,6 +194,13 @@ struct CopyRequest {
   std::string source_generation = {};  // "": the live one
   std::string name = {};
   Precondition precondition = {};
+};
+
+// One request that a URL is to allow.
+struct UrlRequest {
+  std::string name = {};
+  std::string method = "GET";
+  std::chrono::seconds valid_for{3600};
 };
 
 // One source of a compose, in the generation that was listed or written.

@@ -60,6 +60,9 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   std::shared_ptr<Pending<bool>> remove(std::string name, Precondition precondition) override;
   std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) override;
   std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) override;
+  std::shared_ptr<Pending<std::string>> presigned_url(UrlRequest request) override {
+    return refused<std::string>(request.name, "files have no presigned URLs");
+  }
   uint32_t max_compose_sources() const override { return 0; }
 
   std::string url_of(std::string_view name) const override {

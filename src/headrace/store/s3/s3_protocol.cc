@@ -13,6 +13,7 @@
 #include "headrace/format/sigv4.h"
 #include "headrace/format/utf8.h"
 #include "headrace/format/xml_error.h"
+#include "headrace/store/s3/s3_errors.h"
 
 namespace headrace {
 namespace {
@@ -99,36 +100,6 @@ class SigV4Signer final : public Signer {
   std::string scratch_;
 };
 
-bool is_one_of(std::string_view code, std::initializer_list<std::string_view> codes) {
-  return std::ranges::find(codes, code) != codes.end();
-}
-
-// https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
-Code code_of(int status, std::string_view code) {
-  if (is_one_of(code, {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded",
-                       "TooManyRequests", "BandwidthLimitExceeded", "RequestThrottled",
-                       "SlowDownRead", "SlowDownWrite"})) {
-    return Code::kThrottled;
-  }
-  if (is_one_of(code, {"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"})) {
-    return Code::kCorrupt;
-  }
-  if (code == "RequestTimeout") return Code::kTimedOut;
-  if (status == 429) return Code::kThrottled;
-  if (status == 401 || status == 403) return Code::kPermissionDenied;
-  if (is_one_of(code, {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired"})) {
-    return Code::kPermissionDenied;
-  }
-  if (status == 404 || status == 410) return Code::kNotFound;
-  if (status == 412 || status == 304) return Code::kPreconditionFailed;
-  if (status == 408) return Code::kTimedOut;
-  if (status == 409 || status >= 500) {
-    // 409: another change of the same object is under way.
-    return status == 501 ? Code::kInvalidArgument : Code::kUnavailable;
-  }
-  return status >= 300 ? Code::kInvalidArgument : Code::kInternal;
-}
-
 }  // namespace
 
 S3Protocol::S3Protocol(std::string bucket, std::shared_ptr<S3Home> home, const S3Options& options,
@@ -136,7 +107,9 @@ S3Protocol::S3Protocol(std::string bucket, std::shared_ptr<S3Home> home, const S
     : Protocol(std::move(root)),
       home_(std::move(home)),
       paths_(std::move(bucket), home_->in_path(), options, this->root()),
-      multipart_(paths_) {}
+      multipart_(paths_),
+      part_copies_(paths_),
+      urls_(home_, paths_, options) {}
 
 std::string S3Protocol::url_of(std::string_view name) const {
   return cat("s3://", paths_.bucket(), "/", root().text(), name);
@@ -278,10 +251,7 @@ void S3Protocol::build_copy(HttpRequest& request, const CopyRequest& copy, std::
 Result<CopyStep> S3Protocol::parse_copy(const Response& response) const {
   const auto copied = parse_copied(response.body);
   if (!copied) return std::unexpected(copied.error());
-  if (!*copied) {
-    const XmlError& error = copied->error();
-    return std::unexpected(Error(code_of(500, error.code), cat(error.code, ": ", error.message)));
-  }
+  if (!*copied) return std::unexpected(s3_late_error(copied->error()));
   return CopyStep{.done = true, .token = "", .object = std::nullopt};
 }
 
@@ -293,7 +263,7 @@ Refusal S3Protocol::refusal(const ErrorResponse& response) const {
   const XmlError said = parse_xml_error(response.body);
   const ResponseHead& head = response.head;
   const int status = head.status;
-  Code code = code_of(status, said.code);
+  Code code = s3_code_of(status, said.code);
   std::string message = said.code.empty() ? said.message : cat(said.code, ": ", said.message);
   Refusal refusal{.error = Error(code, "")};
   // A response to HEAD has no body, and so no code. 400 is what an expired token gets, 403 what a

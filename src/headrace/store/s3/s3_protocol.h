@@ -9,6 +9,7 @@
 #include "headrace/store/s3/s3_home.h"
 #include "headrace/store/s3/s3_paths.h"
 #include "headrace/store/s3/s3_uploads.h"
+#include "headrace/store/s3/s3_urls.h"
 
 namespace headrace {
 
@@ -45,7 +46,9 @@ class S3Protocol final : public Protocol {
                   std::string_view token) const override;
   Result<CopyStep> parse_copy(const Response& response) const override;
   const MultipartUploads* multipart() const override { return &multipart_; }
+  const PartCopies* part_copies() const override { return &part_copies_; }
   UploadMethod default_upload_method() const override { return UploadMethod::kMultipart; }
+  const UrlSigning* url_signing() const override { return &urls_; }
   std::unique_ptr<Signer> make_signer() const override;
   std::shared_ptr<const Endpoint> moved_to() const override { return home_->moved_to(); }
   Refusal refusal(const ErrorResponse& response) const override;
@@ -55,6 +58,8 @@ class S3Protocol final : public Protocol {
   const std::shared_ptr<S3Home> home_;
   const S3Paths paths_;
   const S3MultipartUploads multipart_;
+  const S3PartCopies part_copies_;
+  const S3Urls urls_;
 };
 
 // Errors: kInvalidArgument for an endpoint or options that cannot work.
