@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
@@ -113,7 +114,9 @@ class Checksum {
     if (kind_ != ChecksumKind::kCrc32c) return {};
     return Crc32c(static_cast<uint32_t>(number()));
   }
-  bool operator==(const Checksum&) const = default;
+  bool operator==(const Checksum& other) const {
+    return kind_ == other.kind_ && std::memcmp(bytes_.data(), other.bytes_.data(), kMostBytes) == 0;
+  }
 
  private:
   ChecksumKind kind_ = ChecksumKind::kNone;
