@@ -26,6 +26,7 @@ from headrace._options import (
     ProviderOptions,
     RetryOptions,
     TimeoutOptions,
+    VerifyOption,
     require,
     require_bytes,
     require_count,
@@ -101,7 +102,10 @@ class Store:
             ``"error"`` raises `PreconditionFailedError`, ``"reread"`` reads what is there now.
         content_encoding: ``"stored"`` gives the stored bytes of objects with
             ``Content-Encoding: gzip``, ``"decompress"`` what they contain.
-        verify: compare the CRC-32C of whole objects where the store keeps one.
+        verify: compare the bytes of whole objects with the checksum that the store keeps: True
+            those that cost next to nothing (CRC-32C, CRC-32, CRC-64/NVME); ``"all"`` also SHA-1,
+            SHA-256 and MD5, which take longer than reading; False none. The first object that has
+            no checksum to compare is logged as a warning.
         provider: what one provider alone has: `GcsOptions` for ``gs://``, `S3Options` for
             ``s3://``.
 
@@ -125,7 +129,7 @@ class Store:
         parallel: ParallelOptions = ParallelOptions(),  # noqa: B008
         on_change: OnChange = "error",
         content_encoding: ContentEncoding = "stored",
-        verify: bool = True,
+        verify: VerifyOption = True,
         provider: ProviderOptions | None = None,
         **unknown: Never,
     ) -> None:

@@ -7,6 +7,7 @@ namespace headrace {
 
 Result<void> Attempt::on_head(const ResponseHead& head) {
   accepted_ = accepts(head.status);
+  has_enough_ = false;
   body_bytes_ = 0;
   refusal_.reset();
   if (accepted_) return begin_body(head);
