@@ -117,7 +117,7 @@ def write_whole(request: Answer) -> Answer:
     memory = numpy.fromfile(request["file"], dtype=numpy.uint8)
 
     def write(_: float) -> tuple[int, int]:
-        with store.open_writer(request["name"]) as writer:
+        with store.open_writer(request["object_name"]) as writer:
             writer.write_lent(memory)
         return 1, len(memory)
 

@@ -117,7 +117,7 @@ def obstore_put(request: Answer) -> Answer:
     memory = numpy.fromfile(request["file"], dtype=numpy.uint8)
 
     def write(_: float) -> tuple[int, int]:
-        obstore.put(store, request["name"], memory, chunk_size=16 << 20, max_concurrency=16)
+        obstore.put(store, request["object_name"], memory, chunk_size=16 << 20, max_concurrency=16)
         return 1, len(memory)
 
     return measured(write, 0)

@@ -1,7 +1,7 @@
 """Clients of S3 that are not ours: each reads whole objects as its documentation says is fast.
 
-Requests are signed, as ours are. None of them compares what it reads with a CRC32C here: botocore
-and its kin need awscrt for that, obstore and s3dlio never do.
+Requests are signed, as ours are. None of these clients compares here what it reads with a checksum;
+none asks for one.
 """
 
 from __future__ import annotations
@@ -87,6 +87,8 @@ def s3fs_many(request: Answer) -> Answer:
     filesystem = s3fs.S3FileSystem(
         endpoint_url=request["endpoint"],
         client_kwargs={"region_name": request["region"]},
+        # Of parts of one object: with more it asks for the size of each object first.
+        max_concurrency=1,
         config_kwargs={
             # Its pool would hold ten.
             "max_pool_connections": request["concurrency"],

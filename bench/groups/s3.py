@@ -198,7 +198,7 @@ def _upload(bench: Bench, server: FaultServer, name: str, bucket: Bucket) -> Cli
             name,
             endpoint=server.url,
             bucket=BUCKET,
-            name=item["name"],
+            object_name=item["name"],
             file=str(bench.root / bucket.name / item["name"]),
             timeout_s=300,
             **S3,
@@ -206,7 +206,7 @@ def _upload(bench: Bench, server: FaultServer, name: str, bucket: Bucket) -> Cli
         crc32c = 0
         with client_of(server.url, response_checksum_validation="when_required") as client:
             with client.get_object(Bucket=BUCKET, Key=item["name"])["Body"] as body:
-                for piece in body.iter_chunks(MIB):
+                while piece := body.read(MIB):
                     crc32c = google_crc32c.extend(crc32c, piece)
             client.delete_object(Bucket=BUCKET, Key=item["name"])
         if crc32c != objects.crc32c_of(item):
