@@ -20,8 +20,8 @@ from testing.servers.s3_client import client_of
 # How much each other client reads at once: less, and more, than its documentation recommends. What
 # is best depends on the machine, so the best of them counts.
 PEERS = {
-    "s3torchconnector": (16, 64),
-    "obstore": (16, 64),
+    "s3torchconnector": (8, 16, 64),
+    "obstore": (8, 16, 64),
     "s3fs": (64, 256),
     "boto3": (8, 32),
     "s3dlio": (32, 128),
