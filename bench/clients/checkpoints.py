@@ -111,12 +111,17 @@ def _s3torchconnector(request: Answer) -> Any:
     return S3Checkpoint(request["region"], endpoint=request["endpoint"], s3client_config=config)
 
 
-def _url(request: Answer, name: str) -> str:
-    return f"s3://{request['bucket']}/{name}"
+def _name(request: Answer) -> str:
+    """The object, or the folder: of each client its own, where they would read another's."""
+    return str(request.get("saved_as", "checkpoint.pt"))
+
+
+def _url(request: Answer) -> str:
+    return f"s3://{request['bucket']}/{_name(request)}"
 
 
 def save(request: Answer) -> Answer:
-    """One checkpoint to the name `checkpoint.pt`, durable and visible at the end."""
+    """One checkpoint, durable and visible at the end."""
     import torch
 
     state = _state(request["size_bytes"])
@@ -130,7 +135,7 @@ def save(request: Answer) -> Answer:
     checkpoint = others[request["by"]](request) if request["by"] in others else None
 
     def by_headrace() -> None:
-        headrace.checkpoint.save(state, "checkpoint.pt", store=_store(request))
+        headrace.checkpoint.save(state, _name(request), store=_store(request))
 
     def by_torch() -> None:
         path = os.path.join(request["folder"], "checkpoint.pt")
@@ -148,7 +153,7 @@ def save(request: Answer) -> Answer:
             torch.save(state, file)
 
     def by_s3torchconnector() -> None:
-        with checkpoint.writer(_url(request, "checkpoint.pt")) as file:
+        with checkpoint.writer(_url(request)) as file:
             torch.save(state, file)
 
     ways = {"headrace": by_headrace, "torch": by_torch, "gcsfs": by_gcsfs, "dataflux": by_dataflux}
@@ -168,7 +173,7 @@ def load(request: Answer) -> Answer:
     checkpoint = others[request["by"]](request) if request["by"] in others else None
 
     def by_headrace() -> Any:
-        return headrace.checkpoint.load("checkpoint.pt", store=_store(request))
+        return headrace.checkpoint.load(_name(request), store=_store(request))
 
     def by_torch() -> Any:
         return torch.load(os.path.join(request["folder"], "checkpoint.pt"), weights_only=True)
@@ -181,7 +186,7 @@ def load(request: Answer) -> Answer:
         return torch.load(checkpoint.reader("checkpoint.pt"), weights_only=True)
 
     def by_s3torchconnector() -> Any:
-        with checkpoint.reader(_url(request, "checkpoint.pt")) as file:
+        with checkpoint.reader(_url(request)) as file:
             return torch.load(file, weights_only=True)
 
     ways = {"headrace": by_headrace, "torch": by_torch, "gcsfs": by_gcsfs, "dataflux": by_dataflux}
@@ -202,7 +207,7 @@ def load(request: Answer) -> Answer:
 
 
 def save_distributed(request: Answer) -> Answer:
-    """The same state by torch.distributed.checkpoint, one rank, to the folder `distributed`."""
+    """The same state by torch.distributed.checkpoint, one rank."""
     import torch.distributed.checkpoint as dcp
 
     state = _state(request["size_bytes"])
@@ -238,17 +243,17 @@ def load_distributed(request: Answer) -> Answer:
 
 
 def _distributed(request: Answer, what: str) -> Callable[[], Any]:
-    """What makes the `Writer` or the `Reader` of the folder `distributed`."""
+    """What makes the `Writer` or the `Reader` of the folder."""
     if request["by"] == "headrace":
         import headrace.checkpoint
 
         ours = getattr(headrace.checkpoint, f"Distributed{what}")
-        return lambda: ours("distributed", store=_store(request))
+        return lambda: ours(_name(request), store=_store(request))
     # It finds the endpoint in the environment.
     config = _s3torchconnector_config(request)
     import s3torchconnector.dcp
 
     theirs = getattr(s3torchconnector.dcp, f"S3Storage{what}")
-    url = _url(request, "distributed")
+    url = _url(request)
     options = {"thread_count": request["thread_count"]} if what == "Writer" else {}
     return lambda: theirs(request["region"], url, s3client_config=config, **options)

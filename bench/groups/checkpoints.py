@@ -13,7 +13,7 @@ from testing.faultserver.client import FaultServer
 from testing.servers import DelayedServer, FakeGcsServer
 
 BUCKET = "checkpoints"
-NAME = "checkpoint.pt"
+_NAME = "checkpoint.pt"
 _LATENCIES_S = (0.0, 0.020)
 _MEMORY_MIB = {"save": 256.0, "load": 128.0}
 
@@ -129,7 +129,7 @@ def _compare_on_gcs(
     size_bytes = int(gib * GIB)
     place = {"bucket": BUCKET, "endpoint": url, "size_bytes": size_bytes}
     upload = f"{url}/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name=raw"
-    media = f"{url}/download/storage/v1/b/{BUCKET}/o/{NAME}?alt=media"
+    media = f"{url}/download/storage/v1/b/{BUCKET}/o/{_NAME}?alt=media"
     part_count = -(-size_bytes // curl.PART_BYTES)
     raw: dict[str, Client] = {
         "save": lambda: curl.put(

@@ -260,16 +260,19 @@ def _checkpoints(bench: Bench, server: MinioServer, gib: float) -> None:
         ("dcp-save", 3, threads),
         ("dcp-load", 4, settings),
     ):
+        # Each loads what it has saved itself.
+        way = what.removesuffix("save").removesuffix("load")
+        mine, its = ({**place, "saved_as": f"{way}{by}"} for by in ("headrace", "other"))
         peer = "s3torchconnector"
         checkpoints.compare(
             bench,
             f"s3://, a checkpoint of {gib:g} GiB, MinIO",
             what,
-            checkpoints.client(bench, what, "headrace", place),
+            checkpoints.client(bench, what, "headrace", mine),
             _raw_save(server, size_bytes) if "save" in what else _raw_load(server, size_bytes),
             {
                 peer: {
-                    name: checkpoints.client(bench, what, peer, {**place, **setting})
+                    name: checkpoints.client(bench, what, peer, {**its, **setting})
                     for name, setting in each.items()
                 }
             },
@@ -314,7 +317,7 @@ def _raw_load(server: MinioServer, size_bytes: int) -> Client:
     """curl: ranges of the plain checkpoint."""
 
     def run() -> Answer:
-        named = {"Bucket": checkpoints.BUCKET, "Key": checkpoints.NAME}
+        named = {"Bucket": checkpoints.BUCKET, "Key": "headrace"}
         with _presigner(server) as client:
             url = client.generate_presigned_url("get_object", named)
         return curl.get(url, size_bytes=size_bytes)
