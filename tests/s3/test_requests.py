@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -221,9 +222,29 @@ def test_an_upload_makes_the_object_itself_with_one_sum_for_all_of_it(
     with s3.open_writer("a", part_bytes=PART) as writer:
         writer.write(bytes(3 * PART))
     assert sorted(kinds(s3_server)) == sorted(
-        ["multipart_start", *["multipart_part"] * 3, "multipart_complete", "get"]
+        ["multipart_start", *["multipart_part"] * 3, "multipart_complete"]
     )
     assert s3.stat("a").crc32c == writer.crc32c
+
+
+def test_an_upload_of_which_the_service_tells_no_sum_is_looked_at(
+    s3: headrace.Store, s3_server: FaultServer
+) -> None:
+    s3_server.bucket("bucket", checksums=False)
+    with s3.open_writer("a", part_bytes=PART, content_type="x/y") as writer:
+        writer.write(bytes(2 * PART))
+    assert kinds(s3_server)[-2:] == ["multipart_complete", "get"]
+
+
+def test_what_is_told_of_a_completed_upload_is_what_is_there(
+    s3: headrace.Store, s3_server: FaultServer
+) -> None:
+    writer = s3.open_writer("a", part_bytes=PART, content_type="x/y", content_encoding="gzip")
+    writer.write(bytes(2 * PART))
+    info, found = writer.close(), s3.stat("a")
+    assert abs(info.updated - found.updated) < datetime.timedelta(seconds=60)
+    for name in ("name", "size_bytes", "generation", "crc32c", "content_type", "content_encoding"):
+        assert getattr(info, name) == getattr(found, name), name
 
 
 def test_an_object_is_looked_at_whatever_its_size(
