@@ -9,6 +9,9 @@
 namespace headrace {
 namespace {
 
+// https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
+constexpr uint64_t kMaxPartBytes = 5 * kGiB;
+
 // The size of parts of which there are not too many.
 uint64_t part_bytes_for(uint64_t size_bytes, const WriteLimits& limits) {
   const uint64_t least = (size_bytes + limits.max_multipart_parts - 1) / limits.max_multipart_parts;
@@ -85,6 +88,14 @@ void ServerCopy::begin_parts(CopySource source) {
                                  "the server tells no generation of it, so that the parts of a "
                                  "copy could be those of different objects")
                                .with_url(store_->url_of(request_.source_name))));
+    return;
+  }
+  const uint64_t most_bytes = store_->write_limits().max_multipart_parts * kMaxPartBytes;
+  if (source.info.size_bytes > most_bytes) {
+    finish(std::unexpected(
+        Error(Code::kInvalidArgument, cat("it has ", source.info.size_bytes,
+                                          " bytes, and parts can only make ", most_bytes))
+            .with_url(store_->url_of(request_.source_name))));
     return;
   }
   request_.source_generation = source.info.generation;

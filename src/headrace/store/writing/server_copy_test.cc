@@ -92,6 +92,12 @@ TEST_F(ServerCopyTest, PartsAreLargerWhereThereWouldBeTooMany) {
   EXPECT_TRUE(server_.object("out/a") == large);
 }
 
+TEST_F(ServerCopyTest, ASourceThatIsLargerThanAllPartsTogetherIsRefused) {
+  options_.write_limits.max_multipart_parts = 0;
+  EXPECT_THAT(copy(), FailsWith(Code::kInvalidArgument, HasSubstr("it has 204800 bytes")));
+  EXPECT_EQ(count("multipart_start"), 0u);
+}
+
 TEST_F(ServerCopyTest, ASourceThatChangesMeanwhileIsToldAndNothingIsLeft) {
   server_.faults(R"([{"match":{"kind":"multipart_part_copy"},"from":3,"action":{"status":412}}])");
   EXPECT_THAT(copy(),
