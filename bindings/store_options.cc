@@ -84,6 +84,7 @@ void visit_fields(StoreOptions& options, Visit&& visit) {
   visit("s3_encryption", options.s3.encryption);
   visit("s3_kms_key_id", options.s3.kms_key_id);
   visit("s3_customer_key", options.s3.customer_key);
+  visit("s3_looks_before_writes", options.s3.looks_before_writes);
   visit("max_attempts", options.retry.max_attempts);
   visit("initial_backoff_s", options.retry.initial_backoff);
   visit("max_backoff_s", options.retry.max_backoff);

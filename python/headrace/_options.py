@@ -312,6 +312,11 @@ class S3Options:
     customer_key: bytes | None = field(default=None, repr=False)
     """SSE-C: the 32 bytes with which the service encrypts and decrypts objects, and which it does
     not keep. They are sent with requests, so the endpoint must use TLS."""
+    conditional_writes: Literal["service", "look"] = "service"
+    """Who checks ``if_generation`` of writes. ``"service"``: the service does; outside of AWS, four
+    requests find out, once for each endpoint, whether it keeps to conditions, and a write with
+    one is refused if it does not. ``"look"``: headrace looks at the object first, which leaves a
+    moment in which another writer can come between."""
 
     def __post_init__(self) -> None:
         require(
@@ -326,6 +331,11 @@ class S3Options:
             self.encryption in ("", "AES256", "aws:kms", "aws:kms:dsse"),
             f"S3Options.encryption is {self.encryption!r}; it must be 'AES256', 'aws:kms' or "
             "'aws:kms:dsse'",
+        )
+        require(
+            self.conditional_writes in ("service", "look"),
+            f"S3Options.conditional_writes is {self.conditional_writes!r}; it must be 'service' or "
+            "'look'",
         )
         require_header("S3Options.expected_bucket_owner", self.expected_bucket_owner)
         require_header("S3Options.kms_key_id", self.kms_key_id)

@@ -25,6 +25,7 @@ def test_defaults_are_the_engines() -> None:
         **{f"join_{k}": v for k, v in dataclasses.asdict(headrace.JoinOptions()).items()},
         **{f"s3_{k}": v for k, v in dataclasses.asdict(headrace.S3Options()).items()},
     }
+    ours["s3_looks_before_writes"] = ours.pop("s3_conditional_writes") == "look"
     for name, parameter in inspect.signature(headrace.Store).parameters.items():
         if name not in ("url", "retry", "timeout", "parallel", "provider", "unknown"):
             ours[name] = parameter.default
@@ -59,6 +60,7 @@ def test_defaults_are_the_engines() -> None:
         ),
         (lambda: headrace.S3Options(addressing="dns"), "addressing"),
         (lambda: headrace.S3Options(encryption="aes"), "encryption"),
+        (lambda: headrace.S3Options(conditional_writes="no"), "conditional_writes"),
         (lambda: headrace.S3Options(customer_key=b"short"), "customer_key"),
         (lambda: headrace.S3Options(kms_key_id="a\nb"), "kms_key_id"),
         (lambda: headrace.AwsKeys("id", ""), "secret_access_key"),

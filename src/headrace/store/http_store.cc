@@ -500,7 +500,7 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::write(WriteRequest request,
                                                       std::span<const std::byte> bytes) {
   const std::string url = url_of(request.name);
   return start<ObjectInfo>(url, !request.name.empty(), [&] {
-    return std::make_shared<WriteAttempt>(*protocol_, std::move(request), bytes);
+    return std::make_shared<WriteAttempt>(*protocol_, std::move(request), bytes, host_->conditions);
   });
 }
 
@@ -508,7 +508,8 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::write_part(WriteRequest request,
                                                            std::shared_ptr<const UploadPart> part) {
   const std::string url = url_of(request.name);
   return start<ObjectInfo>(url, !request.name.empty(), [&] {
-    return std::make_shared<WriteAttempt>(*protocol_, std::move(request), std::move(part));
+    return std::make_shared<WriteAttempt>(*protocol_, std::move(request), std::move(part),
+                                          host_->conditions);
   });
 }
 
@@ -544,9 +545,9 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::complete_multipart(
     std::optional<Crc32c> crc32c, Precondition precondition) {
   const std::string url = url_of(name);
   return start<ObjectInfo>(url, !name.empty(), [&] {
-    return std::make_shared<CompleteMultipartAttempt>(*protocol_, std::move(name),
-                                                      std::move(upload_id), std::move(parts),
-                                                      size_bytes, crc32c, std::move(precondition));
+    return std::make_shared<CompleteMultipartAttempt>(
+        *protocol_, std::move(name), std::move(upload_id), std::move(parts), size_bytes, crc32c,
+        std::move(precondition), host_->conditions);
   });
 }
 

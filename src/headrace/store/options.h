@@ -101,6 +101,9 @@ struct S3Options {
   std::string encryption = {};             // of new objects: "AES256", "aws:kms", "aws:kms:dsse"
   std::string kms_key_id = {};
   std::vector<std::byte> customer_key = {};  // SSE-C: 32, for reading and writing. Secret
+  // Writes carry no conditions: what is at the target is looked at before. For services without
+  // conditional writes.
+  bool looks_before_writes = false;
   bool operator==(const S3Options&) const = default;
 };
 

@@ -193,6 +193,17 @@ class UrlSigning {
                                          std::chrono::system_clock::time_point now) const = 0;
 };
 
+// Requests that tell whether a service keeps to the conditions of writes; what they are about are
+// objects of our own, with full names. They have no bytes.
+// Thread: any (immutable).
+class ConditionProof {
+ public:
+  virtual ~ConditionProof() = default;
+  virtual void build_write(HttpRequest& request, std::string_view full_name,
+                           const Precondition& precondition) const = 0;
+  virtual void build_remove(HttpRequest& request, std::string_view full_name) const = 0;
+};
+
 // How far a page of a listing keeps to the names that it was asked for.
 enum class ListBounds : uint8_t {
   kExact,
@@ -248,6 +259,10 @@ class Protocol {
   // Whether every service that speaks this looks at the conditions of a copy. If not, the target is
   // looked at first, which is less than a condition and more than nothing.
   virtual bool copies_conditionally() const { return true; }
+  // Null: every service that speaks this keeps to the conditions of writes, or writes have none.
+  virtual const ConditionProof* condition_proof() const { return nullptr; }
+  // Writes have none: the target is looked at first.
+  virtual bool looks_before_writes() const { return false; }
   virtual void build_copy(HttpRequest& request, const CopyRequest& copy,
                           std::string_view token) const = 0;
   virtual Result<CopyStep> parse_copy(const Response& response) const = 0;

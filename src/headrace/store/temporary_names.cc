@@ -1,8 +1,12 @@
 #include "headrace/store/temporary_names.h"
 
+#include <sys/random.h>
+
 #include <algorithm>
 
 #include "headrace/store/root.h"
+
+#include "headrace/base/ascii.h"
 
 namespace headrace {
 namespace {
@@ -41,6 +45,21 @@ void TemporaryNames::hide(ColumnPage& page, std::string_view asked_prefix) const
   std::erase_if(page.prefixes,
                 [&](const std::string& prefix) { return hides(prefix, asked_prefix); });
   page.erase_if([&](std::string_view name) { return hides(name, asked_prefix); });
+}
+
+std::string TemporaryNames::new_upload() const {
+  std::array<uint8_t, 16> bytes{};
+  size_t filled = 0;
+  while (filled < bytes.size()) {
+    const ssize_t got = ::getrandom(bytes.data() + filled, bytes.size() - filled, 0);
+    if (got > 0) filled += static_cast<size_t>(got);
+  }
+  std::string text = uploads_;
+  for (const uint8_t byte : bytes) {
+    text += kHexDigits[byte >> 4];
+    text += kHexDigits[byte & 15];
+  }
+  return text + "/";
 }
 
 }  // namespace headrace

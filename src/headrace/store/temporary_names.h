@@ -30,6 +30,9 @@ class TemporaryNames {
   const std::string& composites() const { return composites_; }
   const std::string& uploads() const { return uploads_; }
 
+  // The beginning of names below uploads() that nobody else uses: 128 random bits and '/'.
+  std::string new_upload() const;
+
   // Whether a listing of `asked_prefix` omits `name`. Temporary objects at the bucket's root are
   // hidden in any case, since other stores may write them.
   bool hides(std::string_view name, std::string_view asked_prefix) const;

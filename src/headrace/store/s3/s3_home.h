@@ -26,6 +26,8 @@ class S3Home {
 
   // The bucket is the beginning of every path; otherwise it is a part of the host's name.
   bool in_path() const { return in_path_; }
+  // No endpoint was given: the service is AWS.
+  bool is_amazon() const { return is_amazon_; }
   // Where the store was opened.
   const Endpoint& first_endpoint() const { return first_endpoint_; }
   // Where the service said that the bucket is; null: at first_endpoint().

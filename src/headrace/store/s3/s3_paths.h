@@ -37,6 +37,10 @@ class S3Paths {
 
   // Conditions, with ETags in quotes.
   static void add_precondition(HttpRequest& request, const Precondition& precondition);
+  // The same of writes, which may have none.
+  void add_write_precondition(HttpRequest& request, const Precondition& precondition) const {
+    if (!looks_before_writes_) add_precondition(request, precondition);
+  }
   // The type, encoding and encryption of a new object.
   void add_new_object(HttpRequest& request, const WriteRequest& write) const;
   void add_encryption(HttpRequest& request) const {
@@ -56,6 +60,7 @@ class S3Paths {
   const Root& root_;
   const std::string root_path_;   // the root, encoded for paths: once for all requests
   const std::string root_value_;  // the same, encoded for parameters
+  const bool looks_before_writes_;
   // Header lines that are the same for all requests: of every request, of new objects, and with the
   // caller's key.
   std::string common_parameters_;

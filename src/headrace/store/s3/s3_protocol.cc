@@ -142,7 +142,10 @@ S3Protocol::S3Protocol(std::string bucket, std::shared_ptr<S3Home> home, const S
       paths_(std::move(bucket), home_->in_path(), options, this->root()),
       multipart_(paths_),
       part_copies_(paths_),
-      urls_(home_, paths_, options) {}
+      urls_(home_, paths_, options),
+      proof_(paths_.bucket(), home_->in_path(), options),
+      looks_before_writes_(options.looks_before_writes),
+      keeps_conditions_(home_->is_amazon() || looks_before_writes_) {}
 
 std::string S3Protocol::url_of(std::string_view name) const {
   return cat("s3://", paths_.bucket(), "/", root().text(), name);
@@ -237,7 +240,7 @@ void S3Protocol::build_write(HttpRequest& request, const WriteRequest& write,
   paths_.begin(request, "PUT", write.name);
   paths_.add_new_object(request, write);
   request.add_header("x-amz-checksum-crc32c", crc32c.to_base64());
-  S3Paths::add_precondition(request, write.precondition);
+  paths_.add_write_precondition(request, write.precondition);
   request.body.assign(bytes.begin(), bytes.end());
   request.has_body = true;
 }
@@ -268,7 +271,7 @@ Result<void> S3Protocol::check_new_name(std::string_view relative) const {
 void S3Protocol::build_remove(HttpRequest& request, std::string_view name,
                               const Precondition& precondition) const {
   paths_.begin(request, "DELETE", name);
-  S3Paths::add_precondition(request, precondition);
+  paths_.add_write_precondition(request, precondition);
 }
 
 void S3Protocol::build_copy(HttpRequest& request, const CopyRequest& copy, std::string_view) const {
@@ -277,7 +280,7 @@ void S3Protocol::build_copy(HttpRequest& request, const CopyRequest& copy, std::
   if (!copy.source_generation.empty()) {
     request.add_header("x-amz-copy-source-if-match", quoted_etag(copy.source_generation));
   }
-  S3Paths::add_precondition(request, copy.precondition);
+  paths_.add_write_precondition(request, copy.precondition);
   paths_.add_encryption(request);
   paths_.add_copy_source_customer_key(request);
   request.has_body = true;

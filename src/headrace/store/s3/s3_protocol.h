@@ -6,6 +6,7 @@
 #include <string>
 
 #include "headrace/store/protocol.h"
+#include "headrace/store/s3/s3_conditions.h"
 #include "headrace/store/s3/s3_home.h"
 #include "headrace/store/s3/s3_paths.h"
 #include "headrace/store/s3/s3_uploads.h"
@@ -40,6 +41,11 @@ class S3Protocol final : public Protocol {
   bool tells_missing_on_removal() const override { return false; }
   void build_remove(HttpRequest& request, std::string_view name,
                     const Precondition& precondition) const override;
+  // AWS documents that it keeps to them; of others it is found out.
+  const ConditionProof* condition_proof() const override {
+    return keeps_conditions_ ? nullptr : &proof_;
+  }
+  bool looks_before_writes() const override { return looks_before_writes_; }
   bool copies_conditionally() const override { return false; }
   void build_copy(HttpRequest& request, const CopyRequest& copy,
                   std::string_view token) const override;
@@ -60,6 +66,8 @@ class S3Protocol final : public Protocol {
   const S3MultipartUploads multipart_;
   const S3PartCopies part_copies_;
   const S3Urls urls_;
+  const S3ConditionProof proof_;
+  const bool looks_before_writes_, keeps_conditions_;
 };
 
 // Errors: kInvalidArgument for an endpoint or options that cannot work.

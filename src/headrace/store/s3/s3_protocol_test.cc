@@ -101,6 +101,32 @@ TEST(S3Protocol, ACallersKeyGoesWithReadsPartsAndCopies) {
                     HasSubstr("x-amz-copy-source-server-side-encryption-customer-algorithm")));
 }
 
+TEST(S3Protocol, OnlyServicesOutsideOfAmazonAreAskedWhetherTheyKeepToConditions) {
+  EXPECT_EQ(protocol_of({}, "", "").condition_proof(), nullptr);
+  const S3Protocol other = protocol_of({.encryption = "AES256"}, "run");
+  ASSERT_NE(other.condition_proof(), nullptr);
+  HttpRequest request;
+  other.condition_proof()->build_write(request, "headrace-uploads/7/c", {.generation = ""});
+  EXPECT_EQ(request.target, "/bucket/headrace-uploads/7/c") << "outside of the root";
+  EXPECT_THAT(request.header_lines, AllOf(HasSubstr("If-None-Match: *\r\n"),
+                                          HasSubstr("x-amz-server-side-encryption: AES256\r\n")));
+}
+
+TEST(S3Protocol, WhereTargetsAreLookedAtFirstNoChangeCarriesACondition) {
+  const S3Protocol protocol = protocol_of({.looks_before_writes = true});
+  EXPECT_TRUE(protocol.looks_before_writes());
+  EXPECT_EQ(protocol.condition_proof(), nullptr);
+  HttpRequest request;
+  std::string scratch;
+  protocol.build_write(request, {.name = "n", .precondition = {.generation = ""}}, {}, {}, scratch);
+  protocol.build_copy(request, {.source_name = "m", .name = "n", .precondition = {"e"}}, "");
+  protocol.build_remove(request, "n", {.generation = "e"});
+  protocol.multipart()->build_complete(
+      request, {.name = "n", .upload_id = "u", .parts = {}, .precondition = {"e"}}, scratch);
+  EXPECT_THAT(request.header_lines,
+              AllOf(Not(HasSubstr("\nIf-Match")), Not(HasSubstr("If-None-Match"))));
+}
+
 Checksum told(const S3Protocol& protocol, std::string_view lines,
               std::string_view status = "200 OK",
               std::string_view etag = "0cc175b9c0f1b6a831c399e269772661") {

@@ -58,7 +58,7 @@ void S3MultipartUploads::build_complete(HttpRequest& request, const MultipartCom
     request.header_lines.append("x-amz-checksum-type: FULL_OBJECT\r\n");
   }
   request.add_header("x-amz-mp-object-size", std::to_string(completion.size_bytes));
-  S3Paths::add_precondition(request, completion.precondition);
+  paths_.add_write_precondition(request, completion.precondition);
   paths_.add_customer_key(request);
   request.body = {std::as_bytes(std::span(scratch))};
   request.has_body = true;

@@ -17,6 +17,7 @@
 #include "headrace/store/transfer/admission.h"
 #include "headrace/store/transfer/host_log.h"
 #include "headrace/store/transfer/retry.h"
+#include "headrace/store/transfer/write_conditions.h"
 
 namespace headrace {
 
@@ -53,6 +54,7 @@ struct Host {
   RetryBudget retry_budget;
   ReadOrder reads;
   HostLog log;
+  WriteConditions conditions;                    // how the service treats them
   std::vector<std::unique_ptr<HostLane>> lanes;  // one per I/O thread, in their order
 };
 

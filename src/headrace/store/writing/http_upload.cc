@@ -1,11 +1,7 @@
 #include "headrace/store/writing/http_upload.h"
 
-#include <sys/random.h>
-
-#include <array>
 #include <utility>
 
-#include "headrace/base/ascii.h"
 #include "headrace/store/http_store.h"
 
 namespace headrace {
@@ -20,20 +16,8 @@ HttpUpload::Limits HttpUpload::limits() const {
   return {.max_object_bytes = store_->write_limits().max_object_bytes};
 }
 
-// 128 random bits: whatever has such a name is ours.
 std::string HttpUpload::new_temporary_prefix(const HttpStore& store) {
-  std::array<uint8_t, 16> bytes{};
-  size_t filled = 0;
-  while (filled < bytes.size()) {
-    const ssize_t got = ::getrandom(bytes.data() + filled, bytes.size() - filled, 0);
-    if (got > 0) filled += static_cast<size_t>(got);
-  }
-  std::string text = store.temporaries().uploads();
-  for (const uint8_t byte : bytes) {
-    text += kHexDigits[byte >> 4];
-    text += kHexDigits[byte & 15];
-  }
-  return text + "/";
+  return store.temporaries().new_upload();
 }
 
 Error HttpUpload::with_url(Error error) const {

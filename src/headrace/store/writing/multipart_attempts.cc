@@ -124,8 +124,9 @@ CompleteMultipartAttempt::CompleteMultipartAttempt(const Protocol& protocol, std
                                                    std::string upload_id,
                                                    std::vector<SentPart> parts, uint64_t size_bytes,
                                                    std::optional<Crc32c> crc32c,
-                                                   Precondition precondition)
-    : PublishAttempt(protocol, name, std::move(precondition)),
+                                                   Precondition precondition,
+                                                   WriteConditions& conditions)
+    : PublishAttempt(protocol, name, std::move(precondition), &conditions),
       name_(std::move(name)),
       upload_id_(std::move(upload_id)),
       parts_(std::move(parts)),

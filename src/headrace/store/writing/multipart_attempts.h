@@ -88,7 +88,8 @@ class CompleteMultipartAttempt final : public PublishAttempt {
  public:
   CompleteMultipartAttempt(const Protocol& protocol, std::string name, std::string upload_id,
                            std::vector<SentPart> parts, uint64_t size_bytes,
-                           std::optional<Crc32c> crc32c, Precondition precondition);
+                           std::optional<Crc32c> crc32c, Precondition precondition,
+                           WriteConditions& conditions);
   std::chrono::milliseconds linger_when_stopped() const override {
     return std::chrono::milliseconds(1000);
   }
@@ -99,6 +100,10 @@ class CompleteMultipartAttempt final : public PublishAttempt {
   Result<Verdict> finish_change() override;
   Match compare(const ObjectInfo& found) const override;
   bool is_good(Match match) const override;
+  // Some services keep to the conditions of single writes only.
+  bool looks_at_target() const override {
+    return protocol().looks_before_writes() || protocol().condition_proof() != nullptr;
+  }
   std::optional<Error> wrong_result(const ObjectInfo& found) const override;
 
   const std::string name_, upload_id_;

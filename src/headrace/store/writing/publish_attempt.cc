@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "headrace/store/temporary_names.h"
+
 namespace headrace {
 
 Match compare_bytes(const ObjectInfo& found, uint64_t size_bytes, std::optional<Crc32c> crc32c) {
@@ -16,15 +18,62 @@ std::string crc32c_text(const ObjectInfo& info) {
 }
 
 PublishAttempt::PublishAttempt(const Protocol& protocol, std::string name,
-                               Precondition precondition)
+                               Precondition precondition, WriteConditions* conditions)
     : TextAttempt(protocol),
       name_(std::move(name)),
       wanted_(std::move(precondition)),
-      condition_(wanted_) {}
+      condition_(wanted_),
+      conditions_(conditions) {}
+
+Error PublishAttempt::unkept_condition(WriteConditions::Kept kept) const {
+  const bool creates = wanted_.generation->empty();
+  const bool ignores = kept == WriteConditions::Kept::kIgnored;
+  return Error(
+      Code::kInvalidArgument,
+      cat("this service ", ignores ? "ignores" : "refuses", " ",
+          creates ? "If-None-Match" : "If-Match", " on writes",
+          ignores ? ", so that a write with if_generation could replace anything" : "",
+          "; write without if_generation, or with S3Options(conditional_writes='look'), which "
+          "looks at the object first and leaves a moment in which another writer can come "
+          "between"));
+}
+
+bool PublishAttempt::build_before_change(HttpRequest& request) {
+  using Kept = WriteConditions::Kept;
+  if (conditions_ != nullptr && wanted_.generation) {
+    const ConditionProof* proof = protocol().condition_proof();
+    if (proof != nullptr) {
+      asking_ = Asking::kConditions;
+      if (!probe_ && conditions_->of(*wanted_.generation) == Kept::kUnknown) {
+        probe_.emplace(*proof, *conditions_, TemporaryNames().new_upload() + "conditions");
+      }
+      if (probe_ && probe_->build(request)) return true;
+      const Kept kept = conditions_->of(*wanted_.generation);
+      if (kept == Kept::kIgnored || kept == Kept::kRefused) {
+        request.refused = unkept_condition(kept);
+        return true;
+      }
+    }
+  }
+  asking_ = Asking::kOther;
+  if (build_first(request)) return true;
+  if (!wanted_.generation || target_seen_ || !looks_at_target()) return false;
+  asking_ = Asking::kTarget;
+  protocol().build_stat(request, name_);
+  return true;
+}
+
+Result<void> PublishAttempt::check_target(const std::string& generation) {
+  target_seen_ = true;
+  const std::string& wanted = *wanted_.generation;
+  if (generation == wanted) return {};
+  if (wanted.empty()) return fail(Code::kPreconditionFailed, "exists already");
+  return fail(Code::kPreconditionFailed, "is not in generation ", wanted, " any more");
+}
 
 void PublishAttempt::build(HttpRequest& request) {
   if (step_ == Step::kFirst) {
-    if (build_first(request)) return;
+    if (build_before_change(request)) return;
     step_ = Step::kChange;
   }
   if (step_ == Step::kResolve) {
@@ -42,8 +91,18 @@ void PublishAttempt::will_retry() {
 }
 
 Result<Attempt::Verdict> PublishAttempt::finish() {
-  if (step_ == Step::kFirst) {
-    return finish_first();  // build() asks whether there is another one
+  if (step_ == Step::kFirst) {  // build() asks whether there is another one
+    if (asking_ == Asking::kOther) return finish_first();
+    if (asking_ == Asking::kConditions) {
+      probe_->accepted();
+      return Verdict::kAgain;
+    }
+    const Result<ObjectInfo> target = found_object(name_);
+    if (!target) return std::unexpected(target.error());
+    if (Result<void> good = check_target(target->generation); !good) {
+      return std::unexpected(good.error());
+    }
+    return Verdict::kAgain;
   }
   if (step_ == Step::kChange) return finish_change();
   return finish_resolve();
@@ -97,7 +156,22 @@ Attempt::Verdict PublishAttempt::end_with(Error error) {
 }
 
 Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
-  if (step_ == Step::kFirst) return refused_first(std::move(error));
+  if (step_ == Step::kFirst) {
+    // What is about who we are is no answer.
+    if (asking_ == Asking::kOther || refusal()->stale_credentials) {
+      return std::unexpected(std::move(error));
+    }
+    Result<void> good;
+    if (asking_ == Asking::kConditions) {
+      good = probe_->refused(std::move(error));
+    } else if (error.code() == Code::kNotFound) {
+      good = check_target("");
+    } else {
+      good = std::unexpected(std::move(error));
+    }
+    if (!good) return std::unexpected(std::move(good.error()));
+    return Verdict::kAgain;
+  }
   if (step_ == Step::kResolve && error.code() == Code::kNotFound) {
     // Nothing is there: the lost change has not arrived, and must not arrive after this one.
     return repeat_on("");

@@ -14,6 +14,8 @@
 #include <string>
 
 #include "headrace/store/transfer/attempt.h"
+#include "headrace/store/transfer/write_conditions.h"
+#include "headrace/store/writing/condition_probe.h"
 
 namespace headrace {
 
@@ -40,7 +42,10 @@ class PublishAttempt : public TextAttempt {
 
  protected:
   bool before_change() const { return step_ == Step::kFirst; }
-  PublishAttempt(const Protocol& protocol, std::string name, Precondition precondition);
+  // With `conditions`, the change is a write, and is sent once it is known how the service treats
+  // its condition.
+  PublishAttempt(const Protocol& protocol, std::string name, Precondition precondition,
+                 WriteConditions* conditions = nullptr);
   // Builds the request that makes the change, on condition `precondition`.
   virtual void build_change(HttpRequest& request, const Precondition& precondition) = 0;
   virtual Result<Verdict> finish_change() = 0;
@@ -60,9 +65,17 @@ class PublishAttempt : public TextAttempt {
   virtual void condition_changed() {}
   // Builds a request that must precede the change, if there is one (more).
   virtual bool build_first(HttpRequest&) { return false; }
+  // Whether the target is looked at before the change is sent, since the service may not look.
+  virtual bool looks_at_target() const { return false; }
 
  private:
   enum class Step : uint8_t { kFirst, kChange, kResolve };
+  // What a request before the change is about.
+  enum class Asking : uint8_t { kConditions, kTarget, kOther };
+  bool build_before_change(HttpRequest& request);
+  // Errors: kPreconditionFailed if an object of this generation ("": none) must not be replaced.
+  Result<void> check_target(const std::string& generation);
+  Error unkept_condition(WriteConditions::Kept kept) const;
   Result<Verdict> finish() final;
   Result<Verdict> finish_resolve();
   Result<Verdict> refused(Error error) final;
@@ -79,12 +92,15 @@ class PublishAttempt : public TextAttempt {
     return step_ == Step::kChange && !condition_.generation.value_or("").empty();
   }
   Step step_ = Step::kFirst;
+  WriteConditions* const conditions_;
+  std::optional<ConditionProbe> probe_;
+  Asking asking_ = Asking::kOther;
+  bool target_seen_ = false;
   bool resolved_before_ = false;  // the answer to a change was lost at least once
   bool made_ = false;             // the server said that it has made the change
 
  protected:
   virtual Result<Verdict> finish_first() { return Verdict::kAgain; }
-  virtual Result<Verdict> refused_first(Error error) { return std::unexpected(std::move(error)); }
 };
 
 }  // namespace headrace

@@ -9,6 +9,9 @@
 namespace headrace {
 namespace {
 
+// https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
+constexpr uint64_t kMaxPartBytes = 5 * kGiB;
+
 // The size of parts of which there are not too many.
 uint64_t part_bytes_for(uint64_t size_bytes, const WriteLimits& limits) {
   const uint64_t least = (size_bytes + limits.max_multipart_parts - 1) / limits.max_multipart_parts;
@@ -87,8 +90,17 @@ void ServerCopy::begin_parts(CopySource source) {
                                .with_url(store_->url_of(request_.source_name))));
     return;
   }
+  const uint64_t most_bytes = store_->write_limits().max_multipart_parts * kMaxPartBytes;
+  if (source.info.size_bytes > most_bytes) {
+    finish(std::unexpected(
+        Error(Code::kInvalidArgument, cat("it has ", source.info.size_bytes,
+                                          " bytes, and parts can only make ", most_bytes))
+            .with_url(store_->url_of(request_.source_name))));
+    return;
+  }
   request_.source_generation = source.info.generation;
   size_bytes_ = source.info.size_bytes;
+  crc32c_ = source.info.crc32c;
   part_bytes_ = part_bytes_for(size_bytes_, store_->write_limits());
   part_count_ = static_cast<uint32_t>((size_bytes_ + part_bytes_ - 1) / part_bytes_);
   {
@@ -133,9 +145,10 @@ void ServerCopy::advance() {
       clean(std::unexpected(std::move(*error)));
       return;
     } else {
-      upload->publish(
-          {.part_count = part_count_, .size_bytes = size_bytes_},
-          [self = shared_from_this()](Result<ObjectInfo> copy) { self->clean(std::move(copy)); });
+      upload->publish({.part_count = part_count_, .size_bytes = size_bytes_},
+                      [self = shared_from_this()](Result<ObjectInfo> copy) {
+                        self->published(std::move(copy));
+                      });
       return;
     }
   }
@@ -153,6 +166,17 @@ void ServerCopy::part_done(Result<void> result) {
   }
   if (failed != nullptr) failed->cancel();
   advance();
+}
+
+// The service may keep other sums of uploads than of what was written by one request.
+void ServerCopy::published(Result<ObjectInfo> copy) {
+  if (copy && compare_bytes(*copy, size_bytes_, crc32c_) == Match::kOther) {
+    copy =
+        std::unexpected(Error(Code::kCorrupt, cat("the copy is not equal to its source: it has ",
+                                                  copy->size_bytes, " bytes", crc32c_text(*copy)))
+                            .with_url(store_->url_of(request_.name)));
+  }
+  clean(std::move(copy));
 }
 
 void ServerCopy::clean(Result<ObjectInfo> outcome) {

@@ -45,6 +45,7 @@ class ServerCopy final : public UnfinishedWrite, public std::enable_shared_from_
   // Takes the next steps that may be taken. Called without the lock.
   void advance();
   void part_done(Result<void> result);
+  void published(Result<ObjectInfo> copy);
   void clean(Result<ObjectInfo> outcome);
   void finish(Result<ObjectInfo> outcome);
 
@@ -53,6 +54,7 @@ class ServerCopy final : public UnfinishedWrite, public std::enable_shared_from_
   CopyRequest request_;  // changes only before there are parts
   const std::shared_ptr<Pending<ObjectInfo>> pending_;
   uint64_t size_bytes_ = 0, part_bytes_ = 0;
+  std::optional<Crc32c> crc32c_;  // of the source, if it is told
   uint32_t part_count_ = 0;
 
   Mutex mutex_;

@@ -92,6 +92,12 @@ TEST_F(ServerCopyTest, PartsAreLargerWhereThereWouldBeTooMany) {
   EXPECT_TRUE(server_.object("out/a") == large);
 }
 
+TEST_F(ServerCopyTest, ASourceThatIsLargerThanAllPartsTogetherIsRefused) {
+  options_.write_limits.max_multipart_parts = 0;
+  EXPECT_THAT(copy(), FailsWith(Code::kInvalidArgument, HasSubstr("it has 204800 bytes")));
+  EXPECT_EQ(count("multipart_start"), 0u);
+}
+
 TEST_F(ServerCopyTest, ASourceThatChangesMeanwhileIsToldAndNothingIsLeft) {
   server_.faults(R"([{"match":{"kind":"multipart_part_copy"},"from":3,"action":{"status":412}}])");
   EXPECT_THAT(copy(),
@@ -185,6 +191,16 @@ TEST_F(ServerCopyTest, TheEndOfTheEngineAbortsTheUpload) {
   }
   EXPECT_THAT(take(pending), FailsWith(Code::kCancelled, HasSubstr("s3://bucket/out/a")));
   EXPECT_EQ(unfinished(), 0u);
+}
+
+TEST_F(ServerCopyTest, ACopyWithAnotherSumThanItsSourceIsTold) {
+  server_.post("bucket", R"({"name":"bucket","default_checksum":"CRC32C"})");
+  server_.place("in", bytes_, R"({"checksumAlgorithm":"CRC32C"})");
+  const Result<ObjectInfo> copied = copy();
+  ASSERT_TRUE(copied.has_value()) << copied.error().to_string();
+  EXPECT_EQ(copied->crc32c, Crc32c().extended(bytes_of(bytes_)));
+  server_.faults(R"([{"match":{"kind":"get","path_contains":"out/a"},"action":"wrong_checksum"}])");
+  EXPECT_THAT(copy(), FailsWith(Code::kCorrupt, HasSubstr("not equal to its source")));
 }
 
 TEST_F(ServerCopyTest, NoRequestOfACopyNamesAChecksumThatSomeServersWouldAskOfEveryPart) {

@@ -5,15 +5,15 @@
 namespace headrace {
 
 WriteAttempt::WriteAttempt(const Protocol& protocol, WriteRequest request,
-                           std::span<const std::byte> bytes)
-    : PublishAttempt(protocol, request.name, request.precondition),
+                           std::span<const std::byte> bytes, WriteConditions& conditions)
+    : PublishAttempt(protocol, request.name, request.precondition, &conditions),
       request_(std::move(request)),
       part_(std::make_shared<UploadPart>(UploadPart{
           .size_bytes = bytes.size(), .crc32c = Crc32c().extended(bytes), .spans = {bytes}})) {}
 
 WriteAttempt::WriteAttempt(const Protocol& protocol, WriteRequest request,
-                           std::shared_ptr<const UploadPart> part)
-    : PublishAttempt(protocol, request.name, request.precondition),
+                           std::shared_ptr<const UploadPart> part, WriteConditions& conditions)
+    : PublishAttempt(protocol, request.name, request.precondition, &conditions),
       request_(std::move(request)),
       part_(std::move(part)) {}
 
@@ -69,42 +69,12 @@ std::string CopyAttempt::url() const {
 }
 
 bool CopyAttempt::build_first(HttpRequest& request) {
-  if (!source_seen_) {
-    protocol().build_stat(request, request_.source_name);
-    return true;
-  }
-  if (protocol().copies_conditionally() || !request_.precondition.generation || target_seen_) {
-    return false;
-  }
-  protocol().build_stat(request, request_.name);
+  if (source_seen_) return false;
+  protocol().build_stat(request, request_.source_name);
   return true;
 }
 
-Result<void> CopyAttempt::check_target(const std::string& generation) {
-  target_seen_ = true;
-  const std::string& wanted = *request_.precondition.generation;
-  if (generation == wanted) return {};
-  if (wanted.empty()) return fail(Code::kPreconditionFailed, "exists already");
-  return fail(Code::kPreconditionFailed, "is not in generation ", wanted, " any more");
-}
-
-Result<Attempt::Verdict> CopyAttempt::refused_first(Error error) {
-  if (!source_seen_ || error.code() != Code::kNotFound) {
-    return std::unexpected(std::move(error));
-  }
-  if (Result<void> good = check_target(""); !good) return std::unexpected(good.error());
-  return Verdict::kAgain;
-}
-
 Result<Attempt::Verdict> CopyAttempt::finish_first() {
-  if (source_seen_) {
-    const Result<ObjectInfo> target = found_object(request_.name);
-    if (!target) return std::unexpected(target.error());
-    if (Result<void> good = check_target(target->generation); !good) {
-      return std::unexpected(good.error());
-    }
-    return Verdict::kAgain;
-  }
   Result<ObjectInfo> source = found_object(request_.source_name);
   if (!source) return std::unexpected(std::move(source.error()));
   if (Result<void> good =

@@ -15,14 +15,16 @@ namespace headrace {
 class WriteAttempt final : public PublishAttempt {
  public:
   // Borrows `bytes`.
-  WriteAttempt(const Protocol& protocol, WriteRequest request, std::span<const std::byte> bytes);
+  WriteAttempt(const Protocol& protocol, WriteRequest request, std::span<const std::byte> bytes,
+               WriteConditions& conditions);
   WriteAttempt(const Protocol& protocol, WriteRequest request,
-               std::shared_ptr<const UploadPart> part);
+               std::shared_ptr<const UploadPart> part, WriteConditions& conditions);
   std::chrono::milliseconds linger_when_stopped() const override { return request_.linger; }
 
  private:
   void build_change(HttpRequest& request, const Precondition& precondition) override;
   Result<Verdict> finish_change() override;
+  bool looks_at_target() const override { return protocol().looks_before_writes(); }
   Match compare(const ObjectInfo& found) const override;
 
   WriteRequest request_;
@@ -46,18 +48,17 @@ class CopyAttempt final : public PublishAttempt {
   Result<Verdict> finish_first() override;
   void build_change(HttpRequest& request, const Precondition& precondition) override;
   Result<Verdict> finish_change() override;
+  bool looks_at_target() const override { return !protocol().copies_conditionally(); }
   Match compare(const ObjectInfo& found) const override;
   bool is_good(Match match) const override;
   std::optional<Error> wrong_result(const ObjectInfo& found) const override;
 
-  Result<Verdict> refused_first(Error error) override;
-  Result<void> check_target(const std::string& generation);
   void take_source(ObjectInfo source);
 
   CopyRequest request_;
   ObjectInfo source_;
-  // They were looked at, and are what they should be.
-  bool source_seen_ = false, target_seen_ = false;
+  // It was looked at, and is what it should be.
+  bool source_seen_ = false;
   // A token belongs to requests with the same conditions: others begin anew.
   void condition_changed() override { token_.clear(); }
   std::string token_;

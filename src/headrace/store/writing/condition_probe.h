@@ -1,0 +1,43 @@
+// Finds out whether a service keeps to the conditions of writes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "headrace/base/result.h"
+#include "headrace/http/message.h"
+#include "headrace/store/protocol.h"
+#include "headrace/store/transfer/write_conditions.h"
+
+namespace headrace {
+
+// A service that ignores a condition answers as one whose condition held, so it is asked to do what
+// it must refuse, to an object of our own: to create what is there, and to replace a generation
+// that is not. Four requests: create, create again, replace, remove. Pure: builds requests and is
+// told how they ended.
+// Thread: confined. Borrows its arguments.
+class ConditionProbe {
+ public:
+  // `name` is one that nobody else uses.
+  ConditionProbe(const ConditionProof& proof, WriteConditions& found, std::string name)
+      : proof_(proof), found_(found), name_(std::move(name)) {}
+
+  // False once there is nothing more to ask.
+  bool build(HttpRequest& request) const;
+  void accepted();
+  // Errors: the same, if it says nothing about conditions. Then the request may be sent again.
+  Result<void> refused(Error error);
+
+ private:
+  enum class Step : uint8_t { kCreate, kCreateAgain, kReplace, kRemove, kDone };
+  // Who may not write there cannot find out, and takes the service at its word.
+  void give_up();
+
+  const ConditionProof& proof_;
+  WriteConditions& found_;
+  const std::string name_;
+  Step step_ = Step::kCreate;
+  bool is_there_ = false;  // the object, as far as we know
+};
+
+}  // namespace headrace

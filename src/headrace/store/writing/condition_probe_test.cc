@@ -1,0 +1,166 @@
+#include "headrace/store/writing/condition_probe.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace headrace {
+namespace {
+
+using ::testing::ElementsAre;
+using Kept = WriteConditions::Kept;
+
+// Writes what is asked for where a test can read it: "PUT <condition>" and "DELETE".
+class SpokenProof final : public ConditionProof {
+ public:
+  void build_write(HttpRequest& request, std::string_view name,
+                   const Precondition& precondition) const override {
+    request.method = "PUT";
+    request.target = name;
+    request.header_lines = *precondition.generation;
+  }
+  void build_remove(HttpRequest& request, std::string_view name) const override {
+    request.method = "DELETE";
+    request.target = name;
+  }
+};
+
+// What a service does with requests that carry one of the two conditions.
+enum class Treats : uint8_t { kKeeps, kIgnores, kRefuses };
+
+struct Service {
+  Treats create = Treats::kKeeps, replace = Treats::kKeeps;
+  bool is_there = false;
+
+  Result<void> answer(const HttpRequest& request) {
+    if (request.method == "DELETE") {
+      is_there = false;
+      return {};
+    }
+    const bool creates = request.header_lines.empty();
+    const Treats treats = creates ? create : replace;
+    if (treats == Treats::kRefuses) return fail(Code::kInvalidArgument, "NotImplemented");
+    if (treats == Treats::kKeeps && creates && is_there) return fail(Code::kPreconditionFailed);
+    if (treats == Treats::kKeeps && !creates) {
+      return fail(is_there ? Code::kPreconditionFailed : Code::kNotFound);
+    }
+    is_there = true;
+    return {};
+  }
+};
+
+class ConditionProbeTest : public ::testing::Test {
+ protected:
+  // Asks until there is nothing more to ask.
+  void run(Service& service) {
+    HttpRequest request;
+    while (probe_.build(request)) {
+      EXPECT_EQ(request.target, "headrace-uploads/7/conditions");
+      methods_.emplace_back(request.method);
+      if (Result<void> answer = service.answer(request); answer) {
+        probe_.accepted();
+      } else {
+        EXPECT_TRUE(probe_.refused(answer.error()).has_value());
+      }
+      request.clear();
+    }
+  }
+  Kept create() const { return found_.of(""); }
+  Kept replace() const { return found_.of("0123"); }
+
+  const SpokenProof proof_;
+  WriteConditions found_;
+  ConditionProbe probe_{proof_, found_, "headrace-uploads/7/conditions"};
+  std::vector<std::string> methods_;
+};
+
+TEST_F(ConditionProbeTest, AServiceThatKeepsThemIsAskedFourTimesAndNothingIsLeftThere) {
+  Service service;
+  run(service);
+  EXPECT_EQ(create(), Kept::kYes);
+  EXPECT_EQ(replace(), Kept::kYes);
+  EXPECT_THAT(methods_, ElementsAre("PUT", "PUT", "PUT", "DELETE"));
+  EXPECT_FALSE(service.is_there);
+}
+
+TEST_F(ConditionProbeTest, EachConditionIsFoundOutByItself) {
+  const std::map<Treats, Kept> meaning = {{Treats::kKeeps, Kept::kYes},
+                                          {Treats::kIgnores, Kept::kIgnored},
+                                          {Treats::kRefuses, Kept::kRefused}};
+  for (const auto& [create, create_kept] : meaning) {
+    for (const auto& [replace, replace_kept] : meaning) {
+      WriteConditions found;
+      ConditionProbe probe(proof_, found, "n");
+      Service service{.create = create, .replace = replace};
+      HttpRequest request;
+      while (probe.build(request)) {
+        if (Result<void> answer = service.answer(request); answer) {
+          probe.accepted();
+        } else {
+          EXPECT_TRUE(probe.refused(answer.error()).has_value());
+        }
+        request.clear();
+      }
+      EXPECT_EQ(found.of(""), create_kept);
+      EXPECT_EQ(found.of("0123"), replace_kept);
+      EXPECT_FALSE(service.is_there) << "it removes what it made";
+    }
+  }
+}
+
+TEST_F(ConditionProbeTest, ALostAnswerToTheFirstRequestIsAsGoodAsAnAnswer) {
+  HttpRequest request;
+  Service service;
+  ASSERT_TRUE(probe_.build(request));
+  ASSERT_TRUE(service.answer(request).has_value());
+  EXPECT_FALSE(probe_.refused(Error(Code::kUnavailable, "reset")).has_value()) << "sent again";
+  run(service);
+  EXPECT_EQ(create(), Kept::kYes);
+  EXPECT_EQ(replace(), Kept::kYes);
+  EXPECT_FALSE(service.is_there);
+}
+
+TEST_F(ConditionProbeTest, WhoMayNotWriteThereTakesTheServiceAtItsWord) {
+  HttpRequest request;
+  ASSERT_TRUE(probe_.build(request));
+  EXPECT_TRUE(probe_.refused(Error(Code::kPermissionDenied, "no")).has_value());
+  EXPECT_FALSE(probe_.build(request));
+  EXPECT_EQ(create(), Kept::kYes);
+  EXPECT_EQ(replace(), Kept::kYes);
+}
+
+TEST_F(ConditionProbeTest, AnAnswerThatIsAboutSomethingElseEndsTheWriteAndFindsNothingOut) {
+  HttpRequest request;
+  ASSERT_TRUE(probe_.build(request));
+  for (const Code code : {Code::kNotFound, Code::kThrottled, Code::kUnavailable, Code::kInternal}) {
+    const Result<void> passed_on = probe_.refused(Error(code, "because"));
+    ASSERT_FALSE(passed_on.has_value());
+    EXPECT_EQ(passed_on.error().code(), code);
+  }
+  EXPECT_EQ(create(), Kept::kUnknown);
+  EXPECT_TRUE(probe_.build(request));
+}
+
+TEST_F(ConditionProbeTest, AnObjectThatCannotBeRemovedIsLeftToThoseWhoCleanUp) {
+  HttpRequest request;
+  Service service;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(probe_.build(request));
+    if (Result<void> answer = service.answer(request); answer) {
+      probe_.accepted();
+    } else {
+      ASSERT_TRUE(probe_.refused(answer.error()).has_value());
+    }
+    request.clear();
+  }
+  ASSERT_TRUE(probe_.build(request));
+  EXPECT_EQ(request.method, "DELETE");
+  EXPECT_TRUE(probe_.refused(Error(Code::kPermissionDenied, "no")).has_value());
+  EXPECT_FALSE(probe_.build(request));
+}
+
+}  // namespace
+}  // namespace headrace
