@@ -70,7 +70,7 @@ class BatchHandle {
     wait_until_done();
     nb::list out;
     for (size_t i = 0; i < batch_->size(); ++i) {
-      const std::optional<Crc32c>& sum = batch_->slot(i).sum;
+      const std::optional<Crc32c> sum = batch_->slot(i).sum.crc32c();
       out.append(sum ? nb::object(nb::int_(sum->value())) : nb::none());
     }
     return out;
@@ -200,7 +200,7 @@ class StoreHandle {
         target.name = info.name;
         target.generation = info.generation;
         target.size_bytes = info.size_bytes;
-        target.crc32c = info.crc32c;
+        target.checksum = info.crc32c;
       } else {
         PyErr_Format(PyExc_TypeError, "a name or an ObjectInfo is needed, not %.100s",
                      Py_TYPE(item.ptr())->tp_name);
@@ -359,6 +359,13 @@ class StoreHandle {
     return wait_and_take(store().abort_multipart(name, std::move(upload_id)));
   }
 
+  nb::str presigned_url(Text name, std::string method, uint32_t expires_s) const {
+    return to_str(
+        wait_and_take(store().presigned_url({.name = name,
+                                             .method = std::move(method),
+                                             .valid_for = std::chrono::seconds(expires_s)})));
+  }
+
   nb::str url_of(Text name) const { return to_str(store().url_of(std::string(name))); }
   uint64_t expected_object_bytes() const { return store().expected_object_bytes(); }
   uint64_t useful_in_flight() const { return store().useful_in_flight(); }
@@ -510,6 +517,8 @@ void bind_store(nb::module_& module) {
            nb::arg("name"), nb::kw_only(), nb::arg("if_generation").none())
       .def("compose", &StoreHandle::compose, nb::arg("sources"), nb::arg("name"), nb::kw_only(),
            nb::arg("content_type"), nb::arg("if_generation").none())
+      .def("presigned_url", &StoreHandle::presigned_url, nb::arg("name"), nb::kw_only(),
+           nb::arg("method"), nb::arg("expires_s"))
       .def("url_of", &StoreHandle::url_of, nb::arg("name"))
       .def_prop_ro("expected_object_bytes", &StoreHandle::expected_object_bytes)
       .def_prop_ro("useful_in_flight", &StoreHandle::useful_in_flight);

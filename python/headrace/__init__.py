@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import typing as _typing
 
-from headrace._cleaning import Cleaned, clean
+from headrace._cleaning import Cleaned, UnfinishedUpload, clean
 from headrace._engine import ObjectIndex, ObjectInfo, ObjectWriter, Sample
 from headrace._errors import (
     CancelledError,
@@ -87,6 +87,7 @@ __all__ = [
     "TimedOutError",
     "TimeoutOptions",
     "UnavailableError",
+    "UnfinishedUpload",
     "clean",
     "configure",
     "metrics",

@@ -1,4 +1,4 @@
-"""What killed processes left: temporary objects and files, and files of unfinished saves."""
+"""What killed processes left: temporary objects, uploads and files, and unfinished saves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from headrace._location import bucket_of, directory_of, root_at
 from headrace._options import require
 from headrace._store import Store
 
-__all__ = ["Cleaned", "clean"]
+__all__ = ["Cleaned", "UnfinishedUpload", "clean"]
 
 # Of the objects and files of these names, and of those in `_checkpoint_names`, and of no others,
 # anything is ever deleted. Objects are judged by their names behind the temporary prefix.
@@ -42,6 +42,17 @@ _DATAFLUX = re.compile(r"dataflux-composed-objects/[0-9a-f]{8}(-[0-9a-f]{4}){3}-
 
 _DELETED_AT_A_TIME = 16
 _CHUNK = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnfinishedUpload:
+    """A multipart upload that was begun and neither completed nor aborted. Its parts are billed."""
+
+    name: str
+    """Of the object that it would have made."""
+    upload_id: str
+    began: datetime.datetime | None
+    """None where the server does not say."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +71,8 @@ class Cleaned:
     """Names that could not be deleted or looked into, and why. The rest was gone on with."""
     uploads: list[str] = field(default_factory=list)
     """Names of multipart uploads that were never completed, and were aborted, with their parts."""
+    unfinished: list[UnfinishedUpload] = field(default_factory=list)
+    """Old ones on ``s3://`` that were left alone, since anybody may have begun them."""
     dataflux: list[ObjectInfo] = field(default_factory=list)
     """Left alone: these look like composites of gs-torch-dataflux, for its user to judge."""
 
@@ -70,6 +83,7 @@ def clean(
     store: Store | None = None,
     older_than_s: float = 86400.0,
     checkpoints: bool = False,
+    uploads: bool = False,
     dry_run: bool = False,
     on_deleted: Callable[[ObjectInfo], object] | None = None,
     **options: Any,
@@ -82,6 +96,11 @@ def clean(
     on condition that it is still the object that was listed, and multipart uploads to such names
     that were never completed are aborted. That is done in the whole bucket, whatever the store's
     root is; for a store with a ``temporary_prefix``, below that prefix.
+
+    On ``s3://`` a large write is a multipart upload to the object's own name, and the service does
+    not tell who began one. Old uploads below the store's root are therefore listed, in
+    `Cleaned.unfinished`, and aborted only with `uploads`; with `checkpoints`, also those to names
+    that only files of distributed checkpoints have.
 
     In a directory, and all below it that is reached without symbolic links: files called
     ``.headrace-tmp-...``, which no living process of this machine is writing. There are few, since
@@ -102,6 +121,9 @@ def clean(
             Default: one day. What is younger may be in use: with `checkpoints` this must be longer
             than any save takes.
         checkpoints: look for files of distributed checkpoints, too.
+        uploads: abort all unfinished multipart uploads below the root that are older than
+            `older_than_s`, whoever began them: it must be longer than any upload takes. On
+            ``s3://``; elsewhere headrace knows its own and aborts them anyway.
         dry_run: look, and delete nothing.
         on_deleted: called for each object that was deleted (with `dry_run`: would be).
         options: of `Store`, if there is none: ``endpoint=...``.
@@ -124,9 +146,12 @@ def clean(
     sweep = _Sweep(found, older_than_s, dry_run, on_deleted)
     if sweep.root is not None:
         sweep.temporary_files()
+    elif found.url.startswith("s3://"):
+        sweep.temporary_objects()
+        sweep.uploads_of_anybody(abort=uploads, checkpoints=checkpoints)
     else:
         sweep.temporary_objects()
-        sweep.unfinished_uploads()
+        sweep.temporary_uploads()
     if checkpoints:
         sweep.checkpoint_files()
     return sweep.cleaned
@@ -178,31 +203,61 @@ class _Sweep:
 
         self._delete(old(), self._delete_unless_locked)
 
-    def unfinished_uploads(self) -> None:
+    def temporary_uploads(self) -> None:
+        """Abort those to names that only headrace uses."""
         prefix = self._temporary + _PREFIXES[1]
         try:
-            uploads = self._store._handle().list_uploads(prefix)
+            uploads = self._old_uploads(prefix)
         except (CorruptDataError, InvalidArgumentError, NotFoundError):
             return  # a server without the XML API: an emulator
         except HeadraceError as error:
             self.cleaned.failed.append((prefix, error))
             return
-        for name, upload_id, initiated in uploads:
-            if not _TEMPORARY_OBJECT.fullmatch(name.removeprefix(self._temporary)):
+        for upload in uploads:
+            if _TEMPORARY_OBJECT.fullmatch(upload.name.removeprefix(self._temporary)):
+                self._abort(upload)
+
+    def uploads_of_anybody(self, *, abort: bool, checkpoints: bool) -> None:
+        """Note those below the root, or abort them."""
+        try:
+            # MinIO finds nothing by a prefix that is not a whole name.
+            uploads = self._old_uploads("")
+        except HeadraceError as error:
+            self.cleaned.failed.append((self._below, error))
+            return
+        for upload in uploads:
+            if not upload.name.startswith(self._below):
                 continue
-            # Some servers do not say how old it is.
-            is_old = self._is_any_age or (
-                initiated and datetime.datetime.fromisoformat(initiated) <= self._before
+            is_ours = checkpoints and file_id(upload.name.rpartition("/")[2]) is not None
+            if abort or is_ours:
+                self._abort(upload)
+            else:
+                self.cleaned.unfinished.append(upload)
+
+    def _old_uploads(self, prefix: str) -> list[UnfinishedUpload]:
+        uploads = [
+            UnfinishedUpload(
+                name=name,
+                upload_id=upload_id,
+                began=datetime.datetime.fromisoformat(began) if began else None,
             )
-            if not is_old:
-                continue
-            try:
-                if not self._dry_run:
-                    self._store._handle().abort_upload(name, upload_id)
-            except HeadraceError as error:
-                self.cleaned.failed.append((name, error))
-                continue
-            self.cleaned.uploads.append(name)
+            for name, upload_id, began in self._store._handle().list_uploads(prefix)
+        ]
+        # Some servers do not say how old it is.
+        return [
+            upload
+            for upload in uploads
+            if self._is_any_age or (upload.began is not None and upload.began <= self._before)
+        ]
+
+    def _abort(self, upload: UnfinishedUpload) -> None:
+        try:
+            if not self._dry_run:
+                self._store._handle().abort_upload(upload.name, upload.upload_id)
+        except HeadraceError as error:
+            self.cleaned.failed.append((upload.name, error))
+        else:
+            self.cleaned.uploads.append(upload.name)
 
     def checkpoint_files(self) -> None:
         by_folder: dict[str, list[tuple[str, ObjectInfo]]] = {}

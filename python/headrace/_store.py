@@ -16,7 +16,7 @@ from headrace._credentials import CredentialsOption
 from headrace._engine import ObjectIndex, ObjectInfo, ObjectWriter, Sample
 from headrace._errors import HeadraceError, InvalidArgumentError, NotFoundError
 from headrace._keywords import refuse_keywords
-from headrace._listing import index_objects, list_objects
+from headrace._listing import OrderOfPages, index_objects, list_objects
 from headrace._options import (
     PART_BYTES,
     PARTS_IN_FLIGHT,
@@ -26,6 +26,7 @@ from headrace._options import (
     ProviderOptions,
     RetryOptions,
     TimeoutOptions,
+    VerifyOption,
     require,
     require_bytes,
     require_count,
@@ -101,7 +102,10 @@ class Store:
             ``"error"`` raises `PreconditionFailedError`, ``"reread"`` reads what is there now.
         content_encoding: ``"stored"`` gives the stored bytes of objects with
             ``Content-Encoding: gzip``, ``"decompress"`` what they contain.
-        verify: compare the CRC-32C of whole objects where the store keeps one.
+        verify: compare the bytes of whole objects with the checksum that the store keeps: True
+            those that cost next to nothing (CRC-32C, CRC-32, CRC-64/NVME); ``"all"`` also SHA-1,
+            SHA-256 and MD5, which take longer than reading; False none. The first object that has
+            no checksum to compare is logged as a warning.
         provider: what one provider alone has: `GcsOptions` for ``gs://``, `S3Options` for
             ``s3://``.
 
@@ -125,7 +129,7 @@ class Store:
         parallel: ParallelOptions = ParallelOptions(),  # noqa: B008
         on_change: OnChange = "error",
         content_encoding: ContentEncoding = "stored",
-        verify: bool = True,
+        verify: VerifyOption = True,
         provider: ProviderOptions | None = None,
         **unknown: Never,
     ) -> None:
@@ -253,6 +257,7 @@ class Store:
         else:
             left = sys.maxsize if max_results is None else max_results
             token = ""
+            order = OrderOfPages(self.url_of(prefix))
             while left > 0:
                 page = self.list_page(
                     prefix,
@@ -262,6 +267,7 @@ class Store:
                     end_offset=end_offset,
                     max_results=None if max_results is None else min(left, 1000),
                 )
+                order.check(page.objects, page.prefixes)
                 entries: builtins.list[ObjectInfo | Prefix] = [*page.objects]
                 if page.prefixes:
                     entries += map(Prefix, page.prefixes)
@@ -756,6 +762,10 @@ class Store:
     ) -> ObjectInfo:
         """Copy an object to `name` within the store, without reading it here.
 
+        S3 copies objects above 5 GiB only in parts: such a copy is a multipart upload, all of whose
+        parts are of one generation of the source, and which is aborted unless it is completed. It
+        has the source's metadata, but not its tags.
+
         Args:
             source: a name, or an `ObjectInfo` for exactly that generation.
             if_generation: of the object that is replaced, as for `write`.
@@ -774,6 +784,53 @@ class Store:
         return self._handle().copy(
             source_name, generation, name, if_generation=self._precondition(if_generation)
         )
+
+    def presigned_url(
+        self,
+        name: str,
+        *,
+        method: Literal["GET", "HEAD", "PUT", "DELETE"] = "GET",
+        expires_s: int = 3600,
+    ) -> str:
+        """Return a URL with which whoever has it may send one kind of request for an object.
+
+        For ``s3://``: the URL carries a signature by the store's credentials, and allows what they
+        allow, until it expires or they do, whichever comes first. The object need not exist. No
+        request is sent, unless nobody said in which region the bucket is and no answer has told it
+        yet: then one finds out.
+
+        Args:
+            method: ``"GET"`` to read, ``"PUT"`` to write by one request, ``"HEAD"``, ``"DELETE"``.
+            expires_s: for how many seconds, at most seven days.
+
+        Raises:
+            InvalidArgumentError: the store is not on ``s3://``; it has no credentials; or its
+                options need headers, which no URL has: a ``customer_key``, and for ``"PUT"``
+                ``encryption``.
+
+        Examples:
+            >>> keys = headrace.AwsKeys("AKID", "secret")
+            >>> there = headrace.S3Options(region="eu-west-1")
+            >>> s3 = headrace.Store("s3://my-bucket", credentials=keys, provider=there)
+            >>> s3.presigned_url("a b.txt", expires_s=60).partition("?")[0]
+            'https://my-bucket.s3.eu-west-1.amazonaws.com/a%20b.txt'
+        """
+        require(
+            method in ("GET", "HEAD", "PUT", "DELETE"),
+            f"method is {method!r}; it must be 'GET', 'HEAD', 'PUT' or 'DELETE'",
+        )
+        require_count("expires_s", expires_s, minimum=1)
+        require(expires_s <= 604800, f"expires_s is {expires_s}; it must be at most seven days")
+        require(
+            self._scheme != "gs",
+            f"{self._url}: presigned URLs are for s3:// only; for gs:// use generate_signed_url "
+            "of google-cloud-storage, which signs with the key of a service account",
+        )
+        require(
+            self._scheme != "file",
+            f"{self._url}: files have no presigned URLs; share the path, or serve the folder",
+        )
+        return self._handle().presigned_url(name, method=method, expires_s=expires_s)
 
     def compose(
         self,

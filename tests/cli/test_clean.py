@@ -106,6 +106,7 @@ def test_json_is_one_object_a_line_and_a_summary(leftovers: FaultServer, run: Ru
         "failed": 0,
         "dataflux": 1,
         "uploads": 0,
+        "unfinished_uploads": 0,
     }
 
 

@@ -23,6 +23,7 @@ MADE_BY_A_CALL = {
     "headrace.ListPage",
     "headrace.Metrics",
     "headrace.Prefix",
+    "headrace.UnfinishedUpload",
     "headrace.checkpoint.TensorInfo",
     "headrace.torch.LoaderStats",
 }

@@ -29,7 +29,9 @@ def test_defaults_are_the_engines() -> None:
         if name not in ("url", "retry", "timeout", "parallel", "provider", "unknown"):
             ours[name] = parameter.default
     theirs = _engine.default_options()
-    assert set(theirs) - set(ours) == {"ca_file", "http_proxy", "https_proxy", "no_proxy"}
+    of_the_environment = {"ca_file", "http_proxy", "https_proxy", "no_proxy"}
+    of_services = {"max_copy_bytes", "copied_part_bytes"}
+    assert set(theirs) - set(ours) == of_the_environment | of_services
     for name in set(ours) & set(theirs):
         assert (ours[name] or theirs[name]) == theirs[name], name
 

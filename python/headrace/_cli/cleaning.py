@@ -38,6 +38,7 @@ def clean(
     *,
     older_than_s: float,
     checkpoints: bool,
+    uploads: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -50,7 +51,7 @@ def clean(
         store = connection.store(f"file:///{location.name}")
     elif not location.name:
         store = location.store
-    elif checkpoints:
+    elif checkpoints or location.store.url.startswith("s3://"):
         store = connection.store(f"{location.store.url_of('')}{location.below}")
     else:
         raise InvalidArgumentError(
@@ -73,9 +74,18 @@ def clean(
         store,
         older_than_s=older_than_s,
         checkpoints=checkpoints,
+        uploads=uploads,
         dry_run=dry_run,
         on_deleted=tell,
     )
+    for upload in cleaned.unfinished:
+        began = upload.began.isoformat() if upload.began is not None else None
+        if as_json:
+            told = {"name": upload.name, "upload_id": upload.upload_id, "began": began}
+            print(json.dumps({"type": "unfinished_upload", **told}))
+        else:
+            url = shown(url_of(named, upload.name))
+            print(f"unfinished upload of {url}, begun {began or 'nobody knows when'}")
     for _, error in cleaned.failed:
         report.error(error)
     deleted_bytes = sum(info.size_bytes for info in cleaned.deleted)
@@ -88,6 +98,7 @@ def clean(
             "failed": len(cleaned.failed),
             "dataflux": len(cleaned.dataflux),
             "uploads": len(cleaned.uploads),
+            "unfinished_uploads": len(cleaned.unfinished),
         }
         print(json.dumps(facts))
         return
@@ -98,6 +109,11 @@ def clean(
     if cleaned.uploads:
         verb = "would abort" if dry_run else "aborted"
         print(f"{verb} {counted(len(cleaned.uploads), 'unfinished upload')}")
+    if cleaned.unfinished:
+        print(
+            f"left alone: {counted(len(cleaned.unfinished), 'unfinished upload')}, which anybody "
+            "may have begun: --uploads aborts all that are older than --older-than"
+        )
     if cleaned.younger:
         print(
             f"left alone: {counted(len(cleaned.younger), 'object')}, younger than --older-than or "

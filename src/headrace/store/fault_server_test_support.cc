@@ -67,8 +67,9 @@ FaultServer::FaultServer(const ServerOptions& options) {
   std::array<int, 2> in{}, out{};
   if (::pipe2(in.data(), O_CLOEXEC) != 0 || ::pipe2(out.data(), O_CLOEXEC) != 0) die("pipe");
   const std::string program = server_program();
-  std::vector<std::string> words = {program,  "--stop-with-stdin",         "--bind", options.bind,
-                                    "--port", std::to_string(options.port)};
+  std::vector<std::string> words = {
+      program,  "--stop-with-stdin",          "--bind",    options.bind,
+      "--port", std::to_string(options.port), "--dialect", options.dialect};
   if (!options.certificate_file.empty()) {
     words.insert(words.end(),
                  {"--tls-cert", options.certificate_file, "--tls-key", options.key_file});
@@ -182,6 +183,14 @@ void FaultServer::post(std::string_view path, std::string_view json) {
 
 void FaultServer::faults(std::string_view rules) { post("faults", rules); }
 
+void FaultServer::place(std::string_view name, std::string_view bytes, std::string_view meta) {
+  const Answer answer = request("PUT",
+                                cat("object?bucket=", kBucket, "&name=", percent_encode(name),
+                                    "&meta=", percent_encode(meta)),
+                                bytes);
+  if (answer.status != 200) die(cat("place: ", answer.body));
+}
+
 ObjectInfo FaultServer::put(std::string_view name, std::string_view bytes, std::string_view meta) {
   const Answer answer = request("PUT",
                                 cat("object?bucket=", kBucket, "&name=", percent_encode(name),
@@ -244,6 +253,19 @@ void FaultServer::wait_for(std::string_view pointer, uint64_t count) {
   }
 }
 
+std::shared_ptr<Credentials> some_keys() {
+  return Credentials::fixed({.access_key = "AKIDTEST", .secret_key = "secret"});
+}
+
+S3Test::S3Test() { options_.credentials = some_keys(); }
+
+std::shared_ptr<ObjectStore> S3Test::open(Engine& engine) {
+  Result<std::shared_ptr<ObjectStore>> store =
+      engine.open({.scheme = Scheme::kS3, .bucket = std::string(kBucket)}, options_);
+  EXPECT_TRUE(store.has_value()) << store.error().to_string();
+  return store ? *store : nullptr;
+}
+
 StoreOptions options_for(const FaultServer& server) {
   StoreOptions options;
   options.endpoint = server.url();
@@ -256,7 +278,7 @@ ReadTarget listed(const ObjectInfo& info) {
   return {.name = info.name,
           .generation = info.generation,
           .size_bytes = info.size_bytes,
-          .crc32c = info.crc32c,
+          .checksum = info.crc32c,
           .range = {},
           .into = {}};
 }

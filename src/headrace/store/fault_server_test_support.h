@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "headrace/engine.h"
+#include "headrace/store/transfer/credentials.h"
 
 struct ssl_st;
 
@@ -34,6 +35,7 @@ struct ServerOptions {
   std::string bind = "127.0.0.1";
   std::string certificate_file = {}, key_file = {};  // TLS where given
   uint16_t port = 0;                                 // 0: any
+  std::string dialect = "gcs";                       // or "s3"
 };
 
 // A server process of the test's own. Control requests go over one connection that is opened at the
@@ -53,6 +55,8 @@ class FaultServer {
   void post(std::string_view path, std::string_view json);
   // Stores an object; `meta` as in the JSON API. Returns what a listing would tell of it.
   ObjectInfo put(std::string_view name, std::string_view bytes, std::string_view meta = "{}");
+  // The same on a server of any dialect.
+  void place(std::string_view name, std::string_view bytes, std::string_view meta = "{}");
   std::optional<std::string> object(std::string_view name);
   void
   reset();  // forgets rules, limits, tokens, counters and all objects; the bucket is empty then
@@ -89,6 +93,9 @@ class FaultServer {
 
 inline constexpr std::string_view kBucket = "bucket";
 
+// Keys that a server takes as long as it was told of none.
+std::shared_ptr<Credentials> some_keys();
+
 // Options for a test: the server's address, and waits that cost nothing.
 StoreOptions options_for(const FaultServer& server);
 
@@ -111,6 +118,18 @@ template <class T>
 Result<T> take(const std::shared_ptr<Pending<T>>& pending) {
   return pending->take(MayBlock::on_this_thread());
 }
+
+// An S3 server, an engine with two I/O threads, and a store there.
+class S3Test : public ::testing::Test {
+ protected:
+  S3Test();
+  std::shared_ptr<ObjectStore> open(Engine& engine);
+  std::shared_ptr<ObjectStore> open() { return open(engine_); }
+
+  FaultServer server_{{.dialect = "s3"}};
+  StoreOptions options_ = options_for(server_);
+  Engine engine_{{.io_threads = 2, .memory_budget_bytes = 256 * kMiB}};
+};
 
 // A server and an engine with two I/O threads.
 class StoreTest : public ::testing::Test {

@@ -16,6 +16,7 @@
 #include "headrace/store/writing/object_writer.h"
 #include "headrace/store/writing/part_objects.h"
 #include "headrace/store/writing/resumable_upload.h"
+#include "headrace/store/writing/server_copy.h"
 #include "headrace/store/writing/write_attempts.h"
 
 namespace headrace {
@@ -41,7 +42,6 @@ HttpStore::HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_
              .verify = options.verify,
              .end_is_told = host_->route->endpoint.tls},
       on_change_(options.on_change),
-      verify_(options.verify),
       write_limits_(options.write_limits) {
   for (size_t i = 0; i < engine_->io_threads.size(); ++i) {
     contexts_.push_back(std::make_unique<StoreContext>(
@@ -197,21 +197,11 @@ void HttpStore::defer(HostLane& lane, ReadPiece& piece) {
 
 // What can be done before the first request of a slot.
 Result<void> HttpStore::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead) {
-  if (slot.asked.begin > slot.asked.end) {
-    return invalid_argument("the range [", slot.asked.begin, ", ", slot.asked.end,
-                            ") ends before it begins");
-  }
+  if (Result<void> limited = slot.limit_to(slot.object_bytes); !limited) return limited;
   const bool size_known = slot.object_bytes != kUnknownSize;
-  if (size_known && slot.asked.begin > slot.object_bytes) {
-    return invalid_argument("the range begins at ", slot.asked.begin, ", beyond the object's ",
-                            slot.object_bytes, " bytes");
-  }
   const uint64_t wanted = slot.range.size_bytes();
   if (size_known) {
-    if (slot.has_into && slot.into.size() != wanted) {
-      return invalid_argument("the destination holds ", slot.into.size(), " bytes, the read gives ",
-                              wanted);
-    }
+    if (Result<void> fits = slot.check_destination(); !fits) return fits;
     if (Result<void> room = make_room(lane.pool(), slot, wanted, lead.batch->waited_for()); !room) {
       return std::unexpected(std::move(room.error()));
     }
@@ -221,6 +211,7 @@ Result<void> HttpStore::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead)
         !ReadAttempt::lacks_sum(*protocol_, rules_, slot)) {
       // Written before the pieces are given to other threads, where they only compare it.
       slot.found_generation.assign(lead.batch->generation(slot));
+      slot.choose_running_kind(protocol_->sum_told_with_parts());
       spread(lane, ReadAttempt::split(rules_, slot, lead, rules_.range_bytes));
     } else {
       // All pieces must be of one generation. The lead's answer tells which; then the rest is split
@@ -252,22 +243,45 @@ bool HttpStore::should_restart(const ReadSlot& slot) const {
          slot.restarts < 3;
 }
 
-Result<void> HttpStore::verify(ReadSlot& slot, Metrics& metrics) const {
-  if (slot.wants_sum) slot.sum = slot.joined_sum();
-  const std::optional<Crc32c>& expected = slot.expected_sum();
-  if (!verify_ || !expected) return {};
-  const Crc32c sum = slot.joined_sum();
-  if (sum != *expected) {
-    return corrupt("the bytes that came have CRC32C ", sum.to_base64(),
-                   slot.whole ? ", the object has " : ", the index says ", expected->to_base64());
+Result<void> HttpStore::verify(const ReadBatch& batch, ReadSlot& slot, const Checksum& sum,
+                               Metrics& metrics) {
+  const Checksum& expected = slot.expected_sum();
+  if (!compares(rules_.verify, expected.kind())) {
+    if (rules_.verify != Verify::kNone && slot.whole && !slot.into.empty()) {
+      host_->log.unverified([&] { return url_of(batch.name(slot)); }, expected.kind());
+    }
+    return {};
+  }
+  if (sum != expected) {
+    return corrupt("the bytes that came have ", label(sum.kind()), " ", to_base64(sum),
+                   slot.whole ? ", the object has " : ", the index says ", to_base64(expected));
   }
   count(metrics.checksums_verified_total);
   return {};
 }
 
 void HttpStore::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
+  if (slot.error) return conclude(lane, batch, slot, {});
+  const Checksum sum = slot.joined_sum();
+  if (slot.wants_sum) slot.sum = sum;
+  const ChecksumKind kind = slot.expected_sum().kind();
+  if (kind == sum.kind() || !compares(rules_.verify, kind)) return conclude(lane, batch, slot, sum);
+  // A digest takes longer than the bytes took to come: not on a thread that others wait for.
+  const bool posted = engine_->compute->post(
+      [self = shared_from_this(), alive = batch.shared_from_this(), &lane, &slot, kind] {
+        const Checksum digest = sum_of(kind, slot.into);
+        lane.thread().post(
+            [self, alive, &lane, &slot, digest] { self->conclude(lane, *alive, slot, digest); });
+      });
+  if (posted) return;
+  batch.set_error(slot, Error(Code::kCancelled, "the engine was stopped"));
+  conclude(lane, batch, slot, {});
+}
+
+// `sum`: of the bytes that came, of the kind that is expected.
+void HttpStore::conclude(HostLane& lane, ReadBatch& batch, ReadSlot& slot, const Checksum& sum) {
   if (!slot.error) {
-    if (Result<void> good = verify(slot, lane.thread().metrics()); !good) {
+    if (Result<void> good = verify(batch, slot, sum, lane.thread().metrics()); !good) {
       // At least one for each piece, each time.
       batch.set_error(slot,
                       std::move(good.error())
@@ -416,9 +430,8 @@ awaitable<void> HttpStore::run(std::shared_ptr<HttpStore> self, HostLane& lane,
   pending->complete(std::move(result));
 }
 
-template <class T, class MakeAttempt>
-std::shared_ptr<Pending<T>> HttpStore::start(std::string url, bool named,
-                                             MakeAttempt make_attempt) {
+template <class T, class Prepare>
+std::shared_ptr<Pending<T>> HttpStore::spawn(std::string url, bool named, Prepare prepare) {
   auto pending = std::make_shared<Pending<T>>();
   std::shared_ptr<Gate::Pass> pass = engine_->gate->enter();
   std::optional<Error> refused;
@@ -436,10 +449,8 @@ std::shared_ptr<Pending<T>> HttpStore::start(std::string url, bool named,
       alive->stop_owned_by(owner, Error(Code::kCancelled, "it was cancelled"));
     }
   });
-  auto attempt = make_attempt();
-  lane->thread().post([self = shared_from_this(), lane, attempt, pending, pass]() mutable {
-    asio::co_spawn(lane->thread().context(),
-                   run<T>(std::move(self), *lane, std::move(attempt), pending, std::move(pass)),
+  lane->thread().post([self = shared_from_this(), lane, work = prepare(), pending, pass]() mutable {
+    asio::co_spawn(lane->thread().context(), work(std::move(self), *lane, pending, std::move(pass)),
                    [pending](std::exception_ptr thrown) {
                      // Out of memory, or a bug: the caller must hear of it, not wait for ever.
                      if (thrown) {
@@ -448,6 +459,18 @@ std::shared_ptr<Pending<T>> HttpStore::start(std::string url, bool named,
                    });
   });
   return pending;
+}
+
+template <class T, class MakeAttempt>
+std::shared_ptr<Pending<T>> HttpStore::start(std::string url, bool named,
+                                             MakeAttempt make_attempt) {
+  return spawn<T>(std::move(url), named, [&make_attempt] {
+    return [attempt = make_attempt()](std::shared_ptr<HttpStore> self, HostLane& lane,
+                                      std::shared_ptr<Pending<T>> pending,
+                                      std::shared_ptr<Gate::Pass> pass) mutable {
+      return run<T>(std::move(self), lane, std::move(attempt), std::move(pending), std::move(pass));
+    };
+  });
 }
 
 std::shared_ptr<Pending<ObjectPage>> HttpStore::list(ListRequest request) {
@@ -489,10 +512,21 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::write_part(WriteRequest request,
   });
 }
 
-std::shared_ptr<Pending<std::string>> HttpStore::start_multipart(WriteRequest request) {
+std::shared_ptr<Pending<std::string>> HttpStore::start_multipart(
+    WriteRequest request, std::optional<ObjectMetadata> copied) {
   const std::string url = url_of(request.name);
   return start<std::string>(url, !request.name.empty(), [&] {
-    return std::make_shared<StartMultipartAttempt>(*protocol_, std::move(request));
+    return std::make_shared<StartMultipartAttempt>(*protocol_, std::move(request),
+                                                   std::move(copied));
+  });
+}
+
+std::shared_ptr<Pending<SentPart>> HttpStore::copy_part(CopyRequest request, std::string upload_id,
+                                                        std::shared_ptr<const UploadPart> part) {
+  const std::string url = url_of(request.name);
+  return start<SentPart>(url, !request.name.empty(), [&] {
+    return std::make_shared<CopyPartAttempt>(*protocol_, std::move(request), std::move(upload_id),
+                                             std::move(part));
   });
 }
 
@@ -505,16 +539,14 @@ std::shared_ptr<Pending<SentPart>> HttpStore::send_part(std::string name, std::s
   });
 }
 
-std::shared_ptr<Pending<ObjectInfo>> HttpStore::complete_multipart(std::string name,
-                                                                   std::string upload_id,
-                                                                   std::vector<SentPart> parts,
-                                                                   Upload::Whole whole,
-                                                                   Precondition precondition) {
+std::shared_ptr<Pending<ObjectInfo>> HttpStore::complete_multipart(
+    std::string name, std::string upload_id, std::vector<SentPart> parts, uint64_t size_bytes,
+    std::optional<Crc32c> crc32c, Precondition precondition) {
   const std::string url = url_of(name);
   return start<ObjectInfo>(url, !name.empty(), [&] {
     return std::make_shared<CompleteMultipartAttempt>(*protocol_, std::move(name),
-                                                      std::move(upload_id), std::move(parts), whole,
-                                                      std::move(precondition));
+                                                      std::move(upload_id), std::move(parts),
+                                                      size_bytes, crc32c, std::move(precondition));
   });
 }
 
@@ -611,10 +643,27 @@ std::shared_ptr<Pending<bool>> HttpStore::remove(std::string name, Precondition 
 }
 
 std::shared_ptr<Pending<ObjectInfo>> HttpStore::copy(CopyRequest request) {
+  const bool named = !request.name.empty() && !request.source_name.empty();
+  if (protocol_->part_copies() == nullptr || !named) return copy_at_once(std::move(request), {});
+  return ServerCopy::start(shared_from_this(), engine_->writers, std::move(request));
+}
+
+std::shared_ptr<Pending<ObjectInfo>> HttpStore::copy_at_once(CopyRequest request,
+                                                             std::optional<ObjectInfo> source) {
   const std::string url = url_of(request.name);
   const bool named = !request.name.empty() && !request.source_name.empty();
-  return start<ObjectInfo>(
-      url, named, [&] { return std::make_shared<CopyAttempt>(*protocol_, std::move(request)); });
+  return start<ObjectInfo>(url, named, [&] {
+    return source
+               ? std::make_shared<CopyAttempt>(*protocol_, std::move(request), std::move(*source))
+               : std::make_shared<CopyAttempt>(*protocol_, std::move(request));
+  });
+}
+
+std::shared_ptr<Pending<CopySource>> HttpStore::look_at_source(std::string name) {
+  const std::string url = url_of(name);
+  return start<CopySource>(url, !name.empty(), [&] {
+    return std::make_shared<CopySourceAttempt>(*protocol_, std::move(name));
+  });
 }
 
 std::shared_ptr<Pending<ObjectInfo>> HttpStore::compose(ComposeRequest request) {
@@ -634,6 +683,97 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::compose(ComposeRequest request) 
   return start<ObjectInfo>(url, !request.name.empty(), [&] {
     return std::make_shared<ComposeAttempt>(*protocol_, std::move(request));
   });
+}
+
+// ── Signed URLs ──────────────────────────────────────────────────────────────────────────────
+
+std::shared_ptr<Pending<std::string>> HttpStore::presigned_url(UrlRequest request) {
+  const std::string url = url_of(request.name);
+  auto pending = std::make_shared<Pending<std::string>>();
+  const UrlSigning* signing = protocol_->url_signing();
+  if (signing == nullptr || contexts_.front()->credentials == nullptr) {
+    pending->complete(std::unexpected(
+        Error(Code::kInvalidArgument,
+              signing == nullptr ? "this store has no presigned URLs"
+                                 : "a URL is signed with credentials, and this store has none "
+                                   "(credentials are 'anonymous'): give it keys, or share the "
+                                   "URL of the object itself")
+            .with_url(url)));
+    return pending;
+  }
+  if (signing->knows_place() || place_asked_.load(std::memory_order_relaxed)) {
+    return sign_url(std::move(request));
+  }
+  // What the answer says of the object does not matter.
+  const std::shared_ptr<Pending<ObjectInfo>> asked = stat(request.name);
+  pending->set_on_cancel([asked] { asked->cancel(); });
+  asked->then([self = shared_from_this(), request = std::move(request),
+               pending](Result<ObjectInfo> found) mutable {
+    if (!found && found.error().code() != Code::kNotFound &&
+        found.error().code() != Code::kPermissionDenied) {
+      pending->complete(std::unexpected(std::move(found.error())));
+      return;
+    }
+    self->place_asked_.store(true, std::memory_order_relaxed);
+    const std::shared_ptr<Pending<std::string>> made = self->sign_url(std::move(request));
+    pending->set_on_cancel([made] { made->cancel(); });
+    made->then(
+        [pending](Result<std::string> signed_url) { pending->complete(std::move(signed_url)); });
+  });
+  return pending;
+}
+
+std::shared_ptr<Pending<std::string>> HttpStore::sign_url(UrlRequest request) {
+  const std::string url = url_of(request.name);
+  return spawn<std::string>(url, !request.name.empty(), [&request] {
+    return [request = std::move(request)](std::shared_ptr<HttpStore> self, HostLane& lane,
+                                          std::shared_ptr<Pending<std::string>> pending,
+                                          std::shared_ptr<Gate::Pass> pass) mutable {
+      return run_signing(std::move(self), lane, std::move(request), std::move(pending),
+                         std::move(pass));
+    };
+  });
+}
+
+namespace {
+
+// Sends nothing, and only waits.
+class Waiting final : public Activity {
+ public:
+  using Activity::Activity;
+
+ private:
+  void interrupt(const Error&) override {}
+  void sweep(std::chrono::steady_clock::time_point) override {}
+};
+
+}  // namespace
+
+awaitable<void> HttpStore::run_signing(std::shared_ptr<HttpStore> self, HostLane& lane,
+                                       UrlRequest request,
+                                       std::shared_ptr<Pending<std::string>> pending,
+                                       [[maybe_unused]] std::shared_ptr<Gate::Pass> pass) {
+  IoThread& thread = lane.thread();
+  StoreContext& context = *self->contexts_[thread.index()];
+  Result<std::string> made;
+  {
+    Waiting waiting(thread, pending.get(), thread.now() + context.timeout.total);
+    if (pending->cancelled()) waiting.stop(Error(Code::kCancelled, "it was cancelled"));
+    Result<void> ready;
+    if (const std::optional<Error>& stopped = waiting.stopped()) {
+      ready = std::unexpected(*stopped);
+    } else {
+      ready = co_await authorize(waiting, context);
+    }
+    if (ready) {
+      made = self->protocol_->url_signing()->signed_url(
+          request, *context.credential, thread.clock().wall_now() + context.clock_offset);
+    } else {
+      made = std::unexpected(std::move(ready.error()));
+    }
+  }
+  if (!made) made = std::unexpected(std::move(made.error()).with_url(self->url_of(request.name)));
+  pending->complete(std::move(made));
 }
 
 }  // namespace headrace

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,13 +62,23 @@ class HttpStore final : public ObjectStore,
   std::shared_ptr<Pending<ObjectInfo>> write_part(WriteRequest request,
                                                   std::shared_ptr<const UploadPart> part);
   // Multipart uploads: the id of a new one; one part of it; all parts as one object.
-  std::shared_ptr<Pending<std::string>> start_multipart(WriteRequest request);
+  // With `copied`, parts are copied from an object that has this metadata.
+  std::shared_ptr<Pending<std::string>> start_multipart(WriteRequest request,
+                                                        std::optional<ObjectMetadata> copied = {});
   std::shared_ptr<Pending<SentPart>> send_part(std::string name, std::string upload_id,
                                                std::shared_ptr<const UploadPart> part);
+  std::shared_ptr<Pending<SentPart>> copy_part(CopyRequest request, std::string upload_id,
+                                               std::shared_ptr<const UploadPart> part);
+  // Without `crc32c`, nobody knows what the sum must be.
   std::shared_ptr<Pending<ObjectInfo>> complete_multipart(std::string name, std::string upload_id,
                                                           std::vector<SentPart> parts,
-                                                          Upload::Whole whole,
+                                                          uint64_t size_bytes,
+                                                          std::optional<Crc32c> crc32c,
                                                           Precondition precondition);
+  // A copy by one request; and its source, for those who have to know its size before.
+  std::shared_ptr<Pending<ObjectInfo>> copy_at_once(CopyRequest request,
+                                                    std::optional<ObjectInfo> source);
+  std::shared_ptr<Pending<CopySource>> look_at_source(std::string name);
   // Resumable uploads: a session; some of its stream; its end.
   std::shared_ptr<Pending<std::string>> start_resumable(WriteRequest request);
   std::shared_ptr<Pending<ObjectInfo>> send_stream(StreamPiece piece);
@@ -79,6 +90,7 @@ class HttpStore final : public ObjectStore,
   std::shared_ptr<Pending<bool>> remove(std::string name, Precondition precondition) override;
   std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) override;
   std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) override;
+  std::shared_ptr<Pending<std::string>> presigned_url(UrlRequest request) override;
   uint32_t max_compose_sources() const override {
     const Composing* composing = protocol_->composing();
     return composing != nullptr ? composing->max_sources() : 0;
@@ -115,7 +127,9 @@ class HttpStore final : public ObjectStore,
   void piece_done(HostLane& lane, ReadPiece& piece);
   void slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot);
   bool should_restart(const ReadSlot& slot) const;
-  Result<void> verify(ReadSlot& slot, Metrics& metrics) const;
+  void conclude(HostLane& lane, ReadBatch& batch, ReadSlot& slot, const Checksum& sum);
+  Result<void> verify(const ReadBatch& batch, ReadSlot& slot, const Checksum& sum,
+                      Metrics& metrics);
   void decompress(std::shared_ptr<ReadBatch> batch, ReadSlot& slot);
   Result<Block> plain_memory(ReadBatch& batch, ReadSlot& slot);
 
@@ -123,6 +137,14 @@ class HttpStore final : public ObjectStore,
   // name is empty, which no store allows.
   template <class T, class MakeAttempt>
   std::shared_ptr<Pending<T>> start(std::string url, bool named, MakeAttempt make_attempt);
+  // Runs what `prepare` returns, a coroutine function, on one of the I/O threads.
+  template <class T, class Prepare>
+  std::shared_ptr<Pending<T>> spawn(std::string url, bool named, Prepare prepare);
+  std::shared_ptr<Pending<std::string>> sign_url(UrlRequest request);
+  static awaitable<void> run_signing(std::shared_ptr<HttpStore> self, HostLane& lane,
+                                     UrlRequest request,
+                                     std::shared_ptr<Pending<std::string>> pending,
+                                     std::shared_ptr<Gate::Pass> pass);
   template <class T, class AttemptType>
   static awaitable<void> run(std::shared_ptr<HttpStore> self, HostLane& lane,
                              std::shared_ptr<AttemptType> attempt,
@@ -135,10 +157,10 @@ class HttpStore final : public ObjectStore,
   const TemporaryNames temporaries_;
   const ReadRules rules_;
   const OnChange on_change_;
-  const bool verify_;
   const WriteLimits write_limits_;
   std::vector<std::unique_ptr<StoreContext>> contexts_;  // one per I/O thread
   std::atomic<uint32_t> next_lane_ = 0;
+  std::atomic<bool> place_asked_ = false;         // for signed URLs
   std::atomic<uint64_t> largest_page_bytes_ = 0;  // responses to listings
 };
 

@@ -63,6 +63,10 @@ class ObjectStore {
   // longer in its generation.
   virtual std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) = 0;
 
+  // A URL with which whoever has it may send one request for the object until it expires. The
+  // object need not exist. kInvalidArgument if the store has no such URLs, or no credentials.
+  virtual std::shared_ptr<Pending<std::string>> presigned_url(UrlRequest request) = 0;
+
   // The root's URL, '/', and the name.
   virtual std::string url_of(std::string_view name) const = 0;
   // The size to assume for an object of unknown size, learned from earlier reads.

@@ -13,6 +13,7 @@
 #include "headrace/base/log.h"
 #include "headrace/base/units.h"
 #include "headrace/format/crc32c.h"
+#include "headrace/format/running_sum.h"
 #include "headrace/format/url.h"
 #include "headrace/http/options.h"
 
@@ -44,6 +45,17 @@ enum class ContentEncoding : uint8_t {
   kDecompress,  // the same, then decompressed by the client
 };
 
+// Which checksums of whole objects, and of ranges that an index knows, are compared.
+enum class Verify : uint8_t {
+  kNone,
+  kCrcs,  // CRCs, which cost next to nothing
+  kAll,   // also SHA-1, SHA-256 and MD5, which take longer than reading does
+};
+inline bool compares(Verify verify, ChecksumKind kind) {
+  if (verify == Verify::kNone) return false;
+  return can_join(kind) || (verify == Verify::kAll && RunningSum::can_sum(kind));
+}
+
 // Small objects of a batch are joined on the server, read as one, and split.
 struct JoinOptions {
   uint64_t max_size_bytes = 16 * kMiB;     // of what is joined; it is read in one request up to
@@ -62,6 +74,9 @@ struct WriteLimits {
   uint64_t max_object_bytes = 5 * kTiB;
   uint64_t min_multipart_part_bytes = 5 * kMiB;  // except for the last part
   uint32_t max_multipart_parts = 10'000;
+  // Larger objects are copied in parts, where the provider has a limit: parts of ...
+  uint64_t max_copy_bytes = 5 * kGiB;
+  uint64_t copied_part_bytes = 128 * kMiB;  // ... or larger ones, if there were too many
 };
 
 // What only Google Cloud Storage has.
@@ -105,7 +120,7 @@ struct StoreOptions {
   uint64_t range_bytes = 8 * kMiB;
   OnChange on_change = OnChange::kError;
   ContentEncoding content_encoding = ContentEncoding::kStored;
-  bool verify = true;               // CRC32C of whole objects, where the store tells one
+  Verify verify = Verify::kCrcs;
   bool join_small_objects = false;  // where the store can compose; it writes to the bucket
   JoinOptions join = {};
   WriteLimits write_limits = {};
@@ -191,6 +206,13 @@ struct CopyRequest {
   std::string source_generation = {};  // "": the live one
   std::string name = {};
   Precondition precondition = {};
+};
+
+// One request that a URL is to allow.
+struct UrlRequest {
+  std::string name = {};
+  std::string method = "GET";
+  std::chrono::seconds valid_for{3600};
 };
 
 // One source of a compose, in the generation that was listed or written.

@@ -10,9 +10,11 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "headrace/base/result.h"
 #include "headrace/base/units.h"
+#include "headrace/format/checksum.h"
 #include "headrace/format/column_page.h"
 #include "headrace/format/http_head.h"
 #include "headrace/format/multipart_xml.h"
@@ -34,7 +36,7 @@ struct Response {
 // What a response to a read says besides its bytes. Views into the head.
 struct ReadFacts {
   std::string_view generation;
-  std::optional<Crc32c> crc32c;          // of the whole stored object
+  Checksum checksum = {};                // of the whole stored object
   std::optional<uint64_t> stored_bytes;  // of the whole stored object
   bool stored_gzip = false;              // stored with Content-Encoding: gzip
   bool decompressed_by_server = false;   // what comes is not what is stored
@@ -49,6 +51,13 @@ struct ErrorResponse {
   bool of_replacement = false;
 };
 
+// Where one request is sent instead. Credentials go there, too: the protocol answers for the place.
+struct Elsewhere {
+  Endpoint endpoint = {};   // without a base path
+  std::string target = {};  // path and query, sent as they are
+  bool operator==(const Elsewhere&) const = default;
+};
+
 // What the provider means by it.
 struct Refusal {
   Error error;  // without URL and attempts
@@ -60,16 +69,35 @@ struct Refusal {
   std::optional<uint64_t> object_bytes = {};
   // The protocol has learned where the bucket is: the same request is to be sent there.
   bool moved = false;
+  // This request alone is to be sent there; what comes after it goes where it always went.
+  std::optional<Elsewhere> elsewhere = {};
 };
 
 // What completes a multipart upload.
 struct MultipartCompletion {
   std::string_view name;
   std::string_view upload_id;
-  std::span<const SentPart> parts;  // in order
-  uint64_t size_bytes = 0;          // of the object
-  Crc32c crc32c = {};
-  Precondition precondition = {};  // only where completing takes conditions
+  std::span<const SentPart> parts;    // in order
+  uint64_t size_bytes = 0;            // of the object
+  std::optional<Crc32c> crc32c = {};  // none: the server copied the parts
+  Precondition precondition = {};     // only where completing takes conditions
+};
+
+// What describes an object besides its bytes, as headers that a new object is given.
+using ObjectMetadata = std::vector<std::pair<std::string, std::string>>;
+
+// An object that is copied.
+struct CopySource {
+  ObjectInfo info = {};
+  ObjectMetadata metadata = {};
+};
+
+// A part of a multipart upload that the server copies from another object.
+struct CopiedPart {
+  std::string_view source_name = {}, source_generation = {};
+  ByteRange range = {};
+  std::string_view name = {}, upload_id = {};
+  uint32_t part_number = 1;
 };
 
 struct CopyStep {
@@ -115,6 +143,20 @@ class MultipartUploads {
                           std::string_view after_name, std::string_view after_upload_id) const = 0;
 };
 
+// Multipart uploads whose parts are ranges of another object, for objects that are too large to be
+// copied by one request. Such an upload is completed and aborted like any other.
+// Thread: any (immutable).
+class PartCopies {
+ public:
+  virtual ~PartCopies() = default;
+  // Of the object that this response to a stat is about.
+  virtual ObjectMetadata metadata(const ResponseHead& head) const = 0;
+  virtual void build_start(HttpRequest& request, std::string_view name,
+                           const ObjectMetadata& metadata) const = 0;
+  virtual void build_part(HttpRequest& request, const CopiedPart& part) const = 0;
+  virtual Result<SentPart> parse_part(const Response& response, uint32_t part_number) const = 0;
+};
+
 // Some bytes of a resumable upload, or a question about it.
 struct ResumablePut {
   std::string_view session = {};
@@ -136,6 +178,19 @@ class ResumableUploads {
   virtual void build_put(HttpRequest& request, const ResumablePut& put) const = 0;
   virtual uint64_t received_bytes(const ResponseHead& head) const = 0;
   virtual void build_cancel(HttpRequest& request, std::string_view session) const = 0;
+};
+
+// URLs with which whoever has them may send one request, without credentials.
+// Thread: any.
+class UrlSigning {
+ public:
+  virtual ~UrlSigning() = default;
+  // Whether it is known where the bucket is, which is part of a signature. If not, the answer to
+  // any request tells.
+  virtual bool knows_place() const = 0;
+  // Errors: kInvalidArgument for what no URL can say.
+  virtual Result<std::string> signed_url(const UrlRequest& request, const Credential& credential,
+                                         std::chrono::system_clock::time_point now) const = 0;
 };
 
 // How far a page of a listing keeps to the names that it was asked for.
@@ -164,9 +219,9 @@ class Protocol {
   virtual void build_read(HttpRequest& request, std::string_view name, std::string_view generation,
                           std::optional<ByteRange> range) const = 0;
   virtual ReadFacts read_facts(const ResponseHead& head) const = 0;
-  // Whether a response with a part of an object tells the sum of the whole. If not, an object of
-  // unknown size is read by one request, and before a large one is read in parts, a stat is sent.
-  virtual bool parts_tell_sum() const { return true; }
+  // The kind of sum of the whole object that also a response with a part of it tells. kNone: none
+  // does, so before a large object is read in parts, the sum is asked for.
+  virtual ChecksumKind sum_told_with_parts() const { return ChecksumKind::kNone; }
 
   virtual ListBounds list_bounds() const = 0;
   virtual void build_list(HttpRequest& request, const ListRequest& list) const = 0;
@@ -200,10 +255,13 @@ class Protocol {
   // What else the provider can do; null: it cannot.
   virtual const Composing* composing() const { return nullptr; }
   virtual const MultipartUploads* multipart() const { return nullptr; }
+  // Null: one request copies an object of any size.
+  virtual const PartCopies* part_copies() const { return nullptr; }
   virtual const ResumableUploads* resumable() const { return nullptr; }
   // How large objects are written unless the caller says otherwise.
   virtual UploadMethod default_upload_method() const = 0;
 
+  virtual const UrlSigning* url_signing() const { return nullptr; }
   // Signs the requests of one I/O thread. Null: this provider takes no credentials.
   virtual std::unique_ptr<Signer> make_signer() const = 0;
   // Where requests go instead of the endpoint that the store was opened at, if the service said so.

@@ -87,6 +87,9 @@ class JoinedReads final : public ObjectStore, public std::enable_shared_from_thi
   std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) override {
     return store_->compose(std::move(request));
   }
+  std::shared_ptr<Pending<std::string>> presigned_url(UrlRequest request) override {
+    return store_->presigned_url(std::move(request));
+  }
   std::string url_of(std::string_view name) const override { return store_->url_of(name); }
   uint64_t expected_object_bytes() const override { return store_->expected_object_bytes(); }
   uint64_t useful_in_flight() const override;

@@ -31,6 +31,8 @@ class S3Home {
   // Where the service said that the bucket is; null: at first_endpoint().
   std::shared_ptr<const Endpoint> moved_to() const;
   std::string region() const;
+  // Whether somebody said which it is.
+  bool knows_region() const { return !options_.region.empty() || version() > 1; }
   // Changes whenever something was learned.
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
 

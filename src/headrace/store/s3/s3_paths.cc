@@ -31,8 +31,13 @@ S3Paths::S3Paths(std::string bucket, bool in_path, const S3Options& options, con
       root_(root),
       root_path_(percent_encode_path(root.text())),
       root_value_(percent_encode(root.text())) {
-  if (options.requester_pays) common_lines_ += line("x-amz-request-payer", "requester");
-  common_lines_ += line("x-amz-expected-bucket-owner", options.expected_bucket_owner);
+  for (const auto& [name, value] :
+       {std::pair("x-amz-request-payer", std::string(options.requester_pays ? "requester" : "")),
+        std::pair("x-amz-expected-bucket-owner", options.expected_bucket_owner)}) {
+    common_lines_ += line(name, value);
+    append_parameter(common_parameters_, name, value);
+  }
+  if (!common_parameters_.empty()) common_parameters_.erase(0, 1);  // its '&'
   constexpr std::string_view kEncryption = "x-amz-server-side-encryption";
   encryption_lines_ += line(kEncryption, options.encryption);
   encryption_lines_ += line(cat(kEncryption, "-aws-kms-key-id"), options.kms_key_id);

@@ -30,6 +30,11 @@ class S3Paths {
   // "&<name>=<value>", omitted if the value is empty.
   static void append_parameter(std::string& target, std::string_view name, std::string_view value);
 
+  // The headers of every request, as parameters of a URL.
+  void append_common_parameters(std::string& target) const {
+    if (!common_parameters_.empty()) target.append("?").append(common_parameters_);
+  }
+
   // Conditions, with ETags in quotes.
   static void add_precondition(HttpRequest& request, const Precondition& precondition);
   // The type, encoding and encryption of a new object.
@@ -53,6 +58,7 @@ class S3Paths {
   const std::string root_value_;  // the same, encoded for parameters
   // Header lines that are the same for all requests: of every request, of new objects, and with the
   // caller's key.
+  std::string common_parameters_;
   std::string common_lines_, encryption_lines_, customer_key_lines_, copy_source_key_lines_;
 };
 

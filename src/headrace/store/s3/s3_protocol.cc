@@ -13,13 +13,16 @@
 #include "headrace/format/sigv4.h"
 #include "headrace/format/utf8.h"
 #include "headrace/format/xml_error.h"
+#include "headrace/store/s3/s3_errors.h"
 
 namespace headrace {
 namespace {
 
 // Reports the sums that are stored with the object.
 constexpr std::string_view kWithChecksums = "x-amz-checksum-mode: ENABLED\r\n";
-constexpr std::string_view kSumHeader = "x-amz-checksum-crc32c";
+// A request that was signed so long before or after the service's time is refused.
+constexpr std::chrono::minutes kMaxSkew{15};
+constexpr std::string_view kSumHeader = "x-amz-checksum-";  // followed by the kind
 constexpr std::string_view kSumTypeHeader = "x-amz-checksum-type";
 
 // What the head of a response says about an object.
@@ -47,15 +50,47 @@ ObjectInfo info_of(const ResponseHead& head) {
 }
 
 // The sum of a whole object, from what a head says of it: none if it is one of parts, or malformed.
-std::optional<Crc32c> whole_sum(std::string_view value, std::string_view type) {
-  if (value.empty()) return std::nullopt;
-  const Result<StoredChecksum> sum = parse_amz_checksum(ChecksumKind::kCrc32c, value, type);
-  const Checksum* whole = sum ? std::get_if<Checksum>(&*sum) : nullptr;
-  return whole != nullptr ? whole->crc32c() : std::nullopt;
+class WholeSum {
+ public:
+  // False if this field is about something else.
+  bool read(const HeaderField& field) {
+    if (field.name.size() <= kSumHeader.size() ||
+        !same_ignoring_case(field.name.substr(0, kSumHeader.size()), kSumHeader)) {
+      return false;
+    }
+    if (same_ignoring_case(field.name, kSumTypeHeader)) {
+      type_ = field.value;
+    } else if (const ChecksumKind kind = kind_of_amz_header(field.name);
+               kind != ChecksumKind::kNone && (value_.empty() || can_join(kind))) {
+      kind_ = kind;  // of several, one that costs nothing
+      value_ = field.value;
+    }
+    return true;
+  }
+  Checksum value() const {
+    if (value_.empty()) return {};
+    const Result<StoredChecksum> sum = parse_amz_checksum(kind_, value_, type_);
+    const Checksum* whole = sum ? std::get_if<Checksum>(&*sum) : nullptr;
+    return whole != nullptr ? *whole : Checksum();
+  }
+
+ private:
+  ChecksumKind kind_ = ChecksumKind::kNone;
+  std::string_view value_, type_;
+};
+
+Checksum whole_sum(const ResponseHead& head) {
+  WholeSum sum;
+  for (const HeaderField& field : head.fields()) sum.read(field);
+  return sum.value();
 }
 
-std::optional<Crc32c> whole_sum(const ResponseHead& head) {
-  return whole_sum(head.find(kSumHeader).value_or(""), head.find(kSumTypeHeader).value_or(""));
+// Whether the ETag is no MD5 of the object, though it looks like one.
+// https://docs.aws.amazon.com/AmazonS3/latest/API/API_Object.html
+bool hides_md5(const HeaderField& field) {
+  return same_ignoring_case(field.name, "x-amz-server-side-encryption-customer-algorithm") ||
+         (same_ignoring_case(field.name, "x-amz-server-side-encryption") &&
+          field.value.starts_with("aws:"));
 }
 
 class SigV4Signer final : public Signer {
@@ -97,44 +132,17 @@ class SigV4Signer final : public Signer {
   std::string scratch_;
 };
 
-bool is_one_of(std::string_view code, std::initializer_list<std::string_view> codes) {
-  return std::ranges::find(codes, code) != codes.end();
-}
-
-// https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
-Code code_of(int status, std::string_view code) {
-  if (is_one_of(code, {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded",
-                       "TooManyRequests", "BandwidthLimitExceeded", "RequestThrottled",
-                       "SlowDownRead", "SlowDownWrite"})) {
-    return Code::kThrottled;
-  }
-  if (is_one_of(code, {"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"})) {
-    return Code::kCorrupt;
-  }
-  if (code == "RequestTimeout") return Code::kTimedOut;
-  if (status == 429) return Code::kThrottled;
-  if (status == 401 || status == 403) return Code::kPermissionDenied;
-  if (is_one_of(code, {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired"})) {
-    return Code::kPermissionDenied;
-  }
-  if (status == 404 || status == 410) return Code::kNotFound;
-  if (status == 412 || status == 304) return Code::kPreconditionFailed;
-  if (status == 408) return Code::kTimedOut;
-  if (status == 409 || status >= 500) {
-    // 409: another change of the same object is under way.
-    return status == 501 ? Code::kInvalidArgument : Code::kUnavailable;
-  }
-  return status >= 300 ? Code::kInvalidArgument : Code::kInternal;
-}
-
 }  // namespace
 
 S3Protocol::S3Protocol(std::string bucket, std::shared_ptr<S3Home> home, const S3Options& options,
-                       Root root)
+                       Root root, Verify verify)
     : Protocol(std::move(root)),
+      compares_etags_(compares(verify, ChecksumKind::kMd5)),
       home_(std::move(home)),
       paths_(std::move(bucket), home_->in_path(), options, this->root()),
-      multipart_(paths_) {}
+      multipart_(paths_),
+      part_copies_(paths_),
+      urls_(home_, paths_, options) {}
 
 std::string S3Protocol::url_of(std::string_view name) const {
   return cat("s3://", paths_.bucket(), "/", root().text(), name);
@@ -156,20 +164,23 @@ void S3Protocol::build_read(HttpRequest& request, std::string_view name,
 ReadFacts S3Protocol::read_facts(const ResponseHead& head) const {
   ReadFacts facts;
   const auto is = same_ignoring_case;
-  std::string_view sum, type;
+  WholeSum sum;
+  bool md5_hidden = false;
   // In one pass: a read uses four of a dozen fields.
   for (const HeaderField& field : head.fields()) {
     if (is(field.name, "etag")) {
       facts.generation = unquoted_etag(field.value);
-    } else if (is(field.name, kSumHeader)) {
-      sum = field.value;
-    } else if (is(field.name, kSumTypeHeader)) {
-      type = field.value;
     } else if (is(field.name, "content-encoding")) {
       facts.stored_gzip = field.value == "gzip";
+    } else if (!sum.read(field) && compares_etags_ && hides_md5(field)) {
+      md5_hidden = true;
     }
   }
-  facts.crc32c = whole_sum(sum, type);
+  if (head.status == 206) return facts;  // a sum would be that of a part
+  facts.checksum = sum.value();
+  if (facts.checksum.empty() && compares_etags_ && !md5_hidden) {
+    facts.checksum = md5_of_etag(facts.generation).value_or(Checksum());
+  }
   return facts;
 }
 
@@ -216,7 +227,7 @@ Result<ObjectInfo> S3Protocol::parse_stat(const Response& response, std::string_
   info.name = root().full_name(name);
   if (!response.head.content_length) return corrupt("the answer to HEAD has no Content-Length");
   info.size_bytes = *response.head.content_length;
-  info.crc32c = whole_sum(response.head);
+  info.crc32c = whole_sum(response.head).crc32c();
   return info;
 }
 
@@ -239,7 +250,7 @@ Result<ObjectInfo> S3Protocol::parse_written(const Response& response, const Wri
   info.size_bytes = size_bytes;
   info.content_type = content_type_or_default(write.content_type);
   info.content_encoding = write.content_encoding;
-  info.crc32c = whole_sum(response.head);
+  info.crc32c = whole_sum(response.head).crc32c();
   return info;
 }
 
@@ -276,10 +287,7 @@ void S3Protocol::build_copy(HttpRequest& request, const CopyRequest& copy, std::
 Result<CopyStep> S3Protocol::parse_copy(const Response& response) const {
   const auto copied = parse_copied(response.body);
   if (!copied) return std::unexpected(copied.error());
-  if (!*copied) {
-    const XmlError& error = copied->error();
-    return std::unexpected(Error(code_of(500, error.code), cat(error.code, ": ", error.message)));
-  }
+  if (!*copied) return std::unexpected(s3_late_error(copied->error()));
   return CopyStep{.done = true, .token = "", .object = std::nullopt};
 }
 
@@ -291,17 +299,22 @@ Refusal S3Protocol::refusal(const ErrorResponse& response) const {
   const XmlError said = parse_xml_error(response.body);
   const ResponseHead& head = response.head;
   const int status = head.status;
-  Code code = code_of(status, said.code);
+  Code code = s3_code_of(status, said.code);
   std::string message = said.code.empty() ? said.message : cat(said.code, ": ", said.message);
   Refusal refusal{.error = Error(code, "")};
+  // A response to HEAD has no body, and so no code. 400 is what an expired token gets, 403 what a
+  // wrong clock gets: both are worth one more attempt, the second where the clocks differ.
+  const bool is_bare = response.body.empty();
+  const auto date = parse_http_date(head.find("date").value_or(""));
+  const auto now = std::chrono::system_clock::now();
+  const bool is_skewed =
+      said.code == "RequestTimeTooSkewed" ||
+      (is_bare && status == 403 && date && std::chrono::abs(*date - now) > kMaxSkew);
+  if (is_skewed) refusal.server_time = said.server_time ? said.server_time : date;
   refusal.stale_credentials =
-      status == 401 ||
+      is_skewed || status == 401 || (is_bare && status == 400) ||
       is_one_of(said.code, {"ExpiredToken", "InvalidToken", "RequestExpired",
-                            "TokenRefreshRequired", "InvalidAccessKeyId", "RequestTimeTooSkewed"});
-  if (said.code == "RequestTimeTooSkewed") {
-    refusal.server_time = said.server_time;
-    if (!refusal.server_time) refusal.server_time = parse_http_date(head.find("date").value_or(""));
-  }
+                            "TokenRefreshRequired", "InvalidAccessKeyId"});
   // A bucket of another region: the header comes even with answers to HEAD, which have no body.
   std::string_view region = head.find("x-amz-bucket-region").value_or("");
   if (region.empty()) region = said.region;
@@ -346,8 +359,9 @@ Result<Provider> s3_provider(const Url& url, const StoreOptions& options) {
   Result<std::shared_ptr<S3Home>> home = S3Home::create(url.bucket, options.endpoint, options.s3);
   if (!home) return std::unexpected(std::move(home.error()));
   return Provider{.endpoint = (*home)->first_endpoint(),
-                  .protocol_at = [bucket = url.bucket, home = *home, s3 = options.s3](Root root) {
-                    return std::make_unique<S3Protocol>(bucket, home, s3, std::move(root));
+                  .protocol_at = [bucket = url.bucket, home = *home, s3 = options.s3,
+                                  verify = options.verify](Root root) {
+                    return std::make_unique<S3Protocol>(bucket, home, s3, std::move(root), verify);
                   }};
 }
 

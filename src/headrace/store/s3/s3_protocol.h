@@ -9,6 +9,7 @@
 #include "headrace/store/s3/s3_home.h"
 #include "headrace/store/s3/s3_paths.h"
 #include "headrace/store/s3/s3_uploads.h"
+#include "headrace/store/s3/s3_urls.h"
 
 namespace headrace {
 
@@ -18,12 +19,11 @@ namespace headrace {
 class S3Protocol final : public Protocol {
  public:
   S3Protocol(std::string bucket, std::shared_ptr<S3Home> home, const S3Options& options,
-             Root root = Root());
+             Root root = Root(), Verify verify = Verify::kCrcs);
 
   void build_read(HttpRequest& request, std::string_view name, std::string_view generation,
                   std::optional<ByteRange> range) const override;
   ReadFacts read_facts(const ResponseHead& head) const override;
-  bool parts_tell_sum() const override { return false; }
   // Pages begin after a name, not at it, and have no end.
   ListBounds list_bounds() const override { return ListBounds::kLoose; }
   void build_list(HttpRequest& request, const ListRequest& list) const override;
@@ -45,16 +45,21 @@ class S3Protocol final : public Protocol {
                   std::string_view token) const override;
   Result<CopyStep> parse_copy(const Response& response) const override;
   const MultipartUploads* multipart() const override { return &multipart_; }
+  const PartCopies* part_copies() const override { return &part_copies_; }
   UploadMethod default_upload_method() const override { return UploadMethod::kMultipart; }
+  const UrlSigning* url_signing() const override { return &urls_; }
   std::unique_ptr<Signer> make_signer() const override;
   std::shared_ptr<const Endpoint> moved_to() const override { return home_->moved_to(); }
   Refusal refusal(const ErrorResponse& response) const override;
   std::string url_of(std::string_view name) const override;
 
  private:
+  const bool compares_etags_;
   const std::shared_ptr<S3Home> home_;
   const S3Paths paths_;
   const S3MultipartUploads multipart_;
+  const S3PartCopies part_copies_;
+  const S3Urls urls_;
 };
 
 // Errors: kInvalidArgument for an endpoint or options that cannot work.

@@ -1,12 +1,18 @@
 #include "headrace/store/s3/s3_uploads.h"
 
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <span>
 #include <utility>
 
+#include "headrace/base/ascii.h"
 #include "headrace/format/amz_checksum.h"
+#include "headrace/format/http_range.h"
 #include "headrace/format/multipart_xml.h"
 #include "headrace/format/percent.h"
+#include "headrace/format/s3_xml.h"
+#include "headrace/store/s3/s3_errors.h"
 
 namespace headrace {
 
@@ -47,8 +53,10 @@ void S3MultipartUploads::build_complete(HttpRequest& request, const MultipartCom
   request.target.append("?uploadId=");
   percent_encode_to(request.target, completion.upload_id);
   request.add_header("Content-Type", "application/xml");
-  request.add_header("x-amz-checksum-crc32c", completion.crc32c.to_base64());
-  request.header_lines.append("x-amz-checksum-type: FULL_OBJECT\r\n");
+  if (completion.crc32c) {
+    request.add_header("x-amz-checksum-crc32c", completion.crc32c->to_base64());
+    request.header_lines.append("x-amz-checksum-type: FULL_OBJECT\r\n");
+  }
   request.add_header("x-amz-mp-object-size", std::to_string(completion.size_bytes));
   S3Paths::add_precondition(request, completion.precondition);
   paths_.add_customer_key(request);
@@ -71,6 +79,55 @@ void S3MultipartUploads::build_list(HttpRequest& request, std::string_view prefi
   if (!after_name.empty()) paths_.append_below(request.target, "key-marker", after_name);
   paths_.append_below(request.target, "prefix", prefix);
   S3Paths::append_parameter(request.target, "upload-id-marker", after_upload_id);
+}
+
+ObjectMetadata S3PartCopies::metadata(const ResponseHead& head) const {
+  constexpr std::string_view kOwn = "x-amz-meta-";
+  ObjectMetadata metadata;
+  for (const HeaderField& field : head.fields()) {
+    const bool is_own = field.name.size() > kOwn.size() &&
+                        same_ignoring_case(field.name.substr(0, kOwn.size()), kOwn);
+    const bool is_kept =
+        is_own ||
+        std::ranges::any_of(
+            std::array<std::string_view, 6>{"content-type", "content-encoding", "cache-control",
+                                            "content-disposition", "content-language", "expires"},
+            [&](std::string_view name) { return same_ignoring_case(field.name, name); });
+    if (is_kept) metadata.emplace_back(field.name, field.value);
+  }
+  return metadata;
+}
+
+void S3PartCopies::build_start(HttpRequest& request, std::string_view name,
+                               const ObjectMetadata& metadata) const {
+  paths_.begin(request, "POST", name);
+  request.target.append("?uploads=");
+  for (const auto& [header, value] : metadata) request.add_header(header, value);
+  paths_.add_encryption(request);
+  request.has_body = true;
+}
+
+void S3PartCopies::build_part(HttpRequest& request, const CopiedPart& part) const {
+  paths_.begin(request, "PUT", part.name);
+  request.target.append("?partNumber=").append(std::to_string(part.part_number));
+  S3Paths::append_parameter(request.target, "uploadId", part.upload_id);
+  request.add_header("x-amz-copy-source", paths_.source(part.source_name));
+  if (request.check_text("the source's generation", part.source_generation)) {
+    request.add_header("x-amz-copy-source-if-match", quoted_etag(part.source_generation));
+  }
+  request.header_lines.append("x-amz-copy-source-range: ");
+  append_range(request.header_lines, part.range);
+  request.header_lines.append("\r\n");
+  paths_.add_customer_key(request);
+  paths_.add_copy_source_customer_key(request);
+  request.has_body = true;
+}
+
+Result<SentPart> S3PartCopies::parse_part(const Response& response, uint32_t part_number) const {
+  const Answer<CopiedObject> copied = parse_copied(response.body);
+  if (!copied) return std::unexpected(copied.error());
+  if (!*copied) return std::unexpected(s3_late_error(copied->error()));
+  return SentPart{.part_number = part_number, .etag = quoted_etag((*copied)->generation)};
 }
 
 }  // namespace headrace

@@ -33,4 +33,23 @@ class S3MultipartUploads final : public MultipartUploads {
   const S3Paths& paths_;
 };
 
+// CopyObject takes sources up to 5 GiB; UploadPartCopy takes a range of any. The upload names no
+// algorithm of checksums: some servers then refuse parts that are copied (MinIO), and AWS adds one
+// of its own.
+// https://docs.aws.amazon.com/AmazonS3/latest/userguide/CopyingObjectsMPUapi.html
+// Thread: any (immutable). Borrows the paths.
+class S3PartCopies final : public PartCopies {
+ public:
+  explicit S3PartCopies(const S3Paths& paths) : paths_(paths) {}
+  // All that CopyObject would keep.
+  ObjectMetadata metadata(const ResponseHead& head) const override;
+  void build_start(HttpRequest& request, std::string_view name,
+                   const ObjectMetadata& metadata) const override;
+  void build_part(HttpRequest& request, const CopiedPart& part) const override;
+  Result<SentPart> parse_part(const Response& response, uint32_t part_number) const override;
+
+ private:
+  const S3Paths& paths_;
+};
+
 }  // namespace headrace

@@ -64,23 +64,34 @@ Error Operation::finished(const Attempt& attempt, Error error) const {
   return std::move(error).with_url(attempt.url()).with_attempts(retries_.attempts());
 }
 
-awaitable<Result<void>> Operation::authorize() {
+awaitable<Result<void>> authorize(Activity& waiting, StoreContext& store) {
   while (true) {
-    Credentials::Current current = store_.credentials->current(thread().now(), waker());
-    store_.credential = current.credential;
-    store_.credential_version = current.version;
-    store_.credential_fresh_until = current.fresh_until;
+    Credentials::Current current =
+        store.credentials->current(waiting.thread().now(), waiting.waker());
+    store.credential = current.credential;
+    store.credential_version = current.version;
+    store.credential_fresh_until = current.fresh_until;
     if (current.credential) co_return Result<void>();
     if (current.error) co_return std::unexpected(std::move(*current.error));
-    co_await park(deadline());
-    if (stopped()) {
-      co_return fail(stopped()->code(), stopped()->message(), " while waiting for credentials");
+    co_await waiting.park(waiting.deadline());
+    if (const std::optional<Error>& stopped = waiting.stopped()) {
+      co_return fail(stopped->code(), stopped->message(), " while waiting for credentials");
     }
   }
 }
 
-// Where the bucket is now.
+// Where the next attempt goes: what this request was told, or where the bucket is now.
 Result<void> Operation::choose_lane(const Protocol& protocol) {
+  if (elsewhere_) {
+    HostLane*& lane = store_.lanes_elsewhere[elsewhere_->endpoint];
+    if (lane == nullptr) {
+      Result<HostLane*> reached = store_.reach(elsewhere_->endpoint);
+      if (!reached) return std::unexpected(std::move(reached.error()));
+      lane = *reached;
+    }
+    via_ = lane;
+    return {};
+  }
   via_ = &lane_;
   const std::shared_ptr<const Endpoint> moved_to = protocol.moved_to();
   if (moved_to == nullptr) return {};
@@ -97,7 +108,9 @@ Result<void> Operation::choose_lane(const Protocol& protocol) {
 RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& request,
                                            Result<void> exchanged) {
   RetryState::Outcome outcome;
-  if (!exchanged) {
+  if (!exchanged && attempt.has_enough()) {
+    outcome.follow_up = true;
+  } else if (!exchanged) {
     outcome.error = std::move(exchanged.error());
   } else if (Result<Attempt::Verdict> verdict = attempt.end(); !verdict) {
     outcome.error = std::move(verdict.error());
@@ -107,7 +120,7 @@ RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& 
   outcome.stale = outcome.error && connection_->went_stale();
   if (const Refusal* refusal = attempt.refusal(); exchanged && outcome.error && refusal) {
     outcome.stale_credentials = store_.credentials != nullptr && refusal->stale_credentials;
-    outcome.moved = refusal->moved;
+    outcome.moved = refusal->moved || refusal->elsewhere;
     if (refusal->server_time) {
       store_.clock_offset = *refusal->server_time - thread().clock().wall_now();
     }
@@ -164,11 +177,12 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
 
     request.clear();
     attempt.build(request);
+    if (elsewhere_) request.target = elsewhere_->target;
     if (store_.credentials) {
       const bool valid = store_.credential && now < store_.credential_fresh_until &&
                          store_.credential_version == store_.credentials->version();
       if (!valid) {
-        if (Result<void> done = co_await authorize(); !done) {
+        if (Result<void> done = co_await authorize(*this, store_); !done) {
           co_return std::unexpected(finished(attempt, std::move(done.error())));
         }
       }
@@ -200,10 +214,12 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     now = thread().now();
     note_outcome(outcome, now);
     RetryState::Step step = retries_.after(std::move(outcome), now, deadline());
+    // Whatever else the next attempt is, it begins where requests of this store begin.
+    if (step.next != Next::kFreshConnection) elsewhere_.reset();
     switch (step.next) {
       case Next::kDone: co_return Result<void>();
-      case Next::kFollowUp:
-      case Next::kRedirected: break;
+      case Next::kFollowUp: break;
+      case Next::kRedirected: elsewhere_ = attempt.refusal()->elsewhere; break;
       case Next::kFreshConnection:
         fresh_next = true;
         attempt.will_retry();

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -28,6 +29,8 @@ struct StoreContext {
   // Where the bucket has moved to, and the lane there.
   std::shared_ptr<const Endpoint> moved_to = nullptr;
   HostLane* moved_lane = nullptr;
+  // The lanes to which single requests were sent.
+  std::map<Endpoint, HostLane*> lanes_elsewhere = {};
   // How far the service's clock is ahead of ours, as far as it was told.
   std::chrono::system_clock::duration clock_offset{0};
   // The credential in use, kept so that a read takes no lock. Confined to the I/O thread.
@@ -36,6 +39,13 @@ struct StoreContext {
   std::chrono::steady_clock::time_point credential_fresh_until = {};
 };
 
+// Waits until `store`, which has credentials, has one that is valid.
+// Errors: that of whoever makes them; those of `waiting`.
+awaitable<Result<void>> authorize(Activity& waiting, StoreContext& store);
+
+// A request that is sent elsewhere, for good or alone, keeps the slot of the operation's own host.
+// Everything else is the other host's: connections and TLS, the pace, what its answers say about
+// how much it bears, and the log.
 // Thread: I/O. Lives in a coroutine's frame; borrows everything.
 class Operation final : public Activity {
  public:
@@ -51,7 +61,6 @@ class Operation final : public Activity {
   void sweep(std::chrono::steady_clock::time_point now) override;
   void note_outcome(const RetryState::Outcome& outcome, std::chrono::steady_clock::time_point now);
   Result<void> choose_lane(const Protocol& protocol);
-  awaitable<Result<void>> authorize();
   RetryState::Outcome end_attempt(Attempt& attempt, const HttpRequest& request,
                                   Result<void> exchanged);
   Error finished(const Attempt& attempt, Error error) const;
@@ -59,6 +68,7 @@ class Operation final : public Activity {
   // The lane whose slot the operation has, and the one that its requests go through.
   HostLane& lane_;
   HostLane* via_ = &lane_;
+  std::optional<Elsewhere> elsewhere_;  // where the next attempt alone goes
   StoreContext& store_;
   Attempt* attempt_ = nullptr;
   std::optional<std::chrono::steady_clock::time_point> linger_until_;  // set once it is stopped

@@ -49,7 +49,7 @@ Answer failure(std::string message) {
 // What the test says, and what it is told, in the order of requests.
 struct Script {
   std::deque<Answer> answers;
-  std::vector<std::string> header_lines;  // of each request that was sent
+  std::vector<std::string> header_lines, targets;  // of each request that was sent
   int connections = 0, closed = 0;
 };
 
@@ -72,6 +72,7 @@ class ScriptedConnection final : public Transport {
 
   awaitable<Result<void>> exchange(const HttpRequest& request, ResponseSink& sink) override {
     script_.header_lines.push_back(request.header_lines);
+    script_.targets.push_back(request.target);
     const Answer answer = take();
     reusable_ = false;
     if (answer.silent) {
@@ -125,6 +126,47 @@ class ScriptedConnection final : public Transport {
   bool waiting_ = false;
 };
 
+// As GCS, and 307 sends one request elsewhere.
+class RedirectingProtocol final : public Protocol {
+ public:
+  RedirectingProtocol() : Protocol(Root()) {}
+  Refusal refusal(const ErrorResponse& response) const override {
+    Refusal refusal = gcs_.refusal(response);
+    const std::string_view location = response.head.find("location").value_or("");
+    if (response.head.status != 307 || location.empty()) return refusal;
+    const size_t path = location.find('/', location.find("://") + 3);
+    refusal.elsewhere =
+        Elsewhere{.endpoint = parse_endpoint(location.substr(0, path), false).value(),
+                  .target = std::string(location.substr(path))};
+    return refusal;
+  }
+  std::unique_ptr<Signer> make_signer() const override { return gcs_.make_signer(); }
+  std::string url_of(std::string_view name) const override { return gcs_.url_of(name); }
+
+  // What these tests never send.
+  void build_read(HttpRequest&, std::string_view, std::string_view,
+                  std::optional<ByteRange>) const override {}
+  ReadFacts read_facts(const ResponseHead&) const override { return {}; }
+  ListBounds list_bounds() const override { return ListBounds::kExact; }
+  void build_list(HttpRequest&, const ListRequest&) const override {}
+  Result<ColumnPage> parse_list(const Response&) const override { return ColumnPage(); }
+  void build_stat(HttpRequest&, std::string_view) const override {}
+  Result<ObjectInfo> parse_stat(const Response&, std::string_view) const override { return {}; }
+  void build_write(HttpRequest&, const WriteRequest&, std::span<const std::span<const std::byte>>,
+                   Crc32c, std::string&) const override {}
+  Result<ObjectInfo> parse_written(const Response&, const WriteRequest&, uint64_t) const override {
+    return {};
+  }
+  Result<void> check_new_name(std::string_view) const override { return {}; }
+  void build_remove(HttpRequest&, std::string_view, const Precondition&) const override {}
+  void build_copy(HttpRequest&, const CopyRequest&, std::string_view) const override {}
+  Result<CopyStep> parse_copy(const Response&) const override { return CopyStep(); }
+  UploadMethod default_upload_method() const override { return UploadMethod::kParts; }
+
+ private:
+  const GcsProtocol gcs_{"bucket", ""};
+};
+
 class ScriptedAttempt final : public TextAttempt {
  public:
   ScriptedAttempt(const Protocol& protocol, Clock& clock) : TextAttempt(protocol), clock_(clock) {}
@@ -146,9 +188,9 @@ class ScriptedAttempt final : public TextAttempt {
   Clock& clock_;
 };
 
-std::shared_ptr<const Route> route() {
+std::shared_ptr<const Route> route(std::string host = "storage.test") {
   Route route;
-  route.endpoint.host = "storage.test";
+  route.endpoint.host = std::move(host);
   return std::make_shared<Route>(std::move(route));
 }
 
@@ -164,6 +206,11 @@ class OperationTest : public ::testing::Test {
   }
 
   HostLane& lane() { return *host_.lanes[0]; }
+  virtual std::unique_ptr<Signer> signer() { return protocol().make_signer(); }
+  static const Protocol& protocol() {
+    static const RedirectingProtocol protocol;
+    return protocol;
+  }
   void answer_with(std::deque<Answer> answers) { script_.answers = std::move(answers); }
 
   // Runs what can run, without any time passing.
@@ -181,8 +228,8 @@ class OperationTest : public ::testing::Test {
     store_.emplace(StoreContext{.retry = retry_,
                                 .timeout = timeout_,
                                 .credentials = credentials_,
-                                .signer = protocol_.make_signer(),
-                                .reach = {}});
+                                .signer = signer(),
+                                .reach = reach_});
     operation_.emplace(lane(), *store_, this);
     asio::co_spawn(thread_->context(), drive(*operation_, attempt_, result_), asio::detached);
     poll();
@@ -214,7 +261,6 @@ class OperationTest : public ::testing::Test {
   const std::shared_ptr<IoThread> thread_ = IoThread::without_thread(0, clock_);
   Resolver resolver_;
   const std::shared_ptr<BlockPool> pool_ = std::make_shared<BlockPool>(64 * kMiB);
-  const GcsProtocol protocol_{"bucket", ""};
   Script script_;
   Host host_{route(),
              4,
@@ -228,7 +274,8 @@ class OperationTest : public ::testing::Test {
       .max_attempts = 4, .initial_backoff = milliseconds(100), .max_backoff = milliseconds(300)};
   TimeoutOptions timeout_{.total = seconds(60)};
   std::shared_ptr<Credentials> credentials_;
-  ScriptedAttempt attempt_{protocol_, clock_};
+  std::function<Result<HostLane*>(const Endpoint&)> reach_;
+  ScriptedAttempt attempt_{protocol(), clock_};
   std::optional<StoreContext> store_;
   std::optional<Result<void>> result_;
   std::optional<Operation> operation_;
@@ -452,6 +499,138 @@ TEST_F(OperationWithCredentials, ARefusedTokenIsReplacedOnce) {
   EXPECT_THAT(script_.header_lines,
               ElementsAre("Authorization: Bearer 1\r\n", "Authorization: Bearer 2\r\n"));
   EXPECT_FALSE(asked());
+}
+
+// ── Elsewhere ────────────────────────────────────────────────────────────────────────────────
+
+// One that is sent to another host, which has a script of its own.
+class OperationElsewhere : public OperationTest {
+ protected:
+  OperationElsewhere() {
+    other_.lanes.push_back(std::make_unique<HostLane>(other_, *thread_, resolver_, *pool_));
+    reach_ = [this](const Endpoint& at) -> Result<HostLane*> {
+      reached_.push_back(at.authority());
+      if (at.host != "other.test") return fail(Code::kCancelled, "the engine was stopped");
+      return other_.lanes[0].get();
+    };
+  }
+  ~OperationElsewhere() override { other_.lanes.clear(); }
+  // Says what is signed, and for whom.
+  class Names final : public Signer {
+    void sign(HttpRequest& request, const Credential&, const Destination& to,
+              std::chrono::system_clock::time_point) override {
+      request.add_header("Signed", cat(to.authority, request.target));
+    }
+  };
+  std::unique_ptr<Signer> signer() override { return std::make_unique<Names>(); }
+  static Answer sent_to(std::string url) {
+    return refusal("307 Temporary Redirect", cat("Location: ", url, "\r\n"));
+  }
+  // Another operation of the same store.
+  Result<void> run_next() {
+    result_.reset();
+    operation_.emplace(lane(), *store_, this);
+    asio::co_spawn(thread_->context(), drive(*operation_, attempt_, result_), asio::detached);
+    poll();
+    return finish();
+  }
+
+  Script there_;
+  Host other_{route("other.test"),
+              4,
+              4,
+              100,
+              std::make_shared<Log>(),
+              [this](IoThread& thread, const std::shared_ptr<const Route>&) {
+                return std::make_unique<ScriptedConnection>(thread, there_);
+              }};
+  std::vector<std::string> reached_;
+};
+
+TEST_F(OperationElsewhere, ARequestGoesWhereItIsToldAndTheNextOneWhereItAlwaysWent) {
+  answer_with({sent_to("https://other.test/v1/o%2F?t=1&pid=p"), {}});
+  there_.answers = {{}};
+  EXPECT_TRUE(run().has_value());
+  EXPECT_THAT(script_.targets, ElementsAre("/o"));
+  EXPECT_THAT(there_.targets, ElementsAre("/v1/o%2F?t=1&pid=p"));
+  EXPECT_EQ(passed(), milliseconds(0));
+  EXPECT_EQ(attempt_.retried, 0) << "the first host did nothing";
+  EXPECT_EQ(thread_->metrics().retries_total, 0u);
+  EXPECT_TRUE(run_next().has_value());
+  EXPECT_THAT(script_.targets, ElementsAre("/o", "/o"));
+  EXPECT_THAT(there_.targets, SizeIs(1));
+}
+
+TEST_F(OperationElsewhere, ConnectionsOfEachHostAreKeptAndItsLaneIsFoundOnce) {
+  for (int round = 0; round < 3; ++round) {
+    answer_with({sent_to("https://other.test/x")});
+    there_.answers = {{}};
+    EXPECT_TRUE((round == 0 ? run() : run_next()).has_value());
+  }
+  EXPECT_EQ(script_.connections, 1);
+  EXPECT_EQ(there_.connections, 1);
+  EXPECT_THAT(reached_, ElementsAre("other.test"));
+}
+
+TEST_F(OperationElsewhere, WhatFailsThereBeginsAnewWhereRequestsBegin) {
+  answer_with({sent_to("https://other.test/1"), sent_to("https://other.test/2")});
+  there_.answers = {failure("reset"), {}};
+  EXPECT_TRUE(run().has_value());
+  EXPECT_THAT(script_.targets, SizeIs(2));
+  EXPECT_THAT(there_.targets, ElementsAre("/1", "/2"));
+  EXPECT_EQ(attempt_.retried, 1);
+}
+
+TEST_F(OperationElsewhere, AConnectionThatWasClosedWhileIdleIsReplacedThere) {
+  answer_with({sent_to("https://other.test/1")});
+  there_.answers = {{.failure = Error(Code::kUnavailable, "closed"), .stale = true}, {}};
+  EXPECT_TRUE(run().has_value());
+  EXPECT_THAT(script_.targets, SizeIs(1));
+  EXPECT_THAT(there_.targets, ElementsAre("/1", "/1"));
+}
+
+TEST_F(OperationElsewhere, HostsThatSendItInACircleAreLeftAfterThreeHops) {
+  answer_with({sent_to("https://other.test/1"), {}});
+  there_.answers = {sent_to("https://other.test/2"),
+                    sent_to("https://other.test/3"),
+                    sent_to("https://other.test/4"),
+                    {}};
+  EXPECT_THAT(text_of(run()),
+              AllOf(HasSubstr("sent elsewhere 4 times in a row"), HasSubstr("HTTP 307")));
+  EXPECT_THAT(there_.targets, SizeIs(3));
+}
+
+TEST_F(OperationElsewhere, OnlyHopsInARowCount) {
+  attempt_.follow_ups = 9;  // each is a request of its own
+  std::deque<Answer> answers(10, sent_to("https://other.test/x"));
+  answer_with(answers);
+  there_.answers = std::deque<Answer>(10);
+  EXPECT_TRUE(run().has_value());
+  EXPECT_THAT(there_.targets, SizeIs(10));
+}
+
+TEST_F(OperationElsewhere, AHostThatThrottlesIsPacedAlone) {
+  answer_with(std::deque<Answer>(21, sent_to("https://other.test/1")));
+  there_.answers = std::deque<Answer>(20, refusal("429 Too Many Requests"));
+  there_.answers.emplace_back();
+  EXPECT_TRUE(run().has_value());
+  EXPECT_GT(other_.admission.pace_per_s(), 0);
+  EXPECT_EQ(host_.admission.pace_per_s(), 0);
+}
+
+TEST_F(OperationElsewhere, ItIsSignedForTheHostAndTheTargetThatItGoesTo) {
+  credentials_ = Credentials::fixed({.authorization = "Bearer 1"});
+  answer_with({sent_to("https://other.test/x?y")});
+  there_.answers = {{}};
+  EXPECT_TRUE(run().has_value());
+  EXPECT_THAT(script_.header_lines, ElementsAre("Signed: storage.test/o\r\n"));
+  EXPECT_THAT(there_.header_lines, ElementsAre("Signed: other.test/x?y\r\n"));
+}
+
+TEST_F(OperationElsewhere, AHostThatCannotBeReachedAnyMoreEndsIt) {
+  answer_with({sent_to("https://stopped.test/1"), {}});
+  EXPECT_THAT(text_of(run()), HasSubstr("cancelled: gs://bucket/o"));
+  EXPECT_THAT(script_.targets, SizeIs(1));
 }
 
 // ── Idle connections ─────────────────────────────────────────────────────────────────────────

@@ -52,6 +52,7 @@ void RetryBudget::earn() {
 }
 
 RetryState::Step RetryState::after(Outcome outcome, TimePoint now, TimePoint deadline) {
+  redirects_ = outcome.moved ? redirects_ + 1 : 0;
   if (!outcome.error) {
     budget_.earn();
     if (!outcome.follow_up) return {.next = Next::kDone};
@@ -74,7 +75,11 @@ RetryState::Step RetryState::after(Outcome outcome, TimePoint now, TimePoint dea
     --attempts_;
     return {.next = Next::kFreshConnection};
   }
-  if (outcome.moved && ++redirects_ <= kMaxRedirects) return {.next = Next::kRedirected};
+  if (redirects_ > kMaxRedirects) {
+    return fail_with(error.code(),
+                     cat(error.message(), " (sent elsewhere ", redirects_, " times in a row)"));
+  }
+  if (outcome.moved) return {.next = Next::kRedirected};
   if (outcome.stale_credentials && !std::exchange(credential_rejected_, true)) {
     return {.next = Next::kNewCredential};
   }

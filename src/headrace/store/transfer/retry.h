@@ -54,14 +54,14 @@ class RetryState {
     bool follow_up = false;           // it succeeded, and another request follows
     bool stale = false;               // it failed because the server had closed the idle connection
     bool stale_credentials = false;   // it was refused, and with new credentials it may not be
-    bool moved = false;               // it was refused, since the bucket is elsewhere
+    bool moved = false;               // it was refused, since its place is elsewhere
   };
   enum class Next : uint8_t {
     kDone,
     kFollowUp,
     kFreshConnection,  // the same request again, at once and for free
     kNewCredential,    // the same request again, with new credentials
-    kRedirected,       // the same request again, to where the bucket is
+    kRedirected,       // the same request again, to its place
     kRetry,
     kFail,
   };
@@ -82,7 +82,7 @@ class RetryState {
   // How many follow-up requests of one operation are sent without a pause. A large copy needs a
   // few.
   static constexpr int kFreeFollowUps = 16;
-  // How often one request is sent elsewhere: to a region, and to an endpoint there.
+  // How often in a row one request is sent elsewhere: to a region, and to an endpoint there.
   static constexpr int kMaxRedirects = 3;
 
   const RetryOptions& options_;

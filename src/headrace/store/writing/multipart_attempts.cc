@@ -2,12 +2,39 @@
 
 #include <utility>
 
+#include "headrace/format/amz_checksum.h"
 #include "headrace/format/multipart_xml.h"
 
 namespace headrace {
 
-StartMultipartAttempt::StartMultipartAttempt(const Protocol& protocol, WriteRequest request)
-    : TextAttempt(protocol), request_(std::move(request)) {}
+namespace {
+
+// S3 gives the object the MD5 of the MD5s of its parts, which are their ETags, unless it encrypts.
+bool is_of_parts(const ObjectInfo& found, std::span<const SentPart> parts) {
+  const std::optional<CompositeChecksum> whole = composite_md5_of_etag(found.generation);
+  if (!whole) return false;
+  std::vector<Checksum> sums;
+  for (const SentPart& part : parts) {
+    const std::optional<Checksum> sum = md5_of_etag(unquoted_etag(part.etag));
+    if (!sum) return false;
+    sums.push_back(*sum);
+  }
+  return whole->is_of(sums);
+}
+
+}  // namespace
+
+StartMultipartAttempt::StartMultipartAttempt(const Protocol& protocol, WriteRequest request,
+                                             std::optional<ObjectMetadata> copied)
+    : TextAttempt(protocol), request_(std::move(request)), copied_(std::move(copied)) {}
+
+void StartMultipartAttempt::build(HttpRequest& request) {
+  if (copied_) {
+    protocol().part_copies()->build_start(request, request_.name, *copied_);
+  } else {
+    protocol().multipart()->build_start(request, request_);
+  }
+}
 
 Result<Attempt::Verdict> StartMultipartAttempt::finish() {
   Result<std::string> id = parse_upload_id(text());
@@ -46,15 +73,62 @@ Result<Attempt::Verdict> SendPartAttempt::finish() {
   return Verdict::kDone;
 }
 
+CopySourceAttempt::CopySourceAttempt(const Protocol& protocol, std::string name)
+    : TextAttempt(protocol), name_(std::move(name)) {}
+
+Result<Attempt::Verdict> CopySourceAttempt::finish() {
+  Result<ObjectInfo> info = found_object(name_);
+  if (!info) return std::unexpected(std::move(info.error()));
+  result = CopySource{.info = std::move(*info),
+                      .metadata = protocol().part_copies()->metadata(response().head)};
+  return Verdict::kDone;
+}
+
+CopyPartAttempt::CopyPartAttempt(const Protocol& protocol, CopyRequest request,
+                                 std::string upload_id, std::shared_ptr<const UploadPart> part)
+    : TextAttempt(protocol),
+      request_(std::move(request)),
+      upload_id_(std::move(upload_id)),
+      part_(std::move(part)) {}
+
+void CopyPartAttempt::build(HttpRequest& request) {
+  const uint64_t begin = part_->offset_bytes;
+  protocol().part_copies()->build_part(request, {.source_name = request_.source_name,
+                                                 .source_generation = request_.source_generation,
+                                                 .range = {begin, begin + part_->size_bytes},
+                                                 .name = request_.name,
+                                                 .upload_id = upload_id_,
+                                                 .part_number = part_->part_number});
+}
+
+Result<Attempt::Verdict> CopyPartAttempt::finish() {
+  Result<SentPart> sent = protocol().part_copies()->parse_part(response(), part_->part_number);
+  if (!sent) return std::unexpected(std::move(sent.error()));
+  result = std::move(sent);
+  return Verdict::kDone;
+}
+
+// The one condition of this request is that on the source.
+Result<Attempt::Verdict> CopyPartAttempt::refused(Error error) {
+  if (error.code() != Code::kPreconditionFailed) return std::unexpected(std::move(error));
+  return std::unexpected(
+      Error(Code::kPreconditionFailed,
+            cat(protocol().url_of(request_.source_name), " has changed while it was copied"))
+          .with_http_status(error.http_status())
+          .with_request_id(error.request_id()));
+}
+
 CompleteMultipartAttempt::CompleteMultipartAttempt(const Protocol& protocol, std::string name,
                                                    std::string upload_id,
-                                                   std::vector<SentPart> parts, Upload::Whole whole,
+                                                   std::vector<SentPart> parts, uint64_t size_bytes,
+                                                   std::optional<Crc32c> crc32c,
                                                    Precondition precondition)
     : PublishAttempt(protocol, name, std::move(precondition)),
       name_(std::move(name)),
       upload_id_(std::move(upload_id)),
       parts_(std::move(parts)),
-      whole_(whole) {}
+      size_bytes_(size_bytes),
+      crc32c_(crc32c) {}
 
 void CompleteMultipartAttempt::build_change(HttpRequest& request,
                                             const Precondition& precondition) {
@@ -62,8 +136,8 @@ void CompleteMultipartAttempt::build_change(HttpRequest& request,
                                          {.name = name_,
                                           .upload_id = upload_id_,
                                           .parts = parts_,
-                                          .size_bytes = whole_.size_bytes,
-                                          .crc32c = whole_.crc32c,
+                                          .size_bytes = size_bytes_,
+                                          .crc32c = crc32c_,
                                           .precondition = precondition},
                                          scratch_);
 }
@@ -76,14 +150,20 @@ Result<Attempt::Verdict> CompleteMultipartAttempt::finish_change() {
 }
 
 Match CompleteMultipartAttempt::compare(const ObjectInfo& found) const {
-  return compare_bytes(found, whole_.size_bytes, whole_.crc32c);
+  const Match match = compare_bytes(found, size_bytes_, crc32c_);
+  return match == Match::kUnknown && is_of_parts(found, parts_) ? Match::kSame : match;
+}
+
+// There is nothing to compare what was copied with, if the server says nothing of it.
+bool CompleteMultipartAttempt::is_good(Match match) const {
+  return match == Match::kSame || (match == Match::kUnknown && !crc32c_);
 }
 
 std::optional<Error> CompleteMultipartAttempt::wrong_result(const ObjectInfo& found) const {
-  return Error(
-      Code::kCorrupt,
-      cat("the server made ", found.size_bytes, " bytes", crc32c_text(found), " of ", parts_.size(),
-          " parts with ", whole_.size_bytes, " bytes and CRC32C ", whole_.crc32c.to_base64()));
+  return Error(Code::kCorrupt,
+               cat("the server made ", found.size_bytes, " bytes", crc32c_text(found), " of ",
+                   parts_.size(), " parts with ", size_bytes_, " bytes",
+                   crc32c_ ? cat(" and CRC32C ", crc32c_->to_base64()) : ""));
 }
 
 AbortMultipartAttempt::AbortMultipartAttempt(const Protocol& protocol, std::string name,

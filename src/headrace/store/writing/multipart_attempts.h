@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,19 +18,20 @@ namespace headrace {
 // abort the upload.
 class StartMultipartAttempt final : public TextAttempt {
  public:
-  StartMultipartAttempt(const Protocol& protocol, WriteRequest request);
+  // With `copied`, parts will be copied from an object that has this metadata.
+  StartMultipartAttempt(const Protocol& protocol, WriteRequest request,
+                        std::optional<ObjectMetadata> copied = {});
   std::chrono::milliseconds linger_when_stopped() const override {
     return std::chrono::milliseconds(1000);
   }
-  void build(HttpRequest& request) override {
-    protocol().multipart()->build_start(request, request_);
-  }
+  void build(HttpRequest& request) override;
   std::string url() const override { return protocol().url_of(request_.name); }
   Result<std::string> result;  // the upload's id
 
  private:
   Result<Verdict> finish() override;
   const WriteRequest request_;
+  const std::optional<ObjectMetadata> copied_;
 };
 
 // A part that is sent again replaces the earlier one.
@@ -48,12 +50,45 @@ class SendPartAttempt final : public TextAttempt {
   const std::shared_ptr<const UploadPart> part_;
 };
 
-// Makes the object from its parts. If the answer is lost, a stat tells what became of it.
+// What is to be copied in parts.
+class CopySourceAttempt final : public TextAttempt {
+ public:
+  CopySourceAttempt(const Protocol& protocol, std::string name);
+  void build(HttpRequest& request) override { protocol().build_stat(request, name_); }
+  std::string url() const override { return protocol().url_of(name_); }
+  Result<CopySource> result;
+
+ private:
+  Result<Verdict> finish() override;
+  const std::string name_;
+};
+
+// Copies one part; one that is copied again replaces the earlier one.
+class CopyPartAttempt final : public TextAttempt {
+ public:
+  // `part` names the range and its number.
+  CopyPartAttempt(const Protocol& protocol, CopyRequest request, std::string upload_id,
+                  std::shared_ptr<const UploadPart> part);
+  void build(HttpRequest& request) override;
+  std::string url() const override { return protocol().url_of(request_.name); }
+  Result<SentPart> result;
+
+ private:
+  Result<Verdict> finish() override;
+  Result<Verdict> refused(Error error) override;
+
+  const CopyRequest request_;
+  const std::string upload_id_;
+  const std::shared_ptr<const UploadPart> part_;
+};
+
+// Makes the object from its parts. If the answer is lost, a stat tells what became of it: by the
+// CRC32C of the object, or else by the ETag that S3 makes of those of the parts.
 class CompleteMultipartAttempt final : public PublishAttempt {
  public:
   CompleteMultipartAttempt(const Protocol& protocol, std::string name, std::string upload_id,
-                           std::vector<SentPart> parts, Upload::Whole whole,
-                           Precondition precondition);
+                           std::vector<SentPart> parts, uint64_t size_bytes,
+                           std::optional<Crc32c> crc32c, Precondition precondition);
   std::chrono::milliseconds linger_when_stopped() const override {
     return std::chrono::milliseconds(1000);
   }
@@ -62,11 +97,13 @@ class CompleteMultipartAttempt final : public PublishAttempt {
   void build_change(HttpRequest& request, const Precondition& precondition) override;
   Result<Verdict> finish_change() override;
   Match compare(const ObjectInfo& found) const override;
+  bool is_good(Match match) const override;
   std::optional<Error> wrong_result(const ObjectInfo& found) const override;
 
   const std::string name_, upload_id_;
   const std::vector<SentPart> parts_;
-  const Upload::Whole whole_;
+  const uint64_t size_bytes_;
+  const std::optional<Crc32c> crc32c_;  // none: the parts were copied by the server
   std::string scratch_;
 };
 

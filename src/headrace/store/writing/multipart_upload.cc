@@ -43,9 +43,18 @@ void MultipartUpload::send(std::shared_ptr<const UploadPart> part, Done done) {
   } else if (!id.empty()) {
     send_now(id, std::move(waiting));
   } else if (start) {
-    track<std::string>(uploader_->start_multipart(at_),
+    track<std::string>(request_start(),
                        [this](Result<std::string> result) { started(std::move(result)); });
   }
+}
+
+std::shared_ptr<Pending<std::string>> MultipartUpload::request_start() {
+  return uploader_->start_multipart(at_);
+}
+
+std::shared_ptr<Pending<SentPart>> MultipartUpload::request_part(
+    const std::string& id, std::shared_ptr<const UploadPart> part) {
+  return uploader_->send_part(at_.name, id, std::move(part));
 }
 
 void MultipartUpload::started(Result<std::string> id) {
@@ -72,7 +81,7 @@ void MultipartUpload::started(Result<std::string> id) {
 
 void MultipartUpload::send_now(const std::string& id, Waiting waiting) {
   const uint32_t number = waiting.part->part_number;
-  track<SentPart>(uploader_->send_part(at_.name, id, std::move(waiting.part)),
+  track<SentPart>(request_part(id, std::move(waiting.part)),
                   [this, number, done = std::move(waiting.done)](Result<SentPart> sent) mutable {
                     if (!sent) {
                       done(std::unexpected(in_part(number, std::move(sent.error()))));
@@ -92,7 +101,8 @@ std::string MultipartUpload::id() {
   return id_;
 }
 
-void MultipartUpload::complete(const Whole& whole, Precondition precondition, Published done) {
+void MultipartUpload::complete(uint64_t size_bytes, std::optional<Crc32c> crc32c,
+                               Precondition precondition, Published done) {
   std::string id;
   std::vector<SentPart> sent;
   {
@@ -100,8 +110,8 @@ void MultipartUpload::complete(const Whole& whole, Precondition precondition, Pu
     id = id_;
     sent = sent_;
   }
-  track<ObjectInfo>(uploader_->complete_multipart(at_.name, std::move(id), std::move(sent), whole,
-                                                  std::move(precondition)),
+  track<ObjectInfo>(uploader_->complete_multipart(at_.name, std::move(id), std::move(sent),
+                                                  size_bytes, crc32c, std::move(precondition)),
                     std::move(done));
 }
 
@@ -119,7 +129,7 @@ DirectMultipartUpload::DirectMultipartUpload(std::shared_ptr<HttpStore> store, W
 
 void DirectMultipartUpload::publish(const Whole& whole, Published done) {
   begin_publishing(whole, std::move(done));
-  complete(whole, target_.precondition, [this](Result<ObjectInfo> info) {
+  complete(whole.size_bytes, sum_of(whole), target_.precondition, [this](Result<ObjectInfo> info) {
     if (info) {
       const Lock lock(mutex_);
       completed_ = true;
@@ -152,6 +162,24 @@ void DirectMultipartUpload::begin_cleaning() {
   });
 }
 
+// ── Copied by the server ─────────────────────────────────────────────────────────────────────
+
+CopyUpload::CopyUpload(std::shared_ptr<HttpStore> store, CopyRequest request,
+                       ObjectMetadata metadata)
+    : DirectMultipartUpload(std::move(store),
+                            {.name = request.name, .precondition = request.precondition}),
+      request_(std::move(request)),
+      metadata_(std::move(metadata)) {}
+
+std::shared_ptr<Pending<std::string>> CopyUpload::request_start() {
+  return uploader_->start_multipart(at_, metadata_);
+}
+
+std::shared_ptr<Pending<SentPart>> CopyUpload::request_part(
+    const std::string& id, std::shared_ptr<const UploadPart> part) {
+  return uploader_->copy_part(request_, id, std::move(part));
+}
+
 // ── By a temporary object ────────────────────────────────────────────────────────────────────
 
 StagedMultipartUpload::StagedMultipartUpload(std::shared_ptr<HttpStore> store, WriteRequest target)
@@ -166,20 +194,21 @@ void StagedMultipartUpload::publish(const Whole& whole, Published done) {
     completing_ = true;
   }
   // Nobody else uses this name, so what is there can only be ours.
-  complete(whole, {.generation = ""}, [this, whole](Result<ObjectInfo> info) {
-    if (!info) {
-      finish(std::unexpected(with_url(std::move(info.error()))));
-      return;
-    }
-    {
-      const Lock lock(mutex_);
-      generation_ = info->generation;
-    }
-    publish_joined({{.name = at_.name,
-                     .generation = info->generation,
-                     .size_bytes = whole.size_bytes,
-                     .crc32c = whole.crc32c}});
-  });
+  complete(whole.size_bytes, whole.crc32c, {.generation = ""},
+           [this, whole](Result<ObjectInfo> info) {
+             if (!info) {
+               finish(std::unexpected(with_url(std::move(info.error()))));
+               return;
+             }
+             {
+               const Lock lock(mutex_);
+               generation_ = info->generation;
+             }
+             publish_joined({{.name = at_.name,
+                              .generation = info->generation,
+                              .size_bytes = whole.size_bytes,
+                              .crc32c = whole.crc32c}});
+           });
 }
 
 void StagedMultipartUpload::begin_cleaning() {

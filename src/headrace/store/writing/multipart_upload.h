@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "headrace/format/multipart_xml.h"
+#include "headrace/store/protocol.h"
 #include "headrace/store/writing/http_upload.h"
 
 namespace headrace {
@@ -25,7 +26,8 @@ class MultipartUpload : public HttpUpload {
                   WriteRequest target, WriteRequest at);
 
   // Makes an object of the parts, on condition `precondition`.
-  void complete(const Whole& whole, Precondition precondition, Published done);
+  void complete(uint64_t size_bytes, std::optional<Crc32c> crc32c, Precondition precondition,
+                Published done);
   void abort(std::string id, std::move_only_function<void(Result<bool>)> done);
   std::string id();
 
@@ -37,6 +39,9 @@ class MultipartUpload : public HttpUpload {
     std::shared_ptr<const UploadPart> part;
     Done done;
   };
+  virtual std::shared_ptr<Pending<std::string>> request_start();
+  virtual std::shared_ptr<Pending<SentPart>> request_part(const std::string& id,
+                                                          std::shared_ptr<const UploadPart> part);
   void started(Result<std::string> id);
   void send_now(const std::string& id, Waiting waiting);
 
@@ -49,14 +54,33 @@ class MultipartUpload : public HttpUpload {
 
 // Where completing takes conditions: the upload makes the object itself.
 // Thread: any.
-class DirectMultipartUpload final : public MultipartUpload {
+class DirectMultipartUpload : public MultipartUpload {
  public:
   DirectMultipartUpload(std::shared_ptr<HttpStore> store, WriteRequest target);
   void publish(const Whole& whole, Published done) override;
 
  private:
+  // The sum that the object must have, if it is known.
+  virtual std::optional<Crc32c> sum_of(const Whole& whole) const { return whole.crc32c; }
   void begin_cleaning() override;
   bool completed_ HEADRACE_GUARDED_BY(mutex_) = false;
+};
+
+// A copy of an object: its parts are ranges, which the server copies, and have no bytes here.
+// Thread: any.
+class CopyUpload final : public DirectMultipartUpload {
+ public:
+  // `request` names the source in its generation, and the copy.
+  CopyUpload(std::shared_ptr<HttpStore> store, CopyRequest request, ObjectMetadata metadata);
+
+ private:
+  std::shared_ptr<Pending<std::string>> request_start() override;
+  std::shared_ptr<Pending<SentPart>> request_part(const std::string& id,
+                                                  std::shared_ptr<const UploadPart> part) override;
+  std::optional<Crc32c> sum_of(const Whole&) const override { return std::nullopt; }
+
+  const CopyRequest request_;
+  const ObjectMetadata metadata_;
 };
 
 // Where completing takes no conditions: the upload makes a temporary object, which publish()

@@ -17,30 +17,30 @@ constexpr uint64_t kMinBlockBytes = 64 * kKiB;
 
 // ── Registry ─────────────────────────────────────────────────────────────────────────────────
 
-bool WriterRegistry::add(const std::shared_ptr<ObjectWriter>& writer) {
+bool WriterRegistry::add(const std::shared_ptr<UnfinishedWrite>& write) {
   const Lock lock(mutex_);
   if (stopped_) return false;
-  writers_.emplace_back(writer.get(), writer);
+  writes_.emplace_back(write.get(), write);
   return true;
 }
 
-void WriterRegistry::forget(const ObjectWriter* writer) {
+void WriterRegistry::forget(const UnfinishedWrite* write) {
   const Lock lock(mutex_);
-  std::erase_if(writers_, [writer](const auto& each) { return each.first == writer; });
+  std::erase_if(writes_, [write](const auto& each) { return each.first == write; });
 }
 
 void WriterRegistry::stop(steady_clock::time_point until, MayBlock may_block) {
-  std::vector<std::shared_ptr<ObjectWriter>> writers;
+  std::vector<std::shared_ptr<UnfinishedWrite>> writes;
   {
     const Lock lock(mutex_);
     stopped_ = true;
-    for (const auto& [raw, weak] : writers_) {
-      if (std::shared_ptr<ObjectWriter> alive = weak.lock()) writers.push_back(std::move(alive));
+    for (const auto& [raw, weak] : writes_) {
+      if (std::shared_ptr<UnfinishedWrite> alive = weak.lock()) writes.push_back(std::move(alive));
     }
   }
-  for (const std::shared_ptr<ObjectWriter>& writer : writers) writer->abort();
-  for (const std::shared_ptr<ObjectWriter>& writer : writers) {
-    static_cast<void>(writer->wait_cleaned(until, may_block));
+  for (const std::shared_ptr<UnfinishedWrite>& write : writes) write->abort();
+  for (const std::shared_ptr<UnfinishedWrite>& write : writes) {
+    static_cast<void>(write->wait_cleaned(until, may_block));
   }
 }
 

@@ -20,22 +20,31 @@
 
 namespace headrace {
 
-class ObjectWriter;
+// An object in the making, of which something would be left if it did not end before the engine.
+// Thread: any.
+class UnfinishedWrite {
+ public:
+  virtual ~UnfinishedWrite() = default;
+  // Asks it to end without making anything visible, and returns at once.
+  virtual void abort() = 0;
+  // True once nothing is left of it, or what is left could not be removed.
+  virtual bool wait_cleaned(std::chrono::steady_clock::time_point until, MayBlock may_block) = 0;
+};
 
-// The unfinished writers of one engine, which end when it does.
+// Those of one engine, which end when it does.
 // Thread: any.
 class WriterRegistry {
  public:
   // False if the engine is stopping.
-  bool add(const std::shared_ptr<ObjectWriter>& writer);
-  void forget(const ObjectWriter* writer);
+  bool add(const std::shared_ptr<UnfinishedWrite>& write);
+  void forget(const UnfinishedWrite* write);
   // Aborts all, refuses new ones, and waits until they have removed their temporary objects.
   void stop(std::chrono::steady_clock::time_point until, MayBlock may_block);
 
  private:
   Mutex mutex_;
   bool stopped_ HEADRACE_GUARDED_BY(mutex_) = false;
-  std::vector<std::pair<const ObjectWriter*, std::weak_ptr<ObjectWriter>>> writers_
+  std::vector<std::pair<const UnfinishedWrite*, std::weak_ptr<UnfinishedWrite>>> writes_
       HEADRACE_GUARDED_BY(mutex_);
 };
 
@@ -47,7 +56,8 @@ class WriterRegistry {
 // error returns that error. Destroying an unfinished writer aborts it; lent memory may be in use
 // until it has settled. Thread: confined, except abort() and the waits: any. Errors: what the
 // store says; kPreconditionFailed from close(); kCancelled after abort().
-class ObjectWriter : public std::enable_shared_from_this<ObjectWriter> {
+class ObjectWriter final : public UnfinishedWrite,
+                           public std::enable_shared_from_this<ObjectWriter> {
  public:
   // Smaller pieces of lent bytes are copied, since sending them one by one would cost more.
   static constexpr uint64_t kMinLentBytes = 64 * kKiB;
@@ -62,7 +72,7 @@ class ObjectWriter : public std::enable_shared_from_this<ObjectWriter> {
                                                     std::shared_ptr<Upload> upload,
                                                     uint64_t part_bytes,
                                                     uint32_t max_parts_in_flight);
-  ~ObjectWriter();
+  ~ObjectWriter() override;
   ObjectWriter(const ObjectWriter&) = delete;
   ObjectWriter& operator=(const ObjectWriter&) = delete;
 
@@ -92,9 +102,9 @@ class ObjectWriter : public std::enable_shared_from_this<ObjectWriter> {
   // Asks the writer to end without making anything visible, and returns at once. Has no effect once
   // the object is visible. If the store is just making it visible, the outcome is whatever the
   // store says.
-  void abort();
+  void abort() override;
   // Finished for good: temporary objects have been removed, or could not be.
-  bool wait_cleaned(std::chrono::steady_clock::time_point until, MayBlock may_block);
+  bool wait_cleaned(std::chrono::steady_clock::time_point until, MayBlock may_block) override;
 
   // Of the bytes taken so far.
   uint64_t size_bytes() const { return taken_.size_bytes; }

@@ -40,8 +40,28 @@ Match WriteAttempt::compare(const ObjectInfo& found) const {
   return compare_bytes(found, part_->size_bytes, part_->crc32c);
 }
 
+Result<void> check_copy_source(const CopyRequest& request, const ObjectInfo& source,
+                               const std::string& url) {
+  if (request.source_generation.empty() || request.source_generation == source.generation) {
+    return {};
+  }
+  return fail(Code::kPreconditionFailed, url, " has changed: generation ",
+              request.source_generation, " is no longer the live one");
+}
+
 CopyAttempt::CopyAttempt(const Protocol& protocol, CopyRequest request)
     : PublishAttempt(protocol, request.name, request.precondition), request_(std::move(request)) {}
+
+CopyAttempt::CopyAttempt(const Protocol& protocol, CopyRequest request, ObjectInfo source)
+    : CopyAttempt(protocol, std::move(request)) {
+  take_source(std::move(source));
+}
+
+void CopyAttempt::take_source(ObjectInfo source) {
+  source_ = std::move(source);
+  source_seen_ = true;
+  request_.source_generation = source_.generation;
+}
 
 std::string CopyAttempt::url() const {
   return before_change() && !source_seen_ ? protocol().url_of(request_.source_name)
@@ -87,14 +107,12 @@ Result<Attempt::Verdict> CopyAttempt::finish_first() {
   }
   Result<ObjectInfo> source = found_object(request_.source_name);
   if (!source) return std::unexpected(std::move(source.error()));
-  if (!request_.source_generation.empty() && request_.source_generation != source->generation) {
-    return fail(Code::kPreconditionFailed, protocol().url_of(request_.source_name),
-                " has changed: generation ", request_.source_generation,
-                " is no longer the live one");
+  if (Result<void> good =
+          check_copy_source(request_, *source, protocol().url_of(request_.source_name));
+      !good) {
+    return std::unexpected(std::move(good.error()));
   }
-  source_ = std::move(*source);
-  source_seen_ = true;
-  request_.source_generation = source_.generation;
+  take_source(std::move(*source));
   return Verdict::kAgain;
 }
 

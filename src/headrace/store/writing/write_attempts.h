@@ -30,9 +30,15 @@ class WriteAttempt final : public PublishAttempt {
   std::string scratch_;
 };
 
+// Errors: kPreconditionFailed if `source`, which is at `url`, is not what is to be copied.
+Result<void> check_copy_source(const CopyRequest& request, const ObjectInfo& source,
+                               const std::string& url);
+
 class CopyAttempt final : public PublishAttempt {
  public:
   CopyAttempt(const Protocol& protocol, CopyRequest request);
+  // The source was looked at already.
+  CopyAttempt(const Protocol& protocol, CopyRequest request, ObjectInfo source);
   std::string url() const override;
 
  private:
@@ -46,6 +52,7 @@ class CopyAttempt final : public PublishAttempt {
 
   Result<Verdict> refused_first(Error error) override;
   Result<void> check_target(const std::string& generation);
+  void take_source(ObjectInfo source);
 
   CopyRequest request_;
   ObjectInfo source_;

@@ -1,0 +1,34 @@
+#include "headrace/store/s3/s3_errors.h"
+
+namespace headrace {
+
+Code s3_code_of(int status, std::string_view code) {
+  if (is_one_of(code, {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded",
+                       "TooManyRequests", "BandwidthLimitExceeded", "RequestThrottled",
+                       "SlowDownRead", "SlowDownWrite"})) {
+    return Code::kThrottled;
+  }
+  if (is_one_of(code, {"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"})) {
+    return Code::kCorrupt;
+  }
+  if (code == "RequestTimeout") return Code::kTimedOut;
+  if (status == 429) return Code::kThrottled;
+  if (status == 401 || status == 403) return Code::kPermissionDenied;
+  if (is_one_of(code, {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired"})) {
+    return Code::kPermissionDenied;
+  }
+  if (status == 404 || status == 410) return Code::kNotFound;
+  if (status == 412 || status == 304) return Code::kPreconditionFailed;
+  if (status == 408) return Code::kTimedOut;
+  if (status == 409 || status >= 500) {
+    // 409: another change of the same object is under way.
+    return status == 501 ? Code::kInvalidArgument : Code::kUnavailable;
+  }
+  return status >= 300 ? Code::kInvalidArgument : Code::kInternal;
+}
+
+Error s3_late_error(const XmlError& error) {
+  return Error(s3_code_of(500, error.code), cat(error.code, ": ", error.message));
+}
+
+}  // namespace headrace

@@ -1,0 +1,22 @@
+// What S3's errors mean.
+#pragma once
+
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
+
+#include "headrace/base/result.h"
+#include "headrace/format/xml_error.h"
+
+namespace headrace {
+
+inline bool is_one_of(std::string_view code, std::initializer_list<std::string_view> codes) {
+  return std::ranges::find(codes, code) != codes.end();
+}
+
+// https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
+Code s3_code_of(int status, std::string_view code);
+// An error that came with a good status: the service noticed it late.
+Error s3_late_error(const XmlError& error);
+
+}  // namespace headrace

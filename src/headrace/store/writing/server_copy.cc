@@ -1,0 +1,212 @@
+#include "headrace/store/writing/server_copy.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "headrace/store/http_store.h"
+#include "headrace/store/writing/write_attempts.h"
+
+namespace headrace {
+namespace {
+
+// The size of parts of which there are not too many.
+uint64_t part_bytes_for(uint64_t size_bytes, const WriteLimits& limits) {
+  const uint64_t least = (size_bytes + limits.max_multipart_parts - 1) / limits.max_multipart_parts;
+  return least <= limits.copied_part_bytes ? limits.copied_part_bytes
+                                           : (least + kMiB - 1) / kMiB * kMiB;
+}
+
+}  // namespace
+
+ServerCopy::ServerCopy(std::shared_ptr<HttpStore> store, std::shared_ptr<WriterRegistry> registry,
+                       CopyRequest request, std::shared_ptr<Pending<ObjectInfo>> pending)
+    : store_(std::move(store)),
+      registry_(std::move(registry)),
+      request_(std::move(request)),
+      pending_(std::move(pending)) {}
+
+std::shared_ptr<Pending<ObjectInfo>> ServerCopy::start(std::shared_ptr<HttpStore> store,
+                                                       std::shared_ptr<WriterRegistry> registry,
+                                                       CopyRequest request) {
+  auto pending = std::make_shared<Pending<ObjectInfo>>();
+  const std::shared_ptr<ServerCopy> copy(
+      new ServerCopy(std::move(store), std::move(registry), std::move(request), pending));
+  pending->set_on_cancel([weak = std::weak_ptr(copy)] {
+    if (const std::shared_ptr<ServerCopy> alive = weak.lock()) alive->abort();
+  });
+  copy->wait_for<CopySource>(
+      copy->store_->look_at_source(copy->request_.source_name),
+      [copy](Result<CopySource> source) { copy->took_source(std::move(source)); });
+  return pending;
+}
+
+template <class T>
+void ServerCopy::wait_for(std::shared_ptr<Pending<T>> pending,
+                          std::move_only_function<void(Result<T>)> then) {
+  bool aborted = false;
+  {
+    const Lock lock(mutex_);
+    cancel_step_ = [pending] { pending->cancel(); };
+    aborted = error_.has_value();
+  }
+  if (aborted) pending->cancel();
+  pending->then([self = shared_from_this(), then = std::move(then)](Result<T> result) mutable {
+    std::function<void()> dropped;  // destroyed outside the lock: it may own the request
+    {
+      const Lock lock(self->mutex_);
+      dropped.swap(self->cancel_step_);
+    }
+    then(std::move(result));
+  });
+}
+
+void ServerCopy::took_source(Result<CopySource> source) {
+  if (!source) {
+    finish(std::unexpected(std::move(source.error())));
+    return;
+  }
+  const std::string source_url = store_->url_of(request_.source_name);
+  if (Result<void> good = check_copy_source(request_, source->info, source_url); !good) {
+    finish(std::unexpected(std::move(good.error()).with_url(source_url).with_attempts(1)));
+    return;
+  }
+  if (source->info.size_bytes > store_->write_limits().max_copy_bytes) {
+    begin_parts(std::move(*source));
+    return;
+  }
+  wait_for<ObjectInfo>(
+      store_->copy_at_once(request_, std::move(source->info)),
+      [self = shared_from_this()](Result<ObjectInfo> copy) { self->finish(std::move(copy)); });
+}
+
+void ServerCopy::begin_parts(CopySource source) {
+  if (source.info.generation.empty()) {
+    finish(std::unexpected(Error(Code::kCorrupt,
+                                 "the server tells no generation of it, so that the parts of a "
+                                 "copy could be those of different objects")
+                               .with_url(store_->url_of(request_.source_name))));
+    return;
+  }
+  request_.source_generation = source.info.generation;
+  size_bytes_ = source.info.size_bytes;
+  part_bytes_ = part_bytes_for(size_bytes_, store_->write_limits());
+  part_count_ = static_cast<uint32_t>((size_bytes_ + part_bytes_ - 1) / part_bytes_);
+  {
+    const Lock lock(mutex_);
+    upload_ = std::make_shared<CopyUpload>(store_, request_, std::move(source.metadata));
+  }
+  if (!registry_->add(shared_from_this())) {
+    finish(std::unexpected(
+        Error(Code::kCancelled, "the engine was stopped").with_url(store_->url_of(request_.name))));
+    return;
+  }
+  advance();
+}
+
+void ServerCopy::advance() {
+  while (true) {
+    std::shared_ptr<CopyUpload> upload;
+    std::shared_ptr<const UploadPart> part;
+    std::optional<Error> error;
+    {
+      const Lock lock(mutex_);
+      upload = upload_;
+      const bool is_more = next_part_ <= part_count_ && !error_;
+      if (is_more && in_flight_ < kPartsInFlight) {
+        const uint64_t offset = uint64_t{next_part_ - 1} * part_bytes_;
+        part = std::make_shared<UploadPart>(
+            UploadPart{.part_number = next_part_,
+                       .offset_bytes = offset,
+                       .size_bytes = std::min(part_bytes_, size_bytes_ - offset)});
+        ++next_part_;
+        ++in_flight_;
+      } else if (is_more || in_flight_ > 0 || std::exchange(parts_ended_, true)) {
+        return;
+      }
+      error = error_;
+    }
+    if (part != nullptr) {
+      upload->send(std::move(part), [self = shared_from_this()](Result<void> result) {
+        self->part_done(std::move(result));
+      });
+    } else if (error) {
+      clean(std::unexpected(std::move(*error)));
+      return;
+    } else {
+      upload->publish(
+          {.part_count = part_count_, .size_bytes = size_bytes_},
+          [self = shared_from_this()](Result<ObjectInfo> copy) { self->clean(std::move(copy)); });
+      return;
+    }
+  }
+}
+
+void ServerCopy::part_done(Result<void> result) {
+  std::shared_ptr<CopyUpload> failed;
+  {
+    const Lock lock(mutex_);
+    --in_flight_;
+    if (!result && !error_) {
+      error_ = std::move(result.error());
+      failed = upload_;
+    }
+  }
+  if (failed != nullptr) failed->cancel();
+  advance();
+}
+
+void ServerCopy::clean(Result<ObjectInfo> outcome) {
+  std::shared_ptr<CopyUpload> upload;
+  {
+    const Lock lock(mutex_);
+    upload = upload_;
+  }
+  upload->clean([self = shared_from_this(),
+                 outcome = std::move(outcome)](Result<void> cleaned) mutable {
+    if (!outcome && !cleaned) {
+      const Error& error = outcome.error();
+      outcome =
+          std::unexpected(Error(error.code(), cat(error.message(), "; ", cleaned.error().message()))
+                              .with_url(error.url())
+                              .with_http_status(error.http_status())
+                              .with_request_id(error.request_id())
+                              .with_attempts(error.attempts()));
+    }
+    self->finish(std::move(outcome));
+  });
+}
+
+void ServerCopy::finish(Result<ObjectInfo> outcome) {
+  registry_->forget(this);
+  {
+    const Lock lock(mutex_);
+    cleaned_ = true;
+    changed_.notify_all();
+  }
+  pending_->complete(std::move(outcome));
+}
+
+void ServerCopy::abort() {
+  std::function<void()> cancel_step;
+  std::shared_ptr<CopyUpload> upload;
+  {
+    const Lock lock(mutex_);
+    if (!error_) {
+      error_ = Error(Code::kCancelled, "it was cancelled").with_url(store_->url_of(request_.name));
+    }
+    cancel_step = cancel_step_;
+    upload = upload_;
+  }
+  if (cancel_step) cancel_step();
+  if (upload != nullptr) upload->cancel();
+}
+
+bool ServerCopy::wait_cleaned(std::chrono::steady_clock::time_point until, MayBlock) {
+  const Lock lock(mutex_);
+  while (!cleaned_) {
+    if (changed_.wait_until(mutex_, until) == std::cv_status::timeout) break;
+  }
+  return cleaned_;
+}
+
+}  // namespace headrace
