@@ -51,7 +51,7 @@ class Server:
                 endpoint=self._server.url,
                 bucket=bucket,
                 object_count=object_count,
-                timeout_s=240,
+                timeout_s=400,
                 **self._request,
                 **request,
             )

@@ -14,17 +14,14 @@ namespace {
 // As `encoding-type=url` asks: a space becomes '+', slashes and stars stay.
 std::string url_encoded(std::string_view text) {
   std::string out;
-  for (const std::string_view word : split(text, ' ')) {
-    if (word.data() != text.data()) out += '+';
-    for (const char& c : word) {
-      if (c == '/' || c == '*') {
-        out += c;
-      } else {
-        out += percent_encode({&c, 1});
-      }
-    }
+  while (true) {
+    // Stretch by stretch: a server that lists a million names must not be what the test measures.
+    const size_t end = std::min(text.find_first_of(" /*"), text.size());
+    out += percent_encode(text.substr(0, end));
+    if (end == text.size()) return out;
+    out += text[end] == ' ' ? '+' : text[end];
+    text.remove_prefix(end + 1);
   }
-  return out;
 }
 
 // The first string after all that start with `prefix`; empty when there is none.
