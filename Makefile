@@ -1,7 +1,7 @@
 # headrace: every check that CI runs is a target here. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test quick check bench wheel soak clean format prepare servers fake-gcs venv deps build \
+.PHONY: help demo docs test quick check bench wheel soak clean format prepare servers fake-gcs minio venv deps build \
         cpp-tests python-tests lint tidy stubs stubs-write types asan tsan fuzz torch-smoke wheel-test
 
 STAGE := tools/stage.sh
@@ -31,12 +31,15 @@ servers: deps  ## build fake-gcs-server and MinIO, which the tests run against
 fake-gcs: deps  ## build fake-gcs-server alone, for the demo and the wheel
 	@$(STAGE) servers tools/servers.sh fake-gcs-server
 
+minio: deps  ## build MinIO alone, for the demo
+	@$(STAGE) servers tools/servers.sh minio
+
 build: venv  ## build the release preset: engine, tests, fault server, Python module
 	@$(STAGE) build tools/build.sh release
 
 # ---- the main job
 
-demo: build $(if $(filter gs,$(STORE)),fake-gcs)  ## train from objects, stop, resume: in a folder, or STORE=gs (DEMO="--help" is passed on)
+demo: build $(if $(filter gs,$(STORE)),fake-gcs) $(if $(filter s3,$(STORE)),minio)  ## train from objects, stop, resume: in a folder, or STORE=gs, STORE=s3 (DEMO="--help" is passed on)
 	@$(STAGE) demo tools/demo.sh $(or $(STORE),file) $(DEMO)
 
 docs: venv  ## the documentation as a site in build/docs; every public name must be in it

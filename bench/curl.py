@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bench.objects import MIB
@@ -14,36 +14,33 @@ PART_BYTES = 16 * MIB
 _AT_ONCE = 16
 
 
-def put(endpoint: str, bucket: str, *, size_bytes: int) -> dict[str, Any]:
-    """Store `size_bytes` as objects of 16 MiB, over those of the time before.
+def put(urls: Sequence[str], *, method: str) -> dict[str, Any]:
+    """Send 16 MiB to each of `urls`, over what is there.
 
     Raises:
         RuntimeError: curl failed, or one of its requests did.
     """
-    count = -(-size_bytes // PART_BYTES)
-    upload = f"{endpoint}/upload/storage/v1/b/{bucket}/o?uploadType=media&name=raw"
     with tempfile.NamedTemporaryFile(dir="/dev/shm") as part:
         part.write(bytes(range(256)) * (PART_BYTES // 256))
         part.flush()
         wall_s = _run(
             {
-                "url": f"{upload}/{index:04d}",
-                "request": "POST",
+                "url": url,
+                "request": method,
                 "upload-file": part.name,
                 "header": "Expect:",  # else it waits for a leave to send the body
             }
-            for index in range(count)
+            for url in urls
         )
-    return {"objects": count, "bytes": count * PART_BYTES, "wall_s": wall_s}
+    return {"objects": len(urls), "bytes": len(urls) * PART_BYTES, "wall_s": wall_s}
 
 
-def get(endpoint: str, bucket: str, name: str, *, size_bytes: int) -> dict[str, Any]:
+def get(url: str, *, size_bytes: int) -> dict[str, Any]:
     """Read the first `size_bytes` of an object by ranges of 16 MiB.
 
     Raises:
         RuntimeError: curl failed, or one of its requests did.
     """
-    url = f"{endpoint}/download/storage/v1/b/{bucket}/o/{name}?alt=media"
     begins = range(0, size_bytes, PART_BYTES)
     wall_s = _run(
         {"url": url, "range": f"{begin}-{min(begin + PART_BYTES, size_bytes) - 1}"}

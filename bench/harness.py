@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,22 +17,31 @@ from bench import objects, wrk
 from bench.objects import MIB, Bucket
 from bench.table import Row
 from testing.servers import Nginx
+from testing.servers.s3_client import KEY, REGION
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 # Made by tools/peers.sh: what .venv has, and what only these clients need.
-PEERS_PYTHON = REPOSITORY / ".venvs" / "peers" / "bin" / "python"
-_CHECKPOINT_PEERS_PYTHON = REPOSITORY / ".venvs" / "peers-checkpoints" / "bin" / "python"
-_RUN_BY_PEERS_PYTHON = {
-    *("obstore", "obstore-into", "google-cloud-storage", "gcsfs", "dataflux"),
-    "dataflux-epoch",
-    *("checkpoint-save-gcsfs", "checkpoint-load-gcsfs"),
-    *("jpeg-loader", "jpeg-memory", "list-google", "list-dataflux"),
+_ENVIRONMENTS = {
+    "peers": {
+        *("obstore", "obstore-into", "obstore-put", "google-cloud-storage", "gcsfs", "dataflux"),
+        "dataflux-epoch",
+        *("checkpoint-save-gcsfs", "checkpoint-load-gcsfs"),
+        *("jpeg-loader", "jpeg-memory", "list-google", "list-dataflux"),
+        *("boto3", "list-boto3", "s3torchconnector", "s3dlio"),
+        *("checkpoint-save-s3torchconnector", "checkpoint-load-s3torchconnector"),
+        *("checkpoint-dcp-save-s3torchconnector", "checkpoint-dcp-load-s3torchconnector"),
+    },
+    "peers-checkpoints": {"checkpoint-save-dataflux", "checkpoint-load-dataflux"},
+    "peers-s3fs": {"s3fs"},
 }
-_RUN_BY_CHECKPOINT_PEERS_PYTHON = {"checkpoint-save-dataflux", "checkpoint-load-dataflux"}
+_ENVIRONMENT_OF = {client: name for name, clients in _ENVIRONMENTS.items() for client in clients}
 
 BATCH_SIZE = 64
 LATENCY_S = 0.030
 BUDGET_BYTES = 256 * MIB
+
+# What a client is told of a server that looks like S3 and takes any signature.
+S3 = {"scheme": "s3", "region": REGION, **KEY}
 
 Answer = dict[str, Any]
 Client = Callable[[], Answer]
@@ -159,15 +169,21 @@ class Bench:
             **request,
         }
         count = request.pop("object_count", bucket.object_count)
+        with self.objects_file(bucket, count) as file:
+            return self.client(
+                name, endpoint=endpoint, bucket=bucket.name, objects_file=file, **request
+            )
+
+    @contextlib.contextmanager
+    def objects_file(self, bucket: Bucket, count: int | None = None) -> Iterator[str]:
+        """Names and CRC32Cs of the first `count` objects, for clients that do not list."""
         listed = list(objects.listed(self.root, bucket))[:count]
         names = [item["name"] for item in listed]
         sums = [objects.crc32c_of(item) for item in listed]
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
             json.dump((names, sums), file)
             file.flush()
-            return self.client(
-                name, endpoint=endpoint, bucket=bucket.name, objects_file=file.name, **request
-            )
+            yield file.name
 
     def wrk(
         self,
@@ -178,12 +194,17 @@ class Bench:
         generation: str | None = objects.GENERATION,
         object_count: int | None = None,
         duration_s: float | None = None,
+        paths: Sequence[str] | None = None,
     ) -> Answer:
-        """The yardstick: one thread of C that throws away what it reads."""
+        """The yardstick: one thread of C that throws away what it reads.
+
+        `paths` stand for those of the JSON API.
+        """
         self.only_beside_others()
+        paths = paths or bucket.media_paths(generation)
         return wrk.run(
             endpoint,
-            bucket.media_paths(generation)[: object_count or bucket.object_count],
+            paths[: object_count or bucket.object_count],
             connection_count=connection_count,
             duration_s=max(1, round(duration_s or self.effort.duration_s)),
         )
@@ -231,12 +252,9 @@ class Bench:
         return str(self._checkout / ".venv" / "bin" / "python")
 
     def _python_of(self, client: str) -> str:
-        if client in _RUN_BY_PEERS_PYTHON:
+        if client in _ENVIRONMENT_OF:
             self.only_beside_others()
-            return str(PEERS_PYTHON)
-        if client in _RUN_BY_CHECKPOINT_PEERS_PYTHON:
-            self.only_beside_others()
-            return str(_CHECKPOINT_PEERS_PYTHON)
+            return str(peers_python(_ENVIRONMENT_OF[client]))
         return self.python()
 
     def _compare_checkouts(self, group: str, clients: dict[str, Client], other: Path) -> None:
@@ -332,6 +350,11 @@ class Connections:
 
 class _NotOursError(Exception):
     """Another client than headrace."""
+
+
+def peers_python(environment: str) -> Path:
+    """The interpreter with which other clients run."""
+    return REPOSITORY / ".venvs" / environment / "bin" / "python"
 
 
 def child_environment(checkout: Path = REPOSITORY) -> dict[str, str]:

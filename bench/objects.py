@@ -64,6 +64,10 @@ class Bucket:
         ]
         return [f"/download/storage/v1/b/{self.name}/o/{name}?{query}" for name in quoted]
 
+    def s3_paths(self) -> list[str]:
+        """The same by S3's path style, without a signature."""
+        return [f"/{self.name}/{self.object_name(i)}" for i in range(self.object_count)]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Photos(Bucket):

@@ -8,17 +8,25 @@ import subprocess
 import sys
 
 from bench import objects
-from bench.harness import BATCH_SIZE, Bench, child_environment
+from bench.harness import BATCH_SIZE, S3, Bench, child_environment
 
-BUCKETS = {"1k": objects.SMALL, "100k": objects.MIDDLE}
+BUCKETS = {
+    "1k": (objects.SMALL, {}),
+    "100k": (objects.MIDDLE, {}),
+    "s3-1k": (objects.SMALL, S3),
+    "s3-100k": (objects.MIDDLE, S3),
+}
 
 
 def profile(bench: Bench, which: str) -> str:
     """The 25 symbols in which reading the objects of that size spends most CPU."""
-    bucket = BUCKETS[which]
+    bucket, scheme = BUCKETS[which]
     data = bench.folder / f"perf-{which}.data"
-    with bench.nginx(bucket) as server:
+    # One server for both schemes: what it does for the other one costs both the same.
+    with bench.nginx(bucket, s3=True) as server, bench.objects_file(bucket) as file:
         request = {
+            **scheme,
+            "objects_file": file,
             "client": "headrace",
             "endpoint": server.url,
             "bucket": bucket.name,

@@ -25,19 +25,22 @@ from rich.console import Console
 
 from bench import perf
 from bench.groups import GROUPS
-from bench.harness import FULL, PEERS_PYTHON, QUICK, REPOSITORY, Bench
+from bench.harness import FULL, QUICK, REPOSITORY, Bench, peers_python
 from bench.table import Row, tables
 from testing.circumstances import circumstances as told_circumstances
 from testing.circumstances import output_of, versions_of
 
 _PACKAGES = ["headrace", "numpy", "torch", "torchvision", "obstore", "google-cloud-storage"]
-_PACKAGES += ["gcsfs", "gcs-torch-dataflux"]
+_PACKAGES += ["gcsfs", "gcs-torch-dataflux", "boto3", "s3torchconnector", "s3dlio"]
+# Of an environment of its own, as its botocore is older than boto3's.
+_S3FS_PACKAGES = ["s3fs", "aiobotocore"]
 
 
 def circumstances(arguments: Sequence[str]) -> dict[str, Any]:
     """What a reader has to know to measure the same again."""
     # The peers' environment has all that ours has.
-    versions = versions_of(*_PACKAGES, python=str(PEERS_PYTHON))
+    versions = versions_of(*_PACKAGES, python=str(peers_python("peers")))
+    versions |= versions_of(*_S3FS_PACKAGES, python=str(peers_python("peers-s3fs")))
     versions["nginx"] = output_of("/usr/sbin/nginx", "-v").rsplit("/", 1)[-1]
     versions["wrk"] = (output_of("wrk", "-v").split("\n")[0].split() or ["", ""])[1]
     return told_circumstances(" ".join(["bench/run.py", *arguments]), versions)

@@ -130,14 +130,10 @@ nb::object start_entries(std::vector<OpenStore> stores, nb::handle index, nb::ha
     entries.append_name(position, name);
     generation.clear();
     entries.append_generation(position, generation);
-    ReadTarget target{.name = name,
-                      .generation = generation,
-                      .size_bytes = entries.object_bytes(position),
-                      .crc32c = entries.crc32c(position)};
-    if (entries.has_ranges()) {
-      target.range = entries.range(position);
-      if (target.range) target.range_crc32c = entries.checksum(position).crc32c();
-    }
+    ReadTarget target{
+        .name = name, .generation = generation, .size_bytes = entries.object_bytes(position)};
+    if (entries.has_ranges()) target.range = entries.range(position);
+    (target.range ? target.range_checksum : target.checksum) = entries.checksum(position);
     if (!buffers.empty()) {
       const uint64_t size_bytes = entries.size_bytes(position);
       target.into = room.first(size_bytes);

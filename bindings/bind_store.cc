@@ -70,7 +70,7 @@ class BatchHandle {
     wait_until_done();
     nb::list out;
     for (size_t i = 0; i < batch_->size(); ++i) {
-      const std::optional<Crc32c>& sum = batch_->slot(i).sum;
+      const std::optional<Crc32c> sum = batch_->slot(i).sum.crc32c();
       out.append(sum ? nb::object(nb::int_(sum->value())) : nb::none());
     }
     return out;
@@ -200,7 +200,7 @@ class StoreHandle {
         target.name = info.name;
         target.generation = info.generation;
         target.size_bytes = info.size_bytes;
-        target.crc32c = info.crc32c;
+        target.checksum = info.crc32c;
       } else {
         PyErr_Format(PyExc_TypeError, "a name or an ObjectInfo is needed, not %.100s",
                      Py_TYPE(item.ptr())->tp_name);

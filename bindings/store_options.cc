@@ -19,6 +19,10 @@ void read(nb::handle value, milliseconds& field) {
 void read(nb::handle value, OnChange& field) {
   field = nb::cast<std::string_view>(value) == "reread" ? OnChange::kReread : OnChange::kError;
 }
+void read(nb::handle value, Verify& field) {
+  const bool all = nb::isinstance<nb::str>(value);
+  field = all ? Verify::kAll : nb::cast<bool>(value) ? Verify::kCrcs : Verify::kNone;
+}
 void read(nb::handle value, ContentEncoding& field) {
   field = nb::cast<std::string_view>(value) == "decompress" ? ContentEncoding::kDecompress
                                                             : ContentEncoding::kStored;
@@ -44,6 +48,10 @@ void read(nb::handle value, T& field) {
 
 nb::object show(milliseconds field) { return nb::float_(to_seconds(field)); }
 nb::object show(OnChange field) { return nb::str(field == OnChange::kReread ? "reread" : "error"); }
+nb::object show(Verify field) {
+  if (field == Verify::kAll) return nb::str("all");
+  return nb::bool_(field == Verify::kCrcs);
+}
 nb::object show(ContentEncoding field) {
   return nb::str(field == ContentEncoding::kDecompress ? "decompress" : "stored");
 }

@@ -5,6 +5,7 @@
 #include "headrace/format/format_test_support.h"
 #include "headrace/format/gcs_json.h"
 #include "headrace/format/http_date.h"
+#include "headrace/format/json_quote.h"
 
 using namespace headrace;
 using fuzz::check;

@@ -128,7 +128,7 @@ class Story {
     options.range_bytes = 1000;
     options.max_in_flight = 16;
     options.initial_in_flight = 4;
-    options.verify = (settings_ & 8) == 0;
+    options.verify = (settings_ & 8) == 0 ? Verify::kAll : Verify::kNone;
     options.on_change = (settings_ & 16) != 0 ? OnChange::kReread : OnChange::kError;
     options.content_encoding =
         (settings_ & 32) != 0 ? ContentEncoding::kDecompress : ContentEncoding::kStored;
@@ -181,7 +181,7 @@ class Story {
     if ((what & 1) != 0) target.read.size_bytes = (what & 0x80) != 0 ? script_.odd_number() : size;
     if ((what & 2) != 0) target.generation = std::to_string(exists ? found->second.generation : 7);
     if ((what & 4) != 0 && exists) {
-      target.read.crc32c = Crc32c().extended(fuzz::as_bytes(found->second.bytes));
+      target.read.checksum = Crc32c().extended(fuzz::as_bytes(found->second.bytes));
     }
     if ((what & 8) != 0) {
       const uint64_t begin = script_.odd_number();

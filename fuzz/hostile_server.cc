@@ -14,7 +14,7 @@
 
 #include "fuzz/check.h"
 #include "headrace/base/result.h"
-#include "headrace/format/gcs_json.h"
+#include "headrace/format/json_quote.h"
 #include "headrace/format/percent.h"
 
 namespace headrace::fuzz {

@@ -1,9 +1,10 @@
 """Servers and stores that tests share, and which stores a test runs on.
 
 A process of pytest has one fault server and one fake-gcs-server; two processes have two of each.
-Conformance tests (tests/conformance) run on every store. Others that take `store` run on a folder
-and on gs://; those marked ``every_store`` on the stores of `OTHER_STORES`, too, but for those that
-the nearest mark names: ``every_store(without=["fake-gcs-server"])``.
+Conformance tests (tests/conformance) run on every store. Others that take `store`, or the `place`
+of their folder, run on a folder and on gs://; those marked ``every_store`` on the stores of
+`OTHER_STORES`, too, but for those that the nearest mark names:
+``every_store(without=["fake-gcs-server"])``.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ hypothesis.settings.register_profile("headrace", deadline=None, max_examples=50)
 hypothesis.settings.load_profile("headrace")
 
 STORES = ["file", "gcs"]
-OTHER_STORES = ["fake-gcs-server"]
+OTHER_STORES = ["fake-gcs-server", "s3"]
 """Fixtures of this name, dashes for underscores, make an empty store."""
 
 # `make quick` runs the tests of these folders, but for the slow ones.
@@ -53,7 +54,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.path.is_relative_to(tests) and item.path.relative_to(tests).parts[0] in QUICK:
             item.add_marker(pytest.mark.quick)
         callspec = getattr(item, "callspec", None)  # there for whatever has parameters
-        kind = None if callspec is None else callspec.params.get("store")
+        parameters = {} if callspec is None else callspec.params
+        kind = parameters.get("store") or parameters.get("place")
         if kind in OTHER_STORES:
             marker = item.get_closest_marker("every_store")
             if marker is None or kind in marker.kwargs.get("without", ()):
@@ -147,6 +149,13 @@ def gcs(server: FaultServer) -> headrace.Store:
     """An empty store on the fault server."""
     server.bucket("bucket")
     return headrace.Store("gs://bucket", endpoint=server.url)
+
+
+@pytest.fixture
+def s3(s3_server: FaultServer) -> headrace.Store:
+    """An empty store on the fault server that speaks S3."""
+    s3_server.bucket("bucket")
+    return headrace.Store("s3://bucket", endpoint=s3_server.url, credentials=S3_KEYS)
 
 
 @pytest.fixture

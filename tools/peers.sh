@@ -1,34 +1,39 @@
 #!/usr/bin/env bash
-# Makes .venvs/peers and .venvs/peers-checkpoints: all of .venv, and over it the clients that bench/ compares with.
+# Makes .venvs/peers, .venvs/peers-checkpoints and .venvs/peers-s3fs: all of .venv, and over it the clients that bench/
+# compares with.
 # usage: tools/peers.sh        unless they are already just that
 #        tools/peers.sh pin    write constraints/peers*.txt anew from constraints/peers*.in
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=$(tools/find_python.sh)
 
-# make FOLDER REQUIREMENTS: torch and what else .venv has is found there, not installed again.
+# make FOLDER PINS: torch and what else .venv has is found there, not installed again.
 make() {
   rm -rf "$1"
-  "$python" -m venv "$1"
+  tools/uv.sh venv --quiet --python "$python" "$1"
   local site
   site=$("$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   printf "%s\n" "$PWD/.venv/lib/${site#*/lib/}" "$PWD/build/release/python" > "$site/project.pth"
-  "$1/bin/python" -m pip install --quiet --disable-pip-version-check -r "$2"
+  # The pins are all that .venv lacks.
+  tools/uv.sh pip install --quiet --no-deps --python "$1/bin/python" -r "$2"
 }
 
-# pin NAME: what NAME.in needs over .venv, to the version.
+# pin NAME: what NAME.in needs over .venv, to the version. What .venv has is kept where it will do.
 pin() {
   local scratch
   scratch=$(mktemp -d)
-  make "$scratch/venv" "constraints/$1.in"
+  sed -nE 's/^([A-Za-z0-9._-]+==[^ \\;]+).*/\1/p' constraints/python.txt > "$scratch/had"
+  cp "$scratch/had" "$scratch/pins"
+  tools/uv.sh pip compile --quiet --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
+    --python "$python" --output-file "$scratch/pins" "constraints/$1.in"
   {
     echo "# Written by tools/peers.sh from constraints/$1.in, over constraints/python.txt."
-    "$scratch/venv/bin/python" -m pip freeze --all --local | grep -v '^pip=='
+    grep -vxFf "$scratch/had" "$scratch/pins"
   } > "constraints/$1.txt"
   rm -rf "$scratch"
 }
 
-for name in peers peers-checkpoints; do
+for name in peers peers-checkpoints peers-s3fs; do
   if [[ ${1:-} == pin ]]; then
     pin "$name"
     continue

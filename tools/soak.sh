@@ -6,8 +6,10 @@ source tools/test_environment.sh
 tools/fuzz.sh "${SOAK_FUZZ_S:-600}"
 HEADRACE_PROCESS_CYCLES=${SOAK_FORKS:-10000} \
   .venv/bin/python -m pytest tests/process --timeout=0 -m "soak or not soak" "$@"
-.venv/bin/python -m pytest tests/checkpoint --timeout=0 -m soak "$@"
+.venv/bin/python -m pytest tests/checkpoint tests/faults --timeout=0 -m soak "$@"
 .venv/bin/python -m pytest tests/io/test_minio.py "$@"
+# The main job on S3; .ci/run has it in a folder and on gs://.
+tools/demo.sh s3 --plot build/demo-s3.png
 # dataflux's own tests, where a clone of it (with its submodule) is given.
 if [[ -n ${SOAK_DATAFLUX:-} ]]; then
   .venv/bin/python -m tests.compat.run_upstream_tests "$SOAK_DATAFLUX"

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bench.clients.engine import store_of
 from bench.clients.measure import Answer, cpu_s
+from bench.clients.s3_peers import use_keys
 
 _WIDTH = 1024
 _VOCABULARY = 32_000
@@ -73,11 +75,7 @@ def _store(request: Answer) -> Any:
     """The bucket or the directory that is measured."""
     import headrace
 
-    if "folder" in request:
-        return headrace.Store(request["folder"])
-    return headrace.Store(
-        f"gs://{request['bucket']}", endpoint=request["endpoint"], credentials="anonymous"
-    )
+    return headrace.Store(request["folder"]) if "folder" in request else store_of(request)
 
 
 def _gcsfs(request: Answer) -> Any:
@@ -99,8 +97,31 @@ def _dataflux(request: Answer) -> Any:
     return dataflux_checkpoint.DatafluxCheckpoint("bench", request["bucket"], client)
 
 
+def _s3torchconnector_config(request: Answer) -> Any:
+    use_keys(request)
+    from s3torchconnector import S3ClientConfig
+
+    return S3ClientConfig(force_path_style=True, part_size=request["part_bytes"])
+
+
+def _s3torchconnector(request: Answer) -> Any:
+    config = _s3torchconnector_config(request)
+    from s3torchconnector import S3Checkpoint
+
+    return S3Checkpoint(request["region"], endpoint=request["endpoint"], s3client_config=config)
+
+
+def _name(request: Answer) -> str:
+    """The object, or the folder: of each client its own, where they would read another's."""
+    return str(request.get("saved_as", "checkpoint.pt"))
+
+
+def _url(request: Answer) -> str:
+    return f"s3://{request['bucket']}/{_name(request)}"
+
+
 def save(request: Answer) -> Answer:
-    """One checkpoint to the name `checkpoint.pt`, durable and visible at the end."""
+    """One checkpoint, durable and visible at the end."""
     import torch
 
     state = _state(request["size_bytes"])
@@ -110,10 +131,11 @@ def save(request: Answer) -> Answer:
     if request["by"] == "headrace":
         import headrace.checkpoint
     filesystem = _gcsfs(request) if request["by"] == "gcsfs" else None
-    checkpoint = _dataflux(request) if request["by"] == "dataflux" else None
+    others = {"dataflux": _dataflux, "s3torchconnector": _s3torchconnector}
+    checkpoint = others[request["by"]](request) if request["by"] in others else None
 
     def by_headrace() -> None:
-        headrace.checkpoint.save(state, "checkpoint.pt", store=_store(request))
+        headrace.checkpoint.save(state, _name(request), store=_store(request))
 
     def by_torch() -> None:
         path = os.path.join(request["folder"], "checkpoint.pt")
@@ -130,8 +152,12 @@ def save(request: Answer) -> Answer:
         with checkpoint.writer("checkpoint.pt") as file:
             torch.save(state, file)
 
+    def by_s3torchconnector() -> None:
+        with checkpoint.writer(_url(request)) as file:
+            torch.save(state, file)
+
     ways = {"headrace": by_headrace, "torch": by_torch, "gcsfs": by_gcsfs, "dataflux": by_dataflux}
-    run = ways[request["by"]]
+    run = {**ways, "s3torchconnector": by_s3torchconnector}[request["by"]]
     return _measured(run, tensor_bytes, held_before=True)
 
 
@@ -143,10 +169,11 @@ def load(request: Answer) -> Answer:
     if request["by"] == "headrace":
         import headrace.checkpoint
     filesystem = _gcsfs(request) if request["by"] == "gcsfs" else None
-    checkpoint = _dataflux(request) if request["by"] == "dataflux" else None
+    others = {"dataflux": _dataflux, "s3torchconnector": _s3torchconnector}
+    checkpoint = others[request["by"]](request) if request["by"] in others else None
 
     def by_headrace() -> Any:
-        return headrace.checkpoint.load("checkpoint.pt", store=_store(request))
+        return headrace.checkpoint.load(_name(request), store=_store(request))
 
     def by_torch() -> Any:
         return torch.load(os.path.join(request["folder"], "checkpoint.pt"), weights_only=True)
@@ -158,8 +185,12 @@ def load(request: Answer) -> Answer:
     def by_dataflux() -> Any:
         return torch.load(checkpoint.reader("checkpoint.pt"), weights_only=True)
 
+    def by_s3torchconnector() -> Any:
+        with checkpoint.reader(_url(request)) as file:
+            return torch.load(file, weights_only=True)
+
     ways = {"headrace": by_headrace, "torch": by_torch, "gcsfs": by_gcsfs, "dataflux": by_dataflux}
-    run = ways[request["by"]]
+    run = {**ways, "s3torchconnector": by_s3torchconnector}[request["by"]]
     # Without bytes: the memory of a state that was there before would be used again.
     state = _state(request["size_bytes"], "meta")
     tensor_bytes = sum(tensor.nbytes for tensor in state.values())
@@ -173,3 +204,56 @@ def load(request: Answer) -> Answer:
     if {name: tensor.shape for name, tensor in found.items()} != shapes:
         raise AssertionError("what was loaded is not what was saved")
     return answer
+
+
+def save_distributed(request: Answer) -> Answer:
+    """The same state by torch.distributed.checkpoint, one rank."""
+    import torch.distributed.checkpoint as dcp
+
+    state = _state(request["size_bytes"])
+    tensor_bytes = sum(tensor.nbytes for tensor in state.values())
+    # Whatever the writer imports comes before the clock starts; its connections do not.
+    writer = _distributed(request, "Writer")
+    return _measured(
+        lambda: dcp.save(state, storage_writer=writer(), no_dist=True),
+        tensor_bytes,
+        held_before=True,
+    )
+
+
+def load_distributed(request: Answer) -> Answer:
+    """It back, into a state whose memory is there, as DCP does it."""
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+    state = _state(request["size_bytes"])
+    for tensor in state.values():
+        tensor.zero_()
+    tensor_bytes = sum(tensor.nbytes for tensor in state.values())
+    reader = _distributed(request, "Reader")
+    answer = _measured(
+        lambda: dcp.load(state, storage_reader=reader(), no_dist=True),
+        tensor_bytes,
+        held_before=True,
+    )
+    # The state is of random numbers, so no tensor of it is nothing but zeros.
+    if not all(torch.any(tensor) for tensor in state.values()):
+        raise AssertionError("a tensor was not loaded")
+    return answer
+
+
+def _distributed(request: Answer, what: str) -> Callable[[], Any]:
+    """What makes the `Writer` or the `Reader` of the folder."""
+    if request["by"] == "headrace":
+        import headrace.checkpoint
+
+        ours = getattr(headrace.checkpoint, f"Distributed{what}")
+        return lambda: ours(_name(request), store=_store(request))
+    # It finds the endpoint in the environment.
+    config = _s3torchconnector_config(request)
+    import s3torchconnector.dcp
+
+    theirs = getattr(s3torchconnector.dcp, f"S3Storage{what}")
+    url = _url(request)
+    options = {"thread_count": request["thread_count"]} if what == "Writer" else {}
+    return lambda: theirs(request["region"], url, s3client_config=config, **options)

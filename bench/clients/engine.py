@@ -14,6 +14,7 @@ from bench.clients.measure import (
     check_all,
     connections,
     measured,
+    objects_of,
 )
 
 
@@ -28,6 +29,13 @@ def store_of(request: Answer) -> Any:
     """The bucket that is measured."""
     import headrace
 
+    if request.get("scheme") == "s3":
+        return headrace.Store(
+            f"s3://{request['bucket']}",
+            endpoint=request["endpoint"],
+            credentials=headrace.AwsKeys(request["access_key"], request["secret_key"]),
+            provider=headrace.S3Options(region=request["region"]),
+        )
     return headrace.Store(
         f"gs://{request['bucket']}",
         endpoint=request["endpoint"],
@@ -38,20 +46,28 @@ def store_of(request: Answer) -> Any:
     )
 
 
-def _check(store: Any, infos: Sequence[Any], batch_size: int) -> None:
+def _sums(request: Answer, infos: Sequence[Any]) -> dict[str, int]:
+    """CRC32Cs by name: of the bench's own table, or where it has none those of the listing."""
+    if "objects_file" in request:
+        return dict(zip(*objects_of(request), strict=True))
+    return {info.name: info.crc32c for info in infos}
+
+
+def _check(store: Any, infos: Sequence[Any], request: Answer) -> None:
+    sums, batch_size = _sums(request, infos), request["batch_size"]
     infos = infos[:CHECKED_OBJECTS]
     batches = [infos[i : i + batch_size] for i in range(0, len(infos), batch_size)]
     for batch, samples in zip(batches, store.read_batches(batches), strict=True):
-        check_all([i.name for i in batch], samples, [i.crc32c for i in batch])
+        check_all([i.name for i in batch], samples, [sums[i.name] for i in batch])
 
 
 def read_batches(request: Answer) -> Answer:
-    """headrace: Store.read_batches, every object checked against its listed CRC32C."""
+    """headrace: Store.read_batches, every object checked against the CRC32C that is told of it."""
     import headrace
 
     store = store_of(request)
     infos = list(store.list())
-    _check(store, infos, request["batch_size"])
+    _check(store, infos, request)
 
     def read(duration_s: float) -> tuple[int, int]:
         object_count = size_bytes = 0
@@ -87,10 +103,25 @@ def read_into(request: Answer) -> Answer:
     for begin in range(0, len(memory), piece_bytes):
         # google_crc32c takes bytes and no view.
         crc32c = google_crc32c.extend(crc32c, memory[begin : begin + piece_bytes].tobytes())
-    if crc32c != info.crc32c:
+    if crc32c != _sums(request, [info])[info.name]:
         raise AssertionError("the object was read with other bytes than listed")
     answer["connections"] = connections(request["endpoint"])
     return answer
+
+
+def write_whole(request: Answer) -> Answer:
+    """headrace: one large object by parts, from memory that the caller has."""
+    import numpy
+
+    store = store_of(request)
+    memory = numpy.fromfile(request["file"], dtype=numpy.uint8)
+
+    def write(_: float) -> tuple[int, int]:
+        with store.open_writer(request["object_name"]) as writer:
+            writer.write_lent(memory)
+        return 1, len(memory)
+
+    return measured(write, 0)
 
 
 def memory(request: Answer) -> Answer:

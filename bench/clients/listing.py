@@ -75,6 +75,19 @@ def google_pages(request: Answer) -> Answer:
     return _measured(request, list_all, lambda found: (blob.name for blob in found))
 
 
+def boto3_pages(request: Answer) -> Answer:
+    """boto3: page after page."""
+    from bench.clients.s3_peers import boto3_client
+
+    client = boto3_client(request, 10)
+
+    def list_all() -> list[str]:
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=request["bucket"])
+        return [each["Key"] for page in pages for each in page.get("Contents", ())]
+
+    return _measured(request, list_all, lambda names: names)
+
+
 def dataflux(request: Answer) -> Answer:
     """dataflux_core's fast listing, by as many processes as are asked for, sorted like ours."""
     from dataflux_core.fast_list import ListingController

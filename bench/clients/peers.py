@@ -8,6 +8,7 @@ import os
 import queue
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,14 +23,30 @@ from bench.clients.measure import (
 )
 
 
+def _obstore(request: Answer) -> Any:
+    """The bucket, without credentials where its server looks like Google's."""
+    from obstore.store import HTTPStore, S3Store
+
+    client_options = {"allow_http": True, "allow_invalid_certificates": True}
+    if request.get("scheme") == "s3":
+        return S3Store(
+            request["bucket"],
+            endpoint=request["endpoint"],
+            region=request["region"],
+            access_key_id=request["access_key"],
+            secret_access_key=request["secret_key"],
+            virtual_hosted_style_request=False,
+            client_options=client_options,
+        )
+    return HTTPStore(
+        f"{request['endpoint']}/download/storage/v1/b/{request['bucket']}/o",
+        client_options=client_options,
+    )
+
+
 def obstore_many(request: Answer) -> Answer:
     """obstore: as many asyncio tasks as are asked for, each reading whole objects. No checksums."""
-    from obstore.store import HTTPStore
-
-    store = HTTPStore(
-        f"{request['endpoint']}/download/storage/v1/b/{request['bucket']}/o",
-        client_options={"allow_http": True, "allow_invalid_certificates": True},
-    )
+    store = _obstore(request)
     names, sums = objects_of(request)
 
     async def read_all(duration_s: float) -> tuple[int, int]:
@@ -67,12 +84,8 @@ def obstore_many(request: Answer) -> Answer:
 def obstore_into(request: Answer) -> Answer:
     """obstore: the large object by ranges of 8 MiB, 16 at once, copied to the caller's memory."""
     import numpy
-    from obstore.store import HTTPStore
 
-    store = HTTPStore(
-        f"{request['endpoint']}/download/storage/v1/b/{request['bucket']}/o",
-        client_options={"allow_http": True},
-    )
+    store = _obstore(request)
     ((name,), _) = objects_of(request)
     memory = numpy.full(request["size_bytes"], 255, dtype=numpy.uint8)
     range_bytes = 8 << 20
@@ -93,6 +106,21 @@ def obstore_into(request: Answer) -> Answer:
         return 1, len(memory)
 
     return measured(read, 0)
+
+
+def obstore_put(request: Answer) -> Answer:
+    """obstore: the large object by parts of 16 MiB, 16 at once, from the caller's memory."""
+    import numpy
+    import obstore
+
+    store = _obstore(request)
+    memory = numpy.fromfile(request["file"], dtype=numpy.uint8)
+
+    def write(_: float) -> tuple[int, int]:
+        obstore.put(store, request["object_name"], memory, chunk_size=16 << 20, max_concurrency=16)
+        return 1, len(memory)
+
+    return measured(write, 0)
 
 
 def google_client(endpoint: str, connection_count: int) -> Any:
@@ -116,14 +144,12 @@ def google_client(endpoint: str, connection_count: int) -> Any:
     return client
 
 
-def google_many(request: Answer) -> Answer:
-    """google-cloud-storage: threads, each downloading whole objects."""
-    bucket = google_client(request["endpoint"], request["concurrency"]).bucket(request["bucket"])
+def read_by_threads(read_one: Callable[[str], bytes], request: Answer) -> Answer:
+    """As many threads as are asked for, each reading whole objects by their names."""
     names, sums = objects_of(request)
     first = names[:CHECKED_OBJECTS]
     with ThreadPoolExecutor(request["concurrency"]) as pool:
-        bodies = pool.map(lambda name: bucket.blob(name).download_as_bytes(), first)
-        check_all(first, bodies, sums[:CHECKED_OBJECTS])
+        check_all(first, pool.map(read_one, first), sums[:CHECKED_OBJECTS])
 
     def read(duration_s: float) -> tuple[int, int]:
         until = time.perf_counter() + duration_s
@@ -137,7 +163,7 @@ def google_many(request: Answer) -> Answer:
                 while time.perf_counter() < until:
                     with lock:
                         name = next(order)
-                    size_bytes += len(bucket.blob(name).download_as_bytes())
+                    size_bytes += len(read_one(name))
                     object_count += 1
             except BaseException as error:
                 answers.put(error)
@@ -160,6 +186,45 @@ def google_many(request: Answer) -> Answer:
     return measured(read, request["duration_s"])
 
 
+def read_by_batches(
+    read_all: Callable[[list[str]], list[Any]], paths: list[str], request: Answer
+) -> Answer:
+    """Batches of as many objects as are asked for, each of them by one call."""
+    _, sums = objects_of(request)
+    first = paths[:CHECKED_OBJECTS]
+    check_all(first, read_all(first), sums[:CHECKED_OBJECTS])
+
+    def read(duration_s: float) -> tuple[int, int]:
+        object_count = size_bytes = 0
+        for batch in batches_for(paths, request["concurrency"], duration_s):
+            bodies = read_all(batch)
+            object_count += len(bodies)
+            size_bytes += sum(map(len, bodies))
+        return object_count, size_bytes
+
+    read(request["warm_up_s"])
+    answer = measured(read, request["duration_s"])
+    answer["connections"] = connections(request["endpoint"])
+    return answer
+
+
+def fsspec_many(filesystem: Any, request: Answer) -> Answer:
+    """`cat` of a batch of names, all of the batch at once."""
+    names, _ = objects_of(request)
+
+    def cat(batch: list[str]) -> list[bytes]:
+        bodies = filesystem.cat(batch, batch_size=request["concurrency"])
+        return [bodies[path] for path in batch]
+
+    return read_by_batches(cat, [f"{request['bucket']}/{name}" for name in names], request)
+
+
+def google_many(request: Answer) -> Answer:
+    """google-cloud-storage: threads, each downloading whole objects."""
+    bucket = google_client(request["endpoint"], request["concurrency"]).bucket(request["bucket"])
+    return read_by_threads(lambda name: bucket.blob(name).download_as_bytes(), request)
+
+
 def gcsfs_many(request: Answer) -> Answer:
     """gcsfs: `cat` of a batch of names, all of the batch at once."""
     # Else it asks Google by gRPC and TLS what kind of bucket this is, and gives up after a minute.
@@ -169,25 +234,4 @@ def gcsfs_many(request: Answer) -> Answer:
     filesystem = gcsfs.GCSFileSystem(
         project="bench", token="anon", endpoint_url=request["endpoint"]
     )
-    names, sums = objects_of(request)
-    paths = [f"{request['bucket']}/{name}" for name in names]
-    concurrency = request["concurrency"]
-
-    def cat(batch: list[str]) -> list[bytes]:
-        bodies = filesystem.cat(batch, batch_size=concurrency)
-        return [bodies[path] for path in batch]
-
-    check_all(paths[:CHECKED_OBJECTS], cat(paths[:CHECKED_OBJECTS]), sums[:CHECKED_OBJECTS])
-
-    def read(duration_s: float) -> tuple[int, int]:
-        object_count = size_bytes = 0
-        for batch in batches_for(paths, concurrency, duration_s):
-            bodies = cat(batch)
-            object_count += len(bodies)
-            size_bytes += sum(map(len, bodies))
-        return object_count, size_bytes
-
-    read(request["warm_up_s"])
-    answer = measured(read, request["duration_s"])
-    answer["connections"] = connections(request["endpoint"])
-    return answer
+    return fsspec_many(filesystem, request)

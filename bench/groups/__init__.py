@@ -12,6 +12,7 @@ from bench.groups import (
     index,
     joining,
     listing,
+    s3,
     throttling,
     training,
 )
@@ -27,4 +28,5 @@ GROUPS: dict[str, Callable[[Bench], None]] = {
     **throttling.GROUPS,
     **dataflux.GROUPS,
     **checkpoints.GROUPS,
+    **s3.GROUPS,
 }

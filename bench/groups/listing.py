@@ -18,12 +18,16 @@ PAGES_IN_FLIGHT = (32, 64, 128)
 DATAFLUX_PROCESSES = 8
 
 
-class _Server:
-    """A fault server with computed buckets; counts the pages that a client asks for."""
+class Server:
+    """A fault server with computed buckets; counts the pages that a client asks for.
 
-    def __init__(self, bench: Bench, server: FaultServer) -> None:
+    `request` is what clients are told besides.
+    """
+
+    def __init__(self, bench: Bench, server: FaultServer, **request: Any) -> None:
         self._bench = bench
         self._server = server
+        self._request = request
 
     def bucket(self, shape: str, object_count: int) -> str:
         """Make a bucket, which has this name."""
@@ -48,6 +52,7 @@ class _Server:
                 bucket=bucket,
                 object_count=object_count,
                 timeout_s=240,
+                **self._request,
                 **request,
             )
             return {**answer, "pages": self._lists() - before}
@@ -62,7 +67,7 @@ def _seconds(answers: list[Answer]) -> list[float]:
     return [answer["wall_s"] for answer in answers]
 
 
-def _shape(bench: Bench, server: _Server, shape: str, *, peers: bool) -> None:
+def _shape(bench: Bench, server: Server, shape: str, *, peers: bool) -> None:
     count = bench.effort.listed_objects
     group = f"listing {count:,} names, {shape}, {PAGE_DELAY_S * 1e3:.0f} ms a page"
     bucket = server.bucket(shape, count)
@@ -76,7 +81,7 @@ def _shape(bench: Bench, server: _Server, shape: str, *, peers: bool) -> None:
         )
     answers = bench.alternate(group, ours, bench.effort.peer_repetitions)
     whole = answers["defaults"]
-    bench.row(group, "Store.index()", "s", _seconds(whole), at_most=5)
+    index_rows(bench, group, whole, count, at_most_s=5)
     by_hand = [_seconds(answers[f"{pages} pages in flight"]) for pages in PAGES_IN_FLIGHT]
     bench.row(
         group,
@@ -85,26 +90,33 @@ def _shape(bench: Bench, server: _Server, shape: str, *, peers: bool) -> None:
         [mine / min(others) for mine, *others in zip(_seconds(whole), *by_hand, strict=False)],
         at_most=1.5,
     )
-    sequential_pages = math.ceil(count / PAGE_OBJECTS)
-    bench.row(
-        group,
-        "Store.index(): pages, over page after page",
-        "",
-        [answer["pages"] / sequential_pages for answer in whole],
-        at_most=1.3,
-    )
     bench.row(
         group, "Store.list(): the first 10,000 names", "s", _seconds(answers["first"]), at_most=0.5
-    )
-    bench.row(
-        group, "Store.index(): client CPU per name", "us", [a["cpu_s"] / count * 1e6 for a in whole]
     )
     if peers:
         # A minute each: once.
         _peers(bench, server, group, bucket, count)
 
 
-def _peers(bench: Bench, server: _Server, group: str, bucket: str, count: int) -> None:
+def index_rows(
+    bench: Bench, group: str, found: list[Answer], count: int, *, at_most_s: float
+) -> None:
+    """How long `Store.index()` took, and what it asked for."""
+    bench.row(group, "Store.index()", "s", _seconds(found), at_most=at_most_s)
+    sequential_pages = math.ceil(count / PAGE_OBJECTS)
+    bench.row(
+        group,
+        "Store.index(): pages, over page after page",
+        "",
+        [answer["pages"] / sequential_pages for answer in found],
+        at_most=1.3,
+    )
+    bench.row(
+        group, "Store.index(): client CPU per name", "us", [a["cpu_s"] / count * 1e6 for a in found]
+    )
+
+
+def _peers(bench: Bench, server: Server, group: str, bucket: str, count: int) -> None:
     clients = {
         "google-cloud-storage, page after page": server.client("list-google", bucket, count),
         f"dataflux_core, {DATAFLUX_PROCESSES} processes": server.client(
@@ -119,7 +131,7 @@ def _peers(bench: Bench, server: _Server, group: str, bucket: str, count: int) -
 def listing(bench: Bench) -> None:
     """Every shape of a large bucket; a middling one and a tiny one of flat names."""
     with FaultServer(threads=2) as fault_server:
-        server = _Server(bench, fault_server)
+        server = Server(bench, fault_server)
         for shape in SHAPES:
             _shape(bench, server, shape, peers=shape == "flat")
         for count, at_most in ((100_000, 1.0), (10, 0.1)):

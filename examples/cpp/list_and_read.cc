@@ -65,7 +65,7 @@ int main(int argc, char** argv) {
         target.name = object.name;
         target.generation = object.generation;
         target.size_bytes = object.size_bytes;
-        target.crc32c = object.crc32c;
+        target.checksum = object.crc32c;
         batch->add(target);
       }
       next += count;

@@ -81,10 +81,19 @@ class _AwsSource:
 
 
 def _is_transient(error: Exception) -> bool:
-    from botocore import exceptions
-
+    try:
+        from botocore import exceptions
+    except ImportError:  # the source is the user's own
+        return isinstance(error, ConnectionError)
+    if isinstance(error, exceptions.ClientError):
+        head = error.response.get("ResponseMetadata", {})
+        return bool(head.get("HTTPStatusCode", 0) >= 500)
     return isinstance(
-        error, exceptions.HTTPClientError | exceptions.MetadataRetrievalError | ConnectionError
+        error,
+        exceptions.HTTPClientError
+        | exceptions.ConnectionError
+        | exceptions.MetadataRetrievalError
+        | ConnectionError,
     )
 
 

@@ -44,6 +44,7 @@ PREFETCH_BYTES = 64 * MiB
 
 OnChange = Literal["error", "reread"]
 ContentEncoding = Literal["stored", "decompress"]
+VerifyOption = bool | Literal["all"]
 
 _MAX_UINT32 = (1 << 32) - 1
 # Longer than any training run; the engine's clock counts nanoseconds in 63 bits.

@@ -16,7 +16,7 @@ from headrace._credentials import CredentialsOption
 from headrace._engine import ObjectIndex, ObjectInfo, ObjectWriter, Sample
 from headrace._errors import HeadraceError, InvalidArgumentError, NotFoundError
 from headrace._keywords import refuse_keywords
-from headrace._listing import index_objects, list_objects
+from headrace._listing import OrderOfPages, index_objects, list_objects
 from headrace._options import (
     PART_BYTES,
     PARTS_IN_FLIGHT,
@@ -26,6 +26,7 @@ from headrace._options import (
     ProviderOptions,
     RetryOptions,
     TimeoutOptions,
+    VerifyOption,
     require,
     require_bytes,
     require_count,
@@ -101,7 +102,10 @@ class Store:
             ``"error"`` raises `PreconditionFailedError`, ``"reread"`` reads what is there now.
         content_encoding: ``"stored"`` gives the stored bytes of objects with
             ``Content-Encoding: gzip``, ``"decompress"`` what they contain.
-        verify: compare the CRC-32C of whole objects where the store keeps one.
+        verify: compare the bytes of whole objects with the checksum that the store keeps: True
+            those that cost next to nothing (CRC-32C, CRC-32, CRC-64/NVME); ``"all"`` also SHA-1,
+            SHA-256 and MD5, which take longer than reading; False none. The first object that has
+            no checksum to compare is logged as a warning.
         provider: what one provider alone has: `GcsOptions` for ``gs://``, `S3Options` for
             ``s3://``.
 
@@ -125,7 +129,7 @@ class Store:
         parallel: ParallelOptions = ParallelOptions(),  # noqa: B008
         on_change: OnChange = "error",
         content_encoding: ContentEncoding = "stored",
-        verify: bool = True,
+        verify: VerifyOption = True,
         provider: ProviderOptions | None = None,
         **unknown: Never,
     ) -> None:
@@ -253,6 +257,7 @@ class Store:
         else:
             left = sys.maxsize if max_results is None else max_results
             token = ""
+            order = OrderOfPages(self.url_of(prefix))
             while left > 0:
                 page = self.list_page(
                     prefix,
@@ -262,6 +267,7 @@ class Store:
                     end_offset=end_offset,
                     max_results=None if max_results is None else min(left, 1000),
                 )
+                order.check(page.objects, page.prefixes)
                 entries: builtins.list[ObjectInfo | Prefix] = [*page.objects]
                 if page.prefixes:
                     entries += map(Prefix, page.prefixes)

@@ -17,6 +17,7 @@ from headrace._options import (
     RetryOptions,
     S3Options,
     TimeoutOptions,
+    VerifyOption,
     read_environment,
     require,
     require_header,
@@ -41,7 +42,7 @@ class StoreSettings:
     parallel: ParallelOptions
     on_change: OnChange
     content_encoding: ContentEncoding
-    verify: bool
+    verify: VerifyOption
     provider: ProviderOptions | None
 
     def __post_init__(self) -> None:
@@ -59,6 +60,10 @@ class StoreSettings:
         require(
             self.content_encoding in ("stored", "decompress"),
             f"content_encoding is {self.content_encoding!r}",
+        )
+        require(
+            self.verify in (True, False, "all"),
+            f"verify is {self.verify!r}; it must be True, False or 'all'",
         )
         require_credentials(self.credentials)
         require_header("user_agent_suffix", self.user_agent_suffix)

@@ -28,7 +28,7 @@ _LOCATIONS = """
       client_max_body_size 0;
       proxy_http_version 1.1;
       proxy_set_header Connection "";
-      proxy_set_header Host %(address)s;
+      proxy_set_header Host %(host)s;
       proxy_request_buffering off;
       proxy_buffering off;
       # as it came: nginx would decode the %%2F of a name
@@ -65,13 +65,16 @@ class DelayedServer(Running):
     """Stands in front of the plain HTTP server at `url`; every request waits `latency_s` first.
 
     Any number of requests wait at once, as they do on a long line.
+
+    keeps_host:  pass on the `Host` that the client said, which is signed on S3
     """
 
-    def __init__(self, url: str, *, latency_s: float) -> None:
+    def __init__(self, url: str, *, latency_s: float, keeps_host: bool = False) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-delayed-")
         self._log = Path(self._folder.name) / "requests"
         address = urllib.parse.urlsplit(url).netloc
-        values = {"address": address, "log": str(self._log)}
+        host = "$http_host" if keeps_host else address
+        values = {"address": address, "host": host, "log": str(self._log)}
         try:
             self._nginx = Nginx(
                 Path(self._folder.name),

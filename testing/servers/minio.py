@@ -55,6 +55,7 @@ class MinioServer(Running):
     region:        the one that signatures must name
     certificates:  speak TLS
     domains:       hosts below which a bucket's name may stand, as in ``bucket.DOMAIN``
+    parent:        where its folder is made; default: where temporary files are
     """
 
     def __init__(
@@ -64,8 +65,9 @@ class MinioServer(Running):
         region: str = REGION,
         certificates: Certificates | None = None,
         domains: Sequence[str] = (),
+        parent: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="headrace-minio-")
+        self._folder = tempfile.TemporaryDirectory(prefix="headrace-minio-", dir=parent)
         self._region = region
         root = Path(self._folder.name)
         for bucket in buckets:

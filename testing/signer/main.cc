@@ -15,7 +15,7 @@
 #include <string>
 #include <string_view>
 
-#include "headrace/format/gcs_json.h"
+#include "headrace/format/json_quote.h"
 #include "headrace/format/sigv4.h"
 
 namespace {

@@ -18,6 +18,7 @@ from testing.faultserver.client import FaultServer
 from tests.campaigns.cases import FAULTS, Case
 from tests.campaigns.ranks import World
 from tests.campaigns.ways import WAYS, Place, Way, in_miniature
+from tests.keys import S3_KEYS
 
 OLD, NEW = 100, 200
 """Values of the checkpoint that was there, of the one of the case, and of the one after it."""
@@ -57,9 +58,9 @@ class BrokenPromiseError(AssertionError):
 
 @dataclass
 class Campaign:
-    """Saves of any way against one server, each in a bucket of its own."""
+    """Saves of any way, each in a bucket of its own, on one server for each kind of store."""
 
-    server: FaultServer
+    _servers: dict[str, FaultServer] = field(default_factory=dict)
     _worlds: dict[str, World] = field(default_factory=dict)
     _clean_runs: dict[str, tuple[int, float]] = field(default_factory=dict)
     _count: Any = field(default_factory=itertools.count)
@@ -78,6 +79,15 @@ class Campaign:
         for world in self._worlds.values():
             world.__exit__()
         headrace.shutdown()
+        for server in self._servers.values():
+            server.stop()
+
+    def server(self, way: Way) -> FaultServer:
+        """The server that a way saves to."""
+        if way.scheme not in self._servers:
+            dialect = {"gs": "gcs", "s3": "s3"}[way.scheme]
+            self._servers[way.scheme] = FaultServer(dialect=dialect).start()
+        return self._servers[way.scheme]
 
     # ---- cases
 
@@ -90,7 +100,7 @@ class Campaign:
             elapsed_s = time.monotonic() - begin
             if error is not None:
                 raise BrokenPromiseError(f"{way.name}: without any fault: {error}")
-            requests = len(self.server.log())
+            requests = len(self.server(way).log())
             self.judge(way, place, f"{way.name}, no fault", None, must_be_saved=True, fired=True)
             self._clean_runs[way.name] = requests, elapsed_s
         return self._clean_runs[way.name]
@@ -112,10 +122,11 @@ class Campaign:
     def run_one(self, case: Case) -> Outcome:
         """Run one. Raises `BrokenPromiseError` where a promise was not kept."""
         way, fault = WAYS[case.way], FAULTS[case.fault]
+        server = self.server(way)
         place = self.place_with_old(way, impatient=case.needs_short_timeouts)
-        self.server.faults(case.rules())
+        server.faults(case.rules())
         error = self._save(way, place, NEW)
-        fired = self.server.fault_counts()[0]["fired"] > 0
+        fired = server.fault_counts()[0]["fired"] > 0
         # With short time-outs a slow machine can do to a save what the fault does not.
         must_be_saved = not fired or (not case.lasting and fault.curable and not fault.stalls)
         return self.judge(
@@ -126,16 +137,25 @@ class Campaign:
 
     def place_with_old(self, way: Way, *, impatient: bool = False) -> Place:
         """A bucket of its own with a checkpoint in it, on a server that has seen nothing else."""
-        self.server.reset()
-        self.server.min_part_bytes(1)
+        server = self.server(way)
+        self.forget(way)
+        server.min_part_bytes(1)
         bucket = f"case-{next(self._count)}"
-        self.server.bucket(bucket)
-        place = Place(self.server.url, bucket, impatient)
+        server.bucket(bucket)
+        place = Place(server.url, bucket, impatient, way.scheme)
         error = self._save(way, place.patient, OLD)
         if error is not None:
             raise BrokenPromiseError(f"the save before: {error}")
-        self.server.reset(keep_buckets=True)
+        self.forget(way, keep_buckets=True)
         return place
+
+    def forget(self, way: Way, *, keep_buckets: bool = False) -> None:
+        """Have the server of a way forget what it has seen, and whether it is to misbehave."""
+        server = self.server(way)
+        server.reset(keep_buckets=keep_buckets)
+        if way.scheme == "s3":
+            key, secret = S3_KEYS.access_key_id, S3_KEYS.secret_access_key
+            server.keys({"access_key": key, "secret_key": secret})
 
     def world(self, size: int) -> World:
         """The ranks that save together; they stay for the next case."""
@@ -177,12 +197,13 @@ class Campaign:
         Raises:
             BrokenPromiseError: something is there, or is not, that must not be so.
         """
+        server = self.server(way)
         # Only then nobody can tell the saver whether it is there.
         open_end = was_killed or any(
-            entry["fault"] == 0 and _is_commit(entry) for entry in self.server.log()
+            entry["fault"] == 0 and _is_commit(entry) for entry in server.log()
         )
-        self.server.faults([])
-        self.server.release()
+        server.faults([])
+        server.release()
         headrace.shutdown()
         found = self._found(way, place)
         if error is None and found != NEW:
@@ -193,11 +214,11 @@ class Campaign:
             raise BrokenPromiseError(f"it is there, but the save said: {error}")
         if error is not None and must_be_saved:
             raise BrokenPromiseError(f"what comes once should be cured: {error}")
-        cleaned = clean(place.store, older_than_s=0, checkpoints=True)
-        left = [n for n in self.server.names(place.bucket) if not way.is_needed(place, n)]
+        cleaned = clean(place.store, older_than_s=0, checkpoints=True, uploads=True)
+        left = [n for n in server.names(place.bucket) if not way.is_needed(place, n)]
         if left or cleaned.failed:
             raise BrokenPromiseError(f"`headrace clean` leaves {left}, {cleaned.failed}")
-        if uploads := self.server.uploads()["multipart"]:
+        if uploads := server.uploads()["multipart"]:
             raise BrokenPromiseError(f"`headrace clean` leaves uploads: {uploads}")
         removed = len(cleaned.deleted) + len(cleaned.uploads)
         if removed and self._found(way, place) != found:
@@ -243,7 +264,8 @@ def save(way_name: str, place: Place, value: int) -> None:
 def _is_commit(entry: dict[str, Any]) -> bool:
     """Whether a request makes a checkpoint visible, where there was one before."""
     target, kind = entry["target"], entry["kind"]
-    if kind == "compose":
+    if kind in ("compose", "multipart_complete"):
         return "headrace-uploads" not in target and ".distcp" not in target
     # What must not be there yet is a part, or a data file.
-    return kind in ("upload", "resumable_put") and "ifGenerationMatch=0&" not in target
+    is_new = "ifGenerationMatch=0&" in target or "if-none-match" in entry["headers"]
+    return kind in ("upload", "resumable_put") and not is_new

@@ -1,4 +1,4 @@
-"""A fault server, and what campaigns keep from case to case."""
+"""What campaigns keep from case to case."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ pytest.importorskip("lightning")
 
 from collections.abc import Iterator
 
-from testing.faultserver.client import FaultServer
 from tests.campaigns.campaign import Campaign
 
 
@@ -19,5 +18,5 @@ def campaign() -> Iterator[Campaign]:
 
     Of this module alone: while it lives all writers write small parts, and there are processes.
     """
-    with FaultServer() as server, Campaign(server) as campaign:
+    with Campaign() as campaign:
         yield campaign

@@ -39,12 +39,13 @@ class Kill:
 
 def run_kill(campaign: Campaign, kill: Kill) -> Outcome:
     """Kill a save, and judge. Raises `BrokenPromiseError` where a promise was not kept."""
-    way, server = WAYS[kill.way], campaign.server
+    way = WAYS[kill.way]
+    server = campaign.server(way)
     rng = random.Random(f"{kill.seed} {kill.way}")
     moment = rng.choice(MOMENTS)
     count = max(way.ranks, 1)
     victim = rng.randrange(count)
-    victim_is_helper = way.name == "dcp, async process" and rng.random() < 0.5
+    victim_is_helper = way.saves_in_helper and rng.random() < 0.5
     requests, clean_s = campaign.clean_run(way)
     place = campaign.place_with_old(way)
     with World(count, in_group=way.ranks > 0) as world:
@@ -52,7 +53,7 @@ def run_kill(campaign: Campaign, kill: Kill) -> Outcome:
         world.begin(save, way.name, place, OLD, ranks=count)
         if (error := world.answers(count)[0]) is not None:
             raise AssertionError(f"the save before: {error}")
-        server.reset(keep_buckets=True)
+        campaign.forget(way, keep_buckets=True)
         helpers = _helpers(world)
         position = rng.randint(1, requests)
         if moment != MOMENTS[2]:

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 from testing.circumstances import circumstances, versions_of
-from testing.faultserver.client import FaultServer
 from tests.campaigns.campaign import BrokenPromiseError, Campaign, Outcome
 from tests.campaigns.cases import Case, all_cases, sample, seed_of_today
 from tests.campaigns.flips import flip_folder
@@ -47,7 +46,7 @@ def run_way(name: str, fault_cases: int, kill_count: int, seed: int) -> dict[str
     began = time.monotonic()
     faults: list[Outcome] = []
     killed: list[Outcome] = []
-    with FaultServer() as server, Campaign(server) as campaign:
+    with Campaign() as campaign:
         requests, _ = campaign.clean_run(way)
         if fault_cases < 0:
             cases = list(all_cases(name, requests))
@@ -142,7 +141,7 @@ def run_flips(count: int, seed: int) -> dict[str, dict[str, int]]:
 
 def run_named(name: str) -> None:
     """One case or kill, by its name; prints what became of it."""
-    with FaultServer() as server, Campaign(server) as campaign:
+    with Campaign() as campaign:
         kill = name.split("/")[1] == "kill"
         outcome = (
             run_kill(campaign, Kill.named(name)) if kill else campaign.run_one(Case.named(name))

@@ -1,7 +1,8 @@
 """The ways to save a checkpoint that campaigns try, and how each is read back.
 
-Everything is in miniature: parts of 64 KiB, so that a checkpoint of a few hundred of them has
-what one of terabytes has, parts that are joined, and joined again.
+Everything is in miniature. On ``gs://`` parts have 64 KiB, so that a checkpoint of a few hundred of
+them has what one of terabytes has, parts that are joined, and joined again. On ``s3://``, where no
+part may be smaller than 5 MiB and nothing is joined, two or three of them will do.
 """
 
 from __future__ import annotations
@@ -24,10 +25,17 @@ import headrace.checkpoint
 from headrace._checkpoint_names import is_data
 from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
 from tests.checkpoint_distributed.conftest import blank
+from tests.keys import S3_KEYS
 
-PART_BYTES = 64 << 10
-# What each way of sending takes.
-_LEAST_PART_BYTES = {"parts": PART_BYTES, "resumable": 256 << 10, "multipart": 5 << 20}
+PART_BYTES = {"gs": 64 << 10, "s3": 5 << 20}
+"""Of checkpoints in stores of each scheme."""
+# What each way of sending takes; without one, the scheme decides.
+_LEAST_PART_BYTES = {
+    **PART_BYTES,
+    "file": 64 << 10,
+    "resumable": 256 << 10,
+    "multipart": 5 << 20,
+}
 NAME = "run/last"
 FAST = headrace.RetryOptions(max_attempts=3, initial_backoff_s=0.001, max_backoff_s=0.002)
 SHORT = headrace.TimeoutOptions(
@@ -43,19 +51,25 @@ class Place:
     bucket: str
     impatient: bool = False
     """Time-outs are short."""
+    scheme: str = "gs"
 
     @property
     def options(self) -> dict[str, Any]:
         timeout = {"timeout": SHORT} if self.impatient else {}
-        return {"endpoint": self.endpoint, "retry": FAST, **timeout}
+        keys = {"credentials": S3_KEYS} if self.scheme == "s3" else {}
+        return {"endpoint": self.endpoint, "retry": FAST, **timeout, **keys}
 
     @property
     def store(self) -> headrace.Store:
-        return headrace.Store(f"gs://{self.bucket}", **self.options)
+        return headrace.Store(f"{self.scheme}://{self.bucket}", **self.options)
 
     @property
     def url(self) -> str:
-        return f"gs://{self.bucket}/{NAME}"
+        return f"{self.scheme}://{self.bucket}/{NAME}"
+
+    @property
+    def part_bytes(self) -> int:
+        return PART_BYTES[self.scheme]
 
     @property
     def patient(self) -> Place:
@@ -71,7 +85,8 @@ def in_miniature() -> Iterator[None]:
     open_writer = headrace.Store.open_writer
 
     def small(self: headrace.Store, name: str, **options: Any) -> Any:
-        part_bytes = _LEAST_PART_BYTES[options.get("upload") or "parts"]
+        scheme = self.url.partition("://")[0]
+        part_bytes = _LEAST_PART_BYTES[options.get("upload") or scheme]
         return open_writer(self, name, **{**options, "part_bytes": part_bytes})
 
     def options_of(client: Place) -> dict[str, Any]:
@@ -92,11 +107,11 @@ def filled(value: int, *shape: int) -> torch.Tensor:
 # ---- one file
 
 
-def file_state(value: int, count: int) -> dict[str, Any]:
+def file_state(value: int, count: int, part_bytes: int) -> dict[str, Any]:
     """A state that is `count` parts long, or nearly."""
     return {
         "model": {
-            "weight": filled(value, count * PART_BYTES // 4 - 2500),
+            "weight": filled(value, count * part_bytes // 4 - 2500),
             "bias": filled(value + 1, 7).to(torch.bfloat16),
             "empty": torch.empty(0),
         },
@@ -152,9 +167,10 @@ def load_file(place: Place, value: int, parts: int) -> Any:
 # ---- a folder
 
 
-def folder_state(value: int, ranks: int) -> dict[str, Any]:
+def folder_state(value: int, ranks: int, part_bytes: int) -> dict[str, Any]:
     """Tensors that one rank writes, whichever, in files of one part and of several."""
-    sizes = [40_000, 3000, 3000, 3000, 3000, 3000, 3000, 40_000]
+    large = part_bytes * 5 // 8  # times four: two parts and a half
+    sizes = [large, 3000, 3000, 3000, 3000, 3000, 3000, large]
     return {
         "model": {f"w{i}": filled(value + i, size) for i, size in enumerate(sizes)},
         "step": value,
@@ -177,9 +193,9 @@ def save_folder_async(place: Place, state: Any, *, in_process: bool) -> None:
 
 def load_folder(place: Place, value: int, ranks: int) -> Any:
     """What we and stock torch read, which must be one."""
-    ours = blank(folder_state(value, ranks))
+    ours = blank(folder_state(value, ranks, place.part_bytes))
     dcp.load(ours, storage_reader=DistributedReader(place.url, **place.options), no_dist=True)
-    stock = blank(folder_state(value, ranks))
+    stock = blank(folder_state(value, ranks, place.part_bytes))
     with tempfile.TemporaryDirectory() as folder:
         for info in place.store.list(f"{NAME}/"):
             name = info.name.rpartition("/")[2]
@@ -200,8 +216,8 @@ class Way:
     name: str
     save: Callable[..., None]
     """``save(place, state)``; several ranks call it with the same state."""
-    make_state: Callable[[int, int], Any]
-    """``make_state(value, size)``"""
+    make_state: Callable[[int, int, int], Any]
+    """``make_state(value, size, part_bytes)``"""
     load: Callable[[Place, int, int], Any]
     """``load(place, value, size)``; raises unless all that is there is whole."""
     size: int = 5
@@ -213,13 +229,20 @@ class Way:
     """Its share in a sample."""
     has_latest: bool = True
     """Whether `latest` finds it: not without a ``.metadata`` of all ranks."""
+    scheme: str = "gs"
+    """Of the store that it saves to."""
 
     @property
     def is_folder(self) -> bool:
         return self.make_state is folder_state
 
+    @property
+    def saves_in_helper(self) -> bool:
+        """Whether torch starts a process that saves."""
+        return bool(self.options.get("in_process"))
+
     def state(self, value: int) -> Any:
-        return self.make_state(value, self.size)
+        return self.make_state(value, self.size, PART_BYTES[self.scheme])
 
     def run(self, place: Place, value: int) -> None:
         """Save in this process, or as this rank."""
@@ -257,39 +280,63 @@ def _folder(name: str, save: Callable[..., None], ranks: int = 0, **more: Any) -
     return Way(name, save, folder_state, load_folder, max(ranks, 1), ranks, **more)
 
 
-WAYS: dict[str, Way] = {
-    way.name: way
-    for way in [
-        _file("stream", save_stream, weight=4),
-        _file("stream of one part", save_stream, 1),
-        _file("stream, multipart", save_stream, 176, options={"upload": "multipart"}),
-        _file("stream, resumable", save_stream, 20, options={"upload": "resumable"}),
-        _file("save", save_file, weight=4),
-        _file("save of one part", save_file, 1),
-        _file("save of 40 parts", save_file, 40, weight=3),
-        _file("lightning", save_lightning),
-        _file("lightning, async", save_lightning_async),
-        _file("compat stream", save_compat_stream, weight=1),
-        _file("compat lightning", save_compat_lightning, weight=1),
-        *(
-            _folder(f"dcp, threads {n}", save_folder, options={"thread_count": n}, weight=1)
-            for n in range(1, 9)
-        ),
-        _folder("dcp, no_dist", save_folder, options={"thread_count": 2, "no_dist": True}),
-        _folder(
-            "dcp, no collectives",
-            save_folder,
-            options={"thread_count": 2, "use_collectives": False},
-            has_latest=False,
-        ),
-        _folder("dcp, async thread", save_folder_async, options={"in_process": False}),
-        *(
-            _folder(f"dcp, ranks {n}", save_folder, n, options={"thread_count": 2}, weight=3)
-            for n in range(1, 5)
-        ),
-        _folder("dcp, async process", save_folder_async, 1, options={"in_process": True}),
-    ]
+_ON_GS = [
+    _file("stream", save_stream, weight=4),
+    _file("stream of one part", save_stream, 1),
+    _file("stream, multipart", save_stream, 176, options={"upload": "multipart"}),
+    _file("stream, resumable", save_stream, 20, options={"upload": "resumable"}),
+    _file("save", save_file, weight=4),
+    _file("save of one part", save_file, 1),
+    _file("save of 40 parts", save_file, 40, weight=3),
+    _file("lightning", save_lightning),
+    _file("lightning, async", save_lightning_async),
+    _file("compat stream", save_compat_stream, weight=1),
+    _file("compat lightning", save_compat_lightning, weight=1),
+    *(
+        _folder(f"dcp, threads {n}", save_folder, options={"thread_count": n}, weight=1)
+        for n in range(1, 9)
+    ),
+    _folder("dcp, no_dist", save_folder, options={"thread_count": 2, "no_dist": True}),
+    _folder(
+        "dcp, no collectives",
+        save_folder,
+        options={"thread_count": 2, "use_collectives": False},
+        has_latest=False,
+    ),
+    _folder("dcp, async thread", save_folder_async, options={"in_process": False}),
+    *(
+        _folder(f"dcp, ranks {n}", save_folder, n, options={"thread_count": 2}, weight=3)
+        for n in range(1, 5)
+    ),
+    _folder("dcp, async process", save_folder_async, 1, options={"in_process": True}),
+]
+
+# The ways that differ on s3://, and how many parts their files have. The rest differs in what is
+# sent to gs:// alone: parts that are joined, and other uploads.
+_ON_S3 = {
+    "stream": 3,
+    "stream of one part": 1,
+    "save": 3,
+    "save of one part": 1,
+    "lightning": 2,
+    "lightning, async": 2,
+    "dcp, threads 1": None,
+    "dcp, threads 4": None,
+    "dcp, no_dist": None,
+    "dcp, no collectives": None,
+    "dcp, async thread": None,
+    "dcp, ranks 2": None,
+    "dcp, ranks 4": None,
+    "dcp, async process": None,
 }
+
+
+def _on_s3(way: Way, parts: int | None) -> Way:
+    return replace(way, name=f"s3, {way.name}", scheme="s3", size=parts or way.size)
+
+
+WAYS: dict[str, Way] = {way.name: way for way in _ON_GS}
+WAYS |= {way.name: way for way in (_on_s3(WAYS[name], parts) for name, parts in _ON_S3.items())}
 
 
 def group_of(ranks: int) -> Any:

@@ -66,6 +66,7 @@ def test_what_is_saved_is_loaded(name: str, store: headrace.Store) -> None:
     assert names(store) == ["run/a.pt"]
 
 
+@pytest.mark.every_store
 def test_many_parts_make_one_file(store: headrace.Store) -> None:
     state = large_state(12, 4 * MIB) | {"one": filled(torch.float32, 5 * MIB)}
     info = headrace.checkpoint.save(state, "a.pt", store=store)
@@ -82,6 +83,7 @@ def test_a_url_is_enough(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pt", "b.pt", "c.pt"]
 
 
+@pytest.mark.every_store(without=["fake-gcs-server"])
 def test_a_precondition_is_kept(store: headrace.Store) -> None:
     first = headrace.checkpoint.save([1], "a.pt", store=store, if_generation="absent")
     with pytest.raises(PreconditionFailedError):
@@ -91,7 +93,7 @@ def test_a_precondition_is_kept(store: headrace.Store) -> None:
     with pytest.raises(PreconditionFailedError):
         headrace.checkpoint.save([4], "a.pt", store=store, if_generation=first.generation)
     assert load(store) == [3]
-    assert store.stat("a.pt") == second
+    assert store.stat("a.pt").generation == second.generation
 
 
 def test_what_cannot_be_pickled_sends_nothing(server: FaultServer, gcs: headrace.Store) -> None:
@@ -103,6 +105,7 @@ def test_what_cannot_be_pickled_sends_nothing(server: FaultServer, gcs: headrace
     assert kinds(server) == {}
 
 
+@pytest.mark.every_store
 def test_an_error_of_progress_leaves_nothing(store: headrace.Store) -> None:
     headrace.checkpoint.save([1], "a.pt", store=store)
 

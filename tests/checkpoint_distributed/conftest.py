@@ -1,4 +1,4 @@
-"""Folders on two stores, and what they hold."""
+"""Folders on several stores, and what they hold."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch
 
 from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
 from testing.faultserver.client import FaultServer
+from tests.keys import S3_KEYS
 
 # torch says so at every save and load of a single process.
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
@@ -54,9 +55,13 @@ def file_place(root: Path) -> Place:
 
 
 def gcs_place(server: FaultServer, bucket: str, prefix: str) -> Place:
+    return _place("gs", server, bucket, prefix)
+
+
+def _place(scheme: str, server: FaultServer, bucket: str, prefix: str, **options: Any) -> Place:
     return Place(
-        f"gs://{bucket}/{prefix}",
-        {"endpoint": server.url},
+        f"{scheme}://{bucket}/{prefix}",
+        {"endpoint": server.url, **options},
         lambda: sorted(n.removeprefix(f"{prefix}/") for n in server.names(bucket, f"{prefix}/")),
         lambda name: server.get(bucket, f"{prefix}/{name}"),
         lambda name, data: server.put(bucket, f"{prefix}/{name}", data),
@@ -70,18 +75,23 @@ def bucket(server: FaultServer) -> str:
     return name
 
 
-@pytest.fixture(params=["file", "gs"])
+@pytest.fixture(params=["file", "gcs", "s3"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "file":
         return file_place(tmp_path / "run" / "step1")
-    return gcs_place(
-        request.getfixturevalue("server"), request.getfixturevalue("bucket"), "run/step1"
-    )
+    found: Place = request.getfixturevalue(request.param)
+    return found
 
 
 @pytest.fixture
 def gcs(server: FaultServer, bucket: str) -> Place:
     return gcs_place(server, bucket, "run/step1")
+
+
+@pytest.fixture
+def s3(s3_server: FaultServer) -> Place:
+    s3_server.bucket("bucket")
+    return _place("s3", s3_server, "bucket", "run/step1", credentials=S3_KEYS)
 
 
 def training_state(seed: int = 0) -> dict[str, Any]:

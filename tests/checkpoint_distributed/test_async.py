@@ -59,6 +59,7 @@ def test_an_error_of_the_background_is_the_futures(gcs: Place, server: FaultServ
     assert gcs.names() == []
 
 
+@pytest.mark.every_store
 @pytest.mark.parametrize("same_writer", [True, False])
 def test_of_two_saves_that_overlap_the_later_one_stays(place: Place, same_writer: bool) -> None:
     held, go_on = threading.Event(), threading.Event()

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 STATE = {f"w{i}": torch.full((1000,), float(i)) for i in range(8)}
 
 KILLED = """
-import os, signal, sys
+import os, pickle, signal, sys
 import torch
 import torch.distributed.checkpoint as dcp
 from headrace.checkpoint import DistributedWriter
@@ -32,7 +32,7 @@ class Killed(DistributedWriter):
     def finish(self, metadata, results):
         os.kill(os.getpid(), signal.SIGKILL)
 
-options = {"endpoint": sys.argv[2]} if len(sys.argv) > 2 else {}
+options = pickle.loads(bytes.fromhex(sys.argv[2]))
 state = {f"w{i}": torch.full((1000,), -1.0) for i in range(8)}
 dcp.save(state, storage_writer=Killed(sys.argv[1], thread_count=2, **options))
 """
@@ -45,7 +45,7 @@ def clean(place: Place, **options: Any) -> headrace.Cleaned:
 
 def killed_save(place: Place) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, place.url, *place.options.values()],
+        [sys.executable, "-c", KILLED, place.url, pickle.dumps(place.options).hex()],
         capture_output=True,
         text=True,
         timeout=50,
@@ -64,6 +64,7 @@ def loaded(place: Place) -> dict[str, Any]:
     return state
 
 
+@pytest.mark.every_store
 def test_a_save_that_was_killed_leaves_nothing_behind_clean(place: Place) -> None:
     killed_save(place)
     names = place.names()

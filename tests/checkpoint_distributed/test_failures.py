@@ -173,6 +173,7 @@ def test_no_overwrite_refuses_a_folder_with_a_checkpoint(place: Place) -> None:
     assert_same(loaded(place, before), before)
 
 
+@pytest.mark.every_store
 def test_overwriting_leaves_one_checkpoint_and_nothing_else(place: Place) -> None:
     saved(place, 1.0)
     place.put("__0_7.distcp", b"of an older save by stock torch")
@@ -252,6 +253,7 @@ def test_a_save_that_began_earlier_does_not_replace_a_later_one_of_this_process(
     assert len(place.data_names()) == 1
 
 
+@pytest.mark.every_store
 def test_a_later_save_follows_an_earlier_one_that_was_completed_meanwhile(place: Place) -> None:
     earlier = {"w": torch.zeros(10)}
 

@@ -75,6 +75,7 @@ def load_by_stock(rank: int, folder: str, seed: int) -> None:
         assert torch.equal(state[name].full_tensor(), expected), name
 
 
+@pytest.mark.every_store
 def test_four_ranks_become_two_and_then_three_bit_for_bit(place: Place) -> None:
     run_ranks(4, save, place.url, place.options, 1)
     assert len({name.split("_")[2] for name in place.data_names()}) == 4

@@ -27,6 +27,7 @@ from tests.checkpoint_distributed.conftest import (
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
 
+@pytest.mark.every_store
 @pytest.mark.parametrize(
     "options", [{}, {"thread_count": 3}, {"single_file_per_rank": False}], ids=str
 )

@@ -9,6 +9,7 @@ import pytest
 
 import headrace
 from testing.faultserver.client import FaultServer
+from tests.keys import S3_KEYS
 
 # Retries at once, and an end within a second: what is tried is what happens, not how long it takes.
 FAST = headrace.RetryOptions(max_attempts=3, initial_backoff_s=0.001, max_backoff_s=0.002)
@@ -20,17 +21,29 @@ OpenStore = Callable[..., headrace.Store]
 
 
 @pytest.fixture
-def server(server: FaultServer) -> FaultServer:
-    server.bucket("bucket")
-    return server
+def scheme() -> str:
+    """Of `server` and of the stores; tests that run on several have it as a parameter."""
+    return "gs"
 
 
 @pytest.fixture
-def open_store(server: FaultServer) -> OpenStore:
-    def open_store(url: str = "gs://bucket", **options: Any) -> headrace.Store:
-        return headrace.Store(
-            url, **{"endpoint": server.url, "retry": FAST, "timeout": SHORT, **options}
-        )
+def server(request: pytest.FixtureRequest, scheme: str) -> FaultServer:
+    if scheme == "s3":
+        s3: FaultServer = request.getfixturevalue("s3_server")
+        s3.bucket("bucket", default_checksum="CRC32C")
+        return s3
+    gcs: FaultServer = request.getfixturevalue("server")
+    gcs.bucket("bucket")
+    return gcs
+
+
+@pytest.fixture
+def open_store(server: FaultServer, scheme: str) -> OpenStore:
+    keys = {"credentials": S3_KEYS} if scheme == "s3" else {}
+
+    def open_store(url: str = f"{scheme}://bucket", **options: Any) -> headrace.Store:
+        given = {"endpoint": server.url, "retry": FAST, "timeout": SHORT, **keys, **options}
+        return headrace.Store(url, **given)
 
     return open_store
 

@@ -14,6 +14,7 @@ from lightning.pytorch import LightningModule, Trainer
 from torch.utils.data import DataLoader, TensorDataset
 
 from testing.faultserver.client import FaultServer
+from tests.keys import S3_KEYS
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,25 @@ def gcs(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> Place:
     )
 
 
-@pytest.fixture(params=["file", "gs"])
+@pytest.fixture
+def s3(s3_server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> Place:
+    bucket = f"bucket-{uuid.uuid4().hex}"
+    s3_server.bucket(bucket)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", S3_KEYS.access_key_id)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", S3_KEYS.secret_access_key)
+    return Place(
+        f"s3://{bucket}/run",
+        lambda: sorted(n.removeprefix("run/") for n in s3_server.names(bucket)),
+        lambda name: s3_server.get(bucket, f"run/{name}"),
+        s3_server,
+    )
+
+
+@pytest.fixture(params=["file", "gcs", "s3"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param == "gs":
-        found: Place = request.getfixturevalue("gcs")
+    if request.param != "file":
+        found: Place = request.getfixturevalue(request.param)
         return found
     root = tmp_path / "run"
     return Place(

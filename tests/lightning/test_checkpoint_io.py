@@ -30,6 +30,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.every_store
 def test_a_checkpoint_comes_back_and_goes(place: Place) -> None:
     plugin = CheckpointIO()
     checkpoint = {"state_dict": {"w": torch.arange(5.0)}, "epoch": 3}
@@ -75,6 +76,7 @@ def test_weights_only_is_on_unless_switched_off(place: Place) -> None:
     assert isinstance(loaded["callback"], Custom)
 
 
+@pytest.mark.every_store
 def test_a_sharded_checkpoint_is_named_by_load_and_removed_whole(place: Place) -> None:
     plugin = CheckpointIO()
     dcp.save({"w": torch.ones(3)}, storage_writer=DistributedWriter(f"{place.url}/step1"))
@@ -149,6 +151,7 @@ def test_arguments_of_a_plugin_that_cannot_work_are_refused_when_it_is_made(kind
         AsyncCheckpointIO(CheckpointIO(), store=store)
 
 
+@pytest.mark.every_store
 @pytest.mark.parametrize(
     ("make_plugin", "in_order"),
     [
@@ -294,7 +297,7 @@ before = (dict(registry), {k: dict(v) for k, v in known_implementations.items()}
 import headrace.lightning as ours
 assert before == (dict(registry), known_implementations), "an import registers nothing"
 def serves():
-    return [getattr(registry.get(scheme), "__name__", None) for scheme in ("gs", "gcs")]
+    return [getattr(registry.get(scheme), "__name__", None) for scheme in ("gs", "gcs", "s3")]
 """
 
 
@@ -313,11 +316,11 @@ def test_a_plugin_that_is_made_and_no_import_registers_a_file_system(plugin: str
 import pickle
 pickled = pickle.dumps(ours.CheckpointIO())
 module = sys.modules["fsspec.registry"]  # fsspec.registry is one of its mappings
-for scheme in ("gs", "gcs"):
+for scheme in ("gs", "gcs", "s3"):
     module._registry.pop(scheme, None)
-assert serves() == [None, None]
+assert serves() == [None, None, None]
 {plugin}
-assert serves() == ["StoreFileSystem"] * 2, serves()
+assert serves() == ["GcsFileSystem", "GcsFileSystem", "S3FileSystem"], serves()
 """
     run_program(FILE_SYSTEM + program)
 
@@ -328,17 +331,29 @@ class Users(fsspec.AbstractFileSystem):
     pass
 fsspec.register_implementation("gs", Users)
 ours.CheckpointIO()
-assert serves() == ["Users", "StoreFileSystem"], serves()
+assert serves() == ["Users", "GcsFileSystem", "S3FileSystem"], serves()
+fsspec.register_implementation("s3", Users, clobber=True)
+ours.CheckpointIO()
+assert serves() == ["Users", "GcsFileSystem", "Users"], serves()
 """
     run_program(FILE_SYSTEM + program)
 
 
-def test_gcsfs_serves_the_scheme_where_it_is_installed(tmp_path: Path) -> None:
-    (tmp_path / "gcsfs.py").write_text("raise AssertionError('it is not imported either')")
+@pytest.mark.parametrize(
+    ("package", "served"),
+    [
+        ("gcsfs", [None, None, "S3FileSystem"]),
+        ("s3fs", ["GcsFileSystem", "GcsFileSystem", None]),
+    ],
+)
+def test_a_package_that_is_installed_serves_its_scheme(
+    package: str, served: list[str | None], tmp_path: Path
+) -> None:
+    (tmp_path / f"{package}.py").write_text("raise AssertionError('it is not imported either')")
     program = f"""
 sys.path.insert(0, {str(tmp_path)!r})
 ours.CheckpointIO()
-assert serves() == [None, None], serves()
+assert serves() == {served!r}, serves()
 """
     run_program(FILE_SYSTEM + program)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,15 +11,9 @@ import pytest
 import headrace
 from testing.faultserver.client import FaultServer
 from tests.keys import S3_KEYS
+from tests.s3.conftest import Configure
 
 PART = 5 << 20
-
-
-@pytest.fixture
-def s3(s3_server: FaultServer) -> headrace.Store:
-    """An empty bucket on the fault server."""
-    s3_server.bucket("bucket")
-    return open_store(s3_server)
 
 
 def open_store(server: FaultServer, url: str = "s3://bucket", **options: Any) -> headrace.Store:
@@ -63,9 +58,9 @@ def test_a_bucket_that_is_at_another_host_is_named_and_not_followed(s3_server: F
 
 @pytest.mark.parametrize("offset_s", [-3600, 3600])
 def test_a_clock_that_is_off_is_set_right_with_one_request_more(
-    s3: headrace.Store, s3_server: FaultServer, offset_s: int
+    configure: Configure, s3: headrace.Store, s3_server: FaultServer, offset_s: int
 ) -> None:
-    headrace.configure(io_threads=1)  # each thread learns it by itself
+    configure(io_threads=1)  # each thread learns it by itself
     s3_server.clock(offset_s)
     s3.write("a", b"1")
     assert statuses(s3_server) == [403, 200]
@@ -229,9 +224,41 @@ def test_an_upload_makes_the_object_itself_with_one_sum_for_all_of_it(
     with s3.open_writer("a", part_bytes=PART) as writer:
         writer.write(bytes(3 * PART))
     assert sorted(kinds(s3_server)) == sorted(
-        ["multipart_start", *["multipart_part"] * 3, "multipart_complete", "get"]
+        ["multipart_start", *["multipart_part"] * 3, "multipart_complete"]
     )
     assert s3.stat("a").crc32c == writer.crc32c
+
+
+def test_an_upload_of_which_the_service_tells_no_sum_is_looked_at(
+    s3: headrace.Store, s3_server: FaultServer
+) -> None:
+    s3_server.bucket("bucket", checksums=False)
+    with s3.open_writer("a", part_bytes=PART, content_type="x/y") as writer:
+        writer.write(bytes(2 * PART))
+    assert kinds(s3_server)[-2:] == ["multipart_complete", "get"]
+
+
+def test_what_is_told_of_a_completed_upload_is_what_is_there(
+    s3: headrace.Store, s3_server: FaultServer
+) -> None:
+    writer = s3.open_writer("a", part_bytes=PART, content_type="x/y", content_encoding="gzip")
+    writer.write(bytes(2 * PART))
+    info, found = writer.close(), s3.stat("a")
+    assert abs(info.updated - found.updated) < datetime.timedelta(seconds=60)
+    for name in ("name", "size_bytes", "generation", "crc32c", "content_type", "content_encoding"):
+        assert getattr(info, name) == getattr(found, name), name
+
+
+def test_an_object_is_looked_at_whatever_its_size(
+    configure: Configure, s3: headrace.Store, s3_server: FaultServer
+) -> None:
+    """A response to HEAD has the length of the object, and no body that would need memory."""
+    configure(memory_budget_bytes=8 << 20)
+    s3_server.put("bucket", "a", bytes(7 << 20))
+    assert s3.stat("a").size_bytes == 7 << 20
+    with s3.open_writer("b", part_bytes=PART) as writer:
+        writer.write(bytes(PART + 1))
+    assert s3.stat("b").size_bytes == PART + 1
 
 
 @pytest.mark.parametrize("count", [0, 1, 999, 1000, 1001, 3500])

@@ -35,7 +35,13 @@ _SHARED = {
     ],
     "anonymous": Annotated[bool, typer.Option("--anonymous", help="Use no credentials.")],
     "user_project": Annotated[
-        str | None, typer.Option(metavar="PROJECT", help="The project to bill (requester pays).")
+        str | None, typer.Option(metavar="PROJECT", help="gs://: bill this project for requests.")
+    ],
+    "requester_pays": Annotated[
+        bool, typer.Option("--requester-pays", help="s3://: bill your own account for requests.")
+    ],
+    "region": Annotated[
+        str | None, typer.Option(metavar="REGION", help="s3://: where buckets are; found out.")
     ],
     "temporary_prefix": Annotated[
         str | None,
@@ -57,6 +63,8 @@ _DEFAULTS: dict[str, Any] = {
     "endpoint": None,
     "anonymous": False,
     "user_project": None,
+    "requester_pays": False,
+    "region": None,
     "temporary_prefix": None,
     "attempts": None,
     "literal": False,
@@ -115,7 +123,7 @@ _Json = Annotated[bool, typer.Option("--json", help="JSON, one object a line; er
 _Recursive = Annotated[
     bool, typer.Option("--recursive", "-r", "-R", help="Everything below, not one level.")
 ]
-_URLS = "gs://bucket/name, file:///path or a path; wildcards: * ? [] **"
+_URLS = "gs://bucket/name, s3://bucket/name, file:///path or a path; wildcards: * ? [] **"
 
 
 @app.command()
@@ -304,7 +312,7 @@ def index(
 @_shared_options
 def bench(
     context: typer.Context,
-    url: Annotated[str, typer.Argument(metavar="URL", help="gs://bucket/prefix or a directory")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="A bucket, prefix or directory.")],
     batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Objects a batch.")] = 64,
     seconds: Annotated[
         float, typer.Option(min=0.0, metavar="S", help="How long, over as many epochs as it takes.")
@@ -387,7 +395,7 @@ def demo(
     context: typer.Context,
     url: Annotated[
         str | None,
-        typer.Argument(metavar="URL", help="A folder, or gs://bucket/prefix, with nothing in it."),
+        typer.Argument(metavar="URL", help="A folder or a prefix in a bucket, with nothing in it."),
     ] = None,
     epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Passes over the images.")] = 4,
     batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Images a batch.")] = 32,
@@ -404,11 +412,15 @@ def demo(
 ) -> None:
     """Train a small network on handwritten digits that lie in a store, and say what it took."""
     connection: Connection = context.obj
-    if connection.anonymous or connection.user_project:
-        raise typer.BadParameter("the demo takes neither --anonymous nor --user-project")
+    for name in ("anonymous", "user_project", "requester_pays"):
+        if getattr(connection, name):
+            raise typer.BadParameter(f"the demo does not take --{name.replace('_', '-')}")
+    # The demo starts processes of its own, which must find these, too.
     if connection.endpoint:
-        # The demo starts processes of its own, which must find the endpoint, too.
-        os.environ["STORAGE_EMULATOR_HOST"] = connection.endpoint
+        is_s3 = (url or "").startswith("s3://")
+        os.environ["AWS_ENDPOINT_URL" if is_s3 else "STORAGE_EMULATOR_HOST"] = connection.endpoint
+    if connection.region:
+        os.environ["AWS_REGION"] = connection.region
     # On this thread: what it does with signals is its own.
     raise SystemExit(
         import_module("headrace.demo").main(

@@ -29,7 +29,14 @@ from headrace import (
     Sample,
     Store,
 )
-from headrace._cli.large import LARGE_BYTES, download, pieces_of, send, sum_of_file
+from headrace._cli.large import (
+    LARGE_BYTES,
+    download,
+    pieces_of,
+    send,
+    sum_of_file,
+    with_facts,
+)
 from headrace._cli.listing import chunks
 from headrace._cli.location import Connection, Location, missing_bucket, not_found, url_of
 from headrace._cli.progress import Progress, progress
@@ -410,13 +417,15 @@ class _Copy:
             self._progress.done(item.info.size_bytes)
 
     def _write(self, item: _Item, data: Buffer) -> ObjectInfo:
+        # Files have no type.
+        info = item.info if is_local(item.destination.url) else with_facts(item.source, item.info)
         try:
             return item.destination.write(
                 item.name,
                 data,
                 if_generation=self._if_generation,
-                content_type=_type_of(item),
-                content_encoding=item.info.content_encoding,
+                content_type=_type_of(item.name, info),
+                content_encoding=info.content_encoding,
             )
         except PreconditionFailedError as error:
             if self._if_generation is None:
@@ -463,12 +472,13 @@ class _Copy:
 
     def _large_copy(self, item: _Item, shown: Callable[[int], object]) -> ObjectInfo | None:
         check = self._report.check
+        info = with_facts(item.source, item.info)
         if is_local(item.destination.url):
             item.destination.stat(item.name, missing_ok=True)  # refuses what cannot be a name
             try:
                 download(
                     item.source,
-                    item.info,
+                    info,
                     f"/{item.name}",
                     may_replace=self._if_generation is None,
                     on_bytes=shown,
@@ -480,12 +490,12 @@ class _Copy:
         store = self._connection.patient_store(item.destination.url)
         try:
             return send(
-                pieces_of(item.source, item.info, shown),
+                pieces_of(item.source, info, shown),
                 store,
                 item.name,
-                item.info,
-                content_type=_type_of(item),
-                content_encoding=item.info.content_encoding,
+                info,
+                content_type=_type_of(item.name, info),
+                content_encoding=info.content_encoding,
                 if_generation=self._if_generation,
                 check=check,
             )
@@ -575,8 +585,8 @@ class _ThereAlreadyError(Exception):
     """There is an object of this name: an equal one, or with --no-clobber any."""
 
 
-def _type_of(item: _Item) -> str | None:
-    return item.info.content_type or _TYPES.guess_type(f"/{item.name}")[0]
+def _type_of(name: str, info: ObjectInfo) -> str | None:
+    return info.content_type or _TYPES.guess_type(f"/{name}")[0]
 
 
 def _is_equal(item: _Item) -> bool:
@@ -585,19 +595,18 @@ def _is_equal(item: _Item) -> bool:
         if is_local(item.destination.url):
             path = f"/{item.name}"
             there = os.lstat(path)
-            return (
-                stat_module.S_ISREG(there.st_mode)
-                and there.st_size == item.info.size_bytes
-                and item.info.crc32c is not None
-                and sum_of_file(path) == item.info.crc32c
-            )
+            if not stat_module.S_ISREG(there.st_mode) or there.st_size != item.info.size_bytes:
+                return False
+            crc32c = with_facts(item.source, item.info).crc32c
+            return crc32c is not None and sum_of_file(path) == crc32c
         if item.there is None or item.there.size_bytes != item.info.size_bytes:
             return False
-        crc32c = item.info.crc32c
-        if crc32c is None and is_local(item.source.url):
+        if is_local(item.source.url):
             crc32c = sum_of_file(f"/{item.info.name}")
-        return crc32c is not None and crc32c == item.there.crc32c
-    except OSError:
+        else:
+            crc32c = with_facts(item.source, item.info).crc32c
+        return crc32c is not None and crc32c == with_facts(item.destination, item.there).crc32c
+    except (HeadraceError, OSError):
         return False  # copying it tells what is wrong
 
 

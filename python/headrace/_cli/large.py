@@ -20,11 +20,12 @@ from headrace import (
     _engine,
 )
 from headrace._cli.part_file import PartFile
+from headrace._location import is_local
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["LARGE_BYTES", "download", "pieces_of", "send", "sum_of_file"]
+__all__ = ["LARGE_BYTES", "download", "pieces_of", "send", "sum_of_file", "with_facts"]
 
 LARGE_BYTES = 64 * MiB
 """Larger objects are not held in memory."""
@@ -33,6 +34,20 @@ _PIECES_AT_A_TIME = 2
 _PARTS_AT_A_TIME = 8
 _STEP_BYTES = 4 * MiB
 _PREFETCH_BYTES = 64 * MiB
+# Of a multipart upload: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
+_S3_MIN_PART_BYTES, _S3_MAX_PARTS = 5 * MiB, 10_000
+
+
+def with_facts(store: Store, info: ObjectInfo) -> ObjectInfo:
+    """Return `info` with sum, type and encoding, which a listing of ``s3://`` does not tell.
+
+    It costs a request where there is no sum. `info` stays as it is if the object has changed: who
+    reads it then will be told.
+    """
+    if info.crc32c is not None or is_local(store.url):
+        return info
+    known = store.stat(info.name)
+    return known if known.generation == info.generation else info
 
 
 def download(
@@ -102,13 +117,12 @@ def send(
     Raises:
         CorruptDataError: the pieces are not what `info` says.
     """
-    budget_bytes = headrace.metrics().memory_budget_bytes
     writer = store.open_writer(
         name,
         content_type=content_type,
         content_encoding=content_encoding,
         if_generation=if_generation,
-        part_bytes=max(MiB, min(8 * MiB, budget_bytes // 64)),
+        part_bytes=_part_bytes(store, 0 if info is None else info.size_bytes),
         max_parts_in_flight=_PARTS_AT_A_TIME,
     )
     try:
@@ -122,6 +136,15 @@ def send(
     except BaseException as error:
         writer.abort(patience_s=5.0 if isinstance(error, Exception) else 0.1)
         raise
+
+
+def _part_bytes(store: Store, size_bytes: int) -> int:
+    """Return the size of the parts of an object, whose own size is 0 if nobody knows it."""
+    budget_bytes = headrace.metrics().memory_budget_bytes
+    part_bytes = max(MiB, min(8 * MiB, budget_bytes // 64))
+    if not store.url.startswith("s3://"):
+        return part_bytes
+    return max(part_bytes, _S3_MIN_PART_BYTES, -(-size_bytes // _S3_MAX_PARTS))
 
 
 def pieces_of(

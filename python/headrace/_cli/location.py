@@ -13,6 +13,7 @@ from headrace import (
     NotFoundError,
     ObjectInfo,
     RetryOptions,
+    S3Options,
     Store,
     TimeoutOptions,
 )
@@ -31,6 +32,8 @@ class Connection:
     endpoint: str | None = None
     anonymous: bool = False
     user_project: str | None = None
+    requester_pays: bool = False
+    region: str | None = None
     temporary_prefix: str | None = None
     attempts: int | None = None
     literal: bool = False
@@ -55,17 +58,26 @@ class Connection:
         """Return the options of a store at `url`."""
         if is_local(url):
             return {}
-        provider = GcsOptions(
-            user_project=self.user_project, temporary_prefix=self.temporary_prefix or ""
-        )
         return {
             "endpoint": self.endpoint,
             "credentials": "anonymous" if self.anonymous else None,
-            # None where nobody gave one: it is only for gs://.
-            "provider": None if provider == GcsOptions() else provider,
+            "provider": self._provider(url),
             "retry": RetryOptions(max_attempts=self.attempts or RetryOptions.max_attempts),
             "user_agent_suffix": "headrace-cli",
         }
+
+    def _provider(self, url: str) -> GcsOptions | S3Options | None:
+        """Return what only the provider at `url` has.
+
+        Of several URLs each takes its own, so that copies between providers can have both.
+        """
+        if url.startswith("s3://"):
+            return S3Options(region=self.region, requester_pays=self.requester_pays)
+        gcs = GcsOptions(
+            user_project=self.user_project, temporary_prefix=self.temporary_prefix or ""
+        )
+        # None where nobody gave one: others than gs:// take none.
+        return None if gcs == GcsOptions() else gcs
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from headrace import HeadraceError, NotFoundError, ObjectInfo, Sample, Store
-from headrace._cli.large import LARGE_BYTES
+from headrace._cli.large import LARGE_BYTES, with_facts
 from headrace._cli.location import Location, missing_bucket, not_found
 from headrace._cli.report import Report
 from headrace._cli.workers import Workers
@@ -118,9 +118,12 @@ def _begin(
 def _pieces(
     store: Store, info: ObjectInfo, sample: Sample | None, begin: int | None, end: int | None
 ) -> Iterator[Buffer]:
+    is_whole = begin is None and end is None
+    if sample is None and is_whole:
+        info = with_facts(store, info)
     if sample is not None:
         yield sample
-    elif begin is None and end is None and info.crc32c is not None:
+    elif is_whole and info.crc32c is not None:
         yield spooled(store, info)
     else:
         # There is no sum of a part, so there is nothing to wait for.

@@ -42,14 +42,29 @@ class ExitCode(enum.IntEnum):
 # How long what cannot be interrupted may take to end by itself.
 _STOP_S = 1.0
 
-_HINTS: tuple[tuple[type[HeadraceError], str], ...] = (
+_BUDGET = "HEADRACE_MEMORY_BUDGET_BYTES sets the memory budget"
+# What to do about an error, on gs:// and on s3://.
+_HINTS: tuple[tuple[type[HeadraceError], str, str], ...] = (
     (
         PermissionDeniedError,
         "log in (gcloud auth application-default login), or --anonymous for public buckets",
+        "set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or --anonymous for public "
+        "buckets",
     ),
-    (UnavailableError, "is the endpoint right? --endpoint, STORAGE_EMULATOR_HOST, http_proxy"),
-    (ResourceError, "HEADRACE_MEMORY_BUDGET_BYTES sets the memory budget"),
+    (
+        UnavailableError,
+        "is the endpoint right? --endpoint, STORAGE_EMULATOR_HOST, http_proxy",
+        "is the endpoint right? --endpoint, AWS_ENDPOINT_URL, http_proxy",
+    ),
+    (ResourceError, _BUDGET, _BUDGET),
 )
+
+
+def _hint_of(error: BaseException) -> str:
+    for kind, on_gs, on_s3 in _HINTS:
+        if isinstance(error, kind):
+            return on_s3 if (error.url or "").startswith("s3://") else on_gs
+    return ""
 
 
 class Stopped(Exception):  # noqa: N818 - nothing is wrong
@@ -152,7 +167,7 @@ class Report:
 
     def _line(self, error: Exception, code: ExitCode) -> str:
         name = type(error).__name__
-        hint = next((hint for kind, hint in _HINTS if isinstance(error, kind)), "")
+        hint = _hint_of(error)
         if self.as_json:
             facts: dict[str, Any] = {"error": name, "message": str(error), "exit_code": code}
             if isinstance(error, HeadraceError):

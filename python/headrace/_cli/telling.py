@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from headrace import HeadraceError, InvalidArgumentError, ObjectIndex
+from headrace._cli.large import with_facts
 from headrace._cli.listing import facts_of
 from headrace._cli.location import Connection, Location, first_wildcard, missing_bucket, not_found
 from headrace._cli.location import url_of as url_in
@@ -25,7 +26,11 @@ def stat(locations: Iterable[Location], report: Report, *, as_json: bool) -> Non
         try:
             for each in expanded([location], prefixes=False):
                 report.check()
-                facts = facts_of(each.store, stat_of(each, of_folders="ls and du"))
+                if each.info is None:
+                    info = stat_of(each, of_folders="ls and du")
+                else:
+                    info = with_facts(each.store, each.info)
+                facts = facts_of(each.store, info)
                 if as_json:
                     print(json.dumps(facts), flush=True)
                     continue

@@ -17,7 +17,6 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 import headrace
-from headrace._location import is_local
 
 if TYPE_CHECKING:
     from headrace.demo.report import Resumption
@@ -40,8 +39,8 @@ def main(
     """Train a small network on handwritten digits that are PNG objects, and report what it took.
 
     Args:
-        url: ``gs://bucket/prefix`` or a folder, with nothing below it yet; a folder need not exist.
-            Default: a temporary folder.
+        url: ``gs://bucket/prefix``, ``s3://bucket/prefix`` or a folder, with nothing below it yet;
+            a folder need not exist. Default: a temporary folder.
         epochs: the number of passes over the 1,437 training images; with `stop`, at least 2.
         batch_size: images in a batch, from 1 to 256.
         stop: train a second time. One process is stopped in the middle of an epoch, and one is
@@ -252,12 +251,11 @@ def _train(
 
 
 def _temporary_bytes(url: str) -> int | None:
-    """Return the bytes of temporary objects in the bucket; None for files."""
-    if is_local(url):
-        return None
+    """Return the bytes of temporary objects in the bucket; None where writes make none."""
     from headrace.demo.training import UPLOADS, bucket_of
 
-    return sum(info.size_bytes for info in bucket_of(url).list(UPLOADS))
+    store = bucket_of(url)
+    return None if store is None else sum(info.size_bytes for info in store.list(UPLOADS))
 
 
 def _delete_all(store: headrace.Store) -> None:

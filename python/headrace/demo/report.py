@@ -81,7 +81,7 @@ class Resumption:
     """The number of objects that the other processes read but did not train on. Must be 0."""
     left_bytes: int | None
     """Bytes of the unfinished checkpoint that were in temporary objects when the process was
-    killed. Must not be 0; None for files, which show nothing of it."""
+    killed. Must not be 0; None for files and ``s3://``, which show nothing of it."""
     weights_are_equal: bool
     """Whether the models of both runs are equal, bit for bit."""
 

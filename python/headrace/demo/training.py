@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 import headrace
 import headrace.checkpoint
-from headrace._location import bucket_and_name, is_local
+from headrace._location import bucket_and_name
 from headrace.demo.digits import augment, decode
 from headrace.torch import Loader, MapDataset
 
@@ -39,7 +39,7 @@ class Job:
     """The task of a training process."""
 
     url: str
-    """A folder or ``gs://bucket/prefix``, with ``/`` at its end, above ``train/`` and ``test/``."""
+    """A folder or a prefix in a bucket, with ``/`` at its end, above ``train/`` and ``test/``."""
     run: str
     """The name below `url` under which the run saves."""
     epochs: int
@@ -254,18 +254,20 @@ def bits(state: dict[str, torch.Tensor]) -> dict[str, bytes]:
     return {name: tensor.numpy().tobytes() for name, tensor in state.items()}
 
 
-def bucket_of(url: str) -> headrace.Store:
-    """Return a store at the bucket of `url`, which has the temporary objects of writes."""
-    return headrace.Store(bucket_and_name(url)[0])
+def bucket_of(url: str) -> headrace.Store | None:
+    """Return a store at the bucket of `url`, if it has the parts of an unfinished write as objects.
+
+    On S3 they are parts of an upload, and files that are being written have no name: listings show
+    neither.
+    """
+    root, _ = bucket_and_name(url)
+    return headrace.Store(root) if root.startswith("gs://") else None
 
 
 def _await_a_part(url: str) -> None:
-    """Wait until a part of the object being written is in the bucket.
-
-    For files it does nothing: a file being written has no name that could be listed.
-    """
-    if not is_local(url):
-        store = bucket_of(url)
+    """Wait until a part of the object being written is in the bucket, where it can be seen."""
+    store = bucket_of(url)
+    if store is not None:
         deadline_s = time.monotonic() + _ARRIVAL_S
         while not any(store.list(UPLOADS)) and time.monotonic() < deadline_s:
             pass

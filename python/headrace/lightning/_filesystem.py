@@ -1,4 +1,6 @@
-"""What fsspec must know of ``gs://`` for Lightning's callbacks to take such a ``dirpath``."""
+"""What fsspec must know of ``gs://`` and ``s3://`` for Lightning's callbacks to take such a
+``dirpath``.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +15,20 @@ from headrace._errors import NotFoundError
 from headrace._location import bucket_and_name
 from headrace._store import Store
 
-__all__ = ["StoreFileSystem", "register"]
+__all__ = ["GcsFileSystem", "S3FileSystem", "register"]
 
 
-class StoreFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """Google Cloud Storage as Lightning's callbacks use it: ask, list, and small files.
+class _StoreFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """Buckets as Lightning's callbacks use them: ask, list, and small files.
 
     Files are read and written whole. Checkpoints do not go this way; `CheckpointIO` and the
     strategies bring them.
     """
 
-    protocol = ("gs", "gcs")
     root_marker = ""
 
     def _store(self, path: str) -> tuple[Store, str]:
-        root, name = bucket_and_name(f"gs://{self._strip_protocol(path)}")
+        root, name = bucket_and_name(f"{self.protocol[0]}://{self._strip_protocol(path)}")
         return Store(root, **self.storage_options), name
 
     def _path(self, store: Store, name: str) -> str:
@@ -114,6 +115,18 @@ class StoreFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]  # fsspe
         raise ValueError(f"mode {mode!r}: it must be 'rb', 'wb' or 'ab'")
 
 
+class GcsFileSystem(_StoreFileSystem):
+    """Google Cloud Storage."""
+
+    protocol = ("gs", "gcs")
+
+
+class S3FileSystem(_StoreFileSystem):
+    """S3, or what `AWS_ENDPOINT_URL` says."""
+
+    protocol = ("s3",)
+
+
 class _Written(io.BytesIO):
     """Becomes an object when it is closed, unless by an exception."""
 
@@ -138,19 +151,20 @@ class _Written(io.BytesIO):
 
 
 def register() -> None:
-    """Let fsspec find `StoreFileSystem` for ``gs://`` and ``gcs://``, unless somebody serves them.
+    """Let fsspec find these file systems for their URLs, unless somebody serves such URLs.
 
-    That is whoever has registered a file system for them, or gcsfs if it is installed.
+    That is whoever has registered a file system for them, or gcsfs or s3fs if it is installed.
     """
-    for protocol in StoreFileSystem.protocol:
-        if not _is_served(protocol):
-            fsspec.register_implementation(protocol, StoreFileSystem, clobber=True)
+    for ours in (GcsFileSystem, S3FileSystem):
+        for protocol in ours.protocol:
+            if not _is_served(protocol):
+                fsspec.register_implementation(protocol, ours, clobber=True)
 
 
 def _is_served(protocol: str) -> bool:
     if protocol in registry:
         return True
-    # Not imported: gcsfs takes its time, and runs may have no use for it.
+    # Not imported: that takes its time, and runs may have no use for it.
     known = known_implementations.get(protocol, {}).get("class", "")
     package = known.partition(".")[0]
     return bool(package) and importlib.util.find_spec(package) is not None

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
@@ -57,6 +58,21 @@ constexpr std::string_view to_string(ChecksumKind kind) {
   return "none";
 }
 
+// For messages.
+constexpr std::string_view label(ChecksumKind kind) {
+  switch (kind) {
+    case ChecksumKind::kNone: return "no checksum";
+    case ChecksumKind::kCrc32: return "CRC32";
+    case ChecksumKind::kCrc32c: return "CRC32C";
+    case ChecksumKind::kCrc64Nvme: return "CRC64NVME";
+    case ChecksumKind::kSha1: return "SHA-1";
+    case ChecksumKind::kSha256: return "SHA-256";
+    case ChecksumKind::kMd5: return "MD5";
+    case ChecksumKind::kXxh64: return "XXH64";
+  }
+  return "";
+}
+
 constexpr std::optional<ChecksumKind> checksum_kind(std::string_view text) {
   for (uint8_t i = 1; i < kChecksumKindCount; ++i) {
     if (to_string(static_cast<ChecksumKind>(i)) == text) return static_cast<ChecksumKind>(i);
@@ -75,7 +91,9 @@ class Checksum {
   Checksum(ChecksumKind kind, std::span<const std::byte> bytes) : kind_(kind) {
     std::ranges::copy(bytes.first(std::min(bytes.size(), checksum_size(kind))), bytes_.begin());
   }
-  explicit Checksum(Crc32c sum) : Checksum(ChecksumKind::kCrc32c, uint64_t{sum.value()}) {}
+  // Implicit: a CRC-32C is a checksum, and none is one of no kind.
+  Checksum(Crc32c sum) : Checksum(ChecksumKind::kCrc32c, uint64_t{sum.value()}) {}
+  Checksum(const std::optional<Crc32c>& sum) : Checksum(sum ? Checksum(*sum) : Checksum()) {}
   // For kinds of up to eight bytes.
   Checksum(ChecksumKind kind, uint64_t number) : kind_(kind) {
     for (size_t i = checksum_size(kind); i-- > 0; number >>= 8) {
@@ -84,6 +102,7 @@ class Checksum {
   }
 
   ChecksumKind kind() const { return kind_; }
+  bool empty() const { return kind_ == ChecksumKind::kNone; }
   std::span<const std::byte> bytes() const { return std::span(bytes_).first(checksum_size(kind_)); }
   bool is_number() const { return checksum_size(kind_) <= sizeof(uint64_t); }
   uint64_t number() const {
@@ -95,7 +114,9 @@ class Checksum {
     if (kind_ != ChecksumKind::kCrc32c) return {};
     return Crc32c(static_cast<uint32_t>(number()));
   }
-  bool operator==(const Checksum&) const = default;
+  bool operator==(const Checksum& other) const {
+    return kind_ == other.kind_ && std::memcmp(bytes_.data(), other.bytes_.data(), kMostBytes) == 0;
+  }
 
  private:
   ChecksumKind kind_ = ChecksumKind::kNone;

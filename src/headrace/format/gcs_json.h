@@ -39,7 +39,4 @@ struct GcsError {
 // 200 printable characters as the message.
 GcsError parse_gcs_error(std::string_view body);
 
-// `text` as a JSON string, with quotes. Bytes that are not UTF-8 become U+FFFD.
-std::string json_quote(std::string_view text);
-
 }  // namespace headrace

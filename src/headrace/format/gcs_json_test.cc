@@ -2,14 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <simdjson.h>
 
 namespace headrace {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using namespace std::string_view_literals;
 
 constexpr std::string_view kObject = R"({
   "kind": "storage#object", "id": "b/a \u00e4/1", "name": "a \u00e4", "bucket": "b",
@@ -172,29 +170,6 @@ TEST(GcsError, ShowsTheBeginningOfAnyOtherBody) {
             "<?xml version='1.0'?><Error>");
   EXPECT_EQ(parse_gcs_error(R"({"error":5})").message, R"({"error":5})");
   EXPECT_EQ(parse_gcs_error(std::string(1'000, 'x')).message.size(), 200u);
-}
-
-TEST(JsonQuote, EscapesWhatJsonReserves) {
-  EXPECT_EQ(json_quote("a/b\xC3\xA4"), "\"a/b\xC3\xA4\"");
-  EXPECT_EQ(json_quote("\"\\\n\0\x7F"sv), R"("\"\\\u000a\u0000\u007f")");
-}
-
-TEST(JsonQuote, ReplacesWhatIsNoUtf8) {
-  EXPECT_EQ(json_quote("a\xFF"
-                       "b\xC3"),
-            "\"a\xEF\xBF\xBD"
-            "b\xEF\xBF\xBD\"");
-  EXPECT_EQ(json_quote("\xED\xA0\x80"), "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");  // a surrogate
-}
-
-TEST(JsonQuote, IsReadBackByAJsonParser) {
-  std::string text;
-  for (int i = 0; i < 128; ++i) text += static_cast<char>(i);
-  text += "\xF0\x9F\x98\x80";
-  simdjson::dom::parser parser;
-  std::string_view read;
-  ASSERT_EQ(parser.parse(json_quote(text)).get(read), simdjson::SUCCESS);
-  EXPECT_EQ(read, text);
 }
 
 }  // namespace

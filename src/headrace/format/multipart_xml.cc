@@ -49,10 +49,10 @@ Answer<CompletedUpload> parse_completed(std::string_view xml) {
   return corrupt("the answer to the end of an upload is no CompleteMultipartUploadResult");
 }
 
-Result<void> check_completion(std::string_view xml) {
-  const Answer<CompletedUpload> answer = parse_completed(xml);
-  if (!answer) return std::unexpected(answer.error());
-  if (*answer) return {};
+Result<CompletedUpload> completed_upload(std::string_view xml) {
+  Answer<CompletedUpload> answer = parse_completed(xml);
+  if (!answer) return std::unexpected(std::move(answer.error()));
+  if (*answer) return std::move(**answer);
   const XmlError& error = answer->error();
   return fail(Code::kUnavailable, "the upload could not be completed: ", error.code, ": ",
               error.message);

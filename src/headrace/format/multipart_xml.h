@@ -51,9 +51,8 @@ struct CompletedUpload {
   std::optional<StoredChecksum> checksum = {};
 };
 Answer<CompletedUpload> parse_completed(std::string_view xml);
-// For those who ask the store what the object is afterwards. An error is kUnavailable, to be sent
-// again.
-Result<void> check_completion(std::string_view xml);
+// The same for those to whom any error in it is kUnavailable, to be sent again.
+Result<CompletedUpload> completed_upload(std::string_view xml);
 Result<UploadsPage> parse_uploads(std::string_view xml);
 
 }  // namespace headrace

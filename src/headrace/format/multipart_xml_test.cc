@@ -44,14 +44,14 @@ TEST(MultipartXml, APartIsNamedWithItsQuotesEscaped) {
 
 TEST(MultipartXml, ACompletionMayBeAnErrorBehindAGoodStatus) {
   EXPECT_TRUE(
-      check_completion("<CompleteMultipartUploadResult><ETag>x</ETag>"
+      completed_upload("<CompleteMultipartUploadResult><ETag>x</ETag>"
                        "</CompleteMultipartUploadResult>"));
-  const Result<void> failed =
-      check_completion("<Error><Code>InternalError</Code><Message>again</Message></Error>");
+  const Result<CompletedUpload> failed =
+      completed_upload("<Error><Code>InternalError</Code><Message>again</Message></Error>");
   EXPECT_EQ(failed.error().code(), Code::kUnavailable);
   EXPECT_THAT(failed.error().message(), HasSubstr("InternalError: again"));
-  EXPECT_EQ(check_completion("<Complete").error().code(), Code::kCorrupt);
-  EXPECT_EQ(check_completion("").error().code(), Code::kCorrupt);
+  EXPECT_EQ(completed_upload("<Complete").error().code(), Code::kCorrupt);
+  EXPECT_EQ(completed_upload("").error().code(), Code::kCorrupt);
 }
 
 TEST(MultipartXml, UploadsThatAreUnderWay) {

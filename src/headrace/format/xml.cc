@@ -12,10 +12,9 @@ namespace {
 
 constexpr std::string_view kWhiteSpace = " \t\r\n";
 
+// Names of objects may have what XML 1.0 has not, which S3 refers to all the same.
 bool is_character(uint32_t code) {
-  if (code < 0x20) return code == '\t' || code == '\n' || code == '\r';
-  return code <= 0xD7FF || (code >= 0xE000 && code <= 0xFFFD) ||
-         (code >= 0x10000 && code <= 0x10FFFF);
+  return code != 0 && (code <= 0xD7FF || (code >= 0xE000 && code <= 0x10FFFF));
 }
 
 // What stands between '&' and ';'.
@@ -104,7 +103,7 @@ bool fits_xml(std::string_view text) {
   if (!simdjson::validate_utf8(text)) return false;
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
-    if (byte < 0x20 && !is_character(byte)) return false;
+    if (byte < 0x20 && kWhiteSpace.find(text[i]) == kWhiteSpace.npos) return false;
     // U+FFFE and U+FFFF, which are no characters.
     if (byte == 0xEF && text.substr(i, 2) == "\xEF\xBF" && i + 2 < text.size() &&
         static_cast<unsigned char>(text[i + 2]) >= 0xBE) {

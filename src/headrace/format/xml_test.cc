@@ -19,14 +19,23 @@ TEST(Xml, ADocumentHasOneRootAndEndsWithIt) {
 }
 
 TEST(Xml, OnlyCharactersAreReferredTo) {
-  for (const char* good : {"&amp;", "&lt;&gt;&quot;&apos;", "&#9;", "&#x1F600;", "&#0065;"}) {
+  for (const char* good : {"&amp;", "&lt;&gt;&quot;&apos;", "&#9;", "&#x1F600;", "&#0065;", "&#1;",
+                           "&#x1f;", "&#xFFFF;"}) {
     EXPECT_TRUE(is_document(cat("<a>", good, "</a>"))) << good;
   }
   for (const char* bad : {"&", "&;", "&#;", "&#x;", "&#0;", "&#x0;", "&#4294967296;", "&#xD800;",
-                          "&#x110000;", "&#1;", "&#-5;", "&x;", "& amp;", "&amp"}) {
+                          "&#x110000;", "&#-5;", "&x;", "& amp;", "&amp"}) {
     EXPECT_FALSE(is_document(cat("<a>", bad, "</a>"))) << bad;
   }
   EXPECT_FALSE(is_document(std::string_view("<a>b\0</a>", 9)));
+}
+
+TEST(Xml, AControlCharacterOfANameIsReadFromItsReference) {
+  XmlDocument document;
+  ASSERT_TRUE(document.parse("<a><Key>a&#x1;b&#31;</Key></a>"));
+  EXPECT_EQ(xml_text(document.root(), "Key"),
+            "a\x01"
+            "b\x1f");
 }
 
 TEST(Xml, ATextIsTakenAsItIsAndAWordWithoutTheWhiteSpaceAroundIt) {

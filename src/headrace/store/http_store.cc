@@ -42,7 +42,6 @@ HttpStore::HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_
              .verify = options.verify,
              .end_is_told = host_->route->endpoint.tls},
       on_change_(options.on_change),
-      verify_(options.verify),
       write_limits_(options.write_limits) {
   for (size_t i = 0; i < engine_->io_threads.size(); ++i) {
     contexts_.push_back(std::make_unique<StoreContext>(
@@ -198,21 +197,11 @@ void HttpStore::defer(HostLane& lane, ReadPiece& piece) {
 
 // What can be done before the first request of a slot.
 Result<void> HttpStore::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead) {
-  if (slot.asked.begin > slot.asked.end) {
-    return invalid_argument("the range [", slot.asked.begin, ", ", slot.asked.end,
-                            ") ends before it begins");
-  }
+  if (Result<void> limited = slot.limit_to(slot.object_bytes); !limited) return limited;
   const bool size_known = slot.object_bytes != kUnknownSize;
-  if (size_known && slot.asked.begin > slot.object_bytes) {
-    return invalid_argument("the range begins at ", slot.asked.begin, ", beyond the object's ",
-                            slot.object_bytes, " bytes");
-  }
   const uint64_t wanted = slot.range.size_bytes();
   if (size_known) {
-    if (slot.has_into && slot.into.size() != wanted) {
-      return invalid_argument("the destination holds ", slot.into.size(), " bytes, the read gives ",
-                              wanted);
-    }
+    if (Result<void> fits = slot.check_destination(); !fits) return fits;
     if (Result<void> room = make_room(lane.pool(), slot, wanted, lead.batch->waited_for()); !room) {
       return std::unexpected(std::move(room.error()));
     }
@@ -222,6 +211,7 @@ Result<void> HttpStore::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead)
         !ReadAttempt::lacks_sum(*protocol_, rules_, slot)) {
       // Written before the pieces are given to other threads, where they only compare it.
       slot.found_generation.assign(lead.batch->generation(slot));
+      slot.choose_running_kind(protocol_->sum_told_with_parts());
       spread(lane, ReadAttempt::split(rules_, slot, lead, rules_.range_bytes));
     } else {
       // All pieces must be of one generation. The lead's answer tells which; then the rest is split
@@ -253,22 +243,45 @@ bool HttpStore::should_restart(const ReadSlot& slot) const {
          slot.restarts < 3;
 }
 
-Result<void> HttpStore::verify(ReadSlot& slot, Metrics& metrics) const {
-  if (slot.wants_sum) slot.sum = slot.joined_sum();
-  const std::optional<Crc32c>& expected = slot.expected_sum();
-  if (!verify_ || !expected) return {};
-  const Crc32c sum = slot.joined_sum();
-  if (sum != *expected) {
-    return corrupt("the bytes that came have CRC32C ", sum.to_base64(),
-                   slot.whole ? ", the object has " : ", the index says ", expected->to_base64());
+Result<void> HttpStore::verify(const ReadBatch& batch, ReadSlot& slot, const Checksum& sum,
+                               Metrics& metrics) {
+  const Checksum& expected = slot.expected_sum();
+  if (!compares(rules_.verify, expected.kind())) {
+    if (rules_.verify != Verify::kNone && slot.whole && !slot.into.empty()) {
+      host_->log.unverified([&] { return url_of(batch.name(slot)); }, expected.kind());
+    }
+    return {};
+  }
+  if (sum != expected) {
+    return corrupt("the bytes that came have ", label(sum.kind()), " ", to_base64(sum),
+                   slot.whole ? ", the object has " : ", the index says ", to_base64(expected));
   }
   count(metrics.checksums_verified_total);
   return {};
 }
 
 void HttpStore::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
+  if (slot.error) return conclude(lane, batch, slot, {});
+  const Checksum sum = slot.joined_sum();
+  if (slot.wants_sum) slot.sum = sum;
+  const ChecksumKind kind = slot.expected_sum().kind();
+  if (kind == sum.kind() || !compares(rules_.verify, kind)) return conclude(lane, batch, slot, sum);
+  // A digest takes longer than the bytes took to come: not on a thread that others wait for.
+  const bool posted = engine_->compute->post(
+      [self = shared_from_this(), alive = batch.shared_from_this(), &lane, &slot, kind] {
+        const Checksum digest = sum_of(kind, slot.into);
+        lane.thread().post(
+            [self, alive, &lane, &slot, digest] { self->conclude(lane, *alive, slot, digest); });
+      });
+  if (posted) return;
+  batch.set_error(slot, Error(Code::kCancelled, "the engine was stopped"));
+  conclude(lane, batch, slot, {});
+}
+
+// `sum`: of the bytes that came, of the kind that is expected.
+void HttpStore::conclude(HostLane& lane, ReadBatch& batch, ReadSlot& slot, const Checksum& sum) {
   if (!slot.error) {
-    if (Result<void> good = verify(slot, lane.thread().metrics()); !good) {
+    if (Result<void> good = verify(batch, slot, sum, lane.thread().metrics()); !good) {
       // At least one for each piece, each time.
       batch.set_error(slot,
                       std::move(good.error())

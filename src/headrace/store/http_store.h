@@ -127,7 +127,9 @@ class HttpStore final : public ObjectStore,
   void piece_done(HostLane& lane, ReadPiece& piece);
   void slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot);
   bool should_restart(const ReadSlot& slot) const;
-  Result<void> verify(ReadSlot& slot, Metrics& metrics) const;
+  void conclude(HostLane& lane, ReadBatch& batch, ReadSlot& slot, const Checksum& sum);
+  Result<void> verify(const ReadBatch& batch, ReadSlot& slot, const Checksum& sum,
+                      Metrics& metrics);
   void decompress(std::shared_ptr<ReadBatch> batch, ReadSlot& slot);
   Result<Block> plain_memory(ReadBatch& batch, ReadSlot& slot);
 
@@ -155,7 +157,6 @@ class HttpStore final : public ObjectStore,
   const TemporaryNames temporaries_;
   const ReadRules rules_;
   const OnChange on_change_;
-  const bool verify_;
   const WriteLimits write_limits_;
   std::vector<std::unique_ptr<StoreContext>> contexts_;  // one per I/O thread
   std::atomic<uint32_t> next_lane_ = 0;

@@ -13,6 +13,7 @@
 #include "headrace/base/log.h"
 #include "headrace/base/units.h"
 #include "headrace/format/crc32c.h"
+#include "headrace/format/running_sum.h"
 #include "headrace/format/url.h"
 #include "headrace/http/options.h"
 
@@ -43,6 +44,17 @@ enum class ContentEncoding : uint8_t {
   kStored,      // the stored bytes, verified against the stored CRC32C; sizes match the listing
   kDecompress,  // the same, then decompressed by the client
 };
+
+// Which checksums of whole objects, and of ranges that an index knows, are compared.
+enum class Verify : uint8_t {
+  kNone,
+  kCrcs,  // CRCs, which cost next to nothing
+  kAll,   // also SHA-1, SHA-256 and MD5, which take longer than reading does
+};
+inline bool compares(Verify verify, ChecksumKind kind) {
+  if (verify == Verify::kNone) return false;
+  return can_join(kind) || (verify == Verify::kAll && RunningSum::can_sum(kind));
+}
 
 // Small objects of a batch are joined on the server, read as one, and split.
 struct JoinOptions {
@@ -111,7 +123,7 @@ struct StoreOptions {
   uint64_t range_bytes = 8 * kMiB;
   OnChange on_change = OnChange::kError;
   ContentEncoding content_encoding = ContentEncoding::kStored;
-  bool verify = true;               // CRC32C of whole objects, where the store tells one
+  Verify verify = Verify::kCrcs;
   bool join_small_objects = false;  // where the store can compose; it writes to the bucket
   JoinOptions join = {};
   WriteLimits write_limits = {};

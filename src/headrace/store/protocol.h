@@ -14,6 +14,7 @@
 
 #include "headrace/base/result.h"
 #include "headrace/base/units.h"
+#include "headrace/format/checksum.h"
 #include "headrace/format/column_page.h"
 #include "headrace/format/http_head.h"
 #include "headrace/format/multipart_xml.h"
@@ -35,7 +36,7 @@ struct Response {
 // What a response to a read says besides its bytes. Views into the head.
 struct ReadFacts {
   std::string_view generation;
-  std::optional<Crc32c> crc32c;          // of the whole stored object
+  Checksum checksum = {};                // of the whole stored object
   std::optional<uint64_t> stored_bytes;  // of the whole stored object
   bool stored_gzip = false;              // stored with Content-Encoding: gzip
   bool decompressed_by_server = false;   // what comes is not what is stored
@@ -230,9 +231,9 @@ class Protocol {
   virtual void build_read(HttpRequest& request, std::string_view name, std::string_view generation,
                           std::optional<ByteRange> range) const = 0;
   virtual ReadFacts read_facts(const ResponseHead& head) const = 0;
-  // Whether a response with a part of an object tells the sum of the whole. If not, an object of
-  // unknown size is read by one request, and before a large one is read in parts, a stat is sent.
-  virtual bool parts_tell_sum() const { return true; }
+  // The kind of sum of the whole object that also a response with a part of it tells. kNone: none
+  // does, so before a large object is read in parts, the sum is asked for.
+  virtual ChecksumKind sum_told_with_parts() const { return ChecksumKind::kNone; }
 
   virtual ListBounds list_bounds() const = 0;
   virtual void build_list(HttpRequest& request, const ListRequest& list) const = 0;

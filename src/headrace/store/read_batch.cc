@@ -5,12 +5,36 @@
 
 namespace headrace {
 
-Crc32c ReadSlot::joined_sum() const {
-  Crc32c joined = first_piece.crc32c;
+void ReadSlot::choose_running_kind(ChecksumKind if_unknown) {
+  const ChecksumKind kind = whole && expected.empty() ? if_unknown : expected_sum().kind();
+  running_kind = wants_sum ? ChecksumKind::kCrc32c : can_join(kind) ? kind : ChecksumKind::kNone;
+  first_piece.sum = RunningSum(running_kind);
+}
+
+Checksum ReadSlot::joined_sum() const {
+  Checksum out = first_piece.sum.value();
   for (uint32_t i = 0; i + 1 < piece_count; ++i) {
-    joined = joined.joined(more_pieces[i].crc32c, more_pieces[i].range.size_bytes());
+    out = joined(out, more_pieces[i].sum.value(), more_pieces[i].range.size_bytes());
   }
-  return joined;
+  return out;
+}
+
+Result<void> ReadSlot::limit_to(uint64_t size_bytes) {
+  if (asked.begin > asked.end) {
+    return invalid_argument("the range [", asked.begin, ", ", asked.end, ") ends before it begins");
+  }
+  if (size_bytes != kUnknownSize && asked.begin > size_bytes) {
+    return invalid_argument("the range begins at ", asked.begin, ", beyond the object's ",
+                            size_bytes, " bytes");
+  }
+  range = {asked.begin, std::min(asked.end, size_bytes)};
+  return {};
+}
+
+Result<void> ReadSlot::check_destination() const {
+  if (!has_into || into.size() == range.size_bytes()) return {};
+  return invalid_argument("the destination holds ", into.size(), " bytes, the read gives ",
+                          range.size_bytes(), " bytes");
 }
 
 ReadBatch::ReadBatch(size_t slot_count)
@@ -34,9 +58,9 @@ void ReadBatch::add(const ReadTarget& target) {
   slot.generation_size = static_cast<uint32_t>(target.generation.size());
   text_ += target.generation;
   slot.object_bytes = slot.listed_bytes = target.size_bytes;
-  slot.expected = slot.listed_crc32c = target.crc32c;
+  slot.expected = slot.listed_checksum = target.checksum;
   slot.whole = !target.range.has_value();
-  if (!slot.whole) slot.range_crc32c = target.range_crc32c;
+  if (!slot.whole) slot.range_checksum = target.range_checksum;
   slot.asked = target.range.value_or(ByteRange{0, kUnknownSize});
   slot.range = {slot.asked.begin, std::min(slot.asked.end, target.size_bytes)};
   slot.has_into = target.has_into;
@@ -45,6 +69,7 @@ void ReadBatch::add(const ReadTarget& target) {
   slot.first_piece.batch = this;
   slot.first_piece.slot_index = static_cast<uint32_t>(size_);
   slot.first_piece.range = slot.range;
+  slot.choose_running_kind();
   ++size_;
 }
 
@@ -63,9 +88,9 @@ ReadTarget ReadBatch::target(size_t i) const {
   return {.name = name(slot),
           .generation = generation(slot),
           .size_bytes = slot.listed_bytes,
-          .crc32c = slot.listed_crc32c,
+          .checksum = slot.listed_checksum,
           .range = slot.whole ? std::nullopt : std::optional(slot.asked),
-          .range_crc32c = slot.range_crc32c,
+          .range_checksum = slot.range_checksum,
           .into = slot.into,
           .has_into = slot.has_into,
           .wants_sum = slot.wants_sum};
@@ -124,18 +149,18 @@ void ReadBatch::restart(ReadSlot& slot, bool forget_listing) {
   if (forget_listing) {
     slot.generation_size = 0;
     slot.listed_bytes = kUnknownSize;
-    slot.listed_crc32c.reset();
-    slot.range_crc32c.reset();
+    slot.listed_checksum = {};
+    slot.range_checksum = {};
   }
   slot.object_bytes = slot.listed_bytes;
-  slot.expected = slot.listed_crc32c;
+  slot.expected = slot.listed_checksum;
   slot.found_generation.assign("");
   slot.range = {slot.asked.begin, std::min(slot.asked.end, slot.object_bytes)};
   slot.more_pieces.reset();
   slot.piece_count = 1;
   slot.pieces_left.store(1, std::memory_order_relaxed);
   slot.first_piece.range = slot.range;
-  slot.first_piece.crc32c = {};
+  slot.choose_running_kind();
   slot.first_piece.received_bytes = 0;
   slot.first_piece.next = nullptr;
 }

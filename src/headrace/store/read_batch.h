@@ -19,22 +19,23 @@
 #include "headrace/base/mutex.h"
 #include "headrace/base/result.h"
 #include "headrace/base/units.h"
-#include "headrace/format/crc32c.h"
+#include "headrace/format/checksum.h"
 #include "headrace/format/object_info.h"
+#include "headrace/format/running_sum.h"
 
 namespace headrace {
 
 // One object, or a range of one, to be read.
 struct ReadTarget {
   std::string_view name = {};
-  std::string_view generation = {};         // "": whichever is live
-  uint64_t size_bytes = kUnknownSize;       // of the object, if known from a listing
-  std::optional<Crc32c> crc32c = {};        // of the object, if known from a listing
-  std::optional<ByteRange> range = {};      // none: all of it. `end` may be beyond the object's end
-  std::optional<Crc32c> range_crc32c = {};  // of the range, if known from an index
-  std::span<std::byte> into = {};           // the caller's memory; empty: the engine's
-  bool has_into = false;                    // read into `into`, which may be empty
-  bool wants_sum = false;                   // fill in ReadSlot::sum, even for a range
+  std::string_view generation = {};     // "": whichever is live
+  uint64_t size_bytes = kUnknownSize;   // of the object, if known from a listing
+  Checksum checksum = {};               // of the object, if known from a listing
+  std::optional<ByteRange> range = {};  // none: all of it. `end` may be beyond the object's end
+  Checksum range_checksum = {};         // of the range, if known from an index
+  std::span<std::byte> into = {};       // the caller's memory; empty: the engine's
+  bool has_into = false;                // read into `into`, which may be empty
+  bool wants_sum = false;               // fill in ReadSlot::sum, even for a range
 };
 
 class PieceReader;
@@ -72,7 +73,7 @@ struct ReadPiece {
   PieceReader* reader = nullptr;
   uint32_t slot_index = 0;
   ByteRange range;  // within the object; end == kUnknownSize until the size is known
-  Crc32c crc32c;    // of what has arrived
+  RunningSum sum;   // of what has arrived; of the slot's `running_kind`
   uint64_t received_bytes = 0;
   ReadPiece* next = nullptr;
 };
@@ -82,12 +83,12 @@ struct ReadSlot {
   uint32_t name_begin = 0, name_size = 0;  // in the batch's text
   uint32_t generation_begin = 0, generation_size = 0;
   uint64_t object_bytes = kUnknownSize;
-  std::optional<Crc32c> expected = {};
+  Checksum expected = {};                // of the whole object
   uint64_t listed_bytes = kUnknownSize;  // what add() was given for both, for restart()
-  std::optional<Crc32c> listed_crc32c = {};
-  std::optional<Crc32c> range_crc32c = {};  // of `asked`, unless that is the whole object
-  ByteRange asked;  // what add() was given; [0, kUnknownSize) for a whole object
-  ByteRange range;  // the same, limited to the object once its size is known
+  Checksum listed_checksum = {};
+  Checksum range_checksum = {};  // of `asked`, unless that is the whole object
+  ByteRange asked;               // what add() was given; [0, kUnknownSize) for a whole object
+  ByteRange range;               // the same, limited to the object once its size is known
   bool whole = true;
   bool has_into = false;
   bool wants_sum = false;  // fill in `sum`
@@ -106,13 +107,22 @@ struct ReadSlot {
   uint32_t piece_count = 1;
   std::atomic<uint32_t> pieces_left = 1;
   // The CRC32C of the bytes that arrived, if `wants_sum` and the store sums what it reads.
-  std::optional<Crc32c> sum = {};
+  Checksum sum = {};
+  // The kind of CRC that is computed while the bytes arrive; kNone: none is. Fixed once there is
+  // more than one piece. Sums of other kinds are computed when all has arrived.
+  ChecksumKind running_kind = ChecksumKind::kNone;
 
-  // Whether arriving bytes are summed, and the sum they should have.
-  bool is_summed() const { return whole || wants_sum || range_crc32c.has_value(); }
-  const std::optional<Crc32c>& expected_sum() const { return whole ? expected : range_crc32c; }
+  // The sum that the bytes should have.
+  const Checksum& expected_sum() const { return whole ? expected : range_checksum; }
+  // Before any byte has arrived. `if_unknown`: for a whole object whose sum is yet to be told.
+  void choose_running_kind(ChecksumKind if_unknown = ChecksumKind::kNone);
   // Joins the sums of the pieces, all of which must have arrived.
-  Crc32c joined_sum() const;
+  Checksum joined_sum() const;
+  // Limits the range to an object of this size.
+  // Errors: kInvalidArgument if there are no such bytes.
+  Result<void> limit_to(uint64_t size_bytes);
+  // Errors: kInvalidArgument if the caller's memory does not have the size of the range.
+  Result<void> check_destination() const;
 };
 
 // Is filled with targets, handed to a store once, waited for, and then examined.

@@ -1,6 +1,6 @@
 #include "headrace/store/root.h"
 
-#include "headrace/format/gcs_json.h"
+#include "headrace/format/json_quote.h"
 
 namespace headrace {
 

@@ -251,6 +251,22 @@ def test_made_buckets_have_checksums_and_take_writes(
     assert server.names("made") == ["0000000", "0000002", "0000003", "0000004"]
 
 
+def test_pages_of_a_made_bucket_come_late_and_hold_each_name_once(
+    server: FaultServer, client: RawClient
+) -> None:
+    server.synthetic("made", 2500, 1, shape="flat", list_delay_ms=100)
+    names: list[str] = []
+    after = ""
+    for count in (1000, 1000, 500):
+        page = client.call("GET", f"/made?list-type=2&start-after={after}").body.decode()
+        found = re.findall("<Key>(.*?)</Key>", page)
+        assert len(found) == count
+        names += found
+        after = names[-1]
+    assert names == [f"{i:07d}" for i in range(2500)]
+    assert all(line["t_end_s"] - line["t_start_s"] >= 0.1 for line in server.log())
+
+
 def test_objects_are_put_with_the_checksums_that_a_test_wants(
     server: FaultServer, client: RawClient
 ) -> None:

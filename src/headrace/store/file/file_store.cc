@@ -94,7 +94,7 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
     std::shared_ptr<BatchRead> read;
     SlotRead current;
     uint64_t piece_count;
-    std::vector<Crc32c> sums;
+    std::vector<RunningSum> sums;
     std::atomic<uint64_t> next_piece = 0, pieces_left;
     std::atomic<bool> failed = false;
     Mutex mutex;
@@ -115,15 +115,19 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   Result<void> take_size(ReadBatch& batch, const SlotRead& current);
   Result<Admission> admit(ReadBatch& batch, ReadSlot& slot);
   Result<Outcome> transfer(ReadBatch& batch, SlotRead& current);
-  Result<Outcome> check_unchanged(ReadSlot& slot, const SlotRead& current, Crc32c sum);
+  Result<Outcome> check_unchanged(ReadSlot& slot, const SlotRead& current, Checksum sum);
   // False if the file has fewer bytes.
   Result<bool> read_piece(const ReadBatch& batch, int descriptor, uint64_t offset_bytes,
-                          std::span<std::byte> into, Crc32c* sum);
+                          std::span<std::byte> into, RunningSum& sum);
   void run_large(const std::shared_ptr<LargeRead>& large);
   // Ends the slot, or prepares it to be read again and returns true.
   bool conclude(ReadBatch& batch, SlotRead& current, Result<Outcome> outcome);
   void finish(ReadBatch& batch, ReadSlot& slot, std::optional<Error> error);
-  bool wants_sum(const ReadSlot& slot) const { return verify_ && slot.expected_sum().has_value(); }
+  // The sum of a piece, which is computed while it is read; of no kind if it would not be compared.
+  RunningSum sum_of_piece(const ReadSlot& slot) const {
+    return RunningSum(compares(verify_, slot.running_kind) ? slot.running_kind
+                                                           : ChecksumKind::kNone);
+  }
 
   // Runs `work(cancelled)` on a file thread and completes the Pending with what it returns.
   template <class T, class Work>
@@ -144,7 +148,7 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   const std::string root_;  // absolute, without '/' at the end: "" is the machine's root
   const uint64_t range_threshold_bytes_, range_bytes_;
   const OnChange on_change_;
-  const bool verify_;
+  const Verify verify_;
   const std::shared_ptr<BlockPool> pool_;
   const std::shared_ptr<ThreadPool> threads_;
   const std::shared_ptr<Metrics> metrics_;
@@ -243,7 +247,7 @@ void FileStore::run(std::shared_ptr<BatchRead> read, std::optional<SlotRead> cur
     if (size_bytes > range_threshold_bytes_ && threads_->thread_count() > 1) {
       const uint64_t piece_count = (size_bytes + range_bytes_ - 1) / range_bytes_;
       auto large = std::make_shared<LargeRead>(read, std::move(*current), piece_count,
-                                               std::vector<Crc32c>(piece_count));
+                                               std::vector<RunningSum>(piece_count));
       large->pieces_left = piece_count;
       current.reset();
       const uint64_t helper_count = std::min<uint64_t>(piece_count, threads_->thread_count()) - 1;
@@ -291,26 +295,15 @@ Result<void> FileStore::take_size(ReadBatch& batch, const SlotRead& current) {
     if (on_change_ == OnChange::kError) {
       return fail(Code::kPreconditionFailed, "has changed since it was listed");
     }
-    slot.expected.reset();  // the sums are the listed generation's
-    slot.range_crc32c.reset();
+    slot.expected = slot.range_checksum = {};  // the sums are the listed generation's
   }
-  if (slot.asked.begin > slot.asked.end) {
-    return invalid_argument("the range [", slot.asked.begin, ", ", slot.asked.end,
-                            ") ends before it begins");
-  }
-  if (slot.asked.begin > size_bytes) {
-    return invalid_argument("the range begins at ", slot.asked.begin, ", beyond the object's ",
-                            size_bytes, " bytes");
-  }
-  slot.range = {slot.asked.begin, std::min(slot.asked.end, size_bytes)};
+  if (Result<void> limited = slot.limit_to(size_bytes); !limited) return limited;
   slot.object_bytes = size_bytes;
-  if (slot.has_into && slot.into.size() != slot.range.size_bytes()) {
-    const bool fitted_once = changed || current.read_count > 1;
-    return fail(fitted_once ? Code::kPreconditionFailed : Code::kInvalidArgument,
-                fitted_once ? "has changed: " : "", "memory for ", slot.into.size(),
-                " bytes was given, but ", slot.range.size_bytes(), " bytes are to be read");
+  Result<void> fits = slot.check_destination();
+  if (!fits && (changed || current.read_count > 1)) {  // it did once
+    return fail(Code::kPreconditionFailed, "has changed: ", fits.error().message());
   }
-  return {};
+  return fits;
 }
 
 Result<FileStore::Admission> FileStore::admit(ReadBatch& batch, ReadSlot& slot) {
@@ -332,7 +325,7 @@ Result<FileStore::Admission> FileStore::admit(ReadBatch& batch, ReadSlot& slot) 
 }
 
 Result<bool> FileStore::read_piece(const ReadBatch& batch, int descriptor, uint64_t offset_bytes,
-                                   std::span<std::byte> into, Crc32c* sum) {
+                                   std::span<std::byte> into, RunningSum& sum) {
   while (!into.empty()) {
     if (batch.cancelled() || threads_->stopping()) return std::unexpected(cancelled_error());
     const ssize_t got = ::pread(descriptor, into.data(), std::min(into.size(), kReadBytes),
@@ -343,7 +336,7 @@ Result<bool> FileStore::read_piece(const ReadBatch& batch, int descriptor, uint6
     }
     if (got == 0) return false;
     const auto got_bytes = static_cast<size_t>(got);
-    if (sum != nullptr) *sum = sum->extended(into.first(got_bytes));
+    sum.extend(into.first(got_bytes));
     into = into.subspan(got_bytes);
     offset_bytes += got_bytes;
     count(metrics_->bytes_read_total, got_bytes);
@@ -353,14 +346,14 @@ Result<bool> FileStore::read_piece(const ReadBatch& batch, int descriptor, uint6
 
 Result<FileStore::Outcome> FileStore::transfer(ReadBatch& batch, SlotRead& current) {
   ReadSlot& slot = batch.slot(current.slot_index);
-  Crc32c sum;
+  RunningSum sum = sum_of_piece(slot);
   count(metrics_->in_flight);
-  const Result<bool> whole = read_piece(batch, current.file.get(), slot.range.begin, slot.into,
-                                        wants_sum(slot) ? &sum : nullptr);
+  const Result<bool> whole =
+      read_piece(batch, current.file.get(), slot.range.begin, slot.into, sum);
   metrics_->in_flight.fetch_sub(1, std::memory_order_relaxed);
   if (!whole) return std::unexpected(whole.error());
   if (!*whole) return Outcome::kChanged;
-  return check_unchanged(slot, current, sum);
+  return check_unchanged(slot, current, sum.value());
 }
 
 void FileStore::run_large(const std::shared_ptr<LargeRead>& large) {
@@ -373,9 +366,10 @@ void FileStore::run_large(const std::shared_ptr<LargeRead>& large) {
       const uint64_t begin = piece * range_bytes_;
       const uint64_t size_bytes = std::min(range_bytes_, slot.range.size_bytes() - begin);
       count(metrics_->in_flight);
-      const Result<bool> whole = read_piece(
-          batch, large->current.file.get(), slot.range.begin + begin,
-          slot.into.subspan(begin, size_bytes), wants_sum(slot) ? &large->sums[piece] : nullptr);
+      large->sums[piece] = sum_of_piece(slot);
+      const Result<bool> whole =
+          read_piece(batch, large->current.file.get(), slot.range.begin + begin,
+                     slot.into.subspan(begin, size_bytes), large->sums[piece]);
       metrics_->in_flight.fetch_sub(1, std::memory_order_relaxed);
       if (!whole || !*whole) {
         large->failed.store(true, std::memory_order_relaxed);
@@ -392,13 +386,11 @@ void FileStore::run_large(const std::shared_ptr<LargeRead>& large) {
       if (large->error) {
         outcome = std::unexpected(*large->error);
       } else if (!large->changed) {
-        Crc32c sum;
-        if (wants_sum(slot)) {
-          for (uint64_t i = 0; i < large->piece_count; ++i) {
-            const uint64_t begin = i * range_bytes_;
-            sum =
-                sum.joined(large->sums[i], std::min(range_bytes_, slot.range.size_bytes() - begin));
-          }
+        Checksum sum = large->sums[0].value();
+        for (uint64_t i = 1; i < large->piece_count; ++i) {
+          const uint64_t begin = i * range_bytes_;
+          sum = joined(sum, large->sums[i].value(),
+                       std::min(range_bytes_, slot.range.size_bytes() - begin));
         }
         outcome = check_unchanged(slot, large->current, sum);
       }
@@ -411,16 +403,17 @@ void FileStore::run_large(const std::shared_ptr<LargeRead>& large) {
 }
 
 Result<FileStore::Outcome> FileStore::check_unchanged(ReadSlot& slot, const SlotRead& current,
-                                                      Crc32c sum) {
+                                                      Checksum sum) {
   struct stat after{};
   if (::fstat(current.file.get(), &after) != 0) {
     return std::unexpected(file_error(errno, Access::kRead));
   }
   if (changed_between(current.status, after)) return Outcome::kChanged;
-  if (wants_sum(slot)) {
-    if (const std::optional<Crc32c>& expected = slot.expected_sum(); sum != *expected) {
-      return corrupt(slot.whole ? "its" : "the range's", " CRC32C is ", sum.to_base64(), ", not ",
-                     expected->to_base64());
+  if (const Checksum& expected = slot.expected_sum(); compares(verify_, expected.kind())) {
+    if (sum.kind() != expected.kind()) sum = sum_of(expected.kind(), slot.into);
+    if (sum != expected) {
+      return corrupt(slot.whole ? "its " : "the range's ", label(sum.kind()), " is ",
+                     to_base64(sum), ", not ", to_base64(expected));
     }
     count(metrics_->checksums_verified_total);
   }

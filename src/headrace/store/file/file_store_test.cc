@@ -256,10 +256,10 @@ TEST_F(FileStoreTest, LargeObjectsAreReadByPiecesAndTheirSumsJoined) {
   const std::string text = random_text(9 * kMiB + 12'345, 1);
   put("large", text);
   const Crc32c sum = Crc32c().extended(bytes_of(text));
-  EXPECT_TRUE(read_one({.name = "large", .crc32c = sum}).value() == text);
+  EXPECT_TRUE(read_one({.name = "large", .checksum = sum}).value() == text);
   EXPECT_EQ(metrics_->checksums_verified_total, 1u);
   EXPECT_EQ(metrics_->bytes_read_total, text.size());
-  EXPECT_EQ(read_error({.name = "large", .crc32c = Crc32c(sum.value() + 1)}, "CRC32C"),
+  EXPECT_EQ(read_error({.name = "large", .checksum = Crc32c(sum.value() + 1)}, "CRC32C"),
             Code::kCorrupt);
   EXPECT_TRUE(read_one({.name = "large", .range = ByteRange{100, 5 * kMiB}}).value() ==
               text.substr(100, 5 * kMiB - 100));
@@ -286,10 +286,34 @@ TEST_F(FileStoreTest, ManyLargeObjectsInOneBatchAllArrive) {
 TEST_F(FileStoreTest, ChecksumsAreVerifiedOfWholeObjectsOnlyAndNotWhenSwitchedOff) {
   put("a", "0123456789");
   const Crc32c wrong(1);
-  EXPECT_EQ(read_error({.name = "a", .crc32c = wrong}, "CRC32C"), Code::kCorrupt);
-  EXPECT_EQ(read_one({.name = "a", .crc32c = wrong, .range = ByteRange{0, 3}}).value(), "012");
-  open({.verify = false});
-  EXPECT_EQ(read_one({.name = "a", .crc32c = wrong}).value(), "0123456789");
+  EXPECT_EQ(read_error({.name = "a", .checksum = wrong}, "CRC32C"), Code::kCorrupt);
+  EXPECT_EQ(read_one({.name = "a", .checksum = wrong, .range = ByteRange{0, 3}}).value(), "012");
+  open({.verify = Verify::kNone});
+  EXPECT_EQ(read_one({.name = "a", .checksum = wrong}).value(), "0123456789");
+}
+
+TEST_F(FileStoreTest, SumsOfEveryKindAreComparedInOnePieceAndInSeveral) {
+  const std::string text = random_text(2 * kMiB + 5, 3);
+  put("a", text);
+  for (const ChecksumKind kind :
+       {ChecksumKind::kCrc32, ChecksumKind::kCrc32c, ChecksumKind::kCrc64Nvme, ChecksumKind::kSha1,
+        ChecksumKind::kSha256, ChecksumKind::kMd5}) {
+    const Checksum right = sum_of(kind, bytes_of(text));
+    const Checksum wrong = sum_of(kind, bytes_of("x"));
+    const bool is_cheap = can_join(kind);
+    for (const uint64_t range_bytes : {kMiB / 2, 4 * kMiB}) {
+      open({.range_threshold_bytes = range_bytes,
+            .range_bytes = range_bytes,
+            .verify = is_cheap ? Verify::kCrcs : Verify::kAll});
+      const uint64_t before = metrics_->checksums_verified_total;
+      EXPECT_TRUE(read_one({.name = "a", .checksum = right}).value() == text);
+      EXPECT_EQ(metrics_->checksums_verified_total, before + 1);
+      EXPECT_EQ(read_error({.name = "a", .checksum = wrong}, label(kind)), Code::kCorrupt);
+    }
+    if (is_cheap) continue;
+    open({});
+    EXPECT_TRUE(read_one({.name = "a", .checksum = wrong}).value() == text);
+  }
 }
 
 TEST_F(FileStoreTest, AnObjectThatIsAnotherGenerationOrSizeThanListedIsRefused) {
@@ -310,9 +334,9 @@ TEST_F(FileStoreTest, AChangedObjectIsReadAsItIsNowWhenAskedTo) {
   const std::string before = generation("a");
   put("a", "new");
   open({.on_change = OnChange::kReread});
-  EXPECT_EQ(
-      read_one({.name = "a", .generation = before, .size_bytes = 10, .crc32c = Crc32c(1)}).value(),
-      "new");
+  EXPECT_EQ(read_one({.name = "a", .generation = before, .size_bytes = 10, .checksum = Crc32c(1)})
+                .value(),
+            "new");
   EXPECT_EQ(
       read_one({.name = "a", .generation = before, .size_bytes = 10, .range = ByteRange{1, 9}})
           .value(),

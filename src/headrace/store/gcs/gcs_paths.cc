@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "headrace/format/gcs_json.h"
+#include "headrace/format/json_quote.h"
 #include "headrace/format/percent.h"
 
 namespace headrace {

@@ -76,7 +76,7 @@ ReadFacts GcsProtocol::read_facts(const ResponseHead& head) const {
       facts.generation = field.value;
     } else if (is(field.name, "x-goog-hash")) {
       if (const std::optional<Crc32c> crc32c = crc32c_of_goog_hash(field.value)) {
-        facts.crc32c = crc32c;
+        facts.checksum = *crc32c;
       }
     } else if (is(field.name, "x-goog-stored-content-encoding")) {
       facts.stored_gzip = field.value == "gzip";

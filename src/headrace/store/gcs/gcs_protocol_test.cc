@@ -221,7 +221,7 @@ TEST(GcsProtocol, ReadsTheFactsOfAnAnswer) {
       "Content-Length: 5\r\n\r\n",
       head);
   EXPECT_EQ(facts.generation, "77");
-  EXPECT_EQ(facts.crc32c, Crc32c::from_base64("mnG7TA==").value());
+  EXPECT_EQ(facts.checksum, Crc32c::from_base64("mnG7TA==").value());
   EXPECT_EQ(facts.stored_bytes, 5u);
   EXPECT_FALSE(facts.stored_gzip);
   EXPECT_FALSE(facts.decompressed_by_server);

@@ -7,6 +7,7 @@
 #include "headrace/base/ascii.h"
 #include "headrace/format/gcs_json.h"
 #include "headrace/format/goog_hash.h"
+#include "headrace/format/json_quote.h"
 #include "headrace/format/multipart_xml.h"
 #include "headrace/format/percent.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "headrace/format/gcs_json.h"
+#include "headrace/format/json_quote.h"
 #include "headrace/format/utf8.h"
 
 namespace headrace {

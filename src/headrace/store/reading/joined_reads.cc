@@ -32,7 +32,7 @@ std::string new_name_prefix(const TemporaryNames& temporaries) {
 
 bool may_be_joined(const ReadBatch& batch, const ReadSlot& slot) {
   return slot.whole && slot.name_size > 0 && !batch.generation(slot).empty() &&
-         slot.listed_bytes != kUnknownSize && slot.listed_crc32c &&
+         slot.listed_bytes != kUnknownSize && slot.listed_checksum.crc32c() &&
          (!slot.has_into || slot.into.size() == slot.listed_bytes);
 }
 
@@ -262,7 +262,7 @@ void JoinedReads::begin(const std::shared_ptr<Group>& group) {
     request.sources.push_back({.name = bucket_.root.full_name(batch.name(slot)),
                                .generation = std::string(batch.generation(slot)),
                                .size_bytes = slot.listed_bytes,
-                               .crc32c = *slot.listed_crc32c});
+                               .crc32c = *slot.listed_checksum.crc32c()});
   }
   bucket_.store->compose(std::move(request))
       ->then([self = shared_from_this(), group](Result<ObjectInfo> result) {
@@ -323,7 +323,7 @@ void JoinedReads::read_whole(const std::shared_ptr<Group>& group, const ObjectIn
   inner->add({.name = composite.name,
               .generation = composite.generation,
               .size_bytes = composite.size_bytes,
-              .crc32c = composite.crc32c,
+              .checksum = composite.crc32c,
               .into = group->into,
               .has_into = !group->into.empty()});
   inner->then([self = shared_from_this(), group](ReadBatch&) { self->arrived(group); });
@@ -367,7 +367,7 @@ void JoinedReads::split(const std::shared_ptr<Group>& group) {
     const std::span<const std::byte> part = whole.into.subspan(begin, slot.listed_bytes);
     begin += slot.listed_bytes;
     // Only the answer to a read of the part itself tells whether it has Content-Encoding: gzip.
-    if (Crc32c().extended(part) != *slot.listed_crc32c ||
+    if (Crc32c().extended(part) != *slot.listed_checksum.crc32c() ||
         (decompresses_ && looks_compressed(part))) {
       again.push_back(index);
       continue;

@@ -73,7 +73,7 @@ TEST_F(JoinedReadsTest, OfWhatIsNotKnownOrOnlyAPartAreReadAlone) {
   std::vector<ReadTarget> some = targets(8);
   some[1] = named(objects_[1].name);
   some[3].range = ByteRange{10, 20};
-  some[5].crc32c.reset();
+  some[5].checksum = {};
   const std::shared_ptr<ReadBatch> batch = read_all(*open(), some);
   for (size_t i = 0; i < some.size(); ++i) {
     EXPECT_THAT(outcome(*batch, i), Gives(i == 3 ? contents_[i].substr(10, 10) : contents_[i]));

@@ -69,7 +69,8 @@ ReadAttempt::ReadAttempt(const Protocol& protocol, const ReadRules& rules, Block
 
 bool ReadAttempt::lacks_sum(const Protocol& protocol, const ReadRules& rules,
                             const ReadSlot& slot) {
-  return rules.verify && slot.whole && !slot.expected && !protocol.parts_tell_sum();
+  return rules.verify != Verify::kNone && slot.whole && slot.expected.empty() &&
+         protocol.sum_told_with_parts() == ChecksumKind::kNone;
 }
 
 std::string ReadAttempt::url() const { return protocol().url_of(piece_.batch->name(slot_)); }
@@ -89,9 +90,6 @@ std::optional<ByteRange> ReadAttempt::asked_range() const {
     if (piece_.range.end == begin) return std::nullopt;  // all came, and yet the body broke off
     return ByteRange{begin, piece_.range.end};
   }
-  if (begin == 0 && slot_.object_bytes == kUnknownSize && lacks_sum(protocol(), rules_, slot_)) {
-    return std::nullopt;
-  }
   // The size is not known: one request brings all of a small object, or the first part of a large
   // one together with its size.
   return ByteRange{begin, piece_.range.begin + rules_.range_threshold_bytes};
@@ -101,7 +99,7 @@ void ReadAttempt::build(HttpRequest& request) {
   if (!is_pinned()) {
     // The rest might come from another version of the object, so the read starts over.
     piece_.received_bytes = 0;
-    piece_.crc32c = {};
+    piece_.sum = RunningSum(slot_.running_kind);
   }
   const std::string_view generation = slot_.found_generation.empty()
                                           ? piece_.batch->generation(slot_)
@@ -110,7 +108,11 @@ void ReadAttempt::build(HttpRequest& request) {
     protocol().build_stat(request, piece_.batch->name(slot_));
     return;
   }
-  protocol().build_read(request, piece_.batch->name(slot_), generation, asked_range());
+  std::optional<ByteRange> range = asked_range();
+  asked_whole_ = range && range->begin == 0 && slot_.object_bytes == kUnknownSize &&
+                 lacks_sum(protocol(), rules_, slot_);
+  if (asked_whole_) range.reset();
+  protocol().build_read(request, piece_.batch->name(slot_), generation, range);
 }
 
 ReadPiece* ReadAttempt::split(const ReadRules& rules, ReadSlot& slot, ReadPiece& lead,
@@ -130,6 +132,7 @@ ReadPiece* ReadAttempt::split(const ReadRules& rules, ReadSlot& slot, ReadPiece&
     piece.reader = lead.reader;
     piece.slot_index = lead.slot_index;
     piece.range = {begin, std::min(slot.range.end, begin + rules.range_bytes)};
+    piece.sum = RunningSum(slot.running_kind);
     begin = piece.range.end;
     piece.next = i + 1 < count ? &slot.more_pieces[i + 1] : nullptr;
   }
@@ -144,21 +147,20 @@ Result<void> ReadAttempt::take_size(uint64_t object_bytes) {
                 " bytes then, ", object_bytes, " bytes now");
   }
   slot_.object_bytes = object_bytes;
-  if (slot_.range.begin > object_bytes) {
-    return invalid_argument("the range begins at ", slot_.range.begin, ", beyond the object's ",
-                            object_bytes, " bytes");
-  }
-  slot_.range.end = std::min(slot_.range.end, object_bytes);
-  return {};
+  return slot_.limit_to(object_bytes);
+}
+
+// A response has told the sum of the whole object.
+void ReadAttempt::take_sum(const Checksum& checksum) {
+  // Once there are more pieces, others look at the kind.
+  if (!lead() || !slot_.whole || !slot_.expected.empty()) return;
+  slot_.expected = checksum;
+  if (slot_.piece_count == 1 && piece_.received_bytes == 0) slot_.choose_running_kind();
 }
 
 Result<void> ReadAttempt::fit_memory(bool arrived) {
+  if (slot_.has_into) return slot_.check_destination();
   const uint64_t wanted = slot_.range.size_bytes();
-  if (slot_.has_into) {
-    if (slot_.into.size() == wanted) return {};
-    return invalid_argument("the destination holds ", slot_.into.size(), " bytes, the read gives ",
-                            wanted);
-  }
   return arrived ? make_room_for_arrived(pool_, slot_, wanted)
                  : make_room(pool_, slot_, wanted, piece_.batch->waited_for());
 }
@@ -188,7 +190,7 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
   received_before_ = piece_.received_bytes;
   if (Result<void> same = check_generation(facts.generation); !same) return same;
   if (std::exchange(asks_for_sum_, false)) {
-    slot_.expected = facts.crc32c;
+    take_sum(facts.checksum);
     skipped_ = true;
     return {};
   }
@@ -208,10 +210,10 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
     give_memory_back(pool_, slot_);
     slot_.gzip = false;
     slot_.object_bytes = kUnknownSize;
-    slot_.expected.reset();
+    slot_.expected = {};
     slot_.range = piece_.range = slot_.asked;
     piece_.received_bytes = 0;
-    piece_.crc32c = {};
+    slot_.choose_running_kind();
     stored_bytes_.reset();
     return begin_growing(head, false);
   }
@@ -244,10 +246,17 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
     return {};
   }
   if (lead()) slot_.gzip = facts.stored_gzip;
-  if (lead() && slot_.whole && !slot_.expected) slot_.expected = facts.crc32c;
+  take_sum(facts.checksum);
   if (said->object_bytes) {
     // A size other than the listed one means another object.
     if (Result<void> taken = take_size(*said->object_bytes); !taken) return taken;
+  }
+  if (std::exchange(asked_whole_, false) && !said->partial && is_pinned() &&
+      slot_.object_bytes != kUnknownSize &&
+      slot_.range.size_bytes() > rules_.range_threshold_bytes) {
+    // All of a large object would come by one request. With its size and sum known, it is read in
+    // parts.
+    return take_no_body();
   }
   if (slot_.object_bytes == kUnknownSize) {
     // Only the body of the whole object can tell the size, by its end.
@@ -255,7 +264,7 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
       return fail(Code::kUnavailable, "an answer that does not tell the object's size");
     }
     stored_bytes_ = facts.stored_bytes;
-    return begin_growing(head, slot_.expected.has_value());
+    return begin_growing(head, !slot_.expected.empty());
   }
   if (said->partial && said->sent.end > slot_.object_bytes) {
     return fail(Code::kUnavailable, "the answer ends at byte ", said->sent.end, " of an object of ",
@@ -343,7 +352,7 @@ Result<void> ReadAttempt::took_body(size_t count) {
     skip_bytes_ -= count;
   } else if (piece_.received_bytes < piece_.range.size_bytes()) {
     // While the bytes are (mostly) in cache.
-    if (slot_.is_summed()) piece_.crc32c = piece_.crc32c.extended(space_.first(count));
+    piece_.sum.extend(space_.first(count));
     piece_.received_bytes += count;
   }
   return {};
@@ -367,7 +376,8 @@ Result<Attempt::Verdict> ReadAttempt::finish() {
     const std::span<const std::byte> bytes = std::span(growing_).subspan(
         static_cast<size_t>(slot_.range.begin), static_cast<size_t>(slot_.range.size_bytes()));
     if (!bytes.empty()) std::memcpy(slot_.into.data(), bytes.data(), bytes.size());
-    piece_.crc32c = Crc32c().extended(bytes);
+    piece_.sum = RunningSum(slot_.running_kind);
+    piece_.sum.extend(bytes);
     piece_.received_bytes = bytes.size();
     return Verdict::kDone;
   }

@@ -20,7 +20,7 @@ struct ReadRules {
   uint64_t range_threshold_bytes = 0;
   uint64_t range_bytes = 0;
   ContentEncoding content_encoding = ContentEncoding::kStored;
-  bool verify = true;
+  Verify verify = Verify::kCrcs;
   // A body that ends with its connection is known to be whole (TLS ends with a close notification).
   bool end_is_told = false;
 };
@@ -65,6 +65,7 @@ class ReadAttempt final : public Attempt {
   bool is_pinned() const;
   Result<void> check_generation(std::string_view generation);
   Result<void> take_size(uint64_t object_bytes);
+  void take_sum(const Checksum& checksum);
   Result<void> fit_memory(bool arrived = false);
   Result<void> begin_growing(const ResponseHead& head, bool has_sum);
   std::optional<ByteRange> asked_range() const;
@@ -74,6 +75,7 @@ class ReadAttempt final : public Attempt {
   ReadSlot& slot_;
   ReadPiece& piece_;
   bool asks_for_sum_;                         // by a stat, before the object is read in parts
+  bool asked_whole_ = false;                  // though its size is not known, so that its sum comes
   bool without_range_ = false;                // an empty object cannot be asked for by range
   std::optional<uint64_t> unsatisfied_size_;  // of the object, as a 416 tells it
   bool in_one_request_ = false;               // since nobody names a generation

@@ -121,7 +121,7 @@ TEST_F(ReadTest, TheListedSumIsCheckedWhereTheAnswerHasNone) {
 }
 
 TEST_F(ReadTest, VerifyOffTakesWhatComes) {
-  options_.verify = false;
+  options_.verify = Verify::kNone;
   server_.faults(R"([{"match":{"kind":"media"},"action":{"flip_byte":5}}])");
   const Result<std::string> got = read(*open(), listed(object_));
   ASSERT_TRUE(got.has_value());

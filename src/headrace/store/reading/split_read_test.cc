@@ -100,9 +100,9 @@ TEST_F(SplitReadTest, ComparesTheChecksumOfARange) {
   ReadTarget target = listed(info);
   target.range = ByteRange{1000, 40'000};
   const std::string part = data.substr(1000, 39'000);
-  target.range_crc32c = Crc32c().extended(bytes_of(part));
+  target.range_checksum = Crc32c().extended(bytes_of(part));
   EXPECT_EQ(read(*store, target).value(), part);
-  target.range_crc32c = Crc32c(7);
+  target.range_checksum = Crc32c(7);
   const Result<std::string> wrong = read(*store, target);
   EXPECT_EQ(wrong.error().code(), Code::kCorrupt);
   EXPECT_THAT(wrong.error().message(), HasSubstr("the index says"));

@@ -20,7 +20,9 @@ namespace {
 
 // Reports the sums that are stored with the object.
 constexpr std::string_view kWithChecksums = "x-amz-checksum-mode: ENABLED\r\n";
-constexpr std::string_view kSumHeader = "x-amz-checksum-crc32c";
+// A request that was signed so long before or after the service's time is refused.
+constexpr std::chrono::minutes kMaxSkew{15};
+constexpr std::string_view kSumHeader = "x-amz-checksum-";  // followed by the kind
 constexpr std::string_view kSumTypeHeader = "x-amz-checksum-type";
 
 // What the head of a response says about an object.
@@ -48,15 +50,47 @@ ObjectInfo info_of(const ResponseHead& head) {
 }
 
 // The sum of a whole object, from what a head says of it: none if it is one of parts, or malformed.
-std::optional<Crc32c> whole_sum(std::string_view value, std::string_view type) {
-  if (value.empty()) return std::nullopt;
-  const Result<StoredChecksum> sum = parse_amz_checksum(ChecksumKind::kCrc32c, value, type);
-  const Checksum* whole = sum ? std::get_if<Checksum>(&*sum) : nullptr;
-  return whole != nullptr ? whole->crc32c() : std::nullopt;
+class WholeSum {
+ public:
+  // False if this field is about something else.
+  bool read(const HeaderField& field) {
+    if (field.name.size() <= kSumHeader.size() ||
+        !same_ignoring_case(field.name.substr(0, kSumHeader.size()), kSumHeader)) {
+      return false;
+    }
+    if (same_ignoring_case(field.name, kSumTypeHeader)) {
+      type_ = field.value;
+    } else if (const ChecksumKind kind = kind_of_amz_header(field.name);
+               kind != ChecksumKind::kNone && (value_.empty() || can_join(kind))) {
+      kind_ = kind;  // of several, one that costs nothing
+      value_ = field.value;
+    }
+    return true;
+  }
+  Checksum value() const {
+    if (value_.empty()) return {};
+    const Result<StoredChecksum> sum = parse_amz_checksum(kind_, value_, type_);
+    const Checksum* whole = sum ? std::get_if<Checksum>(&*sum) : nullptr;
+    return whole != nullptr ? *whole : Checksum();
+  }
+
+ private:
+  ChecksumKind kind_ = ChecksumKind::kNone;
+  std::string_view value_, type_;
+};
+
+Checksum whole_sum(const ResponseHead& head) {
+  WholeSum sum;
+  for (const HeaderField& field : head.fields()) sum.read(field);
+  return sum.value();
 }
 
-std::optional<Crc32c> whole_sum(const ResponseHead& head) {
-  return whole_sum(head.find(kSumHeader).value_or(""), head.find(kSumTypeHeader).value_or(""));
+// Whether the ETag is no MD5 of the object, though it looks like one.
+// https://docs.aws.amazon.com/AmazonS3/latest/API/API_Object.html
+bool hides_md5(const HeaderField& field) {
+  return same_ignoring_case(field.name, "x-amz-server-side-encryption-customer-algorithm") ||
+         (same_ignoring_case(field.name, "x-amz-server-side-encryption") &&
+          field.value.starts_with("aws:"));
 }
 
 class SigV4Signer final : public Signer {
@@ -101,8 +135,9 @@ class SigV4Signer final : public Signer {
 }  // namespace
 
 S3Protocol::S3Protocol(std::string bucket, std::shared_ptr<S3Home> home, const S3Options& options,
-                       Root root)
+                       Root root, Verify verify)
     : Protocol(std::move(root)),
+      compares_etags_(compares(verify, ChecksumKind::kMd5)),
       home_(std::move(home)),
       paths_(std::move(bucket), home_->in_path(), options, this->root()),
       multipart_(paths_),
@@ -132,20 +167,23 @@ void S3Protocol::build_read(HttpRequest& request, std::string_view name,
 ReadFacts S3Protocol::read_facts(const ResponseHead& head) const {
   ReadFacts facts;
   const auto is = same_ignoring_case;
-  std::string_view sum, type;
+  WholeSum sum;
+  bool md5_hidden = false;
   // In one pass: a read uses four of a dozen fields.
   for (const HeaderField& field : head.fields()) {
     if (is(field.name, "etag")) {
       facts.generation = unquoted_etag(field.value);
-    } else if (is(field.name, kSumHeader)) {
-      sum = field.value;
-    } else if (is(field.name, kSumTypeHeader)) {
-      type = field.value;
     } else if (is(field.name, "content-encoding")) {
       facts.stored_gzip = field.value == "gzip";
+    } else if (!sum.read(field) && compares_etags_ && hides_md5(field)) {
+      md5_hidden = true;
     }
   }
-  facts.crc32c = whole_sum(sum, type);
+  if (head.status == 206) return facts;  // a sum would be that of a part
+  facts.checksum = sum.value();
+  if (facts.checksum.empty() && compares_etags_ && !md5_hidden) {
+    facts.checksum = md5_of_etag(facts.generation).value_or(Checksum());
+  }
   return facts;
 }
 
@@ -192,7 +230,7 @@ Result<ObjectInfo> S3Protocol::parse_stat(const Response& response, std::string_
   info.name = root().full_name(name);
   if (!response.head.content_length) return corrupt("the answer to HEAD has no Content-Length");
   info.size_bytes = *response.head.content_length;
-  info.crc32c = whole_sum(response.head);
+  info.crc32c = whole_sum(response.head).crc32c();
   return info;
 }
 
@@ -215,7 +253,7 @@ Result<ObjectInfo> S3Protocol::parse_written(const Response& response, const Wri
   info.size_bytes = size_bytes;
   info.content_type = content_type_or_default(write.content_type);
   info.content_encoding = write.content_encoding;
-  info.crc32c = whole_sum(response.head);
+  info.crc32c = whole_sum(response.head).crc32c();
   return info;
 }
 
@@ -267,14 +305,19 @@ Refusal S3Protocol::refusal(const ErrorResponse& response) const {
   Code code = s3_code_of(status, said.code);
   std::string message = said.code.empty() ? said.message : cat(said.code, ": ", said.message);
   Refusal refusal{.error = Error(code, "")};
+  // A response to HEAD has no body, and so no code. 400 is what an expired token gets, 403 what a
+  // wrong clock gets: both are worth one more attempt, the second where the clocks differ.
+  const bool is_bare = response.body.empty();
+  const auto date = parse_http_date(head.find("date").value_or(""));
+  const auto now = std::chrono::system_clock::now();
+  const bool is_skewed =
+      said.code == "RequestTimeTooSkewed" ||
+      (is_bare && status == 403 && date && std::chrono::abs(*date - now) > kMaxSkew);
+  if (is_skewed) refusal.server_time = said.server_time ? said.server_time : date;
   refusal.stale_credentials =
-      status == 401 ||
+      is_skewed || status == 401 || (is_bare && status == 400) ||
       is_one_of(said.code, {"ExpiredToken", "InvalidToken", "RequestExpired",
-                            "TokenRefreshRequired", "InvalidAccessKeyId", "RequestTimeTooSkewed"});
-  if (said.code == "RequestTimeTooSkewed") {
-    refusal.server_time = said.server_time;
-    if (!refusal.server_time) refusal.server_time = parse_http_date(head.find("date").value_or(""));
-  }
+                            "TokenRefreshRequired", "InvalidAccessKeyId"});
   // A bucket of another region: the header comes even with answers to HEAD, which have no body.
   std::string_view region = head.find("x-amz-bucket-region").value_or("");
   if (region.empty()) region = said.region;
@@ -319,8 +362,9 @@ Result<Provider> s3_provider(const Url& url, const StoreOptions& options) {
   Result<std::shared_ptr<S3Home>> home = S3Home::create(url.bucket, options.endpoint, options.s3);
   if (!home) return std::unexpected(std::move(home.error()));
   return Provider{.endpoint = (*home)->first_endpoint(),
-                  .protocol_at = [bucket = url.bucket, home = *home, s3 = options.s3](Root root) {
-                    return std::make_unique<S3Protocol>(bucket, home, s3, std::move(root));
+                  .protocol_at = [bucket = url.bucket, home = *home, s3 = options.s3,
+                                  verify = options.verify](Root root) {
+                    return std::make_unique<S3Protocol>(bucket, home, s3, std::move(root), verify);
                   }};
 }
 

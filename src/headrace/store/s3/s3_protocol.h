@@ -20,12 +20,11 @@ namespace headrace {
 class S3Protocol final : public Protocol {
  public:
   S3Protocol(std::string bucket, std::shared_ptr<S3Home> home, const S3Options& options,
-             Root root = Root());
+             Root root = Root(), Verify verify = Verify::kCrcs);
 
   void build_read(HttpRequest& request, std::string_view name, std::string_view generation,
                   std::optional<ByteRange> range) const override;
   ReadFacts read_facts(const ResponseHead& head) const override;
-  bool parts_tell_sum() const override { return false; }
   // Pages begin after a name, not at it, and have no end.
   ListBounds list_bounds() const override { return ListBounds::kLoose; }
   void build_list(HttpRequest& request, const ListRequest& list) const override;
@@ -61,6 +60,7 @@ class S3Protocol final : public Protocol {
   std::string url_of(std::string_view name) const override;
 
  private:
+  const bool compares_etags_;
   const std::shared_ptr<S3Home> home_;
   const S3Paths paths_;
   const S3MultipartUploads multipart_;

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <chrono>
+#include <ctime>
 #include <random>
 #include <string>
 
@@ -124,21 +127,64 @@ TEST(S3Protocol, WhereTargetsAreLookedAtFirstNoChangeCarriesACondition) {
               AllOf(Not(HasSubstr("\nIf-Match")), Not(HasSubstr("If-None-Match"))));
 }
 
-TEST(S3Protocol, ASumOfPartsIsNotTakenForThatOfTheWhole) {
+Checksum told(const S3Protocol& protocol, std::string_view lines,
+              std::string_view status = "200 OK",
+              std::string_view etag = "0cc175b9c0f1b6a831c399e269772661") {
   ResponseHead head;
-  const auto facts = [&](std::string_view lines) {
-    const std::string text = cat("HTTP/1.1 200 OK\r\nETag: \"e\"\r\n", lines, "\r\n");
-    EXPECT_TRUE(parse_response_head(text, head));
-    return protocol_of().read_facts(head).crc32c;
-  };
-  EXPECT_EQ(facts("x-amz-checksum-crc32c: 4waSgw==\r\n"), Crc32c(0xE3069283));
-  EXPECT_EQ(facts("x-amz-checksum-crc32c: 4waSgw==\r\nx-amz-checksum-type: FULL_OBJECT\r\n"),
-            Crc32c(0xE3069283));
-  EXPECT_EQ(facts("x-amz-checksum-crc32c: 4waSgw==-3\r\nx-amz-checksum-type: COMPOSITE\r\n"),
-            std::nullopt);
-  EXPECT_EQ(facts("x-amz-checksum-crc32c: 4waSgw==\r\nx-amz-checksum-type: COMPOSITE\r\n"),
-            std::nullopt);
-  EXPECT_EQ(facts("x-amz-checksum-sha1: AAAA\r\n"), std::nullopt);
+  const std::string text = cat("HTTP/1.1 ", status, "\r\nETag: \"", etag, "\"\r\n", lines, "\r\n");
+  EXPECT_TRUE(parse_response_head(text, head));
+  return protocol.read_facts(head).checksum;
+}
+
+TEST(S3Protocol, ASumOfPartsIsNotTakenForThatOfTheWhole) {
+  const S3Protocol protocol = protocol_of();
+  const Checksum sum = Crc32c(0xE3069283);
+  EXPECT_EQ(told(protocol, "x-amz-checksum-crc32c: 4waSgw==\r\n"), sum);
+  EXPECT_EQ(
+      told(protocol, "X-Amz-Checksum-Crc32c: 4waSgw==\r\nx-amz-checksum-type: FULL_OBJECT\r\n"),
+      sum);
+  for (const char* lines :
+       {"x-amz-checksum-crc32c: 4waSgw==-3\r\nx-amz-checksum-type: COMPOSITE\r\n",
+        "x-amz-checksum-crc32c: 4waSgw==\r\nx-amz-checksum-type: COMPOSITE\r\n",
+        "x-amz-checksum-crc32c: AAAA\r\n", "x-amz-checksum-sha1: AAAA\r\n",
+        "x-amz-checksum-other: 4waSgw==\r\n", "x-amz-checksum-: 4waSgw==\r\n", ""}) {
+    EXPECT_TRUE(told(protocol, lines).empty()) << lines;
+  }
+  // That of a range may be that of a part.
+  EXPECT_TRUE(told(protocol, "x-amz-checksum-crc32c: 4waSgw==\r\n", "206 Partial").empty());
+}
+
+TEST(S3Protocol, SumsOfEveryKindAreTold) {
+  const S3Protocol protocol = protocol_of();
+  EXPECT_EQ(told(protocol, "x-amz-checksum-crc32: y/Q5Jg==\r\n"),
+            Checksum(ChecksumKind::kCrc32, 0xCBF43926));
+  EXPECT_EQ(told(protocol, "x-amz-checksum-crc64nvme: rosUhgp5lIg=\r\n"),
+            Checksum(ChecksumKind::kCrc64Nvme, 0xAE8B14860A799488));
+  EXPECT_EQ(told(protocol, "x-amz-checksum-sha1: 2jmj7l5rSw0yVb/vlWAYkK/YBwk=\r\n").kind(),
+            ChecksumKind::kSha1);
+  // Of two, the one that costs nothing.
+  for (const char* lines :
+       {"x-amz-checksum-sha1: 2jmj7l5rSw0yVb/vlWAYkK/YBwk=\r\nx-amz-checksum-crc32: y/Q5Jg==\r\n",
+        "x-amz-checksum-crc32: y/Q5Jg==\r\nx-amz-checksum-sha1: "
+        "2jmj7l5rSw0yVb/vlWAYkK/YBwk=\r\n"}) {
+    EXPECT_EQ(told(protocol, lines).kind(), ChecksumKind::kCrc32) << lines;
+  }
+}
+
+TEST(S3Protocol, AnETagIsAnMd5OnlyWhereItIsAskedForAndNothingHidesIt) {
+  const auto home = S3Home::create("bucket", "http://127.0.0.1:9000", {}).value();
+  const S3Protocol all("bucket", home, {}, Root(), Verify::kAll);
+  EXPECT_EQ(told(all, ""),
+            checksum_from_hex(ChecksumKind::kMd5, "0cc175b9c0f1b6a831c399e269772661").value());
+  EXPECT_EQ(told(all, "x-amz-server-side-encryption: AES256\r\n").kind(), ChecksumKind::kMd5);
+  EXPECT_EQ(told(all, "x-amz-checksum-crc32: y/Q5Jg==\r\n").kind(), ChecksumKind::kCrc32);
+  for (const char* lines : {"x-amz-server-side-encryption: aws:kms\r\n",
+                            "x-amz-server-side-encryption: aws:kms:dsse\r\n",
+                            "x-amz-server-side-encryption-customer-algorithm: AES256\r\n"}) {
+    EXPECT_TRUE(told(all, lines).empty()) << lines;
+  }
+  EXPECT_TRUE(told(all, "", "200 OK", "0cc175b9c0f1b6a831c399e269772661-2").empty());
+  EXPECT_TRUE(told(protocol_of(), "").empty());
 }
 
 struct Mapping {
@@ -203,6 +249,32 @@ TEST(S3Errors, ASkewedClockLearnsTheServersTime) {
   ASSERT_TRUE(refusal.server_time);
   EXPECT_EQ(*refusal.server_time,
             std::chrono::sys_days(std::chrono::year(2026) / 11 / 22) + std::chrono::hours(10));
+}
+
+TEST(S3Errors, AHeadThatIsRefusedShowsAWrongClockByItsDate) {
+  const auto denied_at = [](std::chrono::system_clock::time_point time) {
+    const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
+    std::tm parts{};
+    gmtime_r(&seconds, &parts);
+    std::array<char, 64> text{};
+    std::strftime(text.data(), text.size(), "Date: %a, %d %b %Y %H:%M:%S GMT\r\n", &parts);
+    return refusal_of(protocol_of(), 403, "", text.data());
+  };
+  const auto now = std::chrono::system_clock::now();
+  const Refusal denied = denied_at(now);
+  EXPECT_FALSE(denied.stale_credentials);
+  EXPECT_FALSE(denied.server_time);
+  for (const std::chrono::hours off : {std::chrono::hours(-1), std::chrono::hours(1)}) {
+    const Refusal skewed = denied_at(now + off);
+    EXPECT_TRUE(skewed.stale_credentials);
+    ASSERT_TRUE(skewed.server_time);
+    EXPECT_LE(std::chrono::abs(*skewed.server_time - (now + off)), std::chrono::seconds(1));
+  }
+}
+
+TEST(S3Errors, AHeadThatIsBadIsSentOnceMoreSinceAnExpiredTokenLooksLikeThat) {
+  EXPECT_TRUE(refusal_of(protocol_of(), 400, "").stale_credentials);
+  EXPECT_FALSE(refusal_of(protocol_of(), 404, "").stale_credentials);
 }
 
 TEST(S3Errors, ABucketOfAnotherRegionIsLearnedAlsoFromAHeadWithoutBody) {

@@ -7,6 +7,7 @@ namespace headrace {
 
 Result<void> Attempt::on_head(const ResponseHead& head) {
   accepted_ = accepts(head.status);
+  has_enough_ = false;
   body_bytes_ = 0;
   refusal_.reset();
   if (accepted_) return begin_body(head);
@@ -56,25 +57,31 @@ void TextAttempt::resize(uint64_t size_bytes) {
 }
 
 Result<void> TextAttempt::begin_body(const ResponseHead& head) {
+  // What the head says of the length is not looked at: the answer to HEAD has the object's, and no
+  // body.
   filled_ = 0;
+  resize(0);
   head_.assign(head);
-  const uint64_t announced = head.content_length.value_or(0);
-  if (announced > most_bytes()) {
-    return fail(announced > kMaxTextBytes ? Code::kCorrupt : Code::kExhausted, "an answer of ",
-                announced, " bytes where metadata was expected; ", most_bytes(),
-                " are taken, a quarter of memory_budget_bytes");
-  }
-  resize(std::clamp<uint64_t>(announced, 16 * kKiB, kAlwaysBytes));
   return {};
 }
 
 Result<std::span<std::byte>> TextAttempt::body_space(uint64_t outstanding_bytes) {
   if (filled_ == text_.size()) {
+    const uint64_t announced = filled_ + outstanding_bytes;
+    if (announced > most_bytes()) {
+      return fail(announced > kMaxTextBytes ? Code::kCorrupt : Code::kExhausted, "an answer of ",
+                  announced, " bytes where metadata was expected; ", most_bytes(),
+                  " are taken, a quarter of memory_budget_bytes");
+    }
     if (filled_ >= most_bytes()) {
       return corrupt("an answer of more than ", most_bytes(), " bytes where metadata was expected");
     }
-    const uint64_t wanted = outstanding_bytes == 0 ? filled_ * 2 : filled_ + outstanding_bytes;
-    resize(std::min({uint64_t{filled_} * 2, wanted, most_bytes()}));
+    if (filled_ == 0) {
+      resize(std::clamp<uint64_t>(announced, 16 * kKiB, kAlwaysBytes));
+    } else {
+      const uint64_t wanted = outstanding_bytes == 0 ? filled_ * 2 : announced;
+      resize(std::min({uint64_t{filled_} * 2, wanted, most_bytes()}));
+    }
   }
   return std::as_writable_bytes(std::span(text_).subspan(filled_));
 }

@@ -46,6 +46,8 @@ class Attempt : public ResponseSink {
   Result<void> on_bytes(size_t count) final;
   // Bytes of accepted bodies received by the present attempt.
   uint64_t body_bytes() const { return body_bytes_; }
+  // The head has said enough: the body is not taken, which costs the connection.
+  bool has_enough() const { return has_enough_; }
   // How the present attempt was refused; null if it was not.
   const Refusal* refusal() const { return refusal_ ? &*refusal_ : nullptr; }
   const Protocol& protocol() const { return protocol_; }
@@ -54,6 +56,11 @@ class Attempt : public ResponseSink {
   BlockPool* pool() const { return pool_; }
   virtual bool accepts(int status) const { return status / 100 == 2; }
   virtual Result<void> begin_body(const ResponseHead&) { return {}; }
+  // For begin_body(): another request follows.
+  Result<void> take_no_body() {
+    has_enough_ = true;
+    return fail(Code::kCancelled, "the body is not needed");
+  }
   virtual Result<std::span<std::byte>> body_space(uint64_t outstanding_bytes) = 0;
   virtual Result<void> took_body(size_t count) = 0;
   virtual Result<Verdict> finish() = 0;
@@ -69,6 +76,7 @@ class Attempt : public ResponseSink {
   const Protocol& protocol_;
   BlockPool* pool_ = nullptr;
   bool accepted_ = false;
+  bool has_enough_ = false;
   uint64_t body_bytes_ = 0;
   std::optional<Refusal> refusal_;
   std::string refusal_text_;  // its body

@@ -11,6 +11,7 @@
 #include "headrace/base/log.h"
 #include "headrace/base/mutex.h"
 #include "headrace/base/result.h"
+#include "headrace/format/checksum.h"
 
 namespace headrace {
 
@@ -47,6 +48,13 @@ class HostLog {
   void tell_failing(TimePoint until, TimePoint now);
   void throttled(double pace_per_s, TimePoint now);
   void slow(const std::string& url, int attempts, Duration age, TimePoint now);
+  // An object was read whole, and not compared, since the store has no checksum that is: it has one
+  // of `kind`. Said once.
+  template <class Url>
+  void unverified(const Url& url, ChecksumKind kind) {
+    if (told_unverified_.load(std::memory_order_relaxed)) return;
+    if (!told_unverified_.exchange(true, std::memory_order_relaxed)) tell_unverified(url(), kind);
+  }
 
  private:
   // Allows at most one message per `between`, and counts the others.
@@ -56,11 +64,13 @@ class HostLog {
     bool allows(TimePoint now, Duration between);
   };
   void recover(TimePoint now);
+  void tell_unverified(const std::string& url, ChecksumKind kind);
   void say(LogLevel level, std::string text) { log_->add(level, std::move(text)); }
 
   const std::shared_ptr<Log> log_;
   const std::string host_;
   std::atomic<bool> failing_ = false;
+  std::atomic<bool> told_unverified_ = false;
   Mutex mutex_;
   TimePoint failing_since_ HEADRACE_GUARDED_BY(mutex_);
   uint64_t failures_ HEADRACE_GUARDED_BY(mutex_) = 0;  // since then

@@ -108,7 +108,9 @@ Result<void> Operation::choose_lane(const Protocol& protocol) {
 RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& request,
                                            Result<void> exchanged) {
   RetryState::Outcome outcome;
-  if (!exchanged) {
+  if (!exchanged && attempt.has_enough()) {
+    outcome.follow_up = true;
+  } else if (!exchanged) {
     outcome.error = std::move(exchanged.error());
   } else if (Result<Attempt::Verdict> verdict = attempt.end(); !verdict) {
     outcome.error = std::move(verdict.error());

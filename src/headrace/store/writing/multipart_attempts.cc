@@ -1,8 +1,10 @@
 #include "headrace/store/writing/multipart_attempts.h"
 
 #include <utility>
+#include <variant>
 
 #include "headrace/format/amz_checksum.h"
+#include "headrace/format/http_date.h"
 #include "headrace/format/multipart_xml.h"
 
 namespace headrace {
@@ -144,10 +146,24 @@ void CompleteMultipartAttempt::build_change(HttpRequest& request,
 }
 
 Result<Attempt::Verdict> CompleteMultipartAttempt::finish_change() {
-  if (Result<void> good = check_completion(text()); !good) {
-    return std::unexpected(std::move(good.error()));
+  Result<CompletedUpload> completed = completed_upload(text());
+  if (!completed) return std::unexpected(std::move(completed.error()));
+  const std::optional<StoredChecksum>& told = completed->checksum;
+  const Checksum* const whole = told ? std::get_if<Checksum>(&*told) : nullptr;
+  if (!crc32c_ || !whole || whole->crc32c() != crc32c_ || completed->generation.empty()) {
+    return look_at_result();
   }
-  return look_at_result();
+  // All of it is known, as after a write by one request. A look that fails would only make a
+  // failure of what has succeeded.
+  ObjectInfo info;
+  info.name = name_;
+  info.size_bytes = size_bytes_;
+  info.generation = std::move(completed->generation);
+  info.crc32c = crc32c_;
+  const std::string_view date = response().head.find("date").value_or("");
+  info.updated = parse_http_date(date).value_or(info.updated);
+  result = std::move(info);
+  return Verdict::kDone;
 }
 
 Match CompleteMultipartAttempt::compare(const ObjectInfo& found) const {

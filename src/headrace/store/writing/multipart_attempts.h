@@ -96,6 +96,7 @@ class CompleteMultipartAttempt final : public PublishAttempt {
 
  private:
   void build_change(HttpRequest& request, const Precondition& precondition) override;
+  // The result has no type and no encoding if nobody had to look at the object.
   Result<Verdict> finish_change() override;
   Match compare(const ObjectInfo& found) const override;
   bool is_good(Match match) const override;

@@ -131,6 +131,10 @@ void DirectMultipartUpload::publish(const Whole& whole, Published done) {
   begin_publishing(whole, std::move(done));
   complete(whole.size_bytes, sum_of(whole), target_.precondition, [this](Result<ObjectInfo> info) {
     if (info) {
+      if (info->content_type.empty()) {
+        info->content_type = content_type_or_default(target_.content_type);
+        info->content_encoding = target_.content_encoding;
+      }
       const Lock lock(mutex_);
       completed_ = true;
     } else {

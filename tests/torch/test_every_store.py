@@ -1,4 +1,4 @@
-"""The three ways of reading against fake-gcs-server."""
+"""The three ways of reading, on every store."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import torch
 from torch.utils.data import DataLoader
 
 import headrace
+from headrace._location import root_at
 from headrace.torch import IterableDataset, Loader, MapDataset
-from testing.servers import FakeGcsServer
 from tests.torch.conftest import content
 from tests.torch.test_loader import number_of
 from tests.torch.test_map_dataset import numbers
 
+pytestmark = pytest.mark.every_store
+
 
 @pytest.fixture
-def store(fake_gcs: FakeGcsServer, gcs_bucket: str) -> headrace.Store:
-    store = headrace.Store(f"gs://{gcs_bucket}/data/", endpoint=fake_gcs.url)
+def store(store: headrace.Store) -> headrace.Store:
+    """Fifty objects, and one beside them that belongs to nobody here."""
+    store.write("elsewhere", b"not ours")
     for i in range(50):
-        store.write(f"{i:04d}", content(i))
-    headrace.Store(f"gs://{gcs_bucket}", endpoint=fake_gcs.url).write("elsewhere", b"not ours")
-    return store
+        store.write(f"data/{i:04d}", content(i))
+    return root_at("data", store)
 
 
 def test_a_loader(store: headrace.Store) -> None:
@@ -36,8 +38,8 @@ def test_a_loader(store: headrace.Store) -> None:
 def test_a_map_dataset(store: headrace.Store) -> None:
     batches = list(DataLoader(MapDataset(store), batch_size=20))
     assert numbers(torch.cat(batches)) == list(range(50))
-    with pytest.raises(headrace.NotFoundError, match="nothing: no object"):
-        MapDataset(headrace.Store(store.url + "nothing", endpoint=store._settings.endpoint))
+    with pytest.raises(headrace.NotFoundError, match="nothing"):
+        MapDataset(root_at("nothing", store))
 
 
 def test_an_iterable_dataset(store: headrace.Store) -> None:

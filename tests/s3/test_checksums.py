@@ -1,0 +1,177 @@
+"""Which checksums of objects are compared, however they are read, and what is said of others."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+import headrace
+from testing.faultserver.client import FaultServer
+from testing.servers import MinioServer
+from testing.servers.minio import ACCESS_KEY, REGION, SECRET_KEY
+from testing.servers.s3_client import client_of
+from tests.keys import S3_KEYS
+
+DATA = bytes(range(256)) * 1024
+IN_PARTS = headrace.ParallelOptions(range_threshold_bytes=64 << 10, range_bytes=64 << 10)
+CHEAP = ["CRC32", "CRC32C", "CRC64NVME"]
+DIGESTS = ["SHA1", "SHA256"]
+LABELS = {"SHA1": "SHA-1", "SHA256": "SHA-256"}
+
+
+@pytest.fixture
+def server(s3_server: FaultServer) -> FaultServer:
+    s3_server.bucket("bucket")
+    return s3_server
+
+
+def open_store(server: FaultServer, **options: Any) -> headrace.Store:
+    return headrace.Store("s3://bucket", endpoint=server.url, credentials=S3_KEYS, **options)
+
+
+def requests(server: FaultServer, since: int = 0) -> list[str]:
+    return [f"{entry['method']} {entry['status']}" for entry in server.log()[since:]]
+
+
+@pytest.mark.parametrize("parallel", [headrace.ParallelOptions(), IN_PARTS], ids=["one", "parts"])
+@pytest.mark.parametrize("algorithm", CHEAP)
+def test_crcs_of_every_kind_are_compared(
+    server: FaultServer, algorithm: str, parallel: headrace.ParallelOptions
+) -> None:
+    server.put("bucket", "a", DATA, checksumAlgorithm=algorithm)
+    store = open_store(server, parallel=parallel)
+    assert store.read("a").bytes() == DATA
+    assert store.read(store.stat("a")).bytes() == DATA
+    assert headrace.metrics().checksums_verified_total == 2
+    server.faults([{"match": {"kind": "media"}, "action": {"flip_byte": 100}}])
+    with pytest.raises(headrace.CorruptDataError, match=f"the bytes that came have {algorithm} "):
+        store.read("a")
+    with pytest.raises(headrace.CorruptDataError, match=f"the bytes that came have {algorithm} "):
+        store.read(store.stat("a"))
+
+
+@pytest.mark.parametrize("parallel", [headrace.ParallelOptions(), IN_PARTS], ids=["one", "parts"])
+@pytest.mark.parametrize("algorithm", DIGESTS)
+def test_digests_are_compared_if_that_is_asked_for(
+    server: FaultServer, algorithm: str, parallel: headrace.ParallelOptions
+) -> None:
+    server.put("bucket", "a", DATA, checksumAlgorithm=algorithm)
+    store = open_store(server, parallel=parallel, verify="all")
+    assert store.read("a").bytes() == DATA
+    assert store.read(store.stat("a")).bytes() == DATA
+    assert headrace.metrics().checksums_verified_total == 2
+    server.faults([{"match": {"kind": "media"}, "action": {"flip_byte": 100}}])
+    with pytest.raises(headrace.CorruptDataError, match=f"have {LABELS[algorithm]} "):
+        store.read("a")
+
+
+def test_an_etag_is_compared_as_an_md5_if_that_is_asked_for(server: FaultServer) -> None:
+    server.put("bucket", "a", DATA, checksumAlgorithm="none")
+    server.faults([{"match": {"kind": "media"}, "count": 2, "action": {"flip_byte": 100}}])
+    with pytest.raises(headrace.CorruptDataError, match="the bytes that came have MD5 "):
+        open_store(server, verify="all").read("a")
+    assert open_store(server, verify="all").read("a").bytes() == DATA
+    assert headrace.metrics().checksums_verified_total == 1
+
+
+def test_a_byte_that_was_wrong_once_is_read_again(server: FaultServer) -> None:
+    server.put("bucket", "a", DATA, checksumAlgorithm="SHA256")
+    server.faults([{"match": {"kind": "media"}, "count": 1, "action": {"flip_byte": 100}}])
+    assert open_store(server, verify="all").read("a").bytes() == DATA
+    assert requests(server) == ["GET 200", "GET 200"]
+
+
+@pytest.mark.parametrize(
+    ("meta", "verify", "why"),
+    [
+        ({"checksumAlgorithm": "SHA256"}, True, 'SHA-256, which only verify="all" compares'),
+        ({"checksumAlgorithm": "none"}, True, "the store tells no checksum of the whole object"),
+        (
+            {"checksumAlgorithm": "CRC32", "partBytes": 100_000, "checksumType": "COMPOSITE"},
+            "all",
+            "the store tells no checksum of the whole object",
+        ),
+    ],
+    ids=["digest", "none", "composite"],
+)
+def test_what_is_not_compared_is_said_once(
+    server: FaultServer,
+    caplog: pytest.LogCaptureFixture,
+    meta: dict[str, Any],
+    verify: Any,
+    why: str,
+) -> None:
+    for name in ("a", "b"):
+        server.put("bucket", name, DATA, **meta)
+    store = open_store(server, verify=verify)
+    with caplog.at_level(logging.WARNING, logger="headrace"):
+        for name in ("a", "b", "a"):
+            assert store.read(name).bytes() == DATA
+    (said,) = caplog.messages
+    assert why in said
+    assert "s3://bucket/a" in said
+    assert headrace.metrics().checksums_verified_total == 0
+
+
+def test_nothing_is_said_where_nobody_wants_to_know(
+    server: FaultServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.put("bucket", "a", DATA, checksumAlgorithm="none")
+    server.put("bucket", "empty", b"", checksumAlgorithm="none")
+    with caplog.at_level(logging.WARNING, logger="headrace"):
+        open_store(server, verify=False).read("a")
+        open_store(server).read("empty")
+        open_store(server).read("a", begin=0, end=10)
+    assert caplog.messages == []
+
+
+def test_a_large_object_of_unknown_size_is_read_in_parts(server: FaultServer) -> None:
+    server.put("bucket", "a", DATA, checksumAlgorithm="CRC64NVME")
+    assert open_store(server, parallel=IN_PARTS).read("a").bytes() == DATA
+    # The first answer tells size and sum, and is not taken.
+    assert requests(server) == ["GET 200"] + ["GET 206"] * 4
+    assert headrace.metrics().checksums_verified_total == 1
+
+
+def test_a_large_object_of_known_size_is_asked_for_its_sum_first(server: FaultServer) -> None:
+    server.put("bucket", "a", DATA, checksumAlgorithm="CRC64NVME")
+    store = open_store(server, parallel=IN_PARTS)
+    (listed,) = store.list()
+    assert store.read(listed).bytes() == DATA
+    assert requests(server, since=1) == ["HEAD 200"] + ["GET 206"] * 4
+    assert headrace.metrics().checksums_verified_total == 1
+
+
+def test_an_object_that_is_replaced_between_its_parts_is_told(server: FaultServer) -> None:
+    server.put("bucket", "a", DATA, checksumAlgorithm="CRC32C")
+    server.faults(
+        [{"match": {"kind": "media"}, "count": 1, "action": {"old_generation_then_new": True}}]
+    )
+    with pytest.raises(headrace.PreconditionFailedError):
+        open_store(server, parallel=IN_PARTS).read("a")
+
+
+@pytest.mark.parametrize("algorithm", ["CRC32", "SHA1", "SHA256"])
+def test_what_botocore_has_written_is_compared(
+    minio: MinioServer, minio_bucket: str, algorithm: str
+) -> None:
+    headrace.shutdown()  # counters begin at 0
+    key = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY}
+    with client_of(minio.url, key=key, region=REGION) as client:
+        client.put_object(Bucket=minio_bucket, Key="a", Body=DATA, ChecksumAlgorithm=algorithm)
+    store = headrace.Store(
+        f"s3://{minio_bucket}",
+        endpoint=minio.url,
+        credentials=headrace.AwsKeys(ACCESS_KEY, SECRET_KEY),
+        parallel=IN_PARTS,
+        verify="all",
+    )
+    assert store.read("a").bytes() == DATA
+    assert headrace.metrics().checksums_verified_total == 1
+
+
+def test_verify_is_one_of_three(server: FaultServer) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match="verify is 'some'"):
+        open_store(server, verify="some")
