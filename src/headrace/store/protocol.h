@@ -69,8 +69,9 @@ struct Refusal {
   std::optional<uint64_t> object_bytes = {};
   // The protocol has learned where the bucket is: the same request is to be sent there.
   bool moved = false;
-  // This request alone is to be sent there; what comes after it goes where it always went.
-  std::optional<Elsewhere> elsewhere = {};
+  // This request alone is to be sent there; what comes after it goes where it always went. A
+  // pointer, since refusals are part of the frames of reads, which are recycled up to 1 KiB.
+  std::shared_ptr<const Elsewhere> elsewhere = nullptr;
 };
 
 // What completes a multipart upload.

@@ -41,7 +41,7 @@ Result<Attempt::Verdict> Attempt::end() {
                                 .of_removal = removes(),
                                 .of_replacement = replaces()});
   // What is no answer to the request itself is not for the subclass.
-  if (refusal_->moved || refusal_->elsewhere) return std::unexpected(refusal_->error);
+  if (refusal_->moved || refusal_->elsewhere != nullptr) return std::unexpected(refusal_->error);
   return refused(refusal_->error);
 }
 

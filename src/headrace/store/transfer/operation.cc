@@ -82,7 +82,7 @@ awaitable<Result<void>> authorize(Activity& waiting, StoreContext& store) {
 
 // Where the next attempt goes: what this request was told, or where the bucket is now.
 Result<void> Operation::choose_lane(const Protocol& protocol) {
-  if (elsewhere_) {
+  if (elsewhere_ != nullptr) {
     HostLane*& lane = store_.lanes_elsewhere[elsewhere_->endpoint];
     if (lane == nullptr) {
       Result<HostLane*> reached = store_.reach(elsewhere_->endpoint);
@@ -120,7 +120,7 @@ RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& 
   outcome.stale = outcome.error && connection_->went_stale();
   if (const Refusal* refusal = attempt.refusal(); exchanged && outcome.error && refusal) {
     outcome.stale_credentials = store_.credentials != nullptr && refusal->stale_credentials;
-    outcome.moved = refusal->moved || refusal->elsewhere;
+    outcome.moved = refusal->moved || refusal->elsewhere != nullptr;
     if (refusal->server_time) {
       store_.clock_offset = *refusal->server_time - thread().clock().wall_now();
     }
@@ -177,7 +177,7 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
 
     request.clear();
     attempt.build(request);
-    if (elsewhere_) request.target = elsewhere_->target;
+    if (elsewhere_ != nullptr) request.target = elsewhere_->target;
     if (store_.credentials) {
       const bool valid = store_.credential && now < store_.credential_fresh_until &&
                          store_.credential_version == store_.credentials->version();

@@ -68,7 +68,7 @@ class Operation final : public Activity {
   // The lane whose slot the operation has, and the one that its requests go through.
   HostLane& lane_;
   HostLane* via_ = &lane_;
-  std::optional<Elsewhere> elsewhere_;  // where the next attempt alone goes
+  std::shared_ptr<const Elsewhere> elsewhere_;  // where the next attempt alone goes
   StoreContext& store_;
   Attempt* attempt_ = nullptr;
   std::optional<std::chrono::steady_clock::time_point> linger_until_;  // set once it is stopped

@@ -135,9 +135,9 @@ class RedirectingProtocol final : public Protocol {
     const std::string_view location = response.head.find("location").value_or("");
     if (response.head.status != 307 || location.empty()) return refusal;
     const size_t path = location.find('/', location.find("://") + 3);
-    refusal.elsewhere =
+    refusal.elsewhere = std::make_shared<Elsewhere>(
         Elsewhere{.endpoint = parse_endpoint(location.substr(0, path), false).value(),
-                  .target = std::string(location.substr(path))};
+                  .target = std::string(location.substr(path))});
     return refusal;
   }
   std::unique_ptr<Signer> make_signer() const override { return gcs_.make_signer(); }
