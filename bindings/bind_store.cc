@@ -346,7 +346,14 @@ class StoreHandle {
     nb::list uploads;
     UploadsPage page;
     do {
-      page = wait_and_take(store().list_multipart(prefix, page.next_name, page.next_upload_id));
+      UploadsPage next =
+          wait_and_take(store().list_multipart(prefix, page.next_name, page.next_upload_id));
+      if (!next.next_name.empty() && next.next_name == page.next_name &&
+          next.next_upload_id == page.next_upload_id) {
+        raise(Error(Code::kCorrupt, "a page of unfinished uploads is followed by itself")
+                  .with_url(store().url_of("")));
+      }
+      page = std::move(next);
       for (const UnfinishedUpload& each : page.uploads) {
         uploads.append(
             nb::make_tuple(to_str(each.name), to_str(each.upload_id), to_str(each.initiated)));

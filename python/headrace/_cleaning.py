@@ -24,7 +24,7 @@ from headrace._errors import (
     PreconditionFailedError,
     UnavailableError,
 )
-from headrace._location import bucket_of, directory_of, root_at
+from headrace._location import bucket_of, directory_of, root_at, scheme_of
 from headrace._options import require
 from headrace._store import Store
 
@@ -146,7 +146,7 @@ def clean(
     sweep = _Sweep(found, older_than_s, dry_run, on_deleted)
     if sweep.root is not None:
         sweep.temporary_files()
-    elif found.url.startswith("s3://"):
+    elif scheme_of(found.url) == "s3":
         sweep.temporary_objects()
         sweep.uploads_of_anybody(abort=uploads, checkpoints=checkpoints)
     else:

@@ -24,6 +24,7 @@ __all__ = [
     "object_at",
     "require_no_options_beside",
     "root_at",
+    "scheme_of",
 ]
 
 Url = str | os.PathLike[str]
@@ -117,6 +118,12 @@ def is_local(url: Url) -> bool:
         InvalidArgumentError: no URL has this form.
     """
     return _engine.split_url(_text_of(url))[0] == "file"
+
+
+def scheme_of(url: str) -> str:
+    """Return ``"gs"``, ``"s3"`` and so on; ``""`` of a path."""
+    scheme, separator, _ = url.partition("://")
+    return scheme.lower() if separator else ""
 
 
 def is_whole(text: str, store: Store | None = None) -> bool:

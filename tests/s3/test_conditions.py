@@ -92,7 +92,18 @@ def test_who_may_not_write_outside_the_root_takes_the_service_at_its_word(
     store.write("a", b"1", if_generation="absent")
     with pytest.raises(headrace.PreconditionFailedError):
         store.write("a", b"2", if_generation="absent")
-    assert kinds(s3_server) == ["upload", "upload", "upload"]
+    assert kinds(s3_server) == ["upload"] * 4  # it asks each time
+
+
+def test_whoever_may_not_find_out_finds_nothing_out_for_others(s3_server: FaultServer) -> None:
+    s3_server.bucket("bucket", conditional_writes="ignored")
+    outside = {"match": {"path_contains": "/headrace-uploads/"}, "action": {"status": 403}}
+    s3_server.faults([outside])
+    open_store(s3_server).write("a", b"1", if_generation="absent")
+    s3_server.faults([])
+    with pytest.raises(headrace.InvalidArgumentError, match="ignores If-None-Match"):
+        open_store(s3_server).write("a", b"2", if_generation="absent")
+    assert s3_server.get("bucket", "run/a") == b"1"
 
 
 def test_a_lost_answer_while_it_is_found_out_is_no_answer(s3_server: FaultServer) -> None:

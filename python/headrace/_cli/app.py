@@ -15,6 +15,7 @@ import headrace
 from headrace import InvalidArgumentError
 from headrace._cli.location import Connection, Location
 from headrace._cli.report import Report
+from headrace._location import scheme_of
 
 __all__ = ["app"]
 
@@ -417,7 +418,7 @@ def demo(
             raise typer.BadParameter(f"the demo does not take --{name.replace('_', '-')}")
     # The demo starts processes of its own, which must find these, too.
     if connection.endpoint:
-        is_s3 = (url or "").startswith("s3://")
+        is_s3 = scheme_of(url or "") == "s3"
         os.environ["AWS_ENDPOINT_URL" if is_s3 else "STORAGE_EMULATOR_HOST"] = connection.endpoint
     if connection.region:
         os.environ["AWS_REGION"] = connection.region

@@ -11,6 +11,7 @@ from headrace import clean as clean_store
 from headrace._cli.listing import facts_of
 from headrace._cli.location import Connection, Location, url_of
 from headrace._cli.report import Report, binary_size, counted, shown
+from headrace._location import scheme_of
 
 __all__ = ["clean", "seconds_of"]
 
@@ -51,7 +52,7 @@ def clean(
         store = connection.store(f"file:///{location.name}")
     elif not location.name:
         store = location.store
-    elif checkpoints or location.store.url.startswith("s3://"):
+    elif checkpoints or scheme_of(location.store.url) == "s3":
         store = connection.store(f"{location.store.url_of('')}{location.below}")
     else:
         raise InvalidArgumentError(

@@ -20,7 +20,7 @@ from headrace import (
     _engine,
 )
 from headrace._cli.part_file import PartFile
-from headrace._location import is_local
+from headrace._location import is_local, scheme_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -142,7 +142,7 @@ def _part_bytes(store: Store, size_bytes: int) -> int:
     """Return the size of the parts of an object, whose own size is 0 if nobody knows it."""
     budget_bytes = headrace.metrics().memory_budget_bytes
     part_bytes = max(MiB, min(8 * MiB, budget_bytes // 64))
-    if not store.url.startswith("s3://"):
+    if scheme_of(store.url) != "s3":
         return part_bytes
     return max(part_bytes, _S3_MIN_PART_BYTES, -(-size_bytes // _S3_MAX_PARTS))
 

@@ -17,7 +17,7 @@ from headrace import (
     Store,
     TimeoutOptions,
 )
-from headrace._location import bucket_and_name, bucket_of, is_local
+from headrace._location import bucket_and_name, bucket_of, is_local, scheme_of
 
 __all__ = ["Connection", "Location", "first_wildcard", "missing_bucket", "not_found", "url_of"]
 
@@ -71,7 +71,7 @@ class Connection:
 
         Of several URLs each takes its own, so that copies between providers can have both.
         """
-        if url.startswith("s3://"):
+        if scheme_of(url) == "s3":
             return S3Options(region=self.region, requester_pays=self.requester_pays)
         gcs = GcsOptions(
             user_project=self.user_project, temporary_prefix=self.temporary_prefix or ""

@@ -23,6 +23,7 @@ from headrace import (
     ResourceError,
     UnavailableError,
 )
+from headrace._location import scheme_of
 
 __all__ = ["ExitCode", "Report", "Stopped", "binary_size", "counted", "exit_code_of", "shown"]
 
@@ -63,7 +64,7 @@ _HINTS: tuple[tuple[type[HeadraceError], str, str], ...] = (
 def _hint_of(error: BaseException) -> str:
     for kind, on_gs, on_s3 in _HINTS:
         if isinstance(error, kind):
-            return on_s3 if (error.url or "").startswith("s3://") else on_gs
+            return on_s3 if scheme_of(error.url or "") == "s3" else on_gs
     return ""
 
 

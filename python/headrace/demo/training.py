@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 import headrace
 import headrace.checkpoint
-from headrace._location import bucket_and_name
+from headrace._location import bucket_and_name, scheme_of
 from headrace.demo.digits import augment, decode
 from headrace.torch import Loader, MapDataset
 
@@ -261,7 +261,7 @@ def bucket_of(url: str) -> headrace.Store | None:
     neither.
     """
     root, _ = bucket_and_name(url)
-    return headrace.Store(root) if root.startswith("gs://") else None
+    return headrace.Store(root) if scheme_of(root) == "gs" else None
 
 
 def _await_a_part(url: str) -> None:

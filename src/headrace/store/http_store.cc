@@ -198,6 +198,8 @@ void HttpStore::defer(HostLane& lane, ReadPiece& piece) {
 // What can be done before the first request of a slot.
 Result<void> HttpStore::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead) {
   if (Result<void> limited = slot.limit_to(slot.object_bytes); !limited) return limited;
+  // A sum that is not compared must not keep away the one that the store tells.
+  if (!compares(rules_.verify, slot.expected.kind())) slot.expected = {};
   const bool size_known = slot.object_bytes != kUnknownSize;
   const uint64_t wanted = slot.range.size_bytes();
   if (size_known) {
@@ -710,8 +712,7 @@ std::shared_ptr<Pending<std::string>> HttpStore::presigned_url(UrlRequest reques
   pending->set_on_cancel([asked] { asked->cancel(); });
   asked->then([self = shared_from_this(), request = std::move(request),
                pending](Result<ObjectInfo> found) mutable {
-    if (!found && found.error().code() != Code::kNotFound &&
-        found.error().code() != Code::kPermissionDenied) {
+    if (!found && (is_retryable(found.error()) || found.error().http_status() == 0)) {
       pending->complete(std::unexpected(std::move(found.error())));
       return;
     }

@@ -45,12 +45,6 @@ void ConditionProbe::accepted() {
   }
 }
 
-void ConditionProbe::give_up() {
-  if (found_.of("") == Kept::kUnknown) found_.set_create(Kept::kYes);
-  if (found_.of(kNoGeneration) == Kept::kUnknown) found_.set_replace(Kept::kYes);
-  step_ = is_there_ ? Step::kRemove : Step::kDone;
-}
-
 Result<void> ConditionProbe::refused(Error error) {
   const Code code = error.code();
   if (is_retryable(error)) return std::unexpected(std::move(error));
@@ -59,7 +53,9 @@ Result<void> ConditionProbe::refused(Error error) {
     return {};
   }
   if (code == Code::kPermissionDenied) {
-    give_up();
+    // Whoever may not write there cannot find out, and takes the service at its word. Others ask
+    // for themselves.
+    step_ = is_there_ ? Step::kRemove : Step::kDone;
     return {};
   }
   const bool kept =

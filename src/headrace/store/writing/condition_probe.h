@@ -30,8 +30,6 @@ class ConditionProbe {
 
  private:
   enum class Step : uint8_t { kCreate, kCreateAgain, kReplace, kRemove, kDone };
-  // Who may not write there cannot find out, and takes the service at its word.
-  void give_up();
 
   const ConditionProof& proof_;
   WriteConditions& found_;

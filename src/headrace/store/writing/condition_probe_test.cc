@@ -123,13 +123,13 @@ TEST_F(ConditionProbeTest, ALostAnswerToTheFirstRequestIsAsGoodAsAnAnswer) {
   EXPECT_FALSE(service.is_there);
 }
 
-TEST_F(ConditionProbeTest, WhoMayNotWriteThereTakesTheServiceAtItsWord) {
+TEST_F(ConditionProbeTest, WhoMayNotWriteThereFindsNothingOut) {
   HttpRequest request;
   ASSERT_TRUE(probe_.build(request));
   EXPECT_TRUE(probe_.refused(Error(Code::kPermissionDenied, "no")).has_value());
   EXPECT_FALSE(probe_.build(request));
-  EXPECT_EQ(create(), Kept::kYes);
-  EXPECT_EQ(replace(), Kept::kYes);
+  EXPECT_EQ(create(), Kept::kUnknown);
+  EXPECT_EQ(replace(), Kept::kUnknown);
 }
 
 TEST_F(ConditionProbeTest, AnAnswerThatIsAboutSomethingElseEndsTheWriteAndFindsNothingOut) {

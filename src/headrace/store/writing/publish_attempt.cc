@@ -141,7 +141,12 @@ Result<Attempt::Verdict> PublishAttempt::finish_resolve() {
   return repeat_on(found->generation);
 }
 
-Attempt::Verdict PublishAttempt::repeat_on(const std::string& generation) {
+Result<Attempt::Verdict> PublishAttempt::repeat_on(const std::string& generation) {
+  if (wanted_.generation && looks_at_target()) {
+    if (Result<void> good = check_target(generation); !good) {
+      return std::unexpected(std::move(good.error()));
+    }
+  }
   if (!wanted_.generation && condition_.generation != generation) {
     condition_.generation = generation;
     condition_changed();
@@ -177,6 +182,10 @@ Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
     return repeat_on("");
   }
   if (step_ == Step::kChange && gives_up_on(error)) return end_with(std::move(error));
+  if (step_ == Step::kChange && error.code() == Code::kThrottled && looks_at_target()) {
+    target_seen_ = false;  // it is sent again much later
+    step_ = Step::kFirst;
+  }
   if (step_ == Step::kChange && resolved_before_ &&
       (error.code() == Code::kPreconditionFailed || error.code() == Code::kNotFound)) {
     // The lost change may have arrived after all. (An upload that was completed is no more.)

@@ -81,7 +81,8 @@ class PublishAttempt : public TextAttempt {
   Result<Verdict> refused(Error error) final;
   // Sends the change again, if the caller set no condition on condition that what is there now
   // ("": nothing) is still there.
-  Verdict repeat_on(const std::string& generation);
+  // Errors: kPreconditionFailed if that must not be replaced, and the service would not look.
+  Result<Verdict> repeat_on(const std::string& generation);
   // Ends the operation with this error, even if its code is one that is retried.
   Verdict end_with(Error error);
 

@@ -179,8 +179,18 @@ Result<Attempt::Verdict> RemoveAttempt::finish() {
   return Verdict::kDone;
 }
 
+void RemoveAttempt::will_retry() {
+  if (looks_) return;
+  lost_before_ = true;
+  // Meanwhile there may be another object.
+  looks_ = !protocol().tells_missing_on_removal() && precondition_.generation.has_value();
+}
+
 Result<Attempt::Verdict> RemoveAttempt::refused(Error error) {
-  if (lost_before_ && error.code() == Code::kNotFound) return finish();
+  if (lost_before_ && error.code() == Code::kNotFound) {
+    result = true;
+    return Verdict::kDone;
+  }
   return std::unexpected(std::move(error));
 }
 

@@ -93,7 +93,7 @@ class RemoveAttempt final : public TextAttempt {
   RemoveAttempt(const Protocol& protocol, std::string name, Precondition precondition);
   void build(HttpRequest& request) override;
   std::string url() const override { return protocol().url_of(name_); }
-  void will_retry() override { lost_before_ = !looks_; }
+  void will_retry() override;
   Result<bool> result;
 
  private:
