@@ -246,7 +246,9 @@ class Story {
     }));
     if (!slot.whole) return;
     check(bytes.size() == slot.object_bytes);
-    if ((settings_ & 8) == 0 && slot.expected) check(Crc32c().extended(bytes) == *slot.expected);
+    if ((settings_ & 8) == 0 && !slot.expected.empty()) {
+      check(sum_of(slot.expected.kind(), bytes) == slot.expected);
+    }
     // What was listed is what came, unless it was read anew.
     if ((settings_ & 16) != 0) return;
     if (slot.restarts == 0 && target.read.size_bytes != kUnknownSize) {

@@ -16,11 +16,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     check(page->next_upload_id.empty() || !page->next_name.empty());
   }
-  const bool completed = check_completion(text).has_value();
-  const XmlError error = parse_xml_error(text);
-  check(!completed || error.code.empty());
-  if (const Answer<CompletedUpload> answer = parse_completed(text)) {
-    check(answer->has_value() == completed);
+  const Answer<CompletedUpload> answered = parse_completed(text);
+  const Result<CompletedUpload> completed = completed_upload(text);
+  check(completed.has_value() == (answered && answered->has_value()));
+  if (answered && !answered->has_value()) {
+    check(!answered->error().code.empty() && completed.error().code() == Code::kUnavailable);
   }
 
   // Printable text survives the way there and back, as the id of an upload.
