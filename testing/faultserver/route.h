@@ -49,6 +49,7 @@ struct Route {
   bool xml = false;                                        // GCS: the XML API.
   bool virtual_host = false;                               // S3: the bucket stands in the host.
   std::string bucket{}, object{};                          // Decoded.
+  std::string prefix{};                                    // Of a listing, decoded.
   std::string destination_bucket{}, destination_object{};  // GCS: of rewrite and copy.
 };
 

@@ -538,6 +538,7 @@ void Loop::begin_request(Connection& connection) {
     connection.route = {.kind = Kind::kControl};
   } else {
     connection.route = world_.dialect->route(request);
+    if (connection.route.object.empty()) connection.route.prefix = request.parameter("prefix");
   }
   connection.release_epoch = world_.release_epoch;
   connection.n = 0;

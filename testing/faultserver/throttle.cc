@@ -22,7 +22,8 @@ bool Throttle::Rate::has_one(double now_s) {
 }
 
 bool Throttle::PrefixRate::covers(const Route& route) const {
-  return route.bucket == bucket && !route.object.empty() && route.object.starts_with(prefix);
+  const std::string& name = route.object.empty() ? route.prefix : route.object;
+  return route.bucket == bucket && name.starts_with(prefix);
 }
 
 void Throttle::set_limit(const Json& spec, double now_s) {

@@ -6,7 +6,9 @@ import json
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -134,6 +136,86 @@ def test_a_cap_that_moves_is_followed_and_no_read_fails(
     assert stats["by_status"]["206"] == 60 * 50
     assert 0 < stats["throttled"] <= 0.15 * 60 * 50
     assert headrace.metrics().throttled_total == stats["throttled"]
+
+
+def stop_after(server: FaultServer, burst: int, *places: tuple[str, str]) -> None:
+    """Of what is below each (bucket, prefix), `burst` requests are served, and the rest refused."""
+    server.limit(
+        prefixes=[
+            {"bucket": bucket, "prefix": prefix, "requests_per_s": 0.001, "burst": burst}
+            for bucket, prefix in places
+        ]
+    )
+
+
+def read_until_cancelled(store: headrace.Store, objects: Sequence[Any]) -> None:
+    with pytest.raises(headrace.CancelledError):
+        store.read_many(objects)
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3"])
+def test_a_throttled_root_does_not_hold_up_another_one_of_its_bucket(
+    server: FaultServer, open_store: OpenStore, scheme: str
+) -> None:
+    """Its requests are refused to the end; meanwhile all others are served at the first attempt."""
+    names = [f"{i:03d}" for i in range(100)]
+    for name in names:
+        for root in ("hot", "cold"):
+            server.put("bucket", f"{root}/{name}", name.encode())
+    options = {
+        "parallel": headrace.ParallelOptions(max_in_flight=4, initial_in_flight=4),
+        "timeout": headrace.TimeoutOptions(),
+        "retry": headrace.RetryOptions(initial_backoff_s=0.01, max_backoff_s=0.02),
+    }
+    hot = open_store(f"{scheme}://bucket/hot", **options)
+    cold = open_store(f"{scheme}://bucket/cold", **options)
+    listed = list(hot.list())
+    stop_after(server, 10, ("bucket", "hot/"))
+    refused = threading.Thread(target=read_until_cancelled, args=(hot, listed))
+    refused.start()
+    try:
+        while server.stats()["throttled"] < 5:
+            time.sleep(0.001)
+        assert [bytes(sample).decode() for sample in cold.read_many(names)] == names
+        for i in range(10):
+            cold.write(f"new{i}", b"x")
+        assert cold.stat("new0").name == "new0"
+        assert len(list(cold.list())) == 110
+        cold.delete("new0")
+        assert refused.is_alive()
+        served = [line for line in server.log() if "cold" in line["target"]]
+        assert not any(line["throttled"] for line in served)
+        assert server.stats()["max_in_flight"] <= 4
+    finally:
+        headrace.shutdown()
+        refused.join()
+    hot_refused = [line for line in server.log() if line["throttled"]]
+    assert all("hot" in line["target"] for line in hot_refused)
+
+
+@pytest.mark.parametrize("scheme", ["s3"])
+def test_a_throttled_bucket_does_not_hold_up_another_one_of_its_endpoint(
+    server: FaultServer, open_store: OpenStore, scheme: str
+) -> None:
+    server.bucket("other", default_checksum="CRC32C")
+    for bucket in ("bucket", "other"):
+        server.put(bucket, "o", b"x")
+    stop_after(server, 1, ("bucket", ""))
+    parallel = headrace.ParallelOptions(max_in_flight=1, initial_in_flight=1)
+    hot = open_store("s3://bucket", parallel=parallel, timeout=headrace.TimeoutOptions())
+    cold = open_store("s3://other", parallel=parallel, timeout=headrace.TimeoutOptions())
+    assert hot.read("o").bytes() == b"x"
+    refused = threading.Thread(target=read_until_cancelled, args=(hot, ["o"]))
+    refused.start()
+    try:
+        while server.stats()["throttled"] == 0:
+            time.sleep(0.001)
+        for _ in range(20):
+            assert cold.read("o").bytes() == b"x"
+        assert server.stats()["max_in_flight"] == 1
+    finally:
+        headrace.shutdown()
+        refused.join()
 
 
 def test_a_retry_after_is_kept_to(server: FaultServer, open_store: OpenStore) -> None:

@@ -34,6 +34,7 @@ HttpStore::HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_
     : engine_(std::move(engine)),
       host_(std::move(host)),
       protocol_(std::move(protocol)),
+      pace_(host_->paces.of(protocol_->url_of(""))),
       bucket_(std::move(bucket)),
       temporaries_(options.temporary_prefix),
       rules_{.range_threshold_bytes = options.range_threshold_bytes,
@@ -53,7 +54,8 @@ HttpStore::HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_
                        const Result<std::shared_ptr<Host>> host = reach(at);
                        if (!host) return std::unexpected(host.error());
                        return (*host)->lanes[i].get();
-                     }}));
+                     },
+                     .pace = pace_}));
   }
 }
 
@@ -100,7 +102,7 @@ void HttpStore::read(std::shared_ptr<ReadBatch> batch) {
     if (firsts[i] == nullptr) continue;
     HostLane* lane = host_->lanes[i].get();
     lane->thread().post([lane, first = firsts[i]] {
-      lane->queue().push(first);
+      lane->add(first);
       lane->pump();
     });
   }
@@ -119,12 +121,12 @@ void HttpStore::on_wait_or_cancel(const std::shared_ptr<ReadBatch>& batch) {
       if (batch->cancelled()) {
         lane->thread().stop_owned_by(batch.get(), cancelled());
         ReadPiece* next = nullptr;
-        for (ReadPiece* piece = lane->queue().drop(*batch); piece != nullptr; piece = next) {
+        for (ReadPiece* piece = lane->drop(*batch); piece != nullptr; piece = next) {
           next = piece->next;
           self->piece_failed(*lane, *piece, cancelled());
         }
       } else {
-        lane->queue().waited_for(*batch);
+        lane->waited_for(*batch);
       }
       lane->pump();
     });
@@ -146,13 +148,14 @@ void HttpStore::spread(HostLane& lane, ReadPiece* pieces) {
     if (firsts[i] == nullptr) continue;
     HostLane* to = host_->lanes[i].get();
     to->thread().post([to, first = firsts[i]] {
-      to->queue().push_front(first);
+      to->add_in_front(first);
       to->pump();
     });
   }
 }
 
-awaitable<void> HttpStore::read_piece(HostLane& lane, ReadPiece& piece, HttpRequest& request) {
+awaitable<void> HttpStore::read_piece(Slot& request_slot, ReadPiece& piece, HttpRequest& request) {
+  HostLane& lane = request_slot.lane();
   ReadBatch& batch = *piece.batch;
   ReadSlot& slot = batch.slot(piece.slot_index);
   if (batch.cancelled()) {
@@ -176,7 +179,7 @@ awaitable<void> HttpStore::read_piece(HostLane& lane, ReadPiece& piece, HttpRequ
     }
   }
 
-  Operation operation(lane, *contexts_[lane.thread().index()], &batch);
+  Operation operation(request_slot, *contexts_[lane.thread().index()], &batch);
   ReadAttempt attempt(*protocol_, rules_, lane.pool(), slot, piece);
   attempt.on_split = [this, &lane](ReadPiece* pieces) { spread(lane, pieces); };
   Result<void> done = co_await operation.run(attempt, request);
@@ -191,7 +194,7 @@ awaitable<void> HttpStore::read_piece(HostLane& lane, ReadPiece& piece, HttpRequ
 
 void HttpStore::defer(HostLane& lane, ReadPiece& piece) {
   // Before its reservation becomes free, so that others leave the room to the older batch.
-  lane.queue().push_again(piece);
+  lane.add_again(piece);
   drop_reservation(lane.pool(), piece.batch->slot(piece.slot_index));
 }
 
@@ -301,7 +304,7 @@ void HttpStore::conclude(HostLane& lane, ReadBatch& batch, ReadSlot& slot, const
   if (should_restart(slot) && !batch.cancelled()) {
     const bool changed = slot.error->code() == Code::kPreconditionFailed;
     batch.restart(slot, changed);
-    lane.queue().push_again(slot.first_piece);
+    lane.add_again(slot.first_piece);
     lane.pump();
     return;
   }
@@ -416,10 +419,10 @@ awaitable<void> HttpStore::run(std::shared_ptr<HttpStore> self, HostLane& lane,
                                std::shared_ptr<Pending<T>> pending,
                                [[maybe_unused]] std::shared_ptr<Gate::Pass> pass) {
   RequestSlot slot(lane, pending.get());
-  Result<void> done = co_await slot.take();
+  Result<void> done = co_await slot.take(self->pace_);
   if (done) {
     HttpRequest request;
-    Operation operation(lane, *self->contexts_[lane.thread().index()], pending.get());
+    Operation operation(slot.slot(), *self->contexts_[lane.thread().index()], pending.get());
     if (pending->cancelled()) operation.stop(Error(Code::kCancelled, "it was cancelled"));
     done = co_await operation.run(*attempt, request);
   } else {

@@ -109,8 +109,9 @@ class HttpStore final : public ObjectStore,
   uint32_t useful_pages_in_flight() const override;
   std::shared_ptr<BlockPool> pool() const override { return engine_->pool; }
 
-  awaitable<void> read_piece(HostLane& lane, ReadPiece& piece, HttpRequest& request) override;
+  awaitable<void> read_piece(Slot& slot, ReadPiece& piece, HttpRequest& request) override;
   void piece_failed(HostLane& lane, ReadPiece& piece, Error error) override;
+  const std::shared_ptr<Pace>& pace() const override { return pace_; }
 
  private:
   static constexpr uint64_t kFirstGuessBytes = 256 * kKiB;
@@ -153,6 +154,7 @@ class HttpStore final : public ObjectStore,
   const std::shared_ptr<const EngineResources> engine_;
   const std::shared_ptr<Host> host_;
   const std::unique_ptr<const Protocol> protocol_;
+  const std::shared_ptr<Pace> pace_;         // of the root
   const std::shared_ptr<HttpStore> bucket_;  // null: this one
   const TemporaryNames temporaries_;
   const ReadRules rules_;

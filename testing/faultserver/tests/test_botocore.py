@@ -775,7 +775,25 @@ def test_throttling_of_one_prefix(server: FaultServer, client: Any) -> None:
     with pytest.raises(ClientError) as caught:
         read(client, "hot/o")
     assert code(caught) == (503, "SlowDown")
+    with pytest.raises(ClientError) as caught:
+        client.list_objects_v2(Bucket="bucket", Prefix="hot/")
+    assert code(caught) == (503, "SlowDown")
     assert [read(client, "cold/o") for _ in range(5)] == [b"x"] * 5
+    for prefix in ("cold/", "hot", ""):
+        client.list_objects_v2(Bucket="bucket", Prefix=prefix)
+    assert server.stats()["throttled"] == 2
+
+
+def test_throttling_of_one_bucket(server: FaultServer, client: Any) -> None:
+    for bucket in ("hot", "cold"):
+        server.put(bucket, "o", b"x")
+    server.limit(prefixes=[{"bucket": "hot", "prefix": "", "requests_per_s": 0.001, "burst": 1}])
+    client.head_object(Bucket="hot", Key="o")
+    with pytest.raises(ClientError) as caught:
+        client.list_objects_v2(Bucket="hot")
+    assert code(caught) == (503, "SlowDown")
+    for _ in range(3):
+        client.list_objects_v2(Bucket="cold")
     assert server.stats()["throttled"] == 1
 
 

@@ -149,6 +149,19 @@ def test_a_cap_on_the_rate(server: FaultServer) -> None:
     assert server.stats()["throttled"] == 2
 
 
+def test_a_cap_on_the_rate_below_one_prefix(server: FaultServer) -> None:
+    for name in ("hot/o", "cold/o"):
+        server.put("b", name, b"x")
+    server.limit(prefixes=[{"bucket": "b", "prefix": "hot/", "requests_per_s": 0.001, "burst": 2}])
+    with RawClient(server.host, server.port) as client:
+        statuses = [client.call("GET", media("b", "hot/o")).status for _ in range(2)]
+        statuses.append(client.call("GET", "/storage/v1/b/b/o?prefix=hot%2F").status)
+        assert statuses == [200, 200, 429]
+        assert client.call("GET", media("b", "cold/o")).status == 200
+        assert client.call("GET", "/storage/v1/b/b/o?prefix=cold%2F").status == 200
+        assert client.call("GET", "/storage/v1/b/b/o").status == 200
+
+
 def test_a_cap_on_requests_in_flight(server: FaultServer) -> None:
     server.put("b", "o", b"x")
     server.limit(in_flight=1, status=503)

@@ -1,6 +1,7 @@
 #include "headrace/store/reading/piece_queue.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "headrace/store/reading/slot_memory.h"
@@ -236,6 +237,37 @@ ReadPiece* PieceQueue::drop(const ReadBatch& batch) {
   if (wanted_.empty() && ahead_.empty()) none_aside_any_more();
   pool_.leave_line(batch.order);
   return dropped;
+}
+
+// They stay queued, so that their batches are left as they are.
+void PieceQueue::move_to(PieceQueue& other, const std::function<bool(const PieceReader&)>& moves) {
+  ReadPiece *moved = nullptr, *last_moved = nullptr;
+  // Takes what matches out of a linked list, and returns the last of those that stay.
+  const auto take_out = [&](ReadPiece*& first) {
+    ReadPiece* last = nullptr;
+    for (ReadPiece** link = &first; ReadPiece* const piece = *link;) {
+      if (!moves(*piece->reader)) {
+        last = piece;
+        link = &piece->next;
+        continue;
+      }
+      *link = std::exchange(piece->next, nullptr);
+      (last_moved != nullptr ? last_moved->next : moved) = piece;
+      last_moved = piece;
+      --size_;
+    }
+    return last;
+  };
+  for (AsideByOrder* const asides : {&wanted_, &ahead_}) {
+    for (auto at = asides->begin(); at != asides->end();) {
+      Aside& aside = at->second;
+      aside.last = take_out(aside.first);
+      at = aside.first == nullptr ? asides->erase(at) : std::next(at);
+    }
+  }
+  last_ = take_out(first_);
+  if (wanted_.empty() && ahead_.empty()) none_aside_any_more();
+  other.push(moved);
 }
 
 }  // namespace headrace

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -70,6 +71,9 @@ class PieceQueue {
   void waited_for(const ReadBatch& batch);
   // Removes a cancelled batch's pieces, and returns them linked.
   ReadPiece* drop(const ReadBatch& batch);
+  // Moves the pieces of the readers for whom `moves` is true behind those of another queue of the
+  // same host.
+  void move_to(PieceQueue& other, const std::function<bool(const PieceReader&)>& moves);
   // The engine stops: pieces are taken only to fail, and need no memory.
   void stop() { stopping_ = true; }
 

@@ -1,4 +1,4 @@
-// The in-flight limit and the pace, in simulated worlds: no clock, no threads, no server.
+// The in-flight limit and the paces, in simulated worlds: no clock, no threads, no server.
 #include "headrace/store/transfer/admission.h"
 
 #include <gmock/gmock.h>
@@ -7,12 +7,15 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "headrace/base/units.h"
+#include "headrace/store/transfer/pace.h"
 
 namespace headrace {
 namespace {
@@ -36,13 +39,21 @@ struct Answer {
 // What a service makes of a request that reaches it at this second.
 using Service = std::function<Answer(double)>;
 
-// Clients that want as much as they can get, each with an admission of its own.
+// Clients that want as much as they can get, each with an admission of its own. Each reads several
+// roots, which take turns if there are not enough places for all.
 class World {
  public:
   World(Service service, size_t client_count, uint32_t initial_limit = 64, uint32_t max_limit = 512)
-      : service_(std::move(service)) {
+      : World(std::vector<Service>{std::move(service)}, client_count, initial_limit, max_limit) {}
+  // One service for each root.
+  World(std::vector<Service> services, size_t client_count, uint32_t initial_limit = 64,
+        uint32_t max_limit = 512)
+      : services_(std::move(services)) {
     for (size_t i = 0; i < client_count; ++i) {
-      clients_.push_back({.admission = std::make_unique<Admission>(initial_limit, max_limit)});
+      Client& client = clients_.emplace_back();
+      client.admission = std::make_unique<Admission>(initial_limit, max_limit);
+      client.roots.resize(services_.size());
+      for (Root& root : client.roots) root.pace = std::make_unique<Pace>("");
     }
   }
 
@@ -53,63 +64,63 @@ class World {
       events_.pop();
       now_s_ = event.at_s;
       Client& client = clients_[event.client];
-      if (event.asks) {
-        ask(event.client);
-        continue;
+      Root& root = client.roots[event.root];
+      if (event.is_turn) {
+        root.waits = false;
+      } else {
+        take_answer(client, root, event.answer);
       }
-      if (event.sends) {
-        const Answer answer = service_(now_s_);
-        events_.push({.at_s = now_s_ + answer.latency_s,
-                      .client = event.client,
-                      .answer = answer,
-                      .number = next_++});
-        continue;
-      }
-      --client.in_flight;
-      (event.answer.throttled ? client.throttled : client.completed) += 1;
-      client.admission->report(
-          {.completed = event.answer.throttled ? 0u : 1u,
-           .throttled = event.answer.throttled ? 1u : 0u,
-           .bytes = event.answer.throttled ? 0 : kObjectBytes,
-           .latency_sum = duration_cast<nanoseconds>(duration<double>(event.answer.latency_s)),
-           .limited = true},
-          at(now_s_));
       fill(client);
     }
     now_s_ = end_s;
   }
 
   uint32_t limit(size_t client = 0) const { return clients_[client].admission->limit(); }
+  double pace_per_s(size_t root) const { return clients_[0].roots[root].pace->per_s(); }
 
   // Since the last call.
   struct Counts {
-    std::vector<uint64_t> completed;
+    std::vector<uint64_t> completed = {};  // by client
+    std::vector<uint64_t> by_root = {};    // of all clients
     uint64_t total = 0, throttled = 0;
     double throttled_fraction() const {
       return static_cast<double>(throttled) / static_cast<double>(total + throttled);
     }
   };
   Counts take_counts() {
-    Counts counts;
+    Counts counts{.by_root = std::vector<uint64_t>(services_.size())};
     for (Client& client : clients_) {
-      counts.completed.push_back(client.completed);
-      counts.total += client.completed;
-      counts.throttled += client.throttled;
-      client.completed = client.throttled = 0;
+      uint64_t completed = 0;
+      for (size_t i = 0; i < client.roots.size(); ++i) {
+        Root& root = client.roots[i];
+        counts.by_root[i] += root.completed;
+        completed += root.completed;
+        counts.throttled += root.throttled;
+        root.completed = root.throttled = 0;
+      }
+      counts.completed.push_back(completed);
+      counts.total += completed;
     }
     return counts;
   }
 
  private:
+  struct Root {
+    std::unique_ptr<Pace> pace;
+    std::optional<double> turn_s;  // when the next request may be sent
+    bool waits = false;            // for this, or to ask again
+    uint64_t completed = 0, throttled = 0;
+  };
   struct Client {
     std::unique_ptr<Admission> admission;
+    std::vector<Root> roots;
+    size_t next_root = 0;
     uint32_t in_flight = 0;
-    uint64_t completed = 0, throttled = 0;
   };
   struct Event {
     double at_s = 0;
-    size_t client = 0;
-    bool asks = false, sends = false;
+    size_t client = 0, root = 0;
+    bool is_turn = false;
     Answer answer = {};
     uint64_t number = 0;  // makes the order of equal times certain
     bool operator<(const Event& other) const {
@@ -117,28 +128,67 @@ class World {
     }
   };
 
-  // A place within the limit is taken when the request is admitted, as in the engine: a paced
-  // request waits in its place.
+  void take_answer(Client& client, Root& root, const Answer& answer) {
+    --client.in_flight;
+    ++(answer.throttled ? root.throttled : root.completed);
+    const auto latency = duration_cast<nanoseconds>(duration<double>(answer.latency_s));
+    const bool paced = answer.throttled || root.pace->refused();
+    if (paced) root.pace->report(answer.throttled, latency, at(now_s_));
+    client.admission->report({.completed = answer.throttled ? 0u : 1u,
+                              .unhindered = paced ? 0u : 1u,
+                              .throttled = answer.throttled ? 1u : 0u,
+                              .bytes = answer.throttled ? 0 : kObjectBytes,
+                              .latency_sum = latency,
+                              .limited = std::exchange(client_limited_, false)},
+                             at(now_s_));
+  }
+
+  // As in the engine: what is not due takes no place within the limit.
   void fill(Client& client) {
-    while (client.in_flight < client.admission->limit()) {
+    for (size_t idle = 0; idle < client.roots.size();) {
+      const size_t index = client.next_root++ % client.roots.size();
+      Root& root = client.roots[index];
+      if (!is_due(root, static_cast<size_t>(&client - clients_.data()), index)) {
+        ++idle;
+        continue;
+      }
+      if (client.in_flight >= client.admission->limit()) {
+        client_limited_ = true;
+        client.next_root = index;  // it gets the next place
+        return;
+      }
+      idle = 0;
+      root.turn_s.reset();
       ++client.in_flight;
-      ask(static_cast<size_t>(&client - clients_.data()));
+      const Answer answer = services_[index](now_s_);
+      events_.push({.at_s = now_s_ + answer.latency_s,
+                    .client = static_cast<size_t>(&client - clients_.data()),
+                    .root = index,
+                    .answer = answer,
+                    .number = next_++});
     }
   }
 
-  void ask(size_t client) {
-    const Admission::Turn turn = clients_[client].admission->reserve(at(now_s_));
+  bool is_due(Root& root, size_t client, size_t index) {
+    if (root.waits) return false;
+    if (!root.pace->refused() || root.turn_s) return true;
+    const Pace::Turn turn = root.pace->reserve(at(now_s_));
+    if (turn.granted) root.turn_s = seconds_of(turn.at);
+    if (turn.granted && turn.at <= at(now_s_)) return true;
+    root.waits = true;
     events_.push({.at_s = std::max(now_s_, seconds_of(turn.at)),
                   .client = client,
-                  .asks = !turn.granted,
-                  .sends = turn.granted,
+                  .root = index,
+                  .is_turn = true,
                   .number = next_++});
+    return false;
   }
 
-  const Service service_;
+  const std::vector<Service> services_;
   std::vector<Client> clients_;
   std::priority_queue<Event> events_;
   double now_s_ = 0;
+  bool client_limited_ = false;
   uint64_t next_ = 0;
 };
 
@@ -270,17 +320,57 @@ TEST(Admission, RecoversFromAnOutageOfRefusals) {
   EXPECT_GE(static_cast<double>(world.take_counts().total), 30 * 2'000 * 0.9);
 }
 
-TEST(Admission, IsNotPacedUntilItIsRefused) {
-  Admission admission(8, 8);
-  for (int i = 0; i < 1000; ++i) EXPECT_EQ(admission.reserve(at(0)).at, at(0));
-  for (int i = 1; i <= 100; ++i) {
-    admission.report({.completed = 10, .latency_sum = std::chrono::milliseconds(10)}, at(i * 0.01));
-  }
-  admission.report({.throttled = 1}, at(1.2));
-  admission.report({.throttled = 1}, at(1.4));
-  int paced_count = 0;
-  for (int i = 0; i < 1000; ++i) paced_count += admission.reserve(at(1.5)).at > at(1.5);
-  EXPECT_GT(paced_count, 900);
+TEST(Admission, OneThrottledRootDoesNotSlowDownTheOthers) {
+  const auto hot = [] { return rate_capped(0.03, [](double) { return 100.0; }); };
+  const Service cold = [](double) { return Answer{.latency_s = 0.03}; };
+  World alone(cold, 1);
+  alone.run_until(3);
+  alone.take_counts();
+  alone.run_until(13);
+  const uint64_t undisturbed = alone.take_counts().total;
+
+  World world(std::vector{hot(), cold}, 1);
+  world.run_until(3);
+  world.take_counts();
+  world.run_until(13);
+  const World::Counts counts = world.take_counts();
+  EXPECT_GE(world.limit(), 256u) << "the limit goes on growing";
+  EXPECT_GE(static_cast<double>(counts.by_root[1]), 0.98 * static_cast<double>(undisturbed));
+  EXPECT_GE(counts.by_root[0], 10 * 100 * 0.8);
+  EXPECT_LE(counts.throttled, 100u);
+  EXPECT_EQ(world.pace_per_s(1), 0) << "and has no pace";
+}
+
+TEST(Admission, RootsThatAreThrottledKeepPacesOfTheirOwn) {
+  const auto capped = [](double cap) { return rate_capped(0.03, [cap](double) { return cap; }); };
+  World world(std::vector{capped(100), capped(1'000), capped(4'000)}, 1);
+  world.run_until(30);
+  world.take_counts();
+  world.run_until(90);
+  const World::Counts counts = world.take_counts();
+  EXPECT_GE(static_cast<double>(counts.by_root[0]), 60 * 100 * 0.85);
+  EXPECT_GE(static_cast<double>(counts.by_root[1]), 60 * 1'000 * 0.9);
+  EXPECT_GE(static_cast<double>(counts.by_root[2]), 60 * 4'000 * 0.9);
+  EXPECT_LE(counts.throttled_fraction(), 0.02);
+}
+
+TEST(Admission, ACapOnRequestsInFlightLowersTheLimitOfAHostWhoseRootsAreAllRefused) {
+  // More than 40 at once are refused; each takes 20 ms.
+  std::vector<double> ends_s;
+  const Service service = [&ends_s](double now_s) {
+    std::erase_if(ends_s, [now_s](double end_s) { return end_s <= now_s; });
+    if (ends_s.size() >= 40) return Answer{.latency_s = 0.001, .throttled = true};
+    ends_s.push_back(now_s + 0.02);
+    return Answer{.latency_s = 0.02};
+  };
+  World world(std::vector{service, service}, 1, 256, 256);
+  world.run_until(10);
+  EXPECT_LE(world.limit(), 100u);
+  world.take_counts();
+  world.run_until(30);
+  const World::Counts counts = world.take_counts();
+  EXPECT_GE(static_cast<double>(counts.total), 20 * 40 / 0.02 * 0.85);
+  EXPECT_LE(counts.throttled_fraction(), 0.03);
 }
 
 TEST(Admission, LimitStaysWithinItsBounds) {

@@ -43,7 +43,8 @@ HostLane::HostLane(Host& host, IoThread& thread, Resolver& resolver, BlockPool& 
       pool_(pool),
       rng_(std::random_device()()),
       queue_(host.reads, pool, thread.metrics()),
-      idle_timer_(std::make_shared<Timer>(thread.context())) {}
+      idle_timer_(std::make_shared<Timer>(thread.context())),
+      turn_timer_(std::make_shared<Timer>(thread.context())) {}
 
 HostLane::~HostLane() = default;
 
@@ -60,31 +61,43 @@ bool HostLane::next_is_reader(uint32_t other_readers) const {
   return !last_was_reader_;
 }
 
+// Gives one slot to a reader of the queue or to another request. False if nobody can have one.
+bool HostLane::give_slot(size_t& startable) {
+  const bool has_slot = slots_taken() < slot_limit();
+  const bool may_read = has_slot && startable > 0 && queue_.may_take();
+  if (may_read && (waiting_.empty() || next_is_reader(reader_count_))) {
+    --startable;
+    ++reader_count_;
+    last_was_reader_ = true;
+    asio::co_spawn(thread_.context(), reader(), asio::detached);
+    return true;
+  }
+  if (waiting_.empty() || !(has_slot || limit_lifted_)) return false;
+  last_was_reader_ = waiting_.front()->reads_;
+  grant(*waiting_.front(), /*with_turn=*/false);
+  return true;
+}
+
 void HostLane::pump() {
   if (std::exchange(pumping_, true)) return;  // a reader that needed no wait came back here
-  if (thread_.stopping()) queue_.stop();
+  if (thread_.stopping()) {
+    queue_.stop();
+    dissolve_lines();
+  }
   // A reader takes its piece when it starts, here or later. Either way one reader per queued piece
   // is enough, and a reader that finds nothing ends.
   size_t startable = queue_.size();
   while (true) {
-    const bool has_slot = slots_taken() < slot_limit();
-    const bool may_read = has_slot && startable > 0 && queue_.may_take();
-    if (may_read && (waiting_.empty() || next_is_reader(reader_count_))) {
-      --startable;
-      ++reader_count_;
-      last_was_reader_ = true;
-      asio::co_spawn(thread_.context(), reader(), asio::detached);
-    } else if (!waiting_.empty() && (has_slot || limit_lifted_)) {
-      RequestSlot& next = *waiting_.front();
-      waiting_.pop_front();
-      ++other_count_;
-      last_was_reader_ = false;
-      next.taken_ = true;
-      next.wake();
-    } else {
+    const bool line_first = !last_was_line_;
+    if (line_first && serve_lines()) {
+      last_was_line_ = true;
+    } else if (give_slot(startable)) {
+      last_was_line_ = false;
+    } else if (line_first || !serve_lines()) {
       break;
     }
   }
+  if (!lines_.empty()) std::erase_if(lines_, [](const PacedLine& line) { return line.idle(); });
   pumping_ = false;
 }
 
@@ -93,17 +106,22 @@ void HostLane::lift_limit() {
   pump();
 }
 
-awaitable<void> HostLane::reader() {
+awaitable<void> HostLane::reader(ReadPiece* piece) {
+  const bool of_line = piece != nullptr;
   HttpRequest request;
-  while (slots_taken() <= slot_limit() || thread_.stopping()) {
-    ReadPiece* piece = queue_.take();
+  Slot slot(*this, /*reads=*/true);
+  slot.held_ = true;
+  slot.has_turn_ = of_line;
+  while (of_line || slots_taken() <= slot_limit() || thread_.stopping()) {
+    if (!of_line) piece = queue_.take();
     if (piece == nullptr) break;
     try {
-      co_await piece->reader->read_piece(*this, *piece, request);
+      co_await piece->reader->read_piece(slot, *piece, request);
     } catch (const std::exception& error) {
       // Out of memory, or a bug: the caller must be told, and not wait for ever.
       piece->reader->piece_failed(*this, *piece, Error(Code::kInternal, error.what()));
     }
+    if (of_line || !slot.held_) break;
     if (!queue_.empty() || !waiting_.empty()) {
       if (slots_taken() < slot_limit()) {
         pump();
@@ -113,32 +131,213 @@ awaitable<void> HostLane::reader() {
     }
     // Is it somebody else's turn? Checked after a piece, so that every turn reads at least one.
     if (!waiting_.empty() && !next_is_reader(reader_count_ - 1)) break;
+    if (!lines_.empty() && !last_was_line_ && a_line_is_due()) break;
     last_was_reader_ = true;
+    last_was_line_ = false;
   }
-  --reader_count_;
-  if (!waiting_.empty()) pump();
+  slot.come_back();
+  if (std::exchange(slot.held_, false)) --reader_count_;
+  if (of_line || !waiting_.empty() || !lines_.empty()) pump();
+}
+
+// ── Slots ────────────────────────────────────────────────────────────────────────────────────
+
+void Slot::enter(List& list) {
+  list_ = &list;
+  place_ = list.insert(list.end(), this);
+}
+
+void Slot::leave_list() {
+  if (list_ != nullptr) list_->erase(place_);
+  list_ = nullptr;
+  waiting_ = nullptr;
+}
+
+void Slot::come_back() {
+  if (line_ != nullptr) --std::exchange(line_, nullptr)->aside_count;
+}
+
+awaitable<bool> Slot::take(Activity& waiting, const std::shared_ptr<Pace>& pace) {
+  if (waiting.stopped()) co_return false;
+  const bool has_begun = held_ || line_ != nullptr;
+  if (!pace->refused()) {
+    come_back();
+    enter(lane_.waiting_);
+  } else if (has_begun) {
+    step_aside(pace);
+    enter(line_->returning);
+  } else {
+    enter(lane_.line_of(pace).others);
+  }
+  pace_ = pace.get();
+  lane_.pump();
+  if (!held_ && !pace->refused()) lane_.unreported_.limited = true;
+  waiting_ = &waiting;  // only now: whoever is woken before it parks does not wait the next time
+  while (!held_ && !waiting.stopped()) co_await waiting.park(waiting.deadline());
+  leave_list();
+  co_return held_;
+}
+
+void Slot::step_aside(const std::shared_ptr<Pace>& pace) {
+  PacedLine* const line = &lane_.line_of(pace);
+  if (line_ == line) return;
+  come_back();
+  line_ = line;
+  ++line->aside_count;
+  if (!std::exchange(held_, false)) return;
+  --lane_.count_of(*this);
+  lane_.pump();
+}
+
+void Slot::release() {
+  const bool was_aside = aside();
+  come_back();
+  if (held_) --lane_.count_of(*this);
+  if (std::exchange(held_, false) || was_aside) lane_.pump();
 }
 
 // No deadline here: as for pieces, a request's deadline counts from when it gets its slot.
 RequestSlot::RequestSlot(HostLane& lane, const void* owner)
-    : Activity(lane.thread(), owner, lane.thread().now() + std::chrono::years(1)), lane_(lane) {}
+    : Activity(lane.thread(), owner, lane.thread().now() + std::chrono::years(1)),
+      slot_(lane, /*reads=*/false) {}
 
-awaitable<Result<void>> RequestSlot::take() {
-  if (stopped()) co_return std::unexpected(*stopped());
-  const auto place = lane_.waiting_.insert(lane_.waiting_.end(), this);
-  lane_.pump();
-  if (!taken_) lane_.unreported_.limited = true;
-  while (!taken_ && !stopped()) co_await park(deadline());
-  if (taken_) co_return Result<void>();
-  lane_.waiting_.erase(place);
-  co_return std::unexpected(*stopped());
+awaitable<Result<void>> RequestSlot::take(const std::shared_ptr<Pace>& pace) {
+  if (!co_await slot_.take(*this, pace)) co_return std::unexpected(*stopped());
+  co_return Result<void>();
 }
 
-void RequestSlot::release() {
-  if (!std::exchange(taken_, false)) return;
-  --lane_.other_count_;
-  lane_.pump();
+void HostLane::grant(Slot& slot, bool with_turn) {
+  Activity* const waiting = slot.waiting_;
+  slot.leave_list();
+  slot.come_back();
+  slot.held_ = true;
+  slot.has_turn_ = with_turn;
+  ++count_of(slot);
+  if (waiting != nullptr) waiting->wake();
 }
+
+// ── Roots that have been throttled ───────────────────────────────────────────────────────────
+
+PacedLine& HostLane::line_of(const std::shared_ptr<Pace>& pace) {
+  for (PacedLine& line : lines_) {
+    if (line.pace == pace) return line;
+  }
+  return lines_.emplace_back(pace, host_.reads, pool_, thread_.metrics());
+}
+
+PieceQueue& HostLane::queue_of(const ReadPiece& piece) {
+  const std::shared_ptr<Pace>& pace = piece.reader->pace();
+  return pace->refused() && !thread_.stopping() ? line_of(pace).pieces : queue_;
+}
+
+void HostLane::waited_for(const ReadBatch& batch) {
+  queue_.waited_for(batch);
+  for (PacedLine& line : lines_) line.pieces.waited_for(batch);
+}
+
+ReadPiece* HostLane::drop(const ReadBatch& batch) {
+  ReadPiece* dropped = queue_.drop(batch);
+  for (PacedLine& line : lines_) {
+    ReadPiece** end = &dropped;
+    while (*end != nullptr) end = &(*end)->next;
+    *end = line.pieces.drop(batch);
+  }
+  return dropped;
+}
+
+// Begins one request of a line whose turn has come. False if there is none.
+bool HostLane::serve_lines() {
+  if (lines_.empty()) return false;
+  const auto now = thread_.now();
+  std::optional<steady_clock::time_point> look_again;
+  for (auto at = lines_.begin(); at != lines_.end(); ++at) {
+    PacedLine& line = *at;
+    if (!line.wants_turn(slot_limit())) continue;
+    if (!line.turn || *line.turn > now) {
+      const Pace::Turn turn = line.turn ? Pace::Turn{.at = *line.turn} : line.pace->reserve(now);
+      if (turn.granted) line.turn = turn.at;
+      if (!turn.granted || turn.at > now) {
+        look_again = std::min(look_again.value_or(turn.at), turn.at);
+        continue;
+      }
+    }
+    if (!begin_next(line, slots_taken() < slot_limit())) continue;
+    line.turn.reset();
+    lines_.splice(lines_.end(), lines_, at);
+    return true;
+  }
+  if (look_again) arm_turn_timer(*look_again);
+  return false;
+}
+
+bool HostLane::begin_next(PacedLine& line, bool has_slot) {
+  if (!has_slot) unreported_.limited = true;
+  if (!has_slot && !limit_lifted_) return false;
+  if (!line.returning.empty()) {
+    grant(*line.returning.front(), /*with_turn=*/true);
+    return true;
+  }
+  if (has_slot && (line.others.empty() || !line.last_was_piece)) {
+    if (ReadPiece* const piece = line.pieces.take()) {
+      line.last_was_piece = true;
+      ++reader_count_;
+      asio::co_spawn(thread_.context(), reader(piece), asio::detached);
+      return true;
+    }
+  }
+  if (!line.others.empty()) {
+    line.last_was_piece = false;
+    grant(*line.others.front(), /*with_turn=*/true);
+    return true;
+  }
+  return false;
+}
+
+bool HostLane::a_line_is_due() const {
+  const auto now = thread_.now();
+  return std::ranges::any_of(lines_, [&](const PacedLine& line) {
+    return line.turn && *line.turn <= now && line.wants_turn(slot_limit());
+  });
+}
+
+void HostLane::set_apart(const std::shared_ptr<Pace>& pace) {
+  for (const std::unique_ptr<HostLane>& each : host_.lanes) {
+    each->thread().post([lane = each.get(), pace] { lane->move_to_line(pace); });
+  }
+}
+
+void HostLane::move_to_line(const std::shared_ptr<Pace>& pace) {
+  PacedLine& line = line_of(pace);
+  queue_.move_to(line.pieces, [&](const PieceReader& reader) { return reader.pace() == pace; });
+  for (auto at = waiting_.begin(); at != waiting_.end();) {
+    Slot& slot = **at++;
+    if (slot.pace_ != pace.get()) continue;
+    line.others.splice(line.others.end(), waiting_, slot.place_);
+    slot.list_ = &line.others;
+  }
+  pump();
+}
+
+// The thread stops: pieces are taken only to fail, and whatever else waits was told to end.
+void HostLane::dissolve_lines() {
+  for (PacedLine& line : lines_) {
+    line.pieces.move_to(queue_, [](const PieceReader&) { return true; });
+  }
+}
+
+void HostLane::arm_turn_timer(steady_clock::time_point at) {
+  if (turn_timer_at_ && *turn_timer_at_ <= at) return;
+  turn_timer_at_ = at;
+  thread_.clock().set(turn_timer_, at);
+  turn_timer_->async_wait(
+      [this, at, alive = std::weak_ptr(turn_timer_)](boost::system::error_code) {
+        if (alive.expired() || turn_timer_at_ != at) return;  // set to another time since
+        turn_timer_at_.reset();
+        pump();
+      });
+}
+
+// ── Connections ──────────────────────────────────────────────────────────────────────────────
 
 std::unique_ptr<Transport> HostLane::take_connection() {
   while (!idle_.empty()) {
@@ -179,10 +378,12 @@ void HostLane::expire_idle() {
 void HostLane::close_idle() {
   idle_.clear();
   idle_timer_->cancel();
+  turn_timer_->cancel();
 }
 
 void HostLane::record_outcome(const AdmissionReport& what, steady_clock::time_point now) {
   unreported_.completed += what.completed;
+  unreported_.unhindered += what.unhindered;
   unreported_.throttled += what.throttled;
   unreported_.bytes += what.bytes;
   unreported_.latency_sum += what.latency_sum;

@@ -6,6 +6,8 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "headrace/base/block_pool.h"
@@ -16,21 +18,25 @@
 #include "headrace/store/reading/piece_queue.h"
 #include "headrace/store/transfer/admission.h"
 #include "headrace/store/transfer/host_log.h"
+#include "headrace/store/transfer/pace.h"
 #include "headrace/store/transfer/retry.h"
 #include "headrace/store/transfer/write_conditions.h"
 
 namespace headrace {
 
 class HostLane;
+class Slot;
+struct PacedLine;
 
 // Reads the pieces that it has queued in a lane. Implemented by HttpStore.
 // Thread: I/O.
 class PieceReader {
  public:
   // Takes one piece from its first attempt to its end: done, failed, or back in the queue.
-  virtual awaitable<void> read_piece(HostLane& lane, ReadPiece& piece, HttpRequest& request) = 0;
+  virtual awaitable<void> read_piece(Slot& slot, ReadPiece& piece, HttpRequest& request) = 0;
   // The piece failed before or outside of read_piece().
   virtual void piece_failed(HostLane& lane, ReadPiece& piece, Error error) = 0;
+  virtual const std::shared_ptr<Pace>& pace() const = 0;
 
  protected:
   ~PieceReader() = default;
@@ -51,6 +57,7 @@ struct Host {
   const std::string authority;  // as requests name the host
   const Connect connect;
   Admission admission;
+  Paces paces;
   RetryBudget retry_budget;
   ReadOrder reads;
   HostLog log;
@@ -58,31 +65,96 @@ struct Host {
   std::vector<std::unique_ptr<HostLane>> lanes;  // one per I/O thread, in their order
 };
 
-// One of the requests that a lane may have in flight, for a request that is not a piece: a write, a
-// page of a listing, a delete. Returned by release(), or on destruction.
+// One of the requests that a lane may have in flight. What was throttled lets others have it while
+// it waits to be sent again.
 // Thread: I/O. Lives in a coroutine's frame; borrows the lane.
-class RequestSlot final : public Activity {
+class Slot {
  public:
-  RequestSlot(HostLane& lane, const void* owner);
-  ~RequestSlot() { release(); }
+  Slot(HostLane& lane, bool reads) : lane_(lane), reads_(reads) {}
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
 
-  // Waits for it. Errors: kCancelled when stopped.
-  awaitable<Result<void>> take();
+  HostLane& lane() { return lane_; }
+  // Waits for it and, if requests of this root are paced, for a turn. For a turn alone if the slot
+  // is held: it is not, meanwhile. False if `waiting` is stopped before; then it is not held.
+  awaitable<bool> take(Activity& waiting, const std::shared_ptr<Pace>& pace);
+  // Until take(), what is refused at this pace does without it.
+  void step_aside(const std::shared_ptr<Pace>& pace);
+  bool aside() const { return line_ != nullptr; }
+  // Whether it came with a turn, which is used up by this.
+  bool use_turn() { return std::exchange(has_turn_, false); }
+  // For good.
   void release();
 
  private:
   friend class HostLane;
+  using List = std::list<Slot*>;
+  void enter(List& list);
+  void leave_list();
+  void come_back();
+
+  HostLane& lane_;
+  const bool reads_;  // pieces; others: writes, pages of listings, deletes
+  bool held_ = false, has_turn_ = false;
+  PacedLine* line_ = nullptr;  // that it has stepped aside to
+  // While it waits:
+  Activity* waiting_ = nullptr;
+  const Pace* pace_ = nullptr;
+  List* list_ = nullptr;
+  List::iterator place_ = {};
+};
+
+// The slot of a request that is not a piece: a write, a page of a listing, a delete.
+// Thread: I/O. Lives in a coroutine's frame; borrows the lane.
+class RequestSlot final : public Activity {
+ public:
+  RequestSlot(HostLane& lane, const void* owner);
+  ~RequestSlot() { slot_.release(); }
+
+  // Waits for it. Errors: kCancelled when stopped.
+  awaitable<Result<void>> take(const std::shared_ptr<Pace>& pace);
+  void release() { slot_.release(); }
+  Slot& slot() { return slot_; }
+
+ private:
   void interrupt(const Error&) override {}
   void sweep(std::chrono::steady_clock::time_point) override {}
 
-  HostLane& lane_;
-  bool taken_ = false;
+  Slot slot_;
+};
+
+// What one root that has been throttled has to send through one lane. It waits here, without a
+// slot, until the root's pace grants a turn.
+// Thread: I/O.
+struct PacedLine {
+  PacedLine(std::shared_ptr<Pace> pace, ReadOrder& order, BlockPool& pool, Metrics& metrics)
+      : pace(std::move(pace)), pieces(order, pool, metrics) {}
+
+  // Whether it has something to send if there is a turn, a slot and memory. No more requests begin
+  // than could if those that wait to be sent again held their slots.
+  bool wants_turn(uint32_t limit) const {
+    return !returning.empty() || (aside_count < limit && (!others.empty() || !pieces.empty()));
+  }
+  bool idle() const {
+    return returning.empty() && others.empty() && pieces.empty() && aside_count == 0;
+  }
+
+  const std::shared_ptr<Pace> pace;
+  std::list<Slot*> returning;  // to be sent again: first
+  std::list<Slot*> others;     // not yet begun, as are the pieces
+  PieceQueue pieces;
+  bool last_was_piece = false;
+  uint32_t aside_count = 0;  // requests that have begun and hold no slot
+  // When the next request may be sent.
+  std::optional<std::chrono::steady_clock::time_point> turn;
 };
 
 // A host's share of one I/O thread: idle connections, the queue of pieces, and this thread's part
 // of the host's in-flight limit, given out in slots. A reader is a coroutine that holds a slot and
 // reads one piece after another; readers exist only while there is something to read. Other
 // requests take a slot each. If both kinds want more slots than there are, each gets at least half.
+// So do the roots that have been throttled, together, and all others. The former wait in lines of
+// their own, in which each piece has a reader of its own.
 // Thread: I/O.
 class HostLane {
  public:
@@ -91,8 +163,16 @@ class HostLane {
   HostLane(const HostLane&) = delete;
   HostLane& operator=(const HostLane&) = delete;
 
-  // Add or drop pieces through the queue, then call pump().
-  PieceQueue& queue() { return queue_; }
+  // Add lists of pieces of one reader, linked by `next`: behind those that wait, or in front of
+  // them. Call pump() then.
+  void add(ReadPiece* first) { queue_of(*first).push(first); }
+  void add_in_front(ReadPiece* first) { queue_of(*first).push_front(first); }
+  // Adds the first piece of a slot that begins again.
+  void add_again(ReadPiece& piece) { queue_of(piece).push_again(piece); }
+  // Somebody waits for the batch from now on.
+  void waited_for(const ReadBatch& batch);
+  // Removes a cancelled batch's pieces, and returns them linked.
+  ReadPiece* drop(const ReadBatch& batch);
   // Gives out as many slots as limit, memory and queue allow.
   void pump();
   // From now on only reads are limited: the engine is stopping, and requests that remove temporary
@@ -107,6 +187,9 @@ class HostLane {
 
   // Counts towards the next report to the host's admission.
   void record_outcome(const AdmissionReport& what, std::chrono::steady_clock::time_point now);
+  // The root has been throttled for the first time: what waits to be sent to it gets out of the
+  // way of the rest, in all lanes of the host.
+  void set_apart(const std::shared_ptr<Pace>& pace);
 
   Host& host() { return host_; }
   IoThread& thread() { return thread_; }
@@ -115,12 +198,24 @@ class HostLane {
   Rng& rng() { return rng_; }
 
  private:
-  friend class RequestSlot;
+  friend class Slot;
 
   uint32_t slot_limit() const;
   uint32_t slots_taken() const { return reader_count_ + other_count_; }
+  uint32_t& count_of(const Slot& slot) { return slot.reads_ ? reader_count_ : other_count_; }
   bool next_is_reader(uint32_t other_readers) const;
-  awaitable<void> reader();
+  bool give_slot(size_t& startable);
+  void grant(Slot& slot, bool with_turn);
+  // Reads this piece, or one after the other from the queue.
+  awaitable<void> reader(ReadPiece* piece = nullptr);
+  PieceQueue& queue_of(const ReadPiece& piece);
+  PacedLine& line_of(const std::shared_ptr<Pace>& pace);
+  bool serve_lines();
+  bool begin_next(PacedLine& line, bool has_slot);
+  bool a_line_is_due() const;
+  void move_to_line(const std::shared_ptr<Pace>& pace);
+  void dissolve_lines();
+  void arm_turn_timer(std::chrono::steady_clock::time_point at);
   void arm_idle_timer(std::chrono::steady_clock::time_point at);
   void expire_idle();
 
@@ -131,13 +226,17 @@ class HostLane {
   Rng rng_;
   PieceQueue queue_;
   uint32_t reader_count_ = 0, other_count_ = 0;  // slots taken
-  std::list<RequestSlot*> waiting_;              // for a slot, in order
+  std::list<Slot*> waiting_;                     // for a slot, in order
+  std::list<PacedLine> lines_;                   // served last last
   bool last_was_reader_ = false;                 // whether a reader got the last slot
+  bool last_was_line_ = false;                   // whether a line got it
   bool limit_lifted_ = false;
   bool pumping_ = false;
   std::vector<std::unique_ptr<Transport>> idle_;  // last used last
   const std::shared_ptr<Timer> idle_timer_;
   bool idle_timer_armed_ = false;
+  const std::shared_ptr<Timer> turn_timer_;
+  std::optional<std::chrono::steady_clock::time_point> turn_timer_at_;  // none: not armed
   AdmissionReport unreported_;
   std::chrono::steady_clock::time_point reported_at_{};
 };

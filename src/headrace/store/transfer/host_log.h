@@ -46,7 +46,7 @@ class HostLog {
   bool failing() const { return failing_.load(std::memory_order_relaxed); }
   // Called on every sweep by requests in progress while failing(). `until`: when this one gives up.
   void tell_failing(TimePoint until, TimePoint now);
-  void throttled(double pace_per_s, TimePoint now);
+  void throttled(const std::string& root, double pace_per_s, TimePoint now);
   void slow(const std::string& url, int attempts, Duration age, TimePoint now);
   // An object was read whole, and not compared, since the store has no checksum that is: it has one
   // of `kind`. Said once.

@@ -84,12 +84,13 @@ TEST_F(HostLogTest, RetriesAreToldSinglyToWhoDebugsAndInSumToOthers) {
 
 TEST_F(HostLogTest, ThrottlingAndSlownessAreToldEveryHalfMinuteAtMost) {
   for (int i = 0; i < 100; ++i) {
-    host_.throttled(120.5, start_ + milliseconds(10 * i));
+    host_.throttled("gs://b/run/", 120.5, start_ + milliseconds(10 * i));
     host_.slow("gs://b/a", 2, seconds(15), start_ + milliseconds(10 * i));
   }
   EXPECT_THAT(
       told(LogLevel::kWarning),
-      ::testing::ElementsAre(AllOf(HasSubstr("throttles"), HasSubstr("120 requests per second")),
+      ::testing::ElementsAre(AllOf(HasSubstr("throttles requests for gs://b/run/"),
+                                   HasSubstr("120 requests per second")),
                              AllOf(HasSubstr("gs://b/a has taken 15 s"), HasSubstr("attempt 2"))));
 }
 

@@ -1,7 +1,10 @@
 // The in-flight limit of a host: one for reads, writes, listings and the rest.
 #include "headrace/store/transfer/host.h"
 
+#include <set>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "headrace/store/fault_server_test_support.h"
 #include "headrace/store/temporary_names.h"
@@ -146,6 +149,188 @@ TEST_F(InFlightTest, AtTheEndTemporaryObjectsAreRemovedThoughStalledReadsHoldAll
   }
   EXPECT_THAT(take(open()->list({.prefix = std::string(kUploadPrefix)}))->objects,
               ::testing::IsEmpty());
+}
+
+// ── Roots of one bucket ──────────────────────────────────────────────────────────────────────
+
+// Two stores of one host. Below hot/ the server lets five requests through, and refuses the rest.
+class ThrottledRootTest : public InFlightTest {
+ protected:
+  void throttle_hot(int burst = 5) {
+    server_.post("limit", cat(R"({"prefixes":[{"bucket":"bucket","prefix":"hot/",)",
+                              R"("requests_per_s":0.001,"burst":)", burst, "}]}"));
+  }
+  void end_throttling() { server_.post("limit", "{}"); }
+  std::shared_ptr<ObjectStore> open_root(std::string root) { return open_root(engine_, root); }
+  std::shared_ptr<ObjectStore> open_root(Engine& engine, std::string root) {
+    return engine
+        .open({.scheme = Scheme::kGs, .bucket = std::string(kBucket), .name = std::move(root)},
+              options_)
+        .value();
+  }
+  void put_both(size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      server_.put(cat("hot/", i), some_bytes(1'000));
+      server_.put(cat("cold/", i), some_bytes(1'000));
+    }
+  }
+  static std::shared_ptr<ReadBatch> read_all(ObjectStore& store, size_t count) {
+    std::vector<std::string> names;
+    std::vector<ReadTarget> targets;
+    for (size_t i = 0; i < count; ++i) names.push_back(std::to_string(i));
+    for (const std::string& name : names) {
+      targets.push_back({.name = name, .size_bytes = 1'000});
+    }
+    std::shared_ptr<ReadBatch> batch = batch_of(targets);
+    store.read(batch);
+    return batch;
+  }
+  static size_t count_good(ReadBatch& batch) {
+    size_t good = 0;
+    for (size_t i = 0; i < batch.size(); ++i) good += outcome(batch, i).has_value();
+    return good;
+  }
+};
+
+TEST_F(ThrottledRootTest, WhoIsRefusedHoldsUpNeitherReadsNorWritesNorListingsOfAnotherRoot) {
+  put_both(100);
+  throttle_hot();
+  options_.initial_in_flight = options_.max_in_flight = 4;
+  const std::shared_ptr<ObjectStore> hot = open_root("hot"), cold = open_root("cold");
+  // First in all queues, and more than there are places.
+  const std::shared_ptr<ReadBatch> refused = read_all(*hot, 100);
+  std::vector<std::shared_ptr<Pending<ObjectInfo>>> stats;
+  for (int i = 0; i < 20; ++i) stats.push_back(hot->stat(std::to_string(i)));
+  server_.wait_for("/throttled", 5);
+
+  const std::shared_ptr<ReadBatch> served = read_all(*cold, 100);
+  wait_for(*served);
+  EXPECT_EQ(count_good(*served), 100u);
+  const std::string bytes = some_bytes(100);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_TRUE(take(cold->write({.name = cat("new", i)}, bytes_of(bytes))).has_value());
+    EXPECT_TRUE(take(cold->stat(cat("new", i))).has_value());
+  }
+  EXPECT_EQ(take(cold->list({}))->objects.size(), 120u);
+  EXPECT_FALSE(refused->done());
+  EXPECT_LE(server_.stat("/max_in_flight"), 4u);
+
+  refused->cancel();
+  for (const auto& each : stats) each->cancel();
+  wait_for(*refused);
+  EXPECT_LE(count_good(*refused), 5u);
+  for (const auto& each : stats) static_cast<void>(take(each));
+}
+
+TEST_F(ThrottledRootTest, TheOnlyPlaceOfAHostIsFreeWhileWhatWasRefusedWaits) {
+  put_both(3);
+  throttle_hot(1);
+  options_.initial_in_flight = options_.max_in_flight = 1;
+  const std::shared_ptr<ObjectStore> hot = open_root("hot"), cold = open_root("cold");
+  const std::shared_ptr<ReadBatch> refused = read_all(*hot, 3);
+  server_.wait_for("/throttled", 2);
+  EXPECT_TRUE(take(cold->stat("0")).has_value());
+  EXPECT_LE(engine_.metrics().in_flight, 1u);
+  EXPECT_EQ(server_.stat("/max_in_flight"), 1u);
+  EXPECT_EQ(engine_.metrics().connections_opened_total, 1u);
+  end_throttling();
+  wait_for(*refused);
+  EXPECT_EQ(count_good(*refused), 3u);
+}
+
+TEST_F(ThrottledRootTest, NoMoreRequestsBeginThanThereArePlaces) {
+  put_both(100);
+  throttle_hot(1);
+  options_.retry.initial_backoff = options_.retry.max_backoff = std::chrono::seconds(30);
+  options_.initial_in_flight = options_.max_in_flight = 4;
+  const std::shared_ptr<ObjectStore> hot = open_root("hot"), cold = open_root("cold");
+  const std::shared_ptr<ReadBatch> refused = read_all(*hot, 100);
+  server_.wait_for("/throttled", 1);
+  for (int i = 0; i < 50; ++i) EXPECT_TRUE(take(cold->stat("0")).has_value());
+  std::set<std::string> begun;
+  for (const FaultServer::Entry& entry : server_.log("media")) begun.insert(entry.target);
+  // One was served; four wait to be sent again, and up to four were on their way when the first
+  // of them was refused.
+  EXPECT_LE(begun.size(), 1u + 4 + 4);
+  refused->cancel();
+  wait_for(*refused);
+}
+
+TEST_F(ThrottledRootTest, StoresThatComeAndGoShareThePace) {
+  put_both(100);
+  server_.post("limit", R"({"prefixes":[{"bucket":"bucket","prefix":"hot/",)"
+                        R"("requests_per_s":200,"burst":5}]})");
+  const auto refusals = [this](std::string root) {
+    const uint64_t before = server_.stat("/throttled");
+    const std::shared_ptr<ReadBatch> batch = read_all(*open_root(std::move(root)), 100);
+    wait_for(*batch);
+    EXPECT_EQ(count_good(*batch), 100u);
+    return server_.stat("/throttled") - before;
+  };
+  const uint64_t first = refusals("hot");  // who finds out about the cap
+  EXPECT_GE(first, 40u);
+  EXPECT_LE(refusals("hot/"), first / 4);
+}
+
+TEST_F(ThrottledRootTest, AllIsReadInTheEndWhateverTheKind) {
+  put_both(40);
+  server_.put("hot/large", some_bytes(1'000'000));
+  server_.post("limit", R"({"prefixes":[{"bucket":"bucket","prefix":"hot/",)"
+                        R"("requests_per_s":300,"burst":3}]})");
+  options_.range_bytes = 100'000;
+  options_.range_threshold_bytes = 200'000;
+  options_.initial_in_flight = options_.max_in_flight = 8;
+  const std::shared_ptr<ObjectStore> hot = open_root("hot");
+  const std::shared_ptr<ReadBatch> small = read_all(*hot, 40);
+  const std::shared_ptr<ReadBatch> large = batch_of(std::vector{named("large")});
+  hot->read(large);
+  std::vector<std::shared_ptr<Pending<ObjectInfo>>> writes;
+  const std::string bytes = some_bytes(100);
+  for (int i = 0; i < 20; ++i) {
+    writes.push_back(hot->write({.name = cat("new", i)}, bytes_of(bytes)));
+  }
+  wait_for(*small);
+  wait_for(*large);
+  EXPECT_EQ(count_good(*small), 40u);
+  EXPECT_THAT(outcome(*large, 0), Gives(some_bytes(1'000'000)));
+  for (const auto& each : writes) EXPECT_TRUE(take(each).has_value());
+  EXPECT_GT(server_.stat("/throttled"), 0u);
+  EXPECT_EQ(engine_.metrics().throttled_total, server_.stat("/throttled"));
+}
+
+TEST_F(ThrottledRootTest, WhatWaitsForItsTurnCanBeCancelledOneByOne) {
+  put_both(40);
+  throttle_hot();
+  options_.initial_in_flight = options_.max_in_flight = 4;
+  const std::shared_ptr<ObjectStore> hot = open_root("hot");
+  std::vector<std::shared_ptr<Pending<ObjectInfo>>> stats;
+  for (int i = 0; i < 40; ++i) stats.push_back(hot->stat(std::to_string(i)));
+  server_.wait_for("/throttled", 5);
+  for (size_t i = 1; i < 40; i += 2) stats[i]->cancel();
+  for (size_t i = 1; i < 40; i += 2) {
+    const Result<ObjectInfo> ended = take(stats[i]);
+    if (!ended) EXPECT_EQ(ended.error().code(), Code::kCancelled);
+  }
+  end_throttling();
+  for (size_t i = 0; i < 40; i += 2) EXPECT_TRUE(take(stats[i]).has_value());
+}
+
+TEST_F(ThrottledRootTest, AnEngineThatStopsEndsWhatWaits) {
+  put_both(40);
+  throttle_hot();
+  Engine engine({.io_threads = 2, .memory_budget_bytes = 64 * kMiB});
+  const std::shared_ptr<ObjectStore> hot = open_root(engine, "hot");
+  const std::shared_ptr<ReadBatch> batch = read_all(*hot, 40);
+  std::vector<std::shared_ptr<Pending<ObjectInfo>>> stats;
+  for (int i = 0; i < 40; ++i) stats.push_back(hot->stat(std::to_string(i)));
+  server_.wait_for("/throttled", 20);
+  engine.stop();
+  wait_for(*batch);
+  EXPECT_LE(count_good(*batch), 5u);
+  for (const auto& each : stats) {
+    const Result<ObjectInfo> ended = take(each);
+    if (!ended) EXPECT_EQ(ended.error().code(), Code::kCancelled);
+  }
 }
 
 }  // namespace

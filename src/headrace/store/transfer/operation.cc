@@ -7,15 +7,25 @@ namespace headrace {
 
 using std::chrono::steady_clock;
 
-Operation::Operation(HostLane& lane, StoreContext& store, const void* owner)
-    : Activity(lane.thread(), owner, lane.thread().now() + store.timeout.total),
-      lane_(lane),
+Operation::Operation(Slot& slot, StoreContext& store, const void* owner)
+    : Activity(slot.lane().thread(), owner, slot.lane().thread().now() + store.timeout.total),
+      slot_(slot),
       store_(store),
-      retries_(store.retry, lane.host().retry_budget, lane.rng()) {
-  count(thread().metrics().in_flight);
+      retries_(store.retry, slot.lane().host().retry_budget, slot.lane().rng()) {
+  count_in_flight(true);
 }
 
-Operation::~Operation() { thread().metrics().in_flight.fetch_sub(1, std::memory_order_relaxed); }
+Operation::~Operation() { count_in_flight(false); }
+
+void Operation::count_in_flight(bool in_flight) {
+  if (std::exchange(in_flight_, in_flight) == in_flight) return;
+  std::atomic<uint64_t>& counter = thread().metrics().in_flight;
+  if (in_flight) {
+    count(counter);
+  } else {
+    counter.fetch_sub(1, std::memory_order_relaxed);
+  }
+}
 
 void Operation::interrupt(const Error& why) {
   if (!connection_) return;
@@ -83,16 +93,18 @@ awaitable<Result<void>> authorize(Activity& waiting, StoreContext& store) {
 // Where the next attempt goes: what this request was told, or where the bucket is now.
 Result<void> Operation::choose_lane(const Protocol& protocol) {
   if (elsewhere_ != nullptr) {
-    HostLane*& lane = store_.lanes_elsewhere[elsewhere_->endpoint];
-    if (lane == nullptr) {
-      Result<HostLane*> reached = store_.reach(elsewhere_->endpoint);
-      if (!reached) return std::unexpected(std::move(reached.error()));
-      lane = *reached;
+    StoreContext::Reached& there = store_.reached[elsewhere_->endpoint];
+    if (there.lane == nullptr) {
+      Result<HostLane*> lane = store_.reach(elsewhere_->endpoint);
+      if (!lane) return std::unexpected(std::move(lane.error()));
+      there = {.lane = *lane, .pace = (*lane)->host().paces.of(store_.pace->root())};
     }
-    via_ = lane;
+    via_ = there.lane;
+    pace_ = &there.pace;
     return {};
   }
-  via_ = &lane_;
+  via_ = &slot_.lane();
+  pace_ = &store_.pace;
   const std::shared_ptr<const Endpoint> moved_to = protocol.moved_to();
   if (moved_to == nullptr) return {};
   if (moved_to != store_.moved_to) {
@@ -127,14 +139,25 @@ RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& 
   }
   if (exchanged) {
     const bool throttled = outcome.error && outcome.error->code() == Code::kThrottled;
-    via_->record_outcome({.completed = throttled ? 0u : 1u,
-                          .throttled = throttled ? 1u : 0u,
-                          .bytes = attempt.body_bytes() + request.body_bytes(),
-                          .latency_sum = connection_->first_byte_latency()},
-                         thread().now());
+    record_answer(throttled, attempt.body_bytes() + request.body_bytes());
   }
   via_->give_back(std::move(connection_));
   return outcome;
+}
+
+// What it says about how many requests, and how fast, may be sent.
+void Operation::record_answer(bool throttled, uint64_t bytes) {
+  HostLane& lane = slot_.lane();
+  const auto now = thread().now();
+  const std::chrono::nanoseconds latency = connection_->first_byte_latency();
+  const bool paced = throttled || (*pace_)->refused();
+  if (paced && (*pace_)->report(throttled, latency, now)) lane.set_apart(*pace_);
+  lane.record_outcome({.completed = throttled ? 0u : 1u,
+                       .unhindered = paced ? 0u : 1u,
+                       .throttled = throttled ? 1u : 0u,
+                       .bytes = bytes,
+                       .latency_sum = latency},
+                      now);
 }
 
 // For the log: whether the host answers, and whether it throttles.
@@ -145,16 +168,24 @@ void Operation::note_outcome(const RetryState::Outcome& outcome, steady_clock::t
   } else if (outcome.error->code() == Code::kThrottled) {
     count(thread().metrics().throttled_total);
     host.log.answered(now);
-    host.log.throttled(host.admission.pace_per_s(), now);
+    host.log.throttled((*pace_)->root(), (*pace_)->per_s(), now);
   } else if (!outcome.stale) {
     host.log.failed(*outcome.error, now);
   }
 }
 
+// False if it is stopped.
+awaitable<bool> Operation::wait_for_turn() {
+  count_in_flight(false);
+  const bool taken = co_await slot_.take(*this, *pace_);
+  count_in_flight(taken);
+  co_return taken;
+}
+
 awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
   using Next = RetryState::Next;
   attempt_ = &attempt;
-  attempt.charge_to(lane_.pool());
+  attempt.charge_to(slot_.lane().pool());
   bool fresh_next = false;
   uint64_t credential_version = 0;  // that this attempt carries; the thread's may change
   while (true) {
@@ -163,18 +194,11 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     if (Result<void> chosen = choose_lane(attempt.protocol()); !chosen) {
       co_return std::unexpected(finished(attempt, std::move(chosen.error())));
     }
-    // Admission: the pace, if the server has ever asked for one.
-    auto now = thread().now();
-    for (bool granted = false; !granted && !stopped();) {
-      const Admission::Turn turn = via_->host().admission.reserve(now);
-      granted = turn.granted;
-      if (turn.at > now) {
-        co_await park(turn.at);
-        now = thread().now();
-      }
-    }
-    if (stopped()) continue;
+    // Admission: a turn, if the server has ever asked for a pace.
+    const bool needs_turn = (*pace_)->refused() && !slot_.use_turn();
+    if ((needs_turn || slot_.aside()) && !co_await wait_for_turn()) continue;
 
+    auto now = thread().now();
     request.clear();
     attempt.build(request);
     if (elsewhere_ != nullptr) request.target = elsewhere_->target;
@@ -232,6 +256,10 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
         if (reached_server_ && last_->code() != Code::kThrottled) attempt.will_retry();
         count(thread().metrics().retries_total);
         via_->host().log.retrying(attempt.url(), retries_.attempts(), *last_, step.wait, now);
+        if (last_->code() == Code::kThrottled) {
+          slot_.step_aside(*pace_);
+          count_in_flight(false);
+        }
         break;
       case Next::kFail: co_return std::unexpected(finished(attempt, std::move(*step.error)));
     }

@@ -26,11 +26,17 @@ struct StoreContext {
   std::unique_ptr<Signer> signer;                  // null: anonymous
   // The lane to another endpoint, for this thread. Errors: kCancelled once the engine is stopped.
   const std::function<Result<HostLane*>(const Endpoint&)> reach;
+  // Of the store's root, wherever the bucket is.
+  const std::shared_ptr<Pace> pace;
   // Where the bucket has moved to, and the lane there.
   std::shared_ptr<const Endpoint> moved_to = nullptr;
   HostLane* moved_lane = nullptr;
-  // The lanes to which single requests were sent.
-  std::map<Endpoint, HostLane*> lanes_elsewhere = {};
+  // Where single requests were sent, and the pace of the root there.
+  struct Reached {
+    HostLane* lane = nullptr;
+    std::shared_ptr<Pace> pace;
+  };
+  std::map<Endpoint, Reached> reached = {};
   // How far the service's clock is ahead of ours, as far as it was told.
   std::chrono::system_clock::duration clock_offset{0};
   // The credential in use, kept so that a read takes no lock. Confined to the I/O thread.
@@ -43,13 +49,13 @@ struct StoreContext {
 // Errors: that of whoever makes them; those of `waiting`.
 awaitable<Result<void>> authorize(Activity& waiting, StoreContext& store);
 
-// A request that is sent elsewhere, for good or alone, keeps the slot of the operation's own host.
-// Everything else is the other host's: connections and TLS, the pace, what its answers say about
-// how much it bears, and the log.
+// A request that is sent elsewhere, for good or alone, keeps the slot of the operation's own host,
+// whose limit learns from the answer. Connections and TLS, retry budget and log are the other
+// host's; so is the pace of a request that goes there alone.
 // Thread: I/O. Lives in a coroutine's frame; borrows everything.
 class Operation final : public Activity {
  public:
-  Operation(HostLane& lane, StoreContext& store, const void* owner);
+  Operation(Slot& slot, StoreContext& store, const void* owner);
   ~Operation();
 
   // Errors: those of the attempt and of the connection, with URL and attempts; kTimedOut when the
@@ -61,14 +67,17 @@ class Operation final : public Activity {
   void sweep(std::chrono::steady_clock::time_point now) override;
   void note_outcome(const RetryState::Outcome& outcome, std::chrono::steady_clock::time_point now);
   Result<void> choose_lane(const Protocol& protocol);
+  void record_answer(bool throttled, uint64_t bytes);
+  awaitable<bool> wait_for_turn();
+  void count_in_flight(bool in_flight);
   RetryState::Outcome end_attempt(Attempt& attempt, const HttpRequest& request,
                                   Result<void> exchanged);
   Error finished(const Attempt& attempt, Error error) const;
 
-  // The lane whose slot the operation has, and the one that its requests go through.
-  HostLane& lane_;
-  HostLane* via_ = &lane_;
-  std::shared_ptr<const Elsewhere> elsewhere_;  // where the next attempt alone goes
+  Slot& slot_;
+  HostLane* via_ = &slot_.lane();                // the lane that the next attempt goes through, ...
+  const std::shared_ptr<Pace>* pace_ = nullptr;  // ... and its pace, as a context has it
+  std::shared_ptr<const Elsewhere> elsewhere_;   // where the next attempt alone goes
   StoreContext& store_;
   Attempt* attempt_ = nullptr;
   std::optional<std::chrono::steady_clock::time_point> linger_until_;  // set once it is stopped
@@ -79,6 +88,7 @@ class Operation final : public Activity {
   std::optional<std::chrono::steady_clock::time_point> opening_since_;
   bool reached_server_ = false;  // the present attempt may have been sent
   bool told_slow_ = false;
+  bool in_flight_ = false;  // as counted: not while it has stepped aside
 };
 
 }  // namespace headrace

@@ -196,16 +196,14 @@ std::shared_ptr<const Route> route(std::string host = "storage.test") {
 
 class OperationTest : public ::testing::Test {
  protected:
-  OperationTest() {
-    host_.lanes.push_back(std::make_unique<HostLane>(host_, *thread_, resolver_, *pool_));
-    lane().rng().seed(1);
-  }
+  OperationTest() { lane().rng().seed(1); }
   ~OperationTest() override {
+    slot_.release();
     host_.lanes.clear();
     poll();  // what was posted lets go of what it holds
   }
 
-  HostLane& lane() { return *host_.lanes[0]; }
+  HostLane& lane() { return lane_; }
   virtual std::unique_ptr<Signer> signer() { return protocol().make_signer(); }
   static const Protocol& protocol() {
     static const RedirectingProtocol protocol;
@@ -229,8 +227,9 @@ class OperationTest : public ::testing::Test {
                                 .timeout = timeout_,
                                 .credentials = credentials_,
                                 .signer = signer(),
-                                .reach = reach_});
-    operation_.emplace(lane(), *store_, this);
+                                .reach = reach_,
+                                .pace = pace_});
+    operation_.emplace(slot_, *store_, this);
     asio::co_spawn(thread_->context(), drive(*operation_, attempt_, result_), asio::detached);
     poll();
   }
@@ -270,6 +269,10 @@ class OperationTest : public ::testing::Test {
              [this](IoThread& thread, const std::shared_ptr<const Route>&) {
                return std::make_unique<ScriptedConnection>(thread, script_);
              }};
+  const std::shared_ptr<Pace> pace_ = host_.paces.of("gs://bucket/");
+  HostLane& lane_ =
+      *host_.lanes.emplace_back(std::make_unique<HostLane>(host_, *thread_, resolver_, *pool_));
+  Slot slot_{lane_, /*reads=*/false};
   RetryOptions retry_{
       .max_attempts = 4, .initial_backoff = milliseconds(100), .max_backoff = milliseconds(300)};
   TimeoutOptions timeout_{.total = seconds(60)};
@@ -444,7 +447,7 @@ class OperationWithCredentials : public OperationTest {
   Result<void> run_next() {
     answer_with({{}});
     result_.reset();
-    operation_.emplace(lane(), *store_, this);
+    operation_.emplace(slot_, *store_, this);
     asio::co_spawn(thread_->context(), drive(*operation_, attempt_, result_), asio::detached);
     poll();
     return finish();
@@ -529,7 +532,7 @@ class OperationElsewhere : public OperationTest {
   // Another operation of the same store.
   Result<void> run_next() {
     result_.reset();
-    operation_.emplace(lane(), *store_, this);
+    operation_.emplace(slot_, *store_, this);
     asio::co_spawn(thread_->context(), drive(*operation_, attempt_, result_), asio::detached);
     poll();
     return finish();
@@ -614,8 +617,8 @@ TEST_F(OperationElsewhere, AHostThatThrottlesIsPacedAlone) {
   there_.answers = std::deque<Answer>(20, refusal("429 Too Many Requests"));
   there_.answers.emplace_back();
   EXPECT_TRUE(run().has_value());
-  EXPECT_GT(other_.admission.pace_per_s(), 0);
-  EXPECT_EQ(host_.admission.pace_per_s(), 0);
+  EXPECT_GT(other_.paces.of("gs://bucket/")->per_s(), 0);
+  EXPECT_EQ(pace_->per_s(), 0);
 }
 
 TEST_F(OperationElsewhere, ItIsSignedForTheHostAndTheTargetThatItGoesTo) {
