@@ -10,6 +10,7 @@
 
 #include "headrace/base/units.h"
 #include "headrace/store/reading/slot_memory.h"
+#include "headrace/store/transfer/host.h"
 
 namespace headrace {
 namespace {
@@ -265,6 +266,80 @@ TEST_F(PieceQueueTest, ADroppedBatchLeavesNothingBehind) {
   EXPECT_EQ(ahead->queued_slots, 0u);
   EXPECT_FALSE(order_.short_of_memory());
   EXPECT_EQ(order_.oldest_queued(), UINT64_MAX);
+}
+
+// Reads nothing; readers are only told apart.
+class NoReader final : public PieceReader {
+ public:
+  awaitable<void> read_piece(Slot&, ReadPiece&, HttpRequest&) override { co_return; }
+  void piece_failed(HostLane&, ReadPiece&, Error) override {}
+  const std::shared_ptr<Pace>& pace() const override { return pace_; }
+
+ private:
+  std::shared_ptr<Pace> pace_;
+};
+
+class MovingPieces : public PieceQueueTest {
+ protected:
+  std::shared_ptr<ReadBatch> batch_for(PieceReader& reader, size_t count, uint64_t size_bytes) {
+    std::shared_ptr<ReadBatch> batch = batch_of(count, size_bytes);
+    for (size_t i = 0; i < count; ++i) batch->slot(i).first_piece.reader = &reader;
+    return batch;
+  }
+  void move(const PieceReader& reader) {
+    queue_.move_to(other_, [&](const PieceReader& each) { return &each == &reader; });
+  }
+  static void expect_all_in_order(PieceQueue& queue, const ReadBatch& batch) {
+    for (size_t i = 0; i < batch.size(); ++i) {
+      const ReadPiece* piece = queue.take();
+      ASSERT_NE(piece, nullptr);
+      EXPECT_EQ(piece->batch, &batch);
+      EXPECT_EQ(piece->slot_index, i);
+    }
+  }
+
+  NoReader moving_, staying_;
+  PieceQueue other_{order_, *pool_, metrics_};
+};
+
+TEST_F(MovingPieces, ThoseOfOneReaderGoAndTheOthersStayInTheirOrder) {
+  const std::shared_ptr<ReadBatch> first = batch_for(staying_, 2, 1'000);
+  const std::shared_ptr<ReadBatch> moved = batch_for(moving_, 3, 1'000);
+  const std::shared_ptr<ReadBatch> last = batch_for(staying_, 2, 1'000);
+  for (const auto& each : {first, moved, last}) push(*each);
+  move(moving_);
+  EXPECT_EQ(queue_.size(), 4u);
+  EXPECT_EQ(other_.size(), 3u);
+  const std::shared_ptr<ReadBatch> later = batch_for(staying_, 1, 1'000);
+  push(*later);
+  expect_all_in_order(queue_, *first);
+  expect_all_in_order(queue_, *last);
+  expect_all_in_order(queue_, *later);
+  EXPECT_EQ(moved->queued_slots, 3u) << "still queued";
+  EXPECT_EQ(order_.oldest_queued(), moved->order);
+  expect_all_in_order(other_, *moved);
+  EXPECT_EQ(order_.oldest_queued(), UINT64_MAX);
+  EXPECT_TRUE(queue_.empty() && other_.empty());
+}
+
+TEST_F(MovingPieces, ThoseThatWaitForMemoryGoToo) {
+  const std::shared_ptr<ReadBatch> held = batch_for(staying_, 1, kBudgetBytes);
+  push(*held);
+  ReadPiece* const holder = begin();
+  ASSERT_NE(holder, nullptr);
+  const std::shared_ptr<ReadBatch> moved = batch_for(moving_, 3, 64 * kKiB);
+  const std::shared_ptr<ReadBatch> stays = batch_for(staying_, 2, 64 * kKiB);
+  push(*moved);
+  push(*stays);
+  EXPECT_EQ(queue_.take(), nullptr);
+  move(moving_);
+  EXPECT_EQ(queue_.size(), 2u);
+  EXPECT_EQ(other_.size(), 3u);
+  EXPECT_EQ(other_.take(), nullptr) << "there is no memory there, either";
+  free(holder);
+  expect_all_in_order(other_, *moved);
+  expect_all_in_order(queue_, *stays);
+  EXPECT_FALSE(order_.short_of_memory());
 }
 
 TEST_F(PieceQueueTest, WhenTheEngineStopsEverythingIsGivenOut) {
