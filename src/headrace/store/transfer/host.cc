@@ -61,23 +61,6 @@ bool HostLane::next_is_reader(uint32_t other_readers) const {
   return !last_was_reader_;
 }
 
-// Gives one slot to a reader of the queue or to another request. False if nobody can have one.
-bool HostLane::give_slot(size_t& startable) {
-  const bool has_slot = slots_taken() < slot_limit();
-  const bool may_read = has_slot && startable > 0 && queue_.may_take();
-  if (may_read && (waiting_.empty() || next_is_reader(reader_count_))) {
-    --startable;
-    ++reader_count_;
-    last_was_reader_ = true;
-    asio::co_spawn(thread_.context(), reader(), asio::detached);
-    return true;
-  }
-  if (waiting_.empty() || !(has_slot || limit_lifted_)) return false;
-  last_was_reader_ = waiting_.front()->reads_;
-  grant(*waiting_.front(), /*with_turn=*/false);
-  return true;
-}
-
 void HostLane::pump() {
   if (std::exchange(pumping_, true)) return;  // a reader that needed no wait came back here
   if (thread_.stopping()) {
@@ -88,12 +71,24 @@ void HostLane::pump() {
   // is enough, and a reader that finds nothing ends.
   size_t startable = queue_.size();
   while (true) {
-    const bool line_first = !last_was_line_;
+    const bool line_first = !lines_.empty() && !last_was_line_;
     if (line_first && serve_lines()) {
       last_was_line_ = true;
-    } else if (give_slot(startable)) {
+      continue;
+    }
+    const bool has_slot = slots_taken() < slot_limit();
+    const bool may_read = has_slot && startable > 0 && queue_.may_take();
+    if (may_read && (waiting_.empty() || next_is_reader(reader_count_))) {
+      --startable;
+      ++reader_count_;
+      last_was_reader_ = true;
       last_was_line_ = false;
-    } else if (line_first || !serve_lines()) {
+      asio::co_spawn(thread_.context(), reader(), asio::detached);
+    } else if (!waiting_.empty() && (has_slot || limit_lifted_)) {
+      last_was_reader_ = waiting_.front()->reads_;
+      last_was_line_ = false;
+      grant(*waiting_.front(), /*with_turn=*/false);
+    } else if (lines_.empty() || line_first || !serve_lines()) {
       break;
     }
   }
@@ -247,7 +242,6 @@ ReadPiece* HostLane::drop(const ReadBatch& batch) {
 
 // Begins one request of a line whose turn has come. False if there is none.
 bool HostLane::serve_lines() {
-  if (lines_.empty()) return false;
   const auto now = thread_.now();
   std::optional<steady_clock::time_point> look_again;
   for (auto at = lines_.begin(); at != lines_.end(); ++at) {

@@ -204,7 +204,6 @@ class HostLane {
   uint32_t slots_taken() const { return reader_count_ + other_count_; }
   uint32_t& count_of(const Slot& slot) { return slot.reads_ ? reader_count_ : other_count_; }
   bool next_is_reader(uint32_t other_readers) const;
-  bool give_slot(size_t& startable);
   void grant(Slot& slot, bool with_turn);
   // Reads this piece, or one after the other from the queue.
   awaitable<void> reader(ReadPiece* piece = nullptr);
