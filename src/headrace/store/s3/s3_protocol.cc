@@ -144,7 +144,7 @@ S3Protocol::S3Protocol(std::string bucket, std::shared_ptr<S3Home> home, const S
       part_copies_(paths_),
       urls_(home_, paths_, options),
       proof_(paths_.bucket(), home_->in_path(), options),
-      looks_before_writes_(options.looks_before_writes),
+      looks_before_writes_(options.conditional_writes == ConditionalWrites::kLook),
       keeps_conditions_(home_->is_amazon() || looks_before_writes_) {}
 
 std::string S3Protocol::url_of(std::string_view name) const {

@@ -113,7 +113,7 @@ TEST(S3Protocol, OnlyServicesOutsideOfAmazonAreAskedWhetherTheyKeepToConditions)
 }
 
 TEST(S3Protocol, WhereTargetsAreLookedAtFirstNoChangeCarriesACondition) {
-  const S3Protocol protocol = protocol_of({.looks_before_writes = true});
+  const S3Protocol protocol = protocol_of({.conditional_writes = ConditionalWrites::kLook});
   EXPECT_TRUE(protocol.looks_before_writes());
   EXPECT_EQ(protocol.condition_proof(), nullptr);
   HttpRequest request;

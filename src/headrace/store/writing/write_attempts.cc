@@ -170,7 +170,7 @@ Result<Attempt::Verdict> RemoveAttempt::finish() {
     if (!found) return std::unexpected(found.error());
     const std::string& wanted = precondition_.generation.value_or("");
     if (!wanted.empty() && wanted != found->generation) {
-      return fail(Code::kPreconditionFailed, "is not in generation ", wanted, " any more");
+      return fail(Code::kPreconditionFailed, unmet_condition(wanted));
     }
     looks_ = false;
     return Verdict::kAgain;
