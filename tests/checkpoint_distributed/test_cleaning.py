@@ -48,7 +48,7 @@ def killed_save(place: Place) -> None:
         [sys.executable, "-c", KILLED, place.url, pickle.dumps(place.options).hex()],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=200,
         check=False,
     )
     assert done.returncode == -9, done.stderr

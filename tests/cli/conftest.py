@@ -115,7 +115,7 @@ def run_each(start: Start) -> RunEach:
 
 
 def _end(process: subprocess.Popen[bytes], stdin: bytes | None) -> Done:
-    out, err = process.communicate(stdin, timeout=50)
+    out, err = process.communicate(stdin, timeout=200)
     assert b"nanobind" not in err, err  # it reports leaks there
     return Done(process.returncode, out, err.decode())
 
@@ -155,4 +155,4 @@ def on_terminal(start: Start, *arguments: object, **options: Any) -> tuple[int, 
         pass
     finally:
         os.close(leader)
-    return process.wait(timeout=30), shown
+    return process.wait(timeout=120), shown

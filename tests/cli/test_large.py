@@ -153,6 +153,6 @@ def test_ctrl_c_during_a_large_upload_leaves_nothing(
     process = start("cp", tmp_path / "large", "gs://bucket")
     wait_until(lambda: server.fault_counts()[0]["fired"] >= 1)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert "large" not in server.names("bucket")

@@ -14,7 +14,7 @@ from headrace.demo import digits
 from testing.servers import FakeGcsServer, MinioServer, minio
 from tests.torch.nursery import Nursery
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(960)
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -67,7 +67,7 @@ def nursery() -> Iterator[Nursery]:
 def run(nursery: Nursery, tmp_path: Path) -> Run:
     def run(source: str, **environment: str) -> str:
         return nursery.run(
-            tmp_path, source, timeout_s=120, stderr=None, cwd=tmp_path, **environment
+            tmp_path, source, timeout_s=480, stderr=None, cwd=tmp_path, **environment
         )
 
     return run

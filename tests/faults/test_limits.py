@@ -78,7 +78,7 @@ def measure(server: FaultServer) -> tuple[float, dict[str, float], float]:
 
 @pytest.mark.slow
 @pytest.mark.serial
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(480)
 def test_four_processes_share_a_hidden_cap(server: FaultServer) -> None:
     """Nine tenths of it are used, nobody gets less than half of a fair share, few are refused."""
     seen: list[Any] = []

@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.`"),
     pytest.mark.filterwarnings("ignore:torch.distributed is disabled"),
     pytest.mark.filterwarnings("ignore:.*is not supported in the.*recommended"),
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(480),
 ]
 
 
@@ -211,7 +211,7 @@ class Recorder(CheckpointIO):
         self.go_on.set()
 
     def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
-        assert self.go_on.wait(30)
+        assert self.go_on.wait(120)
         if path in self.failing:
             raise OSError(f"cannot write {path}")
         self.done.append(f"save {path}")

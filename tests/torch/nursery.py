@@ -72,7 +72,7 @@ class Nursery:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(30)
+        self._process.wait(120)
         self._process.stdout.close()
 
     def run(
@@ -81,7 +81,7 @@ class Nursery:
         script: str,
         *arguments: object,
         expect_code: int = 0,
-        timeout_s: float = 40.0,
+        timeout_s: float = 160.0,
         stderr: str | None = "",
         cwd: Path | None = None,
         **environment: str,
