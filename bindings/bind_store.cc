@@ -64,14 +64,13 @@ class BatchHandle {
     raise_first();
   }
   bool done() const { return batch_.usable() && batch_->done(); }
-  // The checksum of each object, if start() was asked for it; None if the store does not compute
-  // it.
+  // The CRC of each item, of the kind that start() was asked for; None if the store computes none.
   nb::list sums() {
     wait_until_done();
     nb::list out;
     for (size_t i = 0; i < batch_->size(); ++i) {
-      const std::optional<Crc32c> sum = batch_->slot(i).sum.crc32c();
-      out.append(sum ? nb::object(nb::int_(sum->value())) : nb::none());
+      const Checksum& sum = batch_->slot(i).sum;
+      out.append(sum.empty() ? nb::none() : nb::object(nb::int_(sum.number())));
     }
     return out;
   }
@@ -176,7 +175,8 @@ class StoreHandle {
 
   // `ranges` is None, or a (begin, end) for each item. An end of None means the end of the object.
   nb::object start(const nb::object& items, const nb::object& into,
-                   const std::optional<std::vector<PyRange>>& ranges, bool sums) const {
+                   const std::optional<std::vector<PyRange>>& ranges,
+                   std::string_view sum_kind) const {
     const nb::object sequence = nb::steal(
         PySequence_Fast(items.ptr(), "names must be a sequence of names and ObjectInfos"));
     if (!sequence.is_valid()) throw nb::python_error();
@@ -200,7 +200,7 @@ class StoreHandle {
         target.name = info.name;
         target.generation = info.generation;
         target.size_bytes = info.size_bytes;
-        target.checksum = info.crc32c;
+        target.checksum = info.checksum;
       } else {
         PyErr_Format(PyExc_TypeError, "a name or an ObjectInfo is needed, not %.100s",
                      Py_TYPE(item.ptr())->tp_name);
@@ -209,7 +209,7 @@ class StoreHandle {
       if (ranges) {
         const auto& [begin, end] = (*ranges)[i];
         target.range = ByteRange{begin, end.value_or(kUnknownSize)};
-        target.wants_sum = sums;
+        target.wanted_sum = checksum_kind(sum_kind).value_or(ChecksumKind::kNone);
       }
       if (!buffers.empty()) {
         target.into = buffers[i]->bytes();
@@ -391,7 +391,7 @@ class StoreHandle {
     std::vector<ComposeSource> sources;
     sources.reserve(infos.size());
     for (const ObjectInfo& info : infos) {
-      if (info.generation.empty() || !info.crc32c || info.size_bytes == kUnknownSize) {
+      if (info.generation.empty() || !info.crc32c() || info.size_bytes == kUnknownSize) {
         raise(
             Error(Code::kInvalidArgument,
                   "its size, generation and CRC-32C must be known before it is joined with others")
@@ -400,7 +400,7 @@ class StoreHandle {
       sources.push_back({.name = info.name,
                          .generation = info.generation,
                          .size_bytes = info.size_bytes,
-                         .crc32c = *info.crc32c});
+                         .crc32c = *info.crc32c()});
     }
     return sources;
   }
@@ -480,12 +480,12 @@ void bind_store(nb::module_& module) {
            nb::sig("def __init__(self, engine: Engine, url: str, "
                    "options: dict[str, typing.Any]) -> None"))
       .def("start", &StoreHandle::start, nb::arg("items"), nb::arg("into") = nb::none(),
-           nb::arg("ranges") = nb::none(), nb::arg("sums") = false,
+           nb::arg("ranges") = nb::none(), nb::arg("sum_kind") = "",
            nb::sig("def start(self, items: collections.abc.Sequence[str | ObjectInfo], "
                    "into: collections.abc.Sequence[typing_extensions.Buffer] | None = None, "
                    "ranges: collections.abc.Sequence[tuple[int, int | None]] | None = None, "
-                   "sums: bool = False) -> Batch"),
-           "Starts reading; `sums` has the engine sum ranges, for `Batch.sums`.")
+                   "sum_kind: str = '') -> Batch"),
+           "Starts reading; the engine sums ranges by a CRC of this kind, for `Batch.sums`.")
       .def("start_indexed", &StoreHandle::start_indexed, nb::arg("index"), nb::arg("indices"),
            nb::arg("into") = nb::none(),
            nb::sig("def start_indexed(self, index: ObjectIndex, "

@@ -926,7 +926,7 @@ def _rebuild(url: str, settings: dict[str, Any]) -> Store:
 def _require_range(begin: int, end: int | None) -> None:
     require(
         begin >= 0 and (end is None or begin <= end < 1 << 63),
-        f"the range [{begin}, {end}) is empty or misplaced",
+        f"begin={begin}, end={end}: a range begins at 0 or later, and does not end before that",
     )
 
 

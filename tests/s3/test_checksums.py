@@ -135,6 +135,65 @@ def test_a_large_object_of_known_size_is_asked_for_its_sum_first(server: FaultSe
     assert headrace.metrics().checksums_verified_total == 1
 
 
+CRCS = pytest.mark.parametrize("algorithm", ["CRC32", "CRC32C", "CRC64NVME"])
+
+
+@CRCS
+def test_a_file_that_was_read_in_any_order_is_compared_as_a_whole(
+    server: FaultServer, algorithm: str
+) -> None:
+    server.put("bucket", "a", DATA * 6, checksumAlgorithm=algorithm)
+    store = open_store(server)
+    middle = len(DATA) * 3
+    for order in ([(0, None)], [(middle, None), (0, middle)], [(0, 100), (90, middle), (5, None)]):
+        with headrace.open("a", store=store) as file:
+            for begin, end in order:
+                file.seek(begin)
+                assert file.read(-1 if end is None else end - begin) == (DATA * 6)[begin:end]
+    server.faults([{"match": {"kind": "media"}, "action": {"flip_byte": 100}}])
+    with headrace.open("a", store=store) as file:
+        file.seek(middle)
+        file.read()
+        file.seek(0)
+        with pytest.raises(
+            headrace.CorruptDataError, match=f"the bytes that came have {algorithm}"
+        ):
+            file.read(middle)
+
+
+def test_a_file_whose_object_has_a_digest_is_read_and_not_compared(server: FaultServer) -> None:
+    server.put("bucket", "a", DATA, checksumAlgorithm="SHA256")
+    with headrace.open("a", store=open_store(server, verify="all")) as file:
+        assert file.info.checksum is not None
+        assert file.info.checksum[0] == "sha256"
+        assert file.read() == DATA
+
+
+@CRCS
+def test_a_sum_that_stat_has_told_is_not_asked_for_again(
+    server: FaultServer, algorithm: str
+) -> None:
+    server.put("bucket", "a", DATA, checksumAlgorithm=algorithm)
+    store = open_store(server, parallel=IN_PARTS)
+    info = store.stat("a")
+    assert info.checksum is not None
+    assert info.checksum[0] == algorithm.lower()
+    assert store.read(info).bytes() == DATA
+    assert requests(server, since=1) == ["GET 206"] * 4
+    assert headrace.metrics().checksums_verified_total == 1
+
+
+@CRCS
+def test_an_index_of_what_stat_has_told_keeps_the_sums(server: FaultServer, algorithm: str) -> None:
+    server.put("bucket", "a", DATA, checksumAlgorithm=algorithm)
+    store = open_store(server)
+    index = headrace.ObjectIndex.from_objects([store.stat("a")], root=store.url)
+    assert index.checksum(0) == index.info(0).checksum == store.stat("a").checksum
+    server.faults([{"match": {"kind": "media"}, "action": {"flip_byte": 100}}])
+    with pytest.raises(headrace.CorruptDataError, match=f"the bytes that came have {algorithm} "):
+        store.read(index.info(0))
+
+
 def test_an_object_that_is_replaced_between_its_parts_is_told(server: FaultServer) -> None:
     server.put("bucket", "a", DATA, checksumAlgorithm="CRC32C")
     server.faults(

@@ -61,7 +61,7 @@ TEST(S3Listing, APageHasObjectsPrefixesAndAToken) {
   EXPECT_EQ(first.generation, "25f9e794323b453885f5181f1b624d0b");
   EXPECT_EQ(first.updated, parse_rfc3339("2026-11-21T10:00:00Z").value());
   EXPECT_EQ(first.storage_class, "STANDARD");
-  EXPECT_FALSE(first.crc32c.has_value());
+  EXPECT_TRUE(first.checksum.empty());
   EXPECT_EQ(page->objects[1].name, "a+/e");
   EXPECT_EQ(page->objects[1].generation, "25f9e794323b453885f5181f1b624d0b-2");
   EXPECT_EQ(page->objects[1].storage_class, "GLACIER");

@@ -265,15 +265,18 @@ Result<void> HttpStore::verify(const ReadBatch& batch, ReadSlot& slot, const Che
 void HttpStore::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
   if (slot.error) return conclude(lane, batch, slot, {});
   const Checksum sum = slot.joined_sum();
-  if (slot.wants_sum) slot.sum = sum;
+  if (sum.kind() == slot.wanted_sum) slot.sum = sum;
   const ChecksumKind kind = slot.expected_sum().kind();
   if (kind == sum.kind() || !compares(rules_.verify, kind)) return conclude(lane, batch, slot, sum);
   // A digest takes longer than the bytes took to come: not on a thread that others wait for.
   const bool posted = engine_->compute->post(
       [self = shared_from_this(), alive = batch.shared_from_this(), &lane, &slot, kind] {
-        const Checksum digest = sum_of(kind, slot.into);
-        lane.thread().post(
-            [self, alive, &lane, &slot, digest] { self->conclude(lane, *alive, slot, digest); });
+        const bool wanted = !alive->cancelled() && !self->engine_->stopping.load();
+        const Checksum digest = wanted ? sum_of(kind, slot.into) : Checksum();
+        lane.thread().post([self, alive, &lane, &slot, wanted, digest] {
+          if (!wanted) alive->set_error(slot, cancelled());
+          self->conclude(lane, *alive, slot, digest);
+        });
       });
   if (posted) return;
   batch.set_error(slot, Error(Code::kCancelled, "the engine was stopped"));

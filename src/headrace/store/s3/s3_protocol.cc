@@ -230,7 +230,7 @@ Result<ObjectInfo> S3Protocol::parse_stat(const Response& response, std::string_
   info.name = root().full_name(name);
   if (!response.head.content_length) return corrupt("the answer to HEAD has no Content-Length");
   info.size_bytes = *response.head.content_length;
-  info.crc32c = whole_sum(response.head).crc32c();
+  info.checksum = whole_sum(response.head);
   return info;
 }
 
@@ -253,7 +253,7 @@ Result<ObjectInfo> S3Protocol::parse_written(const Response& response, const Wri
   info.size_bytes = size_bytes;
   info.content_type = content_type_or_default(write.content_type);
   info.content_encoding = write.content_encoding;
-  info.crc32c = whole_sum(response.head).crc32c();
+  info.checksum = whole_sum(response.head);
   return info;
 }
 

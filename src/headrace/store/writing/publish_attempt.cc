@@ -9,12 +9,14 @@ namespace headrace {
 Match compare_bytes(const ObjectInfo& found, uint64_t size_bytes, std::optional<Crc32c> crc32c) {
   if (found.size_bytes != size_bytes) return Match::kOther;
   if (size_bytes == 0) return Match::kSame;
-  if (!found.crc32c || !crc32c) return Match::kUnknown;
-  return *found.crc32c == *crc32c ? Match::kSame : Match::kOther;
+  const std::optional<Crc32c> there = found.crc32c();
+  if (!there || !crc32c) return Match::kUnknown;
+  return *there == *crc32c ? Match::kSame : Match::kOther;
 }
 
 std::string crc32c_text(const ObjectInfo& info) {
-  return info.crc32c ? cat(" with CRC32C ", info.crc32c->to_base64()) : " with no CRC32C told";
+  const std::optional<Crc32c> sum = info.crc32c();
+  return sum ? cat(" with CRC32C ", sum->to_base64()) : " with no CRC32C told";
 }
 
 std::string unmet_condition(const std::string& wanted) {
