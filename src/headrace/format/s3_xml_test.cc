@@ -184,59 +184,5 @@ TEST(S3Copy, WhatIsNeitherIsRefused) {
   }
 }
 
-TEST(S3Delete, ARequestNamesObjectsVersionsAndETags) {
-  const DeleteTarget targets[] = {{.name = "a&b\n"},
-                                  {.name = "c", .version_id = "v", .etag = "\"e\""}};
-  EXPECT_EQ(delete_xml(targets, /*quiet=*/true).value(),
-            "<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">"
-            "<Object><Key>a&amp;b&#10;</Key></Object>"
-            "<Object><Key>c</Key><VersionId>v</VersionId><ETag>&quot;e&quot;</ETag></Object>"
-            "<Quiet>true</Quiet></Delete>");
-}
-
-TEST(S3Delete, NamesThatXmlCannotExpressAreRefused) {
-  EXPECT_TRUE(can_delete_together("ä\n"));
-  for (const char* name : {"\x01", "a\x1F", "\xFF"}) {
-    EXPECT_FALSE(can_delete_together(name));
-    const DeleteTarget target{.name = name};
-    EXPECT_EQ(delete_xml(std::span(&target, 1), true).error().code(), Code::kInvalidArgument);
-  }
-}
-
-TEST(S3Delete, AResultSaysWhatWasDeletedAndWhatWasNot) {
-  const Answer<DeleteResult> answer = parse_deleted(
-      "<DeleteResult><Deleted><Key> a&#10;</Key></Deleted>"
-      "<Deleted><Key>b</Key><VersionId>v</VersionId><DeleteMarker>true</DeleteMarker></Deleted>"
-      "<Error><Key>c</Key><Code>AccessDenied</Code><Message>no</Message></Error></DeleteResult>");
-  ASSERT_TRUE(answer.has_value() && answer->has_value());
-  EXPECT_THAT((*answer)->deleted,
-              ElementsAre(DeleteResult::Deleted{" a\n", ""}, DeleteResult::Deleted{"b", "v"}));
-  EXPECT_THAT((*answer)->failures,
-              ElementsAre(DeleteResult::Failure{"c", "", "AccessDenied", "no"}));
-  EXPECT_EQ(parse_deleted("<Error><Code>MalformedXML</Code></Error>")->error().code,
-            "MalformedXML");
-}
-
-TEST(S3Delete, AResultThatNamesNothingIsRefused) {
-  for (const char* xml : {"", "<DeleteResult>", "<DeleteResult><Deleted/></DeleteResult>",
-                          "<DeleteResult><Error><Key>a</Key></Error></DeleteResult>"}) {
-    EXPECT_EQ(parse_deleted(xml).error().code(), Code::kCorrupt) << xml;
-  }
-}
-
-TEST(S3Location, IsTheRegionUnderItsPresentName) {
-  const std::pair<const char*, const char*> cases[] = {
-      {"<LocationConstraint xmlns='x'>eu-west-3</LocationConstraint>", "eu-west-3"},
-      {"<LocationConstraint/>", "us-east-1"},
-      {"<LocationConstraint>EU</LocationConstraint>", "eu-west-1"},
-      {"<GetBucketLocationOutput><LocationConstraint>us-west-2</LocationConstraint>"
-       "</GetBucketLocationOutput>",
-       "us-west-2"}};
-  for (const auto& [xml, region] : cases) EXPECT_EQ(**parse_location(xml), region);
-  EXPECT_EQ(parse_location("<a/>").error().code(), Code::kCorrupt);
-  EXPECT_EQ(parse_location("<Error><Code>NoSuchBucket</Code></Error>")->error().code,
-            "NoSuchBucket");
-}
-
 }  // namespace
 }  // namespace headrace

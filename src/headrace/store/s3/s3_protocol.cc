@@ -22,8 +22,6 @@ namespace {
 constexpr std::string_view kWithChecksums = "x-amz-checksum-mode: ENABLED\r\n";
 // A request that was signed so long before or after the service's time is refused.
 constexpr std::chrono::minutes kMaxSkew{15};
-constexpr std::string_view kSumHeader = "x-amz-checksum-";  // followed by the kind
-constexpr std::string_view kSumTypeHeader = "x-amz-checksum-type";
 
 // What the head of a response says about an object.
 ObjectInfo info_of(const ResponseHead& head) {
@@ -54,13 +52,11 @@ class WholeSum {
  public:
   // False if this field is about something else.
   bool read(const HeaderField& field) {
-    if (field.name.size() <= kSumHeader.size() ||
-        !same_ignoring_case(field.name.substr(0, kSumHeader.size()), kSumHeader)) {
-      return false;
-    }
-    if (same_ignoring_case(field.name, kSumTypeHeader)) {
+    const std::string_view suffix = amz_checksum_suffix(field.name);
+    if (suffix.empty()) return false;
+    if (same_ignoring_case(suffix, "type")) {
       type_ = field.value;
-    } else if (const ChecksumKind kind = kind_of_amz_header(field.name);
+    } else if (const ChecksumKind kind = kind_of_amz_suffix(suffix);
                kind != ChecksumKind::kNone && (value_.empty() || can_join(kind))) {
       kind_ = kind;  // of several, one that costs nothing
       value_ = field.value;
