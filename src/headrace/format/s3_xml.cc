@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <utility>
+#include <vector>
 
 #include "headrace/base/ascii.h"
 #include "headrace/format/http_date.h"
@@ -87,15 +88,18 @@ class PageScanner {
         return false;
       }
     }
-    return true;
+    // At once: a long answer of empty elements would take much memory.
+    return object.key.is_there || refuse("a missing or malformed 'Key'");
   }
 
   bool take_prefixes() {
     while (xml_.enter()) {
       if (xml_.name() != "Prefix") {
         xml_.leave();
-      } else if (!take_only(page_.prefixes.emplace_back())) {
+      } else if (Leaf& prefix = page_.prefixes.emplace_back(); !take_only(prefix)) {
         return false;
+      } else if (prefix.text.raw.empty()) {
+        return refuse("a missing or malformed 'Prefix'");
       }
     }
     return true;
@@ -103,16 +107,15 @@ class PageScanner {
 
   bool take_only(Leaf& into) {
     const std::string_view name = xml_.name();
-    if (into.is_there) {
-      refusal_ = cat("two '", name, "' in one element");
-      return false;
-    }
-    if (!xml_.leave_text(into.text)) {
-      refusal_ = cat("elements inside of '", name, "'");
-      return false;
-    }
+    if (into.is_there) return refuse(cat("two '", name, "' in one element"));
+    if (!xml_.leave_text(into.text)) return refuse(cat("elements inside of '", name, "'"));
     into.is_there = true;
     return true;
+  }
+
+  bool refuse(std::string why) {
+    refusal_ = std::move(why);
+    return false;
   }
 
   XmlScanner xml_;
@@ -195,12 +198,14 @@ class PageReader {
   std::string_view etag_of(const ListedObject& object) {
     // As AWS writes all of them.
     constexpr std::string_view kQuote = "&quot;";
-    std::string_view raw = object.etag.text.raw;
-    if (raw.size() > 2 * kQuote.size() && raw.starts_with(kQuote) && raw.ends_with(kQuote)) {
+    const XmlText& text = object.etag.text;
+    std::string_view raw = text.raw;
+    if (!text.is_cdata && raw.size() > 2 * kQuote.size() && raw.starts_with(kQuote) &&
+        raw.ends_with(kQuote)) {
       raw = raw.substr(kQuote.size(), raw.size() - 2 * kQuote.size());
       if (raw.find('&') == raw.npos && raw.find('\r') == raw.npos) return raw;
     }
-    return unquoted_etag(object.etag.text.read(scratch_));
+    return unquoted_etag(text.read(scratch_));
   }
   bool decode(const Leaf& name) {
     const std::string_view text = name.text.read(scratch_);

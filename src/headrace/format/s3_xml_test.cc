@@ -85,6 +85,41 @@ TEST(S3Listing, NamesAreTakenAsTheyAreWhereTheServerDoesNotEncodeThem) {
   EXPECT_EQ(name_of("//a/./../b"), "//a/./../b");
 }
 
+TEST(S3Listing, HowAPageIsWrittenDoesNotMatter) {
+  const Result<ObjectPage> plain = objects_of(kPage);
+  const Result<ObjectPage> other = objects_of(
+      "\xEF\xBB\xBF<?xml version='1.0'?>\r\n<!-- <Key>x</Key> --><s:ListBucketResult "
+      "xmlns:s='x'>\r\n"
+      "<s:CommonPrefixes> <s:Prefix>a%2B&#x2F;f/</s:Prefix>\n<Other/></s:CommonPrefixes>"
+      "<s:Contents a=\"<b>\">text<s:Size>536870912&#49;</s:Size "
+      "><s:StorageClass><![CDATA[STANDARD]]>"
+      " </s:StorageClass><Owner><Key>x</Key><Size>x</Size></Owner><?p <ETag>?>"
+      "<s:ETag\t>\"25f9e794323b453885f5181f1b624d0b&#34;</s:ETag>"
+      "<s:Key>a%2B/b+c%20d%C3%A4%00</s:Key><s:LastModified>2026-11-21t10:00:00z</s:LastModified>"
+      "</s:Contents>\n<s:Contents><s:StorageClass>GLACIER</s:StorageClass><s:Size>0</s:Size>"
+      "<s:ETag>&quot;25f9e794323b453885f5181f1b624d0b-2&quot;</s:ETag>"
+      "<s:LastModified>2026-11-21T11:00:01.5+01:00</s:LastModified><s:Key>a+/e</s:Key></s:Contents>"
+      "<s:EncodingType><![CDATA[url]]></s:EncodingType><s:IsTruncated>true</s:IsTruncated>"
+      "<s:NextContinuationToken>1ueGcxLPRx1Tr/XYExHnhbYLgveDs2J/wm36Hy4vbOwM=<!-- -->"
+      "</s:NextContinuationToken></s:ListBucketResult>\n");
+  ASSERT_TRUE(other.has_value()) << other.error().to_string();
+  EXPECT_EQ(other->next_page_token, plain->next_page_token);
+  EXPECT_EQ(other->prefixes, plain->prefixes);
+  ASSERT_EQ(other->objects.size(), 2u);
+  EXPECT_TRUE(other->objects[0] == plain->objects[0]);
+  EXPECT_EQ(other->objects[1].name, "a /e");
+  EXPECT_EQ(other->objects[1].generation, plain->objects[1].generation);
+  EXPECT_EQ(other->objects[1].updated, plain->objects[1].updated);
+}
+
+TEST(S3Listing, AReferenceInCdataIsText) {
+  const Result<ObjectPage> page = objects_of(
+      "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>a</Key><Size>1</Size>"
+      "<ETag><![CDATA[&quot;e&quot;]]></ETag></Contents></ListBucketResult>");
+  ASSERT_TRUE(page.has_value());
+  EXPECT_EQ(page->objects.at(0).generation, "&quot;e&quot;");
+}
+
 TEST(S3Listing, WhetherNamesAreEncodedMayBeSaidBehindThem) {
   const Result<ObjectPage> page = objects_of(
       "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>a+b</Key><Size>1</Size>"
