@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from testing.faultserver.client import FaultServer
+from tests.nursery import Nursery
 
 # What a shell, a URL, a terminal or rich could take for something else than a name.
 ODD_NAMES = [
@@ -92,13 +93,32 @@ def _text(argument: object) -> str | bytes:
     return argument if isinstance(argument, bytes) else str(argument)
 
 
+@pytest.fixture(scope="session")
+def _nursery() -> Iterator[Nursery]:
+    with Nursery("import headrace._cli.app", warnings_are_errors=False) as nursery:
+        yield nursery
+
+
 @pytest.fixture
-def run(start: Start) -> Run:
-    """Run `headrace` to its end."""
+def run(start: Start, _nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Run `headrace` to its end: where nothing else is needed, in an interpreter that has imported
+    it already.
+    """
+    folder = tmp_path_factory.mktemp("run")
 
     def run(*arguments: object, stdin: bytes | None = None, **environment: str) -> Done:
-        source = {} if stdin is None else {"stdin": subprocess.PIPE}
-        return _end(start(*arguments, environment=environment, **source), stdin)
+        if stdin is not None:
+            return _end(start(*arguments, environment=environment, stdin=subprocess.PIPE), stdin)
+        if any(name.startswith("PYTHON") for name in environment):  # read when one begins
+            return _end(start(*arguments, environment=environment), None)
+        ended = _nursery.end_of(
+            folder,
+            "import headrace.__main__",
+            *map(_text, arguments),
+            environment={**os.environ, **environment},
+        )
+        assert b"nanobind" not in ended.err, ended.err
+        return Done(ended.code, ended.out, ended.err.decode())
 
     return run
 

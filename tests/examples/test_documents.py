@@ -12,7 +12,7 @@ import pytest
 import headrace
 from headrace.demo import digits
 from testing.servers import FakeGcsServer, MinioServer, minio
-from tests.torch.nursery import Nursery
+from tests.nursery import Nursery
 
 pytestmark = pytest.mark.timeout(960)
 
@@ -58,9 +58,8 @@ class Run(Protocol):
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
-    nursery = Nursery(warnings_are_errors=False)
-    yield nursery
-    nursery.close()
+    with Nursery(warnings_are_errors=False) as nursery:
+        yield nursery
 
 
 @pytest.fixture
