@@ -56,10 +56,6 @@ ChecksumKind kind_of_amz_suffix(std::string_view suffix) {
   return ChecksumKind::kNone;
 }
 
-ChecksumKind kind_of_amz_header(std::string_view name) {
-  return kind_of_amz_suffix(amz_checksum_suffix(name));
-}
-
 ChecksumKind kind_of_amz_element(std::string_view name) {
   for (const ChecksumKind kind : kKinds) {
     if (name == amz_names(kind).element) return kind;

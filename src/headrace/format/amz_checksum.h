@@ -24,8 +24,7 @@ AmzNames amz_names(ChecksumKind kind);
 // What follows "x-amz-checksum-" in the name of a header, "" for other headers. Letters may be of
 // either case.
 std::string_view amz_checksum_suffix(std::string_view name);
-// kNone for other headers and elements. Letters of a header may be of either case.
-ChecksumKind kind_of_amz_header(std::string_view name);
+// kNone for other texts.
 ChecksumKind kind_of_amz_suffix(std::string_view suffix);
 ChecksumKind kind_of_amz_element(std::string_view name);
 

@@ -81,8 +81,7 @@ class TextSum {
     gathered_[size_++] = static_cast<unsigned char>(c);
     return *this;
   }
-  // The state behind the whole blocks that came, and the text behind those, which is at most as
-  // long as what came last.
+  // The state behind the whole blocks that came, and the rest of the text.
   State state(std::string& rest) {
     const size_t rest_bytes = size_ % kBlockBytes;
     rest.assign(reinterpret_cast<const char*>(gathered_.data()) + size_ - rest_bytes, rest_bytes);
