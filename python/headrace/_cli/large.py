@@ -20,6 +20,7 @@ from headrace import (
     _engine,
 )
 from headrace._cli.part_file import PartFile
+from headrace._leftovers import give_up
 from headrace._location import is_local, scheme_of
 from headrace._whole_sum import crc_text
 
@@ -137,7 +138,7 @@ def send(
         check()
         return writer.close()
     except BaseException as error:
-        writer.abort(patience_s=5.0 if isinstance(error, Exception) else 0.1)
+        give_up(writer, error)
         raise
 
 
