@@ -55,15 +55,15 @@ Result<void> ConditionProbe::refused(Error error) {
   const bool creates = step_ == Step::kCreate;
   const Code code = error.code();
   const bool kept = code == Code::kPreconditionFailed || (code == Code::kNotFound && !creates);
-  if (!kept && code != Code::kInvalidArgument) return std::unexpected(std::move(error));
-  const Kept found = kept ? Kept::kYes : Kept::kRefused;
+  const bool denied = code == Code::kPermissionDenied;  // such writes may need more rights
+  if (!kept && !denied && code != Code::kInvalidArgument) return std::unexpected(std::move(error));
+  const Kept found = kept ? Kept::kYes : denied ? Kept::kUnknown : Kept::kRefused;
   if (creates) {
     found_.set_create(found);
-    step_ = Step::kReplace;
   } else {
     found_.set_replace(found);
-    step_ = Step::kRemove;
   }
+  step_ = creates ? Step::kReplace : Step::kRemove;
   return {};
 }
 

@@ -144,6 +144,27 @@ TEST_F(ConditionProbeTest, WhoCannotWriteThereForWhateverReasonFindsNothingOut) 
   }
 }
 
+TEST_F(ConditionProbeTest, RightsThatOneConditionNeedsSayNothingAboutTheOther) {
+  HttpRequest request;
+  Service service;
+  for (const bool may_be_sent : {true, true, false}) {
+    request.clear();
+    ASSERT_TRUE(probe_.build(request));
+    const Result<void> answer =
+        may_be_sent ? service.answer(request) : fail(Code::kPermissionDenied, "no s3:GetObject");
+    if (answer) {
+      probe_.accepted();
+    } else {
+      EXPECT_TRUE(probe_.refused(answer.error()).has_value());
+    }
+  }
+  EXPECT_EQ(create(), Kept::kYes);
+  EXPECT_EQ(replace(), Kept::kUnknown);
+  request.clear();
+  ASSERT_TRUE(probe_.build(request));
+  EXPECT_EQ(request.method, "DELETE");
+}
+
 TEST_F(ConditionProbeTest, AnAnswerThatIsAboutSomethingElseEndsTheWriteAndFindsNothingOut) {
   HttpRequest request;
   ASSERT_TRUE(probe_.build(request));
@@ -151,8 +172,7 @@ TEST_F(ConditionProbeTest, AnAnswerThatIsAboutSomethingElseEndsTheWriteAndFindsN
   request.clear();
   ASSERT_TRUE(probe_.build(request));
   EXPECT_EQ(request.header_lines, "If-None-Match");
-  for (const Code code : {Code::kNotFound, Code::kThrottled, Code::kUnavailable, Code::kInternal,
-                          Code::kPermissionDenied}) {
+  for (const Code code : {Code::kNotFound, Code::kThrottled, Code::kUnavailable, Code::kInternal}) {
     const Result<void> passed_on = probe_.refused(Error(code, "because"));
     ASSERT_FALSE(passed_on.has_value());
     EXPECT_EQ(passed_on.error().code(), code);

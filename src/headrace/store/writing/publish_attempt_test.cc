@@ -203,6 +203,15 @@ TEST_F(WhereTheServiceLooks, ARemovalLooksWhetherThereIsAnything) {
   expect_error(answer(attempt, "404 Not Found"), Code::kNotFound);
 }
 
+TEST_F(WhereTheServiceLooks, ARemovalWhoseLookWasThrottledLooksAgain) {
+  for (const Precondition& precondition : {Precondition(), Precondition{.generation = kOurs}}) {
+    RemoveAttempt attempt(protocol_, "n", precondition);
+    EXPECT_EQ(next(attempt), "HEAD");
+    expect_error(answer(attempt, "429 Too Many Requests"), Code::kThrottled);
+    EXPECT_EQ(next(attempt), "HEAD");
+  }
+}
+
 TEST_F(WhereTheServiceLooks, ARemovalOfAGenerationLooksAgainAfterALostAnswer) {
   RemoveAttempt attempt(protocol_, "n", {.generation = kOurs});
   EXPECT_EQ(next(attempt), "HEAD");

@@ -194,7 +194,7 @@ Result<Attempt::Verdict> RemoveAttempt::refused(Error error) {
     result = true;
     return Verdict::kDone;
   }
-  if (error.code() == Code::kThrottled) look_again();  // it is sent again much later
+  if (!looks_ && error.code() == Code::kThrottled) look_again();  // it is sent again much later
   return std::unexpected(std::move(error));
 }
 
