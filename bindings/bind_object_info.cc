@@ -134,8 +134,8 @@ Examples:
           nb::sig("def checksum(self) -> tuple[str, builtins.bytes] | None"),
           R"doc(The kind and the value of the checksum of the stored bytes; ``None`` where none is known.
 
-A kind is ``"crc32c"``, ``"crc32"``, ``"crc64nvme"``, ``"sha1"``, ``"sha256"`` or ``"md5"``. Stores
-tell it with `Store.stat`; listings only where the service's do, as on ``gs://``.)doc")
+A kind is ``"crc32c"``, ``"crc32"``, ``"crc64nvme"``, ``"sha1"``, ``"sha256"``, ``"md5"`` or
+``"xxh64"``. Stores tell it with `Store.stat`, listings only on ``gs://``; an index may have any.)doc")
       .def_prop_ro(
           "content_type", [](const ObjectInfo& self) { return to_str(self.content_type); },
           "The MIME type; ``''`` where the store keeps none.")

@@ -373,6 +373,9 @@ class StoreHandle {
                                              .valid_for = std::chrono::seconds(expires_s)})));
   }
 
+  void not_compared(Text name, std::string_view kind) const {
+    store().not_compared(std::string(name), checksum_kind(kind).value_or(ChecksumKind::kNone));
+  }
   nb::str url_of(Text name) const { return to_str(store().url_of(std::string(name))); }
   uint64_t expected_object_bytes() const { return store().expected_object_bytes(); }
   uint64_t useful_in_flight() const { return store().useful_in_flight(); }
@@ -469,7 +472,7 @@ void bind_store(nb::module_& module) {
       .def("wait", &BatchHandle::wait, "Waits; raises the first error.")
       .def("done", &BatchHandle::done)
       .def("sums", &BatchHandle::sums, nb::sig("def sums(self) -> list[int | None]"),
-           "Waits; the CRC-32C of the bytes that came for each range.")
+           "Waits; the CRC of the bytes that came for each range.")
       .def("take", &BatchHandle::take, nb::kw_only(), nb::arg("return_errors"),
            nb::sig("def take(self, *, return_errors: bool) -> list[Sample]"),
            "Waits; a sample for each object. Raises the first error, or returns errors in place.");
@@ -526,6 +529,8 @@ void bind_store(nb::module_& module) {
            nb::arg("content_type"), nb::arg("if_generation").none())
       .def("presigned_url", &StoreHandle::presigned_url, nb::arg("name"), nb::kw_only(),
            nb::arg("method"), nb::arg("expires_s"))
+      .def("not_compared", &StoreHandle::not_compared, nb::arg("name"), nb::arg("kind"),
+           "Logs, once for each host, that an object was read whole and compared with nothing.")
       .def("url_of", &StoreHandle::url_of, nb::arg("name"))
       .def_prop_ro("expected_object_bytes", &StoreHandle::expected_object_bytes)
       .def_prop_ro("useful_in_flight", &StoreHandle::useful_in_flight);

@@ -145,12 +145,13 @@ class Nursery:
         job["argv"] = [str(file), *map(os.fsdecode, arguments)]
         job["environment"] = environment
         job["cwd"] = str(cwd or Path.cwd())
+        pid_file = folder / "pid"
+        pid_file.unlink(missing_ok=True)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
         ended = bool(select.select([self._process.stdout], [], [], timeout_s)[0])
-        pid_file = folder / "pid"
         if not ended:
             pid = int(pid_file.read_text())
             os.kill(pid, signal.SIGABRT)  # faulthandler says where every thread is

@@ -65,8 +65,8 @@ class ObjectInfo(object):
         """
         The kind and the value of the checksum of the stored bytes; ``None`` where none is known.
 
-        A kind is ``"crc32c"``, ``"crc32"``, ``"crc64nvme"``, ``"sha1"``, ``"sha256"`` or ``"md5"``. Stores
-        tell it with `Store.stat`; listings only where the service's do, as on ``gs://``.
+        A kind is ``"crc32c"``, ``"crc32"``, ``"crc64nvme"``, ``"sha1"``, ``"sha256"``, ``"md5"`` or
+        ``"xxh64"``. Stores tell it with `Store.stat`, listings only on ``gs://``; an index may have any.
         """
 
     @property
@@ -1052,7 +1052,7 @@ class Batch:
 
     def done(self) -> bool: ...
     def sums(self) -> list[int | None]:
-        """Waits; the CRC-32C of the bytes that came for each range."""
+        """Waits; the CRC of the bytes that came for each range."""
 
     def take(self, *, return_errors: bool) -> list[Sample]:
         """
@@ -1146,6 +1146,11 @@ class StoreHandle:
         if_generation: str | None,
     ) -> ObjectInfo: ...
     def presigned_url(self, name: str, *, method: str, expires_s: int) -> str: ...
+    def not_compared(self, name: str, kind: str) -> None:
+        """
+        Logs, once for each host, that an object was read whole and compared with nothing.
+        """
+
     def url_of(self, name: str) -> str: ...
     @property
     def expected_object_bytes(self) -> int: ...

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import _engine
 from headrace._engine import ObjectInfo, Sample
 from headrace._errors import CorruptDataError, HeadraceError, PreconditionFailedError
+from headrace._location import is_local
 from headrace._options import PREFETCH_BYTES, require, require_bytes
 from headrace._whole_sum import WholeSum, crc_of
 
@@ -128,15 +129,34 @@ class ObjectReaderIO(io.BufferedIOBase):
         self._fetches: list[_Fetch] = []
         self._pending_bytes = 0  # handed out, and not in the sum yet; rather too many than too few
         self._damage: CorruptDataError | None = None
+        verify = bool(self._store._settings.verify)
         if isinstance(name, ObjectInfo):
-            self._info = name
+            self._info = self._completed(name, verify)
         else:
             self._info = self._open(name)
         if if_generation is not None and self._info.generation != if_generation:
             raise _wrong_generation(self._url, self._info.generation, if_generation)
-        crc = crc_of(self._info) if self._store._settings.verify else None
+        crc = crc_of(self._info) if verify else None
         self._sum = None if crc is None else WholeSum(self._info.size_bytes, *crc)
+        if verify and crc is None and self._info.size_bytes:
+            kind = (self._info.checksum or ("",))[0]
+            self._store._handle().not_compared(self._info.name, kind)
         self._ended = False
+
+    def _completed(self, info: ObjectInfo, verify: bool) -> ObjectInfo:
+        """Return `info` with what is left out, such as the sum, which S3 does not list."""
+        lacks_sum = verify and info.checksum is None and not is_local(self._store.url)
+        if info.size_bytes is not None and info.generation and not lacks_sum:
+            return info
+        found = self._open(info.name)
+        if info.generation in ("", found.generation):
+            return found
+        self._fetches.clear()
+        if info.size_bytes is None:
+            raise _wrong_generation(
+                self._store.url_of(info.name), found.generation, info.generation
+            )
+        return info  # whoever reads will see
 
     def _open(self, name: str) -> ObjectInfo:
         """Ask what is there, and for its beginning at the same time."""
@@ -240,7 +260,7 @@ class ObjectReaderIO(io.BufferedIOBase):
 
         Raises:
             PreconditionFailedError: the object is no longer the one that was opened.
-            CorruptDataError: this would be the last of the object, and its CRC-32C does not match.
+            CorruptDataError: this would be the last of the object, and its CRC does not match.
             HeadraceError: the bytes could not be fetched.
             ValueError: the file is closed.
         """
@@ -256,7 +276,7 @@ class ObjectReaderIO(io.BufferedIOBase):
 
         Raises:
             PreconditionFailedError: the object is no longer the one that was opened.
-            CorruptDataError: this would be the last of the object, and its CRC-32C does not match.
+            CorruptDataError: this would be the last of the object, and its CRC does not match.
             HeadraceError: the bytes could not be fetched.
             ValueError: the file is closed.
         """
@@ -267,7 +287,7 @@ class ObjectReaderIO(io.BufferedIOBase):
 
         Raises:
             PreconditionFailedError: the object is no longer the one that was opened.
-            CorruptDataError: this would be the last of the object, and its CRC-32C does not match.
+            CorruptDataError: this would be the last of the object, and its CRC does not match.
             HeadraceError: the bytes could not be fetched.
             ValueError: the file is closed.
         """
@@ -301,7 +321,7 @@ class ObjectReaderIO(io.BufferedIOBase):
 
         Raises:
             PreconditionFailedError: the object is no longer the one that was opened.
-            CorruptDataError: this would be the last of the object, and its CRC-32C does not match.
+            CorruptDataError: this would be the last of the object, and its CRC does not match.
             HeadraceError: the bytes could not be fetched.
             ValueError: the file is closed.
         """
@@ -317,7 +337,7 @@ class ObjectReaderIO(io.BufferedIOBase):
 
         Raises:
             PreconditionFailedError: the object is no longer the one that was opened.
-            CorruptDataError: this would be the last of the object, and its CRC-32C does not match.
+            CorruptDataError: this would be the last of the object, and its CRC does not match.
             HeadraceError: the bytes could not be fetched.
             ValueError: the file is closed.
         """

@@ -94,13 +94,13 @@ def _text(argument: object) -> str | bytes:
 
 
 @pytest.fixture(scope="session")
-def _nursery() -> Iterator[Nursery]:
+def nursery() -> Iterator[Nursery]:
     with Nursery("import headrace._cli.app", warnings_are_errors=False) as nursery:
         yield nursery
 
 
 @pytest.fixture
-def run(start: Start, _nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(start: Start, nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Run `headrace` to its end: where nothing else is needed, in an interpreter that has imported
     it already.
     """
@@ -111,7 +111,7 @@ def run(start: Start, _nursery: Nursery, tmp_path_factory: pytest.TempPathFactor
             return _end(start(*arguments, environment=environment, stdin=subprocess.PIPE), stdin)
         if any(name.startswith("PYTHON") for name in environment):  # read when one begins
             return _end(start(*arguments, environment=environment), None)
-        ended = _nursery.end_of(
+        ended = nursery.end_of(
             folder,
             "import headrace.__main__",
             *map(_text, arguments),

@@ -161,12 +161,49 @@ def test_a_file_that_was_read_in_any_order_is_compared_as_a_whole(
             file.read(middle)
 
 
-def test_a_file_whose_object_has_a_digest_is_read_and_not_compared(server: FaultServer) -> None:
+def test_a_file_whose_object_has_a_digest_is_read_and_it_is_said_that_nothing_was_compared(
+    server: FaultServer, caplog: pytest.LogCaptureFixture
+) -> None:
     server.put("bucket", "a", DATA, checksumAlgorithm="SHA256")
-    with headrace.open("a", store=open_store(server, verify="all")) as file:
-        assert file.info.checksum is not None
-        assert file.info.checksum[0] == "sha256"
-        assert file.read() == DATA
+    with caplog.at_level(logging.WARNING, logger="headrace"):
+        for _ in range(2):
+            with headrace.open("a", store=open_store(server)) as file:
+                assert file.info.checksum is not None
+                assert file.info.checksum[0] == "sha256"
+                assert file.read() == DATA
+        open_store(server).list()  # the log comes with calls
+    (said,) = caplog.messages
+    assert "s3://bucket/a were not compared with a checksum" in said
+
+
+@CRCS
+def test_a_file_that_a_listing_names_is_compared_too(server: FaultServer, algorithm: str) -> None:
+    server.put("bucket", "a", DATA * 6, checksumAlgorithm=algorithm)
+    store = open_store(server)
+    (listed,) = store.list()
+    with headrace.open(listed, store=store) as file:
+        assert file.read() == DATA * 6
+    assert requests(server).count("HEAD 200") == 1
+    with headrace.open(headrace.ObjectInfo("a"), store=store) as file:
+        assert file.info == store.stat("a")
+    server.faults([{"match": {"kind": "media"}, "action": {"flip_byte": 100}}])
+    with (
+        headrace.open(listed, store=store) as file,
+        pytest.raises(headrace.CorruptDataError, match=f"have {algorithm} "),
+    ):
+        file.read()
+
+
+def test_a_file_that_a_listing_names_is_not_another_generation(server: FaultServer) -> None:
+    server.put("bucket", "a", DATA, checksumAlgorithm="CRC32")
+    store = open_store(server)
+    (listed,) = store.list()
+    server.put("bucket", "a", DATA + b"!", checksumAlgorithm="CRC32")
+    with (
+        headrace.open(listed, store=store) as file,
+        pytest.raises(headrace.PreconditionFailedError),
+    ):
+        file.read()
 
 
 @CRCS

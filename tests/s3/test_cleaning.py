@@ -9,7 +9,7 @@ from testing.faultserver.client import FaultServer
 from testing.servers import MinioServer
 from testing.servers import minio as minio_module
 from testing.servers.s3_client import client_of
-from tests.cli.conftest import Run, run, start  # noqa: F401 - fixtures
+from tests.cli.conftest import Run, nursery, run, start  # noqa: F401 - fixtures
 from tests.keys import S3_KEYS
 from tests.killed import kill_when_written
 

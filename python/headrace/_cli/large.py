@@ -27,7 +27,15 @@ from headrace._whole_sum import crc_text
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["LARGE_BYTES", "download", "pieces_of", "send", "sum_of_file", "with_facts"]
+__all__ = [
+    "LARGE_BYTES",
+    "download",
+    "pieces_of",
+    "send",
+    "sum_of_file",
+    "tell_not_compared",
+    "with_facts",
+]
 
 LARGE_BYTES = 64 * MiB
 """Larger objects are not held in memory."""
@@ -50,6 +58,11 @@ def with_facts(store: Store, info: ObjectInfo) -> ObjectInfo:
         return info
     known = store.stat(info.name)
     return known if known.generation == info.generation else info
+
+
+def tell_not_compared(store: Store, info: ObjectInfo) -> None:
+    """Log, once for each host, that there was nothing to compare the bytes with."""
+    store._handle().not_compared(info.name, (info.checksum or ("",))[0])
 
 
 def download(
@@ -96,6 +109,8 @@ def download(
         if damage := part.damage():
             part.discard()
             raise _corrupt(url, damage)
+        if not part.is_compared:
+            tell_not_compared(source, info)
         check()
         part.publish(may_replace=may_replace)
 

@@ -46,6 +46,7 @@ class PartFile:
         self._path, self._size_bytes = path, info.size_bytes
         self._count = -(-info.size_bytes // PIECE_BYTES)
         known = crc_of(info)
+        self.is_compared = known is not None
         self.crc_kind = _engine.CrcKind("crc32c") if known is None else known[0]
         self._object_crc = None if known is None else known[1]
         self._lock = threading.Lock()

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from headrace import HeadraceError, NotFoundError, ObjectInfo, Sample, Store
-from headrace._cli.large import LARGE_BYTES, with_facts
+from headrace._cli.large import LARGE_BYTES, tell_not_compared, with_facts
 from headrace._cli.location import Location, missing_bucket, not_found
 from headrace._cli.report import Report
 from headrace._cli.workers import Workers
@@ -128,6 +128,8 @@ def _pieces(
         yield spooled(store, info)
     else:
         # There is no sum of a part, so there is nothing to wait for.
+        if is_whole:
+            tell_not_compared(store, info)
         last = _last(info, end)
         for at in range(begin or 0, last, LARGE_BYTES):
             yield store.read(info, begin=at, end=min(at + LARGE_BYTES, last))

@@ -103,20 +103,19 @@ std::string_view XmlText::meant(std::string& scratch) const {
 
 XmlScanner::Marks::Marks(std::string_view xml)
     : end_(xml.data() + xml.size()),
-      reference_(xml.data() - 1),
-      return_(reference_),
-      next_(reference_) {
-  search(xml.data());
+      reference_(next('&', xml.data())),
+      return_(next('\r', xml.data())),
+      next_(std::min(reference_, return_)) {}
+
+const char* XmlScanner::Marks::next(char c, const char* begin) const {
+  if (begin == end_) return end_;
+  const void* const found = std::memchr(begin, c, static_cast<size_t>(end_ - begin));
+  return found == nullptr ? end_ : static_cast<const char*>(found);
 }
 
 void XmlScanner::Marks::search(const char* begin) {
-  const auto search_for = [&](char c, const char*& at) {
-    if (at >= begin) return;
-    const void* const found = std::memchr(begin, c, static_cast<size_t>(end_ - begin));
-    at = found == nullptr ? end_ : static_cast<const char*>(found);
-  };
-  search_for('&', reference_);
-  search_for('\r', return_);
+  if (reference_ < begin) reference_ = next('&', begin);
+  if (return_ < begin) return_ = next('\r', begin);
   next_ = std::min(reference_, return_);
 }
 

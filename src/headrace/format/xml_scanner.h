@@ -75,6 +75,8 @@ class XmlScanner {
 
    private:
     [[gnu::noinline]] void search(const char* begin);  // rare, and any_in is called for each text
+    // Where `c` is from `begin` on, or the end.
+    const char* next(char c, const char* begin) const;
     const char* const end_;
     const char *reference_, *return_;  // the next '&' and CR, or the end
     const char* next_;

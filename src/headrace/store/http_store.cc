@@ -245,6 +245,10 @@ bool HttpStore::should_restart(const ReadSlot& slot) const {
          slot.restarts < 3;
 }
 
+void HttpStore::not_compared(std::string_view name, ChecksumKind kind) {
+  host_->log.unverified([&] { return url_of(name); }, kind);
+}
+
 Result<void> HttpStore::verify(const ReadBatch& batch, ReadSlot& slot, const Checksum& sum,
                                Metrics& metrics) {
   const Checksum& expected = slot.expected_sum();
@@ -271,16 +275,23 @@ void HttpStore::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
   // A digest takes longer than the bytes took to come: not on a thread that others wait for.
   const bool posted = engine_->compute->post(
       [self = shared_from_this(), alive = batch.shared_from_this(), &lane, &slot, kind] {
-        const bool wanted = !alive->cancelled() && !self->engine_->stopping.load();
-        const Checksum digest = wanted ? sum_of(kind, slot.into) : Checksum();
-        lane.thread().post([self, alive, &lane, &slot, wanted, digest] {
-          if (!wanted) alive->set_error(slot, cancelled());
-          self->conclude(lane, *alive, slot, digest);
-        });
+        const bool stops = self->engine_->stopping.load();
+        if (stops || alive->cancelled()) return self->give_up(lane, alive, slot, stops);
+        const Checksum digest = sum_of(kind, slot.into);
+        lane.thread().post(
+            [self, alive, &lane, &slot, digest] { self->conclude(lane, *alive, slot, digest); });
       });
-  if (posted) return;
-  batch.set_error(slot, Error(Code::kCancelled, "the engine was stopped"));
-  conclude(lane, batch, slot, {});
+  if (!posted) give_up(lane, batch.shared_from_this(), slot, /*stops=*/true);
+}
+
+// Called on any thread.
+void HttpStore::give_up(HostLane& lane, std::shared_ptr<ReadBatch> batch, ReadSlot& slot,
+                        bool stops) {
+  lane.thread().post([self = shared_from_this(), &lane, batch = std::move(batch), &slot, stops] {
+    Error error = stops ? Error(Code::kCancelled, "the engine was stopped") : cancelled();
+    batch->set_error(slot, std::move(error).with_url(self->url_of(batch->name(slot))));
+    self->conclude(lane, *batch, slot, {});
+  });
 }
 
 // `sum`: of the bytes that came, of the kind that is expected.

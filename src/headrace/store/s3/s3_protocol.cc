@@ -98,6 +98,7 @@ class SigV4Signer final : public Signer {
     if (!key_ || !key_->covers(now) || home_version_ != home_->version() ||
         credential.access_key != access_key_ || credential.secret_key != secret_key_ ||
         credential.session_token != key_->session_token()) {
+      key_.reset();
       home_version_ = home_->version();
       access_key_ = credential.access_key;
       secret_key_ = credential.secret_key;
