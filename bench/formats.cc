@@ -189,12 +189,12 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "\n");
     return 2;
   }
-  const std::string_view amount = argc > 2 ? argv[2] : "0.5";
-  const double duration_s = std::atof(amount.data());
+  const std::string amount = argc > 2 ? argv[2] : "0.5";
+  const double duration_s = std::atof(amount.c_str());
   const Work work = found->second();
   if (amount.ends_with('x')) {
     size_t objects = 0;
-    for (int i = 0; i < std::atoi(amount.data()); ++i) objects += work();
+    for (int i = 0; i < std::atoi(amount.c_str()); ++i) objects += work();
     std::printf("{\"objects\": %zu}\n", objects);
     return 0;
   }
