@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <memory>
 
 #include "headrace/base/ascii.h"
 #include "headrace/format/utf8.h"
@@ -103,8 +104,8 @@ std::string_view XmlText::meant(std::string& scratch) const {
 
 XmlScanner::Marks::Marks(std::string_view xml)
     : end_(xml.data() + xml.size()),
-      reference_(next('&', xml.data())),
-      return_(next('\r', xml.data())),
+      reference_(next('&', std::to_address(xml.begin()))),
+      return_(next('\r', std::to_address(xml.begin()))),
       next_(std::min(reference_, return_)) {}
 
 const char* XmlScanner::Marks::next(char c, const char* begin) const {
