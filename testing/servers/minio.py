@@ -122,7 +122,7 @@ class MinioServer(Running):
 
     def _wait_until_ready(self) -> None:
         # It listens before it can answer; until then every request gets 503.
-        deadline = time.monotonic() + 20.0
+        deadline = time.monotonic() + 80.0
         while self.request("GET", "/")[0] == 503:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"MinIO did not become ready: {self.output()}")
