@@ -16,7 +16,7 @@ from headrace._engine import ObjectInfo, Sample
 from headrace._errors import CorruptDataError, HeadraceError, PreconditionFailedError
 from headrace._location import is_local
 from headrace._options import PREFETCH_BYTES, require, require_bytes
-from headrace._whole_sum import WholeSum, crc_of
+from headrace._whole_sum import WholeSum, crc_of, tell_not_compared
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -139,8 +139,7 @@ class ObjectReaderIO(io.BufferedIOBase):
         crc = crc_of(self._info) if verify else None
         self._sum = None if crc is None else WholeSum(self._info.size_bytes, *crc)
         if verify and crc is None and self._info.size_bytes:
-            kind = (self._info.checksum or ("",))[0]
-            self._store._handle().not_compared(self._info.name, kind)
+            tell_not_compared(self._store, self._info)
         self._ended = False
 
     def _completed(self, info: ObjectInfo, verify: bool) -> ObjectInfo:

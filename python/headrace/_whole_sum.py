@@ -11,9 +11,9 @@ from headrace import _engine
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from headrace import ObjectInfo
+    from headrace import ObjectInfo, Store
 
-__all__ = ["WholeSum", "crc_of", "crc_text"]
+__all__ = ["WholeSum", "crc_of", "damage_of", "tell_not_compared"]
 
 # Bounds of the memory that this takes. Beyond the first one the whole cannot be told any more.
 _MAX_RUNS = 1 << 16
@@ -23,14 +23,24 @@ _MAX_MARKS = 1 << 10
 def crc_of(info: ObjectInfo) -> tuple[_engine.CrcKind, int] | None:
     """Return the kind and the value of the object's CRC; None if it has none, or a digest."""
     kind, value = info.checksum or ("", b"")
-    if kind not in ("crc32", "crc32c", "crc64nvme"):
+    try:
+        return _engine.CrcKind(kind), int.from_bytes(value, "big")
+    except ValueError:
         return None
-    return _engine.CrcKind(kind), int.from_bytes(value, "big")
 
 
-def crc_text(kind: _engine.CrcKind, crc: int) -> str:
-    """Return both as messages have them: ``CRC32C e3069283``."""
-    return f"{kind.label} {crc:0{16 if kind.name == 'crc64nvme' else 8}x}"
+def damage_of(kind: _engine.CrcKind, came: int, told: int) -> str:
+    """Say that the CRC of the bytes that came is not that of the object."""
+    digits = 16 if kind.name == "crc64nvme" else 8
+    return (
+        f"the bytes that came have {kind.label} {came:0{digits}x}, the object has {kind.label} "
+        f"{told:0{digits}x}"
+    )
+
+
+def tell_not_compared(store: Store, info: ObjectInfo) -> None:
+    """Log, once for each host, that there was nothing to compare an object's bytes with."""
+    store._handle().not_compared(info.name, (info.checksum or ("",))[0])
 
 
 class _Run:
@@ -152,8 +162,7 @@ class WholeSum:
         self._runs[first:last] = [merged]
         self.missing_bytes -= merged.end - merged.begin
         if self.missing_bytes == 0 and merged.sums[-1] != self._whole_crc:
-            came, told = (crc_text(self._crc, crc) for crc in (merged.sums[-1], self._whole_crc))
-            return f"the bytes that came have {came}, the object has {told}"
+            return damage_of(self._crc, merged.sums[-1], self._whole_crc)
         return ""
 
     def _touched(self, begin: int, end: int) -> tuple[int, int]:

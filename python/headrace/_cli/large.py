@@ -22,7 +22,7 @@ from headrace import (
 from headrace._cli.part_file import PartFile
 from headrace._leftovers import give_up
 from headrace._location import is_local, scheme_of
-from headrace._whole_sum import crc_text
+from headrace._whole_sum import damage_of, tell_not_compared
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -33,7 +33,6 @@ __all__ = [
     "pieces_of",
     "send",
     "sum_of_file",
-    "tell_not_compared",
     "with_facts",
 ]
 
@@ -58,11 +57,6 @@ def with_facts(store: Store, info: ObjectInfo) -> ObjectInfo:
         return info
     known = store.stat(info.name)
     return known if known.generation == info.generation else info
-
-
-def tell_not_compared(store: Store, info: ObjectInfo) -> None:
-    """Log, once for each host, that there was nothing to compare the bytes with."""
-    store._handle().not_compared(info.name, (info.checksum or ("",))[0])
 
 
 def download(
@@ -148,8 +142,7 @@ def send(
             writer.write(piece)
         if info is not None and info.crc32c not in (None, writer.crc32c):
             kind = _engine.CrcKind("crc32c")
-            came, told = (crc_text(kind, crc) for crc in (writer.crc32c, info.crc32c or 0))
-            raise _corrupt(writer.url, f"the bytes that came have {came}, the object has {told}")
+            raise _corrupt(writer.url, damage_of(kind, writer.crc32c, info.crc32c or 0))
         check()
         return writer.close()
     except BaseException as error:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from types import TracebackType
 
 from headrace import MiB, ObjectInfo, _engine
-from headrace._whole_sum import crc_of, crc_text
+from headrace._whole_sum import crc_of, damage_of
 
 __all__ = ["PIECE_BYTES", "PartFile"]
 
@@ -126,10 +126,9 @@ class PartFile:
             assert each is not None
             begin, end = self.range_of(i)
             whole = self.crc_kind.joined(whole, each, end - begin)
-        if self._object_crc in (None, whole):
+        if self._object_crc is None or self._object_crc == whole:
             return ""
-        came, told = (crc_text(self.crc_kind, crc) for crc in (whole, self._object_crc))
-        return f"the bytes that came have {came}, the object has {told}"
+        return damage_of(self.crc_kind, whole, self._object_crc)
 
     # ---- the end
 

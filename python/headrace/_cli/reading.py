@@ -12,11 +12,11 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from headrace import HeadraceError, NotFoundError, ObjectInfo, Sample, Store
-from headrace._cli.large import LARGE_BYTES, tell_not_compared, with_facts
+from headrace._cli.large import LARGE_BYTES, with_facts
 from headrace._cli.location import Location, missing_bucket, not_found
 from headrace._cli.report import Report
 from headrace._cli.workers import Workers
-from headrace._whole_sum import crc_of
+from headrace._whole_sum import crc_of, tell_not_compared
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

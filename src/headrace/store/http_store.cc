@@ -276,22 +276,22 @@ void HttpStore::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
   const bool posted = engine_->compute->post(
       [self = shared_from_this(), alive = batch.shared_from_this(), &lane, &slot, kind] {
         const bool stops = self->engine_->stopping.load();
-        if (stops || alive->cancelled()) return self->give_up(lane, alive, slot, stops);
+        if (stops || alive->cancelled()) {
+          lane.thread().post(
+              [self, alive, &lane, &slot, stops] { self->give_up(lane, *alive, slot, stops); });
+          return;
+        }
         const Checksum digest = sum_of(kind, slot.into);
         lane.thread().post(
             [self, alive, &lane, &slot, digest] { self->conclude(lane, *alive, slot, digest); });
       });
-  if (!posted) give_up(lane, batch.shared_from_this(), slot, /*stops=*/true);
+  if (!posted) give_up(lane, batch, slot, /*stops=*/true);
 }
 
-// Called on any thread.
-void HttpStore::give_up(HostLane& lane, std::shared_ptr<ReadBatch> batch, ReadSlot& slot,
-                        bool stops) {
-  lane.thread().post([self = shared_from_this(), &lane, batch = std::move(batch), &slot, stops] {
-    Error error = stops ? Error(Code::kCancelled, "the engine was stopped") : cancelled();
-    batch->set_error(slot, std::move(error).with_url(self->url_of(batch->name(slot))));
-    self->conclude(lane, *batch, slot, {});
-  });
+void HttpStore::give_up(HostLane& lane, ReadBatch& batch, ReadSlot& slot, bool stops) {
+  Error error = stops ? Error(Code::kCancelled, "the engine was stopped") : cancelled();
+  batch.set_error(slot, std::move(error).with_url(url_of(batch.name(slot))));
+  conclude(lane, batch, slot, {});
 }
 
 // `sum`: of the bytes that came, of the kind that is expected.

@@ -128,7 +128,7 @@ class HttpStore final : public ObjectStore,
   void piece_done(HostLane& lane, ReadPiece& piece);
   void slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot);
   bool should_restart(const ReadSlot& slot) const;
-  void give_up(HostLane& lane, std::shared_ptr<ReadBatch> batch, ReadSlot& slot, bool stops);
+  void give_up(HostLane& lane, ReadBatch& batch, ReadSlot& slot, bool stops);
   void conclude(HostLane& lane, ReadBatch& batch, ReadSlot& slot, const Checksum& sum);
   Result<void> verify(const ReadBatch& batch, ReadSlot& slot, const Checksum& sum,
                       Metrics& metrics);

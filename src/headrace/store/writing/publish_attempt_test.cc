@@ -84,7 +84,15 @@ class PublishAttemptTest : public ::testing::Test {
   WriteConditions conditions_;
 };
 
-class WhereTheServiceLooks : public PublishAttemptTest {};
+class WhereTheServiceLooks : public PublishAttemptTest {
+ protected:
+  // What is to be removed is there, and the removal is sent.
+  static void look_and_remove(RemoveAttempt& attempt) {
+    EXPECT_EQ(next(attempt), "HEAD");
+    expect_again(answer(attempt, "200 OK", object_with(kOurs)));
+    EXPECT_THAT(next(attempt), HasSubstr("DELETE"));
+  }
+};
 
 TEST_F(WhereTheServiceLooks, AWriteIsOneRequestWithItsCondition) {
   WriteAttempt attempt = write({.generation = ""});
@@ -142,6 +150,16 @@ TEST_F(WhereTheServiceLooks, WhatCannotBeComparedAfterALostAnswerIsSaidToBeUnkno
 class WhereHeadraceLooks : public PublishAttemptTest {
  protected:
   WhereHeadraceLooks() : PublishAttemptTest(ConditionalWrites::kLook) {}
+
+  // What is to be replaced is there, the write is sent, its answer is lost, and the next request
+  // looks again.
+  static void lose_answer(WriteAttempt& attempt) {
+    EXPECT_EQ(next(attempt), "HEAD");
+    expect_again(answer(attempt, "200 OK", object_with(kOther)));
+    EXPECT_EQ(next(attempt), "PUT");
+    attempt.will_retry();
+    EXPECT_EQ(next(attempt), "HEAD");
+  }
 };
 
 TEST_F(WhereHeadraceLooks, AWriteLooksFirstAndCarriesNoCondition) {
@@ -166,11 +184,7 @@ TEST_F(WhereHeadraceLooks, AWriteOverWhatItMustNotReplaceIsNotSent) {
 
 TEST_F(WhereHeadraceLooks, AWriteWhoseAnswerWasLostIsNotRepeatedOverAnothersObject) {
   WriteAttempt attempt = write({.generation = kOther});
-  EXPECT_EQ(next(attempt), "HEAD");
-  expect_again(answer(attempt, "200 OK", object_with(kOther)));
-  EXPECT_EQ(next(attempt), "PUT");
-  attempt.will_retry();
-  EXPECT_EQ(next(attempt), "HEAD");
+  lose_answer(attempt);
   expect_error(
       answer(attempt, "200 OK", "Content-Length: 2\r\nETag: \"" + std::string(kOurs) + "\"\r\n"),
       Code::kPreconditionFailed, "is not in generation");
@@ -178,11 +192,7 @@ TEST_F(WhereHeadraceLooks, AWriteWhoseAnswerWasLostIsNotRepeatedOverAnothersObje
 
 TEST_F(WhereHeadraceLooks, AWriteWhoseAnswerWasLostDoesNotCreateWhatWasToBeReplaced) {
   WriteAttempt attempt = write({.generation = kOther});
-  EXPECT_EQ(next(attempt), "HEAD");
-  expect_again(answer(attempt, "200 OK", object_with(kOther)));
-  EXPECT_EQ(next(attempt), "PUT");
-  attempt.will_retry();
-  EXPECT_EQ(next(attempt), "HEAD");
+  lose_answer(attempt);
   expect_error(answer(attempt, "404 Not Found"), Code::kPreconditionFailed, "is not in generation");
 }
 
@@ -214,9 +224,7 @@ TEST_F(WhereTheServiceLooks, ARemovalWhoseLookWasThrottledLooksAgain) {
 
 TEST_F(WhereTheServiceLooks, ARemovalOfAGenerationLooksAgainAfterALostAnswer) {
   RemoveAttempt attempt(protocol_, "n", {.generation = kOurs});
-  EXPECT_EQ(next(attempt), "HEAD");
-  expect_again(answer(attempt, "200 OK", object_with(kOurs)));
-  EXPECT_THAT(next(attempt), HasSubstr("DELETE"));
+  look_and_remove(attempt);
   attempt.will_retry();
   EXPECT_EQ(next(attempt), "HEAD");
   expect_error(answer(attempt, "200 OK", object_with(kOther)), Code::kPreconditionFailed,
@@ -225,9 +233,7 @@ TEST_F(WhereTheServiceLooks, ARemovalOfAGenerationLooksAgainAfterALostAnswer) {
 
 TEST_F(WhereTheServiceLooks, ARemovalWhoseAnswerWasLostIsDoneIfNothingIsThere) {
   RemoveAttempt attempt(protocol_, "n", {.generation = kOurs});
-  EXPECT_EQ(next(attempt), "HEAD");
-  expect_again(answer(attempt, "200 OK", object_with(kOurs)));
-  EXPECT_THAT(next(attempt), HasSubstr("DELETE"));
+  look_and_remove(attempt);
   attempt.will_retry();
   EXPECT_EQ(next(attempt), "HEAD");
   expect_done(answer(attempt, "404 Not Found"));
@@ -236,9 +242,7 @@ TEST_F(WhereTheServiceLooks, ARemovalWhoseAnswerWasLostIsDoneIfNothingIsThere) {
 
 TEST_F(WhereTheServiceLooks, ARemovalOfAGenerationThatWasThrottledLooksAgain) {
   RemoveAttempt attempt(protocol_, "n", {.generation = kOurs});
-  EXPECT_EQ(next(attempt), "HEAD");
-  expect_again(answer(attempt, "200 OK", object_with(kOurs)));
-  EXPECT_THAT(next(attempt), HasSubstr("DELETE"));
+  look_and_remove(attempt);
   expect_error(answer(attempt, "503 Slow Down"), Code::kUnavailable);
   EXPECT_THAT(next(attempt), HasSubstr("DELETE")) << "sent again at once";
   expect_error(answer(attempt, "429 Too Many Requests"), Code::kThrottled);
