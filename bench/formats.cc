@@ -1,6 +1,7 @@
 // headrace-bench-formats NAME [SECONDS]: does one thing over and over for so long (half a second)
-// on one thread, and prints {"objects": how often, "wall_s": ..., "cpu_s": ...}. bench/README.md
-// says what is measured.
+// on one thread, and prints {"objects": how often, "wall_s": ..., "cpu_s": ...}. With TIMESx in the
+// place of the seconds ("100x"), it does it so often: what callgrind counts. bench/README.md says
+// what is measured.
 #include <sys/resource.h>
 
 #include <chrono>
@@ -8,16 +9,21 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "headrace/format/column_page.h"
 #include "headrace/format/gcs_json.h"
+#include "headrace/format/http_head.h"
 #include "headrace/format/percent.h"
 #include "headrace/format/running_sum.h"
 #include "headrace/format/s3_xml.h"
 #include "headrace/format/sigv4.h"
+#include "headrace/format/url.h"
+#include "headrace/store/gcs/gcs_protocol.h"
+#include "headrace/store/s3/s3_protocol.h"
 
 namespace {
 
@@ -30,20 +36,23 @@ using Work = std::function<size_t()>;
 volatile uint64_t g_result;  // so that the compiler leaves nothing out
 void use(uint64_t value) { g_result = value; }
 
-// GET requests like those of a read: a new line of headers for each, into memory that is kept.
+// GET requests like those of a read: a new line of headers for each, into memory that is kept, and
+// a hundred in each second.
 Work signatures(size_t token_size) {
-  const auto now = std::chrono::system_clock::now();
+  auto now = std::chrono::system_clock::now();
   const AwsKeys keys{.access_key_id = "AKIAIOSFODNN7EXAMPLE",
                      .secret_access_key = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
                      .session_token = std::string(token_size, 't')};
   return [key = SigV4Key::derive(keys, "eu-west-1", "s3", now).value(), now,
           lines = std::string()]() mutable {
     constexpr size_t kCount = 100;
+    now += std::chrono::seconds(1);
+    if (!key.covers(now)) now -= std::chrono::days(1);
     for (size_t i = 0; i < kCount; ++i) {
       lines = "Range: bytes=0-102399\r\n";
       sign_headers({.target = "/training/images/part-00001/000123456.jpg",
                     .authority = "bucket.s3.eu-west-1.amazonaws.com"},
-                   kUnsignedPayload, key, now + std::chrono::seconds(i), lines);
+                   kUnsignedPayload, key, now, lines);
       use(lines.size());
     }
     return kCount;
@@ -99,6 +108,42 @@ Work gcs_page() {
   };
 }
 
+// The head of the answer to a read, as the services send it, and what the store takes from it.
+Work head_of(std::string_view url, std::string_view fields) {
+  const Result<Url> parsed = parse_url(url);
+  if (!parsed) std::abort();
+  const auto make = parsed->scheme == Scheme::kS3 ? s3_provider : gcs_provider;
+  const Result<Provider> provider = make(*parsed, {.s3 = {.region = "eu-west-1"}});
+  if (!provider) std::abort();
+  return [protocol = std::shared_ptr(provider->protocol_at(Root())), head = ResponseHead(),
+          text = cat("HTTP/1.1 200 OK\r\n", fields, "\r\n")]() mutable {
+    constexpr size_t kCount = 100;
+    for (size_t i = 0; i < kCount; ++i) {
+      if (!parse_response_head(text, head)) std::abort();
+      use(protocol->read_facts(head).generation.size());
+    }
+    return kCount;
+  };
+}
+
+constexpr std::string_view kS3Head =
+    "x-amz-id-2: eftixk72aD6Ap51TnqcoF8eFidJG9Z/2mkiDFu8yU9AS1ed4OpIszj7UDNEHGran\r\n"
+    "x-amz-request-id: 318BC8BC148832E5\r\nDate: Sat, 21 Nov 2026 10:00:01 GMT\r\n"
+    "Last-Modified: Sat, 21 Nov 2026 10:00:00 GMT\r\n"
+    "ETag: \"25f9e794323b453885f5181f1b624d0b\"\r\nx-amz-checksum-crc32c: 4waSgw==\r\n"
+    "x-amz-checksum-type: FULL_OBJECT\r\nx-amz-server-side-encryption: AES256\r\n"
+    "Accept-Ranges: bytes\r\nContent-Type: image/jpeg\r\nContent-Length: 102400\r\n"
+    "Server: AmazonS3\r\n";
+constexpr std::string_view kGcsHead =
+    "X-GUploader-UploadID: AFiumC7cNFnOnuGQ0wT2bKkyX3RXlBR7Xv9cQkGLo5sdHXjyJwKU6ZcI\r\n"
+    "Date: Sat, 21 Nov 2026 10:00:01 GMT\r\nCache-Control: private, max-age=0\r\n"
+    "Expires: Sat, 21 Nov 2026 10:00:01 GMT\r\nLast-Modified: Sat, 21 Nov 2026 10:00:00 GMT\r\n"
+    "ETag: \"25f9e794323b453885f5181f1b624d0b\"\r\nx-goog-generation: 1763719200000000\r\n"
+    "x-goog-metageneration: 1\r\nx-goog-stored-content-encoding: identity\r\n"
+    "x-goog-stored-content-length: 102400\r\nx-goog-hash: crc32c=4waSgw==\r\n"
+    "x-goog-storage-class: STANDARD\r\nAccept-Ranges: bytes\r\nContent-Type: image/jpeg\r\n"
+    "Content-Length: 102400\r\nServer: UploadServer\r\n";
+
 // Of 100 KiB, which lie in the cache, as those of a read do.
 Work sum_of_100_kib(ChecksumKind kind) {
   return [kind, bytes = std::vector<std::byte>(102400, std::byte{0x5A})] {
@@ -128,6 +173,8 @@ int main(int argc, char** argv) {
       {"sign-with-token", [] { return signatures(800); }},
       {"list-s3", s3_page},
       {"list-gcs", gcs_page},
+      {"head-s3", [] { return head_of("s3://bucket", kS3Head); }},
+      {"head-gcs", [] { return head_of("gs://bucket", kGcsHead); }},
       {"sum-crc32", [] { return sum_of_100_kib(ChecksumKind::kCrc32); }},
       {"sum-crc32c", [] { return sum_of_100_kib(ChecksumKind::kCrc32c); }},
       {"sum-crc64nvme", [] { return sum_of_100_kib(ChecksumKind::kCrc64Nvme); }},
@@ -137,13 +184,20 @@ int main(int argc, char** argv) {
   };
   const auto found = argc > 1 ? all.find(argv[1]) : all.end();
   if (found == all.end()) {
-    std::fprintf(stderr, "usage: headrace-bench-formats NAME [SECONDS]; one of");
+    std::fprintf(stderr, "usage: headrace-bench-formats NAME [SECONDS|TIMESx]; one of");
     for (const auto& [name, make] : all) std::fprintf(stderr, " %s", std::string(name).c_str());
     std::fprintf(stderr, "\n");
     return 2;
   }
-  const double duration_s = argc > 2 ? std::atof(argv[2]) : 0.5;
+  const std::string amount = argc > 2 ? argv[2] : "0.5";
+  const double duration_s = std::atof(amount.c_str());
   const Work work = found->second();
+  if (amount.ends_with('x')) {
+    size_t objects = 0;
+    for (int i = 0; i < std::atoi(amount.c_str()); ++i) objects += work();
+    std::printf("{\"objects\": %zu}\n", objects);
+    return 0;
+  }
   for (const Clock::time_point begin = Clock::now(); seconds_since(begin) < duration_s / 4;) work();
   const Clock::time_point begin = Clock::now();
   const double cpu_before_s = cpu_s();

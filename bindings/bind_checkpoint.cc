@@ -18,18 +18,6 @@ auto without_gil_if_long(size_t size_bytes, Work&& work) {
 
 nb::bytes to_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
 
-uint32_t crc32c(nb::handle data, uint32_t begin) {
-  const HeldBuffer buffer(data, /*writable=*/false);
-  const std::span<const std::byte> bytes = buffer.bytes();
-  return without_gil_if_long(bytes.size(), [&] { return Crc32c(begin).extended(bytes).value(); });
-}
-
-uint32_t crc32(nb::handle data, uint32_t begin) {
-  const HeldBuffer buffer(data, /*writable=*/false);
-  const std::span<const std::byte> bytes = buffer.bytes();
-  return without_gil_if_long(bytes.size(), [&] { return Crc32(begin).extended(bytes).value(); });
-}
-
 void add(ZipLayout& self, nb::handle data) {
   const HeldBuffer buffer(data, /*writable=*/false);
   const std::span<const std::byte> bytes = buffer.bytes();
@@ -61,34 +49,6 @@ nb::tuple parse(nb::handle directory, uint64_t begin) {
 }  // namespace
 
 void bind_checkpoint(nb::module_& module) {
-  module.def("crc32c", &crc32c, nb::arg("data"), nb::arg("begin") = 0,
-             nb::sig("def crc32c(data: typing_extensions.Buffer, begin: int = 0) -> int"),
-             "The CRC-32C of these bytes, after those that `begin` is the sum of.");
-  module.def(
-      "crc32c_joined",
-      [](uint32_t first, uint32_t next, uint64_t next_size_bytes) {
-        return Crc32c(first).joined(Crc32c(next), next_size_bytes).value();
-      },
-      nb::arg("first"), nb::arg("next"), nb::arg("next_size_bytes"),
-      "The CRC-32C of the bytes of `first` and, behind them, those of `next`.");
-  module.def(
-      "crc32c_of_rest",
-      [](uint32_t whole, uint32_t first, uint64_t rest_size_bytes) {
-        return Crc32c(whole).without_first(Crc32c(first), rest_size_bytes).value();
-      },
-      nb::arg("whole"), nb::arg("first"), nb::arg("rest_size_bytes"),
-      "The CRC-32C of the bytes of `whole` that stand behind those of `first`.");
-  module.def(
-      "crc32c_of_beginning",
-      [](uint32_t whole, uint32_t last, uint64_t last_size_bytes) {
-        return Crc32c(whole).without_last(Crc32c(last), last_size_bytes).value();
-      },
-      nb::arg("whole"), nb::arg("last"), nb::arg("last_size_bytes"),
-      "The CRC-32C of the bytes of `whole` that stand before those of `last`.");
-  module.def("crc32", &crc32, nb::arg("data"), nb::arg("begin") = 0,
-             nb::sig("def crc32(data: typing_extensions.Buffer, begin: int = 0) -> int"),
-             "The CRC-32 of zip.");
-
   nb::class_<ZipLayout>(module, "ZipLayout", "How a checkpoint's records lie in their file.")
       .def(nb::init<>())
       .def(

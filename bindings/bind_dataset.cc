@@ -129,10 +129,7 @@ nb::object range_of(const IndexHandle& self, int64_t position) {
 }
 
 nb::object checksum_of(const IndexHandle& self, int64_t position) {
-  const Checksum sum = self.index->checksum(checked_position(position, self.index->size()));
-  if (sum.kind() == ChecksumKind::kNone) return nb::none();
-  return nb::make_tuple(to_str(to_string(sum.kind())),
-                        nb::bytes(sum.bytes().data(), sum.bytes().size()));
+  return to_pair(self.index->checksum(checked_position(position, self.index->size())));
 }
 
 nb::object sizes_of(const IndexHandle& self, nb::handle positions) {
@@ -564,7 +561,7 @@ Examples:
           R"doc(The kind and the value of the checksum of what entry `i` is, its object or its range.
 
 A kind is ``"crc32c"``, ``"crc32"``, ``"crc64nvme"``, ``"sha1"``, ``"sha256"``, ``"md5"`` or
-``"xxh64"``. Reads compare CRC-32C; the other kinds are kept for whoever can.
+``"xxh64"``. Reads compare the three CRCs, and with ``verify="all"`` the others except xxHash.
 
 Raises:
     IndexError: there is no such entry.

@@ -296,7 +296,7 @@ struct Rows {
     details.range = range(i, info.size_bytes);
     const Checksum sum = checksum(i);
     details.range_checksum = details.range ? sum : Checksum();
-    details.object_checksum = details.range ? Checksum() : sum;
+    info.checksum = details.range ? Checksum() : sum;
   }
 
  private:

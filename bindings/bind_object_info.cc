@@ -1,4 +1,7 @@
+#include <nanobind/stl/tuple.h>
+
 #include <cstdint>
+#include <tuple>
 
 #include "convert.h"
 #include "headrace/format/object_info.h"
@@ -29,26 +32,46 @@ system_clock::time_point from_datetime(nb::handle time) {
   return system_clock::time_point(microseconds(nb::cast<int64_t>(since_us)));
 }
 
+Checksum given_checksum(std::optional<uint32_t> crc32c,
+                        const std::optional<std::tuple<std::string, nb::bytes>>& checksum) {
+  const Checksum known = crc32c ? Checksum(Crc32c(*crc32c)) : Checksum();
+  if (!checksum) return known;
+  const auto& [name, value] = *checksum;
+  const std::optional<ChecksumKind> kind = checksum_kind(name);
+  if (!kind || value.size() != checksum_size(*kind)) {
+    raise(Error(Code::kInvalidArgument,
+                cat("checksum is of kind '", name, "' and has ", value.size(),
+                    " bytes; kinds are crc32 and crc32c (4 bytes), crc64nvme and xxh64 (8), md5 "
+                    "(16), sha1 (20) and sha256 (32)")));
+  }
+  const Checksum given(*kind, std::as_bytes(std::span(value.c_str(), value.size())));
+  if (crc32c && known != given) {
+    raise(Error(Code::kInvalidArgument, "crc32c and checksum are not the same: give one of them"));
+  }
+  return given;
+}
+
 void construct(ObjectInfo* self, std::string name, std::optional<uint64_t> size_bytes,
                std::string generation, std::optional<uint32_t> crc32c, std::string content_type,
                std::string content_encoding, nb::object updated, std::string storage_class,
-               uint32_t component_count, uint64_t metageneration) {
+               uint32_t component_count, uint64_t metageneration,
+               const std::optional<std::tuple<std::string, nb::bytes>>& checksum) {
   new (self)
       ObjectInfo{.name = std::move(name),
                  .size_bytes = size_bytes.value_or(kUnknownSize),
                  .generation = std::move(generation),
-                 .crc32c = {},
+                 .checksum = given_checksum(crc32c, checksum),
                  .content_type = std::move(content_type),
                  .content_encoding = std::move(content_encoding),
                  .updated = updated.is_none() ? system_clock::time_point{} : from_datetime(updated),
                  .storage_class = std::move(storage_class),
                  .component_count = component_count,
                  .metageneration = metageneration};
-  if (crc32c) self->crc32c = Crc32c(*crc32c);
 }
 
 nb::object crc32c_of(const ObjectInfo& self) {
-  return self.crc32c ? nb::object(nb::int_(self.crc32c->value())) : nb::object(nb::none());
+  const std::optional<Crc32c> sum = self.crc32c();
+  return sum ? nb::object(nb::int_(sum->value())) : nb::object(nb::none());
 }
 
 nb::object size_of(const ObjectInfo& self) {
@@ -63,7 +86,7 @@ nb::object reduce(nb::handle self) {
       nb::make_tuple(to_str(info.name), size_of(info), to_str(info.generation), crc32c_of(info),
                      to_str(info.content_type), to_str(info.content_encoding),
                      to_datetime(info.updated), to_str(info.storage_class), info.component_count,
-                     info.metageneration));
+                     info.metageneration, to_pair(info.checksum)));
 }
 
 }  // namespace
@@ -88,12 +111,13 @@ Examples:
                "crc32c: int | None = None, content_type: str = '', "
                "content_encoding: str = '', updated: datetime.datetime | None = None, "
                "storage_class: str = '', component_count: int = 0, "
-               "metageneration: int = 0) -> None"),
+               "metageneration: int = 0, "
+               "checksum: tuple[str, builtins.bytes] | None = None) -> None"),
            nb::arg("name"), nb::arg("size_bytes") = nb::none(), nb::arg("generation") = "",
            nb::arg("crc32c") = nb::none(), nb::arg("content_type") = "",
            nb::arg("content_encoding") = "", nb::arg("updated") = nb::none(),
            nb::arg("storage_class") = "", nb::arg("component_count") = 0,
-           nb::arg("metageneration") = 0)
+           nb::arg("metageneration") = 0, nb::arg("checksum") = nb::none())
       .def_prop_ro(
           "name", [](const ObjectInfo& self) { return to_str(self.name); },
           "The name below the root of its store, or of its index.")
@@ -105,6 +129,13 @@ Examples:
           "The token for this very version.")
       .def_prop_ro("crc32c", &crc32c_of, nb::sig("def crc32c(self) -> int | None"),
                    "The CRC-32C of the stored bytes; ``None`` where the store keeps none.")
+      .def_prop_ro(
+          "checksum", [](const ObjectInfo& self) { return to_pair(self.checksum); },
+          nb::sig("def checksum(self) -> tuple[str, builtins.bytes] | None"),
+          R"doc(The kind and the value of the checksum of the stored bytes; ``None`` where none is known.
+
+A kind is ``"crc32c"``, ``"crc32"``, ``"crc64nvme"``, ``"sha1"``, ``"sha256"``, ``"md5"`` or
+``"xxh64"``. Stores tell it with `Store.stat`, listings only on ``gs://``; an index may have any.)doc")
       .def_prop_ro(
           "content_type", [](const ObjectInfo& self) { return to_str(self.content_type); },
           "The MIME type; ``''`` where the store keeps none.")

@@ -64,14 +64,13 @@ class BatchHandle {
     raise_first();
   }
   bool done() const { return batch_.usable() && batch_->done(); }
-  // The checksum of each object, if start() was asked for it; None if the store does not compute
-  // it.
+  // The CRC of each item, of the kind that start() was asked for; None if the store computes none.
   nb::list sums() {
     wait_until_done();
     nb::list out;
     for (size_t i = 0; i < batch_->size(); ++i) {
-      const std::optional<Crc32c> sum = batch_->slot(i).sum.crc32c();
-      out.append(sum ? nb::object(nb::int_(sum->value())) : nb::none());
+      const Checksum& sum = batch_->slot(i).sum;
+      out.append(sum.empty() ? nb::none() : nb::object(nb::int_(sum.number())));
     }
     return out;
   }
@@ -176,7 +175,8 @@ class StoreHandle {
 
   // `ranges` is None, or a (begin, end) for each item. An end of None means the end of the object.
   nb::object start(const nb::object& items, const nb::object& into,
-                   const std::optional<std::vector<PyRange>>& ranges, bool sums) const {
+                   const std::optional<std::vector<PyRange>>& ranges,
+                   std::string_view sum_kind) const {
     const nb::object sequence = nb::steal(
         PySequence_Fast(items.ptr(), "names must be a sequence of names and ObjectInfos"));
     if (!sequence.is_valid()) throw nb::python_error();
@@ -200,7 +200,7 @@ class StoreHandle {
         target.name = info.name;
         target.generation = info.generation;
         target.size_bytes = info.size_bytes;
-        target.checksum = info.crc32c;
+        target.checksum = info.checksum;
       } else {
         PyErr_Format(PyExc_TypeError, "a name or an ObjectInfo is needed, not %.100s",
                      Py_TYPE(item.ptr())->tp_name);
@@ -209,7 +209,7 @@ class StoreHandle {
       if (ranges) {
         const auto& [begin, end] = (*ranges)[i];
         target.range = ByteRange{begin, end.value_or(kUnknownSize)};
-        target.wants_sum = sums;
+        target.wanted_sum = checksum_kind(sum_kind).value_or(ChecksumKind::kNone);
       }
       if (!buffers.empty()) {
         target.into = buffers[i]->bytes();
@@ -373,6 +373,9 @@ class StoreHandle {
                                              .valid_for = std::chrono::seconds(expires_s)})));
   }
 
+  void not_compared(Text name, std::string_view kind) const {
+    store().not_compared(std::string(name), checksum_kind(kind).value_or(ChecksumKind::kNone));
+  }
   nb::str url_of(Text name) const { return to_str(store().url_of(std::string(name))); }
   uint64_t expected_object_bytes() const { return store().expected_object_bytes(); }
   uint64_t useful_in_flight() const { return store().useful_in_flight(); }
@@ -391,7 +394,7 @@ class StoreHandle {
     std::vector<ComposeSource> sources;
     sources.reserve(infos.size());
     for (const ObjectInfo& info : infos) {
-      if (info.generation.empty() || !info.crc32c || info.size_bytes == kUnknownSize) {
+      if (info.generation.empty() || !info.crc32c() || info.size_bytes == kUnknownSize) {
         raise(
             Error(Code::kInvalidArgument,
                   "its size, generation and CRC-32C must be known before it is joined with others")
@@ -400,7 +403,7 @@ class StoreHandle {
       sources.push_back({.name = info.name,
                          .generation = info.generation,
                          .size_bytes = info.size_bytes,
-                         .crc32c = *info.crc32c});
+                         .crc32c = *info.crc32c()});
     }
     return sources;
   }
@@ -469,7 +472,7 @@ void bind_store(nb::module_& module) {
       .def("wait", &BatchHandle::wait, "Waits; raises the first error.")
       .def("done", &BatchHandle::done)
       .def("sums", &BatchHandle::sums, nb::sig("def sums(self) -> list[int | None]"),
-           "Waits; the CRC-32C of the bytes that came for each range.")
+           "Waits; the CRC of the bytes that came for each range.")
       .def("take", &BatchHandle::take, nb::kw_only(), nb::arg("return_errors"),
            nb::sig("def take(self, *, return_errors: bool) -> list[Sample]"),
            "Waits; a sample for each object. Raises the first error, or returns errors in place.");
@@ -480,12 +483,12 @@ void bind_store(nb::module_& module) {
            nb::sig("def __init__(self, engine: Engine, url: str, "
                    "options: dict[str, typing.Any]) -> None"))
       .def("start", &StoreHandle::start, nb::arg("items"), nb::arg("into") = nb::none(),
-           nb::arg("ranges") = nb::none(), nb::arg("sums") = false,
+           nb::arg("ranges") = nb::none(), nb::arg("sum_kind") = "",
            nb::sig("def start(self, items: collections.abc.Sequence[str | ObjectInfo], "
                    "into: collections.abc.Sequence[typing_extensions.Buffer] | None = None, "
                    "ranges: collections.abc.Sequence[tuple[int, int | None]] | None = None, "
-                   "sums: bool = False) -> Batch"),
-           "Starts reading; `sums` has the engine sum ranges, for `Batch.sums`.")
+                   "sum_kind: str = '') -> Batch"),
+           "Starts reading; the engine sums ranges by a CRC of this kind, for `Batch.sums`.")
       .def("start_indexed", &StoreHandle::start_indexed, nb::arg("index"), nb::arg("indices"),
            nb::arg("into") = nb::none(),
            nb::sig("def start_indexed(self, index: ObjectIndex, "
@@ -526,6 +529,8 @@ void bind_store(nb::module_& module) {
            nb::arg("content_type"), nb::arg("if_generation").none())
       .def("presigned_url", &StoreHandle::presigned_url, nb::arg("name"), nb::kw_only(),
            nb::arg("method"), nb::arg("expires_s"))
+      .def("not_compared", &StoreHandle::not_compared, nb::arg("name"), nb::arg("kind"),
+           "Logs, once for each host, that an object was read whole and compared with nothing.")
       .def("url_of", &StoreHandle::url_of, nb::arg("name"))
       .def_prop_ro("expected_object_bytes", &StoreHandle::expected_object_bytes)
       .def_prop_ro("useful_in_flight", &StoreHandle::useful_in_flight);

@@ -17,6 +17,7 @@
 #include "headrace/base/may_block.h"
 #include "headrace/base/pending.h"
 #include "headrace/base/result.h"
+#include "headrace/format/checksum.h"
 
 namespace headrace::python {
 
@@ -148,6 +149,13 @@ inline nb::str to_str(std::string_view text) {
   return nb::steal<nb::str>(str);
 }
 
+// ("crc32c", b"...") or None.
+inline nb::object to_pair(const Checksum& sum) {
+  if (sum.empty()) return nb::none();
+  return nb::make_tuple(to_str(to_string(sum.kind())),
+                        nb::bytes(sum.bytes().data(), sum.bytes().size()));
+}
+
 // The UTF-8 of a str. Raises InvalidArgumentError if it is not valid Unicode: file names can
 // contain any bytes, which Python keeps as surrogates.
 std::string_view utf8_of(nb::handle str);
@@ -185,6 +193,7 @@ void bind_object_info(nb::module_& module);
 void bind_dataset(nb::module_& module);
 void bind_index_reader(nb::module_& module);
 void bind_checkpoint(nb::module_& module);
+void bind_crcs(nb::module_& module);
 void bind_credentials(nb::module_& module);
 void bind_listing(nb::module_& module);
 void bind_store(nb::module_& module);

@@ -23,6 +23,10 @@ void read(nb::handle value, Verify& field) {
   const bool all = nb::isinstance<nb::str>(value);
   field = all ? Verify::kAll : nb::cast<bool>(value) ? Verify::kCrcs : Verify::kNone;
 }
+void read(nb::handle value, ConditionalWrites& field) {
+  const bool looks = nb::cast<std::string_view>(value) == "look";
+  field = looks ? ConditionalWrites::kLook : ConditionalWrites::kService;
+}
 void read(nb::handle value, ContentEncoding& field) {
   field = nb::cast<std::string_view>(value) == "decompress" ? ContentEncoding::kDecompress
                                                             : ContentEncoding::kStored;
@@ -60,6 +64,9 @@ nb::object show(S3Addressing field) {
                  : field == S3Addressing::kVirtual ? "virtual"
                                                    : "auto");
 }
+nb::object show(ConditionalWrites field) {
+  return nb::str(field == ConditionalWrites::kLook ? "look" : "service");
+}
 nb::object show(const std::vector<std::byte>& field) {
   return nb::bytes(field.data(), field.size());
 }
@@ -84,7 +91,7 @@ void visit_fields(StoreOptions& options, Visit&& visit) {
   visit("s3_encryption", options.s3.encryption);
   visit("s3_kms_key_id", options.s3.kms_key_id);
   visit("s3_customer_key", options.s3.customer_key);
-  visit("s3_looks_before_writes", options.s3.looks_before_writes);
+  visit("s3_conditional_writes", options.s3.conditional_writes);
   visit("max_attempts", options.retry.max_attempts);
   visit("initial_backoff_s", options.retry.initial_backoff);
   visit("max_backoff_s", options.retry.max_backoff);

@@ -21,7 +21,7 @@ std::string to_json(const ObjectInfo& info) {
                          ",\"storageClass\":", json_quote(info.storage_class), ",\"updated\":\"",
                          format_rfc3339(info.updated), "\"");
   if (!info.generation.empty()) json += cat(",\"generation\":\"", info.generation, "\"");
-  if (info.crc32c) json += cat(",\"crc32c\":\"", info.crc32c->to_base64(), "\"");
+  if (const auto sum = info.crc32c()) json += cat(",\"crc32c\":\"", sum->to_base64(), "\"");
   return json + "}";
 }
 

@@ -306,7 +306,7 @@ class Story {
       check(!info.error().message().empty());
       return;
     }
-    check(info->size_bytes == size && (!info->crc32c || *info->crc32c == sum));
+    check(info->size_bytes == size && (!info->crc32c() || *info->crc32c() == sum));
   }
 
   void write() {

@@ -43,7 +43,6 @@ std::vector<Entry> entries_of(const ObjectIndex& index) {
     Entry entry{.object = index.info(i), .details = {.root = index.root(i)}};
     entry.details.range = index.range(i);
     if (entry.details.range) entry.details.range_checksum = index.checksum(i);
-    if (!entry.object.crc32c) entry.details.object_checksum = index.object_checksum(i);
     out.push_back(std::move(entry));
   }
   return out;
@@ -179,7 +178,7 @@ void check_entries(std::string_view text, fuzz::Choices& choices) {
     object.name = "n" + piece(choices() % 4 == 0 ? 20 : 2);
     object.size_bytes = choices() % 8 == 0 ? kUnknownSize : choices() >> choices() % 32;
     object.generation = choices() % 2 == 0 ? std::to_string(choices()) : piece(6);
-    if (choices() % 3 != 0) object.crc32c = Crc32c(choices());
+    if (choices() % 3 != 0) object.checksum = Crc32c(choices());
     object.content_type = piece(choices() % 2);
     object.updated += std::chrono::nanoseconds(choices());
     object.metageneration = choices() >> choices() % 32;

@@ -139,9 +139,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t last = sent.rfind("Authorization: ");
   const Signed expected = sign(method, target, host, sent.substr(0, last),
                                std::string(kUnsignedPayload), secret, /*all=*/false);
-  check(sent.substr(last) == "Authorization: AWS4-HMAC-SHA256 Credential=" + key.credential() +
-                                 ", SignedHeaders=" + expected.names +
-                                 ", Signature=" + expected.signature + "\r\n");
+  check(sent.substr(last) ==
+        "Authorization: AWS4-HMAC-SHA256 Credential=" + std::string(key.credential()) +
+            ", SignedHeaders=" + expected.names + ", Signature=" + expected.signature + "\r\n");
 
   const std::array<char, 64> all = sigv4_signature(request, lines, kEmptyPayload, key, now);
   check(std::string_view(all.data(), all.size()) ==

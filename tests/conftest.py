@@ -187,7 +187,7 @@ def run_child() -> Child:
             env={**os.environ, **environment},
             capture_output=True,
             text=True,
-            timeout=50,
+            timeout=200,
             check=False,
         )
         assert done.returncode == expect_code, done.stdout + done.stderr

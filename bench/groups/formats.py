@@ -1,4 +1,4 @@
-"""What single formats cost, without a server: signatures, pages of listings, checksums."""
+"""What single formats cost, without a server: signatures, listings, heads, checksums."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def formats(bench: Bench) -> None:
     def client(name: str) -> Client:
         return lambda: bench.program("bench/headrace-bench-formats", name)
 
-    names = ["sign", "sign-with-token", "list-s3", "list-gcs", *(f"sum-{kind}" for kind in SUMS)]
+    names = ["sign", "sign-with-token", "list-s3", "list-gcs", "head-s3", "head-gcs"]
+    names += [f"sum-{kind}" for kind in SUMS]
     answers = bench.alternate(
         group, {name: client(name) for name in names}, bench.effort.repetitions
     )
@@ -29,6 +30,8 @@ def formats(bench: Bench) -> None:
     row("SigV4: a signature with a session token of 800 bytes", "sign-with-token")
     row("a key of a ListObjectsV2 page", "list-s3", 1.0)
     row("a name of a page of gs://", "list-gcs")
+    row("the head of the answer to a read from S3", "head-s3")
+    row("the head of the answer to a read from gs://", "head-gcs")
 
     def gb_per_s(found: list[Answer]) -> list[float]:
         return [SUMMED_BYTES * a["objects"] / a["cpu_s"] / 1e9 for a in found]

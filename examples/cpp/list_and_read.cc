@@ -65,7 +65,7 @@ int main(int argc, char** argv) {
         target.name = object.name;
         target.generation = object.generation;
         target.size_bytes = object.size_bytes;
-        target.checksum = object.crc32c;
+        target.checksum = object.checksum;
         batch->add(target);
       }
       next += count;

@@ -42,6 +42,7 @@ class ObjectInfo(object):
         storage_class: str = "",
         component_count: int = 0,
         metageneration: int = 0,
+        checksum: tuple[str, bytes] | None = None,
     ) -> None: ...
     @property
     def name(self) -> str:
@@ -58,6 +59,15 @@ class ObjectInfo(object):
     @property
     def crc32c(self) -> int | None:
         """The CRC-32C of the stored bytes; ``None`` where the store keeps none."""
+
+    @property
+    def checksum(self) -> tuple[str, bytes] | None:
+        """
+        The kind and the value of the checksum of the stored bytes; ``None`` where none is known.
+
+        A kind is ``"crc32c"``, ``"crc32"``, ``"crc64nvme"``, ``"sha1"``, ``"sha256"``, ``"md5"`` or
+        ``"xxh64"``. Stores tell it with `Store.stat`, listings only on ``gs://``; an index may have any.
+        """
 
     @property
     def content_type(self) -> str:
@@ -410,7 +420,7 @@ class ObjectIndex(object):
         The kind and the value of the checksum of what entry `i` is, its object or its range.
 
         A kind is ``"crc32c"``, ``"crc32"``, ``"crc64nvme"``, ``"sha1"``, ``"sha256"``, ``"md5"`` or
-        ``"xxh64"``. Reads compare CRC-32C; the other kinds are kept for whoever can.
+        ``"xxh64"``. Reads compare the three CRCs, and with ``verify="all"`` the others except xxHash.
 
         Raises:
             IndexError: there is no such entry.
@@ -722,23 +732,6 @@ class Order(object):
         What stands at every `step`-th position of [begin, end), as a buffer of int64.
         """
 
-def crc32c(data: Buffer, begin: int = 0) -> int:
-    """The CRC-32C of these bytes, after those that `begin` is the sum of."""
-
-def crc32c_joined(first: int, next: int, next_size_bytes: int) -> int:
-    """The CRC-32C of the bytes of `first` and, behind them, those of `next`."""
-
-def crc32c_of_rest(whole: int, first: int, rest_size_bytes: int) -> int:
-    """
-    The CRC-32C of the bytes of `whole` that stand behind those of `first`.
-    """
-
-def crc32c_of_beginning(whole: int, last: int, last_size_bytes: int) -> int:
-    """The CRC-32C of the bytes of `whole` that stand before those of `last`."""
-
-def crc32(data: Buffer, begin: int = 0) -> int:
-    """The CRC-32 of zip."""
-
 class ZipLayout:
     """How a checkpoint's records lie in their file."""
 
@@ -788,6 +781,38 @@ def parse_directory(
     """
     Entries; of a file that we wrote what stands around them, and the whole's CRC-32C.
     """
+
+def crc32c(data: Buffer, begin: int = 0) -> int:
+    """The CRC-32C of these bytes, after those that `begin` is the sum of."""
+
+def crc32(data: Buffer, begin: int = 0) -> int:
+    """The CRC-32 of zip."""
+
+class CrcKind:
+    """CRCs of one kind, as numbers: those of no bytes are 0."""
+
+    def __init__(self, name: str) -> None:
+        """
+        `name`: ``crc32``, ``crc32c`` or ``crc64nvme``; ValueError for any other.
+        """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def label(self) -> str:
+        """For messages."""
+
+    def of(self, data: Buffer) -> int:
+        """The sum of these bytes."""
+
+    def joined(self, first: int, next: int, next_size_bytes: int) -> int:
+        """The sum of the bytes of `first` and, behind them, those of `next`."""
+
+    def of_rest(self, whole: int, first: int, rest_size_bytes: int) -> int:
+        """The sum of the bytes of `whole` that stand behind those of `first`."""
+
+    def of_beginning(self, whole: int, last: int, last_size_bytes: int) -> int:
+        """The sum of the bytes of `whole` that stand before those of `last`."""
 
 class Credential:
     """A value of the Authorization header, or keys to sign requests with."""
@@ -1027,7 +1052,7 @@ class Batch:
 
     def done(self) -> bool: ...
     def sums(self) -> list[int | None]:
-        """Waits; the CRC-32C of the bytes that came for each range."""
+        """Waits; the CRC of the bytes that came for each range."""
 
     def take(self, *, return_errors: bool) -> list[Sample]:
         """
@@ -1043,9 +1068,11 @@ class StoreHandle:
         items: Sequence[str | ObjectInfo],
         into: Sequence[Buffer] | None = None,
         ranges: Sequence[tuple[int, int | None]] | None = None,
-        sums: bool = False,
+        sum_kind: str = "",
     ) -> Batch:
-        """Starts reading; `sums` has the engine sum ranges, for `Batch.sums`."""
+        """
+        Starts reading; the engine sums ranges by a CRC of this kind, for `Batch.sums`.
+        """
 
     def start_indexed(
         self, index: ObjectIndex, indices: Sequence[int] | Buffer, into: Buffer | None = None
@@ -1119,6 +1146,11 @@ class StoreHandle:
         if_generation: str | None,
     ) -> ObjectInfo: ...
     def presigned_url(self, name: str, *, method: str, expires_s: int) -> str: ...
+    def not_compared(self, name: str, kind: str) -> None:
+        """
+        Logs, once for each host, that an object was read whole and compared with nothing.
+        """
+
     def url_of(self, name: str) -> str: ...
     @property
     def expected_object_bytes(self) -> int: ...

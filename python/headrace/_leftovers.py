@@ -1,4 +1,4 @@
-"""What a writer could not remove, and who is told."""
+"""Writers that end without an object: who waits for the removal, and who is told what is left."""
 
 from __future__ import annotations
 
@@ -6,9 +6,19 @@ import logging
 
 from headrace._engine import ObjectWriter
 
-__all__ = ["tell_left_behind"]
+__all__ = ["give_up", "patience_s_after", "tell_left_behind"]
 
 _log = logging.getLogger("headrace")
+
+
+def patience_s_after(error: BaseException) -> float:
+    """Return how long to wait for the removal, which goes on by itself: Ctrl-C is not held up."""
+    return 5.0 if isinstance(error, Exception) else 0.1
+
+
+def give_up(writer: ObjectWriter, error: BaseException) -> None:
+    """End a writer without an object, because of `error`."""
+    writer.abort(patience_s=patience_s_after(error))
 
 
 def tell_left_behind(writer: ObjectWriter, url: str, *, is_saved: bool) -> None:

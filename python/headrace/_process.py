@@ -42,7 +42,7 @@ class Metrics:
     """Object bytes that arrived."""
     objects_read_total: int = 0
     checksums_verified_total: int = 0
-    """Objects whose CRC-32C was compared and agreed."""
+    """Objects whose checksum was compared and agreed."""
     connections_open: int = 0
     in_flight: int = 0
     """Requests under way."""

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from headrace import _engine
 from headrace._engine import ObjectInfo, Sample
 from headrace._errors import CorruptDataError, HeadraceError, PreconditionFailedError
+from headrace._location import is_local
 from headrace._options import PREFETCH_BYTES, require, require_bytes
-from headrace._whole_sum import WholeSum
+from headrace._whole_sum import WholeSum, crc_of, tell_not_compared
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -33,34 +34,37 @@ _DIRECT_BYTES = 1 << 20
 # A jump forward that still counts as reading on: an alignment, a header that is passed over.
 _GAP_BYTES = 1 << 20
 _MAX_FETCH_BYTES = 8 << 20
+# Of the CRC by which the beginning is summed before it is known which one the object has.
+_LIKELY_KIND = "crc32c"
 _MAX_SMALL_FETCHES = 8
 
 
 class _Fetch:
     """Bytes ``[begin, end)`` of the object, on their way or here."""
 
-    def __init__(self, batch: _engine.Batch, begin: int, end: int) -> None:
+    def __init__(self, batch: _engine.Batch, begin: int, end: int, sum_kind: str) -> None:
         self.begin, self.end = begin, end
         # What was handed out of it, in order: already in the whole's sum, and not yet.
         self.summed: list[tuple[int, int]] = []
         self.pending: list[tuple[int, int]] = []
         self._batch: _engine.Batch | None = batch
         self._sample: Sample | None = None
-        self._crc32c: int | None = None
+        self._sum_kind = sum_kind
+        self._crc: int | None = None
 
     def sample(self) -> Sample:
         """Wait for the bytes."""
         if self._sample is None:
             assert self._batch is not None
             self._sample = self._batch.take(return_errors=False)[0]
-            self._crc32c = self._batch.sums()[0]
+            self._crc = self._batch.sums()[0]
             self._batch = None
         return self._sample
 
-    def crc32c(self) -> int | None:
-        """Wait for the bytes' CRC-32C; None where the store sums no ranges."""
+    def crc(self, kind: str) -> int | None:
+        """Wait for the bytes' CRC of this kind; None if the engine has not computed it."""
         self.sample()
-        return self._crc32c
+        return self._crc if kind == self._sum_kind else None
 
     def cancel(self) -> None:
         if self._batch is not None:
@@ -83,8 +87,9 @@ class ObjectReaderIO(io.BufferedIOBase):
     arrives, and the read that would complete the object, in whatever order it was read, compares
     the sum of all pieces with the object's first: if they differ it raises `CorruptDataError` and
     returns nothing, and so does every later read. Until then the bytes are as good as the
-    transport. An object without a CRC-32C (a file, an `ObjectInfo` that has none) is not compared,
-    and neither is one of a store with ``verify=False``.
+    transport. An object without a CRC (a file, an `ObjectInfo` that has none, one whose store
+    keeps a digest such as SHA-256, which pieces cannot be joined to) is not compared, and neither
+    is one of a store with ``verify=False``.
 
     Threads may share it. After a fork the child reads by connections of its own.
 
@@ -124,23 +129,41 @@ class ObjectReaderIO(io.BufferedIOBase):
         self._fetches: list[_Fetch] = []
         self._pending_bytes = 0  # handed out, and not in the sum yet; rather too many than too few
         self._damage: CorruptDataError | None = None
+        verify = bool(self._store._settings.verify)
         if isinstance(name, ObjectInfo):
-            self._info = name
+            self._info = self._completed(name, verify)
         else:
             self._info = self._open(name)
         if if_generation is not None and self._info.generation != if_generation:
             raise _wrong_generation(self._url, self._info.generation, if_generation)
-        crc32c = self._info.crc32c if self._store._settings.verify else None
-        self._sum = None if crc32c is None else WholeSum(self._info.size_bytes, crc32c)
+        crc = crc_of(self._info) if verify else None
+        self._sum = None if crc is None else WholeSum(self._info.size_bytes, *crc)
+        if verify and crc is None and self._info.size_bytes:
+            tell_not_compared(self._store, self._info)
         self._ended = False
+
+    def _completed(self, info: ObjectInfo, verify: bool) -> ObjectInfo:
+        """Return `info` with what is left out, such as the sum, which S3 does not list."""
+        lacks_sum = verify and info.checksum is None and not is_local(self._store.url)
+        if info.size_bytes is not None and info.generation and not lacks_sum:
+            return info
+        found = self._open(info.name)
+        if info.generation in ("", found.generation):
+            return found
+        self._fetches.clear()
+        if info.size_bytes is None:
+            raise _wrong_generation(
+                self._store.url_of(info.name), found.generation, info.generation
+            )
+        return info  # whoever reads will see
 
     def _open(self, name: str) -> ObjectInfo:
         """Ask what is there, and for its beginning at the same time."""
         handle = self._store._handle()
-        head = handle.start((name,), None, [(0, _END_BYTES)], sums=True)
+        head = handle.start((name,), None, [(0, _END_BYTES)], sum_kind=_LIKELY_KIND)
         try:
             info = handle.stat(name)
-            fetch = _Fetch(head, 0, min(_END_BYTES, info.size_bytes))
+            fetch = _Fetch(head, 0, min(_END_BYTES, info.size_bytes), _LIKELY_KIND)
             try:
                 sample = fetch.sample()
             except HeadraceError:
@@ -236,7 +259,7 @@ class ObjectReaderIO(io.BufferedIOBase):
 
         Raises:
             PreconditionFailedError: the object is no longer the one that was opened.
-            CorruptDataError: this would be the last of the object, and its CRC-32C does not match.
+            CorruptDataError: this would be the last of the object, and its CRC does not match.
             HeadraceError: the bytes could not be fetched.
             ValueError: the file is closed.
         """
@@ -252,7 +275,7 @@ class ObjectReaderIO(io.BufferedIOBase):
 
         Raises:
             PreconditionFailedError: the object is no longer the one that was opened.
-            CorruptDataError: this would be the last of the object, and its CRC-32C does not match.
+            CorruptDataError: this would be the last of the object, and its CRC does not match.
             HeadraceError: the bytes could not be fetched.
             ValueError: the file is closed.
         """
@@ -263,7 +286,7 @@ class ObjectReaderIO(io.BufferedIOBase):
 
         Raises:
             PreconditionFailedError: the object is no longer the one that was opened.
-            CorruptDataError: this would be the last of the object, and its CRC-32C does not match.
+            CorruptDataError: this would be the last of the object, and its CRC does not match.
             HeadraceError: the bytes could not be fetched.
             ValueError: the file is closed.
         """
@@ -297,7 +320,7 @@ class ObjectReaderIO(io.BufferedIOBase):
 
         Raises:
             PreconditionFailedError: the object is no longer the one that was opened.
-            CorruptDataError: this would be the last of the object, and its CRC-32C does not match.
+            CorruptDataError: this would be the last of the object, and its CRC does not match.
             HeadraceError: the bytes could not be fetched.
             ValueError: the file is closed.
         """
@@ -313,7 +336,7 @@ class ObjectReaderIO(io.BufferedIOBase):
 
         Raises:
             PreconditionFailedError: the object is no longer the one that was opened.
-            CorruptDataError: this would be the last of the object, and its CRC-32C does not match.
+            CorruptDataError: this would be the last of the object, and its CRC does not match.
             HeadraceError: the bytes could not be fetched.
             ValueError: the file is closed.
         """
@@ -395,8 +418,8 @@ class ObjectReaderIO(io.BufferedIOBase):
                     into[a - begin : b - begin] = view[a - fetch.begin : b - fetch.begin]
             if batch is not None:
                 batch.wait()
-                for (a, b), view, crc32c in zip(direct, views, batch.sums(), strict=True):
-                    self._add_to_sum(a, b, crc32c, view)
+                for (a, b), view, crc in zip(direct, views, batch.sums(), strict=True):
+                    self._add_to_sum(a, b, crc, view)
                 self._settle_if_whole()
         finally:
             if batch is not None:
@@ -442,15 +465,16 @@ class ObjectReaderIO(io.BufferedIOBase):
                 view[begin - fetch.begin : end - fetch.begin] as part,
             ):
                 # The engine has summed all of it as it arrived.
-                self._add_to_sum(begin, end, fetch.crc32c() if is_all else None, part)
+                crc = fetch.crc(self._sum_kind) if is_all else None
+                self._add_to_sum(begin, end, crc, part)
             self._pending_bytes -= end - begin
         fetch.summed = _merged([*fetch.summed, *fetch.pending])
         fetch.pending = []
 
-    def _add_to_sum(self, begin: int, end: int, crc32c: int | None, data: memoryview) -> None:
+    def _add_to_sum(self, begin: int, end: int, crc: int | None, data: memoryview) -> None:
         if self._sum is None or self._damage is not None:
             return
-        wrong = self._sum.add(begin, end, _engine.crc32c(data) if crc32c is None else crc32c, data)
+        wrong = self._sum.add(begin, end, crc, data)
         if wrong:
             self._damage = CorruptDataError(f"{self._url}: {wrong}")
             self._damage.url = self._url
@@ -512,7 +536,7 @@ class ObjectReaderIO(io.BufferedIOBase):
         return self._fetch(begin, min(size_bytes, max(end, begin + _SMALL_BYTES)))
 
     def _fetch(self, begin: int, end: int) -> _Fetch:
-        fetch = _Fetch(self._start([(begin, end)], None), begin, end)
+        fetch = _Fetch(self._start([(begin, end)], None), begin, end, self._sum_kind)
         self._fetches.append(fetch)
         return fetch
 
@@ -523,8 +547,14 @@ class ObjectReaderIO(io.BufferedIOBase):
         return None
 
     def _start(self, ranges: list[tuple[int, int]], into: list[memoryview] | None) -> _engine.Batch:
-        sums = self._sum is not None
-        return self._store._handle().start([self._info] * len(ranges), into, ranges, sums=sums)
+        return self._store._handle().start(
+            [self._info] * len(ranges), into, ranges, sum_kind=self._sum_kind
+        )
+
+    @property
+    def _sum_kind(self) -> str:
+        """What the engine is to sum; ``""`` for nothing."""
+        return "" if self._sum is None else self._sum.kind
 
     def _drop_all(self) -> None:
         self._drop(lambda _: True)

@@ -488,7 +488,7 @@ class Store:
         Raises:
             NotFoundError: there is no such object.
             PreconditionFailedError: it is no longer the generation of the `ObjectInfo`.
-            CorruptDataError: the bytes do not match the object's CRC-32C.
+            CorruptDataError: the bytes do not match the object's checksum.
 
         Examples:
             >>> store.read("notes.txt").bytes()
@@ -926,7 +926,8 @@ def _rebuild(url: str, settings: dict[str, Any]) -> Store:
 def _require_range(begin: int, end: int | None) -> None:
     require(
         begin >= 0 and (end is None or begin <= end < 1 << 63),
-        f"the range [{begin}, {end}) is empty or misplaced",
+        f"begin={begin}, end={end}: a range begins at 0 or later, does not end before it begins, "
+        "and ends below 2**63",
     )
 
 

@@ -98,12 +98,7 @@ class StoreSettings:
             **asdict(self.parallel),
             "user_project": self.gcs.user_project or "",
             "temporary_prefix": self.gcs.temporary_prefix,
-            **{
-                f"s3_{name}": value
-                for name, value in vars(self.s3).items()
-                if name != "conditional_writes"
-            },
-            "s3_looks_before_writes": self.s3.conditional_writes == "look",
+            **{f"s3_{name}": value for name, value in vars(self.s3).items()},
             "s3_region": self.s3.region or environment.aws_region,
             "s3_customer_key": self.s3.customer_key or b"",
             "join_small_objects": join is not None,

@@ -1,4 +1,4 @@
-"""Whether pieces that arrived in any order are those of an object whose CRC-32C is known."""
+"""Whether pieces that arrived in any order are those of an object whose CRC is known."""
 
 from __future__ import annotations
 
@@ -11,19 +11,45 @@ from headrace import _engine
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["WholeSum"]
+    from headrace import ObjectInfo, Store
+
+__all__ = ["WholeSum", "crc_of", "damage_of", "tell_not_compared"]
 
 # Bounds of the memory that this takes. Beyond the first one the whole cannot be told any more.
 _MAX_RUNS = 1 << 16
 _MAX_MARKS = 1 << 10
 
 
+def crc_of(info: ObjectInfo) -> tuple[_engine.CrcKind, int] | None:
+    """Return the kind and the value of the object's CRC; None if it has none, or a digest."""
+    kind, value = info.checksum or ("", b"")
+    try:
+        return _engine.CrcKind(kind), int.from_bytes(value, "big")
+    except ValueError:
+        return None
+
+
+def damage_of(kind: _engine.CrcKind, came: int, told: int) -> str:
+    """Say that the CRC of the bytes that came is not that of the object."""
+    digits = 16 if kind.name == "crc64nvme" else 8
+    return (
+        f"the bytes that came have {kind.label} {came:0{digits}x}, the object has {kind.label} "
+        f"{told:0{digits}x}"
+    )
+
+
+def tell_not_compared(store: Store, info: ObjectInfo) -> None:
+    """Log, once for each host, that there was nothing to compare an object's bytes with."""
+    store._handle().not_compared(info.name, (info.checksum or ("",))[0])
+
+
 class _Run:
     """Bytes without a gap that have arrived: ``sums[i]`` covers ``[marks[0], marks[i])``."""
 
-    __slots__ = ("marks", "sums")
+    __slots__ = ("_crc", "marks", "sums")
 
-    def __init__(self, begin: int) -> None:
+    def __init__(self, crc: _engine.CrcKind, begin: int) -> None:
+        self._crc = crc
         self.marks, self.sums = [begin], [0]
 
     @property
@@ -34,17 +60,17 @@ class _Run:
     def end(self) -> int:
         return self.marks[-1]
 
-    def append(self, end: int, crc32c: int) -> None:
+    def append(self, end: int, crc: int) -> None:
         """Add the bytes that follow, up to `end`."""
-        self.sums.append(_engine.crc32c_joined(self.sums[-1], crc32c, end - self.end))
+        self.sums.append(self._crc.joined(self.sums[-1], crc, end - self.end))
         self.marks.append(end)
         self._thin_out()
 
     def extend(self, other: _Run) -> None:
         """Add a run that begins where this one ends."""
         before = self.sums[-1]
-        for mark, crc32c in zip(other.marks[1:], other.sums[1:], strict=True):
-            self.sums.append(_engine.crc32c_joined(before, crc32c, mark - other.begin))
+        for mark, crc in zip(other.marks[1:], other.sums[1:], strict=True):
+            self.sums.append(self._crc.joined(before, crc, mark - other.begin))
             self.marks.append(mark)
         self._thin_out()
 
@@ -58,7 +84,7 @@ class _Run:
         first, last = bisect_left(self.marks, begin), bisect_right(self.marks, end) - 1
         return (self.marks[first], self.marks[last]) if first <= last else None
 
-    def agrees(self, begin: int, end: int, crc32c: int) -> bool:
+    def agrees(self, begin: int, end: int, crc: int) -> bool:
         """Return whether a copy of ``[begin, end)`` can be right, as far as that is known.
 
         One end that is a mark makes a mark of the other, so that a copy that comes piece by piece
@@ -67,15 +93,13 @@ class _Run:
         first, last = bisect_left(self.marks, begin), bisect_left(self.marks, end)
         knows_begin, knows_end = self.marks[first] == begin, self.marks[last] == end
         if knows_begin and knows_end:
-            known = _engine.crc32c_of_rest(self.sums[last], self.sums[first], end - begin)
-            return crc32c == known
+            return crc == self._crc.of_rest(self.sums[last], self.sums[first], end - begin)
         if knows_begin:
             self.marks.insert(last, end)
-            self.sums.insert(last, _engine.crc32c_joined(self.sums[first], crc32c, end - begin))
+            self.sums.insert(last, self._crc.joined(self.sums[first], crc, end - begin))
         elif knows_end:
             self.marks.insert(first, begin)
-            until = _engine.crc32c_of_beginning(self.sums[last], crc32c, end - begin)
-            self.sums.insert(first, until)
+            self.sums.insert(first, self._crc.of_beginning(self.sums[last], crc, end - begin))
         self._thin_out()
         return True
 
@@ -89,38 +113,45 @@ class WholeSum:
 
     Args:
         size_bytes: the object's.
-        crc32c: the object's.
+        kind: of its CRC.
+        crc: its CRC.
     """
 
-    def __init__(self, size_bytes: int, crc32c: int) -> None:
-        self._size_bytes, self._crc32c = size_bytes, crc32c
+    def __init__(self, size_bytes: int, kind: _engine.CrcKind, crc: int) -> None:
+        self._crc, self._whole_crc = kind, crc
         self._runs: list[_Run] = []  # in order, with gaps between them
         self.missing_bytes = size_bytes
         """Bytes that have not come yet."""
+
+    @property
+    def kind(self) -> str:
+        return self._crc.name
 
     @property
     def is_hopeless(self) -> bool:
         """Whether there are too many gaps to remember them all."""
         return len(self._runs) > _MAX_RUNS
 
-    def add(self, begin: int, end: int, crc32c: int, data: Buffer) -> str:
+    def add(self, begin: int, end: int, crc: int | None, data: Buffer) -> str:
         """Add the piece ``[begin, end)``, and return what is wrong with it: ``""`` for nothing.
 
         Args:
-            crc32c: of `data`.
+            crc: of `data`; ``None``: to be computed.
             data: the piece itself.
         """
         if begin == end:
             return ""
+        if crc is None:
+            crc = self._crc.of(data)
         first, last = self._touched(begin, end)
         touched = self._runs[first:last]
         self.missing_bytes += sum(run.end - run.begin for run in touched)
         cuts = {begin, end}
         for run in touched:
             cuts.update(run.cuts(begin, end) or ())
-        merged = touched[0] if touched and touched[0].begin <= begin else _Run(begin)
+        merged = touched[0] if touched and touched[0].begin <= begin else _Run(self._crc, begin)
         rest = touched[1:] if touched and merged is touched[0] else touched
-        for a, b, piece in _split(sorted(cuts), crc32c, data):
+        for a, b, piece in _split(self._crc, sorted(cuts), crc, data):
             if b <= merged.end:
                 if not merged.agrees(a, b, piece):
                     return f"bytes [{a}, {b}) came twice, and are not the same"
@@ -130,11 +161,8 @@ class WholeSum:
                 merged.extend(rest.pop(0))
         self._runs[first:last] = [merged]
         self.missing_bytes -= merged.end - merged.begin
-        if self.missing_bytes == 0 and merged.sums[-1] != self._crc32c:
-            return (
-                f"the bytes that came have CRC32C {merged.sums[-1]:08x}, the object has "
-                f"{self._crc32c:08x}"
-            )
+        if self.missing_bytes == 0 and merged.sums[-1] != self._whole_crc:
+            return damage_of(self._crc, merged.sums[-1], self._whole_crc)
         return ""
 
     def _touched(self, begin: int, end: int) -> tuple[int, int]:
@@ -143,24 +171,26 @@ class WholeSum:
         return first, bisect_right(self._runs, end, lo=first, key=lambda run: run.begin)
 
 
-def _split(cuts: list[int], crc32c: int, data: Buffer) -> list[tuple[int, int, int]]:
+def _split(
+    crcs: _engine.CrcKind, cuts: list[int], crc: int, data: Buffer
+) -> list[tuple[int, int, int]]:
     """Return the sums of the pieces between `cuts`; the longest one's follows from the others'."""
     pieces = list(itertools.pairwise(cuts))
     if len(pieces) == 1:
-        return [(*pieces[0], crc32c)]
+        return [(*pieces[0], crc)]
     longest = max(pieces, key=lambda piece: piece[1] - piece[0])
     sums: dict[tuple[int, int], int] = {}
     with memoryview(data) as whole, whole.cast("B") as view:
         for piece in pieces:
             if piece != longest:
                 with view[piece[0] - cuts[0] : piece[1] - cuts[0]] as part:
-                    sums[piece] = _engine.crc32c(part)
+                    sums[piece] = crcs.of(part)
     before = after = 0
     for a, b in pieces:
         if b <= longest[0]:
-            before = _engine.crc32c_joined(before, sums[a, b], b - a)
+            before = crcs.joined(before, sums[a, b], b - a)
         elif a >= longest[1]:
-            after = _engine.crc32c_joined(after, sums[a, b], b - a)
-    kept = _engine.crc32c_of_beginning(crc32c, after, cuts[-1] - longest[1])
-    sums[longest] = _engine.crc32c_of_rest(kept, before, longest[1] - longest[0])
+            after = crcs.joined(after, sums[a, b], b - a)
+    kept = crcs.of_beginning(crc, after, cuts[-1] - longest[1])
+    sums[longest] = crcs.of_rest(kept, before, longest[1] - longest[0])
     return [(a, b, sums[a, b]) for a, b in pieces]

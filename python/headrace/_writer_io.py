@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import _engine
 from headrace._engine import ObjectInfo, ObjectWriter
 from headrace._errors import HeadraceError, InvalidArgumentError
-from headrace._leftovers import tell_left_behind
+from headrace._leftovers import patience_s_after, tell_left_behind
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -216,8 +216,7 @@ class ObjectWriterIO(io.BufferedIOBase):
         if error is None:
             self.close()
             return
-        # Ctrl-C is not held up.
-        self.abort(patience_s=5.0 if isinstance(error, Exception) else 0.1)
+        self.abort(patience_s=patience_s_after(error))
         # torch.save calls write() once more after an error, and raises another one of its own.
         failure = self._failure
         if failure is None or not isinstance(error, Exception):

@@ -108,10 +108,10 @@ class FaultServer:
             # The control connection trusts the process that it has just started.
             context = ssl._create_unverified_context()
             self._connection = http.client.HTTPSConnection(
-                self.host, self.port, context=context, timeout=60
+                self.host, self.port, context=context, timeout=240
             )
         else:
-            self._connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
+            self._connection = http.client.HTTPConnection(self.host, self.port, timeout=240)
         self._connection.connect()
         return self
 
@@ -123,7 +123,7 @@ class FaultServer:
             assert self._process.stdin is not None
             self._process.stdin.close()
             process, self._process = self._process, None
-            status = process.wait(timeout=30)
+            status = process.wait(timeout=120)
             if process.stdout is not None:
                 process.stdout.close()
             # A crash, or what a sanitizer found, must not pass unseen.

@@ -98,7 +98,7 @@ class DelayedServer(Running):
         return [LoggedRequest(**json.loads(line)) for line in text.splitlines()]
 
     def requests_when(
-        self, condition: Callable[[list[LoggedRequest]], bool], timeout_s: float = 5.0
+        self, condition: Callable[[list[LoggedRequest]], bool], timeout_s: float = 20.0
     ) -> list[LoggedRequest]:
         """The log once it satisfies `condition`, or after `timeout_s` whatever it is then."""
         deadline = time.monotonic() + timeout_s

@@ -105,7 +105,7 @@ class FakeGcsServer(Running):
         opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self._context)
         )
-        with opener.open(request, timeout=20.0) as answer:
+        with opener.open(request, timeout=80.0) as answer:
             return bytes(answer.read())
 
     def make_bucket(self, bucket: str, *, versioning: bool = False) -> None:

@@ -122,7 +122,7 @@ class MinioServer(Running):
 
     def _wait_until_ready(self) -> None:
         # It listens before it can answer; until then every request gets 503.
-        deadline = time.monotonic() + 20.0
+        deadline = time.monotonic() + 80.0
         while self.request("GET", "/")[0] == 503:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"MinIO did not become ready: {self.output()}")
@@ -162,9 +162,9 @@ class MinioServer(Running):
         signature = _signature(method, target, host, self._region)
         all_headers = {**(headers or {}), **signature, "Host": host}
         connection = (
-            http.client.HTTPSConnection(address, timeout=20.0, context=self._context)
+            http.client.HTTPSConnection(address, timeout=80.0, context=self._context)
             if self._context
-            else http.client.HTTPConnection(address, timeout=20.0)
+            else http.client.HTTPConnection(address, timeout=80.0)
         )
         try:
             connection.request(method, target, body, all_headers)

@@ -55,7 +55,7 @@ class ServerProcess:
         port: int,
         log_file: Path,
         environment: Mapping[str, str] | None = None,
-        start_timeout_s: float = 20.0,
+        start_timeout_s: float = 80.0,
     ) -> None:
         self._log_file = log_file
         attempts = 1 if port else 5
@@ -102,7 +102,7 @@ class ServerProcess:
         if self._process.poll() is None:
             self._process.terminate()
             try:
-                self._process.wait(timeout=5.0)
+                self._process.wait(timeout=20.0)
             except subprocess.TimeoutExpired:
                 self._process.kill()
         self._process.wait()

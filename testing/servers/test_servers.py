@@ -28,7 +28,7 @@ def fetch(url: str, context: ssl.SSLContext | None = None) -> bytes:
     opener = urllib.request.build_opener(
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
     )
-    with opener.open(url, timeout=20.0) as answer:
+    with opener.open(url, timeout=80.0) as answer:
         return bytes(answer.read())
 
 

@@ -128,7 +128,9 @@ class Campaign:
         error = self._save(way, place, NEW)
         fired = server.fault_counts()[0]["fired"] > 0
         # With short time-outs a slow machine can do to a save what the fault does not.
-        must_be_saved = not fired or (not case.lasting and fault.curable and not fault.stalls)
+        must_be_saved = not case.needs_short_timeouts and (
+            not fired or (not case.lasting and fault.curable)
+        )
         return self.judge(
             way, place.patient, str(case), error, must_be_saved=must_be_saved, fired=fired
         )

@@ -90,7 +90,7 @@ class World:
         for pipe in self._pipes:
             pipe.close()
         for process in self.processes:
-            process.join(timeout=10)
+            process.join(timeout=40)
             if process.is_alive():
                 process.kill()
                 process.join()

@@ -28,7 +28,7 @@ from tests.campaigns.ways import NAME, WAYS, Place, save_file
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:torch.distributed is disabled"),
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(720),
 ]
 
 ONE_ATTEMPT = headrace.RetryOptions(max_attempts=1)

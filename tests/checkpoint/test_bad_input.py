@@ -492,7 +492,7 @@ except headrace.ResourceError as error:
     print(error.url, error)
 """
     done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=50
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=200
     )
     told = f"file://{tmp_path}/a.pt"
     assert done.stdout.startswith(f"{told} {told}: too large for this file system"), done.stderr
@@ -518,7 +518,7 @@ print(headrace.checkpoint.load(url))
 """
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
         done = subprocess.run(
-            [sys.executable, "-c", script, folder], capture_output=True, text=True, timeout=50
+            [sys.executable, "-c", script, folder], capture_output=True, text=True, timeout=200
         )
         told = f"file://{folder}/a.pt"
         assert done.stdout.startswith(f"{told} {told}: may not be written"), done.stderr

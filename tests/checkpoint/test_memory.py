@@ -50,7 +50,7 @@ def run(work: str, filled: bool, path: Path) -> None:
         env=os.environ,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -21,7 +21,7 @@ from tests.checkpoint_distributed.ranks import run_ranks
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:torch.distributed is disabled"),
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(720),
 ]
 
 
@@ -40,7 +40,7 @@ def test_training_may_go_on_when_async_save_has_returned(place: Place) -> None:
 
     class Waits(DefaultSavePlanner):
         def resolve_data(self, write_item: Any) -> Any:
-            assert go_on.wait(30)
+            assert go_on.wait(120)
             return super().resolve_data(write_item)
 
     future = dcp.async_save(state, storage_writer=writer, planner=Waits())
@@ -67,13 +67,13 @@ def test_of_two_saves_that_overlap_the_later_one_stays(place: Place, same_writer
     class Waits(DefaultSavePlanner):
         def resolve_data(self, write_item: Any) -> Any:
             held.set()
-            assert go_on.wait(30)
+            assert go_on.wait(120)
             return super().resolve_data(write_item)
 
     first_writer = place.writer()
     second_writer = first_writer if same_writer else place.writer()
     first = dcp.async_save({"w": torch.ones(3)}, storage_writer=first_writer, planner=Waits())
-    assert held.wait(30)
+    assert held.wait(120)
     second = dcp.async_save({"w": torch.full((3,), 2.0)}, storage_writer=second_writer)
     second.result()
     go_on.set()

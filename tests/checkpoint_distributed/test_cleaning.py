@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gzip
 import pickle
-import subprocess
-import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,9 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 import headrace
 from testing.faultserver.client import FaultServer
 from tests.checkpoint_distributed.conftest import Place, assert_same, blank, file_place, gcs_place
+from tests.nursery import Nursery
+
+KilledSave = Callable[[Place], None]
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -43,15 +45,22 @@ def clean(place: Place, **options: Any) -> headrace.Cleaned:
     return headrace.clean(store, **({"older_than_s": 0, "checkpoints": True} | options))
 
 
-def killed_save(place: Place) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, place.url, pickle.dumps(place.options).hex()],
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
-    assert done.returncode == -9, done.stderr
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    imports = "import torch.distributed.checkpoint, headrace.checkpoint"
+    with Nursery(imports, warnings_are_errors=False) as nursery:
+        yield nursery
+
+
+@pytest.fixture
+def killed_save(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> KilledSave:
+    folder = tmp_path_factory.mktemp("killed")
+
+    def killed_save(place: Place) -> None:
+        options = pickle.dumps(place.options).hex()
+        nursery.run(folder, KILLED, place.url, options, expect_code=-9, stderr=None)
+
+    return killed_save
 
 
 def deleted(cleaned: headrace.Cleaned) -> list[str]:
@@ -65,7 +74,9 @@ def loaded(place: Place) -> dict[str, Any]:
 
 
 @pytest.mark.every_store
-def test_a_save_that_was_killed_leaves_nothing_behind_clean(place: Place) -> None:
+def test_a_save_that_was_killed_leaves_nothing_behind_clean(
+    killed_save: KilledSave, place: Place
+) -> None:
     killed_save(place)
     names = place.names()
     assert len(names) == 2
@@ -79,7 +90,9 @@ def test_a_save_that_was_killed_leaves_nothing_behind_clean(place: Place) -> Non
     assert place.names() == []
 
 
-def test_the_checkpoint_that_was_there_before_keeps_all_that_it_needs(place: Place) -> None:
+def test_the_checkpoint_that_was_there_before_keeps_all_that_it_needs(
+    killed_save: KilledSave, place: Place
+) -> None:
     writer = place.writer(thread_count=3)
     writer.attach({"meta.pt": b"small"})
     dcp.save(STATE, storage_writer=writer)
@@ -221,7 +234,13 @@ def test_names_that_are_not_ours_stay(place: Place) -> None:
 @pytest.mark.parametrize("on", ["file", "gs"])
 @pytest.mark.parametrize(("at", "beside"), [("step200", "step2000"), ("step2000", "step200")])
 def test_a_step_whose_name_begins_as_anothers_does_is_another(
-    tmp_path: Path, server: FaultServer, bucket: str, on: str, at: str, beside: str
+    killed_save: KilledSave,
+    tmp_path: Path,
+    server: FaultServer,
+    bucket: str,
+    on: str,
+    at: str,
+    beside: str,
 ) -> None:
     def place(step: str) -> Place:
         return file_place(tmp_path / step) if on == "file" else gcs_place(server, bucket, step)

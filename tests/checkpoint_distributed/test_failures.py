@@ -226,7 +226,7 @@ def test_a_save_that_began_earlier_does_not_replace_a_later_one_of_this_process(
     class Waits(DefaultSavePlanner):
         def resolve_data(self, write_item: Any) -> Any:
             ready.set()
-            assert go_on.wait(30)
+            assert go_on.wait(120)
             return super().resolve_data(write_item)
 
     errors: list[BaseException] = []
@@ -244,7 +244,7 @@ def test_a_save_that_began_earlier_does_not_replace_a_later_one_of_this_process(
 
     thread = threading.Thread(target=save_earlier)
     thread.start()
-    assert ready.wait(30)
+    assert ready.wait(120)
     dcp.save(later, storage_writer=place.writer())
     go_on.set()
     thread.join()
@@ -300,7 +300,7 @@ def test_a_commit_that_takes_long_holds_up_no_other_place() -> None:
 
     def wait_for_the_other(generation: str) -> str:
         assert generation == "absent"
-        assert written.wait(60)
+        assert written.wait(240)
         return "slow"
 
     def commit_elsewhere(_: str) -> str:
@@ -500,7 +500,7 @@ except dcp.CheckpointException as error:
     before = saved(place, 1.0)
     names = place.names()
     done = subprocess.run(
-        [sys.executable, "-c", script, place.url], capture_output=True, text=True, timeout=50
+        [sys.executable, "-c", script, place.url], capture_output=True, text=True, timeout=200
     )
     told = r"ResourceError.*__0_0-\w+\.distcp: too large for this file system"
     assert re.search(told, done.stdout), done.stderr

@@ -19,7 +19,7 @@ from headrace.checkpoint._distributed import DistributedReader, DistributedWrite
 from tests.checkpoint_distributed.conftest import Place
 from tests.checkpoint_distributed.ranks import RankError, run_ranks
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(720)
 
 SHAPES = {"rows": (37, 12), "columns": (6, 41), "wide": (5,), "whole": (9, 4)}
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from testing.faultserver.client import FaultServer
+from tests.nursery import Nursery
 
 # What a shell, a URL, a terminal or rich could take for something else than a name.
 ODD_NAMES = [
@@ -92,13 +93,32 @@ def _text(argument: object) -> str | bytes:
     return argument if isinstance(argument, bytes) else str(argument)
 
 
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    with Nursery("import headrace._cli.app", warnings_are_errors=False) as nursery:
+        yield nursery
+
+
 @pytest.fixture
-def run(start: Start) -> Run:
-    """Run `headrace` to its end."""
+def run(start: Start, nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Run `headrace` to its end: where nothing else is needed, in an interpreter that has imported
+    it already.
+    """
+    folder = tmp_path_factory.mktemp("run")
 
     def run(*arguments: object, stdin: bytes | None = None, **environment: str) -> Done:
-        source = {} if stdin is None else {"stdin": subprocess.PIPE}
-        return _end(start(*arguments, environment=environment, **source), stdin)
+        if stdin is not None:
+            return _end(start(*arguments, environment=environment, stdin=subprocess.PIPE), stdin)
+        if any(name.startswith("PYTHON") for name in environment):  # read when one begins
+            return _end(start(*arguments, environment=environment), None)
+        ended = nursery.end_of(
+            folder,
+            "import headrace.__main__",
+            *map(_text, arguments),
+            environment={**os.environ, **environment},
+        )
+        assert b"nanobind" not in ended.err, ended.err
+        return Done(ended.code, ended.out, ended.err.decode())
 
     return run
 
@@ -115,7 +135,7 @@ def run_each(start: Start) -> RunEach:
 
 
 def _end(process: subprocess.Popen[bytes], stdin: bytes | None) -> Done:
-    out, err = process.communicate(stdin, timeout=50)
+    out, err = process.communicate(stdin, timeout=200)
     assert b"nanobind" not in err, err  # it reports leaks there
     return Done(process.returncode, out, err.decode())
 
@@ -137,7 +157,7 @@ def kinds(server: FaultServer) -> dict[str, int]:
 
 def wait_until(condition: Callable[[], bool]) -> None:
     """Return when it is so; it must be soon."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline, "it never came to that"
 
@@ -155,4 +175,4 @@ def on_terminal(start: Start, *arguments: object, **options: Any) -> tuple[int, 
         pass
     finally:
         os.close(leader)
-    return process.wait(timeout=30), shown
+    return process.wait(timeout=120), shown

@@ -104,7 +104,7 @@ def test_the_build_puts_the_command_on_the_path(repository: Path) -> None:
 def child(script: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     lines = "\n".join(line.strip() for line in script.splitlines())
     done = subprocess.run(
-        [sys.executable, "-c", lines], capture_output=True, text=True, check=False, timeout=50
+        [sys.executable, "-c", lines], capture_output=True, text=True, check=False, timeout=200
     )
     assert done.returncode == code, done.stderr
     return done

@@ -27,7 +27,7 @@ def test_the_guide_shows_every_command(repository: Path) -> None:
     assert {line.split()[1] for line in commands_of(repository)} == known
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(480)
 def test_the_commands_of_the_guide_run(
     server: FaultServer, repository: Path, tmp_path: Path
 ) -> None:

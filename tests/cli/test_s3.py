@@ -47,6 +47,26 @@ def test_objects_are_listed_told_shown_and_deleted(s3: FaultServer, run: Run) ->
     assert s3.names("bucket") == []
 
 
+@pytest.mark.parametrize("algorithm", ["CRC32", "CRC64NVME"])
+def test_a_large_download_is_compared_with_whatever_crc_the_service_keeps(
+    s3: FaultServer, tmp_path: Path, run: Run, algorithm: str
+) -> None:
+    data = random.Random(3).randbytes(65 * MiB)
+    s3.put("bucket", "large", data, checksumAlgorithm=algorithm)
+    assert run("cp", "s3://bucket/large", tmp_path / "large").code == 0
+    assert (tmp_path / "large").read_bytes() == data
+    again = run("cp", "-r", "s3://bucket/large", tmp_path)
+    assert "copied 0 objects" in again.err
+    [facts] = run("stat", "--json", "s3://bucket/large").json
+    assert facts["crc32c"] is None
+    assert facts["checksum"]["kind"] == algorithm.lower()
+    s3.faults([{"match": {"kind": "media"}, "action": {"flip_byte": 5}}])
+    broken = run("cp", "s3://bucket/large", tmp_path / "broken")
+    assert broken.code != 0
+    assert f"the bytes that came have {algorithm} " in broken.err
+    assert [path.name for path in tmp_path.iterdir()] == ["large"]
+
+
 def test_an_index_is_saved_and_objects_are_read_as_in_training(
     s3: FaultServer, tmp_path: Path, run: Run
 ) -> None:

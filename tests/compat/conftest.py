@@ -68,7 +68,7 @@ def run_script(tmp_path: Path) -> RunScript:
             start_new_session=True,
         )
         try:
-            out, err = child.communicate(timeout=50)
+            out, err = child.communicate(timeout=200)
         finally:
             if child.poll() is None:
                 os.killpg(child.pid, signal.SIGKILL)

@@ -268,7 +268,7 @@ def test_a_dataset_can_be_made_in_a_daemonic_process(server: FaultServer, object
     results: Any = context.SimpleQueue()
     child = context.Process(target=_list_in_child, args=(server.url, results), daemon=True)
     child.start()
-    child.join(30)
+    child.join(120)
     assert child.exitcode == 0
     assert results.get() == len(objects)
 
@@ -420,7 +420,7 @@ def test_iterating_in_another_thread_works(server: FaultServer, objects: Objects
     read: list[bytes] = []
     thread = threading.Thread(target=lambda: read.extend(dataset))
     thread.start()
-    thread.join(30)
+    thread.join(120)
     assert read == list(objects.values())
 
 

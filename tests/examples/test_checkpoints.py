@@ -14,7 +14,7 @@ import pytest
 
 from testing.faultserver.client import FaultServer
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(960)
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

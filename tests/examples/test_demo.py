@@ -25,7 +25,7 @@ from headrace.demo.report import Resumption, Summary, faults
 from testing.servers import DelayedServer, FakeGcsServer, LoggedRequest
 
 # They start several interpreters that import torch.
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(960)
 
 EPOCHS = 3
 TRAINING_OBJECTS = 1437
@@ -351,6 +351,6 @@ def test_an_end_in_the_middle_leaves_no_process_and_no_objects(
     assert process.returncode == 128 + number
     assert "Traceback" not in err
     # An orphan, if there is one, is seen here for ever; a dead one until init has heard of it.
-    _, alive = psutil.wait_procs(training, timeout=10)
+    _, alive = psutil.wait_procs(training, timeout=40)
     assert alive == []
     assert [path for path in bucket.rglob("*") if path.is_file()] == []

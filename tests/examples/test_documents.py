@@ -12,9 +12,9 @@ import pytest
 import headrace
 from headrace.demo import digits
 from testing.servers import FakeGcsServer, MinioServer, minio
-from tests.torch.nursery import Nursery
+from tests.nursery import Nursery
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(960)
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -58,16 +58,15 @@ class Run(Protocol):
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
-    nursery = Nursery(warnings_are_errors=False)
-    yield nursery
-    nursery.close()
+    with Nursery(warnings_are_errors=False) as nursery:
+        yield nursery
 
 
 @pytest.fixture
 def run(nursery: Nursery, tmp_path: Path) -> Run:
     def run(source: str, **environment: str) -> str:
         return nursery.run(
-            tmp_path, source, timeout_s=120, stderr=None, cwd=tmp_path, **environment
+            tmp_path, source, timeout_s=480, stderr=None, cwd=tmp_path, **environment
         )
 
     return run

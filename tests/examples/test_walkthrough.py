@@ -14,7 +14,7 @@ import pytest
 from testing.servers import FakeGcsServer
 
 # Some ten seconds on two cores; a kernel and torch must start.
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(960)
 
 NOTEBOOK = Path(__file__).resolve().parent.parent.parent / "examples" / "walkthrough.ipynb"
 # As a program of its own: here a warning is an error, and what is under it has some.
@@ -34,7 +34,7 @@ def test_it_runs_from_an_empty_place(place: str, tmp_path: Path, fake_gcs: FakeG
             "STORAGE_EMULATOR_HOST": fake_gcs.url,
         }
     done = subprocess.run(
-        [sys.executable, "-c", EXECUTE, "--timeout=120", "--inplace", str(copy)],
+        [sys.executable, "-c", EXECUTE, "--timeout=480", "--inplace", str(copy)],
         env={**os.environ, **environment, "JUPYTER_PLATFORM_DIRS": "1", "HOME": str(tmp_path)},
         cwd=tmp_path,
         capture_output=True,

@@ -85,8 +85,7 @@ def alarm_when(condition: Callable[[], bool]) -> Iterator[None]:
 def patient(server: FaultServer, open_store: OpenStore) -> headrace.Store:
     server.put("bucket", "o", DATA)
     return open_store(
-        timeout=headrace.TimeoutOptions(),
-        parallel=headrace.ParallelOptions(range_threshold_bytes=1_000_000, range_bytes=700_000),
+        parallel=headrace.ParallelOptions(range_threshold_bytes=1_000_000, range_bytes=700_000)
     )
 
 
@@ -120,16 +119,14 @@ def test_a_read_that_times_out_writes_no_more(server: FaultServer, open_store: O
     server.put("bucket", "o", DATA)
     server.faults([{"match": {"kind": "media"}, "action": {"drip": {"bytes": 10, "every_ms": 5}}}])
     buffer = bytearray(SIZE)
-    store = open_store(
-        timeout=headrace.TimeoutOptions(total_s=0.2),
-        parallel=headrace.ParallelOptions(range_threshold_bytes=1_000_000),
-    )
+    parallel = headrace.ParallelOptions(range_threshold_bytes=1_000_000)
+    impatient = open_store(timeout=headrace.TimeoutOptions(total_s=0.2), parallel=parallel)
     with pytest.raises(headrace.TimedOutError) as caught:
-        store.read("o", into=buffer)
+        impatient.read("o", into=buffer)
     assert caught.value.url == "gs://bucket/o"
     buffer[:] = b"\xff" * SIZE
     server.faults([])
-    assert store.read("o").bytes() == DATA
+    assert open_store(parallel=parallel).read("o").bytes() == DATA
     assert buffer == b"\xff" * SIZE
     del caught  # its traceback holds the frames of the call
     buffer.clear()  # nobody else holds it
@@ -145,9 +142,8 @@ def test_a_read_that_times_out_writes_no_more(server: FaultServer, open_store: O
     ],
 )
 def test_a_read_that_fails_lets_its_buffer_go(
-    server: FaultServer, open_store: OpenStore, action: Any, kind: type[Exception]
+    server: FaultServer, store: headrace.Store, action: Any, kind: type[Exception]
 ) -> None:
-    store = open_store(timeout=headrace.TimeoutOptions())
     server.put("bucket", "o", DATA)
     match = {"kind": "media"}
     server.faults(

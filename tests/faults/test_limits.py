@@ -57,7 +57,7 @@ def measure(server: FaultServer) -> tuple[float, dict[str, float], float]:
         for i in range(PROCESSES)
     ]
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while len(successes(server)) < PROCESSES:
             assert time.monotonic() < deadline, successes(server)
             assert all(reader.poll() is None for reader in readers)
@@ -80,7 +80,7 @@ def measure(server: FaultServer) -> tuple[float, dict[str, float], float]:
 
 @pytest.mark.slow
 @pytest.mark.serial
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(480)
 def test_four_processes_share_a_hidden_cap(server: FaultServer) -> None:
     """Nine tenths of it are used, nobody gets less than half of a fair share, few are refused."""
     seen: list[Any] = []
@@ -105,10 +105,7 @@ def test_throttled_requests_succeed_in_the_end(
         server.put("bucket", name, name.encode())
     # GCS says SlowDown with its 503s; a plain one is an outage.
     server.limit(requests_per_s=100, burst=5, status=status)
-    store = open_store(
-        retry=headrace.RetryOptions(initial_backoff_s=0.01, max_backoff_s=0.2),
-        timeout=headrace.TimeoutOptions(total_s=30),
-    )
+    store = open_store(retry=headrace.RetryOptions(initial_backoff_s=0.01, max_backoff_s=0.2))
     samples = store.read_many(names)
     assert [sample.bytes().decode() for sample in samples] == names
     assert server.stats()["throttled"] > 0
@@ -126,7 +123,7 @@ def test_a_cap_that_moves_is_followed_and_no_read_fails(
         server.put("bucket", name, name.encode() * 50)
     caps_per_s = {0: 1000, 20: 500, 40: 2000}  # from which batch on
     # The usual waits: who asks again after a millisecond is refused again.
-    store = open_store(retry=headrace.RetryOptions(), timeout=headrace.TimeoutOptions())
+    store = open_store(retry=headrace.RetryOptions())
     server.limit(requests_per_s=caps_per_s[0], burst=caps_per_s[0] / 10, status=429)
     for i, samples in enumerate(store.read_batches(names for _ in range(60))):
         assert [sample.bytes()[:2].decode() for sample in samples] == names
@@ -218,12 +215,11 @@ def test_a_throttled_bucket_does_not_hold_up_another_one_of_its_endpoint(
         refused.join()
 
 
-def test_a_retry_after_is_kept_to(server: FaultServer, open_store: OpenStore) -> None:
+def test_a_retry_after_is_kept_to(server: FaultServer, store: headrace.Store) -> None:
     server.put("bucket", "o", b"x")
     server.faults(
         [{"match": {"kind": "media"}, "count": 1, "action": {"status": 429, "retry_after_s": 1}}]
     )
-    store = open_store(timeout=headrace.TimeoutOptions(total_s=10))
     assert store.read("o").bytes() == b"x"
     refused, served = server.log()
     assert served["t_start_s"] - refused["t_end_s"] >= 1.0
@@ -247,7 +243,7 @@ def test_a_bandwidth_limit_is_named(server: FaultServer, open_store: OpenStore) 
         [{"action": {"status": 429, "message": "Egress bandwidth exceeded", "retry_after_s": 99}}]
     )
     with pytest.raises(headrace.ThrottledError, match="egress") as caught:
-        open_store().read("o")
+        open_store(timeout=headrace.TimeoutOptions(total_s=60)).read("o")
     assert "request-rate" not in str(caught.value)
 
 
@@ -257,10 +253,7 @@ def test_a_cap_on_requests_in_flight(server: FaultServer, open_store: OpenStore)
         server.put("bucket", name, name.encode())
     server.latency(5)
     server.limit(in_flight=8)
-    store = open_store(
-        retry=headrace.RetryOptions(initial_backoff_s=0.01, max_backoff_s=0.2),
-        timeout=headrace.TimeoutOptions(total_s=30),
-    )
+    store = open_store(retry=headrace.RetryOptions(initial_backoff_s=0.01, max_backoff_s=0.2))
     assert [s.bytes().decode() for s in store.read_many(names)] == names
 
 
@@ -269,9 +262,7 @@ def test_max_in_flight_is_kept_to(server: FaultServer, open_store: OpenStore) ->
     for name in names:
         server.put("bucket", name, name.encode())
     server.latency(5)
-    store = open_store(
-        parallel=headrace.ParallelOptions(max_in_flight=6), timeout=headrace.TimeoutOptions()
-    )
+    store = open_store(parallel=headrace.ParallelOptions(max_in_flight=6))
     assert [s.bytes().decode() for s in store.read_many(names)] == names
     assert server.stats()["max_in_flight"] <= 6
 

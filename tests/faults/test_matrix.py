@@ -19,6 +19,14 @@ import headrace
 from testing.faultserver.client import FaultServer
 from tests.faults.conftest import FAST, OpenStore
 
+# For what a time-out ends.
+SHORT = headrace.TimeoutOptions(first_byte_s=0.15, stall_s=0.15)
+PATIENT = headrace.TimeoutOptions()
+# Throttled requests go on until their deadline.
+SOON = headrace.TimeoutOptions(total_s=1.5)
+# The server that did not answer is asked until a busy machine has time for it.
+OFTEN = replace(FAST, max_attempts=30)
+
 DATA = bytes(i * 37 % 251 for i in range(100_000))
 OTHERS = {f"other-{i}": b"%d" % i * 1000 for i in range(5)}
 
@@ -37,6 +45,10 @@ class Fault:
     """The server does what it is asked, so that a write finds out that it has succeeded."""
     body_only: bool = False
     """It needs a body of some size: reads only."""
+
+    @property
+    def stalls(self) -> bool:
+        return "stall" in str(self.action)
 
 
 UNAVAILABLE = headrace.UnavailableError
@@ -202,9 +214,10 @@ def told_url(store: headrace.Store, call: str, fault: Fault) -> str:
 @pytest.mark.usefixtures("objects")
 @pytest.mark.parametrize(("scheme", "fault", "call"), CASES)
 def test_a_fault_that_comes_once(
-    server: FaultServer, store: headrace.Store, fault: Fault, call: str
+    server: FaultServer, open_store: OpenStore, fault: Fault, call: str
 ) -> None:
     run = CALLS[call][0]
+    store = open_store(timeout=SHORT, retry=OFTEN) if fault.stalls else open_store()
     url = told_url(store, call, fault)
     server.faults(rule(call, fault, count=1))
     if fault.lasting is None or fault.cured:
@@ -223,9 +236,12 @@ def test_a_fault_that_comes_once(
 @pytest.mark.usefixtures("objects")
 @pytest.mark.parametrize(("scheme", "fault", "call"), CASES)
 def test_a_fault_that_stays(
-    server: FaultServer, store: headrace.Store, fault: Fault, call: str
+    server: FaultServer, open_store: OpenStore, fault: Fault, call: str
 ) -> None:
     run = CALLS[call][0]
+    store = open_store(
+        timeout=SHORT if fault.stalls else SOON if fault.lasting is THROTTLED else PATIENT
+    )
     url = told_url(store, call, fault)
     server.faults(rule(call, fault))
     if fault.lasting is None or (fault.performs and call == "write"):
@@ -252,7 +268,7 @@ def test_a_fault_that_stays(
     assert f"{error.attempts} attempt" in str(error)
     # All is well as soon as the server is.
     server.faults([])
-    run(store)
+    run(open_store())
 
 
 @pytest.mark.usefixtures("objects")
@@ -275,9 +291,10 @@ def test_a_wrong_length_never_gives_other_bytes(
 @pytest.mark.usefixtures("objects")
 @pytest.mark.parametrize("name", list(BODY_FAULTS))
 def test_an_error_of_one_object_is_no_error_of_its_neighbours(
-    server: FaultServer, store: headrace.Store, name: str
+    server: FaultServer, open_store: OpenStore, name: str
 ) -> None:
     server.faults(rule("read_many", BODY_FAULTS[name]))
+    store = open_store(timeout=SHORT) if BODY_FAULTS[name].stalls else open_store()
     *others, last = store.read_many([*OTHERS, "target"], errors="return")
     assert [sample.bytes() for sample in others] == list(OTHERS.values())
     lasting = BODY_FAULTS[name].lasting

@@ -10,7 +10,7 @@ import pytest
 import headrace
 from testing.faultserver.client import FaultServer
 from testing.servers import Certificates
-from tests.faults.conftest import FAST, SHORT, OpenStore
+from tests.faults.conftest import FAST, OpenStore
 
 PROXY_VARIABLES = ["http_proxy", "https_proxy", "no_proxy", "all_proxy"]
 
@@ -144,7 +144,7 @@ def test_a_certificate_that_is_not_trusted_is_told(
 ) -> None:
     if trusted == "another CA":
         monkeypatch.setenv("SSL_CERT_FILE", str(Certificates(tmp_path).ca_file))
-    store = headrace.Store("gs://bucket", endpoint=tls_server.url, retry=FAST, timeout=SHORT)
+    store = headrace.Store("gs://bucket", endpoint=tls_server.url, retry=FAST)
     with pytest.raises(headrace.HeadraceError, match="certificate") as caught:
         store.read("o")
     assert caught.value.url == "gs://bucket/o"
@@ -159,7 +159,7 @@ def test_a_certificate_for_another_name_is_told(
         bind="127.0.0.2", tls_cert=certificates.cert_file, tls_key=certificates.key_file
     ) as server:
         endpoint = f"https://127.0.0.2:{server.port}"
-        store = headrace.Store("gs://bucket", endpoint=endpoint, retry=FAST, timeout=SHORT)
+        store = headrace.Store("gs://bucket", endpoint=endpoint, retry=FAST)
         with pytest.raises(headrace.HeadraceError, match="certificate"):
             store.read("o")
         assert server.log() == []
@@ -200,7 +200,7 @@ def test_a_proxy_that_refuses_is_told(
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", server.url)
     server.faults([{"match": {"kind": "connect"}, "action": {"status": 407}}])
-    store = headrace.Store("gs://bucket", endpoint=tls_server.url, retry=FAST, timeout=SHORT)
+    store = headrace.Store("gs://bucket", endpoint=tls_server.url, retry=FAST)
     with pytest.raises(headrace.HeadraceError, match="407") as caught:
         store.read("o")
     assert caught.value.url == "gs://bucket/o"

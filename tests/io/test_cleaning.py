@@ -14,6 +14,7 @@ import pytest
 import headrace
 from headrace._cleaning import clean
 from testing.faultserver.client import FaultServer
+from tests.killed import kill_when_written
 
 SCRIPT = """
 import os, sys
@@ -30,14 +31,7 @@ with headrace.open("a", "wb", store=store, part_bytes=5 << 20, upload=sys.argv[2
 def test_what_sigkill_leaves_is_swept(gcs: headrace.Store, server: FaultServer, way: str) -> None:
     gcs.write("a", b"before")
     gcs.write("headrace-uploads/of somebody else", b"stays")
-    with subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, server.url, way], stdout=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdout is not None
-        for _ in range(3):
-            assert child.stdout.readline() == "written\n"
-        child.send_signal(signal.SIGKILL)
-    server.close_connections("rst")  # what it had sent, and the server had not read yet
+    kill_when_written(server, SCRIPT, way, times=3)
     left = len(server.names("bucket")) - 2 + len(server.uploads()["multipart"])
     assert left >= 1
     assert len(server.uploads()["multipart"]) == (1 if way == "multipart" else 0)

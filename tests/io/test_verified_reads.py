@@ -197,9 +197,11 @@ def test_it_costs_no_request(server: FaultServer) -> None:
     assert asked[0] == asked[1]
 
 
-def test_objects_that_have_no_sum_are_read_as_they_come(server: FaultServer) -> None:
+def test_a_sum_that_is_left_out_is_asked_for(server: FaultServer) -> None:
     store, info = put(server, DATA)
     server.faults([{"match": {"kind": "media"}, "action": {"flip_byte": 0}}])
     without = ObjectInfo(info.name, info.size_bytes, info.generation)
-    with headrace.open(without, store=store) as file:
+    with headrace.open(without, store=store) as file, pytest.raises(headrace.CorruptDataError):
+        file.read()
+    with headrace.open(without, store=store_on(server, verify=False)) as file:
         assert len(file.read()) == SIZE

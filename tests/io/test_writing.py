@@ -425,7 +425,7 @@ with headrace.open("a", "wb", store=store, part_bytes=1 << 16) as file:
     for _ in range(3):
         assert child.stdout.readline() == "written\n"
     child.send_signal(signal.SIGKILL)
-    child.communicate(timeout=30)
+    child.communicate(timeout=120)
     assert server.get("bucket", "a") == b"before"
     left = [name for name in server.names("bucket") if name != "a"]
     assert left
@@ -451,7 +451,7 @@ except headrace.ResourceError:
     print("told")
 """
     done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=50
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=200
     )
     assert done.stdout == "told\n", done.stderr
     assert os.listdir(tmp_path) == []

@@ -13,9 +13,7 @@ from tests.faults.conftest import FAST
 from tests.process.conftest import run_child as run_child
 
 # For answers that never come. No other test has time-outs that a busy machine could run into.
-SHORT = headrace.TimeoutOptions(
-    connect_s=0.5, tls_s=0.5, first_byte_s=0.25, stall_s=0.25, total_s=4.0
-)
+SHORT = headrace.TimeoutOptions(first_byte_s=0.25, stall_s=0.25)
 TEMPORARY = "dataflux-composed-objects/"
 # Also what was begun a moment ago is swept, and a pause does not end within a test.
 JOIN = JoinOptions(pause_s=3600.0)

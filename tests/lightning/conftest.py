@@ -27,14 +27,11 @@ class Place:
     server: FaultServer | None
 
 
-@pytest.fixture
-def gcs(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> Place:
+def _bucket(scheme: str, server: FaultServer) -> Place:
     bucket = f"bucket-{uuid.uuid4().hex}"
     server.bucket(bucket)
-    # fsspec gives no options to whom it finds by a URL.
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
     return Place(
-        f"gs://{bucket}/run",
+        f"{scheme}://{bucket}/run",
         lambda: sorted(n.removeprefix("run/") for n in server.names(bucket)),
         lambda name: server.get(bucket, f"run/{name}"),
         server,
@@ -42,18 +39,18 @@ def gcs(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 
 @pytest.fixture
+def gcs(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> Place:
+    # fsspec gives no options to whom it finds by a URL.
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+    return _bucket("gs", server)
+
+
+@pytest.fixture
 def s3(s3_server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> Place:
-    bucket = f"bucket-{uuid.uuid4().hex}"
-    s3_server.bucket(bucket)
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.url)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", S3_KEYS.access_key_id)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", S3_KEYS.secret_access_key)
-    return Place(
-        f"s3://{bucket}/run",
-        lambda: sorted(n.removeprefix("run/") for n in s3_server.names(bucket)),
-        lambda name: s3_server.get(bucket, f"run/{name}"),
-        s3_server,
-    )
+    return _bucket("s3", s3_server)
 
 
 @pytest.fixture(params=["file", "gcs", "s3"])

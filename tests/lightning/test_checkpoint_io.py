@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,9 @@ import headrace
 from headrace.checkpoint._distributed import DistributedWriter
 from headrace.lightning import AsyncCheckpointIO, CheckpointIO
 from tests.lightning.conftest import Line, Place, batches, trainer
+from tests.nursery import Nursery
+
+RunProgram = Callable[[str], str]
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*num_workers"),
@@ -26,7 +31,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.`"),
     pytest.mark.filterwarnings("ignore:torch.distributed is disabled"),
     pytest.mark.filterwarnings("ignore:.*is not supported in the.*recommended"),
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(480),
 ]
 
 
@@ -211,7 +216,7 @@ class Recorder(CheckpointIO):
         self.go_on.set()
 
     def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
-        assert self.go_on.wait(30)
+        assert self.go_on.wait(120)
         if path in self.failing:
             raise OSError(f"cannot write {path}")
         self.done.append(f"save {path}")
@@ -289,6 +294,17 @@ def test_a_fit_whose_last_save_fails_fails(gcs: Place, tmp_path: Path) -> None:
         run.fit(Line(), batches())
 
 
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery("import lightning", warnings_are_errors=False) as nursery:
+        yield nursery
+
+
+@pytest.fixture
+def run_program(nursery: Nursery, tmp_path: Path) -> RunProgram:
+    return functools.partial(nursery.run, tmp_path, stderr=None)
+
+
 FILE_SYSTEM = """
 import sys
 import fsspec
@@ -311,7 +327,9 @@ def serves():
         "__import__('pickle').loads(pickled)",
     ],
 )
-def test_a_plugin_that_is_made_and_no_import_registers_a_file_system(plugin: str) -> None:
+def test_a_plugin_that_is_made_and_no_import_registers_a_file_system(
+    run_program: RunProgram, plugin: str
+) -> None:
     program = f"""
 import pickle
 pickled = pickle.dumps(ours.CheckpointIO())
@@ -325,7 +343,7 @@ assert serves() == ["GcsFileSystem", "GcsFileSystem", "S3FileSystem"], serves()
     run_program(FILE_SYSTEM + program)
 
 
-def test_whoever_serves_the_scheme_already_goes_on_serving_it() -> None:
+def test_whoever_serves_the_scheme_already_goes_on_serving_it(run_program: RunProgram) -> None:
     program = """
 class Users(fsspec.AbstractFileSystem):
     pass
@@ -347,7 +365,7 @@ assert serves() == ["Users", "GcsFileSystem", "Users"], serves()
     ],
 )
 def test_a_package_that_is_installed_serves_its_scheme(
-    package: str, served: list[str | None], tmp_path: Path
+    run_program: RunProgram, package: str, served: list[str | None], tmp_path: Path
 ) -> None:
     (tmp_path / f"{package}.py").write_text("raise AssertionError('it is not imported either')")
     program = f"""
@@ -356,13 +374,6 @@ ours.CheckpointIO()
 assert serves() == {served!r}, serves()
 """
     run_program(FILE_SYSTEM + program)
-
-
-def run_program(program: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_without_lightning_the_import_says_what_to_install() -> None:

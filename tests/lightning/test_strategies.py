@@ -18,7 +18,7 @@ import headrace
 from tests.checkpoint_distributed.ranks import RankError, run_ranks
 from tests.lightning.conftest import Line, Place, batches
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(720)
 
 MiB = 1 << 20
 

@@ -31,7 +31,7 @@ class RunChild(Protocol):
         script: str,
         *arguments: object,
         expect_code: int = 0,
-        timeout_s: float = 40.0,
+        timeout_s: float = 160.0,
         stderr: str | None = "",
         **environment: str,
     ) -> str: ...
@@ -56,7 +56,7 @@ def run_child(tmp_path: Path) -> RunChild:
         script: str,
         *arguments: object,
         expect_code: int = 0,
-        timeout_s: float = 40.0,
+        timeout_s: float = 160.0,
         stderr: str | None = "",
         **environment: str,
     ) -> str:
@@ -74,7 +74,7 @@ def run_child(tmp_path: Path) -> RunChild:
         except subprocess.TimeoutExpired:
             child.send_signal(signal.SIGABRT)  # faulthandler says where every thread is
             try:
-                out, err = child.communicate(timeout=5)
+                out, err = child.communicate(timeout=20)
             except subprocess.TimeoutExpired:
                 out, err = "", "and it holds its pipes"
             raise AssertionError(f"no end within {timeout_s} s\n{out}\n{err}") from None
@@ -94,7 +94,7 @@ def open_connections(server: FaultServer) -> int:
     return sum(each["end"] == "open" for each in server.stats()["connections"])
 
 
-def wait_until_closed(server: FaultServer, timeout_s: float = 10.0) -> None:
+def wait_until_closed(server: FaultServer, timeout_s: float = 40.0) -> None:
     """Until the server has seen the end of every connection."""
     deadline = time.monotonic() + timeout_s
     while open_connections(server) > 0:

@@ -37,11 +37,11 @@ def use(store: headrace.Store, names: list[str] = NAMES[:20]) -> None:
 
 def control(path: str, body: Any = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
-    with _opener.open(f"{ENDPOINT}/_control/{path}", data, timeout=30) as answer:
+    with _opener.open(f"{ENDPOINT}/_control/{path}", data, timeout=120) as answer:
         return json.load(answer)
 
 
-def wait_for(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+def wait_for(condition: Callable[[], bool], timeout_s: float = 80.0) -> None:
     """Until it is true; what is asked for is an event elsewhere, which nothing here can await."""
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -68,7 +68,7 @@ def fork(work: Callable[[], object]) -> int:
     return pid
 
 
-def reap(pid: int, timeout_s: float = 20.0) -> None:
+def reap(pid: int, timeout_s: float = 80.0) -> None:
     """Wait for a forked child that must succeed; one that hangs says where it does."""
     descriptor = os.pidfd_open(pid)
     try:

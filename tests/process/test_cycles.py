@@ -16,7 +16,7 @@ CYCLES = int(os.environ.get("HEADRACE_PROCESS_CYCLES", "1000"))
 SPAWNS = max(1, CYCLES // 25)
 
 
-@pytest.mark.timeout(60 + CYCLES // 5)
+@pytest.mark.timeout(240 + CYCLES // 5)
 def test_forks_leave_nothing_behind(run_child: RunChild, server: FaultServer) -> None:
     run_child(
         """
@@ -40,12 +40,12 @@ def test_forks_leave_nothing_behind(run_child: RunChild, server: FaultServer) ->
         """,
         server.url,
         CYCLES - SPAWNS,
-        timeout_s=50 + CYCLES // 5,
+        timeout_s=200 + CYCLES // 5,
     )
     wait_until_closed(server)
 
 
-@pytest.mark.timeout(60 + CYCLES // 5)
+@pytest.mark.timeout(240 + CYCLES // 5)
 def test_spawns_leave_nothing_behind(run_child: RunChild, server: FaultServer) -> None:
     run_child(
         """
@@ -63,13 +63,14 @@ def test_spawns_leave_nothing_behind(run_child: RunChild, server: FaultServer) -
                 for process in processes:
                     process.start()
                 for process in processes:
-                    process.join(30)
+                    process.join(120)
                     assert process.exitcode == 0, process.exitcode
             use(store, NAMES[:1])
-            assert (thread_names(), open_sockets()) == before
+            assert thread_names() == before[0]
+            assert open_sockets() <= before[1]  # idle connections may have been closed
         """,
         server.url,
         SPAWNS,
-        timeout_s=50 + CYCLES // 5,
+        timeout_s=200 + CYCLES // 5,
     )
     wait_until_closed(server)

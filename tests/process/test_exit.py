@@ -95,7 +95,7 @@ def test_exit(
         tmp_path / "files",
         expect_code=code,
         stderr=None if code == 1 else "",
-        timeout_s=20,
+        timeout_s=80,
     )
     wait_until_closed(server)
 
@@ -157,7 +157,7 @@ def test_exit_while_a_token_service_hangs(run_child: RunChild, server: FaultServ
     asking, _ = metadata.accept()
         """,
         server.url,
-        timeout_s=20,
+        timeout_s=80,
     )
 
 

@@ -71,7 +71,7 @@ def test_processes_end_with_reads_in_flight(
             use(store)
             process = multiprocessing.get_context(sys.argv[2]).Process(target=work, args=(store,))
             process.start()
-            process.join(20)
+            process.join(80)
             assert process.exitcode == 0, process.exitcode
             use(store)
         """,
@@ -80,7 +80,7 @@ def test_processes_end_with_reads_in_flight(
     )
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(480)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_dataloader(run_child: RunChild, server: FaultServer, method: str) -> None:
     """Workers of a map dataset over the store; the parent has used it before."""
@@ -128,7 +128,7 @@ def test_a_dataloader(run_child: RunChild, server: FaultServer, method: str) -> 
         """,
         server.url,
         method,
-        timeout_s=100,
+        timeout_s=400,
         stderr=None,
     )
     wait_until_closed(server)

@@ -69,7 +69,7 @@ def test_a_child_shares_the_memory(run_child: RunChild, method: str) -> None:
             child = context.Process(target=work, args=(index, fingerprint, theirs))
             child.start()
             [(private_dirty, shared, resident)] = ours.recv()
-            child.join(20)
+            child.join(80)
             assert child.exitcode == 0
             assert resident > 1500, resident
             assert (private_dirty, shared) == (0, resident), (private_dirty, shared, resident)
@@ -154,7 +154,7 @@ def test_a_killed_process_leaves_nothing_behind(run_child: RunChild) -> None:
         (shared,) = [line for line in descriptors().splitlines() if "headrace-index" in line]
         assert "-> /memfd:" in shared  # no folder has a name of it, that could stay
         os.kill(child.pid, signal.SIGKILL)
-        child.join(20)
+        child.join(80)
         assert child.exitcode == -signal.SIGKILL
         assert len(read_all(index)[0]) == 60_000
         assert "headrace-index" in descriptors()

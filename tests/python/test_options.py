@@ -25,7 +25,6 @@ def test_defaults_are_the_engines() -> None:
         **{f"join_{k}": v for k, v in dataclasses.asdict(headrace.JoinOptions()).items()},
         **{f"s3_{k}": v for k, v in dataclasses.asdict(headrace.S3Options()).items()},
     }
-    ours["s3_looks_before_writes"] = ours.pop("s3_conditional_writes") == "look"
     for name, parameter in inspect.signature(headrace.Store).parameters.items():
         if name not in ("url", "retry", "timeout", "parallel", "provider", "unknown"):
             ours[name] = parameter.default

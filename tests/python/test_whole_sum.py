@@ -17,22 +17,45 @@ DATA = os.urandom(300)
 pieces = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 300)).map(sorted), max_size=40)
 
 
+kinds = pytest.mark.parametrize("kind", ["crc32", "crc32c", "crc64nvme"])
+
+
+def sum_of(data: bytes, kind: str = "crc32c") -> int:
+    return _engine.CrcKind(kind).of(data)
+
+
+def whole_of(data: bytes, kind: str = "crc32c") -> WholeSum:
+    return WholeSum(len(data), _engine.CrcKind(kind), sum_of(data, kind))
+
+
 def add(whole: WholeSum, begin: int, end: int, data: bytes = DATA) -> str:
+    """Add a piece, every other one without its sum."""
     piece = data[begin:end]
-    return whole.add(begin, end, _engine.crc32c(piece), piece)
+    return whole.add(begin, end, sum_of(piece, whole.kind) if begin % 2 else None, piece)
 
 
+@kinds
 @pytest.mark.parametrize("cut", [0, 1, 150, 299, 300])
-def test_sums_are_joined_and_taken_apart(cut: int) -> None:
-    whole, first, rest = map(_engine.crc32c, (DATA, DATA[:cut], DATA[cut:]))
-    assert _engine.crc32c_joined(first, rest, 300 - cut) == whole
-    assert _engine.crc32c_of_rest(whole, first, 300 - cut) == rest
-    assert _engine.crc32c_of_beginning(whole, rest, 300 - cut) == first
+def test_sums_are_joined_and_taken_apart(cut: int, kind: str) -> None:
+    crc = _engine.CrcKind(kind)
+    whole, first, rest = map(crc.of, (DATA, DATA[:cut], DATA[cut:]))
+    assert crc.joined(first, rest, 300 - cut) == whole
+    assert crc.of_rest(whole, first, 300 - cut) == rest
+    assert crc.of_beginning(whole, rest, 300 - cut) == first
 
 
+def test_digests_have_no_algebra() -> None:
+    for name in ("sha256", "md5", "none", ""):
+        with pytest.raises(ValueError, match="cannot be joined"):
+            _engine.CrcKind(name)
+
+
+@kinds
 @hypothesis.given(pieces=pieces, seed=st.integers(0, 1000))
-def test_right_pieces_in_any_order_are_the_whole(pieces: list[list[int]], seed: int) -> None:
-    whole = WholeSum(300, _engine.crc32c(DATA))
+def test_right_pieces_in_any_order_are_the_whole(
+    pieces: list[list[int]], seed: int, kind: str
+) -> None:
+    whole = whole_of(DATA, kind)
     have: set[int] = set()
     rest = [[i, i + 30] for i in range(0, 300, 30)]
     random.Random(seed).shuffle(rest)
@@ -42,12 +65,13 @@ def test_right_pieces_in_any_order_are_the_whole(pieces: list[list[int]], seed: 
         assert whole.missing_bytes == 300 - len(have)
 
 
+@kinds
 @hypothesis.given(pieces=pieces, bad=st.integers(0, 299), seed=st.integers(0, 1000))
 def test_a_wrong_first_copy_of_a_byte_is_told_by_the_last_piece(
-    pieces: list[list[int]], bad: int, seed: int
+    pieces: list[list[int]], bad: int, seed: int, kind: str
 ) -> None:
     damaged = DATA[:bad] + bytes([DATA[bad] ^ 16]) + DATA[bad + 1 :]
-    whole = WholeSum(300, _engine.crc32c(DATA))
+    whole = whole_of(DATA, kind)
     rest = [[i, i + 30] for i in range(0, 300, 30)]
     random.Random(seed).shuffle(rest)
     seen = False
@@ -61,7 +85,7 @@ def test_a_wrong_first_copy_of_a_byte_is_told_by_the_last_piece(
 
 @pytest.mark.parametrize("again", [(0, 100), (100, 200), (0, 300), (50, 250), (100, 300)])
 def test_a_copy_that_differs_is_told(again: tuple[int, int]) -> None:
-    whole = WholeSum(1000, 1)
+    whole = WholeSum(1000, _engine.CrcKind("crc32c"), 1)
     for begin in (0, 100, 200):
         assert add(whole, begin, begin + 100) == ""
     damaged = DATA[:150] + bytes([DATA[150] ^ 1]) + DATA[151:]
@@ -73,12 +97,12 @@ def test_a_copy_that_differs_is_told(again: tuple[int, int]) -> None:
 def test_its_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_whole_sum, "_MAX_MARKS", 16)
     monkeypatch.setattr(_whole_sum, "_MAX_RUNS", 20)
-    whole = WholeSum(300, _engine.crc32c(DATA))
+    whole = whole_of(DATA)
     for i in range(299):
         assert add(whole, i, i + 1) == ""
         assert len(whole._runs[0].marks) <= 16
     assert add(whole, 299, 300) == ""
-    whole = WholeSum(300, _engine.crc32c(DATA))
+    whole = whole_of(DATA)
     for i in range(0, 40, 2):
         add(whole, i, i + 1)
         assert not whole.is_hopeless

@@ -16,9 +16,6 @@ from tests.keys import S3_KEYS
 
 DATA = bytes(range(256)) * 1024
 IN_PARTS = headrace.ParallelOptions(range_threshold_bytes=64 << 10, range_bytes=64 << 10)
-CHEAP = ["CRC32", "CRC32C", "CRC64NVME"]
-DIGESTS = ["SHA1", "SHA256"]
-LABELS = {"SHA1": "SHA-1", "SHA256": "SHA-256"}
 
 
 @pytest.fixture
@@ -36,35 +33,29 @@ def requests(server: FaultServer, since: int = 0) -> list[str]:
 
 
 @pytest.mark.parametrize("parallel", [headrace.ParallelOptions(), IN_PARTS], ids=["one", "parts"])
-@pytest.mark.parametrize("algorithm", CHEAP)
-def test_crcs_of_every_kind_are_compared(
-    server: FaultServer, algorithm: str, parallel: headrace.ParallelOptions
+@pytest.mark.parametrize(
+    ("algorithm", "label", "verify"),
+    [
+        ("CRC32", "CRC32", True),
+        ("CRC32C", "CRC32C", True),
+        ("CRC64NVME", "CRC64NVME", True),
+        ("SHA1", "SHA-1", "all"),
+        ("SHA256", "SHA-256", "all"),
+    ],
+)
+def test_crcs_are_compared_and_digests_if_that_is_asked_for(
+    server: FaultServer, algorithm: str, label: str, verify: Any, parallel: headrace.ParallelOptions
 ) -> None:
     server.put("bucket", "a", DATA, checksumAlgorithm=algorithm)
-    store = open_store(server, parallel=parallel)
+    store = open_store(server, parallel=parallel, verify=verify)
     assert store.read("a").bytes() == DATA
     assert store.read(store.stat("a")).bytes() == DATA
     assert headrace.metrics().checksums_verified_total == 2
     server.faults([{"match": {"kind": "media"}, "action": {"flip_byte": 100}}])
-    with pytest.raises(headrace.CorruptDataError, match=f"the bytes that came have {algorithm} "):
+    with pytest.raises(headrace.CorruptDataError, match=f"the bytes that came have {label} "):
         store.read("a")
-    with pytest.raises(headrace.CorruptDataError, match=f"the bytes that came have {algorithm} "):
+    with pytest.raises(headrace.CorruptDataError, match=f"the bytes that came have {label} "):
         store.read(store.stat("a"))
-
-
-@pytest.mark.parametrize("parallel", [headrace.ParallelOptions(), IN_PARTS], ids=["one", "parts"])
-@pytest.mark.parametrize("algorithm", DIGESTS)
-def test_digests_are_compared_if_that_is_asked_for(
-    server: FaultServer, algorithm: str, parallel: headrace.ParallelOptions
-) -> None:
-    server.put("bucket", "a", DATA, checksumAlgorithm=algorithm)
-    store = open_store(server, parallel=parallel, verify="all")
-    assert store.read("a").bytes() == DATA
-    assert store.read(store.stat("a")).bytes() == DATA
-    assert headrace.metrics().checksums_verified_total == 2
-    server.faults([{"match": {"kind": "media"}, "action": {"flip_byte": 100}}])
-    with pytest.raises(headrace.CorruptDataError, match=f"have {LABELS[algorithm]} "):
-        store.read("a")
 
 
 def test_an_etag_is_compared_as_an_md5_if_that_is_asked_for(server: FaultServer) -> None:
@@ -142,6 +133,102 @@ def test_a_large_object_of_known_size_is_asked_for_its_sum_first(server: FaultSe
     assert store.read(listed).bytes() == DATA
     assert requests(server, since=1) == ["HEAD 200"] + ["GET 206"] * 4
     assert headrace.metrics().checksums_verified_total == 1
+
+
+CRCS = pytest.mark.parametrize("algorithm", ["CRC32", "CRC32C", "CRC64NVME"])
+
+
+@CRCS
+def test_a_file_that_was_read_in_any_order_is_compared_as_a_whole(
+    server: FaultServer, algorithm: str
+) -> None:
+    server.put("bucket", "a", DATA * 6, checksumAlgorithm=algorithm)
+    store = open_store(server)
+    middle = len(DATA) * 3
+    for order in ([(0, None)], [(middle, None), (0, middle)], [(0, 100), (90, middle), (5, None)]):
+        with headrace.open("a", store=store) as file:
+            for begin, end in order:
+                file.seek(begin)
+                assert file.read(-1 if end is None else end - begin) == (DATA * 6)[begin:end]
+    server.faults([{"match": {"kind": "media"}, "action": {"flip_byte": 100}}])
+    with headrace.open("a", store=store) as file:
+        file.seek(middle)
+        file.read()
+        file.seek(0)
+        with pytest.raises(
+            headrace.CorruptDataError, match=f"the bytes that came have {algorithm}"
+        ):
+            file.read(middle)
+
+
+def test_a_file_whose_object_has_a_digest_is_read_and_it_is_said_that_nothing_was_compared(
+    server: FaultServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.put("bucket", "a", DATA, checksumAlgorithm="SHA256")
+    with caplog.at_level(logging.WARNING, logger="headrace"):
+        for _ in range(2):
+            with headrace.open("a", store=open_store(server)) as file:
+                assert file.info.checksum is not None
+                assert file.info.checksum[0] == "sha256"
+                assert file.read() == DATA
+        open_store(server).list()  # the log comes with calls
+    (said,) = caplog.messages
+    assert "s3://bucket/a were not compared with a checksum" in said
+
+
+@CRCS
+def test_a_file_that_a_listing_names_is_compared_too(server: FaultServer, algorithm: str) -> None:
+    server.put("bucket", "a", DATA * 6, checksumAlgorithm=algorithm)
+    store = open_store(server)
+    (listed,) = store.list()
+    with headrace.open(listed, store=store) as file:
+        assert file.read() == DATA * 6
+    assert requests(server).count("HEAD 200") == 1
+    with headrace.open(headrace.ObjectInfo("a"), store=store) as file:
+        assert file.info == store.stat("a")
+    server.faults([{"match": {"kind": "media"}, "action": {"flip_byte": 100}}])
+    with (
+        headrace.open(listed, store=store) as file,
+        pytest.raises(headrace.CorruptDataError, match=f"have {algorithm} "),
+    ):
+        file.read()
+
+
+def test_a_file_that_a_listing_names_is_not_another_generation(server: FaultServer) -> None:
+    server.put("bucket", "a", DATA, checksumAlgorithm="CRC32")
+    store = open_store(server)
+    (listed,) = store.list()
+    server.put("bucket", "a", DATA + b"!", checksumAlgorithm="CRC32")
+    with (
+        headrace.open(listed, store=store) as file,
+        pytest.raises(headrace.PreconditionFailedError),
+    ):
+        file.read()
+
+
+@CRCS
+def test_a_sum_that_stat_has_told_is_not_asked_for_again(
+    server: FaultServer, algorithm: str
+) -> None:
+    server.put("bucket", "a", DATA, checksumAlgorithm=algorithm)
+    store = open_store(server, parallel=IN_PARTS)
+    info = store.stat("a")
+    assert info.checksum is not None
+    assert info.checksum[0] == algorithm.lower()
+    assert store.read(info).bytes() == DATA
+    assert requests(server, since=1) == ["GET 206"] * 4
+    assert headrace.metrics().checksums_verified_total == 1
+
+
+@CRCS
+def test_an_index_of_what_stat_has_told_keeps_the_sums(server: FaultServer, algorithm: str) -> None:
+    server.put("bucket", "a", DATA, checksumAlgorithm=algorithm)
+    store = open_store(server)
+    index = headrace.ObjectIndex.from_objects([store.stat("a")], root=store.url)
+    assert index.checksum(0) == index.info(0).checksum == store.stat("a").checksum
+    server.faults([{"match": {"kind": "media"}, "action": {"flip_byte": 100}}])
+    with pytest.raises(headrace.CorruptDataError, match=f"the bytes that came have {algorithm} "):
+        store.read(index.info(0))
 
 
 def test_an_object_that_is_replaced_between_its_parts_is_told(server: FaultServer) -> None:

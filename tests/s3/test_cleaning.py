@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-
 import pytest
 
 import headrace
@@ -13,8 +9,9 @@ from testing.faultserver.client import FaultServer
 from testing.servers import MinioServer
 from testing.servers import minio as minio_module
 from testing.servers.s3_client import client_of
-from tests.cli.conftest import Run, run, start  # noqa: F401 - fixtures
+from tests.cli.conftest import Run, nursery, run, start  # noqa: F401 - fixtures
 from tests.keys import S3_KEYS
+from tests.killed import kill_when_written
 
 PART = 5 << 20
 DAY_S = 86400
@@ -42,14 +39,7 @@ def store(s3_server: FaultServer) -> headrace.Store:
 def leave_upload(server: FaultServer, name: str) -> None:
     """Begin an upload below the folder, and be killed."""
     keys = (S3_KEYS.access_key_id, S3_KEYS.secret_access_key)
-    with subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, server.url, *keys, name], stdout=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdout is not None
-        for _ in range(2):
-            assert child.stdout.readline() == "written\n"
-        child.send_signal(signal.SIGKILL)
-    server.close_connections("rst")  # what it had sent, and the server had not read yet
+    kill_when_written(server, SCRIPT, *keys, name, times=2)
 
 
 def names_of(server: FaultServer) -> list[str]:

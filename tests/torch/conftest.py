@@ -13,15 +13,14 @@ from pathlib import Path
 
 import headrace
 from testing.faultserver.client import FaultServer
+from tests.nursery import Nursery
 from tests.process.conftest import RunChild
-from tests.torch.nursery import Nursery
 
 
 @pytest.fixture(scope="session")
 def _nursery() -> Iterator[Nursery]:
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
+    with Nursery() as nursery:
+        yield nursery
 
 
 @pytest.fixture

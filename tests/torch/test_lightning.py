@@ -110,7 +110,7 @@ def weights(model: Model) -> list[float]:
     return [value for each in model.parameters() for value in each.flatten().tolist()]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(720)
 @pytest.mark.parametrize("validates", [False, True])
 @pytest.mark.parametrize("options", [{}, {"every_n_train_steps": 2, "every_n_epochs": None},
                                      {"every_n_train_steps": STEPS, "every_n_epochs": None}],
@@ -170,7 +170,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(720)
 def test_ddp_gives_each_rank_its_share_of_a_loader_that_was_made_before_fit(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     fill_folder(tmp_path / "data", 45)

@@ -48,7 +48,7 @@ METHOD = sys.argv[2] if len(sys.argv) > 2 else ""
 """
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("method", METHODS)
 def test_dataloader_workers(run_child: RunChild, server: FaultServer, method: str) -> None:
     """Map and iterable, with and without transform, pinned and persistent; used before."""
@@ -115,13 +115,13 @@ if __name__ == "__main__":
 """,
         server.url,
         method,
-        timeout_s=140,
+        timeout_s=560,
         stderr=None,
     )
     wait_until_closed(server)
 
 
-@pytest.mark.timeout(100)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("method", METHODS)
 def test_copies_of_a_dataset_have_epochs_of_their_own(
     run_child: RunChild, server: FaultServer, method: str
@@ -197,7 +197,7 @@ if __name__ == "__main__":
     for process in ranks:
         process.start()
     for _ in range(2):  # each has done its step before any does the next
-        assert {done.get(timeout=60), done.get(timeout=60)} == {0, 2}
+        assert {done.get(timeout=240), done.get(timeout=240)} == {0, 2}
         assert stream.epoch == 1
         for go in goes:
             go.put(None)
@@ -209,7 +209,7 @@ if __name__ == "__main__":
 """,
         server.url,
         method,
-        timeout_s=90,
+        timeout_s=360,
         stderr=None,
     )
 
@@ -233,7 +233,7 @@ assert metrics.memory_peak_live_bytes <= metrics.memory_budget_bytes
     )
 
 
-@pytest.mark.timeout(100)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("method", METHODS)
 def test_errors_in_workers_come_as_they_are(
     run_child: RunChild, server: FaultServer, method: str
@@ -301,7 +301,7 @@ if __name__ == "__main__":
 """,
         server.url,
         method,
-        timeout_s=90,
+        timeout_s=360,
         stderr=None,
     )
 

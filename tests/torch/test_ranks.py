@@ -56,7 +56,7 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(600)
 def test_torchrun_gives_each_rank_its_share_of_what_was_made_before_the_group(
     tmp_path: Path,
 ) -> None:

@@ -45,6 +45,7 @@ from headrace._cli.report import ExitCode, Report, Stopped, binary_size, counted
 from headrace._cli.wildcards import expanded
 from headrace._cli.workers import Workers
 from headrace._location import is_local
+from headrace._whole_sum import crc_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -597,23 +598,29 @@ def _is_equal(item: _Item) -> bool:
             there = os.lstat(path)
             if not stat_module.S_ISREG(there.st_mode) or there.st_size != item.info.size_bytes:
                 return False
-            crc32c = with_facts(item.source, item.info).crc32c
-            return crc32c is not None and sum_of_file(path) == crc32c
+            return _has_sum(path, with_facts(item.source, item.info))
         if item.there is None or item.there.size_bytes != item.info.size_bytes:
             return False
+        there_now = with_facts(item.destination, item.there)
         if is_local(item.source.url):
-            crc32c = sum_of_file(f"/{item.info.name}")
-        else:
-            crc32c = with_facts(item.source, item.info).crc32c
-        return crc32c is not None and crc32c == with_facts(item.destination, item.there).crc32c
+            return _has_sum(f"/{item.info.name}", there_now)
+        sum_here = with_facts(item.source, item.info).checksum
+        return sum_here is not None and sum_here == there_now.checksum
     except (HeadraceError, OSError):
         return False  # copying it tells what is wrong
 
 
+def _has_sum(path: str, info: ObjectInfo) -> bool:
+    """Return whether the CRC of a local file is that of the object, as far as that has one."""
+    known = crc_of(info)
+    return known is not None and sum_of_file(path, known[0]) == known[1]
+
+
 def _verify(item: _Item, written: ObjectInfo) -> None:
-    """Compare what was written with what was listed, where both stores keep a sum."""
-    sums = {item.info.crc32c, written.crc32c} - {None}
-    if written.size_bytes != item.info.size_bytes or len(sums) > 1:
+    """Compare what was written with what was listed, where both stores keep sums of one kind."""
+    read_sum, written_sum = item.info.checksum or ("", b""), written.checksum or ("", b"")
+    differ = read_sum[0] == written_sum[0] and read_sum != written_sum
+    if differ or written.size_bytes != item.info.size_bytes:
         error = CorruptDataError(
             f"{item.destination.url_of(item.name)}: what was written is not what was read"
         )

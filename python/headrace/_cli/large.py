@@ -20,12 +20,21 @@ from headrace import (
     _engine,
 )
 from headrace._cli.part_file import PartFile
+from headrace._leftovers import give_up
 from headrace._location import is_local, scheme_of
+from headrace._whole_sum import damage_of, tell_not_compared
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["LARGE_BYTES", "download", "pieces_of", "send", "sum_of_file", "with_facts"]
+__all__ = [
+    "LARGE_BYTES",
+    "download",
+    "pieces_of",
+    "send",
+    "sum_of_file",
+    "with_facts",
+]
 
 LARGE_BYTES = 64 * MiB
 """Larger objects are not held in memory."""
@@ -44,7 +53,7 @@ def with_facts(store: Store, info: ObjectInfo) -> ObjectInfo:
     It costs a request where there is no sum. `info` stays as it is if the object has changed: who
     reads it then will be told.
     """
-    if info.crc32c is not None or is_local(store.url):
+    if info.checksum is not None or is_local(store.url):
         return info
     known = store.stat(info.name)
     return known if known.generation == info.generation else info
@@ -83,7 +92,7 @@ def download(
             begin, end = part.range_of(i)
             with part.memory(i) as memory:
                 source.read(info, begin=begin, end=end, into=memory)
-                part.done(i, _engine.crc32c(memory))
+                part.done(i, part.crc_kind.of(memory))
             on_bytes(end - begin)
 
         try:
@@ -91,9 +100,11 @@ def download(
         except (NotFoundError, PreconditionFailedError):
             part.discard()  # nobody will ever read the rest
             raise
-        if info.crc32c is not None and part.crc32c != info.crc32c:
+        if damage := part.damage():
             part.discard()
-            raise _corrupt(url, info, part.crc32c)
+            raise _corrupt(url, damage)
+        if not part.is_compared:
+            tell_not_compared(source, info)
         check()
         part.publish(may_replace=may_replace)
 
@@ -130,11 +141,12 @@ def send(
             check()
             writer.write(piece)
         if info is not None and info.crc32c not in (None, writer.crc32c):
-            raise _corrupt(writer.url, info, writer.crc32c)
+            kind = _engine.CrcKind("crc32c")
+            raise _corrupt(writer.url, damage_of(kind, writer.crc32c, info.crc32c or 0))
         check()
         return writer.close()
     except BaseException as error:
-        writer.abort(patience_s=5.0 if isinstance(error, Exception) else 0.1)
+        give_up(writer, error)
         raise
 
 
@@ -161,14 +173,14 @@ def pieces_of(
             on_bytes(size_bytes)
 
 
-def sum_of_file(path: str) -> int:
-    """Return the CRC-32C of a local file."""
-    crc32c = 0
+def sum_of_file(path: str, kind: _engine.CrcKind) -> int:
+    """Return the CRC of a local file."""
+    crc = 0
     buffer = memoryview(bytearray(_STEP_BYTES))
     with open(path, "rb", buffering=0) as file:
         while size_bytes := file.readinto(buffer):
-            crc32c = _engine.crc32c(buffer[:size_bytes], crc32c)
-    return crc32c
+            crc = kind.joined(crc, kind.of(buffer[:size_bytes]), size_bytes)
+    return crc
 
 
 def _do_all(work: Callable[[int], object], items: list[int]) -> None:
@@ -195,10 +207,7 @@ def _refuse_special(path: str) -> None:
         raise error
 
 
-def _corrupt(url: str, info: ObjectInfo, crc32c: int) -> CorruptDataError:
-    error = CorruptDataError(
-        f"{url}: the bytes that came have CRC-32C {crc32c:08x}, "
-        f"the object has {info.crc32c or 0:08x}"
-    )
+def _corrupt(url: str, damage: str) -> CorruptDataError:
+    error = CorruptDataError(f"{url}: {damage}")
     error.url = url
     return error

@@ -125,6 +125,7 @@ def ls(
 
 def facts_of(store: Store, info: ObjectInfo) -> dict[str, Any]:
     """Return what is known of an object, for JSON."""
+    checksum = info.checksum
     return {
         "type": "object",
         "url": store.url_of(info.name),
@@ -133,6 +134,7 @@ def facts_of(store: Store, info: ObjectInfo) -> dict[str, Any]:
         "updated": time_of(info),
         "generation": info.generation,
         "crc32c": info.crc32c,
+        "checksum": None if checksum is None else {"kind": checksum[0], "hex": checksum[1].hex()},
         "content_type": info.content_type,
         "content_encoding": info.content_encoding,
         "storage_class": info.storage_class,

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from types import TracebackType
 
 from headrace import MiB, ObjectInfo, _engine
+from headrace._whole_sum import crc_of, damage_of
 
 __all__ = ["PIECE_BYTES", "PartFile"]
 
@@ -23,7 +24,7 @@ PIECE_BYTES = 64 * MiB
 # Behind the bytes of the object: what they are of, and for each piece whether it is done, and its
 # sum. Listings leave files of these names out, and `headrace clean` removes old ones.
 _HEAD_BYTES = 4096
-_PIECE = struct.Struct("<II")
+_PIECE = struct.Struct("<I4xQ")
 _DONE = 0x48524450  # not a state that empty space could be in
 _NAME = ".headrace-tmp-{}-{}-{}"
 
@@ -44,6 +45,10 @@ class PartFile:
     def __init__(self, path: str, url: str, info: ObjectInfo) -> None:
         self._path, self._size_bytes = path, info.size_bytes
         self._count = -(-info.size_bytes // PIECE_BYTES)
+        known = crc_of(info)
+        self.is_compared = known is not None
+        self.crc_kind = _engine.CrcKind("crc32c") if known is None else known[0]
+        self._object_crc = None if known is None else known[1]
         self._lock = threading.Lock()
         directory = os.path.dirname(path)
         os.makedirs(directory, exist_ok=True)
@@ -59,7 +64,7 @@ class PartFile:
             "url": url,
             "generation": info.generation,
             "size_bytes": info.size_bytes,
-            "crc32c": info.crc32c,
+            "checksum": [self.crc_kind.name, self._object_crc],
             "piece_bytes": PIECE_BYTES,
         }
         head = hashlib.sha256(json.dumps(facts).encode()).digest()
@@ -76,12 +81,12 @@ class PartFile:
 
     def _sum_of(self, i: int) -> int | None:
         """Return the sum of a piece that is done; None if it is not, or has changed since."""
-        is_done, crc32c = _PIECE.unpack(os.pread(self._file, _PIECE.size, self._place(i)))
+        is_done, crc = _PIECE.unpack(os.pread(self._file, _PIECE.size, self._place(i)))
         if is_done != _DONE:
             return None
         # The machine may have stopped with the mark on the disk, and the bytes not.
         with self.memory(i) as memory:
-            return crc32c if _engine.crc32c(memory) == crc32c else None
+            return crc if self.crc_kind.of(memory) == crc else None
 
     def _place(self, i: int) -> int:
         return self._size_bytes + _HEAD_BYTES + i * _PIECE.size
@@ -108,21 +113,22 @@ class PartFile:
             with contextlib.suppress(BufferError):  # a traceback holds it, and will let go of it
                 memory.close()
 
-    def done(self, i: int, crc32c: int) -> None:
+    def done(self, i: int, crc: int) -> None:
         """Remember that a piece is there, and its sum. Thread: any."""
-        os.pwrite(self._file, _PIECE.pack(_DONE, crc32c), self._place(i))
+        os.pwrite(self._file, _PIECE.pack(_DONE, crc), self._place(i))
         with self._lock:
-            self._sums[i] = crc32c
+            self._sums[i] = crc
 
-    @property
-    def crc32c(self) -> int:
-        """The sum of all pieces, which are done."""
+    def damage(self) -> str:
+        """Return what is wrong with all pieces, which are done, together: ``""`` for nothing."""
         whole = 0
         for i, each in enumerate(self._sums):
             assert each is not None
             begin, end = self.range_of(i)
-            whole = _engine.crc32c_joined(whole, each, end - begin)
-        return whole
+            whole = self.crc_kind.joined(whole, each, end - begin)
+        if self._object_crc is None or self._object_crc == whole:
+            return ""
+        return damage_of(self.crc_kind, whole, self._object_crc)
 
     # ---- the end
 

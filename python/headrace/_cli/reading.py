@@ -16,6 +16,7 @@ from headrace._cli.large import LARGE_BYTES, with_facts
 from headrace._cli.location import Location, missing_bucket, not_found
 from headrace._cli.report import Report
 from headrace._cli.workers import Workers
+from headrace._whole_sum import crc_of, tell_not_compared
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -123,10 +124,12 @@ def _pieces(
         info = with_facts(store, info)
     if sample is not None:
         yield sample
-    elif is_whole and info.crc32c is not None:
+    elif is_whole and crc_of(info) is not None:
         yield spooled(store, info)
     else:
         # There is no sum of a part, so there is nothing to wait for.
+        if is_whole:
+            tell_not_compared(store, info)
         last = _last(info, end)
         for at in range(begin or 0, last, LARGE_BYTES):
             yield store.read(info, begin=at, end=min(at + LARGE_BYTES, last))

@@ -39,6 +39,9 @@ def stat(locations: Iterable[Location], report: Report, *, as_json: bool) -> Non
                 is_first = False
                 print(shown(facts.pop("url")))
                 del facts["type"]
+                if facts["checksum"] is not None:
+                    del facts["crc32c"]  # the same, if there is one
+                    facts["checksum"] = " ".join(facts["checksum"].values())
                 for name, value in facts.items():
                     if value not in (None, ""):
                         print(f"  {name + ':':18} {shown(str(value))}", flush=True)

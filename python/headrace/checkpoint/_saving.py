@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace._engine import ObjectInfo
-from headrace._leftovers import tell_left_behind
+from headrace._leftovers import give_up, tell_left_behind
 from headrace._location import Url, object_at
 from headrace._progress import ProgressOption, choose_progress
 from headrace._store import Store, UploadWay
@@ -80,8 +80,8 @@ def save(
                     writer.write(piece.data)
                 shown.add(piece.content_bytes)
             saved = writer.close()
-    except BaseException:
-        writer.abort()
+    except BaseException as error:
+        give_up(writer, error)
         raise
     tell_left_behind(writer, where.url_of(name), is_saved=True)
     return saved

@@ -150,7 +150,7 @@ def _on_checksums(objects: Objects) -> str:
     index: Any = objects
     if not isinstance(index, ObjectIndex):
         index = index.parts[0].objects
-    if any(index[at].crc32c is not None for at in range(min(len(index), 10))):
+    if any(index[at].checksum is not None for at in range(min(len(index), 10))):
         return (
             "These have checksums; those of a directory, or of a table without check=True, have "
             "none."

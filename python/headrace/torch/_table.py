@@ -74,7 +74,7 @@ def index_of_table(
     by_root = {} if store is None else {store.url_of("").rstrip("/"): store}
     stores = tuple(by_root.get(each.rstrip("/")) or Store(each, **options) for each in index.roots)
     if check:
-        index = _checked(index, stores, urls, roots, kept)
+        index = _checked(index, stores, kept)
     return index, stores
 
 
@@ -181,27 +181,16 @@ def _numbers(texts: list[str]) -> list[Any]:
 
 
 def _checked(
-    index: ObjectIndex,
-    stores: Sequence[Store],
-    urls: Sequence[str],
-    roots: Sequence[str],
-    columns: Mapping[str, Any],
+    index: ObjectIndex, stores: Sequence[Store], columns: Mapping[str, Any]
 ) -> ObjectIndex:
     """Return the same index with each object's size, generation and checksum from its store."""
     by_root: dict[str, list[int]] = {root.rstrip("/"): [] for root in index.roots}
     for i in range(len(index)):
         by_root[index.url(i).removesuffix(index.name(i)).rstrip("/")].append(i)
-    sizes: list[int] = [-1] * len(index)
-    generations = [""] * len(index)
-    sums: list[int | None] = [None] * len(index)
-    for (_, numbers), store in zip(by_root.items(), stores, strict=True):
-        for i, info in zip(numbers, store.stat_many([index.name(i) for i in numbers]), strict=True):
-            sizes[i], generations[i], sums[i] = info.size_bytes, info.generation, info.crc32c
-    return ObjectIndex.from_urls(
-        urls,
-        roots=roots,
-        sizes_bytes=sizes,
-        generations=generations,
-        checksums=sums,
-        columns=columns,
-    )
+    parts, numbers_of_parts = [], list[int]()
+    for root, numbers, store in zip(index.roots, by_root.values(), stores, strict=True):
+        infos = store.stat_many([index.name(i) for i in numbers])
+        parts.append(ObjectIndex.from_objects(infos, root=root))
+        numbers_of_parts += numbers
+    in_order = sorted(range(len(index)), key=numbers_of_parts.__getitem__)
+    return ObjectIndex.concat(parts).select(in_order).with_columns(columns)

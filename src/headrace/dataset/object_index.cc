@@ -284,12 +284,6 @@ Checksum ObjectIndex::checksum(size_t i) const {
   return entry_sums_.at(i);
 }
 
-std::optional<Crc32c> ObjectIndex::crc32c(size_t i) const {
-  const size_t object = object_of(i);
-  if (sums_.kinds[object] != static_cast<uint64_t>(ChecksumKind::kCrc32c)) return {};
-  return Crc32c(static_cast<uint32_t>(sums_.numbers[object]));
-}
-
 void ObjectIndex::append_generation(size_t i, std::string& out) const {
   const size_t object = object_of(i);
   if (const uint64_t number = generation_numbers_[object]; number != 0) {
@@ -328,7 +322,7 @@ void ObjectIndex::read_info(size_t i, ObjectInfo& out) const {
   out.size_bytes = sizes_[object] - 1;
   out.generation.clear();
   append_generation(i, out.generation);
-  out.crc32c = crc32c(i);
+  out.checksum = object_checksum(i);
   std::string* const words[] = {&out.content_type, &out.content_encoding, &out.storage_class};
   for (size_t word = 0; word < words_.size(); ++word) {
     words[word]->clear();

@@ -76,7 +76,6 @@ class ObjectIndex {
   void append_generation(size_t i, std::string& out) const;
   // Of the whole object; kUnknownSize if not known.
   uint64_t object_bytes(size_t i) const { return sizes_[object_of(i)] - 1; }
-  std::optional<Crc32c> crc32c(size_t i) const;
   // The range of entry `i`, unless it is the whole object.
   std::optional<ByteRange> range(size_t i) const;
   // Of this range, or of the object; kUnknownSize if not known.
@@ -224,7 +223,6 @@ struct EntryDetails {
   uint32_t root = 0;
   std::optional<ByteRange> range = {};
   Checksum range_checksum = {};
-  Checksum object_checksum = {};  // instead of ObjectInfo's CRC32C
 };
 
 // Collects entries. Several threads may each fill their own, which are then joined.
@@ -259,7 +257,7 @@ class ObjectIndexBuilder {
     std::string_view name, generation, content_type, content_encoding, storage_class;
     uint64_t size_bytes, metageneration;
     std::chrono::system_clock::time_point updated;
-    std::optional<Crc32c> crc32c;
+    Checksum checksum;
     uint32_t component_count;
   };
 

@@ -113,7 +113,7 @@ void ObjectIndexBuilder::add(const ObjectInfo& object, const EntryDetails& detai
                  .size_bytes = object.size_bytes,
                  .metageneration = object.metageneration,
                  .updated = object.updated,
-                 .crc32c = object.crc32c,
+                 .checksum = object.checksum,
                  .component_count = object.component_count},
       details);
 }
@@ -129,7 +129,7 @@ void ObjectIndexBuilder::add(const ColumnPage& page, size_t i) {
                  .size_bytes = row.size_bytes,
                  .metageneration = row.metageneration,
                  .updated = row.updated,
-                 .crc32c = row.crc32c,
+                 .checksum = row.crc32c,
                  .component_count = row.component_count},
       whole);
 }
@@ -140,16 +140,13 @@ void ObjectIndexBuilder::add(const ObjectView& object, const EntryDetails& detai
   const uint64_t generation_number = number_of_generation(object.generation);
   const std::string_view generation =
       generation_number == 0 ? object.generation : std::string_view();
-  const Checksum& sum = details.object_checksum;
-  const bool is_crc32c = sum.kind() == ChecksumKind::kNone && object.crc32c;
-  const bool is_number = is_crc32c || sum.is_number();
+  const Checksum& sum = object.checksum;
+  const bool is_number = sum.is_number();
   segment.rows.push_back({.size_bytes = object.size_bytes,
                           .generation_number = generation_number,
                           .updated = number_of_time(object.updated),
                           .metageneration = object.metageneration,
-                          .sum = is_crc32c   ? object.crc32c->value()
-                                 : is_number ? sum.number()
-                                             : 0,
+                          .sum = is_number ? sum.number() : 0,
                           .name_size = static_cast<uint32_t>(object.name.size()),
                           .generation_size = static_cast<uint32_t>(generation.size()),
                           .component_count = object.component_count,
@@ -157,7 +154,7 @@ void ObjectIndexBuilder::add(const ObjectView& object, const EntryDetails& detai
                           .words = {words_[kContentType].id_of(object.content_type),
                                     words_[kContentEncoding].id_of(object.content_encoding),
                                     words_[kStorageClass].id_of(object.storage_class)},
-                          .sum_kind = is_crc32c ? ChecksumKind::kCrc32c : sum.kind()});
+                          .sum_kind = sum.kind()});
   segment.text.append(object.name).append(generation);
   if (!is_number) segment.text.append(as_text(sum.bytes()));
   if (details.range || !segment.ranges.empty()) {
@@ -177,8 +174,6 @@ void ObjectIndexBuilder::add(const ObjectView& object, const EntryDetails& detai
 void ObjectIndexBuilder::add(const ObjectIndex& from, size_t i, std::span<const uint32_t> roots) {
   from.read_info(i, scratch_);
   EntryDetails details{.root = roots[from.root(i)]};
-  // A CRC32C comes with the object's other fields.
-  if (!scratch_.crc32c) details.object_checksum = from.object_checksum(i);
   if (from.has_ranges()) {
     details.range = from.range(i);
     if (details.range) details.range_checksum = from.checksum(i);
@@ -535,7 +530,6 @@ Result<std::shared_ptr<const ObjectIndex>> changed(const ObjectIndex& index,
     index.read_info(i, info);
     EntryDetails details{.root = index.root(i), .range = index.range(i)};
     if (details.range) details.range_checksum = index.checksum(i);
-    if (!info.crc32c) details.object_checksum = index.object_checksum(i);
     change(info, details);
     builder.add(info, details);
   }
@@ -559,10 +553,11 @@ void append_values(ColumnValues& to, const ColumnValues& from) {
       to);
 }
 
-bool same_kind(const ColumnValues& one, const ColumnValues& other) {
-  if (one.index() != other.index()) return false;
-  const auto* texts = std::get_if<TextValues>(&one);
-  return texts == nullptr || texts->is_bytes == std::get<TextValues>(other).is_bytes;
+// As Python calls them.
+std::string_view type_name(const ColumnValues& values) {
+  if (const auto* texts = std::get_if<TextValues>(&values))
+    return texts->is_bytes ? "bytes" : "str";
+  return std::holds_alternative<std::vector<int64_t>>(values) ? "int" : "float";
 }
 
 }  // namespace
@@ -612,9 +607,9 @@ Result<std::shared_ptr<const ObjectIndex>> concat(
                                 "', which those before it have");
       }
       const ColumnValues more = index.values(*column);
-      if (!same_kind(values, more)) {
-        return invalid_argument("the column '", name, "' of index ", at,
-                                " is of another type than those before it");
+      if (type_name(values) != type_name(more)) {
+        return invalid_argument("the column '", name, "' of index ", at, " holds ", type_name(more),
+                                ", of those before it ", type_name(values));
       }
       append_values(values, more);
     }

@@ -39,11 +39,19 @@ AmzNames amz_names(ChecksumKind kind) {
   return {};
 }
 
-ChecksumKind kind_of_amz_header(std::string_view name) {
-  constexpr size_t kPrefixSize = std::string_view("x-amz-checksum-").size();
-  if (name.size() <= kPrefixSize) return ChecksumKind::kNone;  // most headers
+std::string_view amz_checksum_suffix(std::string_view name) {
+  constexpr std::string_view kPrefix = "x-amz-checksum-";
+  // The seventh character tells it from all but few headers.
+  if (name.size() <= kPrefix.size() || ascii_lower(name[6]) != kPrefix[6]) return "";
+  const std::string_view begin = name.substr(0, kPrefix.size());
+  const bool is_sum = begin == kPrefix || same_ignoring_case(begin, kPrefix);
+  return is_sum ? name.substr(kPrefix.size()) : "";
+}
+
+ChecksumKind kind_of_amz_suffix(std::string_view suffix) {
   for (const ChecksumKind kind : kKinds) {
-    if (same_ignoring_case(name, amz_names(kind).header)) return kind;
+    // Algorithms have the names that headers end with, in capitals.
+    if (same_ignoring_case(suffix, amz_names(kind).algorithm)) return kind;
   }
   return ChecksumKind::kNone;
 }

@@ -21,8 +21,11 @@ struct AmzNames {
   std::string_view header = {}, element = {}, algorithm = {};
 };
 AmzNames amz_names(ChecksumKind kind);
-// kNone for other headers and elements. Letters of a header may be of either case.
-ChecksumKind kind_of_amz_header(std::string_view name);
+// What follows "x-amz-checksum-" in the name of a header, "" for other headers. Letters may be of
+// either case.
+std::string_view amz_checksum_suffix(std::string_view name);
+// kNone for other texts.
+ChecksumKind kind_of_amz_suffix(std::string_view suffix);
 ChecksumKind kind_of_amz_element(std::string_view name);
 
 // The sum of the parts' sums, which S3 keeps for an object that was uploaded in parts. Checking it

@@ -9,7 +9,7 @@ ObjectInfo some_info(int i) {
   return {.name = "name-" + std::to_string(i),
           .size_bytes = static_cast<uint64_t>(i),
           .generation = i % 3 == 0 ? "" : std::to_string(1'000'000 + i),
-          .crc32c = i % 2 == 0 ? std::nullopt : std::optional(Crc32c(static_cast<uint32_t>(i))),
+          .checksum = i % 2 == 0 ? std::nullopt : std::optional(Crc32c(static_cast<uint32_t>(i))),
           .content_type = "type/" + std::to_string(i % 50),
           .content_encoding = i % 5 == 0 ? "gzip" : "",
           .updated = std::chrono::system_clock::time_point(std::chrono::seconds(i)),

@@ -9,6 +9,7 @@ namespace {
 
 constexpr uint32_t kPolynomial = 0xEDB88320;
 constexpr crc::Shifts<uint32_t> kShifts = crc::shifts(kPolynomial);
+constexpr crc::Shifts<uint32_t> kShiftsBack = crc::shifts_back(kPolynomial);
 
 }  // namespace
 
@@ -19,6 +20,10 @@ Crc32 Crc32::extended(std::span<const std::byte> bytes) const {
 
 Crc32 Crc32::joined(Crc32 next, uint64_t next_size_bytes) const {
   return Crc32(crc::joined(value_, next.value_, next_size_bytes, kShifts, kPolynomial));
+}
+
+Crc32 Crc32::without_last(Crc32 last, uint64_t last_size_bytes) const {
+  return Crc32(crc::without_last(value_, last.value_, last_size_bytes, kShiftsBack, kPolynomial));
 }
 
 }  // namespace headrace

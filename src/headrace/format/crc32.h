@@ -18,6 +18,9 @@ class Crc32 {
   Crc32 extended(std::span<const std::byte> bytes) const;
   // The same for the `next_size_bytes` bytes that `next` covers; reads no data.
   Crc32 joined(Crc32 next, uint64_t next_size_bytes) const;
+  // The sum of the bytes before the `last_size_bytes` bytes that `last` covers, if this one covers
+  // both.
+  Crc32 without_last(Crc32 last, uint64_t last_size_bytes) const;
   constexpr bool operator==(const Crc32&) const = default;
 
  private:

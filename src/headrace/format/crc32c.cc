@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint32_t kPolynomial = 0x82F63B78;
 constexpr crc::Shifts<uint32_t> kShifts = crc::shifts(kPolynomial);
+constexpr crc::Shifts<uint32_t> kShiftsBack = crc::shifts_back(kPolynomial);
 
 }  // namespace
 
@@ -35,10 +36,7 @@ Crc32c Crc32c::joined(Crc32c next, uint64_t next_size_bytes) const {
 }
 
 Crc32c Crc32c::without_last(Crc32c last, uint64_t last_size_bytes) const {
-  // The polynomial is (x + 1) times an irreducible one of degree 31, so x^(2^31 - 1) is 1: going
-  // back by some bytes is going on by what is missing to a multiple of that.
-  constexpr uint64_t kOrder = (uint64_t{1} << 31) - 1;
-  return Crc32c(value_ ^ last.value_).joined(Crc32c(), kOrder - last_size_bytes % kOrder);
+  return Crc32c(crc::without_last(value_, last.value_, last_size_bytes, kShiftsBack, kPolynomial));
 }
 
 std::string Crc32c::to_base64() const {

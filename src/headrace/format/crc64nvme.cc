@@ -15,6 +15,7 @@ namespace {
 
 constexpr uint64_t kPolynomial = 0x9A6C9329AC4BC9B5;
 constexpr crc::Shifts<uint64_t> kShifts = crc::shifts(kPolynomial);
+constexpr crc::Shifts<uint64_t> kShiftsBack = crc::shifts_back(kPolynomial);
 
 // [k][b] is what byte b adds to a sum that k more bytes follow.
 using Tables = std::array<std::array<uint64_t, 256>, 8>;
@@ -184,6 +185,11 @@ std::optional<Crc64Nvme> Crc64Nvme::extended(std::span<const std::byte> bytes, W
 
 Crc64Nvme Crc64Nvme::joined(Crc64Nvme next, uint64_t next_size_bytes) const {
   return Crc64Nvme(crc::joined(value_, next.value_, next_size_bytes, kShifts, kPolynomial));
+}
+
+Crc64Nvme Crc64Nvme::without_last(Crc64Nvme last, uint64_t last_size_bytes) const {
+  return Crc64Nvme(
+      crc::without_last(value_, last.value_, last_size_bytes, kShiftsBack, kPolynomial));
 }
 
 }  // namespace headrace

@@ -24,6 +24,9 @@ class Crc64Nvme {
   Crc64Nvme extended(std::span<const std::byte> bytes) const;
   // The same for the `next_size_bytes` bytes that `next` covers; reads no data.
   Crc64Nvme joined(Crc64Nvme next, uint64_t next_size_bytes) const;
+  // The sum of the bytes before the `last_size_bytes` bytes that `last` covers, if this one covers
+  // both.
+  Crc64Nvme without_last(Crc64Nvme last, uint64_t last_size_bytes) const;
   constexpr bool operator==(const Crc64Nvme&) const = default;
 
   // In a way of the caller's, for tests and benchmarks; none if this processor lacks it.

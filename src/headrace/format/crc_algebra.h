@@ -47,6 +47,25 @@ constexpr Shifts<Word> shifts(Word polynomial) {
   return out;
 }
 
+template <std::unsigned_integral Word>
+constexpr Word divided_by_x(Word word, Word polynomial) {
+  const bool has_one = word & kOne<Word>;  // the polynomial has one, too: the sum has none
+  return static_cast<Word>(has_one ? (word ^ polynomial) << 1 | 1 : word << 1);
+}
+
+// The reverse of shifts(): [k] is x^(-8 * 2^k).
+template <std::unsigned_integral Word>
+constexpr Shifts<Word> shifts_back(Word polynomial) {
+  Shifts<Word> out{};
+  Word power = kOne<Word>;
+  for (int i = 0; i < 8; ++i) power = divided_by_x(power, polynomial);
+  for (Word& shift : out) {
+    shift = power;
+    power = multiply(power, power, polynomial);
+  }
+  return out;
+}
+
 // The sum of some bytes followed by the `next_size_bytes` bytes that `next` covers. Takes about as
 // many steps as the CRC has bits, for each set bit of the length.
 template <std::unsigned_integral Word>
@@ -56,6 +75,14 @@ constexpr Word joined(Word sum, Word next, uint64_t next_size_bytes, const Shift
     if (next_size_bytes & 1) sum = multiply(by[k], sum, polynomial);
   }
   return sum ^ next;
+}
+
+// The reverse: the sum of the bytes before the `last_size_bytes` bytes that `last` covers, if
+// `whole` covers both.
+template <std::unsigned_integral Word>
+constexpr Word without_last(Word whole, Word last, uint64_t last_size_bytes,
+                            const Shifts<Word>& back, Word polynomial) {
+  return joined<Word>(whole ^ last, 0, last_size_bytes, back, polynomial);
 }
 
 }  // namespace headrace::crc

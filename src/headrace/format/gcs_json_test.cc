@@ -22,7 +22,7 @@ ObjectInfo expected_object() {
   info.name = "a \xC3\xA4";
   info.size_bytes = 123'456'789'012;
   info.generation = "1763702430123456";
-  info.crc32c = Crc32c(0xE3069283);
+  info.checksum = Crc32c(0xE3069283);
   info.content_type = "image/jpeg";
   info.content_encoding = "gzip";
   info.updated = std::chrono::system_clock::time_point(std::chrono::milliseconds(784'111'777'500));

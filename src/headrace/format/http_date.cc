@@ -11,7 +11,8 @@ using std::chrono::system_clock;
 using Seconds = std::chrono::sys_seconds;
 
 // What system_clock can hold in nanoseconds, in whole years.
-constexpr int kFirstYear = 1678, kLastYear = 2261;
+constexpr Seconds kBegin{std::chrono::sys_days(std::chrono::year(1678) / 1 / 1)};
+constexpr Seconds kEnd{std::chrono::sys_days(std::chrono::year(2262) / 1 / 1)};
 
 constexpr std::array<std::string_view, 12> kMonths = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
                                                       "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
@@ -136,10 +137,7 @@ std::optional<system_clock::time_point> parse_http_date(std::string_view text) {
   // The form with two digits of a year is older than every service.
   constexpr int kThisYear = 2000;
   const std::optional<Seconds> seconds = seconds_of_http_date(text, kThisYear);
-  // Beyond that the clock's nanoseconds do not reach.
-  constexpr Seconds kLast{std::chrono::sys_days(std::chrono::year(2262) / 1 / 1)};
-  constexpr Seconds kFirst{std::chrono::sys_days(std::chrono::year(1678) / 1 / 1)};
-  if (!seconds || *seconds > kLast || *seconds < kFirst) return std::nullopt;
+  if (!seconds || *seconds < kBegin || *seconds >= kEnd) return std::nullopt;
   return *seconds;
 }
 
@@ -170,18 +168,19 @@ Result<system_clock::time_point> parse_rfc3339(std::string_view text) {
     return invalid_argument("a time of ", text.size(),
                             " bytes that cannot be read: ", text.substr(0, 40));
   };
-  Scanner scanner(text);
-  const int year = scanner.digits(4);
-  scanner.literal("-");
-  const int month = scanner.digits(2);
-  scanner.literal("-");
-  const int day = scanner.digits(2);
-  if (scanner.peek() == 't') {
-    scanner.literal("t");
-  } else {
-    scanner.literal("T");
+  constexpr std::string_view kLayout = "0000-00-00T00:00:00";
+  constexpr size_t kTAt = kLayout.find('T');
+  if (text.size() < kLayout.size()) return malformed();
+  bool fits = true;  // no early exit, and no scanner: listings have a time for each name
+  for (size_t i = 0; i < kLayout.size(); ++i) {
+    const char c = text[i];
+    fits &= kLayout[i] == '0' ? c >= '0' && c <= '9' : c == kLayout[i] || (i == kTAt && c == 't');
   }
-  const Clock clock = take_clock(scanner);
+  if (!fits) return malformed();
+  const auto pair_at = [text](size_t i) { return 10 * (text[i] - '0') + (text[i + 1] - '0'); };
+  const int year = 100 * pair_at(0) + pair_at(2), month = pair_at(5), day = pair_at(8);
+  const Clock clock{.hour = pair_at(11), .minute = pair_at(14), .second = pair_at(17)};
+  Scanner scanner(text.substr(kLayout.size()));
   int64_t nanoseconds = 0;
   if (scanner.ok() && scanner.peek() == '.') {
     scanner.literal(".");
@@ -208,10 +207,7 @@ Result<system_clock::time_point> parse_rfc3339(std::string_view text) {
   const std::optional<Seconds> seconds = to_time(year, month, day, clock);
   if (!seconds) return malformed();
   const Seconds utc = *seconds - offset;
-  const std::chrono::year_month_day date(std::chrono::floor<std::chrono::days>(utc));
-  if (date.year() < std::chrono::year(kFirstYear) || date.year() > std::chrono::year(kLastYear)) {
-    return malformed();
-  }
+  if (utc < kBegin || utc >= kEnd) return malformed();
   return std::chrono::time_point_cast<system_clock::duration>(
       utc + std::chrono::nanoseconds(nanoseconds));
 }

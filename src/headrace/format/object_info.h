@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "headrace/format/crc32c.h"
+#include "headrace/format/checksum.h"
 
 namespace headrace {
 
@@ -15,14 +15,15 @@ inline constexpr uint64_t kUnknownSize = UINT64_MAX;
 
 struct ObjectInfo {
   std::string name = {};
-  uint64_t size_bytes = 0;            // kUnknownSize if not known
-  std::string generation = {};        // the token for "this very version"
-  std::optional<Crc32c> crc32c = {};  // none if the store keeps none
+  uint64_t size_bytes = 0;      // kUnknownSize if not known
+  std::string generation = {};  // the token for "this very version"
+  Checksum checksum = {};       // of the bytes, if the store tells one
   std::string content_type = {}, content_encoding = {};
   std::chrono::system_clock::time_point updated{};
   std::string storage_class = {};
   uint32_t component_count = 0;  // 0 unless the object was composed of parts
   uint64_t metageneration = 0;   // counts changes of metadata within one generation; 0 if unknown
+  std::optional<Crc32c> crc32c() const { return checksum.crc32c(); }
   bool operator==(const ObjectInfo&) const = default;
 };
 

@@ -77,11 +77,15 @@ Result<std::string> percent_decode(std::string_view text) {
 }
 
 bool form_decode_to(std::string& out, std::string_view text) {
+  if (text.find('%') == text.npos && text.find('+') == text.npos) {  // most names
+    out.append(text);
+    return true;
+  }
   const size_t begin = out.size();
   while (!text.empty()) {
     size_t plain = 0;
     while (plain < text.size() && text[plain] != '%' && text[plain] != '+') ++plain;
-    out.append(text.substr(0, plain));  // most names are one run, or a few
+    out.append(text.substr(0, plain));
     text.remove_prefix(plain);
     if (text.empty()) break;
     if (text[0] == '+') {

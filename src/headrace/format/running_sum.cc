@@ -30,6 +30,28 @@ const EVP_MD* digest_of(ChecksumKind kind) {
 
 EVP_MD_CTX* context(void* digest) { return static_cast<EVP_MD_CTX*>(digest); }
 
+// What `combine` makes of two CRCs of one kind; of no kind if they are no such sums.
+template <class Combine>
+Checksum with_crcs(const Checksum& one, const Checksum& other, Combine&& combine) {
+  if (one.kind() != other.kind()) return {};
+  const auto combined = [&]<class Crc, class Word>() {
+    return Checksum(one.kind(), uint64_t{combine(Crc(static_cast<Word>(one.number())),
+                                                 Crc(static_cast<Word>(other.number())))
+                                             .value()});
+  };
+  switch (one.kind()) {
+    case ChecksumKind::kCrc32: return combined.template operator()<Crc32, uint32_t>();
+    case ChecksumKind::kCrc32c: return combined.template operator()<Crc32c, uint32_t>();
+    case ChecksumKind::kCrc64Nvme: return combined.template operator()<Crc64Nvme, uint64_t>();
+    case ChecksumKind::kNone:
+    case ChecksumKind::kSha1:
+    case ChecksumKind::kSha256:
+    case ChecksumKind::kMd5:
+    case ChecksumKind::kXxh64: return {};
+  }
+  return {};
+}
+
 }  // namespace
 
 void RunningSum::FreeDigest::operator()(void* digest) const { EVP_MD_CTX_free(context(digest)); }
@@ -94,25 +116,11 @@ RunningSum RunningSum::joined(const RunningSum& next, uint64_t next_size_bytes) 
 }
 
 Checksum joined(const Checksum& first, const Checksum& next, uint64_t next_size_bytes) {
-  if (first.kind() != next.kind()) return {};
-  const uint64_t a = first.number(), b = next.number();
-  switch (first.kind()) {
-    case ChecksumKind::kCrc32:
-      return Checksum(first.kind(), Crc32(static_cast<uint32_t>(a))
-                                        .joined(Crc32(static_cast<uint32_t>(b)), next_size_bytes)
-                                        .value());
-    case ChecksumKind::kCrc32c:
-      return Checksum(Crc32c(static_cast<uint32_t>(a))
-                          .joined(Crc32c(static_cast<uint32_t>(b)), next_size_bytes));
-    case ChecksumKind::kCrc64Nvme:
-      return Checksum(first.kind(), Crc64Nvme(a).joined(Crc64Nvme(b), next_size_bytes).value());
-    case ChecksumKind::kNone:
-    case ChecksumKind::kSha1:
-    case ChecksumKind::kSha256:
-    case ChecksumKind::kMd5:
-    case ChecksumKind::kXxh64: return {};
-  }
-  return {};
+  return with_crcs(first, next, [&](auto a, auto b) { return a.joined(b, next_size_bytes); });
+}
+
+Checksum without_last(const Checksum& whole, const Checksum& last, uint64_t last_size_bytes) {
+  return with_crcs(whole, last, [&](auto a, auto b) { return a.without_last(b, last_size_bytes); });
 }
 
 Checksum sum_of(ChecksumKind kind, std::span<const std::byte> bytes) {

@@ -58,6 +58,9 @@ bool can_join(ChecksumKind kind);
 // The sum of the bytes of `first` followed by the `next_size_bytes` bytes of `next`; of no kind
 // unless both are of one kind that can be joined.
 Checksum joined(const Checksum& first, const Checksum& next, uint64_t next_size_bytes);
+// The sum of the bytes before the `last_size_bytes` bytes of `last`, if `whole` is that of both; of
+// no kind unless both are of one kind that can be joined.
+Checksum without_last(const Checksum& whole, const Checksum& last, uint64_t last_size_bytes);
 
 // The sum of some bytes; of no kind if that kind cannot be summed.
 Checksum sum_of(ChecksumKind kind, std::span<const std::byte> bytes);

@@ -67,6 +67,23 @@ TEST(RunningSum, JoinsTheSumsOfPiecesWhereTheKindCan) {
   }
 }
 
+TEST(RunningSum, TheSumOfAPieceComesOffAgainAtEitherEnd) {
+  for (const ChecksumKind kind :
+       {ChecksumKind::kCrc32, ChecksumKind::kCrc32c, ChecksumKind::kCrc64Nvme}) {
+    const Checksum first = sum_of(kind, bytes_of("1234")), rest = sum_of(kind, bytes_of("56789"));
+    const Checksum whole = joined(first, rest, 5);
+    EXPECT_EQ(without_last(whole, rest, 5), first) << to_string(kind);
+    EXPECT_EQ(joined(first, whole, 5), rest) << to_string(kind);
+    for (const uint64_t size_bytes :
+         {uint64_t{1} << 31, (uint64_t{1} << 32) - 1, uint64_t{1} << 40, UINT64_MAX}) {
+      EXPECT_EQ(without_last(joined(first, rest, size_bytes), rest, size_bytes), first)
+          << to_string(kind) << ", " << size_bytes;
+    }
+  }
+  const Checksum digest = sum_of(ChecksumKind::kSha1, bytes_of("1"));
+  EXPECT_EQ(without_last(digest, digest, 1).kind(), ChecksumKind::kNone);
+}
+
 TEST(RunningSum, SumsOfDifferentKindsAreNotJoined) {
   EXPECT_EQ(RunningSum(ChecksumKind::kCrc32).joined(RunningSum(ChecksumKind::kCrc32c), 1).kind(),
             ChecksumKind::kNone);

@@ -2,24 +2,125 @@
 
 #include <charconv>
 #include <utility>
+#include <vector>
 
 #include "headrace/base/ascii.h"
 #include "headrace/format/http_date.h"
 #include "headrace/format/percent.h"
 #include "headrace/format/xml.h"
+#include "headrace/format/xml_scanner.h"
 
 namespace headrace {
 namespace {
 
-// The text of an element that may have nothing else inside.
+// An element that contains a text and nothing else.
 struct Leaf {
-  std::string_view text = {};
+  XmlText text = {};
   bool is_there = false;
 };
 
 // One <Contents>.
 struct ListedObject {
   Leaf key, size, etag, updated, storage_class;
+
+  // Null for an element that is not used.
+  Leaf* find(std::string_view name) {
+    if (name == "Key") return &key;
+    if (name == "Size") return &size;
+    if (name == "ETag") return &etag;
+    if (name == "LastModified") return &updated;
+    return name == "StorageClass" ? &storage_class : nullptr;
+  }
+};
+
+// What a page consists of, as it stands there.
+struct ListedPage {
+  Leaf encoding, is_truncated, next_token, key_count;
+  std::vector<ListedObject> objects = {};
+  std::vector<Leaf> prefixes = {};
+};
+
+class PageScanner {
+ public:
+  explicit PageScanner(std::string_view xml) : xml_(xml) {}
+
+  Result<ListedPage> scan() {
+    if (xml_.enter() && xml_.name() != "ListBucketResult") {
+      return corrupt("a listing that is no ListBucketResult");
+    }
+    const bool is_good = take_page();
+    if (!xml_.is_whole()) return corrupt("a listing that is no XML");
+    if (!is_good) return corrupt("a listing with ", refusal_);
+    return std::move(page_);
+  }
+
+ private:
+  // These leave the current element. They return false if the page has to be refused.
+
+  bool take_page() {
+    bool is_good = true;
+    while (is_good && xml_.enter()) {
+      const std::string_view name = xml_.name();
+      if (name == "Contents") {
+        is_good = take_object(page_.objects.emplace_back());
+      } else if (name == "CommonPrefixes") {
+        is_good = take_prefixes();
+      } else if (name == "EncodingType") {
+        is_good = take_only(page_.encoding);
+      } else if (name == "IsTruncated") {
+        is_good = take_only(page_.is_truncated);
+      } else if (name == "NextContinuationToken") {
+        is_good = take_only(page_.next_token);
+      } else if (name == "KeyCount") {
+        is_good = take_only(page_.key_count);
+      } else {
+        xml_.leave();
+      }
+    }
+    return is_good;
+  }
+
+  bool take_object(ListedObject& object) {
+    while (xml_.enter()) {
+      if (Leaf* const into = object.find(xml_.name()); into == nullptr) {
+        xml_.leave();
+      } else if (!take_only(*into)) {
+        return false;
+      }
+    }
+    // At once: a long answer of empty elements would take much memory.
+    return object.key.is_there || refuse("a missing or malformed 'Key'");
+  }
+
+  bool take_prefixes() {
+    while (xml_.enter()) {
+      if (xml_.name() != "Prefix") {
+        xml_.leave();
+      } else if (Leaf& prefix = page_.prefixes.emplace_back(); !take_only(prefix)) {
+        return false;
+      } else if (prefix.text.raw.empty()) {
+        return refuse("a missing or malformed 'Prefix'");
+      }
+    }
+    return true;
+  }
+
+  bool take_only(Leaf& into) {
+    const std::string_view name = xml_.name();
+    if (into.is_there) return refuse(cat("two '", name, "' in one element"));
+    if (!xml_.leave_text(into.text)) return refuse(cat("elements inside of '", name, "'"));
+    into.is_there = true;
+    return true;
+  }
+
+  bool refuse(std::string why) {
+    refusal_ = std::move(why);
+    return false;
+  }
+
+  XmlScanner xml_;
+  ListedPage page_;
+  std::string refusal_;
 };
 
 bool to_number(std::string_view text, uint64_t& out) {
@@ -34,24 +135,26 @@ class PageReader {
 
   // Whether names are encoded; known before the first name.
   Result<void> set_encoding(const Leaf& encoding) {
-    is_encoded_ = encoding.is_there && encoding.text == "url";
-    if (encoding.is_there && !encoding.text.empty() && !is_encoded_) {
-      return corrupt("a listing with an unknown EncodingType: ", printable_line(encoding.text, 40));
+    const std::string_view type = encoding.text.read(scratch_);
+    is_encoded_ = type == "url";
+    if (!type.empty() && !is_encoded_) {
+      return corrupt("a listing with an unknown EncodingType: ", printable_line(type, 40));
     }
     return {};
   }
 
   Result<void> add(const ListedObject& object) {
-    if (!decode(object.key.text) || name_.empty()) return malformed("Key");
+    if (!decode(object.key) || name_.empty()) return malformed("Key");
     uint64_t size_bytes = 0;
-    if (!to_number(object.size.text, size_bytes)) return malformed("Size");
-    const uint32_t storage_class = page_.word(object.storage_class.text);
-    ColumnPage::Row& row = page_.add(name_, unquoted_etag(object.etag.text));
+    if (!to_number(object.size.text.read(scratch_), size_bytes)) return malformed("Size");
+    const uint32_t storage_class = page_.word(object.storage_class.text.read(scratch_));
+    ColumnPage::Row& row = page_.add(name_, etag_of(object));
     row.size_bytes = size_bytes;
     row.storage_class = storage_class;
     // Year 1 is how a server written in Go says "never".
-    if (!object.updated.text.empty() && !object.updated.text.starts_with("0001-")) {
-      const Result<std::chrono::system_clock::time_point> time = parse_rfc3339(object.updated.text);
+    const std::string_view updated = object.updated.text.read(scratch_);
+    if (!updated.empty() && !updated.starts_with("0001-")) {
+      const Result<std::chrono::system_clock::time_point> time = parse_rfc3339(updated);
       if (!time) return malformed("LastModified");
       row.updated = *time;
     }
@@ -59,29 +162,31 @@ class PageReader {
   }
 
   Result<void> add_prefix(const Leaf& prefix) {
-    if (!decode(prefix.text) || name_.empty()) return malformed("Prefix");
+    if (!decode(prefix) || name_.empty()) return malformed("Prefix");
     page_.prefixes.push_back(name_);
     return {};
   }
 
   // What the page says of itself.
-  Result<void> finish(const Leaf& is_truncated, const Leaf& next_token, const Leaf& key_count) {
-    const bool is_more = is_truncated.text == "true";
-    if (!is_more && is_truncated.text != "false") {
+  Result<void> finish(const ListedPage& listed) {
+    const std::string_view is_truncated = listed.is_truncated.text.read(scratch_);
+    const bool is_more = is_truncated == "true";
+    if (!is_more && is_truncated != "false") {
       return corrupt("a listing that does not say whether it is truncated");
     }
-    if (is_more == next_token.text.empty()) {
+    page_.next_page_token = listed.next_token.text.read(scratch_);
+    if (is_more == page_.next_page_token.empty()) {
       return corrupt(is_more ? "a truncated listing without a NextContinuationToken"
                              : "a complete listing with a NextContinuationToken");
     }
-    page_.next_page_token.assign(next_token.text);
     // AWS and MinIO count prefixes, too; Ceph does not.
+    const std::string_view key_count = listed.key_count.text.read(scratch_);
     uint64_t count = 0;
-    if (key_count.is_there &&
-        (!to_number(key_count.text, count) ||
+    if (listed.key_count.is_there &&
+        (!to_number(key_count, count) ||
          (count != page_.size() + page_.prefixes.size() && count != page_.size()))) {
       return corrupt("a listing of ", page_.size(), " objects and ", page_.prefixes.size(),
-                     " prefixes with a KeyCount of ", printable_line(key_count.text, 40));
+                     " prefixes with a KeyCount of ", printable_line(key_count, 40));
     }
     return {};
   }
@@ -90,7 +195,20 @@ class PageReader {
   static std::unexpected<Error> malformed(const char* name) {
     return corrupt("a listing with a missing or malformed '", name, "'");
   }
-  bool decode(std::string_view text) {
+  std::string_view etag_of(const ListedObject& object) {
+    // As AWS writes all of them.
+    constexpr std::string_view kQuote = "&quot;";
+    const XmlText& text = object.etag.text;
+    std::string_view raw = text.raw;
+    if (!text.is_cdata && raw.size() > 2 * kQuote.size() && raw.starts_with(kQuote) &&
+        raw.ends_with(kQuote)) {
+      raw = raw.substr(kQuote.size(), raw.size() - 2 * kQuote.size());
+      if (raw.find('&') == raw.npos && raw.find('\r') == raw.npos) return raw;
+    }
+    return unquoted_etag(text.read(scratch_));
+  }
+  bool decode(const Leaf& name) {
+    const std::string_view text = name.text.read(scratch_);
     name_.clear();
     if (is_encoded_) return form_decode_to(name_, text);
     name_.assign(text);
@@ -99,94 +217,27 @@ class PageReader {
 
   ColumnPage& page_;
   bool is_encoded_ = false;
-  std::string name_;
+  std::string name_, scratch_;
 };
-
-Result<Leaf> leaf(const pugi::xml_node& node) {
-  const pugi::xml_node inside = node.first_child();
-  if (!inside) return Leaf{node.value(), true};
-  if (*node.value() == '\0' && inside.type() == pugi::node_cdata && !inside.next_sibling()) {
-    return Leaf{inside.value(), true};
-  }
-  return corrupt("a listing with elements inside of '", xml_name(node), "'");
-}
-
-// Errors: kCorrupt for a second element of the same name.
-Result<void> take(Leaf& into, const pugi::xml_node& node) {
-  if (into.is_there) return corrupt("a listing with two '", xml_name(node), "' in one element");
-  Result<Leaf> found = leaf(node);
-  if (!found) return std::unexpected(std::move(found.error()));
-  into = *found;
-  return {};
-}
-
-Result<ListedObject> object_of(const pugi::xml_node& contents) {
-  ListedObject object;
-  for (const pugi::xml_node& child : contents.children()) {
-    const std::string_view name = xml_name(child);
-    Leaf* into = nullptr;
-    if (name == "Key") into = &object.key;
-    if (name == "Size") into = &object.size;
-    if (name == "ETag") into = &object.etag;
-    if (name == "LastModified") into = &object.updated;
-    if (name == "StorageClass") into = &object.storage_class;
-    if (into == nullptr) continue;
-    if (Result<void> taken = take(*into, child); !taken) {
-      return std::unexpected(std::move(taken.error()));
-    }
-  }
-  return object;
-}
 
 }  // namespace
 
 Result<ColumnPage> parse_s3_list(std::string_view xml) {
-  XmlDocument document;
-  if (!document.parse(xml)) return corrupt("a listing that is no XML");
-  if (document.root_name() != "ListBucketResult") {
-    return corrupt("a listing that is no ListBucketResult");
-  }
-  const pugi::xml_node root = document.root();
-  Leaf encoding, is_truncated, next_token, key_count;
-  size_t count = 0;
-  for (const pugi::xml_node& child : root.children()) {
-    const std::string_view name = xml_name(child);
-    Leaf* into = nullptr;
-    if (name == "Contents") ++count;
-    if (name == "EncodingType") into = &encoding;
-    if (name == "IsTruncated") into = &is_truncated;
-    if (name == "NextContinuationToken") into = &next_token;
-    if (name == "KeyCount") into = &key_count;
-    if (into == nullptr) continue;
-    if (Result<void> taken = take(*into, child); !taken) {
-      return std::unexpected(std::move(taken.error()));
-    }
-  }
+  const Result<ListedPage> listed = PageScanner(xml).scan();
+  if (!listed) return std::unexpected(listed.error());
   ColumnPage page;
-  page.reserve(count, xml.size() / 4);
+  page.reserve(listed->objects.size(), xml.size() / 4);
   PageReader reader(page);
-  if (Result<void> set = reader.set_encoding(encoding); !set) {
-    return std::unexpected(std::move(set.error()));
+  // Whether names are encoded may be said behind them.
+  Result<void> read = reader.set_encoding(listed->encoding);
+  for (const ListedObject& object : listed->objects) {
+    if (read) read = reader.add(object);
   }
-  for (const pugi::xml_node& child : root.children()) {
-    Result<void> read;
-    if (const std::string_view name = xml_name(child); name == "Contents") {
-      Result<ListedObject> object = object_of(child);
-      if (!object) return std::unexpected(std::move(object.error()));
-      read = reader.add(*object);
-    } else if (name == "CommonPrefixes") {
-      for (const pugi::xml_node& prefix : child.children()) {
-        if (!read || xml_name(prefix) != "Prefix") continue;
-        Result<Leaf> text = leaf(prefix);
-        if (!text) return std::unexpected(std::move(text.error()));
-        read = reader.add_prefix(*text);
-      }
-    }
-    if (!read) return std::unexpected(std::move(read.error()));
+  for (const Leaf& prefix : listed->prefixes) {
+    if (read) read = reader.add_prefix(prefix);
   }
-  if (Result<void> finished = reader.finish(is_truncated, next_token, key_count); !finished) {
-    return std::unexpected(std::move(finished.error()));
-  }
+  if (read) read = reader.finish(*listed);
+  if (!read) return std::unexpected(std::move(read.error()));
   return page;
 }
 
@@ -231,68 +282,6 @@ Answer<CopiedObject> parse_copied(std::string_view xml) {
         if (!checksum) return std::unexpected(std::move(checksum.error()));
         copied.checksum = *checksum;
         return copied;
-      });
-}
-
-bool can_delete_together(std::string_view name) { return fits_xml(name); }
-
-Result<std::string> delete_xml(std::span<const DeleteTarget> targets, bool quiet) {
-  std::string xml = "<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">";
-  for (const DeleteTarget& target : targets) {
-    xml += "<Object>";
-    for (const auto& [element, text] :
-         {std::pair("Key", &target.name), std::pair("VersionId", &target.version_id),
-          std::pair("ETag", &target.etag)}) {
-      if (text->empty()) continue;
-      if (!fits_xml(*text)) {
-        return invalid_argument("a request in XML cannot contain the ", element, " ",
-                                printable_line(*text));
-      }
-      xml += cat("<", element, ">");
-      append_xml(xml, *text);
-      xml += cat("</", element, ">");
-    }
-    xml += "</Object>";
-  }
-  if (quiet) xml += "<Quiet>true</Quiet>";
-  return xml + "</Delete>";
-}
-
-Answer<DeleteResult> parse_deleted(std::string_view xml) {
-  return read_answer<DeleteResult>(
-      xml, "the deletion of several objects", {"DeleteResult"},
-      [](const pugi::xml_node& root) -> Result<DeleteResult> {
-        DeleteResult result;
-        for (const pugi::xml_node& child : root.children()) {
-          const std::string_view name = xml_name(child);
-          if (name != "Deleted" && name != "Error") continue;
-          std::string key = xml_text(child, "Key"), version_id = xml_word(child, "VersionId");
-          if (key.empty()) return corrupt("a DeleteResult with a missing 'Key'");
-          if (name == "Deleted") {
-            result.deleted.push_back({.name = std::move(key), .version_id = std::move(version_id)});
-            continue;
-          }
-          result.failures.push_back({.name = std::move(key),
-                                     .version_id = std::move(version_id),
-                                     .code = printable_line(xml_text(child, "Code")),
-                                     .message = printable_line(xml_text(child, "Message"))});
-          if (result.failures.back().code.empty()) {
-            return corrupt("a DeleteResult with an Error that has no 'Code'");
-          }
-        }
-        return result;
-      });
-}
-
-Answer<std::string> parse_location(std::string_view xml) {
-  return read_answer<std::string>(
-      xml, "the question for a bucket's region", {"LocationConstraint", "GetBucketLocationOutput"},
-      [](const pugi::xml_node& root) -> Result<std::string> {
-        std::string region = xml_word(root, "LocationConstraint");  // the form that is documented
-        if (region.empty()) region = printable_line(xml_text(root));
-        if (region.empty()) return std::string("us-east-1");
-        if (region == "EU") return std::string("eu-west-1");  // of the oldest buckets
-        return region;
       });
 }
 

@@ -61,7 +61,7 @@ TEST(S3Listing, APageHasObjectsPrefixesAndAToken) {
   EXPECT_EQ(first.generation, "25f9e794323b453885f5181f1b624d0b");
   EXPECT_EQ(first.updated, parse_rfc3339("2026-11-21T10:00:00Z").value());
   EXPECT_EQ(first.storage_class, "STANDARD");
-  EXPECT_FALSE(first.crc32c.has_value());
+  EXPECT_TRUE(first.checksum.empty());
   EXPECT_EQ(page->objects[1].name, "a+/e");
   EXPECT_EQ(page->objects[1].generation, "25f9e794323b453885f5181f1b624d0b-2");
   EXPECT_EQ(page->objects[1].storage_class, "GLACIER");
@@ -83,6 +83,41 @@ TEST(S3Listing, NamesAreTakenAsTheyAreWhereTheServerDoesNotEncodeThem) {
   EXPECT_EQ(name_of(" "), " ");
   EXPECT_EQ(name_of("<![CDATA[a<b]]>"), "a<b");
   EXPECT_EQ(name_of("//a/./../b"), "//a/./../b");
+}
+
+TEST(S3Listing, HowAPageIsWrittenDoesNotMatter) {
+  const Result<ObjectPage> plain = objects_of(kPage);
+  const Result<ObjectPage> other = objects_of(
+      "\xEF\xBB\xBF<?xml version='1.0'?>\r\n<!-- <Key>x</Key> --><s:ListBucketResult "
+      "xmlns:s='x'>\r\n"
+      "<s:CommonPrefixes> <s:Prefix>a%2B&#x2F;f/</s:Prefix>\n<Other/></s:CommonPrefixes>"
+      "<s:Contents a=\"<b>\">text<s:Size>536870912&#49;</s:Size "
+      "><s:StorageClass><![CDATA[STANDARD]]>"
+      " </s:StorageClass><Owner><Key>x</Key><Size>x</Size></Owner><?p <ETag>?>"
+      "<s:ETag\t>\"25f9e794323b453885f5181f1b624d0b&#34;</s:ETag>"
+      "<s:Key>a%2B/b+c%20d%C3%A4%00</s:Key><s:LastModified>2026-11-21t10:00:00z</s:LastModified>"
+      "</s:Contents>\n<s:Contents><s:StorageClass>GLACIER</s:StorageClass><s:Size>0</s:Size>"
+      "<s:ETag>&quot;25f9e794323b453885f5181f1b624d0b-2&quot;</s:ETag>"
+      "<s:LastModified>2026-11-21T11:00:01.5+01:00</s:LastModified><s:Key>a+/e</s:Key></s:Contents>"
+      "<s:EncodingType><![CDATA[url]]></s:EncodingType><s:IsTruncated>true</s:IsTruncated>"
+      "<s:NextContinuationToken>1ueGcxLPRx1Tr/XYExHnhbYLgveDs2J/wm36Hy4vbOwM=<!-- -->"
+      "</s:NextContinuationToken></s:ListBucketResult>\n");
+  ASSERT_TRUE(other.has_value()) << other.error().to_string();
+  EXPECT_EQ(other->next_page_token, plain->next_page_token);
+  EXPECT_EQ(other->prefixes, plain->prefixes);
+  ASSERT_EQ(other->objects.size(), 2u);
+  EXPECT_TRUE(other->objects[0] == plain->objects[0]);
+  EXPECT_EQ(other->objects[1].name, "a /e");
+  EXPECT_EQ(other->objects[1].generation, plain->objects[1].generation);
+  EXPECT_EQ(other->objects[1].updated, plain->objects[1].updated);
+}
+
+TEST(S3Listing, AReferenceInCdataIsText) {
+  const Result<ObjectPage> page = objects_of(
+      "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>a</Key><Size>1</Size>"
+      "<ETag><![CDATA[&quot;e&quot;]]></ETag></Contents></ListBucketResult>");
+  ASSERT_TRUE(page.has_value());
+  EXPECT_EQ(page->objects.at(0).generation, "&quot;e&quot;");
 }
 
 TEST(S3Listing, WhetherNamesAreEncodedMayBeSaidBehindThem) {
@@ -182,60 +217,6 @@ TEST(S3Copy, WhatIsNeitherIsRefused) {
         "<CopyObjectResult><ETag>a</ETag><LastModified>x</LastModified></CopyObjectResult>"}) {
     EXPECT_EQ(parse_copied(xml).error().code(), Code::kCorrupt) << xml;
   }
-}
-
-TEST(S3Delete, ARequestNamesObjectsVersionsAndETags) {
-  const DeleteTarget targets[] = {{.name = "a&b\n"},
-                                  {.name = "c", .version_id = "v", .etag = "\"e\""}};
-  EXPECT_EQ(delete_xml(targets, /*quiet=*/true).value(),
-            "<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">"
-            "<Object><Key>a&amp;b&#10;</Key></Object>"
-            "<Object><Key>c</Key><VersionId>v</VersionId><ETag>&quot;e&quot;</ETag></Object>"
-            "<Quiet>true</Quiet></Delete>");
-}
-
-TEST(S3Delete, NamesThatXmlCannotExpressAreRefused) {
-  EXPECT_TRUE(can_delete_together("ä\n"));
-  for (const char* name : {"\x01", "a\x1F", "\xFF"}) {
-    EXPECT_FALSE(can_delete_together(name));
-    const DeleteTarget target{.name = name};
-    EXPECT_EQ(delete_xml(std::span(&target, 1), true).error().code(), Code::kInvalidArgument);
-  }
-}
-
-TEST(S3Delete, AResultSaysWhatWasDeletedAndWhatWasNot) {
-  const Answer<DeleteResult> answer = parse_deleted(
-      "<DeleteResult><Deleted><Key> a&#10;</Key></Deleted>"
-      "<Deleted><Key>b</Key><VersionId>v</VersionId><DeleteMarker>true</DeleteMarker></Deleted>"
-      "<Error><Key>c</Key><Code>AccessDenied</Code><Message>no</Message></Error></DeleteResult>");
-  ASSERT_TRUE(answer.has_value() && answer->has_value());
-  EXPECT_THAT((*answer)->deleted,
-              ElementsAre(DeleteResult::Deleted{" a\n", ""}, DeleteResult::Deleted{"b", "v"}));
-  EXPECT_THAT((*answer)->failures,
-              ElementsAre(DeleteResult::Failure{"c", "", "AccessDenied", "no"}));
-  EXPECT_EQ(parse_deleted("<Error><Code>MalformedXML</Code></Error>")->error().code,
-            "MalformedXML");
-}
-
-TEST(S3Delete, AResultThatNamesNothingIsRefused) {
-  for (const char* xml : {"", "<DeleteResult>", "<DeleteResult><Deleted/></DeleteResult>",
-                          "<DeleteResult><Error><Key>a</Key></Error></DeleteResult>"}) {
-    EXPECT_EQ(parse_deleted(xml).error().code(), Code::kCorrupt) << xml;
-  }
-}
-
-TEST(S3Location, IsTheRegionUnderItsPresentName) {
-  const std::pair<const char*, const char*> cases[] = {
-      {"<LocationConstraint xmlns='x'>eu-west-3</LocationConstraint>", "eu-west-3"},
-      {"<LocationConstraint/>", "us-east-1"},
-      {"<LocationConstraint>EU</LocationConstraint>", "eu-west-1"},
-      {"<GetBucketLocationOutput><LocationConstraint>us-west-2</LocationConstraint>"
-       "</GetBucketLocationOutput>",
-       "us-west-2"}};
-  for (const auto& [xml, region] : cases) EXPECT_EQ(**parse_location(xml), region);
-  EXPECT_EQ(parse_location("<a/>").error().code(), Code::kCorrupt);
-  EXPECT_EQ(parse_location("<Error><Code>NoSuchBucket</Code></Error>")->error().code,
-            "NoSuchBucket");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <openssl/sha.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <functional>
 #include <span>
@@ -41,52 +42,93 @@ Hex to_hex(const Sum& sum) {
 
 std::string_view view(std::span<const char> text) { return {text.data(), text.size()}; }
 
-// The sum of many small texts, which are gathered first: the library takes longer for a call than
-// for a block.
+using State = std::array<uint32_t, 8>;
+
+template <class Number>
+Number big_endian(Number number) {
+  return std::endian::native == std::endian::little ? std::byteswap(number) : number;
+}
+
+std::string_view view(const Sum& sum) {
+  return {reinterpret_cast<const char*>(sum.data()), sum.size()};
+}
+
+// The sum of many small texts. They are gathered and padded here: the library takes longer for a
+// call than for a block, and as long again for the end.
 class TextSum {
  public:
   TextSum() { SHA256_Init(&state_); }
-  // As if one block had been summed, and this were the state behind it.
-  explicit TextSum(const std::array<uint32_t, 8>& behind_first_block) {
+  // As if so many bytes (whole blocks) had been summed, and this were the state behind them.
+  TextSum(const State& state, uint64_t bytes_before) : bytes_before_(bytes_before) {
     SHA256_Init(&state_);
-    std::ranges::copy(behind_first_block, state_.h);
-    state_.Nl = 8 * kBlockBytes;
+    std::ranges::copy(state, state_.h);
   }
 
   TextSum& add(std::string_view text) {
-    if (text.size() > gathered_.size() - size_) {
-      flush();
-      if (text.size() > gathered_.size()) {
-        SHA256_Update(&state_, text.data(), text.size());
-        return *this;
-      }
+    while (text.size() > kGatheredBytes - size_) {
+      const size_t taken = kGatheredBytes - size_;
+      std::memcpy(gathered_.data() + size_, text.data(), taken);
+      size_ = kGatheredBytes;
+      text.remove_prefix(taken);
+      sum_blocks();
     }
     if (!text.empty()) std::memcpy(gathered_.data() + size_, text.data(), text.size());
     size_ += text.size();
     return *this;
   }
-  TextSum& add(char c) { return add(std::string_view(&c, 1)); }
+  TextSum& add(char c) {
+    if (size_ == kGatheredBytes) sum_blocks();
+    gathered_[size_++] = static_cast<unsigned char>(c);
+    return *this;
+  }
+  // The state behind the whole blocks that came, and the rest of the text.
+  State state(std::string& rest) {
+    const size_t rest_bytes = size_ % kBlockBytes;
+    rest.assign(reinterpret_cast<const char*>(gathered_.data()) + size_ - rest_bytes, rest_bytes);
+    size_ -= rest_bytes;
+    sum_blocks();
+    State state;
+    std::ranges::copy(state_.h, state.begin());
+    return state;
+  }
+  uint64_t bytes() const { return bytes_before_ + size_; }
+
   Sum finish() {
-    flush();
+    const uint64_t bits = 8 * bytes();
+    const size_t end = (size_ + kPaddingBytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+    gathered_[size_] = 0x80;
+    std::memset(gathered_.data() + size_ + 1, 0, end - size_ - 1);
+    const uint64_t length = big_endian(bits);
+    std::memcpy(gathered_.data() + end - sizeof(length), &length, sizeof(length));
+    size_ = end;
+    sum_blocks();
     Sum sum;
-    SHA256_Final(sum.data(), &state_);
+    for (size_t i = 0; i < sum.size() / sizeof(uint32_t); ++i) {
+      const uint32_t word = big_endian(uint32_t{state_.h[i]});
+      std::memcpy(sum.data() + i * sizeof(word), &word, sizeof(word));
+    }
     return sum;
   }
 
  private:
-  void flush() {
+  static constexpr size_t kGatheredBytes = 16 * kBlockBytes;
+  static constexpr size_t kPaddingBytes = 9;  // at least: a one, and the length
+
+  void sum_blocks() {
     SHA256_Update(&state_, gathered_.data(), size_);
+    bytes_before_ += size_;
     size_ = 0;
   }
 
   SHA256_CTX state_;
-  std::array<char, 1024> gathered_;
+  uint64_t bytes_before_ = 0;
+  std::array<unsigned char, kGatheredBytes + kBlockBytes> gathered_;  // with room for the padding
   size_t size_ = 0;
 };
 
 // The states of SHA-256 behind HMAC's two pads (RFC 2104).
 struct HmacKey {
-  std::array<uint32_t, 8> inner, outer;
+  State inner, outer;
 
   explicit HmacKey(std::string_view key) {
     std::array<unsigned char, kBlockBytes> block{};
@@ -98,23 +140,19 @@ struct HmacKey {
     inner = state_behind(block, 0x36);
     outer = state_behind(block, 0x5C);
   }
-  static Sum sum(const std::array<uint32_t, 8>& inner, const std::array<uint32_t, 8>& outer,
-                 std::initializer_list<std::string_view> pieces) {
-    TextSum text(inner);
-    for (const std::string_view piece : pieces) text.add(piece);
-    const Sum first = text.finish();
-    return TextSum(outer).add({reinterpret_cast<const char*>(first.data()), first.size()}).finish();
+  TextSum begin() const { return {inner, kBlockBytes}; }
+  static Sum finish(TextSum& text, const State& outer) {
+    return TextSum(outer, kBlockBytes).add(view(text.finish())).finish();
   }
-  Sum sum(std::string_view text) const { return sum(inner, outer, {text}); }
+  Sum sum(std::string_view text) const { return finish(begin().add(text), outer); }
 
  private:
-  static std::array<uint32_t, 8> state_behind(std::array<unsigned char, kBlockBytes> block,
-                                              unsigned char pad) {
+  static State state_behind(std::array<unsigned char, kBlockBytes> block, unsigned char pad) {
     for (unsigned char& byte : block) byte ^= pad;
     SHA256_CTX state;
     SHA256_Init(&state);
     SHA256_Transform(&state, block.data());
-    std::array<uint32_t, 8> out;
+    State out;
     std::ranges::copy(state.h, out.begin());
     return out;
   }
@@ -165,62 +203,78 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// The headers that a signature covers. Kept from request to request, for its memory.
-// Thread: confined.
+// The headers that a signature covers. Kept from request to request: as a rule the next one has
+// headers of the same names, so that only their values are new. Thread: confined.
 class SignedHeaders {
  public:
   // Those of `lines` that `is_wanted`, and the host. Views of the lines are kept until the next
   // call.
   template <class Predicate>
   void find(std::string_view authority, std::string_view lines, const Predicate& is_wanted) {
-    headers_.clear();
-    lower_.clear();
-    lower_.reserve(lines.size());  // so that what is in it stays in place
+    count_ = 0;
+    are_same_ = true;
+    take("host", authority);
     while (!lines.empty()) {
       const size_t end = std::min(lines.find("\r\n"), lines.size());
       const std::string_view line = lines.substr(0, end);
       lines.remove_prefix(std::min(end + 2, lines.size()));
       const size_t colon = line.find(':');
       if (colon == line.npos || colon == 0 || !is_wanted(line.substr(0, colon))) continue;
-      headers_.push_back({lower(line.substr(0, colon)), trimmed(line.substr(colon + 1))});
+      take(line.substr(0, colon), line.substr(colon + 1));
     }
-    headers_.push_back({"host", trimmed(authority)});
-    // Those of one name in the order of the lines, which is that of the lower-case names, too.
-    std::ranges::sort(headers_, [](const Pair& a, const Pair& b) {
-      const int order = a.name.compare(b.name);
-      return order < 0 || (order == 0 && a.name.data() < b.name.data());
-    });
-    names_.clear();
-    for (size_t i = 0; i < headers_.size(); ++i) {
-      if (is_repeated(i)) continue;
-      if (i > 0) names_ += ';';
-      names_ += headers_[i].name;
-    }
+    if (!are_same_ || order_.size() != count_) put_in_order();
   }
 
   // "host;x-amz-date"
-  const std::string& names() const { return names_; }
+  std::string_view names() const { return names_; }
 
   void add_to(TextSum& sum) const {
-    for (size_t i = 0; i < headers_.size(); ++i) {
-      if (is_repeated(i)) {
-        sum.add(',');
-      } else {
-        sum.add('\n').add(headers_[i].name).add(':');
-      }
-      add_value(sum, headers_[i].value);
+    for (const Header* const header : order_) {
+      sum.add(header->before);
+      add_value(sum, header->value);
     }
     sum.add("\n\n").add(names_);
   }
 
  private:
-  bool is_repeated(size_t i) const { return i > 0 && headers_[i - 1].name == headers_[i].name; }
+  struct Header {
+    std::string sent_name, name;  // as the line has it; in lower case
+    std::string before;           // the value, in the text that is signed
+    std::string_view value;
+  };
 
-  std::string_view lower(std::string_view name) {
-    const size_t begin = lower_.size();
-    lower_ += name;
-    for (char& c : std::span(lower_).subspan(begin)) c = ascii_lower(c);
-    return std::string_view(lower_).substr(begin);
+  void take(std::string_view name, std::string_view value) {
+    if (count_ == headers_.size()) headers_.emplace_back();
+    Header& header = headers_[count_++];
+    if (header.sent_name != name) {
+      header.sent_name = name;
+      header.name = name;
+      for (char& c : header.name) c = ascii_lower(c);
+      are_same_ = false;
+    }
+    header.value = trimmed(value);
+  }
+
+  void put_in_order() {
+    order_.clear();
+    for (size_t i = 0; i < count_; ++i) order_.push_back(&headers_[i]);
+    // Those of one name in the order of the lines, which is that in memory.
+    std::ranges::sort(order_, [](const Header* a, const Header* b) {
+      const int order = a->name.compare(b->name);
+      return order < 0 || (order == 0 && std::less<>()(a, b));
+    });
+    names_.clear();
+    const Header* last = nullptr;
+    for (Header* const header : order_) {
+      if (last != nullptr && last->name == header->name) {
+        header->before = ",";
+        continue;
+      }
+      header->before = "\n";
+      header->before.append(header->name).append(":");
+      names_.append(last == nullptr ? "" : ";").append(header->name);
+      last = header;
+    }
   }
 
   // Blanks in a row count as one.
@@ -235,8 +289,11 @@ class SignedHeaders {
     sum.add(value);
   }
 
-  std::vector<Pair> headers_;
-  std::string lower_, names_;
+  std::vector<Header> headers_;
+  size_t count_ = 0;  // of those in `headers_`: the first ones
+  bool are_same_ = false;
+  std::vector<Header*> order_;
+  std::string names_;
 };
 
 SignedHeaders& kept_headers() {
@@ -264,8 +321,46 @@ void add_query(TextSum& sum, std::string_view query) {
   }
 }
 
+// What the text that is signed begins with is the same for all requests of a second: its whole
+// blocks are summed once. Thread: confined.
+class SignedSecond {
+ public:
+  void set(const SigV4Key& key, system_clock::time_point now) {
+    const auto second = std::chrono::floor<std::chrono::seconds>(now);
+    if (second == second_ && key.inner() == key_) return;
+    second_ = second;
+    key_ = key.inner();
+    date_ = to_text(now);
+    TextSum begin(key_, kBlockBytes);
+    begin.add(kAlgorithm).add('\n').add(date()).add('\n').add(key.scope()).add('\n');
+    state_ = begin.state(rest_);
+    bytes_ = begin.bytes();
+  }
+  std::string_view date() const { return view(date_); }
+  // The sum of the text, once the rest of it was added.
+  TextSum begin() const {
+    TextSum sum(state_, bytes_);
+    sum.add(rest_);
+    return sum;
+  }
+
+ private:
+  std::chrono::sys_seconds second_{};
+  State key_{};  // another one for each identity, day and place
+  std::array<char, 16> date_{};
+  State state_{};
+  uint64_t bytes_ = 0;  // behind which that is the state
+  std::string rest_;
+};
+
+const SignedSecond& signed_second(const SigV4Key& key, system_clock::time_point now) {
+  thread_local SignedSecond second;
+  second.set(key, now);
+  return second;
+}
+
 Hex sign_request(std::string_view method, std::string_view target, const SignedHeaders& headers,
-                 std::string_view payload, const SigV4Key& key, std::string_view date) {
+                 std::string_view payload, const SigV4Key& key, const SignedSecond& second) {
   const size_t mark = std::min(target.find('?'), target.size());
   const std::string_view path = target.substr(0, mark);
   TextSum canonical;
@@ -273,8 +368,8 @@ Hex sign_request(std::string_view method, std::string_view target, const SignedH
   add_query(canonical, target.substr(std::min(mark + 1, target.size())));
   headers.add_to(canonical);
   const Hex sum = to_hex(canonical.add('\n').add(payload).finish());
-
-  return key.sign({kAlgorithm, "\n", date, "\n", key.scope(), "\n", view(sum)});
+  TextSum text = second.begin();
+  return to_hex(HmacKey::finish(text.add(view(sum)), key.outer()));
 }
 
 }  // namespace
@@ -304,42 +399,38 @@ Result<SigV4Key> SigV4Key::derive(const AwsKeys& keys, std::string_view region,
   key.day_ = std::chrono::floor<std::chrono::days>(now);
   const std::array<char, 16> date = to_text(key.day_);
   const std::string_view day = view(date).substr(0, 8);
-  const auto next = [](const Sum& sum, std::string_view text) {
-    return HmacKey({reinterpret_cast<const char*>(sum.data()), sum.size()}).sum(text);
-  };
   Sum sum = HmacKey(cat("AWS4", keys.secret_access_key)).sum(day);
   for (const std::string_view text : {region, service, std::string_view("aws4_request")}) {
-    sum = next(sum, text);
+    sum = HmacKey(view(sum)).sum(text);
   }
-  const HmacKey last({reinterpret_cast<const char*>(sum.data()), sum.size()});
+  const HmacKey last(view(sum));
   key.inner_ = last.inner;
   key.outer_ = last.outer;
-  key.credential_ = cat(keys.access_key_id, "/", day, "/", region, "/", service, "/aws4_request");
+  const std::string credential =
+      cat(keys.access_key_id, "/", day, "/", region, "/", service, "/aws4_request");
+  key.authorization_ =
+      cat("Authorization: ", kAlgorithm, " Credential=", credential, ", SignedHeaders=");
+  key.credential_at_ = key.authorization_.find(credential);
+  key.credential_size_ = credential.size();
   key.access_key_id_size_ = keys.access_key_id.size();
   key.session_token_ = keys.session_token;
   return key;
 }
 
-std::array<char, 64> SigV4Key::sign(std::initializer_list<std::string_view> pieces) const {
-  return to_hex(HmacKey::sum(inner_, outer_, pieces));
-}
-
 void sign_headers(const SigV4Request& request, std::string_view payload, const SigV4Key& key,
                   system_clock::time_point now, std::string& header_lines) {
-  const std::array<char, 16> date = to_text(now);
+  const SignedSecond& second = signed_second(key, now);
   header_lines.append("x-amz-content-sha256: ").append(payload);
-  header_lines.append("\r\nx-amz-date: ").append(view(date));
+  header_lines.append("\r\nx-amz-date: ").append(second.date());
   if (!key.session_token().empty()) {
     header_lines.append("\r\nx-amz-security-token: ").append(key.session_token());
   }
   header_lines.append("\r\n");
   SignedHeaders& headers = kept_headers();
   headers.find(request.authority, header_lines, is_signed);
-  const Hex signed_as =
-      sign_request(request.method, request.target, headers, payload, key, view(date));
-  header_lines.append("Authorization: ").append(kAlgorithm).append(" Credential=");
-  header_lines.append(key.credential()).append(", SignedHeaders=");
-  header_lines.append(headers.names())
+  const Hex signed_as = sign_request(request.method, request.target, headers, payload, key, second);
+  header_lines.append(key.authorization())
+      .append(headers.names())
       .append(", Signature=")
       .append(view(signed_as))
       .append("\r\n");
@@ -350,27 +441,27 @@ std::array<char, 64> sigv4_signature(const SigV4Request& request, std::string_vi
                                      system_clock::time_point now) {
   SignedHeaders& headers = kept_headers();
   headers.find(request.authority, header_lines, [](std::string_view) { return true; });
-  const std::array<char, 16> date = to_text(now);
-  return sign_request(request.method, request.target, headers, payload, key, view(date));
+  return sign_request(request.method, request.target, headers, payload, key,
+                      signed_second(key, now));
 }
 
 void presign(std::string_view method, std::string_view authority, std::string_view header_lines,
              const SigV4Key& key, system_clock::time_point now, std::chrono::seconds valid_for,
              std::string& target) {
-  const std::array<char, 16> date = to_text(now);
+  const SignedSecond& second = signed_second(key, now);
   SignedHeaders& headers = kept_headers();
   headers.find(authority, header_lines, is_signed);
   target.append(target.find('?') == target.npos ? "?" : "&");
   target.append("X-Amz-Algorithm=").append(kAlgorithm).append("&X-Amz-Credential=");
   percent_encode_to(target, key.credential());
-  target.append("&X-Amz-Date=").append(view(date)).append("&X-Amz-Expires=");
+  target.append("&X-Amz-Date=").append(second.date()).append("&X-Amz-Expires=");
   target.append(std::to_string(valid_for.count())).append("&X-Amz-SignedHeaders=");
   percent_encode_to(target, headers.names());
   if (!key.session_token().empty()) {
     target.append("&X-Amz-Security-Token=");
     percent_encode_to(target, key.session_token());
   }
-  const Hex signed_as = sign_request(method, target, headers, kUnsignedPayload, key, view(date));
+  const Hex signed_as = sign_request(method, target, headers, kUnsignedPayload, key, second);
   target.append("&X-Amz-Signature=").append(view(signed_as));
 }
 

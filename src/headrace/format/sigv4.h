@@ -5,7 +5,6 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -44,23 +43,27 @@ class SigV4Key {
   }
 
   // "20261122/eu-west-1/s3/aws4_request"
-  std::string_view scope() const {
-    return std::string_view(credential_).substr(access_key_id_size_ + 1);
+  std::string_view scope() const { return credential().substr(access_key_id_size_ + 1); }
+  // The access key id, '/', scope().
+  std::string_view credential() const {
+    return std::string_view(authorization_).substr(credential_at_, credential_size_);
   }
-  const std::string& credential() const { return credential_; }  // the access key id, '/', scope()
+  // "Authorization: AWS4-HMAC-SHA256 Credential=(credential()), SignedHeaders="
+  const std::string& authorization() const { return authorization_; }
   const std::string& session_token() const { return session_token_; }
 
-  // The signature of a text, which comes in pieces: its HMAC-SHA256 under this key, in hexadecimal.
-  std::array<char, 64> sign(std::initializer_list<std::string_view> pieces) const;
+  // The states of SHA-256 behind the first block of HMAC's inner and outer sums.
+  using State = std::array<uint32_t, 8>;
+  const State& inner() const { return inner_; }
+  const State& outer() const { return outer_; }
 
  private:
   SigV4Key() = default;
 
-  std::string credential_, session_token_;
-  size_t access_key_id_size_ = 0;
+  std::string authorization_, session_token_;
+  size_t credential_at_ = 0, credential_size_ = 0, access_key_id_size_ = 0;
   std::chrono::sys_days day_;
-  // Of SHA-256, behind the first block of HMAC's inner and outer sums.
-  std::array<uint32_t, 8> inner_{}, outer_{};
+  State inner_{}, outer_{};
 };
 
 // A request as it is sent.

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <set>
 #include <string>
+#include <vector>
 
 namespace headrace {
 namespace {
@@ -118,6 +120,30 @@ TEST(SigV4, AKeyIsGoodForItsDay) {
   EXPECT_FALSE(key.covers(kExampleTime - 1ns));
   EXPECT_EQ(key.scope(), "20130524/us-east-1/s3/aws4_request");
   EXPECT_EQ(key.credential(), "AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request");
+}
+
+TEST(SigV4, NothingOfARequestIsLeftForTheNext) {
+  AwsKeys others = kExampleKeys;
+  others.secret_access_key = "another";
+  const std::vector<SigV4Key> keys = {
+      example_key(), SigV4Key::derive(others, "us-east-1", "s3", kExampleTime).value(),
+      SigV4Key::derive(kExampleKeys, "eu-west-1", "s3", kExampleTime).value()};
+  std::set<std::string> signatures;
+  for (const SigV4Key& key : keys) {
+    for (const auto time : {kExampleTime, kExampleTime + 1s}) {
+      for (const std::string_view sent : {"", "x-amz-a: 1\r\n", "X-Amz-A: 1\r\nContent-Type: a\r\n",
+                                          "x-amz-b: 1\r\nx-amz-b: 2\r\n"}) {
+        std::string lines(sent);
+        sign_headers({.authority = kExampleHost}, kUnsignedPayload, key, time, lines);
+        signatures.insert(lines.substr(lines.find("Signature=")));
+        EXPECT_THAT(
+            signed_lines({.target = "/?lifecycle", .authority = kExampleHost}, kEmptyPayload),
+            HasSubstr("SignedHeaders=host;x-amz-content-sha256;x-amz-date, Signature="
+                      "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543\r\n"));
+      }
+    }
+  }
+  EXPECT_EQ(signatures.size(), keys.size() * 2 * 4);
 }
 
 TEST(SigV4, TimesAreWrittenInTheirFullLength) {

@@ -1,45 +1,13 @@
 #include "headrace/format/xml.h"
 
-#include <simdjson.h>
-
-#include <array>
-#include <charconv>
-#include <cstdint>
 #include <cstring>
+
+#include "headrace/format/xml_scanner.h"
 
 namespace headrace {
 namespace {
 
 constexpr std::string_view kWhiteSpace = " \t\r\n";
-
-// Names of objects may have what XML 1.0 has not, which S3 refers to all the same.
-bool is_character(uint32_t code) {
-  return code != 0 && (code <= 0xD7FF || (code >= 0xE000 && code <= 0x10FFFF));
-}
-
-// What stands between '&' and ';'.
-bool is_good_reference(std::string_view name) {
-  if (!name.starts_with('#')) {
-    return name == "amp" || name == "lt" || name == "gt" || name == "quot" || name == "apos";
-  }
-  name.remove_prefix(1);
-  const bool is_hex = name.starts_with('x');
-  if (is_hex) name.remove_prefix(1);
-  uint32_t code = 0;
-  const auto [end, error] =
-      std::from_chars(name.data(), name.data() + name.size(), code, is_hex ? 16 : 10);
-  return error == std::errc() && end == name.data() + name.size() && is_character(code);
-}
-
-bool has_good_references(std::string_view xml) {
-  constexpr size_t kLongest = 16;  // with zeros in front
-  for (size_t at = xml.find('&'); at != xml.npos; at = xml.find('&', at + 1)) {
-    const std::string_view rest = xml.substr(at + 1, kLongest);
-    const size_t end = rest.find(';');
-    if (end == rest.npos || !is_good_reference(rest.substr(0, end))) return false;
-  }
-  return true;
-}
 
 }  // namespace
 
@@ -97,20 +65,6 @@ Result<std::optional<StoredChecksum>> xml_checksum(const pugi::xml_node& parent)
     return std::optional(*sum);
   }
   return std::optional<StoredChecksum>();
-}
-
-bool fits_xml(std::string_view text) {
-  if (!simdjson::validate_utf8(text)) return false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    if (byte < 0x20 && kWhiteSpace.find(text[i]) == kWhiteSpace.npos) return false;
-    // U+FFFE and U+FFFF, which are no characters.
-    if (byte == 0xEF && text.substr(i, 2) == "\xEF\xBF" && i + 2 < text.size() &&
-        static_cast<unsigned char>(text[i + 2]) >= 0xBE) {
-      return false;
-    }
-  }
-  return true;
 }
 
 void append_xml(std::string& xml, std::string_view text) {

@@ -1,4 +1,5 @@
-// XML documents: the answers of S3 and its kind, and how texts are written into requests.
+// XML documents: the answers of S3 and its kind, but for listings (xml_scanner), and how texts are
+// written into requests.
 #pragma once
 
 #include <pugixml.hpp>
@@ -44,9 +45,6 @@ std::string xml_word(const pugi::xml_node& parent, std::string_view name);
 // Errors: kCorrupt.
 Result<std::optional<StoredChecksum>> xml_checksum(const pugi::xml_node& parent);
 
-// True if XML can express the text: it is UTF-8, without control characters other than line breaks
-// and tabulators.
-bool fits_xml(std::string_view text);
 // Appends `text`, escaped so that every reader gets the same text back.
 void append_xml(std::string& xml, std::string_view text);
 

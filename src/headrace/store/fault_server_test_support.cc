@@ -278,7 +278,7 @@ ReadTarget listed(const ObjectInfo& info) {
   return {.name = info.name,
           .generation = info.generation,
           .size_bytes = info.size_bytes,
-          .checksum = info.crc32c,
+          .checksum = info.checksum,
           .range = {},
           .into = {}};
 }

@@ -248,6 +248,10 @@ bool HttpStore::should_restart(const ReadSlot& slot) const {
          slot.restarts < 3;
 }
 
+void HttpStore::not_compared(std::string_view name, ChecksumKind kind) {
+  host_->log.unverified([&] { return url_of(name); }, kind);
+}
+
 Result<void> HttpStore::verify(const ReadBatch& batch, ReadSlot& slot, const Checksum& sum,
                                Metrics& metrics) {
   const Checksum& expected = slot.expected_sum();
@@ -268,18 +272,28 @@ Result<void> HttpStore::verify(const ReadBatch& batch, ReadSlot& slot, const Che
 void HttpStore::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
   if (slot.error) return conclude(lane, batch, slot, {});
   const Checksum sum = slot.joined_sum();
-  if (slot.wants_sum) slot.sum = sum;
+  if (sum.kind() == slot.wanted_sum) slot.sum = sum;
   const ChecksumKind kind = slot.expected_sum().kind();
   if (kind == sum.kind() || !compares(rules_.verify, kind)) return conclude(lane, batch, slot, sum);
   // A digest takes longer than the bytes took to come: not on a thread that others wait for.
   const bool posted = engine_->compute->post(
       [self = shared_from_this(), alive = batch.shared_from_this(), &lane, &slot, kind] {
+        const bool stops = self->engine_->stopping.load();
+        if (stops || alive->cancelled()) {
+          lane.thread().post(
+              [self, alive, &lane, &slot, stops] { self->give_up(lane, *alive, slot, stops); });
+          return;
+        }
         const Checksum digest = sum_of(kind, slot.into);
         lane.thread().post(
             [self, alive, &lane, &slot, digest] { self->conclude(lane, *alive, slot, digest); });
       });
-  if (posted) return;
-  batch.set_error(slot, Error(Code::kCancelled, "the engine was stopped"));
+  if (!posted) give_up(lane, batch, slot, /*stops=*/true);
+}
+
+void HttpStore::give_up(HostLane& lane, ReadBatch& batch, ReadSlot& slot, bool stops) {
+  Error error = stops ? Error(Code::kCancelled, "the engine was stopped") : cancelled();
+  batch.set_error(slot, std::move(error).with_url(url_of(batch.name(slot))));
   conclude(lane, batch, slot, {});
 }
 

@@ -108,6 +108,7 @@ class HttpStore final : public ObjectStore,
   uint64_t useful_in_flight() const override { return host_->admission.limit(); }
   uint32_t useful_pages_in_flight() const override;
   std::shared_ptr<BlockPool> pool() const override { return engine_->pool; }
+  void not_compared(std::string_view name, ChecksumKind kind) override;
 
   awaitable<void> read_piece(Slot& slot, ReadPiece& piece, HttpRequest& request) override;
   void piece_failed(HostLane& lane, ReadPiece& piece, Error error) override;
@@ -128,6 +129,7 @@ class HttpStore final : public ObjectStore,
   void piece_done(HostLane& lane, ReadPiece& piece);
   void slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot);
   bool should_restart(const ReadSlot& slot) const;
+  void give_up(HostLane& lane, ReadBatch& batch, ReadSlot& slot, bool stops);
   void conclude(HostLane& lane, ReadBatch& batch, ReadSlot& slot, const Checksum& sum);
   Result<void> verify(const ReadBatch& batch, ReadSlot& slot, const Checksum& sum,
                       Metrics& metrics);

@@ -67,6 +67,9 @@ class ObjectStore {
   // object need not exist. kInvalidArgument if the store has no such URLs, or no credentials.
   virtual std::shared_ptr<Pending<std::string>> presigned_url(UrlRequest request) = 0;
 
+  // Somebody has read an object whole, piece by piece, and has compared nothing, since its checksum
+  // is of this kind (kNone: it has none). Logged once for each host.
+  virtual void not_compared(std::string_view /*name*/, ChecksumKind /*kind*/) {}
   // The root's URL, '/', and the name.
   virtual std::string url_of(std::string_view name) const = 0;
   // The size to assume for an object of unknown size, learned from earlier reads.

@@ -91,6 +91,12 @@ enum class S3Addressing : uint8_t {
   kVirtual,  // https://bucket.endpoint/name
 };
 
+// Who checks the conditions of writes.
+enum class ConditionalWrites : uint8_t {
+  kService,
+  kLook,  // writes carry none: what is at the target is looked at before
+};
+
 // What only S3 and its kind have.
 struct S3Options {
   std::string region = {};  // "": found out from the first response
@@ -101,9 +107,7 @@ struct S3Options {
   std::string encryption = {};             // of new objects: "AES256", "aws:kms", "aws:kms:dsse"
   std::string kms_key_id = {};
   std::vector<std::byte> customer_key = {};  // SSE-C: 32, for reading and writing. Secret
-  // Writes carry no conditions: what is at the target is looked at before. For services without
-  // conditional writes.
-  bool looks_before_writes = false;
+  ConditionalWrites conditional_writes = ConditionalWrites::kService;
   bool operator==(const S3Options&) const = default;
 };
 

@@ -7,7 +7,7 @@ namespace headrace {
 
 void ReadSlot::choose_running_kind(ChecksumKind if_unknown) {
   const ChecksumKind kind = whole && expected.empty() ? if_unknown : expected_sum().kind();
-  running_kind = wants_sum ? ChecksumKind::kCrc32c : can_join(kind) ? kind : ChecksumKind::kNone;
+  running_kind = can_join(wanted_sum) ? wanted_sum : can_join(kind) ? kind : ChecksumKind::kNone;
   first_piece.sum = RunningSum(running_kind);
 }
 
@@ -64,7 +64,7 @@ void ReadBatch::add(const ReadTarget& target) {
   slot.asked = target.range.value_or(ByteRange{0, kUnknownSize});
   slot.range = {slot.asked.begin, std::min(slot.asked.end, target.size_bytes)};
   slot.has_into = target.has_into;
-  slot.wants_sum = target.wants_sum;
+  slot.wanted_sum = target.wanted_sum;
   slot.into = target.into;
   slot.first_piece.batch = this;
   slot.first_piece.slot_index = static_cast<uint32_t>(size_);
@@ -93,7 +93,7 @@ ReadTarget ReadBatch::target(size_t i) const {
           .range_checksum = slot.range_checksum,
           .into = slot.into,
           .has_into = slot.has_into,
-          .wants_sum = slot.wants_sum};
+          .wanted_sum = slot.wanted_sum};
 }
 
 void ReadBatch::take_outcome(size_t i, ReadSlot& from) {

@@ -35,7 +35,8 @@ struct ReadTarget {
   Checksum range_checksum = {};         // of the range, if known from an index
   std::span<std::byte> into = {};       // the caller's memory; empty: the engine's
   bool has_into = false;                // read into `into`, which may be empty
-  bool wants_sum = false;               // fill in ReadSlot::sum, even for a range
+  // Fill in ReadSlot::sum with a CRC of this kind, even for a range; kNone: do not.
+  ChecksumKind wanted_sum = ChecksumKind::kNone;
 };
 
 class PieceReader;
@@ -91,8 +92,7 @@ struct ReadSlot {
   ByteRange range;               // the same, limited to the object once its size is known
   bool whole = true;
   bool has_into = false;
-  bool wants_sum = false;  // fill in `sum`
-  bool gzip = false;       // the bytes are compressed (Content-Encoding: gzip), as stored
+  bool gzip = false;  // the bytes are compressed (Content-Encoding: gzip), as stored
   uint64_t plain_bytes = kUnknownSize;  // of the bytes after decompression, once counted
   uint32_t restarts = 0;                // after a checksum mismatch, or a change of the object
   std::span<std::byte> into = {};       // where the bytes go: the caller's memory or `block`
@@ -106,8 +106,9 @@ struct ReadSlot {
   std::unique_ptr<ReadPiece[]> more_pieces;
   uint32_t piece_count = 1;
   std::atomic<uint32_t> pieces_left = 1;
-  // The CRC32C of the bytes that arrived, if `wants_sum` and the store sums what it reads.
+  // The CRC of the bytes that arrived of the kind that is wanted, if the store sums what it reads.
   Checksum sum = {};
+  ChecksumKind wanted_sum = ChecksumKind::kNone;
   // The kind of CRC that is computed while the bytes arrive; kNone: none is. Fixed once there is
   // more than one piece. Sums of other kinds are computed when all has arrived.
   ChecksumKind running_kind = ChecksumKind::kNone;

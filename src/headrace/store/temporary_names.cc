@@ -4,9 +4,8 @@
 
 #include <algorithm>
 
-#include "headrace/store/root.h"
-
 #include "headrace/base/ascii.h"
+#include "headrace/store/root.h"
 
 namespace headrace {
 namespace {

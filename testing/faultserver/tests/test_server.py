@@ -416,4 +416,4 @@ def test_it_stops_on_sigterm_and_writes_its_port(tmp_path: Path) -> None:
         line = process.stdout.readline()
         assert line == f"listening on http://127.0.0.1:{int(port_file.read_text())}\n"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=80) == 0

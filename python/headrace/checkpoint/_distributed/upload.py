@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headrace._leftovers import tell_left_behind
+from headrace._leftovers import give_up, tell_left_behind
 from headrace._store import Store, UploadWay
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def upload(store: Store, name: str, pieces: Iterable[Buffer], way: UploadWay | N
             else:
                 writer.write_lent(piece)
         writer.close()
-    except BaseException:
-        writer.abort()
+    except BaseException as error:
+        give_up(writer, error)
         raise
     tell_left_behind(writer, store.url_of(name), is_saved=True)

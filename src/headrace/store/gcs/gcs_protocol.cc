@@ -68,7 +68,9 @@ void GcsProtocol::build_read(HttpRequest& request, std::string_view name,
 
 ReadFacts GcsProtocol::read_facts(const ResponseHead& head) const {
   ReadFacts facts;
-  const auto is = same_ignoring_case;
+  const auto is = [](std::string_view name, std::string_view lower) {
+    return name == lower || same_ignoring_case(name, lower);  // the service sends small letters
+  };
   bool sent_gzip = false;
   // In one pass: a read uses five of a dozen fields.
   for (const HeaderField& field : head.fields()) {

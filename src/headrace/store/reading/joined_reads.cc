@@ -323,7 +323,7 @@ void JoinedReads::read_whole(const std::shared_ptr<Group>& group, const ObjectIn
   inner->add({.name = composite.name,
               .generation = composite.generation,
               .size_bytes = composite.size_bytes,
-              .checksum = composite.crc32c,
+              .checksum = composite.checksum,
               .into = group->into,
               .has_into = !group->into.empty()});
   inner->then([self = shared_from_this(), group](ReadBatch&) { self->arrived(group); });

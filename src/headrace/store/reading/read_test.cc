@@ -97,7 +97,7 @@ TEST_F(ReadTest, ABadByteAlwaysIsAnErrorThatNamesTheObject) {
   server_.faults(R"([{"match":{"kind":"media"},"action":{"flip_byte":5}}])");
   EXPECT_THAT(read(*open(), listed(object_)),
               FailsWith(Code::kCorrupt, AllOf(HasSubstr("gs://bucket/train/a"),
-                                              HasSubstr(object_.crc32c->to_base64()))));
+                                              HasSubstr(object_.crc32c()->to_base64()))));
   EXPECT_EQ(media_requests(), 2u);
 }
 

@@ -31,7 +31,7 @@ S3Paths::S3Paths(std::string bucket, bool in_path, const S3Options& options, con
       root_(root),
       root_path_(percent_encode_path(root.text())),
       root_value_(percent_encode(root.text())),
-      looks_before_writes_(options.looks_before_writes) {
+      looks_before_writes_(options.conditional_writes == ConditionalWrites::kLook) {
   for (const auto& [name, value] :
        {std::pair("x-amz-request-payer", std::string(options.requester_pays ? "requester" : "")),
         std::pair("x-amz-expected-bucket-owner", options.expected_bucket_owner)}) {

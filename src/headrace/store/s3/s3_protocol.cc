@@ -22,8 +22,6 @@ namespace {
 constexpr std::string_view kWithChecksums = "x-amz-checksum-mode: ENABLED\r\n";
 // A request that was signed so long before or after the service's time is refused.
 constexpr std::chrono::minutes kMaxSkew{15};
-constexpr std::string_view kSumHeader = "x-amz-checksum-";  // followed by the kind
-constexpr std::string_view kSumTypeHeader = "x-amz-checksum-type";
 
 // What the head of a response says about an object.
 ObjectInfo info_of(const ResponseHead& head) {
@@ -54,13 +52,11 @@ class WholeSum {
  public:
   // False if this field is about something else.
   bool read(const HeaderField& field) {
-    if (field.name.size() <= kSumHeader.size() ||
-        !same_ignoring_case(field.name.substr(0, kSumHeader.size()), kSumHeader)) {
-      return false;
-    }
-    if (same_ignoring_case(field.name, kSumTypeHeader)) {
+    const std::string_view suffix = amz_checksum_suffix(field.name);
+    if (suffix.empty()) return false;
+    if (same_ignoring_case(suffix, "type")) {
       type_ = field.value;
-    } else if (const ChecksumKind kind = kind_of_amz_header(field.name);
+    } else if (const ChecksumKind kind = kind_of_amz_suffix(suffix);
                kind != ChecksumKind::kNone && (value_.empty() || can_join(kind))) {
       kind_ = kind;  // of several, one that costs nothing
       value_ = field.value;
@@ -102,6 +98,7 @@ class SigV4Signer final : public Signer {
     if (!key_ || !key_->covers(now) || home_version_ != home_->version() ||
         credential.access_key != access_key_ || credential.secret_key != secret_key_ ||
         credential.session_token != key_->session_token()) {
+      key_.reset();
       home_version_ = home_->version();
       access_key_ = credential.access_key;
       secret_key_ = credential.secret_key;
@@ -144,7 +141,7 @@ S3Protocol::S3Protocol(std::string bucket, std::shared_ptr<S3Home> home, const S
       part_copies_(paths_),
       urls_(home_, paths_, options),
       proof_(paths_.bucket(), home_->in_path(), options),
-      looks_before_writes_(options.looks_before_writes),
+      looks_before_writes_(options.conditional_writes == ConditionalWrites::kLook),
       keeps_conditions_(home_->is_amazon() || looks_before_writes_) {}
 
 std::string S3Protocol::url_of(std::string_view name) const {
@@ -230,7 +227,7 @@ Result<ObjectInfo> S3Protocol::parse_stat(const Response& response, std::string_
   info.name = root().full_name(name);
   if (!response.head.content_length) return corrupt("the answer to HEAD has no Content-Length");
   info.size_bytes = *response.head.content_length;
-  info.crc32c = whole_sum(response.head).crc32c();
+  info.checksum = whole_sum(response.head);
   return info;
 }
 
@@ -253,7 +250,7 @@ Result<ObjectInfo> S3Protocol::parse_written(const Response& response, const Wri
   info.size_bytes = size_bytes;
   info.content_type = content_type_or_default(write.content_type);
   info.content_encoding = write.content_encoding;
-  info.crc32c = whole_sum(response.head).crc32c();
+  info.checksum = whole_sum(response.head);
   return info;
 }
 

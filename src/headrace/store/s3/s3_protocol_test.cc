@@ -109,11 +109,12 @@ TEST(S3Protocol, OnlyServicesOutsideOfAmazonAreAskedWhetherTheyKeepToConditions)
   other.condition_proof()->build_write(request, "headrace-uploads/7/c", {.generation = ""});
   EXPECT_EQ(request.target, "/bucket/headrace-uploads/7/c") << "outside of the root";
   EXPECT_THAT(request.header_lines, AllOf(HasSubstr("If-None-Match: *\r\n"),
+                                          HasSubstr("x-amz-checksum-crc32c: AAAAAA==\r\n"),
                                           HasSubstr("x-amz-server-side-encryption: AES256\r\n")));
 }
 
 TEST(S3Protocol, WhereTargetsAreLookedAtFirstNoChangeCarriesACondition) {
-  const S3Protocol protocol = protocol_of({.looks_before_writes = true});
+  const S3Protocol protocol = protocol_of({.conditional_writes = ConditionalWrites::kLook});
   EXPECT_TRUE(protocol.looks_before_writes());
   EXPECT_EQ(protocol.condition_proof(), nullptr);
   HttpRequest request;

@@ -14,8 +14,8 @@ constexpr const char* kNoGeneration = "00000000000000000000000000000000";
 
 bool ConditionProbe::build(HttpRequest& request) const {
   switch (step_) {
-    case Step::kCreate:
-    case Step::kCreateAgain: proof_.build_write(request, name_, {.generation = ""}); return true;
+    case Step::kWrite: proof_.build_write(request, name_, {}); return true;
+    case Step::kCreate: proof_.build_write(request, name_, {.generation = ""}); return true;
     case Step::kReplace:
       proof_.build_write(request, name_, {.generation = kNoGeneration});
       return true;
@@ -27,16 +27,12 @@ bool ConditionProbe::build(HttpRequest& request) const {
 
 void ConditionProbe::accepted() {
   switch (step_) {
+    case Step::kWrite: step_ = Step::kCreate; break;
     case Step::kCreate:
-      is_there_ = true;
-      step_ = Step::kCreateAgain;
-      break;
-    case Step::kCreateAgain:
       found_.set_create(Kept::kIgnored);
       step_ = Step::kReplace;
       break;
     case Step::kReplace:
-      is_there_ = true;
       found_.set_replace(Kept::kIgnored);
       step_ = Step::kRemove;
       break;
@@ -46,31 +42,28 @@ void ConditionProbe::accepted() {
 }
 
 Result<void> ConditionProbe::refused(Error error) {
-  const Code code = error.code();
   if (is_retryable(error)) return std::unexpected(std::move(error));
-  if (step_ == Step::kRemove) {
-    step_ = Step::kDone;  // `headrace clean` finds it
-    return {};
+  switch (step_) {
+    // Whoever cannot write there cannot find out, and takes the service at its word. Others ask for
+    // themselves.
+    case Step::kWrite:
+    case Step::kRemove:  // `headrace clean` finds it
+    case Step::kDone: step_ = Step::kDone; return {};
+    case Step::kCreate:
+    case Step::kReplace: break;
   }
-  if (code == Code::kPermissionDenied) {
-    // Whoever may not write there cannot find out, and takes the service at its word. Others ask
-    // for themselves.
-    step_ = is_there_ ? Step::kRemove : Step::kDone;
-    return {};
-  }
-  const bool kept =
-      code == Code::kPreconditionFailed || (code == Code::kNotFound && step_ == Step::kReplace);
-  if (!kept && code != Code::kInvalidArgument) return std::unexpected(std::move(error));
-  const Kept found = kept ? Kept::kYes : Kept::kRefused;
-  if (step_ == Step::kReplace) {
-    found_.set_replace(found);
-    step_ = is_there_ ? Step::kRemove : Step::kDone;
-  } else {
-    // Refused already at first: an earlier attempt has created it, and its answer was lost.
-    if (kept) is_there_ = true;
+  const bool creates = step_ == Step::kCreate;
+  const Code code = error.code();
+  const bool kept = code == Code::kPreconditionFailed || (code == Code::kNotFound && !creates);
+  const bool denied = code == Code::kPermissionDenied;  // such writes may need more rights
+  if (!kept && !denied && code != Code::kInvalidArgument) return std::unexpected(std::move(error));
+  const Kept found = kept ? Kept::kYes : denied ? Kept::kUnknown : Kept::kRefused;
+  if (creates) {
     found_.set_create(found);
-    step_ = Step::kReplace;
+  } else {
+    found_.set_replace(found);
   }
+  step_ = creates ? Step::kReplace : Step::kRemove;
   return {};
 }
 

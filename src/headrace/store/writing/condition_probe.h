@@ -13,8 +13,8 @@ namespace headrace {
 
 // A service that ignores a condition answers as one whose condition held, so it is asked to do what
 // it must refuse, to an object of our own: to create what is there, and to replace a generation
-// that is not. Four requests: create, create again, replace, remove. Pure: builds requests and is
-// told how they ended.
+// that is not. Four requests: write without a condition (whatever refuses that is not about
+// conditions), create, replace, remove. Pure: builds requests and is told how they ended.
 // Thread: confined. Borrows its arguments.
 class ConditionProbe {
  public:
@@ -29,13 +29,12 @@ class ConditionProbe {
   Result<void> refused(Error error);
 
  private:
-  enum class Step : uint8_t { kCreate, kCreateAgain, kReplace, kRemove, kDone };
+  enum class Step : uint8_t { kWrite, kCreate, kReplace, kRemove, kDone };
 
   const ConditionProof& proof_;
   WriteConditions& found_;
   const std::string name_;
-  Step step_ = Step::kCreate;
-  bool is_there_ = false;  // the object, as far as we know
+  Step step_ = Step::kWrite;
 };
 
 }  // namespace headrace

@@ -13,14 +13,17 @@ namespace {
 using ::testing::ElementsAre;
 using Kept = WriteConditions::Kept;
 
-// Writes what is asked for where a test can read it: "PUT <condition>" and "DELETE".
+// Writes what is asked for where a test can read it: "PUT", with the condition as the only header,
+// and "DELETE".
 class SpokenProof final : public ConditionProof {
  public:
   void build_write(HttpRequest& request, std::string_view name,
                    const Precondition& precondition) const override {
     request.method = "PUT";
     request.target = name;
-    request.header_lines = *precondition.generation;
+    request.header_lines = !precondition.generation           ? ""
+                           : precondition.generation->empty() ? "If-None-Match"
+                                                              : "If-Match";
   }
   void build_remove(HttpRequest& request, std::string_view name) const override {
     request.method = "DELETE";
@@ -40,7 +43,11 @@ struct Service {
       is_there = false;
       return {};
     }
-    const bool creates = request.header_lines.empty();
+    const bool creates = request.header_lines == "If-None-Match";
+    if (request.header_lines.empty()) {
+      is_there = true;
+      return {};
+    }
     const Treats treats = creates ? create : replace;
     if (treats == Treats::kRefuses) return fail(Code::kInvalidArgument, "NotImplemented");
     if (treats == Treats::kKeeps && creates && is_there) return fail(Code::kPreconditionFailed);
@@ -111,7 +118,7 @@ TEST_F(ConditionProbeTest, EachConditionIsFoundOutByItself) {
   }
 }
 
-TEST_F(ConditionProbeTest, ALostAnswerToTheFirstRequestIsAsGoodAsAnAnswer) {
+TEST_F(ConditionProbeTest, ARequestWhoseAnswerWasLostIsSentAgain) {
   HttpRequest request;
   Service service;
   ASSERT_TRUE(probe_.build(request));
@@ -123,18 +130,48 @@ TEST_F(ConditionProbeTest, ALostAnswerToTheFirstRequestIsAsGoodAsAnAnswer) {
   EXPECT_FALSE(service.is_there);
 }
 
-TEST_F(ConditionProbeTest, WhoMayNotWriteThereFindsNothingOut) {
+TEST_F(ConditionProbeTest, WhoCannotWriteThereForWhateverReasonFindsNothingOut) {
+  for (const Code code : {Code::kPermissionDenied, Code::kInvalidArgument, Code::kNotFound,
+                          Code::kPreconditionFailed, Code::kInternal}) {
+    ConditionProbe probe(proof_, found_, "n");
+    HttpRequest request;
+    ASSERT_TRUE(probe.build(request));
+    EXPECT_EQ(request.header_lines, "");
+    EXPECT_TRUE(probe.refused(Error(code, "no")).has_value());
+    EXPECT_FALSE(probe.build(request));
+    EXPECT_EQ(create(), Kept::kUnknown);
+    EXPECT_EQ(replace(), Kept::kUnknown);
+  }
+}
+
+TEST_F(ConditionProbeTest, RightsThatOneConditionNeedsSayNothingAboutTheOther) {
   HttpRequest request;
-  ASSERT_TRUE(probe_.build(request));
-  EXPECT_TRUE(probe_.refused(Error(Code::kPermissionDenied, "no")).has_value());
-  EXPECT_FALSE(probe_.build(request));
-  EXPECT_EQ(create(), Kept::kUnknown);
+  Service service;
+  for (const bool may_be_sent : {true, true, false}) {
+    request.clear();
+    ASSERT_TRUE(probe_.build(request));
+    const Result<void> answer =
+        may_be_sent ? service.answer(request) : fail(Code::kPermissionDenied, "no s3:GetObject");
+    if (answer) {
+      probe_.accepted();
+    } else {
+      EXPECT_TRUE(probe_.refused(answer.error()).has_value());
+    }
+  }
+  EXPECT_EQ(create(), Kept::kYes);
   EXPECT_EQ(replace(), Kept::kUnknown);
+  request.clear();
+  ASSERT_TRUE(probe_.build(request));
+  EXPECT_EQ(request.method, "DELETE");
 }
 
 TEST_F(ConditionProbeTest, AnAnswerThatIsAboutSomethingElseEndsTheWriteAndFindsNothingOut) {
   HttpRequest request;
   ASSERT_TRUE(probe_.build(request));
+  probe_.accepted();
+  request.clear();
+  ASSERT_TRUE(probe_.build(request));
+  EXPECT_EQ(request.header_lines, "If-None-Match");
   for (const Code code : {Code::kNotFound, Code::kThrottled, Code::kUnavailable, Code::kInternal}) {
     const Result<void> passed_on = probe_.refused(Error(code, "because"));
     ASSERT_FALSE(passed_on.has_value());

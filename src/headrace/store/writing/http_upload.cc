@@ -96,7 +96,7 @@ void HttpUpload::look_again(Error error) {
   track<ObjectInfo>(store_->stat(target_.name), [this, error = std::move(error)](
                                                     Result<ObjectInfo> found) mutable {
     const Whole wanted = whole();
-    if (found && found->size_bytes == wanted.size_bytes && found->crc32c == wanted.crc32c) {
+    if (found && found->size_bytes == wanted.size_bytes && found->crc32c() == wanted.crc32c) {
       finish(std::move(found));
     } else {
       finish(std::unexpected(std::move(error)));

@@ -159,7 +159,7 @@ Result<Attempt::Verdict> CompleteMultipartAttempt::finish_change() {
   info.name = name_;
   info.size_bytes = size_bytes_;
   info.generation = std::move(completed->generation);
-  info.crc32c = crc32c_;
+  info.checksum = crc32c_;
   const std::string_view date = response().head.find("date").value_or("");
   info.updated = parse_http_date(date).value_or(info.updated);
   result = std::move(info);

@@ -80,7 +80,7 @@ TEST_F(ObjectWriterTest, TellsWhatWasWrittenAndLeavesNothingElse) {
   ASSERT_TRUE(written.has_value()) << written.error().to_string();
   EXPECT_EQ(written->name, "out/a");
   EXPECT_EQ(written->size_bytes, bytes_.size());
-  EXPECT_EQ(written->crc32c, Crc32c().extended(bytes_of(bytes_)));
+  EXPECT_EQ(written->crc32c(), Crc32c().extended(bytes_of(bytes_)));
   EXPECT_EQ(written->content_type, "application/x-checkpoint");
   EXPECT_TRUE(server_.object("out/a") == bytes_);
   EXPECT_THAT(temporaries(), IsEmpty());
@@ -105,7 +105,7 @@ TEST_F(ObjectWriterTest, AsAMultipartUploadItIsOneTemporaryObjectThatIsCopied) {
   method_ = UploadMethod::kMultipart;
   const Result<ObjectInfo> written = write(bytes_, {.object = {.content_type = "text/plain"}});
   ASSERT_TRUE(written.has_value()) << written.error().to_string();
-  EXPECT_EQ(written->crc32c, Crc32c().extended(bytes_of(bytes_)));
+  EXPECT_EQ(written->crc32c(), Crc32c().extended(bytes_of(bytes_)));
   EXPECT_EQ(written->content_type, "text/plain");
   EXPECT_TRUE(server_.object("out/a") == bytes_);
   EXPECT_EQ(server_.stat("/by_kind/multipart_start"), 1u);
@@ -130,7 +130,7 @@ class ResumableTest : public ObjectWriterTest {
 TEST_F(ResumableTest, IsOneStreamWithoutTemporaryObjects) {
   const Result<ObjectInfo> written = write(bytes_, {.object = {.content_type = "text/plain"}});
   ASSERT_TRUE(written.has_value()) << written.error().to_string();
-  EXPECT_EQ(written->crc32c, Crc32c().extended(bytes_of(bytes_)));
+  EXPECT_EQ(written->crc32c(), Crc32c().extended(bytes_of(bytes_)));
   EXPECT_EQ(written->content_type, "text/plain");
   EXPECT_TRUE(server_.object("out/a") == bytes_);
   EXPECT_EQ(server_.stat("/by_kind/resumable_start"), 1u);
@@ -210,7 +210,7 @@ TEST_F(ObjectWriterTest, JoinsHundredsOfPartsInLevels) {
   const std::string bytes = some_bytes(1024 * kPartBytes + 1);
   const Result<ObjectInfo> written = write(bytes, {}, 1'000'000);
   ASSERT_TRUE(written.has_value()) << written.error().to_string();
-  EXPECT_EQ(written->crc32c, Crc32c().extended(bytes_of(bytes)));
+  EXPECT_EQ(written->crc32c(), Crc32c().extended(bytes_of(bytes)));
   EXPECT_EQ(server_.stat("/by_kind/upload"), 1025u);
   // 32 groups of parts, those joined, and at last with the part that is left.
   EXPECT_EQ(server_.stat("/by_kind/compose"), 34u);
@@ -399,7 +399,7 @@ TEST_F(ObjectWriterTest, AWrongChecksumOfTheResultIsLookedAtOnceMore) {
   server_.faults(R"([{"match":{"kind":"compose"},"count":1,"action":"wrong_checksum"}])");
   const Result<ObjectInfo> written = write(bytes_);
   ASSERT_TRUE(written.has_value()) << written.error().to_string();
-  EXPECT_EQ(written->crc32c, Crc32c().extended(bytes_of(bytes_)));
+  EXPECT_EQ(written->crc32c(), Crc32c().extended(bytes_of(bytes_)));
   EXPECT_EQ(server_.stat("/by_kind/get"), 1u);
 }
 
@@ -484,7 +484,7 @@ TEST_F(ObjectWriterTest, AnAnswerThatIsLostInTheEndIsSettledByLooking) {
     const Result<ObjectInfo> written = write(bytes);
     ASSERT_TRUE(written.has_value()) << written.error().to_string();
     EXPECT_TRUE(server_.object("out/a") == bytes);
-    EXPECT_EQ(written->crc32c, Crc32c().extended(bytes_of(bytes)));
+    EXPECT_EQ(written->crc32c(), Crc32c().extended(bytes_of(bytes)));
     EXPECT_EQ(server_.stat(cat("/by_kind/", each.kind)), before + static_cast<uint64_t>(position));
     EXPECT_GE(server_.stat(cat("/by_kind/", each.look)), looked + 1);
     EXPECT_THAT(temporaries(), IsEmpty());
@@ -546,7 +546,7 @@ void EveryRequestOnce::run(const std::string& kind, int count) {
     const std::optional<std::string> found = server_.object("out/a");
     if (written) {
       EXPECT_TRUE(found == all_) << where;
-      EXPECT_EQ(written->crc32c, Crc32c().extended(bytes_of(all_))) << where;
+      EXPECT_EQ(written->crc32c(), Crc32c().extended(bytes_of(all_))) << where;
     } else {
       EXPECT_EQ(found, "before") << where << ": " << written.error().to_string();
       EXPECT_EQ(written.error().url(), "gs://bucket/out/a") << written.error().to_string();

@@ -106,7 +106,7 @@ void PartObjects::join_done(size_t temporary, Result<ObjectInfo> info,
       place({.name = info->name,
              .generation = info->generation,
              .size_bytes = info->size_bytes,
-             .crc32c = info->crc32c.value_or(Crc32c())});
+             .crc32c = info->crc32c().value_or(Crc32c())});
     } else if (!join_error_) {
       join_error_ = with_url(std::move(info.error()));
     }

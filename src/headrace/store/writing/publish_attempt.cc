@@ -9,12 +9,18 @@ namespace headrace {
 Match compare_bytes(const ObjectInfo& found, uint64_t size_bytes, std::optional<Crc32c> crc32c) {
   if (found.size_bytes != size_bytes) return Match::kOther;
   if (size_bytes == 0) return Match::kSame;
-  if (!found.crc32c || !crc32c) return Match::kUnknown;
-  return *found.crc32c == *crc32c ? Match::kSame : Match::kOther;
+  const std::optional<Crc32c> there = found.crc32c();
+  if (!there || !crc32c) return Match::kUnknown;
+  return *there == *crc32c ? Match::kSame : Match::kOther;
 }
 
 std::string crc32c_text(const ObjectInfo& info) {
-  return info.crc32c ? cat(" with CRC32C ", info.crc32c->to_base64()) : " with no CRC32C told";
+  const std::optional<Crc32c> sum = info.crc32c();
+  return sum ? cat(" with CRC32C ", sum->to_base64()) : " with no CRC32C told";
+}
+
+std::string unmet_condition(const std::string& wanted) {
+  return wanted.empty() ? "exists already" : cat("is not in generation ", wanted, " any more");
 }
 
 PublishAttempt::PublishAttempt(const Protocol& protocol, std::string name,
@@ -67,8 +73,7 @@ Result<void> PublishAttempt::check_target(const std::string& generation) {
   target_seen_ = true;
   const std::string& wanted = *wanted_.generation;
   if (generation == wanted) return {};
-  if (wanted.empty()) return fail(Code::kPreconditionFailed, "exists already");
-  return fail(Code::kPreconditionFailed, "is not in generation ", wanted, " any more");
+  return fail(Code::kPreconditionFailed, unmet_condition(wanted));
 }
 
 void PublishAttempt::build(HttpRequest& request) {
@@ -194,13 +199,11 @@ Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
     return Verdict::kAgain;
   }
   if (step_ == Step::kChange && error.code() == Code::kPreconditionFailed) {
-    std::string message = "exists already";
-    if (const std::string other = other_refusal(); !other.empty()) {
-      message = other;
-    } else if (!wanted_.generation) {
-      message = "was changed by another writer while the answer to an attempt was lost";
-    } else if (!wanted_.generation->empty()) {
-      message = cat("is not in generation ", *wanted_.generation, " any more");
+    std::string message = other_refusal();
+    if (message.empty()) {
+      message = wanted_.generation
+                    ? unmet_condition(*wanted_.generation)
+                    : "was changed by another writer while the answer to an attempt was lost";
     }
     return std::unexpected(Error(Code::kPreconditionFailed, std::move(message))
                                .with_http_status(error.http_status())

@@ -30,6 +30,9 @@ Match compare_bytes(const ObjectInfo& found, uint64_t size_bytes, std::optional<
 // " with CRC32C ...", for messages.
 std::string crc32c_text(const ObjectInfo& info);
 
+// What a failed condition means: `wanted` is the generation that it asked for, "" for none.
+std::string unmet_condition(const std::string& wanted);
+
 // What write, copy and compose share: resolving a request whose answer was lost.
 // Errors: kUnavailable if an answer was lost and the object that is there now may be another
 // writer's.

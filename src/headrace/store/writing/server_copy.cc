@@ -100,7 +100,7 @@ void ServerCopy::begin_parts(CopySource source) {
   }
   request_.source_generation = source.info.generation;
   size_bytes_ = source.info.size_bytes;
-  crc32c_ = source.info.crc32c;
+  crc32c_ = source.info.crc32c();
   part_bytes_ = part_bytes_for(size_bytes_, store_->write_limits());
   part_count_ = static_cast<uint32_t>((size_bytes_ + part_bytes_ - 1) / part_bytes_);
   {

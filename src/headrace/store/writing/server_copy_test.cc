@@ -198,7 +198,7 @@ TEST_F(ServerCopyTest, ACopyWithAnotherSumThanItsSourceIsTold) {
   server_.place("in", bytes_, R"({"checksumAlgorithm":"CRC32C"})");
   const Result<ObjectInfo> copied = copy();
   ASSERT_TRUE(copied.has_value()) << copied.error().to_string();
-  EXPECT_EQ(copied->crc32c, Crc32c().extended(bytes_of(bytes_)));
+  EXPECT_EQ(copied->crc32c(), Crc32c().extended(bytes_of(bytes_)));
   server_.faults(R"([{"match":{"kind":"get","path_contains":"out/a"},"action":"wrong_checksum"}])");
   EXPECT_THAT(copy(), FailsWith(Code::kCorrupt, HasSubstr("not equal to its source")));
 }

@@ -108,7 +108,7 @@ Result<Attempt::Verdict> CopyAttempt::finish_change() {
 
 // An unknown CRC32C is fine if that of the source is unknown, too: the server copied what it has.
 bool CopyAttempt::is_good(Match match) const {
-  return match == Match::kSame || (match == Match::kUnknown && !source_.crc32c);
+  return match == Match::kSame || (match == Match::kUnknown && !source_.crc32c());
 }
 
 std::optional<Error> CopyAttempt::wrong_result(const ObjectInfo& found) const {
@@ -117,7 +117,7 @@ std::optional<Error> CopyAttempt::wrong_result(const ObjectInfo& found) const {
 }
 
 Match CopyAttempt::compare(const ObjectInfo& found) const {
-  return compare_bytes(found, source_.size_bytes, source_.crc32c);
+  return compare_bytes(found, source_.size_bytes, source_.crc32c());
 }
 
 ComposeAttempt::ComposeAttempt(const Protocol& protocol, ComposeRequest request)
@@ -170,7 +170,7 @@ Result<Attempt::Verdict> RemoveAttempt::finish() {
     if (!found) return std::unexpected(found.error());
     const std::string& wanted = precondition_.generation.value_or("");
     if (!wanted.empty() && wanted != found->generation) {
-      return fail(Code::kPreconditionFailed, "is not in generation ", wanted, " any more");
+      return fail(Code::kPreconditionFailed, unmet_condition(wanted));
     }
     looks_ = false;
     return Verdict::kAgain;
@@ -182,7 +182,10 @@ Result<Attempt::Verdict> RemoveAttempt::finish() {
 void RemoveAttempt::will_retry() {
   if (looks_) return;
   lost_before_ = true;
-  // Meanwhile there may be another object.
+  look_again();
+}
+
+void RemoveAttempt::look_again() {
   looks_ = !protocol().tells_missing_on_removal() && precondition_.generation.has_value();
 }
 
@@ -191,6 +194,7 @@ Result<Attempt::Verdict> RemoveAttempt::refused(Error error) {
     result = true;
     return Verdict::kDone;
   }
+  if (!looks_ && error.code() == Code::kThrottled) look_again();  // it is sent again much later
   return std::unexpected(std::move(error));
 }
 

@@ -100,6 +100,8 @@ class RemoveAttempt final : public TextAttempt {
   Result<Verdict> finish() override;
   Result<Verdict> refused(Error error) override;
   bool removes() const override { return !looks_; }
+  // Another object may have come there since it was looked at.
+  void look_again();
 
   const std::string name_;
   const Precondition precondition_;

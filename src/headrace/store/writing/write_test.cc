@@ -42,7 +42,7 @@ TEST_F(WriteTest, TellsWhatWasStored) {
   ASSERT_TRUE(written.has_value()) << written.error().to_string();
   EXPECT_EQ(written->name, "out/a");
   EXPECT_EQ(written->size_bytes, bytes_.size());
-  EXPECT_EQ(written->crc32c, Crc32c().extended(bytes_of(bytes_)));
+  EXPECT_EQ(written->crc32c(), Crc32c().extended(bytes_of(bytes_)));
   EXPECT_EQ(written->content_type, "text/plain");
   EXPECT_EQ(server_.object("out/a"), bytes_);
   EXPECT_THAT(read(*open(), listed(*written)), Gives(bytes_));
@@ -207,7 +207,7 @@ TEST_F(WriteWithoutSums, AnAnswerThatDoesArriveIsBelieved) {
   server_.faults(R"([{"match":{"kind":"upload"},"action":"no_hash"}])");
   const Result<ObjectInfo> written = write(bytes_, kCreateOnly);
   ASSERT_TRUE(written.has_value()) << written.error().to_string();
-  EXPECT_EQ(written->crc32c, std::nullopt);
+  EXPECT_EQ(written->crc32c(), std::nullopt);
   EXPECT_EQ(server_.stat("/requests"), 1u);
 }
 
@@ -294,7 +294,7 @@ class CopyTest : public WriteTest {
 TEST_F(CopyTest, CopiesOnTheServer) {
   const Result<ObjectInfo> copied = copy();
   ASSERT_TRUE(copied.has_value()) << copied.error().to_string();
-  EXPECT_EQ(copied->crc32c, source_.crc32c);
+  EXPECT_EQ(copied->crc32c(), source_.crc32c());
   EXPECT_EQ(server_.object("out/a"), bytes_);
   EXPECT_EQ(server_.stat("/by_kind/media"), 0u);
 }
@@ -361,7 +361,7 @@ class ComposeTest : public WriteTest {
     return {.name = info.name,
             .generation = info.generation,
             .size_bytes = info.size_bytes,
-            .crc32c = info.crc32c.value()};
+            .crc32c = info.crc32c().value()};
   }
   Result<ObjectInfo> compose(Precondition precondition = {}) {
     return take(open()->compose({.sources = {source_of(first_), source_of(second_)},

@@ -7,6 +7,7 @@ import io
 from typing import Any
 
 from headrace import InvalidArgumentError, Store
+from headrace._leftovers import give_up
 from headrace.compat._clients import bucket_url, store_options_of
 from headrace.compat._google_errors import as_google_raises
 from headrace.compat._retry import LIBRARY_RETRY, engine_options
@@ -79,6 +80,6 @@ def upload_chunks_concurrently_from_bytesio(
             with bytesio.getbuffer() as data:
                 writer.write_lent(data)
                 writer.close()
-        except BaseException:
-            writer.abort()
+        except BaseException as error:
+            give_up(writer, error)
             raise

@@ -1,6 +1,7 @@
-"""Interpreters that have torch imported already: forks of one that has done nothing else.
+"""Interpreters that have imported what they need already: forks of one that has done nothing else.
 
-Importing torch takes seconds; these children take none. They end as any interpreter does.
+Importing torch or Lightning takes seconds; these children take none. They end as any interpreter
+does.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from tests.process.conftest import child_environment
 # What it is told comes in lines on the standard input, and the exit codes go back the same way.
 _MAIN = """
 import json, os, sys
-import torch, torch.utils.data, headrace.torch
+{imports}
 for line in sys.stdin:
     job = json.loads(line)
     pid = os.fork()
@@ -41,6 +43,7 @@ os.dup2(nothing, 0)
 os.close(nothing)
 with open(job["pid"], "w") as file:
     file.write(str(os.getpid()))
+os.environ.clear()
 os.environ.update(job["environment"])
 os.chdir(job["cwd"])
 # Before the script's module is made: multiprocessing looks there for what it imports again.
@@ -53,16 +56,30 @@ exec(code, main.__dict__)
 """
 
 
-class Nursery:
-    """Runs scripts, one at a time. In those of users a warning is none but a warning."""
+TORCH = "import torch, torch.utils.data, headrace.torch"
 
-    def __init__(self, *, warnings_are_errors: bool = True) -> None:
-        environment = child_environment()
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    out: bytes
+    err: bytes
+
+
+class Nursery:
+    """Runs scripts, one at a time. In those of users a warning is none but a warning.
+
+    Args:
+        imports: the statement that the children need not carry out any more.
+    """
+
+    def __init__(self, imports: str = TORCH, *, warnings_are_errors: bool = True) -> None:
+        self._environment = child_environment()
         if not warnings_are_errors:
-            del environment["PYTHONWARNINGS"]
+            del self._environment["PYTHONWARNINGS"]
         self._process = subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", "-c", _MAIN],
-            env=environment,
+            [sys.executable, "-X", "faulthandler", "-c", _MAIN.replace("{imports}", imports)],
+            env=self._environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -72,8 +89,14 @@ class Nursery:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(30)
+        self._process.wait(120)
         self._process.stdout.close()
+
+    def __enter__(self) -> Nursery:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def run(
         self,
@@ -81,24 +104,54 @@ class Nursery:
         script: str,
         *arguments: object,
         expect_code: int = 0,
-        timeout_s: float = 40.0,
+        timeout_s: float = 160.0,
         stderr: str | None = "",
         cwd: Path | None = None,
         **environment: str,
     ) -> str:
         """As `run_child` of tests/process: what the script printed."""
+        ended = self.end_of(
+            folder,
+            script,
+            *map(str, arguments),
+            timeout_s=timeout_s,
+            cwd=cwd,
+            environment={**self._environment, **environment},
+        )
+        out, err = ended.out.decode(), ended.err.decode()
+        assert ended.code == expect_code, f"code {ended.code}\n{out}\n{err}"
+        if stderr is not None:
+            assert err == stderr
+        return out
+
+    def end_of(
+        self,
+        folder: Path,
+        script: str,
+        *arguments: str | bytes,
+        environment: dict[str, str],
+        timeout_s: float = 160.0,
+        cwd: Path | None = None,
+    ) -> Ended:
+        """Run a script to its end, with its standard input empty.
+
+        Args:
+            folder: for the script and what it writes.
+            environment: all of it.
+        """
         file = folder / "child.py"
         file.write_text(textwrap.dedent(script))
         job: dict[str, Any] = {name: str(folder / name) for name in ("out", "err", "pid")}
-        job["argv"] = [str(file), *map(str, arguments)]
+        job["argv"] = [str(file), *map(os.fsdecode, arguments)]
         job["environment"] = environment
         job["cwd"] = str(cwd or Path.cwd())
+        pid_file = folder / "pid"
+        pid_file.unlink(missing_ok=True)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
         ended = bool(select.select([self._process.stdout], [], [], timeout_s)[0])
-        pid_file = folder / "pid"
         if not ended:
             pid = int(pid_file.read_text())
             os.kill(pid, signal.SIGABRT)  # faulthandler says where every thread is
@@ -108,9 +161,6 @@ class Nursery:
         # What it has started ends with it, whatever happens.
         with contextlib.suppress(ProcessLookupError, FileNotFoundError):
             os.killpg(int(pid_file.read_text()), signal.SIGKILL)
-        out, err = ((folder / name).read_text() for name in ("out", "err"))
-        assert ended, f"no end within {timeout_s} s\n{out}\n{err}"
-        assert code == expect_code, f"code {code}\n{out}\n{err}"
-        if stderr is not None:
-            assert err == stderr
-        return out
+        out, err = ((folder / name).read_bytes() for name in ("out", "err"))
+        assert ended, f"no end within {timeout_s} s\n{out.decode()}\n{err.decode()}"
+        return Ended(code, out, err)

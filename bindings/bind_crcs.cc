@@ -1,0 +1,89 @@
+// Checksums of bytes that Python holds, and how those of pieces give those of the whole.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include "convert.h"
+#include "headrace/format/crc32.h"
+#include "headrace/format/running_sum.h"
+
+namespace headrace::python {
+namespace {
+
+// Below this, releasing and retaking the GIL takes longer than computing the sum.
+constexpr size_t kSumWithGilBytes = size_t{16} << 10;
+
+template <class Sum>
+auto sum_bytes(nb::handle data, const Sum& sum) {
+  const HeldBuffer buffer(data, /*writable=*/false);
+  const std::span<const std::byte> bytes = buffer.bytes();
+  if (bytes.size() < kSumWithGilBytes) return sum(bytes);
+  return without_gil([&](MayBlock) { return sum(bytes); });
+}
+
+uint32_t crc32c(nb::handle data, uint32_t begin) {
+  return sum_bytes(data, [&](auto bytes) { return Crc32c(begin).extended(bytes).value(); });
+}
+
+uint32_t crc32(nb::handle data, uint32_t begin) {
+  return sum_bytes(data, [&](auto bytes) { return Crc32(begin).extended(bytes).value(); });
+}
+
+// Sums of one kind, as numbers.
+// Thread: any (immutable).
+class CrcKind {
+ public:
+  explicit CrcKind(const std::string& name)
+      : kind_(checksum_kind(name).value_or(ChecksumKind::kNone)) {
+    if (!can_join(kind_)) throw nb::value_error("sums of that kind cannot be joined");
+  }
+
+  std::string name() const { return std::string(to_string(kind_)); }
+  std::string label() const { return std::string(headrace::label(kind_)); }
+  uint64_t of(nb::handle data) const {
+    return sum_bytes(data, [&](auto bytes) { return sum_of(kind_, bytes).number(); });
+  }
+  uint64_t joined(uint64_t first, uint64_t next, uint64_t next_size_bytes) const {
+    return headrace::joined({kind_, first}, {kind_, next}, next_size_bytes).number();
+  }
+  uint64_t of_beginning(uint64_t whole, uint64_t last, uint64_t last_size_bytes) const {
+    return without_last({kind_, whole}, {kind_, last}, last_size_bytes).number();
+  }
+
+ private:
+  const ChecksumKind kind_;
+};
+
+}  // namespace
+
+void bind_crcs(nb::module_& module) {
+  module.def("crc32c", &crc32c, nb::arg("data"), nb::arg("begin") = 0,
+             nb::sig("def crc32c(data: typing_extensions.Buffer, begin: int = 0) -> int"),
+             "The CRC-32C of these bytes, after those that `begin` is the sum of.");
+  module.def("crc32", &crc32, nb::arg("data"), nb::arg("begin") = 0,
+             nb::sig("def crc32(data: typing_extensions.Buffer, begin: int = 0) -> int"),
+             "The CRC-32 of zip.");
+
+  nb::class_<CrcKind>(module, "CrcKind", "CRCs of one kind, as numbers: those of no bytes are 0.")
+      .def(nb::init<const std::string&>(), nb::arg("name"),
+           "`name`: ``crc32``, ``crc32c`` or ``crc64nvme``; ValueError for any other.")
+      .def_prop_ro("name", &CrcKind::name)
+      .def_prop_ro("label", &CrcKind::label, "For messages.")
+      .def("of", &CrcKind::of, nb::arg("data"),
+           nb::sig("def of(self, data: typing_extensions.Buffer) -> int"),
+           "The sum of these bytes.")
+      .def("joined", &CrcKind::joined, nb::arg("first"), nb::arg("next"),
+           nb::arg("next_size_bytes"),
+           "The sum of the bytes of `first` and, behind them, those of `next`.")
+      .def(
+          "of_rest",
+          [](const CrcKind& self, uint64_t whole, uint64_t first, uint64_t rest_size_bytes) {
+            return self.joined(first, whole, rest_size_bytes);
+          },
+          nb::arg("whole"), nb::arg("first"), nb::arg("rest_size_bytes"),
+          "The sum of the bytes of `whole` that stand behind those of `first`.")
+      .def("of_beginning", &CrcKind::of_beginning, nb::arg("whole"), nb::arg("last"),
+           nb::arg("last_size_bytes"),
+           "The sum of the bytes of `whole` that stand before those of `last`.");
+}
+
+}  // namespace headrace::python
