@@ -302,12 +302,15 @@ Result<std::shared_ptr<ObjectStore>> Engine::State::open(const Url& url, Result<
     if (alive == nullptr) return fail(Code::kCancelled, "the engine was stopped");
     return alive->host(endpoint, options);
   };
+  const Root root(url.name);
+  // What is written below the root may go through the bucket's store, at the same pace.
+  const std::shared_ptr<Pace> pace = (*host)->paces.of(provider->protocol_at(root)->url_of(""));
   const auto store_at = [&](Root root, std::shared_ptr<HttpStore> bucket) {
-    return std::make_shared<HttpStore>(resources, *host, provider->protocol_at(std::move(root)),
-                                       options, reach, std::move(bucket));
+    return std::make_shared<HttpStore>(resources, *host, pace,
+                                       provider->protocol_at(std::move(root)), options, reach,
+                                       std::move(bucket));
   };
   const std::shared_ptr<HttpStore> bucket = store_at(Root(), nullptr);
-  const Root root(url.name);
   std::shared_ptr<HttpStore> store = root.is_bucket() ? bucket : store_at(root, bucket);
   if (!options.join_small_objects) return store;
   return join(url, std::move(store), {.store = bucket, .root = root}, options);

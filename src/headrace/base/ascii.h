@@ -18,9 +18,10 @@ inline std::string ascii_lower(std::string_view text) {
   return lower;
 }
 
+// Exactly first: what is compared with small letters usually has them.
 constexpr bool same_ignoring_case(std::string_view a, std::string_view b) {
-  return a.size() == b.size() &&
-         std::ranges::equal(a, b, [](char x, char y) { return ascii_lower(x) == ascii_lower(y); });
+  const auto same = [](char x, char y) { return ascii_lower(x) == ascii_lower(y); };
+  return a.size() == b.size() && (a == b || std::ranges::equal(a, b, same));
 }
 
 inline constexpr std::string_view kHexDigits = "0123456789abcdef";

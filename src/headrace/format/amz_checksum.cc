@@ -43,8 +43,7 @@ std::string_view amz_checksum_suffix(std::string_view name) {
   constexpr std::string_view kPrefix = "x-amz-checksum-";
   // The seventh character tells it from all but few headers.
   if (name.size() <= kPrefix.size() || ascii_lower(name[6]) != kPrefix[6]) return "";
-  const std::string_view begin = name.substr(0, kPrefix.size());
-  const bool is_sum = begin == kPrefix || same_ignoring_case(begin, kPrefix);
+  const bool is_sum = same_ignoring_case(name.substr(0, kPrefix.size()), kPrefix);
   return is_sum ? name.substr(kPrefix.size()) : "";
 }
 

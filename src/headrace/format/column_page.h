@@ -14,6 +14,10 @@ namespace headrace {
 // pass through here on their way into an index. Thread: confined.
 class ColumnPage {
  public:
+  // Services tell a thousand at a time; a page with more objects, or more prefixes, is refused: it
+  // would take several times its size in memory.
+  static constexpr size_t kMaxEntries = 100'000;
+
   struct Row {
     uint64_t size_bytes = 0;
     uint64_t metageneration = 0;

@@ -235,6 +235,10 @@ Result<ColumnPage> parse_gcs_list(std::string_view json) {
   reader.text("nextPageToken", page.next_page_token);
   if (reader.wrong() != nullptr)
     return corrupt("a listing with a malformed '", reader.wrong(), "'");
+  if ((has_items && items.size() > ColumnPage::kMaxEntries) ||
+      (has_prefixes && prefixes.size() > ColumnPage::kMaxEntries)) {
+    return corrupt("a listing with more than ", ColumnPage::kMaxEntries, " entries");
+  }
   if (has_items) {
     page.reserve(items.size(), json.size() / 2);
     ObjectReader objects(page);

@@ -122,6 +122,21 @@ TEST(GcsList, IsNothingIfAnyPartIsWrong) {
   }
 }
 
+TEST(GcsList, IsRefusedIfItHasManyMoreEntriesThanTheServiceTellsAtATime) {
+  const auto page = [](std::string_view member, std::string_view entry, size_t count) {
+    std::string json = cat("{\"", member, "\":[", entry);
+    for (size_t i = 1; i < count; ++i) json += cat(",", entry);
+    return cat(json, "]}");
+  };
+  constexpr size_t kMost = ColumnPage::kMaxEntries;
+  EXPECT_EQ(parse_gcs_list(page("items", R"({"name":"a"})", kMost)).value().size(), kMost);
+  EXPECT_EQ(parse_gcs_list(page("prefixes", R"("a/")", kMost)).value().prefixes.size(), kMost);
+  for (const auto& [member, entry] : {std::pair("items", "0"), std::pair("prefixes", "0")}) {
+    EXPECT_THAT(parse_gcs_list(page(member, entry, kMost + 1)).error().message(),
+                ::testing::HasSubstr("more than 100000 entries"));
+  }
+}
+
 TEST(GcsRewrite, IsDoneWithAnObject) {
   const GcsRewrite rewrite =
       parse_gcs_rewrite(

@@ -62,7 +62,7 @@ class PageScanner {
     while (is_good && xml_.enter()) {
       const std::string_view name = xml_.name();
       if (name == "Contents") {
-        is_good = take_object(page_.objects.emplace_back());
+        is_good = may_add_to(page_.objects) && take_object(page_.objects.emplace_back());
       } else if (name == "CommonPrefixes") {
         is_good = take_prefixes();
       } else if (name == "EncodingType") {
@@ -89,20 +89,27 @@ class PageScanner {
       }
     }
     // At once: a long answer of empty elements would take much memory.
-    return object.key.is_there || refuse("a missing or malformed 'Key'");
+    return !object.key.text.raw.empty() || refuse("a missing or malformed 'Key'");
   }
 
   bool take_prefixes() {
     while (xml_.enter()) {
       if (xml_.name() != "Prefix") {
         xml_.leave();
-      } else if (Leaf& prefix = page_.prefixes.emplace_back(); !take_only(prefix)) {
-        return false;
-      } else if (prefix.text.raw.empty()) {
-        return refuse("a missing or malformed 'Prefix'");
+        continue;
       }
+      if (!may_add_to(page_.prefixes)) return false;
+      Leaf& prefix = page_.prefixes.emplace_back();
+      if (!take_only(prefix)) return false;
+      if (prefix.text.raw.empty()) return refuse("a missing or malformed 'Prefix'");
     }
     return true;
+  }
+
+  template <class Entry>
+  bool may_add_to(const std::vector<Entry>& entries) {
+    if (entries.size() < ColumnPage::kMaxEntries) return true;
+    return refuse(cat("more than ", ColumnPage::kMaxEntries, " entries"));
   }
 
   bool take_only(Leaf& into) {

@@ -177,6 +177,23 @@ TEST(S3Listing, AMalformedObjectIsRefused) {
   expect_corrupt(with("<Prefix>a%2B/f/<", "<Prefix><"), "'Prefix'");
 }
 
+TEST(S3Listing, ManyMoreEntriesThanServicesTellAtATimeAreRefused) {
+  const auto page = [](size_t count, std::string_view entry) {
+    std::string xml = "<ListBucketResult><IsTruncated>false</IsTruncated>";
+    for (size_t i = 0; i < count; ++i) xml += entry;
+    return cat(xml, "</ListBucketResult>");
+  };
+  constexpr size_t kMost = ColumnPage::kMaxEntries;
+  constexpr std::string_view kObject = "<Contents><Key>a</Key><Size>1</Size></Contents>";
+  constexpr std::string_view kPrefix = "<CommonPrefixes><Prefix>a/</Prefix></CommonPrefixes>";
+  EXPECT_EQ(parse_s3_list(page(kMost, kObject)).value().size(), kMost);
+  EXPECT_EQ(parse_s3_list(page(kMost, kPrefix)).value().prefixes.size(), kMost);
+  EXPECT_THAT(parse_s3_list(page(kMost + 1, kObject)).error().message(),
+              HasSubstr("more than 100000 entries"));
+  EXPECT_THAT(parse_s3_list(page(kMost + 1, kPrefix)).error().message(),
+              HasSubstr("more than 100000 entries"));
+}
+
 TEST(S3Listing, AnotherDocumentIsRefused) {
   for (const char* xml : {"", "{}", "<html></html>", "<ListBucketResult/><ListBucketResult/>",
                           "<Error><Code>InternalError</Code></Error>"}) {

@@ -227,6 +227,7 @@ bool XmlScanner::take_rest(XmlText& text) {
 XmlScanner::Token XmlScanner::take_begin() {
   const char* const begin = at_ + 1;
   if (!begins_name(*begin) || (open_.empty() && has_root_)) return fail();
+  if (open_.size() == kMaxDepth) return fail();
   const char* end = begin;
   uint8_t kinds = 0;
   for (uint8_t kind; (kind = kind_of(*end)) != 0; ++end) kinds |= kind;

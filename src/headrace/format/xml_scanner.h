@@ -44,6 +44,9 @@ struct XmlText {
 // characters. Thread: confined. Borrows the document.
 class XmlScanner {
  public:
+  // Elements inside of each other; more are a mistake.
+  static constexpr size_t kMaxDepth = 64;
+
   explicit XmlScanner(std::string_view document);
   XmlScanner(const XmlScanner&) = delete;
   XmlScanner& operator=(const XmlScanner&) = delete;

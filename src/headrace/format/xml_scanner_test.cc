@@ -161,12 +161,17 @@ TEST(XmlScanner, BehindAMistakeThereIsNothing) {
   EXPECT_FALSE(xml.is_whole());
 }
 
-TEST(XmlScanner, NestingHasNoLimit) {
-  std::string document;
-  for (int i = 0; i < 100'000; ++i) document += "<a>";
-  for (int i = 0; i < 100'000; ++i) document += "</a>";
-  EXPECT_TRUE(is_document(document));
-  EXPECT_FALSE(is_document(document.substr(3)));
+TEST(XmlScanner, NestingHasALimitSoThatNoDocumentTakesMoreMemoryThanItsOwn) {
+  const auto nested = [](size_t depth) {
+    std::string document;
+    for (size_t i = 0; i < depth; ++i) document += "<a>";
+    for (size_t i = 0; i < depth; ++i) document += "</a>";
+    return document;
+  };
+  EXPECT_TRUE(is_document(nested(XmlScanner::kMaxDepth)));
+  EXPECT_FALSE(is_document(nested(XmlScanner::kMaxDepth).substr(3)));
+  EXPECT_FALSE(is_document(nested(XmlScanner::kMaxDepth + 1)));
+  EXPECT_FALSE(is_document(nested(1'000'000)));
 }
 
 }  // namespace

@@ -29,12 +29,13 @@ Error cancelled() { return Error(Code::kCancelled, "the read was cancelled"); }
 }  // namespace
 
 HttpStore::HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_ptr<Host> host,
-                     std::unique_ptr<const Protocol> protocol, const StoreOptions& options,
-                     const Reach& reach, std::shared_ptr<HttpStore> bucket)
+                     std::shared_ptr<Pace> pace, std::unique_ptr<const Protocol> protocol,
+                     const StoreOptions& options, const Reach& reach,
+                     std::shared_ptr<HttpStore> bucket)
     : engine_(std::move(engine)),
       host_(std::move(host)),
+      pace_(std::move(pace)),
       protocol_(std::move(protocol)),
-      pace_(host_->paces.of(protocol_->url_of(""))),
       bucket_(std::move(bucket)),
       temporaries_(options.temporary_prefix),
       rules_{.range_threshold_bytes = options.range_threshold_bytes,

@@ -48,8 +48,9 @@ class HttpStore final : public ObjectStore,
   using Reach = std::function<Result<std::shared_ptr<Host>>(const Endpoint&)>;
 
   HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_ptr<Host> host,
-            std::unique_ptr<const Protocol> protocol, const StoreOptions& options,
-            const Reach& reach, std::shared_ptr<HttpStore> bucket = nullptr);
+            std::shared_ptr<Pace> pace, std::unique_ptr<const Protocol> protocol,
+            const StoreOptions& options, const Reach& reach,
+            std::shared_ptr<HttpStore> bucket = nullptr);
   ~HttpStore() override;
 
   void read(std::shared_ptr<ReadBatch> batch) override;
@@ -155,8 +156,8 @@ class HttpStore final : public ObjectStore,
 
   const std::shared_ptr<const EngineResources> engine_;
   const std::shared_ptr<Host> host_;
+  const std::shared_ptr<Pace> pace_;  // of the root
   const std::unique_ptr<const Protocol> protocol_;
-  const std::shared_ptr<Pace> pace_;         // of the root
   const std::shared_ptr<HttpStore> bucket_;  // null: this one
   const TemporaryNames temporaries_;
   const ReadRules rules_;

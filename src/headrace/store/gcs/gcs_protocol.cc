@@ -68,23 +68,20 @@ void GcsProtocol::build_read(HttpRequest& request, std::string_view name,
 
 ReadFacts GcsProtocol::read_facts(const ResponseHead& head) const {
   ReadFacts facts;
-  const auto is = [](std::string_view name, std::string_view lower) {
-    return name == lower || same_ignoring_case(name, lower);  // the service sends small letters
-  };
   bool sent_gzip = false;
   // In one pass: a read uses five of a dozen fields.
   for (const HeaderField& field : head.fields()) {
-    if (is(field.name, "x-goog-generation")) {
+    if (same_ignoring_case(field.name, "x-goog-generation")) {
       facts.generation = field.value;
-    } else if (is(field.name, "x-goog-hash")) {
+    } else if (same_ignoring_case(field.name, "x-goog-hash")) {
       if (const std::optional<Crc32c> crc32c = crc32c_of_goog_hash(field.value)) {
         facts.checksum = *crc32c;
       }
-    } else if (is(field.name, "x-goog-stored-content-encoding")) {
+    } else if (same_ignoring_case(field.name, "x-goog-stored-content-encoding")) {
       facts.stored_gzip = field.value == "gzip";
-    } else if (is(field.name, "content-encoding")) {
+    } else if (same_ignoring_case(field.name, "content-encoding")) {
       sent_gzip = field.value == "gzip";
-    } else if (is(field.name, "x-goog-stored-content-length")) {
+    } else if (same_ignoring_case(field.name, "x-goog-stored-content-length")) {
       uint64_t bytes = 0;
       const auto parsed = std::from_chars(field.value.begin(), field.value.end(), bytes);
       if (parsed.ec == std::errc() && parsed.ptr == field.value.end()) facts.stored_bytes = bytes;

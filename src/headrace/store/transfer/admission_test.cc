@@ -138,7 +138,7 @@ class World {
                               .unhindered = paced ? 0u : 1u,
                               .throttled = answer.throttled ? 1u : 0u,
                               .bytes = answer.throttled ? 0 : kObjectBytes,
-                              .latency_sum = latency,
+                              .latency_sum = answer.throttled ? nanoseconds(0) : latency,
                               .limited = std::exchange(client_limited_, false)},
                              at(now_s_));
   }
@@ -172,11 +172,11 @@ class World {
   bool is_due(Root& root, size_t client, size_t index) {
     if (root.waits) return false;
     if (!root.pace->refused() || root.turn_s) return true;
-    const Pace::Turn turn = root.pace->reserve(at(now_s_));
-    if (turn.granted) root.turn_s = seconds_of(turn.at);
-    if (turn.granted && turn.at <= at(now_s_)) return true;
+    const std::optional<TimePoint> turn = root.pace->reserve(at(now_s_));
+    if (turn) root.turn_s = seconds_of(*turn);
+    if (turn && *turn <= at(now_s_)) return true;
     root.waits = true;
-    events_.push({.at_s = std::max(now_s_, seconds_of(turn.at)),
+    events_.push({.at_s = std::max(now_s_, seconds_of(turn.value_or(at(now_s_) + Pace::kHorizon))),
                   .client = client,
                   .root = index,
                   .is_turn = true,

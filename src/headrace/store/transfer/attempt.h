@@ -108,7 +108,7 @@ class TextAttempt : public Attempt {
   Result<void> took_body(size_t count) override;
 
  private:
-  static constexpr uint64_t kMaxTextBytes = 256 * kMiB;
+  static constexpr uint64_t kMaxTextBytes = 64 * kMiB;
   static constexpr uint64_t kAlwaysBytes = 1 * kMiB;
   uint64_t most_bytes() const;
   void resize(uint64_t size_bytes);

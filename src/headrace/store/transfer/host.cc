@@ -65,7 +65,7 @@ void HostLane::pump() {
   if (std::exchange(pumping_, true)) return;  // a reader that needed no wait came back here
   if (thread_.stopping()) {
     queue_.stop();
-    dissolve_lines();
+    for (PacedLine& line : lines_) line.pieces.stop();
   }
   // A reader takes its piece when it starts, here or later. Either way one reader per queued piece
   // is enough, and a reader that finds nothing ends.
@@ -87,7 +87,7 @@ void HostLane::pump() {
     } else if (!waiting_.empty() && (has_slot || limit_lifted_)) {
       last_was_reader_ = waiting_.front()->reads_;
       last_was_line_ = false;
-      grant(*waiting_.front(), /*with_turn=*/false);
+      grant(*waiting_.front());
     } else if (lines_.empty() || line_first || !serve_lines()) {
       break;
     }
@@ -101,14 +101,14 @@ void HostLane::lift_limit() {
   pump();
 }
 
-awaitable<void> HostLane::reader(ReadPiece* piece) {
-  const bool of_line = piece != nullptr;
+awaitable<void> HostLane::reader(PacedLine* line, ReadPiece* piece) {
   HttpRequest request;
   Slot slot(*this, /*reads=*/true);
   slot.held_ = true;
-  slot.has_turn_ = of_line;
-  while (of_line || slots_taken() <= slot_limit() || thread_.stopping()) {
-    if (!of_line) piece = queue_.take();
+  slot.line_ = line;
+  slot.has_turn_ = line != nullptr;
+  while (line != nullptr || slots_taken() <= slot_limit() || thread_.stopping()) {
+    if (line == nullptr) piece = queue_.take();
     if (piece == nullptr) break;
     try {
       co_await piece->reader->read_piece(slot, *piece, request);
@@ -116,7 +116,7 @@ awaitable<void> HostLane::reader(ReadPiece* piece) {
       // Out of memory, or a bug: the caller must be told, and not wait for ever.
       piece->reader->piece_failed(*this, *piece, Error(Code::kInternal, error.what()));
     }
-    if (of_line || !slot.held_) break;
+    if (slot.line_ != nullptr) break;
     if (!queue_.empty() || !waiting_.empty()) {
       if (slots_taken() < slot_limit()) {
         pump();
@@ -130,16 +130,14 @@ awaitable<void> HostLane::reader(ReadPiece* piece) {
     last_was_reader_ = true;
     last_was_line_ = false;
   }
-  slot.come_back();
-  if (std::exchange(slot.held_, false)) --reader_count_;
-  if (of_line || !waiting_.empty() || !lines_.empty()) pump();
+  slot.release();
 }
 
 // ── Slots ────────────────────────────────────────────────────────────────────────────────────
 
 void Slot::enter(List& list) {
-  list_ = &list;
   place_ = list.insert(list.end(), this);
+  list_ = &list;
 }
 
 void Slot::leave_list() {
@@ -148,47 +146,53 @@ void Slot::leave_list() {
   waiting_ = nullptr;
 }
 
-void Slot::come_back() {
-  if (line_ != nullptr) --std::exchange(line_, nullptr)->aside_count;
+void Slot::join(PacedLine& line) {
+  if (line_ == nullptr) ++line.begun;
+  line_ = &line;
+}
+
+// Whether it was held, by itself or as a turn.
+bool Slot::give_up() {
+  const bool unused = use_turn();
+  if (unused) line_->turn = lane_.thread().now();
+  const bool held = std::exchange(held_, false);
+  if (held) --lane_.count_of(*this);
+  return held || unused;
 }
 
 awaitable<bool> Slot::take(Activity& waiting, const std::shared_ptr<Pace>& pace) {
   if (waiting.stopped()) co_return false;
   const bool has_begun = held_ || line_ != nullptr;
   if (!pace->refused()) {
-    come_back();
     enter(lane_.waiting_);
-  } else if (has_begun) {
-    step_aside(pace);
-    enter(line_->returning);
+  } else if (PacedLine& line = lane_.line_of(pace); has_begun) {
+    enter(line.returning);
+    join(line);
+    give_up();
   } else {
-    enter(lane_.line_of(pace).others);
+    enter(line.others);
   }
+  const struct LeavesList {
+    Slot& slot;
+    ~LeavesList() { slot.leave_list(); }
+  } leaves_list{*this};
   pace_ = pace.get();
   lane_.pump();
   if (!held_ && !pace->refused()) lane_.unreported_.limited = true;
   waiting_ = &waiting;  // only now: whoever is woken before it parks does not wait the next time
   while (!held_ && !waiting.stopped()) co_await waiting.park(waiting.deadline());
-  leave_list();
-  co_return held_;
+  co_return !waiting.stopped();
 }
 
 void Slot::step_aside(const std::shared_ptr<Pace>& pace) {
-  PacedLine* const line = &lane_.line_of(pace);
-  if (line_ == line) return;
-  come_back();
-  line_ = line;
-  ++line->aside_count;
-  if (!std::exchange(held_, false)) return;
-  --lane_.count_of(*this);
-  lane_.pump();
+  join(lane_.line_of(pace));
+  if (give_up()) lane_.pump();
 }
 
 void Slot::release() {
-  const bool was_aside = aside();
-  come_back();
-  if (held_) --lane_.count_of(*this);
-  if (std::exchange(held_, false) || was_aside) lane_.pump();
+  const bool left = give_up() || line_ != nullptr;
+  if (line_ != nullptr) --std::exchange(line_, nullptr)->begun;
+  if (left && lane_.somebody_waits()) lane_.pump();
 }
 
 // No deadline here: as for pieces, a request's deadline counts from when it gets its slot.
@@ -201,12 +205,13 @@ awaitable<Result<void>> RequestSlot::take(const std::shared_ptr<Pace>& pace) {
   co_return Result<void>();
 }
 
-void HostLane::grant(Slot& slot, bool with_turn) {
+// With a turn if a line grants it.
+void HostLane::grant(Slot& slot, PacedLine* line) {
   Activity* const waiting = slot.waiting_;
   slot.leave_list();
-  slot.come_back();
+  if (line != nullptr) slot.join(*line);
+  slot.has_turn_ = line != nullptr;
   slot.held_ = true;
-  slot.has_turn_ = with_turn;
   ++count_of(slot);
   if (waiting != nullptr) waiting->wake();
 }
@@ -222,7 +227,7 @@ PacedLine& HostLane::line_of(const std::shared_ptr<Pace>& pace) {
 
 PieceQueue& HostLane::queue_of(const ReadPiece& piece) {
   const std::shared_ptr<Pace>& pace = piece.reader->pace();
-  return pace->refused() && !thread_.stopping() ? line_of(pace).pieces : queue_;
+  return pace->refused() ? line_of(pace).pieces : queue_;
 }
 
 void HostLane::waited_for(const ReadBatch& batch) {
@@ -240,64 +245,97 @@ ReadPiece* HostLane::drop(const ReadBatch& batch) {
   return dropped;
 }
 
+// If there is a turn, a slot and memory.
+bool HostLane::wants_turn(const PacedLine& line) const {
+  if (!line.returning.empty()) return true;
+  if (limit_lifted_ && !line.others.empty()) return true;
+  return line.begun < slot_limit() && (!line.others.empty() || !line.pieces.empty());
+}
+
+bool HostLane::has_turn(PacedLine& line, steady_clock::time_point now) {
+  if (thread_.stopping()) return true;  // nothing is sent any more
+  if (!line.turn && line.ask_again <= now) {
+    line.turn = line.pace->reserve(now);
+    // At random, or the lane that happens to ask first would do so again and again.
+    std::uniform_real_distribution<> share(0.5, 1);
+    if (!line.turn) {
+      line.ask_again =
+          now + std::chrono::duration_cast<steady_clock::duration>(share(rng_) * Pace::kHorizon);
+    }
+  }
+  return line.turn && *line.turn <= now;
+}
+
 // Begins one request of a line whose turn has come. False if there is none.
 bool HostLane::serve_lines() {
   const auto now = thread_.now();
   std::optional<steady_clock::time_point> look_again;
   for (auto at = lines_.begin(); at != lines_.end(); ++at) {
     PacedLine& line = *at;
-    if (!line.wants_turn(slot_limit())) continue;
-    if (!line.turn || *line.turn > now) {
-      const Pace::Turn turn = line.turn ? Pace::Turn{.at = *line.turn} : line.pace->reserve(now);
-      if (turn.granted) line.turn = turn.at;
-      if (!turn.granted || turn.at > now) {
-        look_again = std::min(look_again.value_or(turn.at), turn.at);
-        continue;
-      }
+    if (!wants_turn(line)) continue;
+    if (!has_turn(line, now)) {
+      const auto next = line.turn.value_or(line.ask_again);
+      look_again = std::min(look_again.value_or(next), next);
+      continue;
     }
-    if (!begin_next(line, slots_taken() < slot_limit())) continue;
-    line.turn.reset();
-    lines_.splice(lines_.end(), lines_, at);
-    return true;
+    // Used up before: a request that turns out to need none gives it back at once.
+    const auto turn = std::exchange(line.turn, std::nullopt);
+    if (begin_next(line)) {
+      lines_.splice(lines_.end(), lines_, at);
+      return true;
+    }
+    line.turn = turn;
   }
   if (look_again) arm_turn_timer(*look_again);
   return false;
 }
 
-bool HostLane::begin_next(PacedLine& line, bool has_slot) {
+bool HostLane::begin_next(PacedLine& line) {
+  const bool has_slot = slots_taken() < slot_limit();
+  line.waits_for_memory = false;
   if (!has_slot) unreported_.limited = true;
-  if (!has_slot && !limit_lifted_) return false;
-  if (!line.returning.empty()) {
-    grant(*line.returning.front(), /*with_turn=*/true);
-    return true;
-  }
-  if (has_slot && (line.others.empty() || !line.last_was_piece)) {
-    if (ReadPiece* const piece = line.pieces.take()) {
-      line.last_was_piece = true;
-      ++reader_count_;
-      asio::co_spawn(thread_.context(), reader(piece), asio::detached);
+  if (limit_lifted_) {
+    for (std::list<Slot*>* const list : {&line.returning, &line.others}) {
+      const auto found = std::ranges::find(*list, false, &Slot::reads_);
+      if (found == list->end()) continue;
+      grant(**found, &line);
       return true;
     }
   }
-  if (!line.others.empty()) {
-    line.last_was_piece = false;
-    grant(*line.others.front(), /*with_turn=*/true);
+  if (!has_slot) return false;
+  if (!line.returning.empty()) {
+    grant(*line.returning.front(), &line);
     return true;
   }
-  return false;
+  if (line.others.empty() || !line.last_was_piece) {
+    if (ReadPiece* const piece = line.pieces.take()) {
+      line.last_was_piece = true;
+      ++reader_count_;
+      ++line.begun;
+      asio::co_spawn(thread_.context(), reader(&line, piece), asio::detached);
+      return true;
+    }
+    line.waits_for_memory = !line.pieces.empty();
+  }
+  if (line.others.empty()) return false;
+  line.last_was_piece = false;
+  grant(*line.others.front(), &line);
+  return true;
 }
 
 bool HostLane::a_line_is_due() const {
   const auto now = thread_.now();
   return std::ranges::any_of(lines_, [&](const PacedLine& line) {
-    return line.turn && *line.turn <= now && line.wants_turn(slot_limit());
+    return line.turn && *line.turn <= now && !line.waits_for_memory && wants_turn(line);
   });
 }
 
 void HostLane::set_apart(const std::shared_ptr<Pace>& pace) {
   for (const std::unique_ptr<HostLane>& each : host_.lanes) {
+    if (each.get() == this) continue;
     each->thread().post([lane = each.get(), pace] { lane->move_to_line(pace); });
   }
+  move_to_line(pace);
 }
 
 void HostLane::move_to_line(const std::shared_ptr<Pace>& pace) {
@@ -310,13 +348,6 @@ void HostLane::move_to_line(const std::shared_ptr<Pace>& pace) {
     slot.list_ = &line.others;
   }
   pump();
-}
-
-// The thread stops: pieces are taken only to fail, and whatever else waits was told to end.
-void HostLane::dissolve_lines() {
-  for (PacedLine& line : lines_) {
-    line.pieces.move_to(queue_, [](const PieceReader&) { return true; });
-  }
 }
 
 void HostLane::arm_turn_timer(steady_clock::time_point at) {

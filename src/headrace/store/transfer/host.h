@@ -75,15 +75,14 @@ class Slot {
   Slot& operator=(const Slot&) = delete;
 
   HostLane& lane() { return lane_; }
-  // Waits for it and, if requests of this root are paced, for a turn. For a turn alone if the slot
-  // is held: it is not, meanwhile. False if `waiting` is stopped before; then it is not held.
+  // Waits for it and, if requests of this root are paced, for a turn; meanwhile it is not held.
+  // False if `waiting` is stopped.
   awaitable<bool> take(Activity& waiting, const std::shared_ptr<Pace>& pace);
-  // Until take(), what is refused at this pace does without it.
+  // Until take(), what was refused at this pace does without it.
   void step_aside(const std::shared_ptr<Pace>& pace);
-  bool aside() const { return line_ != nullptr; }
   // Whether it came with a turn, which is used up by this.
   bool use_turn() { return std::exchange(has_turn_, false); }
-  // For good.
+  // For good. A turn that was not used is for the next request.
   void release();
 
  private:
@@ -91,12 +90,13 @@ class Slot {
   using List = std::list<Slot*>;
   void enter(List& list);
   void leave_list();
-  void come_back();
+  void join(PacedLine& line);
+  bool give_up();
 
   HostLane& lane_;
   const bool reads_;  // pieces; others: writes, pages of listings, deletes
   bool held_ = false, has_turn_ = false;
-  PacedLine* line_ = nullptr;  // that it has stepped aside to
+  PacedLine* line_ = nullptr;  // in which it has begun
   // While it waits:
   Activity* waiting_ = nullptr;
   const Pace* pace_ = nullptr;
@@ -124,29 +124,25 @@ class RequestSlot final : public Activity {
 };
 
 // What one root that has been throttled has to send through one lane. It waits here, without a
-// slot, until the root's pace grants a turn.
+// slot, until the root's pace grants a turn. No more of its requests begin than could if those that
+// wait to be sent again held their slots.
 // Thread: I/O.
 struct PacedLine {
   PacedLine(std::shared_ptr<Pace> pace, ReadOrder& order, BlockPool& pool, Metrics& metrics)
       : pace(std::move(pace)), pieces(order, pool, metrics) {}
 
-  // Whether it has something to send if there is a turn, a slot and memory. No more requests begin
-  // than could if those that wait to be sent again held their slots.
-  bool wants_turn(uint32_t limit) const {
-    return !returning.empty() || (aside_count < limit && (!others.empty() || !pieces.empty()));
-  }
-  bool idle() const {
-    return returning.empty() && others.empty() && pieces.empty() && aside_count == 0;
-  }
+  bool idle() const { return begun == 0 && others.empty() && pieces.empty(); }
 
   const std::shared_ptr<Pace> pace;
   std::list<Slot*> returning;  // to be sent again: first
   std::list<Slot*> others;     // not yet begun, as are the pieces
   PieceQueue pieces;
   bool last_was_piece = false;
-  uint32_t aside_count = 0;  // requests that have begun and hold no slot
-  // When the next request may be sent.
+  uint32_t begun = 0;  // requests, whether they hold a slot or not
+  bool waits_for_memory = false;
+  // When the next request may be sent; none: when to ask for a turn again.
   std::optional<std::chrono::steady_clock::time_point> turn;
+  std::chrono::steady_clock::time_point ask_again{};
 };
 
 // A host's share of one I/O thread: idle connections, the queue of pieces, and this thread's part
@@ -204,16 +200,20 @@ class HostLane {
   uint32_t slots_taken() const { return reader_count_ + other_count_; }
   uint32_t& count_of(const Slot& slot) { return slot.reads_ ? reader_count_ : other_count_; }
   bool next_is_reader(uint32_t other_readers) const;
-  void grant(Slot& slot, bool with_turn);
-  // Reads this piece, or one after the other from the queue.
-  awaitable<void> reader(ReadPiece* piece = nullptr);
+  bool somebody_waits() const {
+    return !queue_.empty() || !waiting_.empty() || !lines_.empty();
+  }
+  void grant(Slot& slot, PacedLine* line = nullptr);
+  // Reads one piece after the other from the queue, or this one of a line.
+  awaitable<void> reader(PacedLine* line = nullptr, ReadPiece* piece = nullptr);
   PieceQueue& queue_of(const ReadPiece& piece);
   PacedLine& line_of(const std::shared_ptr<Pace>& pace);
+  bool wants_turn(const PacedLine& line) const;
+  bool has_turn(PacedLine& line, std::chrono::steady_clock::time_point now);
   bool serve_lines();
-  bool begin_next(PacedLine& line, bool has_slot);
+  bool begin_next(PacedLine& line);
   bool a_line_is_due() const;
   void move_to_line(const std::shared_ptr<Pace>& pace);
-  void dissolve_lines();
   void arm_turn_timer(std::chrono::steady_clock::time_point at);
   void arm_idle_timer(std::chrono::steady_clock::time_point at);
   void expire_idle();

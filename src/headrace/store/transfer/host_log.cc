@@ -82,9 +82,9 @@ void HostLog::throttled(const std::string& root, double pace_per_s, TimePoint no
   const Lock lock(mutex_);
   if (!throttled_limit_.allows(now, kBetweenWarnings)) return;
   const uint64_t withheld = std::exchange(throttled_limit_.withheld, 0);
-  std::string text = cat(host_, " throttles requests for ", root, " (HTTP 429 or 503)");
+  std::string text = cat(host_, " throttles requests (HTTP 429 or 503)");
   if (withheld > 0) text += cat(", ", withheld, " more times since it was told last");
-  text += "; headrace slows them down";
+  text += cat("; headrace slows down those to ", root);
   if (pace_per_s > 0)
     text += cat(", to ", static_cast<uint64_t>(pace_per_s), " requests per second");
   say(LogLevel::kWarning, std::move(text));

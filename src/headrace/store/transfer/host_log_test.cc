@@ -89,8 +89,8 @@ TEST_F(HostLogTest, ThrottlingAndSlownessAreToldEveryHalfMinuteAtMost) {
   }
   EXPECT_THAT(
       told(LogLevel::kWarning),
-      ::testing::ElementsAre(AllOf(HasSubstr("throttles requests for gs://b/run/"),
-                                   HasSubstr("120 requests per second")),
+      ::testing::ElementsAre(AllOf(HasSubstr("throttles requests (HTTP 429 or 503); headrace slows down "
+                                             "those to gs://b/run/, to 120 requests per second")),
                              AllOf(HasSubstr("gs://b/a has taken 15 s"), HasSubstr("attempt 2"))));
 }
 

@@ -93,18 +93,16 @@ awaitable<Result<void>> authorize(Activity& waiting, StoreContext& store) {
 // Where the next attempt goes: what this request was told, or where the bucket is now.
 Result<void> Operation::choose_lane(const Protocol& protocol) {
   if (elsewhere_ != nullptr) {
-    StoreContext::Reached& there = store_.reached[elsewhere_->endpoint];
-    if (there.lane == nullptr) {
-      Result<HostLane*> lane = store_.reach(elsewhere_->endpoint);
-      if (!lane) return std::unexpected(std::move(lane.error()));
-      there = {.lane = *lane, .pace = (*lane)->host().paces.of(store_.pace->root())};
+    HostLane*& lane = store_.lanes_elsewhere[elsewhere_->endpoint];
+    if (lane == nullptr) {
+      Result<HostLane*> reached = store_.reach(elsewhere_->endpoint);
+      if (!reached) return std::unexpected(std::move(reached.error()));
+      lane = *reached;
     }
-    via_ = there.lane;
-    pace_ = &there.pace;
+    via_ = lane;
     return {};
   }
   via_ = &slot_.lane();
-  pace_ = &store_.pace;
   const std::shared_ptr<const Endpoint> moved_to = protocol.moved_to();
   if (moved_to == nullptr) return {};
   if (moved_to != store_.moved_to) {
@@ -150,13 +148,13 @@ void Operation::record_answer(bool throttled, uint64_t bytes) {
   HostLane& lane = slot_.lane();
   const auto now = thread().now();
   const std::chrono::nanoseconds latency = connection_->first_byte_latency();
-  const bool paced = throttled || (*pace_)->refused();
-  if (paced && (*pace_)->report(throttled, latency, now)) lane.set_apart(*pace_);
+  const bool paced = throttled || store_.pace->refused();
+  if (paced && store_.pace->report(throttled, latency, now)) lane.set_apart(store_.pace);
   lane.record_outcome({.completed = throttled ? 0u : 1u,
                        .unhindered = paced ? 0u : 1u,
                        .throttled = throttled ? 1u : 0u,
                        .bytes = bytes,
-                       .latency_sum = latency},
+                       .latency_sum = throttled ? std::chrono::nanoseconds(0) : latency},
                       now);
 }
 
@@ -168,7 +166,7 @@ void Operation::note_outcome(const RetryState::Outcome& outcome, steady_clock::t
   } else if (outcome.error->code() == Code::kThrottled) {
     count(thread().metrics().throttled_total);
     host.log.answered(now);
-    host.log.throttled((*pace_)->root(), (*pace_)->per_s(), now);
+    host.log.throttled(store_.pace->root(), store_.pace->per_s(), now);
   } else if (!outcome.stale) {
     host.log.failed(*outcome.error, now);
   }
@@ -177,7 +175,7 @@ void Operation::note_outcome(const RetryState::Outcome& outcome, steady_clock::t
 // False if it is stopped.
 awaitable<bool> Operation::wait_for_turn() {
   count_in_flight(false);
-  const bool taken = co_await slot_.take(*this, *pace_);
+  const bool taken = co_await slot_.take(*this, store_.pace);
   count_in_flight(taken);
   co_return taken;
 }
@@ -195,8 +193,10 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
       co_return std::unexpected(finished(attempt, std::move(chosen.error())));
     }
     // Admission: a turn, if the server has ever asked for a pace.
-    const bool needs_turn = (*pace_)->refused() && !slot_.use_turn();
-    if ((needs_turn || slot_.aside()) && !co_await wait_for_turn()) continue;
+    if (store_.pace->refused() && !slot_.use_turn()) {
+      if (!co_await wait_for_turn()) continue;
+      slot_.use_turn();
+    }
 
     auto now = thread().now();
     request.clear();
@@ -257,7 +257,7 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
         count(thread().metrics().retries_total);
         via_->host().log.retrying(attempt.url(), retries_.attempts(), *last_, step.wait, now);
         if (last_->code() == Code::kThrottled) {
-          slot_.step_aside(*pace_);
+          slot_.step_aside(store_.pace);
           count_in_flight(false);
         }
         break;

@@ -31,12 +31,8 @@ struct StoreContext {
   // Where the bucket has moved to, and the lane there.
   std::shared_ptr<const Endpoint> moved_to = nullptr;
   HostLane* moved_lane = nullptr;
-  // Where single requests were sent, and the pace of the root there.
-  struct Reached {
-    HostLane* lane = nullptr;
-    std::shared_ptr<Pace> pace;
-  };
-  std::map<Endpoint, Reached> reached = {};
+  // The lanes to which single requests were sent.
+  std::map<Endpoint, HostLane*> lanes_elsewhere = {};
   // How far the service's clock is ahead of ours, as far as it was told.
   std::chrono::system_clock::duration clock_offset{0};
   // The credential in use, kept so that a read takes no lock. Confined to the I/O thread.
@@ -50,8 +46,8 @@ struct StoreContext {
 awaitable<Result<void>> authorize(Activity& waiting, StoreContext& store);
 
 // A request that is sent elsewhere, for good or alone, keeps the slot of the operation's own host,
-// whose limit learns from the answer. Connections and TLS, retry budget and log are the other
-// host's; so is the pace of a request that goes there alone.
+// whose limit learns from the answer, and the pace of its root. Connections, TLS and log are the
+// other host's.
 // Thread: I/O. Lives in a coroutine's frame; borrows everything.
 class Operation final : public Activity {
  public:
@@ -75,9 +71,8 @@ class Operation final : public Activity {
   Error finished(const Attempt& attempt, Error error) const;
 
   Slot& slot_;
-  HostLane* via_ = &slot_.lane();                // the lane that the next attempt goes through, ...
-  const std::shared_ptr<Pace>* pace_ = nullptr;  // ... and its pace, as a context has it
-  std::shared_ptr<const Elsewhere> elsewhere_;   // where the next attempt alone goes
+  HostLane* via_ = &slot_.lane();               // the lane that the next attempt goes through
+  std::shared_ptr<const Elsewhere> elsewhere_;  // where the next attempt alone goes
   StoreContext& store_;
   Attempt* attempt_ = nullptr;
   std::optional<std::chrono::steady_clock::time_point> linger_until_;  // set once it is stopped
@@ -88,7 +83,7 @@ class Operation final : public Activity {
   std::optional<std::chrono::steady_clock::time_point> opening_since_;
   bool reached_server_ = false;  // the present attempt may have been sent
   bool told_slow_ = false;
-  bool in_flight_ = false;  // as counted: not while it has stepped aside
+  bool in_flight_ = false;  // as counted: not while it waits for a turn
 };
 
 }  // namespace headrace

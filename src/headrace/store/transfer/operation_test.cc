@@ -612,13 +612,11 @@ TEST_F(OperationElsewhere, OnlyHopsInARowCount) {
   EXPECT_THAT(there_.targets, SizeIs(10));
 }
 
-TEST_F(OperationElsewhere, AHostThatThrottlesIsPacedAlone) {
-  answer_with(std::deque<Answer>(21, sent_to("https://other.test/1")));
-  there_.answers = std::deque<Answer>(20, refusal("429 Too Many Requests"));
-  there_.answers.emplace_back();
+TEST_F(OperationElsewhere, WhatIsRefusedThereSlowsDownTheRoot) {
+  answer_with({sent_to("https://other.test/1"), sent_to("https://other.test/1")});
+  there_.answers = {refusal("429 Too Many Requests"), {}};
   EXPECT_TRUE(run().has_value());
-  EXPECT_GT(other_.paces.of("gs://bucket/")->per_s(), 0);
-  EXPECT_EQ(pace_->per_s(), 0);
+  EXPECT_TRUE(pace_->refused());
 }
 
 TEST_F(OperationElsewhere, ItIsSignedForTheHostAndTheTargetThatItGoesTo) {

@@ -24,7 +24,6 @@ constexpr double kLongCleanS = 10;    // ... but not for longer: the cap has mov
 constexpr double kMaxGrowthPerS = 1;  // of the pace
 constexpr double kFairStep = 0.1;
 constexpr std::chrono::milliseconds kBurst{10};    // how much of what was not used may be made up
-constexpr std::chrono::milliseconds kHorizon{20};  // how far ahead turns are given out
 
 }  // namespace
 
@@ -38,14 +37,17 @@ void PaceControl::report(bool refused, nanoseconds latency, TimePoint now) {
   const double elapsed_s = duration<double>(now - interval_began_).count();
   const double latency_s =
       completed_ == 0 ? 0 : duration<double>(latency_sum_).count() / completed_;
-  // At least two round trips, or a change has had no effect yet; and, at a slow pace, several
-  // answers, or the count is mere chance.
+  // At least two round trips, or a change has had no effect yet; and several answers, or the count
+  // is mere chance.
   if (elapsed_s < std::max(kMinIntervalS, 2 * latency_s)) return;
-  if (per_s_ > 0 && completed_ + refused_ < kMinAnswers && elapsed_s < kMaxIntervalS) return;
-  adjust(elapsed_s);
+  const bool few = completed_ + refused_ < kMinAnswers;
+  if (few && elapsed_s < kMaxIntervalS) return;
+  // So few in so long a time say nothing about what the server bears.
+  const bool quiet = per_s_ == 0 && few;
+  if (!quiet) adjust(elapsed_s);
   completed_ = refused_ = 0;
   latency_sum_ = nanoseconds(0);
-  interval_began_ = now;
+  interval_began_ = quiet ? TimePoint() : now;
 }
 
 bool PaceControl::refused_many() const {
@@ -87,13 +89,13 @@ void PaceControl::adjust(double seconds) {
   per_s_ += kFairStep * std::sqrt(per_s_) * seconds;
 }
 
-Pace::Turn Pace::reserve(TimePoint now) {
+std::optional<Pace::TimePoint> Pace::reserve(TimePoint now) {
   const Lock lock(mutex_);
   const double per_s = control_.per_s();
-  if (per_s == 0) return {.at = now};
+  if (per_s == 0) return now;
   next_send_ = std::max(next_send_, now - kBurst);
-  if (next_send_ > now + kHorizon) return {.at = now + kHorizon, .granted = false};
-  const Turn turn = {.at = std::max(next_send_, now)};
+  if (next_send_ > now + kHorizon) return std::nullopt;
+  const TimePoint turn = std::max(next_send_, now);
   next_send_ += duration_cast<nanoseconds>(duration<double>(1.0 / per_s));
   return turn;
 }

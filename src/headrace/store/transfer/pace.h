@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "headrace/base/mutex.h"
@@ -57,13 +58,10 @@ class Pace {
   // Whether it has ever been refused a request. If so, requests wait for a turn, and every answer
   // is reported; if not, there is nothing to do.
   bool refused() const { return refused_.load(std::memory_order_relaxed); }
-  // When the next request may be sent. Since the pace may change, turns are granted only for the
-  // near future; without one, ask again at that time.
-  struct Turn {
-    TimePoint at;
-    bool granted = true;
-  };
-  Turn reserve(TimePoint now);
+  // When the next request may be sent. Since the pace may change, turns are given out only for the
+  // near future, this far ahead; null: ask again soon.
+  static constexpr std::chrono::milliseconds kHorizon{20};
+  std::optional<TimePoint> reserve(TimePoint now);
   // True for the first refusal ever.
   bool report(bool refused, std::chrono::nanoseconds latency, TimePoint now);
   double per_s();  // 0: not known

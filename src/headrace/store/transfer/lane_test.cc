@@ -1,0 +1,244 @@
+// The slots and lines of one lane alone: no socket, no server, no thread, and a clock that the test
+// moves. With servers: host_test.cc.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "headrace/http/manual_clock_test_support.h"
+#include "headrace/store/transfer/host.h"
+
+namespace headrace {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+using std::chrono::seconds;
+
+// Reads pieces as the test says.
+class ScriptedReader final : public PieceReader {
+ public:
+  explicit ScriptedReader(std::shared_ptr<Pace> pace) : pace_(std::move(pace)) {}
+
+  awaitable<void> read_piece(Slot& slot, ReadPiece&, HttpRequest&) override {
+    ++begun;
+    co_await reads(slot);
+    ++ended;
+  }
+  void piece_failed(HostLane&, ReadPiece&, Error) override { ++failed; }
+  const std::shared_ptr<Pace>& pace() const override { return pace_; }
+
+  std::function<awaitable<void>(Slot&)> reads = [](Slot&) -> awaitable<void> { co_return; };
+  size_t begun = 0, ended = 0, failed = 0;
+
+ private:
+  const std::shared_ptr<Pace> pace_;
+};
+
+// Some request in progress.
+class Request final : public Activity {
+ public:
+  explicit Request(IoThread& thread) : Activity(thread, this, thread.now() + minutes(60)) {}
+
+ private:
+  void interrupt(const Error&) override {}
+  void sweep(std::chrono::steady_clock::time_point) override {}
+};
+
+std::shared_ptr<const Route> route() {
+  Route route;
+  route.endpoint.host = "storage.test";
+  return std::make_shared<Route>(std::move(route));
+}
+
+class LaneTest : public ::testing::Test {
+ protected:
+  explicit LaneTest(uint32_t limit = 2)
+      : host_(route(), limit, limit, 100, std::make_shared<Log>()),
+        lane_(*host_.lanes.emplace_back(
+            std::make_unique<HostLane>(host_, *thread_, resolver_, *pool_))) {}
+  ~LaneTest() override {
+    host_.lanes.clear();
+    poll();
+  }
+
+  void poll() {
+    thread_->context().restart();
+    thread_->context().poll();
+  }
+  void let_pass(milliseconds time) {
+    const auto end = clock_.now() + time;
+    while (clock_.now() < end && clock_.advance_to_next()) poll();
+  }
+  // So many refusals that one request a second is left.
+  void throttle(Pace& pace) {
+    for (int i = 0; i < 5'000; ++i) {
+      pace.report(true, milliseconds(1), clock_.now());
+      clock_.advance(milliseconds(5));
+    }
+    ASSERT_EQ(pace.per_s(), 1);
+  }
+  // Pieces whose memory is there.
+  void queue(ScriptedReader& reader, size_t count) {
+    ReadPiece* first = nullptr;
+    for (size_t i = 0; i < count; ++i) {
+      const std::shared_ptr<ReadBatch> batch = ReadBatch::create(1);
+      batch->add({.name = "a", .size_bytes = 0});
+      batch->order = batches_.size();
+      batch->queued_slots = 1;
+      ReadPiece& piece = batch->slot(0).first_piece;
+      piece.reader = &reader;
+      piece.next = std::exchange(first, &piece);
+      batches_.push_back(batch);
+    }
+    lane_.add(first);
+    lane_.pump();
+    poll();
+  }
+  // Takes a slot and keeps it.
+  struct Taking {
+    Taking(HostLane& lane, const std::shared_ptr<Pace>& pace)
+        : slot(std::make_unique<RequestSlot>(lane, this)) {
+      asio::co_spawn(lane.thread().context(), run(*this, pace), asio::detached);
+    }
+    static awaitable<void> run(Taking& self, std::shared_ptr<Pace> pace) {
+      self.result = co_await self.slot->take(pace);
+    }
+    bool has_it() const { return result && result->has_value(); }
+
+    std::unique_ptr<RequestSlot> slot;
+    std::optional<Result<void>> result;
+  };
+  std::unique_ptr<Taking> take(const std::shared_ptr<Pace>& pace) {
+    auto taking = std::make_unique<Taking>(lane_, pace);
+    poll();
+    return taking;
+  }
+
+  ManualClock clock_;
+  const std::shared_ptr<IoThread> thread_ = IoThread::without_thread(0, clock_);
+  Resolver resolver_;
+  const std::shared_ptr<BlockPool> pool_ = std::make_shared<BlockPool>(64 * kMiB);
+  Host host_;
+  HostLane& lane_;
+  const std::shared_ptr<Pace> hot_ = host_.paces.of("gs://bucket/hot/"),
+                              cold_ = host_.paces.of("gs://bucket/cold/");
+  std::vector<std::shared_ptr<ReadBatch>> batches_;
+};
+
+class LaneOfOneSlot : public LaneTest {
+ protected:
+  LaneOfOneSlot() : LaneTest(1) {}
+};
+
+TEST_F(LaneTest, PiecesThatSendNothingLeaveTheirTurnToTheNextOne) {
+  throttle(*hot_);
+  ScriptedReader reader(hot_);
+  queue(reader, 100);
+  EXPECT_EQ(reader.ended, 100u) << "without any time passing";
+  reader.reads = [](Slot& slot) -> awaitable<void> {
+    EXPECT_TRUE(slot.use_turn());
+    co_return;
+  };
+  queue(reader, 10);
+  EXPECT_LE(reader.ended, 101u);
+  let_pass(seconds(20));
+  EXPECT_EQ(reader.ended, 110u);
+}
+
+TEST_F(LaneTest, NoMoreRequestsOfALineBeginThanThereAreSlotsHoweverOftenTheyAreRefused) {
+  throttle(*hot_);
+  ScriptedReader reader(hot_);
+  bool refuses = true;
+  reader.reads = [&](Slot& slot) -> awaitable<void> {
+    Request request(*thread_);
+    EXPECT_TRUE(slot.use_turn());
+    while (refuses) {
+      slot.step_aside(hot_);
+      co_await request.park(clock_.now() + seconds(10));  // many turns
+      EXPECT_TRUE(co_await slot.take(request, hot_));
+      EXPECT_TRUE(slot.use_turn());
+    }
+  };
+  queue(reader, 20);
+  let_pass(seconds(60));
+  EXPECT_EQ(reader.begun, 2u);
+  // Whoever waits to be sent again holds no slot.
+  ScriptedReader other(cold_);
+  queue(other, 20);
+  EXPECT_EQ(other.ended, 20u);
+  refuses = false;
+  let_pass(minutes(2));
+  EXPECT_EQ(reader.ended, 20u);
+}
+
+TEST_F(LaneOfOneSlot, WhoIsGrantedASlotWhenItIsStoppedSendsNothingAndLeavesItsTurn) {
+  throttle(*hot_);
+  std::unique_ptr<Taking> holder = take(cold_);
+  std::unique_ptr<Taking> first = take(hot_), second = take(hot_);
+  let_pass(seconds(2));
+  EXPECT_TRUE(holder->has_it());
+  EXPECT_FALSE(first->result);
+  // In this order before either of them runs again.
+  holder->slot->release();
+  first->slot->stop(Error(Code::kCancelled, "it was cancelled"));
+  poll();
+  ASSERT_TRUE(first->result);
+  EXPECT_EQ(first->result->error().code(), Code::kCancelled);
+  first->slot->release();
+  poll();
+  EXPECT_TRUE(second->has_it()) << "by the turn that was not used";
+}
+
+TEST_F(LaneOfOneSlot, WhatMayExceedTheLimitAtTheEndNeedNotWaitForReadsThatWereRefused) {
+  throttle(*hot_);
+  ScriptedReader reader(hot_);
+  reader.reads = [&](Slot& slot) -> awaitable<void> {
+    Request request(*thread_);
+    EXPECT_TRUE(slot.use_turn());
+    slot.step_aside(hot_);
+    co_await request.park(clock_.now() + minutes(10));
+  };
+  queue(reader, 1);
+  std::unique_ptr<Taking> removal = take(hot_);
+  let_pass(seconds(5));
+  EXPECT_FALSE(removal->result) << "one has begun, and there is one slot";
+  lane_.lift_limit();
+  let_pass(seconds(5));
+  EXPECT_TRUE(removal->has_it());
+  removal.reset();
+  let_pass(minutes(20));
+}
+
+TEST_F(LaneOfOneSlot, ReadsAndOtherRequestsOfALineTakeTurns) {
+  throttle(*hot_);
+  std::unique_ptr<Taking> holder = take(cold_);
+  ScriptedReader reader(hot_);
+  reader.reads = [](Slot& slot) -> awaitable<void> {
+    slot.use_turn();
+    co_return;
+  };
+  queue(reader, 10);
+  std::deque<std::unique_ptr<Taking>> others;
+  for (int i = 0; i < 10; ++i) others.push_back(take(hot_));
+  holder.reset();
+  for (int i = 1; i <= 10; ++i) {
+    for (int waited = 0; waited < 300 && !others.front()->has_it(); ++waited) {
+      let_pass(milliseconds(20));
+    }
+    ASSERT_TRUE(others.front()->has_it());
+    EXPECT_NEAR(static_cast<double>(reader.ended), i, 1);
+    others.front()->slot->slot().use_turn();
+    others.pop_front();
+  }
+}
+
+}  // namespace
+}  // namespace headrace
