@@ -37,12 +37,12 @@ void PaceControl::report(bool refused, nanoseconds latency, TimePoint now) {
   const double elapsed_s = duration<double>(now - interval_began_).count();
   const double latency_s =
       completed_ == 0 ? 0 : duration<double>(latency_sum_).count() / completed_;
-  // At least two round trips, or a change has had no effect yet; and several answers, or the count
-  // is mere chance.
+  // At least two round trips, or a change has had no effect yet; and, at a slow pace, several
+  // answers, or the count is mere chance.
   if (elapsed_s < std::max(kMinIntervalS, 2 * latency_s)) return;
   const bool few = completed_ + refused_ < kMinAnswers;
-  if (few && elapsed_s < kMaxIntervalS) return;
-  // So few in so long a time say nothing about what the server bears.
+  if (per_s_ > 0 && few && elapsed_s < kMaxIntervalS) return;
+  // So few say nothing about what the server bears: most of the time nothing was asked of it.
   const bool quiet = per_s_ == 0 && few;
   if (!quiet) adjust(elapsed_s);
   completed_ = refused_ = 0;
