@@ -200,9 +200,7 @@ class HostLane {
   uint32_t slots_taken() const { return reader_count_ + other_count_; }
   uint32_t& count_of(const Slot& slot) { return slot.reads_ ? reader_count_ : other_count_; }
   bool next_is_reader(uint32_t other_readers) const;
-  bool somebody_waits() const {
-    return !queue_.empty() || !waiting_.empty() || !lines_.empty();
-  }
+  bool somebody_waits() const { return !queue_.empty() || !waiting_.empty() || !lines_.empty(); }
   void grant(Slot& slot, PacedLine* line = nullptr);
   // Reads one piece after the other from the queue, or this one of a line.
   awaitable<void> reader(PacedLine* line = nullptr, ReadPiece* piece = nullptr);

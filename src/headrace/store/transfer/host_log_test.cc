@@ -87,11 +87,11 @@ TEST_F(HostLogTest, ThrottlingAndSlownessAreToldEveryHalfMinuteAtMost) {
     host_.throttled("gs://b/run/", 120.5, start_ + milliseconds(10 * i));
     host_.slow("gs://b/a", 2, seconds(15), start_ + milliseconds(10 * i));
   }
-  EXPECT_THAT(
-      told(LogLevel::kWarning),
-      ::testing::ElementsAre(AllOf(HasSubstr("throttles requests (HTTP 429 or 503); headrace slows down "
-                                             "those to gs://b/run/, to 120 requests per second")),
-                             AllOf(HasSubstr("gs://b/a has taken 15 s"), HasSubstr("attempt 2"))));
+  EXPECT_THAT(told(LogLevel::kWarning),
+              ::testing::ElementsAre(
+                  AllOf(HasSubstr("throttles requests (HTTP 429 or 503); headrace slows down "
+                                  "those to gs://b/run/, to 120 requests per second")),
+                  AllOf(HasSubstr("gs://b/a has taken 15 s"), HasSubstr("attempt 2"))));
 }
 
 TEST(Log, KeepsTheLatestOfWhatNobodyTakes) {

@@ -23,7 +23,7 @@ constexpr double kBendPerS = 200;     // ... less below this pace, where one ref
 constexpr double kLongCleanS = 10;    // ... but not for longer: the cap has moved
 constexpr double kMaxGrowthPerS = 1;  // of the pace
 constexpr double kFairStep = 0.1;
-constexpr std::chrono::milliseconds kBurst{10};    // how much of what was not used may be made up
+constexpr std::chrono::milliseconds kBurst{10};  // how much of what was not used may be made up
 
 }  // namespace
 
