@@ -31,7 +31,7 @@ class RunChild(Protocol):
         script: str,
         *arguments: object,
         expect_code: int = 0,
-        timeout_s: float = 160.0,
+        timeout_s: float = 220.0,
         stderr: str | None = "",
         **environment: str,
     ) -> str: ...
@@ -56,7 +56,7 @@ def run_child(tmp_path: Path) -> RunChild:
         script: str,
         *arguments: object,
         expect_code: int = 0,
-        timeout_s: float = 160.0,
+        timeout_s: float = 220.0,
         stderr: str | None = "",
         **environment: str,
     ) -> str:
