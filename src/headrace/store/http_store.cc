@@ -121,11 +121,7 @@ void HttpStore::on_wait_or_cancel(const std::shared_ptr<ReadBatch>& batch) {
     lane->thread().post([self = shared_from_this(), lane, batch] {
       if (batch->cancelled()) {
         lane->thread().stop_owned_by(batch.get(), cancelled());
-        ReadPiece* next = nullptr;
-        for (ReadPiece* piece = lane->drop(*batch); piece != nullptr; piece = next) {
-          next = piece->next;
-          self->piece_failed(*lane, *piece, cancelled());
-        }
+        self->fail_all(*lane, lane->drop(*batch), cancelled());
       } else {
         lane->waited_for(*batch);
       }
@@ -135,6 +131,14 @@ void HttpStore::on_wait_or_cancel(const std::shared_ptr<ReadBatch>& batch) {
 }
 
 // Deals pieces out to all lanes, so that every I/O thread reads part of a large object.
+void HttpStore::fail_all(HostLane& lane, ReadPiece* first, const Error& error) {
+  ReadPiece* next = nullptr;
+  for (ReadPiece* piece = first; piece != nullptr; piece = next) {
+    next = piece->next;
+    piece_failed(lane, *piece, error);
+  }
+}
+
 void HttpStore::spread(HostLane& lane, ReadPiece* pieces) {
   const size_t lane_count = host_->lanes.size();
   std::vector<ReadPiece*> firsts(lane_count, nullptr), lasts(lane_count, nullptr);
@@ -148,8 +152,12 @@ void HttpStore::spread(HostLane& lane, ReadPiece* pieces) {
   for (size_t i = 0; i < lane_count; ++i) {
     if (firsts[i] == nullptr) continue;
     HostLane* to = host_->lanes[i].get();
-    to->thread().post([to, first = firsts[i]] {
-      to->add_in_front(first);
+    to->thread().post([self = shared_from_this(), to, first = firsts[i]] {
+      if (first->batch->cancelled()) {  // this lane may have dropped its pieces already
+        self->fail_all(*to, first, cancelled());
+      } else {
+        to->add_in_front(first);
+      }
       to->pump();
     });
   }
@@ -161,6 +169,10 @@ awaitable<void> HttpStore::read_piece(Slot& request_slot, ReadPiece& piece, Http
   ReadSlot& slot = batch.slot(piece.slot_index);
   if (batch.cancelled()) {
     piece_failed(lane, piece, cancelled());
+    co_return;
+  }
+  if (lane.thread().stopping()) {  // it must not wait for memory, whose owners need this thread
+    piece_failed(lane, piece, Error(Code::kCancelled, "the engine was stopped"));
     co_return;
   }
   if (slot.failed.load(std::memory_order_acquire)) {  // another piece has spoilt it

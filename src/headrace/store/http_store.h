@@ -124,6 +124,7 @@ class HttpStore final : public ObjectStore,
   std::shared_ptr<Upload> make_upload(UploadMethod method, WriteRequest target);
   void on_wait_or_cancel(const std::shared_ptr<ReadBatch>& batch);
   void spread(HostLane& lane, ReadPiece* pieces);
+  void fail_all(HostLane& lane, ReadPiece* first, const Error& error);
   // Back into the queue until there is room.
   void defer(HostLane& lane, ReadPiece& piece);
   Result<void> prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead);

@@ -262,6 +262,7 @@ void PieceQueue::move_to(PieceQueue& other, const std::function<bool(const Piece
     for (auto at = asides->begin(); at != asides->end();) {
       Aside& aside = at->second;
       aside.last = take_out(aside.first);
+      pool_.leave_line(at->first);  // until it is asked for again
       at = aside.first == nullptr ? asides->erase(at) : std::next(at);
     }
   }

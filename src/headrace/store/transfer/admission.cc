@@ -53,7 +53,10 @@ void LimitControl::report(const AdmissionReport& report, TimePoint now) {
 }
 
 void LimitControl::end_interval(double seconds) {
-  if (interval_.throttled > 0 && interval_.unhindered < kLetThrough) return hold_back();
+  const uint32_t answers = interval_.completed + interval_.throttled;
+  const bool many =
+      interval_.throttled >= kManyRefusals && interval_.throttled > kManyFraction * answers;
+  if (many && interval_.unhindered < kLetThrough) return hold_back();
   // Idle stretches say nothing about the host.
   if (interval_.completed == 0) return;
   const double goodput =
@@ -63,18 +66,15 @@ void LimitControl::end_interval(double seconds) {
   if (interval_.limited) adjust(goodput, latency_s);
 }
 
-// The paces limit the rate. Fewer requests in flight help only if their number was what the server
-// refused.
+// Many are refused, and nobody is let through: their number may be why. Few refusals are the
+// business of the paces.
 void LimitControl::hold_back() {
   starting_ = false;
   if (probe_ == Probe::kUp) set_limit(limit_before_probe_);
   probe_ = Probe::kNone;
   intervals_to_probe_ = probe_patience_ = 2;
   last_goodput_ = 0;
-  const uint32_t answers = interval_.completed + interval_.throttled;
-  if (interval_.throttled >= kManyRefusals && interval_.throttled > kManyFraction * answers) {
-    set_limit(limit_ * 0.7);
-  }
+  set_limit(limit_ * 0.7);
 }
 
 void LimitControl::adjust(double goodput, double latency_s) {

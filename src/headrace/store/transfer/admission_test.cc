@@ -354,6 +354,19 @@ TEST(Admission, RootsThatAreThrottledKeepPacesOfTheirOwn) {
   EXPECT_LE(counts.throttled_fraction(), 0.02);
 }
 
+TEST(Admission, RootsBelowOneCapUseItHoweverLongAnAnswerTakes) {
+  for (const double latency_s : {0.03, 0.2}) {
+    const auto shared =
+        std::make_shared<Service>(rate_capped(latency_s, [](double) { return 100.0; }));
+    const Service root = [shared](double now_s) { return (*shared)(now_s); };
+    World world(std::vector<Service>(8, root), 1);
+    world.run_until(20);
+    world.take_counts();
+    world.run_until(80);
+    EXPECT_GE(static_cast<double>(world.take_counts().total), 60 * 100 * 0.8) << latency_s;
+  }
+}
+
 TEST(Admission, ACapOnRequestsInFlightLowersTheLimitOfAHostWhoseRootsAreAllRefused) {
   // More than 40 at once are refused; each takes 20 ms.
   std::vector<double> ends_s;

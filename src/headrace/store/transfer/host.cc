@@ -92,7 +92,12 @@ void HostLane::pump() {
       break;
     }
   }
-  if (!lines_.empty()) std::erase_if(lines_, [](const PacedLine& line) { return line.idle(); });
+  if (!lines_.empty()) {
+    std::erase_if(lines_, [](const PacedLine& line) {
+      if (line.idle() && line.turn) line.pace->give_back();
+      return line.idle();
+    });
+  }
   pumping_ = false;
 }
 
@@ -154,7 +159,10 @@ void Slot::join(PacedLine& line) {
 // Whether it was held, by itself or as a turn.
 bool Slot::give_up() {
   const bool unused = use_turn();
-  if (unused) line_->turn = lane_.thread().now();
+  if (unused) {
+    line_->pace->give_back();
+    line_->ask_again = {};
+  }
   const bool held = std::exchange(held_, false);
   if (held) --lane_.count_of(*this);
   return held || unused;

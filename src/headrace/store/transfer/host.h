@@ -125,7 +125,7 @@ class RequestSlot final : public Activity {
 
 // What one root that has been throttled has to send through one lane. It waits here, without a
 // slot, until the root's pace grants a turn. No more of its requests begin than could if those that
-// wait to be sent again held their slots.
+// wait to be sent again held their slots, but for those on their way when the first was refused.
 // Thread: I/O.
 struct PacedLine {
   PacedLine(std::shared_ptr<Pace> pace, ReadOrder& order, BlockPool& pool, Metrics& metrics)

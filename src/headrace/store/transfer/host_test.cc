@@ -151,6 +151,32 @@ TEST_F(InFlightTest, AtTheEndTemporaryObjectsAreRemovedThoughStalledReadsHoldAll
               ::testing::IsEmpty());
 }
 
+// What has memory needs the thread that those who wait for it would keep busy.
+TEST_F(InFlightTest, AnEngineThatStopsFailsWhatWaitsForMemory) {
+  std::vector<ObjectInfo> objects;
+  for (int i = 0; i < 60; ++i) objects.push_back(server_.put(cat("a", i), some_bytes(1'000'000)));
+  std::vector<ReadTarget> targets;
+  for (const ObjectInfo& object : objects) targets.push_back(listed(object));
+  for (const bool throttled_before : {false, true}) {
+    Engine engine({.io_threads = 2, .memory_budget_bytes = 8 * kMiB});
+    const std::shared_ptr<ObjectStore> store = open_in(engine, options_);
+    if (throttled_before) {
+      server_.faults(R"([{"match":{"kind":"get"},"count":1,"action":{"status":429}}])");
+      EXPECT_TRUE(take(store->stat("a0")).has_value());
+    }
+    const uint64_t before = server_.stat("/by_kind/media");
+    server_.faults(R"([{"match":{"kind":"media"},"action":"stall_head"}])");
+    const std::shared_ptr<ReadBatch> batch = batch_of(targets);
+    store->read(batch);
+    server_.wait_for("/by_kind/media", before + 4);
+    engine.stop();
+    wait_for(*batch);
+    for (size_t i = 0; i < batch->size(); ++i) {
+      EXPECT_THAT(outcome(*batch, i), FailsWith(Code::kCancelled, HasSubstr("gs://bucket/a")));
+    }
+  }
+}
+
 // ── Roots of one bucket ──────────────────────────────────────────────────────────────────────
 
 // Two stores of one host. Below hot/ the server lets five requests through, and refuses the rest.
@@ -249,9 +275,9 @@ TEST_F(ThrottledRootTest, NoMoreRequestsBeginThanThereArePlaces) {
   for (int i = 0; i < 50; ++i) EXPECT_TRUE(take(cold->stat("0")).has_value());
   std::set<std::string> begun;
   for (const FaultServer::Entry& entry : server_.log("media")) begun.insert(entry.target);
-  // One was served, by a reader that then took another piece; four wait to be sent again. The other
-  // I/O thread may begin one more before it hears of the first refusal.
-  EXPECT_LE(begun.size(), 1u + 4 + 1);
+  // One was served; four wait to be sent again, and up to four were on their way when the first of
+  // them was refused.
+  EXPECT_LE(begun.size(), 1u + 4 + 4);
   refused->cancel();
   wait_for(*refused);
 }

@@ -100,6 +100,12 @@ std::optional<Pace::TimePoint> Pace::reserve(TimePoint now) {
   return turn;
 }
 
+void Pace::give_back() {
+  const Lock lock(mutex_);
+  const double per_s = control_.per_s();
+  if (per_s > 0) next_send_ -= duration_cast<nanoseconds>(duration<double>(1.0 / per_s));
+}
+
 bool Pace::report(bool refused, nanoseconds latency, TimePoint now) {
   const Lock lock(mutex_);
   control_.report(refused, latency, now);

@@ -62,6 +62,8 @@ class Pace {
   // near future, this far ahead; null: ask again soon.
   static constexpr std::chrono::milliseconds kHorizon{20};
   std::optional<TimePoint> reserve(TimePoint now);
+  // A turn was not used: the next one comes so much earlier.
+  void give_back();
   // True for the first refusal ever.
   bool report(bool refused, std::chrono::nanoseconds latency, TimePoint now);
   double per_s();  // 0: not known
