@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -113,6 +114,16 @@ class Archive:
             (self._begins[name], self._begins[name] + self.entries[name].size_bytes)
             for name in names
         ]
+
+    def sums(self, names: Iterable[str]) -> tuple[str, dict[str, int]]:
+        """Return a kind of CRC and the records' sums; ``("", {})`` without one kind for all."""
+        entries = {name: self.entries[name] for name in names} if self.verify else {}
+        crc32c = {name: each.crc32c for name, each in entries.items() if each.crc32c is not None}
+        if len(crc32c) == len(entries) > 0:
+            return "crc32c", crc32c
+        if self._has_crc32 and entries and not crc32c:
+            return "crc32", {name: each.crc32 for name, each in entries.items()}
+        return "", {}
 
     def is_right(self, name: str, data: Buffer) -> bool:
         """Return whether these are the record's bytes, by the best checksum available."""

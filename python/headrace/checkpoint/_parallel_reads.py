@@ -33,7 +33,7 @@ _STEP_BYTES = 64 << 20
 _STEP_COPIED_BYTES = 16 << 20
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Part:
     """The bytes [begin, end) of an object, and memory of exactly that size for them."""
 
@@ -41,6 +41,8 @@ class Part:
     begin: int
     end: int
     into: Buffer
+    crc: int | None = field(default=None, init=False)
+    """The sum of these bytes, if it was asked for, and could be computed while they arrived."""
 
 
 @dataclass
@@ -55,7 +57,7 @@ class _Request:
     memory: memoryview = field(default_factory=lambda: memoryview(b""))
 
 
-def read_parts(store: Store, parts: Iterable[Part]) -> None:
+def read_parts(store: Store, parts: Iterable[Part], *, sum_kind: str = "") -> None:
     """Fill memory with parts of objects.
 
     Ranges close to each other are read together and then copied; at most 48 MiB are held for that.
@@ -66,13 +68,15 @@ def read_parts(store: Store, parts: Iterable[Part]) -> None:
         store: the store of the objects.
         parts: in any order; they may overlap. Reads of an `ObjectInfo` are pinned to its
             generation.
+        sum_kind: sum parts by a CRC of this kind while they arrive, as far as that is free, for
+            `Part.crc`.
 
     Raises:
         NotFoundError: an object is missing.
         PreconditionFailedError: an object is no longer in that generation.
         CorruptDataError: an object ends before a part does.
     """
-    for _ in _read(store, list(parts)):
+    for _ in _read(store, list(parts), sum_kind):
         pass
 
 
@@ -81,15 +85,19 @@ def read_into(store: Store, info: ObjectInfo, wanted: Iterable[Wanted]) -> None:
     read_parts(store, [Part(info, *each) for each in wanted])
 
 
-def read_steps(store: Store, info: ObjectInfo, wanted: Iterable[Wanted]) -> Iterator[list[int]]:
-    """Do the same step by step: yield the positions in `wanted` whose memory is now filled.
+def read_steps(
+    store: Store, info: ObjectInfo, wanted: Iterable[Wanted], *, sum_kind: str
+) -> Iterator[list[tuple[int, int | None]]]:
+    """Do the same step by step: yield what is now filled, as positions in `wanted` and `Part.crc`.
 
     Steps start in the order of the object, some of them ahead of the caller.
     """
-    return _read(store, [Part(info, *each) for each in wanted])
+    parts = [Part(info, *each) for each in wanted]
+    for filled in _read(store, parts, sum_kind):
+        yield [(i, parts[i].crc) for i in filled]
 
 
-def _read(store: Store, parts: Sequence[Part]) -> Iterator[list[int]]:
+def _read(store: Store, parts: Sequence[Part], sum_kind: str) -> Iterator[list[int]]:
     handle = pinned(store)._handle()
     buffers = [memoryview(part.into) for part in parts]
     left = deque(_steps(_join(parts)))
@@ -108,10 +116,14 @@ def _read(store: Store, parts: Sequence[Part]) -> Iterator[list[int]]:
                     [request.object for request in step],
                     [request.memory for request in step],
                     [(request.begin, request.end) for request in step],
+                    sum_kind=sum_kind,
                 )
                 under_way.append((step, batch))
             step, batch = under_way.popleft()
             batch.take(return_errors=False)
+            for request, crc in zip(step, batch.sums(), strict=True):
+                if len(request.parts) == 1:
+                    parts[request.parts[0]].crc = crc
             yield [part for request in step for part in _distribute(request, parts, buffers)]
     finally:
         # From here on, nothing may write to the caller's memory.

@@ -46,10 +46,13 @@ def read_storages(
         for (begin, expected), buffer in zip(frames, found, strict=True)
     ]
     in_order = list(storages)
-    for step in read_steps(archive.store, archive.info, wanted):
-        for position in step:
+    sum_kind, sums = archive.sums(in_order)
+    for step in read_steps(archive.store, archive.info, wanted, sum_kind=sum_kind):
+        for position, crc in step:
             if position < len(in_order):
-                _check(archive, in_order[position], wanted[position])
+                name = in_order[position]
+                if crc is None or crc != sums[name]:
+                    _check(archive, name, wanted[position])
                 on_bytes(len(buffers[position]))
                 continue
             begin, expected = frames[position - len(in_order)]

@@ -34,6 +34,7 @@ SUM_BLOCK_BYTES = 1 * MiB
 # so unpickling needs no module of headrace.
 _ATTRIBUTE = "headrace_layout"
 _VERSION = 1
+_CRC32C = _engine.CrcKind("crc32c")
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,14 @@ class ItemLayout:
     dtype: torch.dtype | None
     """None if the data is not the plain memory of one contiguous tensor."""
     shape: tuple[int, ...]
+
+    def sum_of_blocks(self, first: int, size_bytes: int) -> int:
+        """Return the CRC-32C of so much of ``data``, from a block's begin on to a block's end."""
+        joined = 0
+        for number in range(first, first + -(-size_bytes // self.block_bytes)):
+            block_bytes = min(self.block_bytes, self.data_bytes - number * self.block_bytes)
+            joined = _CRC32C.joined(joined, self.block_sums[number], block_bytes)
+        return joined
 
     def attach(self, storage_info: Any) -> None:
         """Attach this to a ``_StorageInfo`` of torch."""

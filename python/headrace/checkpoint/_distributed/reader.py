@@ -235,7 +235,7 @@ class DistributedReader(StorageReader):
 
     def _read_parts(self, parts: Sequence[Part]) -> None:
         try:
-            read_parts(self._folder.store, parts)
+            read_parts(self._folder.store, parts, sum_kind="crc32c" if self._verify else "")
         except NotFoundError as error:
             error.add_note(
                 f"The metadata of {self._folder.url} names this file. If a new checkpoint was "
@@ -427,7 +427,9 @@ def _memory_load(
 
     def finish() -> None:
         if verify:
-            _check_blocks(data, layout, begin // layout.block_bytes, where)
+            first_block = begin // layout.block_bytes
+            if parts[0].crc != layout.sum_of_blocks(first_block, end - begin):
+                _check_blocks(data, layout, first_block, where)
             if is_whole:
                 _check(head, layout.head_sum, where)
                 _check(tail, layout.tail_sum, where)
