@@ -23,6 +23,7 @@ from tests.checkpoint.states import (
     sent_bytes,
     stock_file_of,
 )
+from tests.sums import count_summed_bytes
 
 MIB = 1 << 20
 
@@ -62,6 +63,17 @@ def test_two_dependent_requests_come_before_the_storages(
     }
     storage_bytes = sum(each.nbytes for each in state.values())
     assert storage_bytes <= sent_bytes(server) - 2 * END_BYTES < storage_bytes + 20_000  # heads
+
+
+@FILES
+def test_storages_are_summed_while_they_arrive(
+    write: Any, server: FaultServer, gcs: headrace.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = large_state()
+    server.put("bucket", "a.pt", write(state))
+    summed_bytes = count_summed_bytes(monkeypatch)
+    assert_same(load(gcs), state)
+    assert sum(summed_bytes) < 100_000 < sum(each.nbytes for each in state.values())
 
 
 @FILES

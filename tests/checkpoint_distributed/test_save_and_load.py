@@ -23,6 +23,7 @@ from tests.checkpoint_distributed.conftest import (
     file_place,
     training_state,
 )
+from tests.sums import count_summed_bytes
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -51,6 +52,31 @@ def test_thread_count_says_how_many_files_a_rank_writes(
 def test_each_tensor_gets_a_file_where_that_is_asked_for(place: Place) -> None:
     dcp.save({"a": torch.ones(3), "b": 1}, storage_writer=place.writer(single_file_per_rank=False))
     assert len(place.data_names()) == 2
+
+
+def test_large_tensors_are_summed_while_they_arrive(
+    gcs: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = {"a": torch.rand(3_000_000), "b": torch.rand(700_000)}
+    dcp.save(state, storage_writer=gcs.writer())
+    loaded = blank(state)
+    summed_bytes = count_summed_bytes(monkeypatch)
+    dcp.load(loaded, storage_reader=gcs.reader())
+    assert_same(loaded, state)
+    assert sum(summed_bytes) < 100_000
+
+
+@pytest.mark.parametrize("position", [0, 1 << 20, 11_999_999])
+def test_a_wrong_bit_of_a_large_tensor_is_found_while_it_arrives(gcs: Place, position: int) -> None:
+    tensor = torch.rand(3_000_000)
+    dcp.save({"a": tensor}, storage_writer=gcs.writer())
+    (name,) = gcs.data_names()
+    data = bytearray(gcs.get(name))
+    raw = tensor.numpy().tobytes()
+    data[data.index(raw) + position] ^= 1
+    gcs.put(name, bytes(data))
+    with pytest.raises(dcp.CheckpointException, match=r"CorruptDataError: 'a' in gs://.*CRC-32C"):
+        dcp.load({"a": torch.zeros(3_000_000)}, storage_reader=gcs.reader())
 
 
 def test_stock_torch_reads_a_copy_without_headrace(gcs: Place, tmp_path: Path) -> None:
