@@ -9,3 +9,5 @@ export TSAN_OPTIONS=suppressions=$PWD/tools/tsan.suppressions:halt_on_error=1:se
 # A test must not find this machine's own accounts, proxies or emulators.
 unset GOOGLE_APPLICATION_CREDENTIALS STORAGE_EMULATOR_HOST ${!AWS_@} http_proxy https_proxy no_proxy \
   HTTP_PROXY HTTPS_PROXY NO_PROXY ALL_PROXY all_proxy
+# Each of the many interpreters would compile torch anew, which takes twice as long as to load it.
+unset PYTHONDONTWRITEBYTECODE

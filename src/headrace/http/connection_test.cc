@@ -273,7 +273,7 @@ TEST_F(ConnectionTest, ABodyThatStallsIsTimedOut) {
 }
 
 TEST_F(ConnectionTest, AStalledBodyGoesOnByRangeOnAnotherConnection) {
-  options_.timeout.stall = milliseconds(150);
+  options_.timeout.stall = milliseconds(600);
   server_.faults(R"([{"match":{"kind":"media"},"count":1,"action":{"stall_after_bytes":30000}}])");
   EXPECT_THAT(read(*open(), listed(object_)), Gives(bytes_));
   const std::vector<FaultServer::Entry> log = server_.log("media");
@@ -286,7 +286,7 @@ TEST_F(ConnectionTest, AStalledBodyGoesOnByRangeOnAnotherConnection) {
 TEST_F(ConnectionTest, ALargeBodyThatStallsLeavesNothingUnread) {
   const std::string bytes = some_bytes(1'500'000);
   const ObjectInfo object = server_.put("large", bytes);
-  options_.timeout.stall = milliseconds(300);
+  options_.timeout.stall = milliseconds(600);
   server_.faults(R"([{"match":{"kind":"media"},"count":1,"action":{"stall_after_bytes":700001}}])");
   EXPECT_THAT(read(*open(), listed(object)), Gives(bytes));
   const std::vector<FaultServer::Entry> log = server_.log("media");
@@ -316,7 +316,7 @@ TEST_F(ConnectionTest, ASmallBodyThatComesInDropsDoesNotStall) {
 TEST_F(ConnectionTest, ABodyThatDripsAndStallsLeavesNothingUnread) {
   const std::string bytes = some_bytes(100'000);
   const ObjectInfo object = server_.put("small", bytes);
-  options_.timeout.stall = milliseconds(300);
+  options_.timeout.stall = milliseconds(600);
   server_.faults(
       R"([{"match":{"kind":"media"},"count":1,
            "action":{"drip":{"bytes":9000,"every_ms":1},"stall_after_bytes":60001}}])");
