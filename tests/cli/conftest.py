@@ -7,7 +7,6 @@ import os
 import pty
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -153,13 +152,6 @@ def kinds(server: FaultServer) -> dict[str, int]:
     """How many requests of each kind there were."""
     found: dict[str, int] = server.stats()["by_kind"]
     return {kind: count for kind, count in found.items() if count}
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Return when it is so; it must be soon."""
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
 
 
 def on_terminal(start: Start, *arguments: object, **options: Any) -> tuple[int, bytes]:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from testing.faultserver.client import FaultServer
-from tests.cli.conftest import ODD_NAMES, Run, RunEach, Start, kinds, wait_until
+from tests.cli.conftest import ODD_NAMES, Run, RunEach, Start, kinds
+from tests.waiting import wait_until
 
 MiB = 1 << 20
 

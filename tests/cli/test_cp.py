@@ -15,7 +15,8 @@ import pytest
 import headrace
 from testing.faultserver.client import FaultServer
 from testing.servers import FakeGcsServer
-from tests.cli.conftest import ODD_NAMES, Run, RunEach, Start, kinds, on_terminal, wait_until
+from tests.cli.conftest import ODD_NAMES, Run, RunEach, Start, kinds, on_terminal
+from tests.waiting import wait_until
 
 MiB = 1 << 20
 

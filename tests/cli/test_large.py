@@ -11,7 +11,8 @@ import pytest
 
 import headrace
 from testing.faultserver.client import FaultServer
-from tests.cli.conftest import Run, Start, kinds, wait_until
+from tests.cli.conftest import Run, Start, kinds
+from tests.waiting import wait_until
 
 MiB = 1 << 20
 SMALL_BUDGET = {"HEADRACE_MEMORY_BUDGET_BYTES": str(32 * MiB)}

@@ -16,6 +16,7 @@ import pytest
 import headrace
 from testing.faultserver.client import FaultServer
 from tests.faults.conftest import OpenStore
+from tests.waiting import wait_until
 
 CAP_PER_S = 400.0
 PROCESSES = 4
@@ -171,8 +172,7 @@ def test_a_throttled_root_does_not_hold_up_another_one_of_its_bucket(
     refused = threading.Thread(target=read_until_cancelled, args=(hot, listed))
     refused.start()
     try:
-        while server.stats()["throttled"] < 5:
-            time.sleep(0.001)
+        wait_until(lambda: server.stats()["throttled"] >= 5)
         assert [bytes(sample).decode() for sample in cold.read_many(names)] == names
         for i in range(10):
             cold.write(f"new{i}", b"x")
@@ -205,8 +205,7 @@ def test_a_throttled_bucket_does_not_hold_up_another_one_of_its_endpoint(
     refused = threading.Thread(target=read_until_cancelled, args=(hot, ["o"]))
     refused.start()
     try:
-        while server.stats()["throttled"] == 0:
-            time.sleep(0.001)
+        wait_until(lambda: server.stats()["throttled"] > 0)
         for _ in range(20):
             assert cold.read("o").bytes() == b"x"
         assert server.stats()["max_in_flight"] == 1

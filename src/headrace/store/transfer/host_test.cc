@@ -28,6 +28,17 @@ class InFlightTest : public StoreTest {
     server_.faults(cat(R"([{"match":{"kind":")", kind, R"("},"count":1,"action":"stall_head"}])"));
   }
   void release() { server_.post("release", "{}"); }
+  // Whose first three parts are on the server, as temporary objects.
+  std::shared_ptr<ObjectWriter> begin_writing(ObjectStore& store) {
+    WriterOptions options;
+    options.object.name = "out/a";
+    options.part_bytes = 64 * kKiB;
+    std::shared_ptr<ObjectWriter> writer = store.open_writer(options).value();
+    const std::string bytes = some_bytes(3 * 64 * kKiB + 1);
+    EXPECT_TRUE(writer->append(bytes_of(bytes), nullptr, kMayBlock).has_value());
+    server_.wait_for("/by_kind/upload", 3);
+    return writer;
+  }
 };
 
 TEST_F(InFlightTest, TenWritersOfEightPartsEachStayWithinIt) {
@@ -132,13 +143,7 @@ TEST_F(InFlightTest, AtTheEndTemporaryObjectsAreRemovedThoughStalledReadsHoldAll
     Engine engine({.io_threads = 1, .memory_budget_bytes = 64 * kMiB});
     options_.initial_in_flight = options_.max_in_flight = 1;
     const std::shared_ptr<ObjectStore> store = open_in(engine, options_);
-    WriterOptions options;
-    options.object.name = "out/a";
-    options.part_bytes = 64 * kKiB;
-    const std::shared_ptr<ObjectWriter> writer = store->open_writer(options).value();
-    const std::string bytes = some_bytes(3 * 64 * kKiB + 1);
-    ASSERT_TRUE(writer->append(bytes_of(bytes), nullptr, kMayBlock).has_value());
-    server_.wait_for("/by_kind/upload", 3);
+    const std::shared_ptr<ObjectWriter> writer = begin_writing(*store);
     stall("media");
     const std::vector<ReadTarget> targets(1, listed(object));
     const std::shared_ptr<ReadBatch> batch = batch_of(targets);
@@ -385,13 +390,7 @@ TEST_F(ThrottledRootTest, AtTheEndTemporaryObjectsAreRemovedBeforeWhatWasRefused
     Engine engine({.io_threads = 1, .memory_budget_bytes = 64 * kMiB});
     options_.initial_in_flight = options_.max_in_flight = 1;
     const std::shared_ptr<ObjectStore> hot = open_root(engine, "hot");
-    WriterOptions options;
-    options.object.name = "out/a";
-    options.part_bytes = 64 * kKiB;
-    const std::shared_ptr<ObjectWriter> writer = hot->open_writer(options).value();
-    const std::string bytes = some_bytes(3 * 64 * kKiB + 1);
-    ASSERT_TRUE(writer->append(bytes_of(bytes), nullptr, kMayBlock).has_value());
-    server_.wait_for("/by_kind/upload", 3);
+    const std::shared_ptr<ObjectWriter> writer = begin_writing(*hot);
     server_.faults(R"([{"match":{"kind":"media"},"action":{"status":429,"retry_after_s":60}}])");
     const std::shared_ptr<ReadBatch> batch = read_all(*hot, 2);
     server_.wait_for("/by_kind/media", 1);
