@@ -303,15 +303,18 @@ Result<std::shared_ptr<ObjectStore>> Engine::State::open(const Url& url, Result<
     return alive->host(endpoint, options);
   };
   const Root root(url.name);
+  auto protocol = provider->protocol_at(root);
   // What is written below the root may go through the bucket's store, at the same pace.
-  const std::shared_ptr<Pace> pace = (*host)->paces.of(provider->protocol_at(root)->url_of(""));
-  const auto store_at = [&](Root root, std::shared_ptr<HttpStore> bucket) {
-    return std::make_shared<HttpStore>(resources, *host, pace,
-                                       provider->protocol_at(std::move(root)), options, reach,
-                                       std::move(bucket));
+  const std::shared_ptr<Pace> pace = (*host)->paces.of(protocol->url_of(""));
+  const auto store_with = [&](std::unique_ptr<const Protocol> its_protocol,
+                              std::shared_ptr<HttpStore> bucket) {
+    return std::make_shared<HttpStore>(resources, *host, pace, std::move(its_protocol), options,
+                                       reach, std::move(bucket));
   };
-  const std::shared_ptr<HttpStore> bucket = store_at(Root(), nullptr);
-  std::shared_ptr<HttpStore> store = root.is_bucket() ? bucket : store_at(root, bucket);
+  const std::shared_ptr<HttpStore> bucket =
+      store_with(root.is_bucket() ? std::move(protocol) : provider->protocol_at(Root()), nullptr);
+  std::shared_ptr<HttpStore> store =
+      root.is_bucket() ? bucket : store_with(std::move(protocol), bucket);
   if (!options.join_small_objects) return store;
   return join(url, std::move(store), {.store = bucket, .root = root}, options);
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "headrace/store/transfer/pace.h"
+
 namespace headrace {
 namespace {
 
@@ -16,9 +18,7 @@ constexpr double kHeldShare = 0.95;     // a probe downwards must keep this shar
 constexpr double kHighLatency = 2.0;    // times the base: half of the requests are but queueing
 constexpr uint32_t kMaxPatience = 32;   // intervals between probes that do not pay
 constexpr double kRequestBytes = 4096;  // what a request costs beside its bytes, in bytes
-constexpr uint32_t kManyRefusals = 5;   // with a fifth of all answers: too many are in flight ...
-constexpr double kManyFraction = 0.2;
-constexpr uint32_t kLetThrough = 5;  // ... unless so many of other roots' requests were served
+constexpr uint32_t kLetThrough = 5;     // served: then the number in flight is not what is refused
 
 }  // namespace
 
@@ -53,9 +53,7 @@ void LimitControl::report(const AdmissionReport& report, TimePoint now) {
 }
 
 void LimitControl::end_interval(double seconds) {
-  const uint32_t answers = interval_.completed + interval_.throttled;
-  const bool many =
-      interval_.throttled >= kManyRefusals && interval_.throttled > kManyFraction * answers;
+  const bool many = refused_many(interval_.completed, interval_.throttled);
   if (many && interval_.unhindered < kLetThrough) return hold_back();
   // Idle stretches say nothing about the host.
   if (interval_.completed == 0) return;

@@ -15,7 +15,7 @@ constexpr double kMaxIntervalS = 1.0;
 constexpr uint32_t kMinAnswers = 10;
 constexpr double kRefusedFactor = 0.95;  // of the pace, per refusal ...
 constexpr double kLeastFactor = 0.9;     // ... and per interval at the most
-constexpr uint32_t kManyRefusals = 5;    // with a fifth of all answers: the cap has moved
+constexpr uint32_t kManyRefusals = 5;    // with a fifth of all answers: see refused_many()
 constexpr double kManyFraction = 0.2;
 constexpr double kPaceHeld = 0.8;     // of the pace succeeded: it is what holds us
 constexpr double kBend = 0.07;        // of the way back to the edge and on, per cubic second ...
@@ -26,6 +26,10 @@ constexpr double kFairStep = 0.1;
 constexpr std::chrono::milliseconds kBurst{10};  // how much of what was not used may be made up
 
 }  // namespace
+
+bool refused_many(uint32_t completed, uint32_t refused) {
+  return refused >= kManyRefusals && refused > kManyFraction * (completed + refused);
+}
 
 void PaceControl::report(bool refused, nanoseconds latency, TimePoint now) {
   if (interval_began_ == TimePoint()) {
@@ -50,17 +54,14 @@ void PaceControl::report(bool refused, nanoseconds latency, TimePoint now) {
   interval_began_ = quiet ? TimePoint() : now;
 }
 
-bool PaceControl::refused_many() const {
-  return refused_ >= kManyRefusals && refused_ > kManyFraction * (completed_ + refused_);
-}
-
 void PaceControl::adjust(double seconds) {
   const double succeeded_per_s = completed_ / seconds;
   if (refused_ > 0) {
     // Refusals right after the first are the same edge, seen from above.
     if (clean_s_ > 0) edge_per_s_ = per_s_;
     clean_s_ = 0;
-    if (per_s_ == 0 || refused_many()) {
+    const bool many = refused_many(completed_, refused_);
+    if (per_s_ == 0 || many) {
       const double tried_per_s = (completed_ + refused_) / seconds;
       const double from_per_s = per_s_ == 0 ? tried_per_s : per_s_;
       // An interval with hardly any success must not reduce the pace to nothing: other clients may
@@ -71,7 +72,7 @@ void PaceControl::adjust(double seconds) {
       per_s_ *= std::max(kLeastFactor, std::pow(kRefusedFactor, refused_));
       per_s_ = std::max(1.0, per_s_);
     }
-    if (refused_many() || edge_per_s_ == 0) edge_per_s_ = per_s_;  // it is elsewhere
+    if (many || edge_per_s_ == 0) edge_per_s_ = per_s_;  // it is elsewhere
     floor_per_s_ = per_s_;
     return;
   }

@@ -14,6 +14,10 @@
 
 namespace headrace {
 
+// Whether so many of an interval's answers were refusals that a cap must be elsewhere than it
+// seemed.
+bool refused_many(uint32_t completed, uint32_t refused);
+
 // The pace of one root: pure arithmetic, without a clock or threads.
 //
 // There is one only once the server has throttled: a limit cannot hold a rate when even one request
@@ -34,7 +38,6 @@ class PaceControl {
 
  private:
   void adjust(double seconds);
-  bool refused_many() const;  // in this interval
 
   TimePoint interval_began_{};
   uint32_t completed_ = 0, refused_ = 0;  // in this interval
