@@ -159,11 +159,15 @@ def latency(bench: Bench) -> None:
 
 
 def large(bench: Bench) -> None:
-    """One large object: from nginx, to the fault server, which sums up what it gets."""
+    """One large object: from nginx, to the fault server, which sums up what it gets.
+
+    curl, which throws away what it reads, shows what receiving costs on this machine.
+    """
     bucket = bench.effort.huge
     size_bytes = bucket.sizes_bytes[0]
     group = f"s3://, one object of {size_bytes / GIB:g} GiB"
     with bench.nginx(bucket, s3=True) as server:
+        raw_url = server.url + _presigned_paths(server, bucket)[0]
         answers = bench.alternate(
             group,
             {
@@ -171,6 +175,7 @@ def large(bench: Bench) -> None:
                 "obstore": lambda: bench.many(
                     "obstore-into", server.url, bucket, size_bytes=size_bytes, **S3
                 ),
+                "curl": lambda: curl.get(raw_url, size_bytes=size_bytes),
             },
             bench.effort.peer_repetitions,
         )
