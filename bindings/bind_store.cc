@@ -1,9 +1,11 @@
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "batch_handle.h"
@@ -68,16 +70,29 @@ class BatchHandle {
   nb::list sums() {
     wait_until_done();
     nb::list out;
+    for (size_t i = 0; i < batch_->size(); ++i) out.append(crc_or_none(batch_->slot(i).sum));
+    return out;
+  }
+  // The same of each place of each item, of a batch that start_scattered() returned.
+  nb::list place_sums() {
+    wait_until_done();
+    nb::list out;
     for (size_t i = 0; i < batch_->size(); ++i) {
-      const Checksum& sum = batch_->slot(i).sum;
-      out.append(sum.empty() ? nb::none() : nb::object(nb::int_(sum.number())));
+      nb::list sums;
+      if (const Scatter* scatter = batch_->slot(i).scatter.get()) {
+        for (const Checksum& sum : scatter->sums) sums.append(crc_or_none(sum));
+      }
+      out.append(std::move(sums));
     }
     return out;
   }
 
-  // Waits, then returns a sample for each object, or its stand-in.
+  // Waits, then returns a sample for each object, or its stand-in. Not for scattered ones.
   nb::list take(bool return_errors) {
     wait_until_done();
+    if (batch_->size() > 0 && batch_->slot(0).scatter) {
+      throw nb::value_error("what is read into several places is no sample");
+    }
     if (taken_) throw nb::value_error("the batch was taken already");
     warn();
     taken_ = true;
@@ -100,6 +115,9 @@ class BatchHandle {
     wait_interruptibly([this](steady_clock::time_point until,
                               MayBlock permit) { return batch_->wait_until(until, permit); },
                        [this] { batch_->cancel(); });
+  }
+  static nb::object crc_or_none(const Checksum& sum) {
+    return sum.empty() ? nb::none() : nb::object(nb::int_(sum.number()));
   }
   // Passes the engine's warnings to Python's, on a thread that runs Python.
   void warn() const {
@@ -160,6 +178,40 @@ class BatchHandle {
 };
 
 using PyRange = std::pair<uint64_t, std::optional<uint64_t>>;
+using PyPlace = std::tuple<uint64_t, uint64_t, nb::object>;  // begin, end and memory
+
+// A sequence of names and ObjectInfos, which it keeps. Raises TypeError for anything else.
+class Items {
+ public:
+  explicit Items(const nb::object& items)
+      : sequence_(nb::steal(
+            PySequence_Fast(items.ptr(), "names must be a sequence of names and ObjectInfos"))) {
+    if (!sequence_.is_valid()) throw nb::python_error();
+  }
+
+  size_t size() const { return static_cast<size_t>(PySequence_Fast_GET_SIZE(sequence_.ptr())); }
+  nb::handle operator[](size_t i) const {
+    return PySequence_Fast_GET_ITEM(sequence_.ptr(), static_cast<Py_ssize_t>(i));
+  }
+  // What its name, or its ObjectInfo, says. Borrows the text.
+  ReadTarget target(size_t i) const {
+    const nb::handle item = (*this)[i];
+    if (PyUnicode_Check(item.ptr())) return {.name = utf8_of(item)};
+    if (!nb::handle(item.type()).is(nb::type<ObjectInfo>())) {
+      PyErr_Format(PyExc_TypeError, "a name or an ObjectInfo is needed, not %.100s",
+                   Py_TYPE(item.ptr())->tp_name);
+      throw nb::python_error();
+    }
+    const ObjectInfo& info = *nb::inst_ptr<ObjectInfo>(item);
+    return {.name = info.name,
+            .generation = info.generation,
+            .size_bytes = info.size_bytes,
+            .checksum = info.checksum};
+  }
+
+ private:
+  nb::object sequence_;
+};
 
 // Thread: confined (the GIL).
 class StoreHandle {
@@ -177,10 +229,8 @@ class StoreHandle {
   nb::object start(const nb::object& items, const nb::object& into,
                    const std::optional<std::vector<PyRange>>& ranges,
                    std::string_view sum_kind) const {
-    const nb::object sequence = nb::steal(
-        PySequence_Fast(items.ptr(), "names must be a sequence of names and ObjectInfos"));
-    if (!sequence.is_valid()) throw nb::python_error();
-    const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(sequence.ptr()));
+    const Items all(items);
+    const size_t count = all.size();
     std::vector<std::shared_ptr<HeldBuffer>> buffers = hold_buffers(into, count);
     if (ranges && ranges->size() != count) {
       raise(Error(Code::kInvalidArgument,
@@ -189,23 +239,8 @@ class StoreHandle {
     Origins origins;
     origins.items.reserve(count);
     std::shared_ptr<ReadBatch> batch = ReadBatch::create(count, count * 64);
-    const nb::handle info_type = nb::type<ObjectInfo>();
     for (size_t i = 0; i < count; ++i) {
-      const nb::handle item = PySequence_Fast_GET_ITEM(sequence.ptr(), static_cast<Py_ssize_t>(i));
-      ReadTarget target;
-      if (PyUnicode_Check(item.ptr())) {
-        target.name = utf8_of(item);
-      } else if (nb::handle(item.type()).is(info_type)) {
-        const ObjectInfo& info = *nb::inst_ptr<ObjectInfo>(item);
-        target.name = info.name;
-        target.generation = info.generation;
-        target.size_bytes = info.size_bytes;
-        target.checksum = info.checksum;
-      } else {
-        PyErr_Format(PyExc_TypeError, "a name or an ObjectInfo is needed, not %.100s",
-                     Py_TYPE(item.ptr())->tp_name);
-        throw nb::python_error();
-      }
+      ReadTarget target = all.target(i);
       if (ranges) {
         const auto& [begin, end] = (*ranges)[i];
         target.range = ByteRange{begin, end.value_or(kUnknownSize)};
@@ -216,9 +251,42 @@ class StoreHandle {
         target.has_into = true;
       }
       batch->add(target);
-      origins.items.push_back(nb::borrow(item));
+      origins.items.push_back(nb::borrow(all[i]));
     }
     return start_batch({opened()}, {}, std::move(batch), std::move(origins), std::move(buffers));
+  }
+
+  // Reads one range of each item, into places in the order of the object.
+  nb::object start_scattered(const nb::object& items,
+                             const std::vector<std::vector<PyPlace>>& places,
+                             std::string_view sum_kind) const {
+    const Items all(items);
+    if (places.size() != all.size()) {
+      raise(Error(Code::kInvalidArgument,
+                  cat("there are places for ", places.size(), " of ", all.size(), " objects")));
+    }
+    std::vector<std::shared_ptr<HeldBuffer>> buffers;
+    std::shared_ptr<ReadBatch> batch = ReadBatch::create(all.size(), all.size() * 64);
+    std::vector<Place> filled;
+    for (size_t i = 0; i < all.size(); ++i) {
+      filled.clear();
+      for (const auto& [begin, end, memory] : places[i]) {
+        buffers.push_back(std::make_shared<HeldBuffer>(memory, /*writable=*/true));
+        filled.push_back({.begin = begin, .into = buffers.back()->bytes()});
+        if (filled.back().end() != end) {
+          raise(
+              Error(Code::kInvalidArgument, cat("the place for the bytes [", begin, ", ", end,
+                                                ") holds ", filled.back().into.size(), " bytes")));
+        }
+      }
+      // Only now: taking a buffer may run Python, which may change what the text is borrowed from.
+      ReadTarget target = all.target(i);
+      target.range = value_or_raise(range_of(filled));
+      target.places = filled;
+      target.wanted_sum = checksum_kind(sum_kind).value_or(ChecksumKind::kNone);
+      batch->add(target);
+    }
+    return start_batch({opened()}, {}, std::move(batch), {}, std::move(buffers));
   }
 
   // The same for entries of an index, without a Python object for each. `into` is one buffer,
@@ -473,6 +541,9 @@ void bind_store(nb::module_& module) {
       .def("done", &BatchHandle::done)
       .def("sums", &BatchHandle::sums, nb::sig("def sums(self) -> list[int | None]"),
            "Waits; the CRC of the bytes that came for each range.")
+      .def("place_sums", &BatchHandle::place_sums,
+           nb::sig("def place_sums(self) -> list[list[int | None]]"),
+           "Waits; the CRC of the bytes that came for each place of each range.")
       .def("take", &BatchHandle::take, nb::kw_only(), nb::arg("return_errors"),
            nb::sig("def take(self, *, return_errors: bool) -> list[Sample]"),
            "Waits; a sample for each object. Raises the first error, or returns errors in place.");
@@ -489,6 +560,15 @@ void bind_store(nb::module_& module) {
                    "ranges: collections.abc.Sequence[tuple[int, int | None]] | None = None, "
                    "sum_kind: str = '') -> Batch"),
            "Starts reading; the engine sums ranges by a CRC of this kind, for `Batch.sums`.")
+      .def("start_scattered", &StoreHandle::start_scattered, nb::arg("items"), nb::arg("places"),
+           nb::kw_only(), nb::arg("sum_kind"),
+           nb::sig("def start_scattered(self, "
+                   "items: collections.abc.Sequence[str | ObjectInfo], "
+                   "places: collections.abc.Sequence["
+                   "collections.abc.Sequence[tuple[int, int, typing_extensions.Buffer]]], *, "
+                   "sum_kind: str) -> Batch"),
+           "Starts reading one range of each, into places that are given as begin, end and memory; "
+           "the engine sums each by a CRC of this kind, for `Batch.place_sums`.")
       .def("start_indexed", &StoreHandle::start_indexed, nb::arg("index"), nb::arg("indices"),
            nb::arg("into") = nb::none(),
            nb::sig("def start_indexed(self, index: ObjectIndex, "

@@ -168,6 +168,8 @@ class Story {
     std::string name, generation;
     ReadTarget read;
     std::unique_ptr<std::byte[]> memory;  // of exactly the size that is announced
+    std::vector<std::unique_ptr<std::byte[]>> scattered = {};  // the same of each place
+    std::vector<Place> places = {};
   };
 
   Target target() {
@@ -189,7 +191,9 @@ class Story {
       target.read.range = ByteRange{begin, begin + std::min(length, UINT64_MAX - begin)};
       if ((what & 16) != 0) target.read.range->end = UINT64_MAX;
     }
-    if ((what & 32) != 0) {
+    if ((number & 128) != 0) {
+      scatter(target);
+    } else if ((what & 32) != 0) {
       const ByteRange range = target.read.range.value_or(ByteRange{0, UINT64_MAX});
       const uint64_t end = std::min(range.end, size);
       const size_t wanted = (what & 64) != 0    ? script_.short_number()
@@ -201,6 +205,23 @@ class Story {
       std::ranges::fill(target.read.into, static_cast<std::byte>(HostileServer::kNeverSent));
     }
     return target;
+  }
+
+  void scatter(Target& target) {
+    uint64_t position = script_.byte();
+    for (int left = 1 + script_.byte() % 8; left > 0; --left) {
+      // Some go straight to their place, most are copied.
+      const uint8_t size = script_.byte();
+      const size_t wanted = 1 + size + (size % 8 == 0 ? PlaceFiller::kDirectBytes : 0);
+      target.scattered.push_back(std::make_unique<std::byte[]>(wanted));
+      target.places.push_back({position, {target.scattered.back().get(), wanted}});
+      std::ranges::fill(target.places.back().into,
+                        static_cast<std::byte>(HostileServer::kNeverSent));
+      position += wanted + (script_.byte() % 2) * script_.byte();
+    }
+    target.read.range = range_of(target.places).value();
+    target.read.places = target.places;
+    target.read.wanted_sum = ChecksumKind::kCrc32c;
   }
 
   void read(Engine& engine) {
@@ -232,6 +253,7 @@ class Story {
       check(!slot.error->message().empty() && !slot.error->url().empty());
       return;
     }
+    if (slot.scatter) return check_scattered(slot, target);
     if (slot.has_into) {
       check(slot.into.data() == target.read.into.data() &&
             slot.into.size() == target.read.into.size());
@@ -241,9 +263,7 @@ class Story {
     if (plain) return;
     check(bytes.size() == slot.range.size_bytes());
     check(slot.range.begin == slot.asked.begin && slot.range.end <= slot.asked.end);
-    check(std::ranges::none_of(bytes, [](std::byte byte) {
-      return byte == std::byte{0} || byte == static_cast<std::byte>(HostileServer::kNeverSent);
-    }));
+    check(std::ranges::none_of(bytes, is_nothing_sent));
     if (!slot.whole) return;
     check(bytes.size() == slot.object_bytes);
     if ((settings_ & 8) == 0 && !slot.expected.empty()) {
@@ -257,6 +277,20 @@ class Story {
     if (!target.generation.empty() && !slot.found_generation.empty()) {
       check(slot.found_generation.view() == target.generation);
     }
+  }
+
+  static void check_scattered(const ReadSlot& slot, const Target& target) {
+    check(slot.scatter->sums.size() == target.places.size());
+    for (size_t i = 0; i < target.places.size(); ++i) {
+      const std::span<const std::byte> bytes = target.places[i].into;
+      check(slot.scatter->sums[i] == Checksum(Crc32c().extended(bytes)));
+      check(std::ranges::none_of(bytes, is_nothing_sent));
+    }
+    check(slot.range == slot.asked);
+  }
+
+  static bool is_nothing_sent(std::byte byte) {
+    return byte == std::byte{0} || byte == static_cast<std::byte>(HostileServer::kNeverSent);
   }
 
   // ── Listing ────────────────────────────────────────────────────────────────────────────────

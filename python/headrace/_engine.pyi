@@ -1054,6 +1054,9 @@ class Batch:
     def sums(self) -> list[int | None]:
         """Waits; the CRC of the bytes that came for each range."""
 
+    def place_sums(self) -> list[list[int | None]]:
+        """Waits; the CRC of the bytes that came for each place of each range."""
+
     def take(self, *, return_errors: bool) -> list[Sample]:
         """
         Waits; a sample for each object. Raises the first error, or returns errors in place.
@@ -1072,6 +1075,17 @@ class StoreHandle:
     ) -> Batch:
         """
         Starts reading; the engine sums ranges by a CRC of this kind, for `Batch.sums`.
+        """
+
+    def start_scattered(
+        self,
+        items: Sequence[str | ObjectInfo],
+        places: Sequence[Sequence[tuple[int, int, Buffer]]],
+        *,
+        sum_kind: str,
+    ) -> Batch:
+        """
+        Starts reading one range of each, into places that are given as begin, end and memory; the engine sums each by a CRC of this kind, for `Batch.place_sums`.
         """
 
     def start_indexed(

@@ -420,6 +420,20 @@ def test_metadata_that_is_no_metadata_is_corrupt(place: Place) -> None:
             place.reader().read_metadata()
 
 
+def test_a_truncated_file_is_named(place: Place) -> None:
+    state = saved(place, 1.0)
+    name = max(place.data_names(), key=lambda each: len(place.get(each)))
+    good = place.get(name)
+    for left in (0, 10, len(good) - 1):
+        place.put(name, good[:left])
+        with pytest.raises(dcp.CheckpointException) as caught:
+            loaded(place, state)
+        told = rf"CorruptDataError: \S+{re.escape(name)}: it is truncated: it has {left} bytes"
+        assert re.search(told, str(caught.value)), str(caught.value)[-600:]
+    place.put(name, good)
+    assert_same(loaded(place, state), state)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_every_flipped_bit_is_noticed_and_the_tensor_named(tmp_path: Any, seed: int) -> None:
     from tests.checkpoint_distributed.conftest import file_place

@@ -117,22 +117,25 @@ class Archive:
 
     def sums(self, names: Iterable[str]) -> tuple[str, dict[str, int]]:
         """Return a kind of CRC and the records' sums; ``("", {})`` without one kind for all."""
-        entries = {name: self.entries[name] for name in names} if self.verify else {}
-        crc32c = {name: each.crc32c for name, each in entries.items() if each.crc32c is not None}
-        if len(crc32c) == len(entries) > 0:
-            return "crc32c", crc32c
-        if self._has_crc32 and entries and not crc32c:
-            return "crc32", {name: each.crc32 for name, each in entries.items()}
-        return "", {}
+        found = {name: self._sum_of(name) for name in names}
+        kinds = {kind for kind, _ in found.values()}
+        if len(kinds) != 1 or "" in kinds:
+            return "", {}
+        return kinds.pop(), {name: crc for name, (_, crc) in found.items()}
+
+    def _sum_of(self, name: str) -> tuple[str, int]:
+        """Return the kind and the value of a record's best checksum; ``""``: nothing to compare."""
+        entry = self.entries[name]
+        if self.verify and entry.crc32c is not None:
+            return "crc32c", entry.crc32c
+        return "crc32" if self.verify and self._has_crc32 else "", entry.crc32
 
     def is_right(self, name: str, data: Buffer) -> bool:
         """Return whether these are the record's bytes, by the best checksum available."""
-        entry = self.entries[name]
-        if not self.verify:
+        kind, crc = self._sum_of(name)
+        if not kind:
             return True
-        if entry.crc32c is not None:
-            return _engine.crc32c(data) == entry.crc32c
-        return not self._has_crc32 or _engine.crc32(data) == entry.crc32
+        return (_engine.crc32c if kind == "crc32c" else _engine.crc32)(data) == crc
 
     def wrong(self, name: str) -> CorruptDataError:
         """Return the error for a record with wrong bytes."""

@@ -23,14 +23,15 @@ Wanted = tuple[int, int, "Buffer"]
 MAX_GAP_BYTES = 1 << 20
 """The longest gap between two wanted ranges that one request reads and drops."""
 MAX_JOINED_BYTES = 16 << 20
-"""The most that one request reads for several ranges; the bytes are then copied."""
-DIRECT_BYTES = 2 << 20
-"""Ranges of this size or more have requests of their own, straight into their memory."""
+"""The most that one request reads for several ranges."""
+MIN_JOINED_BYTES = 2 << 20
+"""Up to this much, neighbours are always read together."""
 
-# Steps in flight at once, the bytes in each, and the bytes of a step that must be copied.
-_STEPS_IN_FLIGHT = 3
+# Requests that a read is spread over, if it is large enough: a service limits each connection.
+_REQUESTS = 64
+# Steps in flight at once, and the bytes in each.
+_STEPS_IN_FLIGHT = 16
 _STEP_BYTES = 64 << 20
-_STEP_COPIED_BYTES = 16 << 20
 
 
 @dataclass(eq=False)
@@ -47,36 +48,37 @@ class Part:
 
 @dataclass
 class _Request:
-    """One range to read, for one or several wanted parts."""
+    """One range to read, for one or several wanted parts in their order."""
 
     object: NameOrInfo
     begin: int
     end: int
     parts: list[int]
     """The indices of these parts."""
-    memory: memoryview = field(default_factory=lambda: memoryview(b""))
 
 
-def read_parts(store: Store, parts: Iterable[Part], *, sum_kind: str = "") -> None:
+def read_parts(
+    store: Store, parts: Iterable[Part], *, sum_kind: str = "", in_flight_bytes: int = 0
+) -> None:
     """Fill memory with parts of objects.
 
-    Ranges close to each other are read together and then copied; at most 48 MiB are held for that.
-    Large ranges go straight to their memory. When this returns, even with an error, nothing more is
-    written to the memory.
+    Ranges close to each other are read by one request, which fills the memory of each: the larger
+    the whole read, the more (see `joined_bytes`). When this returns, even with an error, nothing
+    more is written to the memory.
 
     Args:
         store: the store of the objects.
         parts: in any order; they may overlap. Reads of an `ObjectInfo` are pinned to its
             generation.
-        sum_kind: sum parts by a CRC of this kind while they arrive, as far as that is free, for
-            `Part.crc`.
+        sum_kind: sum parts by a CRC of this kind while they arrive, for `Part.crc`.
+        in_flight_bytes: how much is read at the same time, if other calls read, too.
 
     Raises:
         NotFoundError: an object is missing.
         PreconditionFailedError: an object is no longer in that generation.
-        CorruptDataError: an object ends before a part does.
+        InvalidArgumentError: an object ends before a part does.
     """
-    for _ in _read(store, list(parts), sum_kind):
+    for _ in _read(store, list(parts), sum_kind, in_flight_bytes):
         pass
 
 
@@ -97,41 +99,49 @@ def read_steps(
         yield [(i, parts[i].crc) for i in filled]
 
 
-def _read(store: Store, parts: Sequence[Part], sum_kind: str) -> Iterator[list[int]]:
+def _read(
+    store: Store, parts: Sequence[Part], sum_kind: str, in_flight_bytes: int = 0
+) -> Iterator[list[int]]:
     handle = pinned(store)._handle()
-    buffers = [memoryview(part.into) for part in parts]
-    left = deque(_steps(_join(parts)))
+    total_bytes = sum(part.end - part.begin for part in parts)
+    left = deque(_steps(_join(parts, joined_bytes(max(total_bytes, in_flight_bytes)))))
     under_way: deque[tuple[list[_Request], _engine.Batch]] = deque()
     try:
         while left or under_way:
             while left and len(under_way) < _STEPS_IN_FLIGHT:
                 step = left.popleft()
-                for request in step:
-                    request.memory = (
-                        buffers[request.parts[0]].cast("B")
-                        if len(request.parts) == 1
-                        else memoryview(bytearray(request.end - request.begin))
-                    )
-                batch = handle.start(
+                batch = handle.start_scattered(
                     [request.object for request in step],
-                    [request.memory for request in step],
-                    [(request.begin, request.end) for request in step],
+                    [
+                        [(parts[i].begin, parts[i].end, parts[i].into) for i in request.parts]
+                        for request in step
+                    ],
                     sum_kind=sum_kind,
                 )
                 under_way.append((step, batch))
-            step, batch = under_way.popleft()
-            batch.take(return_errors=False)
-            for request, crc in zip(step, batch.sums(), strict=True):
-                if len(request.parts) == 1:
-                    parts[request.parts[0]].crc = crc
-            yield [part for request in step for part in _distribute(request, parts, buffers)]
+            step, batch = under_way[0]
+            batch.wait()
+            under_way.popleft()
+            for request, sums in zip(step, batch.place_sums(), strict=True):
+                for i, crc in zip(request.parts, sums, strict=True):
+                    parts[i].crc = crc
+            yield [i for request in step for i in request.parts]
     finally:
         # From here on, nothing may write to the caller's memory.
         for _, batch in under_way:
             batch.drain()
 
 
-def _join(parts: Sequence[Part]) -> Iterator[_Request]:
+def joined_bytes(total_bytes: int) -> int:
+    """Return how much one request may read for several parts, if so much is read at once.
+
+    Few large requests cost less, and many at once are faster where each connection is slow: so a
+    read has 64 of them before they grow.
+    """
+    return min(max(total_bytes // _REQUESTS, MIN_JOINED_BYTES), MAX_JOINED_BYTES)
+
+
+def _join(parts: Sequence[Part], most_bytes: int) -> Iterator[_Request]:
     """Yield the requests that cover the parts, object by object, in the order of each."""
     places = {each: i for i, each in enumerate(dict.fromkeys(part.object for part in parts))}
     current: _Request | None = None
@@ -142,50 +152,30 @@ def _join(parts: Sequence[Part]) -> Iterator[_Request]:
         part = parts[i]
         if part.begin == part.end:
             continue
-        is_small = part.end - part.begin < DIRECT_BYTES
         if (
             current is not None
-            and is_small
             and part.object == current.object
-            and part.begin - current.end <= MAX_GAP_BYTES
-            and max(part.end, current.end) - current.begin <= MAX_JOINED_BYTES
+            and current.end <= part.begin <= current.end + MAX_GAP_BYTES
+            and part.end - current.begin <= most_bytes
         ):
-            current.end = max(part.end, current.end)
+            current.end = part.end
             current.parts.append(i)
             continue
         if current is not None:
             yield current
-            current = None
-        request = _Request(part.object, part.begin, part.end, [i])
-        if is_small:
-            current = request
-        else:
-            yield request
+        current = _Request(part.object, part.begin, part.end, [i])
     if current is not None:
         yield current
 
 
 def _steps(requests: Iterable[_Request]) -> Iterator[list[_Request]]:
     step: list[_Request] = []
-    total_bytes = copied_bytes = 0
+    total_bytes = 0
     for request in requests:
-        size_bytes = request.end - request.begin
         step.append(request)
-        total_bytes += size_bytes
-        copied_bytes += size_bytes if len(request.parts) > 1 else 0
-        if total_bytes >= _STEP_BYTES or copied_bytes >= _STEP_COPIED_BYTES:
+        total_bytes += request.end - request.begin
+        if total_bytes >= _STEP_BYTES:
             yield step
-            step, total_bytes, copied_bytes = [], 0, 0
+            step, total_bytes = [], 0
     if step:
         yield step
-
-
-def _distribute(
-    request: _Request, parts: Sequence[Part], buffers: Sequence[memoryview]
-) -> list[int]:
-    if len(request.parts) > 1:
-        for i in request.parts:
-            begin, end = parts[i].begin - request.begin, parts[i].end - request.begin
-            buffers[i].cast("B")[:] = request.memory[begin:end]
-    request.memory = memoryview(b"")
-    return request.parts

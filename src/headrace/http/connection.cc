@@ -435,7 +435,7 @@ awaitable<Result<void>> Connection::receive_body(ResponseSink& sink) {
         co_return std::unexpected(failure("the body broke off", error));
       }
       count = received;
-      drips = received <= kDropBytes;
+      drips = received <= kDropBytes && received < into.size();
       ++progress_;
     }
     left_bytes -= count;

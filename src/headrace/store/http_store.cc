@@ -130,7 +130,6 @@ void HttpStore::on_wait_or_cancel(const std::shared_ptr<ReadBatch>& batch) {
   }
 }
 
-// Deals pieces out to all lanes, so that every I/O thread reads part of a large object.
 void HttpStore::fail_all(HostLane& lane, ReadPiece* first, const Error& error) {
   ReadPiece* next = nullptr;
   for (ReadPiece* piece = first; piece != nullptr; piece = next) {
@@ -139,6 +138,7 @@ void HttpStore::fail_all(HostLane& lane, ReadPiece* first, const Error& error) {
   }
 }
 
+// Deals pieces out to all lanes, so that every I/O thread reads part of a large object.
 void HttpStore::spread(HostLane& lane, ReadPiece* pieces) {
   const size_t lane_count = host_->lanes.size();
   std::vector<ReadPiece*> firsts(lane_count, nullptr), lasts(lane_count, nullptr);
@@ -230,7 +230,7 @@ Result<void> HttpStore::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead)
       // Written before the pieces are given to other threads, where they only compare it.
       slot.found_generation.assign(lead.batch->generation(slot));
       slot.choose_running_kind(protocol_->sum_told_with_parts());
-      spread(lane, ReadAttempt::split(rules_, slot, lead, rules_.range_bytes));
+      spread(lane, slot.split(rules_.range_bytes, rules_.range_bytes));
     } else {
       // All pieces must be of one generation. The lead's answer tells which; then the rest is split
       // off.
@@ -284,6 +284,7 @@ Result<void> HttpStore::verify(const ReadBatch& batch, ReadSlot& slot, const Che
 
 void HttpStore::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
   if (slot.error) return conclude(lane, batch, slot, {});
+  if (slot.scatter) slot.join_place_sums();
   const Checksum sum = slot.joined_sum();
   if (sum.kind() == slot.wanted_sum) slot.sum = sum;
   const ChecksumKind kind = slot.expected_sum().kind();

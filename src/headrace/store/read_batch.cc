@@ -6,9 +6,39 @@
 namespace headrace {
 
 void ReadSlot::choose_running_kind(ChecksumKind if_unknown) {
+  if (scatter) return;  // each place has a sum of its own
   const ChecksumKind kind = whole && expected.empty() ? if_unknown : expected_sum().kind();
   running_kind = can_join(wanted_sum) ? wanted_sum : can_join(kind) ? kind : ChecksumKind::kNone;
   first_piece.sum = RunningSum(running_kind);
+}
+
+ReadPiece* ReadSlot::split(uint64_t first_bytes, uint64_t piece_bytes) {
+  first_piece.range.end = std::min(range.end, range.begin + first_bytes);
+  const uint64_t rest_bytes = range.end - first_piece.range.end;
+  if (rest_bytes == 0) return nullptr;
+  const auto more_count = static_cast<uint32_t>((rest_bytes + piece_bytes - 1) / piece_bytes);
+  more_pieces = std::make_unique<ReadPiece[]>(more_count);
+  piece_count = 1 + more_count;
+  pieces_left.store(piece_count, std::memory_order_relaxed);
+  uint64_t begin = first_piece.range.end;
+  for (uint32_t i = 0; i < more_count; ++i) {
+    ReadPiece& piece = more_pieces[i];
+    piece.batch = first_piece.batch;
+    piece.reader = first_piece.reader;
+    piece.slot_index = first_piece.slot_index;
+    piece.range = {begin, std::min(range.end, begin + piece_bytes)};
+    piece.sum = RunningSum(running_kind);
+    begin = piece.range.end;
+    piece.next = i + 1 < more_count ? &more_pieces[i + 1] : nullptr;
+  }
+  return &more_pieces[0];
+}
+
+PlaceFiller& ReadSlot::filler(ReadPiece& piece) const {
+  if (!piece.filler) {
+    piece.filler = std::make_unique<PlaceFiller>(scatter->places, piece.range.begin, wanted_sum);
+  }
+  return *piece.filler;
 }
 
 Checksum ReadSlot::joined_sum() const {
@@ -17,6 +47,12 @@ Checksum ReadSlot::joined_sum() const {
     out = joined(out, more_pieces[i].sum.value(), more_pieces[i].range.size_bytes());
   }
   return out;
+}
+
+void ReadSlot::join_place_sums() {
+  scatter->sums.clear();
+  scatter->join(*first_piece.filler);
+  for (uint32_t i = 0; i + 1 < piece_count; ++i) scatter->join(*more_pieces[i].filler);
 }
 
 Result<void> ReadSlot::limit_to(uint64_t size_bytes) {
@@ -32,8 +68,9 @@ Result<void> ReadSlot::limit_to(uint64_t size_bytes) {
 }
 
 Result<void> ReadSlot::check_destination() const {
-  if (!has_into || into.size() == range.size_bytes()) return {};
-  return invalid_argument("the destination holds ", into.size(), " bytes, the read gives ",
+  const uint64_t held_bytes = scatter ? asked.size_bytes() : into.size();
+  if (!has_into || held_bytes == range.size_bytes()) return {};
+  return invalid_argument("the destination holds ", held_bytes, " bytes, the read gives ",
                           range.size_bytes(), " bytes");
 }
 
@@ -63,7 +100,11 @@ void ReadBatch::add(const ReadTarget& target) {
   if (!slot.whole) slot.range_checksum = target.range_checksum;
   slot.asked = target.range.value_or(ByteRange{0, kUnknownSize});
   slot.range = {slot.asked.begin, std::min(slot.asked.end, target.size_bytes)};
-  slot.has_into = target.has_into;
+  slot.has_into = target.has_into || !target.places.empty();
+  if (!target.places.empty()) {
+    slot.scatter =
+        std::make_unique<Scatter>(std::vector(target.places.begin(), target.places.end()));
+  }
   slot.wanted_sum = target.wanted_sum;
   slot.into = target.into;
   slot.first_piece.batch = this;
@@ -93,6 +134,8 @@ ReadTarget ReadBatch::target(size_t i) const {
           .range_checksum = slot.range_checksum,
           .into = slot.into,
           .has_into = slot.has_into,
+          .places = slot.scatter ? std::span<const Place>(slot.scatter->places)
+                                 : std::span<const Place>(),
           .wanted_sum = slot.wanted_sum};
 }
 
@@ -109,6 +152,7 @@ void ReadBatch::take_outcome(size_t i, ReadSlot& from) {
     slot.gzip = from.gzip;
     slot.restarts = from.restarts;
     slot.sum = from.sum;
+    if (slot.scatter) slot.scatter->sums = std::move(from.scatter->sums);
   }
   slot_done();
 }
@@ -161,7 +205,7 @@ void ReadBatch::restart(ReadSlot& slot, bool forget_listing) {
   slot.pieces_left.store(1, std::memory_order_relaxed);
   slot.first_piece.range = slot.range;
   slot.choose_running_kind();
-  slot.first_piece.received_bytes = 0;
+  slot.first_piece.reset(slot.running_kind);
   slot.first_piece.next = nullptr;
 }
 

@@ -22,6 +22,7 @@
 #include "headrace/format/checksum.h"
 #include "headrace/format/object_info.h"
 #include "headrace/format/running_sum.h"
+#include "headrace/store/scatter.h"
 
 namespace headrace {
 
@@ -35,7 +36,10 @@ struct ReadTarget {
   Checksum range_checksum = {};         // of the range, if known from an index
   std::span<std::byte> into = {};       // the caller's memory; empty: the engine's
   bool has_into = false;                // read into `into`, which may be empty
-  // Fill in ReadSlot::sum with a CRC of this kind, even for a range; kNone: do not.
+  // Read into these instead: `range` must be range_of() them, without a sum of its own. Copied.
+  std::span<const Place> places = {};
+  // Fill in ReadSlot::sum, or Scatter::sums, with CRCs of this kind, even for a range; kNone: do
+  // not.
   ChecksumKind wanted_sum = ChecksumKind::kNone;
 };
 
@@ -75,8 +79,16 @@ struct ReadPiece {
   uint32_t slot_index = 0;
   ByteRange range;  // within the object; end == kUnknownSize until the size is known
   RunningSum sum;   // of what has arrived; of the slot's `running_kind`
+  std::unique_ptr<PlaceFiller> filler;  // instead of `sum` if the slot is scattered
   uint64_t received_bytes = 0;
   ReadPiece* next = nullptr;
+
+  // Forgets what has arrived.
+  void reset(ChecksumKind kind) {
+    received_bytes = 0;
+    sum = RunningSum(kind);
+    filler.reset();
+  }
 };
 
 // One target and its outcome. Owned by the engine until the slot is done, then by the caller.
@@ -91,12 +103,13 @@ struct ReadSlot {
   ByteRange asked;               // what add() was given; [0, kUnknownSize) for a whole object
   ByteRange range;               // the same, limited to the object once its size is known
   bool whole = true;
-  bool has_into = false;
-  bool gzip = false;  // the bytes are compressed (Content-Encoding: gzip), as stored
+  bool has_into = false;  // including `scatter`
+  bool gzip = false;      // the bytes are compressed (Content-Encoding: gzip), as stored
   uint64_t plain_bytes = kUnknownSize;  // of the bytes after decompression, once counted
   uint32_t restarts = 0;                // after a checksum mismatch, or a change of the object
   std::span<std::byte> into = {};       // where the bytes go: the caller's memory or `block`
   Block block;
+  std::unique_ptr<Scatter> scatter;  // or into these places; then `into` is empty
   bool in_flight_charged = false;
   uint64_t reserved_bytes = 0;      // by BlockPool::reserve(), until it has its memory
   GenerationText found_generation;  // the generation that was read
@@ -117,11 +130,18 @@ struct ReadSlot {
   const Checksum& expected_sum() const { return whole ? expected : range_checksum; }
   // Before any byte has arrived. `if_unknown`: for a whole object whose sum is yet to be told.
   void choose_running_kind(ChecksumKind if_unknown = ChecksumKind::kNone);
+  // Cuts the range, whose end is known, into the first piece, of `first_bytes`, and more pieces of
+  // `piece_bytes`, which are returned linked.
+  ReadPiece* split(uint64_t first_bytes, uint64_t piece_bytes);
+  // Of a piece of a slot that is scattered.
+  PlaceFiller& filler(ReadPiece& piece) const;
   // Joins the sums of the pieces, all of which must have arrived.
   Checksum joined_sum() const;
   // Limits the range to an object of this size.
   // Errors: kInvalidArgument if there are no such bytes.
   Result<void> limit_to(uint64_t size_bytes);
+  // Joins the sums of each place.
+  void join_place_sums();
   // Errors: kInvalidArgument if the caller's memory does not have the size of the range.
   Result<void> check_destination() const;
 };

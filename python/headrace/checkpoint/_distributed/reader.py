@@ -31,8 +31,10 @@ from headrace.checkpoint._parallel_reads import Part, read_parts
 
 __all__ = ["DistributedReader"]
 
-# Bytes of one window; the next one is in flight while this one is verified and handed over.
-_WINDOW_BYTES = 128 * MiB
+# Bytes of one window, and how many of them may need memory besides the state's own; the next one
+# is in flight while this one is verified and handed over.
+_WINDOW_BYTES = 512 * MiB
+_WINDOW_HELD_BYTES = 128 * MiB
 
 
 class DistributedReader(StorageReader):
@@ -202,12 +204,28 @@ class DistributedReader(StorageReader):
         )
         total = sum(info.length for info, _ in items)
         with choose_progress(self._progress, self._folder.url, total) as shown:
-            self._read_windows(items, planner, shown)
+            self._read_windows(self._windows(items, planner), min(total, 2 * _WINDOW_BYTES), shown)
+
+    def _windows(
+        self, items: list[tuple[Any, ReadItem]], planner: LoadPlanner
+    ) -> Iterator[list[_Load]]:
+        objects: dict[str, NameOrInfo] = {}
+        window: list[_Load] = []
+        length_bytes = held_bytes = 0
+        for info, item in items:
+            load = self._load(info, item, planner, objects)
+            length_bytes += load.length_bytes
+            held_bytes += load.held_bytes
+            if window and (length_bytes > _WINDOW_BYTES or held_bytes > _WINDOW_HELD_BYTES):
+                yield window
+                window, length_bytes, held_bytes = [], load.length_bytes, load.held_bytes
+            window.append(load)
+        if window:
+            yield window
 
     def _read_windows(
-        self, items: list[tuple[Any, ReadItem]], planner: LoadPlanner, shown: Progress
+        self, windows: Iterator[list[_Load]], in_flight_bytes: int, shown: Progress
     ) -> None:
-        objects: dict[str, NameOrInfo] = {}
         pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="headrace-load")
         under_way: deque[tuple[list[_Load], ThreadFuture[None]]] = deque()
 
@@ -219,11 +237,10 @@ class DistributedReader(StorageReader):
                 shown.add(load.length_bytes)
 
         try:
-            for window in _windows(items):
-                loads = [self._load(info, item, planner, objects) for info, item in window]
+            for loads in windows:
                 parts = [part for load in loads for part in load.parts]
                 under_way.append(
-                    (loads, pool.submit(self._read_parts, parts)),
+                    (loads, pool.submit(self._read_parts, parts, in_flight_bytes)),
                 )
                 if len(under_way) > 1:
                     finish_oldest()
@@ -233,15 +250,34 @@ class DistributedReader(StorageReader):
             # When this returns, nothing more may be written to the state's memory.
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _read_parts(self, parts: Sequence[Part]) -> None:
+    def _read_parts(self, parts: Sequence[Part], in_flight_bytes: int) -> None:
+        sum_kind = "crc32c" if self._verify else ""
         try:
-            read_parts(self._folder.store, parts, sum_kind="crc32c" if self._verify else "")
+            read_parts(
+                self._folder.store, parts, sum_kind=sum_kind, in_flight_bytes=in_flight_bytes
+            )
         except NotFoundError as error:
             error.add_note(
                 f"The metadata of {self._folder.url} names this file. If a new checkpoint was "
                 "saved there meanwhile, load again; otherwise the checkpoint is incomplete."
             )
             raise
+        except InvalidArgumentError as error:
+            self._require_whole(parts, error)
+            raise
+
+    def _require_whole(self, parts: Sequence[Part], cause: InvalidArgumentError) -> None:
+        ends: dict[str, int] = {}
+        for part in parts:
+            name = part.object if isinstance(part.object, str) else part.object.name
+            ends[name] = max(part.end, ends.get(name, 0))
+        for name, end in ends.items():
+            size_bytes = self._folder.store.stat(name).size_bytes
+            if size_bytes < end:
+                raise CorruptDataError(
+                    f"{self._folder.store.url_of(name)}: it is truncated: it has {size_bytes} "
+                    f"bytes, and the metadata names bytes up to {end}; load another checkpoint"
+                ) from cause
 
     def _storage_info(self, item: ReadItem) -> Any:
         try:
@@ -284,20 +320,9 @@ class _Load:
 
     parts: list[Part]
     length_bytes: int
+    held_bytes: int
+    """Of memory that is not the state's."""
     finish: Callable[[], None]
-
-
-def _windows(items: list[tuple[Any, ReadItem]]) -> Iterator[list[tuple[Any, ReadItem]]]:
-    window: list[tuple[Any, ReadItem]] = []
-    size = 0
-    for info, item in items:
-        if window and size + info.length > _WINDOW_BYTES:
-            yield window
-            window, size = [], 0
-        window.append((info, item))
-        size += info.length
-    if window:
-        yield window
 
 
 def _whole(
@@ -333,7 +358,7 @@ def _bytes_load(
     def finish() -> None:
         planner.load_bytes(item, _untransformed(take(), transforms, where))
 
-    return _Load(parts, info.length, finish)
+    return _Load(parts, info.length, info.length, finish)
 
 
 def _file_load(
@@ -365,7 +390,7 @@ def _file_load(
         _copy(target, tensor, where)
         planner.commit_tensor(item, target)
 
-    return _Load(parts, info.length, finish)
+    return _Load(parts, info.length, info.length, finish)
 
 
 def _memory_load(
@@ -438,7 +463,7 @@ def _memory_load(
             _copy(target, flat.as_strided(lengths, strides), where)
         planner.commit_tensor(item, target)
 
-    return _Load(parts, info.length, finish)
+    return _Load(parts, info.length, 0 if is_direct else end - begin, finish)
 
 
 def _contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:

@@ -93,9 +93,8 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   struct LargeRead {
     std::shared_ptr<BatchRead> read;
     SlotRead current;
-    uint64_t piece_count;
-    std::vector<RunningSum> sums;
-    std::atomic<uint64_t> next_piece = 0, pieces_left;
+    uint32_t piece_count;
+    std::atomic<uint32_t> next_piece = 0;
     std::atomic<bool> failed = false;
     Mutex mutex;
     std::optional<Error> error HEADRACE_GUARDED_BY(mutex);
@@ -115,20 +114,16 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   Result<void> take_size(ReadBatch& batch, const SlotRead& current);
   Result<Admission> admit(ReadBatch& batch, ReadSlot& slot);
   Result<Outcome> transfer(ReadBatch& batch, SlotRead& current);
-  Result<Outcome> check_unchanged(ReadSlot& slot, const SlotRead& current, Checksum sum);
+  Result<Outcome> check_unchanged(ReadSlot& slot, const SlotRead& current);
+  // Makes the slot one piece of all that it asks for.
+  void begin_pieces(ReadSlot& slot) const;
   // False if the file has fewer bytes.
-  Result<bool> read_piece(const ReadBatch& batch, int descriptor, uint64_t offset_bytes,
-                          std::span<std::byte> into, RunningSum& sum);
+  Result<bool> read_piece(const ReadBatch& batch, const ReadSlot& slot, int descriptor,
+                          ReadPiece& piece);
   void run_large(const std::shared_ptr<LargeRead>& large);
   // Ends the slot, or prepares it to be read again and returns true.
   bool conclude(ReadBatch& batch, SlotRead& current, Result<Outcome> outcome);
   void finish(ReadBatch& batch, ReadSlot& slot, std::optional<Error> error);
-  // The sum of a piece, which is computed while it is read; of no kind if it would not be compared.
-  RunningSum sum_of_piece(const ReadSlot& slot) const {
-    return RunningSum(compares(verify_, slot.running_kind) ? slot.running_kind
-                                                           : ChecksumKind::kNone);
-  }
-
   // Runs `work(cancelled)` on a file thread and completes the Pending with what it returns.
   template <class T, class Work>
   std::shared_ptr<Pending<T>> start(std::string name, Work work);
@@ -243,15 +238,13 @@ void FileStore::run(std::shared_ptr<BatchRead> read, std::optional<SlotRead> cur
       current.reset();
       continue;
     }
-    const uint64_t size_bytes = slot.range.size_bytes();
-    if (size_bytes > range_threshold_bytes_ && threads_->thread_count() > 1) {
-      const uint64_t piece_count = (size_bytes + range_bytes_ - 1) / range_bytes_;
-      auto large = std::make_shared<LargeRead>(read, std::move(*current), piece_count,
-                                               std::vector<RunningSum>(piece_count));
-      large->pieces_left = piece_count;
+    begin_pieces(slot);
+    if (slot.range.size_bytes() > range_threshold_bytes_ && threads_->thread_count() > 1) {
+      slot.split(range_bytes_, range_bytes_);
+      auto large = std::make_shared<LargeRead>(read, std::move(*current), slot.piece_count);
       current.reset();
-      const uint64_t helper_count = std::min<uint64_t>(piece_count, threads_->thread_count()) - 1;
-      for (uint64_t i = 0; i < helper_count; ++i) {
+      const uint32_t helper_count = std::min(large->piece_count, threads_->thread_count()) - 1;
+      for (uint32_t i = 0; i < helper_count; ++i) {
         // If no other thread helps, this one reads them all.
         if (!threads_->post_first([self = shared_from_this(), large] { self->run_large(large); })) {
           break;
@@ -324,10 +317,29 @@ Result<FileStore::Admission> FileStore::admit(ReadBatch& batch, ReadSlot& slot) 
   return std::unexpected(std::move(room.error()));
 }
 
-Result<bool> FileStore::read_piece(const ReadBatch& batch, int descriptor, uint64_t offset_bytes,
-                                   std::span<std::byte> into, RunningSum& sum) {
-  while (!into.empty()) {
+void FileStore::begin_pieces(ReadSlot& slot) const {
+  // What would not be compared is not summed.
+  if (!compares(verify_, slot.running_kind)) slot.running_kind = ChecksumKind::kNone;
+  slot.first_piece.range = slot.range;
+  slot.first_piece.reset(slot.running_kind);
+  slot.more_pieces.reset();
+  slot.piece_count = 1;
+  slot.pieces_left.store(1, std::memory_order_relaxed);
+}
+
+Result<bool> FileStore::read_piece(const ReadBatch& batch, const ReadSlot& slot, int descriptor,
+                                   ReadPiece& piece) {
+  while (piece.received_bytes < piece.range.size_bytes()) {
     if (batch.cancelled() || threads_->stopping()) return std::unexpected(cancelled_error());
+    const uint64_t offset_bytes = piece.range.begin + piece.received_bytes;
+    const uint64_t left_bytes = piece.range.size_bytes() - piece.received_bytes;
+    std::span<std::byte> into;
+    if (slot.scatter) {
+      into = slot.filler(piece).space(left_bytes);
+    } else {
+      into = slot.into.subspan(static_cast<size_t>(offset_bytes - slot.range.begin),
+                               static_cast<size_t>(left_bytes));
+    }
     const ssize_t got = ::pread(descriptor, into.data(), std::min(into.size(), kReadBytes),
                                 static_cast<off_t>(offset_bytes));
     if (got < 0) {
@@ -336,9 +348,12 @@ Result<bool> FileStore::read_piece(const ReadBatch& batch, int descriptor, uint6
     }
     if (got == 0) return false;
     const auto got_bytes = static_cast<size_t>(got);
-    sum.extend(into.first(got_bytes));
-    into = into.subspan(got_bytes);
-    offset_bytes += got_bytes;
+    if (slot.scatter) {
+      slot.filler(piece).took(got_bytes);
+    } else {
+      piece.sum.extend(into.first(got_bytes));
+    }
+    piece.received_bytes += got_bytes;
     count(metrics_->bytes_read_total, got_bytes);
   }
   return true;
@@ -346,30 +361,24 @@ Result<bool> FileStore::read_piece(const ReadBatch& batch, int descriptor, uint6
 
 Result<FileStore::Outcome> FileStore::transfer(ReadBatch& batch, SlotRead& current) {
   ReadSlot& slot = batch.slot(current.slot_index);
-  RunningSum sum = sum_of_piece(slot);
   count(metrics_->in_flight);
-  const Result<bool> whole =
-      read_piece(batch, current.file.get(), slot.range.begin, slot.into, sum);
+  const Result<bool> whole = read_piece(batch, slot, current.file.get(), slot.first_piece);
   metrics_->in_flight.fetch_sub(1, std::memory_order_relaxed);
   if (!whole) return std::unexpected(whole.error());
   if (!*whole) return Outcome::kChanged;
-  return check_unchanged(slot, current, sum.value());
+  return check_unchanged(slot, current);
 }
 
 void FileStore::run_large(const std::shared_ptr<LargeRead>& large) {
   for (;;) {
-    const uint64_t piece = large->next_piece.fetch_add(1);
-    if (piece >= large->piece_count) return;
+    const uint32_t index = large->next_piece.fetch_add(1);
+    if (index >= large->piece_count) return;
     ReadBatch& batch = *large->read->batch;
     ReadSlot& slot = batch.slot(large->current.slot_index);
+    ReadPiece& piece = index == 0 ? slot.first_piece : slot.more_pieces[index - 1];
     if (!large->failed.load(std::memory_order_relaxed)) {
-      const uint64_t begin = piece * range_bytes_;
-      const uint64_t size_bytes = std::min(range_bytes_, slot.range.size_bytes() - begin);
       count(metrics_->in_flight);
-      large->sums[piece] = sum_of_piece(slot);
-      const Result<bool> whole =
-          read_piece(batch, large->current.file.get(), slot.range.begin + begin,
-                     slot.into.subspan(begin, size_bytes), large->sums[piece]);
+      const Result<bool> whole = read_piece(batch, slot, large->current.file.get(), piece);
       metrics_->in_flight.fetch_sub(1, std::memory_order_relaxed);
       if (!whole || !*whole) {
         large->failed.store(true, std::memory_order_relaxed);
@@ -378,7 +387,7 @@ void FileStore::run_large(const std::shared_ptr<LargeRead>& large) {
         large->changed = true;
       }
     }
-    if (large->pieces_left.fetch_sub(1, std::memory_order_acq_rel) != 1) continue;
+    if (slot.pieces_left.fetch_sub(1, std::memory_order_acq_rel) != 1) continue;
     // This was the last: nobody else touches the slot any more.
     Result<Outcome> outcome = Outcome::kChanged;
     {
@@ -386,13 +395,7 @@ void FileStore::run_large(const std::shared_ptr<LargeRead>& large) {
       if (large->error) {
         outcome = std::unexpected(*large->error);
       } else if (!large->changed) {
-        Checksum sum = large->sums[0].value();
-        for (uint64_t i = 1; i < large->piece_count; ++i) {
-          const uint64_t begin = i * range_bytes_;
-          sum = joined(sum, large->sums[i].value(),
-                       std::min(range_bytes_, slot.range.size_bytes() - begin));
-        }
-        outcome = check_unchanged(slot, large->current, sum);
+        outcome = check_unchanged(slot, large->current);
       }
     }
     if (conclude(batch, large->current, std::move(outcome))) {
@@ -402,13 +405,15 @@ void FileStore::run_large(const std::shared_ptr<LargeRead>& large) {
   }
 }
 
-Result<FileStore::Outcome> FileStore::check_unchanged(ReadSlot& slot, const SlotRead& current,
-                                                      Checksum sum) {
+Result<FileStore::Outcome> FileStore::check_unchanged(ReadSlot& slot, const SlotRead& current) {
   struct stat after{};
   if (::fstat(current.file.get(), &after) != 0) {
     return std::unexpected(file_error(errno, Access::kRead));
   }
   if (changed_between(current.status, after)) return Outcome::kChanged;
+  if (slot.scatter) slot.join_place_sums();
+  Checksum sum = slot.joined_sum();
+  if (sum.kind() == slot.wanted_sum) slot.sum = sum;
   if (const Checksum& expected = slot.expected_sum(); compares(verify_, expected.kind())) {
     if (sum.kind() != expected.kind()) sum = sum_of(expected.kind(), slot.into);
     if (sum != expected) {

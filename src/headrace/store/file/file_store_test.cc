@@ -251,6 +251,48 @@ TEST_F(FileStoreTest, ReadsIntoTheCallersMemoryWithoutCountingIt) {
             Code::kInvalidArgument);
 }
 
+TEST_F(FileStoreTest, ARangeGoesIntoSeveralPlacesAndEachIsSummed) {
+  const std::string text = random_text(5 * kMiB, 2);
+  put("a", text);
+  for (const uint64_t piece_bytes : {kMiB, 16 * kMiB}) {
+    open({.range_threshold_bytes = piece_bytes, .range_bytes = piece_bytes});
+    std::string large(3 * kMiB, '?'), small(100, '?'), rest(kMiB, '?');
+    const auto memory = [](std::string& to) { return std::as_writable_bytes(std::span(to)); };
+    const std::vector<Place> places = {
+        {7, memory(large)}, {3 * kMiB + 100, memory(small)}, {4 * kMiB, memory(rest)}};
+    const auto batch = read({{.name = "a",
+                              .range = range_of(places).value(),
+                              .places = places,
+                              .wanted_sum = ChecksumKind::kCrc32}});
+    const ReadSlot& slot = batch->slot(0);
+    ASSERT_FALSE(slot.error) << slot.error->to_string();
+    EXPECT_TRUE(large == text.substr(7, 3 * kMiB));
+    EXPECT_TRUE(small == text.substr(3 * kMiB + 100, 100));
+    EXPECT_TRUE(rest == text.substr(4 * kMiB));
+    EXPECT_THAT(slot.scatter->sums, ElementsAre(sum_of(ChecksumKind::kCrc32, places[0].into),
+                                                sum_of(ChecksumKind::kCrc32, places[1].into),
+                                                sum_of(ChecksumKind::kCrc32, places[2].into)));
+    EXPECT_EQ(pool_->use().peak_live_bytes, 0u);
+  }
+}
+
+TEST_F(FileStoreTest, AFileThatEndsBeforeAPlaceIsRefused) {
+  put("a", "0123456789");
+  std::string memory(4, '?');
+  const std::vector<Place> places = {{8, std::as_writable_bytes(std::span(memory))}};
+  EXPECT_EQ(read_error({.name = "a", .range = range_of(places).value(), .places = places},
+                       "the destination holds 4 bytes, the read gives 2"),
+            Code::kInvalidArgument);
+  EXPECT_EQ(memory, "????");
+}
+
+TEST_F(FileStoreTest, TheSumOfARangeIsToldIfItIsWanted) {
+  put("a", "0123456789");
+  const auto batch =
+      read({{.name = "a", .range = ByteRange{2, 5}, .wanted_sum = ChecksumKind::kCrc32c}});
+  EXPECT_EQ(batch->slot(0).sum, sum_of(ChecksumKind::kCrc32c, bytes_of("234")));
+}
+
 TEST_F(FileStoreTest, LargeObjectsAreReadByPiecesAndTheirSumsJoined) {
   open({.range_threshold_bytes = kMiB, .range_bytes = kMiB});
   const std::string text = random_text(9 * kMiB + 12'345, 1);

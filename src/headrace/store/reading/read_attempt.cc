@@ -98,8 +98,7 @@ std::optional<ByteRange> ReadAttempt::asked_range() const {
 void ReadAttempt::build(HttpRequest& request) {
   if (!is_pinned()) {
     // The rest might come from another version of the object, so the read starts over.
-    piece_.received_bytes = 0;
-    piece_.sum = RunningSum(slot_.running_kind);
+    piece_.reset(slot_.running_kind);
   }
   const std::string_view generation = slot_.found_generation.empty()
                                           ? piece_.batch->generation(slot_)
@@ -113,30 +112,6 @@ void ReadAttempt::build(HttpRequest& request) {
                  lacks_sum(protocol(), rules_, slot_);
   if (asked_whole_) range.reset();
   protocol().build_read(request, piece_.batch->name(slot_), generation, range);
-}
-
-ReadPiece* ReadAttempt::split(const ReadRules& rules, ReadSlot& slot, ReadPiece& lead,
-                              uint64_t lead_bytes) {
-  lead.range.end = std::min(slot.range.end, slot.range.begin + lead_bytes);
-  const uint64_t rest_bytes = slot.range.end - lead.range.end;
-  if (rest_bytes == 0) return nullptr;
-  const auto count =
-      static_cast<uint32_t>((rest_bytes + rules.range_bytes - 1) / rules.range_bytes);
-  slot.more_pieces = std::make_unique<ReadPiece[]>(count);
-  slot.piece_count = 1 + count;
-  slot.pieces_left.store(slot.piece_count, std::memory_order_relaxed);
-  uint64_t begin = lead.range.end;
-  for (uint32_t i = 0; i < count; ++i) {
-    ReadPiece& piece = slot.more_pieces[i];
-    piece.batch = lead.batch;
-    piece.reader = lead.reader;
-    piece.slot_index = lead.slot_index;
-    piece.range = {begin, std::min(slot.range.end, begin + rules.range_bytes)};
-    piece.sum = RunningSum(slot.running_kind);
-    begin = piece.range.end;
-    piece.next = i + 1 < count ? &slot.more_pieces[i + 1] : nullptr;
-  }
-  return &slot.more_pieces[0];
 }
 
 // A response has told the object's size.
@@ -280,8 +255,8 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
     if (slot_.found_generation.empty()) {
       slot_.found_generation.assign(piece_.batch->generation(slot_));
     }
-    ReadPiece* more =
-        split(rules_, slot_, piece_, std::min(said->sent.end, slot_.range.end) - slot_.range.begin);
+    ReadPiece* more = slot_.split(std::min(said->sent.end, slot_.range.end) - slot_.range.begin,
+                                  rules_.range_bytes);
     if (more != nullptr) on_split(more);
   } else {
     piece_.range.end = std::min(piece_.range.end, slot_.range.end);
@@ -332,6 +307,7 @@ Result<std::span<std::byte>> ReadAttempt::body_space(uint64_t) {
     return scratch().first(static_cast<size_t>(std::min<uint64_t>(skip_bytes_, kScratchBytes)));
   }
   if (left == 0) return scratch();
+  if (slot_.scatter) return slot_.filler(piece_).space(left);
   const uint64_t offset = piece_.range.begin - slot_.range.begin + piece_.received_bytes;
   space_ = slot_.into.subspan(static_cast<size_t>(offset), static_cast<size_t>(left));
   return space_;
@@ -351,8 +327,12 @@ Result<void> ReadAttempt::took_body(size_t count) {
   if (skip_bytes_ > 0) {
     skip_bytes_ -= count;
   } else if (piece_.received_bytes < piece_.range.size_bytes()) {
-    // While the bytes are (mostly) in cache.
-    piece_.sum.extend(space_.first(count));
+    if (slot_.scatter) {
+      piece_.filler->took(count);
+    } else {
+      // While the bytes are (mostly) in cache.
+      piece_.sum.extend(space_.first(count));
+    }
     piece_.received_bytes += count;
   }
   return {};

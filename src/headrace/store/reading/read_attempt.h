@@ -43,10 +43,6 @@ class ReadAttempt final : public Attempt {
   // answer has told the size.
   std::function<void(ReadPiece*)> on_split;
 
-  // Cuts the slot's range, whose end is known, into the lead, which keeps the first part, and more
-  // pieces, which are returned linked.
-  static ReadPiece* split(const ReadRules& rules, ReadSlot& slot, ReadPiece& lead,
-                          uint64_t lead_bytes);
   // Whether the sum of a whole object is not known, and its parts would not tell it.
   static bool lacks_sum(const Protocol& protocol, const ReadRules& rules, const ReadSlot& slot);
 

@@ -1,0 +1,82 @@
+// A range of an object that is read into several places.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "headrace/base/result.h"
+#include "headrace/base/units.h"
+#include "headrace/format/checksum.h"
+#include "headrace/format/object_info.h"
+#include "headrace/format/running_sum.h"
+
+namespace headrace {
+
+// Memory for the bytes of an object from `begin` on.
+struct Place {
+  uint64_t begin = 0;
+  std::span<std::byte> into = {};
+
+  uint64_t end() const { return begin + into.size(); }
+};
+
+// From the first byte that has a place to the last one. Errors: kInvalidArgument if there are no
+// places, if one is empty, or if they are not in the order of the object or overlap.
+Result<ByteRange> range_of(std::span<const Place> places);
+
+// Puts the bytes of a part of the object, as they arrive one after the other, into their places,
+// and sums up what each place gets. What has no place is dropped. Bytes go straight to a place in
+// which there is room for many; several small places are filled from memory of its own, which it
+// keeps until all has arrived.
+// Thread: confined. Borrows the places.
+class PlaceFiller {
+ public:
+  // A place with less room than this is filled by copying, ...
+  static constexpr size_t kDirectBytes = 32 * 1024;
+  // ... from so much memory at most.
+  static constexpr size_t kScratchBytes = 64 * 1024;
+
+  // What a place has got.
+  struct Filled {
+    uint64_t size_bytes = 0;
+    RunningSum sum;
+  };
+
+  // For the bytes from `begin` on. `kind`: of the sums; kNone: none are computed.
+  PlaceFiller(std::span<const Place> places, uint64_t begin, ChecksumKind kind);
+
+  // Memory for the next bytes, of which `left_bytes` are to come (at least one). Never empty.
+  std::span<std::byte> space(uint64_t left_bytes);
+  // So many bytes are now where space() said.
+  void took(size_t count);
+
+  // The place that `filled()` begins with.
+  size_t first_place() const { return first_; }
+  std::span<const Filled> filled() const { return filled_; }
+
+ private:
+  std::span<const Place> places_;
+  size_t first_, next_;  // next_: the first place that ends beyond position_
+  uint64_t position_;
+  ChecksumKind kind_;
+  std::vector<Filled> filled_;  // of places_[first_], ...
+  // What space() was told, and said.
+  uint64_t left_bytes_ = 0;
+  std::span<std::byte> space_;
+  bool direct_ = false;
+  std::unique_ptr<std::byte[]> scratch_;
+};
+
+// The places of a range, and their sums once all of it has arrived.
+struct Scatter {
+  std::vector<Place> places;
+  std::vector<Checksum> sums = {};
+
+  // Appends what the next part of the range brought to its places.
+  void join(const PlaceFiller& next);
+};
+
+}  // namespace headrace
