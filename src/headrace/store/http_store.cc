@@ -284,9 +284,7 @@ Result<void> HttpStore::verify(const ReadBatch& batch, ReadSlot& slot, const Che
 
 void HttpStore::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
   if (slot.error) return conclude(lane, batch, slot, {});
-  if (slot.scatter) slot.join_place_sums();
-  const Checksum sum = slot.joined_sum();
-  if (sum.kind() == slot.wanted_sum) slot.sum = sum;
+  const Checksum sum = slot.join_sums();
   const ChecksumKind kind = slot.expected_sum().kind();
   if (kind == sum.kind() || !compares(rules_.verify, kind)) return conclude(lane, batch, slot, sum);
   // A digest takes longer than the bytes took to come: not on a thread that others wait for.

@@ -34,25 +34,49 @@ ReadPiece* ReadSlot::split(uint64_t first_bytes, uint64_t piece_bytes) {
   return &more_pieces[0];
 }
 
-PlaceFiller& ReadSlot::filler(ReadPiece& piece) const {
-  if (!piece.filler) {
-    piece.filler = std::make_unique<PlaceFiller>(scatter->places, piece.range.begin, wanted_sum);
-  }
-  return *piece.filler;
+void ReadSlot::unsplit() {
+  more_pieces.reset();
+  piece_count = 1;
+  pieces_left.store(1, std::memory_order_relaxed);
+  first_piece.range = range;
+  first_piece.reset(running_kind);
+  first_piece.next = nullptr;
 }
 
-Checksum ReadSlot::joined_sum() const {
-  Checksum out = first_piece.sum.value();
+std::span<std::byte> ReadSlot::space(ReadPiece& piece) const {
+  const uint64_t left_bytes = piece.range.size_bytes() - piece.received_bytes;
+  if (scatter) {
+    if (!piece.filler) {
+      piece.filler = std::make_unique<PlaceFiller>(scatter->places, piece.range.begin, wanted_sum);
+    }
+    return piece.filler->space(left_bytes);
+  }
+  const uint64_t offset = piece.range.begin - range.begin + piece.received_bytes;
+  return into.subspan(static_cast<size_t>(offset), static_cast<size_t>(left_bytes));
+}
+
+void ReadSlot::took(ReadPiece& piece, size_t count) const {
+  if (piece.filler) {
+    piece.filler->took(count);
+  } else {
+    piece.sum.extend(space(piece).first(count));  // while the bytes are (mostly) in cache
+  }
+  piece.received_bytes += count;
+}
+
+Checksum ReadSlot::join_sums() {
+  Checksum whole_sum = first_piece.sum.value();
+  if (scatter) {
+    scatter->sums.clear();
+    scatter->join(*first_piece.filler);
+  }
   for (uint32_t i = 0; i + 1 < piece_count; ++i) {
-    out = joined(out, more_pieces[i].sum.value(), more_pieces[i].range.size_bytes());
+    const ReadPiece& piece = more_pieces[i];
+    whole_sum = joined(whole_sum, piece.sum.value(), piece.range.size_bytes());
+    if (scatter) scatter->join(*piece.filler);
   }
-  return out;
-}
-
-void ReadSlot::join_place_sums() {
-  scatter->sums.clear();
-  scatter->join(*first_piece.filler);
-  for (uint32_t i = 0; i + 1 < piece_count; ++i) scatter->join(*more_pieces[i].filler);
+  if (whole_sum.kind() == wanted_sum) sum = whole_sum;
+  return whole_sum;
 }
 
 Result<void> ReadSlot::limit_to(uint64_t size_bytes) {
@@ -200,13 +224,8 @@ void ReadBatch::restart(ReadSlot& slot, bool forget_listing) {
   slot.expected = slot.listed_checksum;
   slot.found_generation.assign("");
   slot.range = {slot.asked.begin, std::min(slot.asked.end, slot.object_bytes)};
-  slot.more_pieces.reset();
-  slot.piece_count = 1;
-  slot.pieces_left.store(1, std::memory_order_relaxed);
-  slot.first_piece.range = slot.range;
   slot.choose_running_kind();
-  slot.first_piece.reset(slot.running_kind);
-  slot.first_piece.next = nullptr;
+  slot.unsplit();
 }
 
 void ReadBatch::slot_done() {

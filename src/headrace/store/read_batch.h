@@ -133,15 +133,18 @@ struct ReadSlot {
   // Cuts the range, whose end is known, into the first piece, of `first_bytes`, and more pieces of
   // `piece_bytes`, which are returned linked.
   ReadPiece* split(uint64_t first_bytes, uint64_t piece_bytes);
-  // Of a piece of a slot that is scattered.
-  PlaceFiller& filler(ReadPiece& piece) const;
-  // Joins the sums of the pieces, all of which must have arrived.
-  Checksum joined_sum() const;
+  // Makes the range one piece again, of which nothing has arrived.
+  void unsplit();
+  // Where the next bytes of a piece go, of which some are missing; at most so many. Never empty.
+  std::span<std::byte> space(ReadPiece& piece) const;
+  // So many bytes are now where space() said.
+  void took(ReadPiece& piece, size_t count) const;
+  // Joins the sums of the pieces, all of which must have arrived: those that are wanted, and of all
+  // bytes the one that is returned.
+  Checksum join_sums();
   // Limits the range to an object of this size.
   // Errors: kInvalidArgument if there are no such bytes.
   Result<void> limit_to(uint64_t size_bytes);
-  // Joins the sums of each place.
-  void join_place_sums();
   // Errors: kInvalidArgument if the caller's memory does not have the size of the range.
   Result<void> check_destination() const;
 };

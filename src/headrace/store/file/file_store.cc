@@ -320,11 +320,7 @@ Result<FileStore::Admission> FileStore::admit(ReadBatch& batch, ReadSlot& slot) 
 void FileStore::begin_pieces(ReadSlot& slot) const {
   // What would not be compared is not summed.
   if (!compares(verify_, slot.running_kind)) slot.running_kind = ChecksumKind::kNone;
-  slot.first_piece.range = slot.range;
-  slot.first_piece.reset(slot.running_kind);
-  slot.more_pieces.reset();
-  slot.piece_count = 1;
-  slot.pieces_left.store(1, std::memory_order_relaxed);
+  slot.unsplit();
 }
 
 Result<bool> FileStore::read_piece(const ReadBatch& batch, const ReadSlot& slot, int descriptor,
@@ -332,14 +328,7 @@ Result<bool> FileStore::read_piece(const ReadBatch& batch, const ReadSlot& slot,
   while (piece.received_bytes < piece.range.size_bytes()) {
     if (batch.cancelled() || threads_->stopping()) return std::unexpected(cancelled_error());
     const uint64_t offset_bytes = piece.range.begin + piece.received_bytes;
-    const uint64_t left_bytes = piece.range.size_bytes() - piece.received_bytes;
-    std::span<std::byte> into;
-    if (slot.scatter) {
-      into = slot.filler(piece).space(left_bytes);
-    } else {
-      into = slot.into.subspan(static_cast<size_t>(offset_bytes - slot.range.begin),
-                               static_cast<size_t>(left_bytes));
-    }
+    const std::span<std::byte> into = slot.space(piece);
     const ssize_t got = ::pread(descriptor, into.data(), std::min(into.size(), kReadBytes),
                                 static_cast<off_t>(offset_bytes));
     if (got < 0) {
@@ -347,14 +336,8 @@ Result<bool> FileStore::read_piece(const ReadBatch& batch, const ReadSlot& slot,
       return std::unexpected(file_error(errno, Access::kRead));
     }
     if (got == 0) return false;
-    const auto got_bytes = static_cast<size_t>(got);
-    if (slot.scatter) {
-      slot.filler(piece).took(got_bytes);
-    } else {
-      piece.sum.extend(into.first(got_bytes));
-    }
-    piece.received_bytes += got_bytes;
-    count(metrics_->bytes_read_total, got_bytes);
+    slot.took(piece, static_cast<size_t>(got));
+    count(metrics_->bytes_read_total, static_cast<uint64_t>(got));
   }
   return true;
 }
@@ -411,9 +394,7 @@ Result<FileStore::Outcome> FileStore::check_unchanged(ReadSlot& slot, const Slot
     return std::unexpected(file_error(errno, Access::kRead));
   }
   if (changed_between(current.status, after)) return Outcome::kChanged;
-  if (slot.scatter) slot.join_place_sums();
-  Checksum sum = slot.joined_sum();
-  if (sum.kind() == slot.wanted_sum) slot.sum = sum;
+  Checksum sum = slot.join_sums();
   if (const Checksum& expected = slot.expected_sum(); compares(verify_, expected.kind())) {
     if (sum.kind() != expected.kind()) sum = sum_of(expected.kind(), slot.into);
     if (sum != expected) {

@@ -302,15 +302,10 @@ Result<std::span<std::byte>> ReadAttempt::body_space(uint64_t) {
     }
     return std::span(growing_).subspan(growing_filled_);
   }
-  const uint64_t left = piece_.range.size_bytes() - piece_.received_bytes;
   if (skip_bytes_ > 0) {
     return scratch().first(static_cast<size_t>(std::min<uint64_t>(skip_bytes_, kScratchBytes)));
   }
-  if (left == 0) return scratch();
-  if (slot_.scatter) return slot_.filler(piece_).space(left);
-  const uint64_t offset = piece_.range.begin - slot_.range.begin + piece_.received_bytes;
-  space_ = slot_.into.subspan(static_cast<size_t>(offset), static_cast<size_t>(left));
-  return space_;
+  return piece_.received_bytes == piece_.range.size_bytes() ? scratch() : slot_.space(piece_);
 }
 
 Result<void> ReadAttempt::took_body(size_t count) {
@@ -327,13 +322,7 @@ Result<void> ReadAttempt::took_body(size_t count) {
   if (skip_bytes_ > 0) {
     skip_bytes_ -= count;
   } else if (piece_.received_bytes < piece_.range.size_bytes()) {
-    if (slot_.scatter) {
-      piece_.filler->took(count);
-    } else {
-      // While the bytes are (mostly) in cache.
-      piece_.sum.extend(space_.first(count));
-    }
-    piece_.received_bytes += count;
+    slot_.took(piece_, count);
   }
   return {};
 }

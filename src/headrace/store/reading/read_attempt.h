@@ -89,7 +89,6 @@ class ReadAttempt final : public Attempt {
   std::vector<Flight> growing_flights_;
   std::optional<Charge> growing_charge_;
   size_t growing_filled_ = 0;
-  std::span<std::byte> space_;  // what body_space() returned last
 };
 
 }  // namespace headrace
