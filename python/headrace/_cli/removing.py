@@ -153,26 +153,36 @@ class _Removal:
     def run(self, groups: Iterable[_Group]) -> None:
         """Delete, and tell how much that was, also when it ends early."""
         try:
+            if self._dry_run:
+                for group in groups:
+                    for name, size_bytes in group.each():
+                        self._report.check()
+                        self._removed(group.location, name, size_bytes)
+                        self._raise_if_broken()
+                return
             with Workers(_AT_A_TIME, 0, self._report) as workers:
                 for group in groups:
                     for name, size_bytes in group.each():
-                        if self._broken is not None:
-                            raise self._broken
+                        self._raise_if_broken()
                         workers.submit(partial(self._remove, group.location, name, size_bytes))
-            if self._broken is not None:
-                raise self._broken
-            if not self._dry_run:
-                for directory in self._directories:
-                    self._do(partial(os.rmdir, directory))
+            self._raise_if_broken()
+            for directory in self._directories:
+                self._do(partial(os.rmdir, directory))
         finally:
             self._summarize()
 
+    def _raise_if_broken(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
     def _remove(self, location: Location, name: str, size_bytes: int) -> None:
+        remove = os.unlink if location.is_file else location.store.delete
+        if self._do(partial(remove, name)):
+            self._removed(location, name, size_bytes)
+
+    def _removed(self, location: Location, name: str, size_bytes: int) -> None:
+        """Count it, and tell of it if that was asked for."""
         url = f"file://{name}" if location.is_file else url_of(location.store, name)
-        if not self._dry_run:
-            remove = os.unlink if location.is_file else location.store.delete
-            if not self._do(partial(remove, name)):
-                return
         with self._lock:
             self._deleted += 1
             self._deleted_bytes += size_bytes
