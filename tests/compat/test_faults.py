@@ -218,8 +218,9 @@ def test_every_layout_of_names_is_listed_whole(server: FaultServer, shape: str) 
 
 @pytest.mark.parametrize("names", [12_000, 100_000])
 def test_flat_names_are_listed_many_pages_at_a_time(server: FaultServer, names: int) -> None:
+    # So late that also a busy machine asks for the next pages before the first ones come.
     server.synthetic(
-        "large", names, 10, shape="pattern", name_pattern="train/{index:09d}.jpg", list_delay_ms=100
+        "large", names, 10, shape="pattern", name_pattern="train/{index:09d}.jpg", list_delay_ms=400
     )
     listed = fast_list.ListingController(1, "project", "large", prefix="train/").run()
     assert len(listed) == names
