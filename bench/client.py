@@ -54,6 +54,7 @@ CLIENTS = {
     "list-index": ("listing", "index"),
     "index-position": ("index", "position"),
     "index-from-urls": ("index", "from_urls"),
+    "batches-of-bytes": ("index", "batches_of_bytes"),
     "list-first": ("listing", "first_names"),
     "list-boto3": ("listing", "boto3_pages"),
     "list-google": ("listing", "google_pages"),

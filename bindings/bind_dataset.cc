@@ -2,6 +2,7 @@
 #include <limits>
 #include <vector>
 
+#include "headrace/dataset/full_batches.h"
 #include "headrace/dataset/order.h"
 #include "headrace/dataset/roots.h"
 #include "object_index.h"
@@ -847,6 +848,22 @@ Examples:
              "The index behind a copy of another process's descriptor, which is taken over.");
 }
 
+nb::object full_batches_of(nb::handle sizes_bytes, uint64_t max_bytes,
+                           std::optional<uint64_t> max_objects) {
+  const Int64View view(sizes_bytes);
+  if (!view.usable()) throw nb::type_error("sizes_bytes must be a buffer of int64");
+  const std::span<const int64_t> sizes = view.values();
+  const auto unknown = std::ranges::find_if(sizes, [](int64_t size) { return size < 0; });
+  if (unknown != sizes.end()) {
+    raise(Error(Code::kInvalidArgument,
+                cat("the size of object ", unknown - sizes.begin(), " of these is not known")));
+  }
+  const std::vector<int64_t> ends = full_batches(
+      sizes, {.max_bytes = max_bytes, .max_objects = max_objects.value_or(UINT64_MAX)});
+  return int64_buffer(ends.size(),
+                      [&](std::span<int64_t> out) { std::ranges::copy(ends, out.begin()); });
+}
+
 void check_span(const Order& order, int64_t begin, int64_t end) {
   if (begin >= 0 && begin <= end && static_cast<uint64_t>(end) <= order.count()) return;
   raise(Error(Code::kInvalidArgument,
@@ -895,6 +912,13 @@ Args:
           nb::arg("begin"), nb::arg("end"), nb::arg("step") = 1,
           nb::sig("def indices(self, begin: int, end: int, step: int = 1) -> memoryview"),
           "What stands at every `step`-th position of [begin, end), as a buffer of int64.");
+  module.def("full_batches", &full_batches_of, nb::arg("sizes_bytes"), nb::arg("max_bytes"),
+             nb::arg("max_objects").none(),
+             nb::sig("def full_batches(sizes_bytes: collections.abc.Sequence[int], max_bytes: int, "
+                     "max_objects: int | None) -> memoryview"),
+             "Where each full batch of objects with these sizes (a buffer of int64) ends, as a "
+             "buffer of int64. A batch takes the objects that come next, as many as fit; one that "
+             "is larger than `max_bytes` is a batch of its own.");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""What an `ObjectIndex` of a million names costs; no server is asked."""
+"""What an index of a million objects costs; no server is asked."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from bench.clients.measure import Answer, cpu_s
 from headrace import ObjectIndex, _engine
 
 LOOKED_UP = 200_000
+BATCH_BYTES = 64 << 20
+MOST_OBJECT_BYTES = 1 << 20
 
 
 def position(request: Answer) -> Answer:
@@ -42,3 +44,22 @@ def from_urls(request: Answer) -> Answer:
     assert index.column("label", [count - 1]) == labels[-1:]
     image_bytes = len(_engine.index_image(index))
     return {"objects": count, "wall_s": wall_s, "cpu_s": used_s, "image_bytes": image_bytes}
+
+
+def batches_of_bytes(request: Answer) -> Answer:
+    """headrace: a shuffled epoch of objects of any size is cut into batches that are bounded."""
+    from headrace.torch import Loader, MapDataset
+
+    count = request["object_count"]
+    draw = random.Random(7)
+    sizes = [draw.randrange(MOST_OBJECT_BYTES) for _ in range(count)]
+    index = ObjectIndex.from_names(
+        [f"{i:07d}" for i in range(count)], root="gs://bucket", sizes_bytes=sizes
+    )
+    dataset = MapDataset("gs://bucket", index=index, credentials="anonymous")
+    loader = Loader(dataset, max_batch_bytes=BATCH_BYTES, shuffle=True)
+    begin_cpu_s, begin_s = cpu_s(), time.perf_counter()
+    batches = len(loader)
+    wall_s, used_s = time.perf_counter() - begin_s, cpu_s() - begin_cpu_s
+    assert sum(sizes) / BATCH_BYTES <= batches <= sum(sizes) / (BATCH_BYTES - MOST_OBJECT_BYTES) + 1
+    return {"objects": count, "batches": batches, "wall_s": wall_s, "cpu_s": used_s}

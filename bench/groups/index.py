@@ -10,7 +10,7 @@ OBJECT_COUNT = 1_000_000
 
 
 def index(bench: Bench) -> None:
-    """Names to numbers, and a table of URLs with labels to an index."""
+    """Names to numbers, a table of URLs with labels to an index, sizes to batches."""
     group = f"an index of {OBJECT_COUNT:,} names"
 
     def client(name: str) -> Client:
@@ -18,7 +18,11 @@ def index(bench: Bench) -> None:
 
     answers = bench.alternate(
         group,
-        {"position": client("index-position"), "from_urls": client("index-from-urls")},
+        {
+            "position": client("index-position"),
+            "from_urls": client("index-from-urls"),
+            "batches": client("batches-of-bytes"),
+        },
         bench.effort.repetitions,
     )
 
@@ -50,6 +54,14 @@ def index(bench: Bench) -> None:
         [answer["image_bytes"] / answer["objects"] for answer in made],
         at_most=25,
     )
+    bench.row(
+        group,
+        "Loader(max_batch_bytes): an epoch in batches of at most 64 MiB",
+        "s",
+        [answer["wall_s"] for answer in answers["batches"]],
+        at_most=0.5,
+    )
+    bench.row(group, "the same: CPU", "s", [answer["cpu_s"] for answer in answers["batches"]])
 
 
 GROUPS: dict[str, Callable[[Bench], None]] = {"index": index}

@@ -732,6 +732,11 @@ class Order(object):
         What stands at every `step`-th position of [begin, end), as a buffer of int64.
         """
 
+def full_batches(sizes_bytes: Sequence[int], max_bytes: int, max_objects: int | None) -> memoryview:
+    """
+    Where each full batch of objects with these sizes (a buffer of int64) ends, as a buffer of int64. A batch takes the objects that come next, as many as fit; one that is larger than `max_bytes` is a batch of its own.
+    """
+
 class ZipLayout:
     """How a checkpoint's records lie in their file."""
 

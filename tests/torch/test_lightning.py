@@ -20,7 +20,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 import headrace
 from headrace.torch import Loader, MapDataset
-from tests.torch.conftest import fill_folder
+from tests.torch.conftest import content, fill_folder
 
 pytestmark = [
     # Of Lightning, about itself and about this machine.
@@ -189,3 +189,49 @@ def test_ddp_gives_each_rank_its_share_of_a_loader_that_was_made_before_fit(tmp_
     urls = [url for found in ranks for batch in found["urls"] for url in batch]
     assert len(urls) == len(set(urls)) == 45
     assert ranks[1]["loader"].endswith("rank 1 of 2)")
+
+
+class Counting(Model):
+    """Notes how many samples each epoch has had."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: list[int] = []
+
+    def on_train_epoch_end(self) -> None:
+        self.counts.append(len(self.numbers))
+        super().on_train_epoch_end()
+
+
+def fit_batches_of_bytes(folder: Path, **options: Any) -> list[int]:
+    """Return how many of the 40 samples each of six epochs has had."""
+    store = headrace.Store(folder)
+    for i in range(40):
+        store.write(f"{i:04d}", content(i, 100 * (1 + i % 5)))
+    trainer = Trainer(
+        max_epochs=6,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        accelerator="cpu",
+        default_root_dir=str(folder),
+        **options,
+    )
+    model = Counting()
+    # Its epochs have 14, 15, 14, 14, 14 and 14 batches.
+    loader = Loader(MapDataset(store, shifted), max_batch_bytes=1000, shuffle=True, seed=2)
+    trainer.fit(model, loader)
+    return model.counts
+
+
+def test_shuffled_batches_of_bytes_are_whole_epochs_where_lightning_asks_for_each_length(
+    tmp_path: Path,
+) -> None:
+    assert fit_batches_of_bytes(tmp_path, reload_dataloaders_every_n_epochs=1) == [40] * 6
+
+
+def test_lightning_that_asks_for_one_length_is_warned_of_what_it_leaves(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="reload_dataloaders_every_n_epochs=1"):
+        counts = fit_batches_of_bytes(tmp_path)
+    assert [count < 40 for count in counts] == [False, True, False, False, False, False]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from headrace.torch._arguments import (
     seed_or_epoch,
     warn_of_overlooked_ranks,
 )
-from headrace.torch._grid import Grid
+from headrace.torch._grid import ByteGrid, Grid, Steps
 from headrace.torch._pinning import choose_pinning
 from headrace.torch._pipeline import Pipeline, Recipe, Request
 from headrace.torch._place import Place
@@ -37,8 +38,8 @@ _INSTEAD = {
     "num_workers": "Loader has transform_threads instead, and no worker processes",
     "sampler": "Loader has shuffle and seed instead; a torch.utils.data.Subset chooses objects, in "
     "its order. torch's DataLoader takes any sampler",
-    "batch_sampler": "Loader has batch_size, shuffle, seed and drop_last instead; torch's "
-    "DataLoader takes any batch_sampler",
+    "batch_sampler": "Loader has batch_size, max_batch_bytes, shuffle, seed and drop_last instead; "
+    "torch's DataLoader takes any batch_sampler",
     "prefetch_factor": "Loader has prefetch_bytes instead",
     "persistent_workers": "Loader has no worker processes; leave it out",
     "worker_init_fn": "Loader has no worker processes; a transform's random numbers come from "
@@ -82,7 +83,9 @@ class Loader:
     last step is not full, the ranks share its samples evenly and get smaller batches; the step
     before it leaves at least one sample for each rank. All ranks therefore take the same number of
     steps. With a batch size of 1, or with fewer objects than ranks, this is only possible if the
-    last objects, fewer than there are ranks, are left out; the log says so once.
+    last objects, fewer than there are ranks, are left out; the log says so once. With
+    `max_batch_bytes`, the order is cut into batches that are as large as the limit allows, and a
+    step takes the next `world_size` of them.
 
     **Epochs.** Each ``iter(loader)`` is an epoch, from 0 on; `set_epoch` names another one. If you
     leave an iterator before its end, the next one begins the next epoch. ``next(iter(loader))``
@@ -116,7 +119,9 @@ class Loader:
     Args:
         dataset: a `MapDataset`, or the result of torch's ``ConcatDataset``, ``Subset`` or
             ``random_split`` with such datasets.
-        batch_size: samples of this rank in each batch.
+        batch_size: samples of this rank in each batch; with `max_batch_bytes`, the most of them.
+        max_batch_bytes: let each batch have as many samples as fit into this many bytes, counted by
+            the stored size of their objects. An object larger than this is a batch of its own.
         shuffle: whether each epoch has an order of its own.
         seed: of that order, and of the samples' own seeds; any integer from 0 to 2^63 - 1. Give all
             ranks the same seed.
@@ -142,8 +147,9 @@ class Loader:
     def __init__(
         self,
         dataset: Dataset[Any],
-        batch_size: int,
+        batch_size: int | None = None,
         *more: Any,
+        max_batch_bytes: int | None = None,
         shuffle: bool = False,
         seed: int = 0,
         drop_last: bool = False,
@@ -168,7 +174,18 @@ class Loader:
             transform_threads = min(_MOST_DEFAULT_THREADS, len(os.sched_getaffinity(0)))
         self._dataset = dataset
         self._count = len(source)
-        self._batch_size = count("batch_size", batch_size, minimum=1)
+        require(
+            batch_size is not None or max_batch_bytes is not None,
+            "give batch_size, the samples of a batch, or max_batch_bytes, its bytes, or both",
+        )
+        if batch_size is not None:
+            batch_size = count("batch_size", batch_size, minimum=1)
+        if max_batch_bytes is not None:
+            require_bytes("max_batch_bytes", max_batch_bytes, minimum=1)
+            source.require_sizes("max_batch_bytes")
+        self._source = source
+        self._batch_size = batch_size
+        self._max_batch_bytes = max_batch_bytes
         self._drop_last = flag("drop_last", drop_last)
         self._ranks = Ranks(rank, world_size)
         seed = seed_or_epoch("seed", seed)
@@ -182,6 +199,9 @@ class Loader:
             choose_pinning(flag("pin_memory", pin_memory)),
             flag("seed_generators", seed_generators),
         )
+        self._lengths: set[int] = set()  # those told, if they differ from epoch to epoch
+        self._taken = 0  # batches yielded by the iterator in use
+        self._counted: tuple[tuple[int, int, int], int] | None = None  # the latest _step_count
         self._has_warned = self._has_told = False
         self._iterator: object | None = None  # identifies the iterator in use
         self._pipeline: Pipeline | None = None  # of that iterator, once it was asked for a batch
@@ -190,8 +210,16 @@ class Loader:
         self._wait_s = self._first_batch_s = 0.0
 
     def __len__(self) -> int:
-        """Return how many batches a whole epoch has on this rank; all ranks have as many."""
-        return self._grid().step_count(self._count)
+        """Return how many batches a whole epoch has on this rank; all ranks have as many.
+
+        With `max_batch_bytes` and `shuffle`, each epoch has its own number of batches, and this is
+        that of the current one. A loop that asks only once leaves later epochs too early; the
+        loader warns of that.
+        """
+        length = self._step_count(self._ahead().at_beginning())
+        if self._max_batch_bytes is not None and self._place.shuffle:
+            self._lengths.add(length)
+        return length
 
     @property
     def remaining_batches(self) -> int:
@@ -203,17 +231,16 @@ class Loader:
         """
         place = self._place
         if place.begun and self._iterator is None:
-            return len(self)
-        left = self._grid().step_count(self._count - place.position)
+            return self._step_count(place.at(place.epoch + 1, 0))
+        left = self._step_count(place)
         is_next = left == 0 and not place.begun and not place.is_named
-        return len(self) if is_next else left
+        return self._step_count(place.at(place.epoch + 1, 0)) if is_next else left
 
     def __repr__(self) -> str:
         rank, world_size = self._ranks.now()
-        return (
-            f"headrace.torch.Loader({self._dataset!r}, batch_size={self._batch_size}, "
-            f"rank {rank} of {world_size})"
-        )
+        limits = {"batch_size": self._batch_size, "max_batch_bytes": self._max_batch_bytes}
+        given = ", ".join(f"{name}={value}" for name, value in limits.items() if value is not None)
+        return f"headrace.torch.Loader({self._dataset!r}, {given}, rank {rank} of {world_size})"
 
     @property
     def dataset(self) -> Dataset[Any]:
@@ -221,9 +248,14 @@ class Loader:
         return self._dataset
 
     @property
-    def batch_size(self) -> int:
-        """Samples of this rank in a full batch."""
+    def batch_size(self) -> int | None:
+        """Samples of this rank in a full batch, or the most of them; None: any number."""
         return self._batch_size
+
+    @property
+    def max_batch_bytes(self) -> int | None:
+        """The most bytes of a batch with more than one sample; None: any number."""
+        return self._max_batch_bytes
 
     @property
     def sampler(self) -> EpochSetter:
@@ -238,8 +270,30 @@ class Loader:
         """None. Programs that find a `sampler` ask for this attribute, too."""
         return None
 
-    def _grid(self) -> Grid:
-        return Grid(self._batch_size, *self._ranks.now(), self._drop_last)
+    def _steps(self, place: Place) -> Steps:
+        """Return how the epoch of `place` is cut into batches."""
+        ranks, drop_last = self._ranks.now(), self._drop_last
+        if self._max_batch_bytes is None:
+            assert self._batch_size is not None
+            return Grid(self._count, self._batch_size, *ranks, drop_last)
+        order, source = place.order(), self._source
+        return ByteGrid(
+            self._count,
+            lambda begin, end: source.sizes(order.indices(begin, end)),
+            self._max_batch_bytes,
+            self._batch_size,
+            *ranks,
+            drop_last,
+        )
+
+    def _step_count(self, place: Place) -> int:
+        """Return how many batches each rank has from `place` on."""
+        steps = self._steps(place)
+        # Batches of a number of bytes have to be made to be counted.
+        key = (steps.world_size, place.epoch, place.position)
+        if self._counted is None or self._counted[0] != key:
+            self._counted = key, steps.step_count(place.position)
+        return self._counted[1]
 
     @property
     def epoch(self) -> int:
@@ -297,7 +351,7 @@ class Loader:
 
         More ranks than there were may have left a rest that is none for them.
         """
-        if place.position > 0 and self._grid().step_count(self._count - place.position) == 0:
+        if place.position > 0 and not self._steps(place).has_step(place.position):
             return place.at(place.epoch + 1, 0)
         return None
 
@@ -383,29 +437,21 @@ class Loader:
         if self._ranks.are_overlooked() and not self._has_warned:
             self._has_warned = True
             warn_of_overlooked_ranks("loader", stacklevel=4)
-        grid, place = self._grid(), self._ahead()
+        place = self._ahead()
         if place is not self._place:
             rest = self._count - self._place.position
-            if rank == 0 and grid.left_out_count(rest) > 0:
+            if rank == 0 and not self._drop_last and rest > 0:
                 _logger.warning(
                     "%r leaves out the last %d of the %d objects of epoch %d, too few for a step "
                     "of all %d ranks",
                     self, rest, self._count, self._place.epoch, world_size,
                 )  # fmt: skip
             self._place = place
-        left_out = grid.left_out_count(self._count - place.position)
-        if left_out > 0 and rank == 0 and not self._has_told:
-            self._has_told = True
-            _logger.warning(
-                "%r leaves out the last %d of the %d objects of each epoch's order, so that all %d "
-                "ranks do the same number of steps",
-                self, left_out, self._count, world_size,
-            )  # fmt: skip
         place.begun = True
         try:
             pipeline = self._pipeline = Pipeline(
                 self._recipe,
-                requests_of(place, grid),
+                requests_of(place, self._steps(place)),
                 self._transform_threads,
                 self._prefetch_bytes,
             )
@@ -441,6 +487,7 @@ class Loader:
                 request, size_bytes, value = found
                 del found
                 self._batches += 1
+                self._taken += 1
                 self._samples += len(request.indices)
                 self._size_bytes += size_bytes
                 place.position = request.end
@@ -448,13 +495,41 @@ class Loader:
                 del value  # so that only the trainer holds the batch
                 yield handed_over.pop()
             place.begun = False  # the next iterator begins here
-            if self._grid().step_count(self._count - place.position) == 0:
+            if not self._steps(place).has_step(place.position):
+                self._tell_left_out(place)
                 place.end_epoch()
         finally:
             if pipeline is not None:
                 pipeline.close()
                 if iterator is self._iterator:
                     self._iterator = self._pipeline = None
+
+    def _tell_left_out(self, place: Place) -> None:
+        """Say once if the epoch that ends at `place` has left out objects of its own accord."""
+        rank, world_size = self._ranks.now()
+        left_out = self._count - place.position
+        if left_out > 0 and rank == 0 and not self._drop_last and not self._has_told:
+            self._has_told = True
+            _logger.warning(
+                "%r leaves out the last %d of the %d objects of each epoch's order, so that all %d "
+                "ranks do the same number of steps",
+                self, left_out, self._count, world_size,
+            )  # fmt: skip
+
+    def _warn_of_a_cut(self, place: Place) -> None:
+        """Warn if the iterator was left after as many batches as another epoch has."""
+        if not place.begun or not self._steps(place).has_step(place.position):
+            return
+        self._lengths.clear()  # until it is asked again
+        warnings.warn(
+            f"{self!r} was left after {self._taken} of {self._step_count(place.at_beginning())} "
+            f"batches of epoch {place.epoch}, so {self._count - place.position} objects were not "
+            "used: len() was another epoch's. With max_batch_bytes and shuffle, ask for it in each "
+            "epoch, or let the iterator end the loop (Lightning does so with "
+            "Trainer(reload_dataloaders_every_n_epochs=1))",
+            UserWarning,
+            stacklevel=4,
+        )
 
     def _check(self, iterator: object) -> None:
         if iterator is not self._iterator:
@@ -469,6 +544,9 @@ class Loader:
             self._end_iterator()
 
     def _end_iterator(self) -> None:
+        if self._iterator is not None and self._taken in self._lengths:
+            self._warn_of_a_cut(self._place)
+        self._taken = 0
         self._iterator, self._is_draining = None, False
         pipeline, self._pipeline = self._pipeline, None
         if pipeline is not None:
@@ -486,10 +564,8 @@ class EpochSetter:
         self._loader.set_epoch(epoch)
 
 
-def requests_of(place: Place, grid: Grid) -> Iterator[Request]:
+def requests_of(place: Place, steps: Steps) -> Iterator[Request]:
     """Yield the batches of one rank from a place on."""
-    order, position, epoch = place.order(), place.position, place.epoch
-    while (end := grid.step_end(position, place.count)) > position:
-        begin, slice_end = grid.slice_of(position, end)
-        yield Request(order.indices(begin, slice_end), epoch, begin, end)
-        position = end
+    order, epoch = place.order(), place.epoch
+    for begin, end, step_end in steps.slices(place.position):
+        yield Request(order.indices(begin, end), epoch, begin, step_end)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Protocol
@@ -107,10 +108,23 @@ class Source:
                 makers[at] = part._maker
         return makers
 
-    def sizes(self, indices: Sequence[int]) -> list[int]:
+    def require_sizes(self, argument: str) -> None:
+        """Check that the sizes of all objects are known, as this argument needs them."""
+        for part in self.parts:
+            require(
+                part.objects.total_size_bytes is not None,
+                f"{argument} needs the sizes of all objects, and {part!r} does not know them: a "
+                "listing does, and MapDataset.from_table(..., check=True) asks the stores",
+            )
+
+    def sizes(self, indices: Sequence[int]) -> Sequence[int]:
         """Return the stored sizes of these objects in bytes."""
-        sizes = [0] * len(indices)
-        for part, local, places in self._shares(indices):
+        shares = self._shares(indices)
+        if len(shares) == 1:
+            part, local, _ = shares[0]
+            return part.objects.sizes(local)
+        sizes = array("q", bytes(8 * len(indices)))
+        for part, local, places in shares:
             found = part.objects.sizes(local)
             for at, size in zip(
                 range(len(found)) if places is None else places, found, strict=True
