@@ -13,6 +13,7 @@ from torch.utils.data import ConcatDataset, Subset
 
 import headrace
 from headrace.torch import Loader, MapDataset
+from headrace.torch._grid import ByteGrid
 from testing.faultserver.client import FaultServer
 from tests.torch.conftest import content, fill_folder, reads
 
@@ -109,6 +110,25 @@ def test_each_shuffled_epoch_has_its_own_length(unequal: headrace.Store) -> None
             assert loader.remaining_batches == lengths[-1] - taken
         assert taken == lengths[-1]
     assert len(set(lengths)) > 1
+
+
+def test_an_epoch_is_counted_once_however_often_it_is_asked(
+    unequal: headrace.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = []
+    step_count = ByteGrid.step_count
+
+    def counting(self: ByteGrid, position: int) -> int:
+        counted.append(position)
+        return step_count(self, position)
+
+    monkeypatch.setattr(ByteGrid, "step_count", counting)
+    loader = loader_of(unequal, shuffle=True, seed=5)
+    length = left = len(loader)
+    for _ in loader:
+        left -= 1
+        assert (len(loader), loader.remaining_batches) == (length, left)
+    assert counted == [0]
 
 
 def test_a_loop_that_asks_for_the_length_once_is_warned(unequal: headrace.Store) -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Loader", "LoaderStats"]
 
 _MOST_DEFAULT_THREADS = 8
+_KEPT_COUNTS = 8
 _logger = logging.getLogger("headrace")
 # Arguments of torch's DataLoader, and what takes their place here.
 _INSTEAD = {
@@ -201,7 +202,8 @@ class Loader:
         )
         self._lengths: set[int] = set()  # those told, if they differ from epoch to epoch
         self._taken = 0  # batches yielded by the iterator in use
-        self._counted: tuple[tuple[int, int, int], int] | None = None  # the latest _step_count
+        # The latest results of _step_count, by world size, epoch and position.
+        self._counts: dict[tuple[int, int, int], int] = {}
         self._has_warned = self._has_told = False
         self._iterator: object | None = None  # identifies the iterator in use
         self._pipeline: Pipeline | None = None  # of that iterator, once it was asked for a batch
@@ -291,9 +293,22 @@ class Loader:
         steps = self._steps(place)
         # Batches of a number of bytes have to be made to be counted.
         key = (steps.world_size, place.epoch, place.position)
-        if self._counted is None or self._counted[0] != key:
-            self._counted = key, steps.step_count(place.position)
-        return self._counted[1]
+        if key not in self._counts:
+            if len(self._counts) >= _KEPT_COUNTS:
+                self._counts.clear()
+            self._counts[key] = steps.step_count(place.position)
+        return self._counts[key]
+
+    def _step(self, place: Place, end: int) -> None:
+        """Move `place` by one step, and what is known of the number of steps with it."""
+        if self._counts:
+            world_size = self._ranks.now()[1]
+            left = self._counts.get((world_size, place.epoch, place.position))
+            if left is not None:
+                if place.position > 0:
+                    del self._counts[world_size, place.epoch, place.position]
+                self._counts[world_size, place.epoch, end] = left - 1
+        place.position = end
 
     @property
     def epoch(self) -> int:
@@ -490,7 +505,7 @@ class Loader:
                 self._taken += 1
                 self._samples += len(request.indices)
                 self._size_bytes += size_bytes
-                place.position = request.end
+                self._step(place, request.end)
                 handed_over = [value]
                 del value  # so that only the trainer holds the batch
                 yield handed_over.pop()
