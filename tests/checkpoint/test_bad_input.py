@@ -525,3 +525,22 @@ print(headrace.checkpoint.load(url))
         assert done.stdout.endswith("{'step': 1}\n")
         assert os.listdir(folder) == ["a.pt"]
         os.chmod(folder, 0o755)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_header_that_puts_a_record_elsewhere_is_damage(tmp_path: Path, at: int) -> None:
+    """In the file of another zip writer only local headers say where contents begin."""
+    out = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(stock_file_of(large_state(3, 1 << 20)))) as old,
+        zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as new,
+    ):
+        for info in old.infolist():
+            new.writestr(zipfile.ZipInfo(info.filename), old.read(info))
+        record = [info for info in new.infolist() if "/data/" in info.filename][at]
+    data = bytearray(out.getvalue())
+    struct.pack_into("<H", data, record.header_offset + 28, 65535)  # the length of a field
+    (tmp_path / "a.pt").write_bytes(data)
+    name = record.filename.partition("/")[2]
+    with pytest.raises(CorruptDataError, match=rf"a\.pt: .*header of the record {name} is damaged"):
+        load(headrace.Store(tmp_path))
