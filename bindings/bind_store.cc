@@ -183,15 +183,18 @@ using PyPlace = std::tuple<uint64_t, uint64_t, nb::object>;  // begin, end and m
 // A sequence of names and ObjectInfos, which it keeps. Raises TypeError for anything else.
 class Items {
  public:
-  explicit Items(const nb::object& items)
-      : sequence_(nb::steal(
-            PySequence_Fast(items.ptr(), "names must be a sequence of names and ObjectInfos"))) {
-    if (!sequence_.is_valid()) throw nb::python_error();
+  explicit Items(const nb::object& items) {
+    const nb::object sequence = nb::steal(
+        PySequence_Fast(items.ptr(), "names must be a sequence of names and ObjectInfos"));
+    if (!sequence.is_valid()) throw nb::python_error();
+    // Taking a buffer may run Python code, which could change a list.
+    tuple_ = nb::steal(PySequence_Tuple(sequence.ptr()));
+    if (!tuple_.is_valid()) throw nb::python_error();
   }
 
-  size_t size() const { return static_cast<size_t>(PySequence_Fast_GET_SIZE(sequence_.ptr())); }
+  size_t size() const { return static_cast<size_t>(PyTuple_GET_SIZE(tuple_.ptr())); }
   nb::handle operator[](size_t i) const {
-    return PySequence_Fast_GET_ITEM(sequence_.ptr(), static_cast<Py_ssize_t>(i));
+    return PyTuple_GET_ITEM(tuple_.ptr(), static_cast<Py_ssize_t>(i));
   }
   // What its name, or its ObjectInfo, says. Borrows the text.
   ReadTarget target(size_t i) const {
@@ -210,7 +213,7 @@ class Items {
   }
 
  private:
-  nb::object sequence_;
+  nb::object tuple_;
 };
 
 // Thread: confined (the GIL).
@@ -279,7 +282,6 @@ class StoreHandle {
                                                 ") holds ", filled.back().into.size(), " bytes")));
         }
       }
-      // Only now: taking a buffer may run Python, which may change what the text is borrowed from.
       ReadTarget target = all.target(i);
       target.range = value_or_raise(range_of(filled));
       target.places = filled;
