@@ -221,13 +221,13 @@ def test_what_overlaps_is_read_by_several_requests(
 
 def test_what_is_far_apart_is_read_by_itself(server: FaultServer, gcs: headrace.Store) -> None:
     server.put("bucket", "a", bytes(10 * MIB))
-    spans = [(0, 10), (MIB + 10, MIB + 20), (2 * MIB + 21, 2 * MIB + 30), (3 * MIB, 6 * MIB)]
+    spans = [(0, 10), (MIB + 10, MIB + 20), (2 * MIB + 21, 2 * MIB + 30), (4 * MIB, 7 * MIB)]
     read_into(gcs, gcs.stat("a"), [(*span, bytearray(span[1] - span[0])) for span in spans])
     # 1 MiB between two of them is dropped, and one byte more is not asked for.
     assert set(ranges(server)) == {
         f"bytes=0-{MIB + 19}",
         f"bytes={2 * MIB + 21}-{2 * MIB + 29}",
-        f"bytes={3 * MIB}-{6 * MIB - 1}",
+        f"bytes={4 * MIB}-{7 * MIB - 1}",
     }
 
 
@@ -253,6 +253,25 @@ def test_neighbours_share_requests_once_there_are_many(
     assert [(each.begin, each.end) for each in joined] == [
         (parts[each.parts[0]].begin, parts[each.parts[-1]].end) for each in joined
     ]
+
+
+@pytest.mark.parametrize(
+    ("tensor_mib", "count", "requests"),
+    [(1, 64, 32), (4, 16, 16), (4, 256, 86), (8, 128, 128), (0.25, 64, 8)],
+)
+def test_what_lies_around_tensors_takes_no_requests_of_its_own(
+    tensor_mib: float, count: int, requests: int
+) -> None:
+    head, data, tail = 704, int(tensor_mib * MIB), 974
+    parts, begin = [], 0
+    for _ in range(count):
+        for size in (head, data, tail):
+            parts.append(Part("a", begin, begin + size, b""))
+            begin += size
+    joined = list(_parallel_reads._join(parts, joined_bytes(begin)))
+    assert len(joined) == requests
+    assert [i for each in joined for i in each.parts] == list(range(3 * count))
+    assert all(each.end - each.begin <= 16 * MIB for each in joined)
 
 
 def test_all_tensors_of_a_small_checkpoint_are_read_at_once(

@@ -26,6 +26,8 @@ MAX_JOINED_BYTES = 16 << 20
 """The most that one request reads for several ranges."""
 MIN_JOINED_BYTES = 2 << 20
 """Up to this much, neighbours are always read together."""
+SMALL_BYTES = 64 << 10
+"""Less than this has no request of its own beside a neighbour: the head or the tail of an item."""
 
 # Requests that a read is spread over, if it is large enough: a service limits each connection.
 _REQUESTS = 64
@@ -156,7 +158,7 @@ def _join(parts: Sequence[Part], most_bytes: int) -> Iterator[_Request]:
             current is not None
             and part.object == current.object
             and current.end <= part.begin <= current.end + MAX_GAP_BYTES
-            and part.end - current.begin <= most_bytes
+            and part.end - current.begin <= _most_bytes(current, part, most_bytes)
         ):
             current.end = part.end
             current.parts.append(i)
@@ -166,6 +168,14 @@ def _join(parts: Sequence[Part], most_bytes: int) -> Iterator[_Request]:
         current = _Request(part.object, part.begin, part.end, [i])
     if current is not None:
         yield current
+
+
+def _most_bytes(request: _Request, part: Part, most_bytes: int) -> int:
+    """Return how much this request may read if it takes this part, too."""
+    if min(request.end - request.begin, part.end - part.begin) < SMALL_BYTES:
+        return MAX_JOINED_BYTES
+    # Tensors often have as many bytes as a limit has, or a half of it, and a little beside them.
+    return min(most_bytes + SMALL_BYTES, MAX_JOINED_BYTES)
 
 
 def _steps(requests: Iterable[_Request]) -> Iterator[list[_Request]]:

@@ -204,28 +204,26 @@ class DistributedReader(StorageReader):
         )
         total = sum(info.length for info, _ in items)
         with choose_progress(self._progress, self._folder.url, total) as shown:
-            self._read_windows(self._windows(items, planner), min(total, 2 * _WINDOW_BYTES), shown)
+            self._read_windows(self._windows(items, planner), shown)
 
     def _windows(
         self, items: list[tuple[Any, ReadItem]], planner: LoadPlanner
     ) -> Iterator[list[_Load]]:
         objects: dict[str, NameOrInfo] = {}
         window: list[_Load] = []
-        length_bytes = held_bytes = 0
+        read_bytes = held_bytes = 0
         for info, item in items:
             load = self._load(info, item, planner, objects)
-            length_bytes += load.length_bytes
+            read_bytes += load.read_bytes
             held_bytes += load.held_bytes
-            if window and (length_bytes > _WINDOW_BYTES or held_bytes > _WINDOW_HELD_BYTES):
+            if window and (read_bytes > _WINDOW_BYTES or held_bytes > _WINDOW_HELD_BYTES):
                 yield window
-                window, length_bytes, held_bytes = [], load.length_bytes, load.held_bytes
+                window, read_bytes, held_bytes = [], load.read_bytes, load.held_bytes
             window.append(load)
         if window:
             yield window
 
-    def _read_windows(
-        self, windows: Iterator[list[_Load]], in_flight_bytes: int, shown: Progress
-    ) -> None:
+    def _read_windows(self, windows: Iterator[list[_Load]], shown: Progress) -> None:
         pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="headrace-load")
         under_way: deque[tuple[list[_Load], ThreadFuture[None]]] = deque()
 
@@ -236,12 +234,19 @@ class DistributedReader(StorageReader):
                 load.finish()
                 shown.add(load.length_bytes)
 
+        before_bytes = 0
         try:
             for loads in windows:
                 parts = [part for load in loads for part in load.parts]
-                under_way.append(
-                    (loads, pool.submit(self._read_parts, parts, in_flight_bytes)),
+                read_bytes = sum(load.read_bytes for load in loads)
+                # Two are read at a time: this one, and the one before or, if it is full, the next.
+                other_bytes = max(
+                    before_bytes, read_bytes if read_bytes > _WINDOW_BYTES // 2 else 0
                 )
+                under_way.append(
+                    (loads, pool.submit(self._read_parts, parts, read_bytes + other_bytes)),
+                )
+                before_bytes = read_bytes
                 if len(under_way) > 1:
                     finish_oldest()
             while under_way:
@@ -320,9 +325,14 @@ class _Load:
 
     parts: list[Part]
     length_bytes: int
+    """Of the saved item, of which a slice may be read."""
     held_bytes: int
     """Of memory that is not the state's."""
     finish: Callable[[], None]
+
+    @property
+    def read_bytes(self) -> int:
+        return sum(part.end - part.begin for part in self.parts)
 
 
 def _whole(
