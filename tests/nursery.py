@@ -89,6 +89,8 @@ class Nursery:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
+        # It ends with its standard input, which a forked process may still hold open.
+        self._process.terminate()
         self._process.wait(120)
         self._process.stdout.close()
 

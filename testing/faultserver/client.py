@@ -122,6 +122,8 @@ class FaultServer:
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()
+            # It ends with its standard input, which a forked process may still hold open.
+            self._process.terminate()
             process, self._process = self._process, None
             status = process.wait(timeout=120)
             if process.stdout is not None:
