@@ -184,7 +184,6 @@ class Loader:
         if max_batch_bytes is not None:
             require_bytes("max_batch_bytes", max_batch_bytes, minimum=1)
             source.require_sizes("max_batch_bytes")
-        self._source = source
         self._batch_size = batch_size
         self._max_batch_bytes = max_batch_bytes
         self._drop_last = flag("drop_last", drop_last)
@@ -202,7 +201,7 @@ class Loader:
         )
         self._lengths: set[int] = set()  # those told, if they differ from epoch to epoch
         self._taken = 0  # batches yielded by the iterator in use
-        # The latest results of _step_count, by world size, epoch and position.
+        # How many batches of a number of bytes there are, by world size, epoch and position.
         self._counts: dict[tuple[int, int, int], int] = {}
         self._has_warned = self._has_told = False
         self._iterator: object | None = None  # identifies the iterator in use
@@ -218,7 +217,7 @@ class Loader:
         that of the current one. A loop that asks only once leaves later epochs too early; the
         loader warns of that.
         """
-        length = self._step_count(self._ahead().at_beginning())
+        length = self._step_count(self._place.at(self.epoch, 0))
         if self._max_batch_bytes is not None and self._place.shuffle:
             self._lengths.add(length)
         return length
@@ -232,11 +231,11 @@ class Loader:
             >>> bar = tqdm(loader, total=loader.remaining_batches)
         """
         place = self._place
-        if place.begun and self._iterator is None:
-            return self._step_count(place.at(place.epoch + 1, 0))
-        left = self._step_count(place)
-        is_next = left == 0 and not place.begun and not place.is_named
-        return self._step_count(place.at(place.epoch + 1, 0)) if is_next else left
+        if not place.begun or self._iterator is not None:
+            left = self._step_count(place)
+            if left > 0 or place.begun or place.is_named:
+                return left
+        return self._step_count(place.at(place.epoch + 1, 0))
 
     def __repr__(self) -> str:
         rank, world_size = self._ranks.now()
@@ -278,7 +277,7 @@ class Loader:
         if self._max_batch_bytes is None:
             assert self._batch_size is not None
             return Grid(self._count, self._batch_size, *ranks, drop_last)
-        order, source = place.order(), self._source
+        order, source = place.order(), self._recipe.source
         return ByteGrid(
             self._count,
             lambda begin, end: source.sizes(order.indices(begin, end)),
@@ -291,6 +290,8 @@ class Loader:
     def _step_count(self, place: Place) -> int:
         """Return how many batches each rank has from `place` on."""
         steps = self._steps(place)
+        if self._max_batch_bytes is None:
+            return steps.step_count(place.position)
         # Batches of a number of bytes have to be made to be counted.
         key = (steps.world_size, place.epoch, place.position)
         if key not in self._counts:
@@ -536,9 +537,10 @@ class Loader:
         if not place.begun or not self._steps(place).has_step(place.position):
             return
         self._lengths.clear()  # until it is asked again
+        length = self._step_count(place.at(place.epoch, 0))
         warnings.warn(
-            f"{self!r} was left after {self._taken} of {self._step_count(place.at_beginning())} "
-            f"batches of epoch {place.epoch}, so {self._count - place.position} objects were not "
+            f"{self!r} was left after {self._taken} of {length} batches of epoch "
+            f"{place.epoch}, so {self._count - place.position} objects were not "
             "used: len() was another epoch's. With max_batch_bytes and shuffle, ask for it in each "
             "epoch, or let the iterator end the loop (Lightning does so with "
             "Trainer(reload_dataloaders_every_n_epochs=1))",

@@ -59,10 +59,6 @@ class Place:
         place.epoch, place.position = epoch, position
         return place
 
-    def at_beginning(self) -> Place:
-        """Return the place at which this epoch begins."""
-        return self.at(self.epoch, 0)
-
     def end_epoch(self) -> None:
         """Go to the beginning of the next epoch."""
         self.epoch, self.position = self.epoch + 1, 0
