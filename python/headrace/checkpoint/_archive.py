@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from bisect import bisect_right
 from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -64,8 +63,6 @@ class Archive:
         # torch can be configured to write no checksums: then all of them are zero.
         self._has_crc32 = any(entry.crc32 for entry in entries)
         self._begins: dict[str, int] = {}
-        # Where each record ends at the latest: where the next one begins, or the directory.
-        self._bounds = sorted(entry.header_offset_bytes for entry in entries) + [begin]
         self._require_checkpoint()
         self._find([name for name in self.entries if name in _SMALL_RECORDS])
         self.small = self._read_small()
@@ -187,16 +184,6 @@ class Archive:
         for name, header in headers.items():
             with about(self.url):
                 self._begins[name] = self.entries[name].content_begin(header)
-            self._require_room(name)
-
-    def _require_room(self, name: str) -> None:
-        """Raise if a record's content reaches beyond the next record's beginning."""
-        entry = self.entries[name]
-        bound = self._bounds[bisect_right(self._bounds, entry.header_offset_bytes)]
-        if self._begins[name] + entry.size_bytes > bound:
-            raise corrupt(
-                self.url, f"the header of the record {name} is damaged: it reaches beyond its end"
-            )
 
     def _read_small(self) -> dict[str, bytes]:
         names = [name for name in _SMALL_RECORDS if name in self.entries]

@@ -269,6 +269,7 @@ Result<ZipDirectory> parse_directory(Bytes directory, uint64_t begin) {
         next - entry.header_offset_bytes - least_bytes < entry.size_bytes) {
       return corrupt("the record ", entry.name, " lies over another, or outside of the zip");
     }
+    entry.next = next;
     entry.begin = reckon_begin(entry, entry_flags, next);
     out.entries.push_back(std::move(entry));
     if (!names.insert(out.entries.back().name).second) {
@@ -287,8 +288,13 @@ Result<uint64_t> content_begin(const ZipEntry& entry, Bytes header) {
       number_at<uint16_t>(header, 26) != entry.name.size()) {
     return corrupt("the record ", entry.name, " does not begin where the zip's directory says");
   }
-  return entry.header_offset_bytes + zip::kLocalHeaderBytes + entry.name.size() +
-         number_at<uint16_t>(header, 28);
+  const uint64_t begin = entry.header_offset_bytes + zip::kLocalHeaderBytes + entry.name.size() +
+                         number_at<uint16_t>(header, 28);
+  if (begin > entry.next || entry.next - begin < entry.size_bytes) {
+    return corrupt("the header of the record ", entry.name,
+                   " is damaged: by it the record reaches beyond its end");
+  }
+  return begin;
 }
 
 std::vector<ZipFrame> ZipDirectory::frames() const {

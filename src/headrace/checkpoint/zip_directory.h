@@ -28,6 +28,7 @@ struct ZipEntry {
   std::string name;
   uint64_t header_offset_bytes = 0;
   uint64_t size_bytes = 0;
+  uint64_t next = 0;  // where the next record, or the directory, begins
   Crc32 crc32;
   std::optional<Crc32c> crc32c;  // only in files written by headrace
   // Where the content begins. None: the local header must be read first (content_begin()).
@@ -61,7 +62,7 @@ struct ZipDirectory {
 Result<ZipDirectory> parse_directory(std::span<const std::byte> directory, uint64_t begin);
 
 // Where the content of `entry` begins, from the first 30 bytes of its local header.
-// Errors: kCorrupt if the header does not belong to this entry.
+// Errors: kCorrupt if the header does not belong to this entry, or puts the content elsewhere.
 Result<uint64_t> content_begin(const ZipEntry& entry, std::span<const std::byte> local_header);
 
 }  // namespace headrace

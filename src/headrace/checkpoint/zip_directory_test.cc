@@ -190,6 +190,17 @@ TEST(ZipDirectory, RefusesExtraFieldsThatAreCutOrLackANumber) {
       "a 64-bit size is missing");
 }
 
+TEST(ZipDirectory, ALocalHeaderThatPutsTheContentBeyondTheRecordIsRefused) {
+  const std::string file = file_of(kContents);
+  const ZipDirectory parsed = parse(file).value();
+  for (const ZipEntry& entry : parsed.entries) {
+    std::string header = file.substr(entry.header_offset_bytes, 30);
+    EXPECT_EQ(content_begin(entry, bytes_of(header)).value(), *entry.begin);
+    header[28] = header[29] = '\xff';  // the length of a field before the content
+    EXPECT_EQ(content_begin(entry, bytes_of(header)).error().code(), Code::kCorrupt);
+  }
+}
+
 TEST(ZipDirectory, ALocalHeaderOfAnotherRecordIsRefused) {
   const std::string file = file_of(kContents);
   const ZipDirectory parsed = parse(file).value();
