@@ -25,8 +25,8 @@ deps:  ## install the Debian packages of tools/apt-packages.txt (sudo if you are
 venv: deps  ## make .venv with everything that constraints/python.txt pins
 	@$(STAGE) venv tools/venv.sh .venv constraints/python.txt
 
-servers: deps  ## build fake-gcs-server and MinIO, which the tests run against
-	@$(STAGE) servers tools/servers.sh fake-gcs-server minio
+servers: deps  ## build fake-gcs-server, MinIO and AIStore, which the tests run against
+	@$(STAGE) servers tools/servers.sh fake-gcs-server minio aisnode
 
 fake-gcs: deps  ## build fake-gcs-server alone, for the demo and the wheel
 	@$(STAGE) servers tools/servers.sh fake-gcs-server

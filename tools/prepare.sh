@@ -7,7 +7,7 @@ mkdir -p build/reports
 tools/stage.sh deps tools/apt.sh || exit 1
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
-tools/stage.sh servers tools/servers.sh fake-gcs-server minio > "$logs/servers" 2>&1 &
+tools/stage.sh servers tools/servers.sh fake-gcs-server minio aisnode > "$logs/servers" 2>&1 &
 servers=$!
 tools/stage.sh venv tools/venv.sh .venv constraints/python.txt > "$logs/venv" 2>&1 &
 venv=$!

@@ -3,7 +3,7 @@
 # testing/servers/go.mod. usage: tools/servers.sh fake-gcs-server|minio|aisnode...
 set -euo pipefail
 cd "$(dirname "$0")/.."
-key=$(cat testing/servers/go.mod testing/servers/go.sum | sha256sum)
+key=$(cat testing/servers/go.mod testing/servers/go.sum tools/servers.sh | sha256sum)
 mkdir -p build/servers
 for server in "$@"; do
   binary=build/servers/$server
@@ -19,6 +19,7 @@ for server in "$@"; do
     exit 1
   fi
   echo "building $package with $go"
-  (cd testing/servers && "$go" build -trimpath -ldflags=-s -o "../../$binary" "$package")
+  # aws: AIStore then serves buckets of S3; the others do not know the tag.
+  (cd testing/servers && "$go" build -tags aws -trimpath -ldflags=-s -o "../../$binary" "$package")
   echo "$key" > "$binary.made-from"
 done

@@ -45,8 +45,10 @@ def find_binary() -> str:
 class FaultServer:
     """One running server; a context manager that stops it.
 
-    `dialect` is "gcs" or "s3"; `domains` are the hosts below which an S3 bucket's name may stand
-    ("bucket.localhost" works unless others are given).
+    `dialect` is "gcs", "s3" or "ais"; `domains` are the hosts below which an S3 bucket's name may
+    stand ("bucket.localhost" works unless others are given). A server of AIStore is a cluster: a
+    proxy, at `url`, and `targets` targets, each at a port of its own; by `personality` it answers
+    as 3.23 ("A") or as 5.0 ("B") does.
 
     Control requests go over one connection that is opened at the start, so that they neither
     count nor suffer under rules about connections. Any thread may call the methods.
@@ -57,6 +59,8 @@ class FaultServer:
         *,
         dialect: str = "gcs",
         domains: Iterable[str] = (),
+        targets: int | None = None,
+        personality: str | None = None,
         threads: int = 1,
         bind: str = "127.0.0.1",
         tls_cert: str | os.PathLike[str] | None = None,
@@ -67,6 +71,10 @@ class FaultServer:
     ) -> None:
         self._command = [binary or find_binary(), "--stop-with-stdin"]
         self._command += ["--dialect", dialect, "--threads", str(threads), "--bind", bind]
+        if targets is not None:
+            self._command += ["--targets", str(targets)]
+        if personality is not None:
+            self._command += ["--personality", personality]
         for domain in domains:
             self._command += ["--domain", domain]
         if tls_cert is not None and tls_key is not None:
@@ -142,6 +150,7 @@ class FaultServer:
     def reset(self, *, keep_buckets: bool = False) -> None:
         """Forget rules, limits, latency, tokens, the log, and (unless kept) all buckets."""
         self._post("reset", {"keep_buckets": keep_buckets})
+        self.url = self.nodes()[0]["url"]
 
     def faults(self, rules: Iterable[Mapping[str, Any]]) -> None:
         """Replace all rules; README.md has the table."""
@@ -196,6 +205,28 @@ class FaultServer:
         Each is {access_key, secret_key}, and if need be session_token, and expired.
         """
         self._post("keys", {"keys": list(keys)})
+
+    def idle(self, close_s: float) -> None:
+        """Close connections on which no request came for so long; 0: never."""
+        self._post("idle", {"close_s": close_s})
+
+    # The nodes of a cluster, of which the proxy is 0.
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Of each node: id, url, up, in_map, map_flags."""
+        found: list[dict[str, Any]] = self._json("GET", "nodes")
+        return found
+
+    def node(self, k: int, **spec: Any) -> None:
+        """Change a node: up (False: connections are refused and reset), in_map, map_flags, and
+        move=True, which changes its port."""
+        self._post("node", {"node": k, **spec})
+        self.url = self.nodes()[0]["url"]
+
+    def cluster(self, **spec: Any) -> None:
+        """Change the cluster: personality, signed_redirects, refuses_direct, rebalance, moss, ...;
+        README.md has the table."""
+        self._post("cluster", spec)
 
     def clock(self, offset_s: float) -> None:
         """Let the server's clock be off by so much."""

@@ -33,6 +33,10 @@ Response reset(World& world, const Json& spec) {
   world.connect_map.clear();
   world.access_keys.clear();
   world.clock_offset_us = 0;
+  world.idle_close_s = 0;
+  world.cluster.reset();
+  const char personality = world.ais.first_personality;
+  world.ais = {.personality = personality, .first_personality = personality};
   if (!spec["keep_buckets"].boolean()) world.storage.clear();
   ++world.release_epoch;
   world.wake_all();
@@ -95,6 +99,7 @@ Response put_object(World& world, Request& request) {
     draft.component_count = (*metadata)["componentCount"].integer();
     age_s = (*metadata)["ageSeconds"].integer();
     part_bytes = static_cast<uint64_t>((*metadata)["partBytes"].integer());
+    draft.ais.is_cold = (*metadata)["isCold"].boolean();
     draft.s3.checksum_algorithm = (*metadata)["checksumAlgorithm"].text();
     draft.s3.is_composite = (*metadata)["checksumType"].text() == "COMPOSITE";
   }
@@ -185,6 +190,18 @@ Response age_uploads(World& world, const Json& spec) {
   return fine();
 }
 
+Json nodes_json(const World& world) {
+  Json::Array out;
+  for (const Node& node : world.cluster.nodes) {
+    out.push_back(Json::Object{{"id", node.id},
+                               {"url", node.address().url},
+                               {"up", node.is_up},
+                               {"in_map", node.in_map},
+                               {"map_flags", node.map_flags}});
+  }
+  return out;
+}
+
 Response close_connections(World& world, const Json& spec) {
   world.close_with_reset = spec["mode"].text() == "rst";
   ++world.close_epoch;
@@ -201,6 +218,7 @@ Response control(World& world, Request& request) {
   if (path == "object") return posts ? put_object(world, request) : get_object(world, request);
   if (path == "names") return names(world, request);
   if (path == "uploads") return pending_uploads(world);
+  if (path == "nodes") return fine(nodes_json(world));
   if (path == "stats") return fine(world.record.stats());
   if (path == "log") {
     return json_response(
@@ -247,6 +265,23 @@ Response control(World& world, Request& request) {
   }
   if (path == "keys") return set_keys(world, spec);
   if (path == "age_uploads") return age_uploads(world, spec);
+  if (path == "idle") {
+    world.idle_close_s = spec["close_s"].number();
+    world.wake_all();
+    return fine();
+  }
+  if (path == "node") {
+    const std::string why = world.cluster.change_node(spec);
+    world.wake_all();
+    return why.empty() ? fine(nodes_json(world)) : wrong(why);
+  }
+  if (path == "cluster") {
+    for (const auto& [member, value] : spec.object()) {
+      const std::string why = world.dialect->set_cluster_member(world, member, value);
+      if (!why.empty()) return wrong(why);
+    }
+    return fine();
+  }
   if (path == "clock") {
     world.clock_offset_us = static_cast<int64_t>(spec["offset_s"].number() * 1e6);
     return fine();

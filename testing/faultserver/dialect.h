@@ -1,4 +1,4 @@
-// What a provider's protocol adds to the server. Each dialect is a folder: gcs/, s3/.
+// What a provider's protocol adds to the server. Each dialect is a folder: ais/, gcs/, s3/.
 #pragma once
 
 #include <memory>
@@ -41,10 +41,17 @@ class Dialect {
 
   // An error in the form that this kind of request gets. An empty reason or message: the usual one
   // for the status.
-  virtual Response error(const Route& route, int status, std::string_view reason,
-                         std::string_view message) const = 0;
+  virtual Response error(const Request& request, const Route& route, int status,
+                         std::string_view reason, std::string_view message) const = 0;
   // The refusal of a request that came too soon; with status 0 the dialect's usual one.
-  virtual Response throttled(const Route& route, int status) const = 0;
+  virtual Response throttled(const Request& request, const Route& route, int status) const = 0;
+
+  // Whether a request is answered at its head, so that its body need not come.
+  virtual bool answers_at_head(const Request&, const Route&) const { return false; }
+  // Sets what a member of the control request `cluster` says; a sentence if there is none such.
+  virtual std::string set_cluster_member(World&, const std::string& member, const Json&) const {
+    return "no such member of a cluster: " + member;
+  }
 
   // Make every checksum of an answer that of other bytes; leave them all out.
   virtual void spoil_checksums(Response& response) const = 0;
@@ -65,6 +72,7 @@ class Dialect {
 };
 
 std::unique_ptr<Dialect> make_gcs();
+std::unique_ptr<Dialect> make_ais();
 // `domains`: hosts below which a bucket's name may stand, as in "bucket.DOMAIN".
 std::unique_ptr<Dialect> make_s3(std::vector<std::string> domains);
 

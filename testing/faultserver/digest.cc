@@ -4,7 +4,9 @@
 #include <openssl/hmac.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 
 #include "text.h"
@@ -167,6 +169,87 @@ uint64_t crc64nvme_joined(uint64_t crc_a, uint64_t crc_b, uint64_t b_size_bytes)
 std::string md5(std::string_view bytes) { return digest_of(EVP_md5(), bytes); }
 std::string sha1(std::string_view bytes) { return digest_of(EVP_sha1(), bytes); }
 std::string sha256(std::string_view bytes) { return digest_of(EVP_sha256(), bytes); }
+std::string sha512(std::string_view bytes) { return digest_of(EVP_sha512(), bytes); }
+
+namespace {
+
+constexpr uint64_t kXxhPrimes[] = {0x9E3779B185EBCA87u, 0xC2B2AE3D27D4EB4Fu, 0x165667B19E3779F9u,
+                                   0x85EBCA77C2B2AE63u, 0x27D4EB2F165667C5u};
+constexpr size_t kXxhStripeBytes = 32;
+
+uint64_t xxh_round(uint64_t lane, uint64_t input) {
+  return std::rotl(lane + input * kXxhPrimes[1], 31) * kXxhPrimes[0];
+}
+
+template <typename Word>
+Word read_little(const char* at) {
+  Word word;
+  std::memcpy(&word, at, sizeof word);
+  return word;
+}
+
+}  // namespace
+
+Xxh64::Xxh64(uint64_t seed)
+    : seed_(seed),
+      lanes_{seed + kXxhPrimes[0] + kXxhPrimes[1], seed + kXxhPrimes[1], seed,
+             seed - kXxhPrimes[0]} {}
+
+void Xxh64::take_stripe(const char* at) {
+  for (size_t i = 0; i < 4; ++i) {
+    lanes_[i] = xxh_round(lanes_[i], read_little<uint64_t>(at + 8 * i));
+  }
+}
+
+void Xxh64::update(std::string_view bytes) {
+  size_bytes_ += bytes.size();
+  if (!waiting_.empty()) {
+    const size_t take = std::min(kXxhStripeBytes - waiting_.size(), bytes.size());
+    waiting_ += bytes.substr(0, take);
+    bytes.remove_prefix(take);
+    if (waiting_.size() < kXxhStripeBytes) return;
+    take_stripe(waiting_.data());
+    waiting_.clear();
+  }
+  for (; bytes.size() >= kXxhStripeBytes; bytes.remove_prefix(kXxhStripeBytes)) {
+    take_stripe(bytes.data());
+  }
+  waiting_ = bytes;
+}
+
+uint64_t Xxh64::sum() const {
+  uint64_t sum = seed_ + kXxhPrimes[4];
+  if (size_bytes_ >= kXxhStripeBytes) {
+    sum = std::rotl(lanes_[0], 1) + std::rotl(lanes_[1], 7) + std::rotl(lanes_[2], 12) +
+          std::rotl(lanes_[3], 18);
+    for (const uint64_t lane : lanes_) {
+      sum = (sum ^ xxh_round(0, lane)) * kXxhPrimes[0] + kXxhPrimes[3];
+    }
+  }
+  sum += size_bytes_;
+  std::string_view rest = waiting_;
+  for (; rest.size() >= 8; rest.remove_prefix(8)) {
+    sum ^= xxh_round(0, read_little<uint64_t>(rest.data()));
+    sum = std::rotl(sum, 27) * kXxhPrimes[0] + kXxhPrimes[3];
+  }
+  if (rest.size() >= 4) {
+    sum ^= uint64_t{read_little<uint32_t>(rest.data())} * kXxhPrimes[0];
+    sum = std::rotl(sum, 23) * kXxhPrimes[1] + kXxhPrimes[2];
+    rest.remove_prefix(4);
+  }
+  for (const char byte : rest) {
+    sum = std::rotl(sum ^ (static_cast<uint8_t>(byte) * kXxhPrimes[4]), 11) * kXxhPrimes[0];
+  }
+  sum = (sum ^ (sum >> 33)) * kXxhPrimes[1];
+  sum = (sum ^ (sum >> 29)) * kXxhPrimes[2];
+  return sum ^ (sum >> 32);
+}
+
+uint64_t xxh64(std::string_view bytes, uint64_t seed) {
+  Xxh64 state(seed);
+  state.update(bytes);
+  return state.sum();
+}
 
 std::string hmac_sha256(std::string_view key, std::string_view bytes) {
   std::string sum(EVP_MAX_MD_SIZE, '\0');

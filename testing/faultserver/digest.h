@@ -21,10 +21,28 @@ uint32_t crc32_joined(uint32_t crc_a, uint32_t crc_b, uint64_t b_size_bytes);
 uint64_t crc64nvme(std::string_view bytes, uint64_t crc = 0);
 uint64_t crc64nvme_joined(uint64_t crc_a, uint64_t crc_b, uint64_t b_size_bytes);
 
-// Raw bytes: 16, 20, 32.
+// https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md, the variant of 64 bits.
+class Xxh64 {
+ public:
+  explicit Xxh64(uint64_t seed = 0);
+  void update(std::string_view bytes);
+  uint64_t sum() const;
+
+ private:
+  void take_stripe(const char* at);
+
+  const uint64_t seed_;
+  uint64_t lanes_[4];
+  uint64_t size_bytes_ = 0;
+  std::string waiting_;  // Less than a stripe.
+};
+uint64_t xxh64(std::string_view bytes, uint64_t seed = 0);
+
+// Raw bytes: 16, 20, 32, 64.
 std::string md5(std::string_view bytes);
 std::string sha1(std::string_view bytes);
 std::string sha256(std::string_view bytes);
+std::string sha512(std::string_view bytes);
 std::string hmac_sha256(std::string_view key, std::string_view bytes);
 
 // Nothing when `bytes` is not a whole gzip stream.

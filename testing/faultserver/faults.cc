@@ -124,6 +124,10 @@ std::string Faults::set_rules(const Json& rules) {
         for (const Json& kind : value.array()) rule.kinds.insert(kind.text());
       } else if (name == "has_range") {
         rule.has_range = value.boolean();
+      } else if (name == "node") {
+        rule.at_target = value.text() == "target";
+        if (!rule.at_target && !value.is_number()) return "node is a number or \"target\"";
+        if (!rule.at_target) rule.node = static_cast<uint32_t>(value.integer());
       } else if (name == "header") {
         rule.header_name = value["name"].text();
         rule.header_contains = value["contains"].text();
@@ -149,6 +153,8 @@ Json Faults::to_json() const {
 bool Faults::Rule::matches(const Request& request, const Route& route) const {
   if (!method.empty() && method != request.method) return false;
   if (!kinds.empty() && !kinds.contains(kind_name(route.kind))) return false;
+  if (node && *node != request.node) return false;
+  if (at_target && request.node == 0) return false;
   if (has_range && *has_range != !request.header("range").empty()) return false;
   if (!header_name.empty() && (!has_header(request.headers, header_name) ||
                                !request.header(header_name).contains(header_contains))) {

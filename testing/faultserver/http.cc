@@ -238,7 +238,8 @@ std::string serialise_head(const Response& response, uint64_t content_length) {
   }
   if (response.chunked) {
     out += "Transfer-Encoding: chunked\r\n";
-  } else if (response.status != 204 && response.status != 304 && response.status >= 200) {
+  } else if (response.status != 204 && response.status != 304 && response.status >= 200 &&
+             !response.without_length) {
     out += "Content-Length: ";
     append_number(out, content_length);
     out += "\r\n";
@@ -259,12 +260,16 @@ std::string chunk_encoded(const Body& body) {
     } while (size != 0);
     out += digits + "\r\n";
   };
+  out.reserve(body.size_bytes() + body.size_bytes() / kChunkBytes * 16 + 64);
   for (uint64_t at = 0; at < body.size_bytes();) {
-    const std::string_view piece = body.view(at).substr(0, kChunkBytes);
-    put_size(piece.size());
-    out += piece;
+    const uint64_t end = std::min(at + kChunkBytes, body.size_bytes());
+    put_size(end - at);
+    while (at < end) {
+      const std::string_view piece = body.view(at).substr(0, end - at);
+      out += piece;
+      at += piece.size();
+    }
     out += "\r\n";
-    at += piece.size();
   }
   put_size(0);
   return out + "\r\n";

@@ -28,6 +28,8 @@ struct Request {
   std::string path;   // Still percent-encoded.
   std::string query;  // Still percent-encoded.
   int minor_version = 1;
+  uint32_t node = 0;  // Which of the server's nodes it came to.
+  std::string peer;   // Who sent it, as "127.0.0.1:port".
   Headers headers;
   std::string body;
 
@@ -71,6 +73,8 @@ struct Response {
   Body body{};
   bool chunked = false;
   bool head_only = false;  // An answer to HEAD: the length is told, the body is not sent.
+  bool without_length = false;
+  bool stalls = false;  // After the body that there is, silence.
 
   void set(std::string_view name, std::string value);
   void remove(std::string_view name);

@@ -22,9 +22,12 @@ namespace faultserver {
 namespace {
 
 constexpr char kUsage[] =
-    "usage: headrace-faultserver [--dialect gcs|s3] [--domain HOST]... [--port N]\n"
+    "usage: headrace-faultserver [--dialect ais|gcs|s3] [--targets N] [--personality A|B] "
+    "[--domain HOST]... [--port N]\n"
     "         [--bind ADDRESS] [--tls-cert FILE --tls-key FILE] [--threads N]\n"
     "         [--port-file FILE] [--log-capacity N] [--no-md5] [--stop-with-stdin]\n";
+
+constexpr uint32_t kAddressesOfANode = 2;  // It moves from one to the other.
 
 struct Options {
   ServerOptions server;
@@ -32,6 +35,8 @@ struct Options {
   uint64_t log_capacity = 200'000;
   std::string port_file;
   std::string dialect = "gcs";
+  char personality = 'B';            // Of ais.
+  uint32_t targets = 1;              // Of ais.
   std::vector<std::string> domains;  // Of s3: hosts below which a bucket may stand.
   bool with_md5 = true;
   bool stop_with_stdin = false;
@@ -68,7 +73,15 @@ Options parse_options(int argc, char** argv) {
       options.threads = std::max<uint64_t>(1, number(256));
     } else if (name == "--dialect") {
       options.dialect = value();
-      if (options.dialect != "gcs" && options.dialect != "s3") refuse("--dialect is gcs or s3");
+      if (options.dialect != "gcs" && options.dialect != "s3" && options.dialect != "ais") {
+        refuse("--dialect is ais, gcs or s3");
+      }
+    } else if (name == "--personality") {
+      const std::string text = value();
+      if (text != "A" && text != "B") refuse("--personality is A or B");
+      options.personality = text.front();
+    } else if (name == "--targets") {
+      options.targets = static_cast<uint32_t>(std::max<uint64_t>(1, number(64)));
     } else if (name == "--domain") {
       options.domains.push_back(value());
     } else if (name == "--port-file") {
@@ -114,6 +127,21 @@ void wait_for_end(int signal_fd, bool stop_with_stdin) {
   }
 }
 
+std::unique_ptr<Dialect> make_dialect(const Options& options) {
+  if (options.dialect == "ais") return make_ais();
+  if (options.dialect == "s3") return make_s3(options.domains);
+  return make_gcs();
+}
+
+Cluster make_cluster(const Listener& listener, uint32_t node_count) {
+  Cluster cluster;
+  cluster.uuid = "Fault" + hex16(mix(static_cast<uint64_t>(now_us()))).substr(0, 4);
+  for (uint32_t k = 0; k < node_count; ++k) {
+    cluster.nodes.push_back({.id = node_id(k), .addresses = listener.addresses_of(k)});
+  }
+  return cluster;
+}
+
 int serve(const Options& options) {
   // Blocked before the first thread starts, so that all of them inherit it.
   sigset_t signals;
@@ -124,9 +152,12 @@ int serve(const Options& options) {
   signal(SIGPIPE, SIG_IGN);
   const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
 
-  const Listener listener(options.server);
-  World world(options.dialect == "s3" ? make_s3(options.domains) : make_gcs(),
-              options.log_capacity);
+  const bool is_ais = options.dialect == "ais";
+  const uint32_t node_count = is_ais ? 1 + options.targets : 1;
+  const Listener listener(options.server, node_count, is_ais ? kAddressesOfANode : 1);
+  World world(make_dialect(options), options.log_capacity);
+  world.ais.personality = world.ais.first_personality = options.personality;
+  world.cluster = make_cluster(listener, node_count);
   world.storage.compute_md5 = options.with_md5;
   std::vector<std::unique_ptr<Loop>> loops;
   for (uint64_t i = 0; i < options.threads; ++i) {
@@ -137,7 +168,8 @@ int serve(const Options& options) {
   for (const std::unique_ptr<Loop>& loop : loops) {
     threads.emplace_back([&runs = *loop] { runs.run(); });
   }
-  if (!options.port_file.empty()) write_port_file(options.port_file, listener.port());
+  if (!options.port_file.empty())
+    write_port_file(options.port_file, listener.addresses().front().port);
   std::printf("listening on %s\n", listener.url().c_str());
   std::fflush(stdout);
 

@@ -14,6 +14,7 @@ constexpr size_t kMaxConnections = 20'000;
 uint64_t Record::begin(Entry entry) {
   entry.n = next_n_++;
   ++by_kind_[static_cast<size_t>(entry.kind)];
+  ++counts_of(entry.node).requests;
   ++in_flight_;
   max_in_flight_ = std::max(max_in_flight_, in_flight_);
   if (entry.throttled) ++throttled_;
@@ -46,11 +47,19 @@ void Record::finish(uint64_t n, const Finish& result) {
   }
   bytes_in_ += result.bytes_received;
   bytes_out_ += result.bytes_sent;
+  NodeCounts& counts = counts_of(entry.node);
+  counts.bytes_received += result.bytes_received;
+  counts.bytes_sent += result.bytes_sent;
   if (result.status < 200 || result.status >= 400 || result.end != "done") return;
   for (const auto& [name, value] : entry.headers) {
     if (equal_ignoring_case(name, "user-agent")) ++success_by_agent_[value];
     if (equal_ignoring_case(name, "x-test-client")) ++success_by_client_[value];
   }
+}
+
+Record::NodeCounts& Record::counts_of(uint32_t node) {
+  if (by_node_.size() <= node) by_node_.resize(node + 1);
+  return by_node_[node];
 }
 
 Record::Connection* Record::find_connection(uint64_t id) {
@@ -92,6 +101,7 @@ std::string Record::log_json(uint64_t since, uint64_t limit) const {
     for (const auto& [name, value] : entry.headers) headers.emplace_back(lower(name), value);
     Json::Object line = {{"n", entry.n},
                          {"connection", entry.connection},
+                         {"node", uint64_t{entry.node}},
                          {"method", entry.method},
                          {"target", entry.target},
                          {"absolute_form", entry.absolute_form},
@@ -141,11 +151,19 @@ Json Record::stats() const {
                                        {"tls_resumed", connection.tls_resumed},
                                        {"end", connection.end}});
   }
+  Json::Array nodes;
+  for (const NodeCounts& counts : by_node_) {
+    nodes.push_back(Json::Object{{"requests", counts.requests},
+                                 {"body_bytes_in", counts.bytes_received},
+                                 {"body_bytes_unread", counts.bytes_unread},
+                                 {"body_bytes_out", counts.bytes_sent}});
+  }
   return Json::Object{{"requests", next_n_ - 1},
                       {"in_flight", in_flight_},
                       {"max_in_flight", max_in_flight_},
                       {"throttled", throttled_},
                       {"by_kind", std::move(kinds)},
+                      {"by_node", std::move(nodes)},
                       {"by_status", std::move(statuses)},
                       {"by_end", copied(by_end_)},
                       {"body_bytes_in", bytes_in_},

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "http.h"
 #include "json.h"
@@ -18,6 +19,7 @@ namespace faultserver {
 struct Entry {
   uint64_t n = 0;  // From 1.
   uint64_t connection = 0;
+  uint32_t node = 0;
   std::string method, target;
   Kind kind = Kind::kOther;
   bool absolute_form = false, throttled = false;
@@ -49,6 +51,8 @@ class Record {
   // `end` is fin or rst (what the client did), or what the server did: closed, reset, refused.
   void connection_closed(uint64_t id, std::string_view end, uint64_t bytes_in, uint64_t bytes_out);
   void handshake_done(uint64_t id, bool resumed);
+  // Bytes of a body that was answered before it came, and then read for nothing.
+  void unread(uint32_t node, uint64_t bytes) { counts_of(node).bytes_unread += bytes; }
   void refused() { ++connections_["refused"]; }
 
   std::string log_json(uint64_t since, uint64_t limit) const;
@@ -67,6 +71,12 @@ class Record {
   std::deque<Entry> entries_;
   uint64_t next_n_ = 1, in_flight_ = 0, max_in_flight_ = 0, throttled_ = 0;
   uint64_t bytes_in_ = 0, bytes_out_ = 0, handshakes_ = 0, resumed_ = 0;
+  struct NodeCounts {
+    uint64_t requests = 0, bytes_received = 0, bytes_unread = 0, bytes_sent = 0;
+  };
+  NodeCounts& counts_of(uint32_t node);
+
+  std::vector<NodeCounts> by_node_;
   std::array<uint64_t, kKindCount> by_kind_{};
   std::map<int, uint64_t> by_status_;
   std::map<std::string, uint64_t, std::less<>> by_end_, connections_;

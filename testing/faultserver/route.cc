@@ -31,6 +31,11 @@ std::string_view kind_name(Kind kind) {
     case Kind::kBucketDelete: return "bucket_delete";
     case Kind::kBucketList: return "bucket_list";
     case Kind::kIam: return "iam";
+    case Kind::kSmap: return "smap";
+    case Kind::kHealth: return "health";
+    case Kind::kMoss: return "moss";
+    case Kind::kRename: return "rename";
+    case Kind::kAppend: return "append";
     case Kind::kConnect: return "connect";
     case Kind::kControl: return "control";
     case Kind::kOther: return "other";

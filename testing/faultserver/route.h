@@ -37,6 +37,11 @@ enum class Kind {
   kBucketDelete,
   kBucketList,
   kIam,
+  kSmap,
+  kHealth,
+  kMoss,
+  kRename,
+  kAppend,
   kConnect,
   kControl,
   kOther,  // The last.

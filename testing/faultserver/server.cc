@@ -29,9 +29,10 @@ namespace {
 // Of a body that is announced: a part of an upload comes into its place without being moved.
 constexpr uint64_t kReservedBodyBytes = uint64_t{64} << 20;
 
-constexpr uint64_t kListenId = 0;
 constexpr uint64_t kWakeId = 1;
 constexpr uint64_t kUpstreamBit = uint64_t{1} << 63;  // Marks the far side of a tunnel.
+constexpr uint64_t kListenBit = uint64_t{1} << 62;    // Marks a socket that listens, by its index.
+constexpr int kBacklog = 4096;
 constexpr size_t kBufferBytes = size_t{256} << 10;
 constexpr double kDrainS = 1.0;  // How long a closed connection may still send.
 constexpr std::string_view kConnected = "HTTP/1.1 200 Connection established\r\n\r\n";
@@ -76,14 +77,14 @@ SSL_CTX* make_tls(const ServerOptions& options) {
   return context;
 }
 
-struct Address {
+struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t length = 0;
 };
 
 // A numeric address, or "localhost".
-std::optional<Address> make_address(std::string host, uint16_t port) {
-  Address out;
+std::optional<SocketAddress> make_address(std::string host, uint16_t port) {
+  SocketAddress out;
   if (host == "localhost") host = "127.0.0.1";
   auto* const v4 = reinterpret_cast<sockaddr_in*>(&out.storage);
   auto* const v6 = reinterpret_cast<sockaddr_in6*>(&out.storage);
@@ -102,7 +103,7 @@ std::optional<Address> make_address(std::string host, uint16_t port) {
   return std::nullopt;
 }
 
-bool is_loopback(const Address& address) {
+bool is_loopback(const SocketAddress& address) {
   if (address.storage.ss_family == AF_INET) {
     const auto* const v4 = reinterpret_cast<const sockaddr_in*>(&address.storage);
     return (ntohl(v4->sin_addr.s_addr) >> 24) == 127;
@@ -112,7 +113,7 @@ bool is_loopback(const Address& address) {
 }
 
 // "host:port", "[v6]:port".
-std::optional<Address> parse_host_port(std::string_view text) {
+std::optional<SocketAddress> parse_host_port(std::string_view text) {
   const size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return std::nullopt;
   const std::optional<uint64_t> port = parse_u64(text.substr(colon + 1));
@@ -120,6 +121,17 @@ std::optional<Address> parse_host_port(std::string_view text) {
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   if (!port || *port > 65535) return std::nullopt;
   return make_address(std::string(host), static_cast<uint16_t>(*port));
+}
+
+std::string text_of(const SocketAddress& address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const auto* const v4 = reinterpret_cast<const sockaddr_in*>(&address.storage);
+  const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
+  const bool is_v6 = address.storage.ss_family == AF_INET6;
+  const void* const bytes = is_v6 ? static_cast<const void*>(&v6->sin6_addr) : &v4->sin_addr;
+  inet_ntop(address.storage.ss_family, bytes, text.data(), text.size());
+  const std::string host = is_v6 ? "[" + std::string(text.data()) + "]" : text.data();
+  return host + ":" + std::to_string(ntohs(v4->sin_port));
 }
 
 void close_with_reset(int fd) {
@@ -130,17 +142,18 @@ void close_with_reset(int fd) {
 
 Headers interesting(const Headers& headers) {
   constexpr auto kNames = std::to_array<std::string_view>(
-      {"accept-encoding", "authorization", "connection", "content-length", "content-range",
-       "content-md5", "content-encoding", "content-type", "expect", "host", "if-match",
-       "if-none-match", "proxy-authorization", "range", "transfer-encoding", "user-agent",
-       "x-test-client", "x-upload-content-length"});
+      {"accept", "accept-encoding", "authorization", "connection", "content-length",
+       "content-range", "content-md5", "content-encoding", "content-type", "expect", "host",
+       "if-match", "if-none-match", "proxy-authorization", "range", "transfer-encoding",
+       "user-agent", "x-test-client", "x-upload-content-length"});
   Headers out;
   for (const auto& header : headers) {
     const std::string& name = header.first;
     const bool wanted = std::ranges::any_of(
         kNames, [&name](auto known) { return equal_ignoring_case(name, known); });
     if (wanted || equal_ignoring_case(std::string_view(name).substr(0, 7), "x-goog-") ||
-        equal_ignoring_case(std::string_view(name).substr(0, 6), "x-amz-")) {
+        equal_ignoring_case(std::string_view(name).substr(0, 6), "x-amz-") ||
+        equal_ignoring_case(std::string_view(name).substr(0, 4), "ais-")) {
       out.push_back(header);
     }
   }
@@ -155,35 +168,55 @@ void close_quietly(int fd) {
 
 // ── Listener
 
-Listener::Listener(const ServerOptions& options) : host_(options.bind), tls_(make_tls(options)) {
-  const std::optional<Address> address = make_address(options.bind, options.port);
-  if (!address) {
-    errno = EINVAL;
-    die("--bind");
+Listener::Listener(const ServerOptions& options, uint32_t node_count, uint32_t address_count)
+    : per_node_(address_count), tls_(make_tls(options)) {
+  for (size_t i = 0; i < size_t{node_count} * address_count; ++i) {
+    addresses_.push_back(bind_one(options, i == 0 ? options.port : uint16_t{0}));
+    if (i % address_count == 0 && listen(addresses_.back().fd, kBacklog) != 0) die("listen");
   }
-  fd_ = socket(address->storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd_ < 0) die("socket");
-  const int on = 1;
-  setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (bind(fd_, reinterpret_cast<const sockaddr*>(&address->storage), address->length) != 0) {
-    die("bind");
-  }
-  if (listen(fd_, 4096) != 0) die("listen");
-  Address bound{.length = sizeof(sockaddr_storage)};
-  getsockname(fd_, reinterpret_cast<sockaddr*>(&bound.storage), &bound.length);
-  // The port lies at the same place for both families.
-  port_ = ntohs(reinterpret_cast<const sockaddr_in*>(&bound.storage)->sin_port);
+}
+
+Address Listener::bind_one(const ServerOptions& options, uint16_t port) const {
+  const auto bind_to = [&options](uint16_t wanted, uint16_t& bound_port) {
+    const std::optional<SocketAddress> address = make_address(options.bind, wanted);
+    if (!address) {
+      errno = EINVAL;
+      die("--bind");
+    }
+    const int fd =
+        socket(address->storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) die("socket");
+    const int on = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(fd, reinterpret_cast<const sockaddr*>(&address->storage), address->length) != 0) {
+      die("bind");
+    }
+    SocketAddress bound{.length = sizeof(sockaddr_storage)};
+    getsockname(fd, reinterpret_cast<sockaddr*>(&bound.storage), &bound.length);
+    // The port lies at the same place for both families.
+    bound_port = ntohs(reinterpret_cast<const sockaddr_in*>(&bound.storage)->sin_port);
+    return fd;
+  };
+  // A socket that stops listening keeps its port only if it asked for just that one.
+  uint16_t bound_port = port;
+  const int scout = port == 0 ? bind_to(0, bound_port) : -1;
+  Address out{.host = options.bind};
+  out.fd = bind_to(bound_port, out.port);
+  close_quietly(scout);
+  const bool v6 = out.host.contains(':');
+  out.url = std::string(tls_ ? "https://" : "http://") + (v6 ? "[" + out.host + "]" : out.host) +
+            ":" + std::to_string(out.port);
+  return out;
 }
 
 Listener::~Listener() {
-  close_quietly(fd_);
+  for (const Address& address : addresses_) close_quietly(address.fd);
   SSL_CTX_free(tls_);
 }
 
-std::string Listener::url() const {
-  const bool v6 = host_.contains(':');
-  return std::string(tls_ ? "https://" : "http://") + (v6 ? "[" + host_ + "]" : host_) + ":" +
-         std::to_string(port_);
+std::vector<Address> Listener::addresses_of(uint32_t node) const {
+  const auto begin = addresses_.begin() + static_cast<ptrdiff_t>(node * per_node_);
+  return {begin, begin + per_node_};
 }
 
 // ── Connection
@@ -207,12 +240,15 @@ struct Loop::Connection {
 
   uint64_t id = 0;
   int fd = -1;
+  uint32_t node = 0;
+  std::string peer;  // "127.0.0.1:port"
   SSL* tls = nullptr;
   State state = State::kHead;
   bool readable = true, peer_done = false, failed = false, was_control = false;
   double wait_until_s = 0;
   // The epochs when it was accepted and when its request began: only later ones concern it.
-  uint64_t close_epoch = 0, release_epoch = 0;
+  uint64_t close_epoch = 0, release_epoch = 0, node_close_epoch = 0;
+  double idle_since_s = 0;
   uint64_t bytes_in = 0, bytes_out = 0;
 
   std::string in;  // Received and not used yet, from `in_at` on.
@@ -249,9 +285,13 @@ Loop::Loop(World& world, const Listener& listener)
   epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
   wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (epoll_fd_ < 0 || wake_fd_ < 0) die("epoll");
-  epoll_event listening{.events = EPOLLIN | EPOLLEXCLUSIVE, .data = {.u64 = kListenId}};
+  for (size_t i = 0; i < listener.addresses().size(); ++i) {
+    // Edge-triggered: a socket that does not listen would report its state without end.
+    epoll_event listening{.events = EPOLLIN | EPOLLEXCLUSIVE | EPOLLET,
+                          .data = {.u64 = kListenBit | i}};
+    epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, listener.addresses()[i].fd, &listening);
+  }
   epoll_event waking{.events = EPOLLIN, .data = {.u64 = kWakeId}};
-  epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, listener.fd(), &listening);
   epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, wake_fd_, &waking);
 }
 
@@ -277,8 +317,8 @@ void Loop::run() {
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<size_t>(i)];
       const uint64_t id = event.data.u64;
-      if (id == kListenId) {
-        accept_all();
+      if ((id & kListenBit) != 0 && (id & kUpstreamBit) == 0) {
+        accept_all(id & ~kListenBit);
       } else if (id == kWakeId) {
         handle_wake();
       } else if (const auto at = connections_.find(id & ~kUpstreamBit); at != connections_.end()) {
@@ -302,12 +342,18 @@ void Loop::run() {
   }
 }
 
-void Loop::accept_all() {
+void Loop::accept_all(size_t address) {
   while (true) {
-    const int fd = accept4(listener_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    SocketAddress peer{.length = sizeof(sockaddr_storage)};
+    const int fd =
+        accept4(listener_.addresses()[address].fd, reinterpret_cast<sockaddr*>(&peer.storage),
+                &peer.length, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) return;
     auto connection = std::make_unique<Connection>();
     connection->id = next_connection_id++;
+    connection->node = listener_.node_of(address);
+    connection->peer = text_of(peer);
+    connection->idle_since_s = world_.now_s();
     connection->close_epoch = world_.close_epoch;
     connection->fd = fd;
     {
@@ -318,6 +364,7 @@ void Loop::accept_all() {
         continue;
       }
       world_.record.connection_opened(connection->id);
+      connection->node_close_epoch = world_.cluster.nodes[connection->node].close_epoch;
     }
     const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -341,6 +388,11 @@ void Loop::handle_wake() {
   const uint64_t close_epoch = world_.close_epoch;
   std::vector<uint64_t> ids;
   ids.reserve(connections_.size());
+  std::vector<uint64_t> node_close_epochs;
+  {
+    const std::lock_guard lock(world_.mutex);
+    for (const Node& node : world_.cluster.nodes) node_close_epochs.push_back(node.close_epoch);
+  }
   for (const auto& [id, connection] : connections_) ids.push_back(id);
   for (const uint64_t id : ids) {
     Connection& connection = *connections_.at(id);
@@ -350,13 +402,18 @@ void Loop::handle_wake() {
       connection.after = Connection::After::kReset;
       connection.state = Connection::State::kEnding;
       drive(connection);
-    } else if (connection.close_epoch < close_epoch && !connection.was_control) {
+    } else if (const bool node_is_gone =
+                   connection.node_close_epoch < node_close_epochs[connection.node];
+               (connection.close_epoch < close_epoch || node_is_gone) && !connection.was_control) {
       connection.close_epoch = close_epoch;
+      connection.node_close_epoch = node_close_epochs[connection.node];
       finish_request(connection, "closed");
-      connection.after =
-          world_.close_with_reset ? Connection::After::kReset : Connection::After::kFin;
+      connection.after = world_.close_with_reset || node_is_gone ? Connection::After::kReset
+                                                                 : Connection::After::kFin;
       connection.state = Connection::State::kEnding;
       drive(connection);
+    } else if (connection.state == Connection::State::kHead) {
+      drive(connection);  // How long it may be idle may be new.
     }
   }
 }
@@ -508,10 +565,26 @@ bool Loop::handshake(Connection& connection) {
 
 // ── Requests
 
+// Ends a connection on which nothing has been asked for too long, or sees to it that it will be.
+bool Loop::closes_idle(Connection& connection) {
+  const double idle_close_s = world_.idle_close_s;
+  if (idle_close_s <= 0 || connection.was_control) return false;
+  const double ends_at_s = connection.idle_since_s + idle_close_s;
+  if (world_.now_s() < ends_at_s) {
+    timers_.push({.at_s = ends_at_s, .id = connection.id});
+    return false;
+  }
+  connection.after = Connection::After::kFin;
+  connection.fault.reset();
+  connection.state = Connection::State::kEnding;
+  return true;
+}
+
 bool Loop::read_head(Connection& connection) {
   const std::string_view bytes = std::string_view(connection.in).substr(connection.in_at);
   size_t head_bytes = 0;
   connection.request = {};
+  if (bytes.empty() && closes_idle(connection)) return true;
   const Parsed parsed =
       bytes.empty() ? Parsed::kIncomplete : parse_head(bytes, connection.request, head_bytes);
   if (parsed == Parsed::kIncomplete) return fill(connection);
@@ -532,6 +605,8 @@ bool Loop::read_head(Connection& connection) {
 
 void Loop::begin_request(Connection& connection) {
   Request& request = connection.request;
+  request.node = connection.node;
+  request.peer = connection.peer;
   if (request.method == "CONNECT") {
     connection.route = {.kind = Kind::kConnect};
   } else if (request.path.starts_with("/_control/")) {
@@ -555,6 +630,7 @@ void Loop::begin_request(Connection& connection) {
   } else {
     const double now_s = world_.now_s();
     Entry entry{.connection = connection.id,
+                .node = connection.node,
                 .method = request.method,
                 .target = request.target,
                 .kind = connection.route.kind,
@@ -569,7 +645,10 @@ void Loop::begin_request(Connection& connection) {
     entry.throttled = !connection.admitted;
     connection.n = world_.record.begin(std::move(entry));
   }
-  if (connection.fault && connection.fault->early) {
+  const bool is_early =
+      (connection.fault && connection.fault->early) ||
+      (connection.n != 0 && world_.dialect->answers_at_head(request, connection.route));
+  if (is_early) {
     connection.body_unread = connection.body_is_chunked || connection.body_left_bytes > 0;
     process(connection);
     return;
@@ -664,8 +743,9 @@ bool performs(const std::optional<Fault>& fault) {
          !fault->early;
 }
 
-Response throttled_response(const Dialect& dialect, const Route& route, const Throttle& throttle) {
-  Response response = dialect.throttled(route, throttle.status());
+Response throttled_response(const Dialect& dialect, const Request& request, const Route& route,
+                            const Throttle& throttle) {
+  Response response = dialect.throttled(request, route, throttle.status());
   if (const std::optional<double> after = throttle.retry_after_s()) {
     response.set(
         "Retry-After",
@@ -675,8 +755,9 @@ Response throttled_response(const Dialect& dialect, const Route& route, const Th
   return response;
 }
 
-Response faulty_response(const Dialect& dialect, const Route& route, const Fault& fault) {
-  Response response = dialect.error(route, fault.status, fault.reason, fault.message);
+Response faulty_response(const Dialect& dialect, const Request& request, const Route& route,
+                         const Fault& fault) {
+  Response response = dialect.error(request, route, fault.status, fault.reason, fault.message);
   if (fault.body) response.body = Body(*fault.body);
   return response;
 }
@@ -755,7 +836,7 @@ void Loop::process(Connection& connection) {
   {
     const std::lock_guard lock(world_.mutex);
     if (!connection.admitted) {
-      response = throttled_response(dialect, where, world_.throttle);
+      response = throttled_response(dialect, request, where, world_.throttle);
     } else if (std::optional<Response> refusal = dialect.refuse(world_, request, where, url)) {
       response = std::move(*refusal);
     } else if (performs(fault)) {
@@ -769,7 +850,7 @@ void Loop::process(Connection& connection) {
     delay_s += world_.throttle.next_delay_s();
   }
   if (connection.admitted && fault && fault->status != 0) {
-    response = faulty_response(dialect, where, *fault);
+    response = faulty_response(dialect, request, where, *fault);
   }
   response.head_only = request.method == "HEAD";
   if (fault && connection.admitted) apply_to_response(dialect, *fault, response);
@@ -814,6 +895,12 @@ void Loop::prepare(Connection& connection, Response response, double delay_s) {
   connection.body_limit = connection.body.size_bytes();
   connection.sent = 0;
   connection.drip_left = 0;
+  if (response.stalls) {
+    constexpr uint64_t kLastChunkBytes = 5;
+    if (response.chunked) connection.body_limit -= kLastChunkBytes;
+    connection.after = After::kStall;
+    connection.end_word = "stalled";
+  }
   if (fault) {
     const auto stop_at = [&connection](std::optional<uint64_t> at, After after,
                                        std::string_view word) {
@@ -921,6 +1008,7 @@ bool Loop::write_answer(Connection& connection) {
     return true;
   }
   finish_request(connection, connection.end_word);
+  connection.idle_since_s = world_.now_s();
   connection.state = connection.after == Connection::After::kNext ? Connection::State::kHead
                                                                   : Connection::State::kEnding;
   return true;
@@ -977,6 +1065,10 @@ bool Loop::drain(Connection& connection) {
     const ssize_t got = recv(connection.fd, buffer_.data(), buffer_.size(), 0);
     if (got < 0 && errno == EAGAIN) return false;
     if (got <= 0) break;
+    if (connection.body_unread) {
+      const std::lock_guard lock(world_.mutex);
+      world_.record.unread(connection.node, static_cast<uint64_t>(got));
+    }
   }
   destroy(connection, "closed");
   return false;
@@ -993,11 +1085,11 @@ void Loop::process_connect(Connection& connection) {
     }
   }
   const std::optional<Fault>& fault = connection.fault;
-  const std::optional<Address> address = parse_host_port(target);
+  const std::optional<SocketAddress> address = parse_host_port(target);
   const bool silent = fault && (fault->reset || fault->stall_head || fault->garbage_head);
   if (!silent && (!address || !is_loopback(*address))) {
     prepare(connection,
-            world_.dialect->error(connection.route, 403, "forbidden",
+            world_.dialect->error(connection.request, connection.route, 403, "forbidden",
                                   "Only loopback addresses may be reached."),
             0);
     return;
@@ -1026,10 +1118,12 @@ bool Loop::connect_upstream(Connection& connection) {
     close_quietly(connection.upstream_fd);
     connection.upstream_fd = -1;
     prepare(connection,
-            world_.dialect->error(connection.route, 502, "backendError", std::strerror(error)), 0);
+            world_.dialect->error(connection.request, connection.route, 502, "backendError",
+                                  std::strerror(error)),
+            0);
     return true;
   }
-  Address peer{.length = sizeof(sockaddr_storage)};
+  SocketAddress peer{.length = sizeof(sockaddr_storage)};
   if (getpeername(connection.upstream_fd, reinterpret_cast<sockaddr*>(&peer.storage),
                   &peer.length) != 0) {
     if (!connection.failed) return false;

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cluster.h"
 #include "faults.h"
 #include "http.h"
 #include "route.h"
@@ -22,28 +23,32 @@ namespace faultserver {
 
 struct ServerOptions {
   std::string bind = "127.0.0.1";
-  uint16_t port = 0;
+  uint16_t port = 0;              // Of the first node; the others have any.
   std::string tls_cert, tls_key;  // Both or neither.
 };
 
-// The listening socket and what all loops need. Thread: any (immutable).
+// The bound sockets of all nodes, and what all loops need. Thread: any (immutable).
 class Listener {
  public:
-  // Exits the process with a sentence when it cannot listen.
-  explicit Listener(const ServerOptions& options);
+  // `address_count` sockets for each of `node_count` nodes; the first of each listens. Exits the
+  // process with a sentence when it cannot.
+  Listener(const ServerOptions& options, uint32_t node_count, uint32_t address_count);
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
   ~Listener();
 
-  int fd() const { return fd_; }
-  uint16_t port() const { return port_; }
+  // One after the other, `address_count` for each node.
+  const std::vector<Address>& addresses() const { return addresses_; }
+  uint32_t node_of(size_t address) const { return static_cast<uint32_t>(address / per_node_); }
   SSL_CTX* tls() const { return tls_; }
-  std::string url() const;
+  const std::string& url() const { return addresses_.front().url; }
+  std::vector<Address> addresses_of(uint32_t node) const;
 
  private:
-  int fd_ = -1;
-  uint16_t port_ = 0;
-  std::string host_;
+  Address bind_one(const ServerOptions& options, uint16_t port) const;
+
+  std::vector<Address> addresses_;
+  const uint32_t per_node_;
   SSL_CTX* tls_ = nullptr;
 };
 
@@ -62,13 +67,14 @@ class Loop {
   struct Connection;
   enum class Io { kDone, kWouldBlock, kClosed, kFailed };
 
-  void accept_all();
+  void accept_all(size_t address);
   void handle_wake();
   void drive(Connection& connection);
   void destroy(Connection& connection, std::string_view end);
   void wait_until(Connection& connection, double at_s);
 
   bool handshake(Connection& connection);
+  bool closes_idle(Connection& connection);
   bool read_head(Connection& connection);
   bool read_body(Connection& connection);
   bool wait_delay(Connection& connection);

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -36,6 +37,15 @@ struct S3Facts {
   std::string expires{};
 };
 
+// What only AIStore keeps of an object.
+struct AisFacts {
+  int64_t version = 0;
+  std::string checksum_type{}, checksum{};  // In hexadecimal; empty: none.
+  size_t node = 0;                          // The target that has it; 0: the one it belongs to...
+  uint64_t placement = 0;                   // ... also after a later rebalance.
+  bool is_cold = false;                     // Still at the cloud only.
+};
+
 struct Object {
   std::string name{};
   Body body{};
@@ -51,6 +61,7 @@ struct Object {
   std::string storage_class = "STANDARD";
   std::vector<std::pair<std::string, std::string>> metadata{};
   S3Facts s3{};
+  AisFacts ais{};
 };
 using ObjectPtr = std::shared_ptr<const Object>;
 
@@ -101,6 +112,16 @@ struct S3Bucket {
   uint64_t version_id_bytes = 32;
 };
 
+// What only buckets of AIStore have.
+struct AisBucket {
+  enum class ListFault { kNone, kDropsPage, kEndsEarly, kRepeatsToken };
+
+  std::string unique_prefix{};  // Of unique names: "ais/@#/bucket/"; empty: not made yet.
+  std::string checksum_type = "xxhash";
+  ListFault list_fault = ListFault::kNone;
+  std::unordered_map<int64_t, std::string> made_sums{};  // Of made objects, by generation.
+};
+
 class Bucket {
  public:
   explicit Bucket(std::string name);
@@ -145,12 +166,13 @@ class Bucket {
   bool requester_pays = false;
   bool versioning = false;
   int64_t list_delay_ms = 0;
-  uint64_t max_page = 1000;                  // Names on a page of a listing, at most.
+  std::optional<uint64_t> max_page;          // Names on a page of a listing, at most.
   std::set<std::string> tokens;              // Empty: anonymous access is fine.
   std::set<std::string> denied_permissions;  // What testIamPermissions leaves out.
   std::unique_ptr<Synthetic> synthetic;
   std::map<std::string, MultipartUpload> multipart_uploads;
   S3Bucket s3;
+  AisBucket ais;
 
  private:
   bool remove_live(std::string_view name);

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "ais/state.h"
+#include "cluster.h"
 #include "dialect.h"
 #include "faults.h"
 #include "record.h"
@@ -40,17 +42,20 @@ struct World {
   const std::unique_ptr<const Dialect> dialect;
   const std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
   std::mutex mutex;
+  Cluster cluster;
+  AisState ais;
   Storage storage;
   Faults faults;
   Throttle throttle;
   Record record;
-  std::set<std::string> tokens;                    // GCS: empty: none needed.
+  std::set<std::string> tokens;                    // GCS and AIStore: empty: none needed.
   std::vector<AccessKey> access_keys;              // S3: empty: signatures are not looked at.
   std::map<std::string, std::string> connect_map;  // CONNECT target to where it really goes.
   std::vector<int> wake_fds;
 
   std::atomic<int64_t> clock_offset_us = 0;  // What the server's clock is off by.
   std::atomic<bool> shapes_bytes = false;
+  std::atomic<double> idle_close_s = 0;  // Connections without a request for so long are closed.
   std::atomic<bool> stop = false;
   std::atomic<uint64_t> release_epoch = 0;     // Raised: stalled answers end with a reset.
   std::atomic<uint64_t> close_epoch = 0;       // Raised: all but control connections are closed...

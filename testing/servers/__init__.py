@@ -5,10 +5,12 @@ Nginx           static files, latency, TLS          nginx.py
 MinioServer     MinIO, which speaks S3              minio.py
 MinioAsGcs      multipart uploads to MinIO          minio.py
 DelayedServer   latency and a log before another    delayed.py
+AistoreCluster  AIStore, one proxy and some targets aistore.py
 client_of       botocore, on any server of S3       s3_client.py
 Certificates    a CA of our own and what it signed  certificates.py
 """
 
+from testing.servers.aistore import AistoreCluster
 from testing.servers.certificates import Certificates
 from testing.servers.delayed import DelayedServer, LoggedRequest
 from testing.servers.fake_gcs import FakeGcsServer
@@ -16,6 +18,7 @@ from testing.servers.minio import MinioServer
 from testing.servers.nginx import Nginx
 
 __all__ = [
+    "AistoreCluster",
     "Certificates",
     "DelayedServer",
     "FakeGcsServer",

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -16,10 +17,19 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
+import psutil
 import pytest
 from botocore.exceptions import ClientError
 
-from testing.servers import Certificates, DelayedServer, FakeGcsServer, MinioServer, Nginx
+from testing.servers import (
+    AistoreCluster,
+    Certificates,
+    DelayedServer,
+    FakeGcsServer,
+    MinioServer,
+    Nginx,
+)
+from testing.servers.aistore import daemon_id
 from testing.servers.process import REPOSITORY
 from testing.servers.s3_client import client_of
 
@@ -92,6 +102,122 @@ def test_minio_speaks_tls(tmp_path: Path) -> None:
         assert server.get("a") == b"1"
         with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
             fetch(server.url, ssl.create_default_context())
+
+
+ODD_NAMES = ["a", "h#h", "p%q", "q?q", "x/ä %2F+#?", "é ü"]
+
+
+@pytest.mark.parametrize("targets", [1, 3])
+def test_aistore_stores_and_lists_and_leaves_nothing_behind(targets: int) -> None:
+    with AistoreCluster(targets=targets) as cluster:
+        pids = [cluster.pid(k) for k in range(targets + 1)]
+        folders = [cluster.folder(k) for k in range(targets + 1)]
+        assert set(cluster.map()["tmap"]) == {daemon_id(k) for k in range(1, targets + 1)}
+        bucket, empty = cluster.make_bucket("bucket"), cluster.make_bucket()
+        for name in ODD_NAMES:
+            cluster.put(bucket, name, name.encode())
+        cluster.put(bucket, "zero", b"")
+        assert cluster.names(bucket) == [*ODD_NAMES[:5], "zero", ODD_NAMES[5]]
+        assert cluster.names(bucket, "q") == ["q?q"]
+        assert cluster.names(empty) == []
+        for name in ODD_NAMES:
+            assert cluster.get(bucket, name) == name.encode()
+        assert cluster.get(bucket, "zero") == b""
+        cluster.delete(bucket, "a")
+        assert cluster.get(bucket, "a") is None
+        with pytest.raises(RuntimeError, match="404"):
+            cluster.delete(bucket, "a")
+        cluster.make_bucket(bucket, namespace="#other")
+        cluster.put(bucket, "a", b"of another namespace", namespace="#other")
+        assert cluster.names(bucket, namespace="#other") == ["a"]
+        assert cluster.get(bucket, "a") is None
+    assert not any(map(alive, pids))
+    assert not any(folder.exists() for folder in folders)
+
+
+def test_aistore_listens_on_loopback_below_the_ephemeral_ports() -> None:
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    with AistoreCluster() as cluster:
+        for k in (0, 1):
+            for each in psutil.Process(cluster.pid(k)).net_connections("inet"):
+                if each.status == psutil.CONN_LISTEN or each.type == socket.SOCK_DGRAM:
+                    assert each.laddr.ip.startswith("127.")
+                    assert each.laddr.port < first
+
+
+def test_aistore_speaks_tls(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    with AistoreCluster(targets=2, certificates=certificates) as cluster:
+        assert cluster.url.startswith("https://")
+        bucket = cluster.make_bucket()
+        for i in range(8):
+            cluster.put(bucket, f"{i}", b"x" * i)
+        assert {cluster.target_of(bucket, f"{i}") for i in range(8)} == {1, 2}
+        assert [len(cluster.get(bucket, f"{i}") or b"") for i in range(8)] == list(range(8))
+        with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+            fetch(cluster.url, ssl.create_default_context())
+
+
+def test_a_target_of_aistore_leaves_or_crashes_and_comes_back_with_its_objects() -> None:
+    with AistoreCluster(targets=3) as cluster:
+        bucket = cluster.make_bucket()
+        names = [f"{i:02d}" for i in range(12)]
+        for name in names:
+            cluster.put(bucket, name, name.encode())
+        cluster.signal(3, signal.SIGTERM)
+        cluster.wait_until_ready()
+        assert set(cluster.map()["tmap"]) == {daemon_id(1), daemon_id(2)}
+        cluster.revive(3)
+        cluster.wait_until_ready()
+        cluster.signal(2, signal.SIGKILL)
+        assert set(cluster.map()["tmap"]) == {daemon_id(1), daemon_id(2), daemon_id(3)}
+        cluster.revive(2)
+        cluster.wait_until_ready()
+        assert [cluster.get(bucket, name) for name in names] == [name.encode() for name in names]
+
+
+def test_a_frozen_target_of_aistore_answers_when_it_thaws() -> None:
+    with AistoreCluster() as cluster:
+        bucket = cluster.make_bucket()
+        cluster.put(bucket, "a", b"bytes")
+        cluster.signal(1, signal.SIGSTOP)
+        with socket.create_connection(("127.0.0.1", cluster.port + 1), timeout=80.0) as client:
+            client.sendall(f"GET /v1/objects/{bucket}/a HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+            client.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                client.recv(1)
+            cluster.signal(1, signal.SIGCONT)
+            client.settimeout(80.0)
+            assert client.recv(15) == b"HTTP/1.1 200 OK"
+
+
+def test_aistore_serves_the_buckets_of_a_cloud() -> None:
+    with MinioServer(buckets=["cloud"]) as cloud, AistoreCluster(targets=2, cloud=cloud) as cluster:
+        assert cloud.request("PUT", "/cloud/x/%C3%A4", b"bytes")[0] == 200
+        target = "/v1/objects/cloud/{}?provider=aws"
+        status, headers, body = cluster.request("GET", target.format("x/%C3%A4"))
+        assert (status, body) == (200, b"bytes")
+        assert headers["Etag"] == hashlib.md5(b"bytes").hexdigest()
+        assert cluster.request("PUT", target.format("new"), b"new")[0] == 200
+        assert cloud.request("GET", "/cloud/new")[2] == b"new"
+        assert cluster.request("GET", target.format("none"))[0] == 404
+        assert cluster.request("HEAD", "/v1/buckets/none?provider=aws")[0] == 404
+
+
+def test_two_clusters_of_aistore_do_not_meet() -> None:
+    with AistoreCluster() as one, AistoreCluster() as other:
+        assert one.map()["uuid"] != other.map()["uuid"]
+        one.put(one.make_bucket("bucket"), "a", b"1")
+        assert other.names(other.make_bucket("bucket")) == []
+
+
+def test_an_aistore_that_cannot_start_says_why(tmp_path: Path) -> None:
+    program = tmp_path / "aisnode"
+    program.write_text("#!/bin/sh\necho no licence\nexit 3\n")
+    program.chmod(0o755)
+    with pytest.raises(RuntimeError, match="no licence"):
+        AistoreCluster(program=program, parent=tmp_path)
+    assert list(tmp_path.iterdir()) == [program]
 
 
 def test_nginx_serves_files_by_path_and_by_media_path(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ class Gcs final : public Dialect {
     return faultserver::answer(world.storage, request, route, base_url, partial_body);
   }
 
-  Response error(const Route& route, int status, std::string_view reason,
+  Response error(const Request&, const Route& route, int status, std::string_view reason,
                  std::string_view message) const override {
     // A reason only shows in JSON, so the answer is JSON even where downloads get plain text.
     Route form = route;
@@ -49,7 +49,7 @@ class Gcs final : public Dialect {
                           message.empty() ? reason_phrase(status) : message);
   }
 
-  Response throttled(const Route& route, int status) const override {
+  Response throttled(const Request&, const Route& route, int status) const override {
     return error_response(route, status != 0 ? status : 429, "rateLimitExceeded",
                           "The rate of requests exceeds the limit. Reduce your request rate and "
                           "retry.");

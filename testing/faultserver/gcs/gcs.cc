@@ -656,6 +656,11 @@ Response answer(Storage& storage, Request& request, const Route& route, const st
     case Kind::kListVersions:
     case Kind::kMultipartPartCopy:
     case Kind::kDeleteMany:
+    case Kind::kSmap:
+    case Kind::kHealth:
+    case Kind::kMoss:
+    case Kind::kRename:
+    case Kind::kAppend:
     case Kind::kConnect:
     case Kind::kControl:
     case Kind::kOther: break;

@@ -56,14 +56,15 @@ Response list_objects(Bucket& bucket, const Request& request, const std::string&
   const std::string token = request.parameter("pageToken");
   const bool trailing = request.parameter("includeTrailingDelimiter") == "true";
   const PageFields fields(request.parameter("fields"));
-  uint64_t max_results = bucket.max_page;
+  const uint64_t max_page = bucket.max_page.value_or(1000);
+  uint64_t max_results = max_page;
   if (request.has_parameter("maxResults")) {
     const std::optional<uint64_t> asked = parse_u64(request.parameter("maxResults"));
     if (!asked) {
       return error_response(list_route, 400, "invalidParameter",
                             "Invalid value for: maxResults is not a valid integer");
     }
-    if (*asked > 0) max_results = std::min(*asked, bucket.max_page);
+    if (*asked > 0) max_results = std::min(*asked, max_page);
   }
 
   Bucket::Cursor cursor(bucket);

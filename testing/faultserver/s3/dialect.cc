@@ -208,14 +208,14 @@ class S3 final : public Dialect {
     if (world.access_keys.empty()) return std::nullopt;
     if (!credential.is_given) {
       if (bucket && bucket->s3.is_public) return std::nullopt;
-      return error(route, 403, "AccessDenied", "Access Denied");
+      return s3::error(route, 403, "AccessDenied", "Access Denied");
     }
     if (std::optional<Response> failed = failed_signature(world, request, route, region)) {
       return failed;
     }
     if (bucket && !bucket->s3.access_keys.empty() &&
         !bucket->s3.access_keys.contains(credential.access_key)) {
-      return error(route, 403, "AccessDenied", "Access Denied");
+      return s3::error(route, 403, "AccessDenied", "Access Denied");
     }
     return std::nullopt;
   }
@@ -224,7 +224,7 @@ class S3 final : public Dialect {
                   bool partial_body) const override {
     if (partial_body) return {};
     if (route.kind == Kind::kOther) {
-      return error(route, 501, "NotImplemented", "This server does not have that operation.");
+      return s3::error(route, 501, "NotImplemented", "This server does not have that operation.");
     }
     if (route.kind == Kind::kBucketList) return list_all_buckets(world, request);
     if (route.kind == Kind::kBucketCreate) return create_bucket(world, request, route);
@@ -242,7 +242,7 @@ class S3 final : public Dialect {
     const bool pays = request.header("x-amz-request-payer") == "requester" ||
                       request.parameter("x-amz-request-payer") == "requester";
     if (is_denied || (bucket->requester_pays && !pays)) {
-      return error(route, 403, "AccessDenied", "Access Denied");
+      return s3::error(route, 403, "AccessDenied", "Access Denied");
     }
     if (route.kind == Kind::kUpload || route.kind == Kind::kMultipartPart) {
       if (std::optional<Response> wrong = unwrap_body(request, route)) return *wrong;
@@ -256,14 +256,14 @@ class S3 final : public Dialect {
     return response;
   }
 
-  Response error(const Route& route, int status, std::string_view reason,
+  Response error(const Request&, const Route& route, int status, std::string_view reason,
                  std::string_view message) const override {
     return s3::error(route, status,
                      reason.empty() ? usual_code(status, !route.object.empty()) : reason,
                      message.empty() ? usual_message(status, !route.object.empty()) : message);
   }
 
-  Response throttled(const Route& route, int status) const override {
+  Response throttled(const Request&, const Route& route, int status) const override {
     return s3::error(route, status != 0 ? status : 503, "SlowDown",
                      "Please reduce your request rate.");
   }

@@ -46,7 +46,7 @@ std::optional<Response> read(const Call& call, Asked& asked) {
   asked.prefix = request.parameter("prefix");
   asked.delimiter = request.parameter("delimiter");
   asked.with_owner = request.parameter("fetch-owner") == "true";
-  asked.max_keys = call.bucket.max_page;
+  asked.max_keys = call.bucket.max_page.value_or(1000);
   if (request.has_parameter("max-keys")) {
     const std::string text = request.parameter("max-keys");
     const std::optional<int64_t> number = parse_i64(text);
