@@ -848,20 +848,45 @@ Examples:
              "The index behind a copy of another process's descriptor, which is taken over.");
 }
 
-nb::object full_batches_of(nb::handle sizes_bytes, uint64_t max_bytes,
-                           std::optional<uint64_t> max_objects) {
-  const Int64View view(sizes_bytes);
-  if (!view.usable()) throw nb::type_error("sizes_bytes must be a buffer of int64");
+std::span<const int64_t> known_sizes(const Int64View& view) {
   const std::span<const int64_t> sizes = view.values();
   const auto unknown = std::ranges::find_if(sizes, [](int64_t size) { return size < 0; });
   if (unknown != sizes.end()) {
     raise(Error(Code::kInvalidArgument,
                 cat("the size of object ", unknown - sizes.begin(), " of these is not known")));
   }
-  const std::vector<int64_t> ends = full_batches(
-      sizes, {.max_bytes = max_bytes, .max_objects = max_objects.value_or(UINT64_MAX)});
-  return int64_buffer(ends.size(),
-                      [&](std::span<int64_t> out) { std::ranges::copy(ends, out.begin()); });
+  return sizes;
+}
+
+nb::object int64_buffer_of(const std::vector<int64_t>& values) {
+  return int64_buffer(
+      values.size(), [&values](std::span<int64_t> out) { std::ranges::copy(values, out.begin()); });
+}
+
+nb::object full_batches_of(nb::handle sizes_bytes, uint64_t max_bytes,
+                           std::optional<uint64_t> max_objects) {
+  const Int64View view(sizes_bytes);
+  if (!view.usable()) throw nb::type_error("sizes_bytes must be a buffer of int64");
+  return int64_buffer_of(
+      full_batches(known_sizes(view),
+                   {.max_bytes = max_bytes, .max_objects = max_objects.value_or(UINT64_MAX)}));
+}
+
+nb::tuple packed_batches_of(nb::handle sizes_bytes, nb::handle order, uint64_t max_bytes,
+                            bool is_whole, bool keep_oversized) {
+  const Int64View size_view(sizes_bytes), order_view(order);
+  if (!size_view.usable()) throw nb::type_error("sizes_bytes must be a buffer of int64");
+  if (!order_view.usable()) throw nb::type_error("order must be a buffer of int64");
+  const std::span<const int64_t> sizes = known_sizes(size_view);
+  for (const int64_t index : order_view.values()) {
+    if (index < 0) throw nb::index_error("order has a negative number");
+    checked_position(index, sizes.size());
+  }
+  const PackedBatches packed = packed_batches(
+      sizes, order_view.values(), keep_oversized ? Oversized::kOwnBatch : Oversized::kLeftOut,
+      {.max_bytes = max_bytes, .is_whole = is_whole});
+  return nb::make_tuple(int64_buffer_of(packed.indices), int64_buffer_of(packed.ends),
+                        int64_buffer_of(packed.left_out), packed.rest_bytes);
 }
 
 void check_span(const Order& order, int64_t begin, int64_t end) {
@@ -919,6 +944,14 @@ Args:
              "Where each full batch of objects with these sizes (a buffer of int64) ends, as a "
              "buffer of int64. A batch takes the objects that come next, as many as fit; one that "
              "is larger than `max_bytes` is a batch of its own.");
+  module.def("packed_batches", &packed_batches_of, nb::arg("sizes_bytes"), nb::arg("order"),
+             nb::arg("max_bytes"), nb::kw_only(), nb::arg("is_whole"), nb::arg("keep_oversized"),
+             nb::sig("def packed_batches(sizes_bytes: collections.abc.Sequence[int], order: "
+                     "collections.abc.Sequence[int], max_bytes: int, *, is_whole: bool, "
+                     "keep_oversized: bool) -> tuple[memoryview, memoryview, memoryview, int]"),
+             "The numbers of objects, batch after batch, in the order that is given; where each "
+             "full batch ends; the numbers of those in no batch; and the bytes of the rest. With "
+             "`is_whole` false, the limit lies between `max_bytes` and the next byte.");
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ nb::dict metrics(const EngineHandle& self) {
 
 nb::tuple split_url(Text text) {
   const Url url = value_or_raise(parse_url(std::string(text)));
-  return nb::make_tuple(to_str(to_string(url.scheme)), to_str(url.bucket), to_str(url.name),
+  return nb::make_tuple(to_str(url.scheme_text()), to_str(url.authority()), to_str(url.name),
                         to_str(url.to_string()));
 }
 
@@ -51,7 +51,7 @@ nb::tuple split_root(Text text) {
   std::string whole = root.to_string();
   // Without the slash after a bucket's name.
   if (root.scheme != Scheme::kFile && root.name.empty()) whole.pop_back();
-  return nb::make_tuple(to_str(to_string(root.scheme)), to_str(root.bucket), to_str(root.name),
+  return nb::make_tuple(to_str(root.scheme_text()), to_str(root.authority()), to_str(root.name),
                         to_str(whole));
 }
 

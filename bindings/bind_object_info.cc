@@ -13,8 +13,9 @@ using std::chrono::duration_cast;
 using std::chrono::microseconds;
 using std::chrono::system_clock;
 
-// datetime's own conversions from floats lose microseconds.
+// None for a time that is not known. datetime's own conversions from floats lose microseconds.
 nb::object to_datetime(system_clock::time_point time) {
+  if (time == system_clock::time_point{}) return nb::none();
   const nb::module_ datetime = nb::module_::import_("datetime");
   const nb::object epoch = datetime.attr("datetime")(
       1970, 1, 1, nb::arg("tzinfo") = datetime.attr("timezone").attr("utc"));
@@ -121,7 +122,8 @@ Examples:
       .def_prop_ro(
           "name", [](const ObjectInfo& self) { return to_str(self.name); },
           "The name below the root of its store, or of its index.")
-      // `int | Any`: stores always report it, and few programs meet an object without it.
+      // `int | Any`: stores always report it, and few programs meet an object without it. So with
+      // `updated`, but for AIStore.
       .def_prop_ro("size_bytes", &size_of, nb::sig("def size_bytes(self) -> int | typing.Any"),
                    "The size of the stored object; ``None`` where nobody has told it.")
       .def_prop_ro(
@@ -144,7 +146,13 @@ A kind is ``"crc32c"``, ``"crc32"``, ``"crc64nvme"``, ``"sha1"``, ``"sha256"``, 
           "How the stored bytes are compressed, such as ``gzip``; ``''`` if they are not.")
       .def_prop_ro(
           "updated", [](const ObjectInfo& self) { return to_datetime(self.updated); },
-          nb::sig("def updated(self) -> datetime.datetime"), "When it was written, in UTC.")
+          nb::sig("def updated(self) -> datetime.datetime | typing.Any"),
+          "When it was written, in UTC; ``None`` where nobody has told it: AIStore keeps no such "
+          "time.")
+      .def_prop_ro(
+          "_last_use", [](const ObjectInfo& self) { return to_datetime(self.last_use.at); },
+          nb::sig("def _last_use(self) -> datetime.datetime | None"),
+          "When it was last read or written, if AIStore has told it.")
       .def_prop_ro(
           "storage_class", [](const ObjectInfo& self) { return to_str(self.storage_class); },
           "The store's word for it, such as ``STANDARD``; ``''`` if it says none.")

@@ -40,6 +40,12 @@ void read(nb::handle value, S3Addressing& field) {
           : text == "virtual" ? S3Addressing::kVirtual
                               : S3Addressing::kAuto;
 }
+void read(nb::handle value, GetBatchMode& field) {
+  const auto text = nb::cast<std::string_view>(value);
+  field = text == "always"  ? GetBatchMode::kAlways
+          : text == "never" ? GetBatchMode::kNever
+                            : GetBatchMode::kAuto;
+}
 void read(nb::handle value, std::vector<std::byte>& field) {
   const auto bytes = nb::cast<nb::bytes>(value);
   const auto* const begin = static_cast<const std::byte*>(bytes.data());
@@ -67,6 +73,11 @@ nb::object show(S3Addressing field) {
 nb::object show(ConditionalWrites field) {
   return nb::str(field == ConditionalWrites::kLook ? "look" : "service");
 }
+nb::object show(GetBatchMode field) {
+  return nb::str(field == GetBatchMode::kAlways  ? "always"
+                 : field == GetBatchMode::kNever ? "never"
+                                                 : "auto");
+}
 nb::object show(const std::vector<std::byte>& field) {
   return nb::bytes(field.data(), field.size());
 }
@@ -92,6 +103,10 @@ void visit_fields(StoreOptions& options, Visit&& visit) {
   visit("s3_kms_key_id", options.s3.kms_key_id);
   visit("s3_customer_key", options.s3.customer_key);
   visit("s3_conditional_writes", options.s3.conditional_writes);
+  visit("ais_direct", options.ais.direct);
+  visit("ais_etl_name", options.ais.etl_name);
+  visit("ais_etl_args", options.ais.etl_args);
+  visit("ais_get_batch", options.get_batch.mode);
   visit("max_attempts", options.retry.max_attempts);
   visit("initial_backoff_s", options.retry.initial_backoff);
   visit("max_backoff_s", options.retry.max_backoff);

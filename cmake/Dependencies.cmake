@@ -26,3 +26,7 @@ find_path(HEADRACE_ISAL_INCLUDE NAMES isa-l/crc.h isa-l.h REQUIRED)
 add_library(headrace_isal INTERFACE)
 target_link_libraries(headrace_isal INTERFACE "${HEADRACE_ISAL}")
 target_include_directories(headrace_isal SYSTEM INTERFACE "${HEADRACE_ISAL_INCLUDE}")
+# Headers alone: what is used of it is compiled into the engine.
+find_path(HEADRACE_XXHASH_INCLUDE NAMES xxhash.h REQUIRED)
+add_library(headrace_xxhash INTERFACE)
+target_include_directories(headrace_xxhash SYSTEM INTERFACE "${HEADRACE_XXHASH_INCLUDE}")

@@ -23,7 +23,7 @@ import pytest
 
 import headrace
 from testing.faultserver.client import FaultServer
-from testing.servers import Certificates, FakeGcsServer, MinioServer
+from testing.servers import AistoreCluster, Certificates, FakeGcsServer, MinioServer
 from tests.keys import S3_KEYS
 
 # A shell starts what runs in its background with SIGINT ignored, and children inherit that: Ctrl-C
@@ -37,7 +37,7 @@ hypothesis.settings.register_profile("headrace", deadline=None, max_examples=50)
 hypothesis.settings.load_profile("headrace")
 
 STORES = ["file", "gcs"]
-OTHER_STORES = ["fake-gcs-server", "s3"]
+OTHER_STORES = ["fake-gcs-server", "s3", "ais"]
 """Fixtures of this name, dashes for underscores, make an empty store."""
 
 # `make quick` runs the tests of these folders, but for the slow ones.
@@ -108,6 +108,22 @@ def s3_server(s3_fault_server: FaultServer) -> FaultServer:
 
 
 @pytest.fixture(scope="session")
+def ais_fault_server() -> Iterator[FaultServer]:
+    """The fault server that plays a cluster of AIStore, as the test before has left it; see
+    `ais_server`."""
+    with FaultServer(dialect="ais", targets=3) as server:
+        yield server
+
+
+@pytest.fixture
+def ais_server(ais_fault_server: FaultServer) -> FaultServer:
+    """The fault server that plays an AIStore of three targets, empty and well-behaved."""
+    headrace.shutdown()
+    ais_fault_server.reset()
+    return ais_fault_server
+
+
+@pytest.fixture(scope="session")
 def minio() -> Iterator[MinioServer]:
     """A MinIO for the whole run; take a bucket of your own from `minio_bucket`."""
     with MinioServer(buckets=()) as server:
@@ -121,6 +137,32 @@ def minio_bucket(minio: MinioServer) -> str:
     status, *_ = minio.request("PUT", f"/{name}")
     assert status == 200
     return name
+
+
+@pytest.fixture(scope="session")
+def ais_cluster() -> Iterator[AistoreCluster]:
+    """An AIStore with one target for the whole run; take a bucket of your own from `ais_bucket`."""
+    with AistoreCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def ais_cluster_of_three() -> Iterator[AistoreCluster]:
+    """An AIStore with three targets for the whole run, all up; for buckets of your own."""
+    with AistoreCluster(targets=3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def ais_bucket(ais_cluster: AistoreCluster) -> str:
+    """The name of a new, empty bucket on `ais_cluster`."""
+    return ais_cluster.make_bucket()
+
+
+@pytest.fixture
+def ais_bucket_of_three(ais_cluster_of_three: AistoreCluster) -> str:
+    """The name of a new, empty bucket on `ais_cluster_of_three`."""
+    return ais_cluster_of_three.make_bucket()
 
 
 @pytest.fixture(scope="session")
@@ -156,6 +198,13 @@ def s3(s3_server: FaultServer) -> headrace.Store:
     """An empty store on the fault server that speaks S3."""
     s3_server.bucket("bucket")
     return headrace.Store("s3://bucket", endpoint=s3_server.url, credentials=S3_KEYS)
+
+
+@pytest.fixture
+def ais(ais_server: FaultServer) -> headrace.Store:
+    """An empty store on the fault server that plays an AIStore."""
+    ais_server.bucket("bucket")
+    return headrace.Store("ais://bucket", endpoint=ais_server.url)
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from headrace._errors import (
 )
 from headrace._open import open
 from headrace._options import (
+    AisOptions,
     AwsKeys,
     BearerToken,
     GcsOptions,
@@ -53,6 +54,7 @@ if _typing.TYPE_CHECKING:
     from headrace import torch as torch
 
 __all__ = [
+    "AisOptions",
     "AwsKeys",
     "BearerToken",
     "CancelledError",

@@ -117,7 +117,8 @@ def clean(
         url: of a bucket, of a folder in it, or of a directory; or a `Store`. With `store`: the name
             of a folder there, or a whole URL below the store's; default: the store itself.
         store: where that is, instead of options.
-        older_than_s: only what was written so long ago, by this machine's clock, in seconds.
+        older_than_s: only what was written so long ago, by this machine's clock, in seconds. On
+            ``ais://``, what was neither written nor read since: AIStore keeps no time of the write.
             Default: one day. What is younger may be in use: with `checkpoints` this must be longer
             than any save takes.
         checkpoints: look for files of distributed checkpoints, too.
@@ -308,16 +309,34 @@ class _Sweep:
         )
 
     def _is_old(self, info: ObjectInfo) -> bool:
-        written = info.updated
+        if self._is_any_age:
+            return True
+        try:
+            written = self._last_change(info)
+        except HeadraceError as error:
+            self.cleaned.failed.append((info.name, error))
+            return False
+        if written is not None and written <= self._before:
+            return True
+        self.cleaned.younger.append(info)
+        return False
+
+    def _last_change(self, info: ObjectInfo) -> datetime.datetime | None:
+        """Return a time that the object was not written after; None if nobody tells one."""
         if self.root is not None:
             # Tools that copy files keep the time of the last change, but cannot keep this one.
             with contextlib.suppress(OSError):
                 changed_s = os.stat(os.path.join(self.root, info.name)).st_ctime
-                written = max(written, datetime.datetime.fromtimestamp(changed_s, datetime.UTC))
-        if written <= self._before:
-            return True
-        self.cleaned.younger.append(info)
-        return False
+                changed = datetime.datetime.fromtimestamp(changed_s, datetime.UTC)
+                return max(info.updated or changed, changed)
+        if info.updated is not None:
+            return info.updated
+        # AIStore tells only when it was last used.
+        found = self._store.stat(info.name, missing_ok=True)
+        if found is None or found.generation != info.generation:
+            return None
+        last_use: datetime.datetime | None = found._last_use  # type: ignore[attr-defined]
+        return last_use
 
     def _temporary_file_names(self) -> Iterator[str]:
         assert self.root is not None

@@ -6,7 +6,7 @@ import sys
 from typing import Any, Literal, Protocol
 
 from headrace import _engine, _process
-from headrace._options import AwsKeys, BearerToken, Environment, require
+from headrace._options import AwsKeys, BearerToken, Environment, provider_of, require
 
 __all__ = [
     "AwsCredentials",
@@ -80,6 +80,8 @@ def engine_credentials(
         return _for_google(credentials, endpoint)
     if scheme == "s3":
         return _for_s3(credentials, environment)
+    if provider_of(scheme) == "ais":
+        return _for_ais(credentials, environment)
     return None
 
 
@@ -123,6 +125,25 @@ def _for_s3(credentials: CredentialsOption, environment: Environment) -> _engine
 
     source: Any = None if credentials == "aws" else credentials
     return aws_credentials(_process.credentials_thread(), source)
+
+
+def _for_ais(
+    credentials: CredentialsOption, environment: Environment
+) -> _engine.Credentials | None:
+    if credentials is None and environment.ais_token:
+        credentials = BearerToken(environment.ais_token)
+    if isinstance(credentials, BearerToken):
+        bearer = _engine.Credential.of_authorization(f"Bearer {credentials.token}")
+        return _engine.Credentials.fixed(bearer)
+    require(
+        credentials is None or credentials == "anonymous",
+        f"credentials is {_name_of(credentials)}, which is not for ais://; it takes a BearerToken",
+    )
+    if credentials is None and environment.ais_token_file:
+        from headrace._ais_credentials import ais_credentials
+
+        return ais_credentials(_process.credentials_thread(), environment.ais_token_file)
+    return None
 
 
 def _name_of(credentials: object) -> str:

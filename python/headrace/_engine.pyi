@@ -80,8 +80,10 @@ class ObjectInfo(object):
         """
 
     @property
-    def updated(self) -> datetime.datetime:
-        """When it was written, in UTC."""
+    def updated(self) -> datetime.datetime | Any:
+        """
+        When it was written, in UTC; ``None`` where nobody has told it: AIStore keeps no such time.
+        """
 
     @property
     def storage_class(self) -> str:
@@ -737,6 +739,18 @@ def full_batches(sizes_bytes: Sequence[int], max_bytes: int, max_objects: int | 
     Where each full batch of objects with these sizes (a buffer of int64) ends, as a buffer of int64. A batch takes the objects that come next, as many as fit; one that is larger than `max_bytes` is a batch of its own.
     """
 
+def packed_batches(
+    sizes_bytes: Sequence[int],
+    order: Sequence[int],
+    max_bytes: int,
+    *,
+    is_whole: bool,
+    keep_oversized: bool,
+) -> tuple[memoryview, memoryview, memoryview, int]:
+    """
+    The numbers of objects, batch after batch, in the order that is given; where each full batch ends; the numbers of those in no batch; and the bytes of the rest. With `is_whole` false, the limit lies between `max_bytes` and the next byte.
+    """
+
 class ZipLayout:
     """How a checkpoint's records lie in their file."""
 
@@ -818,6 +832,13 @@ class CrcKind:
 
     def of_beginning(self, whole: int, last: int, last_size_bytes: int) -> int:
         """The sum of the bytes of `whole` that stand before those of `last`."""
+
+def tar_members(
+    archive: Buffer,
+) -> tuple[list[str], str, dict[int, str], list[int], list[int], dict[int, list[tuple[int, int]]]]:
+    """
+    Of all members of a tar: their names, the letters of their types, where links lead, where their data begin and end. Of a sparse one, which is longer than its data, where these belong.
+    """
 
 class Credential:
     """A value of the Authorization header, or keys to sign requests with."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import _engine
 from headrace._errors import InvalidArgumentError
-from headrace._options import require
+from headrace._options import provider_of, require
 
 if TYPE_CHECKING:
     from headrace._store import Store
@@ -136,7 +136,7 @@ def is_whole(text: str, store: Store | None = None) -> bool:
     scheme, separator, _ = text.partition("://")
     if store is None:
         return bool(separator) or text.startswith("/")
-    if separator and scheme.lower() in _SCHEMES:
+    if separator and provider_of(scheme.lower()) in _SCHEMES:
         return True
     return text.startswith("/") and is_local(store.url)
 

@@ -14,6 +14,7 @@ from headrace import _engine
 from headrace._errors import InvalidArgumentError
 
 __all__ = [
+    "AisOptions",
     "AwsKeys",
     "BearerToken",
     "ContentEncoding",
@@ -346,10 +347,67 @@ class S3Options:
         )
 
 
-ProviderOptions = GcsOptions | S3Options
+@dataclass(frozen=True, kw_only=True)
+class AisOptions:
+    """What only AIStore has (``Store("ais://...", provider=AisOptions(...))``).
+
+    Raises:
+        InvalidArgumentError: a value cannot work.
+
+    Examples:
+        >>> provider = headrace.AisOptions(etl_name="resize", etl_args="256x256")
+        >>> cluster = "http://localhost:51080"
+        >>> store = headrace.Store("ais://bucket", endpoint=cluster, provider=provider)
+    """
+
+    direct: bool = True
+    """Read straight from the target that has the object, which headrace computes from the
+    cluster's map. A target that refuses makes headrace go through the proxy. False: every request
+    goes to the proxy, which sends it on."""
+    etl_name: str = ""
+    """An ETL of the cluster that transforms the objects that are read. What comes has neither the
+    size nor the checksum of the stored object, so that it cannot be verified, and comes in one
+    request."""
+    etl_args: str = ""
+    """Arguments for `etl_name`, as the ETL understands them."""
+    ca_file: str = ""
+    """A file of certificates by which the cluster's are judged. Default: what AIS_CLIENT_CA or
+    SSL_CERT_FILE says, or else the system's."""
+    get_batch: Literal["auto", "always", "never"] = "auto"
+    """Whether one request gets many objects of a batch (GetBatch, of AIStore 4.0 and newer).
+    ``"auto"``: headrace measures whether that is faster than a request for each object, by the size
+    of the objects, and again now and then. What such a request does not bring is read by itself, so
+    the results are the same."""
+
+    def __post_init__(self) -> None:
+        require(
+            isinstance(self.direct, bool),
+            f"AisOptions.direct is {self.direct!r}; it must be a bool",
+        )
+        for name in ("etl_name", "etl_args", "ca_file"):
+            require(
+                isinstance(getattr(self, name), str),
+                f"AisOptions.{name} is {getattr(self, name)!r}; it must be a str",
+            )
+        require(
+            self.get_batch in ("auto", "always", "never"),
+            f"AisOptions.get_batch is {self.get_batch!r}; it must be 'auto', 'always' or 'never'",
+        )
+        require(
+            bool(self.etl_name) or not self.etl_args,
+            "AisOptions.etl_args are those of an ETL: pass etl_name, too",
+        )
+
+
+ProviderOptions = GcsOptions | S3Options | AisOptions
 
 # What a scheme's stores take as ``provider=``.
-_PROVIDERS: dict[str, type] = {"gs": GcsOptions, "s3": S3Options}
+_PROVIDERS: dict[str, type] = {"gs": GcsOptions, "s3": S3Options, "ais": AisOptions}
+
+
+def provider_of(scheme: str) -> str:
+    """Return whose stores `scheme` means: ``"ais"`` for ``"ais+s3"``, which is behind AIStore."""
+    return scheme.partition("+")[0]
 
 
 def require_provider(scheme: str, provider: object) -> None:
@@ -360,7 +418,7 @@ def require_provider(scheme: str, provider: object) -> None:
     """
     if provider is None:
         return
-    mine = _PROVIDERS.get(scheme)
+    mine = _PROVIDERS.get(provider_of(scheme))
     if mine is not None and isinstance(provider, mine):
         return
     known = isinstance(provider, tuple(_PROVIDERS.values()))
@@ -446,6 +504,10 @@ class Environment:
     """
 
     emulator_host: str = ""
+    ais_endpoint: str = ""
+    ais_token: str = field(default="", repr=False)
+    ais_token_file: str = ""
+    ais_ca_file: str = ""
     aws_endpoint_url: str = ""
     aws_region: str = ""
     aws_access_key_id: str = ""
@@ -463,8 +525,14 @@ class Environment:
         Raises:
             InvalidArgumentError: what the variable says is no endpoint.
         """
-        text = {"gs": self.emulator_host, "s3": self.aws_endpoint_url}.get(scheme, "")
-        return _engine.normalized_endpoint(text, default_tls=scheme != "gs") if text else ""
+        provider = provider_of(scheme)
+        endpoints = {
+            "ais": self.ais_endpoint,
+            "gs": self.emulator_host,
+            "s3": self.aws_endpoint_url,
+        }
+        text = endpoints.get(provider, "")
+        return _engine.normalized_endpoint(text, default_tls=provider == "s3") if text else ""
 
     def aws_keys(self) -> AwsKeys | None:
         """Return the keys, if there are any.
@@ -501,6 +569,10 @@ def read_environment(environ: Mapping[str, str] = os.environ) -> Environment:
     defaults = EngineOptions()
     return Environment(
         emulator_host=environ.get("STORAGE_EMULATOR_HOST", ""),
+        ais_endpoint=environ.get("AIS_ENDPOINT", ""),
+        ais_token=environ.get("AIS_AUTHN_TOKEN", ""),
+        ais_token_file=environ.get("AIS_AUTHN_TOKEN_FILE", ""),
+        ais_ca_file=environ.get("AIS_CLIENT_CA", ""),
         aws_endpoint_url=environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL", ""),
         aws_region=environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION", ""),
         aws_access_key_id=environ.get("AWS_ACCESS_KEY_ID", ""),

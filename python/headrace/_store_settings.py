@@ -9,7 +9,9 @@ from headrace import _engine
 from headrace._ca_files import ca_file
 from headrace._credentials import CredentialsOption, engine_credentials, require_credentials
 from headrace._options import (
+    AisOptions,
     ContentEncoding,
+    Environment,
     GcsOptions,
     OnChange,
     ParallelOptions,
@@ -18,6 +20,7 @@ from headrace._options import (
     S3Options,
     TimeoutOptions,
     VerifyOption,
+    provider_of,
     read_environment,
     require,
     require_header,
@@ -81,6 +84,11 @@ class StoreSettings:
         """The options of ``s3://``, with which other stores do nothing."""
         return self.provider if isinstance(self.provider, S3Options) else S3Options()
 
+    @property
+    def ais(self) -> AisOptions:
+        """The options of ``ais://``, with which other stores do nothing."""
+        return self.provider if isinstance(self.provider, AisOptions) else AisOptions()
+
     def engine_options(self, scheme: str) -> dict[str, Any]:
         """Return them as the engine takes them, for a store of `scheme` in this process."""
         environment = read_environment()
@@ -101,11 +109,15 @@ class StoreSettings:
             **{f"s3_{name}": value for name, value in vars(self.s3).items()},
             "s3_region": self.s3.region or environment.aws_region,
             "s3_customer_key": self.s3.customer_key or b"",
+            "ais_direct": self.ais.direct,
+            "ais_etl_name": self.ais.etl_name,
+            "ais_etl_args": self.ais.etl_args,
+            "ais_get_batch": self.ais.get_batch,
             "join_small_objects": join is not None,
             "http_proxy": environment.http_proxy,
             "https_proxy": environment.https_proxy,
             "no_proxy": environment.no_proxy,
-            "ca_file": ca_file(environment.ca_file),
+            "ca_file": ca_file(self._ca_file(scheme, environment)),
         }
         if join is not None:
             options.update({f"join_{name}": value for name, value in asdict(join).items()})
@@ -113,3 +125,7 @@ class StoreSettings:
             self.parallel.initial_in_flight, self.parallel.max_in_flight
         )
         return options
+
+    def _ca_file(self, scheme: str, environment: Environment) -> str:
+        own = self.ais.ca_file or environment.ais_ca_file if provider_of(scheme) == "ais" else ""
+        return own or environment.ca_file

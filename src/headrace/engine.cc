@@ -22,10 +22,13 @@
 #include "headrace/http/io_thread.h"
 #include "headrace/http/message.h"
 #include "headrace/http/resolver.h"
+#include "headrace/store/ais/ais_protocol.h"
 #include "headrace/store/file/file_store.h"
 #include "headrace/store/gcs/gcs_protocol.h"
 #include "headrace/store/http_store.h"
-#include "headrace/store/reading/joined_reads.h"
+#include "headrace/store/reading/batch_get_fetcher.h"
+#include "headrace/store/reading/compose_fetcher.h"
+#include "headrace/store/reading/grouped_reads.h"
 #include "headrace/store/s3/s3_protocol.h"
 #include "headrace/store/transfer/host.h"
 #include "headrace/store/writing/object_writer.h"
@@ -100,6 +103,10 @@ Result<void> validate(const StoreOptions& options) {
       positive("join.max_size_bytes", options.join.max_size_bytes),
       positive("join.max_in_flight", options.join.max_in_flight),
       positive("join.pause", options.join.pause),
+      positive("get_batch.max_size_bytes", options.get_batch.max_size_bytes),
+      positive("get_batch.max_objects", options.get_batch.max_objects),
+      positive("get_batch.max_in_flight", options.get_batch.max_in_flight),
+      positive("get_batch.pause", options.get_batch.pause),
       positive("range_threshold_bytes", options.range_threshold_bytes)};
   for (const Result<void>& check : checks) {
     if (!check) return check;
@@ -137,7 +144,7 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
   std::shared_ptr<EngineResources> resources;
   std::shared_ptr<ThreadPool> file_pool;
   std::shared_ptr<Metrics> file_metrics = std::make_shared<Metrics>();
-  std::shared_ptr<Metrics> join_metrics = std::make_shared<Metrics>();
+  std::shared_ptr<Metrics> group_metrics = std::make_shared<Metrics>();
   std::shared_ptr<Warnings> warnings = std::make_shared<Warnings>();
   std::shared_ptr<Log> log;
   Resolver resolver;
@@ -147,14 +154,16 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
   // Stores share hosts, and hosts outlive stores, because their connections and limits are worth
   // keeping.
   std::map<HostKey, std::shared_ptr<Host>> hosts HEADRACE_GUARDED_BY(mutex);
-  std::vector<std::weak_ptr<JoinedReads>> joined HEADRACE_GUARDED_BY(mutex);
+  std::vector<std::weak_ptr<GroupedReads>> grouped HEADRACE_GUARDED_BY(mutex);
   bool stopped HEADRACE_GUARDED_BY(mutex) = false;
 
   Result<std::shared_ptr<ObjectStore>> open(const Url& url, Result<Provider> provider,
                                             const StoreOptions& options);
   Result<std::shared_ptr<ObjectStore>> join(const Url& url, std::shared_ptr<ObjectStore> store,
-                                            JoinedReads::Bucket bucket,
+                                            ComposeFetcher::Bucket bucket,
                                             const StoreOptions& options);
+  std::shared_ptr<ObjectStore> group(std::shared_ptr<ObjectStore> store,
+                                     std::unique_ptr<Fetcher> fetcher);
   Result<std::shared_ptr<Host>> host(const Endpoint& endpoint, const StoreOptions& options);
   void pump_all();
 };
@@ -198,10 +207,10 @@ void Engine::State::pump_all() {
       lane->thread().post([raw = lane.get()] { raw->pump(); });
     }
   }
-  for (const std::weak_ptr<JoinedReads>& each : joined) {
+  for (const std::weak_ptr<GroupedReads>& each : grouped) {
     // Not directly: pumping may take or free memory, and so come here again.
     resources->io_threads.front()->post([each] {
-      if (const std::shared_ptr<JoinedReads> alive = each.lock()) alive->pump();
+      if (const std::shared_ptr<GroupedReads> alive = each.lock()) alive->pump();
     });
   }
   file_pool->wake();
@@ -210,7 +219,7 @@ void Engine::State::pump_all() {
 
 Result<std::shared_ptr<ObjectStore>> Engine::State::join(const Url& url,
                                                          std::shared_ptr<ObjectStore> store,
-                                                         JoinedReads::Bucket bucket,
+                                                         ComposeFetcher::Bucket bucket,
                                                          const StoreOptions& options) {
   const uint32_t most = store->max_compose_sources();
   if (most == 0) {
@@ -221,19 +230,26 @@ Result<std::shared_ptr<ObjectStore>> Engine::State::join(const Url& url,
     return invalid_argument("join.max_objects is ", options.join.max_objects,
                             "; it must be from 2 to ", most);
   }
-  auto made = std::make_shared<JoinedReads>(
-      std::move(store), std::move(bucket),
-      JoinedReads::Resources{.pool = resources->pool,
-                             .compute =
-                                 [pool = resources->compute](std::move_only_function<void()> job) {
-                                   return pool->post(std::move(job));
-                                 },
-                             .warnings = warnings,
-                             .metrics = join_metrics},
+  auto fetcher = std::make_unique<ComposeFetcher>(
+      std::move(bucket),
+      ComposeFetcher::Resources{
+          .pool = resources->pool,
+          .compute =
+              [pool = resources->compute](std::move_only_function<void()> job) {
+                return pool->post(std::move(job));
+              },
+          .warnings = warnings,
+          .metrics = group_metrics},
       options);
+  return group(std::move(store), std::move(fetcher));
+}
+
+std::shared_ptr<ObjectStore> Engine::State::group(std::shared_ptr<ObjectStore> store,
+                                                  std::unique_ptr<Fetcher> fetcher) {
+  auto made = std::make_shared<GroupedReads>(std::move(store), std::move(fetcher));
   const Lock lock(mutex);
-  std::erase_if(joined, [](const std::weak_ptr<JoinedReads>& each) { return each.expired(); });
-  joined.push_back(made);
+  std::erase_if(grouped, [](const std::weak_ptr<GroupedReads>& each) { return each.expired(); });
+  grouped.push_back(made);
   return made;
 }
 
@@ -315,8 +331,21 @@ Result<std::shared_ptr<ObjectStore>> Engine::State::open(const Url& url, Result<
       store_with(root.is_bucket() ? std::move(protocol) : provider->protocol_at(Root()), nullptr);
   std::shared_ptr<HttpStore> store =
       root.is_bucket() ? bucket : store_with(std::move(protocol), bucket);
-  if (!options.join_small_objects) return store;
-  return join(url, std::move(store), {.store = bucket, .root = root}, options);
+  if (options.join_small_objects) {
+    return join(url, std::move(store), {.store = bucket, .root = root}, options);
+  }
+  const BatchGets* gets = store->batch_gets();
+  if (gets == nullptr || options.get_batch.mode == GetBatchMode::kNever) return store;
+  auto fetcher = std::make_unique<BatchGetFetcher>(
+      BatchGetFetcher::Service{
+          .gets = gets,
+          .record = &store->batch_get_record(),
+          .send =
+              [store](std::shared_ptr<BatchGet> get) { return store->get_batch(std::move(get)); }},
+      BatchGetFetcher::Resources{
+          .pool = resources->pool, .warnings = warnings, .metrics = group_metrics},
+      options);
+  return group(std::move(store), std::move(fetcher));
 }
 
 Result<std::shared_ptr<ObjectStore>> Engine::open(const Url& url, const StoreOptions& options) {
@@ -333,10 +362,7 @@ Result<std::shared_ptr<ObjectStore>> Engine::open(const Url& url, const StoreOpt
     }
     case Scheme::kGs: return state_->open(url, gcs_provider(url, options), options);
     case Scheme::kS3: return state_->open(url, s3_provider(url, options), options);
-    case Scheme::kAis:
-      return invalid_argument(
-          url.to_string(), ": ", to_string(url.scheme),
-          ":// is not supported yet; gs://, s3://, file:// and plain paths are");
+    case Scheme::kAis: return state_->open(url, ais_provider(url, options), options);
   }
   return fail(Code::kInternal, "unknown scheme");
 }
@@ -360,17 +386,17 @@ void Engine::stop() {
     lane->thread().post([lane] { lane->lift_limit(); });
   }
   // Temporary objects are deleted while requests can still be sent.
-  std::vector<std::shared_ptr<JoinedReads>> joined;
+  std::vector<std::shared_ptr<GroupedReads>> grouped;
   {
     const Lock lock(state.mutex);
-    for (const std::weak_ptr<JoinedReads>& each : state.joined) {
-      if (std::shared_ptr<JoinedReads> alive = each.lock()) joined.push_back(std::move(alive));
+    for (const std::weak_ptr<GroupedReads>& each : state.grouped) {
+      if (std::shared_ptr<GroupedReads> alive = each.lock()) grouped.push_back(std::move(alive));
     }
   }
   const auto deleted_until = steady_clock::now() + kDeleteDeadline;
-  for (const std::shared_ptr<JoinedReads>& each : joined) each->stop();
-  for (const std::shared_ptr<JoinedReads>& each : joined) {
-    static_cast<void>(each->wait_deleted(deleted_until, may_block));
+  for (const std::shared_ptr<GroupedReads>& each : grouped) each->stop();
+  for (const std::shared_ptr<GroupedReads>& each : grouped) {
+    static_cast<void>(each->wait_retired(deleted_until, may_block));
   }
   // Likewise those of writers. Then refuse, cancel, flush the queues, wait, join.
   resources.writers->stop(steady_clock::now() + ObjectWriter::kCleaningTimeout, may_block);
@@ -418,7 +444,7 @@ EngineMetrics Engine::metrics() const {
     add(thread->metrics());
   }
   add(*state.file_metrics);
-  add(*state.join_metrics);
+  add(*state.group_metrics);
   {
     const Lock lock(state_->mutex);
     for (const auto& [key, host] : state_->hosts) {

@@ -118,7 +118,7 @@ TEST_F(EngineTest, RefusesOptionsAndUrlsThatCannotWork) {
   fails([](StoreOptions& options) { options.range_bytes = 0; }, "range_bytes");
   fails([](StoreOptions& options) { options.endpoint = "http://"; }, "http://");
   EXPECT_THAT(engine.open({.scheme = Scheme::kAis, .bucket = "b"}),
-              FailsWith(Code::kInvalidArgument, HasSubstr("not supported yet")));
+              FailsWith(Code::kInvalidArgument, HasSubstr("AIS_ENDPOINT")));
 }
 
 TEST_F(EngineTest, ListsPageByPageInOrder) {

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed.checkpoint
 
 import headrace
 import headrace.checkpoint
@@ -76,6 +77,52 @@ def test_a_directory_is_not_the_beginning_of_its_neighbours_name(tmp_path: Path)
     put(tmp_path, "run10/b.pt", DATA, 200)
     assert latest(tmp_path / "run1") is not None
     assert str(headrace.checkpoint.latest(tmp_path / "run1")).endswith("/run1/a.pt")
+
+
+def test_without_times_numbers_in_names_decide(
+    ais_server: FaultServer, ais: headrace.Store
+) -> None:
+    for step in (8, 9, 10, 11):
+        headrace.checkpoint.save({"a": torch.tensor(step)}, f"run/step-{step}", store=ais)
+    assert all(info.updated is None for info in ais.list())
+    assert ais.stat("run/step-8").updated is None
+    assert headrace.checkpoint.latest("run", store=ais) == "ais://bucket/run/step-11"
+    # An older name that is saved again is not taken for newer: nothing tells that it is.
+    headrace.checkpoint.save({"a": torch.tensor(9)}, "run/step-9", store=ais)
+    ais.read("run/step-8")
+    assert headrace.checkpoint.latest("run", store=ais) == "ais://bucket/run/step-11"
+    # Neither what is torn nor what is something else.
+    ais.write("run/step-12", DATA[:-1])
+    ais.write("run/log-13.txt", b"loss 0.1")
+    ais.write("run/step-14/__0_0.distcp", DATA)
+    assert headrace.checkpoint.latest("run", store=ais) == "ais://bucket/run/step-11"
+    # A folder counts with its metadata.
+    ais.write("run/step-14/.metadata", b"x")
+    assert headrace.checkpoint.latest("run", store=ais) == "ais://bucket/run/step-14"
+
+
+def test_without_times_other_names_cannot_be_compared(ais: headrace.Store) -> None:
+    for name in ("run/best.pt", "run/last.pt"):
+        headrace.checkpoint.save({"a": torch.tensor(1)}, name, store=ais)
+    with pytest.raises(headrace.InvalidArgumentError, match=r"best\.pt or .*last\.pt the newest"):
+        headrace.checkpoint.latest("run", store=ais)
+    ais.delete("run/best.pt")
+    assert headrace.checkpoint.latest("run", store=ais) == "ais://bucket/run/last.pt"
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_of_a_real_cluster_the_newest_is_found(ais_cluster: Any, ais_bucket: str) -> None:
+    store = headrace.Store(f"ais://{ais_bucket}", endpoint=ais_cluster.url)
+    for step in (8, 9, 10, 11):
+        headrace.checkpoint.save({"a": torch.tensor(step)}, f"ck/step-{step}", store=store)
+    assert headrace.checkpoint.latest("ck", store=store) == f"ais://{ais_bucket}/ck/step-11"
+    torch.distributed.checkpoint.save(
+        {"a": torch.arange(4)},
+        storage_writer=headrace.checkpoint.DistributedWriter("ck/step-100", store=store),
+    )
+    assert headrace.checkpoint.latest("ck", store=store) == f"ais://{ais_bucket}/ck/step-100"
+    store.delete("ck/step-100/.metadata")
+    assert headrace.checkpoint.latest("ck", store=store) == f"ais://{ais_bucket}/ck/step-11"
 
 
 def test_a_bucket_is_searched_by_prefix(server: FaultServer, gcs: headrace.Store) -> None:

@@ -75,7 +75,7 @@ def bucket(server: FaultServer) -> str:
     return name
 
 
-@pytest.fixture(params=["file", "gcs", "s3"])
+@pytest.fixture(params=["file", "gcs", "s3", "ais"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "file":
         return file_place(tmp_path / "run" / "step1")
@@ -92,6 +92,12 @@ def gcs(server: FaultServer, bucket: str) -> Place:
 def s3(s3_server: FaultServer) -> Place:
     s3_server.bucket("bucket")
     return _place("s3", s3_server, "bucket", "run/step1", credentials=S3_KEYS)
+
+
+@pytest.fixture
+def ais(ais_server: FaultServer) -> Place:
+    ais_server.bucket("bucket")
+    return _place("ais", ais_server, "bucket", "run/step1")
 
 
 def training_state(seed: int = 0) -> dict[str, Any]:

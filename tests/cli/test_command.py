@@ -46,13 +46,23 @@ def test_help_names_every_command(run: Run) -> None:
         assert "--user-project" in text
 
 
-def test_a_provider_that_is_not_served_is_named(run: Run) -> None:
+def test_a_cluster_that_is_named_nowhere_is_asked_for(run: Run) -> None:
     for arguments in (("ls", "ais://bucket"), ("cp", __file__, "ais://bucket/a")):
         done = run(*arguments)
         assert done.code in (1, 2)
-        assert "ais:// is not supported yet" in done.err
+        assert "AIS_ENDPOINT" in done.err
+
+
+def test_an_option_of_another_provider_is_refused(run: Run) -> None:
     done = run("ls", "ais://bucket", "--user-project", "p")
-    assert "ais:// store has no options of its own" in done.err
+    assert done.code == 2
+    assert "GcsOptions is for another provider" in done.err
+
+
+def test_a_scheme_that_is_unknown_is_named(run: Run) -> None:
+    done = run("ls", "gopher://bucket")
+    assert done.code == 2
+    assert "unknown scheme 'gopher'" in done.err
 
 
 def test_importing_the_package_leaves_the_command_alone() -> None:

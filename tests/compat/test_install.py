@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import headrace.compat
-from headrace.compat._names import PACKAGES
+from headrace.compat._names import PACKAGES, PLUGIN
 from testing.faultserver.client import FaultServer
 from tests.compat.conftest import RunScript
 
@@ -20,7 +20,7 @@ PLAIN: tuple[str, ...] = ()
 
 
 @pytest.fixture
-def installed() -> Iterator[None]:
+def installed(without_plugin: None) -> Iterator[None]:
     path, finders, modules = [*sys.path], [*sys.meta_path], dict(sys.modules)
     headrace.compat.install()
     yield
@@ -28,6 +28,20 @@ def installed() -> Iterator[None]:
     for name in [name for name in sys.modules if name.partition(".")[0] in PACKAGES]:
         if name not in modules:
             del sys.modules[name]
+
+
+@pytest.fixture
+def without_plugin() -> Iterator[None]:
+    """As if nobody had imported the original ``aistore.pytorch``, as other tests do."""
+    kept = {name: sys.modules[name] for name in [*sys.modules] if name.startswith(PLUGIN)}
+    sdk = sys.modules.get("aistore")
+    plugin = getattr(sdk, "pytorch", None)
+    for name in kept:
+        del sys.modules[name]
+    yield
+    sys.modules.update(kept)
+    if sdk is not None and plugin is not None:
+        sdk.pytorch = plugin
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 import headrace
 from testing.faultserver.client import FaultServer
-from testing.servers import FakeGcsServer, MinioServer
+from testing.servers import AistoreCluster, FakeGcsServer, MinioServer
 from testing.servers import minio as minio_module
 from tests.conformance.subject import Abilities, Subject
 from tests.keys import S3_KEYS
@@ -81,6 +81,29 @@ def minio_abilities(below: str) -> Abilities:
         odd_names=frozenset({"trailing/", "x/" * 400, *([] if below else ["/leading"])}),
     )
 
+
+AIS = Abilities(
+    flat_names=False,
+    keeps_checksums=False,  # they are XXH64, unless the bucket says otherwise
+    keeps_metadata=True,
+    answers_by_http=True,
+    makes_buckets=False,
+    pages_count_prefixes=True,
+    conditional_delete=True,
+    conditional_copy=True,
+    composes=False,
+    conditional_large_write=True,
+    writes_tell_types=False,
+    listings_tell_types=False,
+    tells_times=False,
+    redirects=True,
+    conditions_have_status=False,  # headrace looks at the target before
+    nested_names=False,  # objects are files
+    refused_characters="".join(map(chr, [*range(0x20), 0x7F])),
+    control_characters=False,
+    component_bytes=230,  # some more are part of the names of its own temporary files
+    uploads=("multipart",),
+)
 
 # Below it lies the root of the subjects that are no whole buckets: every character of it must be
 # encoded as names are.
@@ -201,7 +224,46 @@ def _minio(request: pytest.FixtureRequest, below: str) -> Subject:
     return _s3(minio_abilities(below), bucket, below, server.url, keys, put, get)
 
 
+def _ais(
+    request: pytest.FixtureRequest, below: str, cluster: str, abilities: Abilities = AIS
+) -> Subject:
+    server: AistoreCluster = request.getfixturevalue(cluster)
+    bucket = server.make_bucket()
+    url = f"ais://{bucket}/{below}".rstrip("/")
+    folder = f"{below}/" if below else ""
+
+    def open_store(url: str = url, **options: Any) -> headrace.Store:
+        return headrace.Store(url, endpoint=server.url, **options)
+
+    def get(name: str) -> bytes:
+        data = server.get(bucket, folder + name)
+        assert data is not None
+        return data
+
+    return Subject(
+        abilities,
+        url,
+        f"ais://{bucket}",
+        open_store,
+        f"ais://missing-bucket/{below}".rstrip("/"),
+        lambda name, data: server.put(bucket, folder + name, data),
+        get,
+    )
+
+
+def _ais_of_one(request: pytest.FixtureRequest, below: str) -> Subject:
+    return _ais(request, below, "ais_cluster")
+
+
+def _ais_of_three(request: pytest.FixtureRequest, below: str) -> Subject:
+    # Each on a target of its own, they do not get into each other's way.
+    sometimes = replace(AIS, nested_names="sometimes")
+    return _ais(request, below, "ais_cluster_of_three", sometimes)
+
+
 _MAKERS = {
+    "ais-of-one": _ais_of_one,
+    "ais-of-three": _ais_of_three,
     "file": _file,
     "gs-faultserver": _fault_server,
     "gs-fake-gcs-server": _fake_gcs,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import headrace
 
@@ -35,12 +35,24 @@ class Abilities:
     """Objects can be joined on the server."""
     conditional_large_write: bool
     """A large write with `if_generation` is refused when the target's generation is another."""
+    writes_tell_types: bool = True
+    """Objects written in parts keep their content type, too."""
     listings_tell_types: bool = True
     """A listing has the content type."""
-    nested_names: bool | None = True
+    tells_times: bool = True
+    """It is known when an object was written."""
+    redirects: bool = False
+    """An answer may take several attempts, without any failure."""
+    conditions_have_status: bool = True
+    """A condition that is not met is refused with an HTTP status."""
+    nested_names: bool | Literal["sometimes"] | None = True
     """"a" and "a/b" may exist at once. None: they may, and listings do not tell the second."""
     refused_characters: str = ""
     """No name may have these."""
+    control_characters: bool = True
+    """Names may have control characters."""
+    component_bytes: int = 255
+    """The longest that what lies between two slashes of a name may be."""
     odd_names: frozenset[str] = frozenset()
     """If not `flat_names`: the names that are no paths and are taken all the same."""
     part_bytes: int = 64 << 10

@@ -11,7 +11,7 @@ import pytest
 
 import headrace
 from headrace.demo import digits
-from testing.servers import FakeGcsServer, MinioServer, minio
+from testing.servers import AistoreCluster, FakeGcsServer, MinioServer, minio
 from tests.nursery import Nursery
 
 pytestmark = pytest.mark.timeout(960)
@@ -94,6 +94,16 @@ def s3_environment() -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
+def ais_environment() -> Iterator[dict[str, str]]:
+    with AistoreCluster() as cluster:
+        for bucket in BUCKETS:
+            cluster.make_bucket(bucket)
+            store = headrace.Store(f"ais://{bucket}", endpoint=cluster.url)
+            list(digits.write(store, "", images()))
+        yield {"AIS_ENDPOINT": cluster.url}
+
+
+@pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("buckets")
     for bucket in BUCKETS:
@@ -104,14 +114,23 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_the_code_runs_on_a_server(
-    document: str, gcs_environment: dict[str, str], s3_environment: dict[str, str], run: Run
+    document: str,
+    gcs_environment: dict[str, str],
+    s3_environment: dict[str, str],
+    ais_environment: dict[str, str],
+    run: Run,
 ) -> None:
     source = program(document).replace(README_URL, '"gs://readme/any/folder"')
-    run(source, **gcs_environment, **s3_environment)
+    run(source, **gcs_environment, **s3_environment, **ais_environment)
 
 
-# Nothing can be joined on a disk.
-@pytest.mark.parametrize("document", [name for name in DOCUMENTS if "small_objects" not in name])
+# Nothing can be joined on a disk, and no AIStore be asked there.
+NOT_ON_A_FOLDER = {"small_objects.md", "ais.md", "aistore_plugin.md"}
+
+
+@pytest.mark.parametrize(
+    "document", [name for name in DOCUMENTS if Path(name).name not in NOT_ON_A_FOLDER]
+)
 def test_the_code_runs_on_a_folder(document: str, folders: Path, tmp_path: Path, run: Run) -> None:
     source = program(document).replace(README_URL, repr(str(tmp_path / "example")))
     for bucket in BUCKETS:

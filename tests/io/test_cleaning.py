@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +46,43 @@ def test_what_sigkill_leaves_is_swept(gcs: headrace.Store, server: FaultServer, 
     assert server.names("bucket") == ["a", "headrace-uploads/of somebody else"]
     assert server.uploads()["multipart"] == []
     assert server.get("bucket", "a") == b"before"
+
+
+def test_what_was_used_lately_stays_where_no_time_of_the_write_is_known(
+    ais_server: FaultServer, ais: headrace.Store
+) -> None:
+    torn = f"run/step-1/__0_0-{1:032x}.distcp"
+    old, young = f"headrace-uploads/{7:032x}/a", f"headrace-uploads/{8:032x}/a"
+    for name, age_s in ((old, 7200), (torn, 7200), (young, 60)):
+        ais_server.put("bucket", name, b"left", ageSeconds=age_s)
+    for hours in (1, 3):
+        swept = clean(ais, older_than_s=hours * 3600, checkpoints=True, dry_run=True)
+        assert [info.name for info in swept.deleted] == ([old, torn] if hours == 1 else [])
+        assert len(swept.younger) == (1 if hours == 1 else 3)
+    swept = clean(ais, older_than_s=3600, checkpoints=True)
+    assert [info.name for info in swept.deleted] == [old, torn]
+    assert not swept.failed
+    assert ais_server.names("bucket") == [young]
+    clean(ais, older_than_s=0)
+    assert ais_server.names("bucket") == []
+
+
+def test_of_a_real_cluster_only_what_is_old_is_swept(ais_cluster: Any, ais_bucket: str) -> None:
+    store = headrace.Store(f"ais://{ais_bucket}", endpoint=ais_cluster.url)
+    name = f"headrace-uploads/{7:032x}/a"
+    store.write(name, b"left")
+    assert store.stat(name).updated is None
+    written_s = time.time()
+    assert [info.name for info in clean(store, older_than_s=3600).younger] == [name]
+    # Old is what was last used before the moment in question: seen from later, this one.
+    moment = datetime.datetime.now(datetime.UTC)
+    used = store.stat(name)._last_use  # type: ignore[attr-defined]
+    assert used is not None
+    assert abs(used.timestamp() - written_s) < 60
+    assert used <= moment
+    while not clean(store, older_than_s=0.001).deleted:
+        pass
+    assert not list(store.list())
 
 
 def test_a_temporary_file_is_no_object(tmp_path: Path) -> None:

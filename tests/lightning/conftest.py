@@ -53,7 +53,13 @@ def s3(s3_server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> Place:
     return _bucket("s3", s3_server)
 
 
-@pytest.fixture(params=["file", "gcs", "s3"])
+@pytest.fixture
+def ais(ais_server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.setenv("AIS_ENDPOINT", ais_server.url)
+    return _bucket("ais", ais_server)
+
+
+@pytest.fixture(params=["file", "gcs", "s3", "ais"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param != "file":
         found: Place = request.getfixturevalue(request.param)

@@ -24,6 +24,7 @@ def test_defaults_are_the_engines() -> None:
         **dataclasses.asdict(EngineOptions()),
         **{f"join_{k}": v for k, v in dataclasses.asdict(headrace.JoinOptions()).items()},
         **{f"s3_{k}": v for k, v in dataclasses.asdict(headrace.S3Options()).items()},
+        **{f"ais_{k}": v for k, v in dataclasses.asdict(headrace.AisOptions()).items()},
     }
     for name, parameter in inspect.signature(headrace.Store).parameters.items():
         if name not in ("url", "retry", "timeout", "parallel", "provider", "unknown"):
@@ -62,6 +63,9 @@ def test_defaults_are_the_engines() -> None:
         (lambda: headrace.S3Options(conditional_writes="no"), "conditional_writes"),
         (lambda: headrace.S3Options(customer_key=b"short"), "customer_key"),
         (lambda: headrace.S3Options(kms_key_id="a\nb"), "kms_key_id"),
+        (lambda: headrace.AisOptions(direct="yes"), "direct"),  # type: ignore[arg-type]
+        (lambda: headrace.AisOptions(etl_args="a"), "etl_name"),
+        (lambda: headrace.AisOptions(ca_file=5), "ca_file"),  # type: ignore[arg-type]
         (lambda: headrace.AwsKeys("id", ""), "secret_access_key"),
         (lambda: headrace.AwsKeys("i d", "secret"), "access_key_id"),
         (lambda: headrace.Store("/b", provider=headrace.GcsOptions()), "a file:// store has no"),

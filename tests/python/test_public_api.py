@@ -219,7 +219,12 @@ def test_of_a_store_the_package_uses_only_what_it_offers_its_modules() -> None:
 
 @pytest.mark.parametrize(
     ("url", "takes"),
-    [("/data", "has no options of its own"), ("s3://bucket", "a s3:// store takes S3Options")],
+    [
+        ("/data", "has no options of its own"),
+        ("s3://bucket", "a s3:// store takes S3Options"),
+        ("ais://bucket", "a ais:// store takes AisOptions"),
+        ("ais+gs://#ns/bucket", r"a ais\+gs:// store takes AisOptions"),
+    ],
 )
 def test_options_of_another_provider_are_refused(url: str, takes: str) -> None:
     with pytest.raises(headrace.InvalidArgumentError, match=takes):

@@ -345,11 +345,17 @@ def bench(
 def clean(
     context: typer.Context,
     url: Annotated[
-        str, typer.Argument(metavar="URL", help="gs://bucket, s3://bucket/folder or a directory")
+        str,
+        typer.Argument(
+            metavar="URL", help="gs://bucket, s3://bucket/folder, ais://bucket or a directory"
+        ),
     ],
     older_than: Annotated[
         str,
-        typer.Option(metavar="AGE", help="Only what is so old: 90s, 30m, 12h, 7d."),
+        typer.Option(
+            metavar="AGE",
+            help="Only what is so old: 90s, 30m, 12h, 7d. On ais://, what was unused so long.",
+        ),
     ] = "1d",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", "-n", help="Say what would be deleted; delete nothing.")

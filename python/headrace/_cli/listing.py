@@ -147,8 +147,10 @@ def _name(store: Store, name: str) -> str:
     return name if directory is None else os.path.join(directory, name)
 
 
-def time_of(info: ObjectInfo) -> str:
-    """Return when it was written, in UTC: ``2026-11-22T01:02:03Z``."""
+def time_of(info: ObjectInfo) -> str | None:
+    """Return when it was written, in UTC: ``2026-11-22T01:02:03Z``; None if that is not known."""
+    if info.updated is None:
+        return None
     return info.updated.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
@@ -163,4 +165,4 @@ def _line(store: Store, entry: ObjectInfo | str, *, long: bool, as_json: bool) -
         return url
     if isinstance(entry, str):
         return f"{'':>14}  {'':20}  {url}"
-    return f"{entry.size_bytes:>14}  {time_of(entry)}  {url}"
+    return f"{entry.size_bytes:>14}  {time_of(entry) or '-':20}  {url}"

@@ -1,4 +1,6 @@
-"""``python -m headrace.compat script.py [arguments]``: run a script of dataflux on headrace."""
+"""``python -m headrace.compat script.py [arguments]``: run a script of dataflux, or of AIStore's
+plugin for PyTorch, on headrace.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from headrace.compat._names import install
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m headrace.compat",
-        description="Run a script, or a module, whose `import dataflux_pytorch` and "
-        "`import dataflux_core` find headrace's.",
+        description="Run a script, or a module, whose `import dataflux_pytorch`, "
+        "`import dataflux_core` and `import aistore.pytorch` find headrace's.",
     )
     parser.add_argument(
         "--force", action="store_true", help="even if the original packages are installed"

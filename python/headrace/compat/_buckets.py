@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import heapq
-import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from headrace import GcsOptions, JoinOptions, ObjectInfo, RetryOptions, Store, TimeoutOptions
 from headrace.compat._clients import bucket_url, store_options_of
+from headrace.compat._freed_memory import keep_freed_memory
 from headrace.compat._google_errors import as_google_raises
 from headrace.compat._objects import ListedObject, NameAndSize
 from headrace.compat._retry import engine_options
@@ -68,7 +67,7 @@ def open_bucket(
         return _ClientBucket(client, name, retry_config, threads)
     endpoint, credentials = options["endpoint"], options.get("credentials")
     retry, timeout = engine_options(retry_config)
-    _keep_freed_memory()
+    keep_freed_memory()
     with as_google_raises():
         return _EngineBucket(_open_store(name, endpoint, credentials, retry, timeout, join))
 
@@ -95,30 +94,6 @@ def _open_store(
         content_encoding="decompress",
         provider=GcsOptions(join_small_objects=join),
     )
-
-
-# glibc's constants for mallopt().
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_KEPT_BYTES = 256 << 20
-
-
-@functools.cache
-def _keep_freed_memory() -> None:
-    """Let glibc keep up to 256 MiB of freed memory in this process for the next batch.
-
-    Samples are ``bytes``, as in dataflux, so each takes new memory. If glibc returned the memory of
-    a dropped batch to the system, the system would have to clear the pages of the next one, which
-    costs more than receiving the data. Environment variables of glibc take precedence.
-    """
-    decided = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
-    if any(name in os.environ for name in decided):
-        return
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError):  # another C library
-        return
-    mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
-    mallopt(_M_MMAP_THRESHOLD, 32 << 20)  # the most that glibc accepts
 
 
 class _EngineBucket:

@@ -7,16 +7,14 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-
-from headrace.compat._objects import NameAndSize
+from typing import Any, Generic, TypeVar
 
 __all__ = ["EvenBatches"]
 
-Batch = list[NameAndSize]
-ReadBatches = Callable[[Iterable[Batch]], Generator[list[bytes]]]
+Item = TypeVar("Item")
 
 
-class EvenBatches:
+class EvenBatches(Generic[Item]):
     """The batches that a map-style dataset was asked for, and those it expects next.
 
     A DataLoader that does not shuffle asks each of its workers for batches at equal distances.
@@ -31,14 +29,14 @@ class EvenBatches:
         self._lock = threading.Lock()
         self._forget()
 
-    def __reduce__(self) -> tuple[type[EvenBatches], tuple[()]]:
+    def __reduce__(self) -> tuple[type[EvenBatches[Any]], tuple[()]]:
         return EvenBatches, ()
 
     def read(
         self,
         indices: Sequence[int],
-        objects: Sequence[NameAndSize],
-        read_batches: ReadBatches,
+        objects: Sequence[Item],
+        read_batches: Callable[[Iterable[list[Item]]], Generator[list[bytes]]],
         source: tuple[object, ...],
     ) -> list[bytes]:
         """Return the contents of ``objects[i]`` for all `indices`, in their order.
@@ -75,14 +73,14 @@ class EvenBatches:
         self._distance: int | None = None
         self._stream: Generator[list[bytes]] | None = None
         # Batches that the stream was asked for and has not yielded.
-        self._under_way: deque[Batch] = deque()
+        self._under_way: deque[list[Item]] = deque()
 
     def _read(
         self,
         indices: list[int],
-        wanted: Batch,
-        objects: Sequence[NameAndSize],
-        read_batches: ReadBatches,
+        wanted: list[Item],
+        objects: Sequence[Item],
+        read_batches: Callable[[Iterable[list[Item]]], Generator[list[bytes]]],
     ) -> list[bytes]:
         distance = _distance(self._last, indices, len(objects))
         even = distance is not None and distance == self._distance
@@ -101,8 +99,8 @@ class EvenBatches:
         return contents
 
     def _follow(
-        self, indices: list[int], distance: int, objects: Sequence[NameAndSize]
-    ) -> Iterator[Batch]:
+        self, indices: list[int], distance: int, objects: Sequence[Item]
+    ) -> Iterator[list[Item]]:
         while indices:
             batch = [objects[index] for index in indices]
             self._under_way.append(batch)
@@ -131,6 +129,8 @@ def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
     )
 
 
-def _only(read_batches: ReadBatches, wanted: Batch) -> list[bytes]:
+def _only(
+    read_batches: Callable[[Iterable[list[Item]]], Generator[list[bytes]]], wanted: list[Item]
+) -> list[bytes]:
     with contextlib.closing(read_batches([wanted])) as stream:
         return next(stream)

@@ -2,8 +2,8 @@
 
 It serves ``lightning`` and ``pytorch_lightning``; if both are installed, the one that the program
 has imported. ``ModelCheckpoint(dirpath="gs://...")`` asks fsspec about that URL, and so it does for
-``s3://``: where no package serves the scheme, making a plugin or a strategy registers a small file
-system for it.
+``s3://`` and ``ais://``: where no package serves the scheme, making a plugin or a strategy
+registers a small file system for it.
 """
 
 from headrace.lightning._checkpoint_io import AsyncCheckpointIO, CheckpointIO

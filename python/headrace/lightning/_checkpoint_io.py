@@ -28,8 +28,8 @@ class CheckpointIO(_CheckpointIO):  # type: ignore[misc]  # a base that is found
         >>> trainer.fit(module, ckpt_path="gs://bucket/run1/last.ckpt")  # doctest: +SKIP
 
     The files are those of ``torch.save``. Each appears whole, or not at all. Where fsspec knows
-    nobody who serves ``gs://`` or ``s3://``, making a plugin registers a small file system for it,
-    which ``ModelCheckpoint`` needs.
+    nobody who serves ``gs://``, ``s3://`` or ``ais://``, making a plugin registers a small file
+    system for it, which ``ModelCheckpoint`` needs.
 
     Args:
         upload: how the parts of a large checkpoint come to ``gs://``, as for

@@ -1,5 +1,5 @@
-"""What fsspec must know of ``gs://`` and ``s3://`` for Lightning's callbacks to take such a
-``dirpath``.
+"""What fsspec must know of ``gs://``, ``s3://`` and ``ais://`` for Lightning's callbacks to take
+such a ``dirpath``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headrace._errors import NotFoundError
 from headrace._location import bucket_and_name
 from headrace._store import Store
 
-__all__ = ["GcsFileSystem", "S3FileSystem", "register"]
+__all__ = ["AisFileSystem", "GcsFileSystem", "S3FileSystem", "register"]
 
 
 class _StoreFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -127,6 +127,12 @@ class S3FileSystem(_StoreFileSystem):
     protocol = ("s3",)
 
 
+class AisFileSystem(_StoreFileSystem):
+    """The AIStore that `AIS_ENDPOINT` names."""
+
+    protocol = ("ais",)
+
+
 class _Written(io.BytesIO):
     """Becomes an object when it is closed, unless by an exception."""
 
@@ -155,7 +161,7 @@ def register() -> None:
 
     That is whoever has registered a file system for them, or gcsfs or s3fs if it is installed.
     """
-    for ours in (GcsFileSystem, S3FileSystem):
+    for ours in (GcsFileSystem, S3FileSystem, AisFileSystem):
         for protocol in ours.protocol:
             if not _is_served(protocol):
                 fsspec.register_implementation(protocol, ours, clobber=True)

@@ -16,7 +16,7 @@ from headrace._store import Store
 from headrace.torch._collate import explain_unequal_sizes
 from headrace.torch._columns import KINDS, in_one_kind, odd_value
 from headrace.torch._error_notes import about_sample
-from headrace.torch._worker_store import store_in_this_process
+from headrace.torch._here import Here
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -53,7 +53,7 @@ class Objects:
             f"index is a {type(index).__name__}; it must be a headrace.ObjectIndex",
         )
         self._transform = transform
-        self._here: _Here | None = None
+        self._here: Here | None = None
         self._stores, self._objects = _found(source, index, progress, dict(options))
         if len(self._objects) == 0:
             if index is not None or isinstance(source, ObjectIndex):
@@ -124,12 +124,9 @@ class Objects:
     def _opened(self) -> tuple[_engine.Engine, _engine.IndexReader]:
         """Return the engine and the reader of this process."""
         here = self._here
-        if here is None or here.pid != os.getpid():
-            # A forked worker inherits the trainer's.
-            here = self._here = _Here(
-                [store_in_this_process(store, self._objects) for store in self._stores]
-            )
-        return here.opened(self._objects)
+        if here is None or not here.is_valid:
+            here = self._here = Here(self._stores, self._objects)
+        return here.opened()
 
     def _start(self, indices: Buffer | Sequence[int], into: Buffer | None = None) -> EntryReads:
         """Begin to read the objects with these numbers; `into` is filled in their order."""
@@ -203,24 +200,6 @@ class Objects:
     def __repr__(self) -> str:
         urls = ", ".join(repr(store.url) for store in self._stores)
         return f"headrace.torch.{type(self).__name__}({urls}, {len(self._objects)} objects)"
-
-
-class _Here:
-    """The readers of this process; made anew if the engine was stopped in the meantime."""
-
-    def __init__(self, stores: list[Store]) -> None:
-        self.pid = os.getpid()
-        self._stores = stores
-        self._opened: list[tuple[_engine.Engine, _engine.StoreHandle]] = []
-        self._reader: _engine.IndexReader | None = None
-
-    def opened(self, objects: ObjectIndex) -> tuple[_engine.Engine, _engine.IndexReader]:
-        # Once and again for every batch.
-        opened = [store._open() for store in self._stores]
-        if self._reader is None or opened != self._opened:
-            self._reader = _engine.IndexReader(objects, [handle for _, handle in opened])
-            self._opened = opened
-        return opened[0][0], self._reader
 
 
 def relative_names(index: ObjectIndex, stores: Sequence[Store]) -> list[str]:

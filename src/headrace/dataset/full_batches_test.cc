@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <random>
 
 namespace headrace {
@@ -60,6 +61,74 @@ TEST(FullBatches, AreTheSameFromTheEndOfAnyOfThemOn) {
       EXPECT_EQ(rest, std::vector<int64_t>(ends.begin() + static_cast<std::ptrdiff_t>(i) + 1,
                                            ends.end()));
     }
+  }
+}
+
+TEST(FullBatches, ALimitBetweenTwoSizesIsNeverReached) {
+  const std::vector<int64_t> sizes{2, 2, 1};
+  EXPECT_THAT(full_batches(sizes, {.max_bytes = 4, .is_whole = false}), ElementsAre(2));
+  EXPECT_THAT(full_batches({sizes.data(), 2}, {.max_bytes = 4, .is_whole = false}), IsEmpty());
+}
+
+std::vector<int64_t> ascending(size_t count) {
+  std::vector<int64_t> order(count);
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+TEST(PackedBatches, FollowTheOrderThatIsGiven) {
+  const std::vector<int64_t> sizes{1, 2, 3, 4}, order{3, 2, 1, 0};
+  const PackedBatches packed = packed_batches(sizes, order, Oversized::kLeftOut, {.max_bytes = 5});
+  EXPECT_THAT(packed.indices, ElementsAre(3, 2, 1, 0));
+  EXPECT_THAT(packed.ends, ElementsAre(1, 3));
+  EXPECT_THAT(packed.left_out, IsEmpty());
+  EXPECT_EQ(packed.rest_bytes, 1U);
+}
+
+TEST(PackedBatches, LeaveOutWhatIsEmptyOrTooLarge) {
+  const std::vector<int64_t> sizes{0, 3, 9, 0, 1};
+  const PackedBatches packed =
+      packed_batches(sizes, ascending(5), Oversized::kLeftOut, {.max_bytes = 4});
+  EXPECT_THAT(packed.indices, ElementsAre(1, 4));
+  EXPECT_THAT(packed.ends, ElementsAre(2));
+  EXPECT_THAT(packed.left_out, ElementsAre(0, 2, 3));
+  EXPECT_EQ(packed.rest_bytes, 0U);
+}
+
+TEST(PackedBatches, AnOversizedObjectOvertakesTheBatchThatIsBeingFilled) {
+  const std::vector<int64_t> sizes{3, 9, 1, 2};
+  const PackedBatches packed =
+      packed_batches(sizes, ascending(4), Oversized::kOwnBatch, {.max_bytes = 5});
+  EXPECT_THAT(packed.indices, ElementsAre(1, 0, 2, 3));
+  EXPECT_THAT(packed.ends, ElementsAre(1, 3));
+  EXPECT_EQ(packed.rest_bytes, 2U);
+}
+
+TEST(PackedBatches, ABatchThatCannotReachItsLimitIsOvertakenToo) {
+  const std::vector<int64_t> sizes{2, 2, 9};
+  const BatchLimits limits{.max_bytes = 4, .is_whole = false};
+  const PackedBatches packed = packed_batches(sizes, ascending(3), Oversized::kOwnBatch, limits);
+  EXPECT_THAT(packed.indices, ElementsAre(2, 0, 1));
+  EXPECT_THAT(packed.ends, ElementsAre(1));
+  EXPECT_EQ(packed.rest_bytes, 4U);
+}
+
+TEST(PackedBatches, ALimitOfNothingMakesEveryObjectOversized) {
+  const std::vector<int64_t> sizes{0, 1, 2};
+  EXPECT_THAT(packed_batches(sizes, ascending(3), Oversized::kLeftOut, {}).indices, IsEmpty());
+  const PackedBatches own = packed_batches(sizes, ascending(3), Oversized::kOwnBatch, {});
+  EXPECT_THAT(own.ends, ElementsAre(1, 2));
+  EXPECT_THAT(own.left_out, ElementsAre(0));
+}
+
+TEST(PackedBatches, HaveTheEndsOfFullBatchesWhereAllObjectsFit) {
+  std::mt19937_64 random(11);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<int64_t> sizes(random() % 60);
+    for (int64_t& size : sizes) size = 1 + static_cast<int64_t>(random() % 12);
+    const BatchLimits limits{.max_bytes = 12 + random() % 30, .is_whole = random() % 2 == 0};
+    EXPECT_EQ(packed_batches(sizes, ascending(sizes.size()), Oversized::kOwnBatch, limits).ends,
+              full_batches(sizes, limits));
   }
 }
 

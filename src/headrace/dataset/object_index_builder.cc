@@ -129,7 +129,7 @@ void ObjectIndexBuilder::add(const ColumnPage& page, size_t i) {
                  .size_bytes = row.size_bytes,
                  .metageneration = row.metageneration,
                  .updated = row.updated,
-                 .checksum = row.crc32c,
+                 .checksum = row.checksum,
                  .component_count = row.component_count},
       whole);
 }

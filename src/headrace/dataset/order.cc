@@ -3,7 +3,7 @@
 #include <bit>
 #include <utility>
 
-#include "headrace/dataset/split_mix.h"
+#include "headrace/base/split_mix.h"
 
 namespace headrace {
 namespace {

@@ -33,7 +33,12 @@ std::string_view bucket_of(std::string_view root) {
   const size_t separator = root.find("://");
   if (separator == std::string_view::npos) return ".";
   if (root.starts_with(kFileRoot)) return root.substr(0, kFileRoot.size());
-  return root.substr(0, std::min(root.size(), root.find('/', separator + 3)));
+  size_t begin = separator + 3;
+  // A namespace of AIStore is part of its bucket.
+  if (begin < root.size() && (root[begin] == '@' || root[begin] == '#')) {
+    begin = std::min(root.find('/', begin), root.size() - 1) + 1;
+  }
+  return root.substr(0, std::min(root.size(), root.find('/', begin)));
 }
 
 }  // namespace headrace

@@ -30,6 +30,8 @@ TEST(Roots, AreWrittenInOneWay) {
   EXPECT_EQ(name_below("file:///", "file:///c/d"), "c/d");
   EXPECT_EQ(bucket_of("gs://a/b/c"), "gs://a");
   EXPECT_EQ(bucket_of("gs://a"), "gs://a");
+  EXPECT_EQ(bucket_of("ais+s3://@c#n/a/b"), "ais+s3://@c#n/a");
+  EXPECT_EQ(bucket_of("ais://#n/a"), "ais://#n/a");
   EXPECT_EQ(bucket_of("file:///a/b"), "file:///");
   EXPECT_EQ(bucket_of("data"), ".");
 }

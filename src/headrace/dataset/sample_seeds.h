@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "headrace/dataset/split_mix.h"
+#include "headrace/base/split_mix.h"
 
 namespace headrace {
 

@@ -21,7 +21,7 @@ void ColumnPage::add(const ObjectInfo& info) {
   row.size_bytes = info.size_bytes;
   row.metageneration = info.metageneration;
   row.updated = info.updated;
-  row.crc32c = info.crc32c();
+  row.checksum = info.checksum;
   row.component_count = info.component_count;
   row.content_type = content_type;
   row.content_encoding = content_encoding;
@@ -45,7 +45,7 @@ void ColumnPage::read(size_t i, ObjectInfo& info) const {
   info.size_bytes = row.size_bytes;
   info.metageneration = row.metageneration;
   info.updated = row.updated;
-  info.checksum = row.crc32c;
+  info.checksum = row.checksum;
   info.component_count = row.component_count;
   info.content_type.assign(word_at(row.content_type));
   info.content_encoding.assign(word_at(row.content_encoding));

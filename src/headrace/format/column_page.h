@@ -22,7 +22,7 @@ class ColumnPage {
     uint64_t size_bytes = 0;
     uint64_t metageneration = 0;
     std::chrono::system_clock::time_point updated{};
-    std::optional<Crc32c> crc32c;
+    Checksum checksum;
     uint32_t component_count = 0;
     // Texts: the name followed by the generation. The other fields have few distinct values.
     uint32_t text_begin = 0, name_size = 0, generation_size = 0;

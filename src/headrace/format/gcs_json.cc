@@ -1,54 +1,19 @@
 #include "headrace/format/gcs_json.h"
 
-#include <simdjson.h>
-
-#include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstring>
-#include <limits>
-#include <optional>
-#include <vector>
 
 #include "headrace/base/ascii.h"
 #include "headrace/format/http_date.h"
+#include "headrace/format/json.h"
 
 namespace headrace {
 namespace {
 
 namespace dom = simdjson::dom;
 
-// One parser a thread: it keeps its tables and the padded copy of the text from page to page. The
-// DOM is taken, not On-Demand, because it looks at all of the text (a cut answer must not pass) and
-// because it chooses its instruction set at run time.
-class JsonParser {
- public:
-  // The element lives until the next call on this thread.
-  Result<dom::element> parse(std::string_view json) {
-    if (json.size() > kMaxBytes) return corrupt("JSON of ", json.size(), " bytes");
-    if (padded_.size() < json.size() + simdjson::SIMDJSON_PADDING) {
-      padded_.resize(json.size() + simdjson::SIMDJSON_PADDING);
-    }
-    if (!json.empty()) std::memcpy(padded_.data(), json.data(), json.size());
-    dom::element root;
-    const simdjson::error_code error =
-        parser_.parse(padded_.data(), json.size(), /*realloc_if_needed=*/false).get(root);
-    if (error != simdjson::SUCCESS) return corrupt("malformed JSON: ", error_message(error));
-    return root;
-  }
-
- private:
-  static constexpr size_t kMaxBytes = size_t{256} << 20;
-  static const char* error_message(simdjson::error_code error) {
-    return simdjson::error_message(error);
-  }
-  dom::parser parser_;
-  std::vector<char> padded_;
-};
-
 Result<dom::object> parse_root(std::string_view json) {
-  thread_local JsonParser parser;
-  const Result<dom::element> root = parser.parse(json);
+  const Result<dom::element> root = parse_json(json);
   if (!root) return std::unexpected(root.error());
   dom::object object;
   if (root->get(object) != simdjson::SUCCESS) return corrupt("JSON that is not an object");
@@ -56,80 +21,6 @@ Result<dom::object> parse_root(std::string_view json) {
   if (object["error"].error() == simdjson::SUCCESS)
     return corrupt("an error in place of an answer");
   return object;
-}
-
-// Reads members of one object and remembers the first that has the wrong type. A member that is
-// missing or null leaves its default.
-class MemberReader {
- public:
-  explicit MemberReader(const dom::object& object) : object_(object) {}
-
-  void text(const char* name, std::string& out) {
-    std::string_view value;
-    const std::optional<dom::element> element = find(name);
-    if (!element) return;
-    if (element->get(value) != simdjson::SUCCESS) return fail(name);
-    out = value;
-  }
-
-  void boolean(const char* name, bool& out) {
-    const std::optional<dom::element> element = find(name);
-    if (element && element->get(out) != simdjson::SUCCESS) fail(name);
-  }
-
-  // False if the member is missing.
-  bool object(const char* name, dom::object& out) {
-    const std::optional<dom::element> element = find(name);
-    if (element && element->get(out) != simdjson::SUCCESS) fail(name);
-    return element.has_value();
-  }
-  bool array(const char* name, dom::array& out) {
-    const std::optional<dom::element> element = find(name);
-    if (element && element->get(out) != simdjson::SUCCESS) fail(name);
-    return element.has_value();
-  }
-
-  void fail(const char* name) {
-    if (wrong_ == nullptr) wrong_ = name;
-  }
-  const char* wrong() const { return wrong_; }  // null if all is well
-
- private:
-  std::optional<dom::element> find(const char* name) const {
-    dom::element element;
-    if (object_[name].get(element) != simdjson::SUCCESS || element.is_null()) return std::nullopt;
-    return element;
-  }
-
-  const dom::object& object_;
-  const char* wrong_ = nullptr;
-};
-
-// "123" or 123.
-template <class Integer>
-bool to_number(const dom::element& element, Integer& out) {
-  uint64_t value = 0;
-  std::string_view digits;
-  if (element.get(digits) == simdjson::SUCCESS) {
-    // Up to 19 digits fit in any case, so that none has to be checked for an overflow.
-    constexpr size_t kAlwaysFit = 19;
-    if (digits.empty()) return false;
-    if (digits.size() > kAlwaysFit) {
-      const auto [end, error] =
-          std::from_chars(digits.data(), digits.data() + digits.size(), value);
-      if (error != std::errc() || end != digits.data() + digits.size()) return false;
-    } else {
-      for (const char c : digits) {
-        if (c < '0' || c > '9') return false;
-        value = value * 10 + static_cast<uint64_t>(c - '0');
-      }
-    }
-  } else if (element.get(value) != simdjson::SUCCESS) {
-    return false;
-  }
-  if (value > std::numeric_limits<Integer>::max()) return false;
-  out = static_cast<Integer>(value);
-  return true;
 }
 
 // Object resources, into the rows of a page. Members come in any order; each is looked at once.
@@ -189,7 +80,7 @@ class ObjectReader {
     if (value.get(text) != simdjson::SUCCESS) return false;
     if (text.empty()) return true;
     const Result<Crc32c> sum = Crc32c::from_base64(text);
-    if (sum) row_.crc32c = *sum;
+    if (sum) row_.checksum = *sum;
     return sum.has_value();
   }
   bool to_time(const dom::element& value) {
@@ -289,8 +180,7 @@ Result<GcsRewrite> parse_gcs_rewrite(std::string_view json) {
 
 GcsError parse_gcs_error(std::string_view body) {
   GcsError out;
-  thread_local JsonParser parser;
-  const Result<dom::element> root = parser.parse(body);
+  const Result<dom::element> root = parse_json(body);
   dom::element error;
   if (root && (*root)["error"].get(error) == simdjson::SUCCESS) {
     std::string_view text;

@@ -61,11 +61,16 @@ bool can_join(ChecksumKind kind) {
          kind == ChecksumKind::kCrc64Nvme;
 }
 
-bool RunningSum::can_sum(ChecksumKind kind) { return can_join(kind) || digest_of(kind) != nullptr; }
+bool RunningSum::can_sum(ChecksumKind kind) {
+  return can_join(kind) || kind == ChecksumKind::kXxh64 || digest_of(kind) != nullptr;
+}
 
 RunningSum::RunningSum(ChecksumKind kind) {
   if (can_join(kind)) {
     kind_ = kind;
+  } else if (kind == ChecksumKind::kXxh64) {
+    kind_ = kind;
+    xxh64_ = std::make_unique<Xxh64>();
   } else if (const EVP_MD* const algorithm = digest_of(kind)) {
     digest_.reset(EVP_MD_CTX_new());
     if (digest_ && EVP_DigestInit_ex2(context(digest_.get()), algorithm, nullptr) == 1) {
@@ -87,14 +92,17 @@ void RunningSum::extend_other(std::span<const std::byte> bytes) {
         digest_.reset();  // moved from: no sum, rather than a wrong one
       }
       break;
+    case ChecksumKind::kXxh64:
+      if (xxh64_) xxh64_->extend(bytes);
+      break;
     case ChecksumKind::kNone:
-    case ChecksumKind::kCrc32c:
-    case ChecksumKind::kXxh64: break;
+    case ChecksumKind::kCrc32c: break;
   }
 }
 
 Checksum RunningSum::value() const {
   if (can_join(kind_)) return Checksum(kind_, number_);
+  if (xxh64_) return Checksum(kind_, xxh64_->value());
   if (!digest_) return {};
   const std::unique_ptr<void, FreeDigest> copy(EVP_MD_CTX_new());
   std::array<unsigned char, EVP_MAX_MD_SIZE> bytes;
@@ -124,6 +132,7 @@ Checksum without_last(const Checksum& whole, const Checksum& last, uint64_t last
 }
 
 Checksum sum_of(ChecksumKind kind, std::span<const std::byte> bytes) {
+  if (kind == ChecksumKind::kXxh64) return Checksum(kind, xxh64(bytes));
   RunningSum sum(kind);
   sum.extend(bytes);
   return sum.value();

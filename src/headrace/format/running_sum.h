@@ -8,16 +8,17 @@
 
 #include "headrace/format/checksum.h"
 #include "headrace/format/crc32c.h"
+#include "headrace/format/xxh64.h"
 
 namespace headrace {
 
 // The sum of bytes that come in pieces. CRCs take a number and no allocation; SHA-1, SHA-256 and
-// MD5 take OpenSSL's context. A RunningSum() of no kind ignores what it is given.
+// MD5 take OpenSSL's context, and XXH64 its 88 bytes. A RunningSum() of no kind ignores what it is
+// given.
 // Thread: confined.
 class RunningSum {
  public:
-  // False for kinds that nothing here computes (xxHash), or that the system's OpenSSL refuses (MD5
-  // in FIPS mode).
+  // False for kinds that the system's OpenSSL refuses (MD5 in FIPS mode).
   static bool can_sum(ChecksumKind kind);
 
   RunningSum() = default;
@@ -50,7 +51,8 @@ class RunningSum {
 
   ChecksumKind kind_ = ChecksumKind::kNone;
   uint64_t number_ = 0;                         // of a CRC
-  std::unique_ptr<void, FreeDigest> digest_{};  // of the others: an EVP_MD_CTX
+  std::unique_ptr<void, FreeDigest> digest_{};  // of SHA-1, SHA-256 and MD5: an EVP_MD_CTX
+  std::unique_ptr<Xxh64> xxh64_{};
 };
 
 // True for CRCs: sums of pieces give the sum of the whole.

@@ -26,6 +26,7 @@ constexpr Known kKnown[] = {
     {ChecksumKind::kSha1, "f7c3bc1d808e04732adf679965ccc34ca7ae3441"},
     {ChecksumKind::kSha256, "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225"},
     {ChecksumKind::kMd5, "25f9e794323b453885f5181f1b624d0b"},
+    {ChecksumKind::kXxh64, "8cb841db40e6ae83"},
 };
 
 TEST(RunningSum, OfEveryKindIsThatOfTheWholeHoweverItIsCut) {
@@ -92,14 +93,12 @@ TEST(RunningSum, SumsOfDifferentKindsAreNotJoined) {
             Checksum());
 }
 
-TEST(RunningSum, OfAKindThatNothingComputesIsNone) {
-  for (const ChecksumKind kind : {ChecksumKind::kNone, ChecksumKind::kXxh64}) {
-    EXPECT_FALSE(RunningSum::can_sum(kind));
-    RunningSum sum(kind);
-    sum.extend(bytes_of(kText));
-    EXPECT_EQ(sum.kind(), ChecksumKind::kNone);
-    EXPECT_EQ(sum.value(), Checksum());
-  }
+TEST(RunningSum, OfNoKindIsNone) {
+  EXPECT_FALSE(RunningSum::can_sum(ChecksumKind::kNone));
+  RunningSum sum(ChecksumKind::kNone);
+  sum.extend(bytes_of(kText));
+  EXPECT_EQ(sum.kind(), ChecksumKind::kNone);
+  EXPECT_EQ(sum.value(), Checksum());
 }
 
 TEST(RunningSum, MovesWithWhatItHasSummed) {

@@ -64,13 +64,53 @@ bool is_path(std::string_view path) {  // of RFC 3986: what may stand in a reque
   });
 }
 
+// "s3" of "ais+s3"; "" of what is no such scheme. The names by which AIStore itself calls its
+// backends will do, too.
+std::string_view backend_of(std::string_view scheme) {
+  constexpr std::string_view kBefore = "ais+";
+  if (!scheme.starts_with(kBefore)) return "";
+  const std::string_view backend = scheme.substr(kBefore.size());
+  if (backend == "s3" || backend == "aws") return "s3";
+  if (backend == "gs" || backend == "gcp") return "gs";
+  if (backend == "az" || backend == "azure") return "az";
+  if (backend == "oci" || backend == "oc") return "oci";
+  return backend == "ht" ? "ht" : "";
+}
+
 std::optional<Scheme> scheme_of(std::string_view text) {
   const std::string scheme = ascii_lower(text);
   if (scheme == "gs" || scheme == "gcs") return Scheme::kGs;
   if (scheme == "s3") return Scheme::kS3;
-  if (scheme == "ais") return Scheme::kAis;
+  if (scheme == "ais" || !backend_of(scheme).empty()) return Scheme::kAis;
   if (scheme == "file") return Scheme::kFile;
   return std::nullopt;
+}
+
+// Takes "@cluster#namespace/" off the front. Errors: what is wrong with it.
+Result<std::string> take_namespace(std::string_view text, std::string_view& rest) {
+  if (!rest.starts_with('@') && !rest.starts_with('#')) return std::string();
+  const size_t slash = rest.find('/');
+  if (slash == std::string_view::npos) {
+    return invalid_argument(shown(text), ": the bucket is missing after the namespace");
+  }
+  std::string_view name_space = rest.substr(0, slash);
+  rest.remove_prefix(slash + 1);
+  const auto is_word = [](std::string_view word) {
+    return !word.empty() && std::ranges::all_of(word, [](char c) {
+      return is_alnum(c) || c == '-' || c == '_' || c == '.';
+    });
+  };
+  // AIStore's own text for a namespace of this cluster.
+  if (name_space.starts_with("@#")) name_space.remove_prefix(1);
+  const size_t hash = name_space.find('#');
+  const std::string_view cluster = name_space.substr(0, hash);
+  const bool good_cluster = cluster.empty() || is_word(cluster.substr(1));
+  const bool good_name = hash == std::string_view::npos || is_word(name_space.substr(hash + 1));
+  if (!good_cluster || !good_name) {
+    return invalid_argument(shown(text), ": ", shown(name_space), " is no namespace; write ",
+                            "#name, @cluster or @cluster#name");
+  }
+  return std::string(name_space);
 }
 
 }  // namespace
@@ -85,8 +125,16 @@ std::string_view to_string(Scheme scheme) {
   return "file";
 }
 
+std::string Url::scheme_text() const {
+  return cat(headrace::to_string(scheme), backend.empty() ? "" : "+", backend);
+}
+
+std::string Url::authority() const {
+  return cat(name_space, name_space.empty() ? "" : "/", bucket);
+}
+
 std::string Url::to_string() const {
-  if (scheme != Scheme::kFile) return cat(headrace::to_string(scheme), "://", bucket, "/", name);
+  if (scheme != Scheme::kFile) return cat(scheme_text(), "://", authority(), "/", name);
   return name.starts_with('/') ? cat("file://", name) : name;
 }
 
@@ -107,9 +155,10 @@ Result<Url> parse_url(std::string_view text) {
   const std::optional<Scheme> scheme = scheme_of(scheme_text);
   if (!scheme) {
     return invalid_argument(shown(text), ": unknown scheme ", shown(ascii_lower(scheme_text)),
-                            "; known are gs, s3, ais, file, and plain paths");
+                            "; known are gs, s3, ais, file, and plain paths; and ais+s3, ais+gs, "
+                            "ais+az, ais+oci and ais+ht");
   }
-  const std::string_view rest = text.substr(separator + 3);
+  std::string_view rest = text.substr(separator + 3);
   if (*scheme == Scheme::kFile) {
     if (!rest.starts_with('/')) {
       return invalid_argument(shown(text),
@@ -118,6 +167,12 @@ Result<Url> parse_url(std::string_view text) {
     return checked(text, Url{.scheme = Scheme::kFile, .bucket = {}, .name = std::string(rest)});
   }
   Url url{.scheme = *scheme, .bucket = {}, .name = {}};
+  if (*scheme == Scheme::kAis) {
+    url.backend = backend_of(ascii_lower(scheme_text));
+    Result<std::string> name_space = take_namespace(text, rest);
+    if (!name_space) return std::unexpected(std::move(name_space.error()));
+    url.name_space = std::move(*name_space);
+  }
   const size_t slash = rest.find('/');
   url.bucket = rest.substr(0, slash);
   if (slash != std::string_view::npos) url.name = rest.substr(slash + 1);

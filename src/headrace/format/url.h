@@ -20,6 +20,15 @@ struct Url {
   Scheme scheme = Scheme::kFile;
   std::string bucket = {};  // "" for kFile
   std::string name = {};    // for kFile the path; may be "" (the bucket as a whole)
+  // Of kAis. Where AIStore has the bucket from: "s3", "gs", "az", "oci" or "ht"; "" for its own.
+  std::string backend = {};
+  // Of kAis: "#name", "@cluster" or "@cluster#name"; "" for the global namespace.
+  std::string name_space = {};
+
+  // What precedes "://": "gs", "ais+s3". The text from there to the name is authority().
+  std::string scheme_text() const;
+  // What stands between "://" and the '/' before the name: the bucket, with its namespace.
+  std::string authority() const;
 
   // parse_url(url.to_string()) is the same Url again. A relative path stays a relative path; an
   // absolute one is written file:///path.
@@ -29,9 +38,11 @@ struct Url {
 
 // gs:// (also gcs://), s3://, ais://, file:///absolute/path, and plain paths: all text without
 // "://", except what begins with a scheme and a single slash, which was a URL before some library
-// normalized it as a path. Bucket names may have letters, digits, '-', '_' and '.', the union of
-// what stores allow; each store has stricter rules of its own. Errors: kInvalidArgument, with the
-// URL and what is wrong with it.
+// normalized it as a path. AIStore's buckets may be those of another service ("ais+s3://bucket")
+// and lie in a namespace, of this cluster or of another one that is attached to it
+// ("ais://#namespace/bucket", "ais://@cluster#namespace/bucket"). Bucket names may have letters,
+// digits, '-', '_' and '.', the union of what stores allow; each store has stricter rules of its
+// own. Errors: kInvalidArgument, with the URL and what is wrong with it.
 Result<Url> parse_url(std::string_view text);
 
 // The root of a store opened at `url`, in canonical form: names are relative to it, and their URLs

@@ -54,6 +54,39 @@ TEST(Url, ReadsWhatItWrites) {
   EXPECT_EQ(parse_url("/a").value().to_string(), "file:///a");
 }
 
+TEST(Url, NamesWhereAIStoreHasABucketFrom) {
+  const Url s3 = parse_url("ais+s3://b/n").value();
+  EXPECT_EQ(s3, (Url{Scheme::kAis, "b", "n", "s3"}));
+  EXPECT_EQ(s3.scheme_text(), "ais+s3");
+  EXPECT_EQ(parse_url("AIS+AWS://b/n").value(), s3);
+  EXPECT_EQ(parse_url("ais+gcp://b/").value().to_string(), "ais+gs://b/");
+  EXPECT_EQ(parse_url("ais+azure://b/").value().to_string(), "ais+az://b/");
+  EXPECT_EQ(parse_url("ais+oc://b/").value().to_string(), "ais+oci://b/");
+  EXPECT_EQ(parse_url("ais+ht://b/").value().backend, "ht");
+  EXPECT_THAT(message_of("ais+ftp://b/n"), HasSubstr("unknown scheme 'ais+ftp'"));
+  EXPECT_THAT(message_of("gs+s3://b/n"), HasSubstr("unknown scheme"));
+}
+
+TEST(Url, NamesANamespaceOfAIStore) {
+  const Url local = parse_url("ais://#ns-1/b/a#b").value();
+  EXPECT_EQ(local, (Url{Scheme::kAis, "b", "a#b", "", "#ns-1"}));
+  EXPECT_EQ(local.authority(), "#ns-1/b");
+  EXPECT_EQ(parse_url("ais+s3://@uuid#ns/b").value(),
+            (Url{Scheme::kAis, "b", "", "s3", "@uuid#ns"}));
+  for (const char* text : {"ais://#ns/b/n", "ais://@uuid/b/", "ais+gs://@uuid#ns/b/@#/n"}) {
+    EXPECT_EQ(parse_url(text).value().to_string(), text);
+  }
+  EXPECT_EQ(parse_url("ais://@#ns/b/n").value().to_string(), "ais://#ns/b/n");
+  EXPECT_EQ(parse_url("ais://@#ns/b/n").value(), parse_url("ais://#ns/b/n").value());
+  EXPECT_THAT(message_of("ais://#ns"), HasSubstr("bucket is missing"));
+  EXPECT_THAT(message_of("ais://#ns/"), HasSubstr("bucket is missing"));
+  for (const char* text :
+       {"ais://#/b", "ais://@/b", "ais://@#/b", "ais://#a#b/b", "ais://@#a#b/b", "ais://@u#/b"}) {
+    EXPECT_THAT(message_of(text), HasSubstr("is no namespace"));
+  }
+  EXPECT_THAT(message_of("gs://#ns/b"), HasSubstr("cannot be a bucket's name"));
+}
+
 TEST(Url, SaysWhatIsWrong) {
   EXPECT_THAT(message_of(""), HasSubstr("empty"));
   EXPECT_THAT(message_of("http://h/x"),

@@ -80,6 +80,7 @@ std::chrono::milliseconds Connection::allowance() const {
     case Phase::kIdle: return std::chrono::hours(24);
     case Phase::kConnect: return route_->timeout.connect;
     case Phase::kTls: return route_->timeout.tls;
+    case Phase::kGoAhead:
     case Phase::kFirstByte: return route_->timeout.first_byte;
     case Phase::kBody:
     case Phase::kSend: return route_->timeout.stall;
@@ -101,6 +102,7 @@ void Connection::check_stall(steady_clock::time_point now) {
     case Phase::kIdle: break;
     case Phase::kConnect: what = "connecting took longer than "; break;
     case Phase::kTls: what = "the TLS handshake took longer than "; break;
+    case Phase::kGoAhead:
     case Phase::kFirstByte: what = "no answer came within "; break;
     case Phase::kBody: what = "the body stalled for "; break;
     case Phase::kSend: what = "sending stalled for "; break;
@@ -324,14 +326,30 @@ awaitable<Connection::Received> Connection::receive_tls(std::span<std::byte> int
 }
 
 awaitable<Result<void>> Connection::receive_head() {
+  do {
+    if (Result<void> got = co_await receive_any_head(); !got) co_return got;
+  } while (head_.status / 100 == 1);  // an interim answer; the real one follows
+  co_return Result<void>();
+}
+
+awaitable<Result<bool>> Connection::receive_go_ahead() {
+  do {
+    if (Result<void> got = co_await receive_any_head(); !got) {
+      co_return std::unexpected(std::move(got.error()));
+    }
+    if (head_.status == 100) co_return true;
+  } while (head_.status / 100 == 1);
+  co_return false;
+}
+
+awaitable<Result<void>> Connection::receive_any_head() {
   while (true) {
     if (inbox_begin_ != inbox_end_) {
       const Result<size_t> size = parse_response_head(as_text(inbox()), head_);
       if (!size) co_return std::unexpected(size.error());
       if (*size != 0) {
         inbox_begin_ += *size;
-        if (head_.status / 100 != 1) co_return Result<void>();
-        continue;  // an interim answer; the real one follows
+        co_return Result<void>();
       }
     }
     if (inbox_begin_ == inbox_end_) {
@@ -368,22 +386,38 @@ awaitable<Result<void>> Connection::exchange(const HttpRequest& request, Respons
     outbox_.append("Proxy-Authorization: ").append(route_->proxy_authorization).append("\r\n");
   }
   outbox_.append(request.header_lines);
+  bool waits = false;
   if (request.has_body) {
     size_t body_bytes = 0;
     for (const std::span<const std::byte> part : request.body) body_bytes += part.size();
     outbox_.append("Content-Length: ").append(std::to_string(body_bytes)).append("\r\n");
+    waits = request.waits_for_continue && body_bytes > 0;
+    if (waits) outbox_.append("Expect: 100-continue\r\n");
   }
   outbox_.append("\r\n");
 
   enter(Phase::kSend);
   Result<void> sent = co_await send(as_bytes(outbox_));
-  for (const std::span<const std::byte> part : request.body) {
-    if (sent && !part.empty()) sent = co_await send(part);
+  bool answered = false;  // without having asked for the body
+  Result<void> head;
+  if (waits && sent) {
+    enter(Phase::kGoAhead);
+    const Result<bool> go_ahead = co_await receive_go_ahead();
+    answered = go_ahead && !*go_ahead;
+    if (!go_ahead) head = std::unexpected(go_ahead.error());
+    enter(Phase::kSend);
+  }
+  if (!answered && head) {
+    for (const std::span<const std::byte> part : request.body) {
+      if (!sent || part.empty()) continue;
+      if (request.body_begun != nullptr) *request.body_begun = true;
+      sent = co_await send(part);
+    }
   }
   const auto sent_at = thread_.now();
   enter(Phase::kFirstByte);
   // Even if sending failed: a server that refuses a body early answers before it closes.
-  Result<void> head = co_await receive_head();
+  if (!answered && head) head = co_await receive_head();
   if (!head) {
     went_stale_ = exchange_count_ > 0 && inbox_end_ == 0 && !aborted_;
     if (!sent && !aborted_) co_return sent;
@@ -406,7 +440,9 @@ awaitable<Result<void>> Connection::exchange(const HttpRequest& request, Respons
     if (!body) co_return body;
   }
   // Unexpected bytes after the body: whatever they are, they must not answer the next request.
-  reusable_ = sent.has_value() && head_.keep_alive && inbox_begin_ == inbox_end_ && !aborted_;
+  // Nor would the server know what follows a body that was announced and did not come.
+  reusable_ =
+      sent.has_value() && !answered && head_.keep_alive && inbox_begin_ == inbox_end_ && !aborted_;
   enter(Phase::kIdle);
   co_return Result<void>();
 }

@@ -53,7 +53,7 @@ class Connection final : public Transport {
   bool waits_for_answer() const override { return phase_ == Phase::kFirstByte; }
 
  private:
-  enum class Phase : uint8_t { kIdle, kConnect, kTls, kFirstByte, kBody, kSend };
+  enum class Phase : uint8_t { kIdle, kConnect, kTls, kGoAhead, kFirstByte, kBody, kSend };
   using Received = std::tuple<boost::system::error_code, size_t>;
 
   void enter(Phase phase) {
@@ -70,7 +70,10 @@ class Connection final : public Transport {
   awaitable<Result<void>> send(std::span<const std::byte> bytes);
   awaitable<Received> receive(std::span<std::byte> into);
   awaitable<Received> receive_tls(std::span<std::byte> into);
-  awaitable<Result<void>> receive_head();  // into head_, at the front of the inbox
+  awaitable<Result<void>> receive_head();      // into head_, at the front of the inbox
+  awaitable<Result<void>> receive_any_head();  // the same, of an interim answer too
+  // True if the server asks for the body; false: its answer is in head_.
+  awaitable<Result<bool>> receive_go_ahead();
   awaitable<Result<void>> receive_body(ResponseSink& sink);
   // For a large body, or one that arrives in drops, waits until one receive can bring a lot.
   awaitable<Result<void>> gather(uint64_t left_bytes, bool drips);

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "headrace/base/ascii.h"
@@ -22,16 +23,31 @@ struct HttpRequest {
   std::string target;               // path and query, percent-encoded
   std::string header_lines;  // "Name: value\r\n"..., without Host, User-Agent, Content-Length
   std::vector<std::span<const std::byte>> body;  // sent one after the other; not owned
+  std::string body_text;                         // what own_body() was given
   bool has_body = false;                         // send a Content-Length even for an empty body
-  std::optional<Error> refused;                  // why it must not be sent
+  // The body is sent only once the server has asked for it (100 Continue): it may send us
+  // elsewhere.
+  bool waits_for_continue = false;
+  bool* body_begun = nullptr;      // if not null, set before the first byte of the body is sent
+  bool on_new_connection = false;  // it must not be sent twice, which an idle one may lead to
+  std::string_view object;         // which it is about, for those who know who has it. Borrowed
+  std::optional<Error> refused;    // why it must not be sent
 
   void clear() {
     method = "GET";
     target.clear();
     header_lines.clear();
     body.clear();
-    has_body = false;
+    has_body = waits_for_continue = on_new_connection = false;
+    body_begun = nullptr;
+    object = {};
     refused.reset();
+  }
+  // Keeps the text and makes it the body.
+  void own_body(std::string text) {
+    body_text = std::move(text);
+    body.assign(1, std::as_bytes(std::span(body_text)));
+    has_body = true;
   }
   uint64_t body_bytes() const {
     uint64_t total = 0;

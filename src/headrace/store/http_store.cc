@@ -10,17 +10,22 @@
 #include "headrace/base/ascii.h"
 #include "headrace/format/gunzip.h"
 #include "headrace/store/listing/list_attempts.h"
+#include "headrace/store/reading/batch_get_attempt.h"
 #include "headrace/store/reading/slot_memory.h"
 #include "headrace/store/writing/multipart_attempts.h"
 #include "headrace/store/writing/multipart_upload.h"
 #include "headrace/store/writing/object_writer.h"
 #include "headrace/store/writing/part_objects.h"
+#include "headrace/store/writing/probed_upload.h"
 #include "headrace/store/writing/resumable_upload.h"
 #include "headrace/store/writing/server_copy.h"
 #include "headrace/store/writing/write_attempts.h"
 
 namespace headrace {
 namespace {
+
+// XXH64 of so many bytes, which are still in cache, takes less than another thread would.
+constexpr uint64_t kSumAtOnceBytes = 1 * kMiB;
 
 constexpr const char* kEmptyName = "an object's name must not be empty";
 
@@ -56,7 +61,8 @@ HttpStore::HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_
                        if (!host) return std::unexpected(host.error());
                        return (*host)->lanes[i].get();
                      },
-                     .pace = pace_}));
+                     .pace = pace_,
+                     .fetch_map = [this] { fetch_map(); }}));
   }
 }
 
@@ -85,6 +91,7 @@ void HttpStore::read(std::shared_ptr<ReadBatch> batch) {
       batch->slot_done();
       continue;
     }
+    if (protocol_->transforms()) batch->forget_listing(slot);
     ReadPiece& piece = slot.first_piece;
     piece.reader = this;
     // Neighbours in the batch go to different threads, so that the batch is done as soon as
@@ -287,6 +294,9 @@ void HttpStore::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
   const Checksum sum = slot.join_sums();
   const ChecksumKind kind = slot.expected_sum().kind();
   if (kind == sum.kind() || !compares(rules_.verify, kind)) return conclude(lane, batch, slot, sum);
+  if (kind == ChecksumKind::kXxh64 && slot.into.size() <= kSumAtOnceBytes) {
+    return conclude(lane, batch, slot, sum_of(kind, slot.into));
+  }
   // A digest takes longer than the bytes took to come: not on a thread that others wait for.
   const bool posted = engine_->compute->post(
       [self = shared_from_this(), alive = batch.shared_from_this(), &lane, &slot, kind] {
@@ -434,7 +444,7 @@ uint32_t HttpStore::useful_pages_in_flight() const {
       std::max<uint64_t>(1, largest_page_bytes_.load(std::memory_order_relaxed));
   const uint64_t fitting = std::max<uint64_t>(2, engine_->pool->budget_bytes() / 4 / largest_bytes);
   return static_cast<uint32_t>(
-      std::min<uint64_t>({kPagesInFlight, host_->admission.limit(), fitting}));
+      std::min<uint64_t>({protocol_->max_pages_in_flight(), host_->admission.limit(), fitting}));
 }
 
 // ── Everything else ──────────────────────────────────────────────────────────────────────────
@@ -573,13 +583,83 @@ std::shared_ptr<Pending<SentPart>> HttpStore::send_part(std::string name, std::s
 
 std::shared_ptr<Pending<ObjectInfo>> HttpStore::complete_multipart(
     std::string name, std::string upload_id, std::vector<SentPart> parts, uint64_t size_bytes,
-    std::optional<Crc32c> crc32c, Precondition precondition) {
+    std::optional<Crc32c> crc32c, Checksum xxh64, Precondition precondition) {
   const std::string url = url_of(name);
   return start<ObjectInfo>(url, !name.empty(), [&] {
     return std::make_shared<CompleteMultipartAttempt>(
         *protocol_, std::move(name), std::move(upload_id), std::move(parts), size_bytes, crc32c,
-        std::move(precondition), host_->conditions);
+        xxh64, std::move(precondition), host_->conditions);
   });
+}
+
+std::shared_ptr<Pending<std::string>> HttpStore::append_part(
+    std::string name, std::string handle, std::shared_ptr<const UploadPart> part) {
+  const std::string url = url_of(name);
+  return start<std::string>(url, !name.empty(), [&] {
+    return std::make_shared<AppendAttempt>(*protocol_, std::move(name), std::move(handle),
+                                           std::move(part));
+  });
+}
+
+std::shared_ptr<Pending<bool>> HttpStore::flush_append(std::string name, std::string handle) {
+  const std::string url = url_of(name);
+  return start<bool>(url, !name.empty(), [&] {
+    return std::make_shared<FlushAttempt>(*protocol_, std::move(name), std::move(handle));
+  });
+}
+
+std::shared_ptr<Pending<ObjectInfo>> HttpStore::rename(RenameRequest request) {
+  const std::string url = url_of(request.name);
+  return start<ObjectInfo>(url, !request.name.empty(), [&] {
+    return std::make_shared<RenameAttempt>(*protocol_, std::move(request));
+  });
+}
+
+std::shared_ptr<Pending<bool>> HttpStore::know_map() {
+  auto pending = std::make_shared<Pending<bool>>();
+  pending->set_on_cancel([weak = std::weak_ptr(pending)] {
+    if (const auto alive = weak.lock()) {
+      alive->complete(fail(Code::kCancelled, "cancelled while waiting for the cluster's map"));
+    }
+  });
+  // The fetch goes on, for others.
+  const auto then = [self = shared_from_this(), pending] {
+    if (self->host_->map.version() > 0) {
+      pending->complete(true);
+      return;
+    }
+    std::optional<Error> why;
+    {
+      const Lock lock(self->mutex_);
+      why = self->map_error_;
+    }
+    if (!why) why = Error(Code::kUnavailable, "it could not be fetched");
+    pending->complete(std::unexpected(
+        Error(why->code(), cat("the map of the cluster is not known: ", why->to_string()))));
+  };
+  if (host_->map.when_known(then)) fetch_map();
+  return pending;
+}
+
+bool HttpStore::are_together(std::string_view a, std::string_view b) const {
+  const Placement* const placement = protocol_->placement();
+  const std::shared_ptr<const HostMap> map = host_->map.map();
+  if (placement == nullptr || map == nullptr) return false;
+  const std::optional<size_t> host = placement->owner(*map, a);
+  return host && host == placement->owner(*map, b);
+}
+
+std::string HttpStore::name_beside(const std::string& stem, std::string_view name) const {
+  // Any name has the host with a chance of one in as many as there are.
+  for (int i = 0; host_->map.version() > 0 && i < 1'000'000; ++i) {
+    std::string beside = cat(stem, i);
+    if (are_together(beside, name)) return beside;
+  }
+  return "";
+}
+
+void HttpStore::note_multipart(bool there) {
+  host_->has_multipart.store(there ? 1 : -1, std::memory_order_relaxed);
 }
 
 std::shared_ptr<Pending<std::string>> HttpStore::start_resumable(WriteRequest request) {
@@ -630,6 +710,11 @@ std::shared_ptr<Upload> HttpStore::make_upload(UploadMethod method, WriteRequest
       return std::make_shared<PartObjects>(shared_from_this(), std::move(target));
     case UploadMethod::kMultipart:
       if (protocol_->multipart() == nullptr) break;
+      if (protocol_->appends() != nullptr) {
+        const int there = host_->has_multipart.load(std::memory_order_relaxed);
+        if (there < 0) return std::make_shared<AppendUpload>(shared_from_this(), std::move(target));
+        if (there == 0) return std::make_shared<ProbedUpload>(shared_from_this(), target);
+      }
       if (protocol_->multipart()->is_conditional()) {
         return std::make_shared<DirectMultipartUpload>(shared_from_this(), std::move(target));
       }
@@ -639,6 +724,10 @@ std::shared_ptr<Upload> HttpStore::make_upload(UploadMethod method, WriteRequest
       return std::make_shared<ResumableUpload>(shared_from_this(), std::move(target));
   }
   return nullptr;
+}
+
+std::shared_ptr<Upload> HttpStore::new_upload(WriteRequest target) {
+  return make_upload(protocol_->default_upload_method(), std::move(target));
 }
 
 Result<std::shared_ptr<ObjectWriter>> HttpStore::open_writer(WriterOptions options) {
@@ -676,7 +765,8 @@ std::shared_ptr<Pending<bool>> HttpStore::remove(std::string name, Precondition 
 
 std::shared_ptr<Pending<ObjectInfo>> HttpStore::copy(CopyRequest request) {
   const bool named = !request.name.empty() && !request.source_name.empty();
-  if (protocol_->part_copies() == nullptr || !named) return copy_at_once(std::move(request), {});
+  const bool at_once = protocol_->part_copies() == nullptr && protocol_->copies();
+  if (at_once || !named) return copy_at_once(std::move(request), {});
   return ServerCopy::start(shared_from_this(), engine_->writers, std::move(request));
 }
 
@@ -715,6 +805,54 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::compose(ComposeRequest request) 
   return start<ObjectInfo>(url, !request.name.empty(), [&] {
     return std::make_shared<ComposeAttempt>(*protocol_, std::move(request));
   });
+}
+
+// ── The map of a cluster ─────────────────────────────────────────────────────────────────────
+
+void HttpStore::fetch_map() {
+  std::shared_ptr<Gate::Pass> pass = engine_->gate->enter();
+  HostLane* lane =
+      host_->lanes[next_lane_.fetch_add(1, std::memory_order_relaxed) % host_->lanes.size()].get();
+  if (pass == nullptr) {
+    host_->map.fetched(fail(Code::kCancelled, "the engine was stopped"), lane->thread().now());
+    return;
+  }
+  lane->thread().post([self = shared_from_this(), lane, pass = std::move(pass)]() mutable {
+    asio::co_spawn(lane->thread().context(), run_map_fetch(self, *lane, std::move(pass)),
+                   [self, lane](std::exception_ptr thrown) {
+                     if (!thrown) return;
+                     self->host_->map.fetched(fail(Code::kInternal, "an exception ended it"),
+                                              lane->thread().now());
+                   });
+  });
+}
+
+awaitable<void> HttpStore::run_map_fetch(std::shared_ptr<HttpStore> self, HostLane& lane,
+                                         [[maybe_unused]] std::shared_ptr<Gate::Pass> pass) {
+  // Beyond the limit: those who hold the slots may be waiting for the map.
+  Slot slot(lane, /*reads=*/false);
+  Result<void> done;
+  MapAttempt attempt(*self->protocol_);
+  {
+    HttpRequest request;
+    Operation operation(slot, *self->contexts_[lane.thread().index()], self.get());
+    done = co_await operation.run(attempt, request);
+  }
+  slot.release();
+  if (done) {
+    self->host_->map.fetched(std::move(attempt.result), lane.thread().now());
+  } else {
+    {
+      const Lock lock(self->mutex_);
+      self->map_error_ = done.error();
+    }
+    self->host_->map.fetched(std::unexpected(std::move(done.error())), lane.thread().now());
+  }
+}
+
+std::shared_ptr<Pending<bool>> HttpStore::get_batch(std::shared_ptr<BatchGet> get) {
+  return start<bool>(url_of(""), true,
+                     [&] { return std::make_shared<BatchGetAttempt>(*protocol_, std::move(get)); });
 }
 
 // ── Signed URLs ──────────────────────────────────────────────────────────────────────────────

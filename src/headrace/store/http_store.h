@@ -18,6 +18,7 @@
 #include "headrace/store/temporary_names.h"
 #include "headrace/store/transfer/host.h"
 #include "headrace/store/transfer/operation.h"
+#include "headrace/store/writing/append_attempts.h"
 #include "headrace/store/writing/resumable_attempts.h"
 #include "headrace/store/writing/upload.h"
 
@@ -70,12 +71,32 @@ class HttpStore final : public ObjectStore,
                                                std::shared_ptr<const UploadPart> part);
   std::shared_ptr<Pending<SentPart>> copy_part(CopyRequest request, std::string upload_id,
                                                std::shared_ptr<const UploadPart> part);
-  // Without `crc32c`, nobody knows what the sum must be.
-  std::shared_ptr<Pending<ObjectInfo>> complete_multipart(std::string name, std::string upload_id,
-                                                          std::vector<SentPart> parts,
-                                                          uint64_t size_bytes,
-                                                          std::optional<Crc32c> crc32c,
-                                                          Precondition precondition);
+  // Without `crc32c`, nobody knows what the sum must be. `xxh64`: of those bytes, or none.
+  std::shared_ptr<Pending<ObjectInfo>> complete_multipart(
+      std::string name, std::string upload_id, std::vector<SentPart> parts, uint64_t size_bytes,
+      std::optional<Crc32c> crc32c, Checksum xxh64, Precondition precondition);
+  // Whether the server sums objects by XXH64.
+  bool tells_xxh64() const { return protocol_->sum_told_with_parts() == ChecksumKind::kXxh64; }
+  // Streams of pieces, by the names of temporary objects: adds one, ends it, makes it the object.
+  std::shared_ptr<Pending<std::string>> append_part(std::string name, std::string handle,
+                                                    std::shared_ptr<const UploadPart> part);
+  std::shared_ptr<Pending<bool>> flush_append(std::string name, std::string handle);
+  std::shared_ptr<Pending<ObjectInfo>> rename(RenameRequest request);
+  bool copies() const { return protocol_->copies(); }
+  // By the provider's usual method.
+  std::shared_ptr<Upload> new_upload(WriteRequest target);
+  // Completes once the map of the cluster is known, or cannot be fetched.
+  std::shared_ptr<Pending<bool>> know_map();
+  // A name that begins with `stem`, and that the host of `name` has, too; "" without a map.
+  std::string name_beside(const std::string& stem, std::string_view name) const;
+  bool are_together(std::string_view a, std::string_view b) const;
+  bool moves_to(std::string_view name) const { return protocol_->appends()->moves_to(name); }
+  // Whether the server has turned out to have multipart uploads.
+  void note_multipart(bool there);
+  bool lacks_multipart(const Error& refusal) const {
+    return protocol_->appends()->lacks_multipart(refusal);
+  }
+  bool multipart_bounds_parts() const { return protocol_->multipart()->bounds_parts(); }
   // A copy by one request; and its source, for those who have to know its size before.
   std::shared_ptr<Pending<ObjectInfo>> copy_at_once(CopyRequest request,
                                                     std::optional<ObjectInfo> source);
@@ -92,6 +113,10 @@ class HttpStore final : public ObjectStore,
   std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) override;
   std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) override;
   std::shared_ptr<Pending<std::string>> presigned_url(UrlRequest request) override;
+  // Many targets by one request; null: there are no such requests, as far as the provider knows.
+  const BatchGets* batch_gets() const { return protocol_->batch_gets(); }
+  BatchGetRecord& batch_get_record() { return host_->batch_gets; }
+  std::shared_ptr<Pending<bool>> get_batch(std::shared_ptr<BatchGet> get);
   uint32_t max_compose_sources() const override {
     const Composing* composing = protocol_->composing();
     return composing != nullptr ? composing->max_sources() : 0;
@@ -117,8 +142,6 @@ class HttpStore final : public ObjectStore,
 
  private:
   static constexpr uint64_t kFirstGuessBytes = 256 * kKiB;
-  // More gain nothing (docs/decisions/2026-11-21-parallel-listing.md).
-  static constexpr uint32_t kPagesInFlight = 64;
 
   // Null if the provider has no such uploads.
   std::shared_ptr<Upload> make_upload(UploadMethod method, WriteRequest target);
@@ -146,6 +169,10 @@ class HttpStore final : public ObjectStore,
   template <class T, class Prepare>
   std::shared_ptr<Pending<T>> spawn(std::string url, bool named, Prepare prepare);
   std::shared_ptr<Pending<std::string>> sign_url(UrlRequest request);
+  // The map of the cluster, for all stores that use this host.
+  void fetch_map();
+  static awaitable<void> run_map_fetch(std::shared_ptr<HttpStore> self, HostLane& lane,
+                                       std::shared_ptr<Gate::Pass> pass);
   static awaitable<void> run_signing(std::shared_ptr<HttpStore> self, HostLane& lane,
                                      UrlRequest request,
                                      std::shared_ptr<Pending<std::string>> pending,
@@ -166,8 +193,10 @@ class HttpStore final : public ObjectStore,
   const WriteLimits write_limits_;
   std::vector<std::unique_ptr<StoreContext>> contexts_;  // one per I/O thread
   std::atomic<uint32_t> next_lane_ = 0;
-  std::atomic<bool> place_asked_ = false;         // for signed URLs
-  std::atomic<uint64_t> largest_page_bytes_ = 0;  // responses to listings
+  Mutex mutex_;
+  std::optional<Error> map_error_ HEADRACE_GUARDED_BY(mutex_);  // of the last fetch that failed
+  std::atomic<bool> place_asked_ = false;                       // for signed URLs
+  std::atomic<uint64_t> largest_page_bytes_ = 0;                // responses to listings
 };
 
 }  // namespace headrace

@@ -48,12 +48,13 @@ enum class ContentEncoding : uint8_t {
 // Which checksums of whole objects, and of ranges that an index knows, are compared.
 enum class Verify : uint8_t {
   kNone,
-  kCrcs,  // CRCs, which cost next to nothing
+  kCrcs,  // CRCs and XXH64, which cost next to nothing
   kAll,   // also SHA-1, SHA-256 and MD5, which take longer than reading does
 };
 inline bool compares(Verify verify, ChecksumKind kind) {
   if (verify == Verify::kNone) return false;
-  return can_join(kind) || (verify == Verify::kAll && RunningSum::can_sum(kind));
+  const bool costs_little = can_join(kind) || kind == ChecksumKind::kXxh64;
+  return RunningSum::can_sum(kind) && (costs_little || verify == Verify::kAll);
 }
 
 // Small objects of a batch are joined on the server, read as one, and split.
@@ -66,6 +67,22 @@ struct JoinOptions {
   // The next process that joins objects deletes those left behind by earlier ones once they are
   // this old. Younger ones may be in use.
   std::chrono::milliseconds sweep_age{3'600'000};
+};
+
+// Whether many objects are read by one request, where the service has one for it.
+enum class GetBatchMode : uint8_t {
+  kAuto,    // if measurements say that it is faster than one request for each
+  kAlways,  // where it can be
+  kNever,
+};
+
+struct GetBatchOptions {
+  GetBatchMode mode = GetBatchMode::kAuto;
+  uint64_t max_size_bytes = 16 * kMiB;  // of what one request gets
+  uint32_t max_objects = 256;           // that one request gets
+  uint32_t max_in_flight = 16;          // such requests
+  // After a failure of the service, which doubles with each in a row, up to 64 times.
+  std::chrono::milliseconds pause{5'000};
 };
 
 // The service's limits for large writes (https://cloud.google.com/storage/quotas), so that what
@@ -111,11 +128,20 @@ struct S3Options {
   bool operator==(const S3Options&) const = default;
 };
 
+// What only AIStore has.
+struct AisOptions {
+  bool direct = true;  // requests go straight to the target that has the object
+  // Objects that are read are transformed by this ETL, with these arguments; "": by none.
+  std::string etl_name = {}, etl_args = {};
+  bool operator==(const AisOptions&) const = default;
+};
+
 struct StoreOptions {
   std::string endpoint = {};  // "": the service's own; or http://host:port of an emulator
   std::shared_ptr<Credentials> credentials = {};  // null: anonymous
   GcsOptions gcs = {};
   S3Options s3 = {};
+  AisOptions ais = {};
   RetryOptions retry = {};
   TimeoutOptions timeout = {};
   TlsOptions tls = {};
@@ -130,6 +156,7 @@ struct StoreOptions {
   Verify verify = Verify::kCrcs;
   bool join_small_objects = false;  // where the store can compose; it writes to the bucket
   JoinOptions join = {};
+  GetBatchOptions get_batch = {};
   WriteLimits write_limits = {};
   std::string user_agent_suffix = {};  // appended to "headrace/<version>"
   // Where in the bucket temporary objects are written. "": at its root.

@@ -21,6 +21,7 @@
 #include "headrace/format/object_info.h"
 #include "headrace/format/url.h"
 #include "headrace/http/message.h"
+#include "headrace/store/generation_text.h"
 #include "headrace/store/options.h"
 #include "headrace/store/root.h"
 #include "headrace/store/transfer/credential.h"
@@ -33,13 +34,16 @@ struct Response {
   std::string_view body;
 };
 
-// What a response to a read says besides its bytes. Views into the head.
+// What a response to a read says besides its bytes.
 struct ReadFacts {
-  std::string_view generation;
+  GenerationText generation;
   Checksum checksum = {};                // of the whole stored object
   std::optional<uint64_t> stored_bytes;  // of the whole stored object
   bool stored_gzip = false;              // stored with Content-Encoding: gzip
   bool decompressed_by_server = false;   // what comes is not what is stored
+  // Why this is no answer of the service's, whatever the status; a literal, and not looked at for
+  // members of shards.
+  std::string_view foreign = {};
 };
 
 // A response that says no.
@@ -54,8 +58,38 @@ struct ErrorResponse {
 // Where one request is sent instead. Credentials go there, too: the protocol answers for the place.
 struct Elsewhere {
   Endpoint endpoint = {};   // without a base path
-  std::string target = {};  // path and query, sent as they are
+  std::string target = {};  // path and query, sent as they are; "": the request's own path ...
+  std::string query = {};   // ... with this query instead of its own
   bool operator==(const Elsewhere&) const = default;
+};
+
+// The hosts of a cluster at some moment, each with objects of its own. A protocol derives what it
+// needs from it.
+// Thread: any (immutable).
+struct HostMap {
+  HostMap() = default;
+  virtual ~HostMap() = default;
+  HostMap(const HostMap&) = delete;
+  HostMap& operator=(const HostMap&) = delete;
+
+  uint64_t version = 0;  // of the maps of one cluster, a newer one has a greater one
+  std::string cluster = {};
+  std::vector<Endpoint> hosts = {};
+  // Of those of the hosts that have objects now.
+  std::vector<std::string> members = {};
+};
+
+// Sends requests about objects straight to the host of a cluster that has them.
+// Thread: any (immutable).
+class Placement {
+ public:
+  virtual ~Placement() = default;
+  virtual void build_map(HttpRequest& request) const = 0;
+  virtual Result<std::shared_ptr<const HostMap>> parse_map(const Response& response) const = 0;
+  // Which host has the object of this name: an index into the map's hosts. None: no host has any.
+  virtual std::optional<size_t> owner(const HostMap& map, std::string_view name) const = 0;
+  // Which host of the map takes this request: an index into its hosts. None: the store's endpoint.
+  virtual std::optional<size_t> send_to(const HostMap& map, const HttpRequest& request) const = 0;
 };
 
 // What the provider means by it.
@@ -119,6 +153,29 @@ class Composing {
   virtual Result<ObjectInfo> parse_composed(const Response& response) const = 0;
 };
 
+// One of the things that one request gets.
+struct BatchGetEntry {
+  std::string_view name = {};
+  std::string_view member = {};         // of the shard with this name; "": the object itself
+  std::optional<ByteRange> range = {};  // within its known size, and not empty
+};
+
+// Gets objects, ranges of them and members of shards by one request, which is answered with one tar
+// of them all, in the order of the request. Nothing in it tells a generation or a checksum.
+// Thread: any (immutable).
+class BatchGets {
+ public:
+  virtual ~BatchGets() = default;
+  // Whether a request can name it.
+  virtual bool can_name(const BatchGetEntry& entry) const = 0;
+  virtual void build_get(HttpRequest& request, std::span<const BatchGetEntry> entries) const = 0;
+  // What the tar calls it: if it comes, and if it is missing.
+  virtual std::string member_name(const BatchGetEntry& entry) const = 0;
+  virtual std::string missing_name(const BatchGetEntry& entry) const = 0;
+  // Whether this refusal says that the service has no such request.
+  virtual bool is_absent(const Error& refusal) const = 0;
+};
+
 // Uploads that are started, get numbered parts in any order, and are completed. Their responses are
 // the XML that S3 introduced (format/multipart_xml) wherever there are such uploads.
 // Thread: any (immutable).
@@ -128,16 +185,27 @@ class MultipartUploads {
   // Whether completing takes conditions. If not, an upload makes a temporary object, from which the
   // object is then composed on its condition.
   virtual bool is_conditional() const = 0;
+  // Whether parts have a least size, except for the last one.
+  virtual bool bounds_parts() const { return true; }
   virtual void build_start(HttpRequest& request, const WriteRequest& write) const = 0;
+  // The id of the upload.
+  virtual Result<std::string> parse_started(const Response& response) const {
+    return parse_upload_id(response.body);
+  }
   virtual void build_part(HttpRequest& request, std::string_view name, std::string_view upload_id,
                           uint32_t part_number, std::span<const std::span<const std::byte>> bytes,
                           Crc32c crc32c) const = 0;
   // What the server says that it has of a part; none if it says nothing.
   // Errors: kCorrupt for a sum that is none.
   virtual Result<std::optional<Crc32c>> part_crc32c(const ResponseHead& head) const = 0;
+  // Whether the response to a part has a name for it, which completing the upload needs.
+  virtual bool names_parts() const { return true; }
   // `whole` describes the object. `scratch` owns the request's body.
   virtual void build_complete(HttpRequest& request, const MultipartCompletion& completion,
                               std::string& scratch) const = 0;
+  virtual Result<CompletedUpload> parse_completed(const Response& response) const {
+    return completed_upload(response.body);
+  }
   virtual void build_abort(HttpRequest& request, std::string_view name,
                            std::string_view upload_id) const = 0;
   virtual void build_list(HttpRequest& request, std::string_view prefix,
@@ -181,6 +249,27 @@ class ResumableUploads {
   virtual void build_cancel(HttpRequest& request, std::string_view session) const = 0;
 };
 
+// Objects that grow piece by piece, each sent with the handle that the answer to the one before
+// gave, and that appear when they are flushed. What is there already would be added to, so they
+// have a name of their own, and are renamed: the object at the new name is replaced. Thread: any
+// (immutable).
+class Appends {
+ public:
+  virtual ~Appends() = default;
+  // Whether this is how a server refuses to start a multipart upload that has none.
+  virtual bool lacks_multipart(const Error& refusal) const = 0;
+  // Must not be sent twice. `handle` "": of the first piece.
+  virtual void build_append(HttpRequest& request, std::string_view name, std::string_view handle,
+                            std::span<const std::span<const std::byte>> bytes) const = 0;
+  virtual std::string handle(const ResponseHead& head) const = 0;
+  virtual void build_flush(HttpRequest& request, std::string_view name,
+                           std::string_view handle) const = 0;
+  virtual void build_rename(HttpRequest& request, std::string_view from,
+                            std::string_view to) const = 0;
+  // Whether an object that another host has can be renamed so.
+  virtual bool moves_to(std::string_view name) const = 0;
+};
+
 // URLs with which whoever has them may send one request, without credentials.
 // Thread: any.
 class UrlSigning {
@@ -203,6 +292,18 @@ class ConditionProof {
   virtual void build_write(HttpRequest& request, std::string_view full_name,
                            const Precondition& precondition) const = 0;
   virtual void build_remove(HttpRequest& request, std::string_view full_name) const = 0;
+};
+
+// A page of a listing for which one request may not be enough. Of each request, the accepted answer
+// is taken once.
+// Thread: confined.
+class LongPage {
+ public:
+  virtual ~LongPage() = default;
+  // May be called again before the answer comes.
+  virtual void build_next(HttpRequest& request) const = 0;
+  // As Protocol::parse_list(); none: another request follows.
+  virtual Result<std::optional<ColumnPage>> take(const Response& response) = 0;
 };
 
 // How far a page of a listing keeps to the names that it was asked for.
@@ -231,13 +332,30 @@ class Protocol {
   virtual void build_read(HttpRequest& request, std::string_view name, std::string_view generation,
                           std::optional<ByteRange> range) const = 0;
   virtual ReadFacts read_facts(const ResponseHead& head) const = 0;
+  // A whole member of a shard, which the server gets out. By default there are no such requests.
+  virtual void build_member_read(HttpRequest& request, std::string_view name,
+                                 std::string_view member) const {
+    request.refused =
+        Error(Code::kInvalidArgument,
+              cat("this service does not read members of shards, such as ", member, " of ", name));
+  }
+  // Whether what is read is made from the object on the way: what listings tell of its size and
+  // generation is not said of what comes.
+  virtual bool transforms() const { return false; }
   // The kind of sum of the whole object that also a response with a part of it tells. kNone: none
   // does, so before a large object is read in parts, the sum is asked for.
   virtual ChecksumKind sum_told_with_parts() const { return ChecksumKind::kNone; }
 
   virtual ListBounds list_bounds() const = 0;
   virtual void build_list(HttpRequest& request, const ListRequest& list) const = 0;
-  virtual Result<ColumnPage> parse_list(const Response& response) const = 0;
+  // Of the answer to this request.
+  virtual Result<ColumnPage> parse_list(const Response& response,
+                                        const ListRequest& list) const = 0;
+  // Null: each page is the answer to one request.
+  virtual std::unique_ptr<LongPage> long_page(const ListRequest&) const { return nullptr; }
+  // How many pages of one listing are worth asking for at a time; 1: each with the token of the one
+  // before. More than 64 gain nothing (docs/decisions/2026-11-21-parallel-listing.md).
+  virtual uint32_t max_pages_in_flight() const { return 64; }
 
   virtual void build_stat(HttpRequest& request, std::string_view name) const = 0;
   virtual Result<ObjectInfo> parse_stat(const Response& response, std::string_view name) const = 0;
@@ -250,6 +368,8 @@ class Protocol {
   // What the service made of a write of `size_bytes` bytes.
   virtual Result<ObjectInfo> parse_written(const Response& response, const WriteRequest& write,
                                            uint64_t size_bytes) const = 0;
+  // False: the answer to a write does not tell what was made of it, so the object is looked at.
+  virtual bool tells_written(const ResponseHead&) const { return true; }
   // Whether the service accepts this name. By itself it would refuse a large object only at the
   // end, when its parts are joined under that name. Errors: kInvalidArgument.
   virtual Result<void> check_new_name(std::string_view name) const = 0;
@@ -257,6 +377,8 @@ class Protocol {
   virtual bool tells_missing_on_removal() const { return true; }
   virtual void build_remove(HttpRequest& request, std::string_view name,
                             const Precondition& precondition) const = 0;
+  // Whether the service copies objects. If not, their bytes pass through here.
+  virtual bool copies() const { return true; }
   // Whether every service that speaks this looks at the conditions of a copy. If not, the target is
   // looked at first, which is less than a condition and more than nothing.
   virtual bool copies_conditionally() const { return true; }
@@ -270,16 +392,21 @@ class Protocol {
 
   // What else the provider can do; null: it cannot.
   virtual const Composing* composing() const { return nullptr; }
+  virtual const BatchGets* batch_gets() const { return nullptr; }
   virtual const MultipartUploads* multipart() const { return nullptr; }
   // Null: one request copies an object of any size.
   virtual const PartCopies* part_copies() const { return nullptr; }
   virtual const ResumableUploads* resumable() const { return nullptr; }
+  // For servers that turn out to have no multipart uploads.
+  virtual const Appends* appends() const { return nullptr; }
   // How large objects are written unless the caller says otherwise.
   virtual UploadMethod default_upload_method() const = 0;
 
   virtual const UrlSigning* url_signing() const { return nullptr; }
   // Signs the requests of one I/O thread. Null: this provider takes no credentials.
   virtual std::unique_ptr<Signer> make_signer() const = 0;
+  // Null: all requests go to the endpoint.
+  virtual const Placement* placement() const { return nullptr; }
   // Where requests go instead of the endpoint that the store was opened at, if the service said so.
   virtual std::shared_ptr<const Endpoint> moved_to() const { return nullptr; }
   virtual Refusal refusal(const ErrorResponse& response) const = 0;

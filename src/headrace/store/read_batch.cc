@@ -118,6 +118,9 @@ void ReadBatch::add(const ReadTarget& target) {
   slot.generation_begin = static_cast<uint32_t>(text_.size());
   slot.generation_size = static_cast<uint32_t>(target.generation.size());
   text_ += target.generation;
+  slot.member_begin = static_cast<uint32_t>(text_.size());
+  slot.member_size = static_cast<uint32_t>(target.member.size());
+  text_ += target.member;
   slot.object_bytes = slot.listed_bytes = target.size_bytes;
   slot.expected = slot.listed_checksum = target.checksum;
   slot.whole = !target.range.has_value();
@@ -183,7 +186,14 @@ void ReadBatch::take_outcome(size_t i, ReadSlot& from) {
 
 void ReadBatch::then(std::function<void(ReadBatch&)> then) {
   const Lock lock(mutex_);
-  then_ = std::move(then);
+  if (!then_) {
+    then_ = std::move(then);
+    return;
+  }
+  then_ = [first = std::move(then_), next = std::move(then)](ReadBatch& batch) {
+    first(batch);
+    next(batch);
+  };
 }
 
 void ReadBatch::hand_over(std::function<void()> on_attention) {
@@ -210,11 +220,19 @@ void ReadBatch::set_error(ReadSlot& slot, Error error) {
   slot.failed.store(true, std::memory_order_release);
 }
 
-void ReadBatch::restart(ReadSlot& slot, bool forget_listing) {
+void ReadBatch::forget_listing(ReadSlot& slot) {
+  slot.generation_size = 0;
+  slot.object_bytes = slot.listed_bytes = kUnknownSize;
+  slot.expected = slot.listed_checksum = {};
+  slot.range = slot.first_piece.range = slot.asked;
+  slot.choose_running_kind();
+}
+
+void ReadBatch::restart(ReadSlot& slot, bool and_listing) {
   ++slot.restarts;
   slot.error.reset();
   slot.failed.store(false, std::memory_order_relaxed);
-  if (forget_listing) {
+  if (and_listing) {
     slot.generation_size = 0;
     slot.listed_bytes = kUnknownSize;
     slot.listed_checksum = {};

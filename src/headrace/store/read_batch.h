@@ -1,7 +1,6 @@
 // Many objects that are read together: the unit in which callers request and the engine delivers.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -22,6 +21,7 @@
 #include "headrace/format/checksum.h"
 #include "headrace/format/object_info.h"
 #include "headrace/format/running_sum.h"
+#include "headrace/store/generation_text.h"
 #include "headrace/store/scatter.h"
 
 namespace headrace {
@@ -29,7 +29,10 @@ namespace headrace {
 // One object, or a range of one, to be read.
 struct ReadTarget {
   std::string_view name = {};
-  std::string_view generation = {};     // "": whichever is live
+  std::string_view generation = {};  // "": whichever is live
+  // What is read is this file inside the shard of that name; the server gets it out. Its size is
+  // the member's, and there is no generation. "": the object itself.
+  std::string_view member = {};
   uint64_t size_bytes = kUnknownSize;   // of the object, if known from a listing
   Checksum checksum = {};               // of the object, if known from a listing
   std::optional<ByteRange> range = {};  // none: all of it. `end` may be beyond the object's end
@@ -45,32 +48,6 @@ struct ReadTarget {
 
 class PieceReader;
 class ReadBatch;
-
-// A generation as text, without a heap allocation unless it is long.
-class GenerationText {
- public:
-  GenerationText() = default;
-  GenerationText(const GenerationText& other) { assign(other.view()); }
-  GenerationText& operator=(const GenerationText& other) {
-    if (this != &other) assign(other.view());
-    return *this;
-  }
-
-  void assign(std::string_view text) {
-    size_ = text.size();
-    if (size_ > short_.size()) long_ = std::make_unique_for_overwrite<char[]>(size_);
-    text.copy(size_ > short_.size() ? long_.get() : short_.data(), size_);
-  }
-  std::string_view view() const {
-    return {size_ > short_.size() ? long_.get() : short_.data(), size_};
-  }
-  bool empty() const { return size_ == 0; }
-
- private:
-  std::array<char, 40> short_{};  // enough for a GCS generation or an ETag
-  std::unique_ptr<char[]> long_;
-  size_t size_ = 0;
-};
 
 // A contiguous part of a slot, read by one request. Queued intrusively.
 struct ReadPiece {
@@ -95,6 +72,7 @@ struct ReadPiece {
 struct ReadSlot {
   uint32_t name_begin = 0, name_size = 0;  // in the batch's text
   uint32_t generation_begin = 0, generation_size = 0;
+  uint32_t member_begin = 0, member_size = 0;
   uint64_t object_bytes = kUnknownSize;
   Checksum expected = {};                // of the whole object
   uint64_t listed_bytes = kUnknownSize;  // what add() was given for both, for restart()
@@ -181,6 +159,9 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   std::string_view generation(const ReadSlot& slot) const {
     return std::string_view(text_).substr(slot.generation_begin, slot.generation_size);
   }
+  std::string_view member(const ReadSlot& slot) const {
+    return std::string_view(text_).substr(slot.member_begin, slot.member_size);
+  }
   // The bytes of all targets, counting `unknown_bytes` for each target of unknown size.
   uint64_t expected_bytes(uint64_t unknown_bytes) const;
   // What add() was given for slot `i`, for another batch that reads it on behalf of this one ...
@@ -196,7 +177,8 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   // How many of its slots are queued.
   std::atomic<size_t> queued_slots = 0;
   // `then` runs once, when every slot is done, on the thread that finished last, which it must not
-  // block. For callers who do not wait; call before the batch is handed over.
+  // block. For callers who do not wait; call before the batch is handed over, or while one of its
+  // slots is the caller's to end. If it is called again, both run.
   void then(std::function<void(ReadBatch&)> then);
   // Keeps the batch alive until its last slot is done. `on_attention` is called when somebody first
   // waits for the batch and when it is cancelled, so that the store looks at its queues again.
@@ -204,9 +186,11 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   // Keeps the first error of a slot, whose pieces may fail on several threads.
   void set_error(ReadSlot& slot, Error error);
   // Returns the slot to its state before the first attempt, except for `restarts`: the size or
-  // checksum that an answer reported may have been wrong. `forget_listing` also drops what the
+  // checksum that an answer reported may have been wrong. `and_listing` also drops what the
   // listing reported.
-  void restart(ReadSlot& slot, bool forget_listing);
+  void restart(ReadSlot& slot, bool and_listing);
+  // Before it is read: what comes is not what the listing reported.
+  void forget_listing(ReadSlot& slot);
   // Once per slot.
   void slot_done();
 

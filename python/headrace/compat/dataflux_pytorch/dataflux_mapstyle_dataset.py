@@ -154,7 +154,7 @@ class DataFluxMapStyleDataset(BucketDataset, data.Dataset[Any]):
         return [self.data_format_fn(each) for each in contents]
 
     @functools.cached_property
-    def _even_batches(self) -> EvenBatches:
+    def _even_batches(self) -> EvenBatches[NameAndSize]:
         return EvenBatches()
 
     def _read_batches(self, batches: Iterable[Sequence[NameAndSize]]) -> Generator[list[bytes]]:

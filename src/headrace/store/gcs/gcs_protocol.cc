@@ -12,6 +12,7 @@
 #include "headrace/format/http_range.h"
 #include "headrace/format/multipart_xml.h"
 #include "headrace/format/percent.h"
+#include "headrace/store/transfer/bearer_signer.h"
 
 namespace headrace {
 namespace {
@@ -72,7 +73,7 @@ ReadFacts GcsProtocol::read_facts(const ResponseHead& head) const {
   // In one pass: a read uses five of a dozen fields.
   for (const HeaderField& field : head.fields()) {
     if (same_ignoring_case(field.name, "x-goog-generation")) {
-      facts.generation = field.value;
+      facts.generation.assign(field.value);
     } else if (same_ignoring_case(field.name, "x-goog-hash")) {
       if (const std::optional<Crc32c> crc32c = crc32c_of_goog_hash(field.value)) {
         facts.checksum = *crc32c;
@@ -111,7 +112,7 @@ void GcsProtocol::build_list(HttpRequest& request, const ListRequest& list) cons
   request.target.append(paths_.user_project());
 }
 
-Result<ColumnPage> GcsProtocol::parse_list(const Response& response) const {
+Result<ColumnPage> GcsProtocol::parse_list(const Response& response, const ListRequest&) const {
   return parse_gcs_list(response.body);
 }
 
@@ -207,18 +208,6 @@ Result<CopyStep> GcsProtocol::parse_copy(const Response& response) const {
                   .token = std::move(rewrite->token),
                   .object = std::move(rewrite->object)};
 }
-
-namespace {
-
-class BearerSigner final : public Signer {
- public:
-  void sign(HttpRequest& request, const Credential& credential, const Destination&,
-            std::chrono::system_clock::time_point) override {
-    request.add_header("Authorization", credential.authorization);
-  }
-};
-
-}  // namespace
 
 std::unique_ptr<Signer> GcsProtocol::make_signer() const {
   return std::make_unique<BearerSigner>();

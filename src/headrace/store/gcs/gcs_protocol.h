@@ -26,7 +26,7 @@ class GcsProtocol final : public Protocol {
   ChecksumKind sum_told_with_parts() const override { return ChecksumKind::kCrc32c; }
   ListBounds list_bounds() const override { return ListBounds::kExact; }
   void build_list(HttpRequest& request, const ListRequest& list) const override;
-  Result<ColumnPage> parse_list(const Response& response) const override;
+  Result<ColumnPage> parse_list(const Response& response, const ListRequest& list) const override;
   void build_stat(HttpRequest& request, std::string_view name) const override;
   Result<ObjectInfo> parse_stat(const Response& response, std::string_view name) const override;
   void build_write(HttpRequest& request, const WriteRequest& write,

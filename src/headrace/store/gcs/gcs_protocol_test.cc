@@ -220,7 +220,7 @@ TEST(GcsProtocol, ReadsTheFactsOfAnAnswer) {
       "x-goog-stored-content-length: 5\r\nx-goog-stored-content-encoding: identity\r\n"
       "Content-Length: 5\r\n\r\n",
       head);
-  EXPECT_EQ(facts.generation, "77");
+  EXPECT_EQ(facts.generation.view(), "77");
   EXPECT_EQ(facts.checksum, Crc32c::from_base64("mnG7TA==").value());
   EXPECT_EQ(facts.stored_bytes, 5u);
   EXPECT_FALSE(facts.stored_gzip);

@@ -27,11 +27,16 @@ ListAttempt<Page>::ListAttempt(const Protocol& protocol, const TemporaryNames& t
     : TextAttempt(protocol),
       temporaries_(temporaries),
       request_(std::move(request)),
+      long_page_(protocol.long_page(request_)),
       largest_page_bytes_(largest_page_bytes) {}
 
 template <class Page>
 void ListAttempt<Page>::build(HttpRequest& request) {
-  protocol().build_list(request, request_);
+  if (long_page_) {
+    long_page_->build_next(request);
+  } else {
+    protocol().build_list(request, request_);
+  }
 }
 
 template <class Page>
@@ -63,7 +68,15 @@ Result<Attempt::Verdict> ListAttempt<Page>::finish() {
   while (text().size() > largest &&
          !largest_page_bytes_.compare_exchange_weak(largest, text().size())) {
   }
-  Result<ColumnPage> page = protocol().parse_list(response());
+  Result<ColumnPage> page = ColumnPage();
+  if (long_page_) {
+    Result<std::optional<ColumnPage>> taken = long_page_->take(response());
+    if (!taken) return std::unexpected(std::move(taken.error()));
+    if (!*taken) return Verdict::kAgain;
+    page = std::move(**taken);
+  } else {
+    page = protocol().parse_list(response(), request_);
+  }
   if (!page) return std::unexpected(std::move(page.error()));
   if (!request_.page_token.empty() && page->next_page_token == request_.page_token) {
     return corrupt("a page of the listing says that it is followed by itself");
@@ -83,6 +96,12 @@ Result<Attempt::Verdict> ListAttempt<Page>::finish() {
 
 template class ListAttempt<ObjectPage>;
 template class ListAttempt<ColumnPage>;
+
+Result<Attempt::Verdict> MapAttempt::finish() {
+  result = protocol().placement()->parse_map(response());
+  if (!result) return std::unexpected(result.error());
+  return Verdict::kDone;
+}
 
 StatAttempt::StatAttempt(const Protocol& protocol, std::string name)
     : TextAttempt(protocol), name_(std::move(name)) {}

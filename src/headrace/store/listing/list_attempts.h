@@ -1,8 +1,9 @@
-// The attempts behind list and stat.
+// The attempts behind list and stat, and that which asks for the map of a cluster.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "headrace/store/temporary_names.h"
@@ -28,7 +29,20 @@ class ListAttempt final : public TextAttempt {
   const TemporaryNames& temporaries_;
   bool no_bucket_ = false;
   const ListRequest request_;
+  const std::unique_ptr<LongPage> long_page_;
   std::atomic<uint64_t>& largest_page_bytes_;
+};
+
+// Asks for the map of a cluster.
+class MapAttempt final : public TextAttempt {
+ public:
+  using TextAttempt::TextAttempt;
+  void build(HttpRequest& request) override { protocol().placement()->build_map(request); }
+  std::string url() const override { return protocol().url_of(""); }
+  Result<std::shared_ptr<const HostMap>> result;
+
+ private:
+  Result<Verdict> finish() override;
 };
 
 class StatAttempt final : public TextAttempt {

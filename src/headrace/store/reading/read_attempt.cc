@@ -30,7 +30,9 @@ struct Announcement {
 // Errors: kUnavailable for a head that contradicts itself.
 Result<Announcement> announcement(const ResponseHead& head) {
   Announcement said;
-  if (head.status != 206) {
+  // Some servers answer 200 to a range. What was sent, Content-Range tells.
+  const std::optional<std::string_view> value = head.find("content-range");
+  if (!value && head.status != 206) {
     if (head.content_length == kUnknownSize) {
       return fail(Code::kUnavailable, "an answer of impossible length");
     }
@@ -38,7 +40,6 @@ Result<Announcement> announcement(const ResponseHead& head) {
     said.sent.end = head.content_length.value_or(kUnknownSize);
     return said;
   }
-  const std::optional<std::string_view> value = head.find("content-range");
   if (!value) return fail(Code::kUnavailable, "a partial answer without Content-Range");
   const Result<ContentRange> range = parse_content_range(*value);
   if (!range) return std::unexpected(range.error());
@@ -73,7 +74,10 @@ bool ReadAttempt::lacks_sum(const Protocol& protocol, const ReadRules& rules,
          protocol.sum_told_with_parts() == ChecksumKind::kNone;
 }
 
-std::string ReadAttempt::url() const { return protocol().url_of(piece_.batch->name(slot_)); }
+std::string ReadAttempt::url() const {
+  const std::string url = protocol().url_of(piece_.batch->name(slot_));
+  return slot_.member_size == 0 ? url : cat(url, "/", piece_.batch->member(slot_));
+}
 
 std::optional<ByteRange> ReadAttempt::asked_range() const {
   if (without_range_) return std::nullopt;
@@ -105,6 +109,10 @@ void ReadAttempt::build(HttpRequest& request) {
                                           : slot_.found_generation.view();
   if (asks_for_sum_) {
     protocol().build_stat(request, piece_.batch->name(slot_));
+    return;
+  }
+  if (slot_.member_size > 0) {  // the answer is the whole member
+    protocol().build_member_read(request, piece_.batch->name(slot_), piece_.batch->member(slot_));
     return;
   }
   std::optional<ByteRange> range = asked_range();
@@ -159,11 +167,14 @@ bool ReadAttempt::is_pinned() const {
 
 Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
   const ReadFacts facts = protocol().read_facts(head);
+  if (!facts.foreign.empty() && slot_.member_size == 0) {
+    return fail(Code::kInvalidArgument, facts.foreign);
+  }
   length_unknown_ = false;
   skipped_ = false;
   skip_bytes_ = 0;
   received_before_ = piece_.received_bytes;
-  if (Result<void> same = check_generation(facts.generation); !same) return same;
+  if (Result<void> same = check_generation(facts.generation.view()); !same) return same;
   if (std::exchange(asks_for_sum_, false)) {
     take_sum(facts.checksum);
     skipped_ = true;

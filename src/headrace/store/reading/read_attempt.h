@@ -38,6 +38,10 @@ class ReadAttempt final : public Attempt {
 
   void build(HttpRequest& request) override;
   std::string url() const override;
+  // A listing or an earlier answer has told of it.
+  bool is_known_to_exist() const override {
+    return is_pinned() || slot_.listed_bytes != kUnknownSize;
+  }
 
   // Called with the pieces that were split off, linked by `next`, once the head of the lead's
   // answer has told the size.

@@ -11,8 +11,8 @@
 #include "headrace/format/http_range.h"
 #include "headrace/format/s3_xml.h"
 #include "headrace/format/sigv4.h"
-#include "headrace/format/utf8.h"
 #include "headrace/format/xml_error.h"
+#include "headrace/store/listing/name_before.h"
 #include "headrace/store/s3/s3_errors.h"
 
 namespace headrace {
@@ -169,7 +169,7 @@ ReadFacts S3Protocol::read_facts(const ResponseHead& head) const {
   // In one pass: a read uses four of a dozen fields.
   for (const HeaderField& field : head.fields()) {
     if (is(field.name, "etag")) {
-      facts.generation = unquoted_etag(field.value);
+      facts.generation.assign(unquoted_etag(field.value));
     } else if (is(field.name, "content-encoding")) {
       facts.stored_gzip = field.value == "gzip";
     } else if (!sum.read(field) && compares_etags_ && hides_md5(field)) {
@@ -179,22 +179,9 @@ ReadFacts S3Protocol::read_facts(const ResponseHead& head) const {
   if (head.status == 206) return facts;  // a sum would be that of a part
   facts.checksum = sum.value();
   if (facts.checksum.empty() && compares_etags_ && !md5_hidden) {
-    facts.checksum = md5_of_etag(facts.generation).value_or(Checksum());
+    facts.checksum = md5_of_etag(facts.generation.view()).value_or(Checksum());
   }
   return facts;
-}
-
-std::string name_before(std::string_view name) {
-  std::u32string before = decode_utf8(name);
-  if (before.empty()) return "";
-  char32_t& last = before.back();
-  if (last == 0) {
-    before.pop_back();
-  } else {
-    last = last == 0xE000 ? 0xD7FF : last - 1;  // between them are no characters
-    before += char32_t{0x10FFFF};
-  }
-  return encode_utf8(before);
 }
 
 void S3Protocol::build_list(HttpRequest& request, const ListRequest& list) const {
@@ -212,7 +199,7 @@ void S3Protocol::build_list(HttpRequest& request, const ListRequest& list) const
   }
 }
 
-Result<ColumnPage> S3Protocol::parse_list(const Response& response) const {
+Result<ColumnPage> S3Protocol::parse_list(const Response& response, const ListRequest&) const {
   return parse_s3_list(response.body);
 }
 

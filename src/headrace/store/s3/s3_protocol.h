@@ -28,7 +28,7 @@ class S3Protocol final : public Protocol {
   // Pages begin after a name, not at it, and have no end.
   ListBounds list_bounds() const override { return ListBounds::kLoose; }
   void build_list(HttpRequest& request, const ListRequest& list) const override;
-  Result<ColumnPage> parse_list(const Response& response) const override;
+  Result<ColumnPage> parse_list(const Response& response, const ListRequest& list) const override;
   void build_stat(HttpRequest& request, std::string_view name) const override;
   Result<ObjectInfo> parse_stat(const Response& response, std::string_view name) const override;
   void build_write(HttpRequest& request, const WriteRequest& write,
@@ -72,9 +72,5 @@ class S3Protocol final : public Protocol {
 
 // Errors: kInvalidArgument for an endpoint or options that cannot work.
 Result<Provider> s3_provider(const Url& url, const StoreOptions& options);
-
-// The name after which a page must begin so that it has `name`, and as little as possible before
-// it. Some names between the two may come, too.
-std::string name_before(std::string_view name);
 
 }  // namespace headrace

@@ -1,4 +1,5 @@
 #include "headrace/store/s3/s3_protocol.h"
+#include "headrace/store/listing/name_before.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,12 +4,22 @@
 #include <utility>
 
 namespace headrace {
+namespace {
+
+// With these a host says that it does not have the object, or that it takes no requests but those
+// that the store's endpoint has sent to it.
+bool refuses_direct(int status) {
+  return status == 400 || status == 401 || status == 403 || status == 404 || status == 503;
+}
+
+}  // namespace
 
 Result<void> Attempt::on_head(const ResponseHead& head) {
   accepted_ = accepts(head.status);
   has_enough_ = false;
   body_bytes_ = 0;
   refusal_.reset();
+  refused_as_direct_ = false;
   if (accepted_) return begin_body(head);
   refusal_text_.resize(kMaxRefusalBytes);
   refusal_filled_ = 0;
@@ -40,8 +50,11 @@ Result<Attempt::Verdict> Attempt::end() {
                                 .body = std::string_view(refusal_text_).substr(0, refusal_filled_),
                                 .of_removal = removes(),
                                 .of_replacement = replaces()});
+  refused_as_direct_ = direct_ && refuses_direct(head_.head().status);
   // What is no answer to the request itself is not for the subclass.
-  if (refusal_->moved || refusal_->elsewhere != nullptr) return std::unexpected(refusal_->error);
+  if (refusal_->moved || refusal_->elsewhere != nullptr || refused_as_direct_) {
+    return std::unexpected(refusal_->error);
+  }
   return refused(refusal_->error);
 }
 

@@ -37,6 +37,9 @@ class Attempt : public ResponseSink {
   Result<Verdict> end();
   // Called if the attempt failed, will be retried, and may have reached the server.
   virtual void will_retry() {}
+  // Whether the caller has another way to get what it asks for. Then what fails is not tried again;
+  // it is still redirected, sent over a fresh connection, or with new credentials.
+  virtual bool has_alternative() const { return false; }
   // If the operation is stopped after a request has been sent whole, how long to wait for its
   // answer: the server will make the change, and the answer says what has to be undone.
   virtual std::chrono::milliseconds linger_when_stopped() const { return {}; }
@@ -51,6 +54,12 @@ class Attempt : public ResponseSink {
   // How the present attempt was refused; null if it was not.
   const Refusal* refusal() const { return refusal_ ? &*refusal_ : nullptr; }
   const Protocol& protocol() const { return protocol_; }
+  // Whether the present attempt goes to a host that the map of the cluster names.
+  void set_direct(bool direct) { direct_ = direct; }
+  // Whether its refusal means that the store's endpoint has to be asked.
+  bool refused_as_direct() const { return refused_as_direct_; }
+  // The caller has been told of the object: one that is not found may only be so for the moment.
+  virtual bool is_known_to_exist() const { return false; }
 
  protected:
   BlockPool* pool() const { return pool_; }
@@ -76,6 +85,7 @@ class Attempt : public ResponseSink {
   const Protocol& protocol_;
   BlockPool* pool_ = nullptr;
   bool accepted_ = false;
+  bool direct_ = false, refused_as_direct_ = false;
   bool has_enough_ = false;
   uint64_t body_bytes_ = 0;
   std::optional<Refusal> refusal_;

@@ -1,6 +1,7 @@
 // One host as this process sees it: its limit, its connections, and the requests waiting for it.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -15,9 +16,11 @@
 #include "headrace/http/io_thread.h"
 #include "headrace/http/message.h"
 #include "headrace/store/read_batch.h"
+#include "headrace/store/reading/batch_get.h"
 #include "headrace/store/reading/piece_queue.h"
 #include "headrace/store/transfer/admission.h"
 #include "headrace/store/transfer/host_log.h"
+#include "headrace/store/transfer/map_keeper.h"
 #include "headrace/store/transfer/pace.h"
 #include "headrace/store/transfer/retry.h"
 #include "headrace/store/transfer/write_conditions.h"
@@ -62,6 +65,10 @@ struct Host {
   ReadOrder reads;
   HostLog log;
   WriteConditions conditions;                    // how the service treats them
+  std::atomic<int> has_multipart = 0;            // above 0: yes; below: no; 0: it is not known
+  BatchGetRecord batch_gets;                     // whether there are such requests, and how fast
+  MapKeeper map;                                 // of the cluster, if the service is one
+  Reachability reachability;                     // if it is a host of a cluster
   std::vector<std::unique_ptr<HostLane>> lanes;  // one per I/O thread, in their order
 };
 

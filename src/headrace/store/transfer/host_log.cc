@@ -102,9 +102,7 @@ void HostLog::slow(const std::string& url, int attempts, Duration age, TimePoint
 
 void HostLog::tell_unverified(const std::string& url, ChecksumKind kind) {
   std::string why = "the store tells no checksum of the whole object";
-  if (kind == ChecksumKind::kXxh64) {
-    why = cat("its checksum is an ", label(kind), ", which is not computed here");
-  } else if (kind != ChecksumKind::kNone) {
+  if (kind != ChecksumKind::kNone) {
     why = cat("its checksum is of the kind ", label(kind), ", which only verify=\"all\" compares");
   }
   say(LogLevel::kWarning, cat("the bytes of ", url, " were not compared with a checksum: ", why,

@@ -90,9 +90,43 @@ awaitable<Result<void>> authorize(Activity& waiting, StoreContext& store) {
   }
 }
 
-// Where the next attempt goes: what this request was told, or where the bucket is now.
-Result<void> Operation::choose_lane(const Protocol& protocol) {
+// The lane to the host of the cluster that has the object; null if that is not known.
+Result<HostLane*> Operation::direct_lane(const Placement& placement, HttpRequest& request) {
+  MapKeeper& keeper = slot_.lane().host().map;
+  const auto now = thread().now();
+  if (keeper.is_wanted(now) && keeper.begin_fetch()) store_.fetch_map();
+  // What is not sent at all says nothing about the hosts.
+  if (direct_failed_ || request.object.empty() || request.refused) return nullptr;
+  if (!keeper.takes_direct(now)) return nullptr;
+  if (const uint64_t version = keeper.version(); version != store_.map_version) {
+    store_.map = keeper.map();
+    store_.map_version = version;
+    store_.map_lanes.assign(store_.map->hosts.size(), nullptr);
+  }
+  if (store_.map == nullptr) return nullptr;
+  const std::optional<size_t> host = placement.send_to(*store_.map, request);
+  if (!host) return nullptr;
+  HostLane*& lane = store_.map_lanes[*host];
+  if (lane == nullptr) {
+    Result<HostLane*> reached = store_.reach(store_.map->hosts[*host]);
+    if (!reached) return reached;
+    lane = *reached;
+  }
+  return lane->host().reachability.is_tried(now) ? lane : nullptr;
+}
+
+// Where the next attempt goes: what this request was told, who has the object, or where the bucket
+// is now.
+Result<void> Operation::choose_lane(const Protocol& protocol, HttpRequest& request) {
+  direct_ = false;
   if (elsewhere_ != nullptr) {
+    if (!elsewhere_->target.empty()) {
+      request.target = elsewhere_->target;
+    } else {
+      request.target.resize(std::min(request.target.find('?'), request.target.size()));
+      request.target.append("?").append(elsewhere_->query);
+    }
+    request.waits_for_continue = false;
     HostLane*& lane = store_.lanes_elsewhere[elsewhere_->endpoint];
     if (lane == nullptr) {
       Result<HostLane*> reached = store_.reach(elsewhere_->endpoint);
@@ -101,6 +135,16 @@ Result<void> Operation::choose_lane(const Protocol& protocol) {
     }
     via_ = lane;
     return {};
+  }
+  if (const Placement* placement = protocol.placement()) {
+    const Result<HostLane*> lane = direct_lane(*placement, request);
+    if (!lane) return std::unexpected(lane.error());
+    if (*lane != nullptr) {
+      via_ = *lane;
+      direct_ = true;
+      request.waits_for_continue = false;
+      return {};
+    }
   }
   via_ = &slot_.lane();
   const std::shared_ptr<const Endpoint> moved_to = protocol.moved_to();
@@ -135,12 +179,59 @@ RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& 
       store_.clock_offset = *refusal->server_time - thread().clock().wall_now();
     }
   }
+  if (exchanged || direct_) judge_direct(attempt, exchanged.has_value(), outcome);
   if (exchanged) {
     const bool throttled = outcome.error && outcome.error->code() == Code::kThrottled;
     record_answer(throttled, attempt.body_bytes() + request.body_bytes());
   }
   via_->give_back(std::move(connection_));
   return outcome;
+}
+
+// What becomes of a direct request that failed, and what is learned from it and from its success.
+void Operation::judge_direct(const Attempt& attempt, bool exchanged, RetryState::Outcome& outcome) {
+  MapKeeper& keeper = slot_.lane().host().map;
+  const auto now = thread().now();
+  if (direct_ && reached_server_) via_->host().reachability.reached();
+  if (direct_ && outcome.error) {
+    if (outcome.stale) return;  // the host is asked again
+    direct_failed_ = true;
+    // An object that is not the one asked for may be what a host that is no longer its owner kept.
+    const bool is_another = outcome.error->code() == Code::kPreconditionFailed;
+    if (attempt.refused_as_direct() || is_another) {
+      direct_refusal_ = std::make_unique<const DirectRefusal>(
+          DirectRefusal{.status = is_another ? 404 : outcome.error->http_status(),
+                        .credential_version = credential_version_});
+      outcome.stale_credentials = false;
+      outcome.moved = true;
+    } else if (!exchanged && is_retryable(*outcome.error)) {
+      keeper.doubt();
+      if (!reached_server_) via_->host().reachability.failed(now);
+      // What was never sent can go the other way at once.
+      outcome.moved = !reached_server_;
+    }
+  } else if (direct_) {
+    keeper.direct_taken();
+  } else if (!outcome.error && direct_refusal_) {
+    const DirectRefusal refusal = *std::exchange(direct_refusal_, nullptr);
+    // A credential that has expired says nothing about direct requests.
+    if (refusal.status == 401 && refusal.credential_version != credential_version_) return;
+    keeper.direct_refused(/*for_good=*/refusal.status == 401 || refusal.status == 403, now);
+  }
+}
+
+// Whether an object that was there before and is not found, or a host that cannot be reached, may
+// be found again: the cluster has changed lately.
+awaitable<bool> Operation::may_come_back() {
+  MapKeeper& keeper = slot_.lane().host().map;
+  if (keeper.is_unsettled(thread().now())) co_return true;
+  const uint64_t fetch = keeper.next_fetch();
+  while (!stopped()) {
+    if (keeper.is_over(fetch, waker())) co_return keeper.is_unsettled(thread().now());
+    if (keeper.begin_fetch(fetch)) store_.fetch_map();
+    co_await park(deadline());
+  }
+  co_return false;
 }
 
 // What it says about how many requests, and how fast, may be sent.
@@ -161,7 +252,8 @@ void Operation::record_answer(bool throttled, uint64_t bytes) {
 // For the log: whether the host answers, and whether it throttles.
 void Operation::note_outcome(const RetryState::Outcome& outcome, steady_clock::time_point now) {
   Host& host = via_->host();
-  if (!outcome.error || !is_retryable(*outcome.error)) {
+  // To be sent elsewhere is an answer, too.
+  if (!outcome.error || outcome.moved || !is_retryable(*outcome.error)) {
     host.log.answered(now);
   } else if (outcome.error->code() == Code::kThrottled) {
     count(thread().metrics().throttled_total);
@@ -185,13 +277,9 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
   attempt_ = &attempt;
   attempt.charge_to(slot_.lane().pool());
   bool fresh_next = false;
-  uint64_t credential_version = 0;  // that this attempt carries; the thread's may change
   while (true) {
     if (stopped()) co_return std::unexpected(finished(attempt, *stopped()));
 
-    if (Result<void> chosen = choose_lane(attempt.protocol()); !chosen) {
-      co_return std::unexpected(finished(attempt, std::move(chosen.error())));
-    }
     // Admission: a turn, if the server has ever asked for a pace.
     if (store_.pace->refused() && !slot_.use_turn()) {
       if (!co_await wait_for_turn()) continue;
@@ -201,7 +289,10 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     auto now = thread().now();
     request.clear();
     attempt.build(request);
-    if (elsewhere_ != nullptr) request.target = elsewhere_->target;
+    if (Result<void> chosen = choose_lane(attempt.protocol(), request); !chosen) {
+      co_return std::unexpected(finished(attempt, std::move(chosen.error())));
+    }
+    attempt.set_direct(direct_);
     if (store_.credentials) {
       const bool valid = store_.credential && now < store_.credential_fresh_until &&
                          store_.credential_version == store_.credentials->version();
@@ -214,13 +305,14 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
                           {.authority = via_->host().authority,
                            .base_path = via_->host().route->endpoint.base_path},
                           thread().clock().wall_now() + store_.clock_offset);
-      credential_version = store_.credential_version;
+      credential_version_ = store_.credential_version;
     }
 
     retries_.begin_attempt();
     reached_server_ = false;
-    connection_ =
-        std::exchange(fresh_next, false) ? via_->new_connection() : via_->take_connection();
+    connection_ = std::exchange(fresh_next, false) || request.on_new_connection
+                      ? via_->new_connection()
+                      : via_->take_connection();
     Result<void> exchanged;
     if (!connection_->reusable()) {
       opening_since_ = now;
@@ -233,6 +325,14 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
       exchanged = co_await connection_->exchange(request, attempt);
     }
     RetryState::Outcome outcome = end_attempt(attempt, request, std::move(exchanged));
+    if (outcome.error && !outcome.moved && attempt.protocol().placement() != nullptr) {
+      const bool is_lost = outcome.error->code() == Code::kNotFound &&
+                           attempt.refusal() != nullptr && attempt.is_known_to_exist();
+      // The endpoint sends requests to a host that has died until it has noticed.
+      const bool is_away =
+          elsewhere_ != nullptr && !reached_server_ && is_retryable(*outcome.error);
+      if (is_lost || is_away) outcome.unsettled = co_await may_come_back();
+    }
     if (stopped() && outcome.error) continue;
 
     now = thread().now();
@@ -240,15 +340,18 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     RetryState::Step step = retries_.after(std::move(outcome), now, deadline());
     // Whatever else the next attempt is, it begins where requests of this store begin.
     if (step.next != Next::kFreshConnection) elsewhere_.reset();
+    if (step.next == Next::kRetry && attempt.has_alternative()) step.next = Next::kFail;
     switch (step.next) {
       case Next::kDone: co_return Result<void>();
       case Next::kFollowUp: break;
-      case Next::kRedirected: elsewhere_ = attempt.refusal()->elsewhere; break;
+      case Next::kRedirected:
+        if (!direct_) elsewhere_ = attempt.refusal()->elsewhere;
+        break;
       case Next::kFreshConnection:
         fresh_next = true;
         attempt.will_retry();
         break;
-      case Next::kNewCredential: store_.credentials->reject(credential_version); break;
+      case Next::kNewCredential: store_.credentials->reject(credential_version_); break;
       case Next::kRetry:
         last_ = std::move(step.error);
         // If it was throttled or never sent, the server did nothing that would have to be looked

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "headrace/http/connection.h"
 #include "headrace/http/message.h"
@@ -31,6 +32,12 @@ struct StoreContext {
   // Where the bucket has moved to, and the lane there.
   std::shared_ptr<const Endpoint> moved_to = nullptr;
   HostLane* moved_lane = nullptr;
+  // Sees to it that the map of the cluster is fetched, and that MapKeeper::fetched() is called.
+  const std::function<void()> fetch_map = {};
+  // The map that this thread goes by, and the lanes to its hosts.
+  std::shared_ptr<const HostMap> map = nullptr;
+  uint64_t map_version = 0;
+  std::vector<HostLane*> map_lanes = {};
   // The lanes to which single requests were sent.
   std::map<Endpoint, HostLane*> lanes_elsewhere = {};
   // How far the service's clock is ahead of ours, as far as it was told.
@@ -62,7 +69,10 @@ class Operation final : public Activity {
   void interrupt(const Error& why) override;
   void sweep(std::chrono::steady_clock::time_point now) override;
   void note_outcome(const RetryState::Outcome& outcome, std::chrono::steady_clock::time_point now);
-  Result<void> choose_lane(const Protocol& protocol);
+  Result<void> choose_lane(const Protocol& protocol, HttpRequest& request);
+  Result<HostLane*> direct_lane(const Placement& placement, HttpRequest& request);
+  void judge_direct(const Attempt& attempt, bool exchanged, RetryState::Outcome& outcome);
+  awaitable<bool> may_come_back();
   void record_answer(bool throttled, uint64_t bytes);
   awaitable<bool> wait_for_turn();
   void count_in_flight(bool in_flight);
@@ -81,7 +91,17 @@ class Operation final : public Activity {
   RetryState retries_;
   // While a connection is being opened.
   std::optional<std::chrono::steady_clock::time_point> opening_since_;
-  bool reached_server_ = false;  // the present attempt may have been sent
+  // Operations are part of the frames of reads, which are recycled up to 1 KiB: what is rare lies
+  // elsewhere.
+  struct DirectRefusal {
+    int status = 0;  // 404 also for an object that is not the one asked for
+    uint64_t credential_version = 0;
+  };
+  std::unique_ptr<const DirectRefusal> direct_refusal_;  // until the store's endpoint has judged
+  uint64_t credential_version_ = 0;  // that this attempt carries; the thread's may change
+  bool reached_server_ = false;      // the present attempt may have been sent
+  bool direct_ = false;              // the present attempt goes to a host of the map
+  bool direct_failed_ = false;       // an attempt did, in vain: the others do not
   bool told_slow_ = false;
   bool in_flight_ = false;  // as counted: not while it waits for a turn
 };

@@ -127,7 +127,7 @@ class ScriptedConnection final : public Transport {
 };
 
 // As GCS, and 307 sends one request elsewhere.
-class RedirectingProtocol final : public Protocol {
+class RedirectingProtocol : public Protocol {
  public:
   RedirectingProtocol() : Protocol(Root()) {}
   Refusal refusal(const ErrorResponse& response) const override {
@@ -149,7 +149,9 @@ class RedirectingProtocol final : public Protocol {
   ReadFacts read_facts(const ResponseHead&) const override { return {}; }
   ListBounds list_bounds() const override { return ListBounds::kExact; }
   void build_list(HttpRequest&, const ListRequest&) const override {}
-  Result<ColumnPage> parse_list(const Response&) const override { return ColumnPage(); }
+  Result<ColumnPage> parse_list(const Response&, const ListRequest&) const override {
+    return ColumnPage();
+  }
   void build_stat(HttpRequest&, std::string_view) const override {}
   Result<ObjectInfo> parse_stat(const Response&, std::string_view) const override { return {}; }
   void build_write(HttpRequest&, const WriteRequest&, std::span<const std::span<const std::byte>>,
@@ -167,23 +169,45 @@ class RedirectingProtocol final : public Protocol {
   const GcsProtocol gcs_{"bucket", ""};
 };
 
+// The same for a cluster, one of whose hosts has everything.
+class PlacingProtocol final : public RedirectingProtocol, public Placement {
+ public:
+  const Placement* placement() const override { return this; }
+  void build_map(HttpRequest&) const override {}
+  Result<std::shared_ptr<const HostMap>> parse_map(const Response&) const override {
+    return std::make_shared<HostMap>();
+  }
+  std::optional<size_t> owner(const HostMap&, std::string_view) const override { return 0; }
+  std::optional<size_t> send_to(const HostMap&, const HttpRequest&) const override { return 0; }
+};
+
 class ScriptedAttempt final : public TextAttempt {
  public:
   ScriptedAttempt(const Protocol& protocol, Clock& clock) : TextAttempt(protocol), clock_(clock) {}
   void build(HttpRequest& request) override {
     request.target = "/o";
+    request.object = "o";
+    request.refused = refused;
     times.push_back(clock_.now());
   }
   std::string url() const override { return "gs://bucket/o"; }
   void will_retry() override { ++retried; }
   milliseconds linger_when_stopped() const override { return linger; }
+  bool is_known_to_exist() const override { return known; }
 
   std::vector<Clock::TimePoint> times;  // of each attempt
   int retried = 0;
   int follow_ups = 0;  // that are still wanted
   milliseconds linger{0};
+  bool known = false;
+  std::optional<Error> refused;
+  int others = 0;  // answers with another object than that which was asked for
 
  private:
+  Result<void> begin_body(const ResponseHead& head) override {
+    if (others > 0 && others-- > 0) return fail(Code::kPreconditionFailed, "has changed");
+    return TextAttempt::begin_body(head);
+  }
   Result<Verdict> finish() override { return follow_ups-- > 0 ? Verdict::kAgain : Verdict::kDone; }
   Clock& clock_;
 };
@@ -196,7 +220,9 @@ std::shared_ptr<const Route> route(std::string host = "storage.test") {
 
 class OperationTest : public ::testing::Test {
  protected:
-  OperationTest() { lane().rng().seed(1); }
+  explicit OperationTest(const Protocol& spoken = protocol()) : attempt_(spoken, clock_) {
+    lane().rng().seed(1);
+  }
   ~OperationTest() override {
     slot_.release();
     host_.lanes.clear();
@@ -228,7 +254,8 @@ class OperationTest : public ::testing::Test {
                                 .credentials = credentials_,
                                 .signer = signer(),
                                 .reach = reach_,
-                                .pace = pace_});
+                                .pace = pace_,
+                                .fetch_map = fetch_map_});
     operation_.emplace(slot_, *store_, this);
     asio::co_spawn(thread_->context(), drive(*operation_, attempt_, result_), asio::detached);
     poll();
@@ -278,7 +305,8 @@ class OperationTest : public ::testing::Test {
   TimeoutOptions timeout_{.total = seconds(60)};
   std::shared_ptr<Credentials> credentials_;
   std::function<Result<HostLane*>(const Endpoint&)> reach_;
-  ScriptedAttempt attempt_{protocol(), clock_};
+  std::function<void()> fetch_map_;
+  ScriptedAttempt attempt_;
   std::optional<StoreContext> store_;
   std::optional<Result<void>> result_;
   std::optional<Operation> operation_;
@@ -509,7 +537,7 @@ TEST_F(OperationWithCredentials, ARefusedTokenIsReplacedOnce) {
 // One that is sent to another host, which has a script of its own.
 class OperationElsewhere : public OperationTest {
  protected:
-  OperationElsewhere() {
+  explicit OperationElsewhere(const Protocol& spoken = protocol()) : OperationTest(spoken) {
     other_.lanes.push_back(std::make_unique<HostLane>(other_, *thread_, resolver_, *pool_));
     reach_ = [this](const Endpoint& at) -> Result<HostLane*> {
       reached_.push_back(at.authority());
@@ -562,6 +590,13 @@ TEST_F(OperationElsewhere, ARequestGoesWhereItIsToldAndTheNextOneWhereItAlwaysWe
   EXPECT_TRUE(run_next().has_value());
   EXPECT_THAT(script_.targets, ElementsAre("/o", "/o"));
   EXPECT_THAT(there_.targets, SizeIs(1));
+}
+
+TEST_F(OperationElsewhere, ToBeSentOnIsNoFailureOfTheHostThatDoes) {
+  answer_with({sent_to("https://other.test/x")});
+  there_.answers = {{}};
+  EXPECT_TRUE(run().has_value());
+  EXPECT_FALSE(lane().host().log.failing());
 }
 
 TEST_F(OperationElsewhere, ConnectionsOfEachHostAreKeptAndItsLaneIsFoundOnce) {
@@ -632,6 +667,245 @@ TEST_F(OperationElsewhere, AHostThatCannotBeReachedAnyMoreEndsIt) {
   answer_with({sent_to("https://stopped.test/1"), {}});
   EXPECT_THAT(text_of(run()), HasSubstr("cancelled: gs://bucket/o"));
   EXPECT_THAT(script_.targets, SizeIs(1));
+}
+
+// ── Straight to the host of a cluster ────────────────────────────────────────────────────────
+
+class OperationDirect : public OperationElsewhere {
+ protected:
+  OperationDirect() : OperationElsewhere(placing()) {
+    fetch_map_ = [this] { ++fetches_; };
+    tell_map(1);
+  }
+  static const Protocol& placing() {
+    static const PlacingProtocol protocol;
+    return protocol;
+  }
+  void tell_map(uint64_t version) {
+    auto map = std::make_shared<HostMap>();
+    map->version = version;
+    Endpoint host;
+    host.host = "other.test";
+    map->hosts.push_back(std::move(host));
+    host_.map.begin_fetch();
+    host_.map.fetched(std::shared_ptr<const HostMap>(std::move(map)), clock_.now());
+  }
+  int fetches_ = 0;
+};
+
+TEST_F(OperationDirect, ARequestGoesWhereTheMapSaysAndOneThatHasNoMapToTheEndpoint) {
+  there_.answers = {{}, {}};
+  EXPECT_TRUE(run().has_value());
+  EXPECT_TRUE(run_next().has_value());
+  EXPECT_THAT(there_.targets, ElementsAre("/o", "/o"));
+  EXPECT_THAT(script_.targets, SizeIs(0));
+  EXPECT_THAT(reached_, ElementsAre("other.test"));
+  EXPECT_EQ(fetches_, 0);
+}
+
+TEST_F(OperationDirect, WhatTheHostRefusesTheEndpointIsAskedForAtOnce) {
+  for (const char* status : {"400 Bad", "401 Who", "403 No", "404 Not Found", "503 Busy"}) {
+    there_.answers = {refusal(status)};
+    answer_with({{}});
+    result_.reset();
+    EXPECT_TRUE(run().has_value()) << status;
+  }
+  EXPECT_THAT(script_.targets, SizeIs(5));
+  EXPECT_THAT(script_.targets, ::testing::Each("/o"));
+  EXPECT_EQ(passed(), milliseconds(0));
+  EXPECT_EQ(attempt_.retried, 0);
+  EXPECT_EQ(thread_->metrics().retries_total, 0u);
+}
+
+TEST_F(OperationDirect, ARefusalThatTheEndpointRepeatsIsTheError) {
+  there_.answers = {refusal("404 Not Found")};
+  answer_with({refusal("404 Not Found"), {}});
+  EXPECT_THAT(text_of(run()), HasSubstr("not found: gs://bucket/o"));
+  EXPECT_THAT(script_.targets, SizeIs(1));
+  EXPECT_FALSE(host_.map.is_wanted(clock_.now())) << "the map was right";
+}
+
+TEST_F(OperationDirect, AWrongMapIsFetchedAnewByTheNextRequest) {
+  there_.answers = {refusal("404 Not Found"), {}};
+  answer_with({{}});
+  EXPECT_TRUE(run().has_value());
+  EXPECT_TRUE(host_.map.is_wanted(clock_.now()));
+  EXPECT_EQ(fetches_, 0);
+  EXPECT_TRUE(run_next().has_value());
+  EXPECT_EQ(fetches_, 1);
+  EXPECT_FALSE(host_.map.is_wanted(clock_.now()));
+}
+
+TEST_F(OperationDirect, AClusterThatTakesNoDirectRequestsGetsNoMore) {
+  there_.answers = {refusal("401 Unauthorized"), {}};
+  answer_with({{}, {}});
+  EXPECT_TRUE(run().has_value());
+  EXPECT_TRUE(run_next().has_value());
+  EXPECT_THAT(there_.targets, SizeIs(1));
+  EXPECT_THAT(script_.targets, SizeIs(2));
+}
+
+TEST_F(OperationDirect, ItIsGivenAnotherChanceAfterAWhile) {
+  there_.answers = {refusal("401 Unauthorized"), {}};
+  answer_with({{}});
+  EXPECT_TRUE(run().has_value());
+  clock_.advance(MapKeeper::kWithoutDirect + seconds(1));
+  EXPECT_TRUE(run_next().has_value());
+  EXPECT_THAT(there_.targets, SizeIs(2));
+  EXPECT_THAT(script_.targets, SizeIs(1));
+}
+
+TEST_F(OperationDirect, AnOldMapIsFetchedAnewAndNobodyWaitsForIt) {
+  there_.answers = {{}, {}, {}};
+  EXPECT_TRUE(run().has_value());
+  clock_.advance(MapKeeper::kMaxAge);
+  EXPECT_TRUE(run_next().has_value());
+  EXPECT_TRUE(run_next().has_value());
+  EXPECT_EQ(fetches_, 1);
+  EXPECT_THAT(there_.targets, SizeIs(3));
+  EXPECT_EQ(passed(), MapKeeper::kMaxAge);
+}
+
+TEST_F(OperationDirect, AnObjectThatIsNotTheOneAskedForIsAskedForAtTheEndpoint) {
+  attempt_.others = 1;
+  there_.answers = {{}};
+  answer_with({{}});
+  EXPECT_TRUE(run().has_value());
+  EXPECT_THAT(script_.targets, ElementsAre("/o"));
+  EXPECT_TRUE(host_.map.is_wanted(clock_.now())) << "the map is old";
+}
+
+TEST_F(OperationDirect, AnObjectThatHasChangedAtTheEndpointTooHasChanged) {
+  attempt_.others = 2;
+  there_.answers = {{}};
+  answer_with({{}});
+  EXPECT_THAT(text_of(run()), HasSubstr("has changed"));
+  EXPECT_FALSE(host_.map.is_wanted(clock_.now())) << "the map was right";
+}
+
+TEST_F(OperationDirect, ACredentialThatHasExpiredEndsNoDirectRequests) {
+  credentials_ = Credentials::from_queue(std::make_shared<CredentialsQueue>(), 1);
+  credentials_->provide({.authorization = "Bearer 1"});
+  there_.answers = {refusal("401 Unauthorized"), {}};
+  answer_with({refusal("401 Unauthorized"), {}});
+  start();
+  credentials_->provide({.authorization = "Bearer 2"});
+  poll();
+  EXPECT_TRUE(finish().has_value());
+  EXPECT_TRUE(run_next().has_value());
+  EXPECT_THAT(there_.targets, SizeIs(2));
+  EXPECT_THAT(script_.targets, SizeIs(2));
+}
+
+TEST_F(OperationDirect, AHostThatIsNeverReachedIsPassedOverForAWhile) {
+  for (uint32_t i = 0; i < Reachability::kMaxFailed; ++i) {
+    there_.answers = {{.not_opened = Error(Code::kUnavailable, "refused")}};
+    answer_with({{}});
+    EXPECT_TRUE((i == 0 ? run() : run_next()).has_value());
+  }
+  const int tried = there_.connections;
+  answer_with({{}});
+  EXPECT_TRUE(run_next().has_value());
+  EXPECT_EQ(there_.connections, tried);
+  clock_.advance(Reachability::kPassedOver);
+  there_.answers = {{}, {}};
+  EXPECT_TRUE(run_next().has_value());
+  EXPECT_TRUE(run_next().has_value());
+  EXPECT_THAT(there_.targets, SizeIs(2));
+}
+
+TEST_F(OperationDirect, WhatIsRefusedBeforeItIsSentSaysNothingAboutTheMap) {
+  attempt_.refused = Error(Code::kNotFound, "no such name");
+  answer_with({{.failure = Error(Code::kNotFound, "no such name")}});
+  EXPECT_THAT(text_of(run()), HasSubstr("no such name"));
+  EXPECT_THAT(there_.targets, SizeIs(0));
+  EXPECT_FALSE(host_.map.is_wanted(clock_.now()));
+}
+
+TEST_F(OperationDirect, ToBeSentOnIsNoAttemptOfItsOwn) {
+  there_.answers = {refusal("404 Not Found")};
+  answer_with({refusal("404 Not Found")});
+  const Result<void> result = run();
+  EXPECT_EQ(result.error().attempts(), 1);
+}
+
+TEST_F(OperationDirect, AHostThatCannotBeReachedIsPassedOverAtOnce) {
+  there_.answers = {{.not_opened = Error(Code::kUnavailable, "refused")}};
+  answer_with({{}});
+  EXPECT_TRUE(run().has_value());
+  EXPECT_THAT(script_.targets, ElementsAre("/o"));
+  EXPECT_EQ(passed(), milliseconds(0));
+  EXPECT_EQ(fetches_, 1);
+}
+
+TEST_F(OperationDirect, WhatMayHaveReachedTheHostIsRepeatedByTheEndpoint) {
+  there_.answers = {failure("reset")};
+  answer_with({{}});
+  EXPECT_TRUE(run().has_value());
+  EXPECT_EQ(attempt_.retried, 1);
+  EXPECT_THAT(script_.targets, ElementsAre("/o"));
+}
+
+TEST_F(OperationDirect, AnIdleConnectionThatTheHostClosedIsReplacedThere) {
+  there_.answers = {{.failure = Error(Code::kUnavailable, "closed"), .stale = true}, {}};
+  EXPECT_TRUE(run().has_value());
+  EXPECT_THAT(there_.targets, SizeIs(2));
+  EXPECT_THAT(script_.targets, SizeIs(0));
+}
+
+TEST_F(OperationDirect, WhatIsGoneIsMissingOnceTheMapTurnsOutToBeTheSame) {
+  attempt_.known = true;
+  there_.answers = {refusal("404 Not Found")};
+  answer_with({refusal("404 Not Found"), {}});
+  start();
+  ASSERT_FALSE(result_) << "it waits for the map";
+  EXPECT_EQ(fetches_, 1);
+  tell_map(1);
+  poll();
+  EXPECT_THAT(text_of(finish()), HasSubstr("not found"));
+  EXPECT_EQ(passed(), milliseconds(0));
+}
+
+TEST_F(OperationDirect, WhatAClusterThatChangesDoesNotFindIsAskedForUntilItHasSettled) {
+  attempt_.known = true;
+  there_.answers = {refusal("404 Not Found")};
+  std::deque<Answer> answers(12, refusal("404 Not Found"));
+  answers.emplace_back();
+  answer_with(std::move(answers));
+  start();
+  EXPECT_EQ(fetches_, 1);
+  tell_map(2);
+  poll();
+  EXPECT_TRUE(finish().has_value());
+  EXPECT_THAT(script_.targets, SizeIs(13)) << "more than a request has attempts";
+  EXPECT_EQ(fetches_, 1);
+}
+
+TEST_F(OperationDirect, WhatIsStillMissingThenIsMissing) {
+  attempt_.known = true;
+  there_.answers = {refusal("404 Not Found")};
+  answer_with(std::deque<Answer>(1000, refusal("404 Not Found")));
+  start();
+  tell_map(2);
+  poll();
+  int told = 1;
+  while (!result_ && passed() <= MapKeeper::kUnsettled + seconds(2)) {
+    ASSERT_TRUE(clock_.advance_to_next());
+    poll();
+    if (fetches_ > told) tell_map(2);
+    told = fetches_;
+    poll();
+  }
+  ASSERT_TRUE(result_);
+  EXPECT_THAT(text_of(*result_), HasSubstr("not found"));
+  EXPECT_GE(passed(), MapKeeper::kUnsettled - seconds(1));
+}
+
+TEST_F(OperationDirect, WhatNobodyHasToldOfIsMissingAtOnce) {
+  there_.answers = {refusal("404 Not Found")};
+  answer_with({refusal("404 Not Found")});
+  EXPECT_THAT(text_of(run()), HasSubstr("not found"));
+  EXPECT_EQ(fetches_, 0);
 }
 
 // ── Idle connections ─────────────────────────────────────────────────────────────────────────

@@ -79,9 +79,19 @@ RetryState::Step RetryState::after(Outcome outcome, TimePoint now, TimePoint dea
     return fail_with(error.code(),
                      cat(error.message(), " (sent elsewhere ", redirects_, " times in a row)"));
   }
-  if (outcome.moved) return {.next = Next::kRedirected};
+  if (outcome.moved) {
+    --attempts_;  // one attempt, wherever it leads
+    return {.next = Next::kRedirected};
+  }
   if (outcome.stale_credentials && !std::exchange(credential_rejected_, true)) {
     return {.next = Next::kNewCredential};
+  }
+  if (outcome.unsettled) {
+    // It costs no attempt: how long this may go on is decided elsewhere.
+    const auto wait = std::min(backoff(options_, ++unsettled_, error, rng_), kMaxUnsettledWait);
+    if (now + wait < deadline)
+      return {.next = Next::kRetry, .wait = wait, .error = std::move(error)};
+    return {.next = Next::kFail, .error = std::move(error)};
   }
   // Throttling is not a failure of the request, which continues until its deadline.
   const bool throttled = error.code() == Code::kThrottled;

@@ -55,6 +55,7 @@ class RetryState {
     bool stale = false;               // it failed because the server had closed the idle connection
     bool stale_credentials = false;   // it was refused, and with new credentials it may not be
     bool moved = false;               // it was refused, since its place is elsewhere
+    bool unsettled = false;           // it was refused by a cluster that is changing
   };
   enum class Next : uint8_t {
     kDone,
@@ -84,12 +85,14 @@ class RetryState {
   static constexpr int kFreeFollowUps = 16;
   // How often in a row one request is sent elsewhere: to a region, and to an endpoint there.
   static constexpr int kMaxRedirects = 3;
+  // Between requests to a cluster that is changing.
+  static constexpr std::chrono::milliseconds kMaxUnsettledWait{1000};
 
   const RetryOptions& options_;
   RetryBudget& budget_;
   Rng& rng_;
   int attempts_ = 0;
-  int failures_ = 0, throttled_ = 0, follow_ups_ = 0, redirects_ = 0;
+  int failures_ = 0, throttled_ = 0, follow_ups_ = 0, redirects_ = 0, unsettled_ = 0;
   bool was_stale_ = false, credential_rejected_ = false;
 };
 

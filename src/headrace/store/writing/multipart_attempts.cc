@@ -39,7 +39,7 @@ void StartMultipartAttempt::build(HttpRequest& request) {
 }
 
 Result<Attempt::Verdict> StartMultipartAttempt::finish() {
-  Result<std::string> id = parse_upload_id(text());
+  Result<std::string> id = protocol().multipart()->parse_started(response());
   if (!id) return std::unexpected(std::move(id.error()));
   result = std::move(id);
   return Verdict::kDone;
@@ -61,7 +61,8 @@ Result<Attempt::Verdict> SendPartAttempt::finish() {
   const ResponseHead& head = response().head;
   SentPart sent{.part_number = part_->part_number,
                 .etag = std::string(head.find("etag").value_or(""))};
-  if (sent.etag.empty()) return corrupt("the answer to a part of an upload has no ETag");
+  if (sent.etag.empty() && protocol().multipart()->names_parts())
+    return corrupt("the answer to a part of an upload has no ETag");
   const Result<std::optional<Crc32c>> stored = protocol().multipart()->part_crc32c(head);
   if (!stored) return std::unexpected(stored.error());
   if (*stored) {
@@ -81,8 +82,10 @@ CopySourceAttempt::CopySourceAttempt(const Protocol& protocol, std::string name)
 Result<Attempt::Verdict> CopySourceAttempt::finish() {
   Result<ObjectInfo> info = found_object(name_);
   if (!info) return std::unexpected(std::move(info.error()));
-  result = CopySource{.info = std::move(*info),
-                      .metadata = protocol().part_copies()->metadata(response().head)};
+  const PartCopies* const parts = protocol().part_copies();
+  result = CopySource{
+      .info = std::move(*info),
+      .metadata = parts != nullptr ? parts->metadata(response().head) : ObjectMetadata()};
   return Verdict::kDone;
 }
 
@@ -123,7 +126,7 @@ Result<Attempt::Verdict> CopyPartAttempt::refused(Error error) {
 CompleteMultipartAttempt::CompleteMultipartAttempt(const Protocol& protocol, std::string name,
                                                    std::string upload_id,
                                                    std::vector<SentPart> parts, uint64_t size_bytes,
-                                                   std::optional<Crc32c> crc32c,
+                                                   std::optional<Crc32c> crc32c, Checksum xxh64,
                                                    Precondition precondition,
                                                    WriteConditions& conditions)
     : PublishAttempt(protocol, name, std::move(precondition), &conditions),
@@ -131,7 +134,8 @@ CompleteMultipartAttempt::CompleteMultipartAttempt(const Protocol& protocol, std
       upload_id_(std::move(upload_id)),
       parts_(std::move(parts)),
       size_bytes_(size_bytes),
-      crc32c_(crc32c) {}
+      crc32c_(crc32c),
+      xxh64_(xxh64) {}
 
 void CompleteMultipartAttempt::build_change(HttpRequest& request,
                                             const Precondition& precondition) {
@@ -146,7 +150,7 @@ void CompleteMultipartAttempt::build_change(HttpRequest& request,
 }
 
 Result<Attempt::Verdict> CompleteMultipartAttempt::finish_change() {
-  Result<CompletedUpload> completed = completed_upload(text());
+  Result<CompletedUpload> completed = protocol().multipart()->parse_completed(response());
   if (!completed) return std::unexpected(std::move(completed.error()));
   const std::optional<StoredChecksum>& told = completed->checksum;
   const Checksum* const whole = told ? std::get_if<Checksum>(&*told) : nullptr;
@@ -167,7 +171,8 @@ Result<Attempt::Verdict> CompleteMultipartAttempt::finish_change() {
 }
 
 Match CompleteMultipartAttempt::compare(const ObjectInfo& found) const {
-  const Match match = compare_bytes(found, size_bytes_, crc32c_);
+  const bool by_xxh64 = found.checksum.kind() == ChecksumKind::kXxh64;
+  const Match match = compare_bytes(found, size_bytes_, by_xxh64 ? xxh64_ : Checksum(crc32c_));
   return match == Match::kUnknown && is_of_parts(found, parts_) ? Match::kSame : match;
 }
 

@@ -88,7 +88,7 @@ class CompleteMultipartAttempt final : public PublishAttempt {
  public:
   CompleteMultipartAttempt(const Protocol& protocol, std::string name, std::string upload_id,
                            std::vector<SentPart> parts, uint64_t size_bytes,
-                           std::optional<Crc32c> crc32c, Precondition precondition,
+                           std::optional<Crc32c> crc32c, Checksum xxh64, Precondition precondition,
                            WriteConditions& conditions);
   std::chrono::milliseconds linger_when_stopped() const override {
     return std::chrono::milliseconds(1000);
@@ -110,6 +110,7 @@ class CompleteMultipartAttempt final : public PublishAttempt {
   const std::vector<SentPart> parts_;
   const uint64_t size_bytes_;
   const std::optional<Crc32c> crc32c_;  // none: the parts were copied by the server
+  const Checksum xxh64_;                // for servers that have summed the whole in this way
   std::string scratch_;
 };
 

@@ -16,8 +16,10 @@ MultipartUpload::MultipartUpload(std::shared_ptr<HttpStore> store,
 
 MultipartUpload::Limits MultipartUpload::limits() const {
   Limits limits = HttpUpload::limits();
-  limits.min_part_bytes =
-      std::max(limits.min_part_bytes, store_->write_limits().min_multipart_part_bytes);
+  if (store_->multipart_bounds_parts()) {
+    limits.min_part_bytes =
+        std::max(limits.min_part_bytes, store_->write_limits().min_multipart_part_bytes);
+  }
   limits.max_parts = store_->write_limits().max_multipart_parts;
   return limits;
 }
@@ -29,6 +31,9 @@ void MultipartUpload::send(std::shared_ptr<const UploadPart> part, Done done) {
   bool start = false;
   {
     const Lock lock(mutex_);
+    if (store_->tells_xxh64()) {
+      for (const std::span<const std::byte> span : waiting.part->spans) xxh64_.extend(span);
+    }
     if (start_error_) {
       error = *start_error_;
     } else if (id_.empty()) {
@@ -105,14 +110,17 @@ void MultipartUpload::complete(uint64_t size_bytes, std::optional<Crc32c> crc32c
                                Precondition precondition, Published done) {
   std::string id;
   std::vector<SentPart> sent;
+  Checksum xxh64;
   {
     const Lock lock(mutex_);
     id = id_;
     sent = sent_;
+    if (store_->tells_xxh64()) xxh64 = Checksum(ChecksumKind::kXxh64, xxh64_.value());
   }
-  track<ObjectInfo>(uploader_->complete_multipart(at_.name, std::move(id), std::move(sent),
-                                                  size_bytes, crc32c, std::move(precondition)),
-                    std::move(done));
+  track<ObjectInfo>(
+      uploader_->complete_multipart(at_.name, std::move(id), std::move(sent), size_bytes, crc32c,
+                                    xxh64, std::move(precondition)),
+      std::move(done));
 }
 
 void MultipartUpload::abort(std::string id, std::move_only_function<void(Result<bool>)> done) {

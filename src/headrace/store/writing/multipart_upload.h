@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "headrace/format/multipart_xml.h"
+#include "headrace/format/xxh64.h"
 #include "headrace/store/protocol.h"
 #include "headrace/store/writing/http_upload.h"
 
@@ -19,6 +20,8 @@ class MultipartUpload : public HttpUpload {
  public:
   Limits limits() const override;
   void send(std::shared_ptr<const UploadPart> part, Done done) override;
+  // Whether the server has started it.
+  bool has_started() { return !id().empty(); }
 
  protected:
   // The upload makes the object `at.name` of the store `uploader`.
@@ -49,6 +52,7 @@ class MultipartUpload : public HttpUpload {
   std::string id_ HEADRACE_GUARDED_BY(mutex_);
   std::optional<Error> start_error_ HEADRACE_GUARDED_BY(mutex_);
   std::deque<Waiting> waiting_ HEADRACE_GUARDED_BY(mutex_);  // for the id
+  Xxh64 xxh64_ HEADRACE_GUARDED_BY(mutex_);                  // of what was sent, in order
   std::vector<SentPart> sent_ HEADRACE_GUARDED_BY(mutex_);   // by part number
 };
 

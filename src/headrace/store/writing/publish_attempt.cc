@@ -6,12 +6,11 @@
 
 namespace headrace {
 
-Match compare_bytes(const ObjectInfo& found, uint64_t size_bytes, std::optional<Crc32c> crc32c) {
+Match compare_bytes(const ObjectInfo& found, uint64_t size_bytes, const Checksum& sum) {
   if (found.size_bytes != size_bytes) return Match::kOther;
   if (size_bytes == 0) return Match::kSame;
-  const std::optional<Crc32c> there = found.crc32c();
-  if (!there || !crc32c) return Match::kUnknown;
-  return *there == *crc32c ? Match::kSame : Match::kOther;
+  if (sum.empty() || found.checksum.kind() != sum.kind()) return Match::kUnknown;
+  return found.checksum == sum ? Match::kSame : Match::kOther;
 }
 
 std::string crc32c_text(const ObjectInfo& info) {
@@ -126,7 +125,8 @@ Result<Attempt::Verdict> PublishAttempt::finish_resolve() {
   // violation; without one, equal bytes are as good as ours.
   const Match match = compare(*found);
   const bool replaced = !wanted_.generation || *wanted_.generation != found->generation;
-  if (replaced && (match == Match::kSame || (made_ && is_good(match)))) {
+  const bool done = made_ ? is_good(match) : replaced && match == Match::kSame;
+  if (done) {
     result = std::move(found);
     return Verdict::kDone;
   }

@@ -5,8 +5,8 @@
 // put there, the change is done. If not, it is sent again on the condition that the object seen by
 // the stat is still there; so it overwrites neither another writer's object nor the first request,
 // should that arrive late. An object that cannot be compared, because the service reports no
-// CRC32C, is never taken for ours. The change is then repeated if the caller set no condition;
-// otherwise the request fails with an error that says that its outcome is unknown.
+// checksum of ours, is never taken for ours. The change is then repeated if the caller set no
+// condition; otherwise the request fails with an error that says that its outcome is unknown.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ namespace headrace {
 enum class Match : uint8_t {
   kSame,
   kOther,
-  kUnknown,  // the same size, but a CRC32C is missing
+  kUnknown,  // the same size, but there are no sums of one kind
 };
-Match compare_bytes(const ObjectInfo& found, uint64_t size_bytes, std::optional<Crc32c> crc32c);
+Match compare_bytes(const ObjectInfo& found, uint64_t size_bytes, const Checksum& sum);
 
 // " with CRC32C ...", for messages.
 std::string crc32c_text(const ObjectInfo& info);

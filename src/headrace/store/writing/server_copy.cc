@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "headrace/store/http_store.h"
+#include "headrace/store/writing/relayed_upload.h"
 #include "headrace/store/writing/write_attempts.h"
 
 namespace headrace {
@@ -73,7 +74,7 @@ void ServerCopy::took_source(Result<CopySource> source) {
     finish(std::unexpected(std::move(good.error()).with_url(source_url).with_attempts(1)));
     return;
   }
-  if (source->info.size_bytes > store_->write_limits().max_copy_bytes) {
+  if (!store_->copies() || source->info.size_bytes > store_->write_limits().max_copy_bytes) {
     begin_parts(std::move(*source));
     return;
   }
@@ -83,15 +84,20 @@ void ServerCopy::took_source(Result<CopySource> source) {
 }
 
 void ServerCopy::begin_parts(CopySource source) {
-  if (source.info.generation.empty()) {
-    finish(std::unexpected(Error(Code::kCorrupt,
-                                 "the server tells no generation of it, so that the parts of a "
-                                 "copy could be those of different objects")
-                               .with_url(store_->url_of(request_.source_name))));
+  // Parts could be those of different objects. One part is read by one request.
+  const bool in_one_part = source.info.generation.empty();
+  if (in_one_part && (store_->copies() || source.info.size_bytes > kRelayedWholeBytes)) {
+    const std::string_view most = store_->copies() ? "" : ", and it is too large for one part";
+    finish(std::unexpected(
+        Error(store_->copies() ? Code::kCorrupt : Code::kInvalidArgument,
+              cat("the server tells no generation of it, so that the parts of a copy could be "
+                  "those of different objects",
+                  most, store_->copies() ? "" : ": read it, and write what was read"))
+            .with_url(store_->url_of(request_.source_name))));
     return;
   }
   const uint64_t most_bytes = store_->write_limits().max_multipart_parts * kMaxPartBytes;
-  if (source.info.size_bytes > most_bytes) {
+  if (store_->copies() && source.info.size_bytes > most_bytes) {
     finish(std::unexpected(
         Error(Code::kInvalidArgument, cat("it has ", source.info.size_bytes,
                                           " bytes, and parts can only make ", most_bytes))
@@ -100,12 +106,22 @@ void ServerCopy::begin_parts(CopySource source) {
   }
   request_.source_generation = source.info.generation;
   size_bytes_ = source.info.size_bytes;
-  crc32c_ = source.info.crc32c();
-  part_bytes_ = part_bytes_for(size_bytes_, store_->write_limits());
+  checksum_ = source.info.checksum;
+  WriteLimits limits = store_->write_limits();
+  if (!store_->copies()) {
+    limits.copied_part_bytes = std::min(limits.copied_part_bytes, kRelayedPartBytes);
+    parts_in_flight_ = kRelayedInFlight;
+  }
+  if (in_one_part) limits.copied_part_bytes = kRelayedWholeBytes;
+  part_bytes_ = part_bytes_for(size_bytes_, limits);
   part_count_ = static_cast<uint32_t>((size_bytes_ + part_bytes_ - 1) / part_bytes_);
   {
     const Lock lock(mutex_);
-    upload_ = std::make_shared<CopyUpload>(store_, request_, std::move(source.metadata));
+    if (store_->copies()) {
+      upload_ = std::make_shared<CopyUpload>(store_, request_, std::move(source.metadata));
+    } else {
+      upload_ = std::make_shared<RelayedUpload>(store_, request_, source.info, part_count_);
+    }
   }
   if (!registry_->add(shared_from_this())) {
     finish(std::unexpected(
@@ -117,14 +133,14 @@ void ServerCopy::begin_parts(CopySource source) {
 
 void ServerCopy::advance() {
   while (true) {
-    std::shared_ptr<CopyUpload> upload;
+    std::shared_ptr<Upload> upload;
     std::shared_ptr<const UploadPart> part;
     std::optional<Error> error;
     {
       const Lock lock(mutex_);
       upload = upload_;
       const bool is_more = next_part_ <= part_count_ && !error_;
-      if (is_more && in_flight_ < kPartsInFlight) {
+      if (is_more && in_flight_ < parts_in_flight_) {
         const uint64_t offset = uint64_t{next_part_ - 1} * part_bytes_;
         part = std::make_shared<UploadPart>(
             UploadPart{.part_number = next_part_,
@@ -155,7 +171,7 @@ void ServerCopy::advance() {
 }
 
 void ServerCopy::part_done(Result<void> result) {
-  std::shared_ptr<CopyUpload> failed;
+  std::shared_ptr<Upload> failed;
   {
     const Lock lock(mutex_);
     --in_flight_;
@@ -170,7 +186,7 @@ void ServerCopy::part_done(Result<void> result) {
 
 // The service may keep other sums of uploads than of what was written by one request.
 void ServerCopy::published(Result<ObjectInfo> copy) {
-  if (copy && compare_bytes(*copy, size_bytes_, crc32c_) == Match::kOther) {
+  if (copy && compare_bytes(*copy, size_bytes_, checksum_) == Match::kOther) {
     copy =
         std::unexpected(Error(Code::kCorrupt, cat("the copy is not equal to its source: it has ",
                                                   copy->size_bytes, " bytes", crc32c_text(*copy)))
@@ -180,7 +196,7 @@ void ServerCopy::published(Result<ObjectInfo> copy) {
 }
 
 void ServerCopy::clean(Result<ObjectInfo> outcome) {
-  std::shared_ptr<CopyUpload> upload;
+  std::shared_ptr<Upload> upload;
   {
     const Lock lock(mutex_);
     upload = upload_;
@@ -212,7 +228,7 @@ void ServerCopy::finish(Result<ObjectInfo> outcome) {
 
 void ServerCopy::abort() {
   std::function<void()> cancel_step;
-  std::shared_ptr<CopyUpload> upload;
+  std::shared_ptr<Upload> upload;
   {
     const Lock lock(mutex_);
     if (!error_) {

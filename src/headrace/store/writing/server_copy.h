@@ -1,4 +1,4 @@
-// A copy that the server makes, of an object of any size.
+// A copy of an object of any size.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@
 
 namespace headrace {
 
-// For providers that copy only objects up to a size by one request (PartCopies). Looks at the
+// For providers that copy only objects up to a size by one request (PartCopies), or none (then
+// a RelayedUpload takes the place of the server). Looks at the
 // source. If it is larger than WriteLimits::max_copy_bytes, the copy is a multipart upload of which
 // the server copies the parts, several at a time, all of the generation that was seen, and which is
 // aborted unless it is completed.
@@ -34,6 +35,11 @@ class ServerCopy final : public UnfinishedWrite, public std::enable_shared_from_
  private:
   // The server is busy with a part for a second or two; nothing passes through here.
   static constexpr uint32_t kPartsInFlight = 16;
+  // Where all of it passes through here.
+  static constexpr uint32_t kRelayedInFlight = 4;
+  static constexpr uint64_t kRelayedPartBytes = 16 * kMiB;
+  // What takes no more memory than all parts in flight may be one part.
+  static constexpr uint64_t kRelayedWholeBytes = kRelayedInFlight * kRelayedPartBytes;
 
   ServerCopy(std::shared_ptr<HttpStore> store, std::shared_ptr<WriterRegistry> registry,
              CopyRequest request, std::shared_ptr<Pending<ObjectInfo>> pending);
@@ -54,13 +60,14 @@ class ServerCopy final : public UnfinishedWrite, public std::enable_shared_from_
   CopyRequest request_;  // changes only before there are parts
   const std::shared_ptr<Pending<ObjectInfo>> pending_;
   uint64_t size_bytes_ = 0, part_bytes_ = 0;
-  std::optional<Crc32c> crc32c_;  // of the source, if it is told
+  Checksum checksum_;  // of the source, if it is told
+  uint32_t parts_in_flight_ = kPartsInFlight;
   uint32_t part_count_ = 0;
 
   Mutex mutex_;
   CondVar changed_;
   std::function<void()> cancel_step_ HEADRACE_GUARDED_BY(mutex_);
-  std::shared_ptr<CopyUpload> upload_ HEADRACE_GUARDED_BY(mutex_);
+  std::shared_ptr<Upload> upload_ HEADRACE_GUARDED_BY(mutex_);
   uint32_t next_part_ HEADRACE_GUARDED_BY(mutex_) = 1;
   uint32_t in_flight_ HEADRACE_GUARDED_BY(mutex_) = 0;
   bool parts_ended_ HEADRACE_GUARDED_BY(mutex_) = false;

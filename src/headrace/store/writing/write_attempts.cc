@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "headrace/format/xxh64.h"
+
 namespace headrace {
 
 WriteAttempt::WriteAttempt(const Protocol& protocol, WriteRequest request,
@@ -23,6 +25,11 @@ void WriteAttempt::build_change(HttpRequest& request, const Precondition& precon
 }
 
 Result<Attempt::Verdict> WriteAttempt::finish_change() {
+  if (!protocol().tells_written(response().head)) {
+    if (!std::exchange(untold_, true)) return look_at_result();
+    return fail(Code::kUnavailable,
+                "the server says that it has written the object, but has another one, or none");
+  }
   Result<ObjectInfo> written =
       below_root(protocol().parse_written(response(), request_, part_->size_bytes));
   if (!written) return std::unexpected(std::move(written.error()));
@@ -37,7 +44,12 @@ Result<Attempt::Verdict> WriteAttempt::finish_change() {
 }
 
 Match WriteAttempt::compare(const ObjectInfo& found) const {
-  return compare_bytes(found, part_->size_bytes, part_->crc32c);
+  if (found.checksum.kind() != ChecksumKind::kXxh64 || found.size_bytes != part_->size_bytes) {
+    return compare_bytes(found, part_->size_bytes, part_->crc32c);
+  }
+  Xxh64 sum;
+  for (const std::span<const std::byte> span : part_->spans) sum.extend(span);
+  return compare_bytes(found, part_->size_bytes, Checksum(ChecksumKind::kXxh64, sum.value()));
 }
 
 Result<void> check_copy_source(const CopyRequest& request, const ObjectInfo& source,
@@ -117,7 +129,7 @@ std::optional<Error> CopyAttempt::wrong_result(const ObjectInfo& found) const {
 }
 
 Match CopyAttempt::compare(const ObjectInfo& found) const {
-  return compare_bytes(found, source_.size_bytes, source_.crc32c());
+  return compare_bytes(found, source_.size_bytes, source_.checksum);
 }
 
 ComposeAttempt::ComposeAttempt(const Protocol& protocol, ComposeRequest request)
@@ -153,7 +165,9 @@ RemoveAttempt::RemoveAttempt(const Protocol& protocol, std::string name, Precond
     : TextAttempt(protocol),
       name_(std::move(name)),
       precondition_(std::move(precondition)),
-      looks_(!protocol.tells_missing_on_removal()) {}
+      has_to_look_(!protocol.tells_missing_on_removal() ||
+                   (protocol.looks_before_writes() && precondition_.generation)),
+      looks_(has_to_look_) {}
 
 void RemoveAttempt::build(HttpRequest& request) {
   if (looks_) {
@@ -185,9 +199,7 @@ void RemoveAttempt::will_retry() {
   look_again();
 }
 
-void RemoveAttempt::look_again() {
-  looks_ = !protocol().tells_missing_on_removal() && precondition_.generation.has_value();
-}
+void RemoveAttempt::look_again() { looks_ = has_to_look_ && precondition_.generation.has_value(); }
 
 Result<Attempt::Verdict> RemoveAttempt::refused(Error error) {
   if (lost_before_ && error.code() == Code::kNotFound) {

@@ -26,8 +26,10 @@ class WriteAttempt final : public PublishAttempt {
   Result<Verdict> finish_change() override;
   bool looks_at_target() const override { return protocol().looks_before_writes(); }
   Match compare(const ObjectInfo& found) const override;
+  bool is_good(Match match) const override { return match != Match::kOther; }
 
   WriteRequest request_;
+  bool untold_ = false;  // what was written; the object was looked at
   const std::shared_ptr<const UploadPart> part_;
   std::string scratch_;
 };
@@ -105,6 +107,7 @@ class RemoveAttempt final : public TextAttempt {
 
   const std::string name_;
   const Precondition precondition_;
+  const bool has_to_look_;
   bool looks_;                // asks whether it is there, since the removal would not say
   bool lost_before_ = false;  // an earlier attempt may have removed it
 };

@@ -1,0 +1,93 @@
+"""One listing for all workers of a DataLoader."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pickle
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from headrace.compat.aistore._sources import Found
+
+__all__ = ["SharedListing"]
+
+_HEAD_BYTES = 16
+
+
+class SharedListing:
+    """A file without a name, in which the first worker of a pass leaves its listing for the others.
+
+    The processes that share it are those that the maker forks, and those that multiprocessing
+    starts with the dataset. A pickle that goes elsewhere carries no file.
+    """
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        self._descriptor = _new_descriptor() if descriptor is None else descriptor
+        weakref.finalize(self, os.close, self._descriptor)
+
+    def get(self, key: tuple[int, ...], make: Callable[[], list[Found]]) -> list[Found]:
+        """Return the listing that some process has made for `key`; if none has, make it."""
+        with self._locked() as descriptor:
+            found = _read(descriptor)
+            if found is not None and found[0] == key:
+                listing: list[Found] = found[1]
+                return listing
+            listing = make()
+            _write(descriptor, (key, listing))
+            return listing
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        # A lock of the process, not of the descriptor: forked workers have the same one.
+        descriptor = self._descriptor
+        fcntl.lockf(descriptor, fcntl.LOCK_EX)
+        try:
+            yield descriptor
+        finally:
+            fcntl.lockf(descriptor, fcntl.LOCK_UN)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        context = sys.modules.get("multiprocessing.context")
+        child = None if context is None else context.get_spawning_popen()
+        if child is None:
+            return SharedListing, ()
+        from multiprocessing.reduction import DupFd
+
+        return _from_descriptor, (DupFd(self._descriptor),)
+
+
+def _from_descriptor(duplicate: Any) -> SharedListing:
+    return SharedListing(duplicate.detach())
+
+
+def _new_descriptor() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("headrace-listing")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _read(descriptor: int) -> Any:
+    head = os.pread(descriptor, _HEAD_BYTES, 0)
+    if not head:
+        return None
+    size_bytes = int.from_bytes(head, "little")
+    content = bytearray()
+    while len(content) < size_bytes:
+        content += os.pread(descriptor, 1 << 24, _HEAD_BYTES + len(content))
+    return pickle.loads(content)
+
+
+def _write(descriptor: int, value: Any) -> None:
+    content = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    os.ftruncate(descriptor, 0)  # without a head there is nothing
+    view, at = memoryview(content), _HEAD_BYTES
+    while view:
+        written = os.pwrite(descriptor, view, at)
+        view, at = view[written:], at + written
+    os.pwrite(descriptor, len(content).to_bytes(_HEAD_BYTES, "little"), 0)

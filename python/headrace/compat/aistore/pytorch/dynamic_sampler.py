@@ -1,0 +1,152 @@
+"""``aistore.pytorch.dynamic_sampler``: batches of as many samples as fit into a number of bytes."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator, Sequence
+from logging import getLogger
+from typing import Any
+
+import torch
+import torch.utils.data
+
+from headrace import _engine
+from headrace.compat.aistore._objects import ObjectList, size_of
+
+__all__ = ["SATURATION_FACTOR", "DynamicBatchSampler"]
+
+SATURATION_FACTOR = 0.8
+
+logger = getLogger(__name__)
+
+# More samples without a place in any batch are counted together.
+_MOST_WARNINGS = 10
+
+_UINT64_MAX = (1 << 64) - 1
+
+
+class DynamicBatchSampler(torch.utils.data.Sampler[list[int]]):
+    """Batches of as many samples as fit into a number of bytes, for a DataLoader's
+    ``batch_sampler``.
+
+    Samples keep their order, or come in the order that torch's global generator draws for each
+    pass. A sample without bytes is left out, with a warning; so is one that exceeds the limit
+    alone, unless `allow_oversized_samples`.
+
+    ``len(sampler)`` is the number of samples, as with the original; `batch_count` is that of the
+    batches.
+
+    Args:
+        data_source: the dataset; its ``get_obj_list()`` tells the sizes.
+        max_batch_size: how many bytes a batch may have.
+        drop_last: leave out the last batch unless its bytes exceed `saturation_factor` of the
+            limit.
+        allow_oversized_samples: make a batch of its own of a sample that exceeds the limit.
+        saturation_factor: from 0 to 1; see `drop_last`.
+        shuffle: whether each pass has an order of its own, that of ``torch.randperm``, reversed.
+
+    Raises:
+        ValueError: `saturation_factor` or `max_batch_size` cannot work.
+
+    Examples:
+        >>> dataset = AISMapDataset("gs://bucket/train")
+        >>> list(DynamicBatchSampler(dataset, max_batch_size=110_000))
+        [[0, 1], [2]]
+    """
+
+    def __init__(
+        self,
+        data_source: Any,
+        max_batch_size: float,
+        drop_last: bool = False,
+        allow_oversized_samples: bool = False,
+        saturation_factor: float = SATURATION_FACTOR,
+        shuffle: bool = False,
+    ) -> None:
+        super().__init__()
+        if not 0 <= saturation_factor <= 1:
+            raise ValueError("`saturation_factor` must be between 0 and 1")
+        if math.isnan(max_batch_size):
+            raise ValueError("`max_batch_size` is not a number")
+        self._data_source = data_source
+        self._max_batch_size = max_batch_size
+        self._samples_list = data_source.get_obj_list()
+        self._drop_last = drop_last
+        self._allow_oversized_samples = allow_oversized_samples
+        self._saturation_factor = saturation_factor
+        self._shuffle = shuffle
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Begin a pass: yield lists of indices."""
+        order, ends, left_out = self._batches(self._order())
+        self._warn(left_out)
+        begin = 0
+        for end in ends:
+            yield order[begin:end].tolist()
+            begin = end
+
+    def __len__(self) -> int:
+        return len(self._samples_list)
+
+    def batch_count(self) -> int:
+        """Return how many batches a pass has; with `shuffle`, one in the order of the samples.
+
+        Examples:
+            >>> sampler = DynamicBatchSampler(dataset, max_batch_size=110_000)
+            >>> len(sampler), sampler.batch_count()
+            (3, 2)
+        """
+        return len(self._batches(array("q", range(len(self))))[1])
+
+    def _order(self) -> Any:
+        if self._shuffle:
+            return torch.randperm(len(self)).flip(0).numpy()
+        return torch.arange(len(self)).numpy()
+
+    def _batches(self, order: Any) -> tuple[memoryview, list[int], Sequence[int]]:
+        """Return the indices of all batches, where each batch ends, and what is in none."""
+        limit = self._max_batch_size
+        whole = _UINT64_MAX if limit > _UINT64_MAX else max(0, math.floor(limit))
+        indices, found, left_out, rest_bytes = _engine.packed_batches(
+            _sizes(self._samples_list),
+            order,
+            whole,
+            is_whole=whole == limit,
+            keep_oversized=self._allow_oversized_samples is True,
+        )
+        ends = found.tolist()
+        # A limit of nothing is a ZeroDivisionError here, as users know it.
+        if (
+            rest_bytes / limit > self._saturation_factor
+            if self._drop_last
+            else len(indices) > (ends[-1] if ends else 0)
+        ):
+            ends.append(len(indices))
+        return indices, ends, left_out
+
+    def _warn(self, left_out: Sequence[int]) -> None:
+        for index in left_out[:_MOST_WARNINGS]:
+            sample = self._samples_list[index]
+            size_bytes = size_of(sample)
+            if size_bytes == 0:
+                logger.warning(
+                    "Sample %s cannot be processed as it has a size of 0 bytes", sample.name
+                )
+            else:
+                logger.warning(
+                    "Sample %s cannot be processed as it is larger than the max batch size: "
+                    "%d bytes > %d bytes",
+                    sample.name, size_bytes, self._max_batch_size,
+                )  # fmt: skip
+        if len(left_out) > _MOST_WARNINGS:
+            logger.warning(
+                "%d samples in all cannot be processed, being empty or larger than the max batch "
+                "size", len(left_out),
+            )  # fmt: skip
+
+
+def _sizes(objects: Any) -> Any:
+    if isinstance(objects, ObjectList):
+        return objects.sizes()
+    return array("q", map(size_of, objects))

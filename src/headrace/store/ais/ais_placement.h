@@ -1,0 +1,27 @@
+// Which target of an AIStore cluster has an object.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "headrace/store/ais/ais_paths.h"
+#include "headrace/store/protocol.h"
+
+namespace headrace {
+
+// Thread: any (immutable). Borrows the paths.
+class AisPlacement final : public Placement {
+ public:
+  AisPlacement(const AisPaths& paths, bool direct) : paths_(paths), direct_(direct) {}
+
+  void build_map(HttpRequest& request) const override;
+  Result<std::shared_ptr<const HostMap>> parse_map(const Response& response) const override;
+  std::optional<size_t> owner(const HostMap& map, std::string_view name) const override;
+  std::optional<size_t> send_to(const HostMap& map, const HttpRequest& request) const override;
+
+ private:
+  const AisPaths& paths_;
+  const bool direct_;  // otherwise the map only tells when the cluster changes
+};
+
+}  // namespace headrace

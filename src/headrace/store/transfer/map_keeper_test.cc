@@ -1,0 +1,83 @@
+#include "headrace/store/transfer/map_keeper.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace headrace {
+namespace {
+
+using std::chrono::seconds;
+
+class MapKeeperTest : public ::testing::Test {
+ protected:
+  void tell(uint64_t version, std::vector<std::string> members, std::string cluster = "u") {
+    auto map = std::make_shared<HostMap>();
+    map->version = version;
+    map->cluster = std::move(cluster);
+    map->members = std::move(members);
+    EXPECT_TRUE(keeper_.begin_fetch());
+    keeper_.fetched(std::shared_ptr<const HostMap>(std::move(map)), now_);
+  }
+  void fail_fetch() {
+    EXPECT_TRUE(keeper_.begin_fetch());
+    keeper_.fetched(fail(Code::kUnavailable, "no"), now_);
+  }
+
+  MapKeeper keeper_;
+  MapKeeper::TimePoint now_{std::chrono::hours(1)};
+};
+
+TEST_F(MapKeeperTest, AMapIsWantedUntilThereIsOneAndAgainWhenItIsOld) {
+  EXPECT_TRUE(keeper_.is_wanted(now_));
+  tell(1, {"a"});
+  EXPECT_FALSE(keeper_.is_wanted(now_ + MapKeeper::kMaxAge - seconds(1)));
+  EXPECT_TRUE(keeper_.is_wanted(now_ + MapKeeper::kMaxAge));
+}
+
+TEST_F(MapKeeperTest, AfterAFailureItIsWantedAfterPausesThatGrow) {
+  for (const int pause : {5, 10, 20, 40, 60, 60}) {
+    fail_fetch();
+    EXPECT_FALSE(keeper_.is_wanted(now_ + seconds(pause - 1)));
+    now_ += seconds(pause);
+    EXPECT_TRUE(keeper_.is_wanted(now_));
+  }
+  tell(1, {"a"});
+  now_ += MapKeeper::kMaxAge;
+  fail_fetch();
+  EXPECT_TRUE(keeper_.is_wanted(now_ + MapKeeper::kPause));
+}
+
+TEST_F(MapKeeperTest, AnOlderMapOfTheSameClusterIsNotTaken) {
+  tell(5, {"a"});
+  tell(4, {"b"});
+  EXPECT_EQ(keeper_.map()->version, 5u);
+  EXPECT_FALSE(keeper_.is_unsettled(now_));
+  tell(1, {"a"}, "another");
+  EXPECT_EQ(keeper_.map()->version, 1u);
+}
+
+TEST_F(MapKeeperTest, AMemberThatIsAwayMayComeBackForTwoMinutes) {
+  tell(1, {"a", "b"});
+  EXPECT_FALSE(keeper_.is_unsettled(now_));
+  tell(2, {"a"});
+  EXPECT_TRUE(keeper_.is_unsettled(now_ + MapKeeper::kMayComeBack - seconds(1)));
+  EXPECT_FALSE(keeper_.is_unsettled(now_ + MapKeeper::kMayComeBack));
+  now_ += seconds(100);
+  tell(3, {"a", "b"});
+  EXPECT_TRUE(keeper_.is_unsettled(now_ + MapKeeper::kUnsettled - seconds(1)));
+  EXPECT_FALSE(keeper_.is_unsettled(now_ + MapKeeper::kUnsettled));
+}
+
+TEST_F(MapKeeperTest, AFetchIsMadeOnce) {
+  const uint64_t fetch = keeper_.next_fetch();
+  EXPECT_TRUE(keeper_.begin_fetch(fetch));
+  EXPECT_FALSE(keeper_.begin_fetch(fetch));
+  keeper_.fetched(fail(Code::kUnavailable, "no"), now_);
+  EXPECT_FALSE(keeper_.begin_fetch(fetch)) << "it is over";
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,56 @@
+#include "headrace/store/writing/append_attempts.h"
+
+#include <utility>
+
+namespace headrace {
+
+AppendAttempt::AppendAttempt(const Protocol& protocol, std::string name, std::string handle,
+                             std::shared_ptr<const UploadPart> part)
+    : TextAttempt(protocol),
+      name_(std::move(name)),
+      handle_(std::move(handle)),
+      part_(std::move(part)),
+      body_begun_(part_->size_bytes == 0) {}
+
+void AppendAttempt::build(HttpRequest& request) {
+  protocol().appends()->build_append(request, name_, handle_, part_->spans);
+  request.body_begun = &body_begun_;
+}
+
+Result<Attempt::Verdict> AppendAttempt::finish() {
+  result = protocol().appends()->handle(response().head);
+  if (result->empty()) return corrupt("the answer to a piece of the stream has no handle");
+  return Verdict::kDone;
+}
+
+FlushAttempt::FlushAttempt(const Protocol& protocol, std::string name, std::string handle)
+    : TextAttempt(protocol), name_(std::move(name)), handle_(std::move(handle)) {}
+
+void FlushAttempt::build(HttpRequest& request) {
+  protocol().appends()->build_flush(request, name_, handle_);
+}
+
+Result<Attempt::Verdict> FlushAttempt::finish() {
+  result = true;
+  return Verdict::kDone;
+}
+
+RenameAttempt::RenameAttempt(const Protocol& protocol, RenameRequest request)
+    : PublishAttempt(protocol, request.name, request.precondition), request_(std::move(request)) {}
+
+void RenameAttempt::build_change(HttpRequest& request, const Precondition&) {
+  protocol().appends()->build_rename(request, request_.from, request_.name);
+}
+
+Match RenameAttempt::compare(const ObjectInfo& found) const {
+  return compare_bytes(found, request_.size_bytes, request_.checksum);
+}
+
+std::optional<Error> RenameAttempt::wrong_result(const ObjectInfo& found) const {
+  return Error(Code::kCorrupt, cat("the object has ", found.size_bytes,
+                                   " bytes and other ones than "
+                                   "the ",
+                                   request_.size_bytes, " that were written"));
+}
+
+}  // namespace headrace

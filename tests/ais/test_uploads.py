@@ -1,0 +1,216 @@
+"""Large objects: multipart uploads where the server has them, streams where it does not."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+import headrace
+from testing.faultserver.client import FaultServer
+from tests.faults.conftest import FAST
+
+PART = 1 << 16
+DATA = bytes(i * 11 % 253 for i in range(5 * PART + 17))
+
+
+@pytest.mark.parametrize("personality", ["A", "B"])
+def test_what_is_written_in_parts_replaces_what_was_there(
+    ais_server: FaultServer, store: headrace.Store, personality: str
+) -> None:
+    ais_server.cluster(personality=personality)
+    store.write("o", b"before")
+    for data in (DATA, DATA[::-1]):
+        writer = store.open_writer("o", part_bytes=PART)
+        writer.write(data)
+        info = writer.close()
+        assert ais_server.get("bucket", "o") == data
+        assert info.generation == store.stat("o").generation
+        assert store.read(info).bytes() == data
+    assert ais_server.names("bucket") == ["o"]
+
+
+def test_the_kind_of_upload_is_found_out_once(
+    ais_server: FaultServer, store: headrace.Store
+) -> None:
+    ais_server.cluster(personality="A")
+    for i in range(3):
+        writer = store.open_writer(f"o{i}", part_bytes=PART)
+        writer.write(DATA)
+        writer.close()
+    refused = [line for line in ais_server.log() if line["status"] == 400]
+    assert len([line for line in refused if line["method"] == "POST"]) == 1
+
+
+def test_a_piece_whose_answer_is_lost_is_not_sent_twice(
+    ais_server: FaultServer, store: headrace.Store
+) -> None:
+    ais_server.cluster(personality="A")
+    store.write("o", b"before")
+    ais_server.faults(
+        [
+            {
+                "match": {"kind": "append", "node": "target"},
+                "from": 3,
+                "count": 1,
+                "action": {"lost_answer": True},
+            }
+        ]
+    )
+
+    def write() -> None:
+        writer = store.open_writer("o", part_bytes=PART)
+        writer.write(DATA)
+        writer.close()
+
+    with pytest.raises(headrace.UnavailableError, match="written again"):
+        write()
+    assert ais_server.get("bucket", "o") == b"before"
+
+
+def write_in_parts(store: headrace.Store, name: str) -> None:
+    with store.open_writer(name, part_bytes=PART) as writer:
+        writer.write(DATA)
+
+
+@pytest.mark.parametrize(
+    ("match", "action"),
+    [
+        ({"kind": "append", "node": 0}, {"status": 503}),
+        ({"kind": "append", "node": 0}, {"reset": True}),
+        ({"path_contains": "append_type=flush", "node": 0}, {"status": 503}),
+        ({"path_contains": "append_type=flush", "node": "target"}, {"lost_answer": True}),
+    ],
+)
+def test_what_surely_was_not_applied_or_does_no_harm_is_sent_again(
+    ais_server: FaultServer, open_store: Any, match: dict[str, Any], action: dict[str, Any]
+) -> None:
+    ais_server.cluster(personality="A")
+    store = open_store(retry=FAST)
+    ais_server.faults([{"match": match, "from": 1, "count": 1, "action": action}])
+    write_in_parts(store, "o")
+    assert ais_server.get("bucket", "o") == DATA
+    assert ais_server.names("bucket") == ["o"]
+
+
+def test_one_odd_refusal_does_not_end_multipart_uploads(
+    ais_server: FaultServer, open_store: Any
+) -> None:
+    odd = {"status": 400, "message": "bucket quota is odd"}
+    ais_server.faults([{"match": {"kind": "rename", "node": 0}, "count": 1, "action": odd}])
+    store = open_store(direct=False)
+    for name in ("a", "b"):
+        write_in_parts(store, name)
+        assert ais_server.get("bucket", name) == DATA
+    done = {line["kind"] for line in ais_server.log() if line["status"] == 200}
+    assert {"append", "multipart_complete"} <= done
+
+
+def test_an_upload_that_waits_for_the_map_can_be_aborted(
+    ais_server: FaultServer, open_store: Any
+) -> None:
+    ais_server.cluster(personality="A")
+    ais_server.faults([{"match": {"kind": "smap"}, "action": {"stall_head": True}}])
+    # Without an abort that reaches the wait, this takes as long.
+    long = headrace.TimeoutOptions(total_s=200, first_byte_s=200)
+    writer = open_store(timeout=long).open_writer("o", part_bytes=PART)
+    writer.write(DATA)
+    writer.abort()
+    headrace.shutdown()
+    assert ais_server.names("bucket") == []
+
+
+def test_an_upload_without_a_map_says_why(ais_server: FaultServer, open_store: Any) -> None:
+    ais_server.cluster(personality="A")
+    ais_server.faults([{"match": {"kind": "smap"}, "action": {"status": 403}}])
+    with pytest.raises(headrace.PermissionDeniedError, match=r"map of the cluster.*403"):
+        write_in_parts(open_store(retry=FAST), "o")
+
+
+def test_a_copy_where_nothing_tells_generations_is_read_at_once(
+    ais_server: FaultServer, open_store: Any
+) -> None:
+    ais_server.bucket("bucket", checksum="none")
+    store = open_store()
+    data = (DATA * 100)[: 30 << 20]
+    ais_server.put("bucket", "a", data)
+    assert store.copy("a", "b").size_bytes == len(data)
+    assert ais_server.get("bucket", "b") == data
+    reads = [e for e in ais_server.log() if e["kind"] == "media" and e["status"] in (200, 206)]
+    assert len(reads) == 2  # The first has found that nothing is told.
+
+
+@pytest.mark.parametrize("generation", [False, True])
+def test_a_write_of_what_is_there_is_told_as_it_is(
+    ais_server: FaultServer, store: headrace.Store, generation: bool
+) -> None:
+    ais_server.bucket("bucket", checksum="crc32c")
+    first = store.write("o", DATA)
+    again = store.write("o", DATA, if_generation=first.generation if generation else None)
+    assert again.generation == first.generation == store.stat("o").generation
+
+
+class WebServer(BaseHTTPRequestHandler):
+    """Answers everything with the same page."""
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.send_response(200)
+        self.send_header("Content-Length", "5")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(b"hello")
+
+    do_HEAD = do_PUT = do_GET  # noqa: N815
+
+
+def test_an_endpoint_that_is_no_aistore_is_an_error() -> None:
+    with HTTPServer(("127.0.0.1", 0), WebServer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}"
+            store = headrace.Store("ais://bucket", endpoint=url)
+            for call in (
+                lambda: store.read("x"),
+                lambda: store.exists("x"),
+                lambda: store.write("x", b"1"),
+            ):
+                with pytest.raises(ValueError, match="is the endpoint an AIStore proxy"):
+                    call()
+        finally:
+            headrace.shutdown()
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("personality", ["A", "B"])
+def test_an_abort_leaves_nothing(
+    ais_server: FaultServer, store: headrace.Store, personality: str
+) -> None:
+    ais_server.cluster(personality=personality)
+    store.write("o", b"before")
+    writer = store.open_writer("o", part_bytes=PART)
+    writer.write(DATA)
+    writer.abort()
+    headrace.shutdown()
+    assert ais_server.get("bucket", "o") == b"before"
+    assert ais_server.names("bucket") == ["o"]
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, 40 << 20])
+def test_a_copy_passes_through_and_is_verified(
+    ais_server: FaultServer, store: headrace.Store, size_bytes: int
+) -> None:
+    data = (DATA * (size_bytes // len(DATA) + 1))[:size_bytes]
+    store.write("a %+#?é", data, content_type="text/plain")
+    copy = store.copy("a %+#?é", "b")
+    assert (copy.name, copy.size_bytes) == ("b", size_bytes)
+    assert ais_server.get("bucket", "b") == data
+    with pytest.raises(headrace.PreconditionFailedError):
+        store.copy("b", "a %+#?é", if_generation="absent")

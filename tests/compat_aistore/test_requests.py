@@ -1,0 +1,147 @@
+"""What a cluster is asked for: listings, reads, batches; and answers that lack something."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aistore import Client
+from aistore.sdk import Bucket
+from torch.utils.data import DataLoader
+
+import headrace
+from headrace import AisOptions
+from headrace.compat.aistore.pytorch import (
+    AISBatchIterDataset,
+    AISIterDataset,
+    AISMapDataset,
+    AISMultiShardStream,
+    AISShardReader,
+)
+from testing.faultserver.client import FaultServer
+from tests.compat_aistore.test_shards import samples, tar
+
+COUNT = 200
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+
+@pytest.fixture
+def cluster(ais_server: FaultServer) -> FaultServer:
+    """A proxy and three targets, with an empty bucket; it keeps a log."""
+    ais_server.bucket("bucket")
+    return ais_server
+
+
+@pytest.fixture
+def contents(cluster: FaultServer) -> dict[str, bytes]:
+    found = {f"train/{i:03d}": b"%03d" % i * (i % 50) for i in range(COUNT)}
+    for name, content in found.items():
+        cluster.put("bucket", name, content)
+    return found
+
+
+@pytest.fixture
+def bucket(cluster: FaultServer) -> Bucket:
+    return Client(cluster.url).bucket("bucket")
+
+
+def counted(cluster: FaultServer, kind: str) -> int:
+    headrace.shutdown()
+    return sum(request["kind"] == kind for request in cluster.log())
+
+
+def test_four_workers_make_one_listing(
+    cluster: FaultServer, contents: dict[str, bytes], bucket: Bucket
+) -> None:
+    dataset = AISIterDataset(bucket)
+    for _ in range(2):
+        assert dict(DataLoader(dataset, batch_size=None, num_workers=4)) == contents
+    assert counted(cluster, "list") == 2
+
+
+def test_one_process_lists_once_for_a_whole_job(
+    cluster: FaultServer, contents: dict[str, bytes], bucket: Bucket
+) -> None:
+    mapped, stream = AISMapDataset(bucket), AISIterDataset(bucket, relist=False)
+    for _ in range(2):
+        assert dict(mapped) == dict(stream) == contents
+    assert counted(cluster, "list") == 2
+
+
+def test_a_shard_is_one_request(cluster: FaultServer) -> None:
+    provider = AisOptions(get_batch="never")
+    bucket = headrace.Store("ais://bucket", endpoint=cluster.url, provider=provider)
+    for i in range(3):
+        cluster.put("bucket", f"{i}.tar", tar(samples(10 * i, 10 * i + 10)))
+    assert len(list(iter(AISShardReader(bucket)))) == 30
+    assert counted(cluster, "media") == 3
+    stream: Any = type("Stream", (), {"bucket": bucket, "prefix": "", "etl_name": None})
+    assert len(list(AISMultiShardStream([stream]))) == 60
+    assert counted(cluster, "media") == 6
+
+
+def test_a_dropped_page_is_noticed_by_the_expected_count(
+    cluster: FaultServer,
+    contents: dict[str, bytes],
+    bucket: Bucket,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    index = headrace.Store.index
+    dropped = iter([True, False, True, True])
+
+    def losing(self: headrace.Store, prefix: str = "") -> Any:
+        found = index(self, prefix)
+        return found[: COUNT // 2] if next(dropped, False) else found
+
+    monkeypatch.setattr(headrace.Store, "index", losing)
+    assert len(AISMapDataset(bucket, expected_count=COUNT)) == COUNT
+    assert f"found only {COUNT // 2} of {COUNT} objects; repeated, it found all" in caplog.text
+    with pytest.raises(headrace.CorruptDataError, match=f"expected_count is {COUNT}"):
+        AISMapDataset(bucket, expected_count=COUNT)
+
+
+@pytest.fixture(params=["always", "never"])
+def source(request: pytest.FixtureRequest, cluster: FaultServer) -> headrace.Store:
+    """The bucket, read by batches or object by object."""
+    provider = AisOptions(get_batch=request.param)
+    return headrace.Store(
+        "ais://bucket", endpoint=cluster.url, provider=provider, on_change="reread"
+    )
+
+
+@pytest.mark.parametrize("missing", [[], [0], [0, 1], [*range(20)], [5, 77, 198, 199]])
+def test_missing_entries_of_a_batch_are_the_ones_that_are_left_out(
+    cluster: FaultServer,
+    contents: dict[str, bytes],
+    source: headrace.Store,
+    caplog: pytest.LogCaptureFixture,
+    missing: list[int],
+) -> None:
+    dataset = AISBatchIterDataset(source, None, cont_on_err=True)
+    strict = AISBatchIterDataset(source, None)
+    assert (len(dataset), len(strict)) == (COUNT, COUNT)
+    names = [*contents]
+    for i in missing:
+        source.delete(names[i])
+    left = {name: content for i, (name, content) in enumerate(contents.items()) if i not in missing}
+    assert dict(iter(dataset)) == left
+    skipped = [each.getMessage() for each in caplog.records if "Skipping" in each.getMessage()]
+    assert skipped == [f"Skipping {names[i]}: there is no such object" for i in missing]
+    if missing:
+        with pytest.raises(RuntimeError, match=names[missing[0]]):
+            list(iter(strict))
+
+
+def test_a_batch_is_one_request_where_the_cluster_has_it(
+    cluster: FaultServer, contents: dict[str, bytes]
+) -> None:
+    provider = AisOptions(get_batch="always")
+    store = headrace.Store("ais://bucket", endpoint=cluster.url, provider=provider)
+    assert dict(AISBatchIterDataset(store, None, max_batch_size=50)) == contents
+    headrace.shutdown()
+    log = cluster.log()
+    batches = [each for each in log if each["kind"] == "moss" and "/gbt-" not in each["target"]]
+    assert 1 <= len(batches) <= 4
+    assert sum(each["kind"] == "media" for each in log) < COUNT // 2
