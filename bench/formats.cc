@@ -14,6 +14,9 @@
 #include <string_view>
 #include <vector>
 
+#include "headrace/format/ais_list.h"
+#include "headrace/format/ais_owner.h"
+#include "headrace/format/ais_test_support.h"
 #include "headrace/format/column_page.h"
 #include "headrace/format/gcs_json.h"
 #include "headrace/format/http_head.h"
@@ -108,6 +111,42 @@ Work gcs_page() {
   };
 }
 
+// A page of AIStore is ten times as long as those of the others.
+std::vector<AisTestEntry> ais_entries() {
+  std::vector<AisTestEntry> entries;
+  for (size_t i = 0; i < 10 * kPageSize; ++i) {
+    entries.push_back({.name = name_of(i),
+                       .size_bytes = 102400 + i,
+                       .checksum = "8cb841db40e6ae83",
+                       .version = "1",
+                       .flags = 64});
+  }
+  return entries;
+}
+
+Work ais_page(const std::string& text, Result<ColumnPage> (*parse)(std::string_view, AisRows)) {
+  return [text, parse] {
+    const Result<ColumnPage> page = parse(text, AisRows::kObjects);
+    if (!page) std::abort();
+    use(page->size());
+    return page->size();
+  };
+}
+
+Work ais_owners(size_t target_count) {
+  AisMap map;
+  for (size_t i = 0; i < target_count; ++i) map.targets.push_back({.id = cat("t", 8080 + i)});
+  return [owners = AisOwners(map), bucket = ais_bucket_uname("ais", "", "", "bucket"),
+          name = name_of(1)]() mutable {
+    constexpr size_t kCount = 100;
+    for (size_t i = 0; i < kCount; ++i) {
+      name.back() = static_cast<char>('0' + i % 10);
+      use(owners.owner(bucket, name).value());
+    }
+    return kCount;
+  };
+}
+
 // The head of the answer to a read, as the services send it, and what the store takes from it.
 Work head_of(std::string_view url, std::string_view fields) {
   const Result<Url> parsed = parse_url(url);
@@ -120,7 +159,7 @@ Work head_of(std::string_view url, std::string_view fields) {
     constexpr size_t kCount = 100;
     for (size_t i = 0; i < kCount; ++i) {
       if (!parse_response_head(text, head)) std::abort();
-      use(protocol->read_facts(head).generation.size());
+      use(protocol->read_facts(head).generation.view().size());
     }
     return kCount;
   };
@@ -173,6 +212,13 @@ int main(int argc, char** argv) {
       {"sign-with-token", [] { return signatures(800); }},
       {"list-s3", s3_page},
       {"list-gcs", gcs_page},
+      {"list-ais-json",
+       [] { return ais_page(ais_json_page("uuid", "token", ais_entries()), parse_ais_list); }},
+      {"list-ais-msgpack",
+       [] {
+         return ais_page(ais_msgpack_page("uuid", "token", ais_entries()), parse_ais_list_msgpack);
+       }},
+      {"owner-of-16", [] { return ais_owners(16); }},
       {"head-s3", [] { return head_of("s3://bucket", kS3Head); }},
       {"head-gcs", [] { return head_of("gs://bucket", kGcsHead); }},
       {"sum-crc32", [] { return sum_of_100_kib(ChecksumKind::kCrc32); }},
@@ -181,6 +227,7 @@ int main(int argc, char** argv) {
       {"sum-sha1", [] { return sum_of_100_kib(ChecksumKind::kSha1); }},
       {"sum-sha256", [] { return sum_of_100_kib(ChecksumKind::kSha256); }},
       {"sum-md5", [] { return sum_of_100_kib(ChecksumKind::kMd5); }},
+      {"sum-xxh64", [] { return sum_of_100_kib(ChecksumKind::kXxh64); }},
   };
   const auto found = argc > 1 ? all.find(argv[1]) : all.end();
   if (found == all.end()) {

@@ -71,6 +71,9 @@ class Effort:
     duel_warm_up_s: float
     duel_s: float
     checkpoint_repetitions: dict[float, int]  # by size in GiB
+    aistore_small_objects: int
+    aistore_middle_objects: int
+    aistore_blog_objects: int
 
 
 FULL = Effort(
@@ -92,6 +95,9 @@ FULL = Effort(
     duel_warm_up_s=1.0,
     duel_s=3.0,
     checkpoint_repetitions={1: 3, 4: 1},
+    aistore_small_objects=20_000,
+    aistore_middle_objects=2_000,
+    aistore_blog_objects=100_000,
 )
 QUICK = Effort(
     repetitions=1,
@@ -112,6 +118,9 @@ QUICK = Effort(
     duel_warm_up_s=0.5,
     duel_s=1.0,
     checkpoint_repetitions={0.25: 1},
+    aistore_small_objects=2_000,
+    aistore_middle_objects=512,
+    aistore_blog_objects=2_000,
 )
 
 

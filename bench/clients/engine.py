@@ -29,6 +29,13 @@ def store_of(request: Answer) -> Any:
     """The bucket that is measured."""
     import headrace
 
+    if request.get("scheme") == "ais":
+        return headrace.Store(
+            f"ais://{request['bucket']}",
+            endpoint=request["endpoint"],
+            provider=headrace.AisOptions(get_batch=request.get("get_batch", "auto")),
+            parallel=headrace.ParallelOptions(**request.get("parallel", {})),
+        )
     if request.get("scheme") == "s3":
         return headrace.Store(
             f"s3://{request['bucket']}",
@@ -46,7 +53,7 @@ def store_of(request: Answer) -> Any:
     )
 
 
-def _sums(request: Answer, infos: Sequence[Any]) -> dict[str, int]:
+def sums_of(request: Answer, infos: Sequence[Any]) -> dict[str, int]:
     """CRC32Cs by name: of the bench's own table, or where it has none those of the listing."""
     if "objects_file" in request:
         return dict(zip(*objects_of(request), strict=True))
@@ -54,7 +61,7 @@ def _sums(request: Answer, infos: Sequence[Any]) -> dict[str, int]:
 
 
 def _check(store: Any, infos: Sequence[Any], request: Answer) -> None:
-    sums, batch_size = _sums(request, infos), request["batch_size"]
+    sums, batch_size = sums_of(request, infos), request["batch_size"]
     infos = infos[:CHECKED_OBJECTS]
     batches = [infos[i : i + batch_size] for i in range(0, len(infos), batch_size)]
     for batch, samples in zip(batches, store.read_batches(batches), strict=True):
@@ -80,7 +87,7 @@ def read_batches(request: Answer) -> Answer:
     requests_before = headrace.metrics().requests_total
     answer = measured(read, request["duration_s"])
     answer["requests"] = headrace.metrics().requests_total - requests_before
-    answer["connections"] = connections(request["endpoint"])
+    answer["connections"] = connections(request.get("target", request["endpoint"]))
     return answer
 
 
@@ -103,9 +110,9 @@ def read_into(request: Answer) -> Answer:
     for begin in range(0, len(memory), piece_bytes):
         # google_crc32c takes bytes and no view.
         crc32c = google_crc32c.extend(crc32c, memory[begin : begin + piece_bytes].tobytes())
-    if crc32c != _sums(request, [info])[info.name]:
+    if crc32c != sums_of(request, [info])[info.name]:
         raise AssertionError("the object was read with other bytes than listed")
-    answer["connections"] = connections(request["endpoint"])
+    answer["connections"] = connections(request.get("target", request["endpoint"]))
     return answer
 
 

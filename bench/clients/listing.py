@@ -40,6 +40,8 @@ def _measured(
 
 def index(request: Answer) -> Answer:
     """headrace: Store.index(), which is in the byte order of the names."""
+    from headrace import _engine
+
     store = store_of(request)
     options = {}
     if request.get("pages_in_flight"):
@@ -51,7 +53,14 @@ def index(request: Answer) -> Answer:
         assert all(a < b for a, b in itertools.pairwise(keys)), "the names are out of order"
         return names
 
-    return _measured(request, lambda: store.index(**options), names_of)
+    indexes = []
+
+    def list_all() -> Any:
+        indexes.append(store.index(**options))
+        return indexes[0]
+
+    answer = _measured(request, list_all, names_of)
+    return {**answer, "image_bytes": len(_engine.index_image(indexes[0]))}
 
 
 def first_names(request: Answer) -> Answer:

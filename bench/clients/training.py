@@ -14,7 +14,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from bench.clients.engine import store_of
+from bench.clients.engine import store_of, sums_of
 from bench.clients.measure import (
     CHECKED_OBJECTS,
     Answer,
@@ -42,21 +42,22 @@ def _dataset(request: Answer, object_count: int, transform: Any = None) -> Any:
     return MapDataset(store, transform, index=index.select(rounds))
 
 
-def _check(dataset: Any, batches: Iterable[Any]) -> None:
-    """Compare the first samples that come with the listing."""
+def _check(request: Answer, dataset: Any, batches: Iterable[Any]) -> None:
+    """Compare the first samples that come with the bench's own sums, or with the listing."""
     samples = itertools.islice(itertools.chain.from_iterable(batches), CHECKED_OBJECTS)
     infos = [dataset.objects[i] for i in range(CHECKED_OBJECTS)]
+    sums = sums_of(request, infos)
     check_all(
         [info.name for info in infos],
         (sample.numpy().tobytes() for sample in samples),
-        [info.crc32c for info in infos],
+        [sums[info.name] for info in infos],
     )
 
 
 def _epoch(request: Answer, batches_of: Callable[[Any], Iterable[Any]]) -> Answer:
     """A whole epoch, from `iter` to the last batch; before it a part of one, to warm up."""
     dataset = _dataset(request, request["epoch_objects"])
-    _check(dataset, batches_of(dataset))
+    _check(request, dataset, batches_of(dataset))
 
     def read(dataset: Any) -> tuple[int, int]:
         object_count = size_bytes = 0
@@ -68,7 +69,7 @@ def _epoch(request: Answer, batches_of: Callable[[Any], Iterable[Any]]) -> Answe
     read(_dataset(request, request["warm_up_objects"]))
     answer = measured(lambda _: read(dataset), 0)
     assert answer["objects"] == request["epoch_objects"]
-    answer["connections"] = connections(request["endpoint"])
+    answer["connections"] = connections(request.get("target", request["endpoint"]))
     return answer
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.groups import (
+    aistore,
     checkpoints,
     dataflux,
     engine,
@@ -29,4 +30,5 @@ GROUPS: dict[str, Callable[[Bench], None]] = {
     **dataflux.GROUPS,
     **checkpoints.GROUPS,
     **s3.GROUPS,
+    **aistore.GROUPS,
 }

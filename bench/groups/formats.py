@@ -7,7 +7,7 @@ from collections.abc import Callable
 from bench.harness import Answer, Bench, Client, cpu_us
 
 SUMMED_BYTES = 102_400
-SUMS = ["crc32c", "crc32", "crc64nvme", "sha1", "sha256", "md5"]
+SUMS = ["crc32c", "crc32", "crc64nvme", "sha1", "sha256", "md5", "xxh64"]
 
 
 def formats(bench: Bench) -> None:
@@ -17,7 +17,8 @@ def formats(bench: Bench) -> None:
     def client(name: str) -> Client:
         return lambda: bench.program("bench/headrace-bench-formats", name)
 
-    names = ["sign", "sign-with-token", "list-s3", "list-gcs", "head-s3", "head-gcs"]
+    names = ["sign", "sign-with-token", "list-s3", "list-gcs", "list-ais-json"]
+    names += ["list-ais-msgpack", "owner-of-16", "head-s3", "head-gcs"]
     names += [f"sum-{kind}" for kind in SUMS]
     answers = bench.alternate(
         group, {name: client(name) for name in names}, bench.effort.repetitions
@@ -30,6 +31,9 @@ def formats(bench: Bench) -> None:
     row("SigV4: a signature with a session token of 800 bytes", "sign-with-token")
     row("a key of a ListObjectsV2 page", "list-s3", 1.0)
     row("a name of a page of gs://", "list-gcs")
+    row("a name of a page of ais://, JSON", "list-ais-json")
+    row("a name of a page of ais://, MessagePack", "list-ais-msgpack")
+    row("the owner of an object among 16 targets of ais://", "owner-of-16")
     row("the head of the answer to a read from S3", "head-s3")
     row("the head of the answer to a read from gs://", "head-gcs")
 
