@@ -784,11 +784,13 @@ TEST_F(OperationDirect, AnObjectThatHasChangedAtTheEndpointTooHasChanged) {
 }
 
 TEST_F(OperationDirect, ACredentialThatHasExpiredEndsNoDirectRequests) {
-  credentials_ = Credentials::from_queue(std::make_shared<CredentialsQueue>(), 1);
+  const auto queue = std::make_shared<CredentialsQueue>();
+  credentials_ = Credentials::from_queue(queue, 1);
   credentials_->provide({.authorization = "Bearer 1"});
   there_.answers = {refusal("401 Unauthorized"), {}};
   answer_with({refusal("401 Unauthorized"), {}});
   start();
+  EXPECT_EQ(queue->next({}, MayBlock::on_this_thread()), credentials_);
   credentials_->provide({.authorization = "Bearer 2"});
   poll();
   EXPECT_TRUE(finish().has_value());
