@@ -27,7 +27,7 @@ import threading
 import time
 import urllib.parse
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,15 +115,22 @@ class MinioServer(Running):
         self.folder = root / "data"
         """Where it keeps its objects, and in ``.minio.sys`` what is unfinished."""
         try:
-            self._wait_until_ready()
+            self._wait_until_ready(buckets)
         except BaseException:
             self.stop()
             raise
 
-    def _wait_until_ready(self) -> None:
+    def _wait_until_ready(self, buckets: Sequence[str]) -> None:
         # It listens before it can answer; until then every request gets 503.
+        self._wait_until(lambda: self.request("GET", "/")[0] != 503)
+        # It answers before it has read which region it is in.
+        if buckets and self._region != REGION:
+            region = self._region.encode()
+            self._wait_until(lambda: region in self.request("GET", f"/{buckets[0]}?location=")[2])
+
+    def _wait_until(self, is_ready: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 80.0
-        while self.request("GET", "/")[0] == 503:
+        while not is_ready():
             if time.monotonic() > deadline:
                 raise RuntimeError(f"MinIO did not become ready: {self.output()}")
             time.sleep(0.01)
