@@ -8,6 +8,7 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
+from headrace.compat._freed_memory import keep_freed_memory
 from headrace.compat.aistore._objects import ObjectList, Prefetched, StoredPart
 from headrace.compat.aistore._sources import (
     as_source_list,
@@ -56,6 +57,7 @@ class AISBaseMapDataset(ABC, Dataset[Any]):
         *,
         expected_count: int | None = None,
     ) -> None:
+        keep_freed_memory()  # here and in forked workers: samples come out of their pipes, too
         owner = type(self).__name__
         self._ais_source_list = as_source_list(ais_source_list, owner)
         self._prefix_map = prefix_map or {}
