@@ -238,6 +238,9 @@ def aistore_blog(bench: Bench) -> None:
         answers = bench.alternate(group, clients, 1)
     for name, found in answers.items():
         bench.rates(group, name, found)
+        original = name.replace("headrace.compat", "aistore")
+        if original != name:
+            _times(bench, group, f"{name}: objects/s, over aistore's", found, answers[original])
 
 
 def _shard(number: int) -> bytes:
@@ -312,7 +315,7 @@ def aistore_sampler(bench: Bench) -> None:
             f"{package}, {order}": client(prefix, shuffle)
             for package, prefix in (("headrace.compat", "compat-ais"), ("aistore", "aistore"))
         }
-        answers = bench.alternate(group, clients, bench.effort.repetitions)
+        answers = bench.alternate(group, clients, bench.effort.peer_repetitions)
         digests = {a["digest"] for found in answers.values() for a in found}
         if len(digests) > 1:
             raise AssertionError(f"the batches {order} are not the same")

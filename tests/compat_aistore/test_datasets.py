@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import multiprocessing
+import os
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -268,6 +271,37 @@ def test_workers_that_stay_list_once_in_each_epoch(
     server.put("bucket", "train/new", b"new")
     assert dict(loader) == {**objects, "train/new": b"new"}
     assert count("list") == 2
+
+
+def descriptors() -> list[str]:
+    """What the descriptors of this process are open for."""
+    found = []
+    for each in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # that of the folder itself
+            found.append(os.readlink(f"/proc/self/fd/{each}"))
+    return sorted(found)
+
+
+def test_datasets_hold_descriptors_only_once_a_process_was_started(folder: Path) -> None:
+    list(AISIterDataset(folder))  # starts the engine
+    gc.collect()
+    before = descriptors()
+    datasets = [AISIterDataset(folder) for _ in range(10)]
+    for each in datasets:
+        assert len(list(each)) == 10
+        each.set_epoch(1)
+        pickle.loads(pickle.dumps(each))
+    assert descriptors() == before
+
+    del datasets[2:], each
+    for _ in range(2):
+        assert len(list(DataLoader(datasets[0], batch_size=None, num_workers=2))) == 10
+    gc.collect()
+    # Two for each: the listing and the epoch, which the workers share.
+    assert len(descriptors()) == len(before) + 4
+    del datasets
+    gc.collect()
+    assert descriptors() == before
 
 
 @pytest.mark.parametrize("workers", [0, 3])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -134,6 +135,23 @@ def test_sizes_come_out_of_the_index_without_an_object_each(tmp_path: Path) -> N
     )
     dataset = AISMapDataset(index)
     assert [len(each) for each in DynamicBatchSampler(dataset, 70)] == [10] * 100
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        lambda size: {"props_cached": SimpleNamespace(size=str(size))},
+        lambda size: {"props_cached": None, "props": SimpleNamespace(size=size)},
+        lambda size: {"props": SimpleNamespace(size=size)},
+    ],
+    ids=["text", "not cached", "an older SDK"],
+)
+def test_sizes_are_found_wherever_a_listing_leaves_them(
+    listed: Callable[[int], dict[str, Any]],
+) -> None:
+    source = Sizes([1, 2, 3, 4])
+    source._objects[1:] = [SimpleNamespace(name="", **listed(size)) for size in (2, 3, 4)]
+    assert list(DynamicBatchSampler(source, 5)) == [[0, 1], [2], [3]]
 
 
 @pytest.mark.serial

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import itertools
 import json
 import pickle
@@ -308,6 +309,20 @@ def test_a_loop_over_epochs_may_name_the_epoch_that_was_loaded(hundred: headrace
 
 
 # ---- errors
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_worker_that_would_not_see_the_epoch_change_fails(
+    hundred: headrace.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = DataLoader(IterableDataset(hundred), num_workers=1, multiprocessing_context="fork")
+
+    def no_descriptors(self: torch.Tensor) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(torch.Tensor, "share_memory_", no_descriptors)
+    with pytest.raises(headrace.ResourceError, match="ulimit -n"):
+        list(loader)
 
 
 def test_a_transform_that_raises_names_the_sample(hundred: headrace.Store) -> None:

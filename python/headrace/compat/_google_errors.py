@@ -10,25 +10,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from headrace import _errors
 from headrace._errors import HeadraceError
+from headrace.compat._raising import as_raises
 
 __all__ = ["as_google_raises"]
 
 
-@contextlib.contextmanager
-def as_google_raises() -> Iterator[None]:
+def as_google_raises() -> AbstractContextManager[None]:
     """Turn every `HeadraceError` raised inside into an error of both families."""
-    try:
-        yield
-    except HeadraceError as error:
-        both = _of_both_families(error)
-        if both is error:
-            raise
-        raise both.with_traceback(error.__traceback__) from None
+    return as_raises(_of_both_families)
 
 
 def _of_both_families(error: HeadraceError) -> HeadraceError:

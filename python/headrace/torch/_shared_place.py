@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch.utils.data import get_worker_info
 
+from headrace._errors import ResourceError
+
 __all__ = ["Reader", "SharedPlace"]
 
 
@@ -33,6 +35,9 @@ class SharedPlace:
     The place lies in shared memory: workers that are running see it change, and a loaded state that
     one of them consumes is consumed for all. A trainer process shares it with its own workers only.
     Any other process that receives it, by a fork or as an argument, continues with a copy.
+
+    The memory is shared, which takes a descriptor, when the first process is started; with torch's
+    pickle for processes, torch does it.
     """
 
     def __init__(self) -> None:
@@ -74,12 +79,22 @@ class SharedPlace:
         """Return the cells, copied first if they are another process's and this is no worker."""
         # A worker unpickles its dataset before it knows that it is a worker, so this cannot be
         # decided any earlier.
-        if self._owner != os.getpid() and get_worker_info() is None:
-            self._own(self._cells.clone())
+        if self._owner != os.getpid():
+            if get_worker_info() is None:
+                self._own(self._cells.clone())
+            elif not self._cells.is_shared():  # type: ignore[no-untyped-call]
+                raise ResourceError(
+                    "this DataLoader worker shares no memory with its trainer process, which could "
+                    "not make any when it started the worker: raise its limit of open files "
+                    "(ulimit -n)"
+                )
         return self._cells
 
+    def share(self) -> None:
+        """Put the place where processes that are forked from now on see it."""
+        self.own().share_memory_()  # type: ignore[no-untyped-call]
+
     def _own(self, cells: torch.Tensor) -> None:
-        cells.share_memory_()  # type: ignore[no-untyped-call]
         self._cells = cells
         self._owner = os.getpid()
         _places.add(self)
@@ -102,7 +117,7 @@ def _before_fork() -> None:
     # The child may be a worker, which shares the place with this process whoever made the
     # dataset.
     for place in list(_places):
-        place.own()
+        place.share()
 
 
 os.register_at_fork(before=_before_fork)

@@ -4,6 +4,10 @@
 
 #include <string>
 
+// The reference.
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 namespace headrace {
 namespace {
 
@@ -28,6 +32,24 @@ TEST(Xxh64, DoesNotDependOnHowTheBytesCome) {
       EXPECT_EQ(before, xxh64(bytes.substr(0, cut), 17));
       hash.extend(bytes.substr(cut));
       EXPECT_EQ(hash.value(), xxh64(bytes, 17)) << size << ", " << cut;
+    }
+  }
+}
+
+// On some processors, long pieces are added in another way than the reference does it.
+TEST(Xxh64, IsTheReferencesForLongPiecesToo) {
+  std::string text;
+  for (uint32_t i = 0; i < 5000; ++i) text += static_cast<char>(i * 2654435761 >> 24);
+  for (size_t first = 0; first <= 70; ++first) {
+    for (const size_t second : {255u, 256u, 257u, 288u, 319u, 1000u, 4096u}) {
+      const std::string_view bytes = std::string_view(text).substr(0, first + second + 300);
+      Xxh64 hash(17);
+      hash.extend(bytes.substr(0, first));
+      hash.extend(bytes.substr(first, second));
+      EXPECT_EQ(hash.value(), XXH64(bytes.data(), first + second, 17)) << first << ", " << second;
+      hash.extend(bytes.substr(first + second));
+      EXPECT_EQ(hash.value(), XXH64(bytes.data(), bytes.size(), 17)) << first << ", " << second;
+      EXPECT_EQ(hash.value(), xxh64(bytes, 17));
     }
   }
 }

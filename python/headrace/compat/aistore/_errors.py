@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from headrace import _errors
 from headrace._errors import HeadraceError, NotFoundError, TimedOutError, UnavailableError
+from headrace.compat._raising import as_raises
 from headrace.compat.aistore._sdk import sdk_error
 
 __all__ = ["as_sdk_raises"]
@@ -27,16 +28,9 @@ _ELSEWHERE = ("ais+", "ais://@")
 _STATUS = re.compile(r"\(HTTP (\d{3}),")
 
 
-@contextlib.contextmanager
-def as_sdk_raises() -> Iterator[None]:
+def as_sdk_raises() -> AbstractContextManager[None]:
     """Turn every `HeadraceError` raised inside into an error of both families."""
-    try:
-        yield
-    except HeadraceError as error:
-        both = _of_both_families(error)
-        if both is error:
-            raise
-        raise both.with_traceback(error.__traceback__) from None
+    return as_raises(_of_both_families)
 
 
 def _of_both_families(error: HeadraceError) -> HeadraceError:

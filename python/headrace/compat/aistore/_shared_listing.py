@@ -23,12 +23,22 @@ class SharedListing:
     """A file without a name, in which the first worker of a pass leaves its listing for the others.
 
     The processes that share it are those that the maker forks, and those that multiprocessing
-    starts with the dataset. A pickle that goes elsewhere carries no file.
+    starts with the dataset. A pickle that goes elsewhere carries no file. There is none before the
+    first of these processes is started.
     """
 
     def __init__(self, descriptor: int | None = None) -> None:
-        self._descriptor = _new_descriptor() if descriptor is None else descriptor
-        weakref.finalize(self, os.close, self._descriptor)
+        self._descriptor = descriptor
+        if descriptor is not None:
+            weakref.finalize(self, os.close, descriptor)
+        _listings.add(self)
+
+    def descriptor(self) -> int:
+        """Return the file's descriptor; make the file if there is none."""
+        if self._descriptor is None:
+            self._descriptor = _new_descriptor()
+            weakref.finalize(self, os.close, self._descriptor)
+        return self._descriptor
 
     def get(self, key: tuple[int, ...], make: Callable[[], list[Found]]) -> list[Found]:
         """Return the listing that some process has made for `key`; if none has, make it."""
@@ -44,7 +54,7 @@ class SharedListing:
     @contextmanager
     def _locked(self) -> Iterator[int]:
         # A lock of the process, not of the descriptor: forked workers have the same one.
-        descriptor = self._descriptor
+        descriptor = self.descriptor()
         fcntl.lockf(descriptor, fcntl.LOCK_EX)
         try:
             yield descriptor
@@ -58,7 +68,19 @@ class SharedListing:
             return SharedListing, ()
         from multiprocessing.reduction import DupFd
 
-        return _from_descriptor, (DupFd(self._descriptor),)
+        return _from_descriptor, (DupFd(self.descriptor()),)
+
+
+_listings: weakref.WeakSet[SharedListing] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    # The child may be a worker.
+    for listing in list(_listings):
+        listing.descriptor()
+
+
+os.register_at_fork(before=_before_fork)
 
 
 def _from_descriptor(duplicate: Any) -> SharedListing:

@@ -17,6 +17,7 @@ import torch.utils.data as torch_utils
 
 from headrace._errors import InvalidArgumentError
 from headrace._options import require
+from headrace.compat._freed_memory import keep_freed_memory
 from headrace.compat.aistore._objects import ObjectList
 from headrace.compat.aistore._passes import ObjectsIter, Uneven
 from headrace.compat.aistore._shared_listing import SharedListing
@@ -102,6 +103,7 @@ class AISBaseIterDataset(ABC, torch_utils.IterableDataset[Any]):
         relist: bool = True,
         expected_count: int | None = None,
     ) -> None:
+        keep_freed_memory()  # here and in forked workers: samples come out of their pipes, too
         owner = type(self).__name__
         self._ais_source_list = as_source_list(ais_source_list, owner)
         self._prefix_map = prefix_map or {}

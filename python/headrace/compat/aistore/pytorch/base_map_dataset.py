@@ -8,6 +8,7 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
+from headrace.compat._freed_memory import keep_freed_memory
 from headrace.compat.aistore._objects import ObjectList, Prefetched, StoredPart
 from headrace.compat.aistore._sources import (
     as_source_list,
@@ -56,6 +57,7 @@ class AISBaseMapDataset(ABC, Dataset[Any]):
         *,
         expected_count: int | None = None,
     ) -> None:
+        keep_freed_memory()  # here and in forked workers: samples come out of their pipes, too
         owner = type(self).__name__
         self._ais_source_list = as_source_list(ais_source_list, owner)
         self._prefix_map = prefix_map or {}
@@ -106,6 +108,10 @@ class AISBaseMapDataset(ABC, Dataset[Any]):
         Examples:
             >>> samples = dataset.__getitems__([2, 0])
         """
+        # A subclass with a `__getitem__` of its own makes samples that `_read_batch` does not know.
+        maker = next(kind for kind in type(self).__mro__ if "__getitem__" in vars(kind))
+        if "_read_batch" in vars(maker):
+            return self._read_batch(indices)
         expected = self._prefetch(indices)
         if expected is None:
             return [self[index] for index in indices]
@@ -118,6 +124,10 @@ class AISBaseMapDataset(ABC, Dataset[Any]):
             self._reads_ahead = any(each.was_used for each in expected.values())
             for each in expected.values():
                 each.close()
+
+    def _read_batch(self, indices: Sequence[int]) -> list[Any]:
+        """Return what ``__getitem__`` of the class that defines this gives for each index."""
+        raise NotImplementedError
 
     def _prefetch(self, indices: Sequence[int]) -> dict[int, Prefetched] | None:
         objects = self._obj_list

@@ -12,7 +12,7 @@ import torch
 import torch.utils.data
 
 from headrace import _engine
-from headrace.compat.aistore._objects import ObjectList, size_of
+from headrace.compat.aistore._objects import ObjectList, size_of, sizes_of
 
 __all__ = ["SATURATION_FACTOR", "DynamicBatchSampler"]
 
@@ -149,4 +149,4 @@ class DynamicBatchSampler(torch.utils.data.Sampler[list[int]]):
 def _sizes(objects: Any) -> Any:
     if isinstance(objects, ObjectList):
         return objects.sizes()
-    return array("q", map(size_of, objects))
+    return sizes_of(objects)

@@ -59,18 +59,7 @@ class AISMapDataset(AISBaseMapDataset):
         value = self._at(index)
         return value.name, read_one([value], self._etl_name)[0]
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """Read the objects of a batch at the same time, in the order of `indices`.
-
-        Raises:
-            IndexError: an index is out of range.
-            NotFoundError: an object was deleted after the listing.
-
-        Examples:
-            >>> samples = dataset.__getitems__([2, 0])
-        """
-        if type(self).__getitem__ is not AISMapDataset.__getitem__:
-            return super().__getitems__(indices)
+    def _read_batch(self, indices: Sequence[int]) -> list[Any]:
         values = [self._at(index) for index in indices]
         contents = self._even_batches.read(
             list(indices), range(len(self._obj_list)), self._read_batches,

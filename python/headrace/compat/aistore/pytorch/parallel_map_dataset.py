@@ -136,18 +136,7 @@ class AISParallelMapDataset(AISBaseMapDataset):
         """
         return self._read([self._at(index)])[0]
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """Read the objects of a batch at the same time, in the order of `indices`.
-
-        Raises:
-            IndexError: an index is out of range.
-            NotFoundError: an object was deleted after the listing.
-
-        Examples:
-            >>> samples = dataset.__getitems__([2, 0])
-        """
-        if type(self).__getitem__ is not AISParallelMapDataset.__getitem__:
-            return super().__getitems__(indices)
+    def _read_batch(self, indices: Sequence[int]) -> list[Any]:
         return self._read([self._at(index) for index in indices])
 
     def _read(self, values: Sequence[Any]) -> list[tuple[str, Any]]:

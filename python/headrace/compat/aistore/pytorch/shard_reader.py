@@ -90,9 +90,6 @@ class AISShardReader(AISBaseIterDataset):
             for key in keys:
                 self.setdefault(key, b"")
 
-        def __reduce__(self) -> tuple[Any, ...]:
-            return AISShardReader.ZeroDict, (dict(self),)
-
     def __len__(self) -> int:
         """Return how many samples a pass has. All shards are read for that."""
         with self._objects_to_count() as objects:
