@@ -85,8 +85,12 @@ class Campaign:
     def server(self, way: Way) -> FaultServer:
         """The server that a way saves to."""
         if way.scheme not in self._servers:
-            dialect = {"gs": "gcs", "s3": "s3"}[way.scheme]
-            self._servers[way.scheme] = FaultServer(dialect=dialect).start()
+            kind: dict[str, Any] = {
+                "gs": {"dialect": "gcs"},
+                "s3": {"dialect": "s3"},
+                "ais": {"dialect": "ais", "targets": 1, "personality": "B"},
+            }[way.scheme]
+            self._servers[way.scheme] = FaultServer(**kind).start()
         return self._servers[way.scheme]
 
     # ---- cases
