@@ -224,7 +224,8 @@ class Campaign:
         left = [n for n in server.names(place.bucket) if not way.is_needed(place, n)]
         if left or cleaned.failed:
             raise BrokenPromiseError(f"`headrace clean` leaves {left}, {cleaned.failed}")
-        if uploads := server.uploads()["multipart"]:
+        # AIStore lists no unfinished uploads, so nobody can abort those of a process that is gone.
+        if way.scheme != "ais" and (uploads := server.uploads()["multipart"]):
             raise BrokenPromiseError(f"`headrace clean` leaves uploads: {uploads}")
         removed = len(cleaned.deleted) + len(cleaned.uploads)
         if removed and self._found(way, place) != found:
