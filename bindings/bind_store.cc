@@ -259,6 +259,19 @@ class StoreHandle {
     return start_batch({opened()}, {}, std::move(batch), std::move(origins), std::move(buffers));
   }
 
+  // Reads members of shards: the names of both, pair by pair.
+  nb::object start_members(const std::vector<std::pair<Text, Text>>& members) const {
+    Origins origins;
+    origins.items.reserve(members.size());
+    std::shared_ptr<ReadBatch> batch = ReadBatch::create(members.size(), members.size() * 64);
+    for (const auto& [shard, member] : members) {
+      const std::string shard_name = shard, member_name = member;
+      batch->add({.name = shard_name, .member = member_name});
+      origins.items.push_back(to_str(cat(shard_name, "/", member_name)));
+    }
+    return start_batch({opened()}, {}, std::move(batch), std::move(origins), {});
+  }
+
   // Reads one range of each item, into places in the order of the object.
   nb::object start_scattered(const nb::object& items,
                              const std::vector<std::vector<PyPlace>>& places,
@@ -378,6 +391,14 @@ class StoreHandle {
                                        .source_generation = std::move(source_generation),
                                        .name = name,
                                        .precondition = {std::move(if_generation)}}));
+  }
+
+  ObjectInfo rename(Text source_name, std::string source_generation, Text name,
+                    std::optional<std::string> if_generation) const {
+    return wait_and_take(store().rename({.source_name = source_name,
+                                         .source_generation = std::move(source_generation),
+                                         .name = name,
+                                         .precondition = {std::move(if_generation)}}));
   }
 
   ObjectInfo compose(const std::vector<ObjectInfo>& sources, Text name, std::string content_type,
@@ -562,6 +583,10 @@ void bind_store(nb::module_& module) {
                    "ranges: collections.abc.Sequence[tuple[int, int | None]] | None = None, "
                    "sum_kind: str = '') -> Batch"),
            "Starts reading; the engine sums ranges by a CRC of this kind, for `Batch.sums`.")
+      .def("start_members", &StoreHandle::start_members, nb::arg("members"),
+           nb::sig("def start_members(self, members: collections.abc.Sequence[tuple[str, str]]) "
+                   "-> Batch"),
+           "Starts reading members of shards, each named by the shard's name and its own.")
       .def("start_scattered", &StoreHandle::start_scattered, nb::arg("items"), nb::arg("places"),
            nb::kw_only(), nb::arg("sum_kind"),
            nb::sig("def start_scattered(self, "
@@ -606,6 +631,8 @@ void bind_store(nb::module_& module) {
       .def("remove", &StoreHandle::remove, nb::arg("name"), nb::kw_only(),
            nb::arg("if_generation").none())
       .def("copy", &StoreHandle::copy, nb::arg("source_name"), nb::arg("source_generation"),
+           nb::arg("name"), nb::kw_only(), nb::arg("if_generation").none())
+      .def("rename", &StoreHandle::rename, nb::arg("source_name"), nb::arg("source_generation"),
            nb::arg("name"), nb::kw_only(), nb::arg("if_generation").none())
       .def("compose", &StoreHandle::compose, nb::arg("sources"), nb::arg("name"), nb::kw_only(),
            nb::arg("content_type"), nb::arg("if_generation").none())

@@ -1103,6 +1103,11 @@ class StoreHandle:
         Starts reading; the engine sums ranges by a CRC of this kind, for `Batch.sums`.
         """
 
+    def start_members(self, members: Sequence[tuple[str, str]]) -> Batch:
+        """
+        Starts reading members of shards, each named by the shard's name and its own.
+        """
+
     def start_scattered(
         self,
         items: Sequence[str | ObjectInfo],
@@ -1175,6 +1180,9 @@ class StoreHandle:
 
     def remove(self, name: str, *, if_generation: str | None) -> None: ...
     def copy(
+        self, source_name: str, source_generation: str, name: str, *, if_generation: str | None
+    ) -> ObjectInfo: ...
+    def rename(
         self, source_name: str, source_generation: str, name: str, *, if_generation: str | None
     ) -> ObjectInfo: ...
     def compose(

@@ -424,7 +424,8 @@ def require_provider(scheme: str, provider: object) -> None:
     known = isinstance(provider, tuple(_PROVIDERS.values()))
     what = f"{type(provider).__name__} is for another provider" if known else f"it is {provider!r}"
     takes = f"takes {mine.__name__}" if mine is not None else "has no options of its own"
-    raise InvalidArgumentError(f"provider: {what}; a {scheme}:// store {takes}")
+    article = "an" if scheme.startswith(("ais", "s3")) else "a"
+    raise InvalidArgumentError(f"provider: {what}; {article} {scheme}:// store {takes}")
 
 
 @dataclass(frozen=True, kw_only=True)

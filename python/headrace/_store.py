@@ -17,6 +17,7 @@ from headrace._engine import ObjectIndex, ObjectInfo, ObjectWriter, Sample
 from headrace._errors import HeadraceError, InvalidArgumentError, NotFoundError
 from headrace._keywords import refuse_keywords
 from headrace._listing import OrderOfPages, index_objects, list_objects
+from headrace._members import read_members
 from headrace._options import (
     PART_BYTES,
     PARTS_IN_FLIGHT,
@@ -72,7 +73,7 @@ class Prefix:
 
 
 class Store:
-    """The objects below one root: ``gs://bucket``, ``gs://bucket/run``, ``/path``.
+    """The objects below one root: ``gs://bucket``, ``s3://bucket/run``, ``ais://bucket``, ``/path``.
 
     Names are relative to the root, in every call and on every store: with
     ``Store("gs://bucket/run")`` the name ``a/b`` is the object ``gs://bucket/run/a/b``, and with
@@ -88,12 +89,15 @@ class Store:
             service, so a root need not exist. For a part of a name there is ``list(prefix=)``.
         endpoint: ``http://host:port`` of another service that speaks the same protocol. Default:
             the service's own, or what STORAGE_EMULATOR_HOST (``gs://``) or AWS_ENDPOINT_URL
-            (``s3://``) says.
+            (``s3://``) says. ``ais://`` needs one, here or in AIS_ENDPOINT: that of a proxy of the
+            cluster, or of a gateway before the proxies.
         credentials: for ``gs://`` ``"google"`` (Application Default Credentials, the default), a
             `BearerToken`, or an object of google-auth; for ``s3://`` ``"aws"`` (the environment's
             keys, or else botocore's chain; the default), `AwsKeys`, or credentials or a session of
-            botocore or boto3; ``"anonymous"`` for both. An emulator, and an endpoint outside
-            googleapis.com, gets no token of Google's by default: it is not meant for it.
+            botocore or boto3; for ``ais://`` a `BearerToken` (default: what AIS_AUTHN_TOKEN or
+            AIS_AUTHN_TOKEN_FILE has, or none); ``"anonymous"`` for all. An emulator, and an
+            endpoint outside googleapis.com, gets no token of Google's by default: it is not meant
+            for it.
         user_agent_suffix: appended to ``headrace/<version>`` in requests.
         retry: how often failed requests are sent again.
         timeout: how long to wait for what.
@@ -107,7 +111,7 @@ class Store:
             SHA-256 and MD5, which take longer than reading; False none. The first object that has
             no checksum to compare is logged as a warning.
         provider: what one provider alone has: `GcsOptions` for ``gs://``, `S3Options` for
-            ``s3://``.
+            ``s3://``, `AisOptions` for ``ais://``.
 
     Raises:
         InvalidArgumentError: the URL or an option cannot work.
@@ -591,6 +595,43 @@ class Store:
         return self._handle().start(items, buffers).take(return_errors=return_errors)
 
     @overload
+    def read_members(
+        self, members: Iterable[tuple[str, str]], *, errors: Literal["raise"] = "raise"
+    ) -> builtins.list[Sample]: ...
+    @overload
+    def read_members(
+        self, members: Iterable[tuple[str, str]], *, errors: Literal["return"]
+    ) -> builtins.list[Sample | HeadraceError]: ...
+    def read_members(
+        self, members: Iterable[tuple[str, str]], *, errors: Literal["raise", "return"] = "raise"
+    ) -> Any:
+        """Read members of shards, which AIStore takes out on the server, in the given order.
+
+        Only the members come over the network. Each is a request of its own, for which the server
+        goes through the shard from its beginning. The server tells no size, no checksum and no
+        generation of a member, so a sample is as good as the transport and the shard: one that was
+        cut off may give a member that is cut off. A sample's ``url`` has the member's name behind
+        the shard's: ``ais://bucket/a.tar/member``.
+
+        Args:
+            members: pairs of a shard's name and a member's, as the shard has it (``./a`` is not
+                ``a``). Shards are tar, tar.gz, tgz, tar.lz4 and zip files, by their names.
+            errors: as for `read_many`.
+
+        Raises:
+            InvalidArgumentError: the store is not on ``ais://``, or the object is no shard.
+            NotFoundError: a shard is missing, or has no such member; the message says which.
+
+        Examples:
+            >>> ais = headrace.Store("ais://bucket")  # doctest: +SKIP
+            >>> pairs = [("a.tar", "cat.jpg"), ("a.tar", "dog.jpg")]
+            >>> cat, dog = ais.read_members(pairs)  # doctest: +SKIP
+            >>> cat.url  # doctest: +SKIP
+            'ais://bucket/a.tar/cat.jpg'
+        """
+        return read_members(self, members, return_errors=_return_errors(errors))
+
+    @overload
     def read_batches(
         self,
         batches: Iterable[Iterable[NameOrInfo]],
@@ -778,11 +819,49 @@ class Store:
             >>> store.copy("notes.txt", "old/notes.txt").name
             'old/notes.txt'
         """
-        source_name, generation = (
-            (source, "") if isinstance(source, str) else (source.name, source.generation)
-        )
         return self._handle().copy(
-            source_name, generation, name, if_generation=self._precondition(if_generation)
+            *_name_and_generation(source), name, if_generation=self._precondition(if_generation)
+        )
+
+    def rename(
+        self, source: NameOrInfo, name: str, *, if_generation: str | None = None
+    ) -> ObjectInfo:
+        """Give an object another name within the store, and return what is there now.
+
+        The object appears under the new name whole, replacing what was there, and is then gone from
+        the old one. If the call fails or the process is killed, it has at least one of the names.
+
+        - In a directory the rename is atomic: no reader sees both names, or none. (Across file
+          systems, the file is copied and then deleted.)
+        - On ``gs://`` and ``s3://`` the service copies the object, whatever its size, and deletes
+          the source if it still is the generation that was copied. For a moment both are there.
+        - On ``ais://`` one request does it, which the server carries out as a copy and a deletion,
+          too. AIStore has no conditions: headrace looks at the source and at the target before,
+          and another writer can come between. The bytes pass through the client where AIStore does
+          not rename well: in buckets of other providers, for new names with ``%``, ``#`` or ``?``,
+          and if the object has both a content type and a content encoding.
+
+        Args:
+            source: a name, or an `ObjectInfo` for exactly that generation.
+            if_generation: of the object that is replaced, as for `write`.
+
+        Raises:
+            NotFoundError: there is no such source.
+            PreconditionFailedError: the source has changed, or something else is at `name`.
+            InvalidArgumentError: the source has this name already, or the store cannot hold an
+                object of this name.
+            HeadraceError: if the source was copied and could not be deleted, the message says that
+                both are there.
+
+        Examples:
+            >>> _ = store.write("draft.txt", b"text")
+            >>> store.rename("draft.txt", "final.txt", if_generation="absent").name
+            'final.txt'
+            >>> store.exists("draft.txt")
+            False
+        """
+        return self._handle().rename(
+            *_name_and_generation(source), name, if_generation=self._precondition(if_generation)
         )
 
     def presigned_url(
@@ -921,6 +1000,10 @@ class Store:
 
 def _rebuild(url: str, settings: dict[str, Any]) -> Store:
     return Store(url, **settings)
+
+
+def _name_and_generation(source: NameOrInfo) -> tuple[str, str]:
+    return (source, "") if isinstance(source, str) else (source.name, source.generation)
 
 
 def _require_range(begin: int, end: int | None) -> None:

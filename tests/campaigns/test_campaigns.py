@@ -34,11 +34,12 @@ pytestmark = [
 ONE_ATTEMPT = headrace.RetryOptions(max_attempts=1)
 SEED = seed_of_today()
 # By scheme. Most of what is tried is the same on all stores, so one store has most of the sample.
-FAULTS_OF = {"gs": 180, "s3": 16}
-KILLS_OF = {"gs": 20, "s3": 2}
+FAULTS_OF = {"gs": 180, "s3": 16, "ais": 16}
+KILLS_OF = {"gs": 20, "s3": 2, "ais": 2}
+NAMES = {scheme: [n for n, way in WAYS.items() if way.scheme == scheme] for scheme in FAULTS_OF}
 NAMES_OF = {
-    "gs": [name for name, way in WAYS.items() if way.scheme == "gs"],
-    "s3": random.Random(SEED).sample([name for name, way in WAYS.items() if way.scheme == "s3"], 4),
+    "gs": NAMES["gs"],
+    **{scheme: random.Random(SEED).sample(NAMES[scheme], 4) for scheme in ("s3", "ais")},
 }
 FAULT_SHARES = {
     name: count
@@ -51,7 +52,7 @@ FAULT_SHARES = {
 
 def kills_of(scheme: str) -> list[Kill]:
     # torch's process that saves imports torch anew for each kill: `make soak` kills it.
-    names = [n for n, way in WAYS.items() if way.scheme == scheme and not way.saves_in_helper]
+    names = [name for name in NAMES[scheme] if not WAYS[name].saves_in_helper]
     chosen = random.Random(SEED).sample(names, KILLS_OF[scheme])
     return [next(kills(WAYS[name], 1, SEED)) for name in chosen]
 

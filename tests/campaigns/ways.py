@@ -2,7 +2,8 @@
 
 Everything is in miniature. On ``gs://`` parts have 64 KiB, so that a checkpoint of a few hundred of
 them has what one of terabytes has, parts that are joined, and joined again. On ``s3://``, where no
-part may be smaller than 5 MiB and nothing is joined, two or three of them will do.
+part may be smaller than 5 MiB and nothing is joined, two or three of them will do. ``ais://`` has
+small parts and joins nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from headrace.checkpoint._distributed import DistributedReader, DistributedWrite
 from tests.checkpoint_distributed.conftest import blank
 from tests.keys import S3_KEYS
 
-PART_BYTES = {"gs": 64 << 10, "s3": 5 << 20}
+PART_BYTES = {"gs": 64 << 10, "s3": 5 << 20, "ais": 64 << 10}
 """Of checkpoints in stores of each scheme."""
 # What each way of sending takes; without one, the scheme decides.
 _LEAST_PART_BYTES = {
@@ -331,12 +332,19 @@ _ON_S3 = {
 }
 
 
-def _on_s3(way: Way, parts: int | None) -> Way:
-    return replace(way, name=f"s3, {way.name}", scheme="s3", size=parts or way.size)
+# On ais:// there are no conditions, so that all that differs is how objects are sent.
+_ON_AIS = dict.fromkeys(_ON_S3)
+
+
+def _on(scheme: str, way: Way, parts: int | None) -> Way:
+    return replace(way, name=f"{scheme}, {way.name}", scheme=scheme, size=parts or way.size)
 
 
 WAYS: dict[str, Way] = {way.name: way for way in _ON_GS}
-WAYS |= {way.name: way for way in (_on_s3(WAYS[name], parts) for name, parts in _ON_S3.items())}
+for _scheme, _names in (("s3", _ON_S3), ("ais", _ON_AIS)):
+    for _name, _parts in _names.items():
+        _way = _on(_scheme, WAYS[_name], _parts)
+        WAYS[_way.name] = _way
 
 
 def group_of(ranks: int) -> Any:

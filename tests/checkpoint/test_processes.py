@@ -15,6 +15,7 @@ import torch
 import headrace
 import headrace.checkpoint
 from testing.faultserver.client import FaultServer
+from testing.servers import AistoreCluster
 from tests.checkpoint.states import file_of, load
 
 MIB = 1 << 20
@@ -47,19 +48,27 @@ def start(script: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["file", "gcs"])
-@pytest.mark.parametrize("kills", [3, pytest.param(25, marks=pytest.mark.soak)])
-@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("kind", ["file", "gcs", "ais"])
+@pytest.mark.parametrize(
+    "kills", [3, pytest.param(int(os.environ.get("SOAK_KILLS", "25")), marks=pytest.mark.soak)]
+)
+@pytest.mark.timeout(7200)
 def test_a_killed_save_leaves_the_last_checkpoint_whole(
-    kind: str, kills: int, tmp_path: Path, server: FaultServer
+    kind: str, kills: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     if kind == "file":
         store = headrace.Store(tmp_path)
         arguments = [str(tmp_path)]
-    else:
+    elif kind == "gcs":
+        server: FaultServer = request.getfixturevalue("server")
         server.bucket("bucket")
         store = headrace.Store("gs://bucket", endpoint=server.url)
         arguments = ["gs://bucket", server.url]
+    else:
+        cluster: AistoreCluster = request.getfixturevalue("ais_cluster")
+        bucket: str = request.getfixturevalue("ais_bucket")
+        store = headrace.Store(f"ais://{bucket}", endpoint=cluster.url)
+        arguments = [f"ais://{bucket}", cluster.url]
     rng = random.Random(7)
     for _ in range(kills):
         child = start(SAVE_AGAIN_AND_AGAIN, *arguments)
@@ -81,7 +90,7 @@ def test_a_killed_save_leaves_the_last_checkpoint_whole(
         if kind == "gcs":
             server.close_connections("rst")  # what was sent, and not read by the server yet
         headrace.clean(store, older_than_s=0)
-        names = server.names("bucket") if kind == "gcs" else os.listdir(tmp_path)
+        names = os.listdir(tmp_path) if kind == "file" else [info.name for info in store.list()]
         assert names == ["a.pt"]
 
 

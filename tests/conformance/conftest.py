@@ -105,6 +105,9 @@ AIS = Abilities(
     uploads=("multipart",),
 )
 
+# The fault server has no files: one name may be within another, and components are of any length.
+AIS_FAULTS = replace(AIS, nested_names=True, component_bytes=255, odd_names=frozenset({"é" * 490}))
+
 # Below it lies the root of the subjects that are no whole buckets: every character of it must be
 # encoded as names are.
 BELOW = "any/prä fix%2F+#?"
@@ -225,10 +228,8 @@ def _minio(request: pytest.FixtureRequest, below: str) -> Subject:
 
 
 def _ais(
-    request: pytest.FixtureRequest, below: str, cluster: str, abilities: Abilities = AIS
+    server: AistoreCluster | FaultServer, bucket: str, below: str, abilities: Abilities
 ) -> Subject:
-    server: AistoreCluster = request.getfixturevalue(cluster)
-    bucket = server.make_bucket()
     url = f"ais://{bucket}/{below}".rstrip("/")
     folder = f"{below}/" if below else ""
 
@@ -252,16 +253,28 @@ def _ais(
 
 
 def _ais_of_one(request: pytest.FixtureRequest, below: str) -> Subject:
-    return _ais(request, below, "ais_cluster")
+    cluster: AistoreCluster = request.getfixturevalue("ais_cluster")
+    return _ais(cluster, cluster.make_bucket(), below, AIS)
 
 
 def _ais_of_three(request: pytest.FixtureRequest, below: str) -> Subject:
+    cluster: AistoreCluster = request.getfixturevalue("ais_cluster_of_three")
     # Each on a target of its own, they do not get into each other's way.
     sometimes = replace(AIS, nested_names="sometimes")
-    return _ais(request, below, "ais_cluster_of_three", sometimes)
+    return _ais(cluster, cluster.make_bucket(), below, sometimes)
+
+
+def _ais_fault_server(request: pytest.FixtureRequest, below: str) -> Subject:
+    server: FaultServer = request.getfixturevalue("ais_server")
+    # The clusters are of 3.23; this one has what came later: multipart uploads and GetBatch.
+    server.cluster(personality="B")
+    bucket = f"bucket-{uuid.uuid4().hex}"
+    server.bucket(bucket)
+    return _ais(server, bucket, below, AIS_FAULTS)
 
 
 _MAKERS = {
+    "ais-faultserver": _ais_fault_server,
     "ais-of-one": _ais_of_one,
     "ais-of-three": _ais_of_three,
     "file": _file,

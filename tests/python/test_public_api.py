@@ -221,9 +221,9 @@ def test_of_a_store_the_package_uses_only_what_it_offers_its_modules() -> None:
     ("url", "takes"),
     [
         ("/data", "has no options of its own"),
-        ("s3://bucket", "a s3:// store takes S3Options"),
-        ("ais://bucket", "a ais:// store takes AisOptions"),
-        ("ais+gs://#ns/bucket", r"a ais\+gs:// store takes AisOptions"),
+        ("s3://bucket", "an s3:// store takes S3Options"),
+        ("ais://bucket", "an ais:// store takes AisOptions"),
+        ("ais+gs://#ns/bucket", r"an ais\+gs:// store takes AisOptions"),
     ],
 )
 def test_options_of_another_provider_are_refused(url: str, takes: str) -> None:

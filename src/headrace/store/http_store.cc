@@ -17,8 +17,10 @@
 #include "headrace/store/writing/object_writer.h"
 #include "headrace/store/writing/part_objects.h"
 #include "headrace/store/writing/probed_upload.h"
+#include "headrace/store/writing/rename_attempt.h"
 #include "headrace/store/writing/resumable_upload.h"
 #include "headrace/store/writing/server_copy.h"
+#include "headrace/store/writing/server_rename.h"
 #include "headrace/store/writing/write_attempts.h"
 
 namespace headrace {
@@ -28,6 +30,7 @@ namespace {
 constexpr uint64_t kSumAtOnceBytes = 1 * kMiB;
 
 constexpr const char* kEmptyName = "an object's name must not be empty";
+constexpr const char* kSameName = "it has this name already";
 
 Error cancelled() { return Error(Code::kCancelled, "the read was cancelled"); }
 
@@ -608,11 +611,19 @@ std::shared_ptr<Pending<bool>> HttpStore::flush_append(std::string name, std::st
   });
 }
 
-std::shared_ptr<Pending<ObjectInfo>> HttpStore::rename(RenameRequest request) {
+std::shared_ptr<Pending<ObjectInfo>> HttpStore::rename_at_once(CopyRequest request,
+                                                               ObjectInfo source) {
   const std::string url = url_of(request.name);
   return start<ObjectInfo>(url, !request.name.empty(), [&] {
-    return std::make_shared<RenameAttempt>(*protocol_, std::move(request));
+    return std::make_shared<RenameAttempt>(*protocol_, std::move(request), std::move(source));
   });
+}
+
+bool HttpStore::renames_at_once(const ObjectInfo& source, std::string_view name) const {
+  if (protocol_->appends() == nullptr || !moves_to(name)) return false;
+  // Of what describes an object, its new host may be told one property only.
+  const bool describes_twice = !source.content_type.empty() && !source.content_encoding.empty();
+  return !describes_twice || are_together(source.name, name);
 }
 
 std::shared_ptr<Pending<bool>> HttpStore::know_map() {
@@ -765,9 +776,26 @@ std::shared_ptr<Pending<bool>> HttpStore::remove(std::string name, Precondition 
 
 std::shared_ptr<Pending<ObjectInfo>> HttpStore::copy(CopyRequest request) {
   const bool named = !request.name.empty() && !request.source_name.empty();
-  const bool at_once = protocol_->part_copies() == nullptr && protocol_->copies();
-  if (at_once || !named) return copy_at_once(std::move(request), {});
+  if (copies_at_once() || !named) return copy_at_once(std::move(request), {});
   return ServerCopy::start(shared_from_this(), engine_->writers, std::move(request));
+}
+
+std::shared_ptr<Pending<ObjectInfo>> HttpStore::copy_from(CopyRequest request, CopySource source) {
+  if (copies_at_once()) return copy_at_once(std::move(request), std::move(source.info));
+  return ServerCopy::start(shared_from_this(), engine_->writers, std::move(request),
+                           std::move(source));
+}
+
+std::shared_ptr<Pending<ObjectInfo>> HttpStore::rename(CopyRequest request) {
+  Result<void> good = protocol_->check_new_name(request.name);
+  if (request.name.empty() || request.source_name.empty()) good = invalid_argument(kEmptyName);
+  if (good && request.name == request.source_name) good = invalid_argument(kSameName);
+  if (!good) {
+    auto refused = std::make_shared<Pending<ObjectInfo>>();
+    refused->complete(std::unexpected(std::move(good.error()).with_url(url_of(request.name))));
+    return refused;
+  }
+  return ServerRename::start(shared_from_this(), std::move(request));
 }
 
 std::shared_ptr<Pending<ObjectInfo>> HttpStore::copy_at_once(CopyRequest request,

@@ -77,11 +77,13 @@ class HttpStore final : public ObjectStore,
       std::optional<Crc32c> crc32c, Checksum xxh64, Precondition precondition);
   // Whether the server sums objects by XXH64.
   bool tells_xxh64() const { return protocol_->sum_told_with_parts() == ChecksumKind::kXxh64; }
-  // Streams of pieces, by the names of temporary objects: adds one, ends it, makes it the object.
+  // Streams of pieces, by the names of temporary objects: adds one, ends it.
   std::shared_ptr<Pending<std::string>> append_part(std::string name, std::string handle,
                                                     std::shared_ptr<const UploadPart> part);
   std::shared_ptr<Pending<bool>> flush_append(std::string name, std::string handle);
-  std::shared_ptr<Pending<ObjectInfo>> rename(RenameRequest request);
+  // A rename by one request, of a source that was looked at; whether there is such a request.
+  std::shared_ptr<Pending<ObjectInfo>> rename_at_once(CopyRequest request, ObjectInfo source);
+  bool renames_at_once(const ObjectInfo& source, std::string_view name) const;
   bool copies() const { return protocol_->copies(); }
   // By the provider's usual method.
   std::shared_ptr<Upload> new_upload(WriteRequest target);
@@ -101,6 +103,8 @@ class HttpStore final : public ObjectStore,
   std::shared_ptr<Pending<ObjectInfo>> copy_at_once(CopyRequest request,
                                                     std::optional<ObjectInfo> source);
   std::shared_ptr<Pending<CopySource>> look_at_source(std::string name);
+  // A copy of a source that was looked at.
+  std::shared_ptr<Pending<ObjectInfo>> copy_from(CopyRequest request, CopySource source);
   // Resumable uploads: a session; some of its stream; its end.
   std::shared_ptr<Pending<std::string>> start_resumable(WriteRequest request);
   std::shared_ptr<Pending<ObjectInfo>> send_stream(StreamPiece piece);
@@ -111,6 +115,7 @@ class HttpStore final : public ObjectStore,
   std::shared_ptr<Pending<bool>> abort_multipart(std::string name, std::string upload_id) override;
   std::shared_ptr<Pending<bool>> remove(std::string name, Precondition precondition) override;
   std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) override;
+  std::shared_ptr<Pending<ObjectInfo>> rename(CopyRequest request) override;
   std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) override;
   std::shared_ptr<Pending<std::string>> presigned_url(UrlRequest request) override;
   // Many targets by one request; null: there are no such requests, as far as the provider knows.
@@ -143,6 +148,7 @@ class HttpStore final : public ObjectStore,
  private:
   static constexpr uint64_t kFirstGuessBytes = 256 * kKiB;
 
+  bool copies_at_once() const { return protocol_->part_copies() == nullptr && protocol_->copies(); }
   // Null if the provider has no such uploads.
   std::shared_ptr<Upload> make_upload(UploadMethod method, WriteRequest target);
   void on_wait_or_cancel(const std::shared_ptr<ReadBatch>& batch);

@@ -58,6 +58,10 @@ class ObjectStore {
   // kNotFound if it does not exist.
   virtual std::shared_ptr<Pending<bool>> remove(std::string name, Precondition precondition) = 0;
   virtual std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) = 0;
+  // The object gets another name, and is gone from the one before. By one step where the provider
+  // can; otherwise by a copy and a removal, between which it has both names. At no moment it has
+  // none. kInvalidArgument if the names are equal.
+  virtual std::shared_ptr<Pending<ObjectInfo>> rename(CopyRequest request) = 0;
   // Joins up to max_compose_sources() objects of this bucket into one, on the server. Its size and
   // CRC32C are checked against those of the sources. Also kPreconditionFailed if a source is no
   // longer in its generation.

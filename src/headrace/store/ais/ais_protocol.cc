@@ -153,7 +153,7 @@ AisProtocol::AisProtocol(const Url& url, bool tls, const AisOptions& options, Ro
       paths_(url, options, this->root()),
       placement_(paths_, options.direct),
       multipart_(paths_),
-      appends_(paths_),
+      appends_(paths_, !url.backend.empty()),
       batch_gets_(paths_, this->root()),
       tls_(tls),
       is_remote_(!url.backend.empty()) {}

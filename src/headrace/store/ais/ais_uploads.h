@@ -43,7 +43,7 @@ class AisMultipartUploads final : public MultipartUploads {
 // Thread: any (immutable). Borrows the paths.
 class AisAppends final : public Appends {
  public:
-  explicit AisAppends(const AisPaths& paths) : paths_(paths) {}
+  AisAppends(const AisPaths& paths, bool is_remote) : paths_(paths), is_remote_(is_remote) {}
   bool lacks_multipart(const Error& refusal) const override;
 
   void build_append(HttpRequest& request, std::string_view name, std::string_view handle,
@@ -54,12 +54,14 @@ class AisAppends final : public Appends {
   void build_rename(HttpRequest& request, std::string_view from,
                     std::string_view to) const override;
   // Targets of older servers send each other names without encoding them: they would be cut off.
+  // Objects of other services are not renamed at all.
   bool moves_to(std::string_view name) const override {
-    return paths_.full_name(name).find_first_of("%#?") == std::string::npos;
+    return !is_remote_ && paths_.full_name(name).find_first_of("%#?") == std::string::npos;
   }
 
  private:
   const AisPaths& paths_;
+  const bool is_remote_;
 };
 
 }  // namespace headrace

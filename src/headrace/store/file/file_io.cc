@@ -34,18 +34,6 @@ std::unexpected<Error> failed(int number, Access access) {
   return std::unexpected(file_error(number, access));
 }
 
-Result<void> make_directories(const std::string& directory) {
-  if (::mkdir(directory.c_str(), 0777) != 0) {
-    if (errno == EEXIST) return {};
-    if (errno != ENOENT) return failed(errno, Access::kWrite);
-    if (Result<void> made = make_directories(parent_of(directory)); !made) return made;
-    if (::mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) {
-      return failed(errno, Access::kWrite);
-    }
-  }
-  return sync_directory(parent_of(directory));
-}
-
 std::string temp_path_for(const std::string& path) {
   static std::atomic<uint64_t> serial = 0;
   uint64_t random = 0;
@@ -303,6 +291,18 @@ Result<struct stat> TempFile::publish(const Precondition& condition,
     return std::unexpected(synced.error());
   }
   return status;
+}
+
+Result<void> make_directories(const std::string& directory) {
+  if (::mkdir(directory.c_str(), 0777) != 0) {
+    if (errno == EEXIST) return {};
+    if (errno != ENOENT) return failed(errno, Access::kWrite);
+    if (Result<void> made = make_directories(parent_of(directory)); !made) return made;
+    if (::mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) {
+      return failed(errno, Access::kWrite);
+    }
+  }
+  return sync_directory(parent_of(directory));
 }
 
 std::string parent_of(const std::string& path) {

@@ -113,6 +113,8 @@ class TempFile {
 };
 
 std::string parent_of(const std::string& path);
+// Makes it, and those above it, unless they are there.
+Result<void> make_directories(const std::string& directory);
 // Makes a directory's entries durable.
 Result<void> sync_directory(const std::string& directory);
 

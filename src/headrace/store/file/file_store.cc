@@ -17,6 +17,7 @@
 #include "headrace/base/mutex.h"
 #include "headrace/store/file/file_io.h"
 #include "headrace/store/file/file_list.h"
+#include "headrace/store/file/file_rename.h"
 #include "headrace/store/file/file_upload.h"
 #include "headrace/store/reading/slot_memory.h"
 #include "headrace/store/writing/object_writer.h"
@@ -59,6 +60,7 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   std::shared_ptr<Pending<bool>> abort_multipart(std::string name, std::string upload_id) override;
   std::shared_ptr<Pending<bool>> remove(std::string name, Precondition precondition) override;
   std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) override;
+  std::shared_ptr<Pending<ObjectInfo>> rename(CopyRequest request) override;
   std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) override;
   std::shared_ptr<Pending<std::string>> presigned_url(UrlRequest request) override {
     return refused<std::string>(request.name, "files have no presigned URLs");
@@ -136,7 +138,20 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
     return pending;
   }
   Result<struct stat> stat_object(std::string_view name, std::string_view generation) const;
+  // The file that is copied or renamed, as it is when it is opened.
+  struct Source {
+    OpenFile file;
+    struct stat status{};
+  };
+  std::unexpected<Error> of_source(const CopyRequest& request, const Error& error) const {
+    return std::unexpected(Error(
+        error.code(), cat("the source ", url_of(request.source_name), ": ", error.message())));
+  }
+  Result<Source> open_source(const CopyRequest& request) const;
   Result<ObjectInfo> copy_now(const CopyRequest& request, const std::function<bool()>& cancelled);
+  Result<ObjectInfo> rename_now(const CopyRequest& request, const std::function<bool()>& cancelled);
+  Result<bool> remove_now(const std::string& name, const Precondition& precondition,
+                          const std::function<bool()>& cancelled);
   Result<ObjectPage> list_now(const ListRequest& request, const std::function<bool()>& cancelled);
   Error no_directory_or(Error error) const;
 
@@ -261,6 +276,9 @@ Result<void> FileStore::open(ReadBatch& batch, SlotRead& current) {
   const ReadSlot& slot = batch.slot(current.slot_index);
   const std::string_view name = batch.name(slot);
   if (Result<void> good = check_name(name); !good) return good;
+  if (slot.member_size > 0) {
+    return invalid_argument("files are not read by members, such as ", batch.member(slot));
+  }
   ++current.read_count;
   count(metrics_->requests_total);
   if (current.read_count > 1) count(metrics_->retries_total);
@@ -540,33 +558,36 @@ std::shared_ptr<Pending<bool>> FileStore::abort_multipart(std::string name, std:
 }
 
 std::shared_ptr<Pending<bool>> FileStore::remove(std::string name, Precondition precondition) {
-  return start<bool>(
-      name,
-      [this, name, precondition = std::move(precondition)](const auto& cancelled) -> Result<bool> {
-        if (Result<void> good = check_name(name); !good) return std::unexpected(good.error());
-        const std::string path = path_of(name);
-        // A missing object is checked first: it is kNotFound whatever the condition.
-        if (const Result<struct stat> status = stat_object(name, ""); !status) {
-          return std::unexpected(status.error());
-        }
-        OpenFile lock;
-        if (precondition.generation) {
-          Result<OpenFile> locked = lock_directory(parent_of(path), cancelled);
-          if (!locked) return std::unexpected(locked.error());
-          lock = std::move(*locked);
-          if (Result<void> met = check_precondition(path, precondition); !met) {
-            return std::unexpected(met.error());
-          }
-        }
-        if (::unlink(path.c_str()) != 0) {
-          return std::unexpected(
-              file_error(errno, errno == EISDIR ? Access::kRead : Access::kWrite));
-        }
-        if (Result<void> synced = sync_directory(parent_of(path)); !synced) {
-          return std::unexpected(synced.error());
-        }
-        return true;
-      });
+  return start<bool>(name,
+                     [this, name, precondition = std::move(precondition)](const auto& cancelled) {
+                       return remove_now(name, precondition, cancelled);
+                     });
+}
+
+Result<bool> FileStore::remove_now(const std::string& name, const Precondition& precondition,
+                                   const std::function<bool()>& cancelled) {
+  if (Result<void> good = check_name(name); !good) return std::unexpected(good.error());
+  const std::string path = path_of(name);
+  // A missing object is checked first: it is kNotFound whatever the condition.
+  if (const Result<struct stat> status = stat_object(name, ""); !status) {
+    return std::unexpected(status.error());
+  }
+  OpenFile lock;
+  if (precondition.generation) {
+    Result<OpenFile> locked = lock_directory(parent_of(path), cancelled);
+    if (!locked) return std::unexpected(locked.error());
+    lock = std::move(*locked);
+    if (Result<void> met = check_precondition(path, precondition); !met) {
+      return std::unexpected(met.error());
+    }
+  }
+  if (::unlink(path.c_str()) != 0) {
+    return std::unexpected(file_error(errno, errno == EISDIR ? Access::kRead : Access::kWrite));
+  }
+  if (Result<void> synced = sync_directory(parent_of(path)); !synced) {
+    return std::unexpected(synced.error());
+  }
+  return true;
 }
 
 std::shared_ptr<Pending<ObjectInfo>> FileStore::compose(ComposeRequest request) {
@@ -580,28 +601,93 @@ std::shared_ptr<Pending<ObjectInfo>> FileStore::copy(CopyRequest request) {
   });
 }
 
-Result<ObjectInfo> FileStore::copy_now(const CopyRequest& request,
-                                       const std::function<bool()>& cancelled) {
-  const auto of_source = [&](const Error& error) {
-    return std::unexpected(Error(
-        error.code(), cat("the source ", url_of(request.source_name), ": ", error.message())));
-  };
-  if (Result<void> good = check_name(request.source_name); !good) return of_source(good.error());
+std::shared_ptr<Pending<ObjectInfo>> FileStore::rename(CopyRequest request) {
+  const std::string name = request.name;
+  return start<ObjectInfo>(name, [this, request = std::move(request)](const auto& cancelled) {
+    return rename_now(request, cancelled);
+  });
+}
+
+Result<FileStore::Source> FileStore::open_source(const CopyRequest& request) const {
+  if (Result<void> good = check_name(request.source_name); !good) {
+    return of_source(request, good.error());
+  }
+  Source source;
+  source.file = OpenFile::open(path_of(request.source_name), O_RDONLY | O_NONBLOCK);
+  if (!source.file.is_open()) {
+    return of_source(request, no_directory_or(file_error(errno, Access::kRead)));
+  }
+  if (::fstat(source.file.get(), &source.status) != 0) {
+    return of_source(request, file_error(errno, Access::kRead));
+  }
+  if (S_ISDIR(source.status.st_mode)) {
+    return of_source(request, file_error(EISDIR, Access::kRead));
+  }
+  if (!S_ISREG(source.status.st_mode)) {
+    return of_source(request, Error(Code::kInvalidArgument, "is not a regular file"));
+  }
+  const std::string generation = generation_of(source.status);
+  if (!request.source_generation.empty() && request.source_generation != generation) {
+    return of_source(request,
+                     Error(Code::kPreconditionFailed,
+                           cat("is generation ", generation, ", not ", request.source_generation)));
+  }
+  return source;
+}
+
+Result<ObjectInfo> FileStore::rename_now(const CopyRequest& request,
+                                         const std::function<bool()>& cancelled) {
   if (Result<void> good = check_new_name(request.name); !good) {
     return std::unexpected(good.error());
   }
-  const OpenFile source = OpenFile::open(path_of(request.source_name), O_RDONLY | O_NONBLOCK);
-  if (!source.is_open()) return of_source(no_directory_or(file_error(errno, Access::kRead)));
-  struct stat before{};
-  if (::fstat(source.get(), &before) != 0) return of_source(file_error(errno, Access::kRead));
-  if (S_ISDIR(before.st_mode)) return of_source(file_error(EISDIR, Access::kRead));
-  if (!S_ISREG(before.st_mode)) {
-    return of_source(Error(Code::kInvalidArgument, "is not a regular file"));
+  if (request.name == request.source_name) return invalid_argument("it has this name already");
+  // Before directories are made for it.
+  if (const Result<Source> source = open_source(request); !source) {
+    return std::unexpected(source.error());
   }
-  if (!request.source_generation.empty() && request.source_generation != generation_of(before)) {
-    return of_source(Error(Code::kPreconditionFailed, cat("is generation ", generation_of(before),
-                                                          ", not ", request.source_generation)));
+  const std::string from = path_of(request.source_name), to = path_of(request.name);
+  if (Result<void> met = check_precondition(to, request.precondition); !met) {
+    return std::unexpected(met.error());
   }
+  if (Result<void> made = make_directories(parent_of(to)); !made) {
+    return std::unexpected(made.error());
+  }
+  CopyRequest pinned = request;
+  {
+    const Result<DirectoryLocks> locks =
+        lock_directories(parent_of(from), parent_of(to), cancelled);
+    if (!locks) return std::unexpected(locks.error());
+    const Result<Source> source = open_source(request);
+    if (!source) return std::unexpected(source.error());
+    const Result<std::optional<struct stat>> renamed =
+        rename_file(source->file, from, to, request.precondition);
+    if (!renamed) return std::unexpected(renamed.error());
+    if (*renamed) return info_of(request.name, **renamed);
+    pinned.source_generation = generation_of(source->status);
+  }
+  // The names are on two file systems.
+  Result<ObjectInfo> copy = copy_now(pinned, cancelled);
+  if (!copy) return copy;
+  const Result<bool> removed =
+      remove_now(request.source_name, {pinned.source_generation}, cancelled);
+  if (!removed && removed.error().code() != Code::kNotFound) {
+    return of_source(request, Error(removed.error().code(),
+                                    cat("it was copied to ", url_of(request.name),
+                                        ", and could not be removed, so that both are there: ",
+                                        removed.error().message())));
+  }
+  return copy;
+}
+
+Result<ObjectInfo> FileStore::copy_now(const CopyRequest& request,
+                                       const std::function<bool()>& cancelled) {
+  if (Result<void> good = check_new_name(request.name); !good) {
+    return std::unexpected(good.error());
+  }
+  const Result<Source> opened = open_source(request);
+  if (!opened) return std::unexpected(opened.error());
+  const OpenFile& source = opened->file;
+  const struct stat& before = opened->status;
   const std::string path = path_of(request.name);
   if (Result<void> met = check_precondition(path, request.precondition); !met) {
     return std::unexpected(met.error());
@@ -630,7 +716,7 @@ Result<ObjectInfo> FileStore::copy_now(const CopyRequest& request,
     } else {
       got = ::pread(source.get(), buffer.data(), std::min<uint64_t>(want_bytes, buffer.size()),
                     offset);
-      if (got < 0 && errno != EINTR) return of_source(file_error(errno, Access::kRead));
+      if (got < 0 && errno != EINTR) return of_source(request, file_error(errno, Access::kRead));
       if (got > 0) {
         const std::span<const std::byte> bytes(buffer.data(), static_cast<size_t>(got));
         if (Result<void> appended = file->append(bytes); !appended) {
@@ -642,9 +728,11 @@ Result<ObjectInfo> FileStore::copy_now(const CopyRequest& request,
     if (got > 0) copied_bytes += static_cast<uint64_t>(got);
   }
   struct stat after{};
-  if (::fstat(source.get(), &after) != 0) return of_source(file_error(errno, Access::kRead));
+  if (::fstat(source.get(), &after) != 0) {
+    return of_source(request, file_error(errno, Access::kRead));
+  }
   if (copied_bytes != size_bytes || changed_between(before, after)) {
-    return of_source(Error(Code::kPreconditionFailed, "changed while it was copied"));
+    return of_source(request, Error(Code::kPreconditionFailed, "changed while it was copied"));
   }
   const Result<struct stat> status = file->publish(request.precondition, cancelled);
   if (!status) return std::unexpected(status.error());

@@ -856,6 +856,141 @@ TEST_F(FileStoreTest, CopiesWithConditionsOnBothSides) {
   EXPECT_THAT(temporary_files(), IsEmpty());
 }
 
+TEST_F(FileStoreTest, RenamesWithConditionsOnBothSides) {
+  put("a", "one");
+  put("b", "two");
+  const auto rename = [&](CopyRequest request) { return take(store_->rename(request)); };
+  EXPECT_THAT(rename({.source_name = "a", .source_generation = "1-2-3-4", .name = "c"}),
+              FailsWith(Code::kPreconditionFailed, HasSubstr(store_->url_of("a"))));
+  EXPECT_THAT(rename({.source_name = "a", .name = "b", .precondition = {.generation = ""}}),
+              FailsWith(Code::kPreconditionFailed, HasSubstr("exists already")));
+  EXPECT_THAT(rename({.source_name = "a", .name = "b", .precondition = {.generation = "1-2-3-4"}}),
+              FailsWith(Code::kPreconditionFailed, HasSubstr("1-2-3-4")));
+  EXPECT_EQ(on_disk("a"), "one");
+  EXPECT_EQ(on_disk("b"), "two");
+  const Result<ObjectInfo> moved = rename({.source_name = "a",
+                                           .source_generation = generation("a"),
+                                           .name = "b",
+                                           .precondition = {.generation = generation("b")}});
+  ASSERT_TRUE(moved.has_value()) << moved.error().to_string();
+  EXPECT_EQ(*moved, take(store_->stat("b")).value());
+  EXPECT_EQ(on_disk("b"), "one");
+  EXPECT_FALSE(fs::exists(path("a")));
+  ASSERT_TRUE(rename({.source_name = "b", .name = "x/y/c", .precondition = {.generation = ""}}));
+  EXPECT_EQ(on_disk("x/y/c"), "one");
+  EXPECT_FALSE(fs::exists(path("b")));
+}
+
+TEST_F(FileStoreTest, ARenameThatCannotBeMakesNoDirectory) {
+  EXPECT_THAT(take(store_->rename({.source_name = "missing", .name = "x/a"})),
+              FailsWith(Code::kNotFound, HasSubstr(store_->url_of("missing"))));
+  EXPECT_FALSE(fs::exists(path("x")));
+  put("a", "one");
+  for (const char* name : {"a", "", "x/../b", "x/", ".headrace-tmp-a"}) {
+    EXPECT_THAT(take(store_->rename({.source_name = "a", .name = name})),
+                FailsWith(Code::kInvalidArgument, HasSubstr("name")));
+  }
+  EXPECT_FALSE(fs::exists(path("x")));
+  fs::create_directory(path("d"));
+  put("f", "file");
+  for (const char* name : {"d", "f/a"}) {
+    EXPECT_THAT(take(store_->rename({.source_name = "a", .name = name})),
+                FailsWith(Code::kInvalidArgument, HasSubstr(store_->url_of(name))));
+  }
+  EXPECT_THAT(take(store_->rename({.source_name = "d", .name = "e"})),
+              FailsWith(Code::kNotFound, HasSubstr("directory")));
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  EXPECT_THAT(take(store_->rename({.source_name = "a", .name = "pipe"})),
+              FailsWith(Code::kInvalidArgument, HasSubstr("not a regular file")));
+  EXPECT_EQ(on_disk("a"), "one");
+}
+
+TEST_F(FileStoreTest, OfTwoNamesOfOneFileTheOldOneGoes) {
+  put("a", "one");
+  ASSERT_EQ(::link(path("a").c_str(), path("b").c_str()), 0);
+  ASSERT_TRUE(take(store_->rename({.source_name = "a", .name = "b"})).has_value());
+  EXPECT_FALSE(fs::exists(path("a")));
+  EXPECT_EQ(on_disk("b"), "one");
+}
+
+TEST_F(FileStoreTest, WhatSymbolicLinksLeadToIsNotLostByARename) {
+  put("d/a", "one");
+  fs::create_directory_symlink(path("d"), path("link"));
+  EXPECT_THAT(take(store_->rename({.source_name = "d/a", .name = "link/a"})),
+              FailsWith(Code::kInvalidArgument, HasSubstr("by way of a symbolic link")));
+  EXPECT_EQ(on_disk("d/a"), "one");
+  // The lock of a directory that has two names is taken once.
+  ASSERT_TRUE(take(store_->rename({.source_name = "d/a", .name = "link/b"})).has_value());
+  EXPECT_EQ(on_disk("d/b"), "one");
+  fs::create_symlink("d/b", path("c"));
+  EXPECT_THAT(take(store_->rename({.source_name = "c", .name = "x/c"})),
+              FailsWith(Code::kInvalidArgument, HasSubstr("symbolic link")));
+  EXPECT_EQ(on_disk("c"), "one");
+}
+
+TEST_F(FileStoreTest, BetweenFileSystemsAFileIsCopiedAndRemoved) {
+  std::string other = "/dev/shm/headrace-test-XXXXXX";
+  ASSERT_NE(::mkdtemp(other.data()), nullptr);
+  struct stat here{}, there{};
+  ASSERT_EQ(::stat(root_.c_str(), &here), 0);
+  ASSERT_EQ(::stat(other.c_str(), &there), 0);
+  ASSERT_NE(here.st_dev, there.st_dev) << "TMPDIR must not be in /dev/shm";
+  fs::create_directory_symlink(other, path("other"));
+  const std::string text = random_text(3 * kMiB + 7, 3);
+  put("a", text);
+  const Result<ObjectInfo> moved = take(
+      store_->rename({.source_name = "a", .name = "other/a", .precondition = {.generation = ""}}));
+  ASSERT_TRUE(moved.has_value()) << moved.error().to_string();
+  EXPECT_EQ(*moved, take(store_->stat("other/a")).value());
+  EXPECT_TRUE(on_disk("other/a") == text);
+  EXPECT_FALSE(fs::exists(path("a")));
+  fs::remove_all(other);
+}
+
+TEST_F(FileStoreTest, RenamesInOppositeDirectionsDoNotWaitForEachOther) {
+  put("a/x", "x");
+  put("b/y", "y");
+  std::vector<std::shared_ptr<Pending<ObjectInfo>>> pending;
+  for (int i = 0; i < 200; ++i) {
+    const std::string number = std::to_string(i), next = std::to_string(i + 1);
+    put("a/x" + number, "x");
+    put("b/y" + number, "y");
+    pending.push_back(store_->rename({.source_name = "a/x" + number, .name = "b/x" + next}));
+    pending.push_back(store_->rename({.source_name = "b/y" + number, .name = "a/y" + next}));
+  }
+  for (const auto& each : pending) {
+    const Result<ObjectInfo> moved = take(each);
+    EXPECT_TRUE(moved.has_value()) << moved.error().to_string();
+  }
+}
+
+TEST_F(FileStoreTest, OfRenamesThatCreateOneNameOneSucceeds) {
+  std::vector<std::shared_ptr<Pending<ObjectInfo>>> pending;
+  for (int i = 0; i < 40; ++i) put("a" + std::to_string(i), std::to_string(i));
+  for (int i = 0; i < 40; ++i) {
+    pending.push_back(store_->rename({.source_name = "a" + std::to_string(i),
+                                      .name = "new",
+                                      .precondition = {.generation = ""}}));
+  }
+  size_t succeeded = 0;
+  for (size_t i = 0; i < pending.size(); ++i) {
+    const Result<ObjectInfo> moved = take(pending[i]);
+    EXPECT_EQ(fs::exists(path("a" + std::to_string(i))), !moved.has_value());
+    if (!moved) {
+      EXPECT_EQ(moved.error().code(), Code::kPreconditionFailed);
+      continue;
+    }
+    ++succeeded;
+    EXPECT_EQ(on_disk("new"), std::to_string(i));
+  }
+  EXPECT_EQ(succeeded, 1u);
+}
+
+TEST_F(FileStoreTest, AFileHasNoMembers) {
+  put("a.tar", "one");
+  EXPECT_EQ(read_error({.name = "a.tar", .member = "x"}, "members"), Code::kInvalidArgument);
+}
+
 // With a name from the beginning, as on file systems that know no nameless files, and without.
 class EitherNaming : public FileStoreTest, public testing::WithParamInterface<TempFile::Naming> {
  protected:

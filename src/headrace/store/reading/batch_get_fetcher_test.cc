@@ -84,6 +84,7 @@ class FakeStore final : public ObjectStore {
   }
   std::shared_ptr<Pending<bool>> remove(std::string, Precondition) override { return nullptr; }
   std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest) override { return nullptr; }
+  std::shared_ptr<Pending<ObjectInfo>> rename(CopyRequest) override { return nullptr; }
   std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest) override { return nullptr; }
   std::shared_ptr<Pending<std::string>> presigned_url(UrlRequest) override { return nullptr; }
 

@@ -13,9 +13,9 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-class JoinedReadsTest : public StoreTest {
+class ComposeFetcherTest : public StoreTest {
  protected:
-  JoinedReadsTest() {
+  ComposeFetcherTest() {
     options_.join_small_objects = true;
     for (size_t i = 0; i < 100; ++i) {
       contents_.push_back(some_bytes(1000 + i, static_cast<uint32_t>(i)));
@@ -53,7 +53,7 @@ class JoinedReadsTest : public StoreTest {
   std::vector<ObjectInfo> objects_;
 };
 
-TEST_F(JoinedReadsTest, TakeOneRequestOfEachKindForThirtyTwoObjects) {
+TEST_F(ComposeFetcherTest, TakeOneRequestOfEachKindForThirtyTwoObjects) {
   const std::shared_ptr<ReadBatch> batch = read_all(*open(), targets());
   expect_contents(*batch);
   EXPECT_THAT(left(), IsEmpty());
@@ -63,13 +63,13 @@ TEST_F(JoinedReadsTest, TakeOneRequestOfEachKindForThirtyTwoObjects) {
   EXPECT_EQ(sent("get"), 0u);
 }
 
-TEST_F(JoinedReadsTest, CountTheObjectsAndNotWhatTheyWereJoinedTo) {
+TEST_F(ComposeFetcherTest, CountTheObjectsAndNotWhatTheyWereJoinedTo) {
   read_all(*open(), targets());
   EXPECT_EQ(engine_.metrics().objects_read_total, 100u);
   EXPECT_GE(engine_.metrics().checksums_verified_total, 100u);
 }
 
-TEST_F(JoinedReadsTest, OfWhatIsNotKnownOrOnlyAPartAreReadAlone) {
+TEST_F(ComposeFetcherTest, OfWhatIsNotKnownOrOnlyAPartAreReadAlone) {
   std::vector<ReadTarget> some = targets(8);
   some[1] = named(objects_[1].name);
   some[3].range = ByteRange{10, 20};
@@ -83,7 +83,7 @@ TEST_F(JoinedReadsTest, OfWhatIsNotKnownOrOnlyAPartAreReadAlone) {
   EXPECT_EQ(sent("media"), 1u + 3u);
 }
 
-TEST_F(JoinedReadsTest, IntoNeighbouringMemoryAndIntoAny) {
+TEST_F(ComposeFetcherTest, IntoNeighbouringMemoryAndIntoAny) {
   for (const size_t gap : {size_t{0}, size_t{3}}) {
     std::vector<ReadTarget> some = targets(40);
     std::string memory(200'000, '\0');
@@ -100,7 +100,7 @@ TEST_F(JoinedReadsTest, IntoNeighbouringMemoryAndIntoAny) {
   EXPECT_THAT(left(), IsEmpty());
 }
 
-TEST_F(JoinedReadsTest, ThatAreCancelledAtAnyMomentLeaveNothing) {
+TEST_F(ComposeFetcherTest, ThatAreCancelledAtAnyMomentLeaveNothing) {
   const std::shared_ptr<ObjectStore> store = open();
   std::mt19937 rng(7);
   int cancelled_count = 0, complete_count = 0;
@@ -146,7 +146,7 @@ TEST_F(JoinedReadsTest, ThatAreCancelledAtAnyMomentLeaveNothing) {
   EXPECT_EQ(engine_.pool().reserved_bytes(), 0u);
 }
 
-TEST_F(JoinedReadsTest, AreDeletedBeforeTheEngineStops) {
+TEST_F(ComposeFetcherTest, AreDeletedBeforeTheEngineStops) {
   for (const char* kind : {"compose", "media", "delete"}) {
     server_.faults("[]");
     const uint64_t before = sent(kind);
@@ -175,7 +175,7 @@ TEST_F(JoinedReadsTest, AreDeletedBeforeTheEngineStops) {
   }
 }
 
-TEST_F(JoinedReadsTest, DroppedWithTheirStoreAreDeleted) {
+TEST_F(ComposeFetcherTest, DroppedWithTheirStoreAreDeleted) {
   std::shared_ptr<ObjectStore> store = open();
   const std::shared_ptr<ReadBatch> batch = batch_of(targets());
   store->read(batch);
@@ -185,7 +185,7 @@ TEST_F(JoinedReadsTest, DroppedWithTheirStoreAreDeleted) {
   EXPECT_THAT(left(), IsEmpty());
 }
 
-TEST_F(JoinedReadsTest, StayWithinASmallMemoryBudgetAndComeToTheirEnd) {
+TEST_F(ComposeFetcherTest, StayWithinASmallMemoryBudgetAndComeToTheirEnd) {
   Engine engine{{.io_threads = 2, .memory_budget_bytes = 1 * kMiB}};
   options_.join.max_size_bytes = 64 * kMiB;  // the budget has the last word
   const std::shared_ptr<ObjectStore> store = open_in(engine, options_);
@@ -205,7 +205,7 @@ TEST_F(JoinedReadsTest, StayWithinASmallMemoryBudgetAndComeToTheirEnd) {
   EXPECT_THAT(left(), IsEmpty());
 }
 
-TEST_F(JoinedReadsTest, BeginWhenMemoryIsFreedThoughNobodyWaits) {
+TEST_F(ComposeFetcherTest, BeginWhenMemoryIsFreedThoughNobodyWaits) {
   Engine engine{{.io_threads = 2, .memory_budget_bytes = 1 * kMiB}};
   const std::shared_ptr<ObjectStore> store = open_in(engine, options_);
   Block held = engine.pool().allocate(1000 * kKiB);
@@ -218,7 +218,7 @@ TEST_F(JoinedReadsTest, BeginWhenMemoryIsFreedThoughNobodyWaits) {
   expect_contents(*batch);
 }
 
-TEST_F(JoinedReadsTest, ThatAreRefusedSayWhyOnce) {
+TEST_F(ComposeFetcherTest, ThatAreRefusedSayWhyOnce) {
   server_.faults(R"([{"match":{"kind":"compose"},"action":{"status":403,"reason":"forbidden",
                      "message":"no storage.objects.create access"}}])");
   const std::shared_ptr<ObjectStore> store = open();
@@ -232,7 +232,7 @@ TEST_F(JoinedReadsTest, ThatAreRefusedSayWhyOnce) {
   EXPECT_EQ(sent("delete"), 0u);
 }
 
-TEST_F(JoinedReadsTest, WhatServiceCannotDoIsRefusedWhenTheStoreIsOpened) {
+TEST_F(ComposeFetcherTest, WhatServiceCannotDoIsRefusedWhenTheStoreIsOpened) {
   const Url file{.scheme = Scheme::kFile, .bucket = "", .name = "/tmp"};
   EXPECT_THAT(engine_.open(file, options_),
               FailsWith(Code::kInvalidArgument, HasSubstr("file://")));
@@ -243,7 +243,7 @@ TEST_F(JoinedReadsTest, WhatServiceCannotDoIsRefusedWhenTheStoreIsOpened) {
   }
 }
 
-TEST_F(JoinedReadsTest, TemporaryObjectsOfKilledProcessesAreSweptOnceAndBySweepAgeOnly) {
+TEST_F(ComposeFetcherTest, TemporaryObjectsOfKilledProcessesAreSweptOnceAndBySweepAgeOnly) {
   const std::string ours = "dataflux-composed-objects/headrace-" + std::string(31, '0');
   server_.put(ours + "1", "old", R"({"ageSeconds":7200})");
   server_.put(ours + "2", "young", R"({"ageSeconds":1800})");

@@ -61,6 +61,9 @@ class GroupedReads final : public ObjectStore, public std::enable_shared_from_th
   std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) override {
     return store_->copy(std::move(request));
   }
+  std::shared_ptr<Pending<ObjectInfo>> rename(CopyRequest request) override {
+    return store_->rename(std::move(request));
+  }
   std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) override {
     return store_->compose(std::move(request));
   }

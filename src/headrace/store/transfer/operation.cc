@@ -338,8 +338,10 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     now = thread().now();
     note_outcome(outcome, now);
     RetryState::Step step = retries_.after(std::move(outcome), now, deadline());
-    // Whatever else the next attempt is, it begins where requests of this store begin.
-    if (step.next != Next::kFreshConnection) elsewhere_.reset();
+    // Whatever else the next attempt is, it begins where requests of this store begin. After a
+    // change it is a look at what has become of it, which may be about another object.
+    const bool is_same = request.method == "GET" || request.method == "HEAD";
+    if (step.next != Next::kFreshConnection || !is_same) elsewhere_.reset();
     if (step.next == Next::kRetry && attempt.has_alternative()) step.next = Next::kFail;
     switch (step.next) {
       case Next::kDone: co_return Result<void>();

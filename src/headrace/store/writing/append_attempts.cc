@@ -35,22 +35,4 @@ Result<Attempt::Verdict> FlushAttempt::finish() {
   return Verdict::kDone;
 }
 
-RenameAttempt::RenameAttempt(const Protocol& protocol, RenameRequest request)
-    : PublishAttempt(protocol, request.name, request.precondition), request_(std::move(request)) {}
-
-void RenameAttempt::build_change(HttpRequest& request, const Precondition&) {
-  protocol().appends()->build_rename(request, request_.from, request_.name);
-}
-
-Match RenameAttempt::compare(const ObjectInfo& found) const {
-  return compare_bytes(found, request_.size_bytes, request_.checksum);
-}
-
-std::optional<Error> RenameAttempt::wrong_result(const ObjectInfo& found) const {
-  return Error(Code::kCorrupt, cat("the object has ", found.size_bytes,
-                                   " bytes and other ones than "
-                                   "the ",
-                                   request_.size_bytes, " that were written"));
-}
-
 }  // namespace headrace

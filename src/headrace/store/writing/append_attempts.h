@@ -40,27 +40,4 @@ class FlushAttempt final : public TextAttempt {
   const std::string name_, handle_;
 };
 
-// What was written under a name of its own, and verified, becomes the object.
-struct RenameRequest {
-  std::string from = {}, name = {};
-  Precondition precondition = {};
-  uint64_t size_bytes = 0;
-  Checksum checksum = {};  // of a kind that the server tells
-};
-
-class RenameAttempt final : public PublishAttempt {
- public:
-  RenameAttempt(const Protocol& protocol, RenameRequest request);
-
- private:
-  void build_change(HttpRequest& request, const Precondition& precondition) override;
-  Result<Verdict> finish_change() override { return look_at_result(); }
-  bool looks_at_target() const override { return protocol().looks_before_writes(); }
-  Match compare(const ObjectInfo& found) const override;
-  bool is_good(Match match) const override { return match != Match::kOther; }
-  std::optional<Error> wrong_result(const ObjectInfo& found) const override;
-
-  const RenameRequest request_;
-};
-
 }  // namespace headrace

@@ -161,11 +161,10 @@ void AppendUpload::rename(const ObjectInfo& temporary) {
                                .with_url(url_)));
     return;
   }
-  track<ObjectInfo>(bucket_->rename({.from = temporary.name,
-                                     .name = full_target(),
-                                     .precondition = target_.precondition,
-                                     .size_bytes = wanted.size_bytes,
-                                     .checksum = sum}),
+  track<ObjectInfo>(bucket_->rename_at_once({.source_name = temporary.name,
+                                             .name = full_target(),
+                                             .precondition = target_.precondition},
+                                            temporary),
                     [this](Result<ObjectInfo> info) {
                       if (info) {
                         {

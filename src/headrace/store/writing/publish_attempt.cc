@@ -125,7 +125,11 @@ Result<Attempt::Verdict> PublishAttempt::finish_resolve() {
   // violation; without one, equal bytes are as good as ours.
   const Match match = compare(*found);
   const bool replaced = !wanted_.generation || *wanted_.generation != found->generation;
-  const bool done = made_ ? is_good(match) : replaced && match == Match::kSame;
+  const bool done = made_ ? is_good(match) : may_be_done(match, replaced);
+  if (done && !made_ && !is_proven_by(*found)) {
+    step_ = Step::kFirst;
+    return Verdict::kAgain;
+  }
   if (done) {
     result = std::move(found);
     return Verdict::kDone;
@@ -156,7 +160,8 @@ Result<Attempt::Verdict> PublishAttempt::repeat_on(const std::string& generation
     condition_.generation = generation;
     condition_changed();
   }
-  step_ = Step::kChange;
+  will_repeat();
+  step_ = Step::kFirst;
   return Verdict::kAgain;
 }
 
@@ -168,9 +173,8 @@ Attempt::Verdict PublishAttempt::end_with(Error error) {
 Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
   if (step_ == Step::kFirst) {
     // What is about who we are is no answer.
-    if (asking_ == Asking::kOther || refusal()->stale_credentials) {
-      return std::unexpected(std::move(error));
-    }
+    if (refusal()->stale_credentials) return std::unexpected(std::move(error));
+    if (asking_ == Asking::kOther) return refused_first(std::move(error));
     Result<void> good;
     if (asking_ == Asking::kConditions) {
       good = probe_->refused(std::move(error));

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "headrace/store/transfer/attempt.h"
 #include "headrace/store/transfer/write_conditions.h"
@@ -45,6 +46,7 @@ class PublishAttempt : public TextAttempt {
 
  protected:
   bool before_change() const { return step_ == Step::kFirst; }
+  bool is_changing() const { return step_ == Step::kChange; }
   // With `conditions`, the change is a write, and is sent once it is known how the service treats
   // its condition.
   PublishAttempt(const Protocol& protocol, std::string name, Precondition precondition,
@@ -54,6 +56,13 @@ class PublishAttempt : public TextAttempt {
   virtual Result<Verdict> finish_change() = 0;
   // Compares what is there with what the change would put there.
   virtual Match compare(const ObjectInfo& found) const = 0;
+  // Whether what is there may come from a change whose answer was lost; `replaced`: it is not what
+  // the caller's condition names ...
+  virtual bool may_be_done(Match match, bool replaced) const {
+    return replaced && match == Match::kSame;
+  }
+  // ... and whether that is enough to know it. If not, what build_first() asks for decides.
+  virtual bool is_proven_by(const ObjectInfo&) { return true; }
   // The server has made the change, but its answer does not describe the object: asks for it.
   Verdict look_at_result();
   // Whether the result of a change that the server has made is right.
@@ -64,6 +73,8 @@ class PublishAttempt : public TextAttempt {
   virtual std::string other_refusal() const { return ""; }
   // Whether the operation ends with this error instead of sending the change again.
   virtual bool gives_up_on(const Error&) const { return false; }
+  // The change will be sent again, after what build_first() asks for.
+  virtual void will_repeat() {}
   // The next change has another condition than the one before.
   virtual void condition_changed() {}
   // Builds a request that must precede the change, if there is one (more).
@@ -105,6 +116,7 @@ class PublishAttempt : public TextAttempt {
 
  protected:
   virtual Result<Verdict> finish_first() { return Verdict::kAgain; }
+  virtual Result<Verdict> refused_first(Error error) { return std::unexpected(std::move(error)); }
 };
 
 }  // namespace headrace

@@ -31,16 +31,21 @@ ServerCopy::ServerCopy(std::shared_ptr<HttpStore> store, std::shared_ptr<WriterR
 
 std::shared_ptr<Pending<ObjectInfo>> ServerCopy::start(std::shared_ptr<HttpStore> store,
                                                        std::shared_ptr<WriterRegistry> registry,
-                                                       CopyRequest request) {
+                                                       CopyRequest request,
+                                                       std::optional<CopySource> source) {
   auto pending = std::make_shared<Pending<ObjectInfo>>();
   const std::shared_ptr<ServerCopy> copy(
       new ServerCopy(std::move(store), std::move(registry), std::move(request), pending));
   pending->set_on_cancel([weak = std::weak_ptr(copy)] {
     if (const std::shared_ptr<ServerCopy> alive = weak.lock()) alive->abort();
   });
+  if (source) {
+    copy->took_source(std::move(*source));
+    return pending;
+  }
   copy->wait_for<CopySource>(
       copy->store_->look_at_source(copy->request_.source_name),
-      [copy](Result<CopySource> source) { copy->took_source(std::move(source)); });
+      [copy](Result<CopySource> found) { copy->took_source(std::move(found)); });
   return pending;
 }
 

@@ -25,10 +25,11 @@ namespace headrace {
 // Errors: those of the requests, with the URL of the object that they are about.
 class ServerCopy final : public UnfinishedWrite, public std::enable_shared_from_this<ServerCopy> {
  public:
-  // `store` has the source and the copy.
+  // `store` has the source and the copy. The source is looked at unless it was already.
   static std::shared_ptr<Pending<ObjectInfo>> start(std::shared_ptr<HttpStore> store,
                                                     std::shared_ptr<WriterRegistry> registry,
-                                                    CopyRequest request);
+                                                    CopyRequest request,
+                                                    std::optional<CopySource> source = {});
   void abort() override;
   bool wait_cleaned(std::chrono::steady_clock::time_point until, MayBlock may_block) override;
 

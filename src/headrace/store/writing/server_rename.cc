@@ -1,0 +1,93 @@
+#include "headrace/store/writing/server_rename.h"
+
+#include <utility>
+
+#include "headrace/store/http_store.h"
+#include "headrace/store/writing/write_attempts.h"
+
+namespace headrace {
+
+ServerRename::ServerRename(std::shared_ptr<HttpStore> store, CopyRequest request,
+                           std::shared_ptr<Pending<ObjectInfo>> pending)
+    : store_(std::move(store)), request_(std::move(request)), pending_(std::move(pending)) {}
+
+std::shared_ptr<Pending<ObjectInfo>> ServerRename::start(std::shared_ptr<HttpStore> store,
+                                                         CopyRequest request) {
+  auto pending = std::make_shared<Pending<ObjectInfo>>();
+  const std::shared_ptr<ServerRename> rename(
+      new ServerRename(std::move(store), std::move(request), pending));
+  rename->wait_for<CopySource>(
+      rename->store_->look_at_source(rename->request_.source_name),
+      [rename](Result<CopySource> source) { rename->took_source(std::move(source)); });
+  return pending;
+}
+
+template <class T>
+void ServerRename::wait_for(std::shared_ptr<Pending<T>> step,
+                            std::move_only_function<void(Result<T>)> then) {
+  pending_->set_on_cancel([step] { step->cancel(); });
+  step->then(std::move(then));
+}
+
+void ServerRename::took_source(Result<CopySource> source) {
+  if (!source) {
+    pending_->complete(std::unexpected(std::move(source.error())));
+    return;
+  }
+  const std::string source_url = store_->url_of(request_.source_name);
+  const bool at_once = store_->renames_at_once(source->info, request_.name);
+  Result<void> good = check_copy_source(request_, source->info, source_url);
+  if (good && !at_once && source->info.generation.empty()) {
+    good = fail(Code::kInvalidArgument,
+                "the server tells no generation of it, so that another object could be removed "
+                "than the one that was copied: copy it, and delete it");
+  }
+  if (!good) {
+    pending_->complete(
+        std::unexpected(std::move(good.error()).with_url(source_url).with_attempts(1)));
+    return;
+  }
+  if (!at_once) {
+    copy(std::move(*source));
+    return;
+  }
+  wait_for<ObjectInfo>(store_->rename_at_once(request_, std::move(source->info)),
+                       [self = shared_from_this()](Result<ObjectInfo> renamed) {
+                         self->pending_->complete(std::move(renamed));
+                       });
+}
+
+void ServerRename::copy(CopySource source) {
+  request_.source_generation = source.info.generation;
+  wait_for<ObjectInfo>(store_->copy_from(request_, std::move(source)),
+                       [self = shared_from_this()](Result<ObjectInfo> copy) {
+                         if (copy) {
+                           self->remove_source(std::move(*copy));
+                         } else {
+                           self->pending_->complete(std::move(copy));
+                         }
+                       });
+}
+
+void ServerRename::remove_source(ObjectInfo copy) {
+  wait_for<bool>(
+      store_->remove(request_.source_name, {request_.source_generation}),
+      [self = shared_from_this(), copy = std::move(copy)](Result<bool> removed) mutable {
+        // If it is gone already, another program has removed it.
+        if (removed || removed.error().code() == Code::kNotFound) {
+          self->pending_->complete(std::move(copy));
+          return;
+        }
+        const Error& error = removed.error();
+        self->pending_->complete(std::unexpected(
+            Error(error.code(),
+                  cat("it was copied to ", self->store_->url_of(copy.name),
+                      ", and could not be removed, so that both are there: ", error.message()))
+                .with_url(self->store_->url_of(self->request_.source_name))
+                .with_http_status(error.http_status())
+                .with_request_id(error.request_id())
+                .with_attempts(error.attempts())));
+      });
+}
+
+}  // namespace headrace

@@ -1,0 +1,41 @@
+// A rename, by whatever requests the provider has.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "headrace/base/pending.h"
+#include "headrace/store/options.h"
+#include "headrace/store/protocol.h"
+
+namespace headrace {
+
+class HttpStore;
+
+// Looks at the source. Where one request renames it, that is sent (RenameAttempt). Otherwise this
+// generation of it is copied, and then removed on condition that it is still the same. However it
+// ends, one of the two objects is there; if the removal fails, both are, which the error says.
+// Thread: any. Keeps itself alive until it has ended.
+// Errors: those of the requests, with the URL of the object that they are about.
+class ServerRename final : public std::enable_shared_from_this<ServerRename> {
+ public:
+  // `store` has both names.
+  static std::shared_ptr<Pending<ObjectInfo>> start(std::shared_ptr<HttpStore> store,
+                                                    CopyRequest request);
+
+ private:
+  ServerRename(std::shared_ptr<HttpStore> store, CopyRequest request,
+               std::shared_ptr<Pending<ObjectInfo>> pending);
+  // Runs `then` with the result of one step, which the caller may cancel.
+  template <class T>
+  void wait_for(std::shared_ptr<Pending<T>> step, std::move_only_function<void(Result<T>)> then);
+  void took_source(Result<CopySource> source);
+  void copy(CopySource source);
+  void remove_source(ObjectInfo copy);
+
+  const std::shared_ptr<HttpStore> store_;
+  CopyRequest request_;
+  const std::shared_ptr<Pending<ObjectInfo>> pending_;
+};
+
+}  // namespace headrace
