@@ -628,12 +628,7 @@ std::shared_ptr<Pending<bool>> HttpStore::know_map() {
       pending->complete(true);
       return;
     }
-    std::optional<Error> why;
-    {
-      const Lock lock(self->mutex_);
-      why = self->map_error_;
-    }
-    if (!why) why = Error(Code::kUnavailable, "it could not be fetched");
+    const std::optional<Error> why = self->host_->map.failure();
     pending->complete(std::unexpected(
         Error(why->code(), cat("the map of the cluster is not known: ", why->to_string()))));
   };
@@ -839,15 +834,8 @@ awaitable<void> HttpStore::run_map_fetch(std::shared_ptr<HttpStore> self, HostLa
     done = co_await operation.run(attempt, request);
   }
   slot.release();
-  if (done) {
-    self->host_->map.fetched(std::move(attempt.result), lane.thread().now());
-  } else {
-    {
-      const Lock lock(self->mutex_);
-      self->map_error_ = done.error();
-    }
-    self->host_->map.fetched(std::unexpected(std::move(done.error())), lane.thread().now());
-  }
+  if (!done) attempt.result = std::unexpected(std::move(done.error()));
+  self->host_->map.fetched(std::move(attempt.result), lane.thread().now());
 }
 
 std::shared_ptr<Pending<bool>> HttpStore::get_batch(std::shared_ptr<BatchGet> get) {

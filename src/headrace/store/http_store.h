@@ -193,10 +193,8 @@ class HttpStore final : public ObjectStore,
   const WriteLimits write_limits_;
   std::vector<std::unique_ptr<StoreContext>> contexts_;  // one per I/O thread
   std::atomic<uint32_t> next_lane_ = 0;
-  Mutex mutex_;
-  std::optional<Error> map_error_ HEADRACE_GUARDED_BY(mutex_);  // of the last fetch that failed
-  std::atomic<bool> place_asked_ = false;                       // for signed URLs
-  std::atomic<uint64_t> largest_page_bytes_ = 0;                // responses to listings
+  std::atomic<bool> place_asked_ = false;         // for signed URLs
+  std::atomic<uint64_t> largest_page_bytes_ = 0;  // responses to listings
 };
 
 }  // namespace headrace

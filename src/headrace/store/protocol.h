@@ -75,6 +75,8 @@ struct HostMap {
   uint64_t version = 0;  // of the maps of one cluster, a newer one has a greater one
   std::string cluster = {};
   std::vector<Endpoint> hosts = {};
+  // For each of the hosts, where else it is sent to by the store's endpoint.
+  std::vector<std::vector<Endpoint>> other_endpoints = {};
   // Of those of the hosts that have objects now.
   std::vector<std::string> members = {};
 };
