@@ -615,6 +615,13 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::rename(RenameRequest request) {
   });
 }
 
+std::shared_ptr<Pending<bool>> HttpStore::describe(std::string name, const WriteRequest& like) {
+  const std::string url = url_of(name);
+  return start<bool>(url, !name.empty(), [&] {
+    return std::make_shared<DescribeAttempt>(*protocol_, std::move(name), like);
+  });
+}
+
 std::shared_ptr<Pending<bool>> HttpStore::know_map() {
   auto pending = std::make_shared<Pending<bool>>();
   pending->set_on_cancel([weak = std::weak_ptr(pending)] {

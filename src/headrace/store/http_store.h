@@ -82,6 +82,13 @@ class HttpStore final : public ObjectStore,
                                                     std::shared_ptr<const UploadPart> part);
   std::shared_ptr<Pending<bool>> flush_append(std::string name, std::string handle);
   std::shared_ptr<Pending<ObjectInfo>> rename(RenameRequest request);
+  // Gives an object that is there the type and the encoding of this one. Only if they are not told
+  // when an upload starts: describes().
+  std::shared_ptr<Pending<bool>> describe(std::string name, const WriteRequest& like);
+  bool describes(const WriteRequest& like) const {
+    return protocol_->describing() != nullptr &&
+           !(like.content_type.empty() && like.content_encoding.empty());
+  }
   bool copies() const { return protocol_->copies(); }
   // By the provider's usual method.
   std::shared_ptr<Upload> new_upload(WriteRequest target);
