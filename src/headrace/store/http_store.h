@@ -84,6 +84,13 @@ class HttpStore final : public ObjectStore,
   // A rename by one request, of a source that was looked at; whether there is such a request.
   std::shared_ptr<Pending<ObjectInfo>> rename_at_once(CopyRequest request, ObjectInfo source);
   bool renames_at_once(const ObjectInfo& source, std::string_view name) const;
+  // Gives an object that is there the type and the encoding of this one. Only if they are not told
+  // when an upload starts: describes().
+  std::shared_ptr<Pending<bool>> describe(std::string name, const WriteRequest& like);
+  bool describes(const WriteRequest& like) const {
+    return protocol_->describing() != nullptr &&
+           !(like.content_type.empty() && like.content_encoding.empty());
+  }
   bool copies() const { return protocol_->copies(); }
   // By the provider's usual method.
   std::shared_ptr<Upload> new_upload(WriteRequest target);
@@ -199,10 +206,8 @@ class HttpStore final : public ObjectStore,
   const WriteLimits write_limits_;
   std::vector<std::unique_ptr<StoreContext>> contexts_;  // one per I/O thread
   std::atomic<uint32_t> next_lane_ = 0;
-  Mutex mutex_;
-  std::optional<Error> map_error_ HEADRACE_GUARDED_BY(mutex_);  // of the last fetch that failed
-  std::atomic<bool> place_asked_ = false;                       // for signed URLs
-  std::atomic<uint64_t> largest_page_bytes_ = 0;                // responses to listings
+  std::atomic<bool> place_asked_ = false;         // for signed URLs
+  std::atomic<uint64_t> largest_page_bytes_ = 0;  // responses to listings
 };
 
 }  // namespace headrace

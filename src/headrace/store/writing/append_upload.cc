@@ -133,12 +133,12 @@ void AppendUpload::look_at_temporary(std::optional<Error> flush_error) {
     if (!found) {
       finish(std::unexpected(with_url(flush_error ? *flush_error : found.error())));
     } else {
-      rename(*found);
+      check(*found);
     }
   });
 }
 
-void AppendUpload::rename(const ObjectInfo& temporary) {
+void AppendUpload::check(const ObjectInfo& temporary) {
   const Whole wanted = whole();
   Checksum sum(wanted.crc32c);
   if (temporary.checksum.kind() == ChecksumKind::kXxh64) {
@@ -161,6 +161,21 @@ void AppendUpload::rename(const ObjectInfo& temporary) {
                                .with_url(url_)));
     return;
   }
+  if (!bucket_->describes(target_)) {
+    rename(temporary);
+    return;
+  }
+  track<bool>(bucket_->describe(temporary.name, target_),
+              [this, temporary](Result<bool> described) {
+                if (described) {
+                  rename(temporary);
+                } else {
+                  finish(std::unexpected(with_url(std::move(described.error()))));
+                }
+              });
+}
+
+void AppendUpload::rename(const ObjectInfo& temporary) {
   track<ObjectInfo>(bucket_->rename_at_once({.source_name = temporary.name,
                                              .name = full_target(),
                                              .precondition = target_.precondition},

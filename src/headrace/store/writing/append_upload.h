@@ -34,6 +34,7 @@ class AppendUpload final : public HttpUpload {
   void appended(uint32_t part_number, Done done, Result<std::string> handle);
   // Looks at what the flush has made, or, if its answer was lost, may have made.
   void look_at_temporary(std::optional<Error> flush_error);
+  void check(const ObjectInfo& temporary);
   void rename(const ObjectInfo& temporary);
   void begin_cleaning() override;
   std::string temporary();
