@@ -150,6 +150,12 @@ def _s3_face(root: Path, folder: Path, sums: Mapping[str, Mapping[str, str]]) ->
     (folder / "s3-sums").write_text("".join(by_path))
     return (
         f"""lua_package_path "{_TEMPLATE.parent}/?.lua;;";
+  # After a condition that failed nginx closes the connection, though it has promised to keep it, and a
+  # client may lose its next request. Without a length, and not chunked, the end is announced.
+  chunked_transfer_encoding off;
+  header_filter_by_lua_block {{
+    if ngx.status == 412 then ngx.header.content_length = nil end
+  }}
   map_hash_max_size {max(2048, 2 * len(by_path))};
   map_hash_bucket_size 256;
   map $uri $s3_sum_of_name {{

@@ -281,8 +281,10 @@ def test_nginx_looks_like_s3_to_botocore(tmp_path: Path) -> None:
             with got["Body"] as stream:
                 assert stream.read() == body
             assert ("ChecksumCRC32C" in got) == has_sum
-        with pytest.raises(ClientError, match="412"):
+        with pytest.raises(ClientError, match="412") as failed:
             client.get_object(Bucket="b", Key="x/0001", IfMatch='"other"')
+        # nginx ends the connection then, and must say so: the next request would be lost.
+        assert failed.value.response["ResponseMetadata"]["HTTPHeaders"]["connection"] == "close"
         with pytest.raises(ClientError, match="404"):
             client.get_object(Bucket="b", Key="none")
         # The same file as Google Cloud Storage has it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +11,16 @@ import headrace
 from testing.faultserver.client import FaultServer
 
 Open = Callable[..., headrace.Store]
+Configure = Callable[..., None]
+
+
+@pytest.fixture
+def configure() -> Iterator[Configure]:
+    """`headrace.configure`, for one test."""
+    headrace.shutdown()
+    yield headrace.configure
+    headrace.shutdown()
+    headrace.configure()
 
 
 @pytest.fixture

@@ -28,6 +28,17 @@ void ColumnPage::add(const ObjectInfo& info) {
   row.storage_class = storage_class;
 }
 
+void ColumnPage::add(const ColumnPage& from, size_t i) {
+  Row row = from.rows_[i];
+  row.content_type = word(from.word_at(row.content_type));
+  row.content_encoding = word(from.word_at(row.content_encoding));
+  row.storage_class = word(from.word_at(row.storage_class));
+  const auto text_begin = static_cast<uint32_t>(text_.size());
+  text_.append(from.text(row.text_begin, row.name_size + row.generation_size));
+  row.text_begin = text_begin;
+  rows_.push_back(row);
+}
+
 uint32_t ColumnPage::word(std::string_view text) {
   // As a rule it is one of two or three; where there are many, they are not worth the search.
   constexpr size_t kSearched = 32;

@@ -42,6 +42,7 @@ class ColumnPage {
   // Adds a row with these texts, whose other fields the caller sets. Valid until the next call.
   Row& add(std::string_view name, std::string_view generation);
   void add(const ObjectInfo& info);
+  void add(const ColumnPage& from, size_t i);
   // For the fields of Row that refer to one of a few texts.
   uint32_t word(std::string_view text);
 
@@ -58,6 +59,7 @@ class ColumnPage {
     read(i, info);
     return info;
   }
+  uint64_t text_bytes() const { return text_.size(); }
   uint64_t memory_bytes() const { return rows_.capacity() * sizeof(Row) + text_.capacity(); }
   // Keeps only rows [begin, end).
   void keep(size_t begin, size_t end);

@@ -311,8 +311,12 @@ class ConditionProof {
 class LongPage {
  public:
   virtual ~LongPage() = default;
-  // May be called again before the answer comes.
-  virtual void build_next(HttpRequest& request) const = 0;
+  // Asks for no more than fits into `most_bytes`, as far as that can be told. May be called again
+  // before the answer comes.
+  virtual void build_next(HttpRequest& request, uint64_t most_bytes) const = 0;
+  // The answer is larger than `most_bytes`, and was not taken. False: a smaller one cannot be asked
+  // for.
+  virtual bool ask_for_less(uint64_t most_bytes) = 0;
   // As Protocol::parse_list(); none: another request follows.
   virtual Result<std::optional<ColumnPage>> take(const Response& response) = 0;
 };

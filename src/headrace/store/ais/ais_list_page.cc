@@ -1,25 +1,47 @@
 #include "headrace/store/ais/ais_list_page.h"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include "headrace/base/ascii.h"
 #include "headrace/format/ais_list.h"
 #include "headrace/store/ais/ais_protocol.h"
+#include "headrace/store/listing/name_before.h"
 
 namespace headrace {
 namespace {
+
+// What an answer takes for one name: this is enough for those of 150 characters. If they are
+// longer, fewer are asked for.
+constexpr uint64_t kNameBytes = 256;
+
+// Fewer are not asked for: each page costs the targets a walk.
+constexpr uint32_t kFewestNames = 100;
 
 // Whether some names can begin with both.
 bool can_agree(std::string_view a, std::string_view b) {
   return a.starts_with(b) || b.starts_with(a);
 }
 
-std::vector<std::string_view> names_in(const ColumnPage& page) {
-  std::vector<std::string_view> names;
-  names.reserve(page.size());
-  for (size_t i = 0; i < page.size(); ++i) names.push_back(page.name(i));
-  return names;
+// Whether some name that begins like this comes after `after`.
+bool goes_beyond(std::string_view begin, std::string_view after) {
+  return after < begin || after.starts_with(begin);
+}
+
+// Where walking folder by folder is not in the order of bytes.
+bool is_beside_a_folder(std::string_view name) {
+  return std::ranges::any_of(name, [](char c) { return c >= ' ' && c < '/'; });
+}
+
+bool has(const ColumnPage& page, std::string_view name) {
+  const auto rows = std::views::iota(size_t{0}, page.size());
+  const auto at = std::ranges::lower_bound(rows, name, {}, [&](size_t i) { return page.name(i); });
+  return at != rows.end() && page.name(*at) == name;
+}
+
+void drop_after(ColumnPage& page, std::string_view end) {
+  page.erase_if([&](std::string_view name) { return name > end; });
 }
 
 }  // namespace
@@ -41,28 +63,50 @@ std::vector<std::string_view> ais_folders_to_look_beside(std::string_view end,
   return folders;
 }
 
-void AisListPage::build_next(HttpRequest& request) const {
+AisListPage::AisListPage(const AisProtocol& protocol, const AisPaths& paths, ListRequest list)
+    : protocol_(protocol),
+      paths_(paths),
+      list_(std::move(list)),
+      prefix_(protocol.root().full_name(list_.prefix)),
+      start_(list_.start_offset.empty() ? "" : protocol.root().full_name(list_.start_offset)),
+      after_(split_ais_page_token(list_.page_token).continuation),
+      most_names_(list_.max_results > 0 && list_.delimiter.empty()
+                      ? std::clamp(list_.max_results, kFewestNames, kAisNamesOnAPage)
+                      : kAisNamesOnAPage) {}
+
+uint32_t AisListPage::page_names(uint64_t most_bytes) const {
+  return static_cast<uint32_t>(std::min<uint64_t>(most_names_, most_bytes / kNameBytes));
+}
+
+void AisListPage::build_next(HttpRequest& request, uint64_t most_bytes) const {
   const Question& next = questions_.back();
   const std::string folder_prefix = cat(next.text, "/");
-  AisListQuery query{.page_size = 1};
+  const std::string token = cat(" ", next.after);
+  AisListQuery query{.prefix = next.text, .page_size = 1};
   switch (next.of) {
-    case Question::Of::kPage: protocol_.build_list(request, list_); return;
+    case Question::Of::kPage: protocol_.build_list(request, list_, page_names(most_bytes)); return;
     case Question::Of::kEnd: {
       ListRequest after = list_;
-      after.page_token = cat(" ", next.text);
-      protocol_.build_list(request, after);
+      after.page_token = token;
+      protocol_.build_list(request, after, 1);
       return;
     }
     case Question::Of::kFolder: query.prefix = folder_prefix; break;
-    case Question::Of::kNamesBeside:
-      query.prefix = next.text;
-      query.page_size = kAisNamesOnAPage;
-      break;
+    case Question::Of::kNamesBeside: query.page_size = page_names(most_bytes); break;
+    case Question::Of::kEndBeside: break;
   }
+  if (!next.after.empty()) query.page_token = token;
   paths_.begin_bucket(request, "GET");
   request.own_body(ais_list_body(query));
   request.add_header("Content-Type", "application/json");
   request.add_header("Accept", "application/msgpack");
+}
+
+bool AisListPage::ask_for_less(uint64_t most_bytes) {
+  const uint32_t names = page_names(most_bytes);
+  if (names <= 1) return false;
+  most_names_ = names / 2;
+  return true;
 }
 
 Result<std::optional<ColumnPage>> AisListPage::take(const Response& response) {
@@ -76,76 +120,124 @@ Result<std::optional<ColumnPage>> AisListPage::take(const Response& response) {
       if (!page_.empty()) end_ = page_.name(page_.size() - 1);
       if (!page_.next_page_token.empty()) {
         look_for_folders();
-      } else if (std::ranges::any_of(end_, [](char c) { return c >= ' ' && c < '/'; })) {
-        questions_.push_back({Question::Of::kEnd, end_});
+      } else if (is_beside_a_folder(end_)) {
+        questions_.push_back({.of = Question::Of::kEnd, .after = end_});
       }
       break;
     case Question::Of::kEnd:
-      if (got->empty()) break;
-      page_.next_page_token = cat(" ", end_);
-      look_for_folders();
+      if (!got->empty()) end_at(end_);
       break;
     case Question::Of::kFolder:
       if (!got->empty()) ask_beside(asked.text);
       break;
     case Question::Of::kNamesBeside:
-      if (Result<void> added = add_beside(asked.text, *got); !added) {
+      if (Result<void> added = add_beside(asked, std::move(*got)); !added) {
         return std::unexpected(std::move(added.error()));
       }
       break;
+    case Question::Of::kEndBeside:
+      if (!got->empty()) end_at(asked.after);
+      break;
   }
   if (!questions_.empty()) return std::nullopt;
-  return protocol_.shape(std::move(page_), list_);
+  return protocol_.shape(whole_page(), list_);
+}
+
+// The page ends with this name, which is none after its end, and another one follows.
+void AisListPage::end_at(std::string name) {
+  end_ = std::move(name);
+  drop_after(page_, end_);
+  for (ColumnPage& each : beside_) drop_after(each, end_);
+  page_.next_page_token = cat(" ", end_);
+  questions_.clear();
+  look_for_folders();
 }
 
 void AisListPage::look_for_folders() {
-  const std::string prefix = protocol_.root().full_name(list_.prefix);
-  for (const std::string_view folder : ais_folders_to_look_beside(end_, prefix)) {
+  for (const std::string_view folder : ais_folders_to_look_beside(end_, prefix_)) {
     if (end_[folder.size()] == '/') {
       ask_beside(folder);
-    } else {
-      questions_.push_back({Question::Of::kFolder, std::string(folder)});
+    } else if (!beginnings_beside(folder).empty()) {
+      questions_.push_back({.of = Question::Of::kFolder, .text = std::string(folder)});
     }
   }
 }
 
-void AisListPage::ask_beside(std::string_view folder) {
-  const std::string prefix = protocol_.root().full_name(list_.prefix);
+// What names beside a folder begin with, if the page may lack them.
+std::vector<std::string> AisListPage::beginnings_beside(std::string_view folder) const {
+  std::vector<std::string> beginnings;
   for (char c = ' '; c < '/' && c <= end_[folder.size()]; ++c) {
-    const std::string begin = cat(folder, std::string_view(&c, 1));
-    if (can_agree(begin, prefix)) questions_.push_back({Question::Of::kNamesBeside, begin});
+    std::string begin = cat(folder, std::string_view(&c, 1));
+    if (can_agree(begin, prefix_) && goes_beyond(begin, after_) && goes_beyond(begin, start_) &&
+        std::ranges::find(told_beside_, begin) == told_beside_.end()) {
+      beginnings.push_back(std::move(begin));
+    }
+  }
+  return beginnings;
+}
+
+void AisListPage::ask_beside(std::string_view folder) {
+  const std::string after = std::max(after_, start_.empty() ? "" : name_before(start_));
+  for (std::string& begin : beginnings_beside(folder)) {
+    std::string start = after.starts_with(begin) ? after : "";
+    questions_.push_back(
+        {.of = Question::Of::kNamesBeside, .text = std::move(begin), .after = std::move(start)});
   }
 }
 
-Result<void> AisListPage::add_beside(const std::string& begin, const ColumnPage& found) {
+Result<void> AisListPage::add_beside(const Question& asked, ColumnPage found) {
+  told_beside_.push_back(asked.text);
+  if (found.empty()) return {};
   // Of a prefix that is a folder's name, that folder alone is listed.
+  const std::string& begin = asked.text;
   const std::string folder = cat(begin, "/");
-  const std::vector<std::string_view> beside = names_in(found);
-  if (!found.next_page_token.empty() ||
-      std::ranges::any_of(beside, [&](auto name) { return name.starts_with(folder); })) {
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (!found.name(i).starts_with(folder)) continue;
     return fail(Code::kInvalidArgument, "AIStore leaves out names that begin with '",
                 printable_line(begin), "' from listings of more than one page, since '",
-                printable_line(std::string_view(begin).substr(0, begin.size() - 1)),
-                "/' is a folder: list its folders one by one, with a '/' at the end of each "
-                "prefix, or give the names in a table");
+                printable_line(std::string_view(begin).substr(0, begin.size() - 1)), "/' and '",
+                printable_line(folder),
+                "' are folders: list its folders one by one, with a '/' at the end of each prefix, "
+                "or give the names in a table");
   }
-  const std::string after(split_ais_page_token(list_.page_token).continuation);
-  const std::string start =
-      list_.start_offset.empty() ? "" : protocol_.root().full_name(list_.start_offset);
-  const std::vector<std::string_view> had = names_in(page_);
-  std::vector<ObjectInfo> infos;
-  for (size_t i = 0; i < beside.size(); ++i) {
-    if (beside[i] <= after || beside[i] < start || beside[i] > end_) continue;
-    if (!std::ranges::binary_search(had, beside[i])) infos.push_back(found.info(i));
+  const bool is_cut = !found.next_page_token.empty();
+  std::string last(found.name(found.size() - 1));
+  found.erase_if([&](std::string_view name) {
+    return name <= after_ || name < start_ || name > end_ || has(page_, name);
+  });
+  if (!found.empty()) beside_.push_back(std::move(found));
+  if (last >= end_) return {};
+  if (is_cut) {
+    end_at(std::move(last));
+  } else if (is_beside_a_folder(std::string_view(last).substr(begin.size()))) {
+    questions_.push_back({.of = Question::Of::kEndBeside, .text = begin, .after = std::move(last)});
   }
-  if (infos.empty()) return {};
-  for (size_t i = 0; i < page_.size(); ++i) infos.push_back(page_.info(i));
-  std::ranges::sort(infos, {}, &ObjectInfo::name);
-  ColumnPage whole;
-  for (const ObjectInfo& info : infos) whole.add(info);
-  whole.next_page_token = std::move(page_.next_page_token);
-  page_ = std::move(whole);
   return {};
+}
+
+// With what it lacked, in the order of bytes.
+ColumnPage AisListPage::whole_page() {
+  std::erase_if(beside_, [](const ColumnPage& each) { return each.empty(); });
+  if (beside_.empty()) return std::move(page_);
+  std::string token = std::move(page_.next_page_token);
+  beside_.push_back(std::move(page_));
+  struct Place {
+    const ColumnPage* page;
+    size_t row;
+    std::string_view name() const { return page->name(row); }
+  };
+  std::vector<Place> places;
+  uint64_t text_bytes = 0;
+  for (const ColumnPage& each : beside_) {
+    text_bytes += each.text_bytes();
+    for (size_t i = 0; i < each.size(); ++i) places.push_back({&each, i});
+  }
+  std::ranges::sort(places, {}, &Place::name);
+  ColumnPage whole;
+  whole.reserve(places.size(), text_bytes);
+  for (const Place& place : places) whole.add(*place.page, place.row);
+  whole.next_page_token = std::move(token);
+  return whole;
 }
 
 }  // namespace headrace

@@ -18,30 +18,42 @@ class AisProtocol;
 // character before '/' may be in neither. Servers before 4.0 may also say of such a page that it is
 // the last.
 //
-// A page that ends beside a folder is therefore made whole: the names beside it are asked for.
+// A page that ends beside a folder is therefore made whole: the names beside it are asked for, as
+// far as they belong to this page. Those beside "train/" come before all that is in it, so that of
+// a folder of many pages only the first one asks. If they are too many to be told at once, the page
+// ends with the last of them that came, and the next one goes on there.
 // Thread: confined. Borrows the protocol.
 class AisListPage final : public LongPage {
  public:
-  AisListPage(const AisProtocol& protocol, const AisPaths& paths, ListRequest list)
-      : protocol_(protocol), paths_(paths), list_(std::move(list)) {}
-  void build_next(HttpRequest& request) const override;
+  AisListPage(const AisProtocol& protocol, const AisPaths& paths, ListRequest list);
+  void build_next(HttpRequest& request, uint64_t most_bytes) const override;
+  bool ask_for_less(uint64_t most_bytes) override;
   Result<std::optional<ColumnPage>> take(const Response& response) override;
 
  private:
   struct Question {
-    enum class Of : uint8_t { kPage, kEnd, kFolder, kNamesBeside } of = Of::kPage;
-    std::string text = {};  // a name, the name of a folder, or what names begin with
+    enum class Of : uint8_t { kPage, kEnd, kFolder, kNamesBeside, kEndBeside } of = Of::kPage;
+    std::string text = {};   // the name of a folder, or what names begin with
+    std::string after = {};  // only names after this one
   };
-  void ask_beside(std::string_view folder);
+  uint32_t page_names(uint64_t most_bytes) const;
+  std::vector<std::string> beginnings_beside(std::string_view folder) const;
   void look_for_folders();
-  Result<void> add_beside(const std::string& begin, const ColumnPage& found);
+  void ask_beside(std::string_view folder);
+  Result<void> add_beside(const Question& asked, ColumnPage found);
+  void end_at(std::string name);
+  ColumnPage whole_page();
 
   const AisProtocol& protocol_;
   const AisPaths& paths_;
   const ListRequest list_;
-  ColumnPage page_;                         // with full names
-  std::string end_;                         // the last of them
-  std::vector<Question> questions_ = {{}};  // the last one is next
+  const std::string prefix_, start_, after_;  // full names between which the page's are
+  uint32_t most_names_;                       // that an answer is asked for
+  ColumnPage page_;                           // with full names
+  std::string end_;                           // the last of them
+  std::vector<ColumnPage> beside_;            // what it lacked
+  std::vector<std::string> told_beside_;      // what names begin with that were asked for
+  std::vector<Question> questions_ = {{}};    // the last one is next
 };
 
 // The names of folders beside which a page that ends with this name may leave out names, if they

@@ -193,7 +193,8 @@ ReadFacts AisProtocol::read_facts(const ResponseHead& head) const {
   return facts;
 }
 
-void AisProtocol::build_list(HttpRequest& request, const ListRequest& list) const {
+void AisProtocol::build_list(HttpRequest& request, const ListRequest& list,
+                             uint32_t page_names) const {
   paths_.begin_bucket(request, "GET");
   const std::string prefix = root().full_name(list.prefix);
   // Its own buckets are walked folder by folder. A prefix that is the name of a folder, too, would
@@ -207,12 +208,14 @@ void AisProtocol::build_list(HttpRequest& request, const ListRequest& list) cons
         std::max(prefix, list.start_offset.empty() ? "" : root().full_name(list.start_offset));
     if (start != folder) start_after = name_before(start);
   }
-  AisListQuery query{.prefix = folder, .page_token = list.page_token, .start_after = start_after};
+  AisListQuery query{.prefix = folder,
+                     .page_token = list.page_token,
+                     .start_after = start_after,
+                     .page_size = page_names};
   // A listing that goes on by its uuid has names left over from the page before, which are not in
   // the order in which they are looked up, so that each page begins anew.
   std::string after;
   if (!is_remote_) {
-    query.page_size = kAisNamesOnAPage;
     after = split_ais_page_token(list.page_token).continuation;
     if (!after.empty()) query.page_token = after = cat(" ", after);
   }

@@ -34,7 +34,11 @@ class AisProtocol final : public Protocol {
   bool transforms() const override { return !paths_.etl_parameters().empty(); }
   // Pages begin after a name, and have no end.
   ListBounds list_bounds() const override { return ListBounds::kLoose; }
-  void build_list(HttpRequest& request, const ListRequest& list) const override;
+  void build_list(HttpRequest& request, const ListRequest& list) const override {
+    build_list(request, list, is_remote_ ? 0 : kAisNamesOnAPage);
+  }
+  // `page_names`: on a page, at most; 0: as many as the server likes.
+  void build_list(HttpRequest& request, const ListRequest& list, uint32_t page_names) const;
   Result<ColumnPage> parse_list(const Response& response, const ListRequest& list) const override;
   // Entries as they are.
   static Result<ColumnPage> parse_entries(const Response& response);

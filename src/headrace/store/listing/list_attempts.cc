@@ -33,10 +33,18 @@ ListAttempt<Page>::ListAttempt(const Protocol& protocol, const TemporaryNames& t
 template <class Page>
 void ListAttempt<Page>::build(HttpRequest& request) {
   if (long_page_) {
-    long_page_->build_next(request);
+    long_page_->build_next(request, most_bytes());
   } else {
     protocol().build_list(request, request_);
   }
+}
+
+template <class Page>
+Result<std::span<std::byte>> ListAttempt<Page>::body_space(uint64_t outstanding_bytes) {
+  Result<std::span<std::byte>> space = TextAttempt::body_space(outstanding_bytes);
+  const bool is_too_large = !space && long_page_ && long_page_->ask_for_less(most_bytes());
+  if (is_too_large) return std::unexpected(take_no_body().error());
+  return space;
 }
 
 template <class Page>

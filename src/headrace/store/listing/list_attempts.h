@@ -24,6 +24,7 @@ class ListAttempt final : public TextAttempt {
   Result<Page> result;
 
  private:
+  Result<std::span<std::byte>> body_space(uint64_t outstanding_bytes) override;
   Result<Verdict> finish() override;
   Result<Verdict> refused(Error error) override;
   const TemporaryNames& temporaries_;

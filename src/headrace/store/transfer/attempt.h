@@ -65,7 +65,7 @@ class Attempt : public ResponseSink {
   BlockPool* pool() const { return pool_; }
   virtual bool accepts(int status) const { return status / 100 == 2; }
   virtual Result<void> begin_body(const ResponseHead&) { return {}; }
-  // For begin_body(): another request follows.
+  // For begin_body() and body_space(): another request follows.
   Result<void> take_no_body() {
     has_enough_ = true;
     return fail(Code::kCancelled, "the body is not needed");
@@ -105,6 +105,8 @@ class TextAttempt : public Attempt {
   using Attempt::Attempt;
 
  protected:
+  // That an answer may have.
+  uint64_t most_bytes() const;
   std::string_view text() const { return std::string_view(text_).substr(0, filled_); }
   Response response() const { return {.head = head_.head(), .body = text()}; }
   // The object that a stat has found, with its name relative to the root.
@@ -120,7 +122,6 @@ class TextAttempt : public Attempt {
  private:
   static constexpr uint64_t kMaxTextBytes = 64 * kMiB;
   static constexpr uint64_t kAlwaysBytes = 1 * kMiB;
-  uint64_t most_bytes() const;
   void resize(uint64_t size_bytes);
 
   std::string text_;
