@@ -128,6 +128,7 @@ def bucket(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> None:
         server.put("bucket", f"train/{name}", bytes([255]) * size_bytes)
     rows = [f"gs://bucket/train/{name},{name[:3]}" for name in pictures]
     server.put("bucket", "train.csv", "\n".join(["url,label", *rows]).encode())
+    server.put("bucket", "tokens/train.bin", bytes(2 * 10_000))
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
 
 
@@ -162,6 +163,7 @@ def names(bucket: None, store: headrace.Store, tmp_path: Path) -> dict[str, Any]
         "IterableDataset": headrace.torch.IterableDataset,
         "Loader": headrace.torch.Loader,
         "MapDataset": headrace.torch.MapDataset,
+        "TokenDataset": headrace.torch.TokenDataset,
         "collate": headrace.torch.collate,
         "dataset": dataset,
         "decode": decode,
