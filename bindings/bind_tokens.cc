@@ -1,9 +1,12 @@
 // The headers of files of tokens.
 #include <nanobind/nanobind.h>
 
-#include "convert.h"
+#include <vector>
+
+#include "headrace/dataset/packed_sequences.h"
 #include "headrace/format/megatron_index.h"
 #include "headrace/format/npy.h"
+#include "object_index.h"
 
 namespace headrace::python {
 namespace {
@@ -30,6 +33,15 @@ nb::tuple megatron_of(nb::handle file) {
                         index.is_contiguous());
 }
 
+PackedSequences pack(nb::handle file, nb::handle order) {
+  const HeldBuffer buffer(file, /*writable=*/false);
+  const MegatronIndex index = value_or_raise(
+      without_gil([&buffer](MayBlock) { return MegatronIndex::parse(buffer.bytes()); }));
+  const std::vector<size_t> wanted = to_positions(order, index.sequence_count());
+  return value_or_raise(
+      without_gil([&](MayBlock) { return PackedSequences::pack(index, wanted); }));
+}
+
 }  // namespace
 
 void bind_tokens(nb::module_& module) {
@@ -47,6 +59,16 @@ void bind_tokens(nb::module_& module) {
              "What an .idx of Megatron-Core says: the type of tokens, the number of sequences, "
              "where the last one ends in the .bin, and whether they follow each other without a "
              "gap.");
+  nb::class_<PackedSequences>(module, "PackedSequences",
+                              "The sequences of a dataset of Megatron-Core in some order, as one "
+                              "stream of bytes.")
+      .def_static("pack", &pack, nb::arg("file"), nb::arg("order"),
+                  nb::sig("def pack(file: typing_extensions.Buffer, order: "
+                          "collections.abc.Sequence[int] | typing_extensions.Buffer) -> "
+                          "PackedSequences"),
+                  "Packs the sequences with these numbers; `file` is the .idx.")
+      .def_prop_ro("size_bytes", &PackedSequences::size_bytes,
+                   "The bytes of all of them together.");
 }
 
 }  // namespace headrace::python

@@ -875,6 +875,19 @@ def megatron_index(file: Buffer) -> tuple[str, int, int, bool]:
     What an .idx of Megatron-Core says: the type of tokens, the number of sequences, where the last one ends in the .bin, and whether they follow each other without a gap.
     """
 
+class PackedSequences:
+    """
+    The sequences of a dataset of Megatron-Core in some order, as one stream of bytes.
+    """
+
+    @staticmethod
+    def pack(file: Buffer, order: Sequence[int] | Buffer) -> PackedSequences:
+        """Packs the sequences with these numbers; `file` is the .idx."""
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all of them together."""
+
 class Credential:
     """A value of the Authorization header, or keys to sign requests with."""
 
@@ -1244,9 +1257,14 @@ class IndexReader:
     """
 
     def __init__(self, index: ObjectIndex, stores: Sequence[StoreHandle]) -> None: ...
-    def start(self, indices: Sequence[int] | Buffer, into: Buffer | None = None) -> Batch:
+    def start(
+        self,
+        indices: Sequence[int] | Buffer,
+        into: Buffer | None = None,
+        packed: PackedSequences | None = None,
+    ) -> Batch:
         """
-        Starts reading these entries; `into` is filled entry after entry, exactly.
+        Starts reading these entries; `into` is filled entry after entry, exactly. With `packed`, they are windows of that stream.
         """
 
     @property

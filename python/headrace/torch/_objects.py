@@ -122,6 +122,11 @@ class Objects:
             return self.store.url_of(self._objects.name(index))
         return self._objects.url(index)
 
+    @property
+    def _fingerprint(self) -> str:
+        """A hash of everything that the meaning of a number depends on."""
+        return self._objects.fingerprint
+
     # ---- how it is read
 
     def _opened(self) -> tuple[_engine.Engine, _engine.IndexReader]:

@@ -57,10 +57,10 @@ class Source:
     def fingerprint(self) -> str:
         """A hash of all names, ranges, sizes and checksums in their order."""
         if len(self.parts) == 1 and self.numbers is None:
-            return self.parts[0].objects.fingerprint
+            return self.parts[0]._fingerprint
         hashed = hashlib.sha256()
         for part in self.parts:
-            hashed.update(f"{len(part.objects)} {part.objects.fingerprint} ".encode())
+            hashed.update(f"{len(part.objects)} {part._fingerprint} ".encode())
         if self.numbers is not None:
             hashed.update(self.numbers.numpy().tobytes())
         return hashed.hexdigest()

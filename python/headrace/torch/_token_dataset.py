@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import Dataset
 
-from headrace import Sample
+from headrace import ObjectIndex, Sample, _engine
 from headrace._errors import InvalidArgumentError
 from headrace._keywords import refuse_options
 from headrace._options import require
@@ -52,7 +52,9 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
     (``.npy``, of one dimension), and datasets of Megatron-Core: there, name the ``.idx`` instead of
     the ``.bin``. In a folder, all ``.bin`` and ``.npy`` are files of tokens, in the byte order of
     their names, and a ``.bin`` with an ``.idx`` beside it is Megatron-Core's. Its documents follow
-    each other in the order of the file, and samples run across their borders.
+    each other in the order of the file, and samples run across their borders. `sequence_order`
+    packs them in another order, as Megatron-Core's GPTDataset does; a sample is then one read for
+    each piece of the file that it consists of.
 
     Every read is pinned to the version of the file that was found when the dataset was made. No
     store keeps checksums of ranges, so the bytes of samples are not compared with one.
@@ -72,6 +74,9 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
         stride: the number of tokens from the begin of one sample to that of the next.
         cast: the type of the tensors, ``torch.int64`` or ``torch.int32``; None: that of the files.
         vocab_size: check that all tokens are from 0 to below this number, in every batch.
+        sequence_order: of a source that is one ``.idx``: the numbers of its sequences (documents, in
+            most datasets), in the order in which they are packed; one may come several times. This
+            is GPTDataset's ``document_index``. It takes 24 bytes a sequence, in each worker.
         names: the names of the files, if the source is one store or folder.
         options: options of `headrace.Store`, if a URL is given: ``endpoint=...``.
 
@@ -92,6 +97,7 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
         stride: int | None = None,
         cast: torch.dtype | None = torch.int64,
         vocab_size: int | None = None,
+        sequence_order: Iterable[int] | torch.Tensor | None = None,
         names: Sequence[str] | None = None,
         **options: Any,
     ) -> None:
@@ -101,7 +107,8 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
         self._vocab_size = (
             None if vocab_size is None else count("vocab_size", vocab_size, minimum=1)
         )
-        found = find_tokens(source, names, None if dtype is None else type_name(dtype), options)
+        wanted = None if dtype is None else type_name(dtype)
+        found = find_tokens(source, names, wanted, sequence_order, options)
         item_bytes = ITEM_BYTES[found.dtype]
         self._stored = getattr(torch, found.dtype)
         self._type = self._stored if cast is None else cast
@@ -120,7 +127,13 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
                 f"tokens, and the longest of {len(found.files)} files has {longest}"
             )
         super().__init__(found.stores, None, windows, None, None, False, {})
+        self._packing = found.packing
         self._tell_left_out(found.files, item_bytes)
+
+    @property
+    def objects(self) -> ObjectIndex:
+        """The samples, each as a range of its file, or of its sequences as they are packed."""
+        return self._objects
 
     @property
     def seq_len(self) -> int:
@@ -167,6 +180,22 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
         return list(self._batch(raw, indices, Pageable()).unbind())
 
     # ---- what a `Loader` makes of it
+
+    @property
+    def _fingerprint(self) -> str:
+        own = self._objects.fingerprint
+        return own if self._packing is None else f"{own}{self._packing.fingerprint}"
+
+    def _start(self, indices: Buffer | Sequence[int], into: Buffer | None = None) -> Any:
+        if self._packing is None:
+            return super()._start(indices, into)
+        reader = self._opened()[1]
+        if into is not None:
+            return reader.start(indices, into, self._packing.packed)
+        raw = torch.empty((len(indices), self._sample_bytes), dtype=torch.uint8)  # type: ignore[arg-type]
+        into_raw: Any = raw.numpy()
+        batch = reader.start(indices, into_raw, self._packing.packed)
+        return _PackedReads(self, batch, raw, indices)
 
     def _batch(
         self, raw: torch.Tensor, indices: Buffer | Sequence[int], pinning: Pinning
@@ -232,3 +261,37 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
             f"headrace.torch.TokenDataset({urls}, {len(self._objects)} samples of "
             f"{self._seq_len + 1} tokens)"
         )
+
+
+class _PackedReads:
+    """Samples of several ranges each, for those who want them one by one."""
+
+    def __init__(
+        self,
+        dataset: TokenDataset,
+        batch: _engine.Batch,
+        raw: torch.Tensor,
+        indices: Any,
+    ) -> None:
+        self._dataset = dataset
+        self._batch = batch
+        self._raw = raw
+        self._indices = indices
+
+    def cancel(self) -> None:
+        self._batch.cancel()
+
+    def drain(self) -> None:
+        self._batch.drain()
+
+    def wait(self) -> None:
+        self._batch.wait()
+
+    def take(self, *, return_errors: bool) -> list[Any]:  # noqa: ARG002 - nobody wants them
+        self._batch.wait()
+        index = self._dataset.objects
+        entries = [operator.index(i) % len(index) for i in self._indices]
+        return [
+            Sample(row.numpy(), self._dataset.url(entry), "", index.name(entry), entry)
+            for row, entry in zip(self._raw, entries, strict=True)
+        ]

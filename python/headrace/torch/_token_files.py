@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import torch
 
 from headrace import ObjectIndex, ObjectInfo, _engine
 from headrace._errors import CorruptDataError, HeadraceError, InvalidArgumentError, NotFoundError
@@ -12,7 +15,7 @@ from headrace._location import object_at
 from headrace._options import require
 from headrace._store import Store
 
-__all__ = ["ITEM_BYTES", "TokenFiles", "Tokens", "find_tokens", "type_name"]
+__all__ = ["ITEM_BYTES", "Packing", "TokenFiles", "Tokens", "find_tokens", "type_name"]
 
 Tokens = str | os.PathLike[str] | Store
 
@@ -36,6 +39,36 @@ class TokenFiles(NamedTuple):
     """An entry for each file: the range of its tokens."""
     dtype: str
     """A key of `ITEM_BYTES`."""
+    packing: Packing | None = None
+    """If sequences are packed in an order of their own: that; the entry is then all of them."""
+
+
+class Packing:
+    """Sequences of Megatron-Core in some order.
+
+    Args:
+        index: the bytes of the .idx.
+        order: numbers of sequences.
+    """
+
+    def __init__(self, index: bytes, order: torch.Tensor) -> None:
+        self._index = index
+        self._order = order
+        self._packed: _engine.PackedSequences | None = None
+
+    @property
+    def packed(self) -> _engine.PackedSequences:
+        if self._packed is None:
+            order: Any = self._order.numpy()
+            self._packed = _engine.PackedSequences.pack(self._index, order)
+        return self._packed
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self._index + self._order.numpy().tobytes()).hexdigest()[:32]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_packed": None}
 
 
 class _File(NamedTuple):
@@ -70,6 +103,7 @@ def find_tokens(
     source: Tokens | Iterable[Tokens],
     names: Sequence[str] | None,
     dtype: str | None,
+    sequence_order: Any,
     options: Mapping[str, Any],
 ) -> TokenFiles:
     """Return the files of a source, or of several.
@@ -78,6 +112,8 @@ def find_tokens(
     .npy and the .idx of Megatron's.
     """
     files = _files(source, names, dict(options))
+    if sequence_order is not None:
+        return _packed(files, dtype, sequence_order)
     spans = _spans(files, dtype)
     stores: dict[str, Store] = {}
     indexes = []
@@ -210,12 +246,15 @@ def _spans(files: Sequence[_File], dtype: str | None) -> list[_Span]:
             if error.url:
                 raise
             raise _about(file, error) from None
-        if dtype is not None and spans[-1].dtype != dtype:
-            raise _about(
-                file,
-                InvalidArgumentError(f"its tokens are {spans[-1].dtype}, and dtype is {dtype}"),
-            )
+        _require_type(file, spans[-1], dtype)
     return spans
+
+
+def _require_type(file: _File, span: _Span, dtype: str | None) -> None:
+    if dtype is not None and span.dtype != dtype:
+        raise _about(
+            file, InvalidArgumentError(f"its tokens are {span.dtype}, and dtype is {dtype}")
+        )
 
 
 def _about(file: _File, error: HeadraceError) -> HeadraceError:
@@ -306,14 +345,20 @@ def _span_of_npy(beginning: Any, size_bytes: int) -> _Span:
 
 def _span_of_megatron(file: _File) -> _Span:
     assert file.megatron is not None
-    store, size_bytes = file.store, file.info.size_bytes
-    data = store.read(file.megatron)
+    return _index_of(file, file.store.read(file.megatron), in_order=True)[0]
+
+
+def _index_of(file: _File, data: Any, *, in_order: bool) -> tuple[_Span, int]:
+    """Return what an .idx says of its .bin, and the number of sequences."""
+    assert file.megatron is not None
+    size_bytes = file.info.size_bytes
     try:
-        dtype, _, end, is_contiguous = _engine.megatron_index(data)
+        dtype, count, end, is_contiguous = _engine.megatron_index(data)
         require(dtype in ITEM_BYTES, f"its items are {dtype}; tokens are {', '.join(ITEM_BYTES)}")
         require(
-            is_contiguous,
-            "its sequences do not follow each other without a gap, as Megatron-Core writes them",
+            is_contiguous or not in_order,
+            "its sequences do not follow each other without a gap, as Megatron-Core writes them: "
+            "sequence_order=range(...) says in which order they are to be read",
         )
         if end != size_bytes:
             raise CorruptDataError(
@@ -322,4 +367,51 @@ def _span_of_megatron(file: _File) -> _Span:
             )
     except HeadraceError as error:
         raise _about(file._replace(info=ObjectInfo(file.megatron)), error) from None
-    return _Span(dtype, 0, end)
+    return _Span(dtype, 0, end), count
+
+
+def _packed(files: Sequence[_File], dtype: str | None, sequence_order: Any) -> TokenFiles:
+    file = files[0]
+    require(
+        len(files) == 1 and file.megatron is not None,
+        "sequence_order is of one dataset of Megatron-Core: name its .idx as the source, and join "
+        "several by torch's ConcatDataset",
+    )
+    assert file.megatron is not None
+    data = file.store.read(file.megatron).bytes()
+    span, sequence_count = _index_of(file, data, in_order=False)
+    _require_type(file, span, dtype)
+    packing = Packing(data, _order_of(sequence_order, sequence_count))
+    # All sequences as they are packed. They may be more bytes than the file has.
+    stream = ObjectIndex.from_names(
+        [file.info.name],
+        root=file.store.url,
+        generations=[file.info.generation or None],
+        begins=[0],
+        ends=[packing.packed.size_bytes],
+    )
+    return TokenFiles((file.store,), stream, span.dtype, packing)
+
+
+def _order_of(sequence_order: Any, sequence_count: int) -> torch.Tensor:
+    try:
+        order = torch.as_tensor(
+            sequence_order if hasattr(sequence_order, "dtype") else list(sequence_order)
+        )
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidArgumentError(f"sequence_order has no numbers of sequences: {error}") from None
+    require(
+        order.dim() == 1
+        and len(order) > 0
+        and not (order.is_floating_point() or order.is_complex() or order.dtype == torch.bool),
+        f"sequence_order is of the shape {tuple(order.shape)} and of {order.dtype}; it must be the "
+        "numbers of sequences, at least one",
+    )
+    order = order.to(torch.int64)
+    least, most = (int(each) for each in order.aminmax())
+    require(
+        least >= 0 and most < sequence_count,
+        f"sequence_order has the number {least if least < 0 else most}, and there are "
+        f"{sequence_count} sequences",
+    )
+    return order
