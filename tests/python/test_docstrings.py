@@ -70,6 +70,7 @@ ONLY_READ = {
     "headrace.configure",  # is for the whole process, of all tests
     "headrace.lightning.AsyncCheckpointIO",  # tests/lightning has trainers
     "headrace.lightning.CheckpointIO",
+    "headrace.megatron.install",  # is for the whole process; tests/tokens has one for it
 }
 """Their examples do not run here; others may have lines that do not (``# doctest: +SKIP``)."""
 
