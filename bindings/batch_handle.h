@@ -8,6 +8,10 @@
 #include "headrace/engine.h"
 #include "headrace/store/read_batch.h"
 
+namespace headrace {
+class PackedSequences;
+}  // namespace headrace
+
 namespace headrace::python {
 
 // What a StoreHandle holds.
@@ -36,8 +40,9 @@ nb::object start_batch(std::vector<OpenStore> stores, std::vector<uint32_t> stor
                        std::vector<std::shared_ptr<HeldBuffer>> buffers);
 
 // Starts reading entries of an ObjectIndex: `stores` has one for each of its roots.
-// `into` is None, or a buffer that is filled entry by entry.
+// `into` is None, or a buffer that is filled entry by entry. With `packed`, entries are windows of
+// that stream, and each is as many slots as ranges.
 nb::object start_entries(std::vector<OpenStore> stores, nb::handle index, nb::handle indices,
-                         const nb::object& into);
+                         const nb::object& into, const PackedSequences* packed = nullptr);
 
 }  // namespace headrace::python

@@ -79,6 +79,12 @@ nb::object get_slice(const ObjectIndex& index, nb::handle slice) {
   if (PySlice_Unpack(slice.ptr(), &begin, &end, &step) != 0) throw nb::python_error();
   const Py_ssize_t count =
       PySlice_AdjustIndices(static_cast<Py_ssize_t>(index.size()), &begin, &end, step);
+  if (step == 1 || count <= 1) {
+    const auto first = static_cast<size_t>(count == 0 ? 0 : begin);
+    return to_python(value_or_raise(without_gil([&](MayBlock) {
+      return headrace::slice(index, first, first + static_cast<size_t>(count));
+    })));
+  }
   std::vector<size_t> positions;
   positions.reserve(static_cast<size_t>(count));
   for (Py_ssize_t i = 0; i < count; ++i) {
@@ -372,6 +378,13 @@ std::optional<uint64_t> to_bound(const char* name, nb::handle value) {
     throw nb::python_error();
   }
   return bound;
+}
+
+nb::object windows_of(const IndexHandle& self, nb::handle window, nb::handle stride) {
+  const uint64_t window_bytes = to_bound("window_bytes", window).value_or(0);
+  const uint64_t stride_bytes = to_bound("stride_bytes", stride).value_or(window_bytes);
+  return to_python(value_or_raise(
+      without_gil([&](MayBlock) { return windows(*self.index, window_bytes, stride_bytes); })));
 }
 
 std::string to_text(const char* name, nb::handle value) {
@@ -725,6 +738,27 @@ Raises:
 Examples:
     >>> len(index.filter(prefix="cat/", suffix=(".jpg", ".png")))
     2)doc")
+      .def("windows", &windows_of, nb::arg("window_bytes"), nb::arg("stride_bytes") = nb::none(),
+           nb::sig("def windows(self, window_bytes: int, stride_bytes: int | None = None) -> "
+                   "ObjectIndex"),
+           R"doc(An index of evenly spaced ranges of each entry, such as the records of a file.
+
+The ranges are computed, not stored: 10^9 ranges of one object take no more memory than one. Ranges
+that would end behind their entry are left out, and so are columns. Stores keep no checksums of
+ranges, so what is read is not compared with one.
+
+Args:
+    window_bytes: the length of each range.
+    stride_bytes: the distance from the begin of a range to that of the next one; default: its length.
+
+Raises:
+    InvalidArgumentError: a number is 0, or the size of an entry is not known.
+    TypeError: a number is negative, or none.
+
+Examples:
+    >>> records = headrace.Store("gs://bucket/train").index().windows(4096)
+    >>> records.range(1)
+    (4096, 8192))doc")
       .def_static("concat", &concat_indexes, nb::arg("indexes"),
                   nb::sig("def concat(indexes: collections.abc.Iterable[ObjectIndex]) -> "
                           "ObjectIndex"),

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "batch_handle.h"
+#include "headrace/dataset/packed_sequences.h"
 #include "headrace/dataset/roots.h"
 #include "headrace/format/url.h"
 #include "headrace/store/object_store.h"
@@ -32,6 +33,22 @@ void require_room(const ObjectIndex& index, const std::vector<size_t>& positions
                                           positions.size(), " objects have together")));
 }
 
+// The ranges of a file that these entries, which are windows of its sequences as they are packed,
+// consist of; returns the entry of each.
+std::vector<size_t> spread(const ObjectIndex& index, const std::vector<size_t>& positions,
+                           const PackedSequences& packed, std::vector<ByteRange>& parts) {
+  std::vector<size_t> entries;
+  for (const size_t position : positions) {
+    const ByteRange window = index.range(position).value_or(ByteRange{});
+    if (window.end > packed.size_bytes()) {
+      raise(Error(Code::kInternal, "an entry lies behind the packed sequences"));
+    }
+    packed.append_ranges(window, parts);
+    entries.resize(parts.size(), position);
+  }
+  return entries;
+}
+
 // Reads the entries of one index, each from the store of its root.
 // Thread: confined (the GIL).
 class IndexReader {
@@ -54,8 +71,9 @@ class IndexReader {
     }
   }
 
-  nb::object start(nb::handle indices, const nb::object& into) const {
-    return start_entries(stores(), index_, indices, into);
+  nb::object start(nb::handle indices, const nb::object& into,
+                   const PackedSequences* packed) const {
+    return start_entries(stores(), index_, indices, into, packed);
   }
 
   // An average of the known ones, so that a store of large objects counts.
@@ -106,14 +124,13 @@ class IndexReader {
 }  // namespace
 
 nb::object start_entries(std::vector<OpenStore> stores, nb::handle index, nb::handle indices,
-                         const nb::object& into) {
+                         const nb::object& into, const PackedSequences* packed) {
   const ObjectIndex& entries = *nb::inst_ptr<IndexHandle>(index)->index;
   Origins origins{.index = nb::borrow(index), .positions = to_positions(indices, entries.size())};
   if (stores.size() < entries.roots().size()) {
     raise(Error(Code::kInvalidArgument, cat("the index has ", entries.roots().size(),
                                             " roots, and one store cannot read them all")));
   }
-  const size_t count = origins.positions.size();
   std::vector<std::shared_ptr<HeldBuffer>> buffers;
   std::span<std::byte> room;
   if (!into.is_none()) {
@@ -121,21 +138,30 @@ nb::object start_entries(std::vector<OpenStore> stores, nb::handle index, nb::ha
     room = buffers[0]->bytes();
     require_room(entries, origins.positions, room.size());
   }
+  std::vector<ByteRange> parts;
+  if (packed != nullptr) origins.positions = spread(entries, origins.positions, *packed, parts);
+  const size_t count = origins.positions.size();
   std::shared_ptr<ReadBatch> batch = ReadBatch::create(count, count * 64);
   std::vector<uint32_t> store_of;
   if (stores.size() > 1) store_of.reserve(count);
   std::string name, generation;
-  for (const size_t position : origins.positions) {
+  for (size_t i = 0; i < count; ++i) {
+    const size_t position = origins.positions[i];
     name.clear();
     entries.append_name(position, name);
     generation.clear();
     entries.append_generation(position, generation);
     ReadTarget target{
         .name = name, .generation = generation, .size_bytes = entries.object_bytes(position)};
-    if (entries.has_ranges()) target.range = entries.range(position);
+    if (packed != nullptr) {
+      target.range = parts[i];
+    } else if (entries.has_ranges()) {
+      target.range = entries.range(position);
+    }
     (target.range ? target.range_checksum : target.checksum) = entries.checksum(position);
     if (!buffers.empty()) {
-      const uint64_t size_bytes = entries.size_bytes(position);
+      const uint64_t size_bytes =
+          packed != nullptr ? parts[i].size_bytes() : entries.size_bytes(position);
       target.into = room.first(size_bytes);
       target.has_into = true;
       room = room.subspan(size_bytes);
@@ -159,10 +185,12 @@ Args:
            nb::sig("def __init__(self, index: ObjectIndex, "
                    "stores: collections.abc.Sequence[StoreHandle]) -> None"))
       .def("start", &IndexReader::start, nb::arg("indices"), nb::arg("into") = nb::none(),
+           nb::arg("packed").none() = nb::none(),
            nb::sig("def start(self, indices: collections.abc.Sequence[int] | "
-                   "typing_extensions.Buffer, into: typing_extensions.Buffer | None = None) "
-                   "-> Batch"),
-           "Starts reading these entries; `into` is filled entry after entry, exactly.")
+                   "typing_extensions.Buffer, into: typing_extensions.Buffer | None = None, "
+                   "packed: PackedSequences | None = None) -> Batch"),
+           "Starts reading these entries; `into` is filled entry after entry, exactly. With "
+           "`packed`, they are windows of that stream.")
       .def_prop_ro("expected_object_bytes", &IndexReader::expected_object_bytes,
                    "What to take for the size of an entry that has none; learnt while reading.")
       .def_prop_ro("useful_in_flight", &IndexReader::useful_in_flight,

@@ -62,6 +62,7 @@ NB_MODULE(_engine, module) {
   bind_checkpoint(module);
   bind_crcs(module);
   bind_tar(module);
+  bind_tokens(module);
   bind_credentials(module);
   bind_engine(module);
   bind_listing(module);

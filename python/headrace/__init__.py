@@ -51,6 +51,7 @@ if _typing.TYPE_CHECKING:
     from headrace import compat as compat
     from headrace import demo as demo
     from headrace import lightning as lightning
+    from headrace import megatron as megatron
     from headrace import torch as torch
 
 __all__ = [
@@ -106,7 +107,7 @@ del _name
 
 # Each loads when it is first named: most need torch, which whoever only reads and writes objects
 # need not wait for, nor have.
-_SUBPACKAGES = ("checkpoint", "compat", "demo", "lightning", "torch")
+_SUBPACKAGES = ("checkpoint", "compat", "demo", "lightning", "megatron", "torch")
 
 
 def __getattr__(name: str) -> object:

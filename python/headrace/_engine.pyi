@@ -595,6 +595,28 @@ class ObjectIndex(object):
             2
         """
 
+    def windows(self, window_bytes: int, stride_bytes: int | None = None) -> ObjectIndex:
+        """
+        An index of evenly spaced ranges of each entry, such as the records of a file.
+
+        The ranges are computed, not stored: 10^9 ranges of one object take no more memory than one. Ranges
+        that would end behind their entry are left out, and so are columns. Stores keep no checksums of
+        ranges, so what is read is not compared with one.
+
+        Args:
+            window_bytes: the length of each range.
+            stride_bytes: the distance from the begin of a range to that of the next one; default: its length.
+
+        Raises:
+            InvalidArgumentError: a number is 0, or the size of an entry is not known.
+            TypeError: a number is negative, or none.
+
+        Examples:
+            >>> records = headrace.Store("gs://bucket/train").index().windows(4096)
+            >>> records.range(1)
+            (4096, 8192)
+        """
+
     @staticmethod
     def concat(indexes: Iterable[ObjectIndex]) -> ObjectIndex:
         """
@@ -849,6 +871,32 @@ def tar_members(
     """
     Of all members of a tar: their names, the letters of their types, where links lead, where their data begin and end. Of a sparse one, which is longer than its data, where these belong.
     """
+
+def npy_header_bytes(beginning: Buffer) -> int:
+    """The size of the header of a .npy file; twelve bytes of it are enough."""
+
+def npy_header(beginning: Buffer) -> tuple[str, bool, tuple[int, ...], int]:
+    """
+    What the header of a .npy file says: type, Fortran order, shape, and where the items begin.
+    """
+
+def megatron_index(file: Buffer) -> tuple[str, int, int, bool]:
+    """
+    What an .idx of Megatron-Core says: the type of tokens, the number of sequences, where the last one ends in the .bin, and whether they follow each other without a gap.
+    """
+
+class PackedSequences:
+    """
+    The sequences of a dataset of Megatron-Core in some order, as one stream of bytes.
+    """
+
+    @staticmethod
+    def pack(file: Buffer, order: Sequence[int] | Buffer) -> PackedSequences:
+        """Packs the sequences with these numbers; `file` is the .idx."""
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all of them together."""
 
 class Credential:
     """A value of the Authorization header, or keys to sign requests with."""
@@ -1227,9 +1275,14 @@ class IndexReader:
     """
 
     def __init__(self, index: ObjectIndex, stores: Sequence[StoreHandle]) -> None: ...
-    def start(self, indices: Sequence[int] | Buffer, into: Buffer | None = None) -> Batch:
+    def start(
+        self,
+        indices: Sequence[int] | Buffer,
+        into: Buffer | None = None,
+        packed: PackedSequences | None = None,
+    ) -> Batch:
         """
-        Starts reading these entries; `into` is filled entry after entry, exactly.
+        Starts reading these entries; `into` is filled entry after entry, exactly. With `packed`, they are windows of that stream.
         """
 
     @property

@@ -126,6 +126,12 @@ def scheme_of(url: str) -> str:
     return scheme.lower() if separator else ""
 
 
+def is_url(text: str) -> bool:
+    """Return whether `text` is a URL of a scheme that headrace reads."""
+    scheme = scheme_of(text)
+    return bool(scheme) and provider_of(scheme) in _SCHEMES
+
+
 def is_whole(text: str, store: Store | None = None) -> bool:
     """Return whether `text` is a URL or an absolute path, rather than a name below some root.
 

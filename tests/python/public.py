@@ -6,7 +6,9 @@ import importlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-PACKAGES = ("headrace", "headrace.checkpoint", "headrace.torch", "headrace.lightning")
+PACKAGES = (
+    "headrace", "headrace.checkpoint", "headrace.torch", "headrace.lightning", "headrace.megatron",
+)  # fmt: skip
 
 
 class Public(NamedTuple):

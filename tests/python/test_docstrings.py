@@ -70,6 +70,7 @@ ONLY_READ = {
     "headrace.configure",  # is for the whole process, of all tests
     "headrace.lightning.AsyncCheckpointIO",  # tests/lightning has trainers
     "headrace.lightning.CheckpointIO",
+    "headrace.megatron.install",  # is for the whole process; tests/tokens has one for it
 }
 """Their examples do not run here; others may have lines that do not (``# doctest: +SKIP``)."""
 
@@ -128,6 +129,7 @@ def bucket(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> None:
         server.put("bucket", f"train/{name}", bytes([255]) * size_bytes)
     rows = [f"gs://bucket/train/{name},{name[:3]}" for name in pictures]
     server.put("bucket", "train.csv", "\n".join(["url,label", *rows]).encode())
+    server.put("bucket", "tokens/train.bin", bytes(2 * 10_000))
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
 
 
@@ -162,6 +164,7 @@ def names(bucket: None, store: headrace.Store, tmp_path: Path) -> dict[str, Any]
         "IterableDataset": headrace.torch.IterableDataset,
         "Loader": headrace.torch.Loader,
         "MapDataset": headrace.torch.MapDataset,
+        "TokenDataset": headrace.torch.TokenDataset,
         "collate": headrace.torch.collate,
         "dataset": dataset,
         "decode": decode,

@@ -19,7 +19,10 @@ from headrace.torch._error_notes import about_sample
 from headrace.torch._here import Here
 
 if TYPE_CHECKING:
+    import torch
     from typing_extensions import Buffer
+
+    from headrace.torch._pinning import Pinning
 
 __all__ = ["LABEL", "Labels", "Objects", "Source", "folder_labels"]
 
@@ -119,6 +122,11 @@ class Objects:
             return self.store.url_of(self._objects.name(index))
         return self._objects.url(index)
 
+    @property
+    def _fingerprint(self) -> str:
+        """A hash of everything that the meaning of a number depends on."""
+        return self._objects.fingerprint
+
     # ---- how it is read
 
     def _opened(self) -> tuple[_engine.Engine, _engine.IndexReader]:
@@ -133,6 +141,15 @@ class Objects:
         return EntryReads(self._opened()[1].start(indices, into), self._objects, indices)
 
     # ---- what is made of it
+
+    def _batch(
+        self,
+        raw: torch.Tensor,
+        indices: Buffer | Sequence[int],  # noqa: ARG002
+        pinning: Pinning,  # noqa: ARG002
+    ) -> torch.Tensor:
+        """Return a batch of objects that were read straight into a tensor, one a row."""
+        return raw
 
     @property
     def _makes(self) -> bool:

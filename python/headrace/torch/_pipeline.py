@@ -100,6 +100,7 @@ class DirectStep:
         self.request = request
         self.size_bytes = size_bytes
         count = len(request.indices)
+        self._recipe = recipe
         self._tensor = recipe.pinning.empty(count, size_bytes // count)
         # NumPy's arrays are buffers, which torch's tensors are not.
         into: Any = self._tensor.numpy()
@@ -110,7 +111,8 @@ class DirectStep:
     def wait(self, is_closing: Callable[[], bool]) -> torch.Tensor:  # noqa: ARG002
         self.batch.wait()
         self._charge.release()
-        return self._tensor
+        recipe = self._recipe
+        return recipe.source.batch(self._tensor, self.request.indices, recipe.pinning)
 
 
 class MadeStep:

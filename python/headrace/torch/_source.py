@@ -17,6 +17,9 @@ from headrace._errors import InvalidArgumentError
 from headrace._options import require
 from headrace._read_ahead import Reads as BeingRead
 from headrace.torch._map_dataset import MapDataset
+from headrace.torch._objects import Objects
+from headrace.torch._pinning import Pinning
+from headrace.torch._token_dataset import TokenDataset
 
 __all__ = ["Reads", "Source", "source_of"]
 
@@ -39,7 +42,7 @@ class Source:
         numbers: the objects to read, as positions in the concatenated parts; None: each one once.
     """
 
-    def __init__(self, parts: Sequence[MapDataset], numbers: torch.Tensor | None) -> None:
+    def __init__(self, parts: Sequence[Objects], numbers: torch.Tensor | None) -> None:
         self.parts = parts
         self.numbers = numbers
         ends = torch.tensor([len(part.objects) for part in parts]).cumsum(0)
@@ -54,10 +57,10 @@ class Source:
     def fingerprint(self) -> str:
         """A hash of all names, ranges, sizes and checksums in their order."""
         if len(self.parts) == 1 and self.numbers is None:
-            return self.parts[0].objects.fingerprint
+            return self.parts[0]._fingerprint
         hashed = hashlib.sha256()
         for part in self.parts:
-            hashed.update(f"{len(part.objects)} {part.objects.fingerprint} ".encode())
+            hashed.update(f"{len(part.objects)} {part._fingerprint} ".encode())
         if self.numbers is not None:
             hashed.update(self.numbers.numpy().tobytes())
         return hashed.hexdigest()
@@ -90,6 +93,11 @@ class Source:
             part, local, _ = shares[0]
             return part._start(local, into)
         return _Together([(part._start(local), places) for part, local, places in shares])
+
+    def batch(self, raw: torch.Tensor, indices: Sequence[int], pinning: Pinning) -> torch.Tensor:
+        """Return the batch of these objects, which were read straight into `raw`."""
+        ((part, local, _),) = self._shares(indices)
+        return part._batch(raw, local, pinning)
 
     def label(self, samples: list[Sample], indices: Sequence[int]) -> None:
         """Give each sample its label; `indices` are the numbers the samples were read by."""
@@ -144,7 +152,7 @@ class Source:
         ((part, local, _),) = self._shares([index])
         return part.url(local[0])
 
-    def _shares(self, indices: Sequence[int]) -> list[tuple[MapDataset, Any, list[int] | None]]:
+    def _shares(self, indices: Sequence[int]) -> list[tuple[Objects, Any, list[int] | None]]:
         """Return which part reads which of these objects.
 
         For each part: its own numbers, and their places in `indices` (None: all of them).
@@ -159,7 +167,7 @@ class Source:
         if len(self.parts) == 1:
             return [(self.parts[0], numbers.numpy(), None)]
         owners = torch.searchsorted(self._ends, numbers, right=True)
-        shares: list[tuple[MapDataset, Any, list[int] | None]] = []
+        shares: list[tuple[Objects, Any, list[int] | None]] = []
         for owner in sorted(set(owners.tolist())):
             places = (owners == owner).nonzero().squeeze(1)
             local = (numbers[places] - self._begins[owner]).numpy()
@@ -202,16 +210,16 @@ def source_of(dataset: Any) -> Source:
     Raises:
         InvalidArgumentError: `Loader` cannot read the dataset as its author intended.
     """
-    for kind in (MapDataset, Subset, ConcatDataset):
+    for kind in (MapDataset, TokenDataset, Subset, ConcatDataset):
         if isinstance(dataset, kind):
             _require_no_overrides(dataset, kind)
             break
     else:
         raise InvalidArgumentError(
-            f"dataset is a {type(dataset).__name__}; it must be a headrace.torch.MapDataset, or a "
-            "ConcatDataset or Subset of torch over some (torch's DataLoader takes any dataset)"
+            f"dataset is a {type(dataset).__name__}; it must be a headrace.torch.MapDataset or "
+            "TokenDataset, or a ConcatDataset or Subset of torch over some (torch's DataLoader takes any dataset)"
         )
-    if isinstance(dataset, MapDataset):
+    if isinstance(dataset, MapDataset | TokenDataset):
         return Source([dataset], None)
     if isinstance(dataset, Subset):
         return _subset(source_of(dataset.dataset), dataset.indices)

@@ -272,6 +272,16 @@ std::optional<ByteRange> ObjectIndex::range(size_t i) const {
   return ByteRange{begin, begin + length - 1};
 }
 
+ObjectIndex::Spacing ObjectIndex::spacing(size_t i) const {
+  if (!has_ranges_ || runs_.one_each || !entry_sums_.kinds.all_equal() ||
+      entry_sums_.kinds[0] != static_cast<uint64_t>(ChecksumKind::kNone)) {
+    return {};
+  }
+  const size_t run = run_of(i);
+  const size_t end = run + 1 == runs_.objects.count() ? size_ : runs_.firsts[run + 1];
+  return {.count = end - i, .stride_bytes = runs_.strides[run]};
+}
+
 uint64_t ObjectIndex::size_bytes(size_t i) const {
   if (!has_ranges_) return sizes_[i] - 1;
   const size_t run = run_of(i);
@@ -432,7 +442,8 @@ bool Fingerprint::take(size_t count) {
   constexpr size_t kEnough = 64 * 1024;
   std::string& bytes = state_->bytes;
   const size_t end = state_->taken + std::min(count, index_.size() - state_->taken);
-  for (size_t& i = state_->taken; i < end; ++i) {
+  for (size_t& i = state_->taken; i < end;) {
+    const ObjectIndex::Spacing alike = index_.spacing(i);
     const size_t object = index_.object_of(i);
     // Lengths before texts: no two lists of entries give the same bytes.
     append_number(bytes, index_.names_.size(object));
@@ -440,18 +451,23 @@ bool Fingerprint::take(size_t count) {
     append_number(bytes, index_.sizes_[object]);
     append_sum(bytes, index_.sums_.at(object));
     const std::optional<ByteRange> part = index_.range(i);
-    bytes += part ? '\1' : '\0';
+    bytes += static_cast<char>((part ? 1 : 0) + (alike.count > 1 ? 2 : 0));
     if (part) {
       append_number(bytes, part->begin);
       append_number(bytes, part->end);
       append_sum(bytes, index_.entry_sums_.at(i));
     }
+    if (alike.count > 1) {
+      append_number(bytes, alike.count);
+      append_number(bytes, alike.stride_bytes);
+    }
+    i += alike.count;
     if (bytes.size() >= kEnough) {
       state_->sum.add(bytes);
       bytes.clear();
     }
   }
-  return end == index_.size();
+  return state_->taken == index_.size();
 }
 
 std::string Fingerprint::finish() && {

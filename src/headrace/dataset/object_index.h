@@ -85,6 +85,12 @@ class ObjectIndex {
   Checksum object_checksum(size_t i) const { return sums_.at(object_of(i)); }
 
   bool has_ranges() const { return has_ranges_; }
+  // How many entries from `i` on are computed by one rule: of one object and of one length, without
+  // checksums of their own, each `stride_bytes` behind the one before. Without a rule, 1.
+  struct Spacing {
+    uint64_t count = 1, stride_bytes = 0;
+  };
+  Spacing spacing(size_t i) const;
   // None if any size is not known.
   std::optional<uint64_t> total_size_bytes() const;
   // The common size of all entries, if they have one and it is known; none for an empty index.
@@ -118,7 +124,8 @@ class ObjectIndex {
   ColumnValues values(size_t column) const { return gathered(column, {}, true); }
 
   // 32 hexadecimal digits computed only from names, ranges, sizes and checksums, in order: the same
-  // on every machine, at every root and in every version. Reads everything.
+  // on every machine, at every root and in every version. Reads everything; entries that follow a
+  // rule count as that rule.
   std::string fingerprint() const;
 
   const SharedBytes& image() const { return image_; }
@@ -196,7 +203,7 @@ class Fingerprint {
   Fingerprint(const Fingerprint&) = delete;
   Fingerprint& operator=(const Fingerprint&) = delete;
 
-  // Takes in the next `count` entries. True: that was all of them.
+  // Takes in the next `count` entries, or more if they follow a rule. True: that was all of them.
   bool take(size_t count);
   std::string finish() &&;
 
@@ -223,6 +230,8 @@ struct EntryDetails {
   uint32_t root = 0;
   std::optional<ByteRange> range = {};
   Checksum range_checksum = {};
+  // So many entries, each so far behind the one before; only without a checksum of the range.
+  uint64_t count = 1, stride_bytes = 0;
 };
 
 // Collects entries. Several threads may each fill their own, which are then joined.
@@ -238,8 +247,9 @@ class ObjectIndexBuilder {
   void add(const ObjectInfo& object, const EntryDetails& details = {});
   // Adds row `i` of a page of a listing of the first root.
   void add(const ColumnPage& page, size_t i);
-  // Adds entry `i` of another index; `roots` maps its roots to the numbers of ours.
-  void add(const ObjectIndex& from, size_t i, std::span<const uint32_t> roots);
+  // Adds these entries of another index; `roots` maps its roots to the numbers of ours. What it
+  // computes by a rule stays computed.
+  void add(const ObjectIndex& from, size_t begin, size_t end, std::span<const uint32_t> roots);
   // Appends the entries of `other` without copying objects. Neither may have columns.
   void append(ObjectIndexBuilder&& other);
   // Adds a column with one value per entry, once all entries have been added. A column of the same
@@ -275,7 +285,9 @@ class ObjectIndexBuilder {
     uint64_t begin = 0;
     uint64_t length = 0;  // plus one; 0: the whole object
     Checksum sum = {};
+    uint64_t count = 1, stride = 0;
   };
+  class RunColumns;
   // Rows are in many chunks, not in one vector, so that joining builders moves no rows and growing
   // moves few.
   struct Segment {
@@ -300,7 +312,8 @@ class ObjectIndexBuilder {
     std::span<const std::byte> digest;
     const Range& range;
   };
-  // The rows that stand for objects: the first row of each object. Without ranges, all rows.
+  // The rows that stand for objects: the first row of each object. Without ranges, all rows, of
+  // which each is one entry.
   struct Objects {
     std::vector<size_t> of_row = {};
     std::vector<bool> is_first = {};
@@ -320,7 +333,7 @@ class ObjectIndexBuilder {
 
   std::vector<Segment> segments_;
   std::array<Words, kWordCount> words_;
-  size_t size_ = 0;
+  size_t size_ = 0;  // entries; rows are fewer where one stands for several
   bool has_ranges_ = false;
   std::vector<std::string> roots_;
   std::vector<std::pair<std::string, ColumnValues>> columns_;
@@ -332,6 +345,14 @@ class ObjectIndexBuilder {
 // The entries at these positions, in this order, with their columns.
 Result<std::shared_ptr<const ObjectIndex>> select(const ObjectIndex& index,
                                                   std::span<const size_t> positions);
+// The entries [begin, end), with their columns.
+Result<std::shared_ptr<const ObjectIndex>> slice(const ObjectIndex& index, size_t begin,
+                                                 size_t end);
+// Of each entry the ranges of `window_bytes` that begin every `stride_bytes` and fit into it, by a
+// rule: they take no memory. Columns are left out.
+// Errors: kInvalidArgument for windows or strides of 0 bytes, and for an entry of unknown size.
+Result<std::shared_ptr<const ObjectIndex>> windows(const ObjectIndex& index, uint64_t window_bytes,
+                                                   uint64_t stride_bytes);
 // All entries of all indexes, one index after another.
 // Errors: kInvalidArgument unless all have the same columns.
 Result<std::shared_ptr<const ObjectIndex>> concat(

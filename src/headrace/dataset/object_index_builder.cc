@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <type_traits>
 #include <utility>
 
@@ -36,6 +37,17 @@ struct Dictionary {
     return out;
   }
 };
+
+// Of an entry, and of those after it that are computed by the same rule.
+EntryDetails details_of(const ObjectIndex& index, size_t i) {
+  const ObjectIndex::Spacing alike = index.spacing(i);
+  EntryDetails out{.root = index.root(i),
+                   .range = index.range(i),
+                   .count = alike.count,
+                   .stride_bytes = alike.stride_bytes};
+  if (out.range) out.range_checksum = index.checksum(i);
+  return out;
+}
 
 }  // namespace
 
@@ -157,28 +169,31 @@ void ObjectIndexBuilder::add(const ObjectView& object, const EntryDetails& detai
                           .sum_kind = sum.kind()});
   segment.text.append(object.name).append(generation);
   if (!is_number) segment.text.append(as_text(sum.bytes()));
-  if (details.range || !segment.ranges.empty()) {
+  if (details.range || details.count > 1 || !segment.ranges.empty()) {
     segment.ranges.resize(segment.rows.size());
     has_ranges_ = true;
+    segment.ranges.back().count = details.count;
+    segment.ranges.back().stride = details.stride_bytes;
   }
   if (const std::optional<ByteRange>& range = details.range) {
     // A range that ends before it begins is longer than any object: check() refuses it.
-    segment.ranges.back() = {
-        .begin = range->begin,
-        .length = range->end < range->begin ? UINT64_MAX : range->size_bytes() + 1,
-        .sum = details.range_checksum};
+    segment.ranges.back().begin = range->begin;
+    segment.ranges.back().length = range->end < range->begin ? UINT64_MAX : range->size_bytes() + 1;
+    segment.ranges.back().sum = details.range_checksum;
   }
-  ++size_;
+  size_ += details.count;
 }
 
-void ObjectIndexBuilder::add(const ObjectIndex& from, size_t i, std::span<const uint32_t> roots) {
-  from.read_info(i, scratch_);
-  EntryDetails details{.root = roots[from.root(i)]};
-  if (from.has_ranges()) {
-    details.range = from.range(i);
-    if (details.range) details.range_checksum = from.checksum(i);
+void ObjectIndexBuilder::add(const ObjectIndex& from, size_t begin, size_t end,
+                             std::span<const uint32_t> roots) {
+  while (begin < end) {
+    from.read_info(begin, scratch_);
+    EntryDetails details = details_of(from, begin);
+    details.root = roots[details.root];
+    details.count = std::min<uint64_t>(details.count, end - begin);
+    add(scratch_, details);
+    begin += details.count;
   }
-  add(scratch_, details);
 }
 
 void ObjectIndexBuilder::append(ObjectIndexBuilder&& other) {
@@ -249,9 +264,9 @@ Result<uint64_t> ObjectIndexBuilder::check() const {
     if (!error) error = Error(Code::kInvalidArgument, cat(what...));
   };
   const size_t root_count = std::max<size_t>(roots_.size(), 1);
-  const auto add_up = [&](uint64_t size_bytes) {
+  const auto add_up = [&](uint64_t size_bytes, uint64_t count) {
     if (!total) return;
-    total = sum_of(*total, size_bytes, 1);
+    total = sum_of(*total, size_bytes, count);
     if (!total && size_bytes != kUnknownSize) {
       refuse("the sizes of the objects add up to more than 2^64 bytes");
     }
@@ -261,7 +276,7 @@ Result<uint64_t> ObjectIndexBuilder::check() const {
     for (const Row& row : segment.rows) {
       well_named = well_named && row.name_size > 0;
       with_roots = with_roots && row.root < root_count;
-      if (!has_ranges_) add_up(row.size_bytes);
+      if (!has_ranges_) add_up(row.size_bytes, 1);
     }
   }
   if (!well_named) refuse("an object's name must not be empty");
@@ -271,12 +286,13 @@ Result<uint64_t> ObjectIndexBuilder::check() const {
       if (row.root >= root_count) refuse(name, ": there is no such root");
       if (!has_ranges_) return;
       const uint64_t size_bytes = range.length > 0 ? range.length - 1 : row.size_bytes;
-      if (range.length > 0 && !range_fits(range.begin, size_bytes, 0, 1, row.size_bytes)) {
+      if (range.length > 0 &&
+          !range_fits(range.begin, size_bytes, range.stride, range.count, row.size_bytes)) {
         refuse(name, ": the range [", range.begin, ", ", range.begin + size_bytes,
                ") lies outside of the object",
                row.size_bytes == kUnknownSize ? "" : cat(", which has ", row.size_bytes, " bytes"));
       }
-      add_up(size_bytes);
+      add_up(size_bytes, range.count);
     });
   }
   for (const auto& [name, values] : columns_) {
@@ -286,6 +302,7 @@ Result<uint64_t> ObjectIndexBuilder::check() const {
     }
   }
   if (size_ >= UINT32_MAX && !has_ranges_) refuse("an index has fewer than 2^32 - 1 objects");
+  if (size_ >> 63 != 0) refuse("an index has fewer than 2^63 entries");
   if (error) return std::unexpected(std::move(*error));
   return total.value_or(kUnknownSize) + 1;
 }
@@ -293,8 +310,6 @@ Result<uint64_t> ObjectIndexBuilder::check() const {
 ObjectIndexBuilder::Objects ObjectIndexBuilder::find_objects() const {
   if (!has_ranges_) return {.count = size_};
   Objects out;
-  out.of_row.reserve(size_);
-  out.is_first.reserve(size_);
   std::unordered_map<std::string, size_t> known;
   std::string key;
   each([&](const RowView& each) {
@@ -398,52 +413,88 @@ void ObjectIndexBuilder::write_objects(ImageWriter& writer, const Objects& objec
   }
 }
 
+// Runs on their way into an image: entries as they come, of which those are joined that follow a
+// rule. The same entries make the same runs, in whatever portions they come.
+class ObjectIndexBuilder::RunColumns {
+ public:
+  void add(uint64_t object, const Range& range) {
+    for (uint64_t taken = 0; taken < range.count;) {
+      // The first of them show whether they continue what was there before.
+      const uint64_t begin = range.begin + taken * range.stride;
+      const bool is_rest = in_run_ > 1 && strides_.back() == range.stride;
+      const uint64_t count = is_rest ? range.count - taken : 1;
+      if (!continues(object, begin, range.length)) {
+        begin_run(object, begin, range.length);
+        ++taken;
+        continue;
+      }
+      if (in_run_ == 1) strides_.back() = begin - begins_.back();
+      in_run_ += count;
+      entries_ += count;
+      taken += count;
+    }
+  }
+  // In the order in which ObjectIndex reads. Where there is no rule, each entry is a run.
+  void write(ImageWriter& writer) && {
+    if (objects_.size() > entries_ / 2) spread();
+    writer.number(objects_.size());
+    for (const std::vector<uint64_t>* column :
+         {&objects_, &firsts_, &begins_, &lengths_, &strides_}) {
+      writer.column(*column);
+    }
+  }
+
+ private:
+  bool continues(uint64_t object, uint64_t begin, uint64_t length) const {
+    if (in_run_ == 0 || objects_.back() != object || lengths_.back() != length ||
+        begin < begins_.back()) {
+      return false;
+    }
+    return in_run_ == 1 || begin - begins_.back() == strides_.back() * in_run_;
+  }
+
+  void begin_run(uint64_t object, uint64_t begin, uint64_t length) {
+    objects_.push_back(object);
+    firsts_.push_back(entries_);
+    begins_.push_back(begin);
+    lengths_.push_back(length);
+    strides_.push_back(0);
+    in_run_ = 1;
+    ++entries_;
+  }
+
+  void spread() {
+    RunColumns each;
+    for (size_t run = 0; run < objects_.size(); ++run) {
+      const uint64_t end = run + 1 < objects_.size() ? firsts_[run + 1] : entries_;
+      for (uint64_t i = 0; i < end - firsts_[run]; ++i) {
+        each.begin_run(objects_[run], begins_[run] + i * strides_[run], lengths_[run]);
+      }
+    }
+    each.firsts_.assign(each.objects_.size(), 0);
+    *this = std::move(each);
+  }
+
+  std::vector<uint64_t> objects_, firsts_, begins_, lengths_, strides_;
+  uint64_t in_run_ = 0, entries_ = 0;
+};
+
 void ObjectIndexBuilder::write_runs(ImageWriter& writer, const Objects& objects) const {
   writer.number(has_ranges_ ? 1 : 0);
   if (!has_ranges_) return;
-  std::vector<uint64_t> of_objects, firsts, begins, lengths, strides;
-  uint64_t in_run = 0;
+  RunColumns runs;
+  bool with_sums = false;
   size_t row = 0;
-  const auto begin_run = [&](const Range& range) {
-    of_objects.push_back(objects.of_row[row]);
-    firsts.push_back(row);
-    begins.push_back(range.begin);
-    lengths.push_back(range.length);
-    strides.push_back(0);
-    in_run = 1;
-  };
-  SumColumns sums(size_);
   each([&](const RowView& view) {
-    const Range& range = view.range;
-    sums.add(range.sum);
-    const bool alike = in_run > 0 && of_objects.back() == objects.of_row[row] &&
-                       lengths.back() == range.length && range.begin >= begins.back();
-    const uint64_t way = alike ? range.begin - begins.back() : 0;
-    if (alike && in_run == 1) {
-      strides.back() = way;
-      ++in_run;
-    } else if (alike && way == strides.back() * in_run) {
-      ++in_run;
-    } else {
-      begin_run(range);
-    }
-    ++row;
+    runs.add(objects.of_row[row++], view.range);
+    with_sums = with_sums || view.range.sum.kind() != ChecksumKind::kNone;
   });
-  if (of_objects.size() > size_ / 2) {  // there is no rule: each is a run of its own
-    of_objects = objects.of_row;
-    begins.clear();
-    lengths.clear();
-    each([&](const RowView& view) {
-      begins.push_back(view.range.begin);
-      lengths.push_back(view.range.length);
-    });
-    firsts.assign(size_, 0);
-    strides.assign(size_, 0);
-  }
-  writer.number(of_objects.size());
-  for (const std::vector<uint64_t>* column : {&of_objects, &firsts, &begins, &lengths, &strides}) {
-    writer.column(*column);
-  }
+  std::move(runs).write(writer);
+  // A column of nothing takes no bytes, for any number of entries.
+  SumColumns sums(with_sums ? size_ : 0);
+  each([&](const RowView& view) {
+    for (uint64_t i = 0; with_sums && i < view.range.count; ++i) sums.add(view.range.sum);
+  });
   sums.write(writer);
 }
 
@@ -521,17 +572,28 @@ std::vector<uint32_t> add_roots(ObjectIndexBuilder& builder, std::span<const std
   return numbers;
 }
 
+// Roots below which nothing is left go; but where objects were is told to the last.
+std::vector<uint32_t> add_used_roots(ObjectIndexBuilder& builder,
+                                     std::span<const std::string> roots,
+                                     const std::vector<bool>& used) {
+  std::vector<uint32_t> numbers(used.size());
+  for (size_t i = 0; i < used.size(); ++i) {
+    if (used[i]) numbers[i] = builder.add_root(roots[i]);
+  }
+  return numbers;
+}
+
 // The same entries, each changed by `change(info, details)`.
 template <class Change>
 Result<std::shared_ptr<const ObjectIndex>> changed(const ObjectIndex& index,
                                                    ObjectIndexBuilder& builder, Change change) {
   ObjectInfo info;
-  for (size_t i = 0; i < index.size(); ++i) {
+  for (size_t i = 0; i < index.size();) {
     index.read_info(i, info);
-    EntryDetails details{.root = index.root(i), .range = index.range(i)};
-    if (details.range) details.range_checksum = index.checksum(i);
+    EntryDetails details = details_of(index, i);
     change(info, details);
     builder.add(info, details);
+    i += details.count;
   }
   for (size_t i = 0; i < index.column_count(); ++i) {
     builder.set_column(index.column_name(i), index.values(i));
@@ -565,16 +627,53 @@ std::string_view type_name(const ColumnValues& values) {
 Result<std::shared_ptr<const ObjectIndex>> select(const ObjectIndex& index,
                                                   std::span<const size_t> positions) {
   ObjectIndexBuilder builder;
-  // Roots below which nothing is left go, too; but where objects were is told to the last.
   std::vector<bool> used(index.roots().size(), positions.empty());
   for (const size_t position : positions) used[index.root(position)] = true;
-  std::vector<uint32_t> roots(used.size());
-  for (size_t i = 0; i < used.size(); ++i) {
-    if (used[i]) roots[i] = builder.add_root(index.roots()[i]);
-  }
-  for (const size_t position : positions) builder.add(index, position, roots);
+  const std::vector<uint32_t> roots = add_used_roots(builder, index.roots(), used);
+  for (const size_t position : positions) builder.add(index, position, position + 1, roots);
   for (size_t i = 0; i < index.column_count(); ++i) {
     builder.set_column(index.column_name(i), index.values(i, positions));
+  }
+  return builder.build();
+}
+
+Result<std::shared_ptr<const ObjectIndex>> slice(const ObjectIndex& index, size_t begin,
+                                                 size_t end) {
+  ObjectIndexBuilder builder;
+  std::vector<bool> used(index.roots().size(), begin == end);
+  for (size_t i = begin; i < end; i += index.spacing(i).count) used[index.root(i)] = true;
+  builder.add(index, begin, end, add_used_roots(builder, index.roots(), used));
+  if (index.column_count() == 0) return builder.build();
+  std::vector<size_t> positions(end - begin);
+  std::iota(positions.begin(), positions.end(), begin);
+  for (size_t i = 0; i < index.column_count(); ++i) {
+    builder.set_column(index.column_name(i), index.values(i, positions));
+  }
+  return builder.build();
+}
+
+Result<std::shared_ptr<const ObjectIndex>> windows(const ObjectIndex& index, uint64_t window_bytes,
+                                                   uint64_t stride_bytes) {
+  if (window_bytes == 0 || stride_bytes == 0) {
+    return invalid_argument("windows of ", window_bytes, " bytes every ", stride_bytes,
+                            " bytes: both must be at least 1");
+  }
+  ObjectIndexBuilder builder;
+  const std::vector<uint32_t> roots = add_roots(builder, index.roots());
+  ObjectInfo info;
+  for (size_t i = 0; i < index.size(); ++i) {
+    const uint64_t size_bytes = index.size_bytes(i);
+    if (size_bytes == kUnknownSize) {
+      return invalid_argument(index.url(i), ": its size is not known, so nobody knows how many ",
+                              "windows it has");
+    }
+    if (size_bytes < window_bytes) continue;
+    const uint64_t begin = index.range(i).value_or(ByteRange{}).begin;
+    index.read_info(i, info);
+    builder.add(info, {.root = roots[index.root(i)],
+                       .range = ByteRange{begin, begin + window_bytes},
+                       .count = (size_bytes - window_bytes) / stride_bytes + 1,
+                       .stride_bytes = stride_bytes});
   }
   return builder.build();
 }
@@ -586,7 +685,7 @@ Result<std::shared_ptr<const ObjectIndex>> concat(
   for (size_t at = 0; at < indexes.size(); ++at) {
     const ObjectIndex& index = *indexes[at];
     const std::vector<uint32_t> roots = add_roots(builder, index.roots());
-    for (size_t i = 0; i < index.size(); ++i) builder.add(index, i, roots);
+    builder.add(index, 0, index.size(), roots);
     if (at == 0) {
       for (size_t i = 0; i < index.column_count(); ++i) {
         columns.emplace_back(index.column_name(i), index.values(i));
@@ -662,13 +761,15 @@ Result<std::shared_ptr<const ObjectIndex>> rebased(std::shared_ptr<const ObjectI
   }
   size_t outside_count = 0, example = 0;
   std::string name;
-  for (size_t i = 0; i < index->size(); ++i) {
+  for (size_t i = 0, count = 0; i < index->size(); i += count) {
+    count = index->spacing(i).count;
     name.clear();
     index->append_name(i, name);
     const Move& move = moves[index->root(i)];
     // What is called as the root itself has no name there.
     if (!move.outside && name.starts_with(move.taken) && name.size() > move.taken.size()) continue;
-    if (outside_count++ == 0) example = i;
+    if (outside_count == 0) example = i;
+    outside_count += count;
   }
   if (outside_count > 0) {
     return invalid_argument(outside_count, " of the ", index->size(),
@@ -690,7 +791,7 @@ Result<std::shared_ptr<const ObjectIndex>> with_columns(
     std::span<const std::string> dropped) {
   ObjectIndexBuilder builder;
   const std::vector<uint32_t> roots = add_roots(builder, index.roots());
-  for (size_t i = 0; i < index.size(); ++i) builder.add(index, i, roots);
+  builder.add(index, 0, index.size(), roots);
   for (size_t i = 0; i < index.column_count(); ++i) {
     std::string name = index.column_name(i);
     if (std::ranges::find(dropped, name) != dropped.end()) continue;

@@ -361,6 +361,96 @@ TEST(ObjectIndex, ComputesRangesThatFollowARule) {
   EXPECT_EQ(index->total_size_bytes(), kShards * (kEach * kBytes + kTail));
 }
 
+// Entries one by one, and the same entries by their rule.
+TEST(ObjectIndex, IsTheSameWhetherEntriesComeOneByOneOrByTheirRule) {
+  std::mt19937_64 random(23);
+  for (int round = 0; round < 300; ++round) {
+    ObjectIndexBuilder singly, by_rule;
+    size_t count = 0;
+    for (size_t row = 0; row < 1 + random() % 6; ++row) {
+      const ObjectInfo info = object(cat("o", random() % 2), 10'000);
+      EntryDetails details{.count = 1 + random() % 5, .stride_bytes = random() % 4};
+      // Also whole objects, ranges that continue those before, and equal ones.
+      const uint64_t begin = random() % 3 * 4;
+      if (random() % 4 != 0) details.range = ByteRange{begin, begin + random() % 2};
+      if (!details.range) details.stride_bytes = 0;
+      by_rule.add(info, details);
+      count += details.count;
+      for (uint64_t i = 0; i < details.count; ++i) {
+        EntryDetails one;
+        const uint64_t way = i * details.stride_bytes;
+        if (details.range) one.range = ByteRange{begin + way, details.range->end + way};
+        singly.add(info, one);
+      }
+    }
+    const auto expected = singly.build().value(), index = by_rule.build().value();
+    ASSERT_EQ(index->size(), count);
+    if (expected->has_ranges() == index->has_ranges()) ASSERT_EQ(copy(*index), copy(*expected));
+    for (size_t i = 0; i < count; ++i) {
+      ASSERT_EQ(index->range(i), expected->range(i));
+      ASSERT_EQ(index->info(i).name, expected->info(i).name);
+    }
+    ASSERT_EQ(index->total_size_bytes(), expected->total_size_bytes());
+    ASSERT_EQ(open(copy(*index)).value()->size(), count);
+    // What is made of it entry by entry, by rules, or of two parts is the same.
+    const size_t middle = random() % (count + 1);
+    const std::array parts = {slice(*index, 0, middle).value(),
+                              slice(*index, middle, count).value()};
+    for (const auto& made : {concat(parts).value(), rebased(index, "").value(),
+                             at_roots(*index, std::array{std::string()}, true).value()}) {
+      ASSERT_EQ(made->size(), count);
+      for (size_t i = 0; i < count; ++i) ASSERT_EQ(made->range(i), index->range(i));
+    }
+  }
+}
+
+// 10^9 samples of tokens, in memory and time of their files.
+TEST(ObjectIndex, HasWindowsThatTakeNoMemory) {
+  constexpr uint64_t kFiles = 20, kWindows = 50'000'000, kStride = 4096, kWindow = 4098;
+  ObjectIndexBuilder builder;
+  for (uint64_t i = 0; i < kFiles; ++i) {
+    const uint64_t size = (kWindows - 1) * kStride + kWindow + 7;
+    builder.add(object(cat("tokens-", i), size + 80, "7"), {.range = ByteRange{80, 80 + size}});
+  }
+  builder.add(object("short", kWindow - 1), {});
+  builder.add_root("gs://b/tokens");
+  const auto index = windows(*builder.build().value(), kWindow, kStride).value();
+  ASSERT_EQ(index->size(), kFiles * kWindows);
+  EXPECT_LT(index->image().bytes().size(), 2000u);
+  EXPECT_EQ(index->common_size_bytes(), kWindow);
+  EXPECT_EQ(index->range(0), (ByteRange{80, 80 + kWindow}));
+  const size_t last = kFiles * kWindows - 1;
+  EXPECT_EQ(index->range(last),
+            (ByteRange{80 + (kWindows - 1) * kStride, 80 + (kWindows - 1) * kStride + kWindow}));
+  EXPECT_EQ(index->info(last).name, "tokens-19");
+  EXPECT_EQ(index->info(kWindows).generation, "7");
+
+  const std::string fingerprint = index->fingerprint();
+  EXPECT_EQ(fingerprint, index->fingerprint());
+  const auto moved = at_roots(*index, std::array{std::string("gs://c")}, false).value();
+  EXPECT_EQ(moved->fingerprint(), fingerprint);
+  EXPECT_EQ(rebased(index, "gs://b").value()->url(last), "gs://b/tokens/tokens-19");
+  EXPECT_EQ(open(copy(*index)).value()->fingerprint(), fingerprint);
+  const std::array both = {slice(*index, 0, kWindows + 5).value(),
+                           slice(*index, kWindows + 5, index->size()).value()};
+  EXPECT_EQ(both[0]->size(), kWindows + 5);
+  EXPECT_EQ(concat(both).value()->fingerprint(), fingerprint);
+  EXPECT_NE(windows(*builder.build().value(), kWindow, kStride + 1).value()->fingerprint(),
+            fingerprint);
+}
+
+TEST(ObjectIndex, HasWindowsOfKnownSizesAlone) {
+  const auto refusal = [](const ObjectInfo& info, uint64_t window, uint64_t stride) {
+    return windows(*index_of({info}), window, stride).error().message();
+  };
+  EXPECT_THAT(refusal(object("a", kUnknownSize), 1, 1), HasSubstr("its size is not known"));
+  EXPECT_THAT(refusal(object("a", 5), 0, 1), HasSubstr("at least 1"));
+  EXPECT_THAT(refusal(object("a", 5), 1, 0), HasSubstr("at least 1"));
+  EXPECT_EQ(windows(*index_of({object("a", 5)}), 6, 1).value()->size(), 0u);
+  EXPECT_EQ(windows(*index_of({object("a", 5)}), 5, 1).value()->size(), 1u);
+  EXPECT_EQ(windows(*index_of({object("a", 5)}), 2, 2).value()->size(), 2u);
+}
+
 // Members of tars: their offsets and sizes follow no rule.
 TEST(ObjectIndex, TakesAtMostSixteenBytesForARange) {
   std::mt19937_64 random(11);
@@ -549,7 +639,8 @@ TEST(ObjectIndex, RefusesOtherVersions) {
 
 // One object "n" of 100 bytes in the first of these roots, which are all "", and this many entries
 // that are all of it: by hand, since a builder takes neither.
-std::vector<std::byte> few_bytes(uint64_t root_count, uint64_t entry_count) {
+std::vector<std::byte> few_bytes(uint64_t root_count, uint64_t entry_count,
+                                 ChecksumKind kind = ChecksumKind::kNone) {
   ImageWriter writer;
   const auto equal = [&writer](uint64_t value) { writer.column(std::array{value}); };
   const auto empty_texts = [&] {
@@ -557,8 +648,8 @@ std::vector<std::byte> few_bytes(uint64_t root_count, uint64_t entry_count) {
     writer.number(0);
     for (int i = 0; i < 3; ++i) equal(0);
   };
-  const auto sums = [&] {
-    equal(0);
+  const auto sums = [&](ChecksumKind of_all) {
+    equal(static_cast<uint64_t>(of_all));
     equal(0);
     writer.number(0);
     writer.fixed_column(0, {});
@@ -573,7 +664,7 @@ std::vector<std::byte> few_bytes(uint64_t root_count, uint64_t entry_count) {
   equal(0);
   writer.number(0);
   empty_texts();
-  sums();
+  sums(ChecksumKind::kNone);
   for (int i = 0; i < 3; ++i) equal(0);
   for (int i = 0; i < 3; ++i) {
     writer.number(1);
@@ -583,7 +674,7 @@ std::vector<std::byte> few_bytes(uint64_t root_count, uint64_t entry_count) {
   writer.number(1);
   writer.number(1);
   for (int i = 0; i < 5; ++i) equal(0);
-  sums();
+  sums(kind);
   writer.number(0);
   empty_texts();
   const bool adds_up = entry_count < UINT64_MAX / 100;
@@ -599,7 +690,10 @@ TEST(ObjectIndex, RefusesMoreRootsThanItsImageHasBytes) {
 }
 
 TEST(ObjectIndex, HasAFingerprintThatCanBeGivenUp) {
-  const auto endless = open(few_bytes(1, uint64_t{1} << 56)).value();
+  // What follows a rule is taken in at once. Entries with checksums follow none.
+  const auto by_rule = open(few_bytes(1, uint64_t{1} << 56)).value();
+  EXPECT_TRUE(Fingerprint(*by_rule).take(1));
+  const auto endless = open(few_bytes(1, uint64_t{1} << 56, ChecksumKind::kCrc32c)).value();
   Fingerprint part(*endless);
   for (int i = 0; i < 10; ++i) EXPECT_FALSE(part.take(1000));
   const std::shared_ptr<const ObjectIndex> index = index_of(assorted(5000, 9));

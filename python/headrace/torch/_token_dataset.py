@@ -1,0 +1,297 @@
+"""A dataset of samples of tokens, which are windows of files."""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import Dataset
+
+from headrace import ObjectIndex, Sample, _engine
+from headrace._errors import InvalidArgumentError
+from headrace._keywords import refuse_options
+from headrace._options import require
+from headrace.torch._arguments import count
+from headrace.torch._objects import Objects
+from headrace.torch._pinning import Pageable, Pinning
+from headrace.torch._token_files import ITEM_BYTES, Tokens, find_tokens, type_name
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["TokenDataset"]
+
+_INSTEAD = {
+    "block_size": "it is called seq_len; a sample has one token more",
+    "sequence_length": "it is called seq_len; a sample has one token more",
+    "transform": "a sample is a tensor of tokens; Loader(collate_fn=...) makes something of those "
+    "of a batch",
+    "shuffle": "Loader(dataset, batch_size, shuffle=True) and torch's DataLoader shuffle",
+    "batch_size": "Loader(dataset, batch_size) and torch's DataLoader make batches",
+}
+_logger = logging.getLogger("headrace")
+
+
+class TokenDataset(Objects, Dataset[torch.Tensor]):
+    """Samples of ``seq_len + 1`` tokens from files, for `Loader` and for torch's DataLoader.
+
+    A sample is one tensor: its inputs are ``sample[:-1]``, its targets ``sample[1:]``. The next
+    sample of a file begins `stride` tokens later, by default `seq_len`, so that it begins with the
+    last token of the one before and each token is a target once, as nanoGPT and Megatron-Core do
+    it. No sample crosses from one file into another. Tokens at the end of a file that do not fill a
+    sample are left out, and so are files that are too short; the log says how many.
+
+    Samples are computed, not stored: the dataset takes memory for its files only, and opens
+    10^9 samples as fast as ten. A sample is one read of its bytes, and a `Loader` reads the samples
+    of a batch straight into one tensor, ``[batch_size, seq_len + 1]``.
+
+    Files are raw tokens (``.bin``, little-endian, as nanoGPT writes them), arrays of NumPy
+    (``.npy``, of one dimension), and datasets of Megatron-Core: there, name the ``.idx`` instead of
+    the ``.bin``. In a folder, all ``.bin`` and ``.npy`` are files of tokens, in the byte order of
+    their names, and a ``.bin`` with an ``.idx`` beside it is Megatron-Core's. Its documents follow
+    each other in the order of the file, and samples run across their borders. `sequence_order`
+    packs them in another order, as Megatron-Core's GPTDataset does; a sample is then one read for
+    each piece of the file that it consists of.
+
+    Every read is pinned to the version of the file that was found when the dataset was made. No
+    store keeps checksums of ranges, so the bytes of samples are not compared with one.
+
+    Examples:
+        >>> dataset = TokenDataset("gs://bucket/tokens/train.bin", seq_len=1024)
+        >>> dataset[0].shape
+        torch.Size([1025])
+        >>> for tokens in Loader(dataset, batch_size=8, shuffle=True):
+        ...     train(tokens[:, :-1], tokens[:, 1:])
+
+    Args:
+        source: the URL or path of a file or a folder, a `headrace.Store`, or several of these.
+        seq_len: the number of inputs in a sample, which is one token longer.
+        dtype: the type of tokens in ``.bin`` files, which do not say it: ``"uint16"`` (default),
+            ``"uint32"``, or another integer type. Of other files, what they must be.
+        stride: the number of tokens from the begin of one sample to that of the next.
+        cast: the type of the tensors, ``torch.int64`` or ``torch.int32``; None: that of the files.
+        vocab_size: check that all tokens are from 0 to below this number, in every batch.
+        sequence_order: of a source that is one ``.idx``: the numbers of its sequences (documents, in
+            most datasets), in the order in which they are packed; one may come several times. This
+            is GPTDataset's ``document_index``. It takes 24 bytes a sequence, in each worker.
+        names: the names of the files, if the source is one store or folder.
+        options: options of `headrace.Store`, if a URL is given: ``endpoint=...``.
+
+    Raises:
+        NotFoundError: there is no such file, or none in the folder.
+        InvalidArgumentError: an argument cannot work, no file is long enough for a sample, or the
+            files have tokens of several types or of another one.
+        CorruptDataError: a file is shorter than it says.
+        TypeError: there is no such argument.
+    """
+
+    def __init__(
+        self,
+        source: Tokens | Iterable[Tokens],
+        *,
+        seq_len: int,
+        dtype: str | torch.dtype | None = None,
+        stride: int | None = None,
+        cast: torch.dtype | None = torch.int64,
+        vocab_size: int | None = None,
+        sequence_order: Iterable[int] | torch.Tensor | None = None,
+        names: Sequence[str] | None = None,
+        **options: Any,
+    ) -> None:
+        refuse_options(type(self).__name__, options, TokenDataset, _INSTEAD)
+        self._seq_len = count("seq_len", seq_len, minimum=1)
+        self._stride = self._seq_len if stride is None else count("stride", stride, minimum=1)
+        self._vocab_size = (
+            None if vocab_size is None else count("vocab_size", vocab_size, minimum=1)
+        )
+        wanted = None if dtype is None else type_name(dtype)
+        found = find_tokens(source, names, wanted, sequence_order, options)
+        item_bytes = ITEM_BYTES[found.dtype]
+        self._stored = getattr(torch, found.dtype)
+        self._type = self._stored if cast is None else cast
+        require(
+            cast in (None, torch.int64, torch.int32)
+            and (self._type == self._stored or self._type.itemsize > item_bytes),
+            f"cast is {cast!r}, and the tokens are {found.dtype}; it must be torch.int64, "
+            "torch.int32 or None, and hold all values of that type",
+        )
+        self._sample_bytes = (self._seq_len + 1) * item_bytes
+        windows = found.files.windows(self._sample_bytes, self._stride * item_bytes)
+        if len(windows) == 0:
+            longest = max(found.files.sizes(range(len(found.files)))) // item_bytes
+            raise InvalidArgumentError(
+                f"{found.stores[0].url}: seq_len is {seq_len}, which takes {self._seq_len + 1} "
+                f"tokens, and the longest of {len(found.files)} files has {longest}"
+            )
+        super().__init__(found.stores, None, windows, None, None, False, {})
+        self._packing = found.packing
+        self._tell_left_out(found.files, item_bytes)
+
+    @property
+    def objects(self) -> ObjectIndex:
+        """The samples, each as a range of its file, or of its sequences as they are packed."""
+        return self._objects
+
+    @property
+    def seq_len(self) -> int:
+        """The number of inputs in a sample."""
+        return self._seq_len
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        """Read the samples one after the other."""
+        for i in range(len(self)):
+            yield self[i]
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        """Read one sample; a negative number counts from the end.
+
+        Examples:
+            >>> tokens = dataset[-1]
+
+        Raises:
+            IndexError: a number is out of range.
+            PreconditionFailedError: the file was replaced after the dataset was made.
+            InvalidArgumentError: a token is not below `vocab_size`.
+        """
+        return self.__getitems__([operator.index(index)])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[torch.Tensor]:
+        """Read many samples at the same time, and return them in the order of `indices`.
+
+        They are rows of one tensor.
+
+        Examples:
+            >>> samples = dataset.__getitems__([7, 5, 3])
+
+        Raises:
+            IndexError: a number is out of range.
+            PreconditionFailedError: a file was replaced after the dataset was made.
+            InvalidArgumentError: a token is not below `vocab_size`.
+        """
+        raw = torch.empty((len(indices), self._sample_bytes), dtype=torch.uint8)
+        into: Any = raw.numpy()
+        self._start(indices, into).wait()
+        return list(self._batch(raw, indices, Pageable()).unbind())
+
+    # ---- what a `Loader` makes of it
+
+    @property
+    def _fingerprint(self) -> str:
+        own = self._objects.fingerprint
+        return own if self._packing is None else f"{own}{self._packing.fingerprint}"
+
+    def _start(self, indices: Buffer | Sequence[int], into: Buffer | None = None) -> Any:
+        if self._packing is None:
+            return super()._start(indices, into)
+        reader = self._opened()[1]
+        if into is not None:
+            return reader.start(indices, into, self._packing.packed)
+        raw = torch.empty((len(indices), self._sample_bytes), dtype=torch.uint8)  # type: ignore[arg-type]
+        into_raw: Any = raw.numpy()
+        batch = reader.start(indices, into_raw, self._packing.packed)
+        return _PackedReads(self, batch, raw, indices)
+
+    def _batch(
+        self, raw: torch.Tensor, indices: Buffer | Sequence[int], pinning: Pinning
+    ) -> torch.Tensor:
+        tokens = raw.view(self._stored)
+        if self._type != self._stored:
+            size_bytes = tokens.shape[1] * self._type.itemsize
+            tokens = pinning.empty(len(tokens), size_bytes).view(self._type).copy_(tokens)
+        if self._vocab_size is not None and tokens.numel() > 0:
+            self._check(tokens, indices, self._vocab_size)
+        return tokens
+
+    @property
+    def _maker(self) -> Callable[[Sample], Any]:
+        return self._tokens_of
+
+    def _tokens_of(self, sample: Sample) -> torch.Tensor:
+        assert sample.index is not None
+        return self._batch(sample.tensor().unsqueeze(0), [sample.index], Pageable())[0]
+
+    def _check(self, tokens: torch.Tensor, indices: Any, vocab_size: int) -> None:
+        wide = tokens.to(torch.int64)  # the same, unless they are of a type that is hardly usable
+        least, most = (int(each) for each in wide.aminmax())
+        if least >= 0 and most < vocab_size:
+            return
+        row, place = ((wide < 0) | (wide >= vocab_size)).nonzero()[0].tolist()
+        entry = operator.index(indices[row]) % len(self)
+        span = self._objects.range(entry)
+        assert span is not None
+        url = self.url(entry)
+        error = InvalidArgumentError(
+            f"{url}: the token at byte {span[0] + place * self._stored.itemsize} is "
+            f"{int(wide[row, place])}, and vocab_size is {vocab_size} (sample {entry}, place "
+            f"{place}): is {str(self._stored).removeprefix('torch.')} the type of its tokens?"
+        )
+        error.url = url
+        raise error
+
+    def _tell_left_out(self, files: Any, item_bytes: int) -> None:
+        window, stride = self._seq_len + 1, self._stride
+        short = left_out = 0
+        for size_bytes in files.sizes(range(len(files))):
+            tokens = size_bytes // item_bytes
+            if tokens < window:
+                short += 1
+                left_out += tokens
+            else:
+                left_out += max(0, (tokens - window) % stride)
+        if short:
+            _logger.warning(
+                "%r leaves out %d of its %d files, which are too short for a sample of %d tokens",
+                self, short, len(files), window,
+            )  # fmt: skip
+        if left_out:
+            _logger.info(
+                "%r leaves out %d tokens at the ends of its %d files, which fill no sample",
+                self, left_out, len(files),
+            )  # fmt: skip
+
+    def __repr__(self) -> str:
+        urls = ", ".join(repr(store.url) for store in self._stores)
+        return (
+            f"headrace.torch.TokenDataset({urls}, {len(self._objects)} samples of "
+            f"{self._seq_len + 1} tokens)"
+        )
+
+
+class _PackedReads:
+    """Samples of several ranges each, for those who want them one by one."""
+
+    def __init__(
+        self,
+        dataset: TokenDataset,
+        batch: _engine.Batch,
+        raw: torch.Tensor,
+        indices: Any,
+    ) -> None:
+        self._dataset = dataset
+        self._batch = batch
+        self._raw = raw
+        self._indices = indices
+
+    def cancel(self) -> None:
+        self._batch.cancel()
+
+    def drain(self) -> None:
+        self._batch.drain()
+
+    def wait(self) -> None:
+        self._batch.wait()
+
+    def take(self, *, return_errors: bool) -> list[Any]:  # noqa: ARG002 - nobody wants them
+        self._batch.wait()
+        index = self._dataset.objects
+        entries = [operator.index(i) % len(index) for i in self._indices]
+        return [
+            Sample(row.numpy(), self._dataset.url(entry), "", index.name(entry), entry)
+            for row, entry in zip(self._raw, entries, strict=True)
+        ]

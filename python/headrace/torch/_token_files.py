@@ -1,0 +1,417 @@
+"""Files of tokens: which there are, of what type their tokens are, and where these lie."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from headrace import ObjectIndex, ObjectInfo, _engine
+from headrace._errors import CorruptDataError, HeadraceError, InvalidArgumentError, NotFoundError
+from headrace._location import object_at
+from headrace._options import require
+from headrace._store import Store
+
+__all__ = ["ITEM_BYTES", "Packing", "TokenFiles", "Tokens", "find_tokens", "type_name"]
+
+Tokens = str | os.PathLike[str] | Store
+
+ITEM_BYTES = {
+    "uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "uint32": 4, "int32": 4, "int64": 8,
+}  # fmt: skip
+"""The types that tokens may have."""
+
+_RAW_TYPE = "uint16"
+_SUFFIXES = (".bin", ".npy", ".idx")
+# Enough for the header that NumPy writes for an array of one dimension, which has 128 bytes.
+_FIRST_BYTES = 256
+_NPY_KINDS = {"u": "uint", "i": "int"}
+
+
+class TokenFiles(NamedTuple):
+    """What `find_tokens` has found."""
+
+    stores: tuple[Store, ...]
+    files: ObjectIndex
+    """An entry for each file: the range of its tokens."""
+    dtype: str
+    """A key of `ITEM_BYTES`."""
+    packing: Packing | None = None
+    """If sequences are packed in an order of their own: that; the entry is then all of them."""
+
+
+class Packing:
+    """Sequences of Megatron-Core in some order.
+
+    Args:
+        index: the bytes of the .idx.
+        order: numbers of sequences.
+    """
+
+    def __init__(self, index: bytes, order: torch.Tensor) -> None:
+        self._index = index
+        self._order = order
+        self._packed: _engine.PackedSequences | None = None
+
+    @property
+    def packed(self) -> _engine.PackedSequences:
+        if self._packed is None:
+            order: Any = self._order.numpy()
+            self._packed = _engine.PackedSequences.pack(self._index, order)
+        return self._packed
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self._index + self._order.numpy().tobytes()).hexdigest()[:32]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_packed": None}
+
+
+class _File(NamedTuple):
+    store: Store
+    info: ObjectInfo
+    megatron: str | None = None
+    """The name of its .idx, if it has one."""
+
+
+class _Span(NamedTuple):
+    dtype: str
+    begin: int
+    end: int
+
+
+def type_name(dtype: Any) -> str:
+    """Return what NumPy calls a type of tokens, which may be one of torch's, or a name.
+
+    Raises:
+        InvalidArgumentError: no tokens are of this type.
+    """
+    text = getattr(dtype, "__name__", None) or str(dtype)
+    name = text.removeprefix("torch.")
+    require(
+        name in ITEM_BYTES,
+        f"dtype is {dtype!r}; it must be one of {', '.join(ITEM_BYTES)}",
+    )
+    return name
+
+
+def find_tokens(
+    source: Tokens | Iterable[Tokens],
+    names: Sequence[str] | None,
+    dtype: str | None,
+    sequence_order: Any,
+    options: Mapping[str, Any],
+) -> TokenFiles:
+    """Return the files of a source, or of several.
+
+    This asks for each file once, or once for the folder that it is in, and reads the header of each
+    .npy and the .idx of Megatron's.
+    """
+    files = _files(source, names, dict(options))
+    if sequence_order is not None:
+        return _packed(files, dtype, sequence_order)
+    spans = _spans(files, dtype)
+    stores: dict[str, Store] = {}
+    indexes = []
+    for file, span in zip(files, spans, strict=True):
+        stores.setdefault(file.store.url, file.store)
+        _require_one_type(files[0], spans[0], file, span)
+    # Of consecutive files of one store at once.
+    begin = 0
+    for end in range(1, len(files) + 1):
+        if end < len(files) and files[end].store.url == files[begin].store.url:
+            continue
+        part = range(begin, end)
+        indexes.append(
+            ObjectIndex.from_names(
+                [files[i].info.name for i in part],
+                root=files[begin].store.url,
+                sizes_bytes=[files[i].info.size_bytes for i in part],
+                generations=[files[i].info.generation or None for i in part],
+                begins=[spans[i].begin for i in part],
+                ends=[spans[i].end for i in part],
+            )
+        )
+        begin = end
+    return TokenFiles(tuple(stores.values()), ObjectIndex.concat(indexes), spans[0].dtype)
+
+
+# ---- which there are
+
+
+def _files(source: Any, names: Sequence[str] | None, options: dict[str, Any]) -> list[_File]:
+    one = isinstance(source, str | os.PathLike | Store)
+    sources = [source] if one else list(source) if isinstance(source, Iterable) else []
+    require(
+        len(sources) > 0 and all(isinstance(each, str | os.PathLike | Store) for each in sources),
+        f"the source is a {type(source).__name__}; it must be a URL, a path or a headrace.Store, "
+        "or several of these",
+    )
+    require(
+        not options or not any(isinstance(each, Store) for each in sources),
+        f"{', '.join(options)}: options belong to the Store that is given",
+    )
+    if names is not None:
+        require(
+            len(sources) == 1 and not isinstance(names, str) and len(names) > 0,
+            "names are those of files below one store or URL, at least one, in a list",
+        )
+        store = sources[0] if isinstance(sources[0], Store) else Store(sources[0], **options)
+        return _named([(_checked(store), name) for name in names])
+    files: list[_File] = []
+    named: list[tuple[Store, str]] = []
+    stores: dict[str, Store] = {}
+    for each in sources:
+        if not isinstance(each, Store) and os.fspath(each).endswith(_SUFFIXES):
+            store, name = object_at(each, **options)
+            named.append((stores.setdefault(store.url, _checked(store)), name))
+            continue
+        files += _named(named)
+        named = []
+        files += _listed(_checked(each if isinstance(each, Store) else Store(each, **options)))
+    return files + _named(named)
+
+
+def _checked(store: Store) -> Store:
+    settings = store._settings
+    require(
+        settings.content_encoding == "stored" and settings.on_change == "error",
+        f"{store.url}: tokens are ranges of one version of a file as it is stored; leave out "
+        "content_encoding= and on_change= of the store",
+    )
+    return store
+
+
+def _named(named: Sequence[tuple[Store, str]]) -> list[_File]:
+    """Ask the stores about the files that have been named, in their order."""
+    by_store: dict[int, tuple[Store, list[int]]] = {}
+    for at, (store, _) in enumerate(named):
+        by_store.setdefault(id(store), (store, []))[1].append(at)
+    found: dict[int, _File] = {}
+    for store, places in by_store.values():
+        wanted = [named[at][1] for at in places]
+        for name in wanted:
+            require(
+                name.endswith(_SUFFIXES),
+                f"{store.url_of(name)}: a file of tokens is a .bin or a .npy; the .idx of "
+                "Megatron-Core stands for the .bin beside it",
+            )
+        infos = store.stat_many([_tokens_of(name) for name in wanted])
+        for at, name, info in zip(places, wanted, infos, strict=True):
+            found[at] = _File(store, info, name if name.endswith(".idx") else None)
+    return [found[at] for at in range(len(named))]
+
+
+def _tokens_of(name: str) -> str:
+    return name.removesuffix(".idx") + ".bin" if name.endswith(".idx") else name
+
+
+def _listed(store: Store) -> list[_File]:
+    infos = {info.name: info for info in store.index().filter(suffix=_SUFFIXES)}
+    files = []
+    for name, info in infos.items():
+        if name.endswith(".idx"):
+            continue
+        index = name.removesuffix(".bin") + ".idx"
+        files.append(_File(store, info, index if index in infos else None))
+    if not files:
+        error = NotFoundError(
+            f"{store.url}: no .bin or .npy is below this folder (headrace.Store(...).list() shows "
+            "what is there)"
+        )
+        error.url = store.url
+        raise error
+    return files
+
+
+# ---- what is in them
+
+
+def _spans(files: Sequence[_File], dtype: str | None) -> list[_Span]:
+    headers = _npy_headers([file for file in files if file.info.name.endswith(".npy")])
+    spans = []
+    for file in files:
+        try:
+            if file.info.name.endswith(".npy"):
+                spans.append(_span_of_npy(next(headers), file.info.size_bytes))
+            elif file.megatron is not None:
+                spans.append(_span_of_megatron(file))
+            else:
+                spans.append(_span_of_raw(dtype or _RAW_TYPE, file.info.size_bytes))
+        except HeadraceError as error:
+            if error.url:
+                raise
+            raise _about(file, error) from None
+        _require_type(file, spans[-1], dtype)
+    return spans
+
+
+def _require_type(file: _File, span: _Span, dtype: str | None) -> None:
+    if dtype is not None and span.dtype != dtype:
+        raise _about(
+            file, InvalidArgumentError(f"its tokens are {span.dtype}, and dtype is {dtype}")
+        )
+
+
+def _about(file: _File, error: HeadraceError) -> HeadraceError:
+    url = file.store.url_of(file.info.name)
+    told = type(error)(f"{url}: {error}")
+    told.url = url
+    return told
+
+
+def _require_one_type(first: _File, expected: _Span, file: _File, span: _Span) -> None:
+    if span.dtype != expected.dtype:
+        raise _about(
+            file,
+            InvalidArgumentError(
+                f"its tokens are {span.dtype}, and those of {first.store.url_of(first.info.name)} "
+                f"are {expected.dtype}; make a dataset of each, and torch's ConcatDataset of them"
+            ),
+        )
+
+
+def _span_of_raw(dtype: str, size_bytes: int) -> _Span:
+    require(
+        size_bytes % ITEM_BYTES[dtype] == 0,
+        f"it has {size_bytes} bytes, which are no whole number of {dtype}: is dtype= right, or was "
+        "it cut?",
+    )
+    return _Span(dtype, 0, size_bytes)
+
+
+def _npy_headers(files: Sequence[_File]) -> Any:
+    """Yield the beginning of each .npy, long enough for its header."""
+    beginnings = _beginnings(files, [_FIRST_BYTES] * len(files))
+    sizes = []
+    for file, data in zip(files, beginnings, strict=True):
+        try:
+            sizes.append(_engine.npy_header_bytes(data))
+        except HeadraceError as error:
+            raise _about(file, error) from None
+    longer = [at for at, size in enumerate(sizes) if size > _FIRST_BYTES]
+    again = _beginnings([files[at] for at in longer], [sizes[at] for at in longer])
+    for at, data in zip(longer, again, strict=True):
+        beginnings[at] = data
+    return iter(beginnings)
+
+
+def _beginnings(files: Sequence[_File], sizes: Sequence[int]) -> list[Any]:
+    by_store: dict[str, list[int]] = {}
+    for at, file in enumerate(files):
+        by_store.setdefault(file.store.url, []).append(at)
+    found: list[Any] = [None] * len(files)
+    for places in by_store.values():
+        handle = files[places[0]].store._handle()
+        batch = handle.start(
+            [files[at].info for at in places],
+            ranges=[(0, min(sizes[at], files[at].info.size_bytes)) for at in places],
+        )
+        for at, sample in zip(places, batch.take(return_errors=False), strict=True):
+            found[at] = sample
+    return found
+
+
+def _span_of_npy(beginning: Any, size_bytes: int) -> _Span:
+    descr, is_fortran, shape, begin = _engine.npy_header(beginning)
+    require(
+        len(shape) == 1 and not (is_fortran and len(shape) > 1),
+        f"its array has the shape {shape}; tokens are in one dimension (numpy.ravel makes one)",
+    )
+    order, kind, width = descr[:1], descr[1:2], descr[2:]
+    require(
+        order != ">" or width == "1",
+        f"its items are big-endian ({descr}); numpy's astype('<{kind}{width}') makes little-endian "
+        "ones",
+    )
+    bits = 8 * int(width) if width.isdecimal() and len(width) < 3 else 0
+    dtype = f"{_NPY_KINDS.get(kind, kind)}{bits}"
+    require(
+        dtype in ITEM_BYTES and order in "<|>=",
+        f"its items are {descr}; tokens are {', '.join(ITEM_BYTES)}",
+    )
+    end = begin + shape[0] * ITEM_BYTES[dtype]
+    if end > size_bytes:
+        raise CorruptDataError(
+            f"it has {size_bytes} bytes, and its header says that its {shape[0]} tokens end at "
+            f"byte {end}: it was cut"
+        )
+    return _Span(dtype, begin, end)
+
+
+def _span_of_megatron(file: _File) -> _Span:
+    assert file.megatron is not None
+    return _index_of(file, file.store.read(file.megatron), in_order=True)[0]
+
+
+def _index_of(file: _File, data: Any, *, in_order: bool) -> tuple[_Span, int]:
+    """Return what an .idx says of its .bin, and the number of sequences."""
+    assert file.megatron is not None
+    size_bytes = file.info.size_bytes
+    try:
+        dtype, count, end, is_contiguous = _engine.megatron_index(data)
+        require(dtype in ITEM_BYTES, f"its items are {dtype}; tokens are {', '.join(ITEM_BYTES)}")
+        require(
+            is_contiguous or not in_order,
+            "its sequences do not follow each other without a gap, as Megatron-Core writes them: "
+            "sequence_order=range(...) says in which order they are to be read",
+        )
+        if end != size_bytes:
+            raise CorruptDataError(
+                f"its sequences end at byte {end}, and {file.info.name} has {size_bytes} bytes: "
+                "one of the two was cut, or belongs to another"
+            )
+    except HeadraceError as error:
+        raise _about(file._replace(info=ObjectInfo(file.megatron)), error) from None
+    return _Span(dtype, 0, end), count
+
+
+def _packed(files: Sequence[_File], dtype: str | None, sequence_order: Any) -> TokenFiles:
+    file = files[0]
+    require(
+        len(files) == 1 and file.megatron is not None,
+        "sequence_order is of one dataset of Megatron-Core: name its .idx as the source, and join "
+        "several by torch's ConcatDataset",
+    )
+    assert file.megatron is not None
+    data = file.store.read(file.megatron).bytes()
+    span, sequence_count = _index_of(file, data, in_order=False)
+    _require_type(file, span, dtype)
+    packing = Packing(data, _order_of(sequence_order, sequence_count))
+    # All sequences as they are packed. They may be more bytes than the file has.
+    stream = ObjectIndex.from_names(
+        [file.info.name],
+        root=file.store.url,
+        generations=[file.info.generation or None],
+        begins=[0],
+        ends=[packing.packed.size_bytes],
+    )
+    return TokenFiles((file.store,), stream, span.dtype, packing)
+
+
+def _order_of(sequence_order: Any, sequence_count: int) -> torch.Tensor:
+    try:
+        order = torch.as_tensor(
+            sequence_order if hasattr(sequence_order, "dtype") else list(sequence_order)
+        )
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidArgumentError(f"sequence_order has no numbers of sequences: {error}") from None
+    require(
+        order.dim() == 1
+        and len(order) > 0
+        and not (order.is_floating_point() or order.is_complex() or order.dtype == torch.bool),
+        f"sequence_order is of the shape {tuple(order.shape)} and of {order.dtype}; it must be the "
+        "numbers of sequences, at least one",
+    )
+    order = order.to(torch.int64)
+    least, most = (int(each) for each in order.aminmax())
+    require(
+        least >= 0 and most < sequence_count,
+        f"sequence_order has the number {least if least < 0 else most}, and there are "
+        f"{sequence_count} sequences",
+    )
+    return order

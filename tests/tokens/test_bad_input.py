@@ -1,0 +1,206 @@
+"""Files and arguments that cannot be right: what is said of them."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch.utils.data import DataLoader
+
+import headrace
+from headrace.torch import Loader, MapDataset, TokenDataset
+from tests.tokens.conftest import corpus, megatron_index, npy, put, samples_of
+
+
+def npy_of(array: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    np.lib.format.write_array(out, array)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "text"),
+    [
+        (npy(corpus(100))[:-2], headrace.CorruptDataError, "it was cut"),
+        (npy(corpus(100))[:60], headrace.CorruptDataError, "header is cut"),
+        (npy(corpus(100))[:7], headrace.CorruptDataError, "header is cut"),
+        (b"", headrace.CorruptDataError, "header is cut"),
+        (b"no array at all", headrace.CorruptDataError, "no .npy file"),
+        (npy_of(corpus(100).reshape(4, 25)), headrace.InvalidArgumentError, "one dimension"),
+        (
+            npy_of(np.asfortranarray(corpus(100).reshape(4, 25))),
+            headrace.InvalidArgumentError,
+            "one dimension",
+        ),
+        (npy_of(np.array(7, "uint16")), headrace.InvalidArgumentError, "one dimension"),
+        (npy_of(corpus(100).astype(">u2")), headrace.InvalidArgumentError, "big-endian"),
+        (npy_of(np.ones(100, "float32")), headrace.InvalidArgumentError, "its items are <f4"),
+        (npy_of(np.ones(100, "uint64")), headrace.InvalidArgumentError, "its items are <u8"),
+        (npy_of(np.ones(9, [("a", "u2")])), headrace.InvalidArgumentError, "records"),
+    ],
+)
+def test_an_npy_that_is_none_of_tokens_is_refused(
+    store: headrace.Store, data: bytes, error: type[headrace.HeadraceError], text: str
+) -> None:
+    put(store, {"a.npy": corpus(500)})
+    store.write("x.npy", data)
+    with pytest.raises(error, match=text) as caught:
+        TokenDataset(store, seq_len=10)
+    assert caught.value.url == store.url_of("x.npy")
+    assert str(caught.value).startswith(store.url_of("x.npy"))
+
+
+@pytest.mark.parametrize(
+    ("index", "error", "text"),
+    [
+        (megatron_index([60, 40], "uint16")[:-1], headrace.CorruptDataError, "is cut"),
+        (b"MMIDIDX", headrace.CorruptDataError, "is cut"),
+        (b"{}", headrace.CorruptDataError, "no index of Megatron-Core"),
+        (megatron_index([60, 41], "uint16"), headrace.CorruptDataError, "end at byte 202"),
+        (megatron_index([60, 39], "uint16"), headrace.CorruptDataError, "end at byte 198"),
+        (
+            megatron_index([60, 40], "uint16").replace(
+                (120).to_bytes(8, "little"), (122).to_bytes(8, "little")
+            ),
+            headrace.InvalidArgumentError,
+            "without a gap",
+        ),
+    ],
+)
+def test_an_index_of_megatron_that_does_not_fit_is_refused(
+    store: headrace.Store, index: bytes, error: type[headrace.HeadraceError], text: str
+) -> None:
+    store.write("x.bin", corpus(100).tobytes())
+    store.write("x.idx", index)
+    for make in ({"source": store}, {"source": store, "names": ["x.idx"]}):
+        with pytest.raises(error, match=text) as caught:
+            TokenDataset(**make, seq_len=10)
+        assert caught.value.url == store.url_of("x.idx")
+
+
+def test_what_is_not_there_is_named(store: headrace.Store) -> None:
+    with pytest.raises(headrace.NotFoundError, match=r"no \.bin or \.npy is below") as caught:
+        TokenDataset(store, seq_len=10)
+    assert caught.value.url == store.url
+    put(store, {"a.bin": corpus(100)})
+    for name in ("b.bin", "b.idx", "a.idx"):
+        with pytest.raises(headrace.NotFoundError, match=name.split(".", maxsplit=1)[0]):
+            TokenDataset(store, seq_len=10, names=["a.bin", name])
+    with pytest.raises(headrace.InvalidArgumentError, match=r"a file of tokens is a \.bin"):
+        TokenDataset(store, seq_len=10, names=["a.txt"])
+
+
+def test_files_of_several_types_are_refused(store: headrace.Store) -> None:
+    put(store, {"a.bin": corpus(100), "b.npy": corpus(100, dtype="int32")})
+    with pytest.raises(headrace.InvalidArgumentError, match="int32, and those of .*a.bin are uint"):
+        TokenDataset(store, seq_len=10)
+    with pytest.raises(headrace.InvalidArgumentError, match="are int32, and dtype is uint32"):
+        TokenDataset(store, seq_len=10, names=["b.npy"], dtype="uint32")
+
+
+def test_a_raw_file_is_of_whole_tokens(store: headrace.Store) -> None:
+    store.write("a.bin", bytes(1001))
+    with pytest.raises(headrace.InvalidArgumentError, match="1001 bytes, which are no whole") as e:
+        TokenDataset(store, seq_len=10)
+    assert e.value.url == store.url_of("a.bin")
+    store.write("a.bin", bytes(1002))
+    with pytest.raises(headrace.InvalidArgumentError, match="no whole number of uint32"):
+        TokenDataset(store, seq_len=10, dtype="uint32")
+
+
+def test_a_sample_must_fit_into_a_file(store: headrace.Store) -> None:
+    put(store, {"a.bin": corpus(10), "b.bin": corpus(11, 1), "c.npy": corpus(0)})
+    with pytest.raises(
+        headrace.InvalidArgumentError, match="takes 12 tokens, and the longest of 3"
+    ):
+        TokenDataset(store, seq_len=11)
+    assert len(TokenDataset(store, seq_len=10)) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"seq_len": 0}, headrace.InvalidArgumentError, "seq_len is 0"),
+        ({"seq_len": "9"}, headrace.InvalidArgumentError, "seq_len is '9'"),
+        ({"stride": 0}, headrace.InvalidArgumentError, "stride is 0"),
+        ({"vocab_size": 0}, headrace.InvalidArgumentError, "vocab_size is 0"),
+        ({"dtype": "float32"}, headrace.InvalidArgumentError, "dtype is 'float32'"),
+        ({"dtype": "uint64"}, headrace.InvalidArgumentError, "it must be one of uint8"),
+        ({"cast": "int64"}, headrace.InvalidArgumentError, "cast is 'int64'"),
+        ({"names": []}, headrace.InvalidArgumentError, "at least one"),
+        ({"names": "a.bin"}, headrace.InvalidArgumentError, "in a list"),
+        ({"block_size": 9}, TypeError, "it is called seq_len"),
+        ({"transform": len}, TypeError, "collate_fn"),
+        ({"endpoint": "http://x"}, headrace.InvalidArgumentError, "belong to the Store"),
+        ({"source": 7}, headrace.InvalidArgumentError, "the source is a int"),
+        ({"source": []}, headrace.InvalidArgumentError, "the source is a list"),
+    ],
+)
+def test_arguments_that_cannot_work_are_refused(
+    store: headrace.Store, arguments: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    put(store, {"a.bin": corpus(100)})
+    with pytest.raises(error, match=text):
+        TokenDataset(**{"source": store, "seq_len": 9, **arguments})
+
+
+@pytest.mark.parametrize("options", [{"on_change": "reread"}, {"content_encoding": "decompress"}])
+def test_a_store_must_read_one_version_as_it_is(
+    store: headrace.Store, options: dict[str, Any]
+) -> None:
+    put(store, {"a.bin": corpus(100)})
+    with pytest.raises(headrace.InvalidArgumentError, match="one version of a file"):
+        TokenDataset(store._derived(**options), seq_len=9)
+
+
+@pytest.mark.parametrize("cast", ["int64", "stored"])
+def test_a_token_beyond_the_vocabulary_is_named(store: headrace.Store, cast: str) -> None:
+    tokens = corpus(1000) % 500
+    tokens[637] = 500
+    put(store, {"a.npy": tokens})
+    options: dict[str, Any] = {} if cast == "int64" else {"cast": None}
+    dataset = TokenDataset(store, seq_len=10, vocab_size=500, **options)
+    url = store.url_of("a.npy")
+    text = rf"{url}: the token at byte {128 + 2 * 637} is 500, and vocab_size is 500 \(sample 63, "
+    with pytest.raises(headrace.InvalidArgumentError, match=text) as caught:
+        list(Loader(dataset, batch_size=7))
+    assert caught.value.url == url
+    with pytest.raises(headrace.InvalidArgumentError, match=text):
+        dataset[63 - len(dataset)]
+    with pytest.raises(headrace.InvalidArgumentError, match=text):
+        list(Loader(dataset, batch_size=7, collate_fn=list))
+    with pytest.raises(headrace.InvalidArgumentError, match="the token at byte"):
+        list(DataLoader(dataset, batch_size=7, num_workers=1))
+    assert len(list(Loader(TokenDataset(store, seq_len=10, vocab_size=501), batch_size=7))) == 15
+    put(store, {"b.bin": np.array([3, -1, 2], "int32")})
+    with pytest.raises(headrace.InvalidArgumentError, match="byte 4 is -1"):
+        TokenDataset(store, seq_len=2, names=["b.bin"], dtype="int32", vocab_size=9)[0]
+
+
+def test_a_file_that_was_replaced_is_not_read(store: headrace.Store) -> None:
+    tokens = corpus(1001)
+    put(store, {"a.bin": tokens})
+    dataset = TokenDataset(store, seq_len=100)
+    batches = iter(Loader(dataset, batch_size=1, prefetch_bytes=0))
+    assert next(batches).tolist() == samples_of([tokens], 100)[:1]
+    put(store, {"a.bin": corpus(1001, 1)})
+    with pytest.raises(headrace.PreconditionFailedError, match=r"a\.bin"):
+        list(batches)
+    with pytest.raises(headrace.PreconditionFailedError, match=r"a\.bin"):
+        dataset[0]
+    store.delete("a.bin")
+    with pytest.raises(headrace.NotFoundError):
+        dataset[0]
+
+
+def test_a_file_shorter_than_its_index_says_gives_no_short_sample(store: headrace.Store) -> None:
+    store.write("a.bin", bytes(range(100)))
+    index = headrace.ObjectIndex.from_names(["a.bin"], root=store.url, sizes_bytes=[200])
+    dataset = MapDataset(store, index=index.windows(30))
+    with pytest.raises(headrace.HeadraceError, match=r"a\.bin"):
+        list(Loader(dataset, batch_size=2))
+    with pytest.raises(headrace.HeadraceError, match=r"a\.bin"):
+        list(dataset)
