@@ -833,6 +833,19 @@ class CrcKind:
     def of_beginning(self, whole: int, last: int, last_size_bytes: int) -> int:
         """The sum of the bytes of `whole` that stand before those of `last`."""
 
+def sample_index(members: ObjectIndex) -> tuple[ObjectIndex, int, str]:
+    """
+    An index of samples, how many members are in none, and the first of these.
+    """
+
+def with_fields(samples: ObjectIndex, fields: Sequence[str]) -> ObjectIndex:
+    """The same samples with these fields alone."""
+
+def split_sample(sample: Sample) -> dict[str, Any]:
+    """
+    ``__key__``, ``__url__``, and for each field a sample that shares the memory.
+    """
+
 def tar_members(
     archive: Buffer,
 ) -> tuple[list[str], str, dict[int, str], list[int], list[int], dict[int, list[tuple[int, int]]]]:
@@ -1212,6 +1225,13 @@ class IndexReader:
     def start(self, indices: Sequence[int] | Buffer, into: Buffer | None = None) -> Batch:
         """
         Starts reading these entries; `into` is filled entry after entry, exactly.
+        """
+
+    def members(
+        self, skip_errors: bool, on_progress: Callable[[int], object] | None = None
+    ) -> tuple[ObjectIndex, list[Exception]]:
+        """
+        Waits; the files in the entries, which are tars, and the errors of those left out. `on_progress` is called now and then with the number of tars that are done.
         """
 
     @property

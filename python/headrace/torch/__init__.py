@@ -1,10 +1,11 @@
 """Objects of a bucket as datasets and batches for torch.
 
-There are three ways to read them. Begin with the first:
+There are four ways to read them. Begin with the first:
 
 * `Loader` over a `MapDataset`: batches without worker processes, read ahead by the engine, in an
   order that can be resumed in the middle of an epoch.
 * `MapDataset` with torch's own DataLoader: if you need samplers or worker processes.
+* `Loader` over a `ShardDataset`: samples that are packed in tar shards.
 * `IterableDataset` with torch's own DataLoader: if you need a stream of samples.
 
 >>> from headrace.torch import Loader, MapDataset
@@ -19,11 +20,22 @@ from headrace.torch._collate import collate
 from headrace.torch._iterable_dataset import IterableDataset
 from headrace.torch._loader import Loader, LoaderStats
 from headrace.torch._map_dataset import MapDataset
+from headrace.torch._shard_dataset import ShardDataset
 from headrace.torch._shared_index import shared_index
 
-__all__ = ["IterableDataset", "Loader", "LoaderStats", "MapDataset", "collate", "shared_index"]
+__all__ = [
+    "IterableDataset",
+    "Loader",
+    "LoaderStats",
+    "MapDataset",
+    "ShardDataset",
+    "collate",
+    "shared_index",
+]
 
 # The public module, in messages, in documentation and in pickles.
-for _public in (IterableDataset, Loader, LoaderStats, MapDataset, collate, shared_index):
+for _public in (
+    IterableDataset, Loader, LoaderStats, MapDataset, ShardDataset, collate, shared_index
+):  # fmt: skip
     _public.__module__ = "headrace.torch"
 del _public

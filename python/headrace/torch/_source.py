@@ -16,7 +16,7 @@ from headrace._entry_reads import EntryReads
 from headrace._errors import InvalidArgumentError
 from headrace._options import require
 from headrace._read_ahead import Reads as BeingRead
-from headrace.torch._map_dataset import MapDataset
+from headrace.torch._by_number import ByNumber
 
 __all__ = ["Reads", "Source", "source_of"]
 
@@ -39,7 +39,7 @@ class Source:
         numbers: the objects to read, as positions in the concatenated parts; None: each one once.
     """
 
-    def __init__(self, parts: Sequence[MapDataset], numbers: torch.Tensor | None) -> None:
+    def __init__(self, parts: Sequence[ByNumber], numbers: torch.Tensor | None) -> None:
         self.parts = parts
         self.numbers = numbers
         ends = torch.tensor([len(part.objects) for part in parts]).cumsum(0)
@@ -144,7 +144,7 @@ class Source:
         ((part, local, _),) = self._shares([index])
         return part.url(local[0])
 
-    def _shares(self, indices: Sequence[int]) -> list[tuple[MapDataset, Any, list[int] | None]]:
+    def _shares(self, indices: Sequence[int]) -> list[tuple[ByNumber, Any, list[int] | None]]:
         """Return which part reads which of these objects.
 
         For each part: its own numbers, and their places in `indices` (None: all of them).
@@ -159,7 +159,7 @@ class Source:
         if len(self.parts) == 1:
             return [(self.parts[0], numbers.numpy(), None)]
         owners = torch.searchsorted(self._ends, numbers, right=True)
-        shares: list[tuple[MapDataset, Any, list[int] | None]] = []
+        shares: list[tuple[ByNumber, Any, list[int] | None]] = []
         for owner in sorted(set(owners.tolist())):
             places = (owners == owner).nonzero().squeeze(1)
             local = (numbers[places] - self._begins[owner]).numpy()
@@ -202,16 +202,17 @@ def source_of(dataset: Any) -> Source:
     Raises:
         InvalidArgumentError: `Loader` cannot read the dataset as its author intended.
     """
-    for kind in (MapDataset, Subset, ConcatDataset):
+    for kind in (ByNumber, Subset, ConcatDataset):
         if isinstance(dataset, kind):
             _require_no_overrides(dataset, kind)
             break
     else:
         raise InvalidArgumentError(
-            f"dataset is a {type(dataset).__name__}; it must be a headrace.torch.MapDataset, or a "
-            "ConcatDataset or Subset of torch over some (torch's DataLoader takes any dataset)"
+            f"dataset is a {type(dataset).__name__}; it must be a MapDataset or ShardDataset of "
+            "headrace.torch, or a ConcatDataset or Subset of torch over some (torch's DataLoader "
+            "takes any dataset)"
         )
-    if isinstance(dataset, MapDataset):
+    if isinstance(dataset, ByNumber):
         return Source([dataset], None)
     if isinstance(dataset, Subset):
         return _subset(source_of(dataset.dataset), dataset.indices)
