@@ -12,6 +12,7 @@ from headrace._engine import ObjectIndex, ObjectInfo
 from headrace._errors import HeadraceError, NotFoundError
 from headrace._location import (
     Url,
+    bucket_and_name,
     expand_braces,
     folder_and_name,
     has_wildcard,
@@ -165,7 +166,7 @@ class _Shards:
         if has_wildcard(text):
             folder, pattern = folder_and_name(text, before_wildcard=True)
             self._list(self._store_at(folder), text, pattern)
-        elif text.endswith(_SUFFIXES) and not _is_bucket(text):
+        elif text.endswith(_SUFFIXES) and bucket_and_name(text)[1]:
             self._take_name(text)
         else:
             self._list(self._store_at(text), text, "")
@@ -225,11 +226,6 @@ class _Shards:
         if not url and self._store is None:
             url = "."
         return root_at(url, self._store, **self._options)
-
-
-def _is_bucket(text: str) -> bool:
-    _, separator, rest = text.partition("://")
-    return bool(separator) and "/" not in rest
 
 
 def _statted(store: Store, names: Sequence[str]) -> ObjectIndex:

@@ -35,14 +35,16 @@ constexpr std::array kCompressions = {
     Magic{.bytes = "\x04\x22\x4d\x18", .name = "lz4"},
 };
 
-Result<void> require_not_compressed(std::span<const std::byte> head) {
+// Says of bytes that begin no tar what they may be instead.
+Error told_of_compression(std::span<const std::byte> head, Error error) {
   const std::string_view text(reinterpret_cast<const char*>(head.data()), head.size());
   for (const Magic& each : kCompressions) {
     if (!text.starts_with(each.bytes)) continue;
-    return invalid_argument("it is compressed by ", each.name,
-                            ", so that a file in it is in no range of it: store it as a plain tar");
+    return Error(Code::kInvalidArgument, cat("it is compressed by ", each.name,
+                                             ", so that a file in it is in no range of "
+                                             "it: store it as a plain tar"));
   }
-  return {};
+  return error;
 }
 
 }  // namespace
@@ -63,10 +65,14 @@ Result<void> TarScan::take(std::span<const std::byte> bytes) {
   }
   const bool is_first = wanted_->begin == 0, is_last = wanted_->end == size_bytes_;
   wanted_.reset();
-  if (is_first) {
-    if (bytes.empty()) return corrupt("it is empty, which no tar is");
-    if (Result<void> plain = require_not_compressed(bytes); !plain) return plain;
-  }
+  if (is_first && bytes.empty()) return corrupt("it is empty, which no tar is");
+  Result<void> taken = take_window(bytes, is_last);
+  // The name of a first member may begin as a compressed file does.
+  if (taken || !is_first || files_.size() > 0) return taken;
+  return std::unexpected(told_of_compression(bytes, std::move(taken.error())));
+}
+
+Result<void> TarScan::take_window(std::span<const std::byte> bytes, bool is_last) {
   if (Result<void> taken = take_blocks(bytes); !taken) return taken;
   if (ended_) return {};
   // Of the data that follow, nothing is wanted.

@@ -65,6 +65,7 @@ class TarScan {
   TarFiles take_files() && { return std::move(files_); }
 
  private:
+  Result<void> take_window(std::span<const std::byte> bytes, bool is_last);
   Result<void> take_blocks(std::span<const std::byte> bytes);
   Result<void> add_member();
   void end_run(uint64_t end);

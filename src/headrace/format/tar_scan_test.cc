@@ -189,8 +189,15 @@ TEST(TarScan, RefusesASizeBehindTheEnd) {
 TEST(TarScan, RefusesWhatIsCompressed) {
   for (const auto& [begin, name] : std::vector<std::pair<std::string, std::string>>{
            {"\x1f\x8b\x08", "gzip"}, {"\x28\xb5\x2f\xfd", "zstd"}, {"BZh9", "bzip2"}}) {
-    EXPECT_THAT(scan(begin + std::string(1000, 'x')), Refuses(Code::kInvalidArgument, name));
+    for (const size_t size : {100u, 1000u, 200'000u}) {
+      EXPECT_THAT(scan(begin + std::string(size, 'x')), Refuses(Code::kInvalidArgument, name));
+    }
   }
+}
+
+TEST(TarScan, TakesATarWhoseFirstNameBeginsAsACompressedFileDoes) {
+  const Found found = scan(tar_file("BZhang/1.jpg", "1") + tar_end()).value();
+  EXPECT_THAT(found.names, ElementsAre("BZhang/1.jpg"));
 }
 
 TEST(TarScan, RefusesSparseFiles) {
