@@ -44,6 +44,7 @@ CLIENTS = {
     "map-dataloader": ("training", "map_dataloader"),
     "iterable": ("training", "iterable"),
     "loader": ("training", "loader"),
+    "shards-loader": ("shards", "loader"),
     "jpeg-loader": ("training", "jpeg_loader"),
     "jpeg-memory": ("training", "jpeg_memory"),
     "overhead": ("training", "overhead"),

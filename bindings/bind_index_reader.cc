@@ -6,8 +6,10 @@
 #include "batch_handle.h"
 #include "headrace/dataset/packed_sequences.h"
 #include "headrace/dataset/roots.h"
+#include "headrace/dataset/shard_samples.h"
 #include "headrace/format/url.h"
 #include "headrace/store/object_store.h"
+#include "headrace/store/reading/scan_tars.h"
 #include "object_index.h"
 
 namespace headrace::python {
@@ -76,6 +78,52 @@ class IndexReader {
     return start_entries(stores(), index_, indices, into, packed);
   }
 
+  // The members of the entries, which are whole objects, and the errors of those that have none.
+  nb::tuple members(bool skip_errors, nb::handle on_progress) const {
+    const ObjectIndex& shards = *nb::inst_ptr<IndexHandle>(index_)->index;
+    const std::vector<OpenStore> opened = stores();
+    std::vector<std::shared_ptr<ObjectStore>> each_store;
+    for (const OpenStore& each : opened) each_store.push_back(each.store);
+    std::vector<TarToScan> tars;
+    for (size_t i = 0; i < shards.size(); ++i) {
+      TarToScan tar{.store = shards.root(i), .size_bytes = shards.object_bytes(i)};
+      shards.append_name(i, tar.name);
+      shards.append_generation(i, tar.generation);
+      if (shards.range(i) || tar.size_bytes == kUnknownSize) {
+        raise(Error(Code::kInvalidArgument, "a shard is a whole object whose size is known")
+                  .with_url(shards.url(i)));
+      }
+      tars.push_back(std::move(tar));
+    }
+    const auto done = std::make_shared<std::atomic<size_t>>(0);
+    const auto scans =
+        scan_tars(std::move(each_store), std::move(tars), skip_errors, useful_in_flight(), done);
+    bool ended = false;
+    while (!ended) {
+      wait_interruptibly(
+          [&](steady_clock::time_point until, MayBlock permit) {
+            ended = scans->wait_until(until, permit);
+            return ended || !on_progress.is_none();
+          },
+          [&scans] { scans->cancel(); });
+      if (!on_progress.is_none()) report(on_progress, done->load(), *scans);
+    }
+    std::vector<Result<ScannedTar>> answers =
+        value_or_raise(without_gil([&](MayBlock permit) { return scans->take(permit); }));
+    if (!skip_errors) raise_first(answers);
+    std::vector<const TarFiles*> files;
+    std::vector<std::string> generations;
+    nb::list errors;
+    for (Result<ScannedTar>& answer : answers) {
+      if (!answer) errors.append(to_exception(answer.error()));
+      files.push_back(answer ? &answer->files : nullptr);
+      generations.push_back(answer ? std::move(answer->generation) : "");
+    }
+    return nb::make_tuple(to_python(value_or_raise(without_gil(
+                              [&](MayBlock) { return member_index(shards, files, generations); }))),
+                          errors);
+  }
+
   // An average of the known ones, so that a store of large objects counts.
   uint64_t expected_object_bytes() const {
     uint64_t most = 0;
@@ -104,6 +152,30 @@ class IndexReader {
     out.reserve(handles_.size());
     for (const nb::object& each : handles_) out.push_back(opened_store(each));
     return out;
+  }
+
+  // What a callback raises ends the scans.
+  static void report(nb::handle on_progress, size_t done_count,
+                     Pending<std::vector<Result<ScannedTar>>>& scans) {
+    try {
+      on_progress(done_count);
+    } catch (...) {
+      without_gil([&scans](MayBlock permit) {
+        scans.cancel();
+        static_cast<void>(scans.take(permit));
+      });
+      throw;
+    }
+  }
+
+  // One that was cancelled with the rest says less than the reason why.
+  static void raise_first(const std::vector<Result<ScannedTar>>& answers) {
+    const Error* first = nullptr;
+    for (const Result<ScannedTar>& answer : answers) {
+      if (answer) continue;
+      if (first == nullptr || first->code() == Code::kCancelled) first = &answer.error();
+    }
+    if (first != nullptr) raise(*first);
   }
 
   // An entry must not be read from a store that does not have it.
@@ -191,6 +263,13 @@ Args:
                    "packed: PackedSequences | None = None) -> Batch"),
            "Starts reading these entries; `into` is filled entry after entry, exactly. With "
            "`packed`, they are windows of that stream.")
+      .def("members", &IndexReader::members, nb::arg("skip_errors"),
+           nb::arg("on_progress").none() = nb::none(),
+           nb::sig("def members(self, skip_errors: bool, on_progress: "
+                   "collections.abc.Callable[[int], object] | None = None) -> "
+                   "tuple[ObjectIndex, list[Exception]]"),
+           "Waits; the files in the entries, which are tars, and the errors of those left out. "
+           "`on_progress` is called now and then with the number of tars that are done.")
       .def_prop_ro("expected_object_bytes", &IndexReader::expected_object_bytes,
                    "What to take for the size of an entry that has none; learnt while reading.")
       .def_prop_ro("useful_in_flight", &IndexReader::useful_in_flight,

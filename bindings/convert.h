@@ -194,6 +194,7 @@ void bind_dataset(nb::module_& module);
 void bind_index_reader(nb::module_& module);
 void bind_checkpoint(nb::module_& module);
 void bind_crcs(nb::module_& module);
+void bind_shards(nb::module_& module);
 void bind_tar(nb::module_& module);
 void bind_tokens(nb::module_& module);
 void bind_credentials(nb::module_& module);

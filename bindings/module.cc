@@ -61,6 +61,7 @@ NB_MODULE(_engine, module) {
   bind_dataset(module);
   bind_checkpoint(module);
   bind_crcs(module);
+  bind_shards(module);
   bind_tar(module);
   bind_tokens(module);
   bind_credentials(module);

@@ -31,6 +31,18 @@ class Sample {
   Sample(nb::handle data, nb::str url, std::string_view generation, nb::str name,
          std::optional<size_t> position, std::optional<uint64_t> seed, nb::object label);
 
+  // A part of the bytes of `whole`, which it keeps.
+  Sample(const Sample& whole, nb::object keep, std::span<std::byte> bytes)
+      : url_prefix_(whole.url_prefix_),
+        url_(whole.url_),
+        origin_(whole.origin_),
+        position_(whole.position_),
+        generation_(whole.generation_),
+        seed_(whole.seed_),
+        label_(whole.label_),
+        bytes_(bytes),
+        whole_(std::move(keep)) {}
+
   void own(Block block) {
     block_ = std::move(block);
     bytes_ = block_.bytes();
@@ -41,6 +53,7 @@ class Sample {
   }
 
   std::span<std::byte> bytes() const { return bytes_; }
+  const nb::object& origin() const { return origin_; }
   std::string_view generation() const { return generation_.view(); }
   nb::object url() const;
   nb::object name() const;
@@ -67,6 +80,7 @@ class Sample {
   Block block_;
   std::shared_ptr<HeldBuffer> held_;  // one per object, or one for the whole batch
   std::unique_ptr<std::byte[]> copy_;
+  nb::object whole_;  // the sample whose memory this is
 };
 
 }  // namespace headrace::python

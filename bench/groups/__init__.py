@@ -14,6 +14,7 @@ from bench.groups import (
     joining,
     listing,
     s3,
+    shards,
     throttling,
     training,
 )
@@ -31,4 +32,5 @@ GROUPS: dict[str, Callable[[Bench], None]] = {
     **checkpoints.GROUPS,
     **s3.GROUPS,
     **aistore.GROUPS,
+    **shards.GROUPS,
 }

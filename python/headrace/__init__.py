@@ -42,6 +42,7 @@ from headrace._options import (
 )
 from headrace._process import Metrics, configure, metrics, shutdown
 from headrace._reader_io import ObjectReaderIO
+from headrace._shards import index_members
 from headrace._store import ListPage, Prefix, Store
 from headrace._version import __version__ as __version__
 from headrace._writer_io import ObjectWriterIO
@@ -93,6 +94,7 @@ __all__ = [
     "UnfinishedUpload",
     "clean",
     "configure",
+    "index_members",
     "metrics",
     "open",
     "shutdown",

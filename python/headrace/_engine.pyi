@@ -865,6 +865,19 @@ class Xxh64:
     def value(self) -> int:
         """The sum so far."""
 
+def sample_index(members: ObjectIndex) -> tuple[ObjectIndex, int, str]:
+    """
+    An index of samples, how many members are in none, and the first of these.
+    """
+
+def with_fields(samples: ObjectIndex, fields: Sequence[str]) -> ObjectIndex:
+    """The same samples with these fields alone."""
+
+def split_sample(sample: Sample) -> dict[str, Any]:
+    """
+    ``__key__``, ``__url__``, and for each field a sample that shares the memory.
+    """
+
 def tar_members(
     archive: Buffer,
 ) -> tuple[list[str], str, dict[int, str], list[int], list[int], dict[int, list[tuple[int, int]]]]:
@@ -1283,6 +1296,13 @@ class IndexReader:
     ) -> Batch:
         """
         Starts reading these entries; `into` is filled entry after entry, exactly. With `packed`, they are windows of that stream.
+        """
+
+    def members(
+        self, skip_errors: bool, on_progress: Callable[[int], object] | None = None
+    ) -> tuple[ObjectIndex, list[Exception]]:
+        """
+        Waits; the files in the entries, which are tars, and the errors of those left out. `on_progress` is called now and then with the number of tars that are done.
         """
 
     @property

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from string import ascii_lowercase, ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 from headrace import _engine
@@ -19,6 +22,9 @@ __all__ = [
     "bucket_and_name",
     "bucket_of",
     "directory_of",
+    "expand_braces",
+    "folder_and_name",
+    "has_wildcard",
     "is_local",
     "is_whole",
     "object_at",
@@ -30,6 +36,13 @@ __all__ = [
 Url = str | os.PathLike[str]
 
 _SCHEMES = ("gs", "gcs", "s3", "ais", "file")
+
+# What a pattern with braces may become; more is a slip of the pen.
+_MOST_NAMES = 1_000_000
+_NUMBERS = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?")
+# A letter in the order of this; braceexpand, and so WebDataset, has capitals first, too.
+_ALPHABET = ascii_uppercase + ascii_lowercase
+_LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.(-?\d+))?")
 
 
 def object_at(url: Url, store: Store | None = None, **options: Any) -> tuple[Store, str]:
@@ -145,6 +158,117 @@ def is_whole(text: str, store: Store | None = None) -> bool:
     if separator and provider_of(scheme.lower()) in _SCHEMES:
         return True
     return text.startswith("/") and is_local(store.url)
+
+
+def has_wildcard(text: str) -> bool:
+    """Return whether `text` is a pattern, as `ObjectIndex.filter` knows them."""
+    return any(character in text for character in "*?[")
+
+
+def folder_and_name(text: str, *, before_wildcard: bool = False) -> tuple[str, str]:
+    """Return the URL of a folder, and the name of `text`, a URL or a name, in it.
+
+    Args:
+        text: of an object. The folder of a name without a slash is ``""``.
+        before_wildcard: it is a pattern. The folder is that in which all matches lie, and the name
+            is the rest of the pattern.
+
+    Raises:
+        InvalidArgumentError: it is a bucket.
+
+    Examples:
+        >>> folder_and_name("gs://bucket/train/*/a.tar", before_wildcard=True)
+        ('gs://bucket/train', '*/a.tar')
+    """
+    fixed = re.split(r"[*?[]", text, maxsplit=1)[0] if before_wildcard else text
+    folder, slash, _ = fixed.rpartition("/")
+    name = text[len(folder) + len(slash) :]
+    if folder.endswith("/"):
+        require(folder == "file://", f"{text}: a bucket is no pattern, and no shard")
+        folder = "file:///"
+    return folder or slash, name
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """Return the texts that a pattern with braces stands for, in its order, as a shell has them.
+
+    ``{a,b}`` is each of these; ``{000..099}`` each number, with as many digits; ``{a..e}`` each
+    letter; a third number is the step. Braces may be nested. A pair without a comma or two dots
+    stands for itself.
+
+    Raises:
+        InvalidArgumentError: a brace is not closed, or was not opened; there are more than a
+            million texts.
+
+    Examples:
+        >>> expand_braces("{train,val}-{8..10}.tar")[:2]
+        ['train-8.tar', 'train-9.tar']
+    """
+    texts: list[str] = []
+    for text in _expanded(pattern, pattern):
+        texts.append(text)
+        require(
+            len(texts) <= _MOST_NAMES, f"{pattern!r} stands for more than {_MOST_NAMES:,} names"
+        )
+    return texts
+
+
+def _expanded(pattern: str, whole: str) -> Iterator[str]:
+    begin = pattern.find("{")
+    require(
+        "}" not in (pattern if begin < 0 else pattern[:begin]),
+        f"{whole!r}: a brace is closed that was not opened; a store's own listing finds names with "
+        "braces (headrace.Store.index)",
+    )
+    if begin < 0:
+        yield pattern
+        return
+    depth, commas = 0, []
+    for end in range(begin, len(pattern)):
+        depth += (pattern[end] == "{") - (pattern[end] == "}")
+        if depth == 1 and pattern[end] == ",":
+            commas.append(end)
+        if depth == 0:
+            break
+    require(
+        depth == 0,
+        f"{whole!r}: a brace is not closed; a store's own listing finds names with braces "
+        "(headrace.Store.index)",
+    )
+    inside, rest = pattern[begin + 1 : end], pattern[end + 1 :]
+    if commas:
+        places = [begin, *commas, end]
+        parts = [pattern[a + 1 : b] for a, b in pairwise(places)]
+        alternatives = [text for part in parts for text in _expanded(part, whole)]
+    else:
+        alternatives = _sequence(inside, whole) or [
+            f"{{{each}}}" for each in _expanded(inside, whole)
+        ]
+    for text in alternatives:
+        for after in _expanded(rest, whole):
+            yield f"{pattern[:begin]}{text}{after}"
+
+
+def _sequence(text: str, whole: str) -> list[str]:
+    """Return what ``8..10`` or ``a..e`` stands for; nothing if it is neither."""
+    found = _NUMBERS.fullmatch(text) or _LETTERS.fullmatch(text)
+    if found is None:
+        return []
+    first, last = found[1], found[2]
+    letters = found.re is _LETTERS
+    index = _ALPHABET.index if letters else int
+    begin, end = index(first), index(last)
+    step = max(abs(int(found[3] or 1)), 1)
+    require(
+        abs(end - begin) // step < _MOST_NAMES,
+        f"{whole!r} stands for more than {_MOST_NAMES:,} names",
+    )
+    numbers = range(begin, end + 1, step) if begin <= end else range(begin, end - 1, -step)
+    if letters:
+        return [_ALPHABET[number] for number in numbers]
+    padded = any(re.match(r"-?0\d", each) for each in (first, last))
+    width = max(len(first), len(last)) if padded else 0
+    return [str(number).zfill(width) for number in numbers]
 
 
 def require_no_options_beside(store: Store | None, options: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ import pytest
 import headrace
 from testing.faultserver.client import FaultServer
 from tests.cli.conftest import ODD_NAMES, Run, RunEach, Start, kinds, on_terminal
+from tests.shards.tars import fill
 
 NAMES = ("a.png", "b.png", "d/c.png", "d/e/f.png", "d/e/g.txt", "e/c.png")
 
@@ -151,6 +152,29 @@ def test_an_index_is_saved_for_jobs_that_read(root: str, tmp_path: Path, run: Ru
     index = headrace.ObjectIndex.load(saved)
     assert all(info.name.endswith(".png") for info in index)
     assert run("index", f"{root}/none", saved).code == 3
+
+
+def test_an_index_of_the_members_of_shards_is_saved(root: str, tmp_path: Path, run: Run) -> None:
+    saved = tmp_path.parent / f"{tmp_path.name}.index"
+    store = headrace.Store(f"{root}/shards/")
+    fill(store, 2, 3)
+    for pattern in ("shards", "shards/*.tar", "shards/shard-{000..001}.tar"):
+        done = run("index", "--members", f"{root}/{pattern}", saved)
+        assert done.code == 0, done.err
+        assert "12 members, 5.87 KiB in all" in done.err
+        assert headrace.ObjectIndex.load(saved) == headrace.index_members(store)
+    [facts] = run("index", "--members", "--json", f"{root}/shards/shard-000.tar", saved).json
+    assert (facts["members"], facts["total_size_bytes"]) == (6, 3003)
+    store.write("shard-002.tar", b"no tar" * 1000)
+    broken = run("index", "--members", f"{root}/shards", saved)
+    assert broken.code == 1
+    assert "shard-002.tar" in broken.err
+    skipped = run("index", "--members", "--skip-errors", f"{root}/shards", saved)
+    assert skipped.code == 1
+    assert "shard-002.tar" in skipped.err
+    assert len(headrace.ObjectIndex.load(saved)) == 12
+    assert run("index", "--members", f"{root}/none", saved).code == 3
+    assert run("index", "--skip-errors", f"{root}/shards", saved).code == 2
 
 
 def test_a_missing_bucket_is_called_a_bucket(server: FaultServer, run_each: RunEach) -> None:

@@ -15,6 +15,7 @@ import pytest
 import headrace
 from testing.faultserver.client import FaultServer
 from tests.python.public import Public, is_of_another_library, public_callables
+from tests.shards.tars import tar
 
 PUBLIC = {each.name: each for each in public_callables()}
 
@@ -117,6 +118,10 @@ def store(tmp_path: Path) -> headrace.Store:
     return store
 
 
+SAMPLE = (("jpg", 1200), ("cls", 1))
+"""Fields of samples in shards, and their sizes."""
+
+
 @pytest.fixture
 def bucket(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """What ``gs://`` is in the examples."""
@@ -130,6 +135,9 @@ def bucket(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [f"gs://bucket/train/{name},{name[:3]}" for name in pictures]
     server.put("bucket", "train.csv", "\n".join(["url,label", *rows]).encode())
     server.put("bucket", "tokens/train.bin", bytes(2 * 10_000))
+    members = [(f"00000{i}.{field}", b"1" * size) for i in (0, 1) for field, size in SAMPLE]
+    for i in range(2):
+        server.put("bucket", f"shards/train-00{i}.tar", tar(members))
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
 
 
@@ -164,6 +172,7 @@ def names(bucket: None, store: headrace.Store, tmp_path: Path) -> dict[str, Any]
         "IterableDataset": headrace.torch.IterableDataset,
         "Loader": headrace.torch.Loader,
         "MapDataset": headrace.torch.MapDataset,
+        "ShardDataset": headrace.torch.ShardDataset,
         "TokenDataset": headrace.torch.TokenDataset,
         "collate": headrace.torch.collate,
         "dataset": dataset,

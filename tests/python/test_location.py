@@ -6,6 +6,9 @@ import os
 import re
 from pathlib import Path
 
+import braceexpand
+import hypothesis
+import hypothesis.strategies as st
 import pytest
 
 import headrace
@@ -13,6 +16,8 @@ from headrace._location import (
     bucket_and_name,
     bucket_of,
     directory_of,
+    expand_braces,
+    folder_and_name,
     is_local,
     is_whole,
     object_at,
@@ -179,3 +184,58 @@ def test_no_other_module_takes_urls_apart() -> None:
     }
     # An endpoint of a service, which is no place of objects.
     assert found - {"_credentials.py"} == {"_location.py"}
+
+
+# ---- patterns
+
+PATTERNS = st.recursive(
+    st.one_of(
+        st.sampled_from(["a", "-", "", ".tar", "{", "}", ",", "..", "{}", "{a}", "{1..x}"]),
+        st.from_regex(
+            r"\{-?0{0,2}[0-9]{1,2}\.\.-?0{0,2}[0-9]{1,2}(\.\.-?[0-9])?\}", fullmatch=True
+        ),
+        st.from_regex(r"\{[A-Za-z]\.\.[A-Za-z](\.\.-?[0-9])?\}", fullmatch=True),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=3).map(lambda parts: "{" + ",".join(parts) + "}"),
+        st.lists(inner, max_size=3).map("".join),
+    ),
+    max_leaves=5,
+)
+
+
+@hypothesis.settings(max_examples=500)
+@hypothesis.given(PATTERNS)
+def test_braces_mean_what_they_mean_to_webdataset(pattern: str) -> None:
+    try:
+        wanted = list(braceexpand.braceexpand(pattern))
+    except braceexpand.UnbalancedBracesError:
+        with pytest.raises(headrace.InvalidArgumentError, match="a brace is"):
+            expand_braces(pattern)
+        return
+    assert expand_braces(pattern) == wanted
+
+
+def test_a_pattern_of_too_many_names_is_an_error() -> None:
+    for pattern in ("{0..1000000}", "{0..9999}{0..9999}", "{a,b}{0..999999}"):
+        with pytest.raises(headrace.InvalidArgumentError, match="more than 1,000,000 names"):
+            expand_braces(pattern)
+
+
+@pytest.mark.parametrize(
+    ("text", "before_wildcard", "found"),
+    [
+        ("gs://bucket/a.tar", False, ("gs://bucket", "a.tar")),
+        ("gs://bucket/x/*/a.tar", False, ("gs://bucket/x/*", "a.tar")),
+        ("gs://bucket/x/*/a.tar", True, ("gs://bucket/x", "*/a.tar")),
+        ("gs://bucket/x?.tar", True, ("gs://bucket", "x?.tar")),
+        ("file:///a.tar", False, ("file:///", "a.tar")),
+        ("/data/[a-c].tar", True, ("/data", "[a-c].tar")),
+        ("/a.tar", False, ("/", "a.tar")),
+        ("a.tar", False, ("", "a.tar")),
+    ],
+)
+def test_a_shard_is_named_in_a_folder(
+    text: str, before_wildcard: bool, found: tuple[str, str]
+) -> None:
+    assert folder_and_name(text, before_wildcard=before_wildcard) == found

@@ -296,14 +296,31 @@ def index(
     destination: Annotated[
         str, typer.Argument(metavar="DESTINATION", help="The object or file to write.")
     ],
+    members: Annotated[
+        bool,
+        typer.Option(
+            "--members",
+            help="The files in the tar shards at URL, which may have braces (t-{00..99}.tar); "
+            "reads their headers.",
+        ),
+    ] = False,
+    skip_errors: Annotated[
+        bool,
+        typer.Option("--skip-errors", help="With --members: leave out shards that are broken."),
+    ] = False,
     json_: _Json = False,
 ) -> None:
     """List once and save the index, so that training jobs need not list."""
-    from headrace._cli.telling import index
+    from headrace._cli.telling import index, members_index
 
     def work(connection: Connection, report: Report) -> None:
-        [location] = _parsed([url], connection)
         target = Location.parse(destination, connection)
+        if members:
+            members_index(url, target, connection, report, skip_errors=skip_errors, as_json=json_)
+            return
+        if skip_errors:
+            raise InvalidArgumentError("--skip-errors is for --members")
+        [location] = _parsed([url], connection)
         index(location, target, connection, report, as_json=json_)
 
     _run(context, work, as_json=json_)

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from headrace import HeadraceError, InvalidArgumentError, ObjectIndex
+from headrace import HeadraceError, InvalidArgumentError, ObjectIndex, index_members
 from headrace._cli.large import with_facts
 from headrace._cli.listing import facts_of
 from headrace._cli.location import Connection, Location, first_wildcard, missing_bucket, not_found
@@ -16,7 +16,7 @@ from headrace._cli.reading import stat as stat_of
 from headrace._cli.report import Report, binary_size, counted, shown
 from headrace._cli.wildcards import expanded
 
-__all__ = ["du", "index", "stat"]
+__all__ = ["du", "index", "members_index", "stat"]
 
 
 def stat(locations: Iterable[Location], report: Report, *, as_json: bool) -> None:
@@ -128,27 +128,62 @@ def index(
     as_json: bool,
 ) -> None:
     """List once, and save the index for jobs that read."""
-    if destination.is_folder or destination.is_directory:
-        raise InvalidArgumentError(f"{destination.url}: a saved index needs a name, not a folder")
+    _require_name(destination)
     try:
         found = _index_of(location, connection, report)
     except HeadraceError as error:
         raise missing_bucket(error, location.store) or error from None
     if not len(found):
         raise not_found(location, "no object below it")
+    _save(found, destination, connection, report, "object", as_json=as_json)
+
+
+def members_index(
+    url: str,
+    destination: Location,
+    connection: Connection,
+    report: Report,
+    *,
+    skip_errors: bool,
+    as_json: bool,
+) -> None:
+    """Read the headers of shards once, and save an index of what is in them."""
+    _require_name(destination)
+    found = index_members(
+        url, on_error=report.error if skip_errors else "raise", **connection.options_of(url)
+    )
+    if not len(found):
+        raise InvalidArgumentError(f"{url}: no file is in the shards")
+    _save(found, destination, connection, report, "member", as_json=as_json)
+
+
+def _require_name(destination: Location) -> None:
+    if destination.is_folder or destination.is_directory:
+        raise InvalidArgumentError(f"{destination.url}: a saved index needs a name, not a folder")
+
+
+def _save(
+    found: ObjectIndex,
+    destination: Location,
+    connection: Connection,
+    report: Report,
+    entry: str,
+    *,
+    as_json: bool,
+) -> None:
     info = found.save(destination.url, **connection.options_of(destination.url))
     if as_json:
         facts = {
             "type": "index",
             "url": destination.url,
-            "objects": len(found),
+            f"{entry}s": len(found),
             "total_size_bytes": found.total_size_bytes,
             "size_bytes": info.size_bytes,
         }
         print(json.dumps(facts))
         return
     report.note(
-        f"{shown(destination.url)}: {counted(len(found), 'object')}, "
+        f"{shown(destination.url)}: {counted(len(found), entry)}, "
         f"{binary_size(found.total_size_bytes)} in all; {binary_size(info.size_bytes)} of index"
     )
 

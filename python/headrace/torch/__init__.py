@@ -6,6 +6,7 @@ There are four ways to read them. Begin with the first:
   order that can be resumed in the middle of an epoch.
 * `MapDataset` with torch's own DataLoader: if you need samplers or worker processes.
 * `Loader` over a `TokenDataset`: samples of tokens from files of them.
+* `Loader` over a `ShardDataset`: samples that are packed in tar shards.
 * `IterableDataset` with torch's own DataLoader: if you need a stream of samples.
 
 >>> from headrace.torch import Loader, MapDataset
@@ -20,6 +21,7 @@ from headrace.torch._collate import collate
 from headrace.torch._iterable_dataset import IterableDataset
 from headrace.torch._loader import Loader, LoaderStats
 from headrace.torch._map_dataset import MapDataset
+from headrace.torch._shard_dataset import ShardDataset
 from headrace.torch._shared_index import shared_index
 from headrace.torch._token_dataset import TokenDataset
 
@@ -28,6 +30,7 @@ __all__ = [
     "Loader",
     "LoaderStats",
     "MapDataset",
+    "ShardDataset",
     "TokenDataset",
     "collate",
     "shared_index",
@@ -39,6 +42,7 @@ for _public in (
     Loader,
     LoaderStats,
     MapDataset,
+    ShardDataset,
     TokenDataset,
     collate,
     shared_index,

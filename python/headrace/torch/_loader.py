@@ -118,8 +118,8 @@ class Loader:
         ...         train(images, labels)
 
     Args:
-        dataset: a `MapDataset`, or the result of torch's ``ConcatDataset``, ``Subset`` or
-            ``random_split`` with such datasets.
+        dataset: a `MapDataset`, a `ShardDataset`, or the result of torch's ``ConcatDataset``,
+            ``Subset`` or ``random_split`` with such datasets.
         batch_size: samples of this rank in each batch; with `max_batch_bytes`, the most of them.
         max_batch_bytes: let each batch have as many samples as fit into this many bytes, counted by
             the stored size of their objects. An object larger than this is a batch of its own.

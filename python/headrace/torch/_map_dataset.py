@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import operator
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import torch
-from torch.utils.data import Dataset
-
-from headrace import ObjectIndex, Sample, _engine
+from headrace import ObjectIndex, Sample
 from headrace._keywords import refuse_options
 from headrace._options import require
 from headrace._progress import CountOption
 from headrace._store import Store
-from headrace.torch._arguments import seed_or_epoch
+from headrace.torch._by_number import ByNumber
 from headrace.torch._objects import (
     LABEL,
     Labels,
@@ -27,13 +22,10 @@ from headrace.torch._objects import (
     relative_names,
     stores_of,
 )
-from headrace.torch._seeding import GlobalGenerators
-from headrace.torch._shared_place import SharedPlace
 from headrace.torch._table import index_of_table
 
 __all__ = ["MapDataset"]
 
-_MOST_SEED = (1 << 64) - 1
 _INSTEAD = {
     "target_transform": "its labels are used as they are; a transform sees sample.label",
     "root": "the first argument is the URL",
@@ -43,7 +35,7 @@ _INSTEAD = {
 }
 
 
-class MapDataset(Objects, Dataset[Any]):
+class MapDataset(ByNumber):
     """Objects by number, for torch's DataLoader and for `Loader`.
 
     The dataset lists the objects when it is made, one source after the other, each in the UTF-8
@@ -106,10 +98,7 @@ class MapDataset(Objects, Dataset[Any]):
         **options: Any,
     ) -> None:
         refuse_options(type(self).__name__, options, MapDataset, _INSTEAD)
-        self._seed = seed_or_epoch("seed", seed)
-        self._made = 0  # samples made by this process and its ancestors
-        self._shared: SharedPlace | None = None  # the epoch, once it was set
-        super().__init__(source, transform, index, labels, classes, progress, options)
+        super().__init__(source, transform, index, labels, classes, seed, progress, options)
 
     @classmethod
     def from_folders(
@@ -238,77 +227,3 @@ class MapDataset(Objects, Dataset[Any]):
             f"the table has no column {label!r}; it has {', '.join(map(repr, index.columns))}",
         )
         return cls(stores, transform, index=index, labels=label, classes=classes, seed=seed)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch that random transforms in torch's DataLoader depend on.
-
-        Call it before each epoch, the first time before the DataLoader's workers start. Workers
-        that are running (``persistent_workers``) see later calls. `Loader` has epochs of its own
-        and ignores this.
-
-        Examples:
-            >>> dataset.set_epoch(epoch)
-
-        Raises:
-            InvalidArgumentError: `epoch` is not an integer from 0 to 2^63 - 1.
-        """
-        epoch = seed_or_epoch("epoch", epoch)
-        if self._shared is None:
-            self._shared = SharedPlace()
-        self._shared.move(epoch)
-
-    def __len__(self) -> int:
-        return len(self._objects)
-
-    def __iter__(self) -> Iterator[Any]:
-        """Read the objects one after the other, in the order of their numbers."""
-        # Without this method, Python would take a transform's IndexError for the end.
-        for i in range(len(self)):
-            yield self[i]
-
-    def __getitem__(self, index: int) -> Any:
-        """Read one object; a negative number counts from the end.
-
-        Examples:
-            >>> image, label = dataset[-1]
-
-        Raises:
-            IndexError: a number is out of range.
-            NotFoundError: the object was deleted after the listing.
-            PreconditionFailedError: it was replaced after the listing.
-        """
-        return self.__getitems__([operator.index(index)])[0]
-
-    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """Read many objects at the same time, and return them in the order of `indices`.
-
-        Examples:
-            >>> items = dataset.__getitems__([7, 5, 3])
-
-        Raises:
-            IndexError: a number is out of range.
-            NotFoundError: an object was deleted after the listing.
-            PreconditionFailedError: an object was replaced after the listing.
-        """
-        samples = self._start(indices).take(return_errors=False)
-        if not self._makes:
-            return [sample.tensor() for sample in samples]
-        self._label(samples, indices)
-        if self._shared is None:
-            seed, epoch, first = torch.initial_seed() & _MOST_SEED, 0, self._made
-            self._made += len(samples)
-            positions: Sequence[int] = range(first, first + len(samples))
-            generators = None
-        else:
-            seed, epoch, count = self._seed, self._shared.epoch, len(self)
-            positions = [operator.index(i) % count for i in indices]
-            generators = GlobalGenerators()
-        _engine.seed_samples(samples, seed, epoch, positions)
-        with generators or nullcontext():
-            made = []
-            for i, sample in enumerate(samples):
-                samples[i] = None  # its memory is free when it is used up
-                if generators is not None:
-                    generators.seed(sample.seed or 0)
-                made.append(self._make(sample))
-            return made

@@ -16,7 +16,7 @@ from headrace._entry_reads import EntryReads
 from headrace._errors import InvalidArgumentError
 from headrace._options import require
 from headrace._read_ahead import Reads as BeingRead
-from headrace.torch._map_dataset import MapDataset
+from headrace.torch._by_number import ByNumber
 from headrace.torch._objects import Objects
 from headrace.torch._pinning import Pinning
 from headrace.torch._token_dataset import TokenDataset
@@ -210,16 +210,17 @@ def source_of(dataset: Any) -> Source:
     Raises:
         InvalidArgumentError: `Loader` cannot read the dataset as its author intended.
     """
-    for kind in (MapDataset, TokenDataset, Subset, ConcatDataset):
+    for kind in (ByNumber, TokenDataset, Subset, ConcatDataset):
         if isinstance(dataset, kind):
             _require_no_overrides(dataset, kind)
             break
     else:
         raise InvalidArgumentError(
-            f"dataset is a {type(dataset).__name__}; it must be a headrace.torch.MapDataset or "
-            "TokenDataset, or a ConcatDataset or Subset of torch over some (torch's DataLoader takes any dataset)"
+            f"dataset is a {type(dataset).__name__}; it must be a MapDataset, ShardDataset or "
+            "TokenDataset of headrace.torch, or a ConcatDataset or Subset of torch over some "
+            "(torch's DataLoader takes any dataset)"
         )
-    if isinstance(dataset, MapDataset | TokenDataset):
+    if isinstance(dataset, ByNumber | TokenDataset):
         return Source([dataset], None)
     if isinstance(dataset, Subset):
         return _subset(source_of(dataset.dataset), dataset.indices)

@@ -1,0 +1,69 @@
+// Members and samples of shards.
+#include <algorithm>
+#include <vector>
+
+#include "headrace/dataset/shard_samples.h"
+#include "object_index.h"
+#include "sample.h"
+
+namespace headrace::python {
+namespace {
+
+nb::tuple sample_index_of(const IndexHandle& members) {
+  SampleIndex samples =
+      value_or_raise(without_gil([&members](MayBlock) { return sample_index(*members.index); }));
+  return nb::make_tuple(to_python(std::move(samples.index)), samples.left_out,
+                        to_str(samples.first_left_out));
+}
+
+nb::object with_fields_of(const IndexHandle& samples, const nb::object& fields) {
+  std::vector<std::string> names;
+  for (const nb::handle field : nb::iter(fields)) names.emplace_back(utf8_of(field));
+  return to_python(
+      value_or_raise(without_gil([&](MayBlock) { return with_fields(*samples.index, names); })));
+}
+
+nb::dict split_sample(nb::handle_t<Sample> whole) {
+  Sample& sample = *nb::inst_ptr<Sample>(whole);
+  if (!sample.position() || !nb::isinstance<IndexHandle>(sample.origin())) {
+    raise(Error(Code::kInvalidArgument, "it was read by no index of samples"));
+  }
+  const ObjectIndex& index = *nb::inst_ptr<IndexHandle>(sample.origin())->index;
+  const SampleFields fields = value_or_raise(sample_fields(index, *sample.position()));
+  nb::dict out;
+  out["__key__"] = to_str(fields.key);
+  out["__url__"] = sample.url();
+  std::string_view names = fields.names;
+  for (const ByteRange& place : fields.places) {
+    const std::string_view name = names.substr(0, names.find('/'));
+    names.remove_prefix(std::min(names.size(), name.size() + 1));
+    if (place.end > sample.bytes().size()) {
+      raise(Error(Code::kCorrupt, cat("the field '", name, "' of the sample '", fields.key,
+                                      "' ends behind the bytes that were read"))
+                .with_url(index.url(*sample.position())));
+    }
+    nb::object part = nb::inst_alloc(nb::type<Sample>());
+    new (nb::inst_ptr<Sample>(part))
+        Sample(sample, nb::borrow(whole), sample.bytes().subspan(place.begin, place.size_bytes()));
+    nb::inst_mark_ready(part);
+    out[to_str(name)] = part;
+  }
+  return out;
+}
+
+}  // namespace
+
+void bind_shards(nb::module_& module) {
+  module.def("sample_index", &sample_index_of, nb::arg("members"),
+             nb::sig("def sample_index(members: ObjectIndex) -> tuple[ObjectIndex, int, str]"),
+             "An index of samples, how many members are in none, and the first of these.");
+  module.def("with_fields", &with_fields_of, nb::arg("samples"), nb::arg("fields"),
+             nb::sig("def with_fields(samples: ObjectIndex, "
+                     "fields: collections.abc.Sequence[str]) -> ObjectIndex"),
+             "The same samples with these fields alone.");
+  module.def("split_sample", &split_sample, nb::arg("sample"),
+             nb::sig("def split_sample(sample: Sample) -> dict[str, typing.Any]"),
+             "``__key__``, ``__url__``, and for each field a sample that shares the memory.");
+}
+
+}  // namespace headrace::python

@@ -1,0 +1,233 @@
+"""Shards: which objects are meant, and what is in them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, cast
+
+from headrace import _engine
+from headrace._engine import ObjectIndex, ObjectInfo
+from headrace._errors import HeadraceError, NotFoundError
+from headrace._location import (
+    Url,
+    bucket_and_name,
+    expand_braces,
+    folder_and_name,
+    has_wildcard,
+    require_no_options_beside,
+    root_at,
+)
+from headrace._options import require
+from headrace._progress import CountOption, count_names
+from headrace._store import Store
+
+__all__ = ["OnError", "ShardSource", "index_members", "members_of", "shards_of"]
+
+ShardSource = Url | Store | ObjectIndex
+"""Where shards are."""
+
+OnError = Literal["raise", "skip"] | Callable[[HeadraceError], object]
+"""What to do about a shard that cannot be read."""
+
+MEMBER = "member"
+"""The column of an index of members that has their names."""
+
+# The compressed ones cannot be indexed. That is told of each, rather than none of them be found.
+_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz", ".tar.lz4")
+
+_logger = logging.getLogger("headrace")
+
+
+def index_members(
+    source: ShardSource | Iterable[ShardSource],
+    *,
+    store: Store | None = None,
+    on_error: OnError = "raise",
+    progress: CountOption = False,
+    **options: Any,
+) -> ObjectIndex:
+    """Return an index of the files in tar shards, made by reading little more than their headers.
+
+    Each entry is the range of a shard in which the content of a member lies; the column
+    ``"member"`` has the names of the members. The index is read, filtered, saved and loaded as any
+    other, and is pinned to the versions of the shards that were indexed.
+
+    Many shards are read at the same time, each from header to header. Of files of 100 KiB and more
+    that is one small request for each, for 1 % of their bytes or less (1.5 % where each has an
+    extended header, as webdataset writes them, down to 1 % at 150 KiB). Files below 64 KiB are read
+    on through, by requests of up to 1 MiB. Hard links are the files that they lead to; directories,
+    symbolic links and devices are left out.
+
+    Args:
+        source: the URL or path of a shard, or of a folder, which stands for all objects below it
+            whose names end with ``.tar``; a pattern with braces (``shard-{000..099}.tar``) or
+            wildcards (``*``, ``?``, ``[a-z]``, ``**``); a `headrace.Store`; a
+            `headrace.ObjectIndex` of shards, such as ``store.index().filter(suffix=".tar")``; or
+            several of these.
+        store: what URLs and patterns are relative to.
+        on_error: ``"raise"``: the first shard that cannot be read is an error. ``"skip"``: it is
+            left out, and the log says so. A function: it is left out, and the function is called
+            with the error, which has the shard's ``url``.
+        progress: shows how many shards are done: True shows a tqdm bar; a function is called with
+            the number so far and None.
+        options: options of `headrace.Store`, if no store is given: ``endpoint=...``.
+
+    Raises:
+        NotFoundError: there is no such shard.
+        CorruptDataError: a shard is no tar, is cut, or has a member that ends behind it.
+        PreconditionFailedError: a shard changed after it was listed.
+        InvalidArgumentError: a shard is compressed, or has a sparse file.
+
+    Examples:
+        >>> index = headrace.index_members("gs://bucket/shards/train-{000..001}.tar")
+        >>> index.column("member", [0, 1]), index.url(0), index.range(0)
+        (['000000.jpg', '000000.cls'], 'gs://bucket/shards/train-000.tar', (512, 1712))
+        >>> saved = index.save("gs://bucket/train.index")
+    """
+    shards, stores = shards_of(source, store, options)
+    return members_of(shards, stores, on_error, progress)
+
+
+def members_of(
+    shards: ObjectIndex, stores: Sequence[Store], on_error: OnError, progress: CountOption
+) -> ObjectIndex:
+    """Return an index of the members of `shards`; `stores` has one for each of its roots."""
+    require(
+        on_error in ("raise", "skip") or callable(on_error),
+        f"on_error is {on_error!r}; it must be 'raise', 'skip' or a function of an error",
+    )
+    reader = _engine.IndexReader(shards, [each._open()[1] for each in stores])
+    with count_names(progress, "indexing") as on_progress:
+        members, errors = reader.members(on_error != "raise", on_progress)
+    for error in cast(list[HeadraceError], errors):
+        if callable(on_error):
+            on_error(error)
+        else:
+            _logger.warning("left out of the index: %s", error)
+    return members
+
+
+def shards_of(
+    source: ShardSource | Iterable[ShardSource], store: Store | None, options: dict[str, Any]
+) -> tuple[ObjectIndex, tuple[Store, ...]]:
+    """Return the shards that are meant, with their sizes, and the stores of the index' roots.
+
+    Raises:
+        NotFoundError: there is none, or not one of several.
+        InvalidArgumentError: a source cannot be.
+    """
+    require_no_options_beside(store, options)
+    one = isinstance(source, str | os.PathLike | Store | ObjectIndex)
+    sources: list[Any] = [source] if one else list(source) if isinstance(source, Iterable) else []
+    require(
+        len(sources) > 0
+        and all(isinstance(each, str | os.PathLike | Store | ObjectIndex) for each in sources),
+        f"the source is a {type(source).__name__}; it must be a URL, a path, a pattern, a "
+        "headrace.Store, a headrace.ObjectIndex, or several of these",
+    )
+    require(
+        not options or not any(isinstance(each, Store) for each in sources),
+        f"{', '.join(options)}: options belong to the Store that is given",
+    )
+    found = _Shards(store, options)
+    for each in sources:
+        found.add(each)
+    return found.finish()
+
+
+class _Shards:
+    """Collects shards, source after source."""
+
+    def __init__(self, store: Store | None, options: dict[str, Any]) -> None:
+        self._store, self._options = store, options
+        self._stores: dict[str, Store] = {}
+        self._parts: list[ObjectIndex] = []
+        # Shards that were named, one by one: the URL of their folder, and their names in it.
+        self._folder = ""
+        self._names: list[str] = []
+
+    def add(self, source: Any) -> None:
+        if isinstance(source, ObjectIndex):
+            self._take_index(source)
+        elif isinstance(source, Store):
+            self._list(source, "", "")
+        else:
+            for text in expand_braces(os.fspath(source)):
+                self._take_text(text)
+
+    def finish(self) -> tuple[ObjectIndex, tuple[Store, ...]]:
+        self._stat()
+        index = self._parts[0] if len(self._parts) == 1 else ObjectIndex.concat(self._parts)
+        return index, tuple(self._stores.get(root) or self._store_at(root) for root in index.roots)
+
+    def _take_text(self, text: str) -> None:
+        if has_wildcard(text):
+            folder, pattern = folder_and_name(text, before_wildcard=True)
+            self._list(self._store_at(folder), text, pattern)
+        elif text.endswith(_SUFFIXES) and bucket_and_name(text)[1]:
+            self._take_name(text)
+        else:
+            self._list(self._store_at(text), text, "")
+
+    def _take_name(self, text: str) -> None:
+        folder, name = folder_and_name(text)
+        if folder != self._folder:
+            self._stat()
+            self._folder = folder
+        self._names.append(name)
+
+    def _take_index(self, index: ObjectIndex) -> None:
+        self._stat()
+        require(len(index) > 0, "the index of shards is empty; there is nothing to read")
+        if index.roots == ("",):
+            require(
+                self._store is not None, "the index does not say where its shards are: give store="
+            )
+            assert self._store is not None
+            index = index.rebased(self._store.url)
+        if index.total_size_bytes is not None:
+            self._parts.append(index)
+            return
+        for i in range(len(index)):
+            self._take_name(index.url(i))
+
+    def _list(self, store: Store, text: str, pattern: str) -> None:
+        self._stat()
+        index = store.index()
+        index = index.filter(glob=pattern) if pattern else index.filter(suffix=_SUFFIXES)
+        if len(index) == 0:
+            error = NotFoundError(
+                f"{text or store.url}: "
+                + (
+                    "no object matches the pattern"
+                    if pattern
+                    else "no object whose name ends with .tar is below this folder; a pattern such "
+                    "as /* matches other names"
+                )
+            )
+            error.url = store.url
+            raise error
+        self._keep(store, index)
+
+    def _stat(self) -> None:
+        """Ask for the shards that were named."""
+        names, self._names = self._names, []
+        if names:
+            store = self._store_at(self._folder)
+            self._keep(store, _statted(store, names))
+
+    def _keep(self, store: Store, index: ObjectIndex) -> None:
+        self._stores.setdefault(index.roots[0], store)
+        self._parts.append(index)
+
+    def _store_at(self, url: str) -> Store:
+        if not url and self._store is None:
+            url = "."
+        return root_at(url, self._store, **self._options)
+
+
+def _statted(store: Store, names: Sequence[str]) -> ObjectIndex:
+    infos: list[ObjectInfo] = store.stat_many(names)
+    return ObjectIndex.from_objects(infos, root=store.url)

@@ -1,0 +1,213 @@
+"""A dataset of samples in tar shards, by number."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from headrace import ObjectIndex, Sample, _engine
+from headrace._keywords import refuse_options
+from headrace._options import require
+from headrace._progress import CountOption
+from headrace._shards import MEMBER, OnError, ShardSource, members_of, shards_of
+from headrace.torch._by_number import ByNumber
+
+__all__ = ["ShardDataset"]
+
+_KEY, _FIELDS = "key", "fields"  # columns of an index of samples
+_INSTEAD = {
+    "decode": "transform makes something of the fields of a sample",
+    "handler": "on_error says what to do about a shard that cannot be read",
+    "labels": "labels are fields of the samples; a transform returns them",
+    "shardshuffle": "Loader(dataset, batch_size, shuffle=True) shuffles all samples of all shards",
+    "shuffle": "Loader(dataset, batch_size, shuffle=True) and torch's DataLoader shuffle",
+    "suffixes": "it is called fields",
+    "urls": "the first argument is the URL, a pattern, or several of them",
+    "batch_size": "Loader(dataset, batch_size) and torch's DataLoader make batches",
+}
+_logger = logging.getLogger("headrace")
+
+
+class ShardDataset(ByNumber):
+    """Samples in tar shards by number, in any order, for `Loader` and for torch's DataLoader.
+
+    Members of a shard that follow each other and have the same key are a sample, as WebDataset has
+    it: the key is the member's name up to the first dot after the last slash, and the rest, in
+    lower case, is the name of the field. ``train/0001.seg.png`` is the field ``seg.png`` of the
+    sample ``train/0001``. A sample is read by one request, the range from its first field to its
+    last, and taken apart without a copy. All that `MapDataset` and `Loader` do with objects, they
+    do with samples: shuffling over all shards, ranks, exact resume.
+
+    A sample is a dict: ``"__key__"``, ``"__url__"`` (the shard's), and each field. With a
+    transform, the fields are `headrace.Sample`, buffers with ``.bytes()``, ``.tensor()``,
+    ``.numpy()`` and ``.rng()``; the generators of all fields of one sample begin alike. Without a
+    transform, they are ``uint8`` tensors, which share the memory of the sample.
+
+    Members that belong to no sample are left out, and the log says how many: a name without a dot,
+    one that begins with a dot, and WebDataset's own (``__name__``). Keys are texts, and nothing is
+    written to where they may lead (``../x``). A key that a shard has in two places and a field that
+    a sample has twice are errors.
+
+    Stores keep checksums of whole objects, and none of ranges, so that the bytes of a sample are
+    compared with none. Each read is pinned to the version of the shard that was indexed.
+
+    Examples:
+        >>> def decode(sample):
+        ...     return sample["jpg"].tensor(), int(sample["cls"])
+        >>> dataset = ShardDataset("gs://bucket/shards/train-{000..001}.tar", decode)
+        >>> image, label = dataset[0]
+        >>> for images, labels in Loader(dataset, batch_size=256, shuffle=True):
+        ...     train(images, labels)
+
+    Args:
+        source: the shards, as for `headrace.index_members`, which then reads their headers. Or the
+            index that it returned, so that no header is read now; or the ``objects`` of another
+            dataset of shards.
+        transform: a function of a dict of fields.
+        index: the index, if `source` is the `headrace.Store` or URL that its shards are in.
+        fields: the names of the fields that are wanted, in the order in which a sample has them.
+            Only the range that holds these is read. Each sample must have them. Default: all.
+        on_error: as for `headrace.index_members`.
+        seed: of the samples' own seeds after `set_epoch`; any integer from 0 to 2^63 - 1.
+        progress: as for `headrace.index_members`.
+        options: options of `headrace.Store`, if a URL is given: ``endpoint=...``.
+
+    Raises:
+        NotFoundError: there is no such shard.
+        CorruptDataError: a shard is no tar, or is cut.
+        InvalidArgumentError: a shard is compressed, has a key in two places, or a sample lacks a
+            field; there is no sample.
+        TypeError: there is no such argument.
+    """
+
+    def __init__(
+        self,
+        source: ShardSource | Iterable[ShardSource],
+        transform: Callable[[Any], Any] | None = None,
+        *,
+        index: ObjectIndex | None = None,
+        fields: Sequence[str] | None = None,
+        on_error: OnError = "raise",
+        seed: int = 0,
+        progress: CountOption = False,
+        **options: Any,
+    ) -> None:
+        refuse_options(type(self).__name__, options, ShardDataset, _INSTEAD)
+        wanted = None if fields is None else _field_names(fields)
+        require(
+            transform is None or callable(transform),
+            f"transform is {transform!r}; it must be callable",
+        )
+        given: Any = source
+        if index is not None:
+            require(
+                _is_indexed(index),
+                "index has neither members nor samples; headrace.index_members makes one of shards",
+            )
+            samples = _samples_of(index, wanted)
+        elif isinstance(source, ObjectIndex) and _is_indexed(source):
+            given = samples = _samples_of(source, wanted)
+        else:
+            shards, stores = shards_of(source, None, options)
+            samples = _samples_of(members_of(shards, stores, on_error, progress), wanted)
+            # A shard without samples may have been the only one of its store.
+            of_root = dict(zip(shards.roots, stores, strict=True))
+            given, options = [of_root[root] for root in samples.roots], {}
+        own = None if given is samples else samples
+        super().__init__(given, None, own, None, None, seed, False, options)
+        self._transform = transform  # of fields, while that of other datasets is of a Sample
+
+    def key(self, index: int) -> str:
+        """Return the key of a sample, without reading it.
+
+        Examples:
+            >>> dataset = ShardDataset("gs://bucket/shards/", decode)
+            >>> dataset.key(0)
+            '000000'
+
+        Raises:
+            IndexError: the index is out of range.
+        """
+        [key] = self._objects.column(_KEY, [index])
+        return str(key)
+
+    def field_names(self, index: int) -> tuple[str, ...]:
+        """Return the names of the fields of a sample, without reading it.
+
+        Examples:
+            >>> dataset = ShardDataset("gs://bucket/shards/", decode)
+            >>> dataset.field_names(0)
+            ('jpg', 'cls')
+
+        Raises:
+            IndexError: the index is out of range.
+        """
+        [names] = self._objects.column(_FIELDS, [index])
+        return tuple(str(names).split("/"))
+
+    @property
+    def _makes(self) -> bool:
+        return True
+
+    @property
+    def _maker(self) -> Callable[[Sample], Any]:
+        make: Callable[[Any], Any] = self._transform or _tensors
+
+        def made(sample: Sample) -> Any:
+            fields = _engine.split_sample(sample)
+            key = fields["__key__"]
+            try:
+                return make(fields)
+            except Exception as error:
+                error.add_note(f"in the sample {key!r}")
+                raise
+
+        return made
+
+
+def _is_indexed(index: ObjectIndex) -> bool:
+    """Return whether an index has members or samples, rather than shards."""
+    return MEMBER in index.columns or _KEY in index.columns
+
+
+def _samples_of(index: ObjectIndex, fields: Sequence[str] | None) -> ObjectIndex:
+    """Return an index of samples, of one of members or of samples."""
+    samples = index if _KEY in index.columns else _grouped(index)
+    return samples if fields is None else _engine.with_fields(samples, fields)
+
+
+def _grouped(index: ObjectIndex) -> ObjectIndex:
+    samples, left_out, first = _engine.sample_index(index)
+    if left_out:
+        _logger.warning(
+            "%s %s in no sample, since the names have no key before a dot: %s%s",
+            left_out,
+            "member is" if left_out == 1 else "members are",
+            first,
+            "" if left_out == 1 else ", ...",
+        )
+    require(
+        len(samples) > 0,
+        "there is no sample: none of the shards has a member whose name has a key before a dot",
+    )
+    return samples
+
+
+def _tensors(fields: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.tensor() if isinstance(value, Sample) else value
+        for name, value in fields.items()
+    }
+
+
+def _field_names(fields: Any) -> tuple[str, ...]:
+    names = tuple(fields) if isinstance(fields, Iterable) and not isinstance(fields, str) else ()
+    require(
+        len(names) > 0 and all(isinstance(name, str) for name in names),
+        f"fields is {fields!r}; it must be a list of names, such as ('jpg', 'cls')",
+    )
+    names = tuple(name.lower() for name in names)
+    for name in names:
+        require(names.count(name) == 1, f"fields has {name!r} twice")
+    return names

@@ -1,0 +1,337 @@
+#include "headrace/dataset/shard_samples.h"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_set>
+#include <utility>
+
+namespace headrace {
+namespace {
+
+// So many values of a column are taken out of an index at a time.
+constexpr size_t kSliceEntries = 4096;
+// A sample whose range has more than this, and more than its fields, between them is refused.
+constexpr uint64_t kMostBetweenBytes = 1 * kMiB;
+
+// The texts of a column, entry after entry.
+// Thread: confined. Borrows the index.
+class ColumnTexts {
+ public:
+  ColumnTexts(const ObjectIndex& index, size_t column) : index_(index), column_(column) {}
+  std::string_view operator[](size_t i) {
+    if (i < begin_ || i >= begin_ + texts_.size()) {
+      std::vector<size_t> entries;
+      for (size_t at = i; at < std::min(i + kSliceEntries, index_.size()); ++at) {
+        entries.push_back(at);
+      }
+      begin_ = i;
+      texts_ = std::get<TextValues>(index_.values(column_, entries));
+    }
+    return texts_[i - begin_];
+  }
+
+ private:
+  const ObjectIndex& index_;
+  const size_t column_;
+  size_t begin_ = 0;
+  TextValues texts_;
+};
+
+Result<size_t> text_column(const ObjectIndex& index, std::string_view name, std::string_view of) {
+  const std::optional<size_t> column = index.column(name);
+  if (!column || !std::holds_alternative<TextValues>(index.values(*column, {}))) {
+    return invalid_argument("this is no index of ", of, ": it has no column '", name, "' of texts");
+  }
+  return *column;
+}
+
+void append_number(uint64_t number, std::string& out) {
+  for (; number >= 0x80; number >>= 7) out += static_cast<char>(number | 0x80);
+  out += static_cast<char>(number);
+}
+
+std::optional<uint64_t> take_number(std::string_view& bytes) {
+  uint64_t number = 0;
+  for (int shift = 0; shift < 63 && !bytes.empty(); shift += 7) {
+    const auto byte = static_cast<unsigned char>(bytes.front());
+    bytes.remove_prefix(1);
+    number |= static_cast<uint64_t>(byte & 0x7f) << shift;
+    if (byte < 0x80) return number;
+  }
+  return {};
+}
+
+template <class... What>
+std::unexpected<Error> refuse_at(std::string url, const What&... what) {
+  return std::unexpected(Error(Code::kInvalidArgument, cat(what...)).with_url(std::move(url)));
+}
+
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return out;
+}
+
+struct Field {
+  std::string name;
+  ByteRange range;  // in the shard
+};
+
+// The roots of an index in another one, which has those alone that have entries.
+class Roots {
+ public:
+  Roots(const ObjectIndex& from, ObjectIndexBuilder& into)
+      : from_(from), into_(into), numbers_(from.roots().size()) {}
+  // Of an entry of `from`.
+  uint32_t operator[](size_t entry) {
+    const uint32_t root = from_.root(entry);
+    if (!numbers_[root]) numbers_[root] = into_.add_root(from_.roots()[root]);
+    return *numbers_[root];
+  }
+
+ private:
+  const ObjectIndex& from_;
+  ObjectIndexBuilder& into_;
+  std::vector<std::optional<uint32_t>> numbers_;
+};
+
+// Collects samples. Thread: confined.
+class SampleWriter {
+ public:
+  explicit SampleWriter(const ObjectIndex& from) : from_(from), roots_(from, builder_) {
+    places_.is_bytes = true;
+  }
+  SampleWriter(const SampleWriter&) = delete;
+  SampleWriter& operator=(const SampleWriter&) = delete;
+
+  // `entry`: of `from`, which is in the same shard.
+  Result<void> add(size_t entry, std::string_view key, std::span<const Field> fields) {
+    ByteRange whole = fields.front().range;
+    uint64_t of_fields = 0;
+    for (const Field& field : fields) {
+      whole.begin = std::min(whole.begin, field.range.begin);
+      whole.end = std::max(whole.end, field.range.end);
+      of_fields += field.range.size_bytes();
+    }
+    if (whole.size_bytes() > of_fields + std::max(of_fields, kMostBetweenBytes)) {
+      return refuse_at(from_.url(entry), "the fields of the sample '", key, "', which have ",
+                       of_fields, " bytes, are scattered over ", whole.size_bytes(),
+                       ": pack the shard sample by sample");
+    }
+    names_.clear();
+    numbers_.clear();
+    for (const Field& field : fields) {
+      if (&field != &fields.front()) names_ += '/';
+      names_ += field.name;
+      append_number(field.range.begin - whole.begin, numbers_);
+      append_number(field.range.size_bytes(), numbers_);
+    }
+    keys_.add(key);
+    fields_.add(names_);
+    places_.add(numbers_);
+    from_.read_info(entry, info_);
+    builder_.add(info_, {.root = roots_[entry], .range = whole});
+    return {};
+  }
+
+  Result<std::shared_ptr<const ObjectIndex>> build() && {
+    builder_.set_column(std::string(kKeyColumn), std::move(keys_));
+    builder_.set_column(std::string(kFieldsColumn), std::move(fields_));
+    builder_.set_column(std::string(kPlacesColumn), std::move(places_));
+    return builder_.build();
+  }
+
+ private:
+  const ObjectIndex& from_;
+  ObjectIndexBuilder builder_;
+  Roots roots_;
+  TextValues keys_, fields_, places_;
+  std::string names_, numbers_;
+  ObjectInfo info_;
+};
+
+// The samples of one shard after the other. Thread: confined.
+class Grouping {
+ public:
+  explicit Grouping(const ObjectIndex& members) : members_(members), writer_(members) {}
+
+  Result<SampleIndex> run(size_t column) {
+    ColumnTexts names(members_, column);
+    for (size_t i = 0; i < members_.size(); ++i) {
+      if (Result<void> added = add(i, names[i]); !added) {
+        return std::unexpected(std::move(added.error()));
+      }
+    }
+    if (Result<void> ended = end_sample(); !ended) return std::unexpected(std::move(ended.error()));
+    Result<std::shared_ptr<const ObjectIndex>> index = std::move(writer_).build();
+    if (!index) return std::unexpected(std::move(index.error()));
+    out_.index = std::move(*index);
+    return std::move(out_);
+  }
+
+ private:
+  Result<void> add(size_t i, std::string_view name) {
+    shard_.clear();
+    members_.append_name(i, shard_);
+    if (i == 0 || shard_ != known_shard_ || members_.root(i) != root_) {
+      if (Result<void> ended = end_sample(); !ended) return ended;
+      std::swap(shard_, known_shard_);
+      root_ = members_.root(i);
+      keys_.clear();
+    }
+    const MemberName parts = split_member_name(name);
+    if (!parts.has_key) {
+      if (out_.left_out++ == 0) out_.first_left_out = cat(members_.url(i), ": ", name);
+      return {};
+    }
+    const std::optional<ByteRange> range = members_.range(i);
+    if (!range) return refuse(i, "the entry '", name, "' is a whole object, and no member");
+    if (fields_.empty() || parts.key != key_) {
+      if (Result<void> ended = end_sample(); !ended) return ended;
+      key_ = parts.key;
+      first_ = i;
+      if (!keys_.insert(key_).second) {
+        return refuse(i, "the sample '", key_,
+                      "' is in two places of the shard, with others between "
+                      "them: pack it sample by sample, with each key once");
+      }
+    }
+    std::string field = lower_case(parts.field);
+    if (field == "__key__" || field == "__url__") {
+      return refuse(i, "the member '", name, "': samples have a '", field, "' of their own");
+    }
+    if (std::ranges::any_of(fields_, [&](const Field& each) { return each.name == field; })) {
+      return refuse(i, "the member '", name, "': its sample has a field '", field, "' already");
+    }
+    fields_.push_back({.name = std::move(field), .range = *range});
+    return {};
+  }
+
+  Result<void> end_sample() {
+    if (fields_.empty()) return {};
+    Result<void> added = writer_.add(first_, key_, fields_);
+    fields_.clear();
+    return added;
+  }
+
+  template <class... What>
+  std::unexpected<Error> refuse(size_t i, const What&... what) const {
+    return refuse_at(members_.url(i), what...);
+  }
+
+  const ObjectIndex& members_;
+  SampleWriter writer_;
+  SampleIndex out_;
+  std::string shard_, known_shard_;
+  uint32_t root_ = 0;
+  std::unordered_set<std::string> keys_;  // of the shard
+  std::string key_;
+  std::vector<Field> fields_;
+  size_t first_ = 0;
+};
+
+}  // namespace
+
+MemberName split_member_name(std::string_view name) {
+  const size_t slash = name.rfind('/');
+  const size_t base = slash == std::string_view::npos ? 0 : slash + 1;
+  const size_t dot = name.find('.', base);
+  if (dot == std::string_view::npos || dot == base) return {};
+  if (name.starts_with("__")) {
+    // "__meta__", and what lies below a folder of such a name.
+    const std::string_view first = name.substr(0, name.find('/'));
+    if (first.size() >= 4 && first.ends_with("__")) return {};
+  }
+  return {.key = name.substr(0, dot), .field = name.substr(dot + 1), .has_key = true};
+}
+
+Result<std::shared_ptr<const ObjectIndex>> member_index(const ObjectIndex& shards,
+                                                        std::span<const TarFiles* const> files,
+                                                        std::span<const std::string> generations) {
+  ObjectIndexBuilder builder;
+  Roots roots(shards, builder);
+  TextValues names;
+  ObjectInfo info;
+  for (size_t shard = 0; shard < shards.size(); ++shard) {
+    if (files[shard] == nullptr) continue;
+    shards.read_info(shard, info);
+    info.generation = generations[shard];
+    for (size_t i = 0; i < files[shard]->size(); ++i) {
+      builder.add(info, {.root = roots[shard], .range = files[shard]->range(i)});
+      names.add(files[shard]->name(i));
+    }
+  }
+  builder.set_column(std::string(kMemberColumn), std::move(names));
+  return builder.build();
+}
+
+Result<SampleIndex> sample_index(const ObjectIndex& members) {
+  const Result<size_t> column = text_column(members, kMemberColumn, "members");
+  if (!column) return std::unexpected(column.error());
+  return Grouping(members).run(*column);
+}
+
+Result<std::shared_ptr<const ObjectIndex>> with_fields(const ObjectIndex& samples,
+                                                       std::span<const std::string> fields) {
+  SampleWriter writer(samples);
+  std::vector<Field> chosen;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    Result<SampleFields> all = sample_fields(samples, i);
+    if (!all) return std::unexpected(std::move(all.error()));
+    const uint64_t begin = samples.range(i)->begin;
+    chosen.clear();
+    for (const std::string& wanted : fields) {
+      std::string_view rest = all->names;
+      for (const ByteRange& place : all->places) {
+        const std::string_view name = rest.substr(0, rest.find('/'));
+        rest.remove_prefix(std::min(rest.size(), name.size() + 1));
+        if (name != wanted) continue;
+        chosen.push_back({.name = wanted, .range = {begin + place.begin, begin + place.end}});
+      }
+      if (chosen.empty() || chosen.back().name != wanted) {
+        return refuse_at(samples.url(i), "the sample '", all->key, "' has no field '", wanted,
+                         "'; it has '", all->names, "'");
+      }
+    }
+    if (Result<void> added = writer.add(i, all->key, chosen); !added) {
+      return std::unexpected(std::move(added.error()));
+    }
+  }
+  return std::move(writer).build();
+}
+
+Result<SampleFields> sample_fields(const ObjectIndex& samples, size_t i) {
+  SampleFields out;
+  std::string places;
+  const std::span<const size_t> entry(&i, 1);
+  for (const auto& [name, into] :
+       {std::pair(kKeyColumn, &out.key), std::pair(kFieldsColumn, &out.names),
+        std::pair(kPlacesColumn, &places)}) {
+    const std::optional<size_t> column = samples.column(name);
+    if (!column)
+      return invalid_argument("this is no index of samples: it has no column '", name, "'");
+    const ColumnValues values = samples.values(*column, entry);
+    const auto* const texts = std::get_if<TextValues>(&values);
+    if (texts == nullptr) return invalid_argument("the column '", name, "' has no texts");
+    into->assign((*texts)[0]);
+  }
+  const std::optional<ByteRange> range = samples.range(i);
+  std::string_view rest = places;
+  while (range && !rest.empty()) {
+    const std::optional<uint64_t> begin = take_number(rest), size_bytes = take_number(rest);
+    if (!begin || !size_bytes || *begin > range->size_bytes() ||
+        *size_bytes > range->size_bytes() - *begin) {
+      break;
+    }
+    out.places.push_back({*begin, *begin + *size_bytes});
+  }
+  const auto names = static_cast<size_t>(std::ranges::count(out.names, '/')) + 1;
+  if (!range || !rest.empty() || names != out.places.size()) {
+    return corrupt("entry ", i, " of the index is no sample: its fields are in no place of it");
+  }
+  return out;
+}
+
+}  // namespace headrace

@@ -1,0 +1,162 @@
+#include "headrace/format/tar_scan.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace headrace {
+namespace {
+
+constexpr uint64_t kBlockBytes = 512;
+// What lies between two headers is left out if it is longer than this.
+constexpr uint64_t kLongGapBytes = 64 * kKiB;
+constexpr uint64_t kMostWindowBytes = 1 * kMiB;
+// The first window is a small archive, or a thousandth of it within these bounds. The least holds
+// the headers of one member with an extended header.
+constexpr uint64_t kLeastFirstBytes = 3 * kBlockBytes, kMostFirstBytes = 32 * kKiB;
+// Most writers fill the end up to a multiple of this; two blocks of zeros are enough to know it.
+constexpr uint64_t kRecordBytes = 10 * kKiB;
+
+uint64_t whole_blocks(uint64_t bytes) {
+  return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+}
+
+// How a file begins that compresses others.
+struct Magic {
+  std::string_view bytes, name;
+};
+constexpr std::array kCompressions = {
+    Magic{.bytes = "\x1f\x8b", .name = "gzip"},
+    Magic{.bytes = "\x28\xb5\x2f\xfd", .name = "zstd"},
+    Magic{.bytes = "BZh", .name = "bzip2"},
+    Magic{.bytes = "\xfd"
+                   "7zXZ",
+          .name = "xz"},
+    Magic{.bytes = "\x04\x22\x4d\x18", .name = "lz4"},
+};
+
+// Says of bytes that begin no tar what they may be instead.
+Error told_of_compression(std::span<const std::byte> head, Error error) {
+  const std::string_view text(reinterpret_cast<const char*>(head.data()), head.size());
+  for (const Magic& each : kCompressions) {
+    if (!text.starts_with(each.bytes)) continue;
+    return Error(Code::kInvalidArgument, cat("it is compressed by ", each.name,
+                                             ", so that a file in it is in no range of "
+                                             "it: store it as a plain tar"));
+  }
+  return error;
+}
+
+}  // namespace
+
+TarScan::TarScan(uint64_t size_bytes, const TarLimits& limits)
+    : size_bytes_(size_bytes), reader_(limits) {
+  const uint64_t first_bytes =
+      size_bytes <= kLongGapBytes
+          ? size_bytes
+          : whole_blocks(std::clamp(size_bytes / 1024, kLeastFirstBytes, kMostFirstBytes));
+  wanted_ = ByteRange{0, first_bytes};
+}
+
+Result<void> TarScan::take(std::span<const std::byte> bytes) {
+  if (!wanted_ || bytes.size() != wanted_->size_bytes()) {
+    wanted_.reset();
+    return fail(Code::kInternal, "a scan of a tar was given bytes that it had not asked for");
+  }
+  const bool is_first = wanted_->begin == 0, is_last = wanted_->end == size_bytes_;
+  wanted_.reset();
+  if (is_first && bytes.empty()) return corrupt("it is empty, which no tar is");
+  Result<void> taken = take_window(bytes, is_last);
+  // The name of a first member may begin as a compressed file does.
+  if (taken || !is_first || files_.size() > 0) return taken;
+  return std::unexpected(told_of_compression(bytes, std::move(taken.error())));
+}
+
+Result<void> TarScan::take_window(std::span<const std::byte> bytes, bool is_last) {
+  if (Result<void> taken = take_blocks(bytes); !taken) return taken;
+  if (ended_) return {};
+  // Of the data that follow, nothing is wanted.
+  reader_.skip(reader_.next_header_offset() - reader_.offset());
+  // At the end of the archive, the reader may still hold a part of a block.
+  if (is_last || reader_.offset() >= size_bytes_) return reader_.finish();
+  plan();
+  return {};
+}
+
+Result<void> TarScan::take_blocks(std::span<const std::byte> bytes) {
+  while (true) {
+    const Result<TarReader::Step> step = reader_.next(bytes);
+    if (!step) return std::unexpected(step.error());
+    bytes = bytes.subspan(step->consumed);
+    if (step->event == TarReader::Event::kMoreNeeded) return {};
+    if (step->event == TarReader::Event::kEnd) {
+      ended_ = true;
+      return {};
+    }
+    if (step->event != TarReader::Event::kMember) continue;
+    if (Result<void> added = add_member(); !added) return added;
+    const uint64_t data_bytes = reader_.next_header_offset() - reader_.offset();
+    if (data_bytes > kLongGapBytes) end_run(reader_.offset());
+    const auto passed = static_cast<size_t>(std::min<uint64_t>(data_bytes, bytes.size()));
+    reader_.skip(passed);
+    bytes = bytes.subspan(passed);
+    if (bytes.empty()) return {};
+  }
+}
+
+Result<void> TarScan::add_member() {
+  const TarMember& member = reader_.member();
+  const auto told = [&member] {
+    return cat("the member '", member.name, "', whose header is at byte ", member.header_offset,
+               ",");
+  };
+  if (member.data_offset > size_bytes_ || member.stored_bytes > size_bytes_ - member.data_offset) {
+    return corrupt(told(), " has ", member.stored_bytes, " bytes, and the archive ends after ",
+                   size_bytes_ - std::min(size_bytes_, member.data_offset), " of them");
+  }
+  if (member.type == TarType::kHardLink) {
+    if (!by_name_) {
+      by_name_.emplace();
+      for (size_t i = 0; i < files_.size(); ++i) {
+        by_name_->insert_or_assign(std::string(files_.name(i)), i);
+      }
+    }
+    const auto target = by_name_->find(member.link_name);
+    if (target == by_name_->end()) {
+      return corrupt(told(), " is a hard link to '", member.link_name,
+                     "', and no file of this name comes before it");
+    }
+    files_.add(member.name, files_.range(target->second));
+  } else if (member.type == TarType::kFile) {
+    if (member.is_sparse) {
+      return invalid_argument(told(),
+                              " is a sparse file, whose contents are in no range: pack it "
+                              "without --sparse");
+    }
+    files_.add(member.name, {member.data_offset, member.data_offset + member.stored_bytes});
+  } else {
+    return {};
+  }
+  if (by_name_) by_name_->insert_or_assign(member.name, files_.size() - 1);
+  return {};
+}
+
+void TarScan::end_run(uint64_t end) {
+  const uint64_t run_bytes = std::min(end - run_begin_, kMostWindowBytes);
+  // Bytes that are read in vain cost less than another request.
+  usual_run_bytes_ =
+      run_bytes > usual_run_bytes_ ? run_bytes : whole_blocks((usual_run_bytes_ + run_bytes) / 2);
+  run_begin_ = reader_.next_header_offset();
+}
+
+void TarScan::plan() {
+  const uint64_t begin = reader_.offset();
+  const uint64_t left_bytes = size_bytes_ - begin;
+  uint64_t window_bytes =
+      begin == run_begin_ ? usual_run_bytes_ : whole_blocks(3 * (begin - run_begin_));
+  if (left_bytes <= kRecordBytes) window_bytes = std::max(window_bytes, 2 * kBlockBytes);
+  window_bytes = std::clamp(window_bytes, kBlockBytes, kMostWindowBytes);
+  wanted_ = ByteRange{begin, begin + std::min(window_bytes, left_bytes)};
+}
+
+}  // namespace headrace
