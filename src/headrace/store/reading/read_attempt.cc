@@ -127,11 +127,11 @@ Result<void> ReadAttempt::take_size(uint64_t object_bytes) {
   if (slot_.object_bytes != kUnknownSize) {
     if (slot_.object_bytes == object_bytes) return {};
     const bool was_told = slot_.listed_bytes != kUnknownSize;
-    if (was_told && !is_pinned()) {
+    if (was_told && slot_.generation_size == 0) {
       return fail(Code::kPreconditionFailed, "has ", object_bytes, " bytes, and not the ",
                   slot_.object_bytes,
                   " that were expected: it has changed since it was listed, or ",
-                  "was never so large (no generation is known that would tell)");
+                  "was never so large (no generation of then is known that would tell)");
     }
     return fail(Code::kPreconditionFailed, "has changed ",
                 was_told ? "since it was listed: " : "while it was read: ", slot_.object_bytes,

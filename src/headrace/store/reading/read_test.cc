@@ -227,7 +227,7 @@ TEST_F(ReadTest, AnObjectThatShrankOrGrewIsNoticedWithoutAGeneration) {
                 FailsWith(Code::kPreconditionFailed,
                           AllOf(HasSubstr(cat("has ", size, " bytes, and not the 100000")),
                                 HasSubstr("has changed since it was listed, or was never so large"),
-                                HasSubstr("no generation is known"))))
+                                HasSubstr("no generation of then is known"))))
         << size << " bytes";
   }
 }
