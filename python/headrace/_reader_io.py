@@ -304,6 +304,8 @@ class ObjectReaderIO(io.BufferedIOBase):
                 begin = self._position - fetch.begin
                 with memoryview(self._take(fetch, self._position, self._position + size)) as view:
                     found = bytes(view[begin : begin + size])
+                if self._in_order is not None:
+                    self._add_in_order(self._position, self._position + size, found)
                 self._position += size
                 if self._position + min(self._streak_bytes, ahead_bytes // 2) > self._ahead_end:
                     self._fetch_ahead(self._position)
@@ -483,7 +485,7 @@ class ObjectReaderIO(io.BufferedIOBase):
         if self._sum.is_hopeless:
             self._sum = None
 
-    def _add_in_order(self, begin: int, end: int, data: memoryview) -> None:
+    def _add_in_order(self, begin: int, end: int, data: Buffer) -> None:
         """Have the sum of what is read in order know what is about to be handed out.
 
         Raises:

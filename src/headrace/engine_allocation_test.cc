@@ -98,13 +98,19 @@ class AllocationTest : public StoreTest {
                 {.scheme = Scheme::kGs, .bucket = std::string(kBucket), .name = std::string(path)},
                 options_)
             .value();
+    const double per_read = allocations_per_read(*store, targets);
+    EXPECT_EQ(server_.stat("/connections_opened"), 32u);
+    return per_read;
+  }
+
+  static double allocations_per_read(ObjectStore& store, const std::vector<ReadTarget>& targets) {
     uint64_t counted = 0;
     for (size_t i = 0; i < 2 * kBatches; ++i) {
       const std::shared_ptr<ReadBatch> batch = batch_of(targets);
       const bool steady = i >= kBatches;
       allocation_count = 0;
       counting = steady;
-      store->read(batch);
+      store.read(batch);
       wait_for(*batch);
       counting = false;
       if (steady) counted += allocation_count;
@@ -112,7 +118,6 @@ class AllocationTest : public StoreTest {
         EXPECT_FALSE(batch->slot(slot).error) << batch->slot(slot).error->to_string();
       }
     }
-    EXPECT_EQ(server_.stat("/connections_opened"), 32u);
     return static_cast<double>(counted) / (kBatches * kBatchObjects);
   }
 
@@ -145,6 +150,35 @@ TEST_F(AllocationTest, ReadBelowARootTakesNoMore) {
   const double per_read = allocations_per_read(1 * kKiB, "some/run of mine");
   RecordProperty("allocations_per_read", std::to_string(per_read));
   std::printf("%.3f allocations per read of 1 KiB below a root\n", per_read);
+  EXPECT_LE(per_read, kMaxAllocationsPerRead);
+}
+
+// Straight from the targets, compared by XXH64.
+TEST_F(AllocationTest, ReadFromTheTargetOfAClusterTakesNoMore) {
+  FaultServer cluster({.dialect = "ais"});
+  cluster.post("bucket", R"({"name":"bucket"})");
+  StoreOptions options = options_for(cluster);
+  options.initial_in_flight = options.max_in_flight = 32;
+  options.get_batch.mode = GetBatchMode::kNever;
+  const std::shared_ptr<ObjectStore> store =
+      engine_.open({.scheme = Scheme::kAis, .bucket = std::string(kBucket)}, options).value();
+  std::vector<ObjectInfo> objects;
+  for (size_t i = 0; i < kBatchObjects; ++i) {
+    const std::string name = cat("train/", i);
+    cluster.place(name, some_bytes(1 * kKiB));
+    objects.push_back(take(store->stat(name)).value());
+    ASSERT_EQ(objects.back().checksum.kind(), ChecksumKind::kXxh64);
+  }
+  std::vector<ReadTarget> targets;
+  for (const ObjectInfo& object : objects) targets.push_back(listed(object));
+  const uint64_t compared = engine_.metrics().checksums_verified_total;
+  const double per_read = allocations_per_read(*store, targets);
+  EXPECT_EQ(engine_.metrics().checksums_verified_total - compared, 2 * kBatches * kBatchObjects);
+  size_t by_the_proxy = 0;
+  for (const FaultServer::Entry& entry : cluster.log("media")) by_the_proxy += entry.status == 307;
+  EXPECT_LT(by_the_proxy, kBatchObjects) << "the map comes within the first batch";
+  RecordProperty("allocations_per_read", std::to_string(per_read));
+  std::printf("%.3f allocations per read of 1 KiB from a target\n", per_read);
   EXPECT_LE(per_read, kMaxAllocationsPerRead);
 }
 

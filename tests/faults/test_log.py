@@ -39,7 +39,7 @@ def test_a_server_that_is_not_there_is_told_while_the_caller_waits(
     text = warnings[0].getMessage()
     assert "http://127.0.0.1:1" in text
     assert "Connection refused" in text
-    assert "retries go on for another" in text
+    assert "gives up after another" in text
     assert warnings[0].created < began + 3.0, "while the read goes on, not after it"
     assert len(records(caplog, logging.INFO)) == 1
     assert len(records(caplog, logging.DEBUG)) > 2

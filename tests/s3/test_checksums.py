@@ -77,7 +77,7 @@ def test_a_byte_that_was_wrong_once_is_read_again(server: FaultServer) -> None:
 @pytest.mark.parametrize(
     ("meta", "verify", "why"),
     [
-        ({"checksumAlgorithm": "SHA256"}, True, 'SHA-256, which only verify="all" compares'),
+        ({"checksumAlgorithm": "SHA256"}, True, 'SHA-256, which verify="all" compares'),
         ({"checksumAlgorithm": "none"}, True, "the store tells no checksum of the whole object"),
         (
             {"checksumAlgorithm": "CRC32", "partBytes": 100_000, "checksumType": "COMPOSITE"},

@@ -126,7 +126,15 @@ void ReadAttempt::build(HttpRequest& request) {
 Result<void> ReadAttempt::take_size(uint64_t object_bytes) {
   if (slot_.object_bytes != kUnknownSize) {
     if (slot_.object_bytes == object_bytes) return {};
-    return fail(Code::kPreconditionFailed, "has changed since it was listed: ", slot_.object_bytes,
+    const bool was_told = slot_.listed_bytes != kUnknownSize;
+    if (was_told && slot_.generation_size == 0) {
+      return fail(Code::kPreconditionFailed, "has ", object_bytes, " bytes, and not the ",
+                  slot_.object_bytes,
+                  " that were expected: it has changed since it was listed, or ",
+                  "was never so large (no generation of then is known that would tell)");
+    }
+    return fail(Code::kPreconditionFailed, "has changed ",
+                was_told ? "since it was listed: " : "while it was read: ", slot_.object_bytes,
                 " bytes then, ", object_bytes, " bytes now");
   }
   slot_.object_bytes = object_bytes;

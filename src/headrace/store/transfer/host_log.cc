@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "headrace/store/options.h"
+
 namespace headrace {
 namespace {
 
@@ -68,7 +70,8 @@ void HostLog::tell_failing(TimePoint until, TimePoint now) {
   say(LogLevel::kWarning,
       cat(host_, " has given no good answer for ", seconds_of(now - failing_since_), " (",
           count_of(failures_, "failure"), ", the last: ", last_failure_,
-          "); retries go on for another ", seconds_of(std::max(until - now, Duration::zero()))));
+          "); a request gives up after another ",
+          seconds_of(std::max(until - now, Duration::zero())), " at the latest"));
 }
 
 void HostLog::recover(TimePoint now) {
@@ -102,8 +105,13 @@ void HostLog::slow(const std::string& url, int attempts, Duration age, TimePoint
 
 void HostLog::tell_unverified(const std::string& url, ChecksumKind kind) {
   std::string why = "the store tells no checksum of the whole object";
-  if (kind != ChecksumKind::kNone) {
-    why = cat("its checksum is of the kind ", label(kind), ", which only verify=\"all\" compares");
+  if (compares(Verify::kCrcs, kind)) {
+    why =
+        cat("it was read in parts, whose ", label(kind), " cannot be joined to that of the object");
+  } else if (kind != ChecksumKind::kNone) {
+    why =
+        cat("its checksum is of the kind ", label(kind),
+            ", which verify=\"all\" compares where an object is read as a whole, and not in parts");
   }
   say(LogLevel::kWarning, cat("the bytes of ", url, " were not compared with a checksum: ", why,
                               ". Other objects of ", host_, " may be like it; this is said once"));

@@ -28,16 +28,17 @@ class HostLogTest : public ::testing::Test {
   const Error refused_{Code::kUnavailable, "connection refused"};
 };
 
-TEST_F(HostLogTest, AHostThatOnlyFailsIsToldAfterASecondWithItsErrorAndHowLongRetriesGoOn) {
+TEST_F(HostLogTest, AHostThatOnlyFailsIsToldAfterASecondWithItsErrorAndByWhenItIsGivenUp) {
   host_.failed(refused_, start_);
   host_.tell_failing(start_ + seconds(60), start_ + milliseconds(950));
   EXPECT_THAT(told(LogLevel::kWarning), IsEmpty());
   host_.failed(refused_, start_ + milliseconds(960));
   host_.tell_failing(start_ + seconds(60), start_ + milliseconds(1'050));
-  EXPECT_THAT(told(LogLevel::kWarning),
-              ::testing::ElementsAre(AllOf(HasSubstr("http://store:80"), HasSubstr("2 failures"),
-                                           HasSubstr("connection refused"), HasSubstr("1.0 s"),
-                                           HasSubstr("retries go on for another 58 s"))));
+  EXPECT_THAT(
+      told(LogLevel::kWarning),
+      ::testing::ElementsAre(AllOf(HasSubstr("http://store:80"), HasSubstr("2 failures"),
+                                   HasSubstr("connection refused"), HasSubstr("1.0 s"),
+                                   HasSubstr("gives up after another 58 s at the latest"))));
 }
 
 TEST_F(HostLogTest, ItIsToldOnceHoweverManyRequestsMeetIt) {
@@ -92,6 +93,22 @@ TEST_F(HostLogTest, ThrottlingAndSlownessAreToldEveryHalfMinuteAtMost) {
                   AllOf(HasSubstr("throttles requests (HTTP 429 or 503); headrace slows down "
                                   "those to gs://b/run/, to 120 requests per second")),
                   AllOf(HasSubstr("gs://b/a has taken 15 s"), HasSubstr("attempt 2"))));
+}
+
+TEST_F(HostLogTest, WhyBytesWereNotComparedDependsOnTheChecksum) {
+  const auto url = [] { return std::string("ais://b/a"); };
+  for (const auto& [kind, why] :
+       {std::pair(ChecksumKind::kNone, "tells no checksum"),
+        std::pair(ChecksumKind::kXxh64, "read in parts, whose XXH64 cannot be joined"),
+        std::pair(ChecksumKind::kSha256,
+                  "verify=\"all\" compares where an object is read as a "
+                  "whole, and not in parts")}) {
+    HostLog host(log_, "http://store:80");
+    host.unverified(url, kind);
+    host.unverified(url, kind);
+    EXPECT_THAT(told(LogLevel::kWarning),
+                ::testing::ElementsAre(AllOf(HasSubstr("ais://b/a"), HasSubstr(why))));
+  }
 }
 
 TEST(Log, KeepsTheLatestOfWhatNobodyTakes) {
