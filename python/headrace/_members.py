@@ -41,7 +41,9 @@ def read_members(
 
 def _pairs(members: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     given: Any = members
-    pairs = [] if isinstance(given, str) else list(given)
+    if isinstance(given, str):
+        raise TypeError("pairs of the names of a shard and of a member are needed, not one str")
+    pairs = list(given)
     for each in pairs:
         if not (
             isinstance(each, tuple | list)
@@ -55,8 +57,6 @@ def _pairs(members: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
             each[0] != "" and each[1] != "",
             f"{each!r}: the names of a shard and of a member must not be empty",
         )
-    if isinstance(given, str):
-        raise TypeError("pairs of the names of a shard and of a member are needed, not one str")
     return [(shard, member) for shard, member in pairs]
 
 

@@ -73,7 +73,7 @@ class Prefix:
 
 
 class Store:
-    """The objects below one root: ``gs://bucket``, ``s3://bucket/run``, ``ais://bucket``, ``/path``.
+    """The objects below one root: ``gs://bucket``, ``s3://bucket/run``, ``ais://b``, ``/path``.
 
     Names are relative to the root, in every call and on every store: with
     ``Store("gs://bucket/run")`` the name ``a/b`` is the object ``gs://bucket/run/a/b``, and with
