@@ -150,8 +150,8 @@ def _s3_face(root: Path, folder: Path, sums: Mapping[str, Mapping[str, str]]) ->
     (folder / "s3-sums").write_text("".join(by_path))
     return (
         f"""lua_package_path "{_TEMPLATE.parent}/?.lua;;";
-  # After a condition that failed nginx closes the connection, though it has promised to keep it, and a
-  # client may lose its next request. Without a length, and not chunked, the end is announced.
+  # After a condition that failed nginx closes the connection, though it has promised to keep it,
+  # and a client may lose its next request. Without a length, and not chunked, it announces the end.
   chunked_transfer_encoding off;
   header_filter_by_lua_block {{
     if ngx.status == 412 then ngx.header.content_length = nil end

@@ -15,7 +15,8 @@ namespace {
 namespace dom = simdjson::dom;
 
 // Flags of an entry.
-constexpr uint64_t kStatus = 31;  // where it is: these five bits are a number
+constexpr uint64_t kStatus = 31;   // where it is: these five bits are a number
+constexpr uint64_t kPresent = 64;  // in the cluster
 constexpr uint64_t kInShard = 128;
 constexpr uint64_t kDirectory = 256;
 // One of several replicas, which are listed beside the object itself.
@@ -45,9 +46,11 @@ class PageMaker {
     }
     const bool is_member = (entry.flags & kInShard) != 0;
     if (is_member != (rows_ == AisRows::kMembers)) return {};
-    ColumnPage::Row& row = page_.add(entry.name, ais_generation(entry.version, entry.checksum));
+    const bool is_cold = rows_ == AisRows::kCloudObjects && (entry.flags & kPresent) == 0;
+    const std::string generation = is_cold ? "" : ais_generation(entry.version, entry.checksum);
+    ColumnPage::Row& row = page_.add(entry.name, generation);
     row.size_bytes = entry.size_bytes;
-    row.checksum = ais_listed_checksum(entry.checksum);
+    if (!is_cold) row.checksum = ais_listed_checksum(entry.checksum);
     return {};
   }
 

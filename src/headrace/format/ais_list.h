@@ -26,7 +26,13 @@ struct AisListQuery {
 std::string ais_list_body(const AisListQuery& query);
 
 // Which entries become rows. A server that was asked for members also lists the shards.
-enum class AisRows : uint8_t { kObjects, kMembers };
+enum class AisRows : uint8_t {
+  kObjects,
+  // Of a bucket behind the cluster. What the cluster has not fetched yet has no generation and no
+  // checksum: the cloud's own, which is listed, is not the one with which the object will come.
+  kCloudObjects,
+  kMembers,
+};
 
 // What a page's token consists of: the text is "UUID CONTINUATION", "" on the last page.
 struct AisPageToken {

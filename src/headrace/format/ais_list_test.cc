@@ -63,6 +63,16 @@ TEST(AisList, HasNamesSizesGenerationsAndChecksums) {
                                        .checksum = Crc32c(0xE3069283)}));
 }
 
+TEST(AisList, WhatACloudAloneHasComesWithAnotherChecksum) {
+  const std::string_view json = R"({"entries":[
+    {"name":"cold","checksum":"8cb841db40e6ae838cb841db40e6ae83","version":"x","size":"7"},
+    {"name":"kept","checksum":"8cb841db40e6ae83","size":"7","flags":64}]})";
+  const Result<ColumnPage> page = parse_ais_list(json, AisRows::kCloudObjects);
+  ASSERT_TRUE(page.has_value()) << page.error().message();
+  EXPECT_EQ(page->info(0), (ObjectInfo{.name = "cold", .size_bytes = 7}));
+  EXPECT_EQ(page->info(1).generation, "8cb841db40e6ae83");
+}
+
 TEST(AisList, OfOneObjectIsTheSameInBothForms) {
   const std::vector<AisTestEntry> entries = {
       {.name = "a", .size_bytes = 1, .flags = 64},

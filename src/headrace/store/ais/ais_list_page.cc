@@ -110,7 +110,7 @@ bool AisListPage::ask_for_less(uint64_t most_bytes) {
 }
 
 Result<std::optional<ColumnPage>> AisListPage::take(const Response& response) {
-  Result<ColumnPage> got = AisProtocol::parse_entries(response);
+  Result<ColumnPage> got = protocol_.parse_entries(response);
   if (!got) return std::unexpected(std::move(got.error()));
   const Question asked = std::move(questions_.back());
   questions_.pop_back();

@@ -21,6 +21,9 @@
 namespace headrace {
 namespace {
 
+// In page tokens of clouds' buckets, before the name after which the page is to begin.
+constexpr char kAfter = '\n';
+
 // Follows the names of a common prefix that is skipped: no name has anything behind it.
 constexpr std::string_view kLastCharacter = "\xF4\x8F\xBF\xBF";
 
@@ -88,20 +91,15 @@ LastUse last_use(std::string_view ns) {
                   std::chrono::nanoseconds(since)))};
 }
 
-// The token of the page after this name. The server remembers pages by their id, and begins anew
-// without one.
-std::string token_after(std::string_view name) { return cat(" ", name); }
-
-// Makes names with the delimiter common prefixes.
-void group(ColumnPage& page, const std::string& prefix, const ListRequest& list) {
+// Makes names with the delimiter common prefixes. `told`: the last one of the page before, or "".
+// Returns the last one if the page ends with a name that it stands for.
+std::string group(ColumnPage& page, const std::string& prefix, std::string_view delimiter,
+                  std::string_view told) {
   const auto common_of = [&](std::string_view name) {
-    const size_t at = name.find(list.delimiter, prefix.size());
-    return at == std::string_view::npos ? "" : name.substr(0, at + list.delimiter.size());
+    const size_t at = name.find(delimiter, prefix.size());
+    return at == std::string_view::npos ? "" : name.substr(0, at + delimiter.size());
   };
-  // What the page before ended with.
-  std::string_view told = split_ais_page_token(list.page_token).continuation;
-  told = told.ends_with(kLastCharacter) ? told.substr(0, told.size() - kLastCharacter.size()) : "";
-  const std::string last = page.empty() ? "" : std::string(common_of(page.name(page.size() - 1)));
+  std::string last = page.empty() ? "" : std::string(common_of(page.name(page.size() - 1)));
   page.erase_if([&](std::string_view name) {
     const std::string_view common = common_of(name);
     if (common.empty()) return false;
@@ -109,26 +107,24 @@ void group(ColumnPage& page, const std::string& prefix, const ListRequest& list)
     if (is_new && common != told) page.prefixes.emplace_back(common);
     return true;
   });
-  // The next page is not to have the rest of the names that the last prefix stands for.
-  if (!last.empty() && !page.next_page_token.empty()) {
-    page.next_page_token = token_after(cat(last, kLastCharacter));
-  }
+  return last;
 }
 
-// Keeps so many objects and prefixes.
-void shorten(ColumnPage& page, size_t most) {
-  if (page.size() + page.prefixes.size() <= most) return;
+// Keeps so many objects and prefixes, and returns after which name the rest comes; "" if that is
+// all.
+std::string shorten(ColumnPage& page, size_t most) {
+  if (page.size() + page.prefixes.size() <= most) return {};
   size_t objects = 0, prefixes = 0;
-  std::string token;
+  std::string last;
   while (objects + prefixes < most) {
     const bool is_object = prefixes == page.prefixes.size() ||
                            (objects < page.size() && page.name(objects) < page.prefixes[prefixes]);
-    token = is_object ? token_after(page.name(objects++))
-                      : token_after(cat(page.prefixes[prefixes++], kLastCharacter));
+    last = is_object ? std::string(page.name(objects++))
+                     : cat(page.prefixes[prefixes++], kLastCharacter);
   }
   page.keep(0, objects);
   page.prefixes.resize(prefixes);
-  page.next_page_token = std::move(token);
+  return last;
 }
 
 // A batch has a path of its own at the target. For everything else the path stays ours.
@@ -208,10 +204,11 @@ void AisProtocol::build_list(HttpRequest& request, const ListRequest& list,
         std::max(prefix, list.start_offset.empty() ? "" : root().full_name(list.start_offset));
     if (start != folder) start_after = name_before(start);
   }
-  AisListQuery query{.prefix = folder,
-                     .page_token = list.page_token,
-                     .start_after = start_after,
-                     .page_size = page_names};
+  AisListQuery query{
+      .prefix = folder,
+      .page_token = std::string_view(list.page_token).substr(0, list.page_token.find(kAfter)),
+      .start_after = start_after,
+      .page_size = page_names};
   // A listing that goes on by its uuid has names left over from the page before, which are not in
   // the order in which they are looked up, so that each page begins anew.
   std::string after;
@@ -224,10 +221,11 @@ void AisProtocol::build_list(HttpRequest& request, const ListRequest& list,
   request.add_header("Accept", "application/msgpack");
 }
 
-Result<ColumnPage> AisProtocol::parse_entries(const Response& response) {
+Result<ColumnPage> AisProtocol::parse_entries(const Response& response) const {
+  const AisRows rows = is_remote_ ? AisRows::kCloudObjects : AisRows::kObjects;
   const std::string_view type = response.head.find("content-type").value_or("");
-  return type.starts_with("application/msgpack") ? parse_ais_list_msgpack(response.body)
-                                                 : parse_ais_list(response.body);
+  return type.starts_with("application/msgpack") ? parse_ais_list_msgpack(response.body, rows)
+                                                 : parse_ais_list(response.body, rows);
 }
 
 std::unique_ptr<LongPage> AisProtocol::long_page(const ListRequest& list) const {
@@ -242,18 +240,49 @@ Result<ColumnPage> AisProtocol::parse_list(const Response& response,
   return page;
 }
 
+// Its own buckets go on after any name. Those of clouds have tokens, so that a page which has to go
+// on elsewhere says what is to be left out of the page that has a token.
+std::string AisProtocol::token_after(std::string_view name, std::string_view page_token) const {
+  // The server remembers pages by their id, and begins anew without one.
+  if (!is_remote_) return cat(" ", name);
+  return cat(page_token.substr(0, page_token.find(kAfter)), std::string_view(&kAfter, 1), name);
+}
+
+std::string_view AisProtocol::after(std::string_view page_token) const {
+  if (!is_remote_) return split_ais_page_token(page_token).continuation;
+  const size_t at = page_token.find(kAfter);
+  return at == page_token.npos ? "" : page_token.substr(at + 1);
+}
+
 ColumnPage AisProtocol::shape(ColumnPage page, const ListRequest& list) const {
   page.prefixes.clear();
   const std::string prefix = root().full_name(list.prefix);
+  const std::string_view after = this->after(list.page_token);
   bool is_last = false;
   page.erase_if([&](std::string_view name) {
     const bool is_before = name < prefix;
     is_last = is_last || (!is_before && !name.starts_with(prefix));
-    return is_before || !name.starts_with(prefix);
+    return is_before || name <= after || !name.starts_with(prefix);
   });
   if (is_last) page.next_page_token.clear();
-  if (!list.delimiter.empty()) group(page, prefix, list);
-  if (list.max_results > 0) shorten(page, list.max_results);
+  // All of this page is left out, and perhaps some of the next one.
+  if (page.empty() && !after.empty() && !page.next_page_token.empty()) {
+    page.next_page_token = token_after(after, page.next_page_token);
+  }
+  if (!list.delimiter.empty()) {
+    const std::string_view told = after.ends_with(kLastCharacter)
+                                      ? after.substr(0, after.size() - kLastCharacter.size())
+                                      : "";
+    const std::string last = group(page, prefix, list.delimiter, told);
+    // The next page is not to have the rest of the names that the last prefix stands for.
+    if (!last.empty() && !page.next_page_token.empty()) {
+      page.next_page_token = token_after(cat(last, kLastCharacter), page.next_page_token);
+    }
+  }
+  if (list.max_results > 0) {
+    const std::string last = shorten(page, list.max_results);
+    if (!last.empty()) page.next_page_token = token_after(last, list.page_token);
+  }
   return page;
 }
 

@@ -1,6 +1,7 @@
 // AIStore, in its own dialect.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -14,6 +15,8 @@ namespace headrace {
 
 // Of its own buckets AIStore makes pages of any size, and the fewer there are, the less it walks.
 inline constexpr uint32_t kAisNamesOnAPage = ColumnPage::kMaxEntries;
+// No cloud has larger ones.
+inline constexpr uint32_t kNamesOnACloudsPage = 1000;
 
 // The generation of an object is its version and its checksum: versions count from 1 again when an
 // object is deleted and written anew. No request of AIStore is conditional, so every answer is
@@ -35,13 +38,14 @@ class AisProtocol final : public Protocol {
   // Pages begin after a name, and have no end.
   ListBounds list_bounds() const override { return ListBounds::kLoose; }
   void build_list(HttpRequest& request, const ListRequest& list) const override {
-    build_list(request, list, is_remote_ ? 0 : kAisNamesOnAPage);
+    const uint32_t most = list.delimiter.empty() ? list.max_results : 0;
+    build_list(request, list, is_remote_ ? std::min(most, kNamesOnACloudsPage) : kAisNamesOnAPage);
   }
   // `page_names`: on a page, at most; 0: as many as the server likes.
   void build_list(HttpRequest& request, const ListRequest& list, uint32_t page_names) const;
   Result<ColumnPage> parse_list(const Response& response, const ListRequest& list) const override;
   // Entries as they are.
-  static Result<ColumnPage> parse_entries(const Response& response);
+  Result<ColumnPage> parse_entries(const Response& response) const;
   // Makes what the request asks for of a whole page of them.
   ColumnPage shape(ColumnPage page, const ListRequest& list) const;
   std::unique_ptr<LongPage> long_page(const ListRequest& list) const override;
@@ -78,6 +82,10 @@ class AisProtocol final : public Protocol {
   std::string url_of(std::string_view name) const override;
 
  private:
+  // The token of what comes after a name, on the page that has this token or later.
+  std::string token_after(std::string_view name, std::string_view page_token) const;
+  std::string_view after(std::string_view page_token) const;
+
   const AisPaths paths_;
   const AisPlacement placement_;
   const AisMultipartUploads multipart_;

@@ -285,7 +285,7 @@ TEST(AisProtocol, AListingIsAGetWithABody) {
   EXPECT_EQ(request.method, "GET");
   EXPECT_EQ(request.target, "/v1/buckets/b?provider=aws");
   EXPECT_THAT(request.body_text,
-              AllOf(HasSubstr(R"("prefix":"root/p")"), HasSubstr(R"("pagesize":0)")));
+              AllOf(HasSubstr(R"("prefix":"root/p")"), HasSubstr(R"("pagesize":7)")));
   EXPECT_TRUE(request.has_body);
   EXPECT_EQ(request.object, "") << "it is for the proxy";
 }
@@ -335,6 +335,33 @@ TEST(AisProtocol, AShortPageIsCutFromALongOne) {
   const ColumnPage flat = page_of(protocol, {"a", "b", "c"}, {.max_results = 2}, "c");
   EXPECT_THAT(names_of(flat), ElementsAre("a", "b"));
   EXPECT_EQ(flat.next_page_token, " b");
+}
+
+TEST(AisProtocol, APageOfACloudThatIsCutGoesOnWithinIt) {
+  const AisProtocol protocol = protocol_at("ais+s3://b");
+  ListRequest list = {.delimiter = "/", .page_token = "u this", .max_results = 2};
+  const std::vector<std::string> names = {"a", "d/1", "d/2", "e", "f/1"};
+  const ColumnPage page = page_of(protocol, names, list, "next");
+  EXPECT_THAT(names_of(page), ElementsAre("a"));
+  EXPECT_THAT(page.prefixes, ElementsAre("d/"));
+  EXPECT_EQ(page.next_page_token, "u this\nd/\xF4\x8F\xBF\xBF");
+  list.page_token = page.next_page_token;
+  HttpRequest request;
+  protocol.build_list(request, list);
+  EXPECT_THAT(request.body_text, AllOf(HasSubstr(R"("uuid":"u")"), HasSubstr(R"("pagesize":0)"),
+                                       HasSubstr(R"("continuation_token":"this")")));
+  const ColumnPage rest = page_of(protocol, names, list, "next");
+  EXPECT_THAT(names_of(rest), ElementsAre("e"));
+  EXPECT_THAT(rest.prefixes, ElementsAre("f/"));
+  EXPECT_EQ(rest.next_page_token, "u next\nf/\xF4\x8F\xBF\xBF");
+  list.page_token = rest.next_page_token;
+  const ColumnPage none = page_of(protocol, {"f/1", "f/2"}, list, "later");
+  EXPECT_TRUE(none.empty() && none.prefixes.empty());
+  EXPECT_EQ(none.next_page_token, "u later\nf/\xF4\x8F\xBF\xBF");
+  const ColumnPage last = page_of(protocol, {"f/2", "g"}, list);
+  EXPECT_THAT(names_of(last), ElementsAre("g"));
+  EXPECT_TRUE(last.prefixes.empty());
+  EXPECT_EQ(last.next_page_token, "");
 }
 
 TEST(AisProtocol, OnlyItsOwnBucketsAreListedFromAName) {

@@ -175,11 +175,13 @@ void AppendUpload::check(const ObjectInfo& temporary) {
               });
 }
 
-void AppendUpload::rename(const ObjectInfo& temporary) {
+void AppendUpload::rename(ObjectInfo temporary) {
+  // Nobody else writes under this name, and a server may count a description as a version.
+  temporary.generation.clear();
   track<ObjectInfo>(bucket_->rename_at_once({.source_name = temporary.name,
                                              .name = full_target(),
                                              .precondition = target_.precondition},
-                                            temporary),
+                                            std::move(temporary)),
                     [this](Result<ObjectInfo> info) {
                       if (info) {
                         {

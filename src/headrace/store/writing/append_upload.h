@@ -35,7 +35,7 @@ class AppendUpload final : public HttpUpload {
   // Looks at what the flush has made, or, if its answer was lost, may have made.
   void look_at_temporary(std::optional<Error> flush_error);
   void check(const ObjectInfo& temporary);
-  void rename(const ObjectInfo& temporary);
+  void rename(ObjectInfo temporary);
   void begin_cleaning() override;
   std::string temporary();
   std::string full_target() const;
