@@ -34,9 +34,9 @@ class Row:
     @property
     def target(self) -> str:
         if self.at_most is not None:
-            return f"<= {_number(self.at_most)} {self.unit}".strip()
+            return f"<= {shown_number(self.at_most)} {self.unit}".strip()
         if self.at_least is not None:
-            return f">= {_number(self.at_least)} {self.unit}".strip()
+            return f">= {shown_number(self.at_least)} {self.unit}".strip()
         return ""
 
     @property
@@ -65,7 +65,8 @@ class Row:
         }
 
 
-def _number(value: float) -> str:
+def shown_number(value: float) -> str:
+    """Three digits, or all before the point."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"
@@ -77,8 +78,8 @@ def _cells(row: Row) -> Iterator[str | Text]:
     if row.error:
         yield from ("", "", "")
     else:
-        yield f"{_number(row.median)} {row.unit}".strip()
-        yield f"{_number(min(row.values))} .. {_number(max(row.values))}"
+        yield f"{shown_number(row.median)} {row.unit}".strip()
+        yield f"{shown_number(min(row.values))} .. {shown_number(max(row.values))}"
         yield str(len(row.values))
     yield Text(row.verdict, style=_STYLES.get(row.verdict, ""))
 
