@@ -84,6 +84,20 @@ void bind_crcs(nb::module_& module) {
       .def("of_beginning", &CrcKind::of_beginning, nb::arg("whole"), nb::arg("last"),
            nb::arg("last_size_bytes"),
            "The sum of the bytes of `whole` that stand before those of `last`.");
+
+  nb::class_<Xxh64>(module, "Xxh64", "XXH64 of bytes that come in order.")
+      .def(nb::init<>())
+      .def(
+          "extend",
+          [](Xxh64& self, nb::handle data) {
+            sum_bytes(data, [&self](auto bytes) {
+              self.extend(bytes);
+              return true;
+            });
+          },
+          nb::arg("data"), nb::sig("def extend(self, data: typing_extensions.Buffer) -> None"),
+          "Add these bytes, which follow those before.")
+      .def("value", &Xxh64::value, "The sum so far.");
 }
 
 }  // namespace headrace::python

@@ -118,6 +118,9 @@ void visit_fields(StoreOptions& options, Visit&& visit) {
   visit("stall_s", options.timeout.stall);
   visit("total_s", options.timeout.total);
   visit("ca_file", options.tls.ca_file);
+  visit("client_cert_file", options.tls.client_cert_file);
+  visit("client_key_file", options.tls.client_key_file);
+  visit("skip_verify", options.tls.skip_verify);
   visit("http_proxy", options.proxy.http_proxy);
   visit("https_proxy", options.proxy.https_proxy);
   visit("no_proxy", options.proxy.no_proxy);

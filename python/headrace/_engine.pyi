@@ -833,6 +833,16 @@ class CrcKind:
     def of_beginning(self, whole: int, last: int, last_size_bytes: int) -> int:
         """The sum of the bytes of `whole` that stand before those of `last`."""
 
+class Xxh64:
+    """XXH64 of bytes that come in order."""
+
+    def __init__(self) -> None: ...
+    def extend(self, data: Buffer) -> None:
+        """Add these bytes, which follow those before."""
+
+    def value(self) -> int:
+        """The sum so far."""
+
 def tar_members(
     archive: Buffer,
 ) -> tuple[list[str], str, dict[int, str], list[int], list[int], dict[int, list[tuple[int, int]]]]:

@@ -373,6 +373,15 @@ class AisOptions:
     ca_file: str = ""
     """A file of certificates by which the cluster's are judged. Default: what AIS_CLIENT_CA or
     SSL_CERT_FILE says, or else the system's."""
+    client_cert_file: str = ""
+    """A PEM file with the certificate by which the cluster knows this client (mutual TLS). Default:
+    what AIS_CRT says, if AIS_CRT_KEY says where its key is."""
+    client_key_file: str = ""
+    """A PEM file with the key of that certificate, not encrypted. Default: the key is in
+    `client_cert_file`, too."""
+    skip_verify: bool | None = None
+    """True: any certificate of the cluster's is taken, so that whoever is in between can read and
+    change everything. A warning says so. Default: what AIS_SKIP_VERIFY_CRT says."""
     get_batch: Literal["auto", "always", "never"] = "auto"
     """Whether one request gets many objects of a batch (GetBatch, of AIStore 4.0 and newer).
     ``"auto"``: headrace measures whether that is faster than a request for each object, by the size
@@ -384,7 +393,7 @@ class AisOptions:
             isinstance(self.direct, bool),
             f"AisOptions.direct is {self.direct!r}; it must be a bool",
         )
-        for name in ("etl_name", "etl_args", "ca_file"):
+        for name in ("etl_name", "etl_args", "ca_file", "client_cert_file", "client_key_file"):
             require(
                 isinstance(getattr(self, name), str),
                 f"AisOptions.{name} is {getattr(self, name)!r}; it must be a str",
@@ -396,6 +405,14 @@ class AisOptions:
         require(
             bool(self.etl_name) or not self.etl_args,
             "AisOptions.etl_args are those of an ETL: pass etl_name, too",
+        )
+        require(
+            self.skip_verify in (None, True, False),
+            f"AisOptions.skip_verify is {self.skip_verify!r}; it must be a bool",
+        )
+        require(
+            bool(self.client_cert_file) or not self.client_key_file,
+            "AisOptions.client_key_file is that of a certificate: pass client_cert_file, too",
         )
 
 
@@ -508,6 +525,9 @@ class Environment:
     ais_token: str = field(default="", repr=False)
     ais_token_file: str = ""
     ais_ca_file: str = ""
+    ais_client_cert_file: str = ""
+    ais_client_key_file: str = ""
+    ais_skip_verify: bool = False
     aws_endpoint_url: str = ""
     aws_region: str = ""
     aws_access_key_id: str = ""
@@ -566,6 +586,13 @@ def read_environment(environ: Mapping[str, str] = os.environ) -> Environment:
         require(text.isdecimal(), f"{name} is {text!r}; it must be a whole number")
         return int(text)
 
+    def is_true(name: str) -> bool:
+        return environ.get(name, "").strip().lower() in ("1", "t", "true", "y", "yes", "on")
+
+    # As AIStore's SDK takes them: a certificate without its key is passed over, and the older name
+    # of a switch counts where the newer one is not set.
+    has_pair = bool(environ.get("AIS_CRT") and environ.get("AIS_CRT_KEY"))
+    is_new_name = "AIS_SKIP_VERIFY_CRT" in environ
     defaults = EngineOptions()
     return Environment(
         emulator_host=environ.get("STORAGE_EMULATOR_HOST", ""),
@@ -573,6 +600,9 @@ def read_environment(environ: Mapping[str, str] = os.environ) -> Environment:
         ais_token=environ.get("AIS_AUTHN_TOKEN", ""),
         ais_token_file=environ.get("AIS_AUTHN_TOKEN_FILE", ""),
         ais_ca_file=environ.get("AIS_CLIENT_CA", ""),
+        ais_client_cert_file=environ.get("AIS_CRT", "") if has_pair else "",
+        ais_client_key_file=environ.get("AIS_CRT_KEY", "") if has_pair else "",
+        ais_skip_verify=is_true("AIS_SKIP_VERIFY_CRT" if is_new_name else "AIS_SKIP_VERIFY"),
         aws_endpoint_url=environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL", ""),
         aws_region=environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION", ""),
         aws_access_key_id=environ.get("AWS_ACCESS_KEY_ID", ""),

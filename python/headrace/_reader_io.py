@@ -16,7 +16,7 @@ from headrace._engine import ObjectInfo, Sample
 from headrace._errors import CorruptDataError, HeadraceError, PreconditionFailedError
 from headrace._location import is_local
 from headrace._options import PREFETCH_BYTES, require, require_bytes
-from headrace._whole_sum import WholeSum, crc_of, tell_not_compared
+from headrace._whole_sum import InOrderSum, WholeSum, crc_of, tell_not_compared, xxh64_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -87,9 +87,10 @@ class ObjectReaderIO(io.BufferedIOBase):
     arrives, and the read that would complete the object, in whatever order it was read, compares
     the sum of all pieces with the object's first: if they differ it raises `CorruptDataError` and
     returns nothing, and so does every later read. Until then the bytes are as good as the
-    transport. An object without a CRC (a file, an `ObjectInfo` that has none, one whose store
-    keeps a digest such as SHA-256, which pieces cannot be joined to) is not compared, and neither
-    is one of a store with ``verify=False``.
+    transport. An XXH64 (the default of AIStore) cannot be joined from those of pieces: an object
+    that has one is compared if it is read from its beginning to its end, whatever is read again in
+    between. An object without either (a file, an `ObjectInfo` that has none, one whose store keeps
+    a digest such as SHA-256) is not compared, and neither is one of a store with ``verify=False``.
 
     Threads may share it. After a fork the child reads by connections of its own.
 
@@ -138,7 +139,9 @@ class ObjectReaderIO(io.BufferedIOBase):
             raise _wrong_generation(self._url, self._info.generation, if_generation)
         crc = crc_of(self._info) if verify else None
         self._sum = None if crc is None else WholeSum(self._info.size_bytes, *crc)
-        if verify and crc is None and self._info.size_bytes:
+        xxh64 = xxh64_of(self._info) if verify else None
+        self._in_order = None if xxh64 is None else InOrderSum(self._info.size_bytes, xxh64)
+        if verify and crc is None and xxh64 is None and self._info.size_bytes:
             tell_not_compared(self._store, self._info)
         self._ended = False
 
@@ -421,6 +424,8 @@ class ObjectReaderIO(io.BufferedIOBase):
                 for (a, b), view, crc in zip(direct, views, batch.sums(), strict=True):
                     self._add_to_sum(a, b, crc, view)
                 self._settle_if_whole()
+            if self._in_order is not None:
+                self._add_in_order(begin, end, into)
         finally:
             if batch is not None:
                 batch.drain()  # nothing is written to the caller's memory any more
@@ -474,12 +479,27 @@ class ObjectReaderIO(io.BufferedIOBase):
     def _add_to_sum(self, begin: int, end: int, crc: int | None, data: memoryview) -> None:
         if self._sum is None or self._damage is not None:
             return
-        wrong = self._sum.add(begin, end, crc, data)
+        self._note_damage(self._sum.add(begin, end, crc, data))
+        if self._sum.is_hopeless:
+            self._sum = None
+
+    def _add_in_order(self, begin: int, end: int, data: memoryview) -> None:
+        """Have the sum of what is read in order know what is about to be handed out.
+
+        Raises:
+            CorruptDataError: it is the last of the object, whose sum is another one.
+        """
+        assert self._in_order is not None
+        self._note_damage(self._in_order.add(begin, end, data))
+        if self._in_order.is_hopeless:
+            self._in_order = None
+            tell_not_compared(self._store, self._info)
+        self._raise_damage()
+
+    def _note_damage(self, wrong: str) -> None:
         if wrong:
             self._damage = CorruptDataError(f"{self._url}: {wrong}")
             self._damage.url = self._url
-        elif self._sum.is_hopeless:
-            self._sum = None
 
     def _raise_damage(self) -> None:
         if self._damage is not None:

@@ -118,6 +118,7 @@ class StoreSettings:
             "https_proxy": environment.https_proxy,
             "no_proxy": environment.no_proxy,
             "ca_file": ca_file(self._ca_file(scheme, environment)),
+            **self._client_certificate(scheme, environment),
         }
         if join is not None:
             options.update({f"join_{name}": value for name, value in asdict(join).items()})
@@ -125,6 +126,20 @@ class StoreSettings:
             self.parallel.initial_in_flight, self.parallel.max_in_flight
         )
         return options
+
+    def _client_certificate(self, scheme: str, environment: Environment) -> dict[str, Any]:
+        if provider_of(scheme) != "ais":
+            return {}
+        skips = self.ais.skip_verify
+        # A certificate and its key come from one place.
+        own = bool(self.ais.client_cert_file)
+        return {
+            "client_cert_file": (
+                self.ais.client_cert_file if own else environment.ais_client_cert_file
+            ),
+            "client_key_file": self.ais.client_key_file if own else environment.ais_client_key_file,
+            "skip_verify": environment.ais_skip_verify if skips is None else skips,
+        }
 
     def _ca_file(self, scheme: str, environment: Environment) -> str:
         own = self.ais.ca_file or environment.ais_ca_file if provider_of(scheme) == "ais" else ""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from headrace import ObjectInfo, Store
 
-__all__ = ["WholeSum", "crc_of", "damage_of", "tell_not_compared"]
+__all__ = ["InOrderSum", "WholeSum", "crc_of", "damage_of", "tell_not_compared", "xxh64_of"]
 
 # Bounds of the memory that this takes. Beyond the first one the whole cannot be told any more.
 _MAX_RUNS = 1 << 16
@@ -27,6 +27,12 @@ def crc_of(info: ObjectInfo) -> tuple[_engine.CrcKind, int] | None:
         return _engine.CrcKind(kind), int.from_bytes(value, "big")
     except ValueError:
         return None
+
+
+def xxh64_of(info: ObjectInfo) -> int | None:
+    """Return the object's XXH64; None if it has none."""
+    kind, value = info.checksum or ("", b"")
+    return int.from_bytes(value, "big") if kind == "xxh64" else None
 
 
 def damage_of(kind: _engine.CrcKind, came: int, told: int) -> str:
@@ -102,6 +108,40 @@ class _Run:
             self.sums.insert(first, self._crc.of_beginning(self.sums[last], crc, end - begin))
         self._thin_out()
         return True
+
+
+class InOrderSum:
+    """The XXH64 of an object that is read from its beginning to its end.
+
+    It cannot be joined from those of pieces. Bytes that come again are passed over; once some were
+    left out, the whole cannot be told any more.
+
+    Args:
+        size_bytes: the object's.
+        xxh64: the object's.
+    """
+
+    def __init__(self, size_bytes: int, xxh64: int) -> None:
+        self._size_bytes, self._whole = size_bytes, xxh64
+        self._sum = _engine.Xxh64()
+        self._end = 0
+        self.is_hopeless = False
+        """Whether bytes were left out."""
+
+    def add(self, begin: int, end: int, data: Buffer) -> str:
+        """Add the piece ``[begin, end)``, and return what is wrong with all: ``""`` for nothing."""
+        self.is_hopeless = self.is_hopeless or begin > self._end
+        if self.is_hopeless or end <= self._end:
+            return ""
+        with memoryview(data) as view, view[self._end - begin :] as new:
+            self._sum.extend(new)
+        self._end = end
+        came = self._sum.value()
+        if end < self._size_bytes or came == self._whole:
+            return ""
+        return (
+            f"the bytes that came have XXH64 {came:016x}, the object has XXH64 {self._whole:016x}"
+        )
 
 
 class WholeSum:

@@ -79,7 +79,8 @@ Result<ProxyAddress> parse_proxy(std::string_view text) {
 // other options are per store.
 struct HostKey {
   Endpoint endpoint;
-  std::string proxy, ca_file, user_agent;
+  std::string proxy, user_agent;
+  TlsOptions certificates;
   std::chrono::milliseconds connect, tls, first_byte, stall;
   uint32_t max_in_flight, initial_in_flight, retry_tokens;
   auto operator<=>(const HostKey&) const = default;
@@ -123,7 +124,9 @@ Result<void> validate(const StoreOptions& options) {
       {"proxy.http_proxy", options.proxy.http_proxy},
       {"proxy.https_proxy", options.proxy.https_proxy},
       {"proxy.no_proxy", options.proxy.no_proxy},
-      {"tls.ca_file", options.tls.ca_file}};
+      {"tls.ca_file", options.tls.ca_file},
+      {"tls.client_cert_file", options.tls.client_cert_file},
+      {"tls.client_key_file", options.tls.client_key_file}};
   for (const auto& [name, text] : texts) {
     const bool has_control = std::ranges::any_of(
         text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
@@ -156,6 +159,7 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
   std::map<HostKey, std::shared_ptr<Host>> hosts HEADRACE_GUARDED_BY(mutex);
   std::vector<std::weak_ptr<GroupedReads>> grouped HEADRACE_GUARDED_BY(mutex);
   bool stopped HEADRACE_GUARDED_BY(mutex) = false;
+  bool told_skip_verify HEADRACE_GUARDED_BY(mutex) = false;
 
   Result<std::shared_ptr<ObjectStore>> open(const Url& url, Result<Provider> provider,
                                             const StoreOptions& options);
@@ -273,8 +277,8 @@ Result<std::shared_ptr<Host>> Engine::State::host(const Endpoint& endpoint,
   }
   const HostKey key{.endpoint = endpoint,
                     .proxy = via,
-                    .ca_file = options.tls.ca_file,
                     .user_agent = route->user_agent,
+                    .certificates = options.tls,
                     .connect = options.timeout.connect,
                     .tls = options.timeout.tls,
                     .first_byte = options.timeout.first_byte,
@@ -293,6 +297,12 @@ Result<std::shared_ptr<Host>> Engine::State::host(const Endpoint& endpoint,
         return std::unexpected(std::move(tls.error()));
       }
       route->tls = std::move(*tls);
+      if (options.tls.skip_verify && !std::exchange(told_skip_verify, true)) {
+        log->add(LogLevel::kWarning,
+                 cat("the certificates of https://", endpoint.authority(),
+                     " are not verified (skip_verify): whoever is in between can read and change "
+                     "what is sent, tokens too. Other hosts may be like it; this is said once"));
+      }
     }
     found = std::make_shared<Host>(std::move(route), options.initial_in_flight,
                                    options.max_in_flight, options.retry.budget_tokens, log);

@@ -99,6 +99,43 @@ def test_what_is_written_while_the_map_is_old_is_found_by_everybody(
     assert sent < part_bytes, "commands, and no bytes of objects"
 
 
+def test_what_this_process_has_written_it_reads_although_its_map_is_old(
+    ais_server: FaultServer, open_store: Open
+) -> None:
+    ais_server.node(3, in_map=False)
+    store = open_store()
+    for name in NAMES:
+        store.write(name, b"before")
+    know_the_map(ais_server, store)
+    ais_server.node(3, in_map=True)  # the others keep what they have
+    maps, reads = by_node(ais_server, 0, "smap"), by_node(ais_server, 0, "media")
+    for name in NAMES:
+        store.write(name, name.encode())
+        assert store.read(name).bytes() == name.encode()
+    assert by_node(ais_server, 0, "smap") - maps == 1
+    # Once there is the new map, nothing goes by the proxy any more.
+    while by_node(ais_server, 0, "media") > reads:
+        reads = by_node(ais_server, 0, "media")
+        assert [store.read(name).bytes() for name in NAMES] == [name.encode() for name in NAMES]
+
+
+def test_what_this_process_has_deleted_is_gone_although_its_map_is_old(
+    ais_server: FaultServer, open_store: Open
+) -> None:
+    ais_server.node(3, in_map=False)
+    store = open_store()
+    for name in NAMES:
+        store.write(name, b"before")
+    know_the_map(ais_server, store)
+    ais_server.node(3, in_map=True)
+    for name in NAMES:
+        ais_server.put("bucket", name, b"moved")  # to where it belongs now
+    for name in NAMES:
+        store.delete(name)
+        with pytest.raises(headrace.NotFoundError):
+            store.read(name)
+
+
 # ── Real nodes ───────────────────────────────────────────────────────────────────────────────
 
 

@@ -279,3 +279,39 @@ def test_buckets_of_one_name_are_different_buckets(
 def test_without_an_endpoint_the_error_says_what_is_missing() -> None:
     with pytest.raises(headrace.InvalidArgumentError, match=r"AIS_ENDPOINT.*endpoint="):
         headrace.Store("ais://bucket").stat("o")
+
+
+@pytest.mark.parametrize("piece_bytes", [1000, 70_000, 1 << 20, 3 << 20])
+def test_a_file_that_is_read_in_order_is_compared_with_its_xxh64(
+    ais_server: FaultServer, open_store: Open, piece_bytes: int
+) -> None:
+    store = open_store(direct=False)
+    data = bytes(i * 7 % 251 for i in range(300_001)) * 10
+    info = store.write("o", data)
+    with headrace.open("o", "rb", store=store) as file:
+        assert b"".join(iter(lambda: file.read(piece_bytes), b"")) == data
+    wrong = headrace.ObjectInfo("o", info.size_bytes, info.generation, checksum=("xxh64", bytes(8)))
+    with headrace.open(wrong, "rb", store=store) as file:
+        came: list[bytes] = []
+        with pytest.raises(headrace.CorruptDataError, match=f"XXH64 {0:016x}"):
+            came.extend(iter(lambda: file.read(piece_bytes), b""))
+        assert data.startswith(b"".join(came))
+        assert sum(map(len, came)) < len(data)
+        with pytest.raises(headrace.CorruptDataError):
+            file.read(1)
+
+
+def test_a_file_that_is_not_read_in_order_is_not_compared_and_that_is_told(
+    ais_server: FaultServer, open_store: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store()
+    data = bytes(i * 7 % 251 for i in range(300_000))
+    store.write("o", data)
+    with headrace.open("o", "rb", store=store) as file:
+        file.seek(200_000)
+        assert file.read() == data[200_000:]
+        file.seek(0)
+        assert file.read() == data
+    headrace.metrics()
+    told = [record.getMessage() for record in caplog.records]
+    assert [text for text in told if "read in parts, whose XXH64 cannot be joined" in text] != []

@@ -10,6 +10,7 @@ import pytest
 
 import headrace
 from testing.faultserver.client import FaultServer
+from testing.servers import AistoreCluster
 from tests.faults.conftest import FAST
 
 PART = 1 << 16
@@ -214,3 +215,73 @@ def test_a_copy_passes_through_and_is_verified(
     assert ais_server.get("bucket", "b") == data
     with pytest.raises(headrace.PreconditionFailedError):
         store.copy("b", "a %+#?é", if_generation="absent")
+
+
+@pytest.mark.parametrize("personality", ["A", "B"])
+def test_type_and_encoding_of_what_is_written_in_parts_are_kept(
+    ais_server: FaultServer, store: headrace.Store, personality: str
+) -> None:
+    ais_server.cluster(personality=personality)
+    store.write("o", b"before", content_type="text/before", content_encoding="gzip")
+    with store.open_writer("o", part_bytes=PART, content_type="text/plain") as writer:
+        writer.write(DATA)
+    info = writer.close()
+    assert (info.content_type, info.content_encoding) == ("text/plain", "")
+    found = store.stat("o")
+    assert (found.content_type, found.content_encoding) == ("text/plain", "")
+    assert found.generation == info.generation
+    assert [e["status"] for e in ais_server.log() if e["method"] == "PATCH"] == [307, 200]
+
+
+@pytest.mark.parametrize("personality", ["A", "B"])
+def test_what_is_written_in_parts_without_a_type_costs_no_more(
+    ais_server: FaultServer, store: headrace.Store, personality: str
+) -> None:
+    ais_server.cluster(personality=personality)
+    write_in_parts(store, "o")
+    assert not [e for e in ais_server.log() if e["method"] == "PATCH"]
+
+
+def test_a_type_that_cannot_be_set_is_an_error_that_says_what_is_there(
+    ais_server: FaultServer, store: headrace.Store
+) -> None:
+    refuse = {"status": 403, "message": "no"}
+    ais_server.faults([{"match": {"method": "PATCH"}, "action": refuse}])
+    writer = store.open_writer("o", part_bytes=PART, content_type="text/plain")
+    writer.write(DATA)
+    with pytest.raises(
+        headrace.PermissionDeniedError, match="it was written, but its content type"
+    ):
+        writer.close()
+    assert ais_server.get("bucket", "o") == DATA
+
+
+def test_a_stream_whose_type_cannot_be_set_leaves_what_was_there(
+    ais_server: FaultServer, store: headrace.Store
+) -> None:
+    ais_server.cluster(personality="A")
+    store.write("o", b"before")
+    refuse = {"status": 403, "message": "no"}
+    ais_server.faults([{"match": {"method": "PATCH"}, "action": refuse}])
+    writer = store.open_writer("o", part_bytes=PART, content_type="text/plain")
+    writer.write(DATA)
+    with pytest.raises(headrace.PermissionDeniedError):
+        writer.close()
+    headrace.shutdown()
+    assert ais_server.names("bucket") == ["o"]
+    assert ais_server.get("bucket", "o") == b"before"
+
+
+def test_a_real_cluster_keeps_the_type_and_encoding_of_a_stream(
+    ais_cluster_of_three: AistoreCluster,
+) -> None:
+    bucket = ais_cluster_of_three.make_bucket()
+    store = headrace.Store(f"ais://{bucket}", endpoint=ais_cluster_of_three.url)
+    for name in ("a", "b c#%"):
+        with store.open_writer(
+            name, part_bytes=PART, content_type="text/plain", content_encoding="gzip"
+        ) as writer:
+            writer.write(DATA)
+        info = store.stat(name)
+        assert (info.content_type, info.content_encoding) == ("text/plain", "gzip")
+        assert store.read(name).bytes() == DATA

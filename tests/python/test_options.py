@@ -31,6 +31,7 @@ def test_defaults_are_the_engines() -> None:
             ours[name] = parameter.default
     theirs = _engine.default_options()
     of_the_environment = {"ca_file", "http_proxy", "https_proxy", "no_proxy"}
+    of_the_environment |= {"client_cert_file", "client_key_file", "skip_verify"}
     of_services = {"max_copy_bytes", "copied_part_bytes"}
     assert set(theirs) - set(ours) == of_the_environment | of_services
     for name in set(ours) & set(theirs):
@@ -66,6 +67,9 @@ def test_defaults_are_the_engines() -> None:
         (lambda: headrace.AisOptions(direct="yes"), "direct"),  # type: ignore[arg-type]
         (lambda: headrace.AisOptions(etl_args="a"), "etl_name"),
         (lambda: headrace.AisOptions(ca_file=5), "ca_file"),  # type: ignore[arg-type]
+        (lambda: headrace.AisOptions(client_cert_file=b"x"), "client_cert_file"),  # type: ignore[arg-type]
+        (lambda: headrace.AisOptions(client_key_file="k"), "pass client_cert_file, too"),
+        (lambda: headrace.AisOptions(skip_verify="no"), "skip_verify"),  # type: ignore[arg-type]
         (lambda: headrace.AwsKeys("id", ""), "secret_access_key"),
         (lambda: headrace.AwsKeys("i d", "secret"), "access_key_id"),
         (lambda: headrace.Store("/b", provider=headrace.GcsOptions()), "a file:// store has no"),
@@ -113,6 +117,30 @@ def test_the_environment_says_nothing_by_default() -> None:
     assert environment.endpoint("gs") == environment.endpoint("s3") == environment.aws_region == ""
     assert environment.aws_keys() is None
     assert environment.http_proxy == environment.ca_file == ""
+
+
+@pytest.mark.parametrize(
+    ("variables", "skips"),
+    [
+        ({}, False),
+        ({"AIS_SKIP_VERIFY_CRT": "true"}, True),
+        ({"AIS_SKIP_VERIFY_CRT": " Yes "}, True),
+        ({"AIS_SKIP_VERIFY_CRT": "0"}, False),
+        ({"AIS_SKIP_VERIFY_CRT": "", "AIS_SKIP_VERIFY": "1"}, False),
+        ({"AIS_SKIP_VERIFY": "1"}, True),
+    ],
+)
+def test_whether_certificates_are_verified_is_read_as_the_sdk_reads_it(
+    variables: dict[str, str], skips: bool
+) -> None:
+    assert read_environment(variables).ais_skip_verify is skips
+
+
+def test_a_client_certificate_of_the_environment_needs_its_key() -> None:
+    alone = read_environment({"AIS_CRT": "/c.pem"})
+    assert (alone.ais_client_cert_file, alone.ais_client_key_file) == ("", "")
+    both = read_environment({"AIS_CRT": "/c.pem", "AIS_CRT_KEY": "/k.pem"})
+    assert (both.ais_client_cert_file, both.ais_client_key_file) == ("/c.pem", "/k.pem")
 
 
 def test_the_environment_is_read() -> None:

@@ -108,3 +108,39 @@ def test_its_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not whole.is_hopeless
     add(whole, 50, 51)
     assert whole.is_hopeless
+
+
+XXH64_OF_DATA = _engine.Xxh64()
+XXH64_OF_DATA.extend(DATA)
+
+
+def test_what_is_read_in_order_has_its_sum_whatever_comes_again() -> None:
+    whole = _whole_sum.InOrderSum(len(DATA), XXH64_OF_DATA.value())
+    half = len(DATA) // 2
+    for begin, end in (
+        (0, 10),
+        (3, 7),
+        (0, half),
+        (half, half),
+        (5, len(DATA) - 1),
+        (1, len(DATA)),
+    ):
+        assert whole.add(begin, end, DATA[begin:end]) == ""
+        assert not whole.is_hopeless
+    assert whole.add(0, len(DATA), DATA) == "", "it is over"
+
+
+def test_a_byte_of_what_is_read_in_order_that_differs_is_told_at_the_end() -> None:
+    whole = _whole_sum.InOrderSum(len(DATA), XXH64_OF_DATA.value())
+    wrong = bytes([DATA[0] ^ 1]) + DATA[1:]
+    assert whole.add(0, 10, wrong[:10]) == ""
+    assert f"the object has XXH64 {XXH64_OF_DATA.value():016x}" in whole.add(
+        10, len(DATA), DATA[10:]
+    )
+
+
+def test_what_is_left_out_makes_the_sum_of_what_is_read_in_order_hopeless() -> None:
+    whole = _whole_sum.InOrderSum(len(DATA), 0)
+    assert whole.add(0, 10, DATA[:10]) == whole.add(11, 12, DATA[11:12]) == ""
+    assert whole.is_hopeless
+    assert whole.add(10, len(DATA), DATA[10:]) == ""

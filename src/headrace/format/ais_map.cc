@@ -10,6 +10,28 @@ namespace {
 
 namespace dom = simdjson::dom;
 
+// One of the other networks. What is no address is passed over: nothing is sent there.
+void add_other_endpoint(const dom::object& net, AisNode& node) {
+  std::string url;
+  MemberReader(net).text("direct_url", url);
+  const Result<Endpoint> endpoint = parse_endpoint(url, /*default_tls=*/false);
+  if (!endpoint || *endpoint == node.endpoint) return;
+  std::vector<Endpoint>& known = node.other_endpoints;
+  if (std::ranges::find(known, *endpoint) == known.end()) known.push_back(*endpoint);
+}
+
+void add_other_endpoints(const dom::object& json, AisNode& node) {
+  dom::object net;
+  for (const char* name : {"intra_data_net", "intra_control_net"}) {
+    if (json[name].get(net) == simdjson::SUCCESS) add_other_endpoint(net, node);
+  }
+  dom::array more;
+  if (json["pub_extra"].get(more) != simdjson::SUCCESS) return;
+  for (const dom::element& each : more) {
+    if (each.get(net) == simdjson::SUCCESS) add_other_endpoint(net, node);
+  }
+}
+
 // Errors: kCorrupt.
 Result<AisNode> read_node(const dom::object& json) {
   AisNode node;
@@ -33,6 +55,7 @@ Result<AisNode> read_node(const dom::object& json) {
     return corrupt("a cluster map with a node at '", printable_line(url), "'");
   }
   node.endpoint = std::move(*endpoint);
+  add_other_endpoints(json, node);
   return node;
 }
 

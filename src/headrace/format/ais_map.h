@@ -15,6 +15,9 @@ namespace headrace {
 struct AisNode {
   std::string id = {};
   Endpoint endpoint = {};  // where clients reach it
+  // Its addresses in other networks. A proxy may send clients there: to any of several public ones,
+  // and to internal ones if it takes the client for a neighbour.
+  std::vector<Endpoint> other_endpoints = {};
   uint64_t flags = 0;
   // Under maintenance or being decommissioned: it owns no objects.
   bool is_leaving() const { return (flags & 12) != 0; }

@@ -40,9 +40,23 @@ TEST(AisMap, HasNodesInTheOrderOfTheirIds) {
   EXPECT_FALSE(map->proxies[0].is_leaving());
   ASSERT_EQ(map->targets.size(), 2u);
   EXPECT_EQ(map->targets[0],
-            (AisNode{.id = "t1", .endpoint = {.tls = false, .host = "10.0.0.1", .port = 8081}}));
+            (AisNode{.id = "t1",
+                     .endpoint = {.tls = false, .host = "10.0.0.1", .port = 8081},
+                     .other_endpoints = {{.tls = false, .host = "127.0.0.2", .port = 1}}}));
   EXPECT_EQ(map->targets[1].endpoint, (Endpoint{.tls = true, .host = "::1", .port = 8082}));
   EXPECT_TRUE(map->targets[1].is_leaving());
+}
+
+TEST(AisMap, ANodeHasAddressesInOtherNetworks) {
+  const std::string more =
+      R"(,"intra_control_net":{"direct_url":"http://h:1"},"pub_extra":[7,{},{"direct_url":"x y"},)"
+      R"({"direct_url":"http://10.0.0.2:1"},{"direct_url":"http://127.0.0.2:1"}])";
+  const std::string targets = cat("{\"t1\":", node("t1", "http://h:1", 0, more), "}");
+  const Result<AisMap> map = parse_ais_map(map_of(kProxies, targets));
+  ASSERT_TRUE(map.has_value()) << map.error().message();
+  EXPECT_THAT(map->targets[0].other_endpoints,
+              ::testing::ElementsAre(Endpoint{.tls = false, .host = "127.0.0.2", .port = 1},
+                                     Endpoint{.tls = false, .host = "10.0.0.2", .port = 1}));
 }
 
 TEST(AisMap, MaintenanceAndDecommissionAreLeaving) {

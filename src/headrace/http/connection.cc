@@ -420,7 +420,9 @@ awaitable<Result<void>> Connection::exchange(const HttpRequest& request, Respons
   if (!answered && head) head = co_await receive_head();
   if (!head) {
     went_stale_ = exchange_count_ > 0 && inbox_end_ == 0 && !aborted_;
-    if (!sent && !aborted_) co_return sent;
+    // What the server says about our certificate comes after the handshake, when it has closed.
+    const bool is_reason = head.error().code() == Code::kPermissionDenied;
+    if (!sent && !aborted_ && !is_reason) co_return sent;
     co_return head;
   }
   last_used_ = thread_.now();

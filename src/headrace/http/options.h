@@ -23,7 +23,15 @@ struct TlsOptions {
   // PEM bundle; empty: SSL_CERT_FILE, then OpenSSL's default, then the usual paths of
   // distributions.
   std::string ca_file = {};
-  bool operator==(const TlsOptions&) const = default;
+  // PEM: the certificate by which a server knows this client, followed by those that vouch for it;
+  // empty: none.
+  std::string client_cert_file = {};
+  // PEM: the key of that certificate, not encrypted; empty: it is in the same file.
+  std::string client_key_file = {};
+  // Any certificate of the server's is taken, so that whoever is in between can read and change
+  // everything.
+  bool skip_verify = false;
+  auto operator<=>(const TlsOptions&) const = default;
 };
 
 struct ProxyOptions {

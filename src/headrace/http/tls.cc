@@ -2,6 +2,7 @@
 
 #include <openssl/bio.h>
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <sys/socket.h>
@@ -95,6 +96,70 @@ bool load_roots(SSL_CTX* context, const TlsOptions& options, std::string& failur
   return true;
 }
 
+// Nobody is there to be asked for the password of a key.
+int no_password(char*, int, int, void* asked) {
+  *static_cast<bool*>(asked) = true;
+  return -1;
+}
+
+// Why OpenSSL could not use a PEM file. Takes its errors.
+std::string what_is_wrong_with(const std::string& file, const char* content, bool asked) {
+  const int reason = ERR_GET_REASON(ERR_peek_error());
+  const std::string errors = openssl_errors();
+  if (::access(file.c_str(), R_OK) != 0) return std::strerror(errno);
+  if (asked) return "it is encrypted, and headrace knows no password";
+  const bool has_none = reason == PEM_R_NO_START_LINE || reason == ERR_R_UNSUPPORTED;
+  return has_none ? cat("it has no ", content, " in PEM form") : errors;
+}
+
+// Errors: kInvalidArgument.
+Result<void> load_client_certificate(SSL_CTX* context, const TlsOptions& options) {
+  const std::string& file = options.client_cert_file;
+  const std::string& key_file = options.client_key_file.empty() ? file : options.client_key_file;
+  if (file.empty()) {
+    if (key_file.empty()) return {};
+    return invalid_argument("there is the key of a client certificate, ", key_file,
+                            ", and no certificate");
+  }
+  bool asked = false;
+  ERR_clear_error();
+  SSL_CTX_set_default_passwd_cb(context, &no_password);
+  SSL_CTX_set_default_passwd_cb_userdata(context, &asked);
+  const auto failed = [&asked](const char* what, const std::string& name, const char* content) {
+    return invalid_argument("cannot use ", what, " ", name, ": ",
+                            what_is_wrong_with(name, content, asked));
+  };
+  if (SSL_CTX_use_certificate_chain_file(context, file.c_str()) != 1) {
+    return failed("the client certificate", file, "certificate");
+  }
+  if (SSL_CTX_use_PrivateKey_file(context, key_file.c_str(), SSL_FILETYPE_PEM) != 1) {
+    const int reason = ERR_GET_REASON(ERR_peek_error());
+    if (reason == X509_R_KEY_VALUES_MISMATCH || reason == X509_R_KEY_TYPE_MISMATCH) {
+      ERR_clear_error();
+      return invalid_argument("the key in ", key_file, " is not that of the client certificate in ",
+                              file);
+    }
+    return failed("the key of the client certificate", key_file, "private key");
+  }
+  SSL_CTX_set_default_passwd_cb_userdata(context, nullptr);
+  return {};
+}
+
+// Whether the server has ended a connection because of our certificate, or because we have none.
+bool is_about_our_certificate(int reason) {
+  switch (reason) {
+    case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
+    case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
+    case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:
+    case SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED:
+    case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
+    case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
+    case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
+    case SSL_R_TLSV1_ALERT_ACCESS_DENIED: return true;
+    default: return false;
+  }
+}
+
 bool is_ip_literal(const std::string& host) {
   ASN1_OCTET_STRING* address = a2i_IPADDRESS(host.c_str());
   ASN1_OCTET_STRING_free(address);
@@ -103,7 +168,8 @@ bool is_ip_literal(const std::string& host) {
 
 }  // namespace
 
-TlsContext::TlsContext(ssl_ctx_st* context) : context_(context) {}
+TlsContext::TlsContext(ssl_ctx_st* context, std::string client_cert_file)
+    : context_(context), client_cert_file_(std::move(client_cert_file)) {}
 
 TlsContext::~TlsContext() {
   const HoldsOffForks no_fork;
@@ -115,9 +181,9 @@ Result<std::shared_ptr<TlsContext>> TlsContext::create(const TlsOptions& options
   const HoldsOffForks no_fork;
   SSL_CTX* raw = SSL_CTX_new(TLS_client_method());
   if (raw == nullptr) return fail(Code::kInternal, "no TLS context: ", openssl_errors());
-  std::shared_ptr<TlsContext> self(new TlsContext(raw));
+  std::shared_ptr<TlsContext> self(new TlsContext(raw, options.client_cert_file));
   SSL_CTX_set_min_proto_version(raw, TLS1_2_VERSION);
-  SSL_CTX_set_verify(raw, SSL_VERIFY_PEER, nullptr);
+  SSL_CTX_set_verify(raw, options.skip_verify ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, nullptr);
   SSL_CTX_set_mode(raw, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   SSL_CTX_set_read_ahead(raw, 1);
   SSL_CTX_set_default_read_buffer_len(raw, kReadBufferBytes);
@@ -125,7 +191,10 @@ Result<std::shared_ptr<TlsContext>> TlsContext::create(const TlsOptions& options
   SSL_CTX_sess_set_new_cb(raw, &TlsContext::on_new_session);
   SSL_CTX_set_ex_data(raw, context_index(), self.get());
   std::string failure;
-  if (!load_roots(raw, options, failure)) return invalid_argument(failure);
+  if (!options.skip_verify && !load_roots(raw, options, failure)) return invalid_argument(failure);
+  if (Result<void> loaded = load_client_certificate(raw, options); !loaded) {
+    return std::unexpected(std::move(loaded.error()));
+  }
   return self;
 }
 
@@ -196,12 +265,18 @@ Result<TlsStream::Step> TlsStream::classify(int result, const char* what) {
     default: break;
   }
   const long verdict = SSL_get_verify_result(ssl_);
-  if (verdict != X509_V_OK) {
+  if (verdict != X509_V_OK && SSL_get_verify_mode(ssl_) != SSL_VERIFY_NONE) {
     ERR_clear_error();
     // Not retried: the next handshake would see the same certificate.
     return fail(Code::kPermissionDenied, what,
                 ": the server's certificate was refused: ", X509_verify_cert_error_string(verdict),
                 " (set SSL_CERT_FILE or ca_file to the CA that signed it)");
+  }
+  if (is_about_our_certificate(ERR_GET_REASON(ERR_peek_error()))) {
+    const std::string& file = context_->client_cert_file_;
+    const std::string remedy = file.empty() ? "none was sent: set client_cert_file" : file;
+    return fail(Code::kPermissionDenied, what, ": the server does not accept the certificate of ",
+                "this client (", remedy, "): ", openssl_errors());
   }
   return fail(Code::kUnavailable, what, ": ", openssl_errors());
 }

@@ -19,7 +19,7 @@ namespace headrace {
 // every connection brings new ones. Thread: any.
 class TlsContext : public std::enable_shared_from_this<TlsContext> {
  public:
-  // Errors: kInvalidArgument when the CA file cannot be read.
+  // Errors: kInvalidArgument, with its name and what is wrong, for a file that cannot be used.
   static Result<std::shared_ptr<TlsContext>> create(const TlsOptions& options);
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;
@@ -27,10 +27,11 @@ class TlsContext : public std::enable_shared_from_this<TlsContext> {
 
  private:
   friend class TlsStream;
-  explicit TlsContext(ssl_ctx_st* context);
+  TlsContext(ssl_ctx_st* context, std::string client_cert_file);
   static int on_new_session(ssl_st* ssl, ssl_session_st* session);
 
   ssl_ctx_st* context_;
+  const std::string client_cert_file_;  // for messages
   Mutex mutex_;
   ssl_session_st* session_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
 };

@@ -38,6 +38,8 @@ class Certificates {
     }
     issue("here", "IP:127.0.0.1,DNS:localhost");
     issue("elsewhere", "DNS:elsewhere.test");
+    run(cat("openssl ec -aes128 -passout pass:secret -in ", path("here.key"), " -out ",
+            path("encrypted.key")));
   }
   ~Certificates() { std::filesystem::remove_all(directory_); }
 
@@ -149,6 +151,140 @@ TEST_F(TlsTest, ACaFileThatIsNotThereIsSaidAtOnce) {
   EXPECT_THAT(engine_.open({.scheme = Scheme::kGs, .bucket = "bucket"}, options_),
               FailsWith(Code::kInvalidArgument, HasSubstr("/nonexistent/ca.pem")));
 }
+
+// ── Certificates of clients ──────────────────────────────────────────────────────────────────
+
+TEST(TlsContext, FilesThatCannotBeUsedAreNamedWithWhatIsWrong) {
+  const auto in = [](std::string_view name) { return certificates().path(name); };
+  struct Case {
+    TlsOptions options;
+    std::vector<std::string> said;
+  };
+  const std::vector<Case> cases = {
+      {{.client_cert_file = "/nonexistent/c.pem"},
+       {"client certificate /nonexistent/c.pem", "No such file"}},
+      {{.client_cert_file = in("here.key")}, {in("here.key"), "no certificate in PEM form"}},
+      {{.client_cert_file = in("here.pem")}, {in("here.pem"), "no private key in PEM form"}},
+      {{.client_cert_file = in("here.pem"), .client_key_file = "/nonexistent/k.pem"},
+       {"key of the client certificate /nonexistent/k.pem", "No such file"}},
+      {{.client_cert_file = in("here.pem"), .client_key_file = in("elsewhere.key")},
+       {in("elsewhere.key"), "not that of the client certificate", in("here.pem")}},
+      {{.client_cert_file = in("here.pem"), .client_key_file = in("encrypted.key")},
+       {in("encrypted.key"), "encrypted"}},
+      {{.client_key_file = in("here.key")}, {in("here.key"), "no certificate"}}};
+  for (const Case& each : cases) {
+    const Result<std::shared_ptr<TlsContext>> made = TlsContext::create(each.options);
+    ASSERT_FALSE(made.has_value()) << each.said.front();
+    EXPECT_EQ(made.error().code(), Code::kInvalidArgument);
+    for (const std::string& text : each.said) EXPECT_THAT(made.error().message(), HasSubstr(text));
+  }
+}
+
+// Two ends of one connection. The server wants a certificate of the CA.
+class MutualTls {
+ public:
+  explicit MutualTls(const TlsOptions& options) {
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends_.data()),
+              0);
+    const ServerOptions files = certificates().server("here");
+    SSL_CTX_use_certificate_chain_file(context_.get(), files.certificate_file.c_str());
+    SSL_CTX_use_PrivateKey_file(context_.get(), files.key_file.c_str(), SSL_FILETYPE_PEM);
+    SSL_CTX_load_verify_locations(context_.get(), certificates().path("ca.pem").c_str(), nullptr);
+    SSL_CTX_set_verify(context_.get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+    server_.reset(SSL_new(context_.get()));
+    SSL_set_fd(server_.get(), ends_[0]);
+    client_ = TlsStream::create(TlsContext::create(options).value(), ends_[1], "localhost").value();
+  }
+  ~MutualTls() {
+    client_.reset();
+    for (const int end : ends_) ::close(end);
+  }
+  // What the client's first read says: with TLS 1.3 its handshake is over before the server judges.
+  Result<TlsStream::Step> shake_and_read() {
+    std::byte byte;
+    bool accepted = false, connected = false;
+    for (int turn = 0; turn < 1000; ++turn) {
+      if (!connected) {
+        Result<TlsStream::Step> step = client_->handshake();
+        if (!step) return step;
+        connected = step->need == TlsStream::Need::kNothing;
+      } else {
+        Result<TlsStream::Step> step = client_->read({&byte, 1});
+        if (!step || step->count > 0) return step;
+      }
+      if (!accepted && SSL_accept(server_.get()) == 1) {
+        accepted = true;
+        SSL_write(server_.get(), "x", 1);
+      }
+    }
+    return fail(Code::kInternal, "nothing happened");
+  }
+
+ private:
+  std::array<int, 2> ends_{};
+  const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context_{SSL_CTX_new(TLS_server_method()),
+                                                                   &SSL_CTX_free};
+  std::unique_ptr<SSL, decltype(&SSL_free)> server_{nullptr, &SSL_free};
+  std::unique_ptr<TlsStream> client_;
+};
+
+TEST(TlsStream, AServerThatWantsACertificateGetsIt) {
+  const std::string both = certificates().path("both.pem");
+  std::ofstream(both) << std::ifstream(certificates().path("elsewhere.key")).rdbuf()
+                      << std::ifstream(certificates().path("elsewhere.pem")).rdbuf();
+  const std::string ca_file = certificates().path("ca.pem");
+  for (const TlsOptions& options :
+       {TlsOptions{.ca_file = ca_file,
+                   .client_cert_file = certificates().path("elsewhere.pem"),
+                   .client_key_file = certificates().path("elsewhere.key")},
+        TlsOptions{.ca_file = ca_file, .client_cert_file = both}}) {
+    const Result<TlsStream::Step> read = MutualTls(options).shake_and_read();
+    ASSERT_TRUE(read.has_value()) << read.error().to_string();
+    EXPECT_EQ(read->count, 1u);
+  }
+}
+
+TEST(TlsStream, ACertificateThatIsMissingOrNotAcceptedIsSaidAndNotTriedAgain) {
+  TlsOptions options{.ca_file = certificates().path("ca.pem")};
+  EXPECT_THAT(MutualTls(options).shake_and_read(),
+              FailsWith(Code::kPermissionDenied, HasSubstr("none was sent: set client_cert_file")));
+  options.client_cert_file = certificates().path("stranger.pem");
+  options.client_key_file = certificates().path("stranger.key");
+  EXPECT_THAT(MutualTls(options).shake_and_read(),
+              FailsWith(Code::kPermissionDenied,
+                        AllOf(HasSubstr("does not accept the certificate of this client"),
+                              HasSubstr(options.client_cert_file))));
+}
+
+TEST_F(TlsTest, WithoutVerificationAnyCertificateIsTakenAndThatIsSaidOnce) {
+  options_.tls = {.ca_file = "/nonexistent/ca.pem", .skip_verify = true};
+  FaultServer elsewhere(certificates().server("elsewhere"));
+  elsewhere.put("a", bytes_);
+  EXPECT_THAT(read(*open(elsewhere), named("a")), Gives(bytes_));
+  options_.endpoint = "";
+  EXPECT_THAT(read(*open(), named("a")), Gives(bytes_));
+  std::vector<LogRecord> said = engine_.log()->take();
+  std::erase_if(said, [](const LogRecord& each) { return !each.text.contains("not verified"); });
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].level, LogLevel::kWarning);
+  EXPECT_THAT(said[0].text, HasSubstr(elsewhere.url()));
+}
+
+TEST_F(TlsTest, StoresThatVerifyDifferentlyShareNoConnections) {
+  options_.tls.skip_verify = true;
+  EXPECT_THAT(read(*open(), named("a")), Gives(bytes_));
+  options_.tls.skip_verify = false;
+  EXPECT_THAT(read(*open(), named("a")), Gives(bytes_));
+  options_.tls.client_cert_file = certificates().path("elsewhere.pem");
+  options_.tls.client_key_file = certificates().path("elsewhere.key");
+  EXPECT_THAT(read(*open(), named("a")), Gives(bytes_));
+  EXPECT_EQ(server_.stat("/connections_opened"), 3u);
+  EXPECT_EQ(server_.stat("/tls_handshakes_full"), 3u);
+  options_.tls.ca_file = certificates().path("stranger.pem");
+  EXPECT_THAT(read(*open(), named("a")), FailsWith(Code::kPermissionDenied, HasSubstr("refused")));
+}
+
+// ── Connections ──────────────────────────────────────────────────────────────────────────────
 
 TEST_F(TlsTest, SessionsAreResumedOnReconnect) {
   options_.initial_in_flight = options_.max_in_flight = 1;

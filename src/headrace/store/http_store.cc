@@ -615,6 +615,13 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::rename(RenameRequest request) {
   });
 }
 
+std::shared_ptr<Pending<bool>> HttpStore::describe(std::string name, const WriteRequest& like) {
+  const std::string url = url_of(name);
+  return start<bool>(url, !name.empty(), [&] {
+    return std::make_shared<DescribeAttempt>(*protocol_, std::move(name), like);
+  });
+}
+
 std::shared_ptr<Pending<bool>> HttpStore::know_map() {
   auto pending = std::make_shared<Pending<bool>>();
   pending->set_on_cancel([weak = std::weak_ptr(pending)] {
@@ -628,12 +635,7 @@ std::shared_ptr<Pending<bool>> HttpStore::know_map() {
       pending->complete(true);
       return;
     }
-    std::optional<Error> why;
-    {
-      const Lock lock(self->mutex_);
-      why = self->map_error_;
-    }
-    if (!why) why = Error(Code::kUnavailable, "it could not be fetched");
+    const std::optional<Error> why = self->host_->map.failure();
     pending->complete(std::unexpected(
         Error(why->code(), cat("the map of the cluster is not known: ", why->to_string()))));
   };
@@ -839,15 +841,8 @@ awaitable<void> HttpStore::run_map_fetch(std::shared_ptr<HttpStore> self, HostLa
     done = co_await operation.run(attempt, request);
   }
   slot.release();
-  if (done) {
-    self->host_->map.fetched(std::move(attempt.result), lane.thread().now());
-  } else {
-    {
-      const Lock lock(self->mutex_);
-      self->map_error_ = done.error();
-    }
-    self->host_->map.fetched(std::unexpected(std::move(done.error())), lane.thread().now());
-  }
+  if (!done) attempt.result = std::unexpected(std::move(done.error()));
+  self->host_->map.fetched(std::move(attempt.result), lane.thread().now());
 }
 
 std::shared_ptr<Pending<bool>> HttpStore::get_batch(std::shared_ptr<BatchGet> get) {

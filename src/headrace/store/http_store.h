@@ -82,6 +82,13 @@ class HttpStore final : public ObjectStore,
                                                     std::shared_ptr<const UploadPart> part);
   std::shared_ptr<Pending<bool>> flush_append(std::string name, std::string handle);
   std::shared_ptr<Pending<ObjectInfo>> rename(RenameRequest request);
+  // Gives an object that is there the type and the encoding of this one. Only if they are not told
+  // when an upload starts: describes().
+  std::shared_ptr<Pending<bool>> describe(std::string name, const WriteRequest& like);
+  bool describes(const WriteRequest& like) const {
+    return protocol_->describing() != nullptr &&
+           !(like.content_type.empty() && like.content_encoding.empty());
+  }
   bool copies() const { return protocol_->copies(); }
   // By the provider's usual method.
   std::shared_ptr<Upload> new_upload(WriteRequest target);
@@ -193,10 +200,8 @@ class HttpStore final : public ObjectStore,
   const WriteLimits write_limits_;
   std::vector<std::unique_ptr<StoreContext>> contexts_;  // one per I/O thread
   std::atomic<uint32_t> next_lane_ = 0;
-  Mutex mutex_;
-  std::optional<Error> map_error_ HEADRACE_GUARDED_BY(mutex_);  // of the last fetch that failed
-  std::atomic<bool> place_asked_ = false;                       // for signed URLs
-  std::atomic<uint64_t> largest_page_bytes_ = 0;                // responses to listings
+  std::atomic<bool> place_asked_ = false;         // for signed URLs
+  std::atomic<uint64_t> largest_page_bytes_ = 0;  // responses to listings
 };
 
 }  // namespace headrace

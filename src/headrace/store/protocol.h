@@ -75,6 +75,8 @@ struct HostMap {
   uint64_t version = 0;  // of the maps of one cluster, a newer one has a greater one
   std::string cluster = {};
   std::vector<Endpoint> hosts = {};
+  // For each of the hosts, where else it is sent to by the store's endpoint.
+  std::vector<std::vector<Endpoint>> other_endpoints = {};
   // Of those of the hosts that have objects now.
   std::vector<std::string> members = {};
 };
@@ -270,6 +272,15 @@ class Appends {
   virtual bool moves_to(std::string_view name) const = 0;
 };
 
+// Tells the type and the encoding of an object that is there, where uploads of many requests
+// cannot. Thread: any (immutable).
+class Describing {
+ public:
+  virtual ~Describing() = default;
+  virtual void build_describe(HttpRequest& request, std::string_view name,
+                              const WriteRequest& like) const = 0;
+};
+
 // URLs with which whoever has them may send one request, without credentials.
 // Thread: any.
 class UrlSigning {
@@ -399,6 +410,8 @@ class Protocol {
   virtual const ResumableUploads* resumable() const { return nullptr; }
   // For servers that turn out to have no multipart uploads.
   virtual const Appends* appends() const { return nullptr; }
+  // Null: whatever starts an upload tells the type and the encoding of the object, too.
+  virtual const Describing* describing() const { return nullptr; }
   // How large objects are written unless the caller says otherwise.
   virtual UploadMethod default_upload_method() const = 0;
 

@@ -101,6 +101,7 @@ Response get_object(const Call& call, Bucket& bucket);  // HEAD, too.
 Response put_object(const Call& call, Bucket& bucket);
 Response delete_object(const Call& call, Bucket& bucket);
 Response rename_object(const Call& call, Bucket& bucket);
+Response describe_object(const Call& call, Bucket& bucket);
 Response append_object(const Call& call, Bucket& bucket);
 // The object if this node has it.
 ObjectPtr find_here(const Call& call, Bucket& bucket, std::string_view name);

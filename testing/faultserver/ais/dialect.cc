@@ -26,6 +26,7 @@ Kind object_kind(const Request& request) {
   if (method == "DELETE") {
     return request.has_parameter("uploadId") ? Kind::kMultipartAbort : Kind::kDelete;
   }
+  if (method == "PATCH") return Kind::kPatch;
   if (method != "POST") return Kind::kOther;
   // What a POST does stands in its body; only completing an upload is told by its query.
   return request.has_parameter("uploadId") ? Kind::kMultipartComplete : Kind::kRename;
@@ -276,6 +277,7 @@ class Ais final : public Dialect {
       case Kind::kMultipartAbort:
         return call.is_a() ? delete_object(call, bucket) : multipart(call, bucket);
       case Kind::kDelete: return delete_object(call, bucket);
+      case Kind::kPatch: return describe_object(call, bucket);
       case Kind::kMultipartComplete:
       case Kind::kRename: {
         const std::optional<Json> message = Json::parse(call.request.body);

@@ -309,6 +309,23 @@ Response rename_object(const Call& call, Bucket& bucket) {
   return {};
 }
 
+// Adds custom properties to those that the object has.
+Response describe_object(const Call& call, Bucket& bucket) {
+  const ObjectPtr object = find_here(call, bucket, call.route.object);
+  if (!object) return no_such_object(call.request, bucket.name, call.route.object);
+  const std::optional<Json> message = Json::parse(call.request.body);
+  if (!message || !(*message)["value"].is_object()) {
+    return error(call.request, 400, "", "failed to unmarshal set-custom");
+  }
+  Object described = *object;
+  for (const auto& [name, value] : (*message)["value"].object()) {
+    std::erase_if(described.metadata, [&](const auto& each) { return each.first == name; });
+    described.metadata.emplace_back(name, value.text());
+  }
+  bucket.put(std::make_shared<const Object>(std::move(described)));
+  return {};
+}
+
 Response append_object(const Call& call, Bucket& bucket) {
   Request& request = call.request;
   if (std::optional<Response> bad = bad_object_name(call)) return *bad;

@@ -26,6 +26,7 @@ Result<std::shared_ptr<const HostMap>> AisPlacement::parse_map(const Response& r
   made->cluster = map->uuid;
   for (const AisNode& target : map->targets) {
     made->hosts.push_back(target.endpoint);
+    made->other_endpoints.push_back(target.other_endpoints);
     if (!target.is_leaving()) made->members.push_back(target.id);
   }
   made->owners = AisOwners(*map);

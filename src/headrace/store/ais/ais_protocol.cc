@@ -21,10 +21,6 @@
 namespace headrace {
 namespace {
 
-// The two properties of an object that AIStore does not have, and keeps for us.
-constexpr std::string_view kContentType = "headrace-content-type";
-constexpr std::string_view kContentEncoding = "headrace-content-encoding";
-
 // Follows the names of a common prefix that is skipped: no name has anything behind it.
 constexpr std::string_view kLastCharacter = "\xF4\x8F\xBF\xBF";
 
@@ -64,8 +60,8 @@ struct AisFacts {
       const std::string_view pair = text.substr(0, end);
       const size_t equals = std::min(pair.find('='), pair.size());
       const std::string_view value = equals < pair.size() ? pair.substr(equals + 1) : "";
-      if (pair.substr(0, equals) == kContentType) content_type = value;
-      if (pair.substr(0, equals) == kContentEncoding) content_encoding = value;
+      if (pair.substr(0, equals) == kAisContentType) content_type = value;
+      if (pair.substr(0, equals) == kAisContentEncoding) content_encoding = value;
       text.remove_prefix(std::min(end + 2, text.size()));
     }
   }
@@ -153,6 +149,7 @@ AisProtocol::AisProtocol(const Url& url, bool tls, const AisOptions& options, Ro
       paths_(url, options, this->root()),
       placement_(paths_, options.direct),
       multipart_(paths_),
+      describing_(paths_),
       appends_(paths_),
       batch_gets_(paths_, this->root()),
       tls_(tls),
@@ -283,10 +280,10 @@ void AisProtocol::build_write(HttpRequest& request, const WriteRequest& write,
   request.add_header("ais-checksum-type", ais_checksum_type(sum.kind()));
   request.add_header("ais-checksum-value", to_hex(sum));
   if (!write.content_type.empty()) {
-    request.add_header("ais-custom-md", cat(kContentType, "=", write.content_type));
+    request.add_header("ais-custom-md", cat(kAisContentType, "=", write.content_type));
   }
   if (!write.content_encoding.empty()) {
-    request.add_header("ais-custom-md", cat(kContentEncoding, "=", write.content_encoding));
+    request.add_header("ais-custom-md", cat(kAisContentEncoding, "=", write.content_encoding));
   }
   request.body.assign(bytes.begin(), bytes.end());
   request.has_body = true;

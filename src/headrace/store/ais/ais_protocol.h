@@ -64,6 +64,7 @@ class AisProtocol final : public Protocol {
   Result<CopyStep> parse_copy(const Response& response) const override;
   const MultipartUploads* multipart() const override { return &multipart_; }
   const Appends* appends() const override { return &appends_; }
+  const Describing* describing() const override { return &describing_; }
   UploadMethod default_upload_method() const override { return UploadMethod::kMultipart; }
   const Placement* placement() const override { return &placement_; }
   // They get objects as they are stored.
@@ -76,6 +77,7 @@ class AisProtocol final : public Protocol {
   const AisPaths paths_;
   const AisPlacement placement_;
   const AisMultipartUploads multipart_;
+  const AisDescribing describing_;
   const AisAppends appends_;
   const AisBatchGets batch_gets_;
   const bool tls_;        // of the endpoint

@@ -413,6 +413,17 @@ TEST(AisProtocol, APieceOfAStreamIsSentOnceAndByTheProxy) {
   EXPECT_EQ(request.body_text, R"({"action":"rename-obj","name":"r/\"m\""})");
 }
 
+TEST(AisProtocol, TellsTypeAndEncodingWhatIsThereAlreadyAndForgetsThoseOfBefore) {
+  const AisProtocol protocol = protocol_at("ais://b/r");
+  HttpRequest request;
+  protocol.describing()->build_describe(request, "n", {.name = "m", .content_type = "text/\"x\""});
+  EXPECT_EQ(request.method, "PATCH");
+  EXPECT_EQ(request.target, "/v1/objects/b/r/n?provider=ais");
+  EXPECT_EQ(request.object, "n") << "a redirect of it tells where the object is";
+  EXPECT_EQ(request.body_text, R"({"value":{"headrace-content-type":"text/\"x\"",)"
+                               R"("headrace-content-encoding":""}})");
+}
+
 TEST(AisProvider, NeedsAnEndpointAndARootThatCanBe) {
   const auto error = [](const char* url, const char* endpoint) {
     const Result<Provider> made = ais_provider(parse_url(url).value(), {.endpoint = endpoint});

@@ -57,6 +57,18 @@ void AisMultipartUploads::build_list(HttpRequest& request, std::string_view, std
   request.refused = Error(Code::kInvalidArgument, "AIStore lists no unfinished uploads");
 }
 
+// ── What an object is ────────────────────────────────────────────────────────────────────────
+
+void AisDescribing::build_describe(HttpRequest& request, std::string_view name,
+                                   const WriteRequest& like) const {
+  paths_.begin(request, "PATCH", name);
+  // Both, also where one is empty: an object that was replaced leaves its own. All others stay; of
+  // a cloud's object they say what it is there.
+  request.own_body(cat(R"({"value":{")", kAisContentType, R"(":)", json_quote(like.content_type),
+                       R"(,")", kAisContentEncoding, R"(":)", json_quote(like.content_encoding),
+                       "}}"));
+}
+
 // ── Append ───────────────────────────────────────────────────────────────────────────────────
 
 bool AisAppends::lacks_multipart(const Error& refusal) const {

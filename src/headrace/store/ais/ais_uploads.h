@@ -40,6 +40,22 @@ class AisMultipartUploads final : public MultipartUploads {
   const AisPaths& paths_;
 };
 
+// The two properties of an object that AIStore does not have, and keeps for us as custom ones.
+inline constexpr std::string_view kAisContentType = "headrace-content-type";
+inline constexpr std::string_view kAisContentEncoding = "headrace-content-encoding";
+
+// Only a write by one request takes custom properties. They are set for any object, and a rename
+// keeps them. Thread: any (immutable). Borrows the paths.
+class AisDescribing final : public Describing {
+ public:
+  explicit AisDescribing(const AisPaths& paths) : paths_(paths) {}
+  void build_describe(HttpRequest& request, std::string_view name,
+                      const WriteRequest& like) const override;
+
+ private:
+  const AisPaths& paths_;
+};
+
 // Thread: any (immutable). Borrows the paths.
 class AisAppends final : public Appends {
  public:

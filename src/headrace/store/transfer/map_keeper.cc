@@ -18,6 +18,14 @@ bool MapKeeper::begin() {
   return true;
 }
 
+void MapKeeper::contradicted(TimePoint now) {
+  const Lock lock(mutex_);
+  contradicted_at_ = now;
+  believed_from_ = begun_ + 1;
+  is_contradicted_.store(true, std::memory_order_relaxed);
+  doubt();
+}
+
 bool MapKeeper::begin_fetch() {
   const Lock lock(mutex_);
   return begin();
@@ -35,10 +43,12 @@ void MapKeeper::fetched(Result<std::shared_ptr<const HostMap>> map, TimePoint no
     ended_ = begun_;
     waiters.swap(waiters_);
     if (map) {
-      take(std::move(*map), now);
-      store(old_at_, now + kMaxAge);
+      failure_.reset();
       pause_ = kPause;
+      store(old_at_, now + kMaxAge);
+      judge_contradiction(take(std::move(*map), now), now);
     } else {
+      failure_ = std::move(map.error());
       store(old_at_, now);
       store(not_before_, now + pause_);
       pause_ = std::min(2 * pause_, kMaxPause);
@@ -47,10 +57,20 @@ void MapKeeper::fetched(Result<std::shared_ptr<const HostMap>> map, TimePoint no
   for (const std::function<void()>& wake : waiters) wake();
 }
 
-void MapKeeper::take(std::shared_ptr<const HostMap> map, TimePoint now) {
+void MapKeeper::judge_contradiction(bool newer, TimePoint now) {
+  if (!is_contradicted_.load(std::memory_order_relaxed) || ended_ < believed_from_) return;
+  if (newer || now >= contradicted_at_ + kPause) {
+    is_contradicted_.store(false, std::memory_order_relaxed);
+  } else {
+    store(not_before_, contradicted_at_ + kPause);
+    doubt();
+  }
+}
+
+bool MapKeeper::take(std::shared_ptr<const HostMap> map, TimePoint now) {
   if (map_ != nullptr && map_->cluster == map->cluster) {
     // A proxy that has not heard of the newest map may tell an older one.
-    if (map->version <= map_->version) return;
+    if (map->version <= map_->version) return false;
     for (const std::string& member : map_->members) away_.try_emplace(member, now);
     for (const std::string& member : map->members) away_.erase(member);
     std::erase_if(away_, [now](const auto& each) { return now >= each.second + kMayComeBack; });
@@ -62,6 +82,7 @@ void MapKeeper::take(std::shared_ptr<const HostMap> map, TimePoint now) {
   map_ = std::move(map);
   refused_.store(0, std::memory_order_relaxed);
   version_.fetch_add(1, std::memory_order_release);
+  return true;
 }
 
 uint64_t MapKeeper::next_fetch() const {
@@ -88,6 +109,11 @@ bool MapKeeper::when_known(std::function<void()> then) {
   }
   if (then) then();
   return fetch;
+}
+
+std::optional<Error> MapKeeper::failure() const {
+  const Lock lock(mutex_);
+  return failure_;
 }
 
 bool MapKeeper::is_unsettled(TimePoint now) const {

@@ -49,6 +49,10 @@ class MapKeeper {
   }
   // The map may be old.
   void doubt() { doubted_.store(true, std::memory_order_relaxed); }
+  // The store's endpoint has sent a request to another host than the map says. Nothing goes by the
+  // map until one that is asked for from now on is there; if that is the same, whoever tells it may
+  // not have heard of the newest one, and another is asked for after kPause.
+  void contradicted(TimePoint now);
   // True if the caller has to fetch the map now, and to call fetched() then.
   bool begin_fetch();
   void fetched(Result<std::shared_ptr<const HostMap>> map, TimePoint now);
@@ -62,11 +66,15 @@ class MapKeeper {
   // Calls `then` once there is a map, or the fetch in progress has failed: at once, or from another
   // thread. True if the caller has to fetch the map.
   bool when_known(std::function<void()> then);
+  // Why the last fetch failed; none: it did not.
+  std::optional<Error> failure() const;
   // Whether the members of the cluster have changed lately, or one is away that may come back.
   bool is_unsettled(TimePoint now) const;
 
   // Whether requests may go straight to the hosts of the map.
-  bool takes_direct(TimePoint now) const { return now >= load(direct_again_at_); }
+  bool takes_direct(TimePoint now) const {
+    return !is_contradicted_.load(std::memory_order_relaxed) && now >= load(direct_again_at_);
+  }
   // A host has taken one ...
   void direct_taken() {
     if (refused_.load(std::memory_order_relaxed) > 0) refused_.store(0, std::memory_order_relaxed);
@@ -83,10 +91,12 @@ class MapKeeper {
     at.store(value.time_since_epoch().count(), std::memory_order_relaxed);
   }
   bool begin() HEADRACE_REQUIRES(mutex_);
-  void take(std::shared_ptr<const HostMap> map, TimePoint now) HEADRACE_REQUIRES(mutex_);
+  // False if there is one as new as this.
+  bool take(std::shared_ptr<const HostMap> map, TimePoint now) HEADRACE_REQUIRES(mutex_);
+  void judge_contradiction(bool newer, TimePoint now) HEADRACE_REQUIRES(mutex_);
 
   std::atomic<uint64_t> version_ = 0;
-  std::atomic<bool> doubted_ = false;
+  std::atomic<bool> doubted_ = false, is_contradicted_ = false;
   std::atomic<uint32_t> refused_ = 0;
   Moment old_at_ = TimePoint::min().time_since_epoch().count();
   Moment not_before_ = TimePoint::min().time_since_epoch().count();
@@ -95,6 +105,10 @@ class MapKeeper {
   std::shared_ptr<const HostMap> map_ HEADRACE_GUARDED_BY(mutex_);
   uint64_t begun_ HEADRACE_GUARDED_BY(mutex_) = 0, ended_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::chrono::seconds pause_ HEADRACE_GUARDED_BY(mutex_) = kPause;  // after the next failure
+  std::optional<Error> failure_ HEADRACE_GUARDED_BY(mutex_);
+  // Of the last contradiction: when it was, and the first fetch after it.
+  TimePoint contradicted_at_ HEADRACE_GUARDED_BY(mutex_);
+  uint64_t believed_from_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::optional<TimePoint> changed_at_ HEADRACE_GUARDED_BY(mutex_);
   // Members that are away, and since when.
   std::map<std::string, TimePoint> away_ HEADRACE_GUARDED_BY(mutex_);

@@ -71,6 +71,53 @@ TEST_F(MapKeeperTest, AMemberThatIsAwayMayComeBackForTwoMinutes) {
   EXPECT_FALSE(keeper_.is_unsettled(now_ + MapKeeper::kUnsettled));
 }
 
+TEST_F(MapKeeperTest, AMapThatIsContradictedIsNotUsedUntilANewerOneIsThere) {
+  tell(1, {"a"});
+  EXPECT_TRUE(keeper_.takes_direct(now_));
+  keeper_.contradicted(now_);
+  EXPECT_FALSE(keeper_.takes_direct(now_));
+  EXPECT_TRUE(keeper_.is_wanted(now_));
+  fail_fetch();
+  EXPECT_FALSE(keeper_.takes_direct(now_));
+  now_ += MapKeeper::kPause;
+  tell(2, {"a", "b"});
+  EXPECT_TRUE(keeper_.takes_direct(now_));
+}
+
+TEST_F(MapKeeperTest, AFetchThatHadBegunBeforeTheContradictionSaysNothingAboutIt) {
+  EXPECT_TRUE(keeper_.begin_fetch());
+  keeper_.contradicted(now_);
+  auto map = std::make_shared<HostMap>();
+  map->version = 2;
+  keeper_.fetched(std::shared_ptr<const HostMap>(std::move(map)), now_);
+  EXPECT_FALSE(keeper_.takes_direct(now_));
+  EXPECT_TRUE(keeper_.is_wanted(now_));
+  tell(3, {"a"}, "");
+  EXPECT_TRUE(keeper_.takes_direct(now_));
+}
+
+TEST_F(MapKeeperTest, AMapThatStaysTheSameThoughItIsContradictedIsBelievedAfterASecondLook) {
+  tell(1, {"a"});
+  keeper_.contradicted(now_);
+  tell(1, {"a"});
+  EXPECT_FALSE(keeper_.takes_direct(now_)) << "another proxy may know more";
+  EXPECT_FALSE(keeper_.is_wanted(now_ + MapKeeper::kPause - seconds(1)));
+  now_ += MapKeeper::kPause;
+  EXPECT_FALSE(keeper_.takes_direct(now_));
+  EXPECT_TRUE(keeper_.is_wanted(now_));
+  tell(1, {"a"});
+  EXPECT_TRUE(keeper_.takes_direct(now_));
+}
+
+TEST_F(MapKeeperTest, WhyTheLastFetchFailedIsKept) {
+  EXPECT_FALSE(keeper_.failure().has_value());
+  fail_fetch();
+  EXPECT_EQ(keeper_.failure()->message(), "no");
+  now_ += MapKeeper::kPause;
+  tell(1, {"a"});
+  EXPECT_FALSE(keeper_.failure().has_value());
+}
+
 TEST_F(MapKeeperTest, AFetchIsMadeOnce) {
   const uint64_t fetch = keeper_.next_fetch();
   EXPECT_TRUE(keeper_.begin_fetch(fetch));

@@ -90,6 +90,17 @@ awaitable<Result<void>> authorize(Activity& waiting, StoreContext& store) {
   }
 }
 
+// Null: there is none.
+const HostMap* Operation::newest_map() {
+  const MapKeeper& keeper = slot_.lane().host().map;
+  if (const uint64_t version = keeper.version(); version != store_.map_version) {
+    store_.map = keeper.map();
+    store_.map_version = version;
+    store_.map_lanes.assign(store_.map->hosts.size(), nullptr);
+  }
+  return store_.map.get();
+}
+
 // The lane to the host of the cluster that has the object; null if that is not known.
 Result<HostLane*> Operation::direct_lane(const Placement& placement, HttpRequest& request) {
   MapKeeper& keeper = slot_.lane().host().map;
@@ -98,21 +109,33 @@ Result<HostLane*> Operation::direct_lane(const Placement& placement, HttpRequest
   // What is not sent at all says nothing about the hosts.
   if (direct_failed_ || request.object.empty() || request.refused) return nullptr;
   if (!keeper.takes_direct(now)) return nullptr;
-  if (const uint64_t version = keeper.version(); version != store_.map_version) {
-    store_.map = keeper.map();
-    store_.map_version = version;
-    store_.map_lanes.assign(store_.map->hosts.size(), nullptr);
-  }
-  if (store_.map == nullptr) return nullptr;
-  const std::optional<size_t> host = placement.send_to(*store_.map, request);
+  const HostMap* const map = newest_map();
+  if (map == nullptr) return nullptr;
+  const std::optional<size_t> host = placement.send_to(*map, request);
   if (!host) return nullptr;
   HostLane*& lane = store_.map_lanes[*host];
   if (lane == nullptr) {
-    Result<HostLane*> reached = store_.reach(store_.map->hosts[*host]);
+    Result<HostLane*> reached = store_.reach(map->hosts[*host]);
     if (!reached) return reached;
     lane = *reached;
   }
   return lane->host().reachability.is_tried(now) ? lane : nullptr;
+}
+
+// The endpoint has just said which host has the object. If the map says another one, it is old:
+// what this request changes would not be seen by a read that goes by it.
+void Operation::compare_with_map(const Placement& placement, const HttpRequest& request) {
+  const HostMap* const map = newest_map();
+  if (map == nullptr || request.object.empty()) return;
+  if (const std::optional<size_t> owner = placement.owner(*map, request.object)) {
+    const Endpoint& told = elsewhere_->endpoint;
+    const std::vector<Endpoint>& others = map->other_endpoints[*owner];
+    if (told == map->hosts[*owner] || std::ranges::find(others, told) != others.end()) return;
+  }
+  MapKeeper& keeper = slot_.lane().host().map;
+  const auto now = thread().now();
+  keeper.contradicted(now);
+  if (keeper.is_wanted(now) && keeper.begin_fetch()) store_.fetch_map();
 }
 
 // Where the next attempt goes: what this request was told, who has the object, or where the bucket
@@ -345,7 +368,12 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
       case Next::kDone: co_return Result<void>();
       case Next::kFollowUp: break;
       case Next::kRedirected:
-        if (!direct_) elsewhere_ = attempt.refusal()->elsewhere;
+        if (direct_) break;
+        elsewhere_ = attempt.refusal()->elsewhere;
+        if (const Placement* placement = attempt.protocol().placement();
+            placement != nullptr && via_ == &slot_.lane()) {
+          compare_with_map(*placement, request);
+        }
         break;
       case Next::kFreshConnection:
         fresh_next = true;

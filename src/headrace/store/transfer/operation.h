@@ -70,7 +70,9 @@ class Operation final : public Activity {
   void sweep(std::chrono::steady_clock::time_point now) override;
   void note_outcome(const RetryState::Outcome& outcome, std::chrono::steady_clock::time_point now);
   Result<void> choose_lane(const Protocol& protocol, HttpRequest& request);
+  const HostMap* newest_map();
   Result<HostLane*> direct_lane(const Placement& placement, HttpRequest& request);
+  void compare_with_map(const Placement& placement, const HttpRequest& request);
   void judge_direct(const Attempt& attempt, bool exchanged, RetryState::Outcome& outcome);
   awaitable<bool> may_come_back();
   void record_answer(bool throttled, uint64_t bytes);

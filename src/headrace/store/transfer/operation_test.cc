@@ -178,13 +178,16 @@ class PlacingProtocol final : public RedirectingProtocol, public Placement {
     return std::make_shared<HostMap>();
   }
   std::optional<size_t> owner(const HostMap&, std::string_view) const override { return 0; }
-  std::optional<size_t> send_to(const HostMap&, const HttpRequest&) const override { return 0; }
+  std::optional<size_t> send_to(const HostMap&, const HttpRequest& request) const override {
+    return request.method == "GET" ? std::optional<size_t>(0) : std::nullopt;
+  }
 };
 
 class ScriptedAttempt final : public TextAttempt {
  public:
   ScriptedAttempt(const Protocol& protocol, Clock& clock) : TextAttempt(protocol), clock_(clock) {}
   void build(HttpRequest& request) override {
+    request.method = method;
     request.target = "/o";
     request.object = "o";
     request.refused = refused;
@@ -195,6 +198,7 @@ class ScriptedAttempt final : public TextAttempt {
   milliseconds linger_when_stopped() const override { return linger; }
   bool is_known_to_exist() const override { return known; }
 
+  std::string_view method = "GET";
   std::vector<Clock::TimePoint> times;  // of each attempt
   int retried = 0;
   int follow_ups = 0;  // that are still wanted
@@ -541,7 +545,7 @@ class OperationElsewhere : public OperationTest {
     other_.lanes.push_back(std::make_unique<HostLane>(other_, *thread_, resolver_, *pool_));
     reach_ = [this](const Endpoint& at) -> Result<HostLane*> {
       reached_.push_back(at.authority());
-      if (at.host != "other.test") return fail(Code::kCancelled, "the engine was stopped");
+      if (!at.host.starts_with("other.")) return fail(Code::kCancelled, "the engine was stopped");
       return other_.lanes[0].get();
     };
   }
@@ -681,15 +685,25 @@ class OperationDirect : public OperationElsewhere {
     static const PlacingProtocol protocol;
     return protocol;
   }
+  static Endpoint at(std::string host) { return {.host = std::move(host)}; }
   void tell_map(uint64_t version) {
     auto map = std::make_shared<HostMap>();
     map->version = version;
-    Endpoint host;
-    host.host = "other.test";
-    map->hosts.push_back(std::move(host));
+    map->hosts.push_back(at(in_map_));
+    map->other_endpoints.push_back({at("other.second-net.test")});
     host_.map.begin_fetch();
     host_.map.fetched(std::shared_ptr<const HostMap>(std::move(map)), clock_.now());
   }
+  // Two operations: one that the endpoint sends to this host, and one that reads.
+  void write_then_read(std::string host) {
+    attempt_.method = "PUT";
+    answer_with({sent_to(cat("https://", host, "/o")), {}});
+    there_.answers = {{}, {}};
+    EXPECT_TRUE((store_ ? run_next() : run()).has_value());
+    attempt_.method = "GET";
+    EXPECT_TRUE(run_next().has_value());
+  }
+  std::string in_map_ = "other.test";
   int fetches_ = 0;
 };
 
@@ -734,6 +748,28 @@ TEST_F(OperationDirect, AWrongMapIsFetchedAnewByTheNextRequest) {
   EXPECT_TRUE(run_next().has_value());
   EXPECT_EQ(fetches_, 1);
   EXPECT_FALSE(host_.map.is_wanted(clock_.now()));
+}
+
+TEST_F(OperationDirect, AfterAWriteThatWentToTheHostOfTheMapReadsGoThere) {
+  write_then_read("other.test");
+  write_then_read("other.second-net.test");
+  EXPECT_THAT(there_.targets, SizeIs(4));
+  EXPECT_THAT(script_.targets, SizeIs(2));
+  EXPECT_EQ(fetches_, 0);
+}
+
+TEST_F(OperationDirect, AfterAWriteThatWentToAnotherHostReadsGoByTheEndpointUntilThereIsANewMap) {
+  in_map_ = "former.test";
+  tell_map(2);
+  write_then_read("other.test");
+  EXPECT_EQ(fetches_, 1) << "at once";
+  EXPECT_THAT(script_.targets, SizeIs(2)) << "the write, and the read";
+  in_map_ = "other.test";
+  tell_map(3);
+  there_.answers = {{}};
+  EXPECT_TRUE(run_next().has_value());
+  EXPECT_THAT(script_.targets, SizeIs(2));
+  EXPECT_EQ(fetches_, 1);
 }
 
 TEST_F(OperationDirect, AClusterThatTakesNoDirectRequestsGetsNoMore) {

@@ -35,6 +35,18 @@ Result<Attempt::Verdict> FlushAttempt::finish() {
   return Verdict::kDone;
 }
 
+DescribeAttempt::DescribeAttempt(const Protocol& protocol, std::string name, WriteRequest like)
+    : TextAttempt(protocol), name_(std::move(name)), like_(std::move(like)) {}
+
+void DescribeAttempt::build(HttpRequest& request) {
+  protocol().describing()->build_describe(request, name_, like_);
+}
+
+Result<Attempt::Verdict> DescribeAttempt::finish() {
+  result = true;
+  return Verdict::kDone;
+}
+
 RenameAttempt::RenameAttempt(const Protocol& protocol, RenameRequest request)
     : PublishAttempt(protocol, request.name, request.precondition), request_(std::move(request)) {}
 

@@ -40,6 +40,20 @@ class FlushAttempt final : public TextAttempt {
   const std::string name_, handle_;
 };
 
+// Tells what an object is. It may be repeated.
+class DescribeAttempt final : public TextAttempt {
+ public:
+  DescribeAttempt(const Protocol& protocol, std::string name, WriteRequest like);
+  void build(HttpRequest& request) override;
+  std::string url() const override { return protocol().url_of(name_); }
+  Result<bool> result;
+
+ private:
+  Result<Verdict> finish() override;
+  const std::string name_;
+  const WriteRequest like_;
+};
+
 // What was written under a name of its own, and verified, becomes the object.
 struct RenameRequest {
   std::string from = {}, name = {};

@@ -133,12 +133,12 @@ void AppendUpload::look_at_temporary(std::optional<Error> flush_error) {
     if (!found) {
       finish(std::unexpected(with_url(flush_error ? *flush_error : found.error())));
     } else {
-      rename(*found);
+      check(*found);
     }
   });
 }
 
-void AppendUpload::rename(const ObjectInfo& temporary) {
+void AppendUpload::check(const ObjectInfo& temporary) {
   const Whole wanted = whole();
   Checksum sum(wanted.crc32c);
   if (temporary.checksum.kind() == ChecksumKind::kXxh64) {
@@ -161,10 +161,25 @@ void AppendUpload::rename(const ObjectInfo& temporary) {
                                .with_url(url_)));
     return;
   }
-  track<ObjectInfo>(bucket_->rename({.from = temporary.name,
+  if (!bucket_->describes(target_)) {
+    rename(temporary.name, sum);
+    return;
+  }
+  track<bool>(bucket_->describe(temporary.name, target_),
+              [this, from = temporary.name, sum](Result<bool> described) {
+                if (described) {
+                  rename(from, sum);
+                } else {
+                  finish(std::unexpected(with_url(std::move(described.error()))));
+                }
+              });
+}
+
+void AppendUpload::rename(const std::string& from, const Checksum& sum) {
+  track<ObjectInfo>(bucket_->rename({.from = from,
                                      .name = full_target(),
                                      .precondition = target_.precondition,
-                                     .size_bytes = wanted.size_bytes,
+                                     .size_bytes = whole().size_bytes,
                                      .checksum = sum}),
                     [this](Result<ObjectInfo> info) {
                       if (info) {

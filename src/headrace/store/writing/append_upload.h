@@ -34,7 +34,8 @@ class AppendUpload final : public HttpUpload {
   void appended(uint32_t part_number, Done done, Result<std::string> handle);
   // Looks at what the flush has made, or, if its answer was lost, may have made.
   void look_at_temporary(std::optional<Error> flush_error);
-  void rename(const ObjectInfo& temporary);
+  void check(const ObjectInfo& temporary);
+  void rename(const std::string& from, const Checksum& sum);
   void begin_cleaning() override;
   std::string temporary();
   std::string full_target() const;

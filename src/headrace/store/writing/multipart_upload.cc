@@ -139,17 +139,44 @@ void DirectMultipartUpload::publish(const Whole& whole, Published done) {
   begin_publishing(whole, std::move(done));
   complete(whole.size_bytes, sum_of(whole), target_.precondition, [this](Result<ObjectInfo> info) {
     if (info) {
+      {
+        const Lock lock(mutex_);
+        completed_ = true;
+      }
+      if (uploader_->describes(target_)) {
+        describe(std::move(*info));
+        return;
+      }
       if (info->content_type.empty()) {
         info->content_type = content_type_or_default(target_.content_type);
         info->content_encoding = target_.content_encoding;
       }
-      const Lock lock(mutex_);
-      completed_ = true;
     } else {
       info = std::unexpected(with_url(std::move(info.error())));
     }
     take_published(std::move(info));
   });
+}
+
+// The object is there, and whoever looks before it is described finds it without its type.
+void DirectMultipartUpload::describe(ObjectInfo info) {
+  track<bool>(uploader_->describe(at_.name, target_),
+              [this, info = std::move(info)](Result<bool> described) mutable {
+                if (!described) {
+                  Error error = with_url(std::move(described.error()));
+                  finish(std::unexpected(
+                      Error(error.code(), cat("it was written, but its content type and encoding "
+                                              "could not be set: ",
+                                              error.message()))
+                          .with_url(error.url())
+                          .with_http_status(error.http_status())
+                          .with_attempts(error.attempts())));
+                  return;
+                }
+                info.content_type = target_.content_type;
+                info.content_encoding = target_.content_encoding;
+                take_published(std::move(info));
+              });
 }
 
 void DirectMultipartUpload::begin_cleaning() {

@@ -66,6 +66,7 @@ class DirectMultipartUpload : public MultipartUpload {
  private:
   // The sum that the object must have, if it is known.
   virtual std::optional<Crc32c> sum_of(const Whole& whole) const { return whole.crc32c; }
+  void describe(ObjectInfo info);
   void begin_cleaning() override;
   bool completed_ HEADRACE_GUARDED_BY(mutex_) = false;
 };
