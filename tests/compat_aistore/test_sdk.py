@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import aistore.pytorch as original
@@ -27,7 +29,8 @@ import headrace
 import headrace.compat.aistore.pytorch as ours
 from headrace.compat.aistore._clients import store_of_bucket
 from headrace.compat.aistore.pytorch import batch_iter_dataset
-from testing.servers import AistoreCluster
+from testing.faultserver.client import FaultServer
+from testing.servers import AistoreCluster, Certificates
 from tests.compat_aistore.test_shards import ODD, samples, tar
 
 pytestmark = pytest.mark.filterwarnings(
@@ -219,17 +222,53 @@ def test_the_clients_settings_are_the_stores() -> None:
     assert patient._settings.timeout.connect_s > 86400
 
 
+@pytest.mark.parametrize(
+    ("given", "cert_file", "key_file"),
+    [
+        (None, "", ""),
+        ("both.pem", "both.pem", ""),
+        (("cert.pem", "key.pem"), "cert.pem", "key.pem"),
+        (Path("both.pem"), "both.pem", ""),
+    ],
+)
+def test_the_clients_certificate_is_the_stores(given: Any, cert_file: str, key_file: str) -> None:
+    client = Client("https://127.0.0.1:9", client_cert=given)
+    store = store_of_bucket(client.bucket("bucket"))
+    assert store is not None
+    options = store._settings.ais
+    assert (options.client_cert_file, options.client_key_file) == (cert_file, key_file)
+    assert options.skip_verify is False
+
+
+@pytest.fixture
+def tls_cluster(certificates: Certificates) -> Iterator[FaultServer]:
+    with FaultServer(
+        dialect="ais", tls_cert=certificates.cert_file, tls_key=certificates.key_file
+    ) as server:
+        server.bucket("bucket")
+        server.put("bucket", "name", b"content")
+        headrace.shutdown()
+        yield server
+        headrace.shutdown()
+
+
 @pytest.mark.filterwarnings("ignore:Skipping SSL certificate verification")
-def test_a_client_that_verifies_nothing_reads_itself_where_there_are_certificates(
-    ais_cluster_of_three: AistoreCluster, contents: dict[str, bytes], bucket: Bucket
+def test_a_clients_ideas_of_certificates_are_the_stores(
+    tls_cluster: FaultServer, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    https = Client("https://127.0.0.1:9", skip_verify=True).bucket(bucket.name)
-    assert store_of_bucket(https) is None
-    lax = Client(ais_cluster_of_three.url, skip_verify=True).bucket(bucket.name)
-    assert store_of_bucket(lax) is not None
-    assert dict(ours.AISMapDataset(lax, {lax: "p"})) == {
-        name: content for name, content in contents.items() if name.startswith("p")
-    }
+    def read(**options: Any) -> dict[str, bytes]:
+        client = Client(tls_cluster.url, **options)
+        return dict(ours.AISMapDataset(client.bucket("bucket")))
+
+    expected = {"name": b"content"}
+    assert read(ca_cert=str(certificates.ca_file)) == expected
+    with pytest.raises(headrace.PermissionDeniedError, match="certificate"):
+        read()
+    assert read(skip_verify=True) == expected
+    monkeypatch.setenv("AIS_SKIP_VERIFY_CRT", "true")
+    assert read() == expected
+    plain = Client("http://127.0.0.1:9", skip_verify=True, client_cert="/none.pem")
+    assert store_of_bucket(plain.bucket("bucket")) is not None
 
 
 def test_objects_of_the_list_are_the_sdks(contents: dict[str, bytes], bucket: Bucket) -> None:

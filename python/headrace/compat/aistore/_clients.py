@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import functools
-import logging
+import os
 from typing import Any
 
 from headrace import AisOptions, BearerToken, RetryOptions, Store, TimeoutOptions
 from headrace.compat.aistore._sdk import sdk_class
 
 __all__ = ["bucket_id", "bucket_url", "store_of_bucket", "store_of_object"]
-
-_logger = logging.getLogger("headrace")
 
 _SCHEMES = {
     "ais": "ais",
@@ -76,9 +74,9 @@ def _made(
     url: str,
     endpoint: str,
     token: str,
-    ca_file: str,
     retry: RetryOptions,
     timeout: TimeoutOptions,
+    provider: AisOptions,
 ) -> Store:
     return Store(
         url,
@@ -86,32 +84,32 @@ def _made(
         credentials=BearerToken(token) if token else "anonymous",
         retry=retry,
         timeout=timeout,
-        provider=AisOptions(ca_file=ca_file),
+        provider=provider,
         # An object replaced after the listing is read whole, in its new version.
         on_change="reread",
     )
 
 
-def _settings(client: Any) -> tuple[str, str, str, RetryOptions, TimeoutOptions] | None:
+def _settings(client: Any) -> tuple[str, str, RetryOptions, TimeoutOptions, AisOptions] | None:
     """Return what a store needs to know of a client; None if the client itself must be used."""
     known = sdk_class("request_client", "RequestClient")
     if known is None or type(client) is not known:
         return None
-    session = client.session_manager
     endpoint = client.base_url.removesuffix("/").removesuffix("/v1")
-    is_lax = session.skip_verify or getattr(session, "client_cert", None)
-    if is_lax and not endpoint.startswith("http://"):  # where there are no certificates
-        _tell_of_certificates()
-        return None
-    ca_file = str(session.ca_cert or "")
-    return endpoint, client.token or "", ca_file, _retry(client), _timeout(client.timeout)
+    provider = _certificates(client.session_manager)
+    return endpoint, client.token or "", _retry(client), _timeout(client.timeout), provider
 
 
-@functools.cache
-def _tell_of_certificates() -> None:
-    _logger.warning(
-        "the AIStore client has a certificate of its own, or verifies none (client_cert, "
-        "skip_verify), and headrace's engine does neither: the SDK reads its objects, one by one"
+def _certificates(session: Any) -> AisOptions:
+    """Return by what certificates a session and its cluster know each other."""
+    # None, a file that has the key, too, or a pair of files; older SDKs know none.
+    pair = getattr(session, "client_cert", None) or ""
+    certificate, key = (pair, "") if isinstance(pair, str | os.PathLike) else pair
+    return AisOptions(
+        ca_file=os.fspath(session.ca_cert or ""),
+        client_cert_file=os.fspath(certificate),
+        client_key_file=os.fspath(key),
+        skip_verify=bool(session.skip_verify),  # the session has looked at the environment
     )
 
 
