@@ -15,6 +15,7 @@ from bench.groups import (
     listing,
     s3,
     throttling,
+    tokens,
     training,
 )
 from bench.harness import Bench
@@ -31,4 +32,5 @@ GROUPS: dict[str, Callable[[Bench], None]] = {
     **checkpoints.GROUPS,
     **s3.GROUPS,
     **aistore.GROUPS,
+    **tokens.GROUPS,
 }
