@@ -380,11 +380,30 @@ std::optional<uint64_t> to_bound(const char* name, nb::handle value) {
   return bound;
 }
 
-nb::object windows_of(const IndexHandle& self, nb::handle window, nb::handle stride) {
+nb::object windows_of(const IndexHandle& self, nb::handle window, nb::handle stride,
+                      nb::handle begins, nb::handle ends) {
+  const ObjectIndex& index = *self.index;
   const uint64_t window_bytes = to_bound("window_bytes", window).value_or(0);
   const uint64_t stride_bytes = to_bound("stride_bytes", stride).value_or(window_bytes);
+  std::vector<ByteRange> parts;
+  if (!begins.is_none() || !ends.is_none()) {
+    for (size_t i = 0; i < index.size(); ++i) parts.push_back({0, index.size_bytes(i)});
+  }
+  const auto set = [&](const char* name, nb::handle values, uint64_t ByteRange::* side) {
+    if (values.is_none()) return;
+    const std::vector<int64_t> given = to_optional_integers(name, values);
+    if (given.size() != parts.size()) {
+      raise(Error(Code::kInvalidArgument,
+                  cat(name, " has ", given.size(), " values for ", parts.size(), " entries")));
+    }
+    for (size_t i = 0; i < given.size(); ++i) {
+      if (given[i] >= 0) parts[i].*side = static_cast<uint64_t>(given[i]);
+    }
+  };
+  set("begins", begins, &ByteRange::begin);
+  set("ends", ends, &ByteRange::end);
   return to_python(value_or_raise(
-      without_gil([&](MayBlock) { return windows(*self.index, window_bytes, stride_bytes); })));
+      without_gil([&](MayBlock) { return windows(index, window_bytes, stride_bytes, parts); })));
 }
 
 std::string to_text(const char* name, nb::handle value) {
@@ -739,8 +758,12 @@ Examples:
     >>> len(index.filter(prefix="cat/", suffix=(".jpg", ".png")))
     2)doc")
       .def("windows", &windows_of, nb::arg("window_bytes"), nb::arg("stride_bytes") = nb::none(),
-           nb::sig("def windows(self, window_bytes: int, stride_bytes: int | None = None) -> "
-                   "ObjectIndex"),
+           nb::kw_only(), nb::arg("begins") = nb::none(), nb::arg("ends") = nb::none(),
+           nb::sig("def windows(self, window_bytes: int, stride_bytes: int | None = None, *, "
+                   "begins: collections.abc.Sequence[int | None] | typing_extensions.Buffer | None "
+                   "= None, "
+                   "ends: collections.abc.Sequence[int | None] | typing_extensions.Buffer | None "
+                   "= None) -> ObjectIndex"),
            R"doc(An index of evenly spaced ranges of each entry, such as the records of a file.
 
 The ranges are computed, not stored: 10^9 ranges of one object take no more memory than one. Ranges
@@ -750,9 +773,12 @@ ranges, so what is read is not compared with one.
 Args:
     window_bytes: the length of each range.
     stride_bytes: the distance from the begin of a range to that of the next one; default: its length.
+    begins: where the first range begins in each entry, such as behind a header; default: at 0 ...
+    ends: ... and where the last one ends at most; default: with the entry.
 
 Raises:
-    InvalidArgumentError: a number is 0, or the size of an entry is not known.
+    InvalidArgumentError: a length is 0, the size of an entry is not known, or ranges would begin or
+        end outside of an entry.
     TypeError: a number is negative, or none.
 
 Examples:

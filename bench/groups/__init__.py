@@ -16,6 +16,7 @@ from bench.groups import (
     s3,
     shards,
     throttling,
+    tokens,
     training,
 )
 from bench.harness import Bench
@@ -33,4 +34,5 @@ GROUPS: dict[str, Callable[[Bench], None]] = {
     **s3.GROUPS,
     **aistore.GROUPS,
     **shards.GROUPS,
+    **tokens.GROUPS,
 }

@@ -595,7 +595,14 @@ class ObjectIndex(object):
             2
         """
 
-    def windows(self, window_bytes: int, stride_bytes: int | None = None) -> ObjectIndex:
+    def windows(
+        self,
+        window_bytes: int,
+        stride_bytes: int | None = None,
+        *,
+        begins: Sequence[int | None] | Buffer | None = None,
+        ends: Sequence[int | None] | Buffer | None = None,
+    ) -> ObjectIndex:
         """
         An index of evenly spaced ranges of each entry, such as the records of a file.
 
@@ -606,9 +613,12 @@ class ObjectIndex(object):
         Args:
             window_bytes: the length of each range.
             stride_bytes: the distance from the begin of a range to that of the next one; default: its length.
+            begins: where the first range begins in each entry, such as behind a header; default: at 0 ...
+            ends: ... and where the last one ends at most; default: with the entry.
 
         Raises:
-            InvalidArgumentError: a number is 0, or the size of an entry is not known.
+            InvalidArgumentError: a length is 0, the size of an entry is not known, or ranges would begin or
+                end outside of an entry.
             TypeError: a number is negative, or none.
 
         Examples:

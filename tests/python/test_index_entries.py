@@ -645,3 +645,42 @@ def test_an_index_of_several_stores_is_not_read_from_one(
         each.write("a", b"x")
     with pytest.raises(headrace.InvalidArgumentError, match="one store cannot read them all"):
         store.read_many(store.index() + other.index())
+
+
+# ---- windows
+
+
+def test_windows_are_computed_in_every_entry() -> None:
+    names, sizes = ["a", "b", "c"], [100, 7, 50]
+    index = headrace.ObjectIndex.from_names(names, root="gs://b", sizes_bytes=sizes)
+    windows = index.windows(10, 4, begins=[3, None, 0], ends=[None, -1, 20])
+    expected = [("a", begin) for begin in range(3, 91, 4)] + [("c", 0), ("c", 4), ("c", 8)]
+    assert [windows.name(i) for i in range(len(windows))] == [name for name, _ in expected]
+    assert [windows.range(i) for i in range(len(windows))] == [
+        (begin, begin + 10) for _, begin in expected
+    ]
+    assert windows.total_size_bytes == 10 * len(expected)
+    # Cut, joined, moved: the same ranges, and where nothing is changed the same data.
+    assert [windows[5:9].range(i) for i in range(4)] == [windows.range(i) for i in range(5, 9)]
+    assert (windows[:5] + windows[5:]).fingerprint == windows.fingerprint
+    assert windows.at("gs://copy").fingerprint == windows.fingerprint
+    assert windows[::-1].range(0) == windows.range(len(windows) - 1)
+    assert len(index.windows(10)) == 15
+
+
+def test_windows_outside_of_entries_are_refused() -> None:
+    index = headrace.ObjectIndex.from_names(["a", "b"], sizes_bytes=[100, 50])
+    for arguments, text in (
+        ({"window_bytes": 0}, "at least 1"),
+        ({"window_bytes": 1, "stride_bytes": 0}, "at least 1"),
+        ({"window_bytes": 1, "begins": [0, 51]}, r"the part \[51, 50\)"),
+        ({"window_bytes": 1, "ends": [101, 0]}, r"the part \[0, 101\)"),
+        ({"window_bytes": 1, "ends": [1]}, "ends has 1 values for 2 entries"),
+    ):
+        with pytest.raises(headrace.InvalidArgumentError, match=text):
+            index.windows(**arguments)  # type: ignore[arg-type]
+    with pytest.raises(headrace.InvalidArgumentError, match="its size is not known"):
+        headrace.ObjectIndex.from_names(["a"]).windows(1)
+    for window in (-1, "1", 1.5):
+        with pytest.raises(TypeError, match="window_bytes"):
+            index.windows(window)  # type: ignore[arg-type]

@@ -120,10 +120,25 @@ def test_a_state_belongs_to_one_way_of_cutting(store: headrace.Store) -> None:
         loader = Loader(TokenDataset(store, **options), batch_size=2)
         with pytest.raises(headrace.InvalidArgumentError, match="the state is of other data"):
             loader.load_state_dict(state)
-    other = headrace.Store(store.url, **vars(store._settings))
-    other.write("a.bin", corpus(1021).tobytes())
+    put(store, {"a.bin": corpus(1021)})
     with pytest.raises(headrace.InvalidArgumentError, match="the state is of other data"):
-        Loader(TokenDataset(other, seq_len=10), batch_size=2).load_state_dict(state)
+        Loader(TokenDataset(store, seq_len=10), batch_size=2).load_state_dict(state)
+
+
+def test_a_state_belongs_to_one_content_where_the_store_has_checksums(gcs: headrace.Store) -> None:
+    def loader(order: tuple[int, ...] | None) -> Loader:
+        dataset = TokenDataset(gcs, seq_len=10, names=["a.idx"], sequence_order=order)
+        return Loader(dataset, batch_size=2)
+
+    gcs.write("a.idx", megatron_index([500, 501], "uint16"))
+    put(gcs, {"a.bin": corpus(1001)})
+    states = {order: loader(order).state_dict() for order in (None, (1, 0))}
+    for order, state in states.items():
+        loader(order).load_state_dict(state)
+    put(gcs, {"a.bin": corpus(1001, 1)})
+    for order, state in states.items():
+        with pytest.raises(headrace.InvalidArgumentError, match="names, sizes or checksums"):
+            loader(order).load_state_dict(state)
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])

@@ -119,16 +119,23 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
             "torch.int32 or None, and hold all values of that type",
         )
         self._sample_bytes = (self._seq_len + 1) * item_bytes
-        windows = found.files.windows(self._sample_bytes, self._stride * item_bytes)
+        windows = found.files.windows(
+            self._sample_bytes,
+            self._stride * item_bytes,
+            begins=found.begins,
+            ends=found.ends,
+        )
+        counts = [
+            (end - begin) // item_bytes for begin, end in zip(found.begins, found.ends, strict=True)
+        ]
         if len(windows) == 0:
-            longest = max(found.files.sizes(range(len(found.files)))) // item_bytes
             raise InvalidArgumentError(
                 f"{found.stores[0].url}: seq_len is {seq_len}, which takes {self._seq_len + 1} "
-                f"tokens, and the longest of {len(found.files)} files has {longest}"
+                f"tokens, and the longest of {len(found.files)} files has {max(counts)}"
             )
         super().__init__(found.stores, None, windows, None, None, False, {})
         self._packing = found.packing
-        self._tell_left_out(found.files, item_bytes)
+        self._tell_left_out(counts)
 
     @property
     def objects(self) -> ObjectIndex:
@@ -234,11 +241,11 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
         error.url = url
         raise error
 
-    def _tell_left_out(self, files: Any, item_bytes: int) -> None:
+    def _tell_left_out(self, counts: Sequence[int]) -> None:
+        """Say what of the files, which have so many tokens, is in no sample."""
         window, stride = self._seq_len + 1, self._stride
         short = left_out = 0
-        for size_bytes in files.sizes(range(len(files))):
-            tokens = size_bytes // item_bytes
+        for tokens in counts:
             if tokens < window:
                 short += 1
                 left_out += tokens
@@ -247,12 +254,12 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
         if short:
             _logger.warning(
                 "%r leaves out %d of its %d files, which are too short for a sample of %d tokens",
-                self, short, len(files), window,
+                self, short, len(counts), window,
             )  # fmt: skip
         if left_out:
             _logger.info(
                 "%r leaves out %d tokens at the ends of its %d files, which fill no sample",
-                self, left_out, len(files),
+                self, left_out, len(counts),
             )  # fmt: skip
 
     def __repr__(self) -> str:

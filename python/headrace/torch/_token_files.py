@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -36,7 +37,11 @@ class TokenFiles(NamedTuple):
 
     stores: tuple[Store, ...]
     files: ObjectIndex
-    """An entry for each file: the range of its tokens."""
+    """An entry for each file."""
+    begins: Sequence[int]
+    """Where its tokens begin ..."""
+    ends: Sequence[int]
+    """... and end."""
     dtype: str
     """A key of `ITEM_BYTES`."""
     packing: Packing | None = None
@@ -48,11 +53,15 @@ class Packing:
 
     Args:
         index: the bytes of the .idx.
+        checksum: that of the .bin, if the store knows it.
         order: numbers of sequences.
     """
 
-    def __init__(self, index: bytes, order: torch.Tensor) -> None:
+    def __init__(
+        self, index: bytes, checksum: tuple[str, bytes] | None, order: torch.Tensor
+    ) -> None:
         self._index = index
+        self._checksum = checksum
         self._order = order
         self._packed: _engine.PackedSequences | None = None
 
@@ -65,7 +74,10 @@ class Packing:
 
     @property
     def fingerprint(self) -> str:
-        return hashlib.sha256(self._index + self._order.numpy().tobytes()).hexdigest()[:32]
+        hashed = hashlib.sha256(repr((len(self._index), self._checksum)).encode())
+        hashed.update(self._index)
+        hashed.update(self._order.numpy().tobytes())
+        return hashed.hexdigest()[:32]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_packed": None}
@@ -115,29 +127,18 @@ def find_tokens(
     if sequence_order is not None:
         return _packed(files, dtype, sequence_order)
     spans = _spans(files, dtype)
-    stores: dict[str, Store] = {}
-    indexes = []
     for file, span in zip(files, spans, strict=True):
-        stores.setdefault(file.store.url, file.store)
         _require_one_type(files[0], spans[0], file, span)
-    # Of consecutive files of one store at once.
-    begin = 0
-    for end in range(1, len(files) + 1):
-        if end < len(files) and files[end].store.url == files[begin].store.url:
-            continue
-        part = range(begin, end)
-        indexes.append(
-            ObjectIndex.from_names(
-                [files[i].info.name for i in part],
-                root=files[begin].store.url,
-                sizes_bytes=[files[i].info.size_bytes for i in part],
-                generations=[files[i].info.generation or None for i in part],
-                begins=[spans[i].begin for i in part],
-                ends=[spans[i].end for i in part],
-            )
-        )
-        begin = end
-    return TokenFiles(tuple(stores.values()), ObjectIndex.concat(indexes), spans[0].dtype)
+    return TokenFiles(
+        tuple({file.store.url: file.store for file in files}.values()),
+        ObjectIndex.concat(
+            ObjectIndex.from_objects([file.info for file in of_store], root=url)
+            for url, of_store in itertools.groupby(files, lambda file: file.store.url)
+        ),
+        [span.begin for span in spans],
+        [span.end for span in spans],
+        spans[0].dtype,
+    )
 
 
 # ---- which there are
@@ -381,16 +382,17 @@ def _packed(files: Sequence[_File], dtype: str | None, sequence_order: Any) -> T
     data = file.store.read(file.megatron).bytes()
     span, sequence_count = _index_of(file, data, in_order=False)
     _require_type(file, span, dtype)
-    packing = Packing(data, _order_of(sequence_order, sequence_count))
+    packing = Packing(data, file.info.checksum, _order_of(sequence_order, sequence_count))
+    size_bytes = packing.packed.size_bytes
     # All sequences as they are packed. They may be more bytes than the file has.
     stream = ObjectIndex.from_names(
         [file.info.name],
         root=file.store.url,
         generations=[file.info.generation or None],
         begins=[0],
-        ends=[packing.packed.size_bytes],
+        ends=[size_bytes],
     )
-    return TokenFiles((file.store,), stream, span.dtype, packing)
+    return TokenFiles((file.store,), stream, [0], [size_bytes], span.dtype, packing)
 
 
 def _order_of(sequence_order: Any, sequence_count: int) -> torch.Tensor:

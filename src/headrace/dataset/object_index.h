@@ -349,10 +349,13 @@ Result<std::shared_ptr<const ObjectIndex>> select(const ObjectIndex& index,
 Result<std::shared_ptr<const ObjectIndex>> slice(const ObjectIndex& index, size_t begin,
                                                  size_t end);
 // Of each entry the ranges of `window_bytes` that begin every `stride_bytes` and fit into it, by a
-// rule: they take no memory. Columns are left out.
-// Errors: kInvalidArgument for windows or strides of 0 bytes, and for an entry of unknown size.
+// rule: they take no memory. Columns are left out. `parts`: what of each entry they are to lie in,
+// such as that behind a header; none: all of it.
+// Errors: kInvalidArgument for windows or strides of 0 bytes, for an entry of unknown size, and for
+// a part that lies outside of its entry.
 Result<std::shared_ptr<const ObjectIndex>> windows(const ObjectIndex& index, uint64_t window_bytes,
-                                                   uint64_t stride_bytes);
+                                                   uint64_t stride_bytes,
+                                                   std::span<const ByteRange> parts = {});
 // All entries of all indexes, one index after another.
 // Errors: kInvalidArgument unless all have the same columns.
 Result<std::shared_ptr<const ObjectIndex>> concat(

@@ -653,10 +653,14 @@ Result<std::shared_ptr<const ObjectIndex>> slice(const ObjectIndex& index, size_
 }
 
 Result<std::shared_ptr<const ObjectIndex>> windows(const ObjectIndex& index, uint64_t window_bytes,
-                                                   uint64_t stride_bytes) {
+                                                   uint64_t stride_bytes,
+                                                   std::span<const ByteRange> parts) {
   if (window_bytes == 0 || stride_bytes == 0) {
     return invalid_argument("windows of ", window_bytes, " bytes every ", stride_bytes,
                             " bytes: both must be at least 1");
+  }
+  if (!parts.empty() && parts.size() != index.size()) {
+    return invalid_argument("there are ", parts.size(), " parts of ", index.size(), " entries");
   }
   ObjectIndexBuilder builder;
   const std::vector<uint32_t> roots = add_roots(builder, index.roots());
@@ -667,12 +671,17 @@ Result<std::shared_ptr<const ObjectIndex>> windows(const ObjectIndex& index, uin
       return invalid_argument(index.url(i), ": its size is not known, so nobody knows how many ",
                               "windows it has");
     }
-    if (size_bytes < window_bytes) continue;
-    const uint64_t begin = index.range(i).value_or(ByteRange{}).begin;
+    const ByteRange part = parts.empty() ? ByteRange{0, size_bytes} : parts[i];
+    if (part.begin > part.end || part.end > size_bytes) {
+      return invalid_argument(index.url(i), ": the part [", part.begin, ", ", part.end,
+                              ") lies outside of entry ", i, ", which has ", size_bytes, " bytes");
+    }
+    if (part.size_bytes() < window_bytes) continue;
+    const uint64_t begin = index.range(i).value_or(ByteRange{}).begin + part.begin;
     index.read_info(i, info);
     builder.add(info, {.root = roots[index.root(i)],
                        .range = ByteRange{begin, begin + window_bytes},
-                       .count = (size_bytes - window_bytes) / stride_bytes + 1,
+                       .count = (part.size_bytes() - window_bytes) / stride_bytes + 1,
                        .stride_bytes = stride_bytes});
   }
   return builder.build();

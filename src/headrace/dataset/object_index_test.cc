@@ -439,6 +439,19 @@ TEST(ObjectIndex, HasWindowsThatTakeNoMemory) {
             fingerprint);
 }
 
+TEST(ObjectIndex, HasWindowsInPartsOfItsEntries) {
+  ObjectIndexBuilder builder;
+  builder.add(object("a", 100), {});
+  builder.add(object("a", 100), {.range = ByteRange{40, 60}});
+  builder.add(object("b", 100), {});
+  const std::vector<ByteRange> parts = {{10, 30}, {5, 20}, {95, 100}};
+  const auto index = windows(*builder.build().value(), 10, 5, parts).value();
+  std::vector<ByteRange> found;
+  for (size_t i = 0; i < index->size(); ++i) found.push_back(*index->range(i));
+  EXPECT_THAT(found, ElementsAre(ByteRange{10, 20}, ByteRange{15, 25}, ByteRange{20, 30},
+                                 ByteRange{45, 55}, ByteRange{50, 60}));
+}
+
 TEST(ObjectIndex, HasWindowsOfKnownSizesAlone) {
   const auto refusal = [](const ObjectInfo& info, uint64_t window, uint64_t stride) {
     return windows(*index_of({info}), window, stride).error().message();
@@ -446,6 +459,12 @@ TEST(ObjectIndex, HasWindowsOfKnownSizesAlone) {
   EXPECT_THAT(refusal(object("a", kUnknownSize), 1, 1), HasSubstr("its size is not known"));
   EXPECT_THAT(refusal(object("a", 5), 0, 1), HasSubstr("at least 1"));
   EXPECT_THAT(refusal(object("a", 5), 1, 0), HasSubstr("at least 1"));
+  const auto refusal_of_parts = [](const std::vector<ByteRange>& parts) {
+    return windows(*index_of({object("a", 5)}), 1, 1, parts).error().message();
+  };
+  EXPECT_THAT(refusal_of_parts({{0, 6}}), HasSubstr("[0, 6) lies outside of entry 0"));
+  EXPECT_THAT(refusal_of_parts({{3, 2}}), HasSubstr("[3, 2) lies outside of entry 0"));
+  EXPECT_THAT(refusal_of_parts({{0, 1}, {0, 1}}), HasSubstr("2 parts of 1 entries"));
   EXPECT_EQ(windows(*index_of({object("a", 5)}), 6, 1).value()->size(), 0u);
   EXPECT_EQ(windows(*index_of({object("a", 5)}), 5, 1).value()->size(), 1u);
   EXPECT_EQ(windows(*index_of({object("a", 5)}), 2, 2).value()->size(), 2u);

@@ -1,0 +1,95 @@
+"""Samples of tokens in a shuffled order: by headrace, by one request after the other, from a disk."""
+
+from __future__ import annotations
+
+import http.client
+import random
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+from bench.clients.measure import Answer, measured
+
+TOKEN_BYTES = 2
+
+
+def _check(request: Answer, sample: Any, number: int) -> None:
+    """Compare a sample with the file, which lies on this machine, too."""
+    import numpy as np
+
+    seq_len = request["seq_len"]
+    tokens = np.memmap(request["file"], "uint16", "r")
+    expected = tokens[number * seq_len : (number + 1) * seq_len + 1]
+    assert (np.asarray(sample) == expected).all()
+
+
+def loader(request: Answer) -> Answer:
+    """An epoch of a Loader, with a step of so many seconds after each batch."""
+    from headrace import Store
+    from headrace.torch import Loader, TokenDataset
+
+    store = Store(f"gs://{request['bucket']}", endpoint=request["endpoint"])
+    dataset = TokenDataset(store, seq_len=request["seq_len"], names=["tokens.bin"])
+    _check(request, dataset[1], 1)
+    batches = Loader(dataset, batch_size=request["batch_size"], shuffle=True, seed=1)
+
+    def read(_: float) -> tuple[int, int]:
+        count = size_bytes = 0
+        for batch in batches:
+            count += len(batch)
+            size_bytes += batch.numel() * TOKEN_BYTES
+            time.sleep(request["step_s"])
+        return count, size_bytes
+
+    return measured(read, 0)
+
+
+def in_turn(request: Answer) -> Answer:
+    """One request after the other on one connection: what a program without a client would do."""
+    seq_len, size_bytes = request["seq_len"], (request["seq_len"] + 1) * TOKEN_BYTES
+    chosen = random.Random(1)
+    connection = http.client.HTTPConnection(urlsplit(request["endpoint"]).netloc, timeout=30)
+    path = f"/storage/v1/b/{request['bucket']}/o/tokens.bin?alt=media"
+
+    def get(number: int) -> bytes:
+        begin = number * seq_len * TOKEN_BYTES
+        connection.request(
+            "GET", path, headers={"Range": f"bytes={begin}-{begin + size_bytes - 1}"}
+        )
+        return connection.getresponse().read()
+
+    import numpy as np
+
+    _check(request, np.frombuffer(get(1), "uint16"), 1)
+
+    def read(_: float) -> tuple[int, int]:
+        for _ in range(request["samples"]):
+            get(chosen.randrange(request["sample_count"]))
+        return request["samples"], request["samples"] * size_bytes
+
+    return measured(read, 0)
+
+
+def memory_map(request: Answer) -> Answer:
+    """The same batches from a file of this machine that is in its page cache, as nanoGPT does it."""
+    import numpy as np
+    import torch
+
+    seq_len, batch_size = request["seq_len"], request["batch_size"]
+    order = list(range(request["sample_count"]))
+    random.Random(1).shuffle(order)
+    tokens = np.memmap(request["file"], "uint16", "r")
+    int(tokens[::1024].sum())  # now it is
+
+    def read(_: float) -> tuple[int, int]:
+        for begin in range(0, len(order), batch_size):
+            torch.stack(
+                [
+                    torch.from_numpy(tokens[i * seq_len : (i + 1) * seq_len + 1].astype(np.int64))
+                    for i in order[begin : begin + batch_size]
+                ]
+            )
+            time.sleep(request["step_s"])
+        return len(order), len(order) * (seq_len + 1) * TOKEN_BYTES
+
+    return measured(read, 0)
