@@ -23,12 +23,25 @@ nb::object with_fields_of(const IndexHandle& samples, const nb::object& fields) 
       value_or_raise(without_gil([&](MayBlock) { return with_fields(*samples.index, names); })));
 }
 
+// A store that reads changed objects anew (on_change="reread") gives other bytes of the same range.
+void require_version(const ObjectIndex& index, size_t i, std::string_view found) {
+  std::string indexed;
+  index.append_generation(i, indexed);
+  if (found.empty() || indexed.empty() || found == indexed) return;
+  raise(
+      Error(Code::kPreconditionFailed,
+            cat("has changed since it was indexed, and its samples are elsewhere now: generation ",
+                indexed, " then, ", found, " now"))
+          .with_url(index.url(i)));
+}
+
 nb::dict split_sample(nb::handle_t<Sample> whole) {
   Sample& sample = *nb::inst_ptr<Sample>(whole);
   if (!sample.position() || !nb::isinstance<IndexHandle>(sample.origin())) {
     raise(Error(Code::kInvalidArgument, "it was read by no index of samples"));
   }
   const ObjectIndex& index = *nb::inst_ptr<IndexHandle>(sample.origin())->index;
+  require_version(index, *sample.position(), sample.generation());
   const SampleFields fields = value_or_raise(sample_fields(index, *sample.position()));
   nb::dict out;
   out["__key__"] = to_str(fields.key);

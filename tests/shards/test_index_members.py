@@ -63,6 +63,10 @@ def contents(store: headrace.Store, index: ObjectIndex) -> list[tuple[str, bytes
     ]
 
 
+def entries(index: ObjectIndex) -> list[tuple[str, Any, str]]:
+    return [(index.url(i), index.range(i), name) for i, name in enumerate(index.column("member"))]
+
+
 @hypothesis.settings(max_examples=60)
 @hypothesis.given(st.lists(archives(), min_size=1, max_size=3))
 def test_it_has_the_files_that_tarfile_finds(shards: list[bytes]) -> None:
@@ -136,6 +140,7 @@ def test_shards_that_are_named_are_asked_for_and_no_more_is_listed(
 # ---- which shards
 
 
+@pytest.mark.every_store
 def test_shards_are_named_in_many_ways(store: headrace.Store, tmp_path: Path) -> None:
     fill(store, 3, 2)
     store.write("notes.txt", b"not a shard")
@@ -154,8 +159,9 @@ def test_shards_are_named_in_many_ways(store: headrace.Store, tmp_path: Path) ->
         ObjectIndex.from_names([f"shard-{i:03d}.tar" for i in range(3)]),
     ):
         index = headrace.index_members(source, store=store)
-        assert index.fingerprint == whole.fingerprint, source
-        assert index.column("member") == whole.column("member"), source
+        assert entries(index) == entries(whole), source
+        # S3 tells checksums of objects that are named, and none of those that it lists.
+        assert index.fingerprint == whole.fingerprint or store.url.startswith("s3"), source
     if store.url.startswith("file"):
         for text in (
             store.url,
@@ -249,6 +255,7 @@ def test_a_bad_shard_is_an_error_that_names_it(store: headrace.Store, name: str)
     assert store.url_of(f"{name}.tar") in str(caught.value)
 
 
+@pytest.mark.every_store
 def test_bad_shards_are_skipped_and_reported(
     store: headrace.Store, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -267,12 +274,16 @@ def test_bad_shards_are_skipped_and_reported(
     assert [str(record.args[0]) for record in caplog.records] == [str(error) for error in errors]
 
 
-def test_a_shard_that_changed_after_it_was_listed_is_an_error(store: headrace.Store) -> None:
+@pytest.mark.every_store
+@pytest.mark.parametrize("on_change", ["error", "reread"])
+def test_a_shard_that_changed_after_it_was_listed_is_an_error(
+    store: headrace.Store, on_change: str
+) -> None:
     fill(store, 2, 2)
     shards = store.index()
-    store.write("shard-001.tar", tar(samples_of(5, 3, 2000)))
+    store.write("shard-001.tar", tar(samples_of(5, 2)))  # of the same size
     with pytest.raises(headrace.PreconditionFailedError, match=r"shard-001\.tar"):
-        headrace.index_members(shards, store=store)
+        headrace.index_members(shards, store=store._derived(on_change=on_change))
 
 
 def test_a_member_of_a_shard_that_changed_after_indexing_is_an_error(store: headrace.Store) -> None:
@@ -303,6 +314,7 @@ def test_what_progress_raises_ends_it(store: headrace.Store) -> None:
         headrace.index_members(store, progress=stop)
 
 
+@pytest.mark.every_store
 def test_it_is_saved_selected_and_loaded_as_any_index(store: headrace.Store) -> None:
     fill(store, 2, 3)
     index = headrace.index_members(store)

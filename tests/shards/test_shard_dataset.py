@@ -126,6 +126,7 @@ def test_a_transform_sees_fields_that_share_the_memory_of_the_sample(store: head
     assert first["cls"].bytes() == b"0"
 
 
+@pytest.mark.every_store
 def test_without_a_transform_fields_are_tensors(store: headrace.Store) -> None:
     fill(store, 1, 2)
     sample = ShardDataset(store)[-1]
@@ -291,9 +292,14 @@ def test_a_key_in_two_places_of_a_shard_is_an_error_and_in_two_shards_is_none(
         ShardDataset(store)
 
 
-def test_a_shard_that_is_replaced_is_an_error_when_it_is_read(store: headrace.Store) -> None:
+@pytest.mark.every_store
+@pytest.mark.parametrize("on_change", ["error", "reread"])
+def test_a_shard_that_is_replaced_is_an_error_when_it_is_read(
+    store: headrace.Store, on_change: str
+) -> None:
     fill(store, 1, 3)
-    dataset = ShardDataset(store, number_of)
+    dataset = ShardDataset(store._derived(on_change=on_change), number_of)
+    assert dataset[0] == 0
     store.write("shard-000.tar", tar(samples_of(7, 3)))
     with pytest.raises(headrace.PreconditionFailedError, match=r"shard-000\.tar"):
         dataset[0]
