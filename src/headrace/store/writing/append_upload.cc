@@ -178,9 +178,8 @@ void AppendUpload::check(const ObjectInfo& temporary) {
 void AppendUpload::rename(ObjectInfo temporary) {
   // Nobody else writes under this name, and a server may count a description as a version.
   temporary.generation.clear();
-  CopyRequest request{.source_name = temporary.name,
-                      .name = full_target(),
-                      .precondition = target_.precondition};
+  CopyRequest request{
+      .source_name = temporary.name, .name = full_target(), .precondition = target_.precondition};
   track<ObjectInfo>(bucket_->rename_at_once(std::move(request), std::move(temporary)),
                     [this](Result<ObjectInfo> info) {
                       if (info) {
