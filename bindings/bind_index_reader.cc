@@ -83,8 +83,10 @@ class IndexReader {
     const ObjectIndex& shards = *nb::inst_ptr<IndexHandle>(index_)->index;
     const std::vector<OpenStore> opened = stores();
     std::vector<std::shared_ptr<ObjectStore>> each_store;
+    each_store.reserve(opened.size());
     for (const OpenStore& each : opened) each_store.push_back(each.store);
     std::vector<TarToScan> tars;
+    tars.reserve(shards.size());
     for (size_t i = 0; i < shards.size(); ++i) {
       TarToScan tar{.store = shards.root(i), .size_bytes = shards.object_bytes(i)};
       shards.append_name(i, tar.name);

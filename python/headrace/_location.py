@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Url",
+    "before_wildcards",
     "bucket_and_name",
     "bucket_of",
     "directory_of",
@@ -162,7 +163,12 @@ def is_whole(text: str, store: Store | None = None) -> bool:
 
 def has_wildcard(text: str) -> bool:
     """Return whether `text` is a pattern, as `ObjectIndex.filter` knows them."""
-    return any(character in text for character in "*?[")
+    return before_wildcards(text) != text
+
+
+def before_wildcards(pattern: str) -> str:
+    """Return what all matches of a pattern begin with."""
+    return re.split(r"[*?[]", pattern, maxsplit=1)[0]
 
 
 def folder_and_name(text: str, *, before_wildcard: bool = False) -> tuple[str, str]:
@@ -180,7 +186,7 @@ def folder_and_name(text: str, *, before_wildcard: bool = False) -> tuple[str, s
         >>> folder_and_name("gs://bucket/train/*/a.tar", before_wildcard=True)
         ('gs://bucket/train', '*/a.tar')
     """
-    fixed = re.split(r"[*?[]", text, maxsplit=1)[0] if before_wildcard else text
+    fixed = before_wildcards(text) if before_wildcard else text
     folder, slash, _ = fixed.rpartition("/")
     name = text[len(folder) + len(slash) :]
     if folder.endswith("/"):

@@ -12,6 +12,7 @@ from headrace._engine import ObjectIndex, ObjectInfo
 from headrace._errors import HeadraceError, NotFoundError
 from headrace._location import (
     Url,
+    before_wildcards,
     bucket_and_name,
     expand_braces,
     folder_and_name,
@@ -195,7 +196,7 @@ class _Shards:
 
     def _list(self, store: Store, text: str, pattern: str) -> None:
         self._stat()
-        index = store.index()
+        index = store.index(before_wildcards(pattern))
         index = index.filter(glob=pattern) if pattern else index.filter(suffix=_SUFFIXES)
         if len(index) == 0:
             error = NotFoundError(

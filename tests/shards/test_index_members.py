@@ -137,6 +137,15 @@ def test_shards_that_are_named_are_asked_for_and_no_more_is_listed(
     assert sorted(kinds) == ["get"] * 3 + ["media"] * 3
 
 
+def test_a_pattern_lists_what_begins_as_it_does(gcs: headrace.Store, server: FaultServer) -> None:
+    fill(gcs, 4, 2)
+    gcs.write("other.tar", tar(samples_of(0, 1)))
+    assert len(headrace.index_members("gs://bucket/shard-00[13].tar", endpoint=server.url)) == 8
+    listings = [each["target"] for each in server.log() if each["kind"] == "list"]
+    assert len(listings) == 1
+    assert "prefix=shard-00&" in f"{listings[0]}&"
+
+
 # ---- which shards
 
 

@@ -257,7 +257,11 @@ Result<std::shared_ptr<const ObjectIndex>> member_index(const ObjectIndex& shard
   for (size_t shard = 0; shard < shards.size(); ++shard) {
     if (files[shard] == nullptr) continue;
     shards.read_info(shard, info);
-    info.generation = generations[shard];
+    // What reading needs, so that it does not matter whether shards were listed or asked for.
+    info = {.name = std::move(info.name),
+            .size_bytes = info.size_bytes,
+            .generation = generations[shard],
+            .checksum = info.checksum};
     for (size_t i = 0; i < files[shard]->size(); ++i) {
       builder.add(info, {.root = roots[shard], .range = files[shard]->range(i)});
       names.add(files[shard]->name(i));

@@ -171,6 +171,7 @@ class ScanTars : public std::enable_shared_from_this<ScanTars> {
 
   std::vector<std::shared_ptr<ReadBatch>> reads() const HEADRACE_REQUIRES(mutex_) {
     std::vector<std::shared_ptr<ReadBatch>> out;
+    out.reserve(reads_.size());
     for (const auto& [at, read] : reads_) out.push_back(read);
     return out;
   }
