@@ -86,7 +86,7 @@ def main() -> int:
         report = folder / "report.xml"
         subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", name]
-            + ["--timeout=120", f"--junitxml={report}", "pytorch_tests", "core/tests", *arguments],
+            + ["--timeout=600", f"--junitxml={report}", "pytorch_tests", "core/tests", *arguments],
             cwd=folder,
             env={**os.environ, **_ENVIRONMENT},
             check=False,

@@ -1,6 +1,6 @@
 """Objects of a bucket as datasets and batches for torch.
 
-There are four ways to read them. Begin with the first:
+There are five ways to read them. Begin with the first:
 
 * `Loader` over a `MapDataset`: batches without worker processes, read ahead by the engine, in an
   order that can be resumed in the middle of an epoch.
