@@ -1,4 +1,4 @@
-"""Samples of tokens in a shuffled order: by headrace, by one request after the other, from a disk."""
+"""Samples of tokens in a shuffled order: by headrace, by single requests in turn, from a disk."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def in_turn(request: Answer) -> Answer:
 
 
 def memory_map(request: Answer) -> Answer:
-    """The same batches from a file of this machine that is in its page cache, as nanoGPT does it."""
+    """The same batches from a local file that is in the page cache, as nanoGPT does it."""
     import numpy as np
     import torch
 

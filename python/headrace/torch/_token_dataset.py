@@ -74,9 +74,9 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
         stride: the number of tokens from the begin of one sample to that of the next.
         cast: the type of the tensors, ``torch.int64`` or ``torch.int32``; None: that of the files.
         vocab_size: check that all tokens are from 0 to below this number, in every batch.
-        sequence_order: of a source that is one ``.idx``: the numbers of its sequences (documents, in
-            most datasets), in the order in which they are packed; one may come several times. This
-            is GPTDataset's ``document_index``. It takes 24 bytes a sequence, in each worker.
+        sequence_order: of a source that is one ``.idx``: the numbers of its sequences (in most
+            datasets documents), in the order in which they are packed; one may come several times.
+            This is GPTDataset's ``document_index``. It takes 24 bytes a sequence, in each worker.
         names: the names of the files, if the source is one store or folder.
         options: options of `headrace.Store`, if a URL is given: ``endpoint=...``.
 
