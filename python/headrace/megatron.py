@@ -44,9 +44,9 @@ def install(**options: Any) -> None:
     by ``fork`` has it already. As for ``s3://``, give the datasets an `ObjectStorageConfig` (the
     configuration of GPTDataset has ``object_storage_cache_path``) and set ``mmap_bin_files=False``.
     The ``.idx`` is read by rank 0 into that folder, verified by its checksum, and put in place when
-    it is complete. A read of the ``.bin`` is one request for the wanted bytes, pinned to its version
-    that was there when the dataset was opened; ``bin_chunk_nbytes`` has no effect. ``msc://`` and
-    local paths are read as before.
+    it is complete. A read of the ``.bin`` is one request for the wanted bytes, pinned to the
+    version that was there when the dataset was opened; ``bin_chunk_nbytes`` has no effect.
+    ``msc://`` and local paths are read as before.
 
     Megatron-Core reads one document after the other. `headrace.torch.TokenDataset` reads the
     samples of many batches ahead, from the same files.
