@@ -10,6 +10,7 @@ import headrace
 from testing.faultserver.client import FaultServer
 from testing.servers import AistoreCluster
 from tests.ais.conftest import by_node, know_the_map
+from tests.faults.conftest import FAST
 
 FIRST, SECOND = 0, 3  # The proxies; the targets are between them.
 NAMES = [f"o{i:02}" for i in range(20)]
@@ -69,6 +70,16 @@ def test_a_handover_costs_nothing(server: FaultServer, direct: bool) -> None:
     everything_works(store)
     assert headrace.metrics().retries_total == 0
     assert by_node(server, SECOND, "media") == 0
+
+
+def test_when_the_proxy_is_gone_targets_are_read_and_the_rest_names_it(server: FaultServer) -> None:
+    store = open_at(server)
+    server.node(FIRST, up=False)
+    assert [s.bytes() for s in store.read_many(NAMES)] == [name.encode() for name in NAMES]
+    impatient = headrace.Store("ais://bucket", endpoint=server.url, retry=FAST)
+    for attempt in (lambda: impatient.write("new", b"x"), lambda: list(impatient.list())):
+        with pytest.raises(headrace.UnavailableError, match=f"127.0.0.1:{server.port}"):
+            attempt()
 
 
 # ── Real nodes ───────────────────────────────────────────────────────────────────────────────
