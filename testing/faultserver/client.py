@@ -47,8 +47,8 @@ class FaultServer:
 
     `dialect` is "gcs", "s3" or "ais"; `domains` are the hosts below which an S3 bucket's name may
     stand ("bucket.localhost" works unless others are given). A server of AIStore is a cluster: a
-    proxy, at `url`, and `targets` targets, each at a port of its own; by `personality` it answers
-    as 3.23 ("A") or as 5.0 ("B") does.
+    proxy, at `url`, `targets` targets, and the other ones of `proxies`, numbered in this order,
+    each at a port of its own; by `personality` it answers as 3.23 ("A") or as 5.0 ("B") does.
 
     Control requests go over one connection that is opened at the start, so that they neither
     count nor suffer under rules about connections. Any thread may call the methods.
@@ -60,6 +60,7 @@ class FaultServer:
         dialect: str = "gcs",
         domains: Iterable[str] = (),
         targets: int | None = None,
+        proxies: int | None = None,
         personality: str | None = None,
         threads: int = 1,
         bind: str = "127.0.0.1",
@@ -73,6 +74,8 @@ class FaultServer:
         self._command += ["--dialect", dialect, "--threads", str(threads), "--bind", bind]
         if targets is not None:
             self._command += ["--targets", str(targets)]
+        if proxies is not None:
+            self._command += ["--proxies", str(proxies)]
         if personality is not None:
             self._command += ["--personality", personality]
         for domain in domains:
@@ -218,8 +221,8 @@ class FaultServer:
         return found
 
     def node(self, k: int, **spec: Any) -> None:
-        """Change a node: up (False: connections are refused and reset), in_map, map_flags, and
-        move=True, which changes its port."""
+        """Change a node: up (False: connections are refused and reset), in_map, map_flags,
+        primary=True, and move=True, which changes its port."""
         self._post("node", {"node": k, **spec})
         self.url = self.nodes()[0]["url"]
 

@@ -2,12 +2,14 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
+
 #include "text.h"
 
 namespace faultserver {
 
-std::string node_id(size_t k) {
-  std::string id = k == 0 ? "pro" : "tar";
+std::string node_id(size_t k, bool is_proxy) {
+  std::string id = is_proxy ? "pro" : "tar";
   append_padded(id, k, 5);
   return id;
 }
@@ -37,6 +39,16 @@ void Cluster::move(Node& node, size_t to) {
   ++map_version;
 }
 
+const Node& Cluster::primary() const {
+  return *std::ranges::find_if(nodes, [](const Node& node) { return node.is_primary; });
+}
+
+void Cluster::hand_over(Node& node) {
+  if (node.is_primary) return;
+  for (Node& each : nodes) each.is_primary = &each == &node;
+  ++map_version;
+}
+
 std::string Cluster::change_node(const Json& spec) {
   const int64_t index = spec["node"].integer(-1);
   if (index < 0 || static_cast<size_t>(index) >= nodes.size()) return "there is no such node";
@@ -45,12 +57,15 @@ std::string Cluster::change_node(const Json& spec) {
     if (member == "up") {
       set_up(node, value.boolean());
     } else if (member == "in_map") {
-      if (index == 0) return "a map without its proxy does not exist";
+      if (node.is_primary) return "a map without its primary does not exist";
       if (node.in_map != value.boolean()) ++map_version;
       node.in_map = value.boolean();
     } else if (member == "map_flags") {
       node.map_flags = static_cast<uint64_t>(value.integer());
       ++map_version;
+    } else if (member == "primary") {
+      if (!node.is_proxy || !node.in_map) return "the primary is a proxy that is in the map";
+      hand_over(node);
     } else if (member == "move") {
       if (value.boolean()) move(node, (node.at + 1) % node.addresses.size());
     } else if (member != "node") {
@@ -61,6 +76,7 @@ std::string Cluster::change_node(const Json& spec) {
 }
 
 void Cluster::reset() {
+  hand_over(nodes[0]);
   for (Node& node : nodes) {
     set_up(node, true);
     move(node, 0);

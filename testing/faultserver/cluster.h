@@ -22,8 +22,10 @@ struct Node {
   std::string id{};
   std::vector<Address> addresses{};  // It listens at one, and moves from each to the next.
   size_t at = 0;
-  bool is_up = true;         // Else connections are refused.
-  bool in_map = true;        // Else the proxy sends nobody here.
+  bool is_up = true;   // Else connections are refused.
+  bool in_map = true;  // Else the proxies send nobody here.
+  bool is_proxy = true;
+  bool is_primary = false;   // The one that alone lists, and changes buckets; others ask it to.
   uint64_t map_flags = 0;    // 4: in maintenance, 8: being decommissioned.
   uint64_t close_epoch = 0;  // Raised: its connections are reset.
 
@@ -33,22 +35,25 @@ struct Node {
 // Thread: confined (the server's lock guards it).
 class Cluster {
  public:
-  std::vector<Node> nodes;  // The proxy first.
+  std::vector<Node> nodes;  // A proxy, the targets, the other proxies.
   std::string uuid;
   uint64_t map_version = 1;
 
-  // What the control request `node` says: up, in_map, map_flags, move. A sentence if it is wrong.
+  const Node& primary() const;
+  // What the control request `node` says: up, in_map, map_flags, primary, move. A sentence if it is
+  // wrong.
   std::string change_node(const Json& spec);
-  // All nodes up, in the map, and at their first address.
+  // All nodes up, in the map, and at their first address; the first is the primary.
   void reset();
 
  private:
+  void hand_over(Node& node);
   void set_up(Node& node, bool is_up);
   void move(Node& node, size_t to);
 };
 
-// "pro00000" for the proxy, which is 0, and "tar00001" for the first target.
-std::string node_id(size_t k);
+// "pro00000" for the first proxy, and "tar00001" for the first target.
+std::string node_id(size_t k, bool is_proxy);
 
 // Lets a bound socket accept connections, or refuse them.
 void start_listening(int fd);

@@ -154,7 +154,7 @@ bool Faults::Rule::matches(const Request& request, const Route& route) const {
   if (!method.empty() && method != request.method) return false;
   if (!kinds.empty() && !kinds.contains(kind_name(route.kind))) return false;
   if (node && *node != request.node) return false;
-  if (at_target && request.node == 0) return false;
+  if (at_target && request.at_proxy) return false;
   if (has_range && *has_range != !request.header("range").empty()) return false;
   if (!header_name.empty() && (!has_header(request.headers, header_name) ||
                                !request.header(header_name).contains(header_contains))) {

@@ -60,7 +60,7 @@ class Faults {
     std::set<std::string, std::less<>> kinds;
     std::optional<bool> has_range;
     std::optional<uint32_t> node;
-    bool at_target = false;  // At any node but the proxy.
+    bool at_target = false;  // At any node but a proxy.
     uint64_t from = 1, count = UINT64_MAX, every = 0;
     std::optional<double> fraction;
     uint64_t seed = 1;

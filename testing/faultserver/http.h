@@ -25,8 +25,9 @@ struct Request {
   std::string method;
   std::string target;  // As it came.
   bool absolute_form = false;
-  std::string path;   // Still percent-encoded.
-  std::string query;  // Still percent-encoded.
+  bool at_proxy = true;  // Whether the node is a proxy.
+  std::string path;      // Still percent-encoded.
+  std::string query;     // Still percent-encoded.
   int minor_version = 1;
   uint32_t node = 0;  // Which of the server's nodes it came to.
   std::string peer;   // Who sent it, as "127.0.0.1:port".

@@ -22,8 +22,8 @@ namespace faultserver {
 namespace {
 
 constexpr char kUsage[] =
-    "usage: headrace-faultserver [--dialect ais|gcs|s3] [--targets N] [--personality A|B] "
-    "[--domain HOST]... [--port N]\n"
+    "usage: headrace-faultserver [--dialect ais|gcs|s3] [--targets N] [--proxies N] "
+    "[--personality A|B] [--domain HOST]... [--port N]\n"
     "         [--bind ADDRESS] [--tls-cert FILE --tls-key FILE] [--threads N]\n"
     "         [--port-file FILE] [--log-capacity N] [--no-md5] [--stop-with-stdin]\n";
 
@@ -37,6 +37,7 @@ struct Options {
   std::string dialect = "gcs";
   char personality = 'B';            // Of ais.
   uint32_t targets = 1;              // Of ais.
+  uint32_t proxies = 1;              // Of ais.
   std::vector<std::string> domains;  // Of s3: hosts below which a bucket may stand.
   bool with_md5 = true;
   bool stop_with_stdin = false;
@@ -82,6 +83,8 @@ Options parse_options(int argc, char** argv) {
       options.personality = text.front();
     } else if (name == "--targets") {
       options.targets = static_cast<uint32_t>(std::max<uint64_t>(1, number(64)));
+    } else if (name == "--proxies") {
+      options.proxies = static_cast<uint32_t>(std::max<uint64_t>(1, number(16)));
     } else if (name == "--domain") {
       options.domains.push_back(value());
     } else if (name == "--port-file") {
@@ -133,11 +136,15 @@ std::unique_ptr<Dialect> make_dialect(const Options& options) {
   return make_gcs();
 }
 
-Cluster make_cluster(const Listener& listener, uint32_t node_count) {
+Cluster make_cluster(const Listener& listener, uint32_t node_count, uint32_t targets) {
   Cluster cluster;
   cluster.uuid = "Fault" + hex16(mix(static_cast<uint64_t>(now_us()))).substr(0, 4);
   for (uint32_t k = 0; k < node_count; ++k) {
-    cluster.nodes.push_back({.id = node_id(k), .addresses = listener.addresses_of(k)});
+    const bool is_proxy = k == 0 || k > targets;
+    cluster.nodes.push_back({.id = node_id(k, is_proxy),
+                             .addresses = listener.addresses_of(k),
+                             .is_proxy = is_proxy,
+                             .is_primary = k == 0});
   }
   return cluster;
 }
@@ -153,11 +160,11 @@ int serve(const Options& options) {
   const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
 
   const bool is_ais = options.dialect == "ais";
-  const uint32_t node_count = is_ais ? 1 + options.targets : 1;
+  const uint32_t node_count = is_ais ? options.targets + options.proxies : 1;
   const Listener listener(options.server, node_count, is_ais ? kAddressesOfANode : 1);
   World world(make_dialect(options), options.log_capacity);
   world.ais.personality = world.ais.first_personality = options.personality;
-  world.cluster = make_cluster(listener, node_count);
+  world.cluster = make_cluster(listener, node_count, options.targets);
   world.storage.compute_md5 = options.with_md5;
   std::vector<std::unique_ptr<Loop>> loops;
   for (uint64_t i = 0; i < options.threads; ++i) {

@@ -606,6 +606,7 @@ bool Loop::read_head(Connection& connection) {
 void Loop::begin_request(Connection& connection) {
   Request& request = connection.request;
   request.node = connection.node;
+  request.at_proxy = world_.cluster.nodes[connection.node].is_proxy;  // For good.
   request.peer = connection.peer;
   if (request.method == "CONNECT") {
     connection.route = {.kind = Kind::kConnect};

@@ -5,7 +5,7 @@ Nginx           static files, latency, TLS          nginx.py
 MinioServer     MinIO, which speaks S3              minio.py
 MinioAsGcs      multipart uploads to MinIO          minio.py
 DelayedServer   latency and a log before another    delayed.py
-AistoreCluster  AIStore, one proxy and some targets aistore.py
+AistoreCluster  AIStore, proxies and targets         aistore.py
 client_of       botocore, on any server of S3       s3_client.py
 Certificates    a CA of our own and what it signed  certificates.py
 """

@@ -1,4 +1,4 @@
-"""AIStore: a cluster of one proxy and some targets, each a process, on loopback addresses."""
+"""AIStore: a cluster of proxies and targets, each a process, on loopback addresses."""
 
 from __future__ import annotations
 
@@ -46,16 +46,17 @@ def binary() -> Path:
 
 
 class AistoreCluster(Running):
-    """One proxy and `targets` targets without a bucket; `url` is the proxy's endpoint.
+    """Proxies and targets without a bucket; `url` is the endpoint of the first proxy.
 
         with AistoreCluster(targets=3) as cluster:
             cluster.make_bucket("bucket")
             cluster.put("bucket", "name", b"bytes")
 
-    Nodes are numbered: 0 is the proxy, 1 to `targets` are the targets. They know each other as
-    `daemon_id(k)`.
+    Nodes are numbered: 0 is the proxy that is the primary at first, 1 to `targets` are the targets,
+    and the other proxies come after them. They know each other as `daemon_id(k)`.
 
     targets:       how many
+    proxies:       how many
     certificates:  speak TLS, to clients and among each other
     program:       another server than `binary()`
     cloud:         a MinIO, whose buckets it then serves as those of the provider ``aws``
@@ -69,14 +70,19 @@ class AistoreCluster(Running):
         self,
         *,
         targets: int = 1,
+        proxies: int = 1,
         certificates: Certificates | None = None,
         program: str | os.PathLike[str] | None = None,
         cloud: MinioServer | None = None,
         parent: str | os.PathLike[str] | None = None,
     ) -> None:
-        if not 1 <= targets <= _MAX_TARGETS:
-            raise ValueError(f"targets={targets}: a cluster has 1 to {_MAX_TARGETS}")
+        if not (targets >= 1 and proxies >= 1 and targets + proxies <= 1 + _MAX_TARGETS):
+            raise ValueError(
+                f"targets={targets}, proxies={proxies}: a cluster has at least one of each, and"
+                f" {1 + _MAX_TARGETS} nodes at most"
+            )
         self.targets = targets
+        self.nodes = targets + proxies
         self._program = Path(program) if program else binary()
         self._certificates = certificates
         self._cloud = cloud
@@ -90,7 +96,7 @@ class AistoreCluster(Running):
         self.port = 0
         try:
             for _ in range(5):
-                if self._start(_free_ports(targets, self._has_intra_address)):
+                if self._start(_free_ports(self.nodes, self._has_intra_address)):
                     break
                 self._end_processes()
             else:
@@ -105,13 +111,13 @@ class AistoreCluster(Running):
     def _start(self, port: int) -> bool:
         """Start all nodes; False if one of their ports was taken meanwhile."""
         self.port = port
-        for k in range(self.targets + 1):
+        for k in range(self.nodes):
             self._configure(k)
-        # A proxy that is still starting may forget targets that have joined it.
+        # A proxy that is still starting may forget nodes that have joined it.
         self._launch(0)
         if not self._become_ready():
             return False
-        for k in range(1, self.targets + 1):
+        for k in range(1, self.nodes):
             self._launch(k)
         return self._become_ready()
 
@@ -163,13 +169,13 @@ class AistoreCluster(Running):
         command = [
             # setpriv instead of preexec_fn, which may deadlock where threads are running.
             *("setpriv", "--pdeathsig", "TERM", str(self._program)),
-            f"-role={'target' if k else 'proxy'}",
+            f"-role={'proxy' if self.is_proxy(k) else 'target'}",
             f"-config={root / 'ais.json'}",
             f"-local_config={root / 'ais_local.json'}",
-            f"-daemon_id={daemon_id(k)}",
+            f"-daemon_id={self.daemon_id(k)}",
         ]
         if k == 0:
-            # The proxy does not wait for targets, which join when they are ready.
+            # It does not wait for the others, which join when they are ready.
             command.append("-skip_startup=true")
         environment = {
             "PATH": "/usr/bin:/bin:/usr/sbin:/sbin",
@@ -197,7 +203,7 @@ class AistoreCluster(Running):
             )
 
     def is_ready(self) -> bool:
-        """Whether every node answers, and the proxy's map has every target that runs."""
+        """Whether every node that runs answers, and the map has it, and no other target."""
         running = [k for k, process in self._processes.items() if process.poll() is None]
         try:
             for k in running:
@@ -205,7 +211,10 @@ class AistoreCluster(Running):
                 # that the cluster does.
                 if self.request("GET", "/v1/health", node=k)[0] != 200:
                     return False
-            return set(self.map()["tmap"]) == {daemon_id(k) for k in running if k}
+            proxies = {self.daemon_id(k) for k in running if self.is_proxy(k)}
+            targets = {self.daemon_id(k) for k in running} - proxies
+            told = self.map()
+            return set(told["tmap"]) == targets and set(told["pmap"]) >= proxies
         except (OSError, http.client.HTTPException, ValueError):
             return False
 
@@ -216,6 +225,23 @@ class AistoreCluster(Running):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"AIStore did not become ready: {self.output(0)[-2000:]}")
             time.sleep(0.02)
+
+    def is_proxy(self, k: int) -> bool:
+        """Whether the node is a proxy; else it is a target."""
+        return k == 0 or k > self.targets
+
+    def daemon_id(self, k: int) -> str:
+        """The name of a node in the cluster's map."""
+        return f"{'pro' if self.is_proxy(k) else 'tar'}{k:05d}"
+
+    def hand_over(self, k: int) -> None:
+        """Make this proxy the primary, which another one is, by asking the first proxy."""
+        deadline = time.monotonic() + READY_WITHIN_S
+        while (answer := self.request("PUT", f"/v1/cluster/proxy/{self.daemon_id(k)}"))[0] != 200:
+            # A cluster that has just started is not ready for it.
+            if answer[0] != 503 or time.monotonic() > deadline:
+                raise RuntimeError(f"the primary is not handed over: {answer}")
+            time.sleep(0.05)
 
     def node_url(self, k: int) -> str:
         """The public endpoint of a node."""
@@ -323,7 +349,7 @@ class AistoreCluster(Running):
         return body
 
     def map(self) -> dict[str, Any]:
-        """The cluster map, as the proxy tells it."""
+        """The cluster map, as the first proxy tells it."""
         found: dict[str, Any] = json.loads(self._fine("GET", "/v1/daemon?what=smap"))
         return found
 
@@ -371,11 +397,6 @@ class AistoreCluster(Running):
         return (urllib.parse.urlsplit(headers["Location"]).port or 0) - self.port
 
 
-def daemon_id(k: int) -> str:
-    """The name of a node in the cluster's map."""
-    return f"{'tar' if k else 'pro'}{k:05d}"
-
-
 def _state(thread: Path) -> str:
     return (thread / "stat").read_text().rpartition(")")[2].split()[0]
 
@@ -408,7 +429,7 @@ def _provide_intra_address() -> bool:
     )
 
 
-def _free_ports(targets: int, has_intra_address: bool) -> int:
+def _free_ports(nodes: int, has_intra_address: bool) -> int:
     """The first of ports that are free now, below those which the kernel gives to clients."""
     first_ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     span = _CONTROL_OFFSET + _MAX_TARGETS
@@ -417,7 +438,7 @@ def _free_ports(targets: int, has_intra_address: bool) -> int:
         first = random.SystemRandom().randrange(10_000, first_ephemeral - span)
         wanted = [
             (address, first + k + offset)
-            for k in range(targets + 1)
+            for k in range(nodes)
             for address, offset in ((PUBLIC, 0), (intra, control_offset), (intra, _DATA_OFFSET))
         ]
         if all(_is_free(*each) for each in wanted):

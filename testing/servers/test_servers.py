@@ -29,7 +29,6 @@ from testing.servers import (
     MinioServer,
     Nginx,
 )
-from testing.servers.aistore import daemon_id
 from testing.servers.process import REPOSITORY
 from testing.servers.s3_client import client_of
 
@@ -112,7 +111,7 @@ def test_aistore_stores_and_lists_and_leaves_nothing_behind(targets: int) -> Non
     with AistoreCluster(targets=targets) as cluster:
         pids = [cluster.pid(k) for k in range(targets + 1)]
         folders = [cluster.folder(k) for k in range(targets + 1)]
-        assert set(cluster.map()["tmap"]) == {daemon_id(k) for k in range(1, targets + 1)}
+        assert set(cluster.map()["tmap"]) == {cluster.daemon_id(k) for k in range(1, targets + 1)}
         bucket, empty = cluster.make_bucket("bucket"), cluster.make_bucket()
         for name in ODD_NAMES:
             cluster.put(bucket, name, name.encode())
@@ -168,11 +167,15 @@ def test_a_target_of_aistore_leaves_or_crashes_and_comes_back_with_its_objects()
             cluster.put(bucket, name, name.encode())
         cluster.signal(3, signal.SIGTERM)
         cluster.wait_until_ready()
-        assert set(cluster.map()["tmap"]) == {daemon_id(1), daemon_id(2)}
+        assert set(cluster.map()["tmap"]) == {cluster.daemon_id(1), cluster.daemon_id(2)}
         cluster.revive(3)
         cluster.wait_until_ready()
         cluster.signal(2, signal.SIGKILL)
-        assert set(cluster.map()["tmap"]) == {daemon_id(1), daemon_id(2), daemon_id(3)}
+        assert set(cluster.map()["tmap"]) == {
+            cluster.daemon_id(1),
+            cluster.daemon_id(2),
+            cluster.daemon_id(3),
+        }
         cluster.revive(2)
         cluster.wait_until_ready()
         assert [cluster.get(bucket, name) for name in names] == [name.encode() for name in names]

@@ -18,7 +18,7 @@ struct Call {
   World& world;
   Request& request;
   const Route& route;
-  bool is_proxy() const { return request.node == 0; }
+  bool is_proxy() const { return request.at_proxy; }
   bool is_a() const { return world.ais.personality == 'A'; }
   const Node& node() const { return world.cluster.nodes[request.node]; }
 };
@@ -54,7 +54,7 @@ Response invalid_uri(const Call& call);
 Response method_not_allowed(std::string_view allowed);
 Response invalid_action(const Request& request, std::string_view action);
 // "p[pro00000]", "t[tar00001]".
-std::string node_name(size_t node);
+std::string node_name(size_t node, bool is_proxy = false);  // 0 is always one
 
 // ── redirect.cc
 

@@ -19,9 +19,9 @@ std::string node_json(const Call& call, size_t k) {
   Json::Object members = {{"public_net", net_json(node.address())},
                           {"intra_data_net", net_json(node.address())},
                           {"intra_control_net", net_json(node.address())},
-                          {"daemon_type", k == 0 ? "proxy" : "target"},
+                          {"daemon_type", node.is_proxy ? "proxy" : "target"},
                           {"daemon_id", node.id},
-                          {"flags", k == 0 ? uint64_t{2} : node.map_flags}};
+                          {"flags", node.is_proxy ? uint64_t{2} : node.map_flags}};
   std::string text = Json(std::move(members)).dump();
   if (!call.is_a()) {
     text.pop_back();
@@ -41,16 +41,18 @@ Response tell_map(const Call& call) {
                      ? "invalid GET /daemon request: unrecognized what=" + what
                      : "invalid '/v1/daemon' request: unrecognized 'what=" + what + "' query");
   }
-  std::string targets;
-  for (size_t k = 1; k < cluster.nodes.size(); ++k) {
-    if (!cluster.nodes[k].in_map) continue;
-    if (!targets.empty()) targets += ',';
-    targets += Json(cluster.nodes[k].id).dump() + ":" + node_json(call, k);
+  std::string proxies, targets, primary;
+  for (size_t k = 0; k < cluster.nodes.size(); ++k) {
+    const Node& node = cluster.nodes[k];
+    if (!node.in_map) continue;
+    std::string& list = node.is_proxy ? proxies : targets;
+    if (!list.empty()) list += ',';
+    const std::string json = node_json(call, k);
+    list += Json(node.id).dump() + ":" + json;
+    if (node.is_primary) primary = json;
   }
-  const std::string proxy = node_json(call, 0);
-  std::string out = "{\"pmap\":{" + Json(cluster.nodes[0].id).dump() + ":" + proxy +
-                    "},\"proxy_si\":" + proxy + ",\"tmap\":{" + targets +
-                    "},\"uuid\":" + Json(cluster.uuid).dump() +
+  std::string out = "{\"pmap\":{" + proxies + "},\"proxy_si\":" + primary + ",\"tmap\":{" +
+                    targets + "},\"uuid\":" + Json(cluster.uuid).dump() +
                     ",\"creation_time\":\"2026-01-01 00:00:00\"" + ",\"version\":\"" +
                     std::to_string(cluster.map_version) + "\"}\n";
   Response response{.body = Body(std::move(out))};

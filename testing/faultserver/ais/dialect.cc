@@ -142,7 +142,7 @@ class Ais final : public Dialect {
     // The server waits for a small body before it sends a redirect, unless the client has said that
     // it waits, or that it goes; it does not wait for a large one.
     constexpr uint64_t kReadsBeforeAnswering = uint64_t{256} << 10;
-    const bool redirects = request.node == 0 && request.method == "PUT" && !route.object.empty();
+    const bool redirects = request.at_proxy && request.method == "PUT" && !route.object.empty();
     if (!redirects) return false;
     return !request.header("expect").empty() || request.wants_close() ||
            parse_u64(request.header("content-length")).value_or(0) >= kReadsBeforeAnswering;
@@ -243,6 +243,11 @@ class Ais final : public Dialect {
                             ? node_name(call.request.node) + ": expected INTRA-CONTROL request"
                             : "list-objects: invalid UUID \"\"");
     }
+    // It asks the primary, which may be gone.
+    if (const Node& primary = call.world.cluster.primary(); !primary.is_up) {
+      return ais::error(call.request, 502, "",
+                        "dial tcp " + primary.address().host + ": connect: connection refused");
+    }
     if (call.route.kind != Kind::kList) return answer_bucket(call);
     Bucket* const bucket = call.world.storage.find(call.route.bucket);
     if (!bucket) return no_such_bucket(call.request, call.route.bucket);
@@ -291,7 +296,8 @@ class Ais final : public Dialect {
   static void rebalance(World& world) {
     world.ais.homes = {};
     for (size_t k = 1; k < world.cluster.nodes.size(); ++k) {
-      if (world.cluster.nodes[k].in_map) world.ais.homes.push_back(k);
+      const Node& node = world.cluster.nodes[k];
+      if (!node.is_proxy && node.in_map) world.ais.homes.push_back(k);
     }
     ++world.ais.placement;
     ++world.cluster.map_version;

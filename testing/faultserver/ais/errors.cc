@@ -4,8 +4,9 @@
 
 namespace faultserver::ais {
 
-std::string node_name(size_t node) {
-  return std::string(node == 0 ? "p" : "t") + "[" + node_id(node) + "]";
+std::string node_name(size_t node, bool is_proxy) {
+  is_proxy = is_proxy || node == 0;
+  return std::string(is_proxy ? "p" : "t") + "[" + node_id(node, is_proxy) + "]";
 }
 
 Response error(const Request& request, int status, std::string_view code,
@@ -17,7 +18,7 @@ Response error(const Request& request, int status, std::string_view code,
   members.emplace_back("url_path", percent_decode(request.path, /*plus_is_space=*/false));
   members.emplace_back("remote_addr", request.peer);
   members.emplace_back("caller", "");
-  members.emplace_back("node", node_name(request.node));
+  members.emplace_back("node", node_name(request.node, request.at_proxy));
   members.emplace_back("status", status);
   std::string text = Json(std::move(members)).dump();
   Response response{.status = status};

@@ -39,7 +39,7 @@ std::vector<size_t> eligible_targets(const Cluster& cluster) {
   std::vector<size_t> out;
   for (size_t k = 1; k < cluster.nodes.size(); ++k) {
     const Node& node = cluster.nodes[k];
-    if (node.in_map && (node.map_flags & kLeaving) == 0) out.push_back(k);
+    if (!node.is_proxy && node.in_map && (node.map_flags & kLeaving) == 0) out.push_back(k);
   }
   return out;
 }

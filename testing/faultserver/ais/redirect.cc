@@ -106,7 +106,8 @@ std::string joined(const Pairs& pairs) {
 // What the proxy adds to the query.
 Pairs proof(const Call& call, const std::string& path) {
   const auto now_ns = static_cast<uint64_t>(now_us()) * 1000;
-  Pairs out = {{"pid", node_id(0)}, {"utm", call.is_a() ? std::to_string(now_ns) : base36(now_ns)}};
+  const std::string& own = call.node().id;
+  Pairs out = {{"pid", own}, {"utm", call.is_a() ? std::to_string(now_ns) : base36(now_ns)}};
   if (call.world.ais.signs_redirects) {
     Request asked = call.request;
     asked.path = path;
@@ -114,7 +115,7 @@ Pairs proof(const Call& call, const std::string& path) {
     const std::string nonce = base36(++call.world.ais.last_number);
     out.emplace_back("vpams", map_version);
     out.emplace_back("x", nonce);
-    out.emplace_back("u", signature(asked, node_id(0), map_version, nonce));
+    out.emplace_back("u", signature(asked, own, map_version, nonce));
     std::ranges::sort(out);
   }
   return out;
@@ -167,14 +168,17 @@ size_t place(const World& world, Bucket& bucket, const Object& object) {
   if (object.ais.node != 0 && object.ais.placement == world.ais.placement) return object.ais.node;
   std::vector<size_t> homes = world.ais.homes;
   if (homes.empty()) {
-    for (size_t k = 1; k < world.cluster.nodes.size(); ++k) homes.push_back(k);
+    for (size_t k = 1; k < world.cluster.nodes.size(); ++k) {
+      if (!world.cluster.nodes[k].is_proxy) homes.push_back(k);
+    }
   }
   return owner_among(world.cluster.nodes, homes, unique_prefix_of(bucket) + object.name);
 }
 
 Response redirect_to(const Call& call, size_t target, const std::string& path, int status) {
   if (target == 0) {
-    return error(call.request, 503, "ErrNoNodes", "no targets in " + node_name(0) + "'s map");
+    return error(call.request, 503, "ErrNoNodes",
+                 "no targets in " + node_name(call.request.node, true) + "'s map");
   }
   const std::string where = location(call, target, path);
   Response response{.status = status};
