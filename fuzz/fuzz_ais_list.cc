@@ -39,7 +39,7 @@ void check_same(const Result<ColumnPage>& again, const ColumnPage& page) {
 template <class Parse>
 void check_listing(std::string_view bytes, const Parse& parse, bool is_text,
                    fuzz::Choices& choices) {
-  for (const AisRows rows : {AisRows::kObjects, AisRows::kMembers}) {
+  for (const AisRows rows : {AisRows::kObjects, AisRows::kCloudObjects, AisRows::kMembers}) {
     const Result<ColumnPage> page = parse(bytes, rows);
     if (!page) {
       check(page.error().code() == Code::kCorrupt || page.error().code() == Code::kUnavailable);

@@ -407,8 +407,8 @@ class AisOptions:
             "AisOptions.etl_args are those of an ETL: pass etl_name, too",
         )
         require(
-            self.skip_verify in (None, True, False),
-            f"AisOptions.skip_verify is {self.skip_verify!r}; it must be a bool",
+            self.skip_verify is None or isinstance(self.skip_verify, bool),
+            f"AisOptions.skip_verify is {self.skip_verify!r}; it must be a bool or None",
         )
         require(
             bool(self.client_cert_file) or not self.client_key_file,

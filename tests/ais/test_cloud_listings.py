@@ -75,6 +75,10 @@ def test_a_cloud_is_listed_level_by_level(store: headrace.Store) -> None:
     expected = ["d/train small/", *flat, "d/train.tar", "d/train/", "d/trainz"]
     assert [entry.name for entry in store.list("d/", delimiter="/")] == expected
     assert [entry.name for entry in store.list(delimiter="/")] == ["d/", "e#f", "g/"]
+    after = store.list(delimiter="/", start_offset="d/trainz0")
+    assert [entry.name for entry in after] == ["e#f", "g/"]
+    within = store.list("d/", delimiter="/", start_offset="d/train/1")
+    assert [entry.name for entry in within] == ["d/train/", "d/trainz"]
     # Pages that end within one of the cloud's.
     names: list[str] = []
     token = ""

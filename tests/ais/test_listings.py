@@ -278,6 +278,14 @@ def test_a_real_cluster_lists_what_was_written(real: headrace.Store) -> None:
     )
 
 
+def test_names_beside_folders_that_no_cluster_takes_are_listed(real: headrace.Store) -> None:
+    names = sorted([f"range 0...{i:03}" for i in range(130)] + [f"tmp~-{i:03}" for i in range(130)])
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda name: real.write(name, b"1"), names))
+    assert [info.name for info in real.list()] == names
+    assert by_short_pages(real) == names
+
+
 def test_while_a_real_cluster_is_written_to_what_stays_is_listed_once(
     real: headrace.Store,
 ) -> None:

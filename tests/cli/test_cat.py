@@ -87,6 +87,20 @@ def test_no_byte_is_printed_that_was_not_checked(
     assert done.err.startswith("headrace: CorruptDataError: gs://bucket/a")
 
 
+def test_no_byte_of_aistore_is_printed_that_was_not_checked(large: bytes, run: Run) -> None:
+    with FaultServer(dialect="ais") as server:
+        server.bucket("bucket")
+        server.put("bucket", "a", large)
+        done = run("cat", "ais://bucket/a", AIS_ENDPOINT=server.url)
+        assert (done.code, done.err, done.out == large) == (0, "", True)
+        server.faults([{"match": {"kind": "media"}, "action": {"flip_byte": 17}}])
+        done = run("cat", "ais://bucket/a", AIS_ENDPOINT=server.url)
+        assert (done.code, done.out) == (1, b"")
+        assert done.err.startswith(
+            "headrace: CorruptDataError: ais://bucket/a: the bytes that came"
+        )
+
+
 def test_a_server_that_fails_for_a_moment_is_asked_again(server: FaultServer, run: Run) -> None:
     server.put("bucket", "a", b"hello")
     server.faults([{"match": {"kind": "media"}, "count": 2, "action": {"status": 503}}])

@@ -70,6 +70,7 @@ def test_defaults_are_the_engines() -> None:
         (lambda: headrace.AisOptions(client_cert_file=b"x"), "client_cert_file"),  # type: ignore[arg-type]
         (lambda: headrace.AisOptions(client_key_file="k"), "pass client_cert_file, too"),
         (lambda: headrace.AisOptions(skip_verify="no"), "skip_verify"),  # type: ignore[arg-type]
+        (lambda: headrace.AisOptions(skip_verify=1), "skip_verify"),  # type: ignore[arg-type]
         (lambda: headrace.AwsKeys("id", ""), "secret_access_key"),
         (lambda: headrace.AwsKeys("i d", "secret"), "access_key_id"),
         (lambda: headrace.Store("/b", provider=headrace.GcsOptions()), "a file:// store has no"),

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import headrace
 from headrace import HeadraceError, NotFoundError, ObjectInfo, Sample, Store
 from headrace._cli.large import LARGE_BYTES, with_facts
 from headrace._cli.location import Location, missing_bucket, not_found
 from headrace._cli.report import Report
 from headrace._cli.workers import Workers
-from headrace._whole_sum import crc_of, tell_not_compared
+from headrace._whole_sum import crc_of, tell_not_compared, xxh64_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -70,7 +71,12 @@ def spooled(store: Store, info: ObjectInfo) -> mmap.mmap:
         # All of it now: a full disk is an error here, but would be a signal when memory is written.
         os.posix_fallocate(file.fileno(), 0, info.size_bytes)
         memory = mmap.mmap(file.fileno(), info.size_bytes)
-    store.read(info, into=memory)
+    if xxh64_of(info) is None:
+        store.read(info, into=memory)
+        return memory
+    # An XXH64 cannot be joined from those of pieces: bytes that come in order are compared with it.
+    with headrace.open(info, store=store) as file:
+        file.readinto(memory)
     return memory
 
 
@@ -124,7 +130,7 @@ def _pieces(
         info = with_facts(store, info)
     if sample is not None:
         yield sample
-    elif is_whole and crc_of(info) is not None:
+    elif is_whole and (crc_of(info) is not None or xxh64_of(info) is not None):
         yield spooled(store, info)
     else:
         # There is no sum of a part, so there is nothing to wait for.

@@ -642,11 +642,11 @@ std::shared_ptr<Pending<bool>> HttpStore::know_map() {
   });
   // The fetch goes on, for others.
   const auto then = [self = shared_from_this(), pending] {
-    if (self->host_->map.version() > 0) {
+    const std::optional<Error> why = self->host_->map.why_unknown();
+    if (!why) {
       pending->complete(true);
       return;
     }
-    const std::optional<Error> why = self->host_->map.failure();
     pending->complete(std::unexpected(
         Error(why->code(), cat("the map of the cluster is not known: ", why->to_string()))));
   };

@@ -34,6 +34,13 @@ bool is_beside_a_folder(std::string_view name) {
   return std::ranges::any_of(name, [](char c) { return c >= ' ' && c < '/'; });
 }
 
+// Servers refuse prefixes and names with "../" or "~/" in them; newer ones, with "." or ".." as a
+// part of the path.
+bool may_be_a_folder(std::string_view name) {
+  const std::string_view last = name.substr(name.rfind('/') + 1);
+  return !last.ends_with("..") && !last.ends_with('~') && last != ".";
+}
+
 bool has(const ColumnPage& page, std::string_view name) {
   const auto rows = std::views::iota(size_t{0}, page.size());
   const auto at = std::ranges::lower_bound(rows, name, {}, [&](size_t i) { return page.name(i); });
@@ -157,7 +164,7 @@ void AisListPage::look_for_folders() {
   for (const std::string_view folder : ais_folders_to_look_beside(end_, prefix_)) {
     if (end_[folder.size()] == '/') {
       ask_beside(folder);
-    } else if (!beginnings_beside(folder).empty()) {
+    } else if (may_be_a_folder(folder) && !beginnings_beside(folder).empty()) {
       questions_.push_back({.of = Question::Of::kFolder, .text = std::string(folder)});
     }
   }

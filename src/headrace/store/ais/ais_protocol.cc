@@ -258,11 +258,12 @@ ColumnPage AisProtocol::shape(ColumnPage page, const ListRequest& list) const {
   page.prefixes.clear();
   const std::string prefix = root().full_name(list.prefix);
   const std::string_view after = this->after(list.page_token);
+  const std::string start = list.start_offset.empty() ? "" : root().full_name(list.start_offset);
   bool is_last = false;
   page.erase_if([&](std::string_view name) {
     const bool is_before = name < prefix;
     is_last = is_last || (!is_before && !name.starts_with(prefix));
-    return is_before || name <= after || !name.starts_with(prefix);
+    return is_before || name < start || name <= after || !name.starts_with(prefix);
   });
   if (is_last) page.next_page_token.clear();
   // All of this page is left out, and perhaps some of the next one.

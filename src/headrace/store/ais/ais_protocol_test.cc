@@ -308,6 +308,27 @@ TEST(AisProtocol, NamesCanBeMissingBesideTheFoldersAroundTheEndOfAPage) {
   EXPECT_EQ(ais_folders_to_look_beside("img0001", ""), Folders{});
 }
 
+TEST(AisProtocol, FoldersThatNoServerTakesAreNotAskedFor) {
+  const AisProtocol protocol = protocol_at("ais://b");
+  const ResponseHead head = head_of("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n");
+  // The end of a page, and the folder that is looked for first.
+  for (const auto& [name, folder] :
+       {std::pair("a...1", "a./"), std::pair("b..-", "b./"), std::pair("tmp~1-2", "tmp~1/"),
+        std::pair("tmp~-b", ""), std::pair("~-b", ""), std::pair("..-b", ""),
+        std::pair(".-b", "")}) {
+    const std::unique_ptr<LongPage> page = protocol.long_page({.max_results = 1});
+    const std::string json = cat(R"({"uuid":"u","continuation_token":"x","entries":[{"name":")",
+                                 name, R"(","size":"1","flags":64}],"flags":0})");
+    const auto taken = page->take({.head = head, .body = json});
+    ASSERT_TRUE(taken.has_value());
+    EXPECT_EQ(taken->has_value(), std::string_view(folder).empty()) << name;
+    if (taken->has_value()) continue;
+    HttpRequest request;
+    page->build_next(request, 1 << 20);
+    EXPECT_THAT(request.body_text, HasSubstr(cat(R"("prefix":")", folder, R"(")")));
+  }
+}
+
 TEST(AisProtocol, APrefixInItsOwnBucketsIsAPlaceInAFolder) {
   HttpRequest request;
   const AisProtocol protocol = protocol_at("ais://b/root");
@@ -369,6 +390,21 @@ TEST(AisProtocol, OnlyItsOwnBucketsAreListedFromAName) {
     HttpRequest request;
     protocol_at(url).build_list(request, {.start_offset = "b"});
     EXPECT_EQ(request.body_text.contains("a\xF4\x8F\xBF\xBF"), has_it);
+  }
+}
+
+TEST(AisProtocol, OnlyWhatComesFromANameOnMakesPrefixes) {
+  for (const char* url : {"ais://b/r", "ais+s3://b/r"}) {
+    ListRequest list = {.delimiter = "/", .start_offset = "c/2"};
+    const ColumnPage page = page_of(protocol_at(url), {"r/a/1", "r/b", "r/c/1", "r/c/2"}, list);
+    EXPECT_THAT(page.prefixes, ElementsAre("r/c/")) << url;
+    EXPECT_TRUE(page.empty()) << url;
+    list.max_results = 1;
+    list.start_offset = "c/3";
+    const ColumnPage cut = page_of(protocol_at(url), {"r/a/1", "r/c/1", "r/d"}, list);
+    EXPECT_TRUE(cut.prefixes.empty()) << url;
+    EXPECT_THAT(names_of(cut), ElementsAre("r/d")) << url;
+    EXPECT_EQ(cut.next_page_token, "") << url;
   }
 }
 

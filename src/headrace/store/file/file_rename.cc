@@ -79,8 +79,6 @@ Result<std::optional<struct stat>> rename_file(const OpenFile& file, const std::
       return invalid_argument("it has this name already, by way of a symbolic link");
     }
   }
-  // Its bytes may come from a program that has not made them durable.
-  if (::fsync(file.get()) != 0) return std::unexpected(file_error(errno, Access::kWrite));
   const Result<bool> moved =
       move_name(from, to, !condition.generation || !condition.generation->empty());
   if (!moved) return std::unexpected(moved.error());

@@ -22,7 +22,7 @@ struct DirectoryLocks {
 Result<DirectoryLocks> lock_directories(const std::string& one, const std::string& other,
                                         const std::function<bool()>& cancelled);
 
-// Gives `file`, which is open and at `from`, the name `to`, at once and durably, as
+// Gives `file`, which is open, durable and at `from`, the name `to`, at once and durably, as
 // TempFile::publish() does. The directories are there, and locked. None: the names lie on two file
 // systems, and nothing has changed. Errors: kPreconditionFailed; kInvalidArgument if `from` is a
 // symbolic link.

@@ -642,9 +642,8 @@ Result<ObjectInfo> FileStore::rename_now(const CopyRequest& request,
   }
   if (request.name == request.source_name) return invalid_argument("it has this name already");
   // Before directories are made for it.
-  if (const Result<Source> source = open_source(request); !source) {
-    return std::unexpected(source.error());
-  }
+  const Result<Source> opened = open_source(request);
+  if (!opened) return std::unexpected(opened.error());
   const std::string from = path_of(request.source_name), to = path_of(request.name);
   if (Result<void> met = check_precondition(to, request.precondition); !met) {
     return std::unexpected(met.error());
@@ -652,6 +651,10 @@ Result<ObjectInfo> FileStore::rename_now(const CopyRequest& request,
   if (Result<void> made = make_directories(parent_of(to)); !made) {
     return std::unexpected(made.error());
   }
+  // Its bytes may come from a program that has not made them durable. That may take longer than
+  // others wait for a lock.
+  if (::fsync(opened->file.get()) != 0)
+    return of_source(request, file_error(errno, Access::kWrite));
   CopyRequest pinned = request;
   {
     const Result<DirectoryLocks> locks =
@@ -659,6 +662,10 @@ Result<ObjectInfo> FileStore::rename_now(const CopyRequest& request,
     if (!locks) return std::unexpected(locks.error());
     const Result<Source> source = open_source(request);
     if (!source) return std::unexpected(source.error());
+    const bool is_durable = generation_of(source->status) == generation_of(opened->status);
+    if (!is_durable && ::fsync(source->file.get()) != 0) {
+      return of_source(request, file_error(errno, Access::kWrite));
+    }
     const Result<std::optional<struct stat>> renamed =
         rename_file(source->file, from, to, request.precondition);
     if (!renamed) return std::unexpected(renamed.error());

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <random>
 #include <set>
 #include <thread>
@@ -26,6 +28,21 @@
 
 // Targets and requests name the fields that a test is about; the others keep their defaults.
 #pragma clang diagnostic ignored "-Wmissing-designated-field-initializers"
+
+namespace {
+
+// Called whenever this program makes a file durable.
+std::function<void(int file)>& on_fsync() {
+  static std::function<void(int)> hook;
+  return hook;
+}
+
+}  // namespace
+
+extern "C" int fsync(int file) {
+  if (on_fsync()) on_fsync()(file);
+  return static_cast<int>(::syscall(SYS_fsync, file));
+}
 
 namespace headrace {
 namespace {
@@ -879,6 +896,48 @@ TEST_F(FileStoreTest, RenamesWithConditionsOnBothSides) {
   ASSERT_TRUE(rename({.source_name = "b", .name = "x/y/c", .precondition = {.generation = ""}}));
   EXPECT_EQ(on_disk("x/y/c"), "one");
   EXPECT_FALSE(fs::exists(path("b")));
+}
+
+TEST_F(FileStoreTest, ARenameMakesTheFileDurableBeforeItLocksDirectories) {
+  put("a", "one");
+  fs::create_directory(path("d"));
+  int files = 0, locked = 0;
+  on_fsync() = [&](int file) {
+    struct stat status{};
+    if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) return;
+    ++files;
+    for (const std::string& directory : {root_, path("d")}) {
+      const OpenFile other = OpenFile::open(directory, O_RDONLY | O_DIRECTORY);
+      if (::flock(other.get(), LOCK_EX | LOCK_NB) != 0) ++locked;
+    }
+  };
+  const Result<ObjectInfo> renamed = take(store_->rename({.source_name = "a", .name = "d/b"}));
+  on_fsync() = nullptr;
+  EXPECT_TRUE(renamed.has_value());
+  EXPECT_EQ(files, 1);
+  EXPECT_EQ(locked, 0);
+}
+
+// Another program replaces the file while a lock is waited for.
+TEST_F(FileStoreTest, AFileThatBecomesAnotherDuringItsRenameIsMadeDurable) {
+  put("a", "one");
+  std::vector<ino_t> durable;
+  on_fsync() = [&](int file) {
+    struct stat status{};
+    if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) return;
+    durable.push_back(status.st_ino);
+    if (durable.size() > 1) return;
+    put("new", "two");
+    fs::rename(path("new"), path("a"));
+  };
+  const Result<ObjectInfo> renamed = take(store_->rename({.source_name = "a", .name = "b"}));
+  on_fsync() = nullptr;
+  EXPECT_TRUE(renamed.has_value());
+  EXPECT_EQ(on_disk("b"), "two");
+  struct stat status{};
+  ASSERT_EQ(::stat(path("b").c_str(), &status), 0);
+  ASSERT_EQ(durable.size(), 2u);
+  EXPECT_EQ(durable[1], status.st_ino);
 }
 
 TEST_F(FileStoreTest, ARenameThatCannotBeMakesNoDirectory) {

@@ -117,4 +117,14 @@ void HostLog::tell_unverified(const std::string& url, ChecksumKind kind) {
                               ". Other objects of ", host_, " may be like it; this is said once"));
 }
 
+void HostLog::tell_contradicted(const std::string& redirect, const std::string& by_map) {
+  say(LogLevel::kWarning,
+      cat(host_, " redirects a request to ", redirect, ", where the map of the cluster names ",
+          by_map, ", also after it was asked for again. While the two differ, all requests go by ",
+          host_,
+          ", which is slower. See whether something on the way rewrites redirects (a "
+          "gateway), and which addresses the targets tell (host_net.hostname of each node, the "
+          "map of the cluster). This is said once"));
+}
+
 }  // namespace headrace

@@ -55,6 +55,15 @@ class HostLog {
     if (told_unverified_.load(std::memory_order_relaxed)) return;
     if (!told_unverified_.exchange(true, std::memory_order_relaxed)) tell_unverified(url(), kind);
   }
+  // The host, which is the proxy of a cluster, sends requests to other targets than the map of the
+  // cluster says, however often that is asked for. Said once.
+  template <class Redirect, class ByMap>
+  void contradicted(const Redirect& redirect, const ByMap& by_map) {
+    if (told_contradicted_.load(std::memory_order_relaxed)) return;
+    if (!told_contradicted_.exchange(true, std::memory_order_relaxed)) {
+      tell_contradicted(redirect(), by_map());
+    }
+  }
 
  private:
   // Allows at most one message per `between`, and counts the others.
@@ -65,12 +74,13 @@ class HostLog {
   };
   void recover(TimePoint now);
   void tell_unverified(const std::string& url, ChecksumKind kind);
+  void tell_contradicted(const std::string& redirect, const std::string& by_map);
   void say(LogLevel level, std::string text) { log_->add(level, std::move(text)); }
 
   const std::shared_ptr<Log> log_;
   const std::string host_;
   std::atomic<bool> failing_ = false;
-  std::atomic<bool> told_unverified_ = false;
+  std::atomic<bool> told_unverified_ = false, told_contradicted_ = false;
   Mutex mutex_;
   TimePoint failing_since_ HEADRACE_GUARDED_BY(mutex_);
   uint64_t failures_ HEADRACE_GUARDED_BY(mutex_) = 0;  // since then

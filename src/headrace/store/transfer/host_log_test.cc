@@ -111,6 +111,16 @@ TEST_F(HostLogTest, WhyBytesWereNotComparedDependsOnTheChecksum) {
   }
 }
 
+TEST_F(HostLogTest, ThatRedirectsAndTheMapDifferIsToldOnceWithBothAndWhatToLookAt) {
+  for (const char* redirect : {"localhost:81", "localhost:82"}) {
+    host_.contradicted([&] { return std::string(redirect); }, [] { return "127.0.0.1:81"; });
+  }
+  EXPECT_THAT(told(LogLevel::kWarning),
+              ::testing::ElementsAre(
+                  AllOf(HasSubstr("http://store:80 redirects a request to localhost:81"),
+                        HasSubstr("names 127.0.0.1:81"), HasSubstr("host_net.hostname"))));
+}
+
 TEST(Log, KeepsTheLatestOfWhatNobodyTakes) {
   Log log(LogLevel::kInfo);
   log.add(LogLevel::kDebug, "not wanted");

@@ -18,12 +18,16 @@ bool MapKeeper::begin() {
   return true;
 }
 
-void MapKeeper::contradicted(TimePoint now) {
+bool MapKeeper::contradicted(TimePoint now) {
   const Lock lock(mutex_);
   contradicted_at_ = now;
   believed_from_ = begun_ + 1;
-  is_contradicted_.store(true, std::memory_order_relaxed);
+  if (!is_contradicted_.exchange(true, std::memory_order_relaxed)) {
+    contradicted_from_ = believed_from_;
+    same_again_ = 0;
+  }
   doubt();
+  return same_again_ > 1;
 }
 
 bool MapKeeper::begin_fetch() {
@@ -58,13 +62,15 @@ void MapKeeper::fetched(Result<std::shared_ptr<const HostMap>> map, TimePoint no
 }
 
 void MapKeeper::judge_contradiction(bool newer, TimePoint now) {
-  if (!is_contradicted_.load(std::memory_order_relaxed) || ended_ < believed_from_) return;
-  if (newer || now >= contradicted_at_ + kPause) {
+  if (!is_contradicted_.load(std::memory_order_relaxed)) return;
+  const bool is_judged = ended_ >= believed_from_;
+  if (is_judged && (newer || now >= contradicted_at_ + kPause)) {
     is_contradicted_.store(false, std::memory_order_relaxed);
-  } else {
-    store(not_before_, contradicted_at_ + kPause);
-    doubt();
+    return;
   }
+  doubt();
+  same_again_ = newer || ended_ < contradicted_from_ ? 0 : same_again_ + 1;
+  if (same_again_ > 0) store(not_before_, contradicted_at_ + kPause);
 }
 
 bool MapKeeper::take(std::shared_ptr<const HostMap> map, TimePoint now) {
@@ -111,9 +117,9 @@ bool MapKeeper::when_known(std::function<void()> then) {
   return fetch;
 }
 
-std::optional<Error> MapKeeper::failure() const {
+std::optional<Error> MapKeeper::why_unknown() const {
   const Lock lock(mutex_);
-  return failure_;
+  return map_ == nullptr ? failure_ : std::nullopt;
 }
 
 bool MapKeeper::is_unsettled(TimePoint now) const {

@@ -51,8 +51,9 @@ class MapKeeper {
   void doubt() { doubted_.store(true, std::memory_order_relaxed); }
   // The store's endpoint has sent a request to another host than the map says. Nothing goes by the
   // map until one that is asked for from now on is there; if that is the same, whoever tells it may
-  // not have heard of the newest one, and another is asked for after kPause.
-  void contradicted(TimePoint now);
+  // not have heard of the newest one, and another is asked for after kPause. True if that, too, has
+  // come since, and was the same: the two do not come to agree.
+  bool contradicted(TimePoint now);
   // True if the caller has to fetch the map now, and to call fetched() then.
   bool begin_fetch();
   void fetched(Result<std::shared_ptr<const HostMap>> map, TimePoint now);
@@ -66,8 +67,8 @@ class MapKeeper {
   // Calls `then` once there is a map, or the fetch in progress has failed: at once, or from another
   // thread. True if the caller has to fetch the map.
   bool when_known(std::function<void()> then);
-  // Why the last fetch failed; none: it did not.
-  std::optional<Error> failure() const;
+  // Why there is no map; none: there is one, or none was asked for.
+  std::optional<Error> why_unknown() const;
   // Whether the members of the cluster have changed lately, or one is away that may come back.
   bool is_unsettled(TimePoint now) const;
 
@@ -106,7 +107,10 @@ class MapKeeper {
   uint64_t begun_ HEADRACE_GUARDED_BY(mutex_) = 0, ended_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::chrono::seconds pause_ HEADRACE_GUARDED_BY(mutex_) = kPause;  // after the next failure
   std::optional<Error> failure_ HEADRACE_GUARDED_BY(mutex_);
-  // Of the last contradiction: when it was, and the first fetch after it.
+  // While it is contradicted: the first fetch after that began, and how many since then brought the
+  // same map; when the last contradiction was, and the first fetch after it.
+  uint64_t contradicted_from_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  uint32_t same_again_ HEADRACE_GUARDED_BY(mutex_) = 0;
   TimePoint contradicted_at_ HEADRACE_GUARDED_BY(mutex_);
   uint64_t believed_from_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::optional<TimePoint> changed_at_ HEADRACE_GUARDED_BY(mutex_);

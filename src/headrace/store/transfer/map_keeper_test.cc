@@ -109,13 +109,46 @@ TEST_F(MapKeeperTest, AMapThatStaysTheSameThoughItIsContradictedIsBelievedAfterA
   EXPECT_TRUE(keeper_.takes_direct(now_));
 }
 
-TEST_F(MapKeeperTest, WhyTheLastFetchFailedIsKept) {
-  EXPECT_FALSE(keeper_.failure().has_value());
+TEST_F(MapKeeperTest, AMapThatIsContradictedDuringEveryFetchIsFetchedAfterPauses) {
+  tell(1, {"a"});
+  int fetches = 0;
+  for (const auto end = now_ + seconds(60); now_ < end; now_ += std::chrono::milliseconds(100)) {
+    keeper_.contradicted(now_);
+    if (!keeper_.is_wanted(now_)) continue;
+    ++fetches;
+    EXPECT_TRUE(keeper_.begin_fetch());
+    keeper_.contradicted(now_);
+    auto map = std::make_shared<HostMap>();
+    map->version = 1;
+    map->cluster = "u";
+    keeper_.fetched(std::shared_ptr<const HostMap>(std::move(map)), now_);
+    EXPECT_FALSE(keeper_.takes_direct(now_));
+  }
+  EXPECT_EQ(fetches, 12) << "one every 5 s";
+}
+
+TEST_F(MapKeeperTest, ThatTheyDoNotComeToAgreeIsKnownOnceTwoFetchesHaveBroughtTheSameMap) {
+  tell(1, {"a"});
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_FALSE(keeper_.contradicted(now_));
+    tell(1, {"a"});
+    now_ += MapKeeper::kPause - seconds(1);
+  }
+  EXPECT_TRUE(keeper_.contradicted(now_));
+  tell(2, {"b"});
+  EXPECT_TRUE(keeper_.takes_direct(now_));
+  EXPECT_FALSE(keeper_.contradicted(now_)) << "by a newer map, for the first time";
+}
+
+TEST_F(MapKeeperTest, WhyThereIsNoMapIsKeptUntilThereIsOne) {
+  EXPECT_FALSE(keeper_.why_unknown().has_value());
   fail_fetch();
-  EXPECT_EQ(keeper_.failure()->message(), "no");
+  EXPECT_EQ(keeper_.why_unknown()->message(), "no");
   now_ += MapKeeper::kPause;
   tell(1, {"a"});
-  EXPECT_FALSE(keeper_.failure().has_value());
+  EXPECT_FALSE(keeper_.why_unknown().has_value());
+  fail_fetch();
+  EXPECT_FALSE(keeper_.why_unknown().has_value()) << "that one is still there";
 }
 
 TEST_F(MapKeeperTest, AFetchIsMadeOnce) {

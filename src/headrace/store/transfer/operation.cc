@@ -127,14 +127,19 @@ Result<HostLane*> Operation::direct_lane(const Placement& placement, HttpRequest
 void Operation::compare_with_map(const Placement& placement, const HttpRequest& request) {
   const HostMap* const map = newest_map();
   if (map == nullptr || request.object.empty()) return;
-  if (const std::optional<size_t> owner = placement.owner(*map, request.object)) {
-    const Endpoint& told = elsewhere_->endpoint;
+  const Endpoint& told = elsewhere_->endpoint;
+  const std::optional<size_t> owner = placement.owner(*map, request.object);
+  if (owner) {
     const std::vector<Endpoint>& others = map->other_endpoints[*owner];
     if (told == map->hosts[*owner] || std::ranges::find(others, told) != others.end()) return;
   }
   MapKeeper& keeper = slot_.lane().host().map;
   const auto now = thread().now();
-  keeper.contradicted(now);
+  if (keeper.contradicted(now)) {
+    slot_.lane().host().log.contradicted(
+        [&] { return told.authority(); },
+        [&] { return owner ? map->hosts[*owner].authority() : std::string("no target"); });
+  }
   if (keeper.is_wanted(now) && keeper.begin_fetch()) store_.fetch_map();
 }
 

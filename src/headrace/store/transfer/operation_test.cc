@@ -292,14 +292,11 @@ class OperationTest : public ::testing::Test {
   Resolver resolver_;
   const std::shared_ptr<BlockPool> pool_ = std::make_shared<BlockPool>(64 * kMiB);
   Script script_;
-  Host host_{route(),
-             4,
-             4,
-             100,
-             std::make_shared<Log>(),
-             [this](IoThread& thread, const std::shared_ptr<const Route>&) {
-               return std::make_unique<ScriptedConnection>(thread, script_);
-             }};
+  const std::shared_ptr<Log> log_ = std::make_shared<Log>(LogLevel::kWarning);
+  Host host_{
+      route(), 4, 4, 100, log_, [this](IoThread& thread, const std::shared_ptr<const Route>&) {
+        return std::make_unique<ScriptedConnection>(thread, script_);
+      }};
   const std::shared_ptr<Pace> pace_ = host_.paces.of("gs://bucket/");
   HostLane& lane_ =
       *host_.lanes.emplace_back(std::make_unique<HostLane>(host_, *thread_, resolver_, *pool_));
@@ -770,6 +767,20 @@ TEST_F(OperationDirect, AfterAWriteThatWentToAnotherHostReadsGoByTheEndpointUnti
   EXPECT_TRUE(run_next().has_value());
   EXPECT_THAT(script_.targets, SizeIs(2));
   EXPECT_EQ(fetches_, 1);
+}
+
+TEST_F(OperationDirect, ThatRedirectsGoOnToContradictTheMapIsLoggedOnce) {
+  in_map_ = "former.test";
+  tell_map(2);
+  for (int round = 0; round < 4; ++round) {
+    EXPECT_THAT(log_->take(), SizeIs(round == 3 ? 1 : 0)) << round;
+    attempt_.method = "PUT";
+    answer_with({sent_to("https://other.test/o")});
+    there_.answers = {{}};
+    EXPECT_TRUE((store_ ? run_next() : run()).has_value());
+    tell_map(2);  // the same
+  }
+  EXPECT_THAT(log_->take(), SizeIs(0));
 }
 
 TEST_F(OperationDirect, AClusterThatTakesNoDirectRequestsGetsNoMore) {
