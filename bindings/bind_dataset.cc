@@ -368,10 +368,10 @@ std::vector<std::string> to_suffixes(nb::handle suffix) {
 
 std::optional<uint64_t> to_bound(const char* name, nb::handle value) {
   if (value.is_none()) return {};
-  const unsigned long long bound = PyLong_Check(value.ptr())
-                                       ? PyLong_AsUnsignedLongLong(value.ptr())
-                                       : static_cast<unsigned long long>(-1);
-  if (!PyLong_Check(value.ptr()) || PyErr_Occurred() != nullptr) {
+  const nb::object number =
+      PyBool_Check(value.ptr()) ? nb::object() : nb::steal(PyNumber_Index(value.ptr()));
+  const unsigned long long bound = number.is_valid() ? PyLong_AsUnsignedLongLong(number.ptr()) : 0;
+  if (!number.is_valid() || PyErr_Occurred() != nullptr) {
     PyErr_Clear();
     PyErr_Format(PyExc_TypeError, "`%s` is %.300R; it must be an int of at least 0", name,
                  value.ptr());
@@ -391,13 +391,16 @@ nb::object windows_of(const IndexHandle& self, nb::handle window, nb::handle str
   }
   const auto set = [&](const char* name, nb::handle values, uint64_t ByteRange::* side) {
     if (values.is_none()) return;
-    const std::vector<int64_t> given = to_optional_integers(name, values);
-    if (given.size() != parts.size()) {
+    const nb::object given = nb::steal(PySequence_Tuple(values.ptr()));
+    if (!given.is_valid()) throw nb::python_error();
+    if (nb::len(given) != parts.size()) {
       raise(Error(Code::kInvalidArgument,
-                  cat(name, " has ", given.size(), " values for ", parts.size(), " entries")));
+                  cat(name, " has ", nb::len(given), " values for ", parts.size(), " entries")));
     }
-    for (size_t i = 0; i < given.size(); ++i) {
-      if (given[i] >= 0) parts[i].*side = static_cast<uint64_t>(given[i]);
+    size_t at = 0;
+    for (const nb::handle each : nb::iter(given)) {
+      ByteRange& part = parts[at++];
+      part.*side = to_bound(name, each).value_or(part.*side);
     }
   };
   set("begins", begins, &ByteRange::begin);
@@ -773,7 +776,8 @@ ranges, so what is read is not compared with one.
 Args:
     window_bytes: the length of each range.
     stride_bytes: the distance from the begin of a range to that of the next one; default: its length.
-    begins: where the first range begins in each entry, such as behind a header; default: at 0 ...
+    begins: where the first range begins in each entry, such as behind a header; default, also for
+        an entry of which it is None: at 0 ...
     ends: ... and where the last one ends at most; default: with the entry.
 
 Raises:

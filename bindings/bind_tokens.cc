@@ -1,6 +1,7 @@
 // The headers of files of tokens.
 #include <nanobind/nanobind.h>
 
+#include <string>
 #include <vector>
 
 #include "headrace/dataset/packed_sequences.h"
@@ -42,6 +43,25 @@ PackedSequences pack(nb::handle file, nb::handle order) {
       without_gil([&](MayBlock) { return PackedSequences::pack(index, wanted); }));
 }
 
+PackedSequences from_parts(nb::handle parts) {
+  const HeldBuffer buffer(parts, /*writable=*/false);
+  return value_or_raise(
+      without_gil([&buffer](MayBlock) { return PackedSequences::from_parts(buffer.bytes()); }));
+}
+
+nb::bytes parts_of(const PackedSequences& packed) {
+  const std::string parts = packed.parts();
+  return nb::bytes(parts.data(), parts.size());
+}
+
+uint64_t file_byte(const PackedSequences& packed, uint64_t at) {
+  if (at >= packed.size_bytes()) {
+    raise(Error(Code::kInvalidArgument,
+                cat("byte ", at, " lies behind the ", packed.size_bytes(), " packed bytes")));
+  }
+  return packed.file_byte(at);
+}
+
 }  // namespace
 
 void bind_tokens(nb::module_& module) {
@@ -67,6 +87,13 @@ void bind_tokens(nb::module_& module) {
                           "collections.abc.Sequence[int] | typing_extensions.Buffer) -> "
                           "PackedSequences"),
                   "Packs the sequences with these numbers; `file` is the .idx.")
+      .def_static("from_parts", &from_parts, nb::arg("parts"),
+                  nb::sig("def from_parts(parts: typing_extensions.Buffer) -> PackedSequences"),
+                  "What has these `parts()`.")
+      .def("parts", &parts_of,
+           "Everything that the stream consists of, at most 16 bytes a sequence.")
+      .def("file_byte", &file_byte, nb::arg("at"),
+           "Where in the .bin this byte of the stream lies.")
       .def_prop_ro("size_bytes", &PackedSequences::size_bytes,
                    "The bytes of all of them together.");
 }

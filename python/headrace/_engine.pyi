@@ -613,7 +613,8 @@ class ObjectIndex(object):
         Args:
             window_bytes: the length of each range.
             stride_bytes: the distance from the begin of a range to that of the next one; default: its length.
-            begins: where the first range begins in each entry, such as behind a header; default: at 0 ...
+            begins: where the first range begins in each entry, such as behind a header; default, also for
+                an entry of which it is None: at 0 ...
             ends: ... and where the last one ends at most; default: with the entry.
 
         Raises:
@@ -916,6 +917,16 @@ class PackedSequences:
     @staticmethod
     def pack(file: Buffer, order: Sequence[int] | Buffer) -> PackedSequences:
         """Packs the sequences with these numbers; `file` is the .idx."""
+
+    @staticmethod
+    def from_parts(parts: Buffer) -> PackedSequences:
+        """What has these `parts()`."""
+
+    def parts(self) -> bytes:
+        """Everything that the stream consists of, at most 16 bytes a sequence."""
+
+    def file_byte(self, at: int) -> int:
+        """Where in the .bin this byte of the stream lies."""
 
     @property
     def size_bytes(self) -> int:

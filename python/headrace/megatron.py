@@ -119,11 +119,15 @@ def _get_object_storage_access(path: str) -> Any:
 def _get_index_cache_path(idx_path: str, object_storage_config: Any) -> Any:
     if not is_url(idx_path):
         return _before["get_index_cache_path"](idx_path, object_storage_config)
-    scheme, path = scheme_of(idx_path), idx_path.partition("://")[2]
-    parts = [part.replace("..", "%2E%2E") for part in path.split("/") if part]
-    # Where Megatron-Core itself puts those of s3://.
-    folder = [] if scheme == "s3" else [scheme]
-    return os.path.join(object_storage_config.path_to_idx_cache, *folder, *parts)
+    # Every URL has a place of its own, which lies in the folder whatever it consists of.
+    parts = [_as_file_name(part) for part in idx_path.partition("://")[2].split("/")]
+    return os.path.join(object_storage_config.path_to_idx_cache, scheme_of(idx_path), *parts)
+
+
+def _as_file_name(part: str) -> str:
+    if part in ("", ".", ".."):
+        return {"": "%", ".": "%2E", "..": "%2E%2E"}[part]
+    return part.replace("%", "%25")
 
 
 def _cache_index_file(remote_path: str, local_path: str) -> None:

@@ -653,7 +653,7 @@ def test_an_index_of_several_stores_is_not_read_from_one(
 def test_windows_are_computed_in_every_entry() -> None:
     names, sizes = ["a", "b", "c"], [100, 7, 50]
     index = headrace.ObjectIndex.from_names(names, root="gs://b", sizes_bytes=sizes)
-    windows = index.windows(10, 4, begins=[3, None, 0], ends=[None, -1, 20])
+    windows = index.windows(10, 4, begins=[3, None, 0], ends=[None, None, 20])
     expected = [("a", begin) for begin in range(3, 91, 4)] + [("c", 0), ("c", 4), ("c", 8)]
     assert [windows.name(i) for i in range(len(windows))] == [name for name, _ in expected]
     assert [windows.range(i) for i in range(len(windows))] == [
@@ -684,3 +684,14 @@ def test_windows_outside_of_entries_are_refused() -> None:
     for window in (-1, "1", 1.5):
         with pytest.raises(TypeError, match="window_bytes"):
             index.windows(window)  # type: ignore[arg-type]
+    for bad in (-1, -5, True, 1.5, "1", 1 << 64):
+        for name in ("begins", "ends"):
+            with pytest.raises(TypeError, match=f"`{name}` is "):
+                index.windows(1, **{name: [bad, None]})
+    for values in (array.array("q", [3, 50]), (3, 50), [3, 50], memoryview(bytes([3, 50]))):
+        windows = index.windows(10, begins=values)
+        assert [windows.range(i) for i in (0, len(windows) - 1)] == [(3, 13), (83, 93)]
+    with pytest.raises(TypeError, match="`begins` is -1"):
+        index.windows(1, begins=array.array("q", [-1, 0]))
+    with pytest.raises(headrace.InvalidArgumentError, match="the part"):
+        index.windows(1, begins=[1 << 63, None])

@@ -45,6 +45,14 @@ def megatron_index(lengths: Sequence[int], dtype: str, documents: Sequence[int] 
     )
 
 
+def llm_c(tokens: np.ndarray) -> bytes:
+    """Return the tokens behind a header as llm.c writes it."""
+    magic, version = {"uint16": (20240520, 1), "uint32": (20240801, 7)}[str(tokens.dtype)]
+    header = np.zeros(256, "<i4")
+    header[:3] = magic, version, len(tokens)
+    return header.tobytes() + tokens.tobytes()
+
+
 def samples_of(
     files: Sequence[np.ndarray], seq_len: int, stride: int | None = None
 ) -> list[list[int]]:

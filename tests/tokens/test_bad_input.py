@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch.utils.data import DataLoader
 
 import headrace
 from headrace.torch import Loader, MapDataset, TokenDataset
-from tests.tokens.conftest import corpus, megatron_index, npy, put, samples_of
+from tests.tokens.conftest import corpus, llm_c, megatron_index, npy, put, samples_of
 
 
 def npy_of(array: np.ndarray) -> bytes:
@@ -80,14 +81,90 @@ def test_an_index_of_megatron_that_does_not_fit_is_refused(
         assert caught.value.url == store.url_of("x.idx")
 
 
+@pytest.mark.parametrize(
+    ("data", "error", "text"),
+    [
+        (llm_c(corpus(300))[:-2], headrace.CorruptDataError, "has 1622 bytes, and .* byte 1624"),
+        (llm_c(corpus(300)) + bytes(2), headrace.CorruptDataError, "its 300 tokens end at"),
+        (llm_c(corpus(300))[:100], headrace.CorruptDataError, "it was cut"),
+        (llm_c(corpus(300))[:4], headrace.InvalidArgumentError, "its version is 0"),
+        (
+            llm_c(corpus(300)).replace(b"\1\0\0\0", b"\2\0\0\0", 1),
+            headrace.InvalidArgumentError,
+            "its version is 2",
+        ),
+        (
+            llm_c(corpus(300, dtype="uint32")),
+            headrace.InvalidArgumentError,
+            "are uint32, and dtype is uint16",
+        ),
+    ],
+)
+def test_a_bin_of_llm_c_that_contradicts_its_header_is_refused(
+    store: headrace.Store, data: bytes, error: type[headrace.HeadraceError], text: str
+) -> None:
+    store.write("x.bin", data)
+    for names in (None, ["x.bin"]):
+        with pytest.raises(error, match=text) as caught:
+            TokenDataset(store, seq_len=10, names=names, dtype="uint16")
+        assert caught.value.url == store.url_of("x.bin")
+
+
+def test_a_bin_of_megatron_is_not_read_as_raw_by_mistake(store: headrace.Store) -> None:
+    tokens = corpus(100, dtype="int32")
+    store.write("x.bin", tokens.tobytes())
+    store.write("x.idx", megatron_index([60, 40], "int32"))
+    with pytest.raises(headrace.InvalidArgumentError, match=r"x\.idx is beside it.*name") as caught:
+        TokenDataset(store, seq_len=10, names=["x.bin"])
+    assert caught.value.url == store.url_of("x.bin")
+    expected = samples_of([tokens], 10)
+    for names, dtype in ((["x.idx"], None), (["x.bin"], "int32")):
+        dataset = TokenDataset(store, seq_len=10, names=names, dtype=dtype)
+        assert [each.tolist() for each in dataset] == expected
+    # Neither twice, once in each way.
+    for names in (["x.bin", "x.idx"], ["x.idx", "x.bin"]):
+        with pytest.raises(headrace.InvalidArgumentError, match=r"twice, by itself and by x\.idx"):
+            TokenDataset(store, seq_len=10, names=names, dtype="int32")
+        assert len(TokenDataset(store, seq_len=10, names=["x.idx"] * 2)) == 2 * len(expected)
+
+
+def test_an_index_in_a_folder_has_a_bin(store: headrace.Store) -> None:
+    put(store, {"a.bin": corpus(100)})
+    store.write("z.idx", megatron_index([60, 40], "uint16"))
+    with pytest.raises(headrace.NotFoundError, match=r"z\.bin is not beside it") as caught:
+        TokenDataset(store, seq_len=10)
+    assert caught.value.url == store.url_of("z.idx")
+    assert len(TokenDataset(store, seq_len=10, names=["a.bin"])) == 9
+
+
+def test_an_array_has_no_index_of_megatron(store: headrace.Store) -> None:
+    put(store, {"a.npy": corpus(100)})
+    store.write("a.npy.bin", corpus(50).tobytes())
+    store.write("a.npy.idx", megatron_index([50], "uint16"))
+    assert len(TokenDataset(store, seq_len=10)) == 9 + 4
+    with pytest.raises(headrace.InvalidArgumentError, match="one dataset of Megatron-Core"):
+        TokenDataset(store, seq_len=10, names=["a.npy"], sequence_order=[0])
+
+
+def test_one_url_has_one_set_of_options(tmp_path: Path) -> None:
+    put(headrace.Store(tmp_path), {"a.bin": corpus(100), "b.bin": corpus(100, 1)})
+    plain, unverified = (headrace.Store(tmp_path, verify=verify) for verify in (True, False))
+    for sources in ([plain, unverified], [unverified, tmp_path / "a.bin"]):
+        with pytest.raises(headrace.InvalidArgumentError, match="with different options") as caught:
+            TokenDataset(sources, seq_len=10)
+        assert str(caught.value).startswith(plain.url)
+    same = headrace.Store(tmp_path, verify=True)
+    assert len(TokenDataset([plain, tmp_path / "a.bin", same], seq_len=10)) == 18 + 9 + 18
+
+
 def test_what_is_not_there_is_named(store: headrace.Store) -> None:
     with pytest.raises(headrace.NotFoundError, match=r"no \.bin or \.npy is below") as caught:
         TokenDataset(store, seq_len=10)
     assert caught.value.url == store.url
-    put(store, {"a.bin": corpus(100)})
+    put(store, {"a.bin": corpus(100), "c.bin": corpus(100)})
     for name in ("b.bin", "b.idx", "a.idx"):
         with pytest.raises(headrace.NotFoundError, match=name.split(".", maxsplit=1)[0]):
-            TokenDataset(store, seq_len=10, names=["a.bin", name])
+            TokenDataset(store, seq_len=10, names=["c.bin", name])
     with pytest.raises(headrace.InvalidArgumentError, match=r"a file of tokens is a \.bin"):
         TokenDataset(store, seq_len=10, names=["a.txt"])
 
@@ -124,7 +201,19 @@ def test_a_sample_must_fit_into_a_file(store: headrace.Store) -> None:
     [
         ({"seq_len": 0}, headrace.InvalidArgumentError, "seq_len is 0"),
         ({"seq_len": "9"}, headrace.InvalidArgumentError, "seq_len is '9'"),
+        ({"seq_len": 1 << 63}, headrace.InvalidArgumentError, "seq_len is 9223372036854775808"),
+        ({"seq_len": (1 << 59) - 1}, headrace.InvalidArgumentError, "the longest of 1 files"),
         ({"stride": 0}, headrace.InvalidArgumentError, "stride is 0"),
+        (
+            {"stride": 1 << 63},
+            headrace.InvalidArgumentError,
+            r"stride is .*; it must be below 2\^59",
+        ),
+        (
+            {"stride": 1 << 59},
+            headrace.InvalidArgumentError,
+            r"stride is .*; it must be below 2\^59",
+        ),
         ({"vocab_size": 0}, headrace.InvalidArgumentError, "vocab_size is 0"),
         ({"dtype": "float32"}, headrace.InvalidArgumentError, "dtype is 'float32'"),
         ({"dtype": "uint64"}, headrace.InvalidArgumentError, "it must be one of uint8"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import random
+from typing import Any
 
 import pytest
 from torch.utils.data import DataLoader
@@ -35,14 +36,20 @@ def test_opening_asks_once_for_a_file_and_reads_headers(
     gcs.write("m/corpus.bin", corpus(300).tobytes())
     gcs.write("m/corpus.idx", megatron_index([100, 200], "uint16"))
     for source, names, expected in (
-        (gcs, [f"{i}.bin" for i in range(5)], {"get": 5}),
+        # Of each .bin also whether it has an .idx, unless a dtype says that it is raw.
+        (gcs, [f"{i}.bin" for i in range(5)], {"get": 10, "media": 5}),
         (gcs, [f"{i}.npy" for i in range(3)], {"get": 3, "media": 3}),
         (gcs, ["m/corpus.idx"], {"get": 1, "media": 1}),
-        (gcs, None, {"list": 1, "media": 4}),
+        (gcs, None, {"list": 1, "media": 9}),
     ):
         server.reset(keep_buckets=True)
         TokenDataset(source, seq_len=10, names=names)
         assert kinds(server) == expected
+        beginnings = [each["bytes_sent"] for each in server.log() if each["kind"] == "media"]
+        assert all(size <= 256 for size in beginnings)
+    server.reset(keep_buckets=True)
+    TokenDataset(gcs, seq_len=10, names=[f"{i}.bin" for i in range(5)], dtype="uint16")
+    assert kinds(server) == {"get": 5, "media": 5}
 
 
 def test_a_sample_is_one_request_of_its_bytes(gcs: headrace.Store, server: FaultServer) -> None:
@@ -116,7 +123,15 @@ def test_resuming_reads_nothing_that_was_seen(gcs: headrace.Store, server: Fault
 def test_a_state_belongs_to_one_way_of_cutting(store: headrace.Store) -> None:
     put(store, {"a.bin": corpus(1001)})
     state = Loader(TokenDataset(store, seq_len=10), batch_size=2).state_dict()
-    for options in ({"seq_len": 11}, {"seq_len": 10, "stride": 9}, {"seq_len": 20, "stride": 10}):
+    others: list[dict[str, Any]] = [
+        {"seq_len": 11},
+        {"seq_len": 10, "stride": 9},
+        {"seq_len": 20, "stride": 10},
+        # The same bytes, but other tokens.
+        {"seq_len": 10, "dtype": "int16"},
+        {"seq_len": 21, "stride": 20, "dtype": "uint8"},
+    ]
+    for options in others:
         loader = Loader(TokenDataset(store, **options), batch_size=2)
         with pytest.raises(headrace.InvalidArgumentError, match="the state is of other data"):
             loader.load_state_dict(state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -142,11 +143,18 @@ def test_installing_replaces_what_modules_have_imported(storage: ModuleType) -> 
 def test_indexes_of_several_stores_have_places_of_their_own(storage: ModuleType) -> None:
     headrace.megatron.install()
     place = storage.get_index_cache_path
-    assert place("s3://b/x.idx", Config) == "/cache/b/x.idx"  # as Megatron-Core has it
+    assert place("s3://b/x.idx", Config) == "/cache/s3/b/x.idx"
     assert place("gs://b/x.idx", Config) == "/cache/gs/b/x.idx"
-    assert place("file:///data/x.idx", Config) == "/cache/file/data/x.idx"
-    assert place("gs://b/../../x.idx", Config).startswith("/cache/gs/b/%2E%2E/")
     assert place("msc://p/x.idx", Config) == "own of msc://p/x.idx"
+    urls = [
+        *("gs://b/x.idx", "gs://b//x.idx", "gs://b/%/x.idx", "gs://b/%25/x.idx", "gs:///b/x.idx"),
+        *("s3://b/x.idx", "s3://gs/b/x.idx", "ais://b/x.idx", "ais+s3://b/x.idx"),
+        *("gs://b/../x.idx", "gs://b/%2E%2E/x.idx", "gs://b/./x.idx", "gs://b/.../x.idx"),
+        *("gs://b/a..b.idx", "gs://b/a%2E%2Eb.idx", "gs://b/../../../../x.idx", "file:///b/x.idx"),
+    ]
+    places = [os.path.normpath(place(url, Config)) for url in urls]
+    assert len(set(places)) == len(urls)
+    assert all(each.startswith("/cache/") for each in places)
 
 
 def test_an_index_is_there_whole_or_not_at_all(

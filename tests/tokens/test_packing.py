@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, DataLoader
 
 import headrace
-from headrace.torch import Loader, TokenDataset
+from headrace.torch import Loader, MapDataset, TokenDataset
 from testing.faultserver.client import FaultServer
 from tests.tokens.conftest import corpus, megatron_index, rows, samples_of
 
@@ -102,7 +104,7 @@ def test_workers_pack_in_the_same_order(store: headrace.Store, start: str) -> No
     assert dataset[1].tolist() == expected[1]
     loader = DataLoader(dataset, batch_size=3, num_workers=2, multiprocessing_context=start)
     assert rows(list(loader)) == expected
-    both = ConcatDataset([dataset, TokenDataset(store, seq_len=9, names=["x.bin"])])
+    both = ConcatDataset([dataset, TokenDataset(store, seq_len=9, names=["x.idx"])])
     assert rows(list(Loader(both, batch_size=4))) == expected + samples_of(
         packed(sequences, [0, 1, 2]), 9
     )
@@ -128,6 +130,90 @@ def test_a_state_belongs_to_one_order(store: headrace.Store) -> None:
             loader(other).load_state_dict(begun.state_dict())
 
 
+def test_an_order_belongs_to_the_dataset(store: headrace.Store) -> None:
+    sequences = write(store, [30, 30, 30])
+    for order in (np.array([2, 0, 1]), torch.tensor([2, 0, 1])):
+        before = packed(sequences, order.tolist())
+        dataset = TokenDataset(store, seq_len=9, names=["x.idx"], sequence_order=order)
+        fingerprint = dataset._fingerprint
+        for i, sequence in enumerate(order.tolist()[::-1]):  # as a shuffle in place does it
+            order[i] = sequence
+        again = pickle.loads(pickle.dumps(dataset))
+        for each in (dataset, again):
+            assert [sample.tolist() for sample in each] == samples_of(before, 9)
+            assert each._fingerprint == fingerprint
+        other = TokenDataset(store, seq_len=9, names=["x.idx"], sequence_order=order)
+        assert other._fingerprint != fingerprint
+
+
+def test_an_order_may_be_any_array_of_integers(store: headrace.Store, tmp_path: Path) -> None:
+    order = [2, 0, 1, 1]
+    expected = samples_of(packed(write(store, [30, 20, 25]), order), 9)
+    np.save(tmp_path / "order.npy", np.array(order, "int32"))
+    read_only = np.array(order)
+    read_only.setflags(write=False)
+    for given_order in (
+        np.load(tmp_path / "order.npy", mmap_mode="r"),
+        read_only,
+        np.array(order[::-1])[::-1],
+        np.array([order, order]).T[:, 0],
+        torch.tensor([0, 2, 0, 0, 0, 1, 0, 1])[1::2],
+        *(np.array(order, kind) for kind in (">i8", ">u2", "uint64", "uint8", "int32")),
+        *(torch.tensor(order, dtype=kind) for kind in (torch.uint64, torch.int8)),
+        range(2, -1, -1),
+        iter(order),
+        tuple(np.array(order)),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            dataset = TokenDataset(store, seq_len=9, names=["x.idx"], sequence_order=given_order)
+        if isinstance(given_order, range):
+            assert len(dataset) == 74 // 9
+        else:
+            assert [sample.tolist() for sample in dataset] == expected
+
+
+def test_a_dataset_holds_no_more_than_its_parts(store: headrace.Store) -> None:
+    count = 20_000
+    write(store, [1] * count)
+    order = np.random.default_rng(3).permutation(count)
+    dataset = TokenDataset(store, seq_len=9, names=["x.idx"], sequence_order=order)
+    assert len(pickle.dumps(dataset)) < 16 * count + 4096
+    in_order = TokenDataset(store, seq_len=9, names=["x.idx"], sequence_order=range(count))
+    assert len(pickle.dumps(in_order)) < 4096
+
+
+def test_a_token_beyond_the_vocabulary_is_named_by_its_byte_in_the_file(
+    store: headrace.Store,
+) -> None:
+    tokens = corpus(1000) % 500
+    tokens[900] = 500
+    store.write("x.bin", tokens.tobytes())
+    store.write("x.idx", megatron_index([500, 500], "uint16"))
+    dataset = TokenDataset(
+        store, seq_len=10, names=["x.idx"], sequence_order=[1, 0], vocab_size=500
+    )
+    text = r"x\.bin: the token at byte 1800 is 500, .*\(sample 39, place 10\)"
+    for read in (lambda: dataset[39], lambda: list(Loader(dataset, batch_size=7))):
+        with pytest.raises(headrace.InvalidArgumentError, match=text) as caught:
+            read()
+        assert caught.value.url == store.url_of("x.bin")
+
+
+def test_packed_samples_are_no_objects_to_read_by_themselves(store: headrace.Store) -> None:
+    write(store, [30, 20, 25])
+    dataset = TokenDataset(store, seq_len=9, names=["x.idx"], sequence_order=[2, 0, 1])
+    assert len(dataset.objects) == len(dataset)
+    assert dataset.objects.name(0) == "x.bin packed"
+    assert dataset.url(0) == store.url_of("x.bin")
+    with pytest.raises(headrace.NotFoundError, match="packed"):
+        MapDataset(store, index=dataset.objects)[0]
+    # Those of a file that is read as it is are ranges of it.
+    plain = TokenDataset(store, seq_len=9, names=["x.idx"], cast=None)
+    read = MapDataset(store, index=plain.objects)[3]
+    assert bytes(read.numpy()) == plain[3].numpy().tobytes()
+
+
 def test_gaps_between_sequences_are_read_in_an_order_alone(store: headrace.Store) -> None:
     tokens = corpus(100)
     store.write("x.bin", tokens.tobytes())
@@ -147,9 +233,12 @@ def test_gaps_between_sequences_are_read_in_an_order_alone(store: headrace.Store
         ([-1], "has the number -1"),
         ([], "at least one"),
         ([[0, 1]], r"the shape \(1, 2\)"),
-        ([0.0, 1.0], "float32"),
+        ([0.0, 1.0], "float64"),
         ([True], "bool"),
-        (["a"], "no numbers of sequences"),
+        (["a"], "the numbers of sequences"),
+        ([[0], [1, 2]], "numbers of sequences"),
+        (np.array([1, (1 << 64) - 1], "uint64"), "has the number 18446744073709551615"),
+        (torch.tensor([1.0], dtype=torch.bfloat16), "no numbers of sequences"),
         (7, "no numbers of sequences"),
         (torch.tensor(1), "the shape"),
     ],
@@ -163,7 +252,7 @@ def test_an_order_that_cannot_be_is_refused(store: headrace.Store, order: Any, t
 def test_only_one_dataset_of_megatron_has_an_order(store: headrace.Store) -> None:
     write(store, [30, 30, 30])
     store.write("y.bin", bytes(100))
-    for names in (None, ["x.bin"], ["x.idx", "y.bin"]):
+    for names in (None, ["y.bin"], ["x.idx", "y.bin"]):
         with pytest.raises(headrace.InvalidArgumentError, match="one dataset of Megatron-Core"):
             TokenDataset(store, seq_len=9, names=names, sequence_order=[0])
     with pytest.raises(headrace.InvalidArgumentError, match="are uint16, and dtype is int32"):

@@ -16,7 +16,7 @@ from torch.utils.data import ConcatDataset, Subset
 
 import headrace
 from headrace.torch import Loader, TokenDataset
-from tests.tokens.conftest import corpus, megatron_index, npy, put, rows, samples_of
+from tests.tokens.conftest import corpus, llm_c, megatron_index, npy, put, rows, samples_of
 
 TYPES = ["uint8", "int8", "uint16", "int16", "uint32", "int32", "int64"]
 
@@ -107,6 +107,30 @@ def test_an_npy_of_any_version_and_with_a_long_header_is_read(tmp_path: Path) ->
     (tmp_path / "x.npy").write_bytes(header + tokens.tobytes())
     dataset = TokenDataset(tmp_path / "x.npy", seq_len=499)
     assert dataset[0].tolist() == tokens.tolist()
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32"])
+def test_a_header_of_llm_c_is_no_tokens(tmp_path: Path, dtype: str) -> None:
+    tokens = corpus(300, dtype=dtype)
+    (tmp_path / "x.bin").write_bytes(llm_c(tokens))
+    for source, given_type in ((tmp_path / "x.bin", None), (tmp_path, dtype)):
+        dataset = TokenDataset(source, seq_len=9, dtype=given_type)
+        assert rows(list(Loader(dataset, batch_size=4))) == samples_of([tokens], 9)
+        assert dataset.objects.range(0) == (1024, 1024 + 10 * tokens.itemsize)
+    # Beside others.
+    (tmp_path / "y.npy").write_bytes(npy(tokens[:40]))
+    assert rows([torch.stack(list(TokenDataset(tmp_path, seq_len=9)))]) == samples_of(
+        [tokens, tokens[:40]], 9
+    )
+
+
+def test_raw_tokens_that_only_look_like_a_header_are_raw(tmp_path: Path) -> None:
+    begin = np.array([20240520, 2], "<u4").view("<u2")
+    for tokens in (begin[:1], begin[1:], np.zeros(600, "uint16"), np.zeros(0, "uint16")):
+        tokens = np.concatenate([tokens, corpus(2)])
+        (tmp_path / "x.bin").write_bytes(tokens.tobytes())
+        dataset = TokenDataset(tmp_path / "x.bin", seq_len=len(tokens) - 1)
+        assert dataset[0].tolist() == tokens.tolist()
 
 
 def test_samples_are_of_the_type_that_is_asked_for(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -48,13 +49,14 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
     10^9 samples as fast as ten. A sample is one read of its bytes, and a `Loader` reads the samples
     of a batch straight into one tensor, ``[batch_size, seq_len + 1]``.
 
-    Files are raw tokens (``.bin``, little-endian, as nanoGPT writes them), arrays of NumPy
-    (``.npy``, of one dimension), and datasets of Megatron-Core: there, name the ``.idx`` instead of
-    the ``.bin``. In a folder, all ``.bin`` and ``.npy`` are files of tokens, in the byte order of
-    their names, and a ``.bin`` with an ``.idx`` beside it is Megatron-Core's. Its documents follow
-    each other in the order of the file, and samples run across their borders. `sequence_order`
-    packs them in another order, as Megatron-Core's GPTDataset does; a sample is then one read for
-    each piece of the file that it consists of.
+    Files are raw tokens (``.bin``, little-endian, as nanoGPT writes them), the same behind a header
+    of 1,024 bytes as llm.c writes it, arrays of NumPy (``.npy``, of one dimension), and datasets of
+    Megatron-Core: there, name the ``.idx`` instead of the ``.bin``. In a folder, all ``.bin`` and
+    ``.npy`` are files of tokens, in the byte order of their names, and a ``.bin`` with an ``.idx``
+    beside it is Megatron-Core's. Its documents follow each other in the order of the file, and
+    samples run across their borders. `sequence_order` packs them in another order, as
+    Megatron-Core's GPTDataset does; a sample is then one read for each piece of the file that it
+    consists of.
 
     Every read is pinned to the version of the file that was found when the dataset was made. No
     store keeps checksums of ranges, so the bytes of samples are not compared with one.
@@ -69,21 +71,25 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
     Args:
         source: the URL or path of a file or a folder, a `headrace.Store`, or several of these.
         seq_len: the number of inputs in a sample, which is one token longer.
-        dtype: the type of tokens in ``.bin`` files, which do not say it: ``"uint16"`` (default),
-            ``"uint32"``, or another integer type. Of other files, what they must be.
+        dtype: the type of tokens in raw ``.bin`` files, which do not say it: ``"uint16"``
+            (default), ``"uint32"``, or another integer type. Of other files, what they must be. A
+            ``.bin`` that is named and has an ``.idx`` beside it is read as raw if this is given,
+            and else refused.
         stride: the number of tokens from the begin of one sample to that of the next.
         cast: the type of the tensors, ``torch.int64`` or ``torch.int32``; None: that of the files.
         vocab_size: check that all tokens are from 0 to below this number, in every batch.
         sequence_order: of a source that is one ``.idx``: the numbers of its sequences (in most
             datasets documents), in the order in which they are packed; one may come several times.
-            This is GPTDataset's ``document_index``. It takes 24 bytes a sequence, in each worker.
+            This is GPTDataset's ``document_index``. It is copied, and takes at most 16 bytes a
+            number, in each worker that was not forked, too; more while the dataset is made.
         names: the names of the files, if the source is one store or folder.
         options: options of `headrace.Store`, if a URL is given: ``endpoint=...``.
 
     Raises:
-        NotFoundError: there is no such file, or none in the folder.
-        InvalidArgumentError: an argument cannot work, no file is long enough for a sample, or the
-            files have tokens of several types or of another one.
+        NotFoundError: there is no such file, or none in the folder, or an ``.idx`` in it has no
+            ``.bin``.
+        InvalidArgumentError: an argument cannot work, no file is long enough for a sample, the
+            files have tokens of several types or of another one, or a file is named in two ways.
         CorruptDataError: a file is shorter than it says.
         TypeError: there is no such argument.
     """
@@ -102,8 +108,8 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
         **options: Any,
     ) -> None:
         refuse_options(type(self).__name__, options, TokenDataset, _INSTEAD)
-        self._seq_len = count("seq_len", seq_len, minimum=1)
-        self._stride = self._seq_len if stride is None else count("stride", stride, minimum=1)
+        self._seq_len = _distance("seq_len", seq_len)
+        self._stride = self._seq_len if stride is None else _distance("stride", stride)
         self._vocab_size = (
             None if vocab_size is None else count("vocab_size", vocab_size, minimum=1)
         )
@@ -119,12 +125,16 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
             "torch.int32 or None, and hold all values of that type",
         )
         self._sample_bytes = (self._seq_len + 1) * item_bytes
-        windows = found.files.windows(
-            self._sample_bytes,
-            self._stride * item_bytes,
-            begins=found.begins,
-            ends=found.ends,
-        )
+
+        def windows_of(files: ObjectIndex) -> ObjectIndex:
+            return files.windows(
+                self._sample_bytes,
+                self._stride * item_bytes,
+                begins=found.begins,
+                ends=found.ends,
+            )
+
+        windows = windows_of(found.files)
         counts = [
             (end - begin) // item_bytes for begin, end in zip(found.begins, found.ends, strict=True)
         ]
@@ -135,12 +145,18 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
             )
         super().__init__(found.stores, None, windows, None, None, False, {})
         self._packing = found.packing
+        self._told = self._objects if found.packing is None else windows_of(found.stream)
         self._tell_left_out(counts)
 
     @property
     def objects(self) -> ObjectIndex:
-        """The samples, each as a range of its file, or of its sequences as they are packed."""
-        return self._objects
+        """The samples, each as a range of its file.
+
+        With `sequence_order`, a sample is no one range of the ``.bin``. Each is then a range of the
+        packed sequences, which are no object: their name ends with `` packed``, and reading one by
+        itself fails.
+        """
+        return self._told
 
     @property
     def seq_len(self) -> int:
@@ -190,8 +206,9 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
 
     @property
     def _fingerprint(self) -> str:
-        own = self._objects.fingerprint
-        return own if self._packing is None else f"{own}{self._packing.fingerprint}"
+        packed = "" if self._packing is None else self._packing.fingerprint
+        told = (self._objects.fingerprint, packed, self._seq_len, self._stride, str(self._stored))
+        return hashlib.sha256(repr(told).encode()).hexdigest()[:32]
 
     def _start(self, indices: Buffer | Sequence[int], into: Buffer | None = None) -> Any:
         if self._packing is None:
@@ -233,8 +250,11 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
         span = self._objects.range(entry)
         assert span is not None
         url = self.url(entry)
+        byte = span[0] + place * self._stored.itemsize
+        if self._packing is not None:
+            byte = self._packing.packed.file_byte(byte)
         error = InvalidArgumentError(
-            f"{url}: the token at byte {span[0] + place * self._stored.itemsize} is "
+            f"{url}: the token at byte {byte} is "
             f"{int(wide[row, place])}, and vocab_size is {vocab_size} (sample {entry}, place "
             f"{place}): is {str(self._stored).removeprefix('torch.')} the type of its tokens?"
         )
@@ -270,6 +290,13 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
         )
 
 
+def _distance(name: str, value: Any) -> int:
+    """Return a number of tokens whose bytes are counted in 64 bits, whatever their type is."""
+    number = count(name, value, minimum=1)
+    require(number < 1 << 59, f"{name} is {value!r}; it must be below 2^59")
+    return number
+
+
 class _PackedReads:
     """Samples of several ranges each, for those who want them one by one."""
 
@@ -296,7 +323,7 @@ class _PackedReads:
 
     def take(self, *, return_errors: bool) -> list[Any]:  # noqa: ARG002 - nobody wants them
         self._batch.wait()
-        index = self._dataset.objects
+        index = self._dataset._objects
         entries = [operator.index(i) % len(index) for i in self._indices]
         return [
             Sample(row.numpy(), self._dataset.url(entry), "", index.name(entry), entry)

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy
 import torch
 
 from headrace import ObjectIndex, ObjectInfo, _engine
@@ -30,6 +31,10 @@ _SUFFIXES = (".bin", ".npy", ".idx")
 # Enough for the header that NumPy writes for an array of one dimension, which has 128 bytes.
 _FIRST_BYTES = 256
 _NPY_KINDS = {"u": "uint", "i": "int"}
+# What the .bin of llm.c begin with: 256 int32, of which these are the first two, and the third is
+# the number of tokens.
+_LLM_C = {(20240520, 1): "uint16", (20240801, 7): "uint32"}
+_LLM_C_BYTES = 1024
 
 
 class TokenFiles(NamedTuple):
@@ -47,40 +52,35 @@ class TokenFiles(NamedTuple):
     packing: Packing | None = None
     """If sequences are packed in an order of their own: that; the entry is then all of them."""
 
+    @property
+    def stream(self) -> ObjectIndex:
+        """The entry of packed sequences under a name that no object has.
+
+        Its bytes are not those of the .bin, and who reads by it shall not get them.
+        """
+        return _stream(self.files.roots[0], f"{self.files.name(0)} packed", self.ends[0])
+
 
 class Packing:
-    """Sequences of Megatron-Core in some order.
+    """Sequences of Megatron-Core as they are packed in some order. Pickles.
 
     Args:
-        index: the bytes of the .idx.
+        packed: which bytes of the .bin follow each other.
         checksum: that of the .bin, if the store knows it.
-        order: numbers of sequences.
     """
 
-    def __init__(
-        self, index: bytes, checksum: tuple[str, bytes] | None, order: torch.Tensor
-    ) -> None:
-        self._index = index
-        self._checksum = checksum
-        self._order = order
-        self._packed: _engine.PackedSequences | None = None
+    def __init__(self, packed: _engine.PackedSequences, checksum: tuple[str, bytes] | None) -> None:
+        self.packed = packed
+        hashed = hashlib.sha256(repr(checksum).encode())
+        hashed.update(packed.parts())
+        self.fingerprint = hashed.hexdigest()[:32]
 
-    @property
-    def packed(self) -> _engine.PackedSequences:
-        if self._packed is None:
-            order: Any = self._order.numpy()
-            self._packed = _engine.PackedSequences.pack(self._index, order)
-        return self._packed
+    def __getstate__(self) -> tuple[bytes, str]:
+        return self.packed.parts(), self.fingerprint
 
-    @property
-    def fingerprint(self) -> str:
-        hashed = hashlib.sha256(repr((len(self._index), self._checksum)).encode())
-        hashed.update(self._index)
-        hashed.update(self._order.numpy().tobytes())
-        return hashed.hexdigest()[:32]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_packed": None}
+    def __setstate__(self, state: tuple[bytes, str]) -> None:
+        self.packed = _engine.PackedSequences.from_parts(state[0])
+        self.fingerprint = state[1]
 
 
 class _File(NamedTuple):
@@ -120,17 +120,18 @@ def find_tokens(
 ) -> TokenFiles:
     """Return the files of a source, or of several.
 
-    This asks for each file once, or once for the folder that it is in, and reads the header of each
-    .npy and the .idx of Megatron's.
+    This asks for each file once, or once for the folder that it is in, and reads the beginning of
+    each and the .idx of Megatron's.
     """
-    files = _files(source, names, dict(options))
+    files = _files(source, names, dtype, dict(options))
+    stores = _one_of_each(files)
     if sequence_order is not None:
         return _packed(files, dtype, sequence_order)
     spans = _spans(files, dtype)
     for file, span in zip(files, spans, strict=True):
         _require_one_type(files[0], spans[0], file, span)
     return TokenFiles(
-        tuple({file.store.url: file.store for file in files}.values()),
+        stores,
         ObjectIndex.concat(
             ObjectIndex.from_objects([file.info for file in of_store], root=url)
             for url, of_store in itertools.groupby(files, lambda file: file.store.url)
@@ -144,7 +145,9 @@ def find_tokens(
 # ---- which there are
 
 
-def _files(source: Any, names: Sequence[str] | None, options: dict[str, Any]) -> list[_File]:
+def _files(
+    source: Any, names: Sequence[str] | None, dtype: str | None, options: dict[str, Any]
+) -> list[_File]:
     one = isinstance(source, str | os.PathLike | Store)
     sources = [source] if one else list(source) if isinstance(source, Iterable) else []
     require(
@@ -162,7 +165,7 @@ def _files(source: Any, names: Sequence[str] | None, options: dict[str, Any]) ->
             "names are those of files below one store or URL, at least one, in a list",
         )
         store = sources[0] if isinstance(sources[0], Store) else Store(sources[0], **options)
-        return _named([(_checked(store), name) for name in names])
+        return _named([(_checked(store), name) for name in names], dtype)
     files: list[_File] = []
     named: list[tuple[Store, str]] = []
     stores: dict[str, Store] = {}
@@ -171,10 +174,32 @@ def _files(source: Any, names: Sequence[str] | None, options: dict[str, Any]) ->
             store, name = object_at(each, **options)
             named.append((stores.setdefault(store.url, _checked(store)), name))
             continue
-        files += _named(named)
+        files += _named(named, dtype)
         named = []
         files += _listed(_checked(each if isinstance(each, Store) else Store(each, **options)))
-    return files + _named(named)
+    return files + _named(named, dtype)
+
+
+def _one_of_each(files: Sequence[_File]) -> tuple[Store, ...]:
+    """Return the stores of the files, one of each URL; no file may be read in two ways."""
+    stores: dict[str, Store] = {}
+    ways: dict[tuple[str, str], str | None] = {}
+    for file in files:
+        first = stores.setdefault(file.store.url, file.store)
+        require(
+            first is file.store or first._settings == file.store._settings,
+            f"{first.url}: two sources are below it, with different options; use one "
+            "headrace.Store for both",
+        )
+        way = ways.setdefault((first.url, file.info.name), file.megatron)
+        if way != file.megatron:
+            raise _about(
+                file,
+                InvalidArgumentError(
+                    f"it comes twice, by itself and by {way or file.megatron}; leave out one"
+                ),
+            )
+    return tuple(stores.values())
 
 
 def _checked(store: Store) -> Store:
@@ -187,7 +212,7 @@ def _checked(store: Store) -> Store:
     return store
 
 
-def _named(named: Sequence[tuple[Store, str]]) -> list[_File]:
+def _named(named: Sequence[tuple[Store, str]], dtype: str | None) -> list[_File]:
     """Ask the stores about the files that have been named, in their order."""
     by_store: dict[int, tuple[Store, list[int]]] = {}
     for at, (store, _) in enumerate(named):
@@ -201,9 +226,30 @@ def _named(named: Sequence[tuple[Store, str]]) -> list[_File]:
                 f"{store.url_of(name)}: a file of tokens is a .bin or a .npy; the .idx of "
                 "Megatron-Core stands for the .bin beside it",
             )
-        infos = store.stat_many([_tokens_of(name) for name in wanted])
-        for at, name, info in zip(places, wanted, infos, strict=True):
-            found[at] = _File(store, info, name if name.endswith(".idx") else None)
+        # A .bin that has an .idx is hardly meant to be read without it, unless its type is given.
+        beside = [name for name in wanted if name.endswith(".bin")] if dtype is None else []
+        infos = store.stat_many(
+            [_tokens_of(name) for name in wanted] + [_index_name(name) for name in beside],
+            missing_ok=True,
+        )
+        indexed = {
+            name
+            for name, info in zip(beside, infos[len(wanted) :], strict=True)
+            if info is not None
+        }
+        for at, name, info in zip(places, wanted, infos, strict=False):
+            if info is None:
+                info = store.stat(_tokens_of(name))  # which raises, and says what is missing
+            file = _File(store, info, name if name.endswith(".idx") else None)
+            if name in indexed:
+                raise _about(
+                    file,
+                    InvalidArgumentError(
+                        f"{_index_name(name)} is beside it, so it is a .bin of Megatron-Core: name "
+                        "the .idx instead, or give dtype= to read the .bin without it"
+                    ),
+                )
+            found[at] = file
     return [found[at] for at in range(len(named))]
 
 
@@ -211,14 +257,26 @@ def _tokens_of(name: str) -> str:
     return name.removesuffix(".idx") + ".bin" if name.endswith(".idx") else name
 
 
+def _index_name(name: str) -> str:
+    return name.removesuffix(".bin") + ".idx"
+
+
 def _listed(store: Store) -> list[_File]:
     infos = {info.name: info for info in store.index().filter(suffix=_SUFFIXES)}
     files = []
     for name, info in infos.items():
         if name.endswith(".idx"):
+            if _tokens_of(name) not in infos:
+                raise _about(
+                    _File(store, ObjectInfo(name)),
+                    NotFoundError(
+                        f"{_tokens_of(name)} is not beside it: put it there, or give the names= of "
+                        "the files that are to be read"
+                    ),
+                )
             continue
-        index = name.removesuffix(".bin") + ".idx"
-        files.append(_File(store, info, index if index in infos else None))
+        has_index = name.endswith(".bin") and _index_name(name) in infos
+        files.append(_File(store, info, _index_name(name) if has_index else None))
     if not files:
         error = NotFoundError(
             f"{store.url}: no .bin or .npy is below this folder (headrace.Store(...).list() shows "
@@ -233,16 +291,16 @@ def _listed(store: Store) -> list[_File]:
 
 
 def _spans(files: Sequence[_File], dtype: str | None) -> list[_Span]:
-    headers = _npy_headers([file for file in files if file.info.name.endswith(".npy")])
+    beginnings = iter(_headers([file for file in files if file.megatron is None]))
     spans = []
     for file in files:
         try:
-            if file.info.name.endswith(".npy"):
-                spans.append(_span_of_npy(next(headers), file.info.size_bytes))
-            elif file.megatron is not None:
+            if file.megatron is not None:
                 spans.append(_span_of_megatron(file))
+            elif file.info.name.endswith(".npy"):
+                spans.append(_span_of_npy(next(beginnings), file.info.size_bytes))
             else:
-                spans.append(_span_of_raw(dtype or _RAW_TYPE, file.info.size_bytes))
+                spans.append(_span_of_bin(next(beginnings), dtype, file.info.size_bytes))
         except HeadraceError as error:
             if error.url:
                 raise
@@ -276,7 +334,12 @@ def _require_one_type(first: _File, expected: _Span, file: _File, span: _Span) -
         )
 
 
-def _span_of_raw(dtype: str, size_bytes: int) -> _Span:
+def _span_of_bin(beginning: Any, dtype: str | None, size_bytes: int) -> _Span:
+    told = bytes(memoryview(beginning)[:12]).ljust(12, b"\0")
+    magic, version, count = (int.from_bytes(told[at : at + 4], "little") for at in (0, 4, 8))
+    if magic in (known for known, _ in _LLM_C):
+        return _span_of_llm_c(magic, version, count, size_bytes)
+    dtype = dtype or _RAW_TYPE
     require(
         size_bytes % ITEM_BYTES[dtype] == 0,
         f"it has {size_bytes} bytes, which are no whole number of {dtype}: is dtype= right, or was "
@@ -285,20 +348,37 @@ def _span_of_raw(dtype: str, size_bytes: int) -> _Span:
     return _Span(dtype, 0, size_bytes)
 
 
-def _npy_headers(files: Sequence[_File]) -> Any:
-    """Yield the beginning of each .npy, long enough for its header."""
+def _span_of_llm_c(magic: int, version: int, count: int, size_bytes: int) -> _Span:
+    dtype = _LLM_C.get((magic, version))
+    if dtype is None:
+        raise InvalidArgumentError(
+            f"it begins as a .bin of llm.c does, with {magic}, but its version is {version}, which "
+            "headrace does not know"
+        )
+    end = _LLM_C_BYTES + count * ITEM_BYTES[dtype]
+    if end != size_bytes:
+        raise CorruptDataError(
+            f"it has {size_bytes} bytes, and its header, which is one of llm.c, says that its "
+            f"{count} tokens end at byte {end}: it was cut, or does not belong to the header"
+        )
+    return _Span(dtype, _LLM_C_BYTES, end)
+
+
+def _headers(files: Sequence[_File]) -> list[Any]:
+    """Return the beginning of each file, long enough for its header."""
     beginnings = _beginnings(files, [_FIRST_BYTES] * len(files))
     sizes = []
     for file, data in zip(files, beginnings, strict=True):
         try:
-            sizes.append(_engine.npy_header_bytes(data))
+            is_npy = file.info.name.endswith(".npy")
+            sizes.append(_engine.npy_header_bytes(data) if is_npy else 0)
         except HeadraceError as error:
             raise _about(file, error) from None
     longer = [at for at, size in enumerate(sizes) if size > _FIRST_BYTES]
     again = _beginnings([files[at] for at in longer], [sizes[at] for at in longer])
     for at, data in zip(longer, again, strict=True):
         beginnings[at] = data
-    return iter(beginnings)
+    return beginnings
 
 
 def _beginnings(files: Sequence[_File], sizes: Sequence[int]) -> list[Any]:
@@ -382,38 +462,40 @@ def _packed(files: Sequence[_File], dtype: str | None, sequence_order: Any) -> T
     data = file.store.read(file.megatron).bytes()
     span, sequence_count = _index_of(file, data, in_order=False)
     _require_type(file, span, dtype)
-    packing = Packing(data, file.info.checksum, _order_of(sequence_order, sequence_count))
-    size_bytes = packing.packed.size_bytes
-    # All sequences as they are packed. They may be more bytes than the file has.
-    stream = ObjectIndex.from_names(
-        [file.info.name],
-        root=file.store.url,
-        generations=[file.info.generation or None],
-        begins=[0],
-        ends=[size_bytes],
-    )
+    order = _order_of(sequence_order, sequence_count)
+    packed = _engine.PackedSequences.pack(data, order)
+    size_bytes = packed.size_bytes
+    stream = _stream(file.store.url, file.info.name, size_bytes, file.info.generation)
+    packing = Packing(packed, file.info.checksum)
     return TokenFiles((file.store,), stream, [0], [size_bytes], span.dtype, packing)
 
 
-def _order_of(sequence_order: Any, sequence_count: int) -> torch.Tensor:
+def _stream(root: str, name: str, size_bytes: int, generation: str = "") -> ObjectIndex:
+    """Return all sequences as they are packed. They may be more bytes than the file has."""
+    return ObjectIndex.from_names(
+        [name], root=root, generations=[generation or None], begins=[0], ends=[size_bytes]
+    )
+
+
+def _order_of(sequence_order: Any, sequence_count: int) -> Any:
+    """Return an array of int64 of our own."""
     try:
-        order = torch.as_tensor(
+        if isinstance(sequence_order, torch.Tensor):
+            sequence_order = sequence_order.detach().cpu().numpy()
+        order = numpy.asarray(
             sequence_order if hasattr(sequence_order, "dtype") else list(sequence_order)
         )
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidArgumentError(f"sequence_order has no numbers of sequences: {error}") from None
     require(
-        order.dim() == 1
-        and len(order) > 0
-        and not (order.is_floating_point() or order.is_complex() or order.dtype == torch.bool),
-        f"sequence_order is of the shape {tuple(order.shape)} and of {order.dtype}; it must be the "
+        order.ndim == 1 and len(order) > 0 and order.dtype.kind in "iu",
+        f"sequence_order is of the shape {order.shape} and of {order.dtype}; it must be the "
         "numbers of sequences, at least one",
     )
-    order = order.to(torch.int64)
-    least, most = (int(each) for each in order.aminmax())
+    least, most = int(order.min()), int(order.max())
     require(
         least >= 0 and most < sequence_count,
         f"sequence_order has the number {least if least < 0 else most}, and there are "
         f"{sequence_count} sequences",
     )
-    return order
+    return numpy.array(order, "int64", order="C")

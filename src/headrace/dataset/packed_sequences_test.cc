@@ -68,6 +68,32 @@ TEST(PackedSequences, RefuseASequenceThatIsNotThere) {
   EXPECT_EQ(pack(index_of({0}), {0, 0}).value().size_bytes(), 0u);
 }
 
+TEST(PackedSequences, GoToOtherProcesses) {
+  const PackedSequences packed = pack(index_of({3, 4, 5}), {2, 0, 1}).value();
+  const std::string parts = packed.parts();
+  EXPECT_EQ(parts.size(), 16 * packed.part_count());
+  const auto from = [](std::string_view bytes) {
+    return PackedSequences::from_parts(std::as_bytes(std::span(bytes)));
+  };
+  EXPECT_EQ(from(parts)->parts(), parts);
+  EXPECT_THAT(ranges_of(*from(parts), {8, 12}), ElementsAre(ByteRange{22, 24}, ByteRange{0, 2}));
+  EXPECT_EQ(from("")->size_bytes(), 0u);
+  for (const std::string& bad :
+       {parts.substr(1), number(0, 8) + number(0, 8), number(0, 8) + number(UINT64_MAX, 8),
+        number(UINT64_MAX, 8) + number(2, 8),
+        number(0, 8) + number(0, 8) + number(7, 8) + number(7, 8)}) {
+    EXPECT_THAT(from(bad).error().message(), HasSubstr("no parts of packed sequences"));
+  }
+}
+
+TEST(PackedSequences, KnowWhereAByteLiesInTheFile) {
+  const PackedSequences packed = pack(index_of({3, 4, 5}), {2, 0, 1}).value();
+  EXPECT_EQ(packed.file_byte(0), 14u);
+  EXPECT_EQ(packed.file_byte(9), 23u);
+  EXPECT_EQ(packed.file_byte(10), 0u);
+  EXPECT_EQ(packed.file_byte(23), 13u);
+}
+
 // Every window is the same bytes of the sequences written out one after another.
 TEST(PackedSequences, AreTheSequencesOneAfterAnother) {
   std::mt19937_64 random(5);
