@@ -78,7 +78,8 @@ class IndexReader {
     return start_entries(stores(), index_, indices, into, packed);
   }
 
-  // The members of the entries, which are whole objects, and the errors of those that have none.
+  // The members of the entries, which are whole objects, the errors of those that have none, and
+  // what is odd about others.
   nb::tuple members(bool skip_errors, nb::handle on_progress) const {
     const ObjectIndex& shards = *nb::inst_ptr<IndexHandle>(index_)->index;
     const std::vector<OpenStore> opened = stores();
@@ -115,15 +116,19 @@ class IndexReader {
     if (!skip_errors) raise_first(answers);
     std::vector<const TarFiles*> files;
     std::vector<std::string> generations;
-    nb::list errors;
-    for (Result<ScannedTar>& answer : answers) {
+    nb::list errors, warnings;
+    for (size_t i = 0; i < answers.size(); ++i) {
+      Result<ScannedTar>& answer = answers[i];
+      for (const std::string& each : answer ? answer->warnings : std::vector<std::string>()) {
+        warnings.append(to_str(cat(shards.url(i), ": ", each)));
+      }
       if (!answer) errors.append(to_exception(answer.error()));
       files.push_back(answer ? &answer->files : nullptr);
       generations.push_back(answer ? std::move(answer->generation) : "");
     }
     return nb::make_tuple(to_python(value_or_raise(without_gil(
                               [&](MayBlock) { return member_index(shards, files, generations); }))),
-                          errors);
+                          errors, warnings);
   }
 
   // An average of the known ones, so that a store of large objects counts.
@@ -269,8 +274,9 @@ Args:
            nb::arg("on_progress").none() = nb::none(),
            nb::sig("def members(self, skip_errors: bool, on_progress: "
                    "collections.abc.Callable[[int], object] | None = None) -> "
-                   "tuple[ObjectIndex, list[Exception]]"),
-           "Waits; the files in the entries, which are tars, and the errors of those left out. "
+                   "tuple[ObjectIndex, list[Exception], list[str]]"),
+           "Waits; the files in the entries, which are tars, the errors of those left out, and "
+           "warnings of others. "
            "`on_progress` is called now and then with the number of tars that are done.")
       .def_prop_ro("expected_object_bytes", &IndexReader::expected_object_bytes,
                    "What to take for the size of an entry that has none; learnt while reading.")

@@ -9,10 +9,12 @@
 namespace headrace::python {
 namespace {
 
-nb::tuple sample_index_of(const IndexHandle& members) {
-  SampleIndex samples =
-      value_or_raise(without_gil([&members](MayBlock) { return sample_index(*members.index); }));
-  return nb::make_tuple(to_python(std::move(samples.index)), samples.left_out,
+nb::tuple sample_index_of(const IndexHandle& members, bool skip_errors) {
+  SampleIndex samples = value_or_raise(
+      without_gil([&](MayBlock) { return sample_index(*members.index, skip_errors); }));
+  nb::list errors;
+  for (const Error& error : samples.errors) errors.append(to_exception(error));
+  return nb::make_tuple(to_python(std::move(samples.index)), errors, samples.left_out,
                         to_str(samples.first_left_out));
 }
 
@@ -67,9 +69,11 @@ nb::dict split_sample(nb::handle_t<Sample> whole) {
 }  // namespace
 
 void bind_shards(nb::module_& module) {
-  module.def("sample_index", &sample_index_of, nb::arg("members"),
-             nb::sig("def sample_index(members: ObjectIndex) -> tuple[ObjectIndex, int, str]"),
-             "An index of samples, how many members are in none, and the first of these.");
+  module.def("sample_index", &sample_index_of, nb::arg("members"), nb::arg("skip_errors"),
+             nb::sig("def sample_index(members: ObjectIndex, skip_errors: bool) -> "
+                     "tuple[ObjectIndex, list[Exception], int, str]"),
+             "An index of samples, the errors of shards that are left out, how many members are in "
+             "no sample, and the first of these.");
   module.def("with_fields", &with_fields_of, nb::arg("samples"), nb::arg("fields"),
              nb::sig("def with_fields(samples: ObjectIndex, "
                      "fields: collections.abc.Sequence[str]) -> ObjectIndex"),

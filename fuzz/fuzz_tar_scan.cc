@@ -2,6 +2,7 @@
 // for no byte twice, and ends.
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct File {
 // None: the archive is bad, or has what a scan refuses.
 std::optional<std::vector<File>> read(std::span<const std::byte> in) {
   std::vector<File> files;
+  std::set<std::string> passed;  // links and devices
   TarReader reader(kLimits);
   const uint64_t size_bytes = in.size();
   while (true) {
@@ -39,12 +41,19 @@ std::optional<std::vector<File>> read(std::span<const std::byte> in) {
     const ByteRange range{member.data_offset, member.data_offset + member.stored_bytes};
     if (member.type == TarType::kFile) {
       files.push_back({member.name, range});
+      passed.erase(member.name);
+    } else if (member.type == TarType::kHardLink && passed.contains(member.link_name)) {
+      passed.insert(member.name);
     } else if (member.type == TarType::kHardLink) {
       const auto target = std::find_if(files.rbegin(), files.rend(), [&](const File& file) {
         return file.name == member.link_name;
       });
       if (target == files.rend()) return {};
+      if (member.name == member.link_name) continue;
       files.push_back({member.name, target->range});
+      passed.erase(member.name);
+    } else if (member.type != TarType::kDirectory && member.type != TarType::kOther) {
+      passed.insert(member.name);
     }
   }
   // The rest of the last block may be missing.

@@ -876,9 +876,11 @@ class Xxh64:
     def value(self) -> int:
         """The sum so far."""
 
-def sample_index(members: ObjectIndex) -> tuple[ObjectIndex, int, str]:
+def sample_index(
+    members: ObjectIndex, skip_errors: bool
+) -> tuple[ObjectIndex, list[Exception], int, str]:
     """
-    An index of samples, how many members are in none, and the first of these.
+    An index of samples, the errors of shards that are left out, how many members are in no sample, and the first of these.
     """
 
 def with_fields(samples: ObjectIndex, fields: Sequence[str]) -> ObjectIndex:
@@ -1321,9 +1323,9 @@ class IndexReader:
 
     def members(
         self, skip_errors: bool, on_progress: Callable[[int], object] | None = None
-    ) -> tuple[ObjectIndex, list[Exception]]:
+    ) -> tuple[ObjectIndex, list[Exception], list[str]]:
         """
-        Waits; the files in the entries, which are tars, and the errors of those left out. `on_progress` is called now and then with the number of tars that are done.
+        Waits; the files in the entries, which are tars, the errors of those left out, and warnings of others. `on_progress` is called now and then with the number of tars that are done.
         """
 
     @property

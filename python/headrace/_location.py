@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from string import ascii_lowercase, ascii_uppercase
 from typing import TYPE_CHECKING, Any
@@ -40,6 +42,7 @@ _SCHEMES = ("gs", "gcs", "s3", "ais", "file")
 
 # What a pattern with braces may become; more is a slip of the pen.
 _MOST_NAMES = 1_000_000
+_MOST_DEPTH = 100  # of braces in braces
 _NUMBERS = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?")
 # A letter in the order of this; braceexpand, and so WebDataset, has capitals first, too.
 _ALPHABET = ascii_uppercase + ascii_lowercase
@@ -203,56 +206,79 @@ def expand_braces(pattern: str) -> list[str]:
     stands for itself.
 
     Raises:
-        InvalidArgumentError: a brace is not closed, or was not opened; there are more than a
-            million texts.
+        InvalidArgumentError: a brace is not closed, or was not opened; braces are in braces more
+            than a hundred deep; there are more than a million texts.
 
     Examples:
         >>> expand_braces("{train,val}-{8..10}.tar")[:2]
         ['train-8.tar', 'train-9.tar']
     """
-    texts: list[str] = []
-    for text in _expanded(pattern, pattern):
-        texts.append(text)
-        require(
-            len(texts) <= _MOST_NAMES, f"{pattern!r} stands for more than {_MOST_NAMES:,} names"
-        )
-    return texts
-
-
-def _expanded(pattern: str, whole: str) -> Iterator[str]:
-    begin = pattern.find("{")
+    depth = deepest = 0
+    for each in pattern:
+        depth += (each == "{") - (each == "}")
+        deepest = max(depth, deepest)
     require(
-        "}" not in (pattern if begin < 0 else pattern[:begin]),
-        f"{whole!r}: a brace is closed that was not opened; a store's own listing finds names with "
-        "braces (headrace.Store.index)",
+        deepest <= _MOST_DEPTH,
+        f"{_shown(pattern)} has braces in braces {deepest} deep; {_MOST_DEPTH} is the most",
     )
-    if begin < 0:
-        yield pattern
-        return
+    return _expanded(pattern, pattern)
+
+
+def _expanded(pattern: str, whole: str) -> list[str]:
+    # Texts, one of each of these in turn.
+    parts: list[list[str]] = []
+    at = 0
+    while (begin := pattern.find("{", at)) >= 0:
+        _require_no_end(pattern[at:begin], whole)
+        end, commas = _closing(pattern, begin, whole)
+        parts += [[pattern[at:begin]], _alternatives(pattern, begin, end, commas, whole)]
+        at = end + 1
+    _require_no_end(pattern[at:], whole)
+    parts.append([pattern[at:]])
+    _require_few(math.prod(map(len, parts)), whole)
+    return ["".join(texts) for texts in itertools.product(*parts)]
+
+
+def _closing(pattern: str, begin: int, whole: str) -> tuple[int, list[int]]:
+    """Return where the brace that opens at `begin` is closed, and its own commas."""
     depth, commas = 0, []
     for end in range(begin, len(pattern)):
         depth += (pattern[end] == "{") - (pattern[end] == "}")
         if depth == 1 and pattern[end] == ",":
             commas.append(end)
         if depth == 0:
-            break
-    require(
-        depth == 0,
-        f"{whole!r}: a brace is not closed; a store's own listing finds names with braces "
-        "(headrace.Store.index)",
+            return end, commas
+    raise InvalidArgumentError(
+        f"{_shown(whole)}: a brace is not closed; a store's own listing finds names with braces "
+        "(headrace.Store.index)"
     )
-    inside, rest = pattern[begin + 1 : end], pattern[end + 1 :]
-    if commas:
-        places = [begin, *commas, end]
-        parts = [pattern[a + 1 : b] for a, b in pairwise(places)]
-        alternatives = [text for part in parts for text in _expanded(part, whole)]
-    else:
-        alternatives = _sequence(inside, whole) or [
-            f"{{{each}}}" for each in _expanded(inside, whole)
-        ]
-    for text in alternatives:
-        for after in _expanded(rest, whole):
-            yield f"{pattern[:begin]}{text}{after}"
+
+
+def _alternatives(pattern: str, begin: int, end: int, commas: list[int], whole: str) -> list[str]:
+    inside = pattern[begin + 1 : end]
+    if not commas:
+        return _sequence(inside, whole) or [f"{{{each}}}" for each in _expanded(inside, whole)]
+    texts: list[str] = []
+    for a, b in pairwise([begin, *commas, end]):
+        texts += _expanded(pattern[a + 1 : b], whole)
+        _require_few(len(texts), whole)
+    return texts
+
+
+def _require_no_end(text: str, whole: str) -> None:
+    require(
+        "}" not in text,
+        f"{_shown(whole)}: a brace is closed that was not opened; a store's own listing finds "
+        "names with braces (headrace.Store.index)",
+    )
+
+
+def _require_few(count: int, whole: str) -> None:
+    require(count <= _MOST_NAMES, f"{_shown(whole)} stands for more than {_MOST_NAMES:,} names")
+
+
+def _shown(pattern: str) -> str:
+    return repr(pattern if len(pattern) <= 200 else f"{pattern[:200]}...")
 
 
 def _sequence(text: str, whole: str) -> list[str]:
@@ -265,10 +291,7 @@ def _sequence(text: str, whole: str) -> list[str]:
     index = _ALPHABET.index if letters else int
     begin, end = index(first), index(last)
     step = max(abs(int(found[3] or 1)), 1)
-    require(
-        abs(end - begin) // step < _MOST_NAMES,
-        f"{whole!r} stands for more than {_MOST_NAMES:,} names",
-    )
+    _require_few(abs(end - begin) // step + 1, whole)
     numbers = range(begin, end + 1, step) if begin <= end else range(begin, end - 1, -step)
     if letters:
         return [_ALPHABET[number] for number in numbers]

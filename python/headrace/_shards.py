@@ -24,7 +24,15 @@ from headrace._options import require
 from headrace._progress import CountOption, count_names
 from headrace._store import Store
 
-__all__ = ["OnError", "ShardSource", "index_members", "members_of", "shards_of"]
+__all__ = [
+    "OnError",
+    "ShardSource",
+    "index_members",
+    "members_of",
+    "require_on_error",
+    "shards_of",
+    "tell_errors",
+]
 
 ShardSource = Url | Store | ObjectIndex
 """Where shards are."""
@@ -61,6 +69,10 @@ def index_members(
     on through, by requests of up to 1 MiB. Hard links are the files that they lead to; directories,
     symbolic links and devices are left out.
 
+    A warning in the log names each shard that may hold more than was found: one without the blocks
+    of zeros that end a tar, since its writer may have been stopped, and one in which another tar
+    follows the first.
+
     Args:
         source: the URL or path of a shard, or of a folder, which stands for all objects below it
             whose names end with ``.tar``; a pattern with braces (``shard-{000..099}.tar``) or
@@ -88,26 +100,41 @@ def index_members(
         >>> saved = index.save("gs://bucket/train.index")
     """
     shards, stores = shards_of(source, store, options)
-    return members_of(shards, stores, on_error, progress)
+    return members_of(shards, stores, on_error, progress)[0]
 
 
 def members_of(
     shards: ObjectIndex, stores: Sequence[Store], on_error: OnError, progress: CountOption
-) -> ObjectIndex:
-    """Return an index of the members of `shards`; `stores` has one for each of its roots."""
+) -> tuple[ObjectIndex, int]:
+    """Return an index of the members of `shards`, and how many of these were left out.
+
+    `stores` has one for each of the roots.
+    """
+    require_on_error(on_error)
+    reader = _engine.IndexReader(shards, [each._open()[1] for each in stores])
+    with count_names(progress, "indexing") as on_progress:
+        members, errors, warnings = reader.members(on_error != "raise", on_progress)
+    for warning in warnings:
+        _logger.warning("%s", warning)
+    tell_errors(errors, on_error)
+    return members, len(errors)
+
+
+def require_on_error(on_error: OnError) -> None:
+    """Refuse what says nothing about errors."""
     require(
         on_error in ("raise", "skip") or callable(on_error),
         f"on_error is {on_error!r}; it must be 'raise', 'skip' or a function of an error",
     )
-    reader = _engine.IndexReader(shards, [each._open()[1] for each in stores])
-    with count_names(progress, "indexing") as on_progress:
-        members, errors = reader.members(on_error != "raise", on_progress)
-    for error in cast(list[HeadraceError], errors):
+
+
+def tell_errors(errors: Sequence[Exception], on_error: OnError) -> None:
+    """Tell of shards that were left out."""
+    for error in cast(Sequence[HeadraceError], errors):
         if callable(on_error):
             on_error(error)
         else:
             _logger.warning("left out of the index: %s", error)
-    return members
 
 
 def shards_of(
@@ -220,7 +247,12 @@ class _Shards:
             self._keep(store, _statted(store, names))
 
     def _keep(self, store: Store, index: ObjectIndex) -> None:
-        self._stores.setdefault(index.roots[0], store)
+        known = self._stores.setdefault(index.roots[0], store)
+        require(
+            known._settings == store._settings,
+            f"{store.url}: two stores of this URL have different settings; make two datasets of "
+            "them, and join these (torch.utils.data.ConcatDataset)",
+        )
         self._parts.append(index)
 
     def _store_at(self, url: str) -> Store:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tracemalloc
 from pathlib import Path
 
 import braceexpand
@@ -220,6 +221,20 @@ def test_a_pattern_of_too_many_names_is_an_error() -> None:
     for pattern in ("{0..1000000}", "{0..9999}{0..9999}", "{a,b}{0..999999}"):
         with pytest.raises(headrace.InvalidArgumentError, match="more than 1,000,000 names"):
             expand_braces(pattern)
+    tracemalloc.start()
+    with pytest.raises(headrace.InvalidArgumentError, match="more than 1,000,000 names"):
+        expand_braces("{0..999}" * 3)
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most_bytes < 2 << 20  # counted, not made
+
+
+def test_braces_in_braces_have_a_bound() -> None:
+    for pattern in ("{" * 500, "{" * 500 + "}" * 500, "{a," * 101 + "}" * 101):
+        with pytest.raises(headrace.InvalidArgumentError, match=r"\.\.\.' has braces|more|deep"):
+            expand_braces(pattern)
+    assert expand_braces("{a," * 100 + "}" * 100) == [*["a"] * 100, ""]
+    assert expand_braces("{a}" * 3000) == ["{a}" * 3000]
 
 
 @pytest.mark.parametrize(

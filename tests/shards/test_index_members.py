@@ -198,6 +198,13 @@ def test_several_stores_become_one_index(gcs: headrace.Store, file: headrace.Sto
     assert len(index) == 4 + 12
 
 
+def test_stores_of_one_url_and_different_settings_are_refused(file: headrace.Store) -> None:
+    fill(file, 2, 3)
+    assert len(headrace.index_members([file, headrace.Store(file.url)])) == 24
+    with pytest.raises(headrace.InvalidArgumentError, match="different settings"):
+        headrace.index_members([file, file._derived(on_change="reread")])
+
+
 def test_what_is_not_there_is_an_error(store: headrace.Store) -> None:
     fill(store, 2, 2)
     store.write("other/notes.txt", b"not a shard")
@@ -281,6 +288,33 @@ def test_bad_shards_are_skipped_and_reported(
     with caplog.at_level(logging.WARNING, "headrace"):
         assert headrace.index_members(store, on_error="skip").fingerprint == index.fingerprint
     assert [str(record.args[0]) for record in caplog.records] == [str(error) for error in errors]
+
+
+@pytest.mark.every_store
+def test_shards_that_may_have_more_are_read_and_named(
+    store: headrace.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = tar(samples_of(0, 3, 100))
+    link = tarfile.TarInfo("hard")
+    link.type, link.linkname = tarfile.LNKTYPE, "soft"
+    soft = tarfile.TarInfo("soft")
+    soft.type, soft.linkname = tarfile.SYMTYPE, "somewhere"
+    linked = soft.tobuf(tarfile.USTAR_FORMAT) + link.tobuf(tarfile.USTAR_FORMAT) + whole
+    for name, content in (
+        ("good", whole),
+        ("joined", whole + whole),
+        ("linked", linked),
+        ("stopped", whole[: 4 * 1024]),  # as the writer leaves it that is killed
+    ):
+        store.write(f"{name}.tar", content)
+    with caplog.at_level(logging.WARNING, "headrace"):
+        index = headrace.index_members(store)
+    assert len(index) == 6 + 6 + 6 + 4
+    told = {str(record.args[0]).split(": ")[0]: record.message for record in caplog.records}
+    assert sorted(told) == [store.url_of(f"{name}.tar") for name in ("joined", "linked", "stopped")]
+    assert "at byte 7168" in told[store.url_of("joined.tar")]
+    assert "'hard'" in told[store.url_of("linked.tar")]
+    assert "after 4096 bytes without" in told[store.url_of("stopped.tar")]
 
 
 @pytest.mark.every_store

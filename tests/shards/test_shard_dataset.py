@@ -232,6 +232,17 @@ def test_fields_that_are_not_wanted_are_not_read(gcs: headrace.Store, server: Fa
         assert media(server)[before:] == [size_bytes]
 
 
+def test_what_lies_between_wanted_fields_is_read_however_long_it_is(
+    gcs: headrace.Store, server: FaultServer
+) -> None:
+    gcs.write("a.tar", tar([("1.cls", b"1"), ("1.mp4", bytes(2 << 20)), ("1.txt", b"hello")]))
+    dataset = ShardDataset(gcs, fields=["cls", "txt"])
+    before = len(media(server))
+    sample = dataset[0]
+    assert (bytes(sample["cls"].tolist()), bytes(sample["txt"].tolist())) == (b"1", b"hello")
+    assert sum(media(server)[before:]) == 512 + 512 + (2 << 20) + 512 + 5
+
+
 def test_an_index_of_members_or_samples_costs_no_request(
     gcs: headrace.Store, server: FaultServer
 ) -> None:
@@ -313,6 +324,71 @@ def test_bad_shards_are_left_out_if_that_is_wanted(store: headrace.Store) -> Non
     assert [error.url for error in errors] == [store.url_of("shard-002.tar")]
     with pytest.raises(headrace.CorruptDataError, match=r"shard-002\.tar"):
         ShardDataset(store)
+
+
+BAD_SAMPLES = {
+    "a key in two places": [*samples_of(0, 2), *samples_of(0, 1)],
+    "a field twice": [*samples_of(0, 2), ("000001.CLS", b"1")],
+    "a field of ours": [*samples_of(0, 1), ("1.__url__", b"1")],
+}
+
+
+@pytest.mark.parametrize("name", BAD_SAMPLES)
+def test_shards_with_bad_samples_are_left_out_if_that_is_wanted(
+    store: headrace.Store, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(store, 2, 3)
+    store.write("shard-000.5.tar", tar(BAD_SAMPLES[name]))
+    index = headrace.index_members(store)
+    for given in (None, index):
+        errors: list[headrace.HeadraceError] = []
+        dataset = ShardDataset(store, number_of, index=given, on_error=errors.append)
+        assert [dataset[i] for i in range(len(dataset))] == [*range(6)]
+        assert [error.url for error in errors] == [store.url_of("shard-000.5.tar")]
+        with pytest.raises(headrace.InvalidArgumentError, match=r"shard-000\.5\.tar"):
+            ShardDataset(store, index=given)
+    with caplog.at_level(logging.WARNING, "headrace"):
+        assert len(ShardDataset(store, on_error="skip")) == 6
+    assert f"left out of the index: {store.url_of('shard-000.5.tar')}" in caplog.text
+
+
+def test_if_all_shards_are_left_out_the_error_says_so(store: headrace.Store) -> None:
+    store.write("a.tar", b"no tar" * 1000)
+    store.write("b.tar", tar(BAD_SAMPLES["a field twice"]))
+    with pytest.raises(headrace.InvalidArgumentError, match="all 2 shards were left out"):
+        ShardDataset(store, on_error="skip")
+    store.write("c.tar", tar([("README", b"")]))
+    with pytest.raises(headrace.InvalidArgumentError, match="a key before a dot; 2 of them were"):
+        ShardDataset(store, on_error="skip")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_shard_that_is_given_twice_has_its_samples_twice(
+    file: headrace.Store, count: int
+) -> None:
+    fill(file, 2, count)
+    names = ["shard-000.tar", "shard-000.tar", "shard-001.tar", "shard-000.tar"]
+    dataset = ShardDataset(file.index().select([0, 0, 1, 0]), number_of)
+    urls = [file.url_of(name) for name in names for _ in range(count)]
+    assert [dataset.url(i) for i in range(len(dataset))] == urls
+    first, second = [*range(count)], [*range(count, 2 * count)]
+    assert [dataset[i] for i in range(len(dataset))] == [*first, *first, *second, *first]
+
+
+def test_a_column_of_the_user_does_not_make_samples_of_shards(file: headrace.Store) -> None:
+    fill(file, 1, 3)
+    for columns in ({"key": ["mine"]}, {"key": ["mine"], "fields": ["yours"]}):
+        shards = file.index().with_columns(columns)
+        assert len(ShardDataset(shards, number_of)) == 3
+    members = headrace.index_members(file)
+    given = members.with_columns({"key": ["mine"] * len(members)})
+    assert len(ShardDataset(given, number_of)) == 3
+
+
+def test_only_ascii_letters_of_fields_become_small(store: headrace.Store) -> None:
+    store.write("a.tar", tar([("1.ÉX", b"7")], tar_format=tarfile.PAX_FORMAT))
+    assert ShardDataset(store).field_names(0) == ("Éx",)
+    assert bytes(ShardDataset(store, fields=["ÉX"])[0]["Éx"].tolist()) == b"7"
 
 
 def test_an_error_of_the_transform_names_the_shard_and_the_sample(store: headrace.Store) -> None:

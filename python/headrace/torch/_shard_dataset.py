@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from headrace import ObjectIndex, Sample, _engine
 from headrace._keywords import refuse_options
 from headrace._options import require
 from headrace._progress import CountOption
-from headrace._shards import MEMBER, OnError, ShardSource, members_of, shards_of
+from headrace._shards import (
+    MEMBER,
+    OnError,
+    ShardSource,
+    members_of,
+    require_on_error,
+    shards_of,
+    tell_errors,
+)
 from headrace.torch._by_number import ByNumber
 
 __all__ = ["ShardDataset"]
 
-_KEY, _FIELDS = "key", "fields"  # columns of an index of samples
+_KEY, _FIELDS = "key", "fields"
+_OF_SAMPLES = {_KEY, _FIELDS, "places"}  # columns of an index of samples
+_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)  # as the engine does
 _INSTEAD = {
     "decode": "transform makes something of the fields of a sample",
     "handler": "on_error says what to do about a shard that cannot be read",
@@ -33,11 +44,11 @@ class ShardDataset(ByNumber):
     """Samples in tar shards by number, in any order, for `Loader` and for torch's DataLoader.
 
     Members of a shard that follow each other and have the same key are a sample, as WebDataset has
-    it: the key is the member's name up to the first dot after the last slash, and the rest, in
-    lower case, is the name of the field. ``train/0001.seg.png`` is the field ``seg.png`` of the
-    sample ``train/0001``. A sample is read by one request, the range from its first field to its
-    last, and taken apart without a copy. All that `MapDataset` and `Loader` do with objects, they
-    do with samples: shuffling over all shards, ranks, exact resume.
+    it: the key is the member's name up to the first dot after the last slash, and the rest, with
+    A to Z in lower case, is the name of the field. ``train/0001.seg.png`` is the field ``seg.png``
+    of the sample ``train/0001``. A sample is read by one request, the range from its first field to
+    its last, and taken apart without a copy. All that `MapDataset` and `Loader` do with objects,
+    they do with samples: shuffling over all shards, ranks, exact resume.
 
     A sample is a dict: ``"__key__"``, ``"__url__"`` (the shard's), and each field. With a
     transform, the fields are `headrace.Sample`, buffers with ``.bytes()``, ``.tensor()``,
@@ -47,7 +58,7 @@ class ShardDataset(ByNumber):
     Members that belong to no sample are left out, and the log says how many: a name without a dot,
     one that begins with a dot, and WebDataset's own (``__name__``). Keys are texts, and nothing is
     written to where they may lead (``../x``). A key that a shard has in two places and a field that
-    a sample has twice are errors.
+    a sample has twice are errors. A shard that is given several times has its samples as often.
 
     Stores keep checksums of whole objects, and none of ranges, so that the bytes of a sample are
     compared with none. Each read is pinned to the version of the shard that was indexed.
@@ -68,7 +79,8 @@ class ShardDataset(ByNumber):
         index: the index, if `source` is the `headrace.Store` or URL that its shards are in.
         fields: the names of the fields that are wanted, in the order in which a sample has them.
             Only the range that holds these is read. Each sample must have them. Default: all.
-        on_error: as for `headrace.index_members`.
+        on_error: as for `headrace.index_members`. A shard with samples that cannot be, such as one
+            key in two places, is also left out whole. Of an index of members, too.
         seed: of the samples' own seeds after `set_epoch`; any integer from 0 to 2^63 - 1.
         progress: as for `headrace.index_members`.
         options: options of `headrace.Store`, if a URL is given: ``endpoint=...``.
@@ -95,6 +107,7 @@ class ShardDataset(ByNumber):
     ) -> None:
         refuse_options(type(self).__name__, options, ShardDataset, _INSTEAD)
         wanted = None if fields is None else _field_names(fields)
+        require_on_error(on_error)
         require(
             transform is None or callable(transform),
             f"transform is {transform!r}; it must be callable",
@@ -105,12 +118,13 @@ class ShardDataset(ByNumber):
                 _is_indexed(index),
                 "index has neither members nor samples; headrace.index_members makes one of shards",
             )
-            samples = _samples_of(index, wanted)
+            samples = _samples_of(index, wanted, on_error)
         elif isinstance(source, ObjectIndex) and _is_indexed(source):
-            given = samples = _samples_of(source, wanted)
+            given = samples = _samples_of(source, wanted, on_error)
         else:
             shards, stores = shards_of(source, None, options)
-            samples = _samples_of(members_of(shards, stores, on_error, progress), wanted)
+            members, lost = members_of(shards, stores, on_error, progress)
+            samples = _samples_of(members, wanted, on_error, lost, len(shards))
             # A shard without samples may have been the only one of its store.
             of_root = dict(zip(shards.roots, stores, strict=True))
             given, options = [of_root[root] for root in samples.roots], {}
@@ -168,17 +182,33 @@ class ShardDataset(ByNumber):
 
 def _is_indexed(index: ObjectIndex) -> bool:
     """Return whether an index has members or samples, rather than shards."""
-    return MEMBER in index.columns or _KEY in index.columns
+    return MEMBER in index.columns or _has_samples(index)
 
 
-def _samples_of(index: ObjectIndex, fields: Sequence[str] | None) -> ObjectIndex:
-    """Return an index of samples, of one of members or of samples."""
-    samples = index if _KEY in index.columns else _grouped(index)
+def _has_samples(index: ObjectIndex) -> bool:
+    # A user's own column may be called as one of these.
+    return _OF_SAMPLES.issubset(index.columns)
+
+
+def _samples_of(
+    index: ObjectIndex,
+    fields: Sequence[str] | None,
+    on_error: OnError,
+    lost: int = 0,
+    shards: int | None = None,
+) -> ObjectIndex:
+    """Return an index of samples, of one of members or of samples.
+
+    `lost` of the `shards` have been left out before.
+    """
+    samples = index if _has_samples(index) else _grouped(index, on_error, lost, shards)
     return samples if fields is None else _engine.with_fields(samples, fields)
 
 
-def _grouped(index: ObjectIndex) -> ObjectIndex:
-    samples, left_out, first = _engine.sample_index(index)
+def _grouped(index: ObjectIndex, on_error: OnError, lost: int, shards: int | None) -> ObjectIndex:
+    samples, errors, left_out, first = _engine.sample_index(index, on_error != "raise")
+    tell_errors(errors, on_error)
+    lost += len(errors)
     if left_out:
         _logger.warning(
             "%s %s in no sample, since the names have no key before a dot: %s%s",
@@ -188,8 +218,13 @@ def _grouped(index: ObjectIndex) -> ObjectIndex:
             "" if left_out == 1 else ", ...",
         )
     require(
+        lost == 0 or lost != shards or len(samples) > 0,
+        f"there is no sample: all {lost} shards were left out, since none could be read",
+    )
+    require(
         len(samples) > 0,
-        "there is no sample: none of the shards has a member whose name has a key before a dot",
+        "there is no sample: none of the shards has a member whose name has a key before a dot"
+        + (f"; {lost} of them were left out, since they could not be read" if lost else ""),
     )
     return samples
 
@@ -207,7 +242,7 @@ def _field_names(fields: Any) -> tuple[str, ...]:
         len(names) > 0 and all(isinstance(name, str) for name in names),
         f"fields is {fields!r}; it must be a list of names, such as ('jpg', 'cls')",
     )
-    names = tuple(name.lower() for name in names)
+    names = tuple(name.translate(_LOWER) for name in names)
     for name in names:
         require(names.count(name) == 1, f"fields has {name!r} twice")
     return names

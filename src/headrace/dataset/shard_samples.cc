@@ -97,7 +97,16 @@ class Roots {
   std::vector<std::optional<uint32_t>> numbers_;
 };
 
-// Collects samples. Thread: confined.
+ByteRange whole_of(std::span<const Field> fields) {
+  ByteRange whole = fields.front().range;
+  for (const Field& field : fields) {
+    whole.begin = std::min(whole.begin, field.range.begin);
+    whole.end = std::max(whole.end, field.range.end);
+  }
+  return whole;
+}
+
+// Collects samples, which are kept or dropped together. Thread: confined.
 class SampleWriter {
  public:
   explicit SampleWriter(const ObjectIndex& from) : from_(from), roots_(from, builder_) {
@@ -107,19 +116,8 @@ class SampleWriter {
   SampleWriter& operator=(const SampleWriter&) = delete;
 
   // `entry`: of `from`, which is in the same shard.
-  Result<void> add(size_t entry, std::string_view key, std::span<const Field> fields) {
-    ByteRange whole = fields.front().range;
-    uint64_t of_fields = 0;
-    for (const Field& field : fields) {
-      whole.begin = std::min(whole.begin, field.range.begin);
-      whole.end = std::max(whole.end, field.range.end);
-      of_fields += field.range.size_bytes();
-    }
-    if (whole.size_bytes() > of_fields + std::max(of_fields, kMostBetweenBytes)) {
-      return refuse_at(from_.url(entry), "the fields of the sample '", key, "', which have ",
-                       of_fields, " bytes, are scattered over ", whole.size_bytes(),
-                       ": pack the shard sample by sample");
-    }
+  void add(size_t entry, std::string_view key, std::span<const Field> fields) {
+    const ByteRange whole = whole_of(fields);
     names_.clear();
     numbers_.clear();
     for (const Field& field : fields) {
@@ -128,15 +126,29 @@ class SampleWriter {
       append_number(field.range.begin - whole.begin, numbers_);
       append_number(field.range.size_bytes(), numbers_);
     }
+    added_.push_back({.entry = entry, .range = whole});
     keys_.add(key);
     fields_.add(names_);
     places_.add(numbers_);
-    from_.read_info(entry, info_);
-    builder_.add(info_, {.root = roots_[entry], .range = whole});
-    return {};
+  }
+  // What was added since the last call of either.
+  void keep() {
+    for (const Added& each : added_) {
+      from_.read_info(each.entry, info_);
+      builder_.add(info_, {.root = roots_[each.entry], .range = each.range});
+    }
+    added_.clear();
+  }
+  void drop() {
+    added_.clear();
+    for (TextValues* column : {&keys_, &fields_, &places_}) {
+      column->ends.resize(builder_.size());
+      column->text.resize(column->ends.empty() ? 0 : column->ends.back());
+    }
   }
 
   Result<std::shared_ptr<const ObjectIndex>> build() && {
+    keep();
     builder_.set_column(std::string(kKeyColumn), std::move(keys_));
     builder_.set_column(std::string(kFieldsColumn), std::move(fields_));
     builder_.set_column(std::string(kPlacesColumn), std::move(places_));
@@ -144,8 +156,14 @@ class SampleWriter {
   }
 
  private:
+  struct Added {
+    size_t entry;
+    ByteRange range;
+  };
+
   const ObjectIndex& from_;
   ObjectIndexBuilder builder_;
+  std::vector<Added> added_;
   Roots roots_;
   TextValues keys_, fields_, places_;
   std::string names_, numbers_;
@@ -155,16 +173,23 @@ class SampleWriter {
 // The samples of one shard after the other. Thread: confined.
 class Grouping {
  public:
-  explicit Grouping(const ObjectIndex& members) : members_(members), writer_(members) {}
+  Grouping(const ObjectIndex& members, bool skip_errors)
+      : members_(members), skip_errors_(skip_errors), writer_(members) {}
 
   Result<SampleIndex> run(size_t column) {
     ColumnTexts names(members_, column);
     for (size_t i = 0; i < members_.size(); ++i) {
-      if (Result<void> added = add(i, names[i]); !added) {
-        return std::unexpected(std::move(added.error()));
+      const std::string_view name = names[i];
+      if (begins_shard(i, name)) {
+        if (Result<void> ended = end_shard(); !ended) return std::unexpected(ended.error());
+        begin_shard(i, name);
+      }
+      if (is_left_out_) continue;
+      if (Result<void> left_out = leave_out(add(i, name)); !left_out) {
+        return std::unexpected(left_out.error());
       }
     }
-    if (Result<void> ended = end_sample(); !ended) return std::unexpected(std::move(ended.error()));
+    if (Result<void> ended = end_shard(); !ended) return std::unexpected(ended.error());
     Result<std::shared_ptr<const ObjectIndex>> index = std::move(writer_).build();
     if (!index) return std::unexpected(std::move(index.error()));
     out_.index = std::move(*index);
@@ -172,15 +197,41 @@ class Grouping {
   }
 
  private:
-  Result<void> add(size_t i, std::string_view name) {
+  // A shard that comes twice in a row begins again with its first member.
+  bool begins_shard(size_t i, std::string_view name) {
     shard_.clear();
     members_.append_name(i, shard_);
-    if (i == 0 || shard_ != known_shard_ || members_.root(i) != root_) {
-      if (Result<void> ended = end_sample(); !ended) return ended;
-      std::swap(shard_, known_shard_);
-      root_ = members_.root(i);
-      keys_.clear();
-    }
+    return i == 0 || shard_ != known_shard_ || members_.root(i) != root_ ||
+           (name == first_name_ && members_.range(i) == first_range_);
+  }
+
+  void begin_shard(size_t i, std::string_view name) {
+    std::swap(shard_, known_shard_);
+    root_ = members_.root(i);
+    first_name_ = name;
+    first_range_ = members_.range(i);
+    keys_.clear();
+    is_left_out_ = false;
+  }
+
+  Result<void> end_shard() {
+    if (is_left_out_) return {};
+    if (Result<void> left_out = leave_out(end_sample()); !left_out) return left_out;
+    writer_.keep();
+    return {};
+  }
+
+  // Leaves out the shard of an error, or returns the error.
+  Result<void> leave_out(Result<void> added) {
+    if (added || !skip_errors_) return added;
+    out_.errors.push_back(std::move(added.error()));
+    writer_.drop();
+    fields_.clear();
+    is_left_out_ = true;
+    return {};
+  }
+
+  Result<void> add(size_t i, std::string_view name) {
     const MemberName parts = split_member_name(name);
     if (!parts.has_key) {
       if (out_.left_out++ == 0) out_.first_left_out = cat(members_.url(i), ": ", name);
@@ -211,9 +262,17 @@ class Grouping {
 
   Result<void> end_sample() {
     if (fields_.empty()) return {};
-    Result<void> added = writer_.add(first_, key_, fields_);
+    uint64_t of_fields = 0;
+    for (const Field& field : fields_) of_fields += field.range.size_bytes();
+    const uint64_t whole_bytes = whole_of(fields_).size_bytes();
+    if (whole_bytes > of_fields + std::max(of_fields, kMostBetweenBytes)) {
+      return refuse(first_, "the fields of the sample '", key_, "', which have ", of_fields,
+                    " bytes, are scattered over ", whole_bytes,
+                    ": pack the shard sample by sample");
+    }
+    writer_.add(first_, key_, fields_);
     fields_.clear();
-    return added;
+    return {};
   }
 
   template <class... What>
@@ -222,10 +281,14 @@ class Grouping {
   }
 
   const ObjectIndex& members_;
+  const bool skip_errors_;
   SampleWriter writer_;
   SampleIndex out_;
   std::string shard_, known_shard_;
   uint32_t root_ = 0;
+  std::string first_name_;  // of the shard's members
+  std::optional<ByteRange> first_range_;
+  bool is_left_out_ = false;              // the shard
   std::unordered_set<std::string> keys_;  // of the shard
   std::string key_;
   std::vector<Field> fields_;
@@ -271,10 +334,10 @@ Result<std::shared_ptr<const ObjectIndex>> member_index(const ObjectIndex& shard
   return builder.build();
 }
 
-Result<SampleIndex> sample_index(const ObjectIndex& members) {
+Result<SampleIndex> sample_index(const ObjectIndex& members, bool skip_errors) {
   const Result<size_t> column = text_column(members, kMemberColumn, "members");
   if (!column) return std::unexpected(column.error());
-  return Grouping(members).run(*column);
+  return Grouping(members, skip_errors).run(*column);
 }
 
 Result<std::shared_ptr<const ObjectIndex>> with_fields(const ObjectIndex& samples,
@@ -299,9 +362,8 @@ Result<std::shared_ptr<const ObjectIndex>> with_fields(const ObjectIndex& sample
                          "'; it has '", all->names, "'");
       }
     }
-    if (Result<void> added = writer.add(i, all->key, chosen); !added) {
-      return std::unexpected(std::move(added.error()));
-    }
+    writer.add(i, all->key, chosen);
+    if (i % kSliceEntries == 0) writer.keep();
   }
   return std::move(writer).build();
 }

@@ -40,6 +40,8 @@ Result<std::shared_ptr<const ObjectIndex>> member_index(const ObjectIndex& shard
 
 struct SampleIndex {
   std::shared_ptr<const ObjectIndex> index;
+  // Of shards that were left out.
+  std::vector<Error> errors = {};
   // Members that belong to no sample: how many, and the URL and name of the first.
   size_t left_out = 0;
   std::string first_left_out = {};
@@ -47,9 +49,11 @@ struct SampleIndex {
 
 // One entry for each sample, which is the range from the first of its members to the last.
 // `members` has the column kMemberColumn. Neighbours of one key are a sample.
+// A shard may come several times, and so do its samples.
 // Errors: kInvalidArgument, with the URL of the shard: a sample has a field twice, is in two places
-// of its shard, or its members are far from each other; there is no such column.
-Result<SampleIndex> sample_index(const ObjectIndex& members);
+// of its shard, or its members are far from each other. With `skip_errors`, the shard is left out
+// instead. There is no such column.
+Result<SampleIndex> sample_index(const ObjectIndex& members, bool skip_errors = false);
 
 // The same samples with these of their fields alone; what lies between them is still read.
 // Errors: kInvalidArgument: a sample has no such field, or this is no index of samples.

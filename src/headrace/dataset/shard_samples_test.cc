@@ -114,6 +114,49 @@ TEST(SampleIndex, RefusesScatteredFields) {
               Refuses("gs://bucket/1.tar: the fields of the sample 'a', which have 89 bytes"));
 }
 
+TEST(SampleIndex, LeavesOutShardsOfErrorsIfItMay) {
+  const std::vector<std::vector<Member>> bad = {{{"x.tar", "b.jpg", {512, 600}},
+                                                 {"x.tar", "a.jpg", {1536, 1540}},
+                                                 {"x.tar", "b.cls", {2560, 2561}},
+                                                 {"x.tar", "c.cls", {3584, 3585}}},
+                                                {{"x.tar", "c.jpg", {512, 600}},
+                                                 {"x.tar", "d.jpg", {1536, 1540}},
+                                                 {"x.tar", "d.JPG", {2560, 2561}}},
+                                                {{"x.tar", "c.jpg", {512, 600}},
+                                                 {"x.tar", "d.jpg", {1536, 1540}},
+                                                 {"x.tar", "d.cls", {50'000'000, 50'000'001}}}};
+  for (const std::vector<Member>& shard : bad) {
+    std::vector<Member> members = {{"1.tar", "a.jpg", {512, 600}},
+                                   {"1.tar", "b.jpg", {1536, 1540}}};
+    members.insert(members.end(), shard.begin(), shard.end());
+    const SampleIndex last = sample_index(*members_of(members), true).value();
+    EXPECT_THAT(shown(*last.index), ElementsAre("a:jpg 512-600", "b:jpg 1536-1540"));
+    members.push_back({"2.tar", "a.jpg", {512, 514}});
+    const SampleIndex samples = sample_index(*members_of(members), true).value();
+    EXPECT_THAT(shown(*samples.index),
+                ElementsAre("a:jpg 512-600", "b:jpg 1536-1540", "a:jpg 512-514"));
+    EXPECT_EQ(samples.index->url(2), "gs://bucket/2.tar");
+    ASSERT_EQ(samples.errors.size(), 1u);
+    EXPECT_EQ(samples.errors[0].url(), "gs://bucket/x.tar");
+    EXPECT_THAT(sample_index(*members_of(members)), Refuses("gs://bucket/x.tar"));
+  }
+}
+
+TEST(SampleIndex, OfAShardTwiceHasItsSamplesTwice) {
+  std::vector<Member> members = {{"1.tar", "a.jpg", {512, 600}},
+                                 {"1.tar", "a.cls", {1536, 1540}},
+                                 {"1.tar", "b.jpg", {2560, 2561}}};
+  for (const size_t count : {3u, 1u}) {  // of members
+    members.resize(count);
+    std::vector<Member> twice = members;
+    twice.insert(twice.end(), members.begin(), members.end());
+    std::vector<std::string> wanted = shown(*sample_index(*members_of(members)).value().index);
+    const std::vector<std::string> once = wanted;
+    wanted.insert(wanted.end(), once.begin(), once.end());
+    EXPECT_EQ(shown(*sample_index(*members_of(twice)).value().index), wanted);
+  }
+}
+
 TEST(SampleIndex, IsMadeOfMembersAlone) {
   ObjectIndexBuilder builder;
   builder.add(ObjectInfo{.name = "a", .size_bytes = 1});
@@ -153,6 +196,15 @@ TEST(WithFields, NarrowsTheRange) {
   EXPECT_THAT(
       with_fields(*samples, none),
       Refuses("gs://bucket/1.tar: the sample 'a' has no field 'png'; it has 'json/jpg/cls'"));
+}
+
+TEST(WithFields, ReadsWhatIsBetweenThem) {
+  const auto members = members_of({{"1.tar", "a.cls", {512, 513}},
+                                   {"1.tar", "a.mp4", {1536, 1536 + 5 * kMiB}},
+                                   {"1.tar", "a.txt", {2048 + 5 * kMiB, 2060 + 5 * kMiB}}});
+  const std::vector<std::string> around = {"cls", "txt"};
+  const auto samples = with_fields(*sample_index(*members).value().index, around).value();
+  EXPECT_EQ(samples->range(0), (ByteRange{512, 2060 + 5 * kMiB}));
 }
 
 TEST(SampleFields, OfColumnsThatAreNoneAreAnError) {

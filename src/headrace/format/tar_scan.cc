@@ -21,6 +21,10 @@ uint64_t whole_blocks(uint64_t bytes) {
   return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
 }
 
+bool has_other_than_zeros(std::span<const std::byte> bytes) {
+  return std::ranges::any_of(bytes, [](std::byte each) { return each != std::byte{0}; });
+}
+
 // How a file begins that compresses others.
 struct Magic {
   std::string_view bytes, name;
@@ -63,27 +67,36 @@ Result<void> TarScan::take(std::span<const std::byte> bytes) {
     wanted_.reset();
     return fail(Code::kInternal, "a scan of a tar was given bytes that it had not asked for");
   }
-  const bool is_first = wanted_->begin == 0, is_last = wanted_->end == size_bytes_;
+  const bool is_first = wanted_->begin == 0;
+  const uint64_t end = wanted_->end;
   wanted_.reset();
+  if (ended_) {
+    has_more_ = has_other_than_zeros(bytes);
+    return {};
+  }
   if (is_first && bytes.empty()) return corrupt("it is empty, which no tar is");
-  Result<void> taken = take_window(bytes, is_last);
+  Result<void> taken = take_window(bytes, end);
   // The name of a first member may begin as a compressed file does.
   if (taken || !is_first || files_.size() > 0) return taken;
   return std::unexpected(told_of_compression(bytes, std::move(taken.error())));
 }
 
-Result<void> TarScan::take_window(std::span<const std::byte> bytes, bool is_last) {
+Result<void> TarScan::take_window(std::span<const std::byte> bytes, uint64_t end) {
   if (Result<void> taken = take_blocks(bytes); !taken) return taken;
-  if (ended_) return {};
+  if (ended_) {
+    has_more_ = has_other_than_zeros(bytes);
+    if (!has_more_) plan_rest(end);
+    return {};
+  }
   // Of the data that follow, nothing is wanted.
   reader_.skip(reader_.next_header_offset() - reader_.offset());
   // At the end of the archive, the reader may still hold a part of a block.
-  if (is_last || reader_.offset() >= size_bytes_) return reader_.finish();
+  if (end == size_bytes_ || reader_.offset() >= size_bytes_) return reader_.finish();
   plan();
   return {};
 }
 
-Result<void> TarScan::take_blocks(std::span<const std::byte> bytes) {
+Result<void> TarScan::take_blocks(std::span<const std::byte>& bytes) {
   while (true) {
     const Result<TarReader::Step> step = reader_.next(bytes);
     if (!step) return std::unexpected(step.error());
@@ -104,6 +117,24 @@ Result<void> TarScan::take_blocks(std::span<const std::byte> bytes) {
   }
 }
 
+std::vector<std::string> TarScan::warnings() const {
+  std::vector<std::string> out;
+  if (!reader_.has_end()) {
+    out.push_back(cat("it ends after ", size_bytes_, " bytes without the two blocks of zeros that ",
+                      "end a tar: if its writer was stopped, members are missing"));
+  }
+  if (has_more_) {
+    out.push_back(cat("more follows behind its end, at byte ", reader_.offset(),
+                      ", and was not read: several tars in one must be packed anew"));
+  }
+  if (passed_hard_links_ > 0) {
+    out.push_back(
+        cat("hard links that lead to links or devices are left out: '", first_passed_hard_link_,
+            "'", passed_hard_links_ == 1 ? "" : cat(" and ", passed_hard_links_ - 1, " more")));
+  }
+  return out;
+}
+
 Result<void> TarScan::add_member() {
   const TarMember& member = reader_.member();
   const auto told = [&member] {
@@ -115,6 +146,11 @@ Result<void> TarScan::add_member() {
                    size_bytes_ - std::min(size_bytes_, member.data_offset), " of them");
   }
   if (member.type == TarType::kHardLink) {
+    if (passed_.contains(member.link_name)) {
+      if (passed_hard_links_++ == 0) first_passed_hard_link_ = member.name;
+      passed_.insert(member.name);
+      return {};
+    }
     if (!by_name_) {
       by_name_.emplace();
       for (size_t i = 0; i < files_.size(); ++i) {
@@ -126,6 +162,8 @@ Result<void> TarScan::add_member() {
       return corrupt(told(), " is a hard link to '", member.link_name,
                      "', and no file of this name comes before it");
     }
+    // Of a file that it is given twice, tar makes a link to itself.
+    if (member.name == member.link_name) return {};
     files_.add(member.name, files_.range(target->second));
   } else if (member.type == TarType::kFile) {
     if (member.is_sparse) {
@@ -135,8 +173,12 @@ Result<void> TarScan::add_member() {
     }
     files_.add(member.name, {member.data_offset, member.data_offset + member.stored_bytes});
   } else {
+    if (member.type != TarType::kDirectory && member.type != TarType::kOther) {
+      passed_.insert(member.name);
+    }
     return {};
   }
+  if (!passed_.empty()) passed_.erase(member.name);
   if (by_name_) by_name_->insert_or_assign(member.name, files_.size() - 1);
   return {};
 }
@@ -147,6 +189,13 @@ void TarScan::end_run(uint64_t end) {
   usual_run_bytes_ =
       run_bytes > usual_run_bytes_ ? run_bytes : whole_blocks((usual_run_bytes_ + run_bytes) / 2);
   run_begin_ = reader_.next_header_offset();
+}
+
+// Behind the end, zeros fill up a record. Where there is more than that, another tar may follow.
+void TarScan::plan_rest(uint64_t begin) {
+  const uint64_t records = (reader_.offset() + kRecordBytes - 1) / kRecordBytes;
+  if (size_bytes_ <= records * kRecordBytes || begin == size_bytes_) return;
+  wanted_ = ByteRange{begin, std::min(begin + kMostWindowBytes, size_bytes_)};
 }
 
 void TarScan::plan() {

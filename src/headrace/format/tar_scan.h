@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "headrace/base/result.h"
@@ -48,9 +49,9 @@ class TarFiles {
 // longer, by more, each three times as long as all before it together.
 //
 // A hard link is the file that it leads to. Directories, symbolic links and devices are passed
-// over. Thread: confined. Errors: kCorrupt: it is no tar, it is cut, or a member ends behind the
-// archive. kInvalidArgument: it is compressed, or has a sparse file, whose contents are in no
-// range. After one, it is finished.
+// over, and so are hard links to these, and of a file to itself. Thread: confined. Errors:
+// kCorrupt: it is no tar, it is cut, or a member ends behind the archive. kInvalidArgument: it is
+// compressed, or has a sparse file, whose contents are in no range. After one, it is finished.
 class TarScan {
  public:
   // `size_bytes`: of the archive.
@@ -62,24 +63,32 @@ class TarScan {
   Result<void> take(std::span<const std::byte> bytes);
 
   const TarFiles& files() const { return files_; }
+  // Once all files are found: why there may be more than were found, a sentence each.
+  std::vector<std::string> warnings() const;
   TarFiles take_files() && { return std::move(files_); }
 
  private:
-  Result<void> take_window(std::span<const std::byte> bytes, bool is_last);
-  Result<void> take_blocks(std::span<const std::byte> bytes);
+  Result<void> take_window(std::span<const std::byte> bytes, uint64_t end);
+  Result<void> take_blocks(std::span<const std::byte>& bytes);
   Result<void> add_member();
   void end_run(uint64_t end);
   void plan();
+  void plan_rest(uint64_t begin);
 
   const uint64_t size_bytes_;
   TarReader reader_;
   TarFiles files_;
   std::optional<ByteRange> wanted_;
-  bool ended_ = false;
+  bool ended_ = false;     // the blocks of zeros have come
+  bool has_more_ = false;  // and bytes other than zeros behind them
   uint64_t run_begin_ = 0;
   uint64_t usual_run_bytes_ = 0;  // 0: none has ended
   // Where files are by their names, once there is a hard link.
   std::optional<std::unordered_map<std::string, size_t>> by_name_;
+  // The names of links and devices that were passed over.
+  std::unordered_set<std::string> passed_;
+  size_t passed_hard_links_ = 0;
+  std::string first_passed_hard_link_;
 };
 
 }  // namespace headrace

@@ -16,6 +16,7 @@ using ::testing::HasSubstr;
 struct Found {
   std::vector<std::string> names;
   std::vector<std::string> contents;
+  std::vector<std::string> warnings;
   size_t requests = 0;
   uint64_t read_bytes = 0;
 };
@@ -37,6 +38,7 @@ Result<Found> scan(const std::string& archive) {
       return std::unexpected(taken.error());
     }
   }
+  found.warnings = scan.warnings();
   for (size_t i = 0; i < scan.files().size(); ++i) {
     const ByteRange range = scan.files().range(i);
     found.names.emplace_back(scan.files().name(i));
@@ -137,13 +139,14 @@ TEST(TarScan, LearnsAnewWhenFilesBecomeLarge) {
   EXPECT_LE(found.read_bytes, 3 * kMiB + 2 * kMiB + kMiB / 2);
 }
 
+std::string link(std::string_view name, std::string_view to) {
+  std::string header = tar_header(name, 0, '1');
+  header.replace(157, to.size(), to);
+  tar_sum(header);
+  return header;
+}
+
 TEST(TarScan, FollowsHardLinksToTheNewestFileOfTheName) {
-  const auto link = [](std::string_view name, std::string_view to) {
-    std::string header = tar_header(name, 0, '1');
-    header.replace(157, to.size(), to);
-    tar_sum(header);
-    return header;
-  };
   const Found found =
       scan(tar_file("a", "1") + tar_file("a", "22") + link("b", "a") + link("c", "b") + tar_end())
           .value();
@@ -158,6 +161,56 @@ TEST(TarScan, PassesOverWhatIsNoFile) {
                            tar_header("pipe", 0, '6') + tar_file("a", "1") + tar_end())
                           .value();
   EXPECT_THAT(found.names, ElementsAre("a"));
+}
+
+TEST(TarScan, PassesOverHardLinksToWhatIsNoFileAndTellsOfThem) {
+  const Found found = scan(tar_file("a", "1") + tar_header("a", 0, '2') + link("b", "a") +
+                           link("c", "b") + tar_file("a", "22") + link("d", "a") + tar_end())
+                          .value();
+  EXPECT_THAT(found.names, ElementsAre("a", "a", "d"));
+  EXPECT_THAT(found.contents, ElementsAre("1", "22", "22"));
+  EXPECT_THAT(found.warnings, ElementsAre(HasSubstr("left out: 'b' and 1 more")));
+}
+
+TEST(TarScan, PassesOverAHardLinkToItself) {
+  const Found found = scan(tar_file("a", "1") + link("a", "a") + tar_end()).value();
+  EXPECT_THAT(found.names, ElementsAre("a"));
+  EXPECT_THAT(scan(link("a", "a") + tar_end()), Refuses(Code::kCorrupt, "hard link to 'a'"));
+}
+
+TEST(TarScan, TellsOfAnArchiveWithoutAnEnd) {
+  for (const size_t size : {100u, 200'000u}) {
+    const std::string archive = repeated(5, tar_file("a", std::string(size, 'x')));
+    EXPECT_THAT(scan(archive).value().warnings,
+                ElementsAre(HasSubstr(cat("it ends after ", archive.size(), " bytes without"))));
+    EXPECT_EQ(scan(archive).value().names.size(), 5u);
+    EXPECT_THAT(scan(archive + tar_end()).value().warnings, ElementsAre());
+    // One block of zeros is an end, too.
+    EXPECT_THAT(scan(archive + tar_end().substr(512)).value().warnings, ElementsAre());
+  }
+}
+
+TEST(TarScan, TellsOfWhatFollowsTheEnd) {
+  const auto padded = [](std::string archive) {
+    archive.resize((archive.size() + 10'239) / 10'240 * 10'240, '\0');
+    return archive;
+  };
+  for (const size_t size : {100u, 9'216u - 512, 200'000u}) {
+    const std::string first = tar_file("a", std::string(size, 'x')) + tar_end();
+    const std::string second = tar_file("b", "1") + tar_end();
+    const Found alone = scan(padded(first)).value();
+    EXPECT_THAT(alone.warnings, ElementsAre());
+    for (const std::string& both : {padded(first) + padded(second), padded(first) + second}) {
+      const Found found = scan(both).value();
+      EXPECT_THAT(found.names, ElementsAre("a"));
+      EXPECT_THAT(found.warnings,
+                  ElementsAre(HasSubstr(cat("behind its end, at byte ", first.size(), ","))));
+    }
+    // Zeros are not more, however many there are: one request looks at them.
+    const Found zeros = scan(first + std::string(100 * kKiB, '\0')).value();
+    EXPECT_THAT(zeros.warnings, ElementsAre());
+    EXPECT_LE(zeros.requests, alone.requests + 2);  // and one, since it is no small archive
+  }
 }
 
 TEST(TarScan, RefusesWhatIsNoTar) {

@@ -143,8 +143,10 @@ class ScanTars : public std::enable_shared_from_this<ScanTars> {
       }
       answer = std::unexpected(std::move(error));
     } else {
+      std::vector<std::string> warnings = scan.tar.warnings();
       answer = ScannedTar{.files = std::move(scan.tar).take_files(),
-                          .generation = std::move(scan.generation)};
+                          .generation = std::move(scan.generation),
+                          .warnings = std::move(warnings)};
     }
     done_count_->fetch_add(1, std::memory_order_relaxed);
     std::vector<std::shared_ptr<ReadBatch>> cancelled;

@@ -24,6 +24,7 @@ struct TarToScan {
 struct ScannedTar {
   TarFiles files = {};
   std::string generation = {};
+  std::vector<std::string> warnings = {};  // as TarScan has them
 };
 
 // Scans every tar (format/tar_scan.h), at most `max_in_flight` at a time, each by one request after

@@ -76,11 +76,21 @@ TEST_F(ScanTarsTest, GivesTheErrorOfOneInItsPlace) {
   put("last", tar_of("b", 2, 10));
   const Answers answers = scan(true, 2);
   EXPECT_EQ(answers[0].value().files.size(), 3u);
+  EXPECT_TRUE(answers[0].value().warnings.empty());
   EXPECT_THAT(answers[1], FailsWith(Code::kCorrupt, HasSubstr("/text")));
   EXPECT_THAT(answers[2], FailsWith(Code::kCorrupt, HasSubstr("/empty")));
   EXPECT_THAT(answers[3], FailsWith(Code::kCorrupt, HasSubstr("/cut")));
   EXPECT_THAT(answers[4], FailsWith(Code::kNotFound, HasSubstr("/none")));
   EXPECT_EQ(answers[5].value().files.size(), 2u);
+}
+
+TEST_F(ScanTarsTest, GivesWarningsInTheirPlace) {
+  put("good", tar_of("a", 3, 10));
+  put("stopped", tar_of("a", 3, 10).substr(0, 3 * 1024));
+  const Answers answers = scan(false);
+  EXPECT_THAT(answers[0].value().warnings, ::testing::IsEmpty());
+  EXPECT_THAT(answers[1].value().warnings, ::testing::ElementsAre(HasSubstr("without the two")));
+  EXPECT_EQ(answers[1].value().files.size(), 3u);
 }
 
 TEST_F(ScanTarsTest, EndsWithTheFirstError) {
