@@ -161,7 +161,8 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
   bool stopped HEADRACE_GUARDED_BY(mutex) = false;
   bool told_skip_verify HEADRACE_GUARDED_BY(mutex) = false;
 
-  Result<std::shared_ptr<ObjectStore>> open(const Url& url, Result<Provider> provider,
+  using MakeProvider = Result<Provider>(const Url& url, const StoreOptions& options);
+  Result<std::shared_ptr<ObjectStore>> open(const Url& url, MakeProvider* make_provider,
                                             const StoreOptions& options);
   Result<std::shared_ptr<ObjectStore>> join(const Url& url, std::shared_ptr<ObjectStore> store,
                                             ComposeFetcher::Bucket bucket,
@@ -317,8 +318,10 @@ Result<std::shared_ptr<Host>> Engine::State::host(const Endpoint& endpoint,
 }
 
 // The store at `url`, and below it that of the whole bucket.
-Result<std::shared_ptr<ObjectStore>> Engine::State::open(const Url& url, Result<Provider> provider,
+Result<std::shared_ptr<ObjectStore>> Engine::State::open(const Url& url,
+                                                         MakeProvider* make_provider,
                                                          const StoreOptions& options) {
+  Result<Provider> provider = make_provider(url, options);
   if (!provider) return std::unexpected(std::move(provider.error()));
   Result<std::shared_ptr<Host>> host = this->host(provider->endpoint, options);
   if (!host) return std::unexpected(std::move(host.error()));
@@ -333,14 +336,27 @@ Result<std::shared_ptr<ObjectStore>> Engine::State::open(const Url& url, Result<
   // What is written below the root may go through the bucket's store, at the same pace.
   const std::shared_ptr<Pace> pace = (*host)->paces.of(protocol->url_of(""));
   const auto store_with = [&](std::unique_ptr<const Protocol> its_protocol,
-                              std::shared_ptr<HttpStore> bucket) {
-    return std::make_shared<HttpStore>(resources, *host, pace, std::move(its_protocol), options,
+                              const StoreOptions& its_options, std::shared_ptr<HttpStore> bucket) {
+    return std::make_shared<HttpStore>(resources, *host, pace, std::move(its_protocol), its_options,
                                        reach, std::move(bucket));
   };
-  const std::shared_ptr<HttpStore> bucket =
-      store_with(root.is_bucket() ? std::move(protocol) : provider->protocol_at(Root()), nullptr);
-  std::shared_ptr<HttpStore> store =
-      root.is_bucket() ? bucket : store_with(std::move(protocol), bucket);
+  // And what is copied through here is read by it, as it is stored.
+  const bool reads_stored =
+      options.content_encoding == ContentEncoding::kStored && !protocol->transforms();
+  std::shared_ptr<HttpStore> store, bucket;
+  if (root.is_bucket() && reads_stored) {
+    store = bucket = store_with(std::move(protocol), options, nullptr);
+  } else {
+    StoreOptions stored = options;
+    stored.content_encoding = ContentEncoding::kStored;
+    if (protocol->transforms()) {
+      stored.ais.etl_name = stored.ais.etl_args = "";
+      provider = make_provider(url, stored);
+      if (!provider) return std::unexpected(std::move(provider.error()));
+    }
+    bucket = store_with(provider->protocol_at(Root()), stored, nullptr);
+    store = store_with(std::move(protocol), options, bucket);
+  }
   if (options.join_small_objects) {
     return join(url, std::move(store), {.store = bucket, .root = root}, options);
   }
@@ -370,9 +386,9 @@ Result<std::shared_ptr<ObjectStore>> Engine::open(const Url& url, const StoreOpt
       if (!store || !options.join_small_objects) return store;
       return state_->join(url, *store, {.store = *store, .root = Root()}, options);
     }
-    case Scheme::kGs: return state_->open(url, gcs_provider(url, options), options);
-    case Scheme::kS3: return state_->open(url, s3_provider(url, options), options);
-    case Scheme::kAis: return state_->open(url, ais_provider(url, options), options);
+    case Scheme::kGs: return state_->open(url, gcs_provider, options);
+    case Scheme::kS3: return state_->open(url, s3_provider, options);
+    case Scheme::kAis: return state_->open(url, ais_provider, options);
   }
   return fail(Code::kInternal, "unknown scheme");
 }

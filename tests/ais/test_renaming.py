@@ -22,14 +22,19 @@ def by_kind(server: FaultServer) -> dict[str, int]:
     return {kind: done.count(kind) for kind in ("get", "media", "upload", "rename", "delete")}
 
 
+def statuses(server: FaultServer, status: int) -> list[dict[str, Any]]:
+    return [line for line in server.log() if line["status"] == status]
+
+
 @pytest.mark.parametrize("personality", ["A", "B"])
-def test_it_is_one_request_between_two_looks(
+def test_it_is_one_request_and_a_look_at_the_source_before_and_at_both_after(
     ais_server: FaultServer, open_store: Open, personality: str
 ) -> None:
     ais_server.cluster(personality=personality)
     ais_server.put("bucket", "source", DATA)
     moved = open_store().rename("source", "d/target")
     assert by_kind(ais_server) == {"get": 2, "media": 0, "upload": 0, "rename": 1, "delete": 0}
+    assert len(statuses(ais_server, 404)) == 1  # the source is gone
     assert ais_server.names("bucket") == ["d/target"]
     assert ais_server.get("bucket", "d/target") == DATA
     assert moved == open_store().stat("d/target")
@@ -38,9 +43,8 @@ def test_it_is_one_request_between_two_looks(
 def test_a_condition_is_one_look_more(ais_server: FaultServer, open_store: Open) -> None:
     ais_server.put("bucket", "source", DATA)
     open_store().rename("source", "target", if_generation="absent")
-    refused = [line for line in ais_server.log() if line["status"] == 404]
     assert by_kind(ais_server)["get"] == 2
-    assert len(refused) == 1
+    assert len(statuses(ais_server, 404)) == 2
     assert ais_server.names("bucket") == ["target"]
 
 
@@ -115,6 +119,108 @@ def test_a_source_that_is_removed_before_the_request_is_not_found(
     with pytest.raises(headrace.NotFoundError) as caught:
         open_store().rename("source", "target")
     assert caught.value.url == "ais://bucket/source"
+
+
+# A server that answers 200, and does nothing.
+ONLY_SAYS_SO = {
+    "match": {"kind": "rename", "node": "target"},
+    "action": {"status": 200, "body": ""},
+}
+
+
+@pytest.mark.parametrize(("checksum", "there"), [("xxhash", DATA), ("none", DATA[::-1])])
+def test_a_rename_that_was_not_made_is_no_success_whatever_is_at_the_target(
+    ais_server: FaultServer, open_store: Open, checksum: str, there: bytes
+) -> None:
+    store = open_store()
+    ais_server.bucket("bucket", checksum=checksum)
+    ais_server.put("bucket", "source", DATA)
+    ais_server.put("bucket", "target", there)
+    ais_server.faults([ONLY_SAYS_SO])
+    with pytest.raises(headrace.UnavailableError, match="it is still there") as caught:
+        store.rename("source", "target")
+    assert caught.value.url == "ais://bucket/source"
+    assert "ais://bucket/target" in str(caught.value)
+    assert by_kind(ais_server)["rename"] == 1
+    assert ais_server.get("bucket", "source") == DATA
+    assert ais_server.get("bucket", "target") == there
+
+
+def test_a_rename_that_is_never_made_ends(ais_server: FaultServer, open_store: Open) -> None:
+    ais_server.put("bucket", "source", DATA)
+    ais_server.faults([ONLY_SAYS_SO])
+    with pytest.raises(headrace.UnavailableError, match="nothing is there") as caught:
+        open_store().rename("source", "target")
+    assert caught.value.url == "ais://bucket/target"
+    assert by_kind(ais_server)["rename"] == 3
+    assert ais_server.names("bucket") == ["source"]
+
+
+@pytest.mark.parametrize("personality", ["A", "B"])
+def test_a_target_that_is_missing_for_a_moment_after_a_lost_answer_is_found(
+    ais_server: FaultServer, open_store: Open, personality: str
+) -> None:
+    ais_server.cluster(personality=personality)
+    ais_server.put("bucket", "source", DATA)
+    looks = {"kind": "get", "node": "target", "path_contains": "target"}
+    lost = {"lost_answer": True}
+    ais_server.faults(
+        [
+            {"match": {"kind": "rename", "node": "target"}, "count": 1, "action": lost},
+            {"match": looks, "count": 1, "action": {"status": 404}},
+        ]
+    )
+    moved = open_store(retry=FAST).rename("source", "target")
+    assert [fault["fired"] for fault in ais_server.fault_counts()] == [1, 1]
+    assert moved.size_bytes == len(DATA)
+    assert ais_server.names("bucket") == ["target"]
+
+
+def test_only_a_target_that_keeps_its_type_is_described(
+    ais_server: FaultServer, open_store: Open
+) -> None:
+    ais_server.cluster(personality="A")
+    store = open_store()
+    for i in range(8):
+        store.write(f"source{i}", DATA, content_type="text/plain")
+        store.write(f"target{i}", b"", content_type="text/html", content_encoding="gzip")
+        before = len(ais_server.log())
+        moved = store.rename(f"source{i}", f"target{i}")
+        assert (moved.content_type, moved.content_encoding) == ("text/plain", "")
+        assert store.stat(f"target{i}").content_encoding == ""
+        patches = [line for line in ais_server.log()[before:] if line["method"] == "PATCH"]
+        assert [line["status"] for line in patches] in ([], [307, 200])
+    done = [line for line in statuses(ais_server, 200) if line["method"] == "PATCH"]
+    assert 0 < len(done) < 8
+
+
+def test_an_encoded_object_never_appears_without_its_encoding(
+    ais_server: FaultServer, open_store: Open
+) -> None:
+    ais_server.cluster(personality="A")
+    store = open_store()
+    store.exists("nothing")
+    for i in range(8):
+        store.write(f"source{i}", DATA, content_encoding="gzip")
+        store.rename(f"source{i}", f"target{i}")
+        assert store.stat(f"target{i}").content_encoding == "gzip"
+    assert not [line for line in ais_server.log() if line["method"] == "PATCH"]
+    done = by_kind(ais_server)
+    assert 0 < done["rename"] < 8
+    assert done["rename"] + done["delete"] == 8
+
+
+def test_a_type_that_cannot_be_set_is_an_error_that_says_what_is_there(
+    ais_server: FaultServer, open_store: Open
+) -> None:
+    ais_server.cluster(personality="A")
+    store = open_store()
+    ais_server.faults([{"match": {"method": "PATCH"}, "action": {"status": 403, "message": "no"}}])
+    with pytest.raises(headrace.PermissionDeniedError, match="it is there, but its content type"):
+        for i in range(20):
+            store.write(f"source{i}", DATA)
+            store.write(f"target{i}", b"", content_type="text/html")
+            store.rename(f"source{i}", f"target{i}")
 
 
 @pytest.mark.parametrize("name", ["a#b", "a?b=1", "100%"])

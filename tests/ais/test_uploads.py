@@ -217,6 +217,35 @@ def test_a_copy_passes_through_and_is_verified(
         store.copy("b", "a %+#?é", if_generation="absent")
 
 
+@pytest.mark.parametrize("size_bytes", [1000, 40 << 20])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"content_encoding": "decompress"},
+        {"provider": headrace.AisOptions(etl_name="upper")},
+    ],
+    ids=["decompress", "etl"],
+)
+@pytest.mark.parametrize("url", ["ais://bucket", "ais://bucket/below"])
+def test_what_passes_through_is_what_is_stored(
+    ais_server: FaultServer, open_store: Any, url: str, options: dict[str, Any], size_bytes: int
+) -> None:
+    data = (DATA * (size_bytes // len(DATA) + 1))[:size_bytes]
+    root = url.removeprefix("ais://bucket").removeprefix("/")
+    below = f"{root}/" if root else ""
+    plain = open_store(url)
+    plain.write("source", data, content_type="text/plain", content_encoding="gzip")
+    plain.write("target", b"valuable")
+    store = open_store(url, **options)
+    copy = store.copy("source", "target")
+    assert (copy.name, copy.size_bytes, copy.content_encoding) == ("target", size_bytes, "gzip")
+    assert ais_server.get("bucket", f"{below}target") == data
+    moved = store.rename("source", "100%")
+    assert (moved.name, moved.size_bytes, moved.content_encoding) == ("100%", size_bytes, "gzip")
+    assert ais_server.get("bucket", f"{below}100%") == data
+    assert not plain.exists("source")
+
+
 @pytest.mark.parametrize("personality", ["A", "B"])
 def test_type_and_encoding_of_what_is_written_in_parts_are_kept(
     ais_server: FaultServer, store: headrace.Store, personality: str
@@ -240,6 +269,20 @@ def test_what_is_written_in_parts_without_a_type_costs_no_more(
     ais_server.cluster(personality=personality)
     write_in_parts(store, "o")
     assert not [e for e in ais_server.log() if e["method"] == "PATCH"]
+
+
+@pytest.mark.parametrize("personality", ["A", "B"])
+def test_what_replaces_a_typed_object_in_parts_is_described_where_it_has_to_be(
+    ais_server: FaultServer, store: headrace.Store, personality: str
+) -> None:
+    ais_server.cluster(personality=personality)
+    store.write("o", b"before", content_type="text/before", content_encoding="gzip")
+    for _ in range(2):
+        write_in_parts(store, "o")
+        found = store.stat("o")
+        assert (found.content_type, found.content_encoding) == ("", "")
+    patches = [e["status"] for e in ais_server.log() if e["method"] == "PATCH"]
+    assert patches in ([], [307, 200])
 
 
 def test_a_type_that_cannot_be_set_is_an_error_that_says_what_is_there(

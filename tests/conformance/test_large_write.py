@@ -92,6 +92,18 @@ def test_the_content_type(subject: Subject, store: headrace.Store, data: bytes) 
         assert info.content_type == "application/x-checkpoint"
 
 
+def test_what_described_the_replaced_object_is_gone(
+    subject: Subject, store: headrace.Store, data: bytes
+) -> None:
+    store.write("o", b"before", content_type="text/html", content_encoding="br")
+    writer = open_writer(subject, store)
+    writer.write(data)
+    writer.close()
+    info = store.stat("o")
+    assert info.content_type != "text/html"
+    assert info.content_encoding == ""
+
+
 def test_an_abort_leaves_what_was_there(
     subject: Subject, store: headrace.Store, data: bytes
 ) -> None:

@@ -112,6 +112,23 @@ def test_what_describes_the_object_comes_with_it(subject: Subject, store: headra
     assert store.stat("target").content_type == kept[0]
 
 
+@pytest.mark.parametrize("described", [{}, {"content_type": "text/plain"}], ids=["plain", "typed"])
+def test_what_described_the_target_is_replaced_too(
+    store: headrace.Store, described: dict[str, str]
+) -> None:
+    for i in range(6):  # on a cluster, some pairs are on one target and some on two
+        source = store.write(f"source{i}", b"new", **described)
+        store.write(
+            f"target{i}", b"what was there", content_type="text/html", content_encoding="br"
+        )
+        moved = store.rename(f"source{i}", f"target{i}")
+        found = store.stat(f"target{i}")
+        told = (source.content_type, source.content_encoding)
+        assert (found.content_type, found.content_encoding) == told
+        assert (moved.content_type, moved.content_encoding) == told
+        assert moved.generation == found.generation
+
+
 NAMES = [
     "with space",
     "100%",

@@ -99,6 +99,33 @@ def test_metadata_comes_back(subject: Subject, store: headrace.Store) -> None:
     assert (written.content_type, written.content_encoding) == kept
 
 
+@pytest.mark.parametrize("described", [{}, {"content_type": "text/plain"}], ids=["plain", "typed"])
+@pytest.mark.parametrize("how", ["write", "equal", "copy"])
+def test_what_described_the_replaced_object_is_gone(
+    store: headrace.Store, described: dict[str, str], how: str
+) -> None:
+    fresh = store.write("fresh", b"new", **described)
+    before = b"new" if how == "equal" else b"what was there"
+    store.write("o", before, content_type="text/html", content_encoding="br")
+    if how == "copy":
+        written = store.copy("fresh", "o")
+    else:
+        written = store.write("o", b"new", **described)
+    found = store.stat("o")
+    told = (fresh.content_type, fresh.content_encoding)
+    assert (found.content_type, found.content_encoding) == told
+    assert (written.content_type, written.content_encoding) == told
+    assert written.generation == found.generation
+
+
+def test_types_with_commas_come_back(subject: Subject, store: headrace.Store) -> None:
+    described = ('multipart/mixed; boundary="a, b=c"', "gzip, br")
+    store.write("o", b"x", content_type=described[0], content_encoding=described[1])
+    info = store.stat("o")
+    kept = described if subject.abilities.keeps_metadata else ("", "")
+    assert (info.content_type, info.content_encoding) == kept
+
+
 def test_a_write_to_a_missing_bucket(subject: Subject) -> None:
     store = subject.open(subject.missing_url)
     if subject.abilities.makes_buckets:

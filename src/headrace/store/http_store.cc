@@ -621,9 +621,9 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::rename_at_once(CopyRequest reque
 
 bool HttpStore::renames_at_once(const ObjectInfo& source, std::string_view name) const {
   if (protocol_->appends() == nullptr || !moves_to(name)) return false;
-  // Of what describes an object, its new host may be told one property only.
-  const bool describes_twice = !source.content_type.empty() && !source.content_encoding.empty();
-  return !describes_twice || are_together(source.name, name);
+  // Its new host may be told one of its properties only. The type is set again, but whoever reads
+  // it before that must not take encoded bytes for plain ones.
+  return source.content_encoding.empty() || are_together(source.name, name);
 }
 
 std::shared_ptr<Pending<bool>> HttpStore::describe(std::string name, const WriteRequest& like) {

@@ -39,8 +39,9 @@ struct EngineResources {
   mutable std::atomic<bool> stopping = false;
 };
 
-// If the root is not the bucket itself, `bucket` is the same store at the root of the bucket.
-// Thread: any, except that only lanes call read_piece() and piece_failed().
+// If the root is not the bucket itself, or what is read is not what is stored, `bucket` is the
+// store at the root of the bucket, which reads what is stored. Thread: any, except that only lanes
+// call read_piece() and piece_failed().
 class HttpStore final : public ObjectStore,
                         public PieceReader,
                         public std::enable_shared_from_this<HttpStore> {
@@ -76,7 +77,10 @@ class HttpStore final : public ObjectStore,
       std::string name, std::string upload_id, std::vector<SentPart> parts, uint64_t size_bytes,
       std::optional<Crc32c> crc32c, Checksum xxh64, Precondition precondition);
   // Whether the server sums objects by XXH64.
-  bool tells_xxh64() const { return protocol_->sum_told_with_parts() == ChecksumKind::kXxh64; }
+  bool tells_xxh64() const {
+    const Protocol& stored = bucket_ ? *bucket_->protocol_ : *protocol_;
+    return stored.sum_told_with_parts() == ChecksumKind::kXxh64;
+  }
   // Streams of pieces, by the names of temporary objects: adds one, ends it.
   std::shared_ptr<Pending<std::string>> append_part(std::string name, std::string handle,
                                                     std::shared_ptr<const UploadPart> part);
@@ -84,12 +88,12 @@ class HttpStore final : public ObjectStore,
   // A rename by one request, of a source that was looked at; whether there is such a request.
   std::shared_ptr<Pending<ObjectInfo>> rename_at_once(CopyRequest request, ObjectInfo source);
   bool renames_at_once(const ObjectInfo& source, std::string_view name) const;
-  // Gives an object that is there the type and the encoding of this one. Only if they are not told
-  // when an upload starts: describes().
+  // Gives an object that is there the type and the encoding of this one; whether it has to be, as
+  // it was found: where uploads do not tell them, it has none, or those of what it has replaced.
   std::shared_ptr<Pending<bool>> describe(std::string name, const WriteRequest& like);
-  bool describes(const WriteRequest& like) const {
-    return protocol_->describing() != nullptr &&
-           !(like.content_type.empty() && like.content_encoding.empty());
+  bool has_to_describe(const ObjectInfo& found, const WriteRequest& like) const {
+    return protocol_->describing() != nullptr && (found.content_type != like.content_type ||
+                                                  found.content_encoding != like.content_encoding);
   }
   bool copies() const { return protocol_->copies(); }
   // By the provider's usual method.
@@ -133,7 +137,8 @@ class HttpStore final : public ObjectStore,
     const Composing* composing = protocol_->composing();
     return composing != nullptr ? composing->max_sources() : 0;
   }
-  // The same bucket by full names, for temporary objects, which lie outside the root.
+  // The same bucket by full names, for temporary objects, which lie outside the root, and for what
+  // is read to be written elsewhere: it reads what is stored, and transforms nothing.
   std::shared_ptr<HttpStore> bucket() { return bucket_ ? bucket_ : shared_from_this(); }
   const Root& root() const { return protocol_->root(); }
   const TemporaryNames& temporaries() const { return temporaries_; }

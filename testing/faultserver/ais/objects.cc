@@ -139,15 +139,18 @@ Response head_object(const Call& call, Bucket& bucket, const Object& object) {
   return response;
 }
 
+void set_custom(Object& draft, const std::string& name, const std::string& value) {
+  std::erase_if(draft.metadata, [&](const auto& each) { return each.first == name; });
+  draft.metadata.emplace_back(name, value);
+}
+
 // "k=v" of each header; a header without "=" is left out.
 void read_custom(const Request& request, Object& draft) {
-  bool is_first = true;
   for (const auto& [name, value] : request.headers) {
     if (!equal_ignoring_case(name, "ais-custom-md")) continue;
-    if (std::exchange(is_first, false)) draft.metadata.clear();
     const size_t equals = value.find('=');
     if (equals == std::string::npos) continue;
-    draft.metadata.emplace_back(value.substr(0, equals), value.substr(equals + 1));
+    set_custom(draft, value.substr(0, equals), value.substr(equals + 1));
   }
 }
 
@@ -303,6 +306,15 @@ Response rename_object(const Call& call, Bucket& bucket) {
   moved.ais.checksum = sum.value;
   moved.ais.version = 1;
   moved.ais.node = owner(call, bucket, to);
+  if (call.is_a() && moved.ais.node != object->ais.node) {
+    // It is sent there with one property, and adds that to those of what it replaces.
+    const ObjectPtr old = bucket.find(to);
+    moved.metadata.clear();
+    if (old) moved.metadata = old->metadata;
+    if (!object->metadata.empty()) {
+      set_custom(moved, object->metadata.back().first, object->metadata.back().second);
+    }
+  }
   moved.ais.placement = call.world.ais.placement;
   bucket.erase(call.route.object);
   call.world.storage.commit(bucket, std::move(moved), /*with_md5=*/false);
@@ -319,8 +331,7 @@ Response describe_object(const Call& call, Bucket& bucket) {
   }
   Object described = *object;
   for (const auto& [name, value] : (*message)["value"].object()) {
-    std::erase_if(described.metadata, [&](const auto& each) { return each.first == name; });
-    described.metadata.emplace_back(name, value.text());
+    set_custom(described, name, value.text());
   }
   bucket.put(std::make_shared<const Object>(std::move(described)));
   return {};

@@ -75,8 +75,8 @@ ObjectInfo info_of(const AisFacts& facts) {
   ObjectInfo info;
   info.generation = ais_generation(facts.version, facts.checksum_value);
   info.checksum = facts.checksum();
-  info.content_type = facts.content_type;
-  info.content_encoding = facts.content_encoding;
+  info.content_type = ais_plain_value(facts.content_type);
+  info.content_encoding = ais_plain_value(facts.content_encoding);
   return info;
 }
 
@@ -312,12 +312,11 @@ void AisProtocol::build_write(HttpRequest& request, const WriteRequest& write,
   const Checksum sum(crc32c);
   request.add_header("ais-checksum-type", ais_checksum_type(sum.kind()));
   request.add_header("ais-checksum-value", to_hex(sum));
-  if (!write.content_type.empty()) {
-    request.add_header("ais-custom-md", cat(kAisContentType, "=", write.content_type));
-  }
-  if (!write.content_encoding.empty()) {
-    request.add_header("ais-custom-md", cat(kAisContentEncoding, "=", write.content_encoding));
-  }
+  // Both, also where one is empty: what is replaced leaves its own.
+  request.add_header("ais-custom-md",
+                     cat(kAisContentType, "=", ais_custom_value(write.content_type)));
+  request.add_header("ais-custom-md",
+                     cat(kAisContentEncoding, "=", ais_custom_value(write.content_encoding)));
   request.body.assign(bytes.begin(), bytes.end());
   request.has_body = true;
   request.waits_for_continue = true;

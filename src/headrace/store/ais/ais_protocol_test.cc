@@ -487,6 +487,33 @@ TEST(AisProtocol, TellsTypeAndEncodingWhatIsThereAlreadyAndForgetsThoseOfBefore)
                                R"("headrace-content-encoding":""}})");
 }
 
+TEST(AisProtocol, AWriteThatDescribesNothingForgetsWhatDescribedTheObjectBefore) {
+  HttpRequest request;
+  std::string scratch;
+  protocol_at("ais://b").build_write(request, {.name = "n"}, {}, Crc32c(), scratch);
+  EXPECT_THAT(request.header_lines, HasSubstr("ais-custom-md: headrace-content-type=\r\n"
+                                              "ais-custom-md: headrace-content-encoding=\r\n"));
+}
+
+TEST(AisProtocol, ValuesThatLookLikeSeveralComeBackAsTheyWere) {
+  const AisProtocol protocol = protocol_at("ais://b");
+  for (const std::string value :
+       {"gzip, br", "a=b, headrace-content-encoding=x", "100%, %2C", "a|b\"c\"; d='e' *", ""}) {
+    const std::string custom = ais_custom_value(value);
+    EXPECT_EQ(custom.find_first_of(",|"), std::string::npos);
+    const std::string text =
+        "HTTP/1.1 200 OK\r\nAis-Version: 1\r\nContent-Length: 5\r\n"
+        "Ais-Custom-Md: headrace-content-type=" +
+        custom + ", headrace-content-encoding=" + custom + "\r\n\r\n";
+    const ResponseHead head = head_of(text);
+    const ObjectInfo info = protocol.parse_stat({.head = head, .body = ""}, "n").value();
+    EXPECT_EQ(info.content_type, value);
+    EXPECT_EQ(info.content_encoding, value);
+  }
+  EXPECT_EQ(ais_custom_value("text/plain; a=b"), "text/plain; a=b") << "read by others, too";
+  EXPECT_EQ(ais_plain_value("100%"), "100%") << "what others have written is given as it is";
+}
+
 TEST(AisProvider, NeedsAnEndpointAndARootThatCanBe) {
   const auto error = [](const char* url, const char* endpoint) {
     const Result<Provider> made = ais_provider(parse_url(url).value(), {.endpoint = endpoint});

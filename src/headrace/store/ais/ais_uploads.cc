@@ -1,6 +1,7 @@
 #include "headrace/store/ais/ais_uploads.h"
 
 #include "headrace/format/json_quote.h"
+#include "headrace/format/percent.h"
 
 namespace headrace {
 namespace {
@@ -59,14 +60,33 @@ void AisMultipartUploads::build_list(HttpRequest& request, std::string_view, std
 
 // ── What an object is ────────────────────────────────────────────────────────────────────────
 
+std::string ais_custom_value(std::string_view plain) {
+  constexpr std::string_view kPlain = "-._~/;=+* \"'";
+  std::string out;
+  for (const char c : plain) {
+    const bool is_word = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+    if (is_word || kPlain.contains(c)) {
+      out.push_back(c);
+    } else {
+      percent_encode_to(out, std::string_view(&c, 1));
+    }
+  }
+  return out;
+}
+
+std::string ais_plain_value(std::string_view custom) {
+  return percent_decode(custom).value_or(std::string(custom));
+}
+
 void AisDescribing::build_describe(HttpRequest& request, std::string_view name,
                                    const WriteRequest& like) const {
   paths_.begin(request, "PATCH", name);
   // Both, also where one is empty: an object that was replaced leaves its own. All others stay; of
   // a cloud's object they say what it is there.
-  request.own_body(cat(R"({"value":{")", kAisContentType, R"(":)", json_quote(like.content_type),
-                       R"(,")", kAisContentEncoding, R"(":)", json_quote(like.content_encoding),
-                       "}}"));
+  request.own_body(cat(R"({"value":{")", kAisContentType, R"(":)",
+                       json_quote(ais_custom_value(like.content_type)), R"(,")",
+                       kAisContentEncoding, R"(":)",
+                       json_quote(ais_custom_value(like.content_encoding)), "}}"));
 }
 
 // ── Append ───────────────────────────────────────────────────────────────────────────────────

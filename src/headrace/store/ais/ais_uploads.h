@@ -43,6 +43,11 @@ class AisMultipartUploads final : public MultipartUploads {
 // The two properties of an object that AIStore does not have, and keeps for us as custom ones.
 inline constexpr std::string_view kAisContentType = "headrace-content-type";
 inline constexpr std::string_view kAisContentEncoding = "headrace-content-encoding";
+// Their values as the server keeps them: it tells all properties in one line, and separates them by
+// commas, so that what could be taken for more than a value is percent-encoded; and back. What is
+// badly encoded is given as it is.
+std::string ais_custom_value(std::string_view plain);
+std::string ais_plain_value(std::string_view custom);
 
 // Only a write by one request takes custom properties. They are set for any object, and a rename
 // keeps them. Thread: any (immutable). Borrows the paths.

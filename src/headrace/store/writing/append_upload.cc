@@ -161,7 +161,7 @@ void AppendUpload::check(const ObjectInfo& temporary) {
                                .with_url(url_)));
     return;
   }
-  if (!bucket_->describes(target_)) {
+  if (!bucket_->has_to_describe(temporary, target_)) {
     rename(temporary);
     return;
   }
@@ -178,6 +178,8 @@ void AppendUpload::check(const ObjectInfo& temporary) {
 void AppendUpload::rename(ObjectInfo temporary) {
   // Nobody else writes under this name, and a server may count a description as a version.
   temporary.generation.clear();
+  temporary.content_type = target_.content_type;
+  temporary.content_encoding = target_.content_encoding;
   CopyRequest request{
       .source_name = temporary.name, .name = full_target(), .precondition = target_.precondition};
   track<ObjectInfo>(bucket_->rename_at_once(std::move(request), std::move(temporary)),

@@ -143,7 +143,7 @@ void DirectMultipartUpload::publish(const Whole& whole, Published done) {
         const Lock lock(mutex_);
         completed_ = true;
       }
-      if (uploader_->describes(target_)) {
+      if (uploader_->has_to_describe(*info, target_)) {
         describe(std::move(*info));
         return;
       }

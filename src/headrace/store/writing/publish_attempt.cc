@@ -5,6 +5,13 @@
 #include "headrace/store/temporary_names.h"
 
 namespace headrace {
+namespace {
+
+// So often a service may say that it has made what is not there. Another writer can have removed it
+// each time, but not for ever.
+constexpr int kMostTimesMade = 3;
+
+}  // namespace
 
 Match compare_bytes(const ObjectInfo& found, uint64_t size_bytes, const Checksum& sum) {
   if (found.size_bytes != size_bytes) return Match::kOther;
@@ -82,7 +89,13 @@ void PublishAttempt::build(HttpRequest& request) {
   }
   if (step_ == Step::kResolve) {
     protocol().build_stat(request, name_);
+  } else if (step_ == Step::kDescribe) {
+    protocol().describing()->build_describe(request, name_,
+                                            {.name = name_,
+                                             .content_type = described_.content_type,
+                                             .content_encoding = described_.content_encoding});
   } else {
+    made_ = false;
     build_change(request, condition_);
   }
 }
@@ -109,12 +122,35 @@ Result<Attempt::Verdict> PublishAttempt::finish() {
     return Verdict::kAgain;
   }
   if (step_ == Step::kChange) return finish_change();
+  if (step_ == Step::kDescribe) {
+    result = std::move(described_);
+    return Verdict::kDone;
+  }
   return finish_resolve();
 }
 
 Attempt::Verdict PublishAttempt::look_at_result() {
   made_ = true;
+  return look_at_target_again();
+}
+
+Attempt::Verdict PublishAttempt::look_at_target_again() {
   step_ = Step::kResolve;
+  return Verdict::kAgain;
+}
+
+Attempt::Verdict PublishAttempt::end_with_object(ObjectInfo found) {
+  std::optional<Description> wanted;
+  if (protocol().describing() != nullptr) wanted = description();
+  if (!wanted || (found.content_type == wanted->content_type &&
+                  found.content_encoding == wanted->content_encoding)) {
+    result = std::move(found);
+    return Verdict::kDone;
+  }
+  described_ = std::move(found);
+  described_.content_type = std::move(wanted->content_type);
+  described_.content_encoding = std::move(wanted->content_encoding);
+  step_ = Step::kDescribe;
   return Verdict::kAgain;
 }
 
@@ -126,14 +162,11 @@ Result<Attempt::Verdict> PublishAttempt::finish_resolve() {
   const Match match = compare(*found);
   const bool replaced = !wanted_.generation || *wanted_.generation != found->generation;
   const bool done = made_ ? is_good(match) : may_be_done(match, replaced);
-  if (done && !made_ && !is_proven_by(*found)) {
+  if (done && !is_proven_by(*found)) {
     step_ = Step::kFirst;
     return Verdict::kAgain;
   }
-  if (done) {
-    result = std::move(found);
-    return Verdict::kDone;
-  }
+  if (done) return end_with_object(std::move(*found));
   if (made_) {
     if (std::optional<Error> wrong = wrong_result(*found)) {
       return std::unexpected(std::move(*wrong));
@@ -186,7 +219,20 @@ Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
     if (!good) return std::unexpected(std::move(good.error()));
     return Verdict::kAgain;
   }
+  if (step_ == Step::kDescribe) {
+    return std::unexpected(
+        Error(error.code(), cat("it is there, but its content type and encoding could not be set: ",
+                                error.message()))
+            .with_http_status(error.http_status())
+            .with_request_id(error.request_id())
+            .with_retry_after(error.retry_after()));
+  }
   if (step_ == Step::kResolve && error.code() == Code::kNotFound) {
+    if (made_ && ++times_made_ == kMostTimesMade) {
+      return end_with(
+          Error(Code::kUnavailable, cat("the server has said ", times_made_,
+                                        " times that it was made, and nothing is there")));
+    }
     // Nothing is there: the lost change has not arrived, and must not arrive after this one.
     return repeat_on("");
   }

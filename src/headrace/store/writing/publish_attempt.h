@@ -28,6 +28,11 @@ enum class Match : uint8_t {
 };
 Match compare_bytes(const ObjectInfo& found, uint64_t size_bytes, const Checksum& sum);
 
+// What an object is besides its bytes.
+struct Description {
+  std::string content_type = {}, content_encoding = {};
+};
+
 // " with CRC32C ...", for messages.
 std::string crc32c_text(const ObjectInfo& info);
 
@@ -57,14 +62,26 @@ class PublishAttempt : public TextAttempt {
   // Compares what is there with what the change would put there.
   virtual Match compare(const ObjectInfo& found) const = 0;
   // Whether what is there may come from a change whose answer was lost; `replaced`: it is not what
-  // the caller's condition names ...
+  // the caller's condition names.
   virtual bool may_be_done(Match match, bool replaced) const {
     return replaced && match == Match::kSame;
   }
-  // ... and whether that is enough to know it. If not, what build_first() asks for decides.
+  // Whether what is there is enough to know that the change was made. If not, what build_first()
+  // asks for decides.
   virtual bool is_proven_by(const ObjectInfo&) { return true; }
   // The server has made the change, but its answer does not describe the object: asks for it.
   Verdict look_at_result();
+  // Looks at the target (again), as if the answer to the change had been lost.
+  Verdict look_at_target_again();
+  // The server said that it has made the last change.
+  bool is_made() const { return made_; }
+  // Ends with the object that is there. If its type and encoding are not those that it should have,
+  // and the service leaves them to what it replaces, they are set before.
+  Verdict end_with_object(ObjectInfo found);
+  // The type and the encoding that the object should have, if the change brings them along.
+  virtual std::optional<Description> description() const { return std::nullopt; }
+  // Ends the operation with this error, even if its code is one that is retried.
+  Verdict end_with(Error error);
   // Whether the result of a change that the server has made is right.
   virtual bool is_good(Match match) const { return match == Match::kSame; }
   // The error if it is not.
@@ -83,7 +100,7 @@ class PublishAttempt : public TextAttempt {
   virtual bool looks_at_target() const { return false; }
 
  private:
-  enum class Step : uint8_t { kFirst, kChange, kResolve };
+  enum class Step : uint8_t { kFirst, kChange, kResolve, kDescribe };
   // What a request before the change is about.
   enum class Asking : uint8_t { kConditions, kTarget, kOther };
   bool build_before_change(HttpRequest& request);
@@ -97,8 +114,6 @@ class PublishAttempt : public TextAttempt {
   // ("": nothing) is still there.
   // Errors: kPreconditionFailed if that must not be replaced, and the service would not look.
   Result<Verdict> repeat_on(const std::string& generation);
-  // Ends the operation with this error, even if its code is one that is retried.
-  Verdict end_with(Error error);
 
   const std::string name_;
   const Precondition wanted_;  // what the caller asked for
@@ -113,6 +128,8 @@ class PublishAttempt : public TextAttempt {
   bool target_seen_ = false;
   bool resolved_before_ = false;  // the answer to a change was lost at least once
   bool made_ = false;             // the server said that it has made the change
+  int times_made_ = 0;            // that it said so, and nothing was there
+  ObjectInfo described_;          // what is there, as it will be described
 
  protected:
   virtual Result<Verdict> finish_first() { return Verdict::kAgain; }

@@ -32,7 +32,8 @@ void RelayedUpload::send(std::shared_ptr<const UploadPart> part, Done done) {
   whole->spans.push_back(block.bytes());
   const uint64_t begin = part->offset_bytes, end = begin + part->size_bytes;
   const std::shared_ptr<ReadBatch> batch = ReadBatch::create(1);
-  batch->add({.name = request_.source_name,
+  const std::string name = store_->root().full_name(request_.source_name);
+  batch->add({.name = name,
               .generation = source_.generation,
               .size_bytes = source_.size_bytes,
               .range = part_count_ == 1 ? std::nullopt : std::optional(ByteRange{begin, end}),
@@ -50,7 +51,7 @@ void RelayedUpload::send(std::shared_ptr<const UploadPart> part, Done done) {
     self->took(whole, read, std::move(*kept));
   });
   batch->want();
-  store_->read(batch);
+  store_->bucket()->read(batch);  // as it is stored
   if (cancelled) batch->cancel();
 }
 

@@ -30,9 +30,12 @@ Result<Attempt::Verdict> RenameAttempt::finish_first() {
   if (Result<void> good =
           check_copy_source(request_, *source, protocol().url_of(request_.source_name));
       !good) {
-    if (!arrived_) return std::unexpected(std::move(good.error()));
-    result = *std::exchange(arrived_, std::nullopt);
-    return Verdict::kDone;
+    return source_gone(std::move(good.error()));
+  }
+  if (arrived_ && is_made()) {
+    return end_with(Error(Code::kUnavailable,
+                          cat("the server says that it was renamed to ", PublishAttempt::url(),
+                              ", but it is still there: it was copied, or nothing was done")));
   }
   arrived_.reset();
   source_ = std::move(*source);
@@ -41,12 +44,26 @@ Result<Attempt::Verdict> RenameAttempt::finish_first() {
 }
 
 Result<Attempt::Verdict> RenameAttempt::refused_first(Error error) {
-  if (!arrived_ || error.code() != Code::kNotFound) return std::unexpected(std::move(error));
-  result = *std::exchange(arrived_, std::nullopt);
-  return Verdict::kDone;
+  if (error.code() != Code::kNotFound) return std::unexpected(std::move(error));
+  return source_gone(std::move(error));
+}
+
+Result<Attempt::Verdict> RenameAttempt::source_gone(Error error) {
+  if (arrived_) return end_with_object(*std::exchange(arrived_, std::nullopt));
+  // A request has moved it, or another program has. That nothing was at the target may have been
+  // true for a moment only.
+  if (is_sent_ && !std::exchange(looked_again_, true)) return look_at_target_again();
+  return std::unexpected(std::move(error));
+}
+
+std::optional<Description> RenameAttempt::description() const {
+  return Description{.content_type = source_.content_type,
+                     .content_encoding = source_.content_encoding};
 }
 
 void RenameAttempt::build_change(HttpRequest& request, const Precondition&) {
+  is_sent_ = true;
+  looked_again_ = false;
   protocol().appends()->build_rename(request, request_.source_name, request_.name);
 }
 

@@ -9,9 +9,11 @@
 namespace headrace {
 
 // The request says nothing of generations, so the source has been looked at before, and is looked
-// at again before the request is repeated. If an answer was lost, the rename is done once the
-// target has the bytes of the source, and the source is gone, or another object. Errors: kNotFound
-// if there is no source; kPreconditionFailed if it is another generation.
+// at again before the request is repeated. Whatever the answer, the rename is done once the target
+// has the bytes of the source, and the source is gone, or another object. A target that has kept
+// the type or the encoding of what it was is then described like the source.
+// Errors: kNotFound if there is no source; kPreconditionFailed if it is another generation;
+// kUnavailable if the server says that it was renamed, and it was not.
 class RenameAttempt final : public PublishAttempt {
  public:
   RenameAttempt(const Protocol& protocol, CopyRequest request, ObjectInfo source);
@@ -23,6 +25,7 @@ class RenameAttempt final : public PublishAttempt {
   Result<Verdict> refused_first(Error error) override;
   void build_change(HttpRequest& request, const Precondition& precondition) override;
   Result<Verdict> finish_change() override { return look_at_result(); }
+  std::optional<Description> description() const override;
   bool looks_at_target() const override { return protocol().looks_before_writes(); }
   void will_repeat() override { source_seen_ = false; }
   Match compare(const ObjectInfo& found) const override;
@@ -34,8 +37,12 @@ class RenameAttempt final : public PublishAttempt {
 
   CopyRequest request_;
   ObjectInfo source_;
-  bool source_seen_ = true;            // since the last request that may have moved it
-  std::optional<ObjectInfo> arrived_;  // at the target, if no answer says that it was moved there
+  // The source is not there any more.
+  Result<Verdict> source_gone(Error error);
+  bool source_seen_ = true;  // since the last request that may have moved it
+  bool is_sent_ = false;     // the request, at least once
+  bool looked_again_ = false;
+  std::optional<ObjectInfo> arrived_;  // at the target, unless it was there before
 };
 
 }  // namespace headrace

@@ -73,12 +73,84 @@ class RenameAttemptTest : public ::testing::Test {
                               AisOptions(), Root("")};
 };
 
-TEST_F(RenameAttemptTest, ItIsOneRequestAndALookAtWhatItHasMade) {
+TEST_F(RenameAttemptTest, ItIsOneRequestAndALookAtBothNames) {
   RenameAttempt attempt = rename();
   EXPECT_EQ(next(attempt), "POST old");
   expect_again(answer(attempt, "200 OK"));
   EXPECT_EQ(next(attempt), "HEAD new");
-  expect_done(attempt, answer(attempt, "200 OK", object_with(kOurs)));
+  expect_again(answer(attempt, "200 OK", object_with(kOurs)));
+  EXPECT_EQ(next(attempt), "HEAD old");
+  expect_done(attempt, answer(attempt, "404 Not Found"));
+}
+
+TEST_F(RenameAttemptTest, ASuccessThatLeavesTheSourceIsAnErrorWhateverIsAtTheTarget) {
+  for (const std::string& there : {object_with(kOurs), std::string("Content-Length: 10\r\n"
+                                                                   "Ais-Version: 1\r\n")}) {
+    RenameAttempt attempt = rename();
+    EXPECT_EQ(next(attempt), "POST old");
+    expect_again(answer(attempt, "200 OK"));
+    EXPECT_EQ(next(attempt), "HEAD new");
+    expect_again(answer(attempt, "200 OK", there));
+    EXPECT_EQ(next(attempt), "HEAD old");
+    const Result<Verdict> verdict = answer(attempt, "200 OK", object_with(kOurs));
+    ASSERT_TRUE(verdict.has_value()) << "not to be tried again";
+    EXPECT_EQ(*verdict, Verdict::kDone);
+    ASSERT_FALSE(attempt.result.has_value());
+    EXPECT_EQ(attempt.result.error().code(), Code::kUnavailable);
+    EXPECT_EQ(attempt.result.error().url(), "ais://bucket/old");
+    EXPECT_THAT(attempt.result.error().message(), HasSubstr("it is still there"));
+  }
+}
+
+TEST_F(RenameAttemptTest, SuccessesThatMoveNothingEnd) {
+  RenameAttempt attempt = rename();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(next(attempt), "POST old");
+    expect_again(answer(attempt, "200 OK"));
+    EXPECT_EQ(next(attempt), "HEAD new");
+    const Result<Verdict> verdict = answer(attempt, "404 Not Found");
+    if (i == 2) {
+      ASSERT_TRUE(verdict.has_value());
+      EXPECT_EQ(*verdict, Verdict::kDone);
+      break;
+    }
+    expect_again(verdict);
+    EXPECT_EQ(next(attempt), "HEAD old");
+    expect_again(answer(attempt, "200 OK", object_with(kOurs)));
+  }
+  ASSERT_FALSE(attempt.result.has_value());
+  EXPECT_EQ(attempt.result.error().code(), Code::kUnavailable);
+  EXPECT_THAT(attempt.result.error().message(), HasSubstr("said 3 times"));
+}
+
+TEST_F(RenameAttemptTest, ATargetThatKeepsWhatDescribedItIsDescribedLikeTheSource) {
+  RenameAttempt attempt = rename();
+  EXPECT_EQ(next(attempt), "POST old");
+  expect_again(answer(attempt, "200 OK"));
+  EXPECT_EQ(next(attempt), "HEAD new");
+  expect_again(answer(attempt, "200 OK",
+                      object_with(kOurs) + "Ais-Custom-Md: headrace-content-encoding=gzip\r\n"));
+  EXPECT_EQ(next(attempt), "HEAD old");
+  expect_again(answer(attempt, "404 Not Found"));
+  EXPECT_EQ(next(attempt), "PATCH new");
+  attempt.will_retry();
+  EXPECT_EQ(next(attempt), "PATCH new");
+  expect_done(attempt, answer(attempt, "200 OK"));
+  EXPECT_EQ(attempt.result->content_encoding, "");
+}
+
+TEST_F(RenameAttemptTest, AfterALostAnswerATargetThatIsMissingForAMomentIsLookedAtAgain) {
+  RenameAttempt attempt = rename();
+  EXPECT_EQ(next(attempt), "POST old");
+  attempt.will_retry();
+  EXPECT_EQ(next(attempt), "HEAD new");
+  expect_again(answer(attempt, "404 Not Found"));
+  EXPECT_EQ(next(attempt), "HEAD old");
+  expect_again(answer(attempt, "404 Not Found"));
+  EXPECT_EQ(next(attempt), "HEAD new");
+  expect_again(answer(attempt, "200 OK", object_with(kOurs)));
+  EXPECT_EQ(next(attempt), "HEAD old");
+  expect_done(attempt, answer(attempt, "404 Not Found"));
 }
 
 TEST_F(RenameAttemptTest, TheTargetIsLookedAtBeforeIfThereIsACondition) {
@@ -131,7 +203,9 @@ TEST_F(RenameAttemptTest, WhereEqualBytesWereBeforeALostRequestIsRepeated) {
   EXPECT_EQ(next(attempt), "POST old");
   expect_again(answer(attempt, "200 OK"));
   EXPECT_EQ(next(attempt), "HEAD new");
-  expect_done(attempt, answer(attempt, "200 OK", object_with(kOurs)));
+  expect_again(answer(attempt, "200 OK", object_with(kOurs)));
+  EXPECT_EQ(next(attempt), "HEAD old");
+  expect_done(attempt, answer(attempt, "404 Not Found"));
 }
 
 TEST_F(RenameAttemptTest, ARepeatedRequestThatFindsNothingIsDoneIfTheFirstOneHasArrived) {
@@ -157,6 +231,10 @@ TEST_F(RenameAttemptTest, ARepetitionKeepsToTheGenerationThatWasSeen) {
   EXPECT_EQ(next(attempt), "HEAD new");
   expect_again(answer(attempt, "404 Not Found"));
   EXPECT_EQ(next(attempt), "HEAD old");
+  expect_again(answer(attempt, "200 OK", object_with(kOther)));
+  EXPECT_EQ(next(attempt), "HEAD new");
+  expect_again(answer(attempt, "404 Not Found"));
+  EXPECT_EQ(next(attempt), "HEAD old");
   expect_error(attempt, answer(attempt, "200 OK", object_with(kOther)), Code::kPreconditionFailed,
                "old");
 }
@@ -165,6 +243,10 @@ TEST_F(RenameAttemptTest, ASuccessThatHasMovedNothingEndsWithTheSource) {
   RenameAttempt attempt = rename();
   EXPECT_EQ(next(attempt), "POST old");
   expect_again(answer(attempt, "200 OK"));
+  EXPECT_EQ(next(attempt), "HEAD new");
+  expect_again(answer(attempt, "404 Not Found"));
+  EXPECT_EQ(next(attempt), "HEAD old");
+  expect_again(answer(attempt, "404 Not Found"));
   EXPECT_EQ(next(attempt), "HEAD new");
   expect_again(answer(attempt, "404 Not Found"));
   EXPECT_EQ(next(attempt), "HEAD old");

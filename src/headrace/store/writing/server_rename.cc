@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "headrace/store/http_store.h"
+#include "headrace/store/transfer/retry.h"
 #include "headrace/store/writing/write_attempts.h"
 
 namespace headrace {
@@ -79,10 +80,13 @@ void ServerRename::remove_source(ObjectInfo copy) {
           return;
         }
         const Error& error = removed.error();
+        const bool is_unknown = is_retryable(error) || error.code() == Code::kCancelled;
         self->pending_->complete(std::unexpected(
             Error(error.code(),
                   cat("it was copied to ", self->store_->url_of(copy.name),
-                      ", and could not be removed, so that both are there: ", error.message()))
+                      is_unknown ? ", and whether it was removed then is unknown: "
+                                 : ", and could not be removed, so that both are there: ",
+                      error.message()))
                 .with_url(self->store_->url_of(self->request_.source_name))
                 .with_http_status(error.http_status())
                 .with_request_id(error.request_id())

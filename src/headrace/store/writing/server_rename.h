@@ -14,7 +14,7 @@ class HttpStore;
 
 // Looks at the source. Where one request renames it, that is sent (RenameAttempt). Otherwise this
 // generation of it is copied, and then removed on condition that it is still the same. However it
-// ends, one of the two objects is there; if the removal fails, both are, which the error says.
+// ends, one of the two objects is there; if the removal fails, the error says whether both are.
 // Thread: any. Keeps itself alive until it has ended.
 // Errors: those of the requests, with the URL of the object that they are about.
 class ServerRename final : public std::enable_shared_from_this<ServerRename> {

@@ -27,6 +27,10 @@ class WriteAttempt final : public PublishAttempt {
   bool looks_at_target() const override { return protocol().looks_before_writes(); }
   Match compare(const ObjectInfo& found) const override;
   bool is_good(Match match) const override { return match != Match::kOther; }
+  std::optional<Description> description() const override {
+    return Description{.content_type = request_.content_type,
+                       .content_encoding = request_.content_encoding};
+  }
 
   WriteRequest request_;
   bool untold_ = false;  // what was written; the object was looked at
