@@ -486,7 +486,10 @@ std::vector<size_t> filter(const ObjectIndex& index, const IndexFilter& filter) 
   std::vector<size_t> out;
   std::string name;
   const bool any_size = filter.min_size_bytes == 0 && filter.max_size_bytes == UINT64_MAX;
-  for (size_t i = 0; i < index.size(); ++i) {
+  // Entries of one rule are of one object and of one length.
+  size_t count = 0;
+  for (size_t i = 0; i < index.size(); i += count) {
+    count = index.spacing(i).count;
     if (!any_size) {
       const uint64_t size_bytes = index.size_bytes(i);
       if (size_bytes == kUnknownSize || size_bytes < filter.min_size_bytes ||
@@ -500,7 +503,7 @@ std::vector<size_t> filter(const ObjectIndex& index, const IndexFilter& filter) 
     const auto ends_name = [&name](const std::string& suffix) { return name.ends_with(suffix); };
     if (!filter.suffixes.empty() && std::ranges::none_of(filter.suffixes, ends_name)) continue;
     if (filter.glob && !filter.glob->matches(name)) continue;
-    out.push_back(i);
+    for (size_t each = i; each < i + count; ++each) out.push_back(each);
   }
   return out;
 }

@@ -630,7 +630,12 @@ Result<std::shared_ptr<const ObjectIndex>> select(const ObjectIndex& index,
   std::vector<bool> used(index.roots().size(), positions.empty());
   for (const size_t position : positions) used[index.root(position)] = true;
   const std::vector<uint32_t> roots = add_used_roots(builder, index.roots(), used);
-  for (const size_t position : positions) builder.add(index, position, position + 1, roots);
+  // Neighbours together, so that what is computed by a rule stays computed.
+  for (size_t begin = 0, end = 0; begin < positions.size(); begin = end) {
+    end = begin + 1;
+    while (end < positions.size() && positions[end] == positions[end - 1] + 1) ++end;
+    builder.add(index, positions[begin], positions[end - 1] + 1, roots);
+  }
   for (size_t i = 0; i < index.column_count(); ++i) {
     builder.set_column(index.column_name(i), index.values(i, positions));
   }

@@ -186,6 +186,26 @@ TEST(ObjectIndex, IsFilteredByEverythingThatIsAsked) {
       ElementsAre(2));
 }
 
+TEST(ObjectIndex, FilteredStillComputesWhatFollowsARule) {
+  constexpr uint64_t kWindows = 100'000;
+  const auto objects =
+      index_of({object("a.bin", 10 * kWindows), object("b.txt", 20), object("c.bin", 50)});
+  const auto index = windows(*objects, 10, 10).value();
+  const std::vector<size_t> positions = filter(*index, {.suffixes = {".bin"}});
+  ASSERT_EQ(positions.size(), kWindows + 5);
+  EXPECT_EQ(positions[kWindows - 1], kWindows - 1);
+  EXPECT_EQ(positions[kWindows], kWindows + 2);
+  const auto filtered = select(*index, positions).value();
+  EXPECT_EQ(filtered->spacing(0).count, kWindows);
+  EXPECT_LE(filtered->image().bytes().size(), index->image().bytes().size());
+  EXPECT_EQ(filtered->range(kWindows + 1), (ByteRange{10, 20}));
+  // In any order, and more than once.
+  const std::vector<size_t> mixed = {7, 8, 8, 9, 3};
+  const auto some = select(*index, mixed).value();
+  ASSERT_EQ(some->size(), mixed.size());
+  for (size_t i = 0; i < mixed.size(); ++i) EXPECT_EQ(some->range(i), index->range(mixed[i]));
+}
+
 TEST(ObjectIndex, JoinsWhatSeveralBuildersCollected) {
   const std::vector<ObjectInfo> objects = assorted(30'000, 1);
   ObjectIndexBuilder joined;
