@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Url",
+    "after_scheme",
     "before_wildcards",
     "bucket_and_name",
     "bucket_of",
@@ -141,6 +142,12 @@ def scheme_of(url: str) -> str:
     """Return ``"gs"``, ``"s3"`` and so on; ``""`` of a path."""
     scheme, separator, _ = url.partition("://")
     return scheme.lower() if separator else ""
+
+
+def after_scheme(url: str) -> str:
+    """Return what follows the scheme of a URL: ``"bucket/a"``; all of a path."""
+    before, separator, after = url.partition("://")
+    return after if separator else before
 
 
 def is_url(text: str) -> bool:

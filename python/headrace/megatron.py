@@ -22,7 +22,7 @@ from typing import Any
 
 from headrace._errors import InvalidArgumentError
 from headrace._keywords import refuse_options
-from headrace._location import is_url, object_at, scheme_of
+from headrace._location import after_scheme, is_url, object_at, scheme_of
 from headrace._open import open as open_object
 
 __all__ = ["install"]
@@ -120,7 +120,7 @@ def _get_index_cache_path(idx_path: str, object_storage_config: Any) -> Any:
     if not is_url(idx_path):
         return _before["get_index_cache_path"](idx_path, object_storage_config)
     # Every URL has a place of its own, which lies in the folder whatever it consists of.
-    parts = [_as_file_name(part) for part in idx_path.partition("://")[2].split("/")]
+    parts = [_as_file_name(part) for part in after_scheme(idx_path).split("/")]
     return os.path.join(object_storage_config.path_to_idx_cache, scheme_of(idx_path), *parts)
 
 
