@@ -50,6 +50,7 @@ FAKE_GCS = replace(
     conditional_delete=False,
     conditional_copy=False,
     conditional_large_write=False,
+    joins_forget_types=False,
 )
 
 S3 = Abilities(
