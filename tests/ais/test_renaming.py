@@ -216,11 +216,16 @@ def test_a_type_that_cannot_be_set_is_an_error_that_says_what_is_there(
     ais_server.cluster(personality="A")
     store = open_store()
     ais_server.faults([{"match": {"method": "PATCH"}, "action": {"status": 403, "message": "no"}}])
-    with pytest.raises(headrace.PermissionDeniedError, match="it is there, but its content type"):
-        for i in range(20):
-            store.write(f"source{i}", DATA)
-            store.write(f"target{i}", b"", content_type="text/html")
+    told = []
+    for i in range(20):  # some of these pairs lie on two targets
+        store.write(f"source{i}", DATA)
+        store.write(f"target{i}", b"", content_type="text/html")
+        try:
             store.rename(f"source{i}", f"target{i}")
+        except headrace.PermissionDeniedError as error:
+            told.append(str(error))
+    assert told
+    assert all("it is there, but its content type" in text for text in told)
 
 
 @pytest.mark.parametrize("name", ["a#b", "a?b=1", "100%"])
