@@ -219,12 +219,14 @@ def _grouped(index: ObjectIndex, on_error: OnError, lost: int, shards: int | Non
         )
     require(
         lost == 0 or lost != shards or len(samples) > 0,
-        f"there is no sample: all {lost} shards were left out, since none could be read",
+        "there is no sample, because of errors: "
+        + ("the only shard was" if lost == 1 else f"all {lost} shards were")
+        + " left out (on_error)",
     )
     require(
         len(samples) > 0,
         "there is no sample: none of the shards has a member whose name has a key before a dot"
-        + (f"; {lost} of them were left out, since they could not be read" if lost else ""),
+        + (f"; {lost} of them were left out because of errors" if lost else ""),
     )
     return samples
 
