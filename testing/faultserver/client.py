@@ -285,6 +285,13 @@ class FaultServer:
 
     # What happened.
 
+    def carried_out(self, kind: str) -> int:
+        """Return how many requests of a kind the log has that were not sent on to another node."""
+        return sum(
+            request["kind"] == kind and request["status"] not in (301, 307)
+            for request in self.log()
+        )
+
     def log(self, since: int = 0, limit: int | None = None) -> list[dict[str, Any]]:
         query = f"log?since={since}" + ("" if limit is None else f"&limit={limit}")
         found: list[dict[str, Any]] = self._json("GET", query)

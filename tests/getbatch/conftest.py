@@ -91,13 +91,6 @@ def read_alone(server: FaultServer) -> set[str]:
     return {unquote(path.removeprefix(prefix)) for path in paths}
 
 
-def single_reads(server: FaultServer) -> int:
-    """How many requests for one object were carried out; the proxy sends on what it gets."""
-    return sum(
-        each["kind"] == "media" and each["status"] not in (301, 307) for each in server.log()
-    )
-
-
 def at_target(action: Any, **more: Any) -> dict[str, Any]:
     """A rule for requests for many objects where they are carried out."""
     return {"match": {"kind": "moss", "path_contains": "/gbt-"}, "action": action, **more}

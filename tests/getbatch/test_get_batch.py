@@ -24,7 +24,6 @@ from tests.getbatch.conftest import (
     outcomes,
     read_alone,
     read_both_ways,
-    single_reads,
 )
 
 Objects = dict[str, bytes]
@@ -91,7 +90,7 @@ def test_auto_tries_both_ways_and_goes_on_with_one(server: FaultServer, objects:
     infos = [*store.list("data/")]
     for _ in range(10):
         assert [each.bytes() for each in store.read_many(infos)] == [*objects.values()]
-    alone = single_reads(server)
+    alone = server.carried_out("media")
     # Whatever is faster here, each was tried.
     assert batches(server) >= 1
     assert alone >= COUNT
@@ -155,7 +154,7 @@ def test_equal_ranges_of_an_object_that_do_not_all_come_are_read_alone(
     ranges = [(info, begin, begin + 10) for begin in range(0, len(data), 10)]
     samples = store.read_ranges(ranges)
     assert [each.bytes() for each in samples] == [data[begin:end] for _, begin, end in ranges]
-    assert (batches(server), single_reads(server)) == (1, 0 if after == 20 else 20)
+    assert (batches(server), server.carried_out("media")) == (1, 0 if after == 20 else 20)
 
 
 FAULTS: dict[str, Any] = {
