@@ -1,4 +1,4 @@
-"""The place of an `IterableDataset`, shared by a trainer process and its DataLoader workers."""
+"""The place of a dataset in its epochs, shared by a trainer process and its DataLoader workers."""
 
 from __future__ import annotations
 
