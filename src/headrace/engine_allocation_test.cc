@@ -76,7 +76,7 @@ namespace {
 
 constexpr size_t kBatchObjects = 256;
 constexpr size_t kBatches = 8;
-constexpr double kMaxAllocationsPerRead = 2.0;
+constexpr double kMaxAllocationsPerRead = 1.5;
 
 class AllocationTest : public StoreTest {
  protected:
@@ -132,17 +132,26 @@ class AllocationTest : public StoreTest {
   }
 };
 
-TEST_F(AllocationTest, SmallReadTakesAtMostTwo) {
+TEST_F(AllocationTest, SmallReadTakesAtMostOneAndAHalf) {
   const double per_read = allocations_per_read(1 * kKiB);
   RecordProperty("allocations_per_read", std::to_string(per_read));
   std::printf("%.3f allocations per read of 1 KiB\n", per_read);
   EXPECT_LE(per_read, kMaxAllocationsPerRead);
 }
 
-TEST_F(AllocationTest, MiddlingReadTakesAtMostTwo) {
+TEST_F(AllocationTest, MiddlingReadTakesAtMostOneAndAHalf) {
   const double per_read = allocations_per_read(100 * kKiB);
   RecordProperty("allocations_per_read", std::to_string(per_read));
   std::printf("%.3f allocations per read of 100 KiB\n", per_read);
+  EXPECT_LE(per_read, kMaxAllocationsPerRead);
+}
+
+// What a busy machine does: the reads of all connections end together, and all begin together.
+TEST_F(AllocationTest, AnswersThatComeInBurstsTakeNoMore) {
+  server_.post("latency", R"({"first_byte_ms":5})");
+  const double per_read = allocations_per_read(100 * kKiB);
+  RecordProperty("allocations_per_read", std::to_string(per_read));
+  std::printf("%.3f allocations per read of 100 KiB, in bursts\n", per_read);
   EXPECT_LE(per_read, kMaxAllocationsPerRead);
 }
 
