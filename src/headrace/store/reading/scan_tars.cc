@@ -1,40 +1,25 @@
 #include "headrace/store/reading/scan_tars.h"
 
-#include <algorithm>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
-#include "headrace/base/mutex.h"
+#include "headrace/store/reading/many_jobs.h"
 
 namespace headrace {
 namespace {
 
-using Answers = std::vector<Result<ScannedTar>>;
+constexpr std::string_view kNotDone = "it was not scanned to its end";
 
 // Thread: any. A tar's scan belongs to whichever thread takes its latest read.
-class ScanTars : public std::enable_shared_from_this<ScanTars> {
+class ScanTars final : public ManyJobs<ScannedTar, ReadBatch> {
  public:
   ScanTars(std::vector<std::shared_ptr<ObjectStore>> stores, std::vector<TarToScan> tars,
            bool skip_errors, size_t max_in_flight, std::shared_ptr<std::atomic<size_t>> done_count)
-      : stores_(std::move(stores)),
+      : ManyJobs(tars.size(), max_in_flight, kNotDone),
+        stores_(std::move(stores)),
         tars_(std::move(tars)),
         skip_errors_(skip_errors),
-        max_in_flight_(std::max<size_t>(max_in_flight, 1)),
-        done_count_(std::move(done_count)) {
-    answers_.reserve(tars_.size());
-    for (size_t i = 0; i < tars_.size(); ++i) {
-      answers_.push_back(fail(Code::kCancelled, "it was not scanned to its end"));
-    }
-  }
-
-  std::shared_ptr<Pending<Answers>> start() {
-    pending_->set_on_cancel([weak = weak_from_this()] {
-      if (const std::shared_ptr<ScanTars> self = weak.lock()) self->stop();
-    });
-    pump();
-    return pending_;
-  }
+        done_count_(std::move(done_count)) {}
 
  private:
   struct Scan {
@@ -43,40 +28,16 @@ class ScanTars : public std::enable_shared_from_this<ScanTars> {
     std::string generation;
   };
 
-  // Only one thread at a time starts scans. A read that ends at once, on this very thread, is left
-  // to the loop and starts none itself.
-  void pump() {
-    {
-      const Lock lock(mutex_);
-      again_ = true;
-      if (pumping_) return;
-      pumping_ = true;
+  void begin(size_t at) override {
+    const TarToScan& tar = tars_[at];
+    auto scan = std::make_shared<Scan>(
+        Scan{.at = at, .tar = TarScan(tar.size_bytes), .generation = tar.generation});
+    if (tar.size_bytes == 0) {
+      Result<void> taken = scan->tar.take({});
+      answer(*scan, std::move(taken));
+    } else {
+      read_on(std::move(scan));
     }
-    for (;;) {
-      size_t at = 0;
-      {
-        const Lock lock(mutex_);
-        if (stopped_ || next_ == tars_.size() || under_way_ == max_in_flight_) {
-          if (!std::exchange(again_, false)) {
-            pumping_ = false;
-            break;
-          }
-          continue;
-        }
-        at = next_++;
-        ++under_way_;
-      }
-      const TarToScan& tar = tars_[at];
-      auto scan = std::make_shared<Scan>(
-          Scan{.at = at, .tar = TarScan(tar.size_bytes), .generation = tar.generation});
-      if (tar.size_bytes == 0) {
-        Result<void> taken = scan->tar.take({});
-        end(*scan, std::move(taken));
-      } else {
-        read_on(std::move(scan));
-      }
-    }
-    end_if_done();
   }
 
   void read_on(std::shared_ptr<Scan> scan) {
@@ -86,37 +47,27 @@ class ScanTars : public std::enable_shared_from_this<ScanTars> {
                 .generation = scan->generation,
                 .size_bytes = tar.size_bytes,
                 .range = scan->tar.wanted()});
-    bool stopped = false;
-    {
-      const Lock lock(mutex_);
-      reads_.insert_or_assign(scan->at, batch);
-      stopped = stopped_;
-    }
-    const size_t store = tar.store;
-    batch->then([self = shared_from_this(), scan = std::move(scan)](ReadBatch& done) {
-      self->take(scan, done);
+    const bool goes_on = running(scan->at, batch);
+    batch->then([self = shared_from_this(), this, scan = std::move(scan)](ReadBatch& done) {
+      take(scan, done);
     });
-    stores_[store]->read(batch);
+    stores_[tar.store]->read(batch);
     batch->want();
-    if (stopped) batch->cancel();
+    if (!goes_on) batch->cancel();
   }
 
   void take(const std::shared_ptr<Scan>& scan, ReadBatch& batch) {
     ReadSlot& slot = batch.slot(0);
     Result<void> taken = slot.error ? Result<void>(std::unexpected(std::move(*slot.error)))
                                     : take_bytes(*scan, slot);
-    bool goes_on = false;
     if (taken && scan->tar.wanted()) {
-      const Lock lock(mutex_);
-      goes_on = !stopped_;
-      if (!goes_on) taken = fail(Code::kCancelled, "it was not scanned to its end");
+      if (!stopped()) {
+        read_on(scan);
+        return;
+      }
+      taken = fail(Code::kCancelled, kNotDone);
     }
-    if (goes_on) {
-      read_on(scan);
-      return;
-    }
-    end(*scan, std::move(taken));
-    pump();
+    answer(*scan, std::move(taken));
   }
 
   Result<void> take_bytes(Scan& scan, const ReadSlot& slot) {
@@ -132,76 +83,30 @@ class ScanTars : public std::enable_shared_from_this<ScanTars> {
     return scan.tar.take(slot.into);
   }
 
-  void end(Scan& scan, Result<void> result) {
+  void answer(Scan& scan, Result<void> taken) {
     const TarToScan& tar = tars_[scan.at];
-    const bool failed = !result;
     Result<ScannedTar> answer;
-    if (failed) {
-      Error error = std::move(result.error());
-      if (error.url().empty()) {
-        error = std::move(error).with_url(stores_[tar.store]->url_of(tar.name));
-      }
-      answer = std::unexpected(std::move(error));
-    } else {
+    if (taken) {
       std::vector<std::string> warnings = scan.tar.warnings();
       answer = ScannedTar{.files = std::move(scan.tar).take_files(),
                           .generation = std::move(scan.generation),
                           .warnings = std::move(warnings)};
+    } else {
+      Error error = std::move(taken.error());
+      if (error.url().empty()) {
+        error = std::move(error).with_url(stores_[tar.store]->url_of(tar.name));
+      }
+      answer = std::unexpected(std::move(error));
     }
     done_count_->fetch_add(1, std::memory_order_relaxed);
-    std::vector<std::shared_ptr<ReadBatch>> cancelled;
-    {
-      const Lock lock(mutex_);
-      answers_[scan.at] = std::move(answer);
-      reads_.erase(scan.at);
-      --under_way_;
-      if (failed && !skip_errors_ && !std::exchange(stopped_, true)) cancelled = reads();
-    }
-    for (const std::shared_ptr<ReadBatch>& each : cancelled) each->cancel();
-  }
-
-  void stop() {
-    std::vector<std::shared_ptr<ReadBatch>> cancelled;
-    {
-      const Lock lock(mutex_);
-      stopped_ = true;
-      cancelled = reads();
-    }
-    for (const std::shared_ptr<ReadBatch>& each : cancelled) each->cancel();
-    pump();
-  }
-
-  std::vector<std::shared_ptr<ReadBatch>> reads() const HEADRACE_REQUIRES(mutex_) {
-    std::vector<std::shared_ptr<ReadBatch>> out;
-    out.reserve(reads_.size());
-    for (const auto& [at, read] : reads_) out.push_back(read);
-    return out;
-  }
-
-  void end_if_done() {
-    Answers answers;
-    {
-      const Lock lock(mutex_);
-      const bool done = under_way_ == 0 && (stopped_ || next_ == tars_.size());
-      if (!done || std::exchange(ended_, true)) return;
-      answers = std::move(answers_);
-    }
-    pending_->complete(std::move(answers));
+    const bool ends_all = !answer && !skip_errors_;
+    end(scan.at, std::move(answer), ends_all);
   }
 
   const std::vector<std::shared_ptr<ObjectStore>> stores_;
   const std::vector<TarToScan> tars_;
   const bool skip_errors_;
-  const size_t max_in_flight_;
   const std::shared_ptr<std::atomic<size_t>> done_count_;
-  const std::shared_ptr<Pending<Answers>> pending_ = std::make_shared<Pending<Answers>>();
-
-  mutable Mutex mutex_;
-  Answers answers_ HEADRACE_GUARDED_BY(mutex_);
-  std::unordered_map<size_t, std::shared_ptr<ReadBatch>> reads_ HEADRACE_GUARDED_BY(mutex_);
-  size_t next_ HEADRACE_GUARDED_BY(mutex_) = 0, under_way_ HEADRACE_GUARDED_BY(mutex_) = 0;
-  bool pumping_ HEADRACE_GUARDED_BY(mutex_) = false, again_ HEADRACE_GUARDED_BY(mutex_) = false;
-  bool stopped_ HEADRACE_GUARDED_BY(mutex_) = false, ended_ HEADRACE_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace
