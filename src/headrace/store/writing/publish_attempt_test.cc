@@ -4,19 +4,18 @@
 #include "headrace/store/writing/publish_attempt.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <array>
 #include <string>
 
 #include "headrace/store/s3/s3_protocol.h"
+#include "headrace/store/writing/attempt_test_support.h"
 #include "headrace/store/writing/write_attempts.h"
 
 namespace headrace {
 namespace {
 
 using ::testing::HasSubstr;
-using Verdict = Attempt::Verdict;
 
 constexpr const char* kOurs = "0cc175b9c0f1b6a831c399e269772661";
 constexpr const char* kOther = "92eb5ffee6ae2fec3ad71c777531578f";
@@ -25,7 +24,7 @@ std::string object_with(const std::string& etag) {
   return "Content-Length: 1\r\nETag: \"" + etag + "\"\r\n";
 }
 
-class PublishAttemptTest : public ::testing::Test {
+class PublishAttemptTest : public AttemptTest {
  protected:
   explicit PublishAttemptTest(ConditionalWrites conditional_writes = ConditionalWrites::kService)
       : protocol_(protocol_of({.conditional_writes = conditional_writes})) {}
@@ -55,23 +54,7 @@ class PublishAttemptTest : public ::testing::Test {
     return said;
   }
 
-  static Result<Verdict> answer(Attempt& attempt, const std::string& status,
-                                const std::string& headers = "") {
-    ResponseHead head;
-    const std::string text = "HTTP/1.1 " + status + "\r\n" + headers + "\r\n";
-    EXPECT_TRUE(parse_response_head(text, head));
-    EXPECT_TRUE(attempt.on_head(head).has_value());
-    return attempt.end();
-  }
-
-  static void expect_again(const Result<Verdict>& verdict) {
-    ASSERT_TRUE(verdict.has_value()) << verdict.error().message();
-    EXPECT_EQ(*verdict, Verdict::kAgain);
-  }
-  static void expect_done(const Result<Verdict>& verdict) {
-    ASSERT_TRUE(verdict.has_value()) << verdict.error().message();
-    EXPECT_EQ(*verdict, Verdict::kDone);
-  }
+  static void expect_done(const Result<Verdict>& verdict) { expect(Verdict::kDone, verdict); }
   static void expect_error(const Result<Verdict>& verdict, Code code,
                            const std::string& message = "") {
     ASSERT_FALSE(verdict.has_value());

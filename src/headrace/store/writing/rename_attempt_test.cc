@@ -2,18 +2,17 @@
 #include "headrace/store/writing/rename_attempt.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <string>
 
 #include "headrace/format/ais_checksum.h"
 #include "headrace/store/ais/ais_protocol.h"
+#include "headrace/store/writing/attempt_test_support.h"
 
 namespace headrace {
 namespace {
 
 using ::testing::HasSubstr;
-using Verdict = Attempt::Verdict;
 
 constexpr const char* kOurs = "0102030405060708";
 constexpr const char* kOther = "1112131415161718";
@@ -23,7 +22,7 @@ std::string object_with(const std::string& sum, const std::string& size = "10") 
          "\r\nAis-Version: 1\r\nAis-Checksum-Type: xxhash\r\nAis-Checksum-Value: " + sum + "\r\n";
 }
 
-class RenameAttemptTest : public ::testing::Test {
+class RenameAttemptTest : public AttemptTest {
  protected:
   RenameAttempt rename(Precondition precondition = {}) const {
     ObjectInfo source;
@@ -43,21 +42,8 @@ class RenameAttemptTest : public ::testing::Test {
     return std::string(request.method) + " " +
            std::string(request.target.substr(begin, request.target.find('?') - begin));
   }
-  static Result<Verdict> answer(Attempt& attempt, const std::string& status,
-                                const std::string& headers = "") {
-    ResponseHead head;
-    const std::string text = "HTTP/1.1 " + status + "\r\n" + headers + "\r\n";
-    EXPECT_TRUE(parse_response_head(text, head));
-    EXPECT_TRUE(attempt.on_head(head).has_value());
-    return attempt.end();
-  }
-  static void expect_again(const Result<Verdict>& verdict) {
-    ASSERT_TRUE(verdict.has_value()) << verdict.error().message();
-    EXPECT_EQ(*verdict, Verdict::kAgain);
-  }
   static void expect_done(const RenameAttempt& attempt, const Result<Verdict>& verdict) {
-    ASSERT_TRUE(verdict.has_value()) << verdict.error().message();
-    EXPECT_EQ(*verdict, Verdict::kDone);
+    expect(Verdict::kDone, verdict);
     ASSERT_TRUE(attempt.result.has_value());
     EXPECT_EQ(attempt.result->name, "new");
     EXPECT_EQ(attempt.result->generation, std::string("1-") + kOurs);
