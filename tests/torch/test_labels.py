@@ -248,7 +248,9 @@ def test_both_ends_of_parts_must_be_named() -> None:
     table = {"url": ["/a"], "begin": [0]}
     with pytest.raises(headrace.InvalidArgumentError, match="name both columns, or none"):
         MapDataset.from_table(table, begin="begin")
-    with pytest.raises(headrace.InvalidArgumentError, match="no column 'end'; it has 'url', 'begin'"):
+    with pytest.raises(
+        headrace.InvalidArgumentError, match="no column 'end'; it has 'url', 'begin'"
+    ):
         MapDataset.from_table(table, begin="begin", end="end")
 
 
