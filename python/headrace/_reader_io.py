@@ -16,7 +16,7 @@ from headrace._engine import ObjectInfo, Sample
 from headrace._errors import CorruptDataError, HeadraceError, PreconditionFailedError
 from headrace._location import is_local
 from headrace._options import PREFETCH_BYTES, require, require_bytes
-from headrace._whole_sum import InOrderSum, WholeSum, crc_of, tell_not_compared, xxh64_of
+from headrace._whole_sum import WholeSum, crc_of, in_order_sum_of, tell_not_compared
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -87,10 +87,11 @@ class ObjectReaderIO(io.BufferedIOBase):
     arrives, and the read that would complete the object, in whatever order it was read, compares
     the sum of all pieces with the object's first: if they differ it raises `CorruptDataError` and
     returns nothing, and so does every later read. Until then the bytes are as good as the
-    transport. An XXH64 (the default of AIStore) cannot be joined from those of pieces: an object
-    that has one is compared if it is read from its beginning to its end, whatever is read again in
-    between. An object without either (a file, an `ObjectInfo` that has none, one whose store keeps
-    a digest such as SHA-256) is not compared, and neither is one of a store with ``verify=False``.
+    transport. An XXH64 (the default of AIStore) or a digest such as SHA-256 cannot be joined from
+    those of pieces: an object that has one is compared if it is read from its beginning to its
+    end, whatever is read again in between; with a digest only in a store with ``verify="all"``.
+    An object without a checksum (a file, an `ObjectInfo` that has none) is not compared, and
+    neither is one of a store with ``verify=False``.
 
     Threads may share it. After a fork the child reads by connections of its own.
 
@@ -130,18 +131,17 @@ class ObjectReaderIO(io.BufferedIOBase):
         self._fetches: list[_Fetch] = []
         self._pending_bytes = 0  # handed out, and not in the sum yet; rather too many than too few
         self._damage: CorruptDataError | None = None
-        verify = bool(self._store._settings.verify)
+        verify = self._store._settings.verify
         if isinstance(name, ObjectInfo):
-            self._info = self._completed(name, verify)
+            self._info = self._completed(name, bool(verify))
         else:
             self._info = self._open(name)
         if if_generation is not None and self._info.generation != if_generation:
             raise _wrong_generation(self._url, self._info.generation, if_generation)
         crc = crc_of(self._info) if verify else None
         self._sum = None if crc is None else WholeSum(self._info.size_bytes, *crc)
-        xxh64 = xxh64_of(self._info) if verify else None
-        self._in_order = None if xxh64 is None else InOrderSum(self._info.size_bytes, xxh64)
-        if verify and crc is None and xxh64 is None and self._info.size_bytes:
+        self._in_order = in_order_sum_of(self._info, verify)
+        if verify and crc is None and self._in_order is None and self._info.size_bytes:
             tell_not_compared(self._store, self._info)
         self._ended = False
 

@@ -1,10 +1,11 @@
-"""Whether pieces that arrived in any order are those of an object whose CRC is known."""
+"""Whether pieces are those of an object whose sum is known: a CRC in any order, others in order."""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from headrace import _engine
 
@@ -12,8 +13,20 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from headrace import ObjectInfo, Store
+    from headrace._options import VerifyOption
 
-__all__ = ["InOrderSum", "WholeSum", "crc_of", "damage_of", "tell_not_compared", "xxh64_of"]
+__all__ = [
+    "InOrderSum",
+    "WholeSum",
+    "crc_of",
+    "damage_of",
+    "in_order_sum_of",
+    "running_sum",
+    "tell_not_compared",
+]
+
+# Sums that take longer than reading does, and their names in messages.
+_DIGESTS = {"sha1": "SHA-1", "sha256": "SHA-256", "md5": "MD5"}
 
 # Bounds of the memory that this takes. Beyond the first one the whole cannot be told any more.
 _MAX_RUNS = 1 << 16
@@ -29,10 +42,56 @@ def crc_of(info: ObjectInfo) -> tuple[_engine.CrcKind, int] | None:
         return None
 
 
-def xxh64_of(info: ObjectInfo) -> int | None:
-    """Return the object's XXH64; None if it has none."""
+def in_order_sum_of(info: ObjectInfo, verify: VerifyOption) -> InOrderSum | None:
+    """Return the sum of an object whose bytes have to come in order to be compared.
+
+    None if it has none, or a CRC, which `WholeSum` compares; and for a digest unless `verify` is
+    ``"all"``.
+    """
     kind, value = info.checksum or ("", b"")
-    return int.from_bytes(value, "big") if kind == "xxh64" else None
+    is_compared = bool(verify) if kind == "xxh64" else verify == "all" and kind in _DIGESTS
+    return InOrderSum(info.size_bytes, kind, value) if is_compared else None
+
+
+class RunningSum(Protocol):
+    """A sum of bytes that come in order."""
+
+    def update(self, data: Buffer, /) -> object:
+        """Add these bytes, which follow those before."""
+
+    def digest(self) -> bytes:
+        """Return the sum so far."""
+
+
+class _Xxh64:
+    def __init__(self) -> None:
+        self._sum = _engine.Xxh64()
+
+    def update(self, data: Buffer, /) -> None:
+        self._sum.extend(data)
+
+    def digest(self) -> bytes:
+        return self._sum.value().to_bytes(8, "big")
+
+
+class _Crc:
+    def __init__(self, kind: str) -> None:
+        self._kind = _engine.CrcKind(kind)
+        self._value = 0
+
+    def update(self, data: Buffer, /) -> None:
+        with memoryview(data) as view:
+            self._value = self._kind.joined(self._value, self._kind.of(view), view.nbytes)
+
+    def digest(self) -> bytes:
+        return self._value.to_bytes(8 if self._kind.name == "crc64nvme" else 4, "big")
+
+
+def running_sum(kind: str) -> RunningSum:
+    """Return a sum of this kind, one of those of `ObjectInfo.checksum`."""
+    if kind == "xxh64":
+        return _Xxh64()
+    return hashlib.new(kind, usedforsecurity=False) if kind in _DIGESTS else _Crc(kind)
 
 
 def damage_of(kind: _engine.CrcKind, came: int, told: int) -> str:
@@ -111,19 +170,20 @@ class _Run:
 
 
 class InOrderSum:
-    """The XXH64 of an object that is read from its beginning to its end.
+    """The sum of an object that is read from its beginning to its end.
 
-    It cannot be joined from those of pieces. Bytes that come again are passed over; once some were
-    left out, the whole cannot be told any more.
+    XXH64, SHA-1, SHA-256 and MD5 cannot be joined from those of pieces. Bytes that come again are
+    passed over; once some were left out, the whole cannot be told any more.
 
     Args:
         size_bytes: the object's.
-        xxh64: the object's.
+        kind: of the object's sum.
+        value: the object's sum.
     """
 
-    def __init__(self, size_bytes: int, xxh64: int) -> None:
-        self._size_bytes, self._whole = size_bytes, xxh64
-        self._sum = _engine.Xxh64()
+    def __init__(self, size_bytes: int, kind: str, value: bytes) -> None:
+        self._size_bytes, self._kind, self._whole = size_bytes, kind, value
+        self._sum = running_sum(kind)
         self._end = 0
         self.is_hopeless = False
         """Whether bytes were left out."""
@@ -134,13 +194,14 @@ class InOrderSum:
         if self.is_hopeless or end <= self._end:
             return ""
         with memoryview(data) as view, view[self._end - begin :] as new:
-            self._sum.extend(new)
+            self._sum.update(new)
         self._end = end
-        came = self._sum.value()
-        if end < self._size_bytes or came == self._whole:
+        if end < self._size_bytes or (came := self._sum.digest()) == self._whole:
             return ""
+        label = _DIGESTS.get(self._kind, self._kind.upper())
         return (
-            f"the bytes that came have XXH64 {came:016x}, the object has XXH64 {self._whole:016x}"
+            f"the bytes that came have {label} {came.hex()}, the object has {label} "
+            f"{self._whole.hex()}"
         )
 
 

@@ -7,8 +7,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
+import torch
 
 import headrace
+import headrace.checkpoint
 from testing.faultserver.client import FaultServer
 from testing.servers import AistoreCluster
 from tests.faults.conftest import FAST
@@ -283,6 +285,45 @@ def test_what_replaces_a_typed_object_in_parts_is_described_where_it_has_to_be(
         assert (found.content_type, found.content_encoding) == ("", "")
     patches = [e["status"] for e in ais_server.log() if e["method"] == "PATCH"]
     assert patches in ([], [307, 200])
+
+
+def all_requests(server: FaultServer) -> dict[str, dict[str, int]]:
+    """How many requests of each kind the proxy has sent on, and targets have carried out."""
+    found: dict[str, dict[str, int]] = {"sent on": {}, "carried out": {}}
+    for line in server.log():
+        if line["kind"] != "smap":
+            assert line["status"] in (200, 307)
+            kinds = found["sent on" if line["status"] == 307 else "carried out"]
+            kinds[line["kind"]] = kinds.get(line["kind"], 0) + 1
+    return found
+
+
+@pytest.mark.parametrize("content_type", [None, "text/plain"])
+def test_a_multipart_upload_is_its_parts_and_a_start_an_end_a_look_and_its_description(
+    ais_server: FaultServer, store: headrace.Store, content_type: str | None
+) -> None:
+    ais_server.cluster(personality="B")
+    with store.open_writer("o", part_bytes=PART, content_type=content_type) as writer:
+        writer.write(DATA)
+    once = {"rename": 1, "multipart_part": 6, "multipart_complete": 1, "get": 1}
+    if content_type is not None:
+        once["patch"] = 1
+    assert all_requests(ais_server) == {"sent on": once, "carried out": once}
+    proxy = ais_server.stats()["by_node"][0]
+    assert proxy["body_bytes_in"] < PART, "commands, and no bytes of the object"
+
+
+def test_a_checkpoint_is_saved_by_as_many_requests(
+    ais_server: FaultServer, store: headrace.Store
+) -> None:
+    ais_server.cluster(personality="B")
+    state = {f"layer.{i}": torch.zeros(1 << 20) for i in range(12)}
+    headrace.checkpoint.save(state, "ais://bucket/a.pt", store=store)
+    # 48 MiB and a bit, in parts of 16 MiB; a checkpoint has a content type.
+    once = {"rename": 1, "multipart_part": 4, "multipart_complete": 1, "get": 1, "patch": 1}
+    assert all_requests(ais_server) == {"sent on": once, "carried out": once}
+    loaded = headrace.checkpoint.load("ais://bucket/a.pt", store=store)
+    assert loaded.keys() == state.keys()
 
 
 def test_a_type_that_cannot_be_set_is_an_error_that_says_what_is_there(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -162,3 +163,79 @@ def test_ctrl_c_during_a_large_upload_leaves_nothing(
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert "large" not in server.names("bucket")
+
+
+# ---- a store whose sums cannot be joined from those of pieces
+
+
+@pytest.fixture
+def ais() -> Iterator[FaultServer]:
+    with FaultServer(dialect="ais") as server:
+        yield server
+
+
+@pytest.mark.parametrize("kind", ["xxhash", "md5", "sha256", "crc32c"])
+def test_the_whole_sum_of_aistore_is_compared_before_a_copy_appears(
+    ais: FaultServer, tmp_path: Path, data: bytes, run: Run, kind: str
+) -> None:
+    ais.bucket("bucket", checksum=kind)
+    ais.bucket("other")
+    ais.put("bucket", "large", data)
+    environment = {"AIS_ENDPOINT": ais.url, **SMALL_BUDGET}
+    for to in (f"{tmp_path}/back", "ais://other/back"):
+        done = run("cp", "ais://bucket/large", to, **environment)
+        assert (done.code, done.err.count("not compared")) == (0, 0), done.err
+    assert (tmp_path / "back").read_bytes() == data
+    assert ais.get("other", "back") == data
+    lie = {"match": {"kind": "media", "node": "target"}, "from": 3, "count": 1}
+    for to in (f"{tmp_path}/wrong", "ais://other/wrong"):
+        ais.faults([lie | {"action": {"flip_byte": 5}}])
+        done = run("cp", "ais://bucket/large", to, **environment)
+        assert ais.fault_counts()[0]["fired"] == 1
+        assert done.code == 1
+        assert done.err.startswith("headrace: CorruptDataError: ais://bucket/large: the bytes that")
+    assert names_in(tmp_path) == ["back"]
+    assert ais.names("other") == ["back"]
+
+
+def test_a_piece_that_was_wrong_before_an_interruption_is_found_after_it(
+    ais: FaultServer, tmp_path: Path, data: bytes, run: Run
+) -> None:
+    ais.put("bucket", "large", data)
+    environment = {"AIS_ENDPOINT": ais.url}
+    last = {"kind": "media", "header": {"name": "range", "contains": f"bytes={128 * MiB}-"}}
+    first = {"kind": "media", "header": {"name": "range", "contains": "bytes=0-"}}
+    ais.faults(
+        [
+            {"match": last, "action": {"status": 403}},
+            {"match": first | {"node": "target"}, "action": {"flip_byte": 5}},
+        ]
+    )
+    assert run("cp", "ais://bucket/large", tmp_path / "back", **environment).code == 4
+    assert _pieces_done(tmp_path, len(data)) == 2
+    ais.reset(keep_buckets=True)
+    done = run("cp", "ais://bucket/large", tmp_path / "back", **environment)
+    assert (done.code, "the bytes that came have XXH64" in done.err) == (1, True), done.err
+    assert names_in(tmp_path) == []
+    assert read_bytes(ais) < len(data) - 128 * MiB + MiB, "the other pieces were there"
+    assert run("cp", "ais://bucket/large", tmp_path / "back", **environment).code == 0
+    assert (tmp_path / "back").read_bytes() == data
+
+
+@pytest.mark.parametrize("kind", ["xxhash", "md5", "sha256"])
+def test_a_tree_that_is_there_already_is_not_sent_to_aistore_again(
+    ais: FaultServer, tmp_path: Path, run: Run, kind: str
+) -> None:
+    ais.bucket("bucket", checksum=kind)
+    (tmp_path / "tree").mkdir()
+    for i in range(5):
+        (tmp_path / "tree" / f"o{i}").write_bytes(b"some bytes" * i)
+    for sent in (5, 0):
+        before = ais.carried_out("upload")
+        done = run("cp", "-r", f"{tmp_path}/tree", "ais://bucket", AIS_ENDPOINT=ais.url)
+        assert done.code == 0, done.err
+        assert ais.carried_out("upload") - before == sent
+    (tmp_path / "tree" / "o3").write_bytes(b"some bytez" * 3)
+    before = ais.carried_out("upload")
+    run("cp", "-r", f"{tmp_path}/tree", "ais://bucket", AIS_ENDPOINT=ais.url)
+    assert ais.carried_out("upload") - before == 1

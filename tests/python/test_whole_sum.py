@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 
@@ -110,12 +111,31 @@ def test_its_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert whole.is_hopeless
 
 
-XXH64_OF_DATA = _engine.Xxh64()
-XXH64_OF_DATA.extend(DATA)
+def in_order(kind: str) -> _whole_sum.InOrderSum:
+    of_data = _whole_sum.running_sum(kind)
+    of_data.update(DATA)
+    return _whole_sum.InOrderSum(len(DATA), kind, of_data.digest())
 
 
-def test_what_is_read_in_order_has_its_sum_whatever_comes_again() -> None:
-    whole = _whole_sum.InOrderSum(len(DATA), XXH64_OF_DATA.value())
+def test_running_sums_are_those_that_others_compute() -> None:
+    for kind in ("sha1", "sha256", "md5"):
+        whole = _whole_sum.running_sum(kind)
+        whole.update(b"some ")
+        whole.update(b"bytes")
+        assert whole.digest() == hashlib.new(kind, b"some bytes").digest()
+    whole = _whole_sum.running_sum("xxh64")
+    whole.update(b"")
+    assert whole.digest().hex() == "ef46db3751d8e999"
+    for kind in ("crc32", "crc32c", "crc64nvme"):
+        whole = _whole_sum.running_sum(kind)
+        whole.update(DATA[:7])
+        whole.update(DATA[7:])
+        assert int.from_bytes(whole.digest(), "big") == sum_of(DATA, kind)
+
+
+@pytest.mark.parametrize("kind", ["xxh64", "sha1", "sha256", "md5"])
+def test_what_is_read_in_order_has_its_sum_whatever_comes_again(kind: str) -> None:
+    whole = in_order(kind)
     half = len(DATA) // 2
     for begin, end in (
         (0, 10),
@@ -130,17 +150,22 @@ def test_what_is_read_in_order_has_its_sum_whatever_comes_again() -> None:
     assert whole.add(0, len(DATA), DATA) == "", "it is over"
 
 
-def test_a_byte_of_what_is_read_in_order_that_differs_is_told_at_the_end() -> None:
-    whole = _whole_sum.InOrderSum(len(DATA), XXH64_OF_DATA.value())
+@pytest.mark.parametrize(
+    ("kind", "label"), [("xxh64", "XXH64"), ("sha256", "SHA-256"), ("md5", "MD5")]
+)
+def test_a_byte_of_what_is_read_in_order_that_differs_is_told_at_the_end(
+    kind: str, label: str
+) -> None:
+    whole = in_order(kind)
     wrong = bytes([DATA[0] ^ 1]) + DATA[1:]
     assert whole.add(0, 10, wrong[:10]) == ""
-    assert f"the object has XXH64 {XXH64_OF_DATA.value():016x}" in whole.add(
-        10, len(DATA), DATA[10:]
-    )
+    of_data = _whole_sum.running_sum(kind)
+    of_data.update(DATA)
+    assert f"the object has {label} {of_data.digest().hex()}" in whole.add(10, len(DATA), DATA[10:])
 
 
 def test_what_is_left_out_makes_the_sum_of_what_is_read_in_order_hopeless() -> None:
-    whole = _whole_sum.InOrderSum(len(DATA), 0)
+    whole = _whole_sum.InOrderSum(len(DATA), "xxh64", bytes(8))
     assert whole.add(0, 10, DATA[:10]) == whole.add(11, 12, DATA[11:12]) == ""
     assert whole.is_hopeless
     assert whole.add(10, len(DATA), DATA[10:]) == ""

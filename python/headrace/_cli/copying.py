@@ -32,9 +32,9 @@ from headrace import (
 from headrace._cli.large import (
     LARGE_BYTES,
     download,
+    has_sum_of,
     pieces_of,
     send,
-    sum_of_file,
     with_facts,
 )
 from headrace._cli.listing import chunks
@@ -45,7 +45,6 @@ from headrace._cli.report import ExitCode, Report, Stopped, binary_size, counted
 from headrace._cli.wildcards import expanded
 from headrace._cli.workers import Workers
 from headrace._location import is_local
-from headrace._whole_sum import crc_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -598,22 +597,16 @@ def _is_equal(item: _Item) -> bool:
             there = os.lstat(path)
             if not stat_module.S_ISREG(there.st_mode) or there.st_size != item.info.size_bytes:
                 return False
-            return _has_sum(path, with_facts(item.source, item.info))
+            return has_sum_of(path, with_facts(item.source, item.info))
         if item.there is None or item.there.size_bytes != item.info.size_bytes:
             return False
         there_now = with_facts(item.destination, item.there)
         if is_local(item.source.url):
-            return _has_sum(f"/{item.info.name}", there_now)
+            return has_sum_of(f"/{item.info.name}", there_now)
         sum_here = with_facts(item.source, item.info).checksum
         return sum_here is not None and sum_here == there_now.checksum
     except (HeadraceError, OSError):
         return False  # copying it tells what is wrong
-
-
-def _has_sum(path: str, info: ObjectInfo) -> bool:
-    """Return whether the CRC of a local file is that of the object, as far as that has one."""
-    known = crc_of(info)
-    return known is not None and sum_of_file(path, known[0]) == known[1]
 
 
 def _verify(item: _Item, written: ObjectInfo) -> None:

@@ -22,7 +22,7 @@ from headrace import (
 from headrace._cli.part_file import PartFile
 from headrace._leftovers import give_up
 from headrace._location import is_local, scheme_of
-from headrace._whole_sum import damage_of, tell_not_compared
+from headrace._whole_sum import damage_of, running_sum, tell_not_compared
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 __all__ = [
     "LARGE_BYTES",
     "download",
+    "has_sum_of",
     "pieces_of",
     "send",
-    "sum_of_file",
     "with_facts",
 ]
 
@@ -173,14 +173,17 @@ def pieces_of(
             on_bytes(size_bytes)
 
 
-def sum_of_file(path: str, kind: _engine.CrcKind) -> int:
-    """Return the CRC of a local file."""
-    crc = 0
+def has_sum_of(path: str, info: ObjectInfo) -> bool:
+    """Return whether a local file has the sum of the object, as far as that has one."""
+    if info.checksum is None:
+        return False
+    kind, value = info.checksum
+    whole = running_sum(kind)
     buffer = memoryview(bytearray(_STEP_BYTES))
     with open(path, "rb", buffering=0) as file:
         while size_bytes := file.readinto(buffer):
-            crc = kind.joined(crc, kind.of(buffer[:size_bytes]), size_bytes)
-    return crc
+            whole.update(buffer[:size_bytes])
+    return whole.digest() == value
 
 
 def _do_all(work: Callable[[int], object], items: list[int]) -> None:

@@ -63,6 +63,8 @@ class Connection:
             "credentials": "anonymous" if self.anonymous else None,
             "provider": self._provider(url),
             "retry": RetryOptions(max_attempts=self.attempts or RetryOptions.max_attempts),
+            # Digests, too: who copies objects wants to know more than how fast that went.
+            "verify": "all",
             "user_agent_suffix": "headrace-cli",
         }
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from types import TracebackType
 
 from headrace import MiB, ObjectInfo, _engine
-from headrace._whole_sum import crc_of, damage_of
+from headrace._whole_sum import crc_of, damage_of, in_order_sum_of
 
 __all__ = ["PIECE_BYTES", "PartFile"]
 
@@ -46,7 +46,11 @@ class PartFile:
         self._path, self._size_bytes = path, info.size_bytes
         self._count = -(-info.size_bytes // PIECE_BYTES)
         known = crc_of(info)
-        self.is_compared = known is not None
+        # What no sums of pieces tell: pieces are summed once more, in order, while they are in
+        # memory.
+        self._in_order = in_order_sum_of(info, "all")
+        self._in_order_count, self._in_order_damage = 0, ""
+        self.is_compared = known is not None or self._in_order is not None
         self.crc_kind = _engine.CrcKind("crc32c") if known is None else known[0]
         self._object_crc = None if known is None else known[1]
         self._lock = threading.Lock()
@@ -78,6 +82,7 @@ class PartFile:
         if not same:
             os.pwrite(self._file, head, info.size_bytes)
         self._sums = [self._sum_of(i) for i in range(self._count)]
+        self._sum_in_order()
 
     def _sum_of(self, i: int) -> int | None:
         """Return the sum of a piece that is done; None if it is not, or has changed since."""
@@ -118,6 +123,18 @@ class PartFile:
         os.pwrite(self._file, _PIECE.pack(_DONE, crc), self._place(i))
         with self._lock:
             self._sums[i] = crc
+            self._sum_in_order()
+
+    def _sum_in_order(self) -> None:
+        """Add the pieces that are next, as far as they are done, to the sum in order."""
+        if self._in_order is None:
+            return
+        for i in range(self._in_order_count, self._count):
+            if self._sums[i] is None:
+                return
+            with self.memory(i) as memory:
+                self._in_order_damage = self._in_order.add(*self.range_of(i), memory)
+            self._in_order_count = i + 1
 
     def damage(self) -> str:
         """Return what is wrong with all pieces, which are done, together: ``""`` for nothing."""
@@ -127,7 +144,7 @@ class PartFile:
             begin, end = self.range_of(i)
             whole = self.crc_kind.joined(whole, each, end - begin)
         if self._object_crc is None or self._object_crc == whole:
-            return ""
+            return self._in_order_damage
         return damage_of(self.crc_kind, whole, self._object_crc)
 
     # ---- the end

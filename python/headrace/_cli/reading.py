@@ -17,7 +17,7 @@ from headrace._cli.large import LARGE_BYTES, with_facts
 from headrace._cli.location import Location, missing_bucket, not_found
 from headrace._cli.report import Report
 from headrace._cli.workers import Workers
-from headrace._whole_sum import crc_of, tell_not_compared, xxh64_of
+from headrace._whole_sum import crc_of, tell_not_compared
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -71,10 +71,10 @@ def spooled(store: Store, info: ObjectInfo) -> mmap.mmap:
         # All of it now: a full disk is an error here, but would be a signal when memory is written.
         os.posix_fallocate(file.fileno(), 0, info.size_bytes)
         memory = mmap.mmap(file.fileno(), info.size_bytes)
-    if xxh64_of(info) is None:
+    if crc_of(info) is not None:
         store.read(info, into=memory)
         return memory
-    # An XXH64 cannot be joined from those of pieces: bytes that come in order are compared with it.
+    # Other sums cannot be joined from those of pieces: they are of bytes that come in order.
     with headrace.open(info, store=store) as file:
         file.readinto(memory)
     return memory
@@ -130,7 +130,7 @@ def _pieces(
         info = with_facts(store, info)
     if sample is not None:
         yield sample
-    elif is_whole and (crc_of(info) is not None or xxh64_of(info) is not None):
+    elif is_whole and info.checksum is not None:
         yield spooled(store, info)
     else:
         # There is no sum of a part, so there is nothing to wait for.

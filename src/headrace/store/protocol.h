@@ -79,6 +79,9 @@ struct HostMap {
   std::vector<std::vector<Endpoint>> other_endpoints = {};
   // Of those of the hosts that have objects now.
   std::vector<std::string> members = {};
+  // Where requests may begin that cannot reach the store's endpoint, preferred ones first. The
+  // endpoint itself may be among them.
+  std::vector<Endpoint> entrances = {};
 };
 
 // Sends requests about objects straight to the host of a cluster that has them.

@@ -29,6 +29,13 @@ Result<std::shared_ptr<const HostMap>> AisPlacement::parse_map(const Response& r
     made->other_endpoints.push_back(target.other_endpoints);
     if (!target.is_leaving()) made->members.push_back(target.id);
   }
+  // The primary first: whatever it alone can do, the others ask it for.
+  for (const bool is_primary : {true, false}) {
+    for (const AisNode& proxy : map->proxies) {
+      if ((proxy.id == map->primary_id) != is_primary || proxy.is_leaving()) continue;
+      if (proxy.endpoint.tls || !tls_) made->entrances.push_back(proxy.endpoint);
+    }
+  }
   made->owners = AisOwners(*map);
   return made;
 }
@@ -42,7 +49,9 @@ std::optional<size_t> AisPlacement::owner(const HostMap& map, std::string_view n
 // for a proxy to send on.
 std::optional<size_t> AisPlacement::send_to(const HostMap& map, const HttpRequest& request) const {
   if (!direct_ || request.method != "GET") return std::nullopt;
-  return owner(map, request.object);
+  const std::optional<size_t> host = owner(map, request.object);
+  if (host && tls_ && !map.hosts[*host].tls) return std::nullopt;
+  return host;
 }
 
 }  // namespace headrace

@@ -12,7 +12,10 @@ namespace headrace {
 // Thread: any (immutable). Borrows the paths.
 class AisPlacement final : public Placement {
  public:
-  AisPlacement(const AisPaths& paths, bool direct) : paths_(paths), direct_(direct) {}
+  // `tls`: the endpoint speaks it. No request then goes where it is not spoken, since the token
+  // would go there, too.
+  AisPlacement(const AisPaths& paths, bool tls, bool direct)
+      : paths_(paths), tls_(tls), direct_(direct) {}
 
   void build_map(HttpRequest& request) const override;
   Result<std::shared_ptr<const HostMap>> parse_map(const Response& response) const override;
@@ -21,6 +24,7 @@ class AisPlacement final : public Placement {
 
  private:
   const AisPaths& paths_;
+  const bool tls_;
   const bool direct_;  // otherwise the map only tells when the cluster changes
 };
 

@@ -143,7 +143,7 @@ Result<Elsewhere> elsewhere(std::string_view location) {
 AisProtocol::AisProtocol(const Url& url, bool tls, const AisOptions& options, Root root)
     : Protocol(std::move(root)),
       paths_(url, options, this->root()),
-      placement_(paths_, options.direct),
+      placement_(paths_, tls, options.direct),
       multipart_(paths_),
       describing_(paths_),
       appends_(paths_, !url.backend.empty()),

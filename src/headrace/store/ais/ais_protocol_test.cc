@@ -237,6 +237,46 @@ TEST(AisProtocol, NoRedirectLeavesTheClusterOrTls) {
   EXPECT_THAT(plain.error.message(), HasSubstr("TLS"));
 }
 
+// Two proxies, the second of which is the primary, one that is being decommissioned, and a target.
+std::shared_ptr<const HostMap> map_of(const AisProtocol& protocol, std::string_view scheme) {
+  const auto node = [&](std::string_view id, std::string_view host, int flags) {
+    return cat("{\"daemon_id\":\"", id, "\",\"flags\":", flags,
+               ",\"public_net\":{\"direct_url\":\"", scheme, host, "\"}}");
+  };
+  const std::string primary = node("p2", "second:1", 0);
+  const std::string body =
+      cat("{\"pmap\":{\"p1\":", node("p1", "first:1", 2), ",\"p2\":", primary,
+          ",\"p3\":", node("p3", "third:1", 8), "},\"proxy_si\":", primary,
+          ",\"tmap\":{\"t1\":", node("t1", "target:1", 0), "},\"uuid\":\"u\",\"version\":\"1\"}");
+  const ResponseHead head = head_of("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  return protocol.placement()->parse_map({.head = head, .body = body}).value();
+}
+
+std::vector<std::string> entrances_of(const HostMap& map) {
+  std::vector<std::string> found;
+  for (const Endpoint& each : map.entrances) found.push_back(each.authority());
+  return found;
+}
+
+TEST(AisProtocol, RequestsMayEnterByAnyProxyThatStaysAndThePrimaryFirst) {
+  const AisProtocol protocol = protocol_at("ais://b");
+  EXPECT_THAT(entrances_of(*map_of(protocol, "http://")), ElementsAre("second:1", "first:1"));
+}
+
+TEST(AisProtocol, WhatComesByTlsIsSentToNoNodeOfTheMapWithoutIt) {
+  HttpRequest request;
+  request.method = "GET";
+  request.object = "n";
+  const AisProtocol protocol = protocol_at("ais://b", {}, /*tls=*/true);
+  const auto plain = map_of(protocol, "http://");
+  EXPECT_THAT(entrances_of(*plain), ElementsAre());
+  EXPECT_EQ(protocol.placement()->owner(*plain, "n"), 0u);
+  EXPECT_EQ(protocol.placement()->send_to(*plain, request), std::nullopt);
+  const auto secret = map_of(protocol, "https://");
+  EXPECT_THAT(entrances_of(*secret), ElementsAre("second:1", "first:1"));
+  EXPECT_EQ(protocol.placement()->send_to(*secret, request), 0u);
+}
+
 TEST(AisProtocol, AnErrorSaysWhoSaidWhat) {
   const AisProtocol protocol = protocol_at("ais://b");
   const Refusal object = refused(

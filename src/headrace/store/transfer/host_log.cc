@@ -74,6 +74,16 @@ void HostLog::tell_failing(TimePoint until, TimePoint now) {
           seconds_of(std::max(until - now, Duration::zero())), " at the latest"));
 }
 
+void HostLog::bypassed(const Error& error, const std::string& other, TimePoint now) {
+  if (!log_->wants(LogLevel::kWarning)) return;
+  const Lock lock(mutex_);
+  told_ = true;
+  if (!bypassed_limit_.allows(now, kBetweenWarnings)) return;
+  bypassed_limit_.withheld = 0;
+  say(LogLevel::kWarning, cat(host_, " cannot be reached (", error.message(),
+                              "); requests go by another proxy of the cluster, ", other));
+}
+
 void HostLog::recover(TimePoint now) {
   const Lock lock(mutex_);
   if (!failing_.exchange(false, std::memory_order_relaxed) || !told_) return;

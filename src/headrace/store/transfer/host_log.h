@@ -17,7 +17,8 @@ namespace headrace {
 
 // DEBUG: every retry. INFO: the number of retries, every ten seconds; that a host answers again.
 // WARNING, each at most every thirty seconds: a host that has done nothing but fail for a
-// second, while retries continue; a host that throttles; a request that takes long.
+// second, while retries continue; one that cannot be reached, so that requests go by another; a
+// host that throttles; a request that takes long.
 // Time is an argument. Thread: any. A request that succeeds takes no lock and writes nothing.
 class HostLog {
  public:
@@ -46,6 +47,9 @@ class HostLog {
   bool failing() const { return failing_.load(std::memory_order_relaxed); }
   // Called on every sweep by requests in progress while failing(). `until`: when this one gives up.
   void tell_failing(TimePoint until, TimePoint now);
+  const std::string& host() const { return host_; }
+  // It cannot be reached, so requests go by another host.
+  void bypassed(const Error& error, const std::string& other, TimePoint now);
   void throttled(const std::string& root, double pace_per_s, TimePoint now);
   void slow(const std::string& url, int attempts, Duration age, TimePoint now);
   // An object was read whole, and not compared, since the store has no checksum that is: it has one
@@ -88,6 +92,7 @@ class HostLog {
   bool told_ HEADRACE_GUARDED_BY(mutex_) = false;  // that it fails
   Limit failing_limit_ HEADRACE_GUARDED_BY(mutex_), throttled_limit_ HEADRACE_GUARDED_BY(mutex_);
   Limit slow_limit_ HEADRACE_GUARDED_BY(mutex_), summary_limit_ HEADRACE_GUARDED_BY(mutex_);
+  Limit bypassed_limit_ HEADRACE_GUARDED_BY(mutex_);
 };
 
 }  // namespace headrace

@@ -121,6 +121,20 @@ TEST_F(HostLogTest, ThatRedirectsAndTheMapDifferIsToldOnceWithBothAndWhatToLookA
                         HasSubstr("names 127.0.0.1:81"), HasSubstr("host_net.hostname"))));
 }
 
+TEST_F(HostLogTest, ThatRequestsGoByAnotherHostIsToldRarelyAndThatTheyNoLongerNeedToAlways) {
+  for (int i = 0; i < 100; ++i) {
+    host_.failed(refused_, start_ + milliseconds(i));
+    host_.bypassed(refused_, "http://other:80", start_ + milliseconds(i));
+  }
+  EXPECT_THAT(told(LogLevel::kWarning),
+              ::testing::ElementsAre(
+                  AllOf(HasSubstr("http://store:80 cannot be reached (connection refused)"),
+                        HasSubstr("http://other:80"))));
+  host_.answered(start_ + seconds(3));
+  EXPECT_THAT(told(LogLevel::kInfo),
+              ::testing::ElementsAre(HasSubstr("answers again, after 3.0 s")));
+}
+
 TEST(Log, KeepsTheLatestOfWhatNobodyTakes) {
   Log log(LogLevel::kInfo);
   log.add(LogLevel::kDebug, "not wanted");

@@ -122,6 +122,59 @@ Result<HostLane*> Operation::direct_lane(const Placement& placement, HttpRequest
   return lane->host().reachability.is_tried(now) ? lane : nullptr;
 }
 
+Result<HostLane*> Operation::lane_elsewhere(const Endpoint& endpoint) {
+  HostLane*& lane = store_.lanes_elsewhere[endpoint];
+  if (lane == nullptr) {
+    Result<HostLane*> reached = store_.reach(endpoint);
+    if (!reached) return reached;
+    lane = *reached;
+  }
+  return lane;
+}
+
+// Another way into the cluster than those that were passed over; null: there is none. One that was
+// not reached lately is tried only if no other one was.
+HostLane* Operation::next_entrance() {
+  const HostMap* const map = newest_map();
+  while (map != nullptr && passed_over_ < map->entrances.size()) {
+    const Result<HostLane*> lane = lane_elsewhere(map->entrances[passed_over_++]);
+    if (!lane || *lane == &slot_.lane()) continue;
+    if (none_reached_ || (*lane)->host().reachability.is_tried(thread().now())) return *lane;
+  }
+  return nullptr;
+}
+
+// A request that could not be sent goes by one entrance after the other, the store's endpoint among
+// them: nobody has got it, so nothing is done twice. If none can be reached, the error is that of
+// the endpoint. One that may have been sent is repeated as ever; if no answer came in time, by
+// another entrance.
+void Operation::judge_entrance(bool exchanged, RetryState::Outcome& outcome) {
+  if (outcome.stale) return;  // it is asked again
+  HostLane& own = slot_.lane();
+  const bool is_own = via_ == &own;
+  Reachability& reachability = via_->host().reachability;
+  if (exchanged) reachability.reached();
+  bool failed = !exchanged && outcome.error && !stopped();
+  if (failed && reached_server_) failed = outcome.error->code() == Code::kTimedOut;
+  // A certificate that is not accepted, say, is not to be got round.
+  if (failed && is_own) failed = is_retryable(*outcome.error);
+  if (failed) {
+    reachability.failed(thread().now());
+    endpoint_failed_ = endpoint_failed_ || is_own;
+    entrance_ = next_entrance();
+    if (entrance_ == nullptr && !endpoint_failed_) entrance_ = &own;
+    if (entrance_ != nullptr) {
+      outcome.has_detour = !reached_server_;
+      return;
+    }
+    if (!is_own && !reached_server_) outcome.error = *last_;
+  }
+  none_reached_ = failed;
+  entrance_ = nullptr;
+  endpoint_failed_ = false;
+  passed_over_ = 0;
+}
+
 // The endpoint has just said which host has the object. If the map says another one, it is old:
 // what this request changes would not be seen by a read that goes by it.
 void Operation::compare_with_map(const Placement& placement, const HttpRequest& request) {
@@ -146,7 +199,7 @@ void Operation::compare_with_map(const Placement& placement, const HttpRequest& 
 // Where the next attempt goes: what this request was told, who has the object, or where the bucket
 // is now.
 Result<void> Operation::choose_lane(const Protocol& protocol, HttpRequest& request) {
-  direct_ = false;
+  direct_ = entering_ = false;
   if (elsewhere_ != nullptr) {
     if (!elsewhere_->target.empty()) {
       request.target = elsewhere_->target;
@@ -155,13 +208,9 @@ Result<void> Operation::choose_lane(const Protocol& protocol, HttpRequest& reque
       request.target.append("?").append(elsewhere_->query);
     }
     request.waits_for_continue = false;
-    HostLane*& lane = store_.lanes_elsewhere[elsewhere_->endpoint];
-    if (lane == nullptr) {
-      Result<HostLane*> reached = store_.reach(elsewhere_->endpoint);
-      if (!reached) return std::unexpected(std::move(reached.error()));
-      lane = *reached;
-    }
-    via_ = lane;
+    const Result<HostLane*> lane = lane_elsewhere(elsewhere_->endpoint);
+    if (!lane) return std::unexpected(lane.error());
+    via_ = *lane;
     return {};
   }
   if (const Placement* placement = protocol.placement()) {
@@ -171,6 +220,14 @@ Result<void> Operation::choose_lane(const Protocol& protocol, HttpRequest& reque
       via_ = *lane;
       direct_ = true;
       request.waits_for_continue = false;
+      return {};
+    }
+    entering_ = true;
+    if (entrance_ == nullptr && !slot_.lane().host().reachability.is_tried(thread().now())) {
+      entrance_ = next_entrance();
+    }
+    if (entrance_ != nullptr) {
+      via_ = entrance_;
       return {};
     }
   }
@@ -207,6 +264,7 @@ RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& 
       store_.clock_offset = *refusal->server_time - thread().clock().wall_now();
     }
   }
+  if (entering_) judge_entrance(exchanged.has_value(), outcome);
   if (exchanged || direct_) judge_direct(attempt, exchanged.has_value(), outcome);
   if (exchanged) {
     const bool throttled = outcome.error && outcome.error->code() == Code::kThrottled;
@@ -378,9 +436,14 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
         if (direct_) break;
         elsewhere_ = attempt.refusal()->elsewhere;
         if (const Placement* placement = attempt.protocol().placement();
-            placement != nullptr && via_ == &slot_.lane()) {
+            placement != nullptr && entering_) {
           compare_with_map(*placement, request);
         }
+        break;
+      case Next::kDetour:
+        if (via_ != &slot_.lane()) break;
+        last_ = std::move(step.error);
+        via_->host().log.bypassed(*last_, entrance_->host().log.host(), now);
         break;
       case Next::kFreshConnection:
         fresh_next = true;

@@ -71,6 +71,9 @@ class Operation final : public Activity {
   void note_outcome(const RetryState::Outcome& outcome, std::chrono::steady_clock::time_point now);
   Result<void> choose_lane(const Protocol& protocol, HttpRequest& request);
   const HostMap* newest_map();
+  Result<HostLane*> lane_elsewhere(const Endpoint& endpoint);
+  HostLane* next_entrance();
+  void judge_entrance(bool exchanged, RetryState::Outcome& outcome);
   Result<HostLane*> direct_lane(const Placement& placement, HttpRequest& request);
   void compare_with_map(const Placement& placement, const HttpRequest& request);
   void judge_direct(const Attempt& attempt, bool exchanged, RetryState::Outcome& outcome);
@@ -84,6 +87,7 @@ class Operation final : public Activity {
 
   Slot& slot_;
   HostLane* via_ = &slot_.lane();               // the lane that the next attempt goes through
+  HostLane* entrance_ = nullptr;                // of the cluster; null: the store's endpoint
   std::shared_ptr<const Elsewhere> elsewhere_;  // where the next attempt alone goes
   StoreContext& store_;
   Attempt* attempt_ = nullptr;
@@ -104,6 +108,10 @@ class Operation final : public Activity {
   bool reached_server_ = false;      // the present attempt may have been sent
   bool direct_ = false;              // the present attempt goes to a host of the map
   bool direct_failed_ = false;       // an attempt did, in vain: the others do not
+  bool entering_ = false;            // it goes to a cluster's endpoint, or to another entrance
+  bool endpoint_failed_ = false;     // since an entrance was reached; `last_` says how
+  bool none_reached_ = false;        // of all entrances, by the attempt before
+  uint16_t passed_over_ = 0;         // of the map's entrances, since one was reached
   bool told_slow_ = false;
   bool in_flight_ = false;  // as counted: not while it waits for a turn
 };

@@ -957,6 +957,173 @@ TEST_F(OperationDirect, WhatNobodyHasToldOfIsMissingAtOnce) {
   EXPECT_EQ(fetches_, 0);
 }
 
+// ── Another way into the cluster ─────────────────────────────────────────────────────────────
+
+// A cluster with two entrances, the endpoint and another one, to which writes go.
+class OperationDetour : public OperationElsewhere {
+ protected:
+  OperationDetour() : OperationElsewhere(placing()) {
+    fetch_map_ = [] {};
+    attempt_.method = "PUT";
+    reach_ = [this, reach_others = reach_](const Endpoint& at) -> Result<HostLane*> {
+      if (at == host_.route->endpoint) return &lane_;
+      return reach_others(at);
+    };
+    tell_entrances({host_.route->endpoint, {.host = "other.test"}});
+  }
+  static const Protocol& placing() {
+    static const PlacingProtocol protocol;
+    return protocol;
+  }
+  void tell_entrances(std::vector<Endpoint> entrances) {
+    auto map = std::make_shared<HostMap>();
+    map->version = ++version_;
+    map->hosts.push_back({.host = "other.target.test"});
+    map->other_endpoints.emplace_back();
+    map->entrances = std::move(entrances);
+    host_.map.begin_fetch();
+    host_.map.fetched(std::shared_ptr<const HostMap>(std::move(map)), clock_.now());
+  }
+  static Answer not_opened() { return {.not_opened = Error(Code::kUnavailable, "refused")}; }
+  static Answer no_answer() { return {.failure = Error(Code::kTimedOut, "no answer came")}; }
+
+ private:
+  uint64_t version_ = 0;
+};
+
+TEST_F(OperationDetour, WhatCannotReachTheEndpointGoesByAnotherEntranceAtOnceAndIsSentOnce) {
+  answer_with({not_opened()});
+  there_.answers = {{}};
+  EXPECT_TRUE(run().has_value());
+  EXPECT_THAT(script_.targets, SizeIs(0));
+  EXPECT_THAT(there_.targets, ElementsAre("/o"));
+  EXPECT_EQ(passed(), milliseconds(0));
+  EXPECT_EQ(attempt_.retried, 0) << "nothing was sent that would have to be looked for";
+  EXPECT_EQ(thread_->metrics().retries_total, 0u);
+}
+
+TEST_F(OperationDetour, ItIsLoggedOnceAndThatTheEndpointAnswersAgainToo) {
+  answer_with({not_opened()});
+  there_.answers = {{}};
+  EXPECT_TRUE(run().has_value());
+  answer_with({not_opened()});
+  there_.answers = {{}};
+  EXPECT_TRUE(run_next().has_value());
+  const std::vector<LogRecord> records = log_->take();
+  ASSERT_THAT(records, SizeIs(1));
+  EXPECT_THAT(records[0].text,
+              AllOf(HasSubstr("storage.test cannot be reached (refused)"),
+                    HasSubstr("another proxy of the cluster, https://other.test")));
+  EXPECT_TRUE(lane().host().log.failing());
+  answer_with({{}});
+  EXPECT_TRUE(run_next().has_value());
+  EXPECT_FALSE(lane().host().log.failing());
+}
+
+TEST_F(OperationDetour, ItIsSignedForTheEntranceThatItGoesTo) {
+  credentials_ = Credentials::fixed({.authorization = "Bearer 1"});
+  answer_with({not_opened()});
+  there_.answers = {{}};
+  EXPECT_TRUE(run().has_value());
+  EXPECT_THAT(there_.header_lines, ElementsAre("Signed: other.test/o\r\n"));
+}
+
+TEST_F(OperationDetour, AnEndpointThatIsNeverReachedIsPassedOverForAWhile) {
+  for (uint32_t i = 0; i < Reachability::kMaxFailed; ++i) {
+    answer_with({not_opened()});
+    there_.answers = {{}};
+    EXPECT_TRUE((i == 0 ? run() : run_next()).has_value());
+  }
+  const int tried = script_.connections;
+  there_.answers = {{}};
+  EXPECT_TRUE(run_next().has_value());
+  EXPECT_EQ(script_.connections, tried);
+  clock_.advance(Reachability::kPassedOver);
+  answer_with({{}, {}});
+  EXPECT_TRUE(run_next().has_value());
+  EXPECT_TRUE(run_next().has_value());
+  EXPECT_THAT(script_.targets, SizeIs(2)) << "it has been reached again";
+}
+
+TEST_F(OperationDetour, WhereNoEntranceCanBeReachedTheErrorIsThatOfTheEndpoint) {
+  answer_with(std::deque<Answer>(4, not_opened()));
+  there_.answers =
+      std::deque<Answer>(4, {.not_opened = Error(Code::kPermissionDenied, "a certificate")});
+  const Result<void> result = run();
+  EXPECT_THAT(text_of(result), HasSubstr("unavailable: gs://bucket/o: refused"));
+  EXPECT_EQ(result.error().attempts(), retry_.max_attempts);
+  EXPECT_EQ(script_.connections, 4);
+  EXPECT_EQ(there_.connections, 4);
+}
+
+TEST_F(OperationDetour, AnEntranceThatWasPassedOverIsTriedOnceNoOtherWasReached) {
+  for (uint32_t i = 0; i < Reachability::kMaxFailed; ++i) other_.reachability.failed(clock_.now());
+  answer_with({not_opened(), not_opened()});
+  there_.answers = {{}};
+  EXPECT_TRUE(run().has_value());
+  EXPECT_THAT(there_.targets, SizeIs(1));
+  EXPECT_EQ(thread_->metrics().retries_total, 1u);
+}
+
+TEST_F(OperationDetour, AnEndpointThatWasPassedOverIsTriedWhenNoOtherEntranceIsReached) {
+  for (uint32_t i = 0; i < Reachability::kMaxFailed; ++i) host_.reachability.failed(clock_.now());
+  there_.answers = {not_opened()};
+  answer_with({{}});
+  EXPECT_TRUE(run().has_value());
+  EXPECT_THAT(script_.targets, SizeIs(1));
+  EXPECT_EQ(thread_->metrics().retries_total, 0u);
+}
+
+TEST_F(OperationDetour, WhatMayHaveReachedTheEndpointIsRepeatedAsEver) {
+  answer_with({failure("reset"), not_opened()});
+  there_.answers = {{}};
+  EXPECT_TRUE(run().has_value());
+  EXPECT_EQ(attempt_.retried, 1);
+  EXPECT_EQ(thread_->metrics().retries_total, 1u);
+  EXPECT_THAT(there_.targets, SizeIs(1));
+}
+
+TEST_F(OperationDetour, WhatTheEndpointDoesNotAnswerInTimeIsRepeatedByAnotherEntrance) {
+  answer_with({no_answer()});
+  there_.answers = {{}};
+  EXPECT_TRUE(run().has_value());
+  EXPECT_EQ(attempt_.retried, 1);
+  EXPECT_EQ(thread_->metrics().retries_total, 1u);
+  EXPECT_THAT(script_.targets, SizeIs(1));
+  EXPECT_THAT(there_.targets, SizeIs(1));
+}
+
+TEST_F(OperationDetour, ACertificateOfTheEndpointThatIsNotAcceptedIsNotGotRound) {
+  answer_with({{.not_opened = Error(Code::kPermissionDenied, "its certificate")}});
+  EXPECT_THAT(text_of(run()), HasSubstr("permission denied: gs://bucket/o: its certificate"));
+  EXPECT_THAT(reached_, SizeIs(0));
+}
+
+TEST_F(OperationDetour, AnotherEntranceSendsItOnAsTheEndpointDoes) {
+  answer_with({not_opened()});
+  there_.answers = {sent_to("https://other.target.test/x"), {}};
+  EXPECT_TRUE(run().has_value());
+  EXPECT_THAT(there_.targets, ElementsAre("/o", "/x"));
+  EXPECT_TRUE(host_.map.takes_direct(clock_.now())) << "the map says the same";
+}
+
+TEST_F(OperationDetour, ARedirectOfAnotherEntranceContradictsTheMapAsOneOfTheEndpointDoes) {
+  answer_with({not_opened()});
+  there_.answers = {sent_to("https://other.third.test/x"), {}};
+  EXPECT_TRUE(run().has_value());
+  EXPECT_FALSE(host_.map.takes_direct(clock_.now()));
+}
+
+TEST_F(OperationDetour, WhereTheEndpointIsTheOnlyEntranceNothingIsAnyDifferent) {
+  tell_entrances({host_.route->endpoint});
+  answer_with(std::deque<Answer>(4, not_opened()));
+  const Result<void> result = run();
+  EXPECT_THAT(text_of(result), HasSubstr("unavailable: gs://bucket/o: refused"));
+  EXPECT_EQ(result.error().attempts(), retry_.max_attempts);
+  EXPECT_EQ(script_.connections, 4);
+  EXPECT_THAT(reached_, SizeIs(0));
+}
+
 // ── Idle connections ─────────────────────────────────────────────────────────────────────────
 
 TEST_F(OperationTest, IdleConnectionsAreClosedAfterTwentySeconds) {

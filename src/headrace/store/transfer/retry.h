@@ -56,6 +56,7 @@ class RetryState {
     bool stale_credentials = false;   // it was refused, and with new credentials it may not be
     bool moved = false;               // it was refused, since its place is elsewhere
     bool unsettled = false;           // it was refused by a cluster that is changing
+    bool has_detour = false;          // it was not sent, and there is another way
   };
   enum class Next : uint8_t {
     kDone,
@@ -63,13 +64,14 @@ class RetryState {
     kFreshConnection,  // the same request again, at once and for free
     kNewCredential,    // the same request again, with new credentials
     kRedirected,       // the same request again, to its place
+    kDetour,           // the same request again, by another way
     kRetry,
     kFail,
   };
   struct Step {
     Next next = Next::kDone;
     std::chrono::milliseconds wait{0};  // before it
-    std::optional<Error> error = {};    // kFail: the request's error. kRetry: the reason
+    std::optional<Error> error = {};    // kFail: the request's error. kRetry, kDetour: why
   };
 
   RetryState(const RetryOptions& options, RetryBudget& budget, Rng& rng)

@@ -330,6 +330,18 @@ TEST_F(RetryStateTest, AConnectionThatDiedIdleCostsNoAttemptOnce) {
   EXPECT_EQ(state_.attempts(), 1);
 }
 
+TEST_F(RetryStateTest, ADetourCostsNeitherAnAttemptNorTime) {
+  for (int i = 0; i < 10; ++i) {
+    state_.begin_attempt();
+    const RetryState::Step step = state_.after(
+        {.error = Error(Code::kUnavailable, "refused"), .has_detour = true}, now_, deadline_);
+    EXPECT_EQ(step.next, Next::kDetour);
+    EXPECT_EQ(step.wait.count(), 0);
+    EXPECT_EQ(step.error->message(), "refused");
+  }
+  EXPECT_EQ(state_.attempts(), 0);
+}
+
 TEST_F(RetryStateTest, RequestsThatFollowEachOtherWithoutEndAreSlowedDown) {
   std::chrono::milliseconds waited{0};
   for (int i = 0; i < 100; ++i) {
