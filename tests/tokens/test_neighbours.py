@@ -26,12 +26,7 @@ def asked(server: FaultServer) -> list[str]:
 
 
 def with_gap(store: headrace.Store, max_gap_bytes: int | None) -> headrace.Store:
-    return headrace.Store(
-        store.url,
-        endpoint=store._settings.endpoint,
-        credentials=store._settings.credentials,
-        parallel=headrace.ParallelOptions(max_gap_bytes=max_gap_bytes),
-    )
+    return store._derived(parallel=headrace.ParallelOptions(max_gap_bytes=max_gap_bytes))
 
 
 def test_samples_in_order_are_one_request_a_batch(gcs: headrace.Store, server: FaultServer) -> None:
