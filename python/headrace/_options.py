@@ -155,7 +155,7 @@ class TimeoutOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelOptions:
-    """How many requests run at a time, and into how many a large object is split.
+    """How many requests run at a time, what is read by several of them, and what by one.
 
     Raises:
         InvalidArgumentError: a value cannot work.
@@ -174,6 +174,10 @@ class ParallelOptions:
     """Larger objects are read by parallel ranges ..."""
     range_bytes: int = 8 * MiB
     """... of this size."""
+    max_gap_bytes: int | None = 32 * KiB
+    """Ranges of one object that are wanted together are read by one request, up to 1 MiB, if at most
+    so many bytes lie between them, which are read and dropped: about as many as cost a client what
+    a request costs it. 0: only ranges without a gap; None: each range is a request of its own."""
 
     def __post_init__(self) -> None:
         require_count("ParallelOptions.max_in_flight", self.max_in_flight, minimum=1)
@@ -182,6 +186,8 @@ class ParallelOptions:
             "ParallelOptions.range_threshold_bytes", self.range_threshold_bytes, minimum=1
         )
         require_bytes("ParallelOptions.range_bytes", self.range_bytes, minimum=1)
+        if self.max_gap_bytes is not None:
+            require_bytes("ParallelOptions.max_gap_bytes", self.max_gap_bytes, minimum=0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,7 @@ from headrace._location import (
 )
 from headrace._options import require
 from headrace._progress import CountOption, count_names
+from headrace._roots import first_of_root
 from headrace._store import Store
 
 __all__ = [
@@ -247,12 +248,7 @@ class _Shards:
             self._keep(store, _statted(store, names))
 
     def _keep(self, store: Store, index: ObjectIndex) -> None:
-        known = self._stores.setdefault(index.roots[0], store)
-        require(
-            known._settings == store._settings,
-            f"{store.url}: two stores of this URL have different settings; make two datasets of "
-            "them, and join these (torch.utils.data.ConcatDataset)",
-        )
+        first_of_root(self._stores, index.roots[0], store)
         self._parts.append(index)
 
     def _store_at(self, url: str) -> Store:

@@ -101,7 +101,8 @@ class Store:
         user_agent_suffix: appended to ``headrace/<version>`` in requests.
         retry: how often failed requests are sent again.
         timeout: how long to wait for what.
-        parallel: how many requests run at a time, and how large objects are split.
+        parallel: how many requests run at a time, how large objects are split, and which ranges are
+            read together.
         on_change: what to do when an object is no longer the generation of the `ObjectInfo`:
             ``"error"`` raises `PreconditionFailedError`, ``"reread"`` reads what is there now.
         content_encoding: ``"stored"`` gives the stored bytes of objects with
@@ -515,9 +516,11 @@ class Store:
     ) -> builtins.list[Sample]:
         """Read parts of objects, all at once, and return them in the order of `ranges`.
 
-        Each range is a request of its own, or several if it is larger than
-        ``range_threshold_bytes``. There is no checksum for a part of an object: with an
-        `ObjectInfo` its generation is sure, the bytes are as good as the transport.
+        Ranges of one object that lie close together are read by one request
+        (`ParallelOptions.max_gap_bytes`), and each still has memory of its own. A range that is
+        larger than ``range_threshold_bytes`` is read by several. There is no checksum for a part of
+        an object: with an `ObjectInfo` its generation is sure, the bytes are as good as the
+        transport.
 
         Args:
             ranges: objects, each with the first byte and one past the last.

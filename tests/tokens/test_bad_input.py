@@ -150,7 +150,7 @@ def test_one_url_has_one_set_of_options(tmp_path: Path) -> None:
     put(headrace.Store(tmp_path), {"a.bin": corpus(100), "b.bin": corpus(100, 1)})
     plain, unverified = (headrace.Store(tmp_path, verify=verify) for verify in (True, False))
     for sources in ([plain, unverified], [unverified, tmp_path / "a.bin"]):
-        with pytest.raises(headrace.InvalidArgumentError, match="with different options") as caught:
+        with pytest.raises(headrace.InvalidArgumentError, match="different settings") as caught:
             TokenDataset(sources, seq_len=10)
         assert str(caught.value).startswith(plain.url)
     same = headrace.Store(tmp_path, verify=True)

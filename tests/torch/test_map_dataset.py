@@ -32,6 +32,16 @@ def test_it_lists_when_it_is_made(server: FaultServer) -> None:
     assert kinds(server) == {"list": 1}
 
 
+def test_stores_of_one_url_have_one_set_of_options(tmp_path: Path) -> None:
+    store = fill_folder(tmp_path, 3)
+    assert len(MapDataset([store, tmp_path])) == 6
+    other = headrace.Store(tmp_path, verify=False)
+    for sources in ([store, other], [other, str(tmp_path)]):
+        with pytest.raises(headrace.InvalidArgumentError, match="different settings") as caught:
+            MapDataset(sources)
+        assert str(caught.value).startswith(store.url)
+
+
 def test_it_takes_a_url_a_path_and_a_store(tmp_path: Path) -> None:
     store = fill_folder(tmp_path, 3)
     for given in (str(tmp_path), tmp_path, f"file://{tmp_path}", store):

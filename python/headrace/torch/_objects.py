@@ -12,6 +12,7 @@ from headrace._entry_reads import EntryReads
 from headrace._errors import InvalidArgumentError, NotFoundError
 from headrace._options import require
 from headrace._progress import CountOption, count_names
+from headrace._roots import first_of_root
 from headrace._store import Store
 from headrace.torch._collate import explain_unequal_sizes
 from headrace.torch._columns import KINDS, in_one_kind, odd_value
@@ -304,7 +305,9 @@ def _stores_of(
     index: ObjectIndex, given: list[Store], options: dict[str, Any]
 ) -> tuple[tuple[Store, ...], ObjectIndex]:
     """Return a store for each root, and the index, rebased to the given store if necessary."""
-    by_root = {_root_of(store): store for store in reversed(given)}
+    by_root: dict[str, Store] = {}
+    for store in given:
+        first_of_root(by_root, _root_of(store), store)
     roots = index.roots
     if roots == ("",):
         require(

@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy
 import torch
 from torch.utils.data import Dataset
 
@@ -225,12 +226,15 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
         self, raw: torch.Tensor, indices: Buffer | Sequence[int], pinning: Pinning
     ) -> torch.Tensor:
         tokens = raw.view(self._stored)
-        if self._type != self._stored:
-            size_bytes = tokens.shape[1] * self._type.itemsize
-            tokens = pinning.empty(len(tokens), size_bytes).view(self._type).copy_(tokens)
         if self._vocab_size is not None and tokens.numel() > 0:
             self._check(tokens, indices, self._vocab_size)
-        return tokens
+        if self._type == self._stored:
+            return tokens
+        cast = pinning.empty(len(tokens), tokens.shape[1] * self._type.itemsize).view(self._type)
+        # By NumPy, on this thread. Of more than 32,768 tokens, torch would give each of its OpenMP
+        # threads a share, for which they wait spinning: at a busy machine, most of a trainer's CPU.
+        numpy.copyto(cast.numpy(), tokens.numpy())
+        return cast
 
     @property
     def _maker(self) -> Callable[[Sample], Any]:
@@ -241,10 +245,10 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
         return self._batch(sample.tensor().unsqueeze(0), [sample.index], Pageable())[0]
 
     def _check(self, tokens: torch.Tensor, indices: Any, vocab_size: int) -> None:
-        wide = tokens.to(torch.int64)  # the same, unless they are of a type that is hardly usable
-        least, most = (int(each) for each in wide.aminmax())
-        if least >= 0 and most < vocab_size:
+        stored = tokens.numpy()  # whose minimum, unlike torch's, takes no OpenMP threads
+        if int(stored.min()) >= 0 and int(stored.max()) < vocab_size:
             return
+        wide = tokens.to(torch.int64)
         row, place = ((wide < 0) | (wide >= vocab_size)).nonzero()[0].tolist()
         entry = operator.index(indices[row]) % len(self)
         span = self._objects.range(entry)

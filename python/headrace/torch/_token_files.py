@@ -15,6 +15,7 @@ from headrace import ObjectIndex, ObjectInfo, _engine
 from headrace._errors import CorruptDataError, HeadraceError, InvalidArgumentError, NotFoundError
 from headrace._location import object_at
 from headrace._options import require
+from headrace._roots import first_of_root
 from headrace._store import Store
 
 __all__ = ["ITEM_BYTES", "Packing", "TokenFiles", "Tokens", "find_tokens", "type_name"]
@@ -148,6 +149,27 @@ def find_tokens(
 def _files(
     source: Any, names: Sequence[str] | None, dtype: str | None, options: dict[str, Any]
 ) -> list[_File]:
+    sources = _sources(source, options)
+    if names is not None:
+        require(
+            len(sources) == 1 and not isinstance(names, str) and len(names) > 0,
+            "names are those of files below one store or URL, at least one, in a list",
+        )
+        store = _store_of(sources[0], options)
+        return _named([(store, name) for name in names], dtype)
+    files: list[_File] = []
+    stores: dict[str, Store] = {}
+    for are_files, group in itertools.groupby(sources, _is_file):
+        if are_files:
+            # Those that follow each other are asked for together.
+            files += _named([_object_at(each, options, stores) for each in group], dtype)
+            continue
+        for each in group:
+            files += _listed(_store_of(each, options))
+    return files
+
+
+def _sources(source: Any, options: Mapping[str, Any]) -> list[Any]:
     one = isinstance(source, str | os.PathLike | Store)
     sources = [source] if one else list(source) if isinstance(source, Iterable) else []
     require(
@@ -159,25 +181,21 @@ def _files(
         not options or not any(isinstance(each, Store) for each in sources),
         f"{', '.join(options)}: options belong to the Store that is given",
     )
-    if names is not None:
-        require(
-            len(sources) == 1 and not isinstance(names, str) and len(names) > 0,
-            "names are those of files below one store or URL, at least one, in a list",
-        )
-        store = sources[0] if isinstance(sources[0], Store) else Store(sources[0], **options)
-        return _named([(_checked(store), name) for name in names], dtype)
-    files: list[_File] = []
-    named: list[tuple[Store, str]] = []
-    stores: dict[str, Store] = {}
-    for each in sources:
-        if not isinstance(each, Store) and os.fspath(each).endswith(_SUFFIXES):
-            store, name = object_at(each, **options)
-            named.append((stores.setdefault(store.url, _checked(store)), name))
-            continue
-        files += _named(named, dtype)
-        named = []
-        files += _listed(_checked(each if isinstance(each, Store) else Store(each, **options)))
-    return files + _named(named, dtype)
+    return sources
+
+
+def _is_file(source: Tokens) -> bool:
+    return not isinstance(source, Store) and os.fspath(source).endswith(_SUFFIXES)
+
+
+def _store_of(source: Tokens, options: dict[str, Any]) -> Store:
+    return _checked(source if isinstance(source, Store) else Store(source, **options))
+
+
+def _object_at(source: Any, options: dict[str, Any], stores: dict[str, Store]) -> tuple[Store, str]:
+    """Return the store and the name of a file; files of one folder share a store."""
+    store, name = object_at(source, **options)
+    return stores.setdefault(store.url, _checked(store)), name
 
 
 def _one_of_each(files: Sequence[_File]) -> tuple[Store, ...]:
@@ -185,12 +203,7 @@ def _one_of_each(files: Sequence[_File]) -> tuple[Store, ...]:
     stores: dict[str, Store] = {}
     ways: dict[tuple[str, str], str | None] = {}
     for file in files:
-        first = stores.setdefault(file.store.url, file.store)
-        require(
-            first is file.store or first._settings == file.store._settings,
-            f"{first.url}: two sources are below it, with different options; use one "
-            "headrace.Store for both",
-        )
+        first = first_of_root(stores, file.store.url, file.store)
         way = ways.setdefault((first.url, file.info.name), file.megatron)
         if way != file.megatron:
             raise _about(
@@ -219,38 +232,41 @@ def _named(named: Sequence[tuple[Store, str]], dtype: str | None) -> list[_File]
         by_store.setdefault(id(store), (store, []))[1].append(at)
     found: dict[int, _File] = {}
     for store, places in by_store.values():
-        wanted = [named[at][1] for at in places]
-        for name in wanted:
-            require(
-                name.endswith(_SUFFIXES),
-                f"{store.url_of(name)}: a file of tokens is a .bin or a .npy; the .idx of "
-                "Megatron-Core stands for the .bin beside it",
-            )
-        # A .bin that has an .idx is hardly meant to be read without it, unless its type is given.
-        beside = [name for name in wanted if name.endswith(".bin")] if dtype is None else []
-        infos = store.stat_many(
-            [_tokens_of(name) for name in wanted] + [_index_name(name) for name in beside],
-            missing_ok=True,
-        )
-        indexed = {
-            name
-            for name, info in zip(beside, infos[len(wanted) :], strict=True)
-            if info is not None
-        }
-        for at, name, info in zip(places, wanted, infos, strict=False):
-            if info is None:
-                info = store.stat(_tokens_of(name))  # which raises, and says what is missing
-            file = _File(store, info, name if name.endswith(".idx") else None)
-            if name in indexed:
-                raise _about(
-                    file,
-                    InvalidArgumentError(
-                        f"{_index_name(name)} is beside it, so it is a .bin of Megatron-Core: name "
-                        "the .idx instead, or give dtype= to read the .bin without it"
-                    ),
-                )
-            found[at] = file
+        files = _named_of(store, [named[at][1] for at in places], dtype)
+        found.update(zip(places, files, strict=True))
     return [found[at] for at in range(len(named))]
+
+
+def _named_of(store: Store, names: Sequence[str], dtype: str | None) -> list[_File]:
+    for name in names:
+        require(
+            name.endswith(_SUFFIXES),
+            f"{store.url_of(name)}: a file of tokens is a .bin or a .npy; the .idx of "
+            "Megatron-Core stands for the .bin beside it",
+        )
+    # A .bin that has an .idx is hardly meant to be read without it, unless its type is given.
+    beside = [name for name in names if name.endswith(".bin")] if dtype is None else []
+    infos = store.stat_many(
+        [_tokens_of(name) for name in names] + [_index_name(name) for name in beside],
+        missing_ok=True,
+    )
+    indexed = {
+        name for name, info in zip(beside, infos[len(names) :], strict=True) if info is not None
+    }
+    files = []
+    for name, info in zip(names, infos, strict=False):
+        if info is None:
+            info = store.stat(_tokens_of(name))  # which raises, and says what is missing
+        files.append(_File(store, info, name if name.endswith(".idx") else None))
+        if name in indexed:
+            raise _about(
+                files[-1],
+                InvalidArgumentError(
+                    f"{_index_name(name)} is beside it, so it is a .bin of Megatron-Core: name "
+                    "the .idx instead, or give dtype= to read the .bin without it"
+                ),
+            )
+    return files
 
 
 def _tokens_of(name: str) -> str:

@@ -51,6 +51,10 @@ HttpStore::HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_
              .content_encoding = options.content_encoding,
              .verify = options.verify,
              .end_is_told = host_->route->endpoint.tls},
+      // What comes transformed has no ranges that could be joined.
+      join_rules_{.max_gap_bytes = protocol_->transforms() ? std::nullopt : options.max_gap_bytes,
+                  .max_joined_bytes = std::min(kMaxJoinedBytes, options.range_threshold_bytes),
+                  .verify = options.verify},
       on_change_(options.on_change),
       write_limits_(options.write_limits) {
   for (size_t i = 0; i < engine_->io_threads.size(); ++i) {
@@ -74,6 +78,7 @@ HttpStore::~HttpStore() = default;
 // ── Reading ──────────────────────────────────────────────────────────────────────────────────
 
 void HttpStore::read(std::shared_ptr<ReadBatch> batch) {
+  batch = join_ranges(std::move(batch), shared_from_this(), join_rules_);
   std::shared_ptr<Gate::Pass> pass = engine_->gate->enter();
   // This function keeps the pass and the store alive until the batch releases it.
   batch->hand_over([self = shared_from_this(), weak = std::weak_ptr(batch), pass] {
@@ -277,6 +282,10 @@ void HttpStore::not_compared(std::string_view name, ChecksumKind kind) {
 
 Result<void> HttpStore::verify(const ReadBatch& batch, ReadSlot& slot, const Checksum& sum,
                                Metrics& metrics) {
+  if (slot.scatter) {
+    count(metrics.checksums_verified_total, slot.scatter->compare());
+    return {};
+  }
   const Checksum& expected = slot.expected_sum();
   if (!compares(rules_.verify, expected.kind())) {
     if (rules_.verify != Verify::kNone && slot.whole && !slot.into.empty()) {
@@ -333,7 +342,7 @@ void HttpStore::conclude(HostLane& lane, ReadBatch& batch, ReadSlot& slot, const
                           .with_attempts(static_cast<int>((slot.restarts + 1) * slot.piece_count)));
     }
   }
-  if (!slot.error) host_->reads.learn_size(slot.range.size_bytes());
+  if (!slot.error) host_->reads.learn_size(slot.range.size_bytes() / slot.read_count());
   if (slot.error) {
     give_memory_back(lane.pool(), slot);
   } else {
@@ -348,7 +357,7 @@ void HttpStore::conclude(HostLane& lane, ReadBatch& batch, ReadSlot& slot, const
     return;
   }
   if (!slot.error) {
-    count(lane.thread().metrics().objects_read_total);
+    count(lane.thread().metrics().objects_read_total, slot.read_count());
     if (slot.gzip && rules_.content_encoding == ContentEncoding::kDecompress) {
       const bool posted =
           engine_->compute->post([self = shared_from_this(), alive = batch.shared_from_this(),

@@ -14,6 +14,7 @@
 #include "headrace/format/multipart_xml.h"
 #include "headrace/store/object_store.h"
 #include "headrace/store/protocol.h"
+#include "headrace/store/reading/join_ranges.h"
 #include "headrace/store/reading/read_attempt.h"
 #include "headrace/store/temporary_names.h"
 #include "headrace/store/transfer/host.h"
@@ -207,6 +208,7 @@ class HttpStore final : public ObjectStore,
   const std::shared_ptr<HttpStore> bucket_;  // null: this one
   const TemporaryNames temporaries_;
   const ReadRules rules_;
+  const JoinRules join_rules_;
   const OnChange on_change_;
   const WriteLimits write_limits_;
   std::vector<std::unique_ptr<StoreContext>> contexts_;  // one per I/O thread

@@ -93,7 +93,7 @@ Result<void> ReadSlot::limit_to(uint64_t size_bytes) {
 
 Result<void> ReadSlot::check_destination() const {
   const uint64_t held_bytes = scatter ? asked.size_bytes() : into.size();
-  if (!has_into || held_bytes == range.size_bytes()) return {};
+  if ((!has_into && !scatter) || held_bytes == range.size_bytes()) return {};
   return invalid_argument("the destination holds ", held_bytes, " bytes, the read gives ",
                           range.size_bytes(), " bytes");
 }
@@ -132,6 +132,7 @@ void ReadBatch::add(const ReadTarget& target) {
     slot.scatter =
         std::make_unique<Scatter>(std::vector(target.places.begin(), target.places.end()));
   }
+  if (!target.parts.empty()) slot.scatter = Scatter::joined(target.parts);
   slot.wanted_sum = target.wanted_sum;
   slot.into = target.into;
   slot.first_piece.batch = this;
@@ -181,6 +182,21 @@ void ReadBatch::take_outcome(size_t i, ReadSlot& from) {
     slot.sum = from.sum;
     if (slot.scatter) slot.scatter->sums = std::move(from.scatter->sums);
   }
+  slot_done();
+}
+
+void ReadBatch::take_part(size_t i, ReadSlot& from, size_t part) {
+  ReadSlot& slot = slots_[i];
+  if (!slot.has_into) {
+    slot.block = std::move(from.scatter->blocks[part]);
+    slot.into = slot.block.bytes();
+  }
+  slot.found_generation = from.found_generation;
+  slot.object_bytes = from.object_bytes;
+  slot.range = slot.asked;
+  slot.gzip = from.gzip;
+  slot.restarts = from.restarts;
+  if (slot.wanted_sum != ChecksumKind::kNone) slot.sum = from.scatter->sums[part];
   slot_done();
 }
 
@@ -237,6 +253,7 @@ void ReadBatch::restart(ReadSlot& slot, bool and_listing) {
     slot.listed_bytes = kUnknownSize;
     slot.listed_checksum = {};
     slot.range_checksum = {};
+    if (slot.scatter) slot.scatter->expected.clear();
   }
   slot.object_bytes = slot.listed_bytes;
   slot.expected = slot.listed_checksum;

@@ -41,6 +41,9 @@ struct ReadTarget {
   bool has_into = false;                // read into `into`, which may be empty
   // Read into these instead: `range` must be range_of() them, without a sum of its own. Copied.
   std::span<const Place> places = {};
+  // Or read these parts, which `range` covers, as if each were read by itself: see join_ranges().
+  // Their expected sums are of the kind that is wanted. Copied.
+  std::span<const JoinedPart> parts = {};
   // Fill in ReadSlot::sum, or Scatter::sums, with CRCs of this kind, even for a range; kNone: do
   // not.
   ChecksumKind wanted_sum = ChecksumKind::kNone;
@@ -81,7 +84,7 @@ struct ReadSlot {
   ByteRange asked;               // what add() was given; [0, kUnknownSize) for a whole object
   ByteRange range;               // the same, limited to the object once its size is known
   bool whole = true;
-  bool has_into = false;  // including `scatter`
+  bool has_into = false;  // including `scatter`, unless its memory is the engine's
   bool gzip = false;      // the bytes are compressed (Content-Encoding: gzip), as stored
   uint64_t plain_bytes = kUnknownSize;  // of the bytes after decompression, once counted
   uint32_t restarts = 0;                // after a checksum mismatch, or a change of the object
@@ -104,6 +107,8 @@ struct ReadSlot {
   // more than one piece. Sums of other kinds are computed when all has arrived.
   ChecksumKind running_kind = ChecksumKind::kNone;
 
+  // How many reads of callers it carries out.
+  uint64_t read_count() const { return scatter ? scatter->read_count() : 1; }
   // The sum that the bytes should have.
   const Checksum& expected_sum() const { return whole ? expected : range_checksum; }
   // Before any byte has arrived. `if_unknown`: for a whole object whose sum is yet to be told.
@@ -153,6 +158,7 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
 
   size_t size() const { return size_; }
   ReadSlot& slot(size_t index) { return slots_[index]; }
+  const ReadSlot& slot(size_t index) const { return slots_[index]; }
   std::string_view name(const ReadSlot& slot) const {
     return std::string_view(text_).substr(slot.name_begin, slot.name_size);
   }
@@ -168,12 +174,16 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   ReadTarget target(size_t i) const;
   // ... and its outcome: moves the contents of `from`, and completes slot `i`.
   void take_outcome(size_t i, ReadSlot& from);
+  // The same for slot `i` that was read as one of the parts of `from`, which is good.
+  void take_part(size_t i, ReadSlot& from, size_t part);
 
   // For the store ---------------------------------------------------------------------------
   bool waited_for() const { return waited_for_.load(std::memory_order_seq_cst); }
   bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
   // Its place among all batches, by when they were handed over.
   uint64_t order = 0;
+  // False where it was looked for ranges to be read together.
+  bool may_join = true;
   // How many of its slots are queued.
   std::atomic<size_t> queued_slots = 0;
   // `then` runs once, when every slot is done, on the thread that finished last, which it must not

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "headrace/base/block_pool.h"
 #include "headrace/base/result.h"
 #include "headrace/base/units.h"
 #include "headrace/format/checksum.h"
@@ -23,14 +24,14 @@ struct Place {
   uint64_t end() const { return begin + into.size(); }
 };
 
-// From the first byte that has a place to the last one. Errors: kInvalidArgument if there are no
-// places, if one is empty, or if they are not in the order of the object or overlap.
+// From the first byte that has a place to the last one. They may overlap. Errors: kInvalidArgument
+// if there are no places, if one is empty, or if they are not in the order in which they begin.
 Result<ByteRange> range_of(std::span<const Place> places);
 
 // Puts the bytes of a part of the object, as they arrive one after the other, into their places,
 // and sums up what each place gets. What has no place is dropped. Bytes go straight to a place in
-// which there is room for many; several small places are filled from memory of its own, which it
-// keeps until all has arrived.
+// which there is room for many, and are copied from there to those that overlap it; several small
+// places are filled from memory of its own, which it keeps until all has arrived.
 // Thread: confined. Borrows the places.
 class PlaceFiller {
  public:
@@ -59,24 +60,52 @@ class PlaceFiller {
 
  private:
   std::span<const Place> places_;
-  size_t first_, next_;  // next_: the first place that ends beyond position_
+  size_t first_, next_;  // the first place that ends beyond the begin, beyond position_
   uint64_t position_;
   ChecksumKind kind_;
   std::vector<Filled> filled_;  // of places_[first_], ...
   // What space() was told, and said.
   uint64_t left_bytes_ = 0;
   std::span<std::byte> space_;
-  bool direct_ = false;
+  const Place* direct_ = nullptr;  // the place that space_ lies in
   std::unique_ptr<std::byte[]> scratch_;
+};
+
+// One of several ranges that are read together, as if by itself.
+struct JoinedPart {
+  ByteRange range;
+  std::span<std::byte> into = {};  // the caller's memory; empty: the engine's
+  Checksum expected = {};          // what the range should have; empty: nothing is compared
 };
 
 // The places of a range, and their sums once all of it has arrived.
 struct Scatter {
   std::vector<Place> places;
   std::vector<Checksum> sums = {};
+  // Of a read of several parts:
+  bool is_joined = false;
+  std::vector<Checksum> expected = {};  // of each place; empty once the object has changed
+  std::vector<size_t> mismatched = {};  // places whose bytes have another sum
+  // If the memory is the engine's: the size of each place, and its block while it has one.
+  std::vector<uint64_t> own_sizes = {};
+  std::vector<Block> blocks = {};
 
+  // For parts in the order in which they begin, of which all have memory or none has.
+  static std::unique_ptr<Scatter> joined(std::span<const JoinedPart> parts);
+
+  bool lacks_blocks() const { return !own_sizes.empty() && blocks.empty(); }
+  // What the blocks count, together and against the budget.
+  uint64_t own_bytes() const;
+  uint64_t charged_bytes() const;
+  // As many as there are sizes.
+  void take_blocks(std::vector<Block> taken);
+  void release_blocks();
+  // How many reads of callers it carries out.
+  uint64_t read_count() const { return is_joined ? places.size() : 1; }
   // Appends what the next part of the range brought to its places.
   void join(const PlaceFiller& next);
+  // Compares the sums with the expected ones; returns how many matched, and keeps the others.
+  size_t compare();
 };
 
 }  // namespace headrace

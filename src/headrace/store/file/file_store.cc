@@ -19,6 +19,7 @@
 #include "headrace/store/file/file_list.h"
 #include "headrace/store/file/file_rename.h"
 #include "headrace/store/file/file_upload.h"
+#include "headrace/store/reading/join_ranges.h"
 #include "headrace/store/reading/slot_memory.h"
 #include "headrace/store/writing/object_writer.h"
 
@@ -43,6 +44,7 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
         range_bytes_(std::max(options.range_bytes, kReadBytes)),
         on_change_(options.on_change),
         verify_(options.verify),
+        join_rules_{.max_gap_bytes = options.max_gap_bytes, .verify = options.verify},
         pool_(std::move(pool)),
         threads_(std::move(threads)),
         metrics_(std::move(metrics)),
@@ -159,6 +161,7 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   const uint64_t range_threshold_bytes_, range_bytes_;
   const OnChange on_change_;
   const Verify verify_;
+  const JoinRules join_rules_;
   const std::shared_ptr<BlockPool> pool_;
   const std::shared_ptr<ThreadPool> threads_;
   const std::shared_ptr<Metrics> metrics_;
@@ -198,6 +201,7 @@ uint64_t FileStore::expected_object_bytes() const {
 // Reading --------------------------------------------------------------------------------------
 
 void FileStore::read(std::shared_ptr<ReadBatch> batch) {
+  batch = join_ranges(std::move(batch), shared_from_this(), join_rules_);
   auto read = std::make_shared<BatchRead>(batch.get(), batch->size());
   // Captures the pool, not this store: a waiting batch must not keep the store alive.
   batch->hand_over([threads = threads_] { threads->wake(); });
@@ -307,6 +311,7 @@ Result<void> FileStore::take_size(ReadBatch& batch, const SlotRead& current) {
       return fail(Code::kPreconditionFailed, "has changed since it was listed");
     }
     slot.expected = slot.range_checksum = {};  // the sums are the listed generation's
+    if (slot.scatter) slot.scatter->expected.clear();
   }
   if (Result<void> limited = slot.limit_to(size_bytes); !limited) return limited;
   slot.object_bytes = size_bytes;
@@ -323,7 +328,7 @@ Result<FileStore::Admission> FileStore::admit(ReadBatch& batch, ReadSlot& slot) 
   const bool admitted = try_or_ask_for_room(*pool_, [&] {
     const bool waited_for = batch.waited_for();
     if (needs_room(*pool_, slot) &&
-        !pool_->may_begin_flight(BlockPool::charged_bytes(size_bytes), batch.order, waited_for)) {
+        !pool_->may_begin_flight(charge_of(slot, size_bytes), batch.order, waited_for)) {
       return false;
     }
     room = make_room(*pool_, slot, size_bytes, waited_for);
@@ -413,6 +418,7 @@ Result<FileStore::Outcome> FileStore::check_unchanged(ReadSlot& slot, const Slot
   }
   if (changed_between(current.status, after)) return Outcome::kChanged;
   Checksum sum = slot.join_sums();
+  if (slot.scatter) count(metrics_->checksums_verified_total, slot.scatter->compare());
   if (const Checksum& expected = slot.expected_sum(); compares(verify_, expected.kind())) {
     if (sum.kind() != expected.kind()) sum = sum_of(expected.kind(), slot.into);
     if (sum != expected) {
@@ -453,8 +459,8 @@ void FileStore::finish(ReadBatch& batch, ReadSlot& slot, std::optional<Error> er
     give_memory_back(*pool_, slot);
   } else {
     read_bytes_.fetch_add(slot.range.size_bytes(), std::memory_order_relaxed);
-    read_count_.fetch_add(1, std::memory_order_relaxed);
-    count(metrics_->objects_read_total);
+    read_count_.fetch_add(slot.read_count(), std::memory_order_relaxed);
+    count(metrics_->objects_read_total, slot.read_count());
     end_flight(*pool_, slot);
   }
   batch.slot_done();

@@ -74,7 +74,7 @@ std::optional<uint64_t> PieceQueue::expected_need(const ReadSlot& slot) const {
   if (slot.object_bytes == kUnknownSize && order_.mean_object_bytes() != 0) {
     size_bytes = std::min(size_bytes, order_.mean_object_bytes());
   }
-  const uint64_t need = BlockPool::charged_bytes(size_bytes);
+  const uint64_t need = charge_of(slot, size_bytes);
   return need <= pool_.budget_bytes() ? std::optional(need) : std::nullopt;
 }
 

@@ -150,7 +150,7 @@ void ReadAttempt::take_sum(const Checksum& checksum) {
 }
 
 Result<void> ReadAttempt::fit_memory(bool arrived) {
-  if (slot_.has_into) return slot_.check_destination();
+  if (Result<void> fits = slot_.check_destination(); !fits || slot_.has_into) return fits;
   const uint64_t wanted = slot_.range.size_bytes();
   return arrived ? make_room_for_arrived(pool_, slot_, wanted)
                  : make_room(pool_, slot_, wanted, piece_.batch->waited_for());

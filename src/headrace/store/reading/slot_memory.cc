@@ -1,20 +1,70 @@
 #include "headrace/store/reading/slot_memory.h"
 
 #include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 namespace headrace {
 
+namespace {
+
+bool lacks_memory(const ReadSlot& slot) {
+  if (slot.scatter) return slot.scatter->lacks_blocks();
+  return !slot.has_into && slot.block.data() == nullptr;
+}
+
+// Of the memory that it has, or that it is to get for so many bytes.
+uint64_t memory_bytes(const ReadSlot& slot, uint64_t size_bytes) {
+  return slot.scatter ? slot.scatter->own_bytes() : size_bytes;
+}
+
+Error no_memory(uint64_t size_bytes) {
+  return Error(Code::kExhausted, cat("the system has no memory for ", size_bytes, " bytes"));
+}
+
+// Gives the slot what `allocate` returns for each of its blocks. Errors: a deferral if that is
+// none.
+template <class Allocate>
+Result<void> take_memory(ReadSlot& slot, uint64_t size_bytes, const Allocate& allocate) {
+  std::vector<Block> blocks;
+  const std::span<const uint64_t> sizes =
+      slot.scatter ? std::span<const uint64_t>(slot.scatter->own_sizes) : std::span(&size_bytes, 1);
+  if (slot.scatter) blocks.reserve(sizes.size());
+  for (const uint64_t each : sizes) {
+    std::optional<Block> block = allocate(each);
+    if (!block) return fail(Code::kExhausted);
+    if (block->data() == nullptr) return std::unexpected(no_memory(each));
+    if (slot.scatter) {
+      blocks.push_back(std::move(*block));
+    } else {
+      slot.block = std::move(*block);
+    }
+  }
+  if (slot.scatter) {
+    slot.scatter->take_blocks(std::move(blocks));
+  } else {
+    slot.into = slot.block.bytes();
+  }
+  return {};
+}
+
+}  // namespace
+
+uint64_t charge_of(const ReadSlot& slot, uint64_t size_bytes) {
+  return slot.scatter ? slot.scatter->charged_bytes() : BlockPool::charged_bytes(size_bytes);
+}
+
 bool needs_room(const BlockPool& pool, const ReadSlot& slot) {
-  if (slot.has_into || slot.block.data() != nullptr) return false;
+  if (!lacks_memory(slot)) return false;
   if (slot.range.begin > slot.range.end) return false;
   return slot.object_bytes == kUnknownSize ||
-         BlockPool::charged_bytes(slot.range.size_bytes()) <= pool.budget_bytes();
+         charge_of(slot, slot.range.size_bytes()) <= pool.budget_bytes();
 }
 
 Result<void> make_room(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes, bool waited_for) {
-  if (slot.has_into || slot.block.data() != nullptr || size_bytes == 0) return {};
-  const uint64_t charged = BlockPool::charged_bytes(size_bytes);
+  if (!lacks_memory(slot) || size_bytes == 0) return {};
+  const uint64_t charged = charge_of(slot, size_bytes);
   if (charged > pool.budget_bytes()) {
     return fail(Code::kExhausted, size_bytes, " bytes do not fit into the memory budget of ",
                 pool.budget_bytes(), " bytes; raise memory_budget_bytes, or read a range");
@@ -23,32 +73,25 @@ Result<void> make_room(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes, boo
   if (!waited_for && pool.live_bytes() + charged > pool.budget_bytes()) {
     return fail(Code::kExhausted);
   }
-  if (!pool.try_begin_flight(size_bytes)) return fail(Code::kExhausted);
-  std::optional<Block> block =
-      waited_for ? pool.allocate(size_bytes) : pool.allocate_within_budget(size_bytes);
-  if (!block) {
-    pool.end_flight(size_bytes);
-    return fail(Code::kExhausted);
-  }
-  slot.block = std::move(*block);
-  if (slot.block.data() == nullptr) {
-    pool.end_flight(size_bytes);
-    return fail(Code::kExhausted, "the system has no memory for ", size_bytes, " bytes");
+  const uint64_t flight_bytes = memory_bytes(slot, size_bytes);
+  if (!pool.try_begin_flight(flight_bytes)) return fail(Code::kExhausted);
+  const auto allocate = [&pool, waited_for](uint64_t bytes) {
+    return waited_for ? std::optional(pool.allocate(bytes)) : pool.allocate_within_budget(bytes);
+  };
+  if (Result<void> taken = take_memory(slot, size_bytes, allocate); !taken) {
+    pool.end_flight(flight_bytes);
+    return taken;
   }
   slot.in_flight_charged = true;
-  slot.into = slot.block.bytes();
   drop_reservation(pool, slot);  // not before: the room would be given away
   return {};
 }
 
 Result<void> make_room_for_arrived(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes) {
-  if (slot.has_into || slot.block.data() != nullptr || size_bytes == 0) return {};
-  slot.block = pool.allocate(size_bytes);
-  if (slot.block.data() == nullptr) {
-    return fail(Code::kExhausted, "the system has no memory for ", size_bytes, " bytes");
-  }
-  slot.in_flight_charged = pool.try_begin_flight(size_bytes);
-  slot.into = slot.block.bytes();
+  if (!lacks_memory(slot) || size_bytes == 0) return {};
+  const auto allocate = [&pool](uint64_t bytes) { return std::optional(pool.allocate(bytes)); };
+  if (Result<void> taken = take_memory(slot, size_bytes, allocate); !taken) return taken;
+  slot.in_flight_charged = pool.try_begin_flight(memory_bytes(slot, size_bytes));
   drop_reservation(pool, slot);
   return {};
 }
@@ -58,13 +101,16 @@ void drop_reservation(BlockPool& pool, ReadSlot& slot) {
 }
 
 void end_flight(BlockPool& pool, ReadSlot& slot) {
-  if (std::exchange(slot.in_flight_charged, false)) pool.end_flight(slot.block.size_bytes());
+  if (std::exchange(slot.in_flight_charged, false)) {
+    pool.end_flight(memory_bytes(slot, slot.block.size_bytes()));
+  }
 }
 
 void give_memory_back(BlockPool& pool, ReadSlot& slot) {
   drop_reservation(pool, slot);
   end_flight(pool, slot);
   slot.block.release();
+  if (slot.scatter) slot.scatter->release_blocks();
   if (!slot.has_into) slot.into = {};
 }
 

@@ -9,6 +9,10 @@
 
 namespace headrace {
 
+// What memory for `size_bytes` of the slot will count against the budget: as one block, or as the
+// blocks of its places.
+uint64_t charge_of(const ReadSlot& slot, uint64_t size_bytes);
+
 // Whether the slot has to get memory before it is read. Not if it has it already, if the caller
 // gave it, or if the read can only fail: its range is none, or its size is known and exceeds the
 // whole budget.
