@@ -269,7 +269,7 @@ class AistoreCluster(Running):
             process.wait(timeout=READY_WITHIN_S)
         elif number == signal.SIGSTOP:
             threads = Path(f"/proc/{process.pid}/task")
-            while any(_state(thread) != "T" for thread in threads.iterdir()):
+            while any(_state(thread) not in "T" for thread in threads.iterdir()):
                 time.sleep(0.001)
 
     def revive(self, k: int) -> None:
@@ -398,7 +398,11 @@ class AistoreCluster(Running):
 
 
 def _state(thread: Path) -> str:
-    return (thread / "stat").read_text().rpartition(")")[2].split()[0]
+    """Return the letter of its state, as ps has it; "" if it has ended."""
+    try:
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def _place(namespace: str) -> str:

@@ -131,7 +131,7 @@ def test_the_demo_gets_its_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setattr(module, "main", demo, raising=False)
     monkeypatch.setitem(sys.modules, "headrace.demo", module)
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
-    defaults = {"epochs": 4, "batch_size": 32, "stop": True, "keep": False}
+    defaults = {"shards": False, "epochs": 4, "batch_size": 32, "stop": True, "keep": False}
     defaults |= {"plot": "demo.png", "json": None}
 
     def code_of(*arguments: str) -> int:
@@ -142,10 +142,13 @@ def test_the_demo_gets_its_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         return ended.value.code
 
     assert code_of() == 0
-    assert code_of("gs://b/x", "--epochs", "2", "--no-stop", "--endpoint", "http://h:1") == 1
+    assert (
+        code_of("gs://b/x", "--shards", "--epochs", "2", "--no-stop", "--endpoint", "http://h:1")
+        == 1
+    )
     monkeypatch.delenv("STORAGE_EMULATOR_HOST")
     assert code_of("--anonymous") == 2
     assert calls == [
         (None, defaults, None),
-        ("gs://b/x", defaults | {"epochs": 2, "stop": False}, "http://h:1"),
+        ("gs://b/x", defaults | {"shards": True, "epochs": 2, "stop": False}, "http://h:1"),
     ]

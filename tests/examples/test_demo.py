@@ -121,6 +121,17 @@ def test_in_a_folder_it_is_stopped_and_killed_and_comes_to_the_same_weights(
     assert run_in_folder.report["summary"]["counters"]["training"]["retries_total"] == 0
 
 
+def test_with_shards_it_does_the_same_with_the_samples_in_them(tmp_path: Path) -> None:
+    bucket = tmp_path / "bucket"
+    done, report = run_demo(str(bucket), tmp_path, "--shards", "--keep")
+    assert done.returncode == 0, done.stderr
+    assert "writing 1,797 digits in 19 shards to " in done.stdout
+    assert len(list(bucket.glob("t*/*.tar"))) == 19
+    check(report)
+    places = {place for _, urls in report["records"][0]["batches"] for place in urls}
+    assert all(".tar/" in place for place in places)
+
+
 def test_it_says_and_draws_what_it_measured(run_in_folder: RunInFolder) -> None:
     text = run_in_folder.done.stdout
     for words in ("accuracy", "images/s", "waiting for data", "p50", "p99", "first batch after"):
@@ -276,15 +287,15 @@ def test_it_counts_what_a_distant_server_counts(
     [
         ({"accuracy": 0.5}, "the accuracy is 0.500"),
         ({"model_is_equal": False}, "the model read back is not the one written"),
-        ({"is_once": False}, "not every object was in exactly one batch of every epoch"),
-        ({"objects_read": 0}, "0 objects were read to train on 4,311 images"),
+        ({"is_once": False}, "not every image was in exactly one batch of every epoch"),
+        ({"objects_read": 0}, "0 images were read to train on 4,311 images"),
         ({"drained_at": 66}, "these should rise"),
         ({"killed_at": 66}, "these should rise"),
         ({"left_bytes": 0}, "the unfinished checkpoint left nothing"),
         ({"resumed_at": 62}, "it resumed from step 62"),
         ({"is_same": False}, "did not train on the batches of the first"),
         ({"is_repeated_exactly": False}, "trained on twice are not those after"),
-        ({"read_without_need": 1}, "1 objects were read in vain"),
+        ({"read_without_need": 1}, "1 images were read in vain"),
         ({"weights_are_equal": False}, "the weights of both runs differ"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

@@ -8,8 +8,9 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -22,6 +23,7 @@ CAP_PER_S = 400.0
 PROCESSES = 4
 WARM_UP_S = 4.0
 WINDOW_S = 10.0
+MOST_WINDOWS = 12
 
 READER = """
     import sys
@@ -43,8 +45,15 @@ def successes(server: FaultServer) -> dict[str, int]:
     return {agent.rsplit(" ", 1)[-1]: count for agent, count in counts.items() if "reader" in agent}
 
 
-def measure(server: FaultServer) -> tuple[float, dict[str, float], float]:
-    """Requests per second in all and by process, and the share of requests that were refused."""
+class Window(NamedTuple):
+    """What the server has counted in one window."""
+
+    rates: dict[str, float]  # successes per second, by process
+    throttled: float  # the share of requests that were refused
+
+
+def windows(server: FaultServer) -> Generator[Window]:
+    """Yield one window after the other of processes that go on."""
     server.reset()
     for i in range(50):
         server.put("bucket", f"{i:02d}", b"%02d" % i * 50)
@@ -65,34 +74,40 @@ def measure(server: FaultServer) -> tuple[float, dict[str, float], float]:
             time.sleep(0.01)
         # The windows are time: a rate is what this is about.
         time.sleep(WARM_UP_S)
-        before, stats_before, began = successes(server), server.stats(), time.monotonic()
-        time.sleep(WINDOW_S)
-        after, stats_after, seconds = successes(server), server.stats(), time.monotonic() - began
-        assert all(reader.poll() is None for reader in readers)
+        for _ in range(MOST_WINDOWS):
+            before, stats_before, began = successes(server), server.stats(), time.monotonic()
+            time.sleep(WINDOW_S)
+            after, stats_after = successes(server), server.stats()
+            seconds = time.monotonic() - began
+            assert all(reader.poll() is None for reader in readers)
+            throttled = stats_after["throttled"] - stats_before["throttled"]
+            requests = stats_after["requests"] - stats_before["requests"]  # it never starts anew
+            rates = {name: (after[name] - before[name]) / seconds for name in after}
+            yield Window(rates, throttled / requests)
     finally:
         for reader in readers:
             reader.kill()
             reader.communicate()
-    rates = {name: (after[name] - before[name]) / seconds for name in after}
-    throttled = stats_after["throttled"] - stats_before["throttled"]
-    requests = stats_after["requests"] - stats_before["requests"]  # it never starts anew
-    return sum(rates.values()), rates, throttled / requests
 
 
 @pytest.mark.slow
 @pytest.mark.serial
 @pytest.mark.timeout(480)
 def test_four_processes_share_a_hidden_cap(server: FaultServer) -> None:
-    """Nine tenths of it are used, nobody gets less than half of a fair share, few are refused."""
-    seen: list[Any] = []
-    for _ in range(2):  # a busy machine may spoil one window
-        total, rates, throttled = measure(server)
-        seen.append((round(total), {k: round(v) for k, v in rates.items()}, round(throttled, 3)))
-        fair = CAP_PER_S / PROCESSES
-        if total >= 0.9 * CAP_PER_S and min(rates.values()) >= fair / 2 and throttled <= 0.1:
-            break
-    else:
-        raise AssertionError(seen)
+    """Nine tenths of it are used, nobody gets less than half of a fair share, few are refused.
+
+    Who gets the processor is a part of it on a busy machine: there it may take some windows.
+    """
+    seen = []
+    with closing(windows(server)) as each_window:
+        for rates, throttled in each_window:
+            total = sum(rates.values())
+            seen.append((round(total), {k: round(v) for k, v in rates.items()}, throttled))
+            fair = CAP_PER_S / PROCESSES
+            if total >= 0.9 * CAP_PER_S and min(rates.values()) >= fair / 2 and throttled <= 0.1:
+                break
+        else:
+            raise AssertionError(seen)
     print(json.dumps(seen))
 
 

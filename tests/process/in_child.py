@@ -87,7 +87,7 @@ def thread_names() -> list[str]:
     for task in Path("/proc/self/task").iterdir():
         try:
             names.append((task / "comm").read_text().strip())
-        except FileNotFoundError:  # it has ended meanwhile
+        except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
             continue
     return sorted(names)
 

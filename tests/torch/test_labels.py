@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
 from torch.utils.data import ConcatDataset, DataLoader, Subset, random_split
@@ -154,7 +157,7 @@ class Frame:
         return [row[name] for row in self._table]
 
 
-@pytest.mark.parametrize("kind", ["csv", "columns", "rows", "frame"])
+@pytest.mark.parametrize("kind", ["csv", "columns", "rows", "frame", "arrow", "parquet"])
 @pytest.mark.parametrize("check", [False, True])
 def test_a_table_names_objects_of_several_stores(
     server: FaultServer, tmp_path: Path, kind: str, check: bool
@@ -171,6 +174,11 @@ def test_a_table_names_objects_of_several_stores(
         given = {name: [row[name] for row in table] for name in table[0]}
     elif kind == "frame":
         given = Frame(table)
+    elif kind == "arrow":
+        given = pyarrow.Table.from_pylist(table)
+    elif kind == "parquet":
+        given = tmp_path / "table"
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(table), given)
     dataset = MapDataset.from_table(given, number_of, check=check, endpoint=server.url)
     wanted = [(2, 21), (1, 11), (0, 1), (2, 20), (1, 10), (0, 0)]
     assert list(dataset) == wanted  # type: ignore[call-overload]
@@ -181,6 +189,93 @@ def test_a_table_names_objects_of_several_stores(
     assert len(list(IterableDataset(dataset.stores, index=dataset.objects))) == 6
     plain = MapDataset.from_table(given, label=None, check=check, endpoint=server.url)
     assert numbers(next(iter(Loader(plain, 6)))) == [2, 1, 0, 2, 1, 0]
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_table_may_name_parts_of_objects(
+    server: FaultServer, tmp_path: Path, check: bool
+) -> None:
+    server.put("b", "one", bytes(range(100)))
+    store = headrace.Store("gs://b", endpoint=server.url)
+    folder = headrace.Store(tmp_path)
+    folder.write("two", bytes(range(100, 200)))
+    one, two = store.url_of("one"), folder.url_of("two")
+    table = {
+        "url": [one, two, one, two, one],
+        "from": [10, 0, 90, 50.0, None],
+        "to": [20, 5, 100, 50.0, float("nan")],
+        "label": [0, 1, 2, 3, 4],
+    }
+    dataset = MapDataset.from_table(
+        table, lambda sample: sample.bytes(), begin="from", end="to", check=check,
+        endpoint=server.url,
+    )  # fmt: skip
+    assert list(dataset) == [  # type: ignore[call-overload]
+        (bytes(range(10, 20)), 0), (bytes(range(100, 105)), 1), (bytes(range(90, 100)), 2),
+        (b"", 3), (bytes(range(100)), 4),
+    ]  # fmt: skip
+    assert dataset.objects.columns == ("label",)
+    loader = Loader(dataset, 2, shuffle=True, collate_fn=list)
+    assert sorted(label for batch in loader for _, label in batch) == [0, 1, 2, 3, 4]
+    # Each object is asked about once, and reads are pinned to what was found.
+    assert sum(entry["kind"] == "get" for entry in server.log()) == check
+    server.put("b", "one", bytes(100))
+    if check:
+        with pytest.raises(headrace.PreconditionFailedError):
+            dataset[0]
+    else:
+        assert dataset[0] == (bytes(10), 0)
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends", "told"),
+    [
+        ([0, 5], [1, 4], "row 1 of the table has begin=5 and end=4"),
+        ([0, None], [1, 4], "row 1 of the table has begin=None and end=4"),
+        ([0, -1], [1, 4], "row 1 of the table has begin=-1; it must be a number of bytes"),
+        ([0, 0], [1, 1.5], "row 1 of the table has end=1.5"),
+        ([0, 0], [1, "x"], "row 1 of the table has end='x'"),
+        ([0, float("inf")], [1, 1], "row 1 of the table has begin=inf"),
+    ],
+)
+def test_parts_that_cannot_be_are_refused(begins: list[Any], ends: list[Any], told: str) -> None:
+    table = {"url": ["/a", "/b"], "begin": begins, "end": ends}
+    with pytest.raises(headrace.InvalidArgumentError, match=told):
+        MapDataset.from_table(table, begin="begin", end="end")
+
+
+def test_both_ends_of_parts_must_be_named() -> None:
+    table = {"url": ["/a"], "begin": [0]}
+    with pytest.raises(headrace.InvalidArgumentError, match="name both columns, or none"):
+        MapDataset.from_table(table, begin="begin")
+    with pytest.raises(
+        headrace.InvalidArgumentError, match="no column 'end'; it has 'url', 'begin'"
+    ):
+        MapDataset.from_table(table, begin="begin", end="end")
+
+
+def test_a_parquet_file_that_is_cut_or_none_is_corrupt(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"url": ["/a"] * 100}), whole)
+    content = whole.read_bytes()
+    for kept in (0, 3, 4, 8, len(content) // 2, len(content) - 1):
+        cut = tmp_path / "cut.parquet"
+        cut.write_bytes(content[:kept])
+        with pytest.raises(headrace.CorruptDataError, match=r"cut\.parquet: it is no whole"):
+            MapDataset.from_table(cut)
+    other = tmp_path / "other.parquet"
+    other.write_text("url\n/a\n")
+    with pytest.raises(headrace.CorruptDataError, match="no whole Parquet file"):
+        MapDataset.from_table(other)
+
+
+def test_without_pyarrow_a_parquet_file_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pyarrow.parquet.write_table(pyarrow.table({"url": ["/a"]}), tmp_path / "t.parquet")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(headrace.HeadraceError, match=r"pip install 'headrace\[parquet\]'"):
+        MapDataset.from_table(tmp_path / "t.parquet")
 
 
 def test_a_tables_names_may_lie_below_a_root(tmp_path: Path) -> None:

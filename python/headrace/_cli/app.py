@@ -421,6 +421,9 @@ def demo(
         str | None,
         typer.Argument(metavar="URL", help="A folder or a prefix in a bucket, with nothing in it."),
     ] = None,
+    shards: Annotated[
+        bool, typer.Option("--shards", help="Put the images into tar shards.")
+    ] = False,
     epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Passes over the images.")] = 4,
     batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Images a batch.")] = 32,
     stop: Annotated[
@@ -449,6 +452,7 @@ def demo(
     raise SystemExit(
         import_module("headrace.demo").main(
             url,
+            shards=shards,
             epochs=epochs,
             batch_size=batch_size,
             stop=stop,

@@ -12,6 +12,7 @@ from headrace.demo.job import main
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="headrace.demo", description=main.__doc__)
     parser.add_argument("url", nargs="?", help="a folder or a prefix in a bucket, without objects")
+    parser.add_argument("--shards", action="store_true", help="put the images into tar shards")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument(

@@ -29,6 +29,7 @@ _LARGEST_BATCH = 256  # an epoch must have a middle to be stopped in
 def main(
     url: str | os.PathLike[str] | None = None,
     *,
+    shards: bool = False,
     epochs: int = 4,
     batch_size: int = 32,
     stop: bool = True,
@@ -41,6 +42,7 @@ def main(
     Args:
         url: ``gs://bucket/prefix``, ``s3://bucket/prefix`` or a folder, with nothing below it yet;
             a folder need not exist. Default: a temporary folder.
+        shards: put the images into tar shards, and read them there, one by one.
         epochs: the number of passes over the 1,437 training images; with `stop`, at least 2.
         batch_size: images in a batch, from 1 to 256.
         stop: train a second time. One process is stopped in the middle of an epoch, and one is
@@ -68,7 +70,7 @@ def main(
             keep = True  # goes with the folder
         ending = stack.enter_context(_Ending())
         try:
-            return _run(os.fspath(url), epochs, batch_size, stop, keep, plot, json, ending)
+            return _run(os.fspath(url), shards, epochs, batch_size, stop, keep, plot, json, ending)
         except headrace.HeadraceError as error:
             _complain(str(error))
             return 1
@@ -125,6 +127,7 @@ class _Ending:
 
 def _run(
     url: str,
+    shards: bool,
     epochs: int,
     batch_size: int,
     stop: bool,
@@ -152,7 +155,11 @@ def _run(
     objects = digits.png_objects()
     training_count = sum(name.startswith("train/") for name, _ in objects)
     try:
-        _say(f"writing {len(objects):,} digits to {store.url}")
+        what = f"{len(objects):,} digits"
+        if shards:
+            objects = digits.shards_of(objects)
+            what += f" in {len(objects)} shards"
+        _say(f"writing {what} to {store.url}")
         began_s = time.perf_counter()
         stored = digits.write(store, "", objects)
         for _ in tqdm(stored, "written", len(objects), unit="object", disable=None):
@@ -160,7 +167,7 @@ def _run(
         _say(f"written in {time.perf_counter() - began_s:.1f} s")
         written = headrace.metrics()
         records, resumption = _train(
-            store.url_of(""), epochs, batch_size, stop, training_count, ending
+            store.url_of(""), shards, epochs, batch_size, stop, training_count, ending
         )
     finally:
         if not keep:
@@ -186,7 +193,13 @@ def _run(
 
 
 def _train(
-    url: str, epochs: int, batch_size: int, stop: bool, training_count: int, ending: _Ending
+    url: str,
+    shards: bool,
+    epochs: int,
+    batch_size: int,
+    stop: bool,
+    training_count: int,
+    ending: _Ending,
 ) -> tuple[list[Record], Resumption | None]:
     """Train without a stop, then again with a stop and a kill; return the records."""
     from headrace.demo.report import resumption_of
@@ -199,6 +212,7 @@ def _train(
             job = Job(
                 url=url,
                 run=run,
+                shards=shards,
                 epochs=epochs,
                 batch_size=batch_size,
                 steps_per_checkpoint=max(1, steps_per_epoch * 3 // 4),

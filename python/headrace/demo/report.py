@@ -47,12 +47,12 @@ class Summary:
     counters: dict[str, dict[str, int]]
     """The `headrace.Metrics` of the writing process and of all training processes."""
     objects: int
-    """The number of training objects."""
+    """The number of training images: objects, or samples in shards."""
     epochs: int
     is_once: bool
-    """Whether, in the first run, each object was in exactly one batch of each epoch."""
+    """Whether, in the first run, each image was in exactly one batch of each epoch."""
     objects_read: int
-    """Objects that the engine read for the first run. Must be `epochs` times `objects`."""
+    """Images that the engine read for the first run. Must be `epochs` times `objects`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +76,9 @@ class Resumption:
     repeated_images: int
     """The number of images that came twice."""
     read_in_vain: int
-    """The number of objects that the killed process had read ahead."""
+    """The number of images that the killed process had read ahead."""
     read_without_need: int
-    """The number of objects that the other processes read but did not train on. Must be 0."""
+    """The number of images that the other processes read but did not train on. Must be 0."""
     left_bytes: int | None
     """Bytes of the unfinished checkpoint that were in temporary objects when the process was
     killed. Must not be 0; None for files and ``s3://``, which show nothing of it."""
@@ -169,10 +169,10 @@ def faults(summary: Summary, resumption: Resumption | None, required_accuracy: f
             summary.model_is_equal,
             "the model read back is not the one written",
         ),
-        (summary.is_once, "not every object was in exactly one batch of every epoch"),
+        (summary.is_once, "not every image was in exactly one batch of every epoch"),
         (
             summary.objects_read == images,
-            f"{summary.objects_read:,} objects were read to train on {images:,} images",
+            f"{summary.objects_read:,} images were read to train on {images:,} images",
         ),
     ]
     if resumption is not None:
@@ -199,7 +199,7 @@ def faults(summary: Summary, resumption: Resumption | None, required_accuracy: f
             ),
             (
                 each.read_without_need == 0,
-                f"{each.read_without_need:,} objects were read in vain",
+                f"{each.read_without_need:,} images were read in vain",
             ),
             (each.weights_are_equal, "the weights of both runs differ"),
         ]
@@ -236,10 +236,10 @@ def as_text(summary: Summary, resumption: Resumption | None) -> str:
         lines.append("(files have no stored checksum that could be verified)")
     lines += [
         "",
-        f"run 1                each of {summary.objects:,} objects trained on "
+        f"run 1                each of {summary.objects:,} images trained on "
         + ("exactly once" if summary.is_once else "NOT EXACTLY ONCE")
         + f" in each of {summary.epochs} epochs;",
-        f"                     {summary.objects_read:,} objects read for that",
+        f"                     {summary.objects_read:,} images read for that",
     ]
     if resumption is not None:
         each = resumption
@@ -250,7 +250,7 @@ def as_text(summary: Summary, resumption: Resumption | None) -> str:
             f"                     trained on twice: {each.repeated_images:,} images, "
             + ("exactly those" if each.is_repeated_exactly else "NOT THOSE")
             + f" of steps {each.saved_at + 1} to {each.killed_at};",
-            f"                     read in vain: {each.read_in_vain} objects that the killed "
+            f"                     read in vain: {each.read_in_vain} images that the killed "
             "process had read ahead",
             "weights              of both runs: "
             + ("bit for bit the same" if each.weights_are_equal else "DIFFERENT"),

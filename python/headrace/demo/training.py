@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ from tqdm import tqdm
 import headrace
 import headrace.checkpoint
 from headrace._location import bucket_and_name, scheme_of
-from headrace.demo.digits import augment, decode
-from headrace.torch import Loader, MapDataset
+from headrace.demo.digits import Digit, augment, decode
+from headrace.torch import Loader, MapDataset, ShardDataset
 
 __all__ = ["Job", "Record", "Training", "bits", "train"]
 
@@ -42,6 +42,8 @@ class Job:
     """A folder or a prefix in a bucket, with ``/`` at its end, above ``train/`` and ``test/``."""
     run: str
     """The name below `url` under which the run saves."""
+    shards: bool
+    """Whether the images are in tar shards, and not objects of their own."""
     epochs: int
     batch_size: int
     steps_per_checkpoint: int
@@ -81,7 +83,7 @@ class Record:
     losses: list[float] = field(default_factory=list)
     """The loss after each step."""
     batches: list[tuple[int, list[str]]] = field(default_factory=list)
-    """The epoch of each step, and the URLs of its batch."""
+    """The epoch of each step, and where the images of its batch are."""
     waits_s: list[float] = field(default_factory=list)
     """The time that each step waited for its batch."""
     steps_s: list[float] = field(default_factory=list)
@@ -89,7 +91,7 @@ class Record:
     first_batch_s: float = 0.0
     """The time from asking for the first batch until it came, without listing."""
     objects_read: int = 0
-    """The number of objects that the engine read for training."""
+    """The number of images that the engine read for training."""
     accuracy: float | None = None
     """The accuracy on the held-out digits, of the model read back."""
     model_bytes: int = 0
@@ -118,7 +120,7 @@ class Training:
         torch.manual_seed(SEED)
         self.model = make_model()
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
-        dataset = MapDataset(f"{job.url}train/", transform=augment)
+        dataset = digits_of(job, "train", augment)
         self.loader = Loader(
             dataset,
             job.batch_size,
@@ -148,6 +150,13 @@ class Training:
         self.schedule.load_state_dict(state["schedule"])
         self.loader.load_state_dict(state["loader"])
         self.step = state["step"]
+
+
+def digits_of(job: Job, part: str, transform: Callable[[Digit], Any]) -> MapDataset | ShardDataset:
+    """Return the images of ``train`` or ``test``."""
+    if job.shards:
+        return ShardDataset(f"{job.url}{part}/*.tar", transform)
+    return MapDataset(f"{job.url}{part}/", transform)
 
 
 def make_model() -> nn.Sequential:
@@ -243,7 +252,7 @@ def evaluate(model: nn.Module, job: Job, record: Record) -> None:
     restored.eval()
     right = total = 0
     with torch.inference_mode():
-        for images, labels, _ in Loader(MapDataset(f"{job.url}test/", transform=decode), 64):
+        for images, labels, _ in Loader(digits_of(job, "test", decode), 64):
             right += int((restored(images).argmax(1) == labels).sum())
             total += len(labels)
     record.accuracy = right / total

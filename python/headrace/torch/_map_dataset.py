@@ -172,6 +172,8 @@ class MapDataset(ByNumber):
         url: str = "url",
         label: str | None = LABEL,
         classes: bool | Sequence[str] | None = None,
+        begin: str | None = None,
+        end: str | None = None,
         root: str | os.PathLike[str] | Store | None = None,
         check: bool = False,
         seed: int = 0,
@@ -186,20 +188,27 @@ class MapDataset(ByNumber):
             >>> dataset = MapDataset.from_table("gs://bucket/train.csv", decode)
             >>> urls = ["gs://bucket/train/cat/001.jpg", "gs://bucket/train/dog/001.jpg"]
             >>> dataset = MapDataset.from_table({"url": urls, "label": [0, 1]})
-            >>> frame = pandas.read_parquet("train.parquet")  # doctest: +SKIP
             >>> dataset = MapDataset.from_table(  # doctest: +SKIP
-            ...     frame, url="image", label="class", classes=True
+            ...     "train.parquet", url="image", label="class", classes=True
             ... )
+            >>> parts = {"url": ["gs://bucket/train/cat/001.jpg"], "begin": [100], "end": [300]}
+            >>> dataset = MapDataset.from_table(parts, begin="begin", end="end")
+            >>> dataset.objects.size_bytes(0)
+            200
 
         Args:
-            table: the path or URL of a CSV file with a header; or a mapping from the names of
-                columns to their values, a list of dicts, or a data frame of pandas or polars.
+            table: the path or URL of a CSV file with a header, or of a Parquet file (``pip install
+                'headrace[parquet]'``); or a mapping from the names of columns to their values, a
+                list of dicts, a data frame of pandas or polars, or a table of pyarrow.
             transform: as for the class.
             url: the column with the objects' URLs or paths, or, with `root`, their names. They may
                 be in several buckets and at several providers.
             label: the column with the labels; None: no labels. A column of a CSV in which every
                 value is written as a number usually is becomes numbers; ``007`` stays a text.
             classes: as for the class.
+            begin: the column that says at which byte of its object an entry begins ...
+            end: ... and the one that says where it ends: an entry is then this part of an object,
+                or all of it in rows that have neither. Give both, or none.
             root: the URL or store that names in the column `url` are relative to. In a bucket, a
                 name may begin with ``/``; in a directory, that is a path.
             check: ask the stores about each object now. A missing object is then an error now, and
@@ -210,6 +219,8 @@ class MapDataset(ByNumber):
 
         Raises:
             NotFoundError: the table does not exist; with `check`, an object does not exist.
+            CorruptDataError: a Parquet file is cut, or is none.
+            HeadraceError: a Parquet file is given, and pyarrow is not installed.
             InvalidArgumentError: the table has no such column, no rows, an invalid URL, or labels
                 of several types.
         """
@@ -219,7 +230,12 @@ class MapDataset(ByNumber):
             MapDataset.from_table,
             _INSTEAD | {"labels": "it is called label, the name of a column"},
         )
-        index, stores = index_of_table(table, url, label, root, check, options)
+        require(
+            (begin is None) == (end is None),
+            f"begin is {begin!r} and end is {end!r}; name both columns, or none",
+        )
+        ranges = None if begin is None or end is None else (begin, end)
+        index, stores = index_of_table(table, url, label, ranges, root, check, options)
         if label == LABEL and LABEL not in index.columns:
             label = None
         require(

@@ -1,17 +1,18 @@
-"""Tables that name objects: CSV files, columns, rows, data frames."""
+"""Tables that name objects: CSV and Parquet files, columns, rows, data frames."""
 
 from __future__ import annotations
 
 import csv
 import io
 import logging
+import operator
 import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headrace import ObjectIndex
-from headrace._errors import InvalidArgumentError
+from headrace import ObjectIndex, ObjectInfo
+from headrace._errors import CorruptDataError, HeadraceError, InvalidArgumentError
 from headrace._location import is_local, is_whole, object_at
 from headrace._options import require
 from headrace._store import Store
@@ -30,19 +31,21 @@ _FLOAT = re.compile(r"-?(0|[1-9][0-9]*)?(\.[0-9]+|(?<=[0-9])\.?)([eE][-+]?[0-9]+
 _LONGEST_NUMBER = 100
 _LARGEST_INTEGER = (1 << 63) - 1
 _LARGEST_EXACT_FLOAT = 1 << 53
+_PARQUET = b"PAR1"  # at its beginning and its end
 
 
 def index_of_table(
     table: Any,
     url: str,
     label: str | None,
+    ranges: tuple[str, str] | None,
     root: str | os.PathLike[str] | Store | None,
     check: bool,
     options: Mapping[str, Any],
 ) -> tuple[ObjectIndex, tuple[Store, ...]]:
     """Return the objects named in the column `url`, with the other columns, and their stores.
 
-    The column `label` is in the index, if the table has it. Another one that an index cannot hold
+    `ranges` names the columns that say which part of its object an entry is. The column `label` is in the index, if the table has it. Another one that an index cannot hold
     is left out, and the log says so.
     """
     require(
@@ -50,10 +53,11 @@ def index_of_table(
         f"{', '.join(f'{name}=' for name in options)}: options belong to the Store that is given",
     )
     columns = _columns(table, url, label, options)
-    require(
-        url in columns,
-        f"the table has no column {url!r}; it has {', '.join(map(repr, columns)) or 'none'}",
-    )
+    for name in (url, *(ranges or ())):
+        require(
+            name in columns,
+            f"the table has no column {name!r}; it has {', '.join(map(repr, columns)) or 'none'}",
+        )
     urls = [_text_of_url(i, url, each) for i, each in enumerate(columns.pop(url))]
     require(len(urls) > 0, "the table has no rows; there is nothing to read")
     store = None
@@ -69,13 +73,53 @@ def index_of_table(
             "path; root= says where such names are",
         )
     roots = [] if store is None else [store.url_of("")]
+    parts: dict[str, Any] = {} if ranges is None else _parts(columns, *ranges)
     kept = _kept(columns, label)
-    index = ObjectIndex.from_urls(urls, roots=roots, columns=kept)
+
+    def made(**known: Any) -> ObjectIndex:
+        return ObjectIndex.from_urls(urls, roots=roots, columns=kept, **parts, **known)
+
+    index = made()
     by_root = {} if store is None else {store.url_of("").rstrip("/"): store}
     stores = tuple(by_root.get(each.rstrip("/")) or Store(each, **options) for each in index.roots)
     if check:
-        index = _checked(index, stores, kept)
+        infos = _infos(index, stores)
+        if ranges is None:
+            index = _with_infos(index, infos, kept)
+        else:
+            # Of these, whole objects are compared with the checksum that comes with the answer.
+            index = made(
+                sizes_bytes=[info.size_bytes for info in infos],
+                generations=[info.generation for info in infos],
+            )
     return index, stores
+
+
+def _parts(columns: Columns, begin: str, end: str) -> dict[str, Any]:
+    """Take out the columns that say where entries begin and end in their objects."""
+    begins = [_offset(i, begin, each) for i, each in enumerate(columns.pop(begin))]
+    ends = [_offset(i, end, each) for i, each in enumerate(columns.pop(end))]
+    for i, (first, last) in enumerate(zip(begins, ends, strict=True)):
+        require(
+            (first is None) == (last is None) and (first or 0) <= (last or 0),
+            f"row {i} of the table has {begin}={first} and {end}={last}; a part begins before it "
+            "ends, and a whole object has neither",
+        )
+    return {"begins": begins, "ends": ends}
+
+
+def _offset(row: int, column: str, value: Any) -> int | None:
+    if value is None or value != value or value == "":  # a data frame has NaN where there is none
+        return None
+    try:
+        offset = int(value) if isinstance(value, float) else operator.index(value)
+    except (TypeError, OverflowError):
+        offset = -1
+    require(
+        offset >= 0 and offset == value,
+        f"row {row} of the table has {column}={value!r}; it must be a number of bytes, or None",
+    )
+    return offset
 
 
 def _text_of_url(row: int, column: str, value: Any) -> str:
@@ -106,7 +150,7 @@ def _kept(columns: Columns, label: str | None) -> Columns:
 
 def _columns(table: Any, url: str, label: str | None, options: Mapping[str, Any]) -> Columns:
     if isinstance(table, str | os.PathLike):
-        return _of_csv(_text_of(os.fspath(table), options), url, label)
+        return _of_file(os.fspath(table), url, label, options)
     if isinstance(table, Mapping):
         columns = {name: _values(column) for name, column in table.items()}
     elif hasattr(table, "to_pydict"):  # a table of Arrow
@@ -120,8 +164,8 @@ def _columns(table: Any, url: str, label: str | None, options: Mapping[str, Any]
         columns = {name: [row[name] for row in table] for name in names}
     else:
         raise InvalidArgumentError(
-            f"the table is a {type(table).__name__}; it must be the path or URL of a CSV file, a "
-            "mapping of columns, a list of dicts, or a data frame"
+            f"the table is a {type(table).__name__}; it must be the path or URL of a CSV or "
+            "Parquet file, a mapping of columns, a list of dicts, or a data frame"
         )
     lengths = {name: len(values) for name, values in columns.items()}
     require(len(set(lengths.values())) <= 1, f"the columns have unequal lengths: {lengths}")
@@ -132,14 +176,37 @@ def _values(column: Any) -> list[Any]:
     return column.tolist() if hasattr(column, "tolist") else list(column)
 
 
-def _text_of(url: str, options: Mapping[str, Any]) -> str:
-    store, name = object_at(url, **({} if is_local(url) else options))
+def _of_file(path: str, url: str, label: str | None, options: Mapping[str, Any]) -> Columns:
+    store, name = object_at(path, **({} if is_local(path) else options))
+    content = store.read(name)
+    if memoryview(content)[:4] == _PARQUET or name.endswith(".parquet"):
+        return _of_parquet(content, store.url_of(name))
     try:
-        return store.read(name).bytes().decode("utf-8-sig")
+        text = content.bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidArgumentError(
-            f"{store.url_of(name)}: the table is no CSV in UTF-8: {error}"
+            f"{store.url_of(name)}: the table is no CSV in UTF-8, and no Parquet file: {error}"
         ) from error
+    return _of_csv(text, url, label)
+
+
+def _of_parquet(content: Any, file: str) -> Columns:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise HeadraceError(
+            f"{file}: a Parquet file needs pyarrow: pip install 'headrace[parquet]'"
+        ) from error
+    try:
+        table = parquet.read_table(pyarrow.BufferReader(content))
+    except (pyarrow.ArrowException, OSError) as error:
+        raise CorruptDataError(f"{file}: it is no whole Parquet file: {error}") from error
+    columns: Columns = table.to_pydict()
+    require(
+        len(columns) == table.num_columns, f"{file}: the table has two columns of the same name"
+    )
+    return columns
 
 
 def _of_csv(text: str, url: str, label: str | None) -> Columns:
@@ -180,17 +247,33 @@ def _numbers(texts: list[str]) -> list[Any]:
     return [float(text) for text in texts] if largest <= _LARGEST_EXACT_FLOAT else texts
 
 
-def _checked(
-    index: ObjectIndex, stores: Sequence[Store], columns: Mapping[str, Any]
-) -> ObjectIndex:
-    """Return the same index with each object's size, generation and checksum from its store."""
-    by_root: dict[str, list[int]] = {root.rstrip("/"): [] for root in index.roots}
+def _by_root(index: ObjectIndex) -> list[list[int]]:
+    """Return the numbers of the entries below each of the index's roots."""
+    numbers: dict[str, list[int]] = {root.rstrip("/"): [] for root in index.roots}
     for i in range(len(index)):
-        by_root[index.url(i).removesuffix(index.name(i)).rstrip("/")].append(i)
-    parts, numbers_of_parts = [], list[int]()
-    for root, numbers, store in zip(index.roots, by_root.values(), stores, strict=True):
-        infos = store.stat_many([index.name(i) for i in numbers])
-        parts.append(ObjectIndex.from_objects(infos, root=root))
-        numbers_of_parts += numbers
+        numbers[index.url(i).removesuffix(index.name(i)).rstrip("/")].append(i)
+    return list(numbers.values())
+
+
+def _infos(index: ObjectIndex, stores: Sequence[Store]) -> list[ObjectInfo]:
+    """Ask the stores about the object of each entry, once about each object."""
+    found = dict[int, ObjectInfo]()
+    for numbers, store in zip(_by_root(index), stores, strict=True):
+        names = dict.fromkeys(map(index.name, numbers))
+        infos = dict(zip(names, store.stat_many(names), strict=True))
+        found.update((i, infos[index.name(i)]) for i in numbers)
+    return [found[i] for i in range(len(index))]
+
+
+def _with_infos(
+    index: ObjectIndex, infos: Sequence[ObjectInfo], columns: Mapping[str, Any]
+) -> ObjectIndex:
+    """Return the same index with all that its stores say of each object."""
+    by_root = _by_root(index)
+    parts = [
+        ObjectIndex.from_objects([infos[i] for i in numbers], root=root)
+        for root, numbers in zip(index.roots, by_root, strict=True)
+    ]
+    numbers_of_parts = [i for numbers in by_root for i in numbers]
     in_order = sorted(range(len(index)), key=numbers_of_parts.__getitem__)
     return ObjectIndex.concat(parts).select(in_order).with_columns(columns)
