@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
+import os
 import random
+import subprocess
+import sys
+import textwrap
 from array import array
 from bisect import bisect_right
 from collections import Counter
@@ -512,7 +517,7 @@ def test_a_cost_function_that_raises_keeps_its_error() -> None:
 def test_oversized_samples_are_refused_before_the_epoch() -> None:
     with pytest.raises(
         headrace.InvalidArgumentError,
-        match="sample 2 costs 11: it exceeds max_batch_cost=10 alone[.] oversized='alone'",
+        match=r"sample 2 costs 11: it exceeds max_batch_cost=10 alone\. oversized='alone'",
     ):
         BatchSampler(4, cost=[1, 1, 11, 1], max_batch_cost=10, oversized="raise")
     late = BatchSampler(4, cost=[1, 1, 11, 1].__getitem__, max_batch_cost=10, oversized="raise")
@@ -731,3 +736,70 @@ def test_an_error_of_the_users_function_comes_when_its_batch_would(tmp_path: Pat
         for _ in loader:
             pass
     assert loader.state_dict()["position"] == 0 or loader.state_dict()["position"] % 4 == 0
+
+
+# ---- torchrun
+
+SCRIPT = """
+import json, random, sys
+import torch.distributed as dist
+from headrace.torch import BatchSampler, Loader, MapDataset
+
+folder, out = sys.argv[1:]
+costs = random.Random(1).choices(range(1, 30), k=203)
+rules = dict(cost=costs, max_batch_cost=60, cost_boundaries=[8, 20], shuffle=True, seed=5)
+dataset = MapDataset(folder, lambda sample: sample.index)
+sampler = BatchSampler(dataset, **rules)
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+loader = Loader(dataset, batch_sampler=sampler, collate_fn=list)
+first = []
+for batch in loader:
+    first.append(batch)
+    dist.barrier()  # hangs if a rank has another number of steps
+    if len(first) == 5:
+        break
+state = loader.state_dict()
+states = [None] * dist.get_world_size()
+dist.all_gather_object(states, state)
+others = BatchSampler(dataset, **(rules | dict(max_batch_cost=45)))
+again = Loader(dataset, batch_sampler=others, collate_fn=list)
+again.load_state_dict(state)
+rest = []
+for batch in again:
+    rest.append(batch)
+    dist.barrier()
+found = {"first": first, "rest": rest, "states": states, "length": len(list(sampler))}
+with open(f"{out}/{rank}.json", "w") as file:
+    json.dump(found, file)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.timeout(600)
+def test_torchrun_with_four_ranks_takes_equal_steps_and_resumes(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    store = headrace.Store(tmp_path / "data")
+    for i in range(203):
+        store.write(f"{i:04d}", content(i, 10))
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=4"),
+            *("--master-addr=127.0.0.1", "--master-port=0", "--rdzv-backend=c10d"),
+            *("--rdzv-endpoint=127.0.0.1:0", str(script), str(tmp_path / "data"), str(tmp_path)),
+        ],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(4)]
+    assert all(found["states"] == [ranks[0]["states"][0]] * 4 for found in ranks)
+    assert {len(found["rest"]) for found in ranks} == {len(ranks[0]["rest"])}
+    assert {found["length"] for found in ranks} == {ranks[0]["length"]}
+    seen = [i for found in ranks for batch in found["first"] + found["rest"] for i in batch]
+    assert len(seen) == len(set(seen))
+    assert 203 - len(seen) < 4

@@ -108,7 +108,7 @@ class _TheirSteps:
         total: int = len(sampler)  # TypeError, if it does not know
         size = self._by.batch_size
         if size is None:
-            return max(0, total - (spot.sampler or {}).get("steps", 0))
+            return max(0, total - int((spot.sampler or {}).get("steps", 0)))
         left = max(0, total - spot.position)
         return left // size if self._by.drop_last else -(-left // size)
 
@@ -154,8 +154,8 @@ class _TheirSteps:
         if self._checks and crc != state.get("crc32", crc):
             raise InvalidArgumentError(
                 f"the {type(sampler).__name__} yields another order in epoch {self._epoch} than "
-                "the one that the state was saved in the middle of. Give it what makes its order the "
-                "same again, such as a generator with a seed, or a set_epoch or state_dict of its "
+                "the one that the state was saved in the middle of. Give it what makes its order "
+                "the same again, such as a generator with a seed, or a set_epoch or state_dict of its "
                 "own; or begin the epoch anew with set_epoch()"
             )
         return iterator, crc
