@@ -45,8 +45,9 @@ def index_of_table(
 ) -> tuple[ObjectIndex, tuple[Store, ...]]:
     """Return the objects named in the column `url`, with the other columns, and their stores.
 
-    `ranges` names the columns that say which part of its object an entry is. The column `label` is in the index, if the table has it. Another one that an index cannot hold
-    is left out, and the log says so.
+    `ranges` names the columns that say which part of its object an entry is. The column `label`
+    is in the index, if the table has it. Another one that an index cannot hold is left out, and
+    the log says so.
     """
     require(
         not (options and isinstance(root, Store)),
