@@ -1,7 +1,10 @@
+#include <nanobind/stl/vector.h>
+
 #include <algorithm>
 #include <limits>
 #include <vector>
 
+#include "headrace/dataset/mixture_order.h"
 #include "headrace/dataset/order.h"
 #include "headrace/dataset/roots.h"
 #include "headrace/dataset/weighted_order.h"
@@ -904,11 +907,31 @@ struct DrawTableHandle {
   std::shared_ptr<const DrawTable> table;
 };
 
+// Thread: any (immutable).
+struct MixtureScheduleHandle {
+  std::shared_ptr<const MixtureSchedule> schedule;
+};
+
 void check_span(uint64_t count, int64_t begin, int64_t end) {
   if (begin >= 0 && begin <= end && static_cast<uint64_t>(end) <= count) return;
   raise(Error(Code::kInvalidArgument,
               cat("positions [", begin, ", ", end, ") of an order of ", count)));
 }
+
+// Looks up one position after another.
+template <class AnyOrder>
+class Reader {
+ public:
+  explicit Reader(const AnyOrder& order) : order_(order) {}
+  uint64_t index(uint64_t position) const { return order_.index(position); }
+
+ private:
+  const AnyOrder& order_;
+};
+template <>
+class Reader<MixtureOrder> : public MixtureOrder::Reader {
+  using MixtureOrder::Reader::Reader;
+};
 
 // What all orders have in common: position → index.
 template <class AnyOrder>
@@ -929,8 +952,9 @@ void bind_lookups(nb::class_<AnyOrder>& order) {
             const uint64_t span = static_cast<uint64_t>(end) - first;
             return int64_buffer(span / by + (span % by != 0), [&](std::span<int64_t> out) {
               if (by == 1) return self.indices(first, out);
+              Reader reader(self);
               for (size_t i = 0; i < out.size(); ++i) {
-                out[i] = static_cast<int64_t>(self.index(first + i * by));
+                out[i] = static_cast<int64_t>(reader.index(first + i * by));
               }
             });
           },
@@ -942,8 +966,9 @@ void bind_lookups(nb::class_<AnyOrder>& order) {
           [](const AnyOrder& self, nb::handle positions) {
             const std::vector<size_t> wanted = to_positions(positions, self.count());
             return int64_buffer(wanted.size(), [&](std::span<int64_t> out) {
+              Reader reader(self);
               for (size_t i = 0; i < out.size(); ++i) {
-                out[i] = static_cast<int64_t>(self.index(wanted[i]));
+                out[i] = static_cast<int64_t>(reader.index(wanted[i]));
               }
             });
           },
@@ -997,6 +1022,46 @@ Args:
       },
       nb::arg("table"), nb::arg("count"), nb::arg("seed"), nb::arg("epoch"));
   bind_lookups(weighted);
+  nb::class_<MixtureScheduleHandle>(module, "MixtureSchedule", nb::is_final(),
+                                    nb::sig("@typing.final\nclass MixtureSchedule(object)"),
+                                    "Which of several sources each sample of a mixture comes from.")
+      .def(
+          "__init__",
+          [](MixtureScheduleHandle* self, nb::handle weights) {
+            const HeldBuffer held(weights, /*writable=*/false);
+            new (self) MixtureScheduleHandle{std::make_shared<const MixtureSchedule>(
+                value_or_raise(without_gil([&held](MayBlock) {
+                  return MixtureSchedule::create(held.values<double>());
+                })))};
+          },
+          nb::arg("weights"), nb::sig("def __init__(self, weights: typing_extensions.Buffer)"),
+          "Of a buffer of doubles.")
+      .def_prop_ro(
+          "parts",
+          [](const MixtureScheduleHandle& self) {
+            const std::span<const uint64_t> parts = self.schedule->parts();
+            return std::vector<uint64_t>(parts.begin(), parts.end());
+          },
+          nb::sig("def parts(self) -> list[int]"),
+          "How many samples of a period are of each source.");
+  nb::class_<MixtureOrder> mixture(module, "MixtureOrder", nb::is_final(),
+                                   nb::sig("@typing.final\nclass MixtureOrder(object)"),
+                                   "As `Order`, of several sources, laid one after the other.");
+  mixture.def(
+      "__init__",
+      [](MixtureOrder* self, const MixtureScheduleHandle& handle,
+         const std::vector<uint64_t>& counts, uint64_t count, uint64_t seed, uint64_t epoch,
+         bool shuffle) {
+        if (count > uint64_t{INT64_MAX}) throw nb::value_error("count is 2^63 or more");
+        new (self) MixtureOrder(value_or_raise(
+            MixtureOrder::create(handle.schedule, counts, count, seed, epoch, shuffle)));
+      },
+      nb::arg("schedule"), nb::arg("counts"), nb::arg("count"), nb::arg("seed"), nb::arg("epoch"),
+      nb::arg("shuffle"),
+      nb::sig("def __init__(self, schedule: MixtureSchedule, counts: "
+              "collections.abc.Sequence[int], count: int, seed: int, epoch: int, "
+              "shuffle: bool)"));
+  bind_lookups(mixture);
 }
 
 }  // namespace

@@ -795,6 +795,40 @@ class WeightedOrder(object):
         """What stands at these positions, as a buffer of int64."""
 
 @final
+class MixtureSchedule(object):
+    """Which of several sources each sample of a mixture comes from."""
+
+    def __init__(self, weights: Buffer):
+        """Of a buffer of doubles."""
+
+    @property
+    def parts(self) -> list[int]:
+        """How many samples of a period are of each source."""
+
+@final
+class MixtureOrder(object):
+    """As `Order`, of several sources, laid one after the other."""
+
+    def __init__(
+        self,
+        schedule: MixtureSchedule,
+        counts: Sequence[int],
+        count: int,
+        seed: int,
+        epoch: int,
+        shuffle: bool,
+    ): ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, position: int) -> int: ...
+    def indices(self, begin: int, end: int, step: int = 1) -> memoryview:
+        """
+        What stands at every `step`-th position of [begin, end), as a buffer of int64.
+        """
+
+    def pick(self, positions: Sequence[int]) -> memoryview:
+        """What stands at these positions, as a buffer of int64."""
+
+@final
 class BatchSteps(object):
     """
     Batches of samples in some order, dealt to ranks step by step.

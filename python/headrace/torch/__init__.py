@@ -23,6 +23,7 @@ from headrace.torch._collate import collate
 from headrace.torch._iterable_dataset import IterableDataset
 from headrace.torch._loader import Loader, LoaderStats
 from headrace.torch._map_dataset import MapDataset
+from headrace.torch._mixture_sampler import MixtureSampler
 from headrace.torch._shard_dataset import ShardDataset
 from headrace.torch._shared_index import shared_index
 from headrace.torch._token_dataset import TokenDataset
@@ -35,6 +36,7 @@ __all__ = [
     "Loader",
     "LoaderStats",
     "MapDataset",
+    "MixtureSampler",
     "ShardDataset",
     "TokenDataset",
     "WeightedSampler",
@@ -50,6 +52,7 @@ for _public in (
     Loader,
     LoaderStats,
     MapDataset,
+    MixtureSampler,
     ShardDataset,
     TokenDataset,
     WeightedSampler,

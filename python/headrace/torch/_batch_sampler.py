@@ -15,11 +15,11 @@ from headrace.torch._arguments import Ranks, choice, count, flag, seed_or_epoch
 from headrace.torch._batch_costs import Cost, Costs
 from headrace.torch._batch_steps import BatchLimits, Fits
 from headrace.torch._batching import ByCost
+from headrace.torch._drawing_sampler import DrawingSampler
 from headrace.torch._epoch_sampler import EpochSampler
 from headrace.torch._error_notes import about_call
 from headrace.torch._place import Place
 from headrace.torch._samples import Samples, samples_of
-from headrace.torch._weighted_sampler import WeightedSampler
 
 __all__ = ["BatchSampler"]
 
@@ -80,8 +80,8 @@ class BatchSampler(EpochSampler[list[int]]):
         saturation: with `drop_last`, a batch at the end that is filled to more than this share of a
             limit counts as full.
         shuffle: whether each epoch has an order of its own.
-        sampler: a `WeightedSampler`, whose draws take the place of the order, and whose seed and
-            ranks are taken.
+        sampler: a `WeightedSampler` or `MixtureSampler`, whose samples take the place of the
+            order, and whose seed and ranks are taken.
         seed: of the order; any integer from 0 to 2^63 - 1. Give all ranks the same.
         rank: which of `world_size` trainer processes this is. Default for both: the values of
             torch.distributed, if it is initialised when an epoch begins; otherwise one process.
@@ -105,7 +105,7 @@ class BatchSampler(EpochSampler[list[int]]):
         drop_last: bool = False,
         saturation: float | None = None,
         shuffle: bool = False,
-        sampler: WeightedSampler | None = None,
+        sampler: DrawingSampler | None = None,
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
@@ -214,12 +214,12 @@ class BatchSampler(EpochSampler[list[int]]):
 
 
 def _drawn_by(
-    sampler: WeightedSampler, samples: Samples, seed: int, shuffle: bool, rank: int | None
+    sampler: DrawingSampler, samples: Samples, seed: int, shuffle: bool, rank: int | None
 ) -> tuple[Place, Ranks]:
-    if not isinstance(sampler, WeightedSampler):
+    if not isinstance(sampler, DrawingSampler):
         raise InvalidArgumentError(
-            f"sampler is a {type(sampler).__name__}; BatchSampler takes a WeightedSampler of "
-            "headrace.torch alone"
+            f"sampler is a {type(sampler).__name__}; BatchSampler takes a WeightedSampler or a "
+            "MixtureSampler of headrace.torch alone"
         )
     require(
         not shuffle and seed == 0 and rank is None,

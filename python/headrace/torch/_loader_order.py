@@ -13,10 +13,10 @@ from headrace.torch._batch_costs import Costs
 from headrace.torch._batch_sampler import BatchSampler
 from headrace.torch._batch_steps import BatchLimits
 from headrace.torch._batching import Batching, ByCost, BySize
+from headrace.torch._drawing_sampler import DrawingSampler
 from headrace.torch._place import Place
 from headrace.torch._sampled import ByThem, Sampled
 from headrace.torch._source import Source
-from headrace.torch._weighted_sampler import WeightedSampler
 
 __all__ = ["Ordered", "ordered"]
 
@@ -78,12 +78,12 @@ def ordered(
         place = Place(source, seed, shuffle)
         return Ordered(place=place, batching=batching, ranks=ranks, seed=seed)
     _refuse("sampler", "says the order", {"shuffle": shuffle})
-    if isinstance(sampler, WeightedSampler):
+    if isinstance(sampler, DrawingSampler):
         return _as_sampled(source, sampler, batching, seed, rank, ranks)
     require(
         max_batch_bytes is None,
-        f"max_batch_bytes works with a WeightedSampler, and sampler is a {type(sampler).__name__}: "
-        "give a batch_sampler that makes batches of its samples",
+        f"max_batch_bytes works with a WeightedSampler or a MixtureSampler, and sampler is a "
+        f"{type(sampler).__name__}: give a batch_sampler that makes batches of its samples",
     )
     return _by_them(source, sampler, "sampler", batch_size, drop_last, seed, ranks)
 
@@ -105,7 +105,7 @@ def _limits(
 
 def _as_sampled(
     source: Source,
-    sampler: BatchSampler | WeightedSampler,
+    sampler: BatchSampler | DrawingSampler,
     batching: Batching,
     seed: int,
     rank: int | None,

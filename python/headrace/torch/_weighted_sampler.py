@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from headrace import _engine
 from headrace._options import require
-from headrace.torch._arguments import Ranks, count, seed_or_epoch
+from headrace.torch._arguments import count
 from headrace.torch._batch_costs import numbers_of
-from headrace.torch._batching import BySize
-from headrace.torch._epoch_sampler import EpochSampler
-from headrace.torch._grid import Spot
-from headrace.torch._place import Place
+from headrace.torch._drawing_sampler import DrawingSampler
 from headrace.torch._samples import samples_of
 
 __all__ = ["WeightedSampler"]
-
-# How many draws of all ranks are made together.
-_WINDOW = 1 << 14
 
 
 class Draws:
@@ -39,7 +33,7 @@ class Draws:
         return _engine.WeightedOrder(self._table, self.count, seed, epoch)
 
 
-class WeightedSampler(EpochSampler[int]):
+class WeightedSampler(DrawingSampler):
     """Draws samples by their weights, with replacement, for `Loader` or torch's DataLoader.
 
     Each draw depends only on the weights, `seed`, the epoch and its position, and is made in
@@ -94,23 +88,7 @@ class WeightedSampler(EpochSampler[int]):
         number = len(samples)
         if num_samples is not None:
             number = count("num_samples", num_samples, minimum=1)
-        place = Place(samples, seed_or_epoch("seed", seed), True, Draws(numbers, number))
-        super().__init__(place, BySize(1, drop_last=False), Ranks(rank, world_size))
-        self._data = data
-
-    def _yielded(self, place: Place) -> Iterator[int]:
-        rank, world_size = self._ranks.now()
-        order, number = place.order(), place.count
-        for begin in range(place.position, number - world_size + 1, world_size * _WINDOW):
-            end = min(begin + world_size * _WINDOW, number - (number - begin) % world_size)
-            own = order.indices(begin + rank, end, world_size)
-            for at, index in enumerate(own, start=1):
-                place.spot = Spot(begin + at * world_size)
-                yield index
-
-    def __repr__(self) -> str:
-        rank, world_size = self._ranks.now()
-        return (
-            f"headrace.torch.WeightedSampler({self._data!r}, {self._place.count} draws an epoch, "
-            f"rank {rank} of {world_size})"
-        )
+        super().__init__(
+            data, samples, Draws(numbers, number), shuffle=True, seed=seed, rank=rank,
+            world_size=world_size,
+        )  # fmt: skip

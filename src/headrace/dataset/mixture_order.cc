@@ -1,7 +1,5 @@
 #include "headrace/dataset/mixture_order.h"
 
-#include <optional>
-
 #include "headrace/base/split_mix.h"
 
 namespace headrace {
@@ -11,13 +9,6 @@ namespace {
 __extension__ using Wide = unsigned __int128;
 
 constexpr uint64_t kPurpose = 0x6D697874757265;  // "mixture"
-
-// Where a source is in its passes.
-struct Pass {
-  uint64_t number;  // the pass itself
-  uint64_t at;      // the next sample of it
-  Order order;
-};
 
 }  // namespace
 
@@ -47,33 +38,24 @@ Result<MixtureOrder> MixtureOrder::create(std::shared_ptr<const MixtureSchedule>
   return out;
 }
 
-void MixtureOrder::indices(uint64_t begin, std::span<int64_t> out) const {
-  const Wide first = Wide{epoch_} * count_ + begin;
-  const uint64_t period = schedule_->period();
-  Wide round = first / period;
-  auto at = static_cast<uint64_t>(first % period);
-  std::vector<std::optional<Pass>> passes(sources_.size());
-  for (int64_t& index : out) {
-    const size_t k = schedule_->source(at);
-    const Source& source = sources_[k];
-    std::optional<Pass>& pass = passes[k];
-    if (!pass) {
-      const Wide number = round * schedule_->parts()[k] + schedule_->at(at).number;
-      const auto of = static_cast<uint64_t>(number / source.count);
-      pass.emplace(Pass{.number = of,
-                        .at = static_cast<uint64_t>(number % source.count),
-                        .order = Order(source.count, source.seed, of, shuffle_)});
-    } else if (pass->at == source.count) {
-      const uint64_t of = pass->number + 1;
-      pass.emplace(
-          Pass{.number = of, .at = 0, .order = Order(source.count, source.seed, of, shuffle_)});
-    }
-    index = static_cast<int64_t>(source.begin + pass->order.index(pass->at++));
-    if (++at == period) {
-      at = 0;
-      ++round;
-    }
+uint64_t MixtureOrder::Reader::index(uint64_t position) {
+  const MixtureSchedule& schedule = *order_.schedule_;
+  const Wide at = Wide{order_.epoch_} * order_.count_ + position;
+  const MixtureSchedule::Draw draw = schedule.at(static_cast<uint64_t>(at % schedule.period()));
+  const Source& source = order_.sources_[draw.source];
+  const Wide number = at / schedule.period() * schedule.parts()[draw.source] + draw.number;
+  const auto pass = static_cast<uint64_t>(number / source.count);
+  std::optional<Pass>& latest = passes_[draw.source];
+  if (!latest || latest->number != pass) {
+    latest.emplace(
+        Pass{.number = pass, .order = Order(source.count, source.seed, pass, order_.shuffle_)});
   }
+  return source.begin + latest->order.index(static_cast<uint64_t>(number % source.count));
+}
+
+void MixtureOrder::indices(uint64_t begin, std::span<int64_t> out) const {
+  Reader reader(*this);
+  for (int64_t& index : out) index = static_cast<int64_t>(reader.index(begin++));
 }
 
 }  // namespace headrace

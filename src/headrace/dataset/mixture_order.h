@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,7 +28,25 @@ class MixtureOrder {
                                      std::span<const uint64_t> counts, uint64_t count,
                                      uint64_t seed, uint64_t epoch, bool shuffle);
 
+  // Reads positions in any order, faster if those of one pass come together. Thread: confined.
+  class Reader {
+   public:
+    explicit Reader(const MixtureOrder& order) : order_(order), passes_(order.sources_.size()) {}
+    uint64_t index(uint64_t position);
+
+   private:
+    struct Pass {
+      uint64_t number;
+      Order order;
+    };
+
+    const MixtureOrder& order_;
+    std::vector<std::optional<Pass>> passes_;  // the latest of each source
+  };
+
   uint64_t count() const { return count_; }
+  // `position` is below count().
+  uint64_t index(uint64_t position) const { return Reader(*this).index(position); }
   // The indices of positions [begin, begin + out.size()).
   void indices(uint64_t begin, std::span<int64_t> out) const;
 
