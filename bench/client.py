@@ -64,6 +64,8 @@ CLIENTS = {
     "index-position": ("index", "position"),
     "index-from-urls": ("index", "from_urls"),
     "batches-of-bytes": ("index", "batches_of_bytes"),
+    "batches-of-costs": ("index", "batches_of_costs"),
+    "weighted-draws": ("index", "weighted_draws"),
     "tokens-loader": ("tokens", "loader"),
     "tokens-in-turn": ("tokens", "in_turn"),
     "tokens-memory-map": ("tokens", "memory_map"),

@@ -1,10 +1,13 @@
+#include <nanobind/stl/vector.h>
+
 #include <algorithm>
 #include <limits>
 #include <vector>
 
-#include "headrace/dataset/full_batches.h"
+#include "headrace/dataset/mixture_order.h"
 #include "headrace/dataset/order.h"
 #include "headrace/dataset/roots.h"
+#include "headrace/dataset/weighted_order.h"
 #include "object_index.h"
 
 namespace headrace::python {
@@ -56,19 +59,6 @@ class Int64View {
   Py_buffer view_{};
   bool held_ = false, usable_ = false;
 };
-
-// `count` int64 values as a writable memoryview, which torch and NumPy accept as it is; `fill` gets
-// them as a span.
-template <class Fill>
-nb::object int64_buffer(size_t count, Fill fill) {
-  const auto size = static_cast<Py_ssize_t>(count * sizeof(int64_t));
-  const nb::object bytes = nb::steal(PyByteArray_FromStringAndSize(nullptr, size));
-  if (!bytes.is_valid()) throw nb::python_error();
-  fill(std::span(reinterpret_cast<int64_t*>(PyByteArray_AS_STRING(bytes.ptr())), count));
-  const nb::object view = nb::steal(PyMemoryView_FromObject(bytes.ptr()));
-  if (!view.is_valid()) throw nb::python_error();
-  return view.attr("cast")("q");
-}
 
 nb::object select_positions(const ObjectIndex& index, const std::vector<size_t>& positions) {
   return to_python(value_or_raise(without_gil([&](MayBlock) { return select(index, positions); })));
@@ -912,56 +902,85 @@ Examples:
              "The index behind a copy of another process's descriptor, which is taken over.");
 }
 
-std::span<const int64_t> known_sizes(const Int64View& view) {
-  const std::span<const int64_t> sizes = view.values();
-  const auto unknown = std::ranges::find_if(sizes, [](int64_t size) { return size < 0; });
-  if (unknown != sizes.end()) {
-    raise(Error(Code::kInvalidArgument,
-                cat("the size of object ", unknown - sizes.begin(), " of these is not known")));
-  }
-  return sizes;
-}
+// Thread: any (immutable).
+struct DrawTableHandle {
+  std::shared_ptr<const DrawTable> table;
+};
 
-nb::object int64_buffer_of(const std::vector<int64_t>& values) {
-  return int64_buffer(
-      values.size(), [&values](std::span<int64_t> out) { std::ranges::copy(values, out.begin()); });
-}
+// Thread: any (immutable).
+struct MixtureScheduleHandle {
+  std::shared_ptr<const MixtureSchedule> schedule;
+};
 
-nb::object full_batches_of(nb::handle sizes_bytes, uint64_t max_bytes,
-                           std::optional<uint64_t> max_objects) {
-  const Int64View view(sizes_bytes);
-  if (!view.usable()) throw nb::type_error("sizes_bytes must be a buffer of int64");
-  return int64_buffer_of(
-      full_batches(known_sizes(view),
-                   {.max_bytes = max_bytes, .max_objects = max_objects.value_or(UINT64_MAX)}));
-}
-
-nb::tuple packed_batches_of(nb::handle sizes_bytes, nb::handle order, uint64_t max_bytes,
-                            bool is_whole, bool keep_oversized) {
-  const Int64View size_view(sizes_bytes), order_view(order);
-  if (!size_view.usable()) throw nb::type_error("sizes_bytes must be a buffer of int64");
-  if (!order_view.usable()) throw nb::type_error("order must be a buffer of int64");
-  const std::span<const int64_t> sizes = known_sizes(size_view);
-  for (const int64_t index : order_view.values()) {
-    if (index < 0) throw nb::index_error("order has a negative number");
-    checked_position(index, sizes.size());
-  }
-  const PackedBatches packed = packed_batches(
-      sizes, order_view.values(), keep_oversized ? Oversized::kOwnBatch : Oversized::kLeftOut,
-      {.max_bytes = max_bytes, .is_whole = is_whole});
-  return nb::make_tuple(int64_buffer_of(packed.indices), int64_buffer_of(packed.ends),
-                        int64_buffer_of(packed.left_out), packed.rest_bytes);
-}
-
-void check_span(const Order& order, int64_t begin, int64_t end) {
-  if (begin >= 0 && begin <= end && static_cast<uint64_t>(end) <= order.count()) return;
+void check_span(uint64_t count, int64_t begin, int64_t end) {
+  if (begin >= 0 && begin <= end && static_cast<uint64_t>(end) <= count) return;
   raise(Error(Code::kInvalidArgument,
-              cat("positions [", begin, ", ", end, ") of an order of ", order.count())));
+              cat("positions [", begin, ", ", end, ") of an order of ", count)));
+}
+
+// Looks up one position after another.
+template <class AnyOrder>
+class Reader {
+ public:
+  explicit Reader(const AnyOrder& order) : order_(order) {}
+  uint64_t index(uint64_t position) const { return order_.index(position); }
+
+ private:
+  const AnyOrder& order_;
+};
+template <>
+class Reader<MixtureOrder> : public MixtureOrder::Reader {
+  using MixtureOrder::Reader::Reader;
+};
+
+// What all orders have in common: position → index.
+template <class AnyOrder>
+void bind_lookups(nb::class_<AnyOrder>& order) {
+  order.def("__len__", &AnyOrder::count)
+      .def(
+          "__getitem__",
+          [](const AnyOrder& self, int64_t position) {
+            return self.index(checked_position(position, self.count()));
+          },
+          nb::arg("position"))
+      .def(
+          "indices",
+          [](const AnyOrder& self, int64_t begin, int64_t end, int64_t step) {
+            check_span(self.count(), begin, end);
+            if (step < 1) throw nb::value_error("`step` must be at least 1");
+            const auto first = static_cast<uint64_t>(begin), by = static_cast<uint64_t>(step);
+            const uint64_t span = static_cast<uint64_t>(end) - first;
+            return int64_buffer(span / by + (span % by != 0), [&](std::span<int64_t> out) {
+              if (by == 1) return self.indices(first, out);
+              Reader reader(self);
+              for (size_t i = 0; i < out.size(); ++i) {
+                out[i] = static_cast<int64_t>(reader.index(first + i * by));
+              }
+            });
+          },
+          nb::arg("begin"), nb::arg("end"), nb::arg("step") = 1,
+          nb::sig("def indices(self, begin: int, end: int, step: int = 1) -> memoryview"),
+          "What stands at every `step`-th position of [begin, end), as a buffer of int64.")
+      .def(
+          "pick",
+          [](const AnyOrder& self, nb::handle positions) {
+            const std::vector<size_t> wanted = to_positions(positions, self.count());
+            return int64_buffer(wanted.size(), [&](std::span<int64_t> out) {
+              Reader reader(self);
+              for (size_t i = 0; i < out.size(); ++i) {
+                out[i] = static_cast<int64_t>(reader.index(wanted[i]));
+              }
+            });
+          },
+          nb::arg("positions"),
+          nb::sig("def pick(self, positions: collections.abc.Sequence[int]) -> memoryview"),
+          "What stands at these positions, as a buffer of int64.");
 }
 
 void bind_order(nb::module_& module) {
-  nb::class_<Order>(module, "Order", nb::is_final(), nb::sig("@typing.final\nclass Order(object)"),
-                    R"doc(The order of one epoch: position → index, a pure function.
+  nb::class_<Order> order(module, "Order", nb::is_final(),
+                          nb::sig("@typing.final\nclass Order(object)"),
+                          R"doc(The order of one epoch: position → index, a pure function.
 
 Nothing is stored: any position is computed without those before it.
 
@@ -969,53 +988,80 @@ Args:
     count: how many objects there are, below 2^63.
     seed: below 2^64.
     epoch: below 2^64.
-    shuffle: ``False`` gives the identity.)doc")
+    shuffle: ``False`` gives the identity.)doc");
+  order.def(
+      "__init__",
+      [](Order* self, uint64_t count, uint64_t seed, uint64_t epoch, bool shuffle) {
+        if (count > uint64_t{INT64_MAX}) throw nb::value_error("count is 2^63 or more");
+        new (self) Order(count, seed, epoch, shuffle);
+      },
+      nb::arg("count"), nb::arg("seed"), nb::arg("epoch"), nb::arg("shuffle"));
+  bind_lookups(order);
+  nb::class_<DrawTableHandle>(module, "DrawTable", nb::is_final(),
+                              nb::sig("@typing.final\nclass DrawTable(object)"),
+                              "How likely each of several objects is drawn.")
       .def(
           "__init__",
-          [](Order* self, uint64_t count, uint64_t seed, uint64_t epoch, bool shuffle) {
-            if (count > uint64_t{INT64_MAX}) throw nb::value_error("count is 2^63 or more");
-            new (self) Order(count, seed, epoch, shuffle);
+          [](DrawTableHandle* self, nb::handle weights) {
+            const HeldBuffer held(weights, /*writable=*/false);
+            new (self) DrawTableHandle{value_or_raise(
+                without_gil([&held](MayBlock) { return DrawTable::make(held.values<double>()); }))};
           },
-          nb::arg("count"), nb::arg("seed"), nb::arg("epoch"), nb::arg("shuffle"))
-      .def("__len__", &Order::count)
+          nb::arg("weights"), nb::sig("def __init__(self, weights: typing_extensions.Buffer)"),
+          "Of a buffer of doubles.")
+      .def("__len__", [](const DrawTableHandle& self) { return self.table->size(); });
+  nb::class_<WeightedOrder> weighted(module, "WeightedOrder", nb::is_final(),
+                                     nb::sig("@typing.final\nclass WeightedOrder(object)"),
+                                     "As `Order`, drawn with replacement, by weights.");
+  weighted.def(
+      "__init__",
+      [](WeightedOrder* self, const DrawTableHandle& handle, uint64_t count, uint64_t seed,
+         uint64_t epoch) {
+        if (count > uint64_t{INT64_MAX}) throw nb::value_error("count is 2^63 or more");
+        new (self) WeightedOrder(handle.table, count, seed, epoch);
+      },
+      nb::arg("table"), nb::arg("count"), nb::arg("seed"), nb::arg("epoch"));
+  bind_lookups(weighted);
+  nb::class_<MixtureScheduleHandle>(module, "MixtureSchedule", nb::is_final(),
+                                    nb::sig("@typing.final\nclass MixtureSchedule(object)"),
+                                    "Which of several sources each sample of a mixture comes from.")
       .def(
-          "__getitem__",
-          [](const Order& self, int64_t position) {
-            return self.index(checked_position(position, self.count()));
+          "__init__",
+          [](MixtureScheduleHandle* self, nb::handle weights) {
+            const HeldBuffer held(weights, /*writable=*/false);
+            new (self) MixtureScheduleHandle{std::make_shared<const MixtureSchedule>(
+                value_or_raise(without_gil([&held](MayBlock) {
+                  return MixtureSchedule::create(held.values<double>());
+                })))};
           },
-          nb::arg("position"))
-      .def(
-          "indices",
-          [](const Order& self, int64_t begin, int64_t end, int64_t step) {
-            check_span(self, begin, end);
-            if (step < 1) throw nb::value_error("`step` must be at least 1");
-            const auto first = static_cast<uint64_t>(begin), by = static_cast<uint64_t>(step);
-            const uint64_t span = static_cast<uint64_t>(end) - first;
-            return int64_buffer(span / by + (span % by != 0), [&](std::span<int64_t> out) {
-              if (by == 1) return self.indices(first, out);
-              for (size_t i = 0; i < out.size(); ++i) {
-                out[i] = static_cast<int64_t>(self.index(first + i * by));
-              }
-            });
+          nb::arg("weights"), nb::sig("def __init__(self, weights: typing_extensions.Buffer)"),
+          "Of a buffer of doubles.")
+      .def_prop_ro(
+          "parts",
+          [](const MixtureScheduleHandle& self) {
+            const std::span<const uint64_t> parts = self.schedule->parts();
+            return std::vector<uint64_t>(parts.begin(), parts.end());
           },
-          nb::arg("begin"), nb::arg("end"), nb::arg("step") = 1,
-          nb::sig("def indices(self, begin: int, end: int, step: int = 1) -> memoryview"),
-          "What stands at every `step`-th position of [begin, end), as a buffer of int64.");
-  module.def("full_batches", &full_batches_of, nb::arg("sizes_bytes"), nb::arg("max_bytes"),
-             nb::arg("max_objects").none(),
-             nb::sig("def full_batches(sizes_bytes: collections.abc.Sequence[int], max_bytes: int, "
-                     "max_objects: int | None) -> memoryview"),
-             "Where each full batch of objects with these sizes (a buffer of int64) ends, as a "
-             "buffer of int64. A batch takes the objects that come next, as many as fit; one that "
-             "is larger than `max_bytes` is a batch of its own.");
-  module.def("packed_batches", &packed_batches_of, nb::arg("sizes_bytes"), nb::arg("order"),
-             nb::arg("max_bytes"), nb::kw_only(), nb::arg("is_whole"), nb::arg("keep_oversized"),
-             nb::sig("def packed_batches(sizes_bytes: collections.abc.Sequence[int], order: "
-                     "collections.abc.Sequence[int], max_bytes: int, *, is_whole: bool, "
-                     "keep_oversized: bool) -> tuple[memoryview, memoryview, memoryview, int]"),
-             "The numbers of objects, batch after batch, in the order that is given; where each "
-             "full batch ends; the numbers of those in no batch; and the bytes of the rest. With "
-             "`is_whole` false, the limit lies between `max_bytes` and the next byte.");
+          nb::sig("def parts(self) -> list[int]"),
+          "How many samples of a period are of each source.");
+  nb::class_<MixtureOrder> mixture(module, "MixtureOrder", nb::is_final(),
+                                   nb::sig("@typing.final\nclass MixtureOrder(object)"),
+                                   "As `Order`, of several sources, laid one after the other.");
+  mixture.def(
+      "__init__",
+      [](MixtureOrder* self, const MixtureScheduleHandle& handle,
+         const std::vector<uint64_t>& counts, uint64_t count, uint64_t seed, uint64_t epoch,
+         bool shuffle) {
+        if (count > uint64_t{INT64_MAX}) throw nb::value_error("count is 2^63 or more");
+        new (self) MixtureOrder(value_or_raise(
+            MixtureOrder::create(handle.schedule, counts, count, seed, epoch, shuffle)));
+      },
+      nb::arg("schedule"), nb::arg("counts"), nb::arg("count"), nb::arg("seed"), nb::arg("epoch"),
+      nb::arg("shuffle"),
+      nb::sig("def __init__(self, schedule: MixtureSchedule, counts: "
+              "collections.abc.Sequence[int], count: int, seed: int, epoch: int, "
+              "shuffle: bool)"));
+  bind_lookups(mixture);
 }
 
 }  // namespace

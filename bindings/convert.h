@@ -183,14 +183,33 @@ class HeldBuffer {
   std::span<std::byte> bytes() const {
     return {static_cast<std::byte*>(view_.buf), static_cast<size_t>(view_.len)};
   }
+  // As values of the type that the caller knows them to have.
+  template <class Value>
+  std::span<const Value> values() const {
+    return {static_cast<const Value*>(view_.buf), bytes().size() / sizeof(Value)};
+  }
 
  private:
   Py_buffer view_{};
 };
 
+// `count` int64 values as a writable memoryview, which torch and NumPy accept as it is; `fill` gets
+// them as a span.
+template <class Fill>
+nb::object int64_buffer(size_t count, Fill fill) {
+  const auto size = static_cast<Py_ssize_t>(count * sizeof(int64_t));
+  const nb::object bytes = nb::steal(PyByteArray_FromStringAndSize(nullptr, size));
+  if (!bytes.is_valid()) throw nb::python_error();
+  fill(std::span(reinterpret_cast<int64_t*>(PyByteArray_AS_STRING(bytes.ptr())), count));
+  const nb::object view = nb::steal(PyMemoryView_FromObject(bytes.ptr()));
+  if (!view.is_valid()) throw nb::python_error();
+  return view.attr("cast")("q");
+}
+
 void bind_sample(nb::module_& module);
 void bind_object_info(nb::module_& module);
 void bind_dataset(nb::module_& module);
+void bind_batches(nb::module_& module);
 void bind_index_reader(nb::module_& module);
 void bind_checkpoint(nb::module_& module);
 void bind_crcs(nb::module_& module);

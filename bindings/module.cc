@@ -59,6 +59,7 @@ NB_MODULE(_engine, module) {
   bind_object_info(module);
   bind_sample(module);
   bind_dataset(module);
+  bind_batches(module);
   bind_checkpoint(module);
   bind_crcs(module);
   bind_shards(module);

@@ -11,6 +11,7 @@ from headrace import ObjectIndex, _engine
 LOOKED_UP = 200_000
 BATCH_BYTES = 64 << 20
 MOST_OBJECT_BYTES = 1 << 20
+BATCH_TOKENS = 1 << 16
 
 
 def position(request: Answer) -> Answer:
@@ -63,3 +64,66 @@ def batches_of_bytes(request: Answer) -> Answer:
     wall_s, used_s = time.perf_counter() - begin_s, cpu_s() - begin_cpu_s
     assert sum(sizes) / BATCH_BYTES <= batches <= sum(sizes) / (BATCH_BYTES - MOST_OBJECT_BYTES) + 1
     return {"objects": count, "batches": batches, "wall_s": wall_s, "cpu_s": used_s}
+
+
+def batches_of_costs(request: Answer) -> Answer:
+    """headrace: a shuffled epoch in batches by a column, in bands; with a function; resumed."""
+    from headrace.torch import BatchSampler
+
+    count = request["object_count"]
+    draw = random.Random(7)
+    lengths = [draw.randrange(1, 4096) for _ in range(count)]
+    index = ObjectIndex.from_names(
+        [f"{i:07d}" for i in range(count)], root="gs://bucket", columns={"tokens": lengths}
+    )
+    limits = {"cost": "tokens", "max_batch_cost": BATCH_TOKENS, "shuffle": True}
+    found: Answer = {"objects": count}
+
+    def measured(name: str, sampler: BatchSampler) -> None:
+        begin_cpu_s, begin_s = cpu_s(), time.perf_counter()
+        samples = 0
+        for batch in sampler:
+            samples += len(batch)
+        assert samples == count
+        found[f"{name}_s"] = time.perf_counter() - begin_s
+        found[f"{name}_cpu_s"] = cpu_s() - begin_cpu_s
+
+    begin_s = time.perf_counter()
+    made = BatchSampler(index, **limits)
+    found["make_s"] = time.perf_counter() - begin_s
+    measured("plain", made)
+    measured("bands", BatchSampler(index, cost_boundaries=[256, 512, 1024, 2048], **limits))
+    lengths_of = BatchSampler(
+        index, cost="tokens", shuffle=True, fits=lambda batch, i: batch.cost + lengths[i] <= 65536
+    )
+    measured("fits", lengths_of)
+    begun = BatchSampler(index, cost_boundaries=[256, 512, 1024, 2048], **limits)
+    samples = 0
+    for batch in begun:
+        samples += len(batch)
+        if samples >= 0.9 * count:
+            break
+    state = begun.state_dict()
+    resumed = BatchSampler(index, cost_boundaries=[256, 512, 1024, 2048], **limits)
+    begin_s = time.perf_counter()
+    resumed.load_state_dict(state)
+    next(iter(resumed))
+    found["resume_s"] = time.perf_counter() - begin_s
+    return found
+
+
+def weighted_draws(request: Answer) -> Answer:
+    """headrace: an epoch drawn by weights."""
+    from headrace.torch import WeightedSampler
+
+    count = request["object_count"]
+    draw = random.Random(7)
+    weights = [draw.random() for _ in range(count)]
+    begin_s = time.perf_counter()
+    sampler = WeightedSampler(count, weights)
+    make_s = time.perf_counter() - begin_s
+    begin_cpu_s, begin_s = cpu_s(), time.perf_counter()
+    samples = sum(1 for _ in sampler)
+    wall_s, used_s = time.perf_counter() - begin_s, cpu_s() - begin_cpu_s
+    assert samples == count
+    return {"objects": count, "make_s": make_s, "wall_s": wall_s, "cpu_s": used_s}

@@ -22,6 +22,8 @@ def index(bench: Bench) -> None:
             "position": client("index-position"),
             "from_urls": client("index-from-urls"),
             "batches": client("batches-of-bytes"),
+            "costs": client("batches-of-costs"),
+            "weights": client("weighted-draws"),
         },
         bench.effort.repetitions,
     )
@@ -62,6 +64,23 @@ def index(bench: Bench) -> None:
         at_most=0.5,
     )
     bench.row(group, "the same: CPU", "s", [answer["cpu_s"] for answer in answers["batches"]])
+
+    def row(what: str, client_name: str, name: str, at_most: float | None = None) -> None:
+        found = [answer[f"{name}_s"] for answer in answers[client_name]]
+        bench.row(group, what, "s", found, at_most=at_most)
+
+    row("BatchSampler, by a column: an epoch in batches of 65,536 tokens", "costs", "plain", 0.5)
+    row("the same: CPU", "costs", "plain_cpu")
+    row("the same in five bands of length", "costs", "bands", 0.5)
+    row("the same: CPU", "costs", "bands_cpu")
+    row("the same with fits=, a function in Python", "costs", "fits")
+    row(
+        "BatchSampler in bands: resumed at 90 % of the epoch, to the first batch",
+        "costs",
+        "resume",
+        0.1,
+    )
+    row("WeightedSampler: a million draws", "weights", "wall", 0.5)
 
 
 GROUPS: dict[str, Callable[[Bench], None]] = {"index": index}

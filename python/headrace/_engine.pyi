@@ -767,21 +767,144 @@ class Order(object):
         What stands at every `step`-th position of [begin, end), as a buffer of int64.
         """
 
-def full_batches(sizes_bytes: Sequence[int], max_bytes: int, max_objects: int | None) -> memoryview:
+    def pick(self, positions: Sequence[int]) -> memoryview:
+        """What stands at these positions, as a buffer of int64."""
+
+@final
+class DrawTable(object):
+    """How likely each of several objects is drawn."""
+
+    def __init__(self, weights: Buffer):
+        """Of a buffer of doubles."""
+
+    def __len__(self) -> int: ...
+
+@final
+class WeightedOrder(object):
+    """As `Order`, drawn with replacement, by weights."""
+
+    def __init__(self, table: DrawTable, count: int, seed: int, epoch: int) -> None: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, position: int) -> int: ...
+    def indices(self, begin: int, end: int, step: int = 1) -> memoryview:
+        """
+        What stands at every `step`-th position of [begin, end), as a buffer of int64.
+        """
+
+    def pick(self, positions: Sequence[int]) -> memoryview:
+        """What stands at these positions, as a buffer of int64."""
+
+@final
+class MixtureSchedule(object):
+    """Which of several sources each sample of a mixture comes from."""
+
+    def __init__(self, weights: Buffer):
+        """Of a buffer of doubles."""
+
+    @property
+    def parts(self) -> list[int]:
+        """How many samples of a period are of each source."""
+
+@final
+class MixtureOrder(object):
+    """As `Order`, of several sources, laid one after the other."""
+
+    def __init__(
+        self,
+        schedule: MixtureSchedule,
+        counts: Sequence[int],
+        count: int,
+        seed: int,
+        epoch: int,
+        shuffle: bool,
+    ): ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, position: int) -> int: ...
+    def indices(self, begin: int, end: int, step: int = 1) -> memoryview:
+        """
+        What stands at every `step`-th position of [begin, end), as a buffer of int64.
+        """
+
+    def pick(self, positions: Sequence[int]) -> memoryview:
+        """What stands at these positions, as a buffer of int64."""
+
+@final
+class BatchSteps(object):
     """
-    Where each full batch of objects with these sizes (a buffer of int64) ends, as a buffer of int64. A batch takes the objects that come next, as many as fit; one that is larger than `max_bytes` is a batch of its own.
+    Batches of samples in some order, dealt to ranks step by step.
+
+    Add the weights of the samples until `is_ready`, and take a step.
+
+    Args:
+        count: how many positions the order has.
+        position: where the first step begins, but for those samples that wait.
+        max_cost: of a batch; infinity: any.
+        max_bytes: of a batch; infinity: any.
+        max_samples: of a batch.
+        boundaries: ascending costs; samples between the same two are batched together.
+        skip_oversized: leave out samples that exceed a limit alone; else they are batches.
+        world_size: how many batches a step has.
+        drop_last: leave out batches at the end that are not full, or make no step.
+        saturation: a batch filled to more than this share of a limit counts as full then.
     """
 
-def packed_batches(
-    sizes_bytes: Sequence[int],
-    order: Sequence[int],
-    max_bytes: int,
-    *,
-    is_whole: bool,
-    keep_oversized: bool,
-) -> tuple[memoryview, memoryview, memoryview, int]:
+    def __init__(
+        self,
+        count: int,
+        position: int,
+        *,
+        max_cost: float,
+        max_bytes: float,
+        max_samples: int | None,
+        boundaries: Sequence[float],
+        skip_oversized: bool,
+        world_size: int,
+        drop_last: bool,
+        saturation: float,
+    ) -> None: ...
+    @property
+    def position(self) -> int:
+        """The position of the sample to add next."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the next step is known."""
+
+    def add(
+        self,
+        positions: Buffer | None,
+        indices: Buffer,
+        costs: Buffer | None,
+        bytes: Buffer | None,
+        fits: Callable[[int], bool] | None,
+    ) -> None:
+        """
+        Add samples that wait, at these positions, or else the next ones of the order. Positions and indices are int64, weights are doubles. `fits` is asked with the index of each sample that the limits let join a batch.
+        """
+
+    def next(self, rank: int) -> tuple[memoryview, int, Sequence[int]] | None:
+        """
+        The positions of this rank's next batch; where the next step begins; and which samples before that wait. None at the end.
+        """
+
+    def take_left_out(self) -> memoryview:
+        """The positions of samples that were left out since the last call."""
+
+    @property
+    def so_far_size(self) -> int: ...
+    @property
+    def so_far_cost(self) -> float: ...
+    @property
+    def so_far_bytes(self) -> float: ...
+    @property
+    def so_far_largest_cost(self) -> float: ...
+    @property
+    def so_far_positions(self) -> memoryview:
+        """These five are about the batch that `fits` is being asked about."""
+
+def packed_batches(costs: Buffer, max_cost: float) -> tuple[memoryview, memoryview, float]:
     """
-    The numbers of objects, batch after batch, in the order that is given; where each full batch ends; the numbers of those in no batch; and the bytes of the rest. With `is_whole` false, the limit lies between `max_bytes` and the next byte.
+    The positions of samples with these costs (doubles), batch after batch; where each full batch ends; and the cost of the rest. A sample that costs more than `max_cost` is a batch of its own before the one that is being filled.
     """
 
 class ZipLayout:

@@ -13,7 +13,8 @@ from torch.utils.data import ConcatDataset, Subset
 
 import headrace
 from headrace.torch import Loader, MapDataset
-from headrace.torch._grid import ByteGrid
+from headrace.torch._batch_steps import CostSteps
+from headrace.torch._grid import Spot
 from testing.faultserver.client import FaultServer
 from tests.torch.conftest import content, fill_folder, reads
 
@@ -116,13 +117,13 @@ def test_an_epoch_is_counted_once_however_often_it_is_asked(
     unequal: headrace.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = []
-    step_count = ByteGrid.step_count
+    step_count = CostSteps.step_count
 
-    def counting(self: ByteGrid, position: int) -> int:
-        counted.append(position)
-        return step_count(self, position)
+    def counting(self: CostSteps, spot: Spot) -> int:
+        counted.append(spot.position)
+        return step_count(self, spot)
 
-    monkeypatch.setattr(ByteGrid, "step_count", counting)
+    monkeypatch.setattr(CostSteps, "step_count", counting)
     loader = loader_of(unequal, shuffle=True, seed=5)
     length = left = len(loader)
     for _ in loader:

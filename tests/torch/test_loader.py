@@ -838,8 +838,6 @@ def test_arguments_that_cannot_work(
     ("arguments", "text"),
     [
         ({"num_workers": 4}, "no argument 'num_workers': Loader has transform_threads instead"),
-        ({"sampler": [1]}, "'sampler': Loader has shuffle and seed instead"),
-        ({"batch_sampler": [[1]]}, "'batch_sampler': Loader has batch_size"),
         ({"persistent_workers": True}, "'persistent_workers': Loader has no worker processes"),
         ({"prefetch_factor": 2}, "'prefetch_factor': Loader has prefetch_bytes instead"),
         ({"pin_memory_device": "x"}, "'pin_memory_device': Loader has pin_memory instead"),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
+from typing import Any
 
 import hypothesis
 import hypothesis.strategies as st
+import torch
 
-from headrace.torch._grid import ByteGrid, Grid, Steps
+from headrace import _engine
+from headrace.torch._batch_steps import BatchLimits, CostSteps
+from headrace.torch._grid import Grid, Spot, Steps
 
 grids = st.tuples(st.integers(1, 9), st.integers(1, 6), st.booleans())
 """Batch size, world size, drop_last."""
@@ -18,15 +21,16 @@ limits = st.tuples(st.integers(1, 30), st.none() | st.integers(1, 6), st.integer
 """The most bytes of a batch, the most objects, world size."""
 
 
-def batches_of(ranks: Sequence[Steps], position: int = 0) -> list[list[range]]:
+def batches_of(ranks: Sequence[Steps], position: int = 0) -> list[list[list[int]]]:
     """The batches of each rank from a position on; all ranks agree where steps end."""
-    slices = [list(steps.slices(position)) for steps in ranks]
-    ends = [[each.step_end for each in own] for own in slices]
+    slices = [list(steps.slices(Spot(position))) for steps in ranks]
+    ends = [[each.after for each in own] for own in slices]
     assert all(own == ends[0] for own in ends)
-    return [[range(each.begin, each.end) for each in own] for own in slices]
+    assert all(len(spot.waiting) == 0 for spot in ends[0])
+    return [[list(each.positions) for each in own] for own in slices]
 
 
-def positions(batches: list[list[range]]) -> list[int]:
+def positions(batches: list[list[list[int]]]) -> list[int]:
     """All positions, step by step, and in each step rank by rank."""
     return [p for step in zip(*batches, strict=True) for batch in step for p in batch]
 
@@ -41,13 +45,22 @@ def byte_grids_of_all(
 ) -> list[Steps]:
     max_bytes, max_size, world_size = limit
     return [
-        ByteGrid(len(sizes), sizes_in(sizes), max_bytes, max_size, rank, world_size, drop_last)
+        CostSteps(
+            len(sizes),
+            _engine.Order(len(sizes), 0, 0, False),
+            weighed(sizes),
+            BatchLimits(max_size=max_size, max_bytes=max_bytes, drop_last=drop_last),
+            rank,
+            world_size,
+            lambda _: None,
+        )
         for rank in range(world_size)
     ]
 
 
-def sizes_in(sizes: list[int]) -> Callable[[int, int], Sequence[int]]:
-    return lambda begin, end: array("q", sizes[begin:end])
+def weighed(sizes: list[int]) -> Any:
+    told = torch.tensor(sizes, dtype=torch.float64)
+    return lambda indices: (None, told[list(indices)].numpy())
 
 
 # ---- a number of samples
@@ -76,8 +89,8 @@ def test_every_rank_has_as_many_batches_as_len_says(
 ) -> None:
     ranks = grids_of_all(count, grid)
     for steps, own in zip(ranks, batches_of(ranks), strict=True):
-        assert steps.step_count(0) == len(own)
-        assert steps.has_step(0) == bool(own)
+        assert steps.step_count(Spot()) == len(own)
+        assert steps.has_step(Spot()) == bool(own)
 
 
 @hypothesis.given(st.integers(0, 200), grids)
@@ -106,8 +119,8 @@ def test_batches_of_bytes_have_every_position_once_and_each_rank_as_many(
     assert seen == list(range(len(seen)))
     assert len(sizes) - len(seen) < limit[2]
     for steps, own in zip(ranks, batches, strict=True):
-        assert steps.step_count(0) == len(own)
-        assert steps.has_step(0) == bool(own)
+        assert steps.step_count(Spot()) == len(own)
+        assert steps.has_step(Spot()) == bool(own)
 
 
 @hypothesis.given(object_sizes, limits, st.booleans())
@@ -130,8 +143,9 @@ def test_batches_of_bytes_are_full_but_for_those_of_the_last_two_steps(
     batches = batches_of(byte_grids_of_all(sizes, limit))
     for step in list(zip(*batches, strict=True))[:-2]:
         for batch in step:
-            with_next = sum(sizes[at] for at in range(batch.start, batch.stop + 1))
-            is_reached = with_next - sizes[batch.stop] >= max_bytes or len(batch) == max_size
+            following = sizes[batch[-1] + 1]
+            with_next = sum(sizes[at] for at in batch) + following
+            is_reached = with_next - following >= max_bytes or len(batch) == max_size
             assert is_reached or with_next > max_bytes
 
 
@@ -145,19 +159,19 @@ def test_with_drop_last_each_step_of_bytes_has_full_batches(
     ranks = byte_grids_of_all(sizes, limit, drop_last=True)
     (in_line,) = batches_of(alone)
     steps = len(in_line) // world_size
-    assert ranks[0].step_count(0) == steps
+    assert ranks[0].step_count(Spot()) == steps
     assert positions(batches_of(ranks)) == full[: sum(map(len, in_line[: steps * world_size]))]
 
 
 def test_a_batch_may_have_more_objects_than_are_looked_at_together() -> None:
     sizes = [1] * 50_000
     (own,) = batches_of(byte_grids_of_all(sizes, (40_000, None, 1)))
-    assert own == [range(40_000), range(40_000, 50_000)]
+    assert own == [list(range(40_000)), list(range(40_000, 50_000))]
 
 
 def test_ranks_share_what_is_left_by_its_bytes() -> None:
     ranks = byte_grids_of_all([10, 1, 1, 1, 1, 6], (20, None, 2))
-    assert batches_of(ranks) == [[range(1)], [range(1, 6)]]
+    assert batches_of(ranks) == [[[0]], [[1, 2, 3, 4, 5]]]
 
 
 # ---- both
@@ -184,7 +198,7 @@ def test_an_epoch_may_go_on_with_any_other_steps(
         for step in islice(zip(*batches_of(ranks, position), strict=True), steps):
             for batch in step:
                 seen += batch
-                position = batch.stop
+                position = batch[-1] + 1
     # Where it ends fewer may be left than there are ranks.
     assert seen == list(range(position))
     assert len(sizes) - position < world_size
@@ -195,7 +209,7 @@ def test_the_steps_from_a_place_on_depend_on_nothing_before_it(
     sizes: list[int], limit: tuple[int, int | None, int]
 ) -> None:
     ranks = byte_grids_of_all(sizes, limit)
-    whole = list(ranks[0].slices(0))
+    whole = list(ranks[0].slices(Spot()))
     for done, each in enumerate(whole, start=1):
-        assert list(ranks[0].slices(each.step_end)) == whole[done:]
-        assert ranks[0].step_count(each.step_end) == len(whole) - done
+        assert list(ranks[0].slices(each.after)) == whole[done:]
+        assert ranks[0].step_count(each.after) == len(whole) - done

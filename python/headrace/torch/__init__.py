@@ -17,33 +17,45 @@ There are five ways to read them. Begin with the first:
 
 from __future__ import annotations
 
+from headrace.torch._batch_sampler import BatchSampler
+from headrace.torch._batch_steps import BatchSoFar
 from headrace.torch._collate import collate
 from headrace.torch._iterable_dataset import IterableDataset
 from headrace.torch._loader import Loader, LoaderStats
 from headrace.torch._map_dataset import MapDataset
+from headrace.torch._mixture_sampler import MixtureSampler
 from headrace.torch._shard_dataset import ShardDataset
 from headrace.torch._shared_index import shared_index
 from headrace.torch._token_dataset import TokenDataset
+from headrace.torch._weighted_sampler import WeightedSampler
 
 __all__ = [
+    "BatchSampler",
+    "BatchSoFar",
     "IterableDataset",
     "Loader",
     "LoaderStats",
     "MapDataset",
+    "MixtureSampler",
     "ShardDataset",
     "TokenDataset",
+    "WeightedSampler",
     "collate",
     "shared_index",
 ]
 
 # The public module, in messages, in documentation and in pickles.
 for _public in (
+    BatchSampler,
+    BatchSoFar,
     IterableDataset,
     Loader,
     LoaderStats,
     MapDataset,
+    MixtureSampler,
     ShardDataset,
     TokenDataset,
+    WeightedSampler,
     collate,
     shared_index,
 ):

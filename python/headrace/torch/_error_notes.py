@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-__all__ = ["about_batch", "about_sample"]
+__all__ = ["about_batch", "about_call", "about_sample"]
 
 _PLAIN = (BaseException.__str__, OSError.__str__)
 # The attribute in which an exception keeps the text added to it.
@@ -14,6 +14,11 @@ _TEXT = "_headrace_text"
 def about_sample(error: Exception, url: str) -> Exception:
     """Return the exception to raise for `error` of a transform: with the sample's URL in it."""
     return _about(error, f"the transform of {url}")
+
+
+def about_call(error: Exception, call: str) -> Exception:
+    """Return the exception to raise for `error` of a call of a user's function."""
+    return _about(error, call)
 
 
 def about_batch(

@@ -25,6 +25,7 @@ from headrace.torch._arguments import (
     warn_of_overlooked_ranks,
 )
 from headrace.torch._error_notes import about_sample
+from headrace.torch._grid import Order
 from headrace.torch._objects import Labels, Objects, Source
 from headrace.torch._place import Place
 from headrace.torch._seeding import GlobalGenerators
@@ -278,7 +279,7 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
         forks = _forks
         _, world_size = self._ranks.now()
         self._tell(reader.lane, world_size)
-        order = self._place.at(reader.epoch, reader.position).order()
+        order = self._place.at(reader.epoch).order()
         opened, limit_bytes = self._opened(), self._prefetch_bytes
         if limit_bytes is None:
             block_bytes = min(_BLOCK_BYTES, opened[0].budget_bytes // 8)
@@ -349,7 +350,7 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
 
     def _blocks(
         self,
-        order: _engine.Order,
+        order: Order,
         reader: Reader,
         end: int,
         most_bytes: int,

@@ -6,21 +6,16 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace._errors import CancelledError
 from headrace._keywords import refuse_keywords
 from headrace._options import require, require_bytes
-from headrace.torch._arguments import (
-    Ranks,
-    count,
-    flag,
-    seed_or_epoch,
-    warn_of_overlooked_ranks,
-)
-from headrace.torch._grid import ByteGrid, Grid, Steps
+from headrace.torch._arguments import count, flag, seed_or_epoch, warn_of_overlooked_ranks
+from headrace.torch._grid import Spot, Steps
+from headrace.torch._loader_order import ordered
 from headrace.torch._pinning import choose_pinning
 from headrace.torch._pipeline import Pipeline, Recipe, Request
 from headrace.torch._place import Place
@@ -37,10 +32,6 @@ _logger = logging.getLogger("headrace")
 # Arguments of torch's DataLoader, and what takes their place here.
 _INSTEAD = {
     "num_workers": "Loader has transform_threads instead, and no worker processes",
-    "sampler": "Loader has shuffle and seed instead; a torch.utils.data.Subset chooses objects, in "
-    "its order. torch's DataLoader takes any sampler",
-    "batch_sampler": "Loader has batch_size, max_batch_bytes, shuffle, seed and drop_last instead; "
-    "torch's DataLoader takes any batch_sampler",
     "prefetch_factor": "Loader has prefetch_bytes instead",
     "persistent_workers": "Loader has no worker processes; leave it out",
     "worker_init_fn": "Loader has no worker processes; a transform's random numbers come from "
@@ -154,6 +145,8 @@ class Loader:
         shuffle: bool = False,
         seed: int = 0,
         drop_last: bool = False,
+        sampler: Iterable[int] | None = None,
+        batch_sampler: Iterable[Iterable[int]] | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         transform_threads: int | None = None,
         prefetch_bytes: int | None = None,
@@ -174,35 +167,37 @@ class Loader:
         if transform_threads is None:
             transform_threads = min(_MOST_DEFAULT_THREADS, len(os.sched_getaffinity(0)))
         self._dataset = dataset
-        self._count = len(source)
-        require(
-            batch_size is not None or max_batch_bytes is not None,
-            "give batch_size, the samples of a batch, or max_batch_bytes, its bytes, or both",
+        order = ordered(
+            source,
+            batch_size=batch_size,
+            max_batch_bytes=max_batch_bytes,
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=drop_last,
+            sampler=sampler,
+            batch_sampler=batch_sampler,
+            rank=rank,
+            world_size=world_size,
         )
-        if batch_size is not None:
-            batch_size = count("batch_size", batch_size, minimum=1)
-        if max_batch_bytes is not None:
-            require_bytes("max_batch_bytes", max_batch_bytes, minimum=1)
-            source.require_sizes("max_batch_bytes")
         self._batch_size = batch_size
         self._max_batch_bytes = max_batch_bytes
-        self._drop_last = flag("drop_last", drop_last)
-        self._ranks = Ranks(rank, world_size)
-        seed = seed_or_epoch("seed", seed)
-        self._place = Place(source, seed, flag("shuffle", shuffle))
+        self._batch_sampler = batch_sampler
+        self._batching = order.batching
+        self._ranks = order.ranks
+        self._place = order.place
         self._transform_threads = count("transform_threads", transform_threads, minimum=0)
         self._prefetch_bytes = prefetch_bytes
         self._recipe = Recipe(
             source,
-            seed,
+            order.seed,
             collate_fn,
             choose_pinning(flag("pin_memory", pin_memory)),
             flag("seed_generators", seed_generators),
         )
         self._lengths: set[int] = set()  # those told, if they differ from epoch to epoch
         self._taken = 0  # batches yielded by the iterator in use
-        # How many batches of a number of bytes there are, by world size, epoch and position.
-        self._counts: dict[tuple[int, int, int], int] = {}
+        # How many batches there are, if they have to be made to be counted, by `_key_of_count`.
+        self._counts: dict[tuple[int, int, int, int], int] = {}
         self._has_warned = self._has_told = False
         self._iterator: object | None = None  # identifies the iterator in use
         self._pipeline: Pipeline | None = None  # of that iterator, once it was asked for a batch
@@ -215,10 +210,11 @@ class Loader:
 
         With `max_batch_bytes` and `shuffle`, each epoch has its own number of batches, and this is
         that of the current one. A loop that asks only once leaves later epochs too early; the
-        loader warns of that.
+        loader warns of that. With a `sampler` or `batch_sampler` that does not know its length,
+        this is a `TypeError`.
         """
-        length = self._step_count(self._place.at(self.epoch, 0))
-        if self._max_batch_bytes is not None and self._place.shuffle:
+        length = self._step_count(self._place.at(self.epoch))
+        if self._batching.is_counted_by_making and self._place.shuffle:
             self._lengths.add(length)
         return length
 
@@ -235,11 +231,15 @@ class Loader:
             left = self._step_count(place)
             if left > 0 or place.begun or place.is_named:
                 return left
-        return self._step_count(place.at(place.epoch + 1, 0))
+        return self._step_count(place.at(place.epoch + 1))
 
     def __repr__(self) -> str:
         rank, world_size = self._ranks.now()
-        limits = {"batch_size": self._batch_size, "max_batch_bytes": self._max_batch_bytes}
+        limits = {
+            "batch_size": self._batch_size,
+            "max_batch_bytes": self._max_batch_bytes,
+            "batch_sampler": self._batch_sampler,
+        }
         given = ", ".join(f"{name}={value}" for name, value in limits.items() if value is not None)
         return f"headrace.torch.Loader({self._dataset!r}, {given}, rank {rank} of {world_size})"
 
@@ -273,43 +273,34 @@ class Loader:
 
     def _steps(self, place: Place) -> Steps:
         """Return how the epoch of `place` is cut into batches."""
-        ranks, drop_last = self._ranks.now(), self._drop_last
-        if self._max_batch_bytes is None:
-            assert self._batch_size is not None
-            return Grid(self._count, self._batch_size, *ranks, drop_last)
-        order, source = place.order(), self._recipe.source
-        return ByteGrid(
-            self._count,
-            lambda begin, end: source.sizes(order.indices(begin, end)),
-            self._max_batch_bytes,
-            self._batch_size,
-            *ranks,
-            drop_last,
-        )
+        return self._batching.steps(place, *self._ranks.now())
+
+    def _has_step(self, place: Place) -> bool:
+        return self._steps(place).has_step(place.spot)
 
     def _step_count(self, place: Place) -> int:
         """Return how many batches each rank has from `place` on."""
         steps = self._steps(place)
-        if self._max_batch_bytes is None:
-            return steps.step_count(place.position)
-        # Batches of a number of bytes have to be made to be counted.
-        key = (steps.world_size, place.epoch, place.position)
+        if not self._batching.is_counted_by_making:
+            return steps.step_count(place.spot)
+        key = _key_of_count(steps.world_size, place, place.spot)
         if key not in self._counts:
             if len(self._counts) >= _KEPT_COUNTS:
                 self._counts.clear()
-            self._counts[key] = steps.step_count(place.position)
+            self._counts[key] = steps.step_count(place.spot)
         return self._counts[key]
 
-    def _step(self, place: Place, end: int) -> None:
+    def _step(self, place: Place, after: Spot) -> None:
         """Move `place` by one step, and what is known of the number of steps with it."""
         if self._counts:
             world_size = self._ranks.now()[1]
-            left = self._counts.get((world_size, place.epoch, place.position))
+            key = _key_of_count(world_size, place, place.spot)
+            left = self._counts.get(key)
             if left is not None:
-                if place.position > 0:
-                    del self._counts[world_size, place.epoch, place.position]
-                self._counts[world_size, place.epoch, end] = left - 1
-        place.position = end
+                if not place.is_begin:
+                    del self._counts[key]
+                self._counts[_key_of_count(world_size, place, after)] = left - 1
+        place.spot = after
 
     @property
     def epoch(self) -> int:
@@ -349,26 +340,17 @@ class Loader:
         Raises:
             InvalidArgumentError: `epoch` is not an integer from 0 to 2^63 - 1.
         """
-        epoch = seed_or_epoch("epoch", epoch)
-        place = self._place
+        place = self._place.named(seed_or_epoch("epoch", epoch))
         self._leave()
-        position = 0
-        if epoch == place.epoch and not place.begun:
-            position = place.position
-        elif (
-            epoch + 1 == place.epoch and place.is_loaded and not place.begun and not place.position
-        ):
-            position = place.count  # an epoch's end and the next one's beginning have one state
-        self._place = place.at(epoch, position)
-        self._place.is_named = True
+        self._place = place
 
     def _after_end(self, place: Place) -> Place | None:
         """Return the beginning of the next epoch if too few objects are left for a step here.
 
         More ranks than there were may have left a rest that is none for them.
         """
-        if place.position > 0 and not self._steps(place).has_step(place.position):
-            return place.at(place.epoch + 1, 0)
+        if not place.is_begin and not self._has_step(place):
+            return place.at(place.epoch + 1)
         return None
 
     def _ahead(self) -> Place:
@@ -443,7 +425,7 @@ class Loader:
         self._end_iterator()
         place = self._place
         if place.begun:
-            self._place = place.at(place.epoch + 1, 0)
+            self._place = place.at(place.epoch + 1)
         iterator = self._iterator = object()
         return self._iterate(iterator)
 
@@ -455,12 +437,12 @@ class Loader:
             warn_of_overlooked_ranks("loader", stacklevel=4)
         place = self._ahead()
         if place is not self._place:
-            rest = self._count - self._place.position
-            if rank == 0 and not self._drop_last and rest > 0:
+            rest = self._place.left
+            if rank == 0 and not self._batching.drop_last and rest > 0:
                 _logger.warning(
                     "%r leaves out the last %d of the %d objects of epoch %d, too few for a step "
                     "of all %d ranks",
-                    self, rest, self._count, self._place.epoch, world_size,
+                    self, rest, self._place.count, self._place.epoch, world_size,
                 )  # fmt: skip
             self._place = place
         place.begun = True
@@ -506,12 +488,12 @@ class Loader:
                 self._taken += 1
                 self._samples += len(request.indices)
                 self._size_bytes += size_bytes
-                self._step(place, request.end)
+                self._step(place, request.after)
                 handed_over = [value]
                 del value  # so that only the trainer holds the batch
                 yield handed_over.pop()
             place.begun = False  # the next iterator begins here
-            if not self._steps(place).has_step(place.position):
+            if not self._has_step(place):
                 self._tell_left_out(place)
                 place.end_epoch()
         finally:
@@ -523,27 +505,28 @@ class Loader:
     def _tell_left_out(self, place: Place) -> None:
         """Say once if the epoch that ends at `place` has left out objects of its own accord."""
         rank, world_size = self._ranks.now()
-        left_out = self._count - place.position
-        if left_out > 0 and rank == 0 and not self._drop_last and not self._has_told:
+        left_out = place.left
+        told = self._has_told or self._batching.drop_last
+        if left_out > 0 and rank == 0 and not told:
             self._has_told = True
             _logger.warning(
                 "%r leaves out the last %d of the %d objects of each epoch's order, so that all %d "
                 "ranks do the same number of steps",
-                self, left_out, self._count, world_size,
+                self, left_out, place.count, world_size,
             )  # fmt: skip
 
     def _warn_of_a_cut(self, place: Place) -> None:
         """Warn if the iterator was left after as many batches as another epoch has."""
-        if not place.begun or not self._steps(place).has_step(place.position):
+        if not place.begun or not self._has_step(place):
             return
         self._lengths.clear()  # until it is asked again
-        length = self._step_count(place.at(place.epoch, 0))
+        length = self._step_count(place.at(place.epoch))
         warnings.warn(
             f"{self!r} was left after {self._taken} of {length} batches of epoch "
-            f"{place.epoch}, so {self._count - place.position} objects were not "
-            "used: len() was another epoch's. With max_batch_bytes and shuffle, ask for it in each "
-            "epoch, or let the iterator end the loop (Lightning does so with "
-            "Trainer(reload_dataloaders_every_n_epochs=1))",
+            f"{place.epoch}, so {place.left} objects were not "
+            "used: len() was another epoch's. Where batches are bounded by what they cost and "
+            "shuffled, ask for it in each epoch, or let the iterator end the loop (Lightning does "
+            "so with Trainer(reload_dataloaders_every_n_epochs=1))",
             UserWarning,
             stacklevel=4,
         )
@@ -581,8 +564,19 @@ class EpochSetter:
         self._loader.set_epoch(epoch)
 
 
+def _key_of_count(world_size: int, place: Place, spot: Spot) -> tuple[int, int, int, int]:
+    # Several spots of an epoch may be at one position, each with fewer waiting samples.
+    return world_size, place.epoch, spot.position, len(spot.waiting)
+
+
 def requests_of(place: Place, steps: Steps) -> Iterator[Request]:
     """Yield the batches of one rank from a place on."""
-    order, epoch = place.order(), place.epoch
-    for begin, end, step_end in steps.slices(place.position):
-        yield Request(order.indices(begin, end), epoch, begin, step_end)
+    epoch, order = place.epoch, None
+    for positions, after, indices in steps.slices(place.spot):
+        if indices is None:
+            order = order or place.order()
+            if isinstance(positions, range):
+                indices = order.indices(positions.start, positions.stop)
+            else:
+                indices = order.pick(positions)
+        yield Request(indices, epoch, positions, after)

@@ -19,6 +19,7 @@ from headrace._errors import CancelledError
 from headrace._read_ahead import ReadAhead
 from headrace.torch._collate import collate, unequal_sizes
 from headrace.torch._error_notes import about_batch, about_sample
+from headrace.torch._grid import Spot
 from headrace.torch._pinning import Pinning
 from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._source import Reads, Source
@@ -39,10 +40,13 @@ class Request(NamedTuple):
     indices: Sequence[int]
     """The numbers of its objects."""
     epoch: int
-    begin: int
-    """The position of its first object in the order."""
-    end: int
-    """The position in the order at which the step of all ranks ends."""
+    positions: Sequence[int]
+    """The positions of its objects in the order."""
+    after: Spot
+    """Where in the order the step of all ranks ends."""
+
+
+_NO_REQUEST = Request((), 0, (), Spot())
 
 
 @dataclass(frozen=True)
@@ -198,7 +202,7 @@ class MadeStep:
                     samples = self.batch.take(return_errors=False)
                     recipe, request = self._recipe, self.request
                     if recipe.source.makes or recipe.collate_fn is not None:
-                        positions = range(request.begin, request.begin + len(samples))
+                        positions = request.positions
                         _engine.seed_samples(samples, recipe.seed, request.epoch, positions)
                         recipe.source.label(samples, request.indices)
                     self._samples = samples
@@ -387,7 +391,12 @@ class Pipeline:
 
     def _fill(self) -> None:
         while self._more and self._ahead.has_room():
-            request = next(self._requests, None)
+            try:
+                request = next(self._requests, None)
+            except Exception as error:  # of the user's sampler; told when its turn comes
+                self._more = False
+                self._ahead.append(FailedStep(_NO_REQUEST, error), None, 0, 0)
+                break
             if request is None:
                 self._more = False
                 break

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, Protocol
 
 from headrace import ObjectIndex, _engine
 from headrace._errors import InvalidArgumentError
 from headrace._options import require
+from headrace.torch._grid import Order, Spot
 
-__all__ = ["Place"]
+__all__ = ["Drawn", "Place"]
 
 _VERSION = 2
 
@@ -25,6 +27,29 @@ class Objects(Protocol):
         ...
 
 
+class Drawn(Protocol):
+    """What takes the place of the order of all objects."""
+
+    @property
+    def count(self) -> int:
+        """How many positions an epoch has, or more, if nobody knows."""
+        ...
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether an epoch has exactly `count` positions."""
+        ...
+
+    @property
+    def origin(self) -> str:
+        """Says what it is; a state is only for the same."""
+        ...
+
+    def order(self, seed: int, epoch: int) -> Order:
+        """Return the order of an epoch."""
+        ...
+
+
 class Place:
     """An epoch, and a position in its order: how much all ranks together have yielded.
 
@@ -32,12 +57,15 @@ class Place:
     then an iterator that still yields from the old place does not move the new one.
     """
 
-    def __init__(self, objects: Objects, seed: int, shuffle: bool) -> None:
+    def __init__(
+        self, objects: Objects, seed: int, shuffle: bool, drawn: Drawn | None = None
+    ) -> None:
         self._objects = objects
+        self.drawn = drawn
         self.seed = seed
         self.shuffle = shuffle
         self.epoch = 0
-        self.position = 0
+        self.spot = Spot()
         self.begun = False
         """Whether an iterator has begun here and has not ended."""
         self.is_loaded = False
@@ -46,25 +74,81 @@ class Place:
         """Whether `Loader.set_epoch` named this epoch: the next pass is of it, even if empty."""
 
     @property
+    def position(self) -> int:
+        return self.spot.position
+
+    @property
     def count(self) -> int:
+        """How many positions an epoch has, or more, if nobody knows."""
+        return len(self._objects) if self.drawn is None else self.drawn.count
+
+    @property
+    def count_of_objects(self) -> int:
         return len(self._objects)
 
-    def order(self) -> _engine.Order:
-        """Return the order of the epoch."""
-        return _engine.Order(self.count, self.seed, self.epoch, self.shuffle)
+    @property
+    def left(self) -> int:
+        """How many positions of the epoch are left; 0 if nobody knows."""
+        if self.drawn is not None and not self.drawn.is_counted:
+            return 0
+        return self.count - self.position + len(self.spot.waiting)
 
-    def at(self, epoch: int, position: int) -> Place:
-        """Return the place of the same data at this epoch and position."""
-        place = Place(self._objects, self.seed, self.shuffle)
-        place.epoch, place.position = epoch, position
+    @property
+    def is_begin(self) -> bool:
+        """Whether nothing of the epoch was yielded."""
+        return self.position == 0
+
+    def is_of(self, objects: Objects) -> bool:
+        """Return whether these are the objects that positions are of."""
+        return len(self._objects) == len(objects) and (
+            self._objects.fingerprint == objects.fingerprint
+        )
+
+    def order(self) -> Order:
+        """Return the order of the epoch."""
+        if self.drawn is not None:
+            return self.drawn.order(self.seed, self.epoch)
+        return _engine.Order(len(self._objects), self.seed, self.epoch, self.shuffle)
+
+    def at(self, epoch: int, spot: Spot = Spot()) -> Place:  # noqa: B008
+        """Return the place of the same data at this epoch and spot."""
+        place = Place(self._objects, self.seed, self.shuffle, self.drawn)
+        place.epoch, place.spot = epoch, spot
         return place
+
+    def named(self, epoch: int) -> Place:
+        """Return the place at which an epoch begins that the user names.
+
+        If this place was loaded and lies in that epoch or at its end, it is what is left of it.
+        """
+        spot = Spot()
+        if epoch == self.epoch and not self.begun:
+            spot = self.spot
+        elif epoch + 1 == self.epoch and self.is_loaded and not self.begun and self.is_begin:
+            # An epoch's end and the next one's beginning have one state.
+            spot = self.end
+        place = self.at(epoch, spot)
+        place.is_named = True
+        return place
+
+    @property
+    def end(self) -> Spot:
+        """The end of an epoch, at which nothing is left."""
+        if self.drawn is not None and not self.drawn.is_counted:
+            return Spot(1, (), {"is_end": True})
+        return Spot(self.count)
 
     def end_epoch(self) -> None:
         """Go to the beginning of the next epoch."""
-        self.epoch, self.position = self.epoch + 1, 0
+        self.epoch, self.spot = self.epoch + 1, Spot()
 
     def state_dict(self) -> dict[str, Any]:
-        return {**self.identity(), "epoch": self.epoch, "position": self.position}
+        state = {**self.identity(), "epoch": self.epoch, "position": self.position}
+        if len(self.spot.waiting) > 0:
+            state["waiting"] = list(self.spot.waiting)
+        if self.spot.sampler is not None:
+            state["sampler"] = dict(self.spot.sampler)
+        return state
 
     def at_state(self, state: Mapping[str, Any]) -> Place:
         """Return the place of a saved state."""
@@ -74,7 +158,12 @@ class Place:
             position <= self.count,
             f"the state's position is {position}, but there are only {self.count} objects",
         )
-        place = self.at(epoch, position)
+        sampler = state.get("sampler")
+        require(
+            sampler is None or isinstance(sampler, Mapping),
+            f"the state's sampler is {sampler!r}; it must be a mapping",
+        )
+        place = self.at(epoch, Spot(position, _waiting(state, position), sampler))
         place.is_loaded = True
         return place
 
@@ -88,13 +177,31 @@ class Place:
 
     def identity(self) -> dict[str, Any]:
         """Return the values that must be equal for a position to mean the same."""
-        return {
+        identity = {
             "version": _VERSION,
-            "count": self.count,
+            "count": len(self._objects),
             "fingerprint": self._objects.fingerprint,
             "seed": self.seed,
             "shuffle": self.shuffle,
         }
+        if self.drawn is not None:
+            identity["drawn"] = self.drawn.origin
+        return identity
+
+
+def _waiting(state: Mapping[str, Any], position: int) -> list[int]:
+    """Return the waiting positions of a saved state."""
+    waiting = state.get("waiting", [])
+    is_right = isinstance(waiting, list | tuple) and all(
+        isinstance(at, int) and not isinstance(at, bool) for at in waiting
+    )
+    require(
+        is_right
+        and all(0 <= at < position for at in waiting)
+        and all(low < high for low, high in pairwise(waiting)),
+        f"the state's waiting positions must be ascending integers below its position, {position}",
+    )
+    return list(waiting)
 
 
 def _read(
@@ -104,7 +211,7 @@ def _read(
     objects: Objects,
 ) -> dict[str, int]:
     require(
-        isinstance(state, Mapping) and {*identity, *numbers} <= state.keys(),
+        isinstance(state, Mapping) and {*identity, *numbers} - {"drawn"} <= state.keys(),
         f"this is not a state of a headrace loader or dataset: it must be a mapping with "
         f"{', '.join(sorted({*identity, *numbers}))}",
     )
@@ -126,6 +233,12 @@ def _read(
             f"sizes or checksums. {_on_checksums(objects)} If objects have changed, or lie "
             "elsewhere, give the index that the state was saved with: index=index, or for a copy "
             "of the objects index=index.at(url)"
+        )
+    if (drawn := state.get("drawn")) != (here := identity.get("drawn")):
+        every = "each object once per epoch"
+        raise InvalidArgumentError(
+            f"the state is of {drawn or every}, but here it is {here or every}: a position means "
+            "something else"
         )
     for name in identity:
         require(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from logging import getLogger
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 import torch.utils.data
 
 from headrace import _engine
+from headrace._errors import InvalidArgumentError
 from headrace.compat.aistore._objects import ObjectList, size_of, sizes_of
 
 __all__ = ["SATURATION_FACTOR", "DynamicBatchSampler"]
@@ -22,8 +22,6 @@ logger = getLogger(__name__)
 
 # More samples without a place in any batch are counted together.
 _MOST_WARNINGS = 10
-
-_UINT64_MAX = (1 << 64) - 1
 
 
 class DynamicBatchSampler(torch.utils.data.Sampler[list[int]]):
@@ -97,24 +95,29 @@ class DynamicBatchSampler(torch.utils.data.Sampler[list[int]]):
             >>> len(sampler), sampler.batch_count()
             (3, 2)
         """
-        return len(self._batches(array("q", range(len(self))))[1])
+        return len(self._batches(torch.arange(len(self)))[1])
 
-    def _order(self) -> Any:
+    def _order(self) -> torch.Tensor:
         if self._shuffle:
-            return torch.randperm(len(self)).flip(0).numpy()
-        return torch.arange(len(self)).numpy()
+            return torch.randperm(len(self)).flip(0)
+        return torch.arange(len(self))
 
-    def _batches(self, order: Any) -> tuple[memoryview, list[int], Sequence[int]]:
+    def _batches(self, order: torch.Tensor) -> tuple[torch.Tensor, list[int], list[int]]:
         """Return the indices of all batches, where each batch ends, and what is in none."""
         limit = self._max_batch_size
-        whole = _UINT64_MAX if limit > _UINT64_MAX else max(0, math.floor(limit))
-        indices, found, left_out, rest_bytes = _engine.packed_batches(
-            _sizes(self._samples_list),
-            order,
-            whole,
-            is_whole=whole == limit,
-            keep_oversized=self._allow_oversized_samples is True,
-        )
+        sizes = torch.empty(0, dtype=torch.int64)
+        if len(order) > 0:
+            sizes = torch.frombuffer(_sizes(self._samples_list), dtype=torch.int64)[order]
+        unknown = order[sizes < 0]
+        if len(unknown) > 0:
+            raise InvalidArgumentError(f"the size of sample {int(unknown[0])} is not known")
+        is_left_out = sizes == 0
+        if self._allow_oversized_samples is not True:
+            is_left_out |= sizes > limit
+        kept = order[~is_left_out]
+        costs: Any = sizes[~is_left_out].to(torch.float64).numpy()
+        positions, found, rest_bytes = _engine.packed_batches(costs, max(limit, 0.0))
+        indices = kept[torch.frombuffer(positions, dtype=torch.int64)] if len(kept) else kept
         ends = found.tolist()
         # A limit of nothing is a ZeroDivisionError here, as users know it.
         if (
@@ -123,9 +126,9 @@ class DynamicBatchSampler(torch.utils.data.Sampler[list[int]]):
             else len(indices) > (ends[-1] if ends else 0)
         ):
             ends.append(len(indices))
-        return indices, ends, left_out
+        return indices, ends, order[is_left_out].tolist()
 
-    def _warn(self, left_out: Sequence[int]) -> None:
+    def _warn(self, left_out: list[int]) -> None:
         for index in left_out[:_MOST_WARNINGS]:
             sample = self._samples_list[index]
             size_bytes = size_of(sample)

@@ -1,0 +1,212 @@
+"""What samples cost: their bytes, a column, an array, or a function of their numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from headrace._errors import InvalidArgumentError
+from headrace._options import require
+from headrace.torch._batch_steps import BatchLimits
+from headrace.torch._error_notes import about_call
+from headrace.torch._source import Source
+
+__all__ = ["Cost", "Costs", "numbers_of"]
+
+Cost = str | Sequence[float] | torch.Tensor | Callable[[int], float]
+
+_CHECKED = 1 << 20  # how many samples are checked together
+
+
+class Costs:
+    """What each sample takes of the limits of its batch.
+
+    Args:
+        source: the samples; None: only their number is known.
+        count: how many samples there are.
+        cost: see `BatchSampler`.
+        limits: those that the costs are for.
+        refuse_oversized: raise an error if a sample exceeds a limit alone.
+    """
+
+    def __init__(
+        self,
+        source: Source | None,
+        count: int,
+        cost: Cost | None,
+        limits: BatchLimits,
+        refuse_oversized: bool,
+    ) -> None:
+        self._source = source
+        self._count = count
+        self._limits = limits
+        self._refuse_oversized = refuse_oversized
+        self._needs_bytes = limits.max_bytes is not None
+        self._function: Callable[[int], float] | None = None
+        self._costs: torch.Tensor | None = None
+        if self._needs_bytes:
+            if source is None:
+                raise InvalidArgumentError(
+                    "max_batch_bytes needs the sizes of the samples: give the dataset or its index "
+                    "as data, or give the sizes as cost and max_batch_cost"
+                )
+            source.require_sizes("max_batch_bytes")
+        if cost is None:
+            return
+        if callable(cost) and not isinstance(cost, torch.Tensor):
+            self._function = cost
+            # What it has returned, or NaN.
+            self._costs = torch.full((count,), math.nan, dtype=torch.float64)
+        else:
+            self._costs = numbers_of("cost", cost, source, count)
+            bad = ~torch.isfinite(self._costs) | (self._costs < 0)
+            if bool(bad.any()):
+                at = int(bad.nonzero()[0])
+                raise self._no_cost(at, float(self._costs[at]))
+
+    def check(self) -> None:
+        """Look for a limit that no sample keeps to, and, if that is refused, for oversized samples.
+
+        What a function returns is not known yet.
+        """
+        fits = self._function is not None or not self._has_limit
+        for begin in range(0, self._count, _CHECKED):
+            if fits and (not self._refuse_oversized or self._function is not None):
+                return
+            indices = torch.arange(begin, min(begin + _CHECKED, self._count))
+            costs, sizes = self._looked_up(indices)
+            fits = fits or not bool(self._is_oversized(costs, sizes).all())
+            if self._refuse_oversized:
+                self._refuse(indices, costs, sizes)
+        require(
+            fits,
+            f"{self._told_limits()}: each of the {self._count} samples exceeds that alone",
+        )
+
+    def __call__(self, indices: memoryview) -> tuple[Any, Any]:
+        """Return costs and bytes as buffers of doubles, None for what no limit needs.
+
+        Raises:
+            InvalidArgumentError: a cost is no finite number of at least 0, or a sample exceeds a
+                limit alone, and that is refused.
+        """
+        numbers = torch.frombuffer(indices, dtype=torch.int64)
+        if self._function is not None:
+            self._ask(numbers)
+        costs, sizes = self._looked_up(numbers)
+        if self._refuse_oversized:
+            self._refuse(numbers, costs, sizes)
+        return tuple(None if each is None else each.numpy() for each in (costs, sizes))  # type: ignore[return-value]
+
+    def named(self, index: int) -> str:
+        """Return what a message calls a sample."""
+        if self._source is None:
+            return f"sample {index}"
+        return f"sample {index} ({self._source.url(index)})"
+
+    @property
+    def _has_limit(self) -> bool:
+        return self._limits.max_cost is not None or self._limits.max_bytes is not None
+
+    def _told_limits(self) -> str:
+        limits = {
+            "max_batch_cost": self._limits.max_cost,
+            "max_batch_bytes": self._limits.max_bytes,
+        }
+        return " and ".join(f"{name}={most:g}" for name, most in limits.items() if most is not None)
+
+    def _looked_up(self, numbers: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        costs = None if self._costs is None else self._costs[numbers]
+        if not self._needs_bytes:
+            return costs, None
+        assert self._source is not None
+        indices: Any = numbers.numpy()
+        sizes: Any = self._source.sizes(memoryview(indices))
+        return costs, torch.frombuffer(sizes, dtype=torch.int64).to(torch.float64)
+
+    def _is_oversized(self, costs: torch.Tensor | None, sizes: torch.Tensor | None) -> torch.Tensor:
+        over = torch.zeros(1, dtype=torch.bool)
+        if costs is not None and self._limits.max_cost is not None:
+            over = costs > self._limits.max_cost
+        if sizes is not None and self._limits.max_bytes is not None:
+            over = over | (sizes > self._limits.max_bytes)
+        return over
+
+    def _refuse(
+        self, numbers: torch.Tensor, costs: torch.Tensor | None, sizes: torch.Tensor | None
+    ) -> None:
+        over = self._is_oversized(costs, sizes)
+        if not bool(over.any()):
+            return
+        at = int(over.nonzero()[0])
+        takes = []
+        if costs is not None:
+            takes.append(f"costs {float(costs[at]):g}")
+        if sizes is not None:
+            takes.append(f"has {int(sizes[at])} bytes")
+        raise InvalidArgumentError(
+            f"{self.named(int(numbers[at]))} {' and '.join(takes)}: it exceeds "
+            f"{self._told_limits()} alone. oversized='alone' makes a batch of its own of such a "
+            "sample, and 'skip' leaves it out"
+        )
+
+    def _ask(self, numbers: torch.Tensor) -> None:
+        """Call the function for samples whose cost is not known yet."""
+        assert self._costs is not None
+        assert self._function is not None
+        for index in numbers[torch.isnan(self._costs[numbers])].tolist():
+            try:
+                found = self._function(index)
+            except Exception as error:
+                told = about_call(error, f"cost, asked about {self.named(index)}")
+                if told is error:
+                    raise
+                raise told from error
+            try:
+                cost = float(found)
+            except (TypeError, ValueError, OverflowError):
+                cost = math.nan
+            if not (math.isfinite(cost) and cost >= 0):
+                raise self._no_cost(index, found)
+            self._costs[index] = cost
+
+    def _no_cost(self, index: int, found: object) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            f"the cost of {self.named(index)} is {found!r}; it must be a finite number of at least "
+            "0"
+        )
+
+
+def numbers_of(name: str, values: Any, source: Source | None, count: int) -> torch.Tensor:
+    """Return a number for each sample: those of a column, or those given.
+
+    Raises:
+        InvalidArgumentError: there is no such column, or not one number for each sample.
+    """
+    if isinstance(values, str):
+        if source is None:
+            raise InvalidArgumentError(
+                f"{name} is the column {values!r}, but data is only a number of samples: give the "
+                "dataset or its index as data"
+            )
+        return source.column(name, values)
+    try:
+        if isinstance(values, torch.Tensor) or hasattr(values, "__array__"):
+            numbers = torch.as_tensor(values)
+        else:
+            numbers = torch.tensor([float(value) for value in values], dtype=torch.float64)
+        numbers = numbers.detach().to("cpu", torch.float64).contiguous()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidArgumentError(
+            f"{name} is a {type(values).__name__}; it must be numbers, one for each sample, or the "
+            f"name of a column ({error})"
+        ) from error
+    require(
+        numbers.shape == (count,),
+        f"{name} has the shape {tuple(numbers.shape)}, and there are {count} samples: give one "
+        "number for each",
+    )
+    return numbers
