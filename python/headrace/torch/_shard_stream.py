@@ -303,9 +303,10 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
                 StatefulDataLoaders of all ranks. Give that to every rank, before workers start.
 
         Examples:
+            >>> stream = ShardStream("gs://bucket/shards/", shuffle=True)
             >>> state = stream.state_dict()
             >>> stream.load_state_dict(state)
-            >>> stream.load_state_dict([state])
+            >>> stream.load_state_dict([state])  # with any ranks and workers
 
         Raises:
             InvalidArgumentError: the state is of other data or of another order, or not a state;
