@@ -17,7 +17,6 @@ from headrace._errors import CancelledError, HeadraceError, InvalidArgumentError
 from headrace._keywords import refuse_options
 from headrace._location import is_local
 from headrace._options import require, require_bytes
-from headrace._progress import CountOption
 from headrace._shards import OnError, ShardSource, require_on_error, shards_of
 from headrace.torch._arguments import (
     Ranks,
@@ -169,7 +168,6 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
         seed_generators: as for `IterableDataset`.
         rank: which of `world_size` trainer processes this is; as for `IterableDataset`.
         world_size: see `rank`.
-        progress: as for `headrace.index_members`.
         options: options of `headrace.Store`, if a URL is given: ``endpoint=...``.
 
     Raises:
@@ -195,7 +193,6 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
         seed_generators: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
-        progress: CountOption = False,  # noqa: ARG002  for indexes that are yet to be made
         **options: Any,
     ) -> None:
         refuse_options(type(self).__name__, options, ShardStream, _INSTEAD)
