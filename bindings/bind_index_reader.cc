@@ -11,6 +11,7 @@
 #include "headrace/store/object_store.h"
 #include "headrace/store/reading/scan_tars.h"
 #include "object_index.h"
+#include "shard_handle.h"
 
 namespace headrace::python {
 namespace {
@@ -129,6 +130,29 @@ class IndexReader {
     return nb::make_tuple(to_python(value_or_raise(without_gil(
                               [&](MayBlock) { return member_index(shards, files, generations); }))),
                           errors, warnings);
+  }
+
+  // The samples `first` to `end` of an entry, which is a shard.
+  nb::object start_shard(size_t entry, uint64_t first, uint64_t offset, std::string_view first_key,
+                         std::optional<uint64_t> end, std::optional<uint64_t> count,
+                         const nb::object& fields, uint64_t seed, uint64_t epoch, bool verify,
+                         bool asks_checksum, uint64_t piece_bytes, uint64_t max_ahead_bytes,
+                         uint64_t max_ready_bytes) const {
+    const ObjectIndex& shards = *nb::inst_ptr<IndexHandle>(index_)->index;
+    const size_t at = checked_position(static_cast<int64_t>(entry), shards.size());
+    ShardToRead shard{.verify = verify,
+                      .asks_checksum = asks_checksum,
+                      .first = first,
+                      .offset = offset,
+                      .first_key = std::string(first_key),
+                      .end = end.value_or(UINT64_MAX),
+                      .count = count.value_or(UINT64_MAX),
+                      .piece_bytes = std::max<uint64_t>(piece_bytes, 1),
+                      .max_ahead_bytes = max_ahead_bytes,
+                      .max_ready_bytes = max_ready_bytes};
+    for (const nb::handle field : nb::iter(fields)) shard.fields.emplace_back(utf8_of(field));
+    return python::start_shard(stores()[shards.root(at)], index_, at, std::move(shard), seed,
+                               epoch);
   }
 
   // An average of the known ones, so that a store of large objects counts.
@@ -278,6 +302,17 @@ Args:
            "Waits; the files in the entries, which are tars, the errors of those left out, and "
            "warnings of others. "
            "`on_progress` is called now and then with the number of tars that are done.")
+      .def("start_shard", &IndexReader::start_shard, nb::arg("entry"), nb::kw_only(),
+           nb::arg("first"), nb::arg("offset"), nb::arg("first_key"), nb::arg("end").none(),
+           nb::arg("count").none(), nb::arg("fields"), nb::arg("seed"), nb::arg("epoch"),
+           nb::arg("verify"), nb::arg("asks_checksum"), nb::arg("piece_bytes"),
+           nb::arg("max_ahead_bytes"), nb::arg("max_ready_bytes"),
+           nb::sig("def start_shard(self, entry: int, *, first: int, offset: int, first_key: str, "
+                   "end: int | None, count: int | None, "
+                   "fields: collections.abc.Sequence[str], seed: int, epoch: int, verify: bool, "
+                   "asks_checksum: bool, piece_bytes: int, max_ahead_bytes: int, "
+                   "max_ready_bytes: int) -> ShardRead"),
+           "Starts reading the samples of an entry, which is a shard.")
       .def_prop_ro("expected_object_bytes", &IndexReader::expected_object_bytes,
                    "What to take for the size of an entry that has none; learnt while reading.")
       .def_prop_ro("useful_in_flight", &IndexReader::useful_in_flight,

@@ -2,9 +2,12 @@
 #include <algorithm>
 #include <vector>
 
+#include "headrace/dataset/sample_seeds.h"
 #include "headrace/dataset/shard_samples.h"
+#include "headrace/shards/shard_read.h"
 #include "object_index.h"
 #include "sample.h"
+#include "shard_handle.h"
 
 namespace headrace::python {
 namespace {
@@ -23,6 +26,21 @@ nb::object with_fields_of(const IndexHandle& samples, const nb::object& fields) 
   for (const nb::handle field : nb::iter(fields)) names.emplace_back(utf8_of(field));
   return to_python(
       value_or_raise(without_gil([&](MayBlock) { return with_fields(*samples.index, names); })));
+}
+
+nb::tuple shards_of_samples_in(const IndexHandle& samples) {
+  SampledShards shards =
+      value_or_raise(without_gil([&](MayBlock) { return shards_of_samples(*samples.index); }));
+  nb::list firsts;
+  for (const int64_t first : shards.firsts) firsts.append(first);
+  return nb::make_tuple(to_python(std::move(shards.index)), firsts);
+}
+
+nb::list sample_seeds(uint64_t seed, uint64_t epoch, uint64_t begin, uint64_t end) {
+  const SampleSeeds seeds(seed, epoch);
+  nb::list out;
+  for (uint64_t position = begin; position < end; ++position) out.append(seeds.at(position));
+  return out;
 }
 
 // A store that reads changed objects anew (on_change="reread") gives other bytes of the same range.
@@ -66,14 +84,145 @@ nb::dict split_sample(nb::handle_t<Sample> whole) {
   return out;
 }
 
+// The samples of one shard, while it is read. Thread: confined (the GIL).
+class ShardReadHandle {
+ public:
+  ShardReadHandle(OpenStore store, nb::object index, size_t entry, ShardToRead shard,
+                  const SampleSeeds& seeds)
+      : engine_(std::move(store.engine)),
+        store_(shard.store),
+        read_(ShardRead::start(std::move(shard))),
+        url_prefix_(std::move(store.url_prefix)),
+        index_(std::move(index)),
+        entry_(entry),
+        seeds_(seeds),
+        url_(to_str(nb::inst_ptr<IndexHandle>(index_)->index->url(entry))) {}
+  ShardReadHandle(ShardReadHandle&&) noexcept = default;
+  ShardReadHandle& operator=(ShardReadHandle&&) = delete;
+  ~ShardReadHandle() { close(); }
+
+  // Ends it, and waits until the engine is done with it.
+  void close() {
+    if (!read_.usable()) return;
+    without_gil([this](MayBlock) {
+      read_->cancel();
+      read_ = {};
+    });
+  }
+  void cancel() {
+    if (read_.usable()) without_gil([this](MayBlock) { read_->cancel(); });
+  }
+
+  nb::list take() {
+    require_usable();
+    wait_interruptibly([this](steady_clock::time_point until,
+                              MayBlock permit) { return read_->wait_until(until, permit); },
+                       [this] { read_->cancel(); });
+    std::vector<ShardSample> samples =
+        value_or_raise(without_gil([this](MayBlock) { return read_->take(); }));
+    nb::list out;
+    for (ShardSample& sample : samples) out.append(to_tuple(sample));
+    return out;
+  }
+
+  nb::list warnings() {
+    require_usable();
+    nb::list out;
+    for (const std::string& each : read_->warnings())
+      out.append(to_str(cat(url_.c_str(), ": ", each)));
+    return out;
+  }
+
+ private:
+  void require_usable() const {
+    if (read_.usable()) return;
+    raise(Error(Code::kCancelled,
+                "this shard was closed, or was opened before a fork, in the parent process"));
+  }
+
+  nb::tuple to_tuple(ShardSample& sample) {
+    const uint64_t seed = seeds_.at(uint64_t{entry_} << 32 | sample.number);
+    std::vector<nb::object> made(sample.fields.size());
+    for (size_t i = 0; i < sample.fields.size(); ++i) {
+      ShardSample::Field& field = sample.fields[i];
+      made[i] = nb::inst_alloc(nb::type<Sample>());
+      auto* const into = nb::inst_ptr<Sample>(made[i]);
+      if (field.same_as) {
+        const nb::object& whole = made[*field.same_as];
+        const Sample& from = *nb::inst_ptr<Sample>(whole);
+        new (into) Sample(from, whole, from.bytes());
+      } else {
+        new (into) Sample(url_prefix_, index_, entry_, read_->generation());
+        into->own(std::move(field.block));
+        into->set_seed(seed);
+      }
+      nb::inst_mark_ready(made[i]);
+    }
+    nb::dict fields;
+    fields["__key__"] = to_str(sample.key);
+    fields["__url__"] = url_;
+    const std::vector<std::string>& wanted = read_->shard().fields;
+    for (size_t i = 0; wanted.empty() && i < made.size(); ++i) {
+      fields[to_str(sample.fields[i].name)] = made[i];
+    }
+    for (const std::string& name : wanted) {
+      const auto at = std::ranges::find(sample.fields, name, &ShardSample::Field::name);
+      fields[to_str(name)] = made[static_cast<size_t>(at - sample.fields.begin())];
+    }
+    return nb::make_tuple(sample.number, sample.next_offset, seed, fields);
+  }
+
+  OfThisProcess<Engine> engine_;  // outlives the store, which outlives the read
+  OfThisProcess<ObjectStore> store_;
+  OfThisProcess<ShardRead> read_;
+  nb::object url_prefix_, index_;
+  size_t entry_;
+  SampleSeeds seeds_;
+  nb::str url_;
+};
+
 }  // namespace
 
+nb::object start_shard(OpenStore store, nb::handle index, size_t entry, ShardToRead shard,
+                       uint64_t seed, uint64_t epoch) {
+  const ObjectIndex& shards = *nb::inst_ptr<IndexHandle>(index)->index;
+  shard.store = store.store;
+  shards.append_name(entry, shard.name);
+  shards.append_generation(entry, shard.generation);
+  shard.size_bytes = shards.object_bytes(entry);
+  shard.checksum = shards.object_checksum(entry);
+  if (shard.size_bytes == kUnknownSize) {
+    raise(Error(Code::kInvalidArgument, "the size of the shard is not known")
+              .with_url(shards.url(entry)));
+  }
+  return nb::cast(ShardReadHandle(std::move(store), nb::borrow(index), entry, std::move(shard),
+                                  SampleSeeds(seed, epoch)));
+}
+
 void bind_shards(nb::module_& module) {
+  nb::class_<ShardReadHandle>(module, "ShardRead", "A shard whose samples are being read.")
+      .def("take", &ShardReadHandle::take,
+           nb::sig("def take(self) -> list[tuple[int, int, int, dict[str, typing.Any]]]"),
+           "Waits; the samples that are ready, each with its number, the offset behind it, and its "
+           "seed. None: the shard has ended.")
+      .def("warnings", &ShardReadHandle::warnings, nb::sig("def warnings(self) -> list[str]"),
+           "Once it has ended: what is odd about it.")
+      .def("cancel", &ShardReadHandle::cancel, "Asks for an early end.")
+      .def("close", &ShardReadHandle::close,
+           "Cancels, and waits until the engine is done with it.");
   module.def("sample_index", &sample_index_of, nb::arg("members"), nb::arg("skip_errors"),
              nb::sig("def sample_index(members: ObjectIndex, skip_errors: bool) -> "
                      "tuple[ObjectIndex, list[Exception], int, str]"),
              "An index of samples, the errors of shards that are left out, how many members are in "
              "no sample, and the first of these.");
+  module.def(
+      "shards_of_samples", &shards_of_samples_in, nb::arg("samples"),
+      nb::sig("def shards_of_samples(samples: ObjectIndex) -> tuple[ObjectIndex, list[int]]"),
+      "The shards that samples are in, and the first sample of each.");
+  module.def("sample_seeds", &sample_seeds, nb::arg("seed"), nb::arg("epoch"), nb::arg("begin"),
+             nb::arg("end"),
+             nb::sig("def sample_seeds(seed: int, epoch: int, begin: int, end: int) -> list[int]"),
+             "The seeds of the samples at these positions.");
   module.def("with_fields", &with_fields_of, nb::arg("samples"), nb::arg("fields"),
              nb::sig("def with_fields(samples: ObjectIndex, "
                      "fields: collections.abc.Sequence[str]) -> ObjectIndex"),

@@ -30,3 +30,13 @@ target_include_directories(headrace_isal SYSTEM INTERFACE "${HEADRACE_ISAL_INCLU
 find_path(HEADRACE_XXHASH_INCLUDE NAMES xxhash.h REQUIRED)
 add_library(headrace_xxhash INTERFACE)
 target_include_directories(headrace_xxhash SYSTEM INTERFACE "${HEADRACE_XXHASH_INCLUDE}")
+# Debian's zstd comes with no CMake package.
+if(HEADRACE_STATIC_DEPS)
+  find_library(HEADRACE_ZSTD NAMES libzstd.a zstd REQUIRED)
+else()
+  find_library(HEADRACE_ZSTD NAMES zstd REQUIRED)
+endif()
+find_path(HEADRACE_ZSTD_INCLUDE NAMES zstd.h REQUIRED)
+add_library(headrace_zstd INTERFACE)
+target_link_libraries(headrace_zstd INTERFACE "${HEADRACE_ZSTD}")
+target_include_directories(headrace_zstd SYSTEM INTERFACE "${HEADRACE_ZSTD_INCLUDE}")

@@ -999,12 +999,35 @@ class Xxh64:
     def value(self) -> int:
         """The sum so far."""
 
+class ShardRead:
+    """A shard whose samples are being read."""
+
+    def take(self) -> list[tuple[int, int, int, dict[str, Any]]]:
+        """
+        Waits; the samples that are ready, each with its number, the offset behind it, and its seed. None: the shard has ended.
+        """
+
+    def warnings(self) -> list[str]:
+        """Once it has ended: what is odd about it."""
+
+    def cancel(self) -> None:
+        """Asks for an early end."""
+
+    def close(self) -> None:
+        """Cancels, and waits until the engine is done with it."""
+
 def sample_index(
     members: ObjectIndex, skip_errors: bool
 ) -> tuple[ObjectIndex, list[Exception], int, str]:
     """
     An index of samples, the errors of shards that are left out, how many members are in no sample, and the first of these.
     """
+
+def shards_of_samples(samples: ObjectIndex) -> tuple[ObjectIndex, list[int]]:
+    """The shards that samples are in, and the first sample of each."""
+
+def sample_seeds(seed: int, epoch: int, begin: int, end: int) -> list[int]:
+    """The seeds of the samples at these positions."""
 
 def with_fields(samples: ObjectIndex, fields: Sequence[str]) -> ObjectIndex:
     """The same samples with these fields alone."""
@@ -1450,6 +1473,26 @@ class IndexReader:
         """
         Waits; the files in the entries, which are tars, the errors of those left out, and warnings of others. `on_progress` is called now and then with the number of tars that are done.
         """
+
+    def start_shard(
+        self,
+        entry: int,
+        *,
+        first: int,
+        offset: int,
+        first_key: str,
+        end: int | None,
+        count: int | None,
+        fields: Sequence[str],
+        seed: int,
+        epoch: int,
+        verify: bool,
+        asks_checksum: bool,
+        piece_bytes: int,
+        max_ahead_bytes: int,
+        max_ready_bytes: int,
+    ) -> ShardRead:
+        """Starts reading the samples of an entry, which is a shard."""
 
     @property
     def expected_object_bytes(self) -> int:

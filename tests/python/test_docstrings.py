@@ -58,6 +58,7 @@ RAISES_NOTHING = {
     "headrace.shutdown": "ends things, whatever state they are in",
     "headrace.torch.IterableDataset.state_dict": "tells where it is",
     "headrace.torch.Loader.state_dict": "tells where it is",
+    "headrace.torch.ShardStream.state_dict": "tells where it is",
 }
 
 CALLED_BY_TORCH = {
@@ -173,6 +174,7 @@ def names(bucket: None, store: headrace.Store, tmp_path: Path) -> dict[str, Any]
         "Loader": headrace.torch.Loader,
         "MapDataset": headrace.torch.MapDataset,
         "ShardDataset": headrace.torch.ShardDataset,
+        "ShardStream": headrace.torch.ShardStream,
         "TokenDataset": headrace.torch.TokenDataset,
         "collate": headrace.torch.collate,
         "dataset": dataset,

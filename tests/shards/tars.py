@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import tarfile
 from collections.abc import Iterable
@@ -64,3 +65,17 @@ def number_of(fields: dict[str, Any]) -> int:
     assert fields["jpg"].bytes().startswith(b"%06d." % number)
     assert int(fields["cls"]) == number % 10
     return number
+
+
+def zstd(data: bytes) -> bytes:
+    """Return a zstd frame of these bytes, made by the system's library."""
+    library = ctypes.CDLL("libzstd.so.1")
+    for name in ("ZSTD_compressBound", "ZSTD_compress"):
+        getattr(library, name).restype = ctypes.c_size_t
+    library.ZSTD_compressBound.argtypes = [ctypes.c_size_t]
+    library.ZSTD_compress.argtypes = [
+        ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int,
+    ]  # fmt: skip
+    out = ctypes.create_string_buffer(library.ZSTD_compressBound(len(data)))
+    size = library.ZSTD_compress(out, len(out), data, len(data), 3)
+    return out.raw[:size]

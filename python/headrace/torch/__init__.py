@@ -1,12 +1,14 @@
 """Objects of a bucket as datasets and batches for torch.
 
-There are five ways to read them. Begin with the first:
+There are six ways to read them. Begin with the first:
 
 * `Loader` over a `MapDataset`: batches without worker processes, read ahead by the engine, in an
   order that can be resumed in the middle of an epoch.
 * `MapDataset` with torch's own DataLoader: if you need samplers or worker processes.
 * `Loader` over a `TokenDataset`: samples of tokens from files of them.
 * `Loader` over a `ShardDataset`: samples that are packed in tar shards.
+* `ShardStream` with torch's own DataLoader: samples of tar shards that are compressed, or whose
+  samples are small.
 * `IterableDataset` with torch's own DataLoader: if you need a stream of samples.
 
 >>> from headrace.torch import Loader, MapDataset
@@ -25,6 +27,7 @@ from headrace.torch._loader import Loader, LoaderStats
 from headrace.torch._map_dataset import MapDataset
 from headrace.torch._mixture_sampler import MixtureSampler
 from headrace.torch._shard_dataset import ShardDataset
+from headrace.torch._shard_stream import ShardStream
 from headrace.torch._shared_index import shared_index
 from headrace.torch._token_dataset import TokenDataset
 from headrace.torch._weighted_sampler import WeightedSampler
@@ -38,6 +41,7 @@ __all__ = [
     "MapDataset",
     "MixtureSampler",
     "ShardDataset",
+    "ShardStream",
     "TokenDataset",
     "WeightedSampler",
     "collate",
@@ -54,6 +58,7 @@ for _public in (
     MapDataset,
     MixtureSampler,
     ShardDataset,
+    ShardStream,
     TokenDataset,
     WeightedSampler,
     collate,

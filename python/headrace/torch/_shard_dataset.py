@@ -22,7 +22,7 @@ from headrace._shards import (
 )
 from headrace.torch._by_number import ByNumber
 
-__all__ = ["ShardDataset"]
+__all__ = ["ShardDataset", "field_names", "is_indexed", "samples_of", "tensors_of"]
 
 _KEY, _FIELDS = "key", "fields"
 _OF_SAMPLES = {_KEY, _FIELDS, "places"}  # columns of an index of samples
@@ -106,7 +106,7 @@ class ShardDataset(ByNumber):
         **options: Any,
     ) -> None:
         refuse_options(type(self).__name__, options, ShardDataset, _INSTEAD)
-        wanted = None if fields is None else _field_names(fields)
+        wanted = None if fields is None else field_names(fields)
         require_on_error(on_error)
         require(
             transform is None or callable(transform),
@@ -115,16 +115,16 @@ class ShardDataset(ByNumber):
         given: Any = source
         if index is not None:
             require(
-                _is_indexed(index),
+                is_indexed(index),
                 "index has neither members nor samples; headrace.index_members makes one of shards",
             )
-            samples = _samples_of(index, wanted, on_error)
-        elif isinstance(source, ObjectIndex) and _is_indexed(source):
-            given = samples = _samples_of(source, wanted, on_error)
+            samples = samples_of(index, wanted, on_error)
+        elif isinstance(source, ObjectIndex) and is_indexed(source):
+            given = samples = samples_of(source, wanted, on_error)
         else:
             shards, stores = shards_of(source, None, options)
             members, lost = members_of(shards, stores, on_error, progress)
-            samples = _samples_of(members, wanted, on_error, lost, len(shards))
+            samples = samples_of(members, wanted, on_error, lost, len(shards))
             # A shard without samples may have been the only one of its store.
             of_root = dict(zip(shards.roots, stores, strict=True))
             given, options = [of_root[root] for root in samples.roots], {}
@@ -166,7 +166,7 @@ class ShardDataset(ByNumber):
 
     @property
     def _maker(self) -> Callable[[Sample], Any]:
-        make: Callable[[Any], Any] = self._transform or _tensors
+        make: Callable[[Any], Any] = self._transform or tensors_of
 
         def made(sample: Sample) -> Any:
             fields = _engine.split_sample(sample)
@@ -180,7 +180,7 @@ class ShardDataset(ByNumber):
         return made
 
 
-def _is_indexed(index: ObjectIndex) -> bool:
+def is_indexed(index: ObjectIndex) -> bool:
     """Return whether an index has members or samples, rather than shards."""
     return MEMBER in index.columns or _has_samples(index)
 
@@ -190,7 +190,7 @@ def _has_samples(index: ObjectIndex) -> bool:
     return _OF_SAMPLES.issubset(index.columns)
 
 
-def _samples_of(
+def samples_of(
     index: ObjectIndex,
     fields: Sequence[str] | None,
     on_error: OnError,
@@ -231,14 +231,14 @@ def _grouped(index: ObjectIndex, on_error: OnError, lost: int, shards: int | Non
     return samples
 
 
-def _tensors(fields: dict[str, Any]) -> dict[str, Any]:
+def tensors_of(fields: dict[str, Any]) -> dict[str, Any]:
     return {
         name: value.tensor() if isinstance(value, Sample) else value
         for name, value in fields.items()
     }
 
 
-def _field_names(fields: Any) -> tuple[str, ...]:
+def field_names(fields: Any) -> tuple[str, ...]:
     names = tuple(fields) if isinstance(fields, Iterable) and not isinstance(fields, str) else ()
     require(
         len(names) > 0 and all(isinstance(name, str) for name in names),

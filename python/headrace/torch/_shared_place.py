@@ -15,6 +15,9 @@ from headrace._errors import ResourceError
 __all__ = ["Reader", "SharedPlace"]
 
 
+_CELLS = 5
+
+
 @dataclass
 class Reader:
     """One of the readers that share an epoch, and its place.
@@ -40,10 +43,10 @@ class SharedPlace:
     pickle for processes, torch does it.
     """
 
-    def __init__(self) -> None:
-        # The epoch; the loaded state to continue from: its lanes (0: none), lane and position; and
-        # the messages that were given already, as bits.
-        self._own(torch.zeros(5, dtype=torch.int64))
+    def __init__(self, more: int = 0) -> None:
+        # The epoch; the loaded state to continue from: its lanes (0: none), lane and position; the
+        # messages that were given already, as bits; and so many `more` cells for whoever owns it.
+        self._own(torch.zeros(_CELLS + more, dtype=torch.int64))
 
     @property
     def epoch(self) -> int:
@@ -52,7 +55,7 @@ class SharedPlace:
     @property
     def resume(self) -> Reader | None:
         """The place from which the next pass continues; None: the beginning."""
-        epoch, lanes, lane, position, _ = self.own().tolist()
+        epoch, lanes, lane, position = self.own()[:4].tolist()
         return Reader(epoch, lane, lanes, position) if lanes > 0 else None
 
     def move(self, epoch: int) -> None:
@@ -74,6 +77,11 @@ class SharedPlace:
         done = int(cells[4].item())
         cells[4] = done | what
         return not done & what
+
+    @property
+    def more(self) -> torch.Tensor:
+        """The cells of the owner."""
+        return self.own()[_CELLS:]
 
     def own(self) -> torch.Tensor:
         """Return the cells, copied first if they are another process's and this is no worker."""

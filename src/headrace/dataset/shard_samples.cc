@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <optional>
-#include <unordered_set>
 #include <utility>
+
+#include "headrace/dataset/shard_names.h"
 
 namespace headrace {
 namespace {
@@ -64,14 +65,6 @@ std::optional<uint64_t> take_number(std::string_view& bytes) {
 template <class... What>
 std::unexpected<Error> refuse_at(std::string url, const What&... what) {
   return std::unexpected(Error(Code::kInvalidArgument, cat(what...)).with_url(std::move(url)));
-}
-
-std::string lower_case(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return out;
 }
 
 struct Field {
@@ -210,7 +203,7 @@ class Grouping {
     root_ = members_.root(i);
     first_name_ = name;
     first_range_ = members_.range(i);
-    keys_.clear();
+    names_.begin_shard();
     is_left_out_ = false;
   }
 
@@ -232,31 +225,22 @@ class Grouping {
   }
 
   Result<void> add(size_t i, std::string_view name) {
-    const MemberName parts = split_member_name(name);
-    if (!parts.has_key) {
+    Result<ShardNames::Place> place = names_.add(name);
+    if (!place) {
+      return std::unexpected(std::move(place.error()).with_url(members_.url(i)));
+    }
+    if (!place->has_key) {
       if (out_.left_out++ == 0) out_.first_left_out = cat(members_.url(i), ": ", name);
       return {};
     }
     const std::optional<ByteRange> range = members_.range(i);
     if (!range) return refuse(i, "the entry '", name, "' is a whole object, and no member");
-    if (fields_.empty() || parts.key != key_) {
+    if (place->begins_sample) {
       if (Result<void> ended = end_sample(); !ended) return ended;
-      key_ = parts.key;
+      key_ = names_.key();
       first_ = i;
-      if (!keys_.insert(key_).second) {
-        return refuse(i, "the sample '", key_,
-                      "' is in two places of the shard, with others between "
-                      "them: pack it sample by sample, with each key once");
-      }
     }
-    std::string field = lower_case(parts.field);
-    if (field == "__key__" || field == "__url__") {
-      return refuse(i, "the member '", name, "': samples have a '", field, "' of their own");
-    }
-    if (std::ranges::any_of(fields_, [&](const Field& each) { return each.name == field; })) {
-      return refuse(i, "the member '", name, "': its sample has a field '", field, "' already");
-    }
-    fields_.push_back({.name = std::move(field), .range = *range});
+    fields_.push_back({.name = std::string(place->field), .range = *range});
     return {};
   }
 
@@ -288,27 +272,14 @@ class Grouping {
   uint32_t root_ = 0;
   std::string first_name_;  // of the shard's members
   std::optional<ByteRange> first_range_;
-  bool is_left_out_ = false;              // the shard
-  std::unordered_set<std::string> keys_;  // of the shard
+  bool is_left_out_ = false;  // the shard
+  ShardNames names_;
   std::string key_;
   std::vector<Field> fields_;
   size_t first_ = 0;
 };
 
 }  // namespace
-
-MemberName split_member_name(std::string_view name) {
-  const size_t slash = name.rfind('/');
-  const size_t base = slash == std::string_view::npos ? 0 : slash + 1;
-  const size_t dot = name.find('.', base);
-  if (dot == std::string_view::npos || dot == base) return {};
-  if (name.starts_with("__")) {
-    // "__meta__", and what lies below a folder of such a name.
-    const std::string_view first = name.substr(0, name.find('/'));
-    if (first.size() >= 4 && first.ends_with("__")) return {};
-  }
-  return {.key = name.substr(0, dot), .field = name.substr(dot + 1), .has_key = true};
-}
 
 Result<std::shared_ptr<const ObjectIndex>> member_index(const ObjectIndex& shards,
                                                         std::span<const TarFiles* const> files,
@@ -366,6 +337,36 @@ Result<std::shared_ptr<const ObjectIndex>> with_fields(const ObjectIndex& sample
     if (i % kSliceEntries == 0) writer.keep();
   }
   return std::move(writer).build();
+}
+
+Result<SampledShards> shards_of_samples(const ObjectIndex& samples) {
+  const Result<size_t> column = text_column(samples, kKeyColumn, "samples");
+  if (!column) return std::unexpected(column.error());
+  ObjectIndexBuilder builder;
+  Roots roots(samples, builder);
+  SampledShards out;
+  ColumnTexts keys(samples, *column);
+  std::string name, last_name, first_key;
+  ObjectInfo info;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    name.clear();
+    samples.append_name(i, name);
+    const std::string_view key = keys[i];
+    // A shard that comes twice in a row begins again with its first sample.
+    const bool begins =
+        i == 0 || name != last_name || samples.root(i) != samples.root(i - 1) || key == first_key;
+    if (!begins) continue;
+    first_key = key;
+    samples.read_info(i, info);
+    info.checksum = samples.object_checksum(i);
+    builder.add(info, {.root = roots[i]});
+    out.firsts.push_back(static_cast<int64_t>(i));
+    std::swap(name, last_name);
+  }
+  Result<std::shared_ptr<const ObjectIndex>> index = std::move(builder).build();
+  if (!index) return std::unexpected(std::move(index.error()));
+  out.index = std::move(*index);
+  return out;
 }
 
 Result<SampleFields> sample_fields(const ObjectIndex& samples, size_t i) {

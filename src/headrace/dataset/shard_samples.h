@@ -22,16 +22,6 @@ inline constexpr std::string_view kKeyColumn = "key";
 inline constexpr std::string_view kFieldsColumn = "fields";  // their names, with '/' between them
 inline constexpr std::string_view kPlacesColumn = "places";  // where they are in the entry's range
 
-// A member's name taken apart: "a/b.tar.gz" is the field "tar.gz" of the sample "a/b". A member
-// that belongs to no sample has no key: what begins with a dot, has none, or is of WebDataset's own
-// ("__name__" at the beginning).
-struct MemberName {
-  std::string_view key = {};
-  std::string_view field = {};  // as it was written; samples have it in lower case
-  bool has_key = false;
-};
-MemberName split_member_name(std::string_view name);
-
 // An index of all members: entry after entry of `shards`, each with its files.
 // `files` has as many items as `shards`; a null one is left out with all that it has.
 Result<std::shared_ptr<const ObjectIndex>> member_index(const ObjectIndex& shards,
@@ -59,6 +49,14 @@ Result<SampleIndex> sample_index(const ObjectIndex& members, bool skip_errors = 
 // Errors: kInvalidArgument: a sample has no such field, or this is no index of samples.
 Result<std::shared_ptr<const ObjectIndex>> with_fields(const ObjectIndex& samples,
                                                        std::span<const std::string> fields);
+
+// The shards that samples are in, each as often as its samples come, and the first sample of each.
+// A shard's samples follow each other. Errors: kInvalidArgument: this is no index of samples.
+struct SampledShards {
+  std::shared_ptr<const ObjectIndex> index;
+  std::vector<int64_t> firsts = {};
+};
+Result<SampledShards> shards_of_samples(const ObjectIndex& samples);
 
 // Where the fields of a sample are in the bytes of its range.
 struct SampleFields {

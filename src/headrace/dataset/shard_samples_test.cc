@@ -49,24 +49,6 @@ MATCHER_P(Refuses, text, "") {
          ::testing::ExplainMatchResult(HasSubstr(text), arg.error().to_string(), result_listener);
 }
 
-TEST(MemberName, IsTakenApartAtTheFirstDotOfItsLastPart) {
-  const auto shown_name = [](std::string_view name) {
-    const MemberName parts = split_member_name(name);
-    return parts.has_key ? cat(parts.key, "|", parts.field) : "none";
-  };
-  EXPECT_EQ(shown_name("a.jpg"), "a|jpg");
-  EXPECT_EQ(shown_name("a.seg.png"), "a|seg.png");
-  EXPECT_EQ(shown_name("x.y/a.jpg"), "x.y/a|jpg");
-  EXPECT_EQ(shown_name("./a.JPG"), "./a|JPG");
-  EXPECT_EQ(shown_name("../a.jpg"), "../a|jpg");
-  EXPECT_EQ(shown_name("a."), "a|");
-  EXPECT_EQ(shown_name("x/__a__.jpg"), "x/__a__|jpg");
-  for (const char* name : {"", "readme", "x.y/readme", ".hidden", ".a.jpg", "x/.a.jpg",
-                           "__meta.json__", "__meta__/a.jpg", "____/a.jpg"}) {
-    EXPECT_EQ(shown_name(name), "none") << name;
-  }
-}
-
 TEST(SampleIndex, JoinsNeighboursOfOneKey) {
   const auto members = members_of({{"1.tar", "a.jpg", {512, 1512}},
                                    {"1.tar", "a.cls", {2560, 2561}},

@@ -107,6 +107,28 @@ std::string_view as_text(std::span<const std::byte> bytes) {
 
 }  // namespace
 
+std::string told_of(const TarMember& member) {
+  return cat("the member '", member.name, "', whose header is at byte ", member.header_offset, ",");
+}
+
+Result<void> check_within(const TarMember& member, uint64_t archive_bytes) {
+  const uint64_t left = archive_bytes - std::min(archive_bytes, member.data_offset);
+  if (member.data_offset <= archive_bytes && member.stored_bytes <= left) return {};
+  return corrupt(told_of(member), " has ", member.stored_bytes,
+                 " bytes, and the archive ends after ", left, " of them");
+}
+
+std::string told_of_missing_end(uint64_t archive_bytes) {
+  return cat("it ends after ", archive_bytes,
+             " bytes without the two blocks of zeros that end a tar: if its writer was stopped, "
+             "members are missing");
+}
+
+std::string told_of_more_behind(uint64_t end_offset) {
+  return cat("more follows behind its end, at byte ", end_offset,
+             ", and was not read: several tars in one must be packed anew");
+}
+
 void TarReader::Pax::clear() {
   has_path = has_link_path = has_sparse_name = has_map = false;
   size_bytes = real_bytes = sparse_major = sparse_minor = std::nullopt;
@@ -265,7 +287,10 @@ Result<std::optional<TarReader::Event>> TarReader::take_text() {
       long_link_name_.assign(text_of(text_));
       has_long_link_name_ = true;
       break;
-    case 'g': taken = parse_pax(global_); break;
+    case 'g':
+      has_global_header_ = true;
+      taken = parse_pax(global_);
+      break;
     default: taken = parse_pax(local_); break;
   }
   if (!taken) return std::unexpected(std::move(taken.error()));

@@ -41,6 +41,14 @@ struct TarMember {
   std::vector<ByteRange> parts = {};
 };
 
+// How messages begin that are about a member.
+std::string told_of(const TarMember& member);
+// Errors: kCorrupt: the member ends behind its archive, which has so many bytes.
+Result<void> check_within(const TarMember& member, uint64_t archive_bytes);
+// Two warnings: of an archive of so many bytes, and of one whose end is at this byte.
+std::string told_of_missing_end(uint64_t archive_bytes);
+std::string told_of_more_behind(uint64_t end_offset);
+
 // What a reader takes before it calls an archive bad.
 struct TarLimits {
   uint64_t max_name_bytes = 64 * kKiB;  // of a name in a header of its own
@@ -93,6 +101,8 @@ class TarReader {
   uint64_t offset() const { return offset_; }
   // Whether the blocks of zeros have been seen: without them, members may be missing.
   bool has_end() const { return state_ == State::kZeros || state_ == State::kEnd; }
+  // Whether a header spoke for all members behind it: a reader that begins later misses it.
+  bool has_global_header() const { return has_global_header_; }
 
  private:
   static constexpr size_t kBlockBytes = 512;
@@ -145,6 +155,7 @@ class TarReader {
   std::string long_name_, long_link_name_;
   bool has_long_name_ = false, has_long_link_name_ = false;
   Pax local_, global_;
+  bool has_global_header_ = false;
   std::vector<uint64_t> sparse_numbers_;
   // The map before the data: how many numbers it has, and the one that is being read.
   std::optional<uint64_t> sparse_count_;

@@ -1,8 +1,9 @@
 #include "headrace/format/tar_scan.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
+
+#include "headrace/format/compression.h"
 
 namespace headrace {
 namespace {
@@ -25,30 +26,13 @@ bool has_other_than_zeros(std::span<const std::byte> bytes) {
   return std::ranges::any_of(bytes, [](std::byte each) { return each != std::byte{0}; });
 }
 
-// How a file begins that compresses others.
-struct Magic {
-  std::string_view bytes, name;
-};
-constexpr std::array kCompressions = {
-    Magic{.bytes = "\x1f\x8b", .name = "gzip"},
-    Magic{.bytes = "\x28\xb5\x2f\xfd", .name = "zstd"},
-    Magic{.bytes = "BZh", .name = "bzip2"},
-    Magic{.bytes = "\xfd"
-                   "7zXZ",
-          .name = "xz"},
-    Magic{.bytes = "\x04\x22\x4d\x18", .name = "lz4"},
-};
-
 // Says of bytes that begin no tar what they may be instead.
 Error told_of_compression(std::span<const std::byte> head, Error error) {
-  const std::string_view text(reinterpret_cast<const char*>(head.data()), head.size());
-  for (const Magic& each : kCompressions) {
-    if (!text.starts_with(each.bytes)) continue;
-    return Error(Code::kInvalidArgument, cat("it is compressed by ", each.name,
-                                             ", so that a file in it is in no range of "
-                                             "it: store it as a plain tar"));
-  }
-  return error;
+  const Compression compression = compression_of(head);
+  if (compression == Compression::kNone) return error;
+  return Error(Code::kInvalidArgument, cat("it is compressed by ", to_string(compression),
+                                           ", so that a file in it is in no range of "
+                                           "it: store it as a plain tar"));
 }
 
 }  // namespace
@@ -120,12 +104,10 @@ Result<void> TarScan::take_blocks(std::span<const std::byte>& bytes) {
 std::vector<std::string> TarScan::warnings() const {
   std::vector<std::string> out;
   if (!reader_.has_end()) {
-    out.push_back(cat("it ends after ", size_bytes_, " bytes without the two blocks of zeros that ",
-                      "end a tar: if its writer was stopped, members are missing"));
+    out.push_back(told_of_missing_end(size_bytes_));
   }
   if (has_more_) {
-    out.push_back(cat("more follows behind its end, at byte ", reader_.offset(),
-                      ", and was not read: several tars in one must be packed anew"));
+    out.push_back(told_of_more_behind(reader_.offset()));
   }
   if (passed_hard_links_ > 0) {
     out.push_back(
@@ -137,14 +119,8 @@ std::vector<std::string> TarScan::warnings() const {
 
 Result<void> TarScan::add_member() {
   const TarMember& member = reader_.member();
-  const auto told = [&member] {
-    return cat("the member '", member.name, "', whose header is at byte ", member.header_offset,
-               ",");
-  };
-  if (member.data_offset > size_bytes_ || member.stored_bytes > size_bytes_ - member.data_offset) {
-    return corrupt(told(), " has ", member.stored_bytes, " bytes, and the archive ends after ",
-                   size_bytes_ - std::min(size_bytes_, member.data_offset), " of them");
-  }
+  const auto told = [&member] { return told_of(member); };
+  if (Result<void> checked = check_within(member, size_bytes_); !checked) return checked;
   if (member.type == TarType::kHardLink) {
     if (passed_.contains(member.link_name)) {
       if (passed_hard_links_++ == 0) first_passed_hard_link_ = member.name;

@@ -1,0 +1,695 @@
+"""A dataset that streams samples from tar shards."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+import torch.utils.data
+
+from headrace import ObjectIndex, _engine
+from headrace._errors import CancelledError, HeadraceError, InvalidArgumentError
+from headrace._keywords import refuse_options
+from headrace._location import is_local
+from headrace._options import require, require_bytes
+from headrace._shards import OnError, ShardSource, require_on_error, shards_of
+from headrace.torch._arguments import (
+    Ranks,
+    choice,
+    count,
+    flag,
+    seed_or_epoch,
+    warn_of_overlooked_ranks,
+)
+from headrace.torch._error_notes import about_sample
+from headrace.torch._objects import Objects
+from headrace.torch._place import Place
+from headrace.torch._seeding import GlobalGenerators
+from headrace.torch._shard_dataset import field_names, is_indexed, samples_of, tensors_of
+from headrace.torch._shard_window import OpenPart, Window, has_left, may_have_left
+from headrace.torch._shard_work import (
+    Base,
+    Deal,
+    EvenDeal,
+    Part,
+    WholeDeal,
+    left_over,
+    readers_of,
+    require_all,
+    shares,
+    with_end,
+)
+from headrace.torch._shared_place import SharedPlace
+
+__all__ = ["ShardStream"]
+
+_logger = logging.getLogger("headrace")
+_REMAINDER, _OVERLOOKED, _IDLE = 1, 2, 4  # messages that are given once
+_MOST_WORKERS = 1024
+_PREFETCH_BYTES = 64 << 20
+_LEAST_PIECE_BYTES, _MOST_PIECE_BYTES = 64 << 10, 4 << 20
+_BLOCK = 512
+_INSTEAD = {
+    "batch_size": "torch's DataLoader(dataset, batch_size=...) makes batches of it",
+    "collate_fn": "torch's DataLoader(dataset, collate_fn=...) takes it",
+    "decode": "transform makes something of the fields of a sample",
+    "detshuffle": "shuffle=True is deterministic",
+    "handler": "on_error says what to do about a shard that cannot be read",
+    "nodesplitter": "ranks share the shards by themselves; rank and world_size name others",
+    "num_workers": "torch's DataLoader(dataset, num_workers=...) has workers",
+    "resampled": "epoch_samples makes epochs of any length, which repeat shards if necessary",
+    "shardshuffle": "it is called shuffle",
+    "urls": "the first argument is the URL, a pattern, or several of them",
+    "workersplitter": "workers share the shards by themselves",
+}
+
+
+@dataclass(frozen=True)
+class _Start:
+    """Where a reader begins: its share of a base, and how far it is with it."""
+
+    epoch: int
+    lane: int
+    lanes: int
+    world_size: int
+    base: Base
+    yielded: int = 0
+    begun: int = 0
+    parts: tuple[Part, ...] = ()
+
+
+class _Reader:
+    """What one reader has yielded of its share, and where it is."""
+
+    def __init__(self, start: _Start, window: int) -> None:
+        self.start = start
+        self.yielded, self.begun = start.yielded, start.begun
+        self.waiting = deque(start.parts)  # those of the state that are not open yet
+        self.window = Window(window)
+
+    def now(self) -> _Start:
+        return replace(
+            self.start,
+            yielded=self.yielded,
+            begun=self.begun,
+            parts=(*self.window.left(), *self.waiting),
+        )
+
+
+class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
+    """Samples of tar shards, one after the other, each shard read as a whole from its beginning.
+
+    Take it for compressed shards (``.tar.gz``, ``.tgz``, ``.tar.zst``), and for small samples in
+    large shards, where one request for each sample would be slow. `ShardDataset` reads any sample
+    of plain shards by one request, and shuffles all of them.
+
+    Samples are those of `ShardDataset`, and a transform sees the same dict. Use the stream with
+    torch's DataLoader, or in a plain ``for`` loop. Shards are read ahead, decompressed and taken
+    apart by the engine's threads; each byte of a field is copied once.
+
+    **Order.** With ``shuffle=True``, each epoch has an order of the shards that depends on `seed`
+    and the epoch alone. With `shuffle_window`, each reader also shuffles its samples: a sample
+    comes at most so many samples earlier or later than without. The epoch is the one that
+    `set_epoch` names, at first 0.
+
+    **Ranks and workers** share the shards. If you give an index of the members
+    (`headrace.index_members`), the numbers of samples are known, and every rank yields the same
+    number; shards are cut where that is necessary. Otherwise, whole shards are dealt in turn, and
+    with several ranks you say what an epoch is: ``epoch_samples=n`` or ``uneven="keep"``.
+
+    **State.** `state_dict` records what was yielded. A reader of a plain tar continues at the byte
+    where its next sample begins; a compressed shard is read again from its beginning, and so are up
+    to `shuffle_window` samples. To continue with other ranks or workers, give `load_state_dict` the
+    states of all readers.
+
+    There is no ``len()``; see `IterableDataset`.
+
+    Examples:
+        >>> def decode(sample):
+        ...     return sample["jpg"].tensor(), int(sample["cls"])
+        >>> shards = "gs://bucket/shards/train-{000..001}.tar"
+        >>> stream = ShardStream(shards, decode, shuffle=True, shuffle_window=1000)
+        >>> for epoch in range(90):  # doctest: +SKIP
+        ...     stream.set_epoch(epoch)
+        ...     for images, labels in DataLoader(stream, batch_size=256, num_workers=4):
+        ...         train(images, labels)
+
+    Args:
+        source: the shards, as for `headrace.index_members`, or an index that it returned.
+        transform: a function of a dict of fields; see `ShardDataset`.
+        shuffle: whether each epoch has an order of the shards of its own.
+        seed: of that order, of the window and of the samples' own seeds; any integer from 0 to
+            2^63 - 1. Give the same to every rank.
+        shuffle_window: within how many samples each reader shuffles. It holds half as many on
+            average. 0: as they are in the shards.
+        fields: the names of the fields that are wanted. Each sample must have them. Default: all.
+        epoch_samples: how many samples all ranks together yield in an epoch; what does not divide
+            evenly by the ranks is left out. If there are fewer, readers go on with another round of
+            shards. Default: as many as there are.
+        uneven: how to treat a remainder of fewer samples than ranks, if their number is known:
+            ``"drop"`` leaves it out, ``"pad"`` repeats the first samples of the epoch's order,
+            ``"keep"`` gives it to the first ranks. If their number is not known, only ``"keep"``
+            works with several ranks: each yields what its shards have, which may be very different
+            numbers.
+        on_error: ``"raise"``: a shard that cannot be read, or has samples that cannot be, is an
+            error, which comes after the samples before. ``"skip"``: the rest of the shard is left
+            out, and the log says so. A function: it is called with the error, which has the shard's
+            ``url``, and the rest is left out; it runs in the process that reads.
+        shards_ahead: how many shards are read ahead of the one whose samples are yielded. Each
+            shard is decompressed by one thread.
+        prefetch_bytes: how much each process may hold of what is read ahead. Default: 64 MiB, and
+            at most a quarter of the memory budget. The samples of a window, a sample that is
+            larger, and samples that you keep come on top.
+        seed_generators: as for `IterableDataset`.
+        rank: which of `world_size` trainer processes this is; as for `IterableDataset`.
+        world_size: see `rank`.
+        options: options of `headrace.Store`, if a URL is given: ``endpoint=...``.
+
+    Raises:
+        NotFoundError: there is no such shard.
+        InvalidArgumentError: an argument cannot work.
+        TypeError: there is no such argument.
+    """
+
+    def __init__(
+        self,
+        source: ShardSource | Iterable[ShardSource],
+        transform: Callable[[Any], Any] | None = None,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        shuffle_window: int = 0,
+        fields: Sequence[str] | None = None,
+        epoch_samples: int | None = None,
+        uneven: Literal["drop", "pad", "keep"] = "drop",
+        on_error: OnError = "raise",
+        shards_ahead: int = 1,
+        prefetch_bytes: int | None = None,
+        seed_generators: bool = True,
+        rank: int | None = None,
+        world_size: int | None = None,
+        **options: Any,
+    ) -> None:
+        refuse_options(type(self).__name__, options, ShardStream, _INSTEAD)
+        seed, shuffle = seed_or_epoch("seed", seed), flag("shuffle", shuffle)
+        self._window = count("shuffle_window", shuffle_window, minimum=0)
+        self._fields = () if fields is None else field_names(fields)
+        if epoch_samples is not None:
+            epoch_samples = count("epoch_samples", epoch_samples, minimum=1)
+        self._epoch_samples = epoch_samples
+        self._uneven = choice("uneven", uneven, ("drop", "pad", "keep"))
+        require(
+            epoch_samples is None or uneven == "drop",
+            "epoch_samples says how many samples an epoch has; leave out uneven",
+        )
+        require_on_error(on_error)
+        self._on_error = on_error
+        self._shards_ahead = count("shards_ahead", shards_ahead, minimum=0)
+        if prefetch_bytes is not None:
+            require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
+        self._prefetch_bytes = prefetch_bytes
+        self._seeds_generators = flag("seed_generators", seed_generators)
+        self._ranks = Ranks(rank, world_size)
+        require(
+            transform is None or callable(transform),
+            f"transform is {transform!r}; it must be callable",
+        )
+        self._samples: ObjectIndex | None = None
+        self._firsts: Sequence[int] = ()
+        if isinstance(source, ObjectIndex) and is_indexed(source):
+            self._samples = samples_of(source, None, on_error)
+            source, firsts = _engine.shards_of_samples(self._samples)
+            self._firsts = [*firsts, len(self._samples)]
+        shards, stores = shards_of(source, None, options)
+        super().__init__(list(stores), None, shards, None, None, False, {})
+        self._transform = transform
+        self._place = Place(self._objects, seed, shuffle)
+        self._shared = SharedPlace(_MOST_WORKERS + 1)
+        self._loaded: _Start | None = None  # by the trainer process, for its next pass
+        self._loads = 0
+        self._resume: _Start | None = None  # loaded in this very worker
+        self._reader: _Reader | None = None  # of the latest iterator
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next pass."""
+        return self._shared.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let passes that begin from now on, in workers too, be of this epoch.
+
+        If `load_state_dict` has led into the middle of this very epoch, the next pass is the rest
+        of it.
+
+        Examples:
+            >>> stream.set_epoch(epoch)
+
+        Raises:
+            InvalidArgumentError: `epoch` is not an integer from 0 to 2^63 - 1.
+        """
+        epoch = seed_or_epoch("epoch", epoch)
+        self._shared.move(epoch)
+        self._reader = None
+        if self._resume is not None and self._resume.epoch != epoch:
+            self._resume = None
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin a pass, or the rest of one after `load_state_dict`."""
+        lane, lanes = self._lane()
+        start = self._next_start(lane, lanes)
+        self._resume = None
+        self._consume_loaded()
+        self._reader = reader = _Reader(start, self._window)
+        return self._iterate(reader)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the place after the sample that the latest iterator yielded last.
+
+        Examples:
+            >>> state = stream.state_dict()
+        """
+        start = self._resume
+        if start is None and self._reader is not None:
+            start = self._reader.now()
+        if start is None:
+            start = self._next_start(*self._lane())
+        return {
+            **self._identity(),
+            "epoch": start.epoch,
+            "lane": start.lane,
+            "lanes": start.lanes,
+            "world_size": start.world_size,
+            "yielded": start.yielded,
+            "begun": start.begun,
+            "parts": [part.to_state() for part in start.parts],
+            "base": start.base.to_state(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Any]) -> None:
+        """Let the next pass continue from a state.
+
+        Args:
+            state: what `state_dict` returned, to go on with as many ranks and workers as there
+                were; or the states of all readers, to go on with any number of them: a list that
+                has them, or whatever has them inside, such as a list of the states of the
+                StatefulDataLoaders of all ranks. Give that to every rank, before workers start.
+
+        Examples:
+            >>> stream = ShardStream("gs://bucket/shards/", shuffle=True)
+            >>> state = stream.state_dict()
+            >>> stream.load_state_dict(state)
+            >>> stream.load_state_dict([state])  # with any ranks and workers
+
+        Raises:
+            InvalidArgumentError: the state is of other data or of another order, or not a state;
+                states of readers are missing, or are of different moments.
+        """
+        is_one = isinstance(state, Mapping) and {"lane", "lanes", "base"} <= state.keys()
+        found = {str(sorted(each.items(), key=str)): each for each in readers_of(state)}
+        if not found:
+            self._place.read(state if isinstance(state, Mapping) else {}, ())  # says what is wrong
+        starts = [self._read(each) for each in found.values()] or [self._read(state)]
+        start = starts[0] if is_one else self._together(starts)
+        self._reader = None
+        if _worker_count() > 0:
+            self._resume = start  # the other workers have states of their own
+            self._shared.move(start.epoch)
+            return
+        self._shared.move(start.epoch)
+        self._loaded = start
+        self._loads = int(self._shared.more[-1].item()) + 1
+        self._shared.more[-1] = self._loads
+        self._shared.more[:-1] = 0
+
+    # ---- states
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            **self._place.identity(),
+            "shuffle_window": self._window,
+            "epoch_samples": self._epoch_samples,
+        }
+
+    def _read(self, state: Any) -> _Start:
+        numbers = ("epoch", "lane", "lanes", "world_size", "yielded", "begun")
+        values = self._place.read(state, numbers)
+        identity = self._identity()
+        for name in ("shuffle_window", "epoch_samples"):
+            require(
+                state.get(name) == identity[name],
+                f"the state has {name}={state.get(name)!r}, but here it is {identity[name]!r}: "
+                "they must be the same, or a place means something else",
+            )
+        lane, lanes, world_size = values["lane"], values["lanes"], values["world_size"]
+        require(
+            lane < lanes and 0 < world_size <= lanes and lanes % world_size == 0,
+            f"the state is of reader {lane} of {lanes}, on {world_size} ranks; that cannot be",
+        )
+        parts = state.get("parts")
+        require(isinstance(parts, Sequence), f"the state's parts are {parts!r}")
+        return _Start(
+            **values,
+            parts=tuple(Part.from_state(part) for part in parts),
+            base=Base.from_state(state.get("base")),
+        )
+
+    def _together(self, starts: list[_Start]) -> _Start:
+        """Return the start of all readers that may be, from those of all that were."""
+        first = starts[0]
+        require(
+            all(
+                (each.epoch, each.lanes, each.world_size, each.base)
+                == (first.epoch, first.lanes, first.world_size, first.base)
+                for each in starts
+            ),
+            "the states are of different epochs, of different resumes, or of readers on different "
+            "numbers of ranks: give those of one moment",
+        )
+        starts.sort(key=lambda each: each.lane)
+        require_all([each.lane for each in starts], first.lanes)
+        deal, _ = self._deal(first.epoch, first.base, first.lanes, first.world_size)
+        readers = [(each.yielded, each.begun, each.parts) for each in starts]
+        return _Start(first.epoch, 0, 0, 0, left_over(deal, first.base, readers))
+
+    def _next_start(self, lane: int, lanes: int) -> _Start:
+        """Return where the next pass of this reader begins."""
+        start = self._resume or self._loaded_start()
+        _, world_size = self._ranks.now()
+        if start is None:
+            return _Start(self.epoch, lane, lanes, world_size, self._first_base())
+        if start.lanes == 0:  # for any readers
+            return replace(start, lane=lane, lanes=lanes, world_size=world_size)
+        if (start.lane, start.lanes) != (lane, lanes):
+            raise InvalidArgumentError(
+                f"the state is of reader {start.lane} of {start.lanes}, and this is reader "
+                f"{lane} of {lanes}: go on with as many ranks and workers as there were, or give "
+                "load_state_dict the states of all readers"
+            )
+        return start
+
+    def _loaded_start(self) -> _Start | None:
+        """Return what the trainer process has loaded, unless this process has consumed it."""
+        more = self._shared.more
+        loads = int(more[-1].item())
+        if loads == 0 or int(more[_worker_id()].item()) == loads:
+            return None
+        require(
+            self._loads == loads,
+            "a state was loaded after this worker was started: make a new DataLoader, which starts "
+            "new workers",
+        )
+        start = self._loaded
+        return start if start is not None and start.epoch == self.epoch else None
+
+    def _consume_loaded(self) -> None:
+        more = self._shared.more
+        more[_worker_id()] = more[-1].item()
+
+    def _first_base(self) -> Base:
+        return Base(left=-1 if self._epoch_samples is None else self._epoch_samples)
+
+    # ---- who reads what
+
+    def _lane(self) -> tuple[int, int]:
+        """Return which reader this is, of how many; see `IterableDataset`."""
+        rank, world_size = self._ranks.now()
+        info = torch.utils.data.get_worker_info()
+        if info is None:
+            return rank, world_size
+        require(
+            info.id < _MOST_WORKERS, f"there are {info.num_workers} workers; {_MOST_WORKERS} work"
+        )
+        return info.id * world_size + rank, info.num_workers * world_size
+
+    def _deal(
+        self, epoch: int, base: Base, lanes: int, world_size: int
+    ) -> tuple[Deal, tuple[int, ...] | None]:
+        """Return who reads what of a base, and how many samples each reader yields."""
+        shards = len(self._objects)
+        if not self._firsts:
+            if base.left < 0:
+                return WholeDeal(base, lanes, shards, rounds=False), None
+            total = base.left - base.left % world_size
+            return WholeDeal(base, lanes, shards, rounds=True), shares(total, lanes)
+        order = self._place.at(epoch, 0).order()
+
+        def count_at(position: int) -> int:
+            shard = order[position % shards]
+            return self._firsts[shard + 1] - self._firsts[shard]
+
+        def gone_of(part: Part) -> list[int]:
+            end = min(part.end, may_have_left(part))
+            if end <= part.begin:
+                return []
+            shard = order[part.position % shards]
+            seeds = _engine.sample_seeds(
+                self._place.seed, epoch, (shard << 32) + part.begin, (shard << 32) + end
+            )
+            numbers = range(part.begin, end)
+            return [
+                number
+                for number, seed in zip(numbers, seeds, strict=True)
+                if has_left(part, number, seed, self._window)
+            ]
+
+        total = base.left
+        if total < 0:
+            parts = [with_end(part, count_at) for part in base.parts]
+            total = sum(part.end - part.begin - len(gone_of(part)) for part in parts)
+            total += sum(count_at(position) for position in range(base.frontier, shards))
+        remainder = total % world_size
+        if remainder and self._uneven != "keep":
+            total += world_size - remainder if self._uneven == "pad" else -remainder
+        quotas = shares(total, lanes)
+        return EvenDeal(base, quotas, count_at, gone_of), quotas
+
+    def _tell(self, lane: int, lanes: int, world_size: int) -> None:
+        """Give the messages about this pass, once for all processes that share the place."""
+        if self._ranks.are_overlooked() and self._shared.is_first_to(_OVERLOOKED):
+            warn_of_overlooked_ranks("stream", stacklevel=4)
+        if self._firsts:
+            remainder = len(self._samples or ()) % world_size
+            drops = self._uneven == "drop" and self._epoch_samples is None
+            if remainder and drops and lane == 0 and self._shared.is_first_to(_REMAINDER):
+                _logger.warning(
+                    "%r leaves out the last %s of each epoch's order, so that all %d ranks have "
+                    'the same number of samples; uneven="pad" repeats some instead, '
+                    'uneven="keep" gives all that there are',
+                    self, "sample" if remainder == 1 else f"{remainder} samples", world_size,
+                )  # fmt: skip
+            return
+        require(
+            world_size == 1 or self._epoch_samples is not None or self._uneven == "keep",
+            f"nobody knows how many samples the shards have, and {world_size} ranks must yield the "
+            "same number of them: give an index of the members as the source "
+            "(headrace.index_members), say how many samples an epoch has (epoch_samples=...), or "
+            'let each rank yield what its shards have (uneven="keep")',
+        )
+        if lanes > len(self._objects) and lane == 0 and self._shared.is_first_to(_IDLE):
+            _logger.warning(
+                "%r is read by %d readers (ranks times workers), which is more than there are "
+                "shards: %s",
+                self, lanes,
+                "some have nothing to read" if self._epoch_samples is None
+                else "shards are repeated",
+            )  # fmt: skip
+
+    # ---- reading
+
+    def _iterate(self, reader: _Reader) -> Iterator[Any]:
+        forks = _engine.fork_epoch()
+        start, window = reader.start, reader.window
+        world_size = start.world_size
+        self._tell(start.lane, start.lanes, world_size)
+        deal, quotas = self._deal(start.epoch, start.base, start.lanes, world_size)
+        quota = None if quotas is None else quotas[start.lane]
+        make = self._maker_here()
+        opened: deque[tuple[Part, bool, _engine.ShardRead | None]] = deque()
+        parts = self._parts(reader, deal)
+        failed = 0  # in a row
+
+        def fill() -> None:
+            while len(opened) <= self._shards_ahead:
+                part, is_new = next(parts, (None, False))
+                if part is None:
+                    break
+                opened.append((part, is_new, self._open_shard(part, start.epoch)))
+
+        def yielded(*, ended: bool) -> Iterator[Any]:
+            for held in window.ready(ended=ended):
+                if reader.yielded == quota:
+                    return
+                try:
+                    item = make(held.fields, held.seed)
+                except Exception as error:
+                    told = about_sample(error, held.fields["__url__"])
+                    told.add_note(f"in the sample {held.fields['__key__']!r}")
+                    if told is error:
+                        raise
+                    raise told from error
+                held.fields = {}
+                window.leave(held)
+                reader.yielded += 1
+                box = [item]
+                del item  # nothing here refers to it after it was yielded
+                yield box.pop()
+                if forks != _engine.fork_epoch():
+                    raise CancelledError(
+                        "this iterator was made before a fork, in the parent process; make one here"
+                    )
+
+        try:
+            while reader.yielded != quota:
+                fill()
+                if not opened:
+                    break
+                part, is_new, shard = opened[0]
+                if is_new:
+                    reader.begun += 1
+                else:
+                    reader.waiting.popleft()
+                current = window.open(part)
+                is_empty = True
+                try:
+                    # If the samples are counted, the last one is followed by what is wrong.
+                    while shard is not None and (self._firsts or reader.yielded != quota):
+                        samples = shard.take()
+                        if not samples:
+                            break
+                        is_empty = False
+                        samples.reverse()
+                        while samples:
+                            window.add(current, *samples.pop())
+                        yield from yielded(ended=False)
+                except HeadraceError as error:
+                    if isinstance(error, CancelledError) or not self._skips(error, current):
+                        raise
+                    failed = failed + 1 if is_empty else 0
+                    if failed >= len(self._objects):
+                        raise _all_failed(failed) from error
+                else:
+                    failed = 0
+                    if reader.yielded == quota and not self._firsts:
+                        break
+                    for warning in shard.warnings() if shard is not None else ():
+                        _logger.warning("%s", warning)
+                window.end(current)
+                opened.popleft()
+                if shard is not None:
+                    shard.close()
+            yield from yielded(ended=True)
+            if failed and not reader.yielded:
+                raise _all_failed(failed)
+        finally:
+            window.drop()
+            if forks == _engine.fork_epoch():
+                for _, _, shard in opened:
+                    if shard is not None:
+                        shard.cancel()
+                for _, _, shard in opened:
+                    if shard is not None:
+                        shard.close()
+
+    def _parts(self, reader: _Reader, deal: Deal) -> Iterator[tuple[Part, bool]]:
+        """Yield what the reader reads, and whether it is more than its state had begun."""
+        for part in list(reader.waiting):
+            yield part, False
+        for number in itertools.count(reader.begun):
+            item = deal.item(reader.start.lane, number)
+            if item is None:
+                return
+            yield item, True
+
+    def _open_shard(self, part: Part, epoch: int) -> _engine.ShardRead | None:
+        """Begin to read a part; None: it has no samples."""
+        shards = len(self._objects)
+        shard = self._place.at(epoch, 0).order()[part.position % shards]
+        offset, first_key = part.offset, ""
+        end: int | None = part.end if part.end >= 0 else None
+        samples: int | None = None
+        if self._firsts:
+            samples = self._firsts[shard + 1] - self._firsts[shard]
+            end = None if end is None or end >= samples else end
+            if part.begin > 0 and offset == 0 and part.begin < samples:
+                assert self._samples is not None
+                before = self._firsts[shard] + part.begin - 1
+                _, last = self._samples.range(before) or (0, 0)
+                offset = -(-last // _BLOCK) * _BLOCK
+                first_key = str(self._samples.column("key", [before + 1])[0])
+        if end is not None and part.begin >= end:
+            return None
+        engine, entries = self._opened()
+        # A half of what may be held is under way, or a part of it is being taken apart; the other
+        # half are samples that are ready, and those that were just taken.
+        limit = self._prefetch_bytes
+        if limit is None:
+            limit = min(_PREFETCH_BYTES, engine.budget_bytes // 4)
+        limit //= 1 + self._shards_ahead
+        piece = min(max(limit // 8, _LEAST_PIECE_BYTES), _MOST_PIECE_BYTES)
+        settings = self._stores[0]._settings
+        return entries.start_shard(
+            shard,
+            first=part.begin,
+            offset=offset,
+            first_key=first_key,
+            end=end,
+            count=samples,
+            fields=self._fields,
+            seed=self._place.seed,
+            epoch=epoch,
+            verify=bool(settings.verify),
+            asks_checksum=not is_local(self._stores[0].url),
+            piece_bytes=piece,
+            max_ahead_bytes=max(limit // 2 - piece, piece),
+            max_ready_bytes=limit // 4,
+        )
+
+    def _skips(self, error: HeadraceError, current: OpenPart) -> bool:
+        """Return whether the rest of a shard is left out because of `error`; tell of it if so."""
+        if self._on_error == "raise":
+            return False
+        if callable(self._on_error):
+            self._on_error(error)
+        else:
+            _logger.warning("left out from sample %d on: %s", current.next, error)
+        return True
+
+    def _maker_here(self) -> Callable[[dict[str, Any], int], Any]:
+        make: Callable[[Any], Any] = self._transform or tensors_of
+        if self._transform is None or not self._seeds_generators:
+            return lambda fields, _: make(fields)
+        generators = GlobalGenerators()
+
+        def seeded(fields: dict[str, Any], seed: int) -> Any:
+            with generators:
+                generators.seed(seed)
+                return make(fields)
+
+        return seeded
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_reader": None}
+
+
+def _all_failed(failed: int) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        "there is no sample, because of errors: "
+        + ("the only shard was" if failed == 1 else f"{failed} shards in a row were")
+        + " left out (on_error)"
+    )
+
+
+def _worker_id() -> int:
+    """Return the number of this worker of the DataLoader; 0 if it is none."""
+    info = torch.utils.data.get_worker_info()
+    return 0 if info is None else info.id
+
+
+def _worker_count() -> int:
+    info = torch.utils.data.get_worker_info()
+    return 0 if info is None else info.num_workers

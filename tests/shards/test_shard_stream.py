@@ -1,0 +1,657 @@
+"""`ShardStream`: what it yields, in which order, to whom, and where it continues."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import itertools
+import logging
+import pickle
+import random
+import re
+import statistics
+import tarfile
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import headrace
+from headrace.torch import ShardDataset, ShardStream
+from testing.faultserver.client import FaultServer
+from tests.shards.tars import by_webdataset, fill, media, number_of, samples_of, tar, zstd
+from tests.shards.test_shard_dataset import NAMES, as_reference, by_reference, is_like_webdataset
+from tests.waiting import wait_until
+
+Packer = Callable[[bytes], bytes]
+PACKERS: dict[str, Packer] = {
+    ".tar": lambda data: data,
+    ".tar.gz": lambda data: gzip.compress(data[:777], 1) + gzip.compress(data[777:], 1),
+    ".tar.zst": lambda data: zstd(data[:1000]) + zstd(data[1000:]),
+}
+
+
+def pack(store: headrace.Store, counts: Iterable[int], suffix: str = ".tar") -> int:
+    """Write shards of so many samples each, numbered on, and return how many there are."""
+    begin = 0
+    for shard, count in enumerate(counts):
+        data = PACKERS[suffix](tar(samples_of(begin, count, 300)))
+        store.write(f"shard-{shard:03d}{suffix}", data)
+        begin += count
+    return begin
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> headrace.Store:
+    """Ten plain shards of 0 to 40 samples, 180 of them."""
+    store = headrace.Store(tmp_path_factory.mktemp("local"))
+    assert pack(store, [20, 40, 3, 17, 0, 30, 1, 25, 4, 40]) == 180
+    return store
+
+
+# ---- what it yields
+
+
+@pytest.mark.every_store
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_it_yields_every_sample_once(store: headrace.Store, suffix: str) -> None:
+    count = pack(store, [20, 7, 13], suffix)
+    stream = ShardStream(store, number_of)
+    assert list(stream) == list(range(count))
+    assert list(stream) == list(range(count))
+
+
+@hypothesis.settings(max_examples=100)
+@hypothesis.given(
+    st.lists(NAMES.filter(is_like_webdataset), min_size=1, max_size=12),
+    st.sampled_from([*PACKERS]),
+)
+def test_samples_are_those_of_shard_dataset(names: list[str], suffix: str) -> None:
+    names = [name for name in names if name.rstrip("/") == name]
+    data = tar([(name, b"%d" % i) for i, name in enumerate(names)])
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "a.tar").write_bytes(data)
+        try:
+            wanted = [as_reference(sample) for sample in ShardDataset(folder)]
+        except headrace.InvalidArgumentError as error:
+            if "no sample:" in str(error):
+                wanted = []
+            else:
+                with pytest.raises(headrace.InvalidArgumentError, match=re.escape(str(error))):
+                    list(ShardStream(folder))
+                return
+        Path(folder, "a.tar").unlink()
+        Path(folder, "a" + suffix).write_bytes(PACKERS[suffix](data))
+        found = [as_reference(sample) for sample in ShardStream(folder)]
+        for sample in found:
+            sample["__url__"] = sample["__url__"].replace(suffix, ".tar")
+        assert found == wanted
+
+
+@pytest.mark.parametrize("tar_format", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_samples_are_those_of_webdataset_and_tarfile(tmp_path: Path, tar_format: int) -> None:
+    draw = random.Random(7)
+    members = [
+        (f"{'long/' * (k * 7 % 60)}{k:04d}.{field}", draw.randbytes(draw.randrange(90_000)))
+        for k in range(40)
+        for field in ("jpg", "seg.png")
+    ]
+    (tmp_path / "a.tar").write_bytes(tar(members, tar_format=tar_format))
+    wanted = [
+        {"__key__": f"train/{k:05d}", "json": {"number": k}, "txt": "ä" * draw.randrange(50)}
+        for k in range(40)
+    ]
+    (tmp_path / "b.tar").write_bytes(by_webdataset(wanted))
+    found = [as_reference(sample) for sample in ShardStream(f"{tmp_path}/*.tar")]
+    assert found == by_reference(tmp_path, ["a.tar", "b.tar"])
+    with tarfile.open(tmp_path / "a.tar") as archive:
+        bodies = [archive.extractfile(each).read() for each in archive]  # type: ignore[union-attr]
+    assert [sample[name] for sample in found[:40] for name in ("jpg", "seg.png")] == bodies
+
+
+def test_a_transform_sees_fields_that_have_their_own_memory(store: headrace.Store) -> None:
+    fill(store, 1, 3)
+    fields = list(ShardStream(store, lambda fields: fields))
+    first = fields[0]
+    assert list(first) == ["__key__", "__url__", "jpg", "cls"]
+    assert first["__url__"] == store.url_of("shard-000.tar") == first["jpg"].url
+    assert first["jpg"].generation == store.stat("shard-000.tar").generation
+    draws = [first[name].rng().python.random() for name in ("jpg", "cls")]
+    assert draws[0] == draws[1] != fields[1]["jpg"].rng().python.random()
+    assert pickle.loads(pickle.dumps(first))["jpg"].bytes() == first["jpg"].bytes()
+
+
+def test_hard_links_and_sparse_files_are_what_they_lead_to_and_have(tmp_path: Path) -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        info = tarfile.TarInfo("0.jpg")
+        info.size = 5
+        archive.addfile(info, io.BytesIO(b"hello"))
+        link = tarfile.TarInfo("0.copy")
+        link.type, link.linkname = tarfile.LNKTYPE, "0.jpg"
+        archive.addfile(link)
+    (tmp_path / "a.tar").write_bytes(out.getvalue())
+    [sample] = ShardStream(tmp_path, lambda fields: fields)
+    assert sample["copy"].bytes() == sample["jpg"].bytes() == b"hello"
+    assert sample["copy"].numpy().ctypes.data == sample["jpg"].numpy().ctypes.data
+
+
+def test_only_the_wanted_fields_are_kept(store: headrace.Store) -> None:
+    fill(store, 1, 3)
+    samples = list(ShardStream(store, fields=["CLS", "jpg"]))
+    assert list(samples[0]) == ["__key__", "__url__", "cls", "jpg"]
+    assert list(next(iter(ShardStream(store, fields=["cls"])))) == ["__key__", "__url__", "cls"]
+    with pytest.raises(headrace.InvalidArgumentError, match=r"shard-000\.tar: .*no field 'png'"):
+        list(ShardStream(store, fields=["png"]))
+
+
+# ---- what it costs
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_each_byte_is_sent_once_and_compared(
+    gcs: headrace.Store, server: FaultServer, suffix: str
+) -> None:
+    count = pack(gcs, [40] * 5, suffix)
+    stored = sum(info.size_bytes or 0 for info in gcs.list())
+    before = len(media(server))
+    assert len(list(ShardStream(gcs))) == count
+    sent = media(server)[before:]
+    assert (sum(sent), len(sent)) == (stored, 5)
+
+
+def test_a_damaged_shard_is_found_by_its_checksum(gcs: headrace.Store, server: FaultServer) -> None:
+    pack(gcs, [40])
+    server.faults([{"match": {"kind": "media"}, "action": {"flip_byte": 700}}])
+    with pytest.raises(headrace.CorruptDataError, match="CRC32C"):
+        list(ShardStream(gcs))
+
+
+def test_memory_is_bounded_while_nobody_takes_anything(gcs: headrace.Store) -> None:
+    for shard in range(4):
+        gcs.write(f"{shard}.tar.zst", zstd(tar(samples_of(shard * 400, 400, 20_000))))
+    stream = ShardStream(gcs, prefetch_bytes=4 << 20, shards_ahead=1)
+    engine = gcs._open()[0]
+    before = engine.live_bytes
+    numbers = 0
+    most = 0
+    for sample in stream:
+        most = max(most, engine.live_bytes - before)
+        numbers += 1
+        del sample
+    assert numbers == 1600
+    assert most <= 6 << 20  # blocks are a quarter larger than their bytes at most
+    del stream
+    wait_until(lambda: engine.live_bytes == before)
+
+
+# ---- order
+
+
+def test_the_order_is_that_of_the_seed_and_the_epoch(local: headrace.Store) -> None:
+    stream = ShardStream(local, number_of, shuffle=True, shuffle_window=30)
+    first = list(stream)
+    assert sorted(first) == list(range(180))
+    assert first == list(ShardStream(local, number_of, shuffle=True, shuffle_window=30))
+    stream.set_epoch(1)
+    second = list(stream)
+    assert first != second
+    assert sorted(second) == list(range(180))
+    assert first != list(ShardStream(local, number_of, shuffle=True, shuffle_window=30, seed=1))
+
+
+def test_a_window_moves_samples_at_most_so_far_and_evenly(tmp_path: Path) -> None:
+    size, count = 100, 4000
+    (tmp_path / "a.tar").write_bytes(tar(samples_of(0, count, 1)))
+    moves: list[int] = []
+    firsts: Counter[int] = Counter()
+    stream = ShardStream(tmp_path, lambda sample: int(sample["__key__"]), shuffle_window=size)
+    for epoch in range(5):
+        stream.set_epoch(epoch)
+        order = list(stream)
+        assert sorted(order) == list(range(count))
+        moves += [at - number for at, number in enumerate(order)]
+        firsts.update(number % 10 for number in order[:: count // 200])
+    inner = moves
+    assert max(map(abs, inner)) <= size
+    # Where a sample comes is uniform in the window: a mean of 0, a deviation of size / sqrt(12).
+    assert abs(statistics.fmean(inner)) < 1
+    assert 0.8 < statistics.pstdev(inner) / (size / 12**0.5) < 1.2
+    # Neighbours do not stay neighbours: of a shuffled window, one pair in `size` does.
+    neighbours = sum(b - a == 1 for a, b in itertools.pairwise(order))
+    assert neighbours < 3 * count / size * 2
+    assert max(firsts.values()) < 2 * sum(firsts.values()) / 10
+
+
+def test_random_numbers_of_a_sample_depend_on_nothing_but_itself(local: headrace.Store) -> None:
+    def draw(fields: dict[str, Any]) -> tuple[str, float, float]:
+        return fields["__key__"], fields["jpg"].rng().python.random(), random.random()
+
+    state = random.getstate()
+    wanted = sorted(ShardStream(local, draw))
+    assert random.getstate() == state
+    for world_size in (2, 3):
+        found: list[Any] = []
+        for rank in range(world_size):
+            found += ShardStream(
+                local, draw, shuffle_window=9, uneven="keep", rank=rank, world_size=world_size
+            )
+        assert sorted(found) == wanted
+
+
+# ---- ranks and workers
+
+
+def of_ranks(source: Any, world_size: int, workers: int = 0, **options: Any) -> list[list[int]]:
+    """Return what each rank gets."""
+    out = []
+    for rank in range(world_size):
+        stream = ShardStream(source, number_of, rank=rank, world_size=world_size, **options)
+        out.append(list(DataLoader(stream, batch_size=None, num_workers=workers)))
+    return out
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 7, 180])
+def test_with_an_index_all_ranks_have_the_same_number(
+    local: headrace.Store, world_size: int
+) -> None:
+    index = headrace.index_members(local)
+    options = {"shuffle": True, "shuffle_window": 8}
+    ranks = of_ranks(index, world_size, **options)
+    assert {len(numbers) for numbers in ranks} == {180 // world_size}
+    everything = list(itertools.chain(*ranks))
+    assert len(set(everything)) == len(everything)
+    kept = of_ranks(index, world_size, uneven="keep", **options)
+    assert sorted(itertools.chain(*kept)) == list(range(180))
+    padded = of_ranks(index, world_size, uneven="pad", **options)
+    assert {len(numbers) for numbers in padded} == {-(-180 // world_size)}
+    assert set(itertools.chain(*padded)) == set(range(180))
+
+
+def test_workers_of_all_ranks_have_the_same_number_with_an_index(local: headrace.Store) -> None:
+    index = headrace.index_members(local)
+    counts = []
+    for rank in range(2):
+        stream = ShardStream(index, number_of, rank=rank, world_size=2)
+        counts.append([len(batch) for batch in DataLoader(stream, 8, num_workers=2)])
+    assert counts[0] == counts[1]
+    assert sum(counts[0]) == 90
+
+
+def test_a_cut_shard_is_read_from_where_its_samples_begin(
+    gcs: headrace.Store, server: FaultServer
+) -> None:
+    gcs.write("a.tar", tar(samples_of(0, 1000, 2000)))
+    index = headrace.index_members(gcs)
+    whole = gcs.stat("a.tar").size_bytes or 0
+    before = len(media(server))
+    options = {"rank": 3, "world_size": 4, "endpoint": server.url}
+    assert list(ShardStream(index, number_of, **options)) == list(range(750, 1000))
+    assert sum(media(server)[before:]) < 0.26 * whole
+
+
+def test_an_index_of_a_part_of_the_members_is_refused(local: headrace.Store) -> None:
+    index = headrace.index_members(local)
+    with pytest.raises(headrace.InvalidArgumentError, match="give an index of all members"):
+        list(ShardStream(index[:10], number_of))
+
+
+def test_without_an_index_several_ranks_say_what_an_epoch_is(local: headrace.Store) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match="epoch_samples"):
+        of_ranks(local, 2)
+    kept = of_ranks(local, 3, uneven="keep")
+    assert sorted(itertools.chain(*kept)) == list(range(180))
+    for world_size in (2, 3):
+        for samples in (50, 180, 1000):
+            ranks = of_ranks(local, world_size, epoch_samples=samples, shuffle=True)
+            assert {len(numbers) for numbers in ranks} == {samples // world_size}
+    assert len(of_ranks(local, 2, 2, epoch_samples=41)[1]) == 20
+
+
+def test_workers_share_the_shards(local: headrace.Store) -> None:
+    for workers in (1, 2):
+        [numbers] = of_ranks(local, 1, workers, shuffle=True, shuffle_window=20)
+        assert sorted(numbers) == list(range(180))
+
+
+def test_workers_that_persist_see_a_new_epoch(local: headrace.Store) -> None:
+    stream = ShardStream(local, number_of, shuffle=True)
+    loader = DataLoader(stream, batch_size=None, num_workers=2, persistent_workers=True)
+    first = list(loader)
+    stream.set_epoch(1)
+    second = list(loader)
+    assert first != second
+    assert sorted(first) == sorted(second) == list(range(180))
+
+
+# ---- state
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+@pytest.mark.parametrize("window", [0, 25])
+def test_it_continues_after_any_sample(tmp_path: Path, suffix: str, window: int) -> None:
+    count = pack(headrace.Store(tmp_path), [11, 2, 30, 5], suffix)
+    options = {"shuffle": True, "shuffle_window": window}
+    whole = list(ShardStream(tmp_path, number_of, **options))
+    for at in range(0, count + 1, 3):
+        stream = ShardStream(tmp_path, number_of, **options)
+        iterator = iter(stream)
+        head = list(itertools.islice(iterator, at))
+        state = pickle.loads(pickle.dumps(stream.state_dict()))
+        other = ShardStream(tmp_path, number_of, **options)
+        other.load_state_dict(state)
+        assert other.state_dict() == state
+        assert head + list(other) == whole
+        assert list(other) == whole  # the next pass is a whole one
+
+
+def test_to_continue_in_a_plain_tar_costs_nothing_twice(
+    gcs: headrace.Store, server: FaultServer
+) -> None:
+    gcs.write("a.tar", tar(samples_of(0, 1000, 2000)))
+    whole = gcs.stat("a.tar").size_bytes or 0
+    stream = ShardStream(gcs, number_of)
+    iterator = iter(stream)
+    head = list(itertools.islice(iterator, 900))
+    state = stream.state_dict()
+    iterator.close()  # type: ignore[attr-defined]
+    before = len(media(server))
+    stream.load_state_dict(state)
+    assert head + list(stream) == list(range(1000))
+    assert sum(media(server)[before:]) == whole - 900 * (512 + 2048 + 512 + 512)
+
+
+class Run:
+    """A world of readers of one stream, read step by step, that may stop and go on as another."""
+
+    def __init__(self, source: Any, draw: random.Random, **options: Any) -> None:
+        self.source, self.draw, self.options = source, draw, options
+        self.seen: list[int] = []
+        self.states: list[Any] = []
+
+    def go_on(self, world_size: int, lanes_of_rank: int, steps: int | None) -> None:
+        """Read so many samples, of all readers in a random order; None: all that are left."""
+        lanes = world_size * lanes_of_rank
+        streams = [Lane(self, lane, lanes, world_size) for lane in range(lanes)]
+        live = list(streams)
+        while live and (steps is None or steps > 0):
+            one = self.draw.choice(live)
+            number = next(one.iterator, None)
+            if number is None:
+                live.remove(one)
+                continue
+            self.seen.append(number)
+            steps = None if steps is None else steps - 1
+        self.states = [one.stream.state_dict() for one in streams]
+
+
+class Lane:
+    """One reader, as a DataLoader worker is one."""
+
+    def __init__(self, run: Run, lane: int, lanes: int, world_size: int) -> None:
+        self.stream = ShardStream(run.source, number_of, **run.options)
+        self.stream._lane = lambda: (lane, lanes)  # type: ignore[method-assign]
+        self.stream._ranks.now = lambda: (lane % world_size, world_size)  # type: ignore[method-assign]
+        if run.states:
+            self.stream.load_state_dict({"ranks": run.states})
+        self.iterator = iter(self.stream)
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize("window", [0, 30])
+def test_stopped_at_random_steps_it_continues_with_any_readers(
+    local: headrace.Store, indexed: bool, window: int
+) -> None:
+    draw = random.Random(17)
+    source: Any = headrace.index_members(local) if indexed else local
+    for _ in range(25):
+        run = Run(source, draw, shuffle=True, shuffle_window=window, uneven="keep")
+        left = 180
+        while left > 0 and draw.random() < 0.8:
+            steps = draw.randrange(left + 1)
+            run.go_on(draw.randrange(1, 4), draw.randrange(1, 4), steps)
+            left = 180 - len(run.seen)
+        run.go_on(draw.randrange(1, 4), draw.randrange(1, 4), None)
+        assert sorted(run.seen) == list(range(180))
+
+
+@pytest.mark.parametrize("suffix", [".tar.gz", ".tar.zst"])
+def test_compressed_shards_continue_with_any_readers(tmp_path: Path, suffix: str) -> None:
+    count = pack(headrace.Store(tmp_path), [11, 2, 30, 5], suffix)
+    draw = random.Random(18)
+    for _ in range(10):
+        run = Run(tmp_path, draw, shuffle=True, shuffle_window=7, uneven="keep")
+        run.go_on(draw.randrange(1, 4), 2, draw.randrange(count))
+        run.go_on(draw.randrange(1, 4), 1, None)
+        assert sorted(run.seen) == list(range(count))
+
+
+def test_an_epoch_of_so_many_samples_has_them_after_a_resume_too(local: headrace.Store) -> None:
+    draw = random.Random(19)
+    for samples in (60, 180, 400):
+        run = Run(local, draw, shuffle=True, epoch_samples=samples)
+        run.go_on(2, 2, 50)
+        run.go_on(3, 1, None)
+        assert len(run.seen) in range(samples - 5, samples + 1)
+        if samples == 60:
+            assert len(set(run.seen)) == len(run.seen)
+
+
+def test_ranks_have_the_same_number_after_a_resume(local: headrace.Store) -> None:
+    index = headrace.index_members(local)
+    draw = random.Random(20)
+    for _ in range(10):
+        run = Run(index, draw, shuffle=True, shuffle_window=20)
+        run.go_on(2, 2, draw.randrange(150))
+        before = len(run.seen)
+        counts = []
+        for lane in range(3):
+            numbers = list(Lane(run, lane, 3, 3).iterator)
+            counts.append(len(numbers))
+            run.seen += numbers
+        assert len(set(counts)) == 1
+        assert sum(counts) == (180 - before) // 3 * 3
+        assert len(set(run.seen)) == len(run.seen)
+
+
+# torchdata 0.11 calls what torch 2.14 deprecates.
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("every", [1, 3])
+def test_torchdata_keeps_its_place(local: headrace.Store, workers: int, every: int) -> None:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    def loader() -> Any:
+        stream = ShardStream(local, number_of, shuffle=True, shuffle_window=20)
+        options: dict[str, Any] = {"multiprocessing_context": "fork"} if workers else {}
+        return StatefulDataLoader(
+            stream, batch_size=4, num_workers=workers, snapshot_every_n_steps=every, **options
+        )
+
+    whole = [batch.tolist() for batch in loader()]
+    for at in (1, 7, 20):
+        first = loader()
+        iterator = iter(first)
+        head = [next(iterator).tolist() for _ in range(at)]
+        state = first.state_dict()
+        del iterator
+        again = loader()
+        again.load_state_dict(state)
+        assert head + [batch.tolist() for batch in again] == whole
+        # And with other workers: from the states of all readers, which are inside.
+        other = ShardStream(local, number_of, shuffle=True, shuffle_window=20)
+        if every == 1:
+            other.load_state_dict([state])
+            rest = list(DataLoader(other, None, num_workers=1))
+            assert sorted(itertools.chain(rest, *head)) == list(range(180))
+            everything = list(DataLoader(other, None, num_workers=1))
+            assert sorted(everything) == list(range(180))
+
+
+def test_states_of_something_else_are_refused(local: headrace.Store, tmp_path: Path) -> None:
+    stream = ShardStream(local, number_of, shuffle=True, shuffle_window=5)
+    state = stream.state_dict()
+    bad: list[tuple[Any, str]] = [
+        ({**state, "seed": 1}, "seed"),
+        ({**state, "shuffle_window": 6}, "shuffle_window=6"),
+        ({**state, "fingerprint": "0"}, "other data"),
+        ({**state, "lane": 1}, "that cannot be"),
+        ({**state, "parts": [[1, 2]]}, "for a part of a shard"),
+        ({**state, "base": {"frontier": 0}}, "base"),
+        ({**state, "version": 99}, "version"),
+        ({}, "not a state"),
+        ([], "not a state"),
+        ("text", "not a state"),
+        ([{**state, "lanes": 2}], "that of reader 1 is missing"),
+        ([{**state, "lanes": 2}, {**state, "lanes": 2, "lane": 1, "epoch": 3}], "one moment"),
+    ]
+    for wrong, text in bad:
+        with pytest.raises(headrace.InvalidArgumentError, match=text):
+            stream.load_state_dict(wrong)
+    stream.load_state_dict(state)
+    other = ShardStream(local, number_of, shuffle=True, shuffle_window=5, rank=1, world_size=2)
+    other.load_state_dict(state)
+    with pytest.raises(headrace.InvalidArgumentError, match="the states of all readers"):
+        iter(other)
+
+
+# ---- errors
+
+
+def test_a_torn_shard_is_an_error_after_its_samples(store: headrace.Store) -> None:
+    pack(store, [3, 3])
+    store.write("shard-001.tar", tar(samples_of(3, 3, 300))[:4000])
+    seen: list[int] = []
+    with pytest.raises(headrace.CorruptDataError, match=r"shard-001\.tar") as raised:
+        seen.extend(ShardStream(store, number_of))
+    assert seen == [0, 1, 2, 3]
+    assert raised.value.url == store.url_of("shard-001.tar")
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_broken_shards_are_left_out_if_that_is_wanted(
+    store: headrace.Store, suffix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    pack(store, [3, 3, 3, 3], suffix)
+    broken = store.read(f"shard-001{suffix}").bytes()
+    store.write(f"shard-001{suffix}", broken[: len(broken) // 2 - 100])
+    store.write(f"shard-002{suffix}", b"no tar at all" * 100)
+    errors: list[headrace.HeadraceError] = []
+    numbers = list(ShardStream(store, number_of, on_error=errors.append))
+    assert set(numbers) >= {0, 1, 2, 9, 10, 11}
+    assert [error.url for error in errors] == [
+        store.url_of(f"shard-00{shard}{suffix}") for shard in (1, 2)
+    ]
+    with caplog.at_level(logging.WARNING, "headrace"):
+        assert list(ShardStream(store, number_of, on_error="skip")) == numbers
+    assert caplog.text.count("left out from sample") == 2
+
+
+def test_if_all_shards_are_left_out_that_is_an_error(store: headrace.Store) -> None:
+    for name in ("a.tar", "b.tar"):
+        store.write(name, b"no tar at all" * 100)
+    for options in ({}, {"epoch_samples": 10}):
+        with pytest.raises(headrace.InvalidArgumentError, match="2 shards in a row"):
+            list(ShardStream(store, on_error="skip", **options))
+
+
+@pytest.mark.parametrize(
+    ("members", "text"),
+    [
+        ([*samples_of(0, 2), *samples_of(0, 1)], "in two places"),
+        ([("0.jpg", b"1"), ("0.JPG", b"2")], "already"),
+        ([("0.__url__", b"1")], "of their own"),
+    ],
+)
+def test_samples_that_cannot_be_are_errors(store: headrace.Store, members: Any, text: str) -> None:
+    store.write("a.tar", tar(members))
+    with pytest.raises(headrace.InvalidArgumentError, match=rf"a\.tar: .*{text}"):
+        list(ShardStream(store))
+
+
+def test_members_in_no_sample_are_left_out_and_logged(
+    store: headrace.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.write("a.tar", tar([("README", b"x"), *samples_of(0, 2), ("__meta__/a.json", b"{}")]))
+    with caplog.at_level(logging.WARNING, "headrace"):
+        assert len(list(ShardStream(store))) == 2
+    assert "'README' and 1 more" in caplog.text
+
+
+def test_a_shard_of_another_compression_is_refused(store: headrace.Store) -> None:
+    store.write("a.tar.bz2", b"BZh91AY&SY" + bytes(100))
+    with pytest.raises(headrace.InvalidArgumentError, match="compressed by bzip2"):
+        list(ShardStream(store))
+
+
+def test_a_shard_that_is_replaced_is_an_error(store: headrace.Store) -> None:
+    pack(store, [3])
+    stream = ShardStream(store)
+    pack(store, [4])
+    with pytest.raises(headrace.PreconditionFailedError, match=r"shard-000\.tar"):
+        list(stream)
+
+
+def test_errors_of_a_transform_name_the_sample(local: headrace.Store) -> None:
+    def fail(fields: dict[str, Any]) -> int:
+        number = number_of(fields)
+        if number == 21:
+            raise ValueError("no good")
+        return number
+
+    stream = ShardStream(local, fail)
+    iterator = iter(stream)
+    assert [next(iterator) for _ in range(21)] == list(range(21))
+    with pytest.raises(ValueError, match=r"no good .*shard-001\.tar") as raised:
+        next(iterator)
+    assert raised.value.__notes__ == ["in the sample '000021'"]
+    again = ShardStream(local, number_of)
+    again.load_state_dict(stream.state_dict())
+    assert next(iter(again)) == 21
+
+
+def test_what_cannot_be_is_an_error(local: headrace.Store) -> None:
+    for wrong, text in (
+        ({"fields": "jpg"}, "fields is 'jpg'"),
+        ({"transform": 3}, "transform is 3"),
+        ({"shuffle_window": -1}, "shuffle_window is -1"),
+        ({"epoch_samples": 0}, "epoch_samples is 0"),
+        ({"epoch_samples": 5, "uneven": "pad"}, "leave out uneven"),
+        ({"uneven": "some"}, "uneven is 'some'"),
+        ({"on_error": "ignore"}, "on_error is 'ignore'"),
+        ({"shards_ahead": -1}, "shards_ahead is -1"),
+        ({"rank": 1}, "give both"),
+    ):
+        with pytest.raises(headrace.InvalidArgumentError, match=text):
+            ShardStream(local, **wrong)  # type: ignore[arg-type]
+    for unknown, text in (
+        ({"shardshuffle": 100}, "it is called shuffle"),
+        ({"batch_size": 3}, "DataLoader"),
+    ):
+        with pytest.raises(TypeError, match=text):
+            ShardStream(local, **unknown)
+    with pytest.raises(headrace.NotFoundError):
+        ShardStream(local.url + "/none-{0..1}.tar")
+
+
+def test_a_pass_that_is_given_up_leaves_nothing_behind(gcs: headrace.Store) -> None:
+    pack(gcs, [40] * 5)
+    stream = ShardStream(gcs, number_of, shards_ahead=3)
+    iterator = iter(stream)
+    assert next(iterator) == 0
+    del iterator
+    engine = gcs._open()[0]
+    wait_until(lambda: engine.live_bytes == 0)
+
+
+def test_batches_of_samples_are_tensors(local: headrace.Store) -> None:
+    batch = next(iter(DataLoader(ShardStream(local, fields=["jpg"]), 4)))
+    assert batch["jpg"].shape == (4, 300)
+    assert batch["jpg"].dtype == torch.uint8
