@@ -14,7 +14,7 @@ from headrace.torch._grid import Order, Slice, Spot
 __all__ = ["BatchLimits", "BatchSoFar", "CostSteps", "Fits", "Weigh"]
 
 # How many samples are looked at together; fewer if Python code is called for each.
-_WINDOW = 1 << 14
+_WINDOW = 1 << 12
 _CALLED_WINDOW = 1 << 8
 
 Weigh = Callable[[memoryview], tuple[Any, Any]]
