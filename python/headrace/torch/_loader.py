@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 import warnings
@@ -15,10 +16,12 @@ from headrace._keywords import refuse_keywords
 from headrace._options import require, require_bytes
 from headrace.torch._arguments import count, flag, seed_or_epoch, warn_of_overlooked_ranks
 from headrace.torch._grid import Spot, Steps
-from headrace.torch._loader_order import ordered
+from headrace.torch._loader_order import Ordered, ordered
+from headrace.torch._partial import PartialPipeline
 from headrace.torch._pinning import choose_pinning
 from headrace.torch._pipeline import Pipeline, Recipe, Request
 from headrace.torch._place import Place
+from headrace.torch._sampled import ByThem
 from headrace.torch._source import source_of
 
 if TYPE_CHECKING:
@@ -147,6 +150,7 @@ class Loader:
         drop_last: bool = False,
         sampler: Iterable[int] | None = None,
         batch_sampler: Iterable[Iterable[int]] | None = None,
+        max_wait_s: float | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         transform_threads: int | None = None,
         prefetch_bytes: int | None = None,
@@ -185,6 +189,7 @@ class Loader:
         self._batching = order.batching
         self._ranks = order.ranks
         self._place = order.place
+        self._max_wait_s = _max_wait_s(max_wait_s, order)
         self._transform_threads = count("transform_threads", transform_threads, minimum=0)
         self._prefetch_bytes = prefetch_bytes
         self._recipe = Recipe(
@@ -292,6 +297,8 @@ class Loader:
 
     def _step(self, place: Place, after: Spot) -> None:
         """Move `place` by one step, and what is known of the number of steps with it."""
+        if self._max_wait_s is not None:
+            self._counts.clear()  # batches that are given in parts are more than were counted
         if self._counts:
             world_size = self._ranks.now()[1]
             key = _key_of_count(world_size, place, place.spot)
@@ -435,6 +442,7 @@ class Loader:
         if self._ranks.are_overlooked() and not self._has_warned:
             self._has_warned = True
             warn_of_overlooked_ranks("loader", stacklevel=4)
+        _require_one_rank(self._max_wait_s, world_size)
         place = self._ahead()
         if place is not self._place:
             rest = self._place.left
@@ -447,12 +455,13 @@ class Loader:
             self._place = place
         place.begun = True
         try:
-            pipeline = self._pipeline = Pipeline(
-                self._recipe,
-                requests_of(place, self._steps(place)),
-                self._transform_threads,
-                self._prefetch_bytes,
-            )
+            requests = requests_of(place, self._steps(place))
+            rules = self._transform_threads, self._prefetch_bytes
+            if self._max_wait_s is None:
+                pipeline = Pipeline(self._recipe, requests, *rules)
+            else:
+                pipeline = PartialPipeline(self._recipe, requests, *rules, self._max_wait_s)
+            self._pipeline = pipeline
         except BaseException:
             place.begun = False
             raise
@@ -562,6 +571,30 @@ class EpochSetter:
     def set_epoch(self, epoch: int) -> None:
         """Let the loader's next iterator begin this epoch; see `Loader.set_epoch`."""
         self._loader.set_epoch(epoch)
+
+
+def _max_wait_s(value: float | None, order: Ordered) -> float | None:
+    if value is None:
+        return None
+    require(
+        isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf,
+        f"max_wait_s is {value!r}; it must be a number of seconds, at least 0",
+    )
+    require(
+        not isinstance(order.batching, ByThem),
+        "max_wait_s needs an order of this package: shuffle and seed, a WeightedSampler or a "
+        "BatchSampler. The state of another sampler cannot say which samples are late",
+    )
+    _require_one_rank(value, order.ranks.now()[1])
+    return float(value)
+
+
+def _require_one_rank(max_wait_s: float | None, world_size: int) -> None:
+    require(
+        max_wait_s is None or world_size == 1,
+        f"max_wait_s is given, and there are {world_size} ranks: each would wait for other samples "
+        "and take another number of steps",
+    )
 
 
 def _key_of_count(world_size: int, place: Place, spot: Spot) -> tuple[int, int, int, int]:
