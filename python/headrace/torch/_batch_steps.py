@@ -27,6 +27,9 @@ class BatchSoFar:
 
     It is there for the duration of that call. ``len(batch)`` is the number of its samples.
 
+    Raises:
+        InvalidArgumentError: it is used after the call.
+
     Examples:
         >>> def fits(batch, index):  # the batch is padded to its longest sample
         ...     return (len(batch) + 1) * max(batch.largest_cost, lengths[index]) <= 16_384

@@ -95,6 +95,15 @@ class Loader:
     yielded before. The batch size, the world size and everything else may differ, except the data,
     the seed and `shuffle`.
 
+    **Samplers.** A `BatchSampler` or `WeightedSampler` gives the loader its rules and its seed; the
+    place is the loader's own, with all that is said above. Any other sampler is told each epoch by
+    its `set_epoch`, if it has one, and the loader's place is that of this rank in the sampler's
+    order. If the sampler or its iterator has `state_dict` and `load_state_dict`, they are saved and
+    restored with the place. Otherwise `load_state_dict` lets the loader ask the sampler anew and
+    pass over what was yielded, without reading it; if the sampler's order is not the same again,
+    this is an `InvalidArgumentError`. Ranks cannot change then. A generator that is used for epoch
+    after epoch, as by torch's ``RandomSampler``, is only restored within its first epoch.
+
     **Random transforms** draw from ``sample.rng()``. The numbers depend only on `seed`, the epoch
     and the position of the sample, so they are the same with any number of threads and ranks, and
     after a resume. All threads share the global generators of `random`, NumPy and torch; with
@@ -121,6 +130,15 @@ class Loader:
         seed: of that order, and of the samples' own seeds; any integer from 0 to 2^63 - 1. Give all
             ranks the same seed.
         drop_last: leave out the samples at the end that do not fill a step of all ranks.
+        sampler: what says the order in place of `shuffle`: a `WeightedSampler`, or any iterable of
+            numbers, such as torch's samplers. The numbers of other samplers than ours are this
+            rank's own, as in torch's DataLoader. See **Samplers**.
+        batch_sampler: what makes the batches: a `BatchSampler`, or any iterable of batches of
+            numbers.
+        max_wait_s: how long `next` waits for a batch before it gives the samples that have arrived,
+            at least one. The others come in batches of their own once they are there. Each sample
+            still comes once per epoch, but the batches are not the same in another run. For one
+            rank only. Each sample is then read by itself and copied once more.
         collate_fn: a function that makes a batch of a list of samples. Default: `collate`, which is
             torch's ``default_collate`` with clearer errors.
         transform_threads: the number of threads that transform and collate; 0: the thread that asks
