@@ -65,6 +65,16 @@ class BatchHandle {
     warn();
     raise_first();
   }
+  // Waits at most so long, and no longer than a signal may be kept waiting.
+  bool poll(double at_most_s) {
+    require_usable();
+    const auto most = std::min<std::chrono::duration<double>>(
+        std::chrono::duration<double>(std::max(0.0, at_most_s)), kWaitSlice);
+    const auto until =
+        steady_clock::now() + std::chrono::duration_cast<steady_clock::duration>(most);
+    return without_gil(
+        [this, until](MayBlock permit) { return batch_->wait_until(until, permit); });
+  }
   bool done() const { return batch_.usable() && batch_->done(); }
   // The CRC of each item, of the kind that start() was asked for; None if the store computes none.
   nb::list sums() {
@@ -562,6 +572,10 @@ void bind_store(nb::module_& module) {
       .def("drain", &BatchHandle::drain, "Cancels, and waits until the engine is done with it.")
       .def("wait", &BatchHandle::wait, "Waits; raises the first error.")
       .def("done", &BatchHandle::done)
+      .def(
+          "poll", &BatchHandle::poll, nb::arg("at_most_s"),
+          "Waits at most so long, and at most 50 ms; whether all is done. Signals are the caller's "
+          "business.")
       .def("sums", &BatchHandle::sums, nb::sig("def sums(self) -> list[int | None]"),
            "Waits; the CRC of the bytes that came for each range.")
       .def("place_sums", &BatchHandle::place_sums,

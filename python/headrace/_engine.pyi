@@ -1317,6 +1317,11 @@ class Batch:
         """Waits; raises the first error."""
 
     def done(self) -> bool: ...
+    def poll(self, at_most_s: float) -> bool:
+        """
+        Waits at most so long, and at most 50 ms; whether all is done. Signals are the caller's business.
+        """
+
     def sums(self) -> list[int | None]:
         """Waits; the CRC of the bytes that came for each range."""
 

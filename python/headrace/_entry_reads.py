@@ -38,6 +38,10 @@ class EntryReads:
         """Cancel, and wait until the engine is done with it."""
         self._batch.drain()
 
+    def poll(self, at_most_s: float) -> bool:
+        """Wait at most so long, and at most 50 ms; return whether all entries are there."""
+        return self._batch.poll(at_most_s)
+
     def wait(self) -> None:
         """Wait for all entries; raise the first error."""
         self._batch.wait()

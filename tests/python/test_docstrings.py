@@ -56,9 +56,12 @@ RAISES_NOTHING = {
     "headrace.checkpoint.DistributedWriter.validate_checkpoint_id": "answers yes or no",
     "headrace.metrics": "tells what it knows",
     "headrace.shutdown": "ends things, whatever state they are in",
+    "headrace.torch.BatchSampler.state_dict": "tells where it is",
     "headrace.torch.IterableDataset.state_dict": "tells where it is",
     "headrace.torch.Loader.state_dict": "tells where it is",
+    "headrace.torch.MixtureSampler.state_dict": "tells where it is",
     "headrace.torch.ShardStream.state_dict": "tells where it is",
+    "headrace.torch.WeightedSampler.state_dict": "tells where it is",
 }
 
 CALLED_BY_TORCH = {
@@ -168,26 +171,32 @@ def names(bucket: None, store: headrace.Store, tmp_path: Path) -> dict[str, Any]
     state = loader.state_dict()
     stream = headrace.torch.IterableDataset("gs://bucket/train", decode)
     sample = headrace.Sample(bytes([255]) * 52113, index.url(0), name="cat/001.jpg", seed=7)
+    lengths = [300, 200, 100]
     return {
+        "BatchSampler": headrace.torch.BatchSampler,
         "DataLoader": DataLoader,
         "IterableDataset": headrace.torch.IterableDataset,
         "Loader": headrace.torch.Loader,
+        "MixtureSampler": headrace.torch.MixtureSampler,
         "MapDataset": headrace.torch.MapDataset,
         "ShardDataset": headrace.torch.ShardDataset,
         "ShardStream": headrace.torch.ShardStream,
         "TokenDataset": headrace.torch.TokenDataset,
+        "WeightedSampler": headrace.torch.WeightedSampler,
         "collate": headrace.torch.collate,
         "dataset": dataset,
         "decode": decode,
         "epoch": 0,
         "headrace": headrace,
         "index": index,
+        "lengths": lengths,
         "loader": loader,
         "model": model,
         "numpy": numpy,
         "os": os,
         "pieces": [b"one", b"two"],
         "sample": sample,
+        "sampler": headrace.torch.BatchSampler(dataset, cost=lengths, max_batch_cost=400),
         "shared_index": headrace.torch.shared_index,
         "signal": signal,
         "image": torch.zeros(3),

@@ -46,7 +46,8 @@ class Costs:
         self._refuse_oversized = refuse_oversized
         self._needs_bytes = limits.max_bytes is not None
         self._function: Callable[[int], float] | None = None
-        self._costs: torch.Tensor | None = None
+        # Looked up by NumPy, because torch would use threads for a few thousand numbers.
+        self._costs: Any = None
         if self._needs_bytes:
             if source is None:
                 raise InvalidArgumentError(
@@ -59,13 +60,14 @@ class Costs:
         if callable(cost) and not isinstance(cost, torch.Tensor):
             self._function = cost
             # What it has returned, or NaN.
-            self._costs = torch.full((count,), math.nan, dtype=torch.float64)
+            self._costs = torch.full((count,), math.nan, dtype=torch.float64).numpy()
         else:
-            self._costs = numbers_of("cost", cost, source, count)
-            bad = ~torch.isfinite(self._costs) | (self._costs < 0)
+            costs = numbers_of("cost", cost, source, count)
+            bad = ~torch.isfinite(costs) | (costs < 0)
             if bool(bad.any()):
                 at = int(bad.nonzero()[0])
-                raise self._no_cost(at, float(self._costs[at]))
+                raise self._no_cost(at, float(costs[at]))
+            self._costs = costs.numpy()
 
     def check(self) -> None:
         """Look for a limit that no sample keeps to, and, if that is refused, for oversized samples.
@@ -76,7 +78,7 @@ class Costs:
         for begin in range(0, self._count, _CHECKED):
             if fits and (not self._refuse_oversized or self._function is not None):
                 return
-            indices = torch.arange(begin, min(begin + _CHECKED, self._count))
+            indices = torch.arange(begin, min(begin + _CHECKED, self._count)).numpy()
             costs, sizes = self._looked_up(indices)
             fits = fits or not bool(self._is_oversized(costs, sizes).all())
             if self._refuse_oversized:
@@ -93,13 +95,13 @@ class Costs:
             InvalidArgumentError: a cost is no finite number of at least 0, or a sample exceeds a
                 limit alone, and that is refused.
         """
-        numbers = torch.frombuffer(indices, dtype=torch.int64)
+        numbers = torch.frombuffer(indices, dtype=torch.int64).numpy()
         if self._function is not None:
             self._ask(numbers)
         costs, sizes = self._looked_up(numbers)
         if self._refuse_oversized:
             self._refuse(numbers, costs, sizes)
-        return tuple(None if each is None else each.numpy() for each in (costs, sizes))  # type: ignore[return-value]
+        return costs, sizes
 
     def named(self, index: int) -> str:
         """Return what a message calls a sample."""
@@ -118,30 +120,28 @@ class Costs:
         }
         return " and ".join(f"{name}={most:g}" for name, most in limits.items() if most is not None)
 
-    def _looked_up(self, numbers: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    def _looked_up(self, numbers: Any) -> tuple[Any, Any]:
+        """Return the costs and the bytes of these samples as arrays."""
         costs = None if self._costs is None else self._costs[numbers]
         if not self._needs_bytes:
             return costs, None
         assert self._source is not None
-        indices: Any = numbers.numpy()
-        sizes: Any = self._source.sizes(memoryview(indices))
-        return costs, torch.frombuffer(sizes, dtype=torch.int64).to(torch.float64)
+        sizes: Any = self._source.sizes(memoryview(numbers))
+        return costs, torch.frombuffer(sizes, dtype=torch.int64).numpy().astype("float64")
 
-    def _is_oversized(self, costs: torch.Tensor | None, sizes: torch.Tensor | None) -> torch.Tensor:
-        over = torch.zeros(1, dtype=torch.bool)
+    def _is_oversized(self, costs: Any, sizes: Any) -> Any:
+        over: Any = torch.zeros(1, dtype=torch.bool).numpy()
         if costs is not None and self._limits.max_cost is not None:
             over = costs > self._limits.max_cost
         if sizes is not None and self._limits.max_bytes is not None:
             over = over | (sizes > self._limits.max_bytes)
         return over
 
-    def _refuse(
-        self, numbers: torch.Tensor, costs: torch.Tensor | None, sizes: torch.Tensor | None
-    ) -> None:
+    def _refuse(self, numbers: Any, costs: Any, sizes: Any) -> None:
         over = self._is_oversized(costs, sizes)
         if not bool(over.any()):
             return
-        at = int(over.nonzero()[0])
+        at = int(over.argmax())
         takes = []
         if costs is not None:
             takes.append(f"costs {float(costs[at]):g}")
@@ -153,24 +153,25 @@ class Costs:
             "sample, and 'skip' leaves it out"
         )
 
-    def _ask(self, numbers: torch.Tensor) -> None:
+    def _ask(self, numbers: Any) -> None:
         """Call the function for samples whose cost is not known yet."""
         assert self._costs is not None
         assert self._function is not None
-        for index in numbers[torch.isnan(self._costs[numbers])].tolist():
+        found = self._costs[numbers]
+        for index in numbers[found != found].tolist():  # NaN: not asked for yet
             try:
-                found = self._function(index)
+                answer = self._function(index)
             except Exception as error:
                 told = about_call(error, f"cost, asked about {self.named(index)}")
                 if told is error:
                     raise
                 raise told from error
             try:
-                cost = float(found)
+                cost = float(answer)
             except (TypeError, ValueError, OverflowError):
                 cost = math.nan
             if not (math.isfinite(cost) and cost >= 0):
-                raise self._no_cost(index, found)
+                raise self._no_cost(index, answer)
             self._costs[index] = cost
 
     def _no_cost(self, index: int, found: object) -> InvalidArgumentError:

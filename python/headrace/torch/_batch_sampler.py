@@ -51,7 +51,7 @@ class BatchSampler(EpochSampler[list[int]]):
     a function. Such functions run in the thread that asks for batches.
 
     Examples:
-        >>> sampler = BatchSampler(dataset, cost="tokens", max_batch_cost=16_384, shuffle=True)
+        >>> sampler = BatchSampler(dataset, cost=lengths, max_batch_cost=16_384, shuffle=True)
         >>> for batch in DataLoader(dataset, batch_sampler=sampler):
         ...     train(batch)
 

@@ -14,7 +14,7 @@ from headrace.torch._grid import Order, Slice, Spot
 __all__ = ["BatchLimits", "BatchSoFar", "CostSteps", "Fits", "Weigh"]
 
 # How many samples are looked at together; fewer if Python code is called for each.
-_WINDOW = 1 << 14
+_WINDOW = 1 << 12
 _CALLED_WINDOW = 1 << 8
 
 Weigh = Callable[[memoryview], tuple[Any, Any]]
@@ -26,6 +26,9 @@ class BatchSoFar:
     """What a batch has when `BatchSampler` asks whether another sample still goes in.
 
     It is there for the duration of that call. ``len(batch)`` is the number of its samples.
+
+    Raises:
+        InvalidArgumentError: it is used after the call.
 
     Examples:
         >>> def fits(batch, index):  # the batch is padded to its longest sample

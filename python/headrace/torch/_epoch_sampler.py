@@ -75,8 +75,7 @@ class EpochSampler(Sampler[Item]):
         """The current epoch; after its end, the next one.
 
         Examples:
-            >>> sampler.epoch
-            0
+            >>> checkpoint = {"epoch": sampler.epoch}
         """
         place = self._place
         if place.is_named:
@@ -115,7 +114,8 @@ class EpochSampler(Sampler[Item]):
         Ranks and limits may differ; the data, the seed and `shuffle` may not.
 
         Examples:
-            >>> sampler.load_state_dict(checkpoint["sampler"])
+            >>> state = sampler.state_dict()
+            >>> sampler.load_state_dict(state)
 
         Raises:
             InvalidArgumentError: the state is of other data, of another order, or of another

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 import warnings
@@ -15,10 +16,12 @@ from headrace._keywords import refuse_keywords
 from headrace._options import require, require_bytes
 from headrace.torch._arguments import count, flag, seed_or_epoch, warn_of_overlooked_ranks
 from headrace.torch._grid import Spot, Steps
-from headrace.torch._loader_order import ordered
+from headrace.torch._loader_order import Ordered, ordered
+from headrace.torch._partial import PartialPipeline
 from headrace.torch._pinning import choose_pinning
 from headrace.torch._pipeline import Pipeline, Recipe, Request
 from headrace.torch._place import Place
+from headrace.torch._sampled import ByThem
 from headrace.torch._source import source_of
 
 if TYPE_CHECKING:
@@ -92,6 +95,15 @@ class Loader:
     yielded before. The batch size, the world size and everything else may differ, except the data,
     the seed and `shuffle`.
 
+    **Samplers.** A `BatchSampler` or `WeightedSampler` gives the loader its rules and its seed; the
+    place is the loader's own, with all that is said above. Any other sampler is told each epoch by
+    its `set_epoch`, if it has one, and the loader's place is that of this rank in the sampler's
+    order. If the sampler or its iterator has `state_dict` and `load_state_dict`, they are saved and
+    restored with the place. Otherwise `load_state_dict` lets the loader ask the sampler anew and
+    pass over what was yielded, without reading it; if the sampler's order is not the same again,
+    this is an `InvalidArgumentError`. Ranks cannot change then. A generator that is used for epoch
+    after epoch, as by torch's ``RandomSampler``, is only restored within its first epoch.
+
     **Random transforms** draw from ``sample.rng()``. The numbers depend only on `seed`, the epoch
     and the position of the sample, so they are the same with any number of threads and ranks, and
     after a resume. All threads share the global generators of `random`, NumPy and torch; with
@@ -118,6 +130,15 @@ class Loader:
         seed: of that order, and of the samples' own seeds; any integer from 0 to 2^63 - 1. Give all
             ranks the same seed.
         drop_last: leave out the samples at the end that do not fill a step of all ranks.
+        sampler: what says the order in place of `shuffle`: a `WeightedSampler`, or any iterable of
+            numbers, such as torch's samplers. The numbers of other samplers than ours are this
+            rank's own, as in torch's DataLoader. See **Samplers**.
+        batch_sampler: what makes the batches: a `BatchSampler`, or any iterable of batches of
+            numbers.
+        max_wait_s: how long `next` waits for a batch before it gives the samples that have arrived,
+            at least one. The others come in batches of their own once they are there. Each sample
+            still comes once per epoch, but the batches are not the same in another run. For one
+            rank only. Each sample is then read by itself and copied once more.
         collate_fn: a function that makes a batch of a list of samples. Default: `collate`, which is
             torch's ``default_collate`` with clearer errors.
         transform_threads: the number of threads that transform and collate; 0: the thread that asks
@@ -147,6 +168,7 @@ class Loader:
         drop_last: bool = False,
         sampler: Iterable[int] | None = None,
         batch_sampler: Iterable[Iterable[int]] | None = None,
+        max_wait_s: float | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         transform_threads: int | None = None,
         prefetch_bytes: int | None = None,
@@ -185,6 +207,7 @@ class Loader:
         self._batching = order.batching
         self._ranks = order.ranks
         self._place = order.place
+        self._max_wait_s = _max_wait_s(max_wait_s, order)
         self._transform_threads = count("transform_threads", transform_threads, minimum=0)
         self._prefetch_bytes = prefetch_bytes
         self._recipe = Recipe(
@@ -292,6 +315,8 @@ class Loader:
 
     def _step(self, place: Place, after: Spot) -> None:
         """Move `place` by one step, and what is known of the number of steps with it."""
+        if self._max_wait_s is not None:
+            self._counts.clear()  # batches that are given in parts are more than were counted
         if self._counts:
             world_size = self._ranks.now()[1]
             key = _key_of_count(world_size, place, place.spot)
@@ -435,6 +460,7 @@ class Loader:
         if self._ranks.are_overlooked() and not self._has_warned:
             self._has_warned = True
             warn_of_overlooked_ranks("loader", stacklevel=4)
+        _require_one_rank(self._max_wait_s, world_size)
         place = self._ahead()
         if place is not self._place:
             rest = self._place.left
@@ -447,12 +473,13 @@ class Loader:
             self._place = place
         place.begun = True
         try:
-            pipeline = self._pipeline = Pipeline(
-                self._recipe,
-                requests_of(place, self._steps(place)),
-                self._transform_threads,
-                self._prefetch_bytes,
-            )
+            requests = requests_of(place, self._steps(place))
+            rules = self._transform_threads, self._prefetch_bytes
+            if self._max_wait_s is None:
+                pipeline = Pipeline(self._recipe, requests, *rules)
+            else:
+                pipeline = PartialPipeline(self._recipe, requests, *rules, self._max_wait_s)
+            self._pipeline = pipeline
         except BaseException:
             place.begun = False
             raise
@@ -562,6 +589,30 @@ class EpochSetter:
     def set_epoch(self, epoch: int) -> None:
         """Let the loader's next iterator begin this epoch; see `Loader.set_epoch`."""
         self._loader.set_epoch(epoch)
+
+
+def _max_wait_s(value: float | None, order: Ordered) -> float | None:
+    if value is None:
+        return None
+    require(
+        isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf,
+        f"max_wait_s is {value!r}; it must be a number of seconds, at least 0",
+    )
+    require(
+        not isinstance(order.batching, ByThem),
+        "max_wait_s needs an order of this package: shuffle and seed, a WeightedSampler or a "
+        "BatchSampler. The state of another sampler cannot say which samples are late",
+    )
+    _require_one_rank(value, order.ranks.now()[1])
+    return float(value)
+
+
+def _require_one_rank(max_wait_s: float | None, world_size: int) -> None:
+    require(
+        max_wait_s is None or world_size == 1,
+        f"max_wait_s is given, and there are {world_size} ranks: each would wait for other samples "
+        "and take another number of steps",
+    )
 
 
 def _key_of_count(world_size: int, place: Place, spot: Spot) -> tuple[int, int, int, int]:

@@ -24,7 +24,7 @@ from headrace.torch._pinning import Pinning
 from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._source import Reads, Source
 
-__all__ = ["Pipeline", "Recipe", "Request"]
+__all__ = ["MadeStep", "Pipeline", "Recipe", "Request"]
 
 # After at most this time a wait notices that another thread has closed the iterator.
 _WAIT_SLICE_S = 0.05
@@ -126,10 +126,17 @@ class MadeStep:
     failed.
     """
 
-    def __init__(self, request: Request, size_bytes: int, recipe: Recipe, parts: int) -> None:
+    def __init__(
+        self,
+        request: Request,
+        size_bytes: int,
+        recipe: Recipe,
+        parts: int,
+        reads: Reads | None = None,
+    ) -> None:
         self.request = request
         self.size_bytes = size_bytes
-        self.batch = recipe.source.start(request.indices)
+        self.batch = reads or recipe.source.start(request.indices)
         self._makers = recipe.source.makers(request.indices)
         self._recipe = recipe
         count = len(request.indices)

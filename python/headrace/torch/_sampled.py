@@ -155,8 +155,8 @@ class _TheirSteps:
             raise InvalidArgumentError(
                 f"the {type(sampler).__name__} yields another order in epoch {self._epoch} than "
                 "the one that the state was saved in the middle of. Give it what makes its order "
-                "the same again, such as a generator with a seed, or a set_epoch or state_dict of its "
-                "own; or begin the epoch anew with set_epoch()"
+                "the same again, such as a generator with a seed, or a set_epoch or state_dict of "
+                "its own; or begin the epoch anew with set_epoch()"
             )
         return iterator, crc
 

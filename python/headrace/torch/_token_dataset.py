@@ -322,6 +322,9 @@ class _PackedReads:
     def drain(self) -> None:
         self._batch.drain()
 
+    def poll(self, at_most_s: float) -> bool:
+        return self._batch.poll(at_most_s)
+
     def wait(self) -> None:
         self._batch.wait()
 

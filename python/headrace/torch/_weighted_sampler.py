@@ -49,7 +49,7 @@ class WeightedSampler(DrawingSampler):
     ``state_dict`` is the number of draws that all ranks have asked for.
 
     Examples:
-        >>> sampler = WeightedSampler(dataset, weights="weight", num_samples=100_000, seed=7)
+        >>> sampler = WeightedSampler(dataset, weights=[1, 1, 4], num_samples=1000, seed=7)
         >>> for batch in Loader(dataset, batch_size=64, sampler=sampler):
         ...     train(batch)
 

@@ -130,7 +130,8 @@ BatchStep BatchSteps::take_step() {
   }
   const auto wait = [&step](std::span<const BatchEntry> entries) {
     for (const BatchEntry& entry : entries) {
-      if (entry.position < step.position) step.waiting.push_back(entry.position);
+      if (entry.position >= step.position) break;  // and those after it, in one batch
+      step.waiting.push_back(entry.position);
     }
   };
   for (const MadeBatch& batch : made_) wait(batch.entries);
