@@ -175,9 +175,10 @@ class ParallelOptions:
     range_bytes: int = 8 * MiB
     """... of this size."""
     max_gap_bytes: int | None = 32 * KiB
-    """Ranges of one object that are wanted together are read by one request, up to 1 MiB, if at most
-    so many bytes lie between them, which are read and dropped: about as many as cost a client what
-    a request costs it. 0: only ranges without a gap; None: each range is a request of its own."""
+    """Ranges of one object that are wanted together are read by one request, up to 1 MiB, if at
+    most so many bytes lie between them, which are read and dropped: these take a client about half
+    of the CPU time that a request takes. 0: only ranges without a gap; None: each range is a
+    request of its own."""
 
     def __post_init__(self) -> None:
         require_count("ParallelOptions.max_in_flight", self.max_in_flight, minimum=1)
