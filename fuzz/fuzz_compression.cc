@@ -76,7 +76,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::Choices choices(in);
   static_cast<void>(compression_of(fuzz::as_bytes(in)));
   for (const Compression compression : {Compression::kGzip, Compression::kZstd}) {
-    const Outcome at_once = read(compression, in, nullptr), pieces = read(compression, in, &choices);
+    const Outcome at_once = read(compression, in, nullptr),
+                  pieces = read(compression, in, &choices);
     // How much came before an error depends on the pieces; whether there is one does not.
     check(at_once.failed == pieces.failed && (at_once.failed || at_once == pieces));
     const size_t cut = choices() % (size + 1);

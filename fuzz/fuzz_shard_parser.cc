@@ -28,8 +28,8 @@ struct Outcome {
 };
 
 Found found(const ShardSample& sample) {
-  Found out{.key = sample.key, .fields = {}, .number = sample.number,
-            .next_offset = sample.next_offset};
+  Found out{
+      .key = sample.key, .fields = {}, .number = sample.number, .next_offset = sample.next_offset};
   for (const ShardSample::Field& field : sample.fields) {
     if (field.same_as) check(*field.same_as < sample.fields.size());
     const Block& block = field.same_as ? sample.fields[*field.same_as].block : field.block;
