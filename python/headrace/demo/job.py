@@ -113,7 +113,8 @@ class _Ending:
             # No signal may end us between the start of the process and the assignment.
             self._is_starting = True
             try:
-                process = subprocess.Popen(command)
+                # In a group of its own, which Ctrl-C does not reach: this process ends it.
+                process = subprocess.Popen(command, process_group=0)
             finally:
                 self._is_starting = False
             if self._number:

@@ -314,7 +314,5 @@ def _peak_memory_bytes() -> int:
 
 
 if __name__ == "__main__":
-    # Ctrl-C reaches all processes of a terminal; the parent reports it.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     job = Job(**json.loads(sys.argv[1]))
     train(job).write(job.record)

@@ -319,15 +319,15 @@ def _stores_of(
         roots = index.roots
     stores = []
     for root in roots:
-        store = by_root.get(root.rstrip("/"))
-        if store is None:
+        found = by_root.get(root.rstrip("/"))
+        if found is None:
             require(
                 not given,
                 f"the index has objects below {root}, where none of the given stores is: they are "
                 f"at {', '.join(by_root)} (index.at() moves an index)",
             )
-            store = Store(root, **options)
-        stores.append(store)
+            found = Store(root, **options)
+        stores.append(found)
     unused = by_root.keys() - {root.rstrip("/") for root in roots}
     require(
         not unused,

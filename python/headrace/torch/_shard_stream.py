@@ -436,7 +436,7 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
                 return WholeDeal(base, lanes, shards, rounds=False), None
             total = base.left - base.left % world_size
             return WholeDeal(base, lanes, shards, rounds=True), shares(total, lanes)
-        order = self._place.at(epoch, 0).order()
+        order = self._place.at(epoch).order()
 
         def count_at(position: int) -> int:
             shard = order[position % shards]
@@ -608,7 +608,7 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
     def _open_shard(self, part: Part, epoch: int) -> _engine.ShardRead | None:
         """Begin to read a part; None: it has no samples."""
         shards = len(self._objects)
-        shard = self._place.at(epoch, 0).order()[part.position % shards]
+        shard = self._place.at(epoch).order()[part.position % shards]
         offset, first_key = part.offset, ""
         end: int | None = part.end if part.end >= 0 else None
         samples: int | None = None
