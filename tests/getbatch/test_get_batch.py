@@ -149,7 +149,8 @@ def test_equal_ranges_of_an_object_that_do_not_all_come_are_read_alone(
     server.bucket("bucket", checksum="none")  # so that nothing proves which range has come
     server.put("bucket", "shard", data)
     server.cluster(moss={"ends_after": after})
-    store = open_store(server)
+    alone = headrace.ParallelOptions(max_gap_bytes=None)
+    store = open_store(server, parallel=alone)
     (info,) = store.list()
     ranges = [(info, begin, begin + 10) for begin in range(0, len(data), 10)]
     samples = store.read_ranges(ranges)

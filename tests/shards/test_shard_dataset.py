@@ -198,7 +198,10 @@ def test_a_hard_link_far_from_its_sample_is_an_error(store: headrace.Store) -> N
 
 def test_a_sample_is_one_request_of_its_bytes(gcs: headrace.Store, server: FaultServer) -> None:
     fill(gcs, 2, 10, 5000)
-    dataset = ShardDataset(headrace.index_members(gcs), number_of, endpoint=server.url)
+    alone = headrace.ParallelOptions(max_gap_bytes=None)
+    dataset = ShardDataset(
+        headrace.index_members(gcs), number_of, endpoint=server.url, parallel=alone
+    )
     before = len(media(server))
     assert sorted(itertools.chain(*Loader(dataset, 7, shuffle=True, collate_fn=list))) == [
         *range(20)

@@ -88,7 +88,8 @@ def test_a_sample_is_a_request_for_each_piece_of_the_file(
 ) -> None:
     sequences = write(gcs, [50, 50, 50, 50])
     # The second and third follow each other in the file, too.
-    dataset = TokenDataset(gcs, seq_len=199, names=["x.idx"], sequence_order=[3, 0, 1, 2])
+    alone = gcs._derived(parallel=headrace.ParallelOptions(max_gap_bytes=None))
+    dataset = TokenDataset(alone, seq_len=199, names=["x.idx"], sequence_order=[3, 0, 1, 2])
     server.reset(keep_buckets=True)
     assert dataset[0].tolist() == packed(sequences, [3, 0, 1, 2])[0].tolist()
     log = [each for each in server.log() if each["kind"] == "media"]

@@ -244,7 +244,24 @@ def test_parts_that_cannot_be_are_refused(begins: list[Any], ends: list[Any], to
         MapDataset.from_table(table, begin="begin", end="end")
 
 
+def test_parts_in_a_csv_may_be_missing(tmp_path: Path) -> None:
+    store = fill_folder(tmp_path / "files", 2)
+    lines = ["url,begin,end", f"{store.url_of('0000')},0,5", f"{store.url_of('0001')},,"]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    dataset = MapDataset.from_table(tmp_path / "t.csv", begin="begin", end="end")
+    assert [len(sample) for sample in dataset] == [5, 100]  # type: ignore[attr-defined]
+
+
+def test_a_parquet_file_with_two_columns_of_one_name_says_so(tmp_path: Path) -> None:
+    table = pyarrow.table([["/a"], ["/b"]], names=["url", "url"])
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(headrace.InvalidArgumentError, match="the column 'url' twice"):
+        MapDataset.from_table(tmp_path / "t.parquet")
+
+
 def test_both_ends_of_parts_must_be_named() -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match="name three columns"):
+        MapDataset.from_table({"url": ["/a"], "b": [1]}, begin="b", end="b")
     table = {"url": ["/a"], "begin": [0]}
     with pytest.raises(headrace.InvalidArgumentError, match="name both columns, or none"):
         MapDataset.from_table(table, begin="begin")

@@ -982,6 +982,10 @@ def windows(gcs: headrace.Store) -> headrace.ObjectIndex:
     )
 
 
+# Each range by a request of its own.
+ALONE = headrace.ParallelOptions(max_gap_bytes=None)
+
+
 def windows_of(batches: Any) -> list[tuple[int, ...]]:
     """The tokens of each sample, in order."""
     return [
@@ -1003,7 +1007,7 @@ def test_ranges_of_objects_are_samples(
         assert sample.name == windows.name(sample.index)
         return sample.tensor().view(torch.int32)
 
-    store = headrace.Store("gs://bucket/tokens", endpoint=server.url)
+    store = headrace.Store("gs://bucket/tokens", endpoint=server.url, parallel=ALONE)
     dataset = MapDataset(store, None if makes == "bytes" else tokens, index=windows)
     per_shard = TOKENS // WINDOW
     assert len(dataset) == SHARDS * per_shard
@@ -1028,7 +1032,7 @@ def test_ranges_of_objects_are_samples(
 def test_a_loader_of_ranges_resumes_in_the_middle_of_an_epoch(
     server: FaultServer, windows: headrace.ObjectIndex, done: int
 ) -> None:
-    store = headrace.Store("gs://bucket/tokens", endpoint=server.url)
+    store = headrace.Store("gs://bucket/tokens", endpoint=server.url, parallel=ALONE)
 
     def loader() -> Loader:
         return Loader(MapDataset(store, index=windows), 7, shuffle=True, seed=5)

@@ -155,7 +155,7 @@ class BatchSampler(EpochSampler[list[int]]):
         if sampler is None:
             place, ranks = Place(samples, seed, shuffle), Ranks(rank, world_size)
         else:
-            place, ranks = _drawn_by(sampler, samples, seed, shuffle, rank)
+            place, ranks = _drawn_by(sampler, samples, seed, shuffle, rank, world_size)
         super().__init__(place, ByCost(self._costs, limits, self._leave_out), ranks)
         self._data = data
 
@@ -214,7 +214,12 @@ class BatchSampler(EpochSampler[list[int]]):
 
 
 def _drawn_by(
-    sampler: DrawingSampler, samples: Samples, seed: int, shuffle: bool, rank: int | None
+    sampler: DrawingSampler,
+    samples: Samples,
+    seed: int,
+    shuffle: bool,
+    rank: int | None,
+    world_size: int | None,
 ) -> tuple[Place, Ranks]:
     if not isinstance(sampler, DrawingSampler):
         raise InvalidArgumentError(
@@ -222,7 +227,7 @@ def _drawn_by(
             "MixtureSampler of headrace.torch alone"
         )
     require(
-        not shuffle and seed == 0 and rank is None,
+        not shuffle and seed == 0 and rank is None and world_size is None,
         "sampler is given, which has a seed and ranks of its own: leave out shuffle, seed, rank "
         "and world_size",
     )

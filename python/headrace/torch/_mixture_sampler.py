@@ -65,8 +65,8 @@ class MixtureSampler(DrawingSampler):
         >>> code, prose = MapDataset("gs://bucket/train/cat"), MapDataset("gs://bucket/train/dog")
         >>> both = torch.utils.data.ConcatDataset([code, prose])
         >>> sampler = MixtureSampler(both, weights=[3, 1], num_samples=1000, seed=7)
-        >>> for batch in Loader(both, batch_size=64, sampler=sampler):
-        ...     train(batch)
+        >>> for batch in Loader(both, batch_size=64, sampler=sampler, collate_fn=list):
+        ...     print(len(batch))  # doctest: +SKIP
 
     Args:
         data: torch's ``ConcatDataset`` of the datasets; or how many samples each of them has, if

@@ -333,13 +333,14 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
             **self._place.identity(),
             "shuffle_window": self._window,
             "epoch_samples": self._epoch_samples,
+            "uneven": self._uneven,
         }
 
     def _read(self, state: Any) -> _Start:
         numbers = ("epoch", "lane", "lanes", "world_size", "yielded", "begun")
         values = self._place.read(state, numbers)
         identity = self._identity()
-        for name in ("shuffle_window", "epoch_samples"):
+        for name in ("shuffle_window", "epoch_samples", "uneven"):
             require(
                 state.get(name) == identity[name],
                 f"the state has {name}={state.get(name)!r}, but here it is {identity[name]!r}: "
@@ -369,6 +370,11 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
             ),
             "the states are of different epochs, of different resumes, or of readers on different "
             "numbers of ranks: give those of one moment",
+        )
+        require(
+            self._uneven != "pad",
+            'with uneven="pad", a pass goes on with as many ranks and workers as there were: what '
+            "is repeated to fill up belongs to them",
         )
         starts.sort(key=lambda each: each.lane)
         require_all([each.lane for each in starts], first.lanes)
@@ -439,7 +445,7 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
         order = self._place.at(epoch).order()
 
         def count_at(position: int) -> int:
-            shard = order[position % shards]
+            shard = order[_turn(position, shards)]
             return self._firsts[shard + 1] - self._firsts[shard]
 
         def gone_of(part: Part) -> list[int]:
@@ -472,6 +478,11 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
         """Give the messages about this pass, once for all processes that share the place."""
         if self._ranks.are_overlooked() and self._shared.is_first_to(_OVERLOOKED):
             warn_of_overlooked_ranks("stream", stacklevel=4)
+        require(
+            self._epoch_samples is None or self._epoch_samples >= world_size,
+            f"epoch_samples is {self._epoch_samples}, and there are {world_size} ranks: that is not "
+            "one for each",
+        )
         if self._firsts:
             remainder = len(self._samples or ()) % world_size
             drops = self._uneven == "drop" and self._epoch_samples is None
@@ -543,6 +554,7 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
                         "this iterator was made before a fork, in the parent process; make one here"
                     )
 
+        empty = 0  # shards in a row without a sample
         try:
             while reader.yielded != quota:
                 fill()
@@ -578,6 +590,12 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
                         break
                     for warning in shard.warnings() if shard is not None else ():
                         _logger.warning("%s", warning)
+                empty = empty + 1 if is_empty else 0
+                require(
+                    empty < len(self._objects) or self._epoch_samples is None,
+                    f"{empty} shards in a row have no sample, and an epoch is to have "
+                    f"{self._epoch_samples}",
+                )
                 window.end(current)
                 opened.popleft()
                 if shard is not None:
@@ -608,7 +626,7 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
     def _open_shard(self, part: Part, epoch: int) -> _engine.ShardRead | None:
         """Begin to read a part; None: it has no samples."""
         shards = len(self._objects)
-        shard = self._place.at(epoch).order()[part.position % shards]
+        shard = self._place.at(epoch).order()[_turn(part.position, shards)]
         offset, first_key = part.offset, ""
         end: int | None = part.end if part.end >= 0 else None
         samples: int | None = None
@@ -693,3 +711,11 @@ def _worker_id() -> int:
 def _worker_count() -> int:
     info = torch.utils.data.get_worker_info()
     return 0 if info is None else info.num_workers
+
+
+def _turn(position: int, shards: int) -> int:
+    """Return the place in the order of shards of a position, of which a reader has every n-th.
+
+    Each round begins one place later, so that no reader has the same shards again and again.
+    """
+    return (position + position // shards) % shards

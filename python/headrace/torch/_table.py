@@ -8,6 +8,7 @@ import logging
 import operator
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -52,6 +53,10 @@ def index_of_table(
     require(
         not (options and isinstance(root, Store)),
         f"{', '.join(f'{name}=' for name in options)}: options belong to the Store that is given",
+    )
+    require(
+        ranges is None or len({url, *ranges}) == 3,
+        f"url is {url!r}, begin and end are {ranges!r}; name three columns",
     )
     columns = _columns(table, url, label, options)
     for name in (url, *(ranges or ())):
@@ -113,11 +118,11 @@ def _offset(row: int, column: str, value: Any) -> int | None:
     if value is None or value != value or value == "":  # a data frame has NaN where there is none
         return None
     try:
-        offset = int(value) if isinstance(value, float) else operator.index(value)
-    except (TypeError, OverflowError):
+        offset = int(value) if isinstance(value, float | str) else operator.index(value)
+    except (TypeError, ValueError, OverflowError):
         offset = -1
     require(
-        offset >= 0 and offset == value,
+        offset >= 0 and (offset == value or str(offset) == value),
         f"row {row} of the table has {column}={value!r}; it must be a number of bytes, or None",
     )
     return offset
@@ -155,7 +160,7 @@ def _columns(table: Any, url: str, label: str | None, options: Mapping[str, Any]
     if isinstance(table, Mapping):
         columns = {name: _values(column) for name, column in table.items()}
     elif hasattr(table, "to_pydict"):  # a table of Arrow
-        columns = table.to_pydict()
+        columns = _of_arrow(table)
     elif hasattr(table, "columns") and hasattr(table, "__getitem__"):
         columns = {name: _values(table[name]) for name in table.columns}
     elif isinstance(table, Sequence) and all(isinstance(row, Mapping) for row in table):
@@ -200,13 +205,24 @@ def _of_parquet(content: Any, file: str) -> Columns:
             f"{file}: a Parquet file needs pyarrow: pip install 'headrace[parquet]'"
         ) from error
     try:
-        table = parquet.read_table(pyarrow.BufferReader(content))
+        file_of_it = parquet.ParquetFile(pyarrow.BufferReader(content))
+        names = file_of_it.schema_arrow.names
+        table = file_of_it.read()
     except (pyarrow.ArrowException, OSError) as error:
         raise CorruptDataError(f"{file}: it is no whole Parquet file: {error}") from error
-    columns: Columns = table.to_pydict()
-    require(
-        len(columns) == table.num_columns, f"{file}: the table has two columns of the same name"
-    )
+    twice = next((name for name, n in Counter(names).items() if n > 1), None)
+    require(twice is None, f"{file}: the table has the column {twice!r} twice")
+    return _of_arrow(table)
+
+
+def _of_arrow(table: Any) -> Columns:
+    """Return the columns, without those whose values Python cannot have."""
+    columns = {}
+    for name in table.column_names:
+        try:
+            columns[name] = table.column(name).to_pylist()
+        except ValueError as error:  # times in nanoseconds, without pandas
+            _logger.warning("the dataset has no column %r: %s", name, error)
     return columns
 
 

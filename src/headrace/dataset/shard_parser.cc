@@ -27,6 +27,7 @@ ShardParser::ShardParser(std::shared_ptr<BlockPool> pool, Options options)
 
 Result<void> ShardParser::take(std::span<const std::byte> bytes, std::vector<ShardSample>& out) {
   total_bytes_ += bytes.size();
+  sparse_bytes_ = 0;
   while (true) {
     if (!wants_data_) {
       const uint64_t passed =
@@ -118,6 +119,14 @@ Result<void> ShardParser::begin_field(std::string_view name) {
     return fail(Code::kExhausted, told_of(member), " has ", member.size_bytes,
                 " bytes, and a sample may have ", options_.max_sample_bytes,
                 ", the memory budget: raise memory_budget_bytes if this is no mistake");
+  }
+  if (member.is_sparse) {
+    // It is as large as it says, however few bytes of the tar it takes.
+    if (member.size_bytes > options_.max_sample_bytes - sparse_bytes_) {
+      return fail(Code::kExhausted, told_of(member), " and the sparse members beside it take more ",
+                  "than ", options_.max_sample_bytes, " bytes, the memory budget");
+    }
+    sparse_bytes_ += member.size_bytes;
   }
   sample_bytes_ += member.size_bytes;
   Block block = pool_->allocate(member.size_bytes);

@@ -92,7 +92,8 @@ class ShardParser {
   ShardSample sample_;
   std::vector<std::string> members_;  // the names of the fields' members
   uint64_t sample_bytes_ = 0;
-  bool wants_data_ = false;  // of the member that is being read, for the last field
+  uint64_t sparse_bytes_ = 0;  // of the sparse members that began in this take()
+  bool wants_data_ = false;    // of the member that is being read, for the last field
   uint64_t filled_bytes_ = 0;
   size_t part_ = 0;                         // of a sparse file
   std::unordered_set<std::string> passed_;  // links and devices

@@ -76,12 +76,15 @@ Result<std::vector<ShardSample>> ShardRead::take() {
 
 void ShardRead::cancel() {
   std::vector<std::shared_ptr<ReadBatch>> batches;
+  std::shared_ptr<Pending<ObjectInfo>> stat;
   {
     const Lock lock(mutex_);
     cancelled_ = true;
     for (const Piece& piece : pieces_) batches.push_back(piece.batch);
+    stat = stat_;
     changed_.notify_all();
   }
+  if (stat) stat->cancel();
   for (const std::shared_ptr<ReadBatch>& batch : batches) batch->cancel();
 }
 
@@ -146,7 +149,15 @@ Result<void> ShardRead::ask_checksum() {
   whole_ = shard_.checksum;
   if (!shard_.verify || shard_.offset > 0 || shard_.end != UINT64_MAX) return {};
   if (whole_.empty() && shard_.asks_checksum) {
-    Result<ObjectInfo> info = shard_.store->stat(shard_.name)->take(MayBlock::on_this_thread());
+    const std::shared_ptr<Pending<ObjectInfo>> stat = shard_.store->stat(shard_.name);
+    bool is_cancelled = false;
+    {
+      const Lock lock(mutex_);
+      stat_ = stat;
+      is_cancelled = cancelled_;
+    }
+    if (is_cancelled) stat->cancel();
+    Result<ObjectInfo> info = stat->take(MayBlock::on_this_thread());
     if (!info) return std::unexpected(std::move(info.error()));
     // If it is another version, reading says so.
     if (generation_.empty() || info->generation == generation_.view()) whole_ = info->checksum;

@@ -116,6 +116,7 @@ class ShardRead {
   mutable Mutex mutex_;
   CondVar changed_;
   std::deque<Piece> pieces_ HEADRACE_GUARDED_BY(mutex_);
+  std::shared_ptr<Pending<ObjectInfo>> stat_ HEADRACE_GUARDED_BY(mutex_);  // for the checksum
   std::vector<ShardSample> ready_ HEADRACE_GUARDED_BY(mutex_);
   uint64_t ready_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;
   bool cancelled_ HEADRACE_GUARDED_BY(mutex_) = false;

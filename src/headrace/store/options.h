@@ -153,7 +153,7 @@ struct StoreOptions {
   uint64_t range_bytes = 8 * kMiB;
   // Ranges of one object in one batch are read by one request if what lies between them, which is
   // read and dropped, is at most ... None: each is a request of its own.
-  std::optional<uint64_t> max_gap_bytes = 32 * kKiB;
+  std::optional<uint64_t> max_gap_bytes = 4 * kKiB;
   OnChange on_change = OnChange::kError;
   ContentEncoding content_encoding = ContentEncoding::kStored;
   Verify verify = Verify::kCrcs;

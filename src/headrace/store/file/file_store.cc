@@ -316,7 +316,8 @@ Result<void> FileStore::take_size(ReadBatch& batch, const SlotRead& current) {
   if (Result<void> limited = slot.limit_to(size_bytes); !limited) return limited;
   slot.object_bytes = size_bytes;
   Result<void> fits = slot.check_destination();
-  if (!fits && (changed || current.read_count > 1)) {  // it did once
+  if (!fits && slot.scatter && slot.scatter->is_joined) return fits;  // each range is tried alone
+  if (!fits && (changed || current.read_count > 1)) {                 // it did once
     return fail(Code::kPreconditionFailed, "has changed: ", fits.error().message());
   }
   return fits;

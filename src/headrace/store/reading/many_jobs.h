@@ -43,7 +43,7 @@ class ManyJobs : public std::enable_shared_from_this<ManyJobs<Answer, Request>> 
 
  protected:
   ManyJobs(size_t count, size_t max_in_flight, std::string_view not_done)
-      : max_in_flight_(std::max<size_t>(max_in_flight, 1)) {
+      : count_(count), max_in_flight_(std::max<size_t>(max_in_flight, 1)) {
     answers_.reserve(count);
     for (size_t i = 0; i < count; ++i) answers_.push_back(fail(Code::kCancelled, not_done));
   }
@@ -101,7 +101,7 @@ class ManyJobs : public std::enable_shared_from_this<ManyJobs<Answer, Request>> 
 
   std::optional<size_t> next() {
     const Lock lock(mutex_);
-    if (stopped_ || next_ == answers_.size() || in_flight_ == max_in_flight_) {
+    if (stopped_ || next_ == count_ || in_flight_ == max_in_flight_) {
       pumping_ = false;
       return std::nullopt;
     }
@@ -113,13 +113,14 @@ class ManyJobs : public std::enable_shared_from_this<ManyJobs<Answer, Request>> 
     Answers answers;
     {
       const Lock lock(mutex_);
-      const bool done = in_flight_ == 0 && (stopped_ || next_ == answers_.size());
+      const bool done = in_flight_ == 0 && (stopped_ || next_ == count_);
       if (!done || std::exchange(completed_, true)) return;
       answers.swap(answers_);
     }
     pending_->complete(std::move(answers));
   }
 
+  const size_t count_;
   const size_t max_in_flight_;
   const std::shared_ptr<Pending<Answers>> pending_ = std::make_shared<Pending<Answers>>();
 

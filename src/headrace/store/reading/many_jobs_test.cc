@@ -134,5 +134,19 @@ TEST(ManyJobs, EndsOnManyThreadsBeginEveryJobOnce) {
   EXPECT_LE(jobs->max_in_flight, 8u);
 }
 
+// A thread may have ended its job when another completes all.
+TEST(ManyJobs, ThreadsThatEndTheLastJobsTogetherBeginNoOther) {
+  for (int i = 0; i < 2'000; ++i) {
+    const auto jobs = std::make_shared<Jobs>(3, 3);
+    const auto pending = jobs->start();
+    {
+      std::vector<std::jthread> threads;
+      for (size_t at = 0; at < 3; ++at) threads.emplace_back([&jobs, at] { jobs->finish(at); });
+    }
+    ASSERT_EQ(jobs->begun.size(), 3u);
+    ASSERT_EQ(take(*pending).size(), 3u);
+  }
+}
+
 }  // namespace
 }  // namespace headrace
