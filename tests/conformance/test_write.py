@@ -339,7 +339,8 @@ def test_the_empty_name_is_refused(store: headrace.Store) -> None:
         store.write("", b"x")
 
 
-# Of every store: components that are neither "." nor ".." (MinIO refuses them with spaces, too), of at most 255 bytes.
+# Of every store: components that are neither "." nor ".." (MinIO refuses them with spaces, too),
+# of at most 255 bytes.
 COMPONENTS = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=40
 ).filter(lambda text: text.strip() not in (".", "..") and len(text.encode()) <= 255)

@@ -480,8 +480,8 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
             warn_of_overlooked_ranks("stream", stacklevel=4)
         require(
             self._epoch_samples is None or self._epoch_samples >= world_size,
-            f"epoch_samples is {self._epoch_samples}, and there are {world_size} ranks: that is not "
-            "one for each",
+            f"epoch_samples is {self._epoch_samples}, and there are {world_size} ranks: that is "
+            "not one for each",
         )
         if self._firsts:
             remainder = len(self._samples or ()) % world_size
