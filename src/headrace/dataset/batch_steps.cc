@@ -84,6 +84,7 @@ std::optional<BatchStep> BatchSteps::last_steps() {
   }
   if (made_.size() <= ranks) {
     std::vector<std::vector<BatchEntry>> batches;
+    batches.reserve(made_.size());
     for (MadeBatch& batch : made_) batches.push_back(std::move(batch.entries));
     made_.clear();
     made_count_ = 0;
@@ -97,6 +98,7 @@ std::optional<BatchStep> BatchSteps::last_steps() {
   if (rest >= ranks || left < 2 * ranks) return take_step();
   // The next step would have fewer samples than ranks: this one leaves it some of its last.
   std::vector<std::vector<BatchEntry>> batches;
+  batches.reserve(ranks);
   for (uint64_t i = 0; i < ranks; ++i) batches.push_back(std::move(made_[i].entries));
   made_.erase(made_.begin(), made_.begin() + static_cast<std::ptrdiff_t>(ranks));
   std::vector<BatchEntry> moved;
