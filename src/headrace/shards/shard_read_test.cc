@@ -1,8 +1,8 @@
 #include "headrace/shards/shard_read.h"
 
-#include <zlib.h>
 #include <zstd.h>
 
+#include "headrace/format/gzip_test_support.h"
 #include "headrace/format/tar_test_support.h"
 #include "headrace/store/fault_server_test_support.h"
 
@@ -19,20 +19,6 @@ std::string tar_of(size_t samples, size_t bytes) {
     out += tar_file(cat(i, ".bin"), some_bytes(bytes, static_cast<uint32_t>(i + 1)));
   }
   return out + tar_end();
-}
-
-std::string gzipped(std::string_view text) {
-  z_stream stream{};
-  EXPECT_EQ(deflateInit2(&stream, 1, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
-  std::string out(deflateBound(&stream, text.size()) + 32, '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  stream.avail_in = static_cast<uInt>(text.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
 }
 
 std::string zstd_frame(std::string_view text) {
