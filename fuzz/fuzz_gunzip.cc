@@ -1,31 +1,16 @@
 // Any bytes give data or kCorrupt, within the bound; what zlib packs comes back.
-#include <zlib.h>
-
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "fuzz/check.h"
+#include "fuzz/gzip.h"
 #include "headrace/format/gunzip.h"
 
 using namespace headrace;
 using fuzz::check;
 
 namespace {
-
-std::string gzipped(std::string_view text, int level) {
-  z_stream stream{};
-  check(deflateInit2(&stream, level, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) == Z_OK);
-  std::string out(deflateBound(&stream, text.size()) + 32, '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  stream.avail_in = static_cast<uInt>(text.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  check(deflate(&stream, Z_FINISH) == Z_STREAM_END);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
-}
 
 // Counted, then decompressed; both must agree.
 Result<std::vector<std::byte>> unzipped(std::string_view bytes, uint64_t max_bytes) {
@@ -62,8 +47,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
 
   const size_t cut = choices() % (size + 1);
-  const std::string packed = gzipped(in.substr(0, cut), static_cast<int>(choices() % 10)) +
-                             gzipped(in.substr(cut), static_cast<int>(choices() % 10));
+  const std::string packed = fuzz::gzipped(in.substr(0, cut), static_cast<int>(choices() % 10)) +
+                             fuzz::gzipped(in.substr(cut), static_cast<int>(choices() % 10));
   check(same(unzipped(packed, size), in));
   const std::string shorter = packed.substr(0, packed.size() - 1 - choices() % 8);
   check(unzipped(shorter, kMaxBytes).error().code() == Code::kCorrupt);

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Formats everything and fails if that changed a file; then ruff, and a syntax check of the scripts.
+# Formats everything and fails if that changed a file; then ruff, a syntax check of the scripts, and what
+# must not be forgotten.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 status=0
@@ -22,4 +23,11 @@ if tools/sources.sh 'src/*.cc' 'src/*.h' 'bindings/*.cc' | xargs -r grep -nE '\[
   echo "lambdas name what they capture: [=] is not used" >&2
   status=1
 fi
+for fuzzer in $(tools/sources.sh 'fuzz/fuzz_*.cc'); do
+  name=$(basename "$fuzzer" .cc)
+  if [[ ! -d fuzz/corpus/${name#fuzz_} ]]; then
+    echo "$fuzzer has no inputs in fuzz/corpus/${name#fuzz_}" >&2
+    status=1
+  fi
+done
 exit "$status"
