@@ -259,6 +259,8 @@ std::optional<Response> read_message(const Call& call, const Bucket& bucket, Ask
   }
   asked.names_walk = value["uuid"].text() != "";
   asked.prefix = value["prefix"].text();
+  // As in `ls abc*`; the targets see what is left of it.
+  if (!call.is_a() && asked.prefix.ends_with('*')) asked.prefix.pop_back();
   asked.token = value["continuation_token"].text();
   asked.start_after = value["start_after"].text();
   asked.flags = parse_u64(value["flags"].text("0")).value_or(0);

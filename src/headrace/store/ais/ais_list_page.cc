@@ -47,6 +47,13 @@ bool has(const ColumnPage& page, std::string_view name) {
   return at != rows.end() && page.name(*at) == name;
 }
 
+bool has_others_than(const ColumnPage& page, std::string_view begin) {
+  for (size_t i = 0; i < page.size(); ++i) {
+    if (!page.name(i).starts_with(begin)) return true;
+  }
+  return false;
+}
+
 void drop_after(ColumnPage& page, std::string_view end) {
   page.erase_if([&](std::string_view name) { return name > end; });
 }
@@ -102,6 +109,8 @@ void AisListPage::build_next(HttpRequest& request, uint64_t most_bytes) const {
     case Question::Of::kNamesBeside: query.page_size = page_names(most_bytes); break;
     case Question::Of::kEndBeside: break;
   }
+  const std::string with_wildcard = cat(next.text, "*");
+  if (next.ends_with_wildcard) query.prefix = with_wildcard;
   if (!next.after.empty()) query.page_token = token;
   paths_.begin_bucket(request, "GET");
   request.own_body(ais_list_body(query));
@@ -121,6 +130,14 @@ Result<std::optional<ColumnPage>> AisListPage::take(const Response& response) {
   if (!got) return std::unexpected(std::move(got.error()));
   const Question asked = std::move(questions_.back());
   questions_.pop_back();
+  const bool is_beside =
+      asked.of == Question::Of::kNamesBeside || asked.of == Question::Of::kEndBeside;
+  if (is_beside && has_others_than(*got, asked.text)) {
+    if (Result<void> again = ask_with_wildcard(asked); !again) {
+      return std::unexpected(std::move(again.error()));
+    }
+    return std::nullopt;
+  }
   switch (asked.of) {
     case Question::Of::kPage:
       page_ = std::move(*got);
@@ -192,6 +209,18 @@ void AisListPage::ask_beside(std::string_view folder) {
   }
 }
 
+// Newer servers take a '*' at the end of a prefix for a wildcard and list what begins with the
+// rest, in which the names in question may be missing. Of two, they leave one.
+Result<void> AisListPage::ask_with_wildcard(Question asked) {
+  if (asked.ends_with_wildcard || !asked.text.ends_with('*')) {
+    return fail(Code::kUnavailable, "the cluster lists names that do not begin with '",
+                printable_line(asked.text), "' where only these were asked for");
+  }
+  asked.ends_with_wildcard = true;
+  questions_.push_back(std::move(asked));
+  return {};
+}
+
 Result<void> AisListPage::add_beside(const Question& asked, ColumnPage found) {
   told_beside_.push_back(asked.text);
   if (found.empty()) return {};
@@ -217,7 +246,10 @@ Result<void> AisListPage::add_beside(const Question& asked, ColumnPage found) {
   if (is_cut) {
     end_at(std::move(last));
   } else if (is_beside_a_folder(std::string_view(last).substr(begin.size()))) {
-    questions_.push_back({.of = Question::Of::kEndBeside, .text = begin, .after = std::move(last)});
+    questions_.push_back({.of = Question::Of::kEndBeside,
+                          .text = begin,
+                          .after = std::move(last),
+                          .ends_with_wildcard = asked.ends_with_wildcard});
   }
   return {};
 }

@@ -33,13 +33,15 @@ class AisListPage final : public LongPage {
  private:
   struct Question {
     enum class Of : uint8_t { kPage, kEnd, kFolder, kNamesBeside, kEndBeside } of = Of::kPage;
-    std::string text = {};   // the name of a folder, or what names begin with
-    std::string after = {};  // only names after this one
+    std::string text = {};            // the name of a folder, or what names begin with
+    std::string after = {};           // only names after this one
+    bool ends_with_wildcard = false;  // one more '*' at its end than in the text
   };
   uint32_t page_names(uint64_t most_bytes) const;
   std::vector<std::string> beginnings_beside(std::string_view folder) const;
   void look_for_folders();
   void ask_beside(std::string_view folder);
+  Result<void> ask_with_wildcard(Question asked);
   Result<void> add_beside(const Question& asked, ColumnPage found);
   void end_at(std::string name);
   ColumnPage whole_page();
