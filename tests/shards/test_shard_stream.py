@@ -495,6 +495,93 @@ def test_torchdata_keeps_its_place(local: headrace.Store, workers: int, every: i
             assert sorted(everything) == list(range(180))
 
 
+def begun(source: Any, epoch: int, at: int) -> tuple[list[int], ShardStream]:
+    """Return what a pass of two readers has yielded, and a stream that has loaded their states."""
+    head: list[int] = []
+    states = []
+    for rank in range(2):
+        stream = ShardStream(
+            source, number_of, shuffle=True, uneven="keep", rank=rank, world_size=2
+        )
+        stream.set_epoch(epoch)
+        iterator = iter(stream)
+        head += itertools.islice(iterator, at + rank)
+        states.append(stream.state_dict())
+        iterator.close()  # type: ignore[attr-defined]
+    stream = ShardStream(source, number_of, shuffle=True, uneven="keep")
+    stream.load_state_dict(states)
+    return head, stream
+
+
+def a_pass(stream: ShardStream, workers: int) -> list[int]:
+    return sorted(stream if workers == 0 else DataLoader(stream, None, num_workers=workers))
+
+
+@pytest.mark.parametrize("then", [0, 1, 2])
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_one_pass_takes_a_loaded_state_with_all_of_its_readers(
+    local: headrace.Store, first: int, then: int
+) -> None:
+    head, stream = begun(local, 4, 31)
+    assert sorted(head + a_pass(stream, first)) == list(range(180))
+    assert a_pass(stream, then) == list(range(180))
+    assert a_pass(stream, first) == list(range(180))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loaded_state_is_of_its_epoch(local: headrace.Store, workers: int) -> None:
+    head, stream = begun(local, 4, 31)
+    assert stream.epoch == 4
+    stream.set_epoch(4)
+    assert stream.state_dict()["base"]["parts"]
+    stream.set_epoch(5)
+    assert not stream.state_dict()["base"]["parts"]
+    assert a_pass(stream, workers) == list(range(180))
+    stream.set_epoch(4)
+    assert sorted(head + a_pass(stream, 2)) == list(range(180))
+    stream.set_epoch(4)
+    assert a_pass(stream, workers) == list(range(180))
+
+
+def test_a_loader_that_was_given_up_has_taken_the_state(local: headrace.Store) -> None:
+    _, stream = begun(local, 0, 20)
+    for seed in (7, 8):
+        generator = torch.Generator().manual_seed(seed)
+        loader = DataLoader(stream, None, num_workers=2, generator=generator)
+        iterator = iter(loader)
+        taken = [next(iterator) for _ in range(4)]
+        del iterator
+    assert len(set(taken)) == 4
+    for workers in (1, 0, 2):
+        assert a_pass(stream, workers) == list(range(180))
+
+
+def test_workers_that_begin_by_the_same_seed_take_a_state_once(local: headrace.Store) -> None:
+    head, stream = begun(local, 0, 20)
+    for workers, wanted in ((2, head), (2, []), (1, [])):
+        generator = torch.Generator().manual_seed(7)
+        loader = DataLoader(stream, None, num_workers=workers, generator=generator)
+        assert sorted([*wanted, *loader]) == list(range(180))
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_persistent_workers_take_a_loaded_state_once(local: headrace.Store, context: str) -> None:
+    head, stream = begun(local, 0, 20)
+    loader = DataLoader(
+        stream, None, num_workers=2, persistent_workers=True, multiprocessing_context=context
+    )
+    assert sorted([*head, *loader]) == list(range(180))
+    for epoch in (0, 1):
+        stream.set_epoch(epoch)
+        assert sorted(loader) == list(range(180))
+    stream.load_state_dict(stream.state_dict())
+    stream.set_epoch(3)
+    assert sorted(loader) == list(range(180))
+    stream.set_epoch(1)
+    with pytest.raises(headrace.InvalidArgumentError, match="make a new DataLoader"):
+        list(loader)
+
+
 def test_states_of_something_else_are_refused(local: headrace.Store, tmp_path: Path) -> None:
     stream = ShardStream(local, number_of, shuffle=True, shuffle_window=5)
     state = stream.state_dict()
