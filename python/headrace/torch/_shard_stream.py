@@ -724,8 +724,8 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
 
 
 def _failing(error: HeadraceError) -> Iterator[Any]:
+    yield from ()
     raise error
-    yield
 
 
 def _all_failed(failed: int) -> InvalidArgumentError:
