@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import logging
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
+from zlib import crc32
 
 import torch
 import torch.utils.data
@@ -18,6 +20,7 @@ from headrace._keywords import refuse_options
 from headrace._location import is_local
 from headrace._options import require, require_bytes
 from headrace._shards import OnError, ShardSource, require_on_error, shards_of
+from headrace._wids import is_wids, shards_in_wids
 from headrace.torch._arguments import (
     Ranks,
     choice,
@@ -51,6 +54,11 @@ __all__ = ["ShardStream"]
 _logger = logging.getLogger("headrace")
 _REMAINDER, _OVERLOOKED, _IDLE = 1, 2, 4  # messages that are given once
 _MOST_WORKERS = 1024
+# Behind a cell for each worker that has taken its share of the loaded state: how many states were
+# loaded, the epoch of the last, and the pass that takes it.
+_MORE_CELLS = 3
+_LOADS, _LOADED_EPOCH, _TAKER = -3, -2, -1
+_MOST_HASH = (1 << 63) - 1
 _PREFETCH_BYTES = 64 << 20
 _LEAST_PIECE_BYTES, _MOST_PIECE_BYTES = 64 << 10, 4 << 20
 _BLOCK = 512
@@ -118,9 +126,10 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
     `set_epoch` names, at first 0.
 
     **Ranks and workers** share the shards. If you give an index of the members
-    (`headrace.index_members`), the numbers of samples are known, and every rank yields the same
-    number; shards are cut where that is necessary. Otherwise, whole shards are dealt in turn, and
-    with several ranks you say what an epoch is: ``epoch_samples=n`` or ``uneven="keep"``.
+    (`headrace.index_members`), or the JSON of webdataset's ``wids``, the numbers of samples are
+    known, and every rank yields the same number; shards are cut where that is necessary. Otherwise,
+    whole shards are dealt in turn, and with several ranks you say what an epoch is:
+    ``epoch_samples=n`` or ``uneven="keep"``.
 
     **State.** `state_dict` records what was yielded. A reader of a plain tar continues at the byte
     where its next sample begins; a compressed shard is read again from its beginning, and so are up
@@ -140,7 +149,10 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
         ...         train(images, labels)
 
     Args:
-        source: the shards, as for `headrace.index_members`, or an index that it returned.
+        source: the shards, as for `headrace.index_members`, or an index that it returned; or the
+            URL of an index of shards that webdataset's ``wids`` writes, whose name ends with
+            ``.json``: it names the shards, compressed ones too, and has the number of samples of
+            each.
         transform: a function of a dict of fields; see `ShardDataset`.
         shuffle: whether each epoch has an order of the shards of its own.
         seed: of that order, of the window and of the samples' own seeds; any integer from 0 to
@@ -225,14 +237,21 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
             self._samples = samples_of(source, None, on_error)
             source, firsts = _engine.shards_of_samples(self._samples)
             self._firsts = [*firsts, len(self._samples)]
-        shards, stores = shards_of(source, None, options)
+        if is_wids(source):
+            shards, stores, counts = shards_in_wids(source, options)
+            self._firsts = list(itertools.accumulate(counts, initial=0))
+        else:
+            shards, stores = shards_of(source, None, options)
         super().__init__(list(stores), None, shards, None, None, False, {})
         self._transform = transform
+        # Who reads what depends on these numbers.
+        self._counts = f"{crc32(array('q', self._firsts).tobytes()):08x}" if self._firsts else None
         self._place = Place(self._objects, seed, shuffle)
-        self._shared = SharedPlace(_MOST_WORKERS + 1)
-        self._loaded: _Start | None = None  # by the trainer process, for its next pass
+        self._shared = SharedPlace(_MOST_WORKERS + _MORE_CELLS)
+        self._loaded: _Start | None = None  # by the trainer process, for a pass of its epoch
         self._loads = 0
         self._resume: _Start | None = None  # loaded in this very worker
+        self._passes = 0  # that began here, or in the trainer process before this worker started
         self._reader: _Reader | None = None  # of the latest iterator
 
     @property
@@ -243,8 +262,8 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Let passes that begin from now on, in workers too, be of this epoch.
 
-        If `load_state_dict` has led into the middle of this very epoch, the next pass is the rest
-        of it.
+        If `load_state_dict` has led into the middle of an epoch, the next pass of that epoch is the
+        rest of it.
 
         Examples:
             >>> stream.set_epoch(epoch)
@@ -260,10 +279,17 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         """Begin a pass, or the rest of one after `load_state_dict`."""
-        lane, lanes = self._lane()
-        start = self._next_start(lane, lanes)
-        self._resume = None
-        self._consume_loaded()
+        self._passes += 1
+        try:
+            start = self._next_start(*self._lane())
+        except HeadraceError as error:
+            if torch.utils.data.get_worker_info() is None:
+                raise
+            return _failing(error)  # of a persistent worker, torch would lose it here
+        if self._resume is not None:
+            self._resume = None
+        elif self._loaded_start() is not None:
+            self._take_loaded()
         self._reader = reader = _Reader(start, self._window)
         return self._iterate(reader)
 
@@ -291,7 +317,10 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Any]) -> None:
-        """Let the next pass continue from a state.
+        """Let the next pass of the state's epoch continue from a state.
+
+        Whoever begins that pass: this process, or a DataLoader, of which each worker takes its
+        share of what is left. Every pass after it is a whole one.
 
         Args:
             state: what `state_dict` returned, to go on with as many ranks and workers as there
@@ -322,9 +351,10 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
             return
         self._shared.move(start.epoch)
         self._loaded = start
-        self._loads = int(self._shared.more[-1].item()) + 1
-        self._shared.more[-1] = self._loads
-        self._shared.more[:-1] = 0
+        more = self._shared.more
+        self._loads = int(more[_LOADS].item()) + 1
+        more[:] = 0
+        more[_LOADS], more[_LOADED_EPOCH] = self._loads, start.epoch
 
     # ---- states
 
@@ -334,13 +364,14 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
             "shuffle_window": self._window,
             "epoch_samples": self._epoch_samples,
             "uneven": self._uneven,
+            "counts": self._counts,
         }
 
     def _read(self, state: Any) -> _Start:
         numbers = ("epoch", "lane", "lanes", "world_size", "yielded", "begun")
         values = self._place.read(state, numbers)
         identity = self._identity()
-        for name in ("shuffle_window", "epoch_samples", "uneven"):
+        for name in ("shuffle_window", "epoch_samples", "uneven", "counts"):
             require(
                 state.get(name) == identity[name],
                 f"the state has {name}={state.get(name)!r}, but here it is {identity[name]!r}: "
@@ -399,22 +430,34 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
         return start
 
     def _loaded_start(self) -> _Start | None:
-        """Return what the trainer process has loaded, unless this process has consumed it."""
+        """Return what the trainer process has loaded, if it is for this reader's present pass."""
         more = self._shared.more
-        loads = int(more[-1].item())
-        if loads == 0 or int(more[_worker_id()].item()) == loads:
+        loads, epoch, taker = more[[_LOADS, _LOADED_EPOCH, _TAKER]].tolist()
+        if loads == 0 or epoch != self.epoch:
+            return None
+        # One pass takes the state, and each of its readers does so once.
+        if taker and (taker != self._pass() or more[_worker_id()].item()):
             return None
         require(
             self._loads == loads,
             "a state was loaded after this worker was started: make a new DataLoader, which starts "
             "new workers",
         )
-        start = self._loaded
-        return start if start is not None and start.epoch == self.epoch else None
+        return self._loaded
 
-    def _consume_loaded(self) -> None:
+    def _take_loaded(self) -> None:
+        # Workers that begin their pass at the same time write the same number.
         more = self._shared.more
-        more[_worker_id()] = more[-1].item()
+        more[_TAKER] = self._pass()
+        more[_worker_id()] = 1
+
+    def _pass(self) -> int:
+        """Return a number that all readers of the present pass in this rank have, and no other."""
+        info = torch.utils.data.get_worker_info()
+        if info is None:
+            return self._passes << 1
+        # A DataLoader draws a seed whenever it starts workers, who add their own numbers to it.
+        return hash((info.seed - info.id, info.num_workers, self._passes)) & _MOST_HASH | 1
 
     def _first_base(self) -> Base:
         return Base(left=-1 if self._epoch_samples is None else self._epoch_samples)
@@ -484,7 +527,7 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
             "not one for each",
         )
         if self._firsts:
-            remainder = len(self._samples or ()) % world_size
+            remainder = self._firsts[-1] % world_size
             drops = self._uneven == "drop" and self._epoch_samples is None
             if remainder and drops and lane == 0 and self._shared.is_first_to(_REMAINDER):
                 _logger.warning(
@@ -498,8 +541,9 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
             world_size == 1 or self._epoch_samples is not None or self._uneven == "keep",
             f"nobody knows how many samples the shards have, and {world_size} ranks must yield the "
             "same number of them: give an index of the members as the source "
-            "(headrace.index_members), say how many samples an epoch has (epoch_samples=...), or "
-            'let each rank yield what its shards have (uneven="keep")',
+            "(headrace.index_members; of compressed shards, the JSON of webdataset's wids), say "
+            "how many samples an epoch has (epoch_samples=...), or let each rank yield what its "
+            'shards have (uneven="keep")',
         )
         if lanes > len(self._objects) and lane == 0 and self._shared.is_first_to(_IDLE):
             _logger.warning(
@@ -633,8 +677,7 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
         if self._firsts:
             samples = self._firsts[shard + 1] - self._firsts[shard]
             end = None if end is None or end >= samples else end
-            if part.begin > 0 and offset == 0 and part.begin < samples:
-                assert self._samples is not None
+            if self._samples is not None and offset == 0 and 0 < part.begin < samples:
                 before = self._firsts[shard] + part.begin - 1
                 _, last = self._samples.range(before) or (0, 0)
                 offset = -(-last // _BLOCK) * _BLOCK
@@ -692,6 +735,11 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_reader": None}
+
+
+def _failing(error: HeadraceError) -> Iterator[Any]:
+    yield from ()
+    raise error
 
 
 def _all_failed(failed: int) -> InvalidArgumentError:
