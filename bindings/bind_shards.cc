@@ -101,27 +101,30 @@ class ShardReadHandle {
   ShardReadHandle& operator=(ShardReadHandle&&) = delete;
   ~ShardReadHandle() { close(); }
 
-  // Ends it, and waits until the engine is done with it.
+  // Ends it, and waits until the engine is done with it. A thread that waits in take() ends, too.
   void close() {
     if (!read_.usable()) return;
-    without_gil([this](MayBlock) {
-      read_->cancel();
-      read_ = {};
+    OfThisProcess<ShardRead> read = std::exchange(read_, {});
+    without_gil([&read](MayBlock permit) {
+      read->close(permit);
+      read = {};
     });
   }
   void cancel() {
-    if (read_.usable()) without_gil([this](MayBlock) { read_->cancel(); });
+    if (read_.usable()) without_gil([read = read_.shared()](MayBlock) { read->cancel(); });
   }
 
   nb::list take() {
     require_usable();
-    wait_interruptibly([this](steady_clock::time_point until,
-                              MayBlock permit) { return read_->wait_until(until, permit); },
-                       [this] { read_->cancel(); });
+    // Another thread may close this one's handle while it waits.
+    const std::shared_ptr<ShardRead> read = read_.shared();
+    wait_interruptibly([&read](steady_clock::time_point until,
+                               MayBlock permit) { return read->wait_until(until, permit); },
+                       [&read] { read->cancel(); });
     std::vector<ShardSample> samples =
-        value_or_raise(without_gil([this](MayBlock) { return read_->take(); }));
+        value_or_raise(without_gil([&read](MayBlock) { return read->take(); }));
     nb::list out;
-    for (ShardSample& sample : samples) out.append(to_tuple(sample));
+    for (ShardSample& sample : samples) out.append(to_tuple(*read, sample));
     return out;
   }
 
@@ -140,7 +143,7 @@ class ShardReadHandle {
                 "this shard was closed, or was opened before a fork, in the parent process"));
   }
 
-  nb::tuple to_tuple(ShardSample& sample) {
+  nb::tuple to_tuple(const ShardRead& read, ShardSample& sample) {
     const uint64_t seed = seeds_.at(uint64_t{entry_} << 32 | sample.number);
     std::vector<nb::object> made(sample.fields.size());
     for (size_t i = 0; i < sample.fields.size(); ++i) {
@@ -152,7 +155,7 @@ class ShardReadHandle {
         const Sample& from = *nb::inst_ptr<Sample>(whole);
         new (into) Sample(from, whole, from.bytes());
       } else {
-        new (into) Sample(url_prefix_, index_, entry_, read_->generation());
+        new (into) Sample(url_prefix_, index_, entry_, read.generation());
         into->own(std::move(field.block));
         into->set_seed(seed);
       }
@@ -161,7 +164,7 @@ class ShardReadHandle {
     nb::dict fields;
     fields["__key__"] = to_str(sample.key);
     fields["__url__"] = url_;
-    const std::vector<std::string>& wanted = read_->shard().fields;
+    const std::vector<std::string>& wanted = read.shard().fields;
     for (size_t i = 0; wanted.empty() && i < made.size(); ++i) {
       fields[to_str(sample.fields[i].name)] = made[i];
     }
@@ -209,7 +212,7 @@ void bind_shards(nb::module_& module) {
            "Once it has ended: what is odd about it.")
       .def("cancel", &ShardReadHandle::cancel, "Asks for an early end.")
       .def("close", &ShardReadHandle::close,
-           "Cancels, and waits until the engine is done with it.");
+           "Cancels, also for a thread that waits in take(), and waits until the engine is done.");
   module.def("sample_index", &sample_index_of, nb::arg("members"), nb::arg("skip_errors"),
              nb::sig("def sample_index(members: ObjectIndex, skip_errors: bool) -> "
                      "tuple[ObjectIndex, list[Exception], int, str]"),

@@ -1014,7 +1014,9 @@ class ShardRead:
         """Asks for an early end."""
 
     def close(self) -> None:
-        """Cancels, and waits until the engine is done with it."""
+        """
+        Cancels, also for a thread that waits in take(), and waits until the engine is done.
+        """
 
 def sample_index(
     members: ObjectIndex, skip_errors: bool

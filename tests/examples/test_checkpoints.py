@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from testing.faultserver.client import FaultServer
+from tests.torchrun import command
 
 pytestmark = pytest.mark.timeout(960)
 
@@ -78,8 +79,7 @@ def test_fsdp2_goes_on_with_other_numbers_of_ranks(
     for run_number, ranks in enumerate(numbers_of_ranks):
         told = run(
             server,
-            *("-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"),
-            f"--nproc-per-node={ranks}",
+            *command(ranks),
             str(EXAMPLES / "fsdp2_checkpoint.py"),
             url,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import gzip
 import io
 import itertools
@@ -25,6 +26,7 @@ from torch.utils.data import DataLoader
 
 import headrace
 from headrace.torch import ShardDataset, ShardStream
+from headrace.torch._shard_work import Part
 from testing.faultserver.client import FaultServer
 from tests.shards.tars import by_webdataset, fill, media, number_of, samples_of, tar, zstd
 from tests.shards.test_shard_dataset import NAMES, as_reference, by_reference, is_like_webdataset
@@ -495,12 +497,100 @@ def test_torchdata_keeps_its_place(local: headrace.Store, workers: int, every: i
             assert sorted(everything) == list(range(180))
 
 
+def begun(source: Any, epoch: int, at: int) -> tuple[list[int], ShardStream]:
+    """Return what a pass of two readers has yielded, and a stream that has loaded their states."""
+    head: list[int] = []
+    states = []
+    for rank in range(2):
+        stream = ShardStream(
+            source, number_of, shuffle=True, uneven="keep", rank=rank, world_size=2
+        )
+        stream.set_epoch(epoch)
+        iterator = iter(stream)
+        head += itertools.islice(iterator, at + rank)
+        states.append(stream.state_dict())
+        iterator.close()  # type: ignore[attr-defined]
+    stream = ShardStream(source, number_of, shuffle=True, uneven="keep")
+    stream.load_state_dict(states)
+    return head, stream
+
+
+def a_pass(stream: ShardStream, workers: int) -> list[int]:
+    return sorted(stream if workers == 0 else DataLoader(stream, None, num_workers=workers))
+
+
+@pytest.mark.parametrize("then", [0, 1, 2])
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_one_pass_takes_a_loaded_state_with_all_of_its_readers(
+    local: headrace.Store, first: int, then: int
+) -> None:
+    head, stream = begun(local, 4, 31)
+    assert sorted(head + a_pass(stream, first)) == list(range(180))
+    assert a_pass(stream, then) == list(range(180))
+    assert a_pass(stream, first) == list(range(180))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loaded_state_is_of_its_epoch(local: headrace.Store, workers: int) -> None:
+    head, stream = begun(local, 4, 31)
+    assert stream.epoch == 4
+    stream.set_epoch(4)
+    assert stream.state_dict()["base"]["parts"]
+    stream.set_epoch(5)
+    assert not stream.state_dict()["base"]["parts"]
+    assert a_pass(stream, workers) == list(range(180))
+    stream.set_epoch(4)
+    assert sorted(head + a_pass(stream, 2)) == list(range(180))
+    stream.set_epoch(4)
+    assert a_pass(stream, workers) == list(range(180))
+
+
+def test_a_loader_that_was_given_up_has_taken_the_state(local: headrace.Store) -> None:
+    _, stream = begun(local, 0, 20)
+    for seed in (7, 8):
+        generator = torch.Generator().manual_seed(seed)
+        loader = DataLoader(stream, None, num_workers=2, generator=generator)
+        iterator = iter(loader)
+        taken = [next(iterator) for _ in range(4)]
+        del iterator
+    assert len(set(taken)) == 4
+    for workers in (1, 0, 2):
+        assert a_pass(stream, workers) == list(range(180))
+
+
+def test_workers_that_begin_by_the_same_seed_take_a_state_once(local: headrace.Store) -> None:
+    head, stream = begun(local, 0, 20)
+    for workers, wanted in ((2, head), (2, []), (1, [])):
+        generator = torch.Generator().manual_seed(7)
+        loader = DataLoader(stream, None, num_workers=workers, generator=generator)
+        assert sorted([*wanted, *loader]) == list(range(180))
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_persistent_workers_take_a_loaded_state_once(local: headrace.Store, context: str) -> None:
+    head, stream = begun(local, 0, 20)
+    loader = DataLoader(
+        stream, None, num_workers=2, persistent_workers=True, multiprocessing_context=context
+    )
+    assert sorted([*head, *loader]) == list(range(180))
+    for epoch in (0, 1):
+        stream.set_epoch(epoch)
+        assert sorted(loader) == list(range(180))
+    stream.load_state_dict(stream.state_dict())
+    stream.set_epoch(3)
+    assert sorted(loader) == list(range(180))
+    stream.set_epoch(1)
+    with pytest.raises(headrace.InvalidArgumentError, match="make a new DataLoader"):
+        list(loader)
+
+
 def test_states_of_something_else_are_refused(local: headrace.Store, tmp_path: Path) -> None:
     stream = ShardStream(local, number_of, shuffle=True, shuffle_window=5)
     state = stream.state_dict()
     bad: list[tuple[Any, str]] = [
         ({**state, "seed": 1}, "seed"),
         ({**state, "shuffle_window": 6}, "shuffle_window=6"),
+        ({**state, "uneven": "keep"}, "uneven='keep'"),
         ({**state, "fingerprint": "0"}, "other data"),
         ({**state, "lane": 1}, "that cannot be"),
         ({**state, "parts": [[1, 2]]}, "for a part of a shard"),
@@ -520,6 +610,57 @@ def test_states_of_something_else_are_refused(local: headrace.Store, tmp_path: P
     other.load_state_dict(state)
     with pytest.raises(headrace.InvalidArgumentError, match="the states of all readers"):
         iter(other)
+
+
+def test_what_fills_up_the_ranks_belongs_to_them(local: headrace.Store) -> None:
+    index = headrace.index_members(local)
+    streams = [
+        ShardStream(index, number_of, uneven="pad", rank=rank, world_size=7) for rank in range(7)
+    ]
+    whole = [list(stream) for stream in streams]
+    states = []
+    for stream in streams:
+        iterator = iter(stream)
+        next(iterator)
+        states.append(stream.state_dict())
+    with pytest.raises(headrace.InvalidArgumentError, match="as many ranks and workers as there"):
+        ShardStream(index, uneven="pad", rank=0, world_size=2).load_state_dict(states)
+    for rank, stream in enumerate(streams):
+        stream.load_state_dict(states[rank])
+        assert list(stream) == whole[rank][1:]
+
+
+# ---- epochs of so many samples
+
+
+def test_an_epoch_of_fewer_samples_than_ranks_is_refused(local: headrace.Store) -> None:
+    for source in (local, headrace.index_members(local)):
+        stream = ShardStream(source, epoch_samples=3, rank=0, world_size=4)
+        with pytest.raises(headrace.InvalidArgumentError, match="3, and there are 4 ranks"):
+            list(stream)
+        assert len(list(ShardStream(source, epoch_samples=4, rank=3, world_size=4))) == 1
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_shards_without_samples_make_no_epoch(tmp_path: Path, world_size: int) -> None:
+    for name in ("a.tar", "b.tar", "c.tar"):
+        (tmp_path / name).write_bytes(tar([("README", b"no sample")]))
+    assert list(ShardStream(tmp_path)) == []
+    stream = ShardStream(tmp_path, epoch_samples=10, rank=0, world_size=world_size)
+    with pytest.raises(headrace.InvalidArgumentError, match="3 shards in a row have no sample"):
+        list(stream)
+
+
+def test_every_reader_comes_to_all_shards(tmp_path: Path) -> None:
+    # As many shards as readers: by turns of a fixed length, each would have one again and again.
+    pack(headrace.Store(tmp_path), [5, 0])
+    for rank in range(2):
+        stream = ShardStream(tmp_path, number_of, epoch_samples=40, rank=rank, world_size=2)
+        assert Counter(stream) == dict.fromkeys(range(5), 4)
+    pack(headrace.Store(tmp_path), [5, 5])
+    for rank in range(2):
+        stream = ShardStream(tmp_path, number_of, epoch_samples=40, rank=rank, world_size=2)
+        assert set(stream) == set(range(10))
 
 
 # ---- errors
@@ -649,6 +790,25 @@ def test_a_pass_that_is_given_up_leaves_nothing_behind(gcs: headrace.Store) -> N
     del iterator
     engine = gcs._open()[0]
     wait_until(lambda: engine.live_bytes == 0)
+
+
+def test_closing_a_shard_ends_the_wait_of_another_thread(
+    gcs: headrace.Store, server: FaultServer
+) -> None:
+    pack(gcs, [40])
+    stream = ShardStream(gcs)
+    server.faults([{"match": {"kind": "media"}, "action": {"stall_after_bytes": 0}}])
+    for _ in range(5):
+        shard = stream._open_shard(Part(0), 0)
+        assert shard is not None
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            taken = threads.submit(shard.take)
+            wait_until(lambda: server.stats()["in_flight"] == 1)
+            shard.close()
+            assert isinstance(taken.exception(), headrace.CancelledError)
+        wait_until(lambda: server.stats()["in_flight"] == 0)
+        with pytest.raises(headrace.CancelledError, match="was closed"):
+            shard.take()
 
 
 def test_batches_of_samples_are_tensors(local: headrace.Store) -> None:

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +15,7 @@ from testing.faultserver.client import FaultServer
 from tests.process.conftest import RunChild
 from tests.tokens.conftest import corpus
 from tests.torch.conftest import _nursery, run_child
+from tests.torchrun import torchrun
 
 __all__ = ["_nursery", "run_child"]
 
@@ -136,21 +133,7 @@ dist.destroy_process_group()
 @pytest.mark.timeout(600)
 def test_four_ranks_of_torchrun_share_an_epoch_that_fewer_finish(tmp_path: Path) -> None:
     folder = numbered(tmp_path / "data")
-    script = tmp_path / "train.py"
-    script.write_text(textwrap.dedent(RANK))
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=4"),
-            *("--master-addr=127.0.0.1", "--master-port=0", "--rdzv-backend=c10d"),
-            *("--rdzv-endpoint=127.0.0.1:0", str(script), str(folder), str(tmp_path)),
-        ],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(4)]
+    ranks, _ = torchrun(RANK, 4, folder, out=tmp_path)
     state = ranks[0][1]
     assert [each[1] for each in ranks] == [state] * 4
     seen = [number for numbers, _ in ranks for number in numbers]

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
-import os
 import random
-import subprocess
-import sys
-import textwrap
 from array import array
 from bisect import bisect_right
 from collections import Counter
@@ -29,6 +24,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorD
 import headrace
 from headrace.torch import BatchSampler, BatchSoFar, Loader, MapDataset, WeightedSampler
 from tests.torch.conftest import content
+from tests.torchrun import torchrun
 
 Batches = list[list[int]]
 
@@ -782,21 +778,7 @@ def test_torchrun_with_four_ranks_takes_equal_steps_and_resumes(tmp_path: Path) 
     store = headrace.Store(tmp_path / "data")
     for i in range(203):
         store.write(f"{i:04d}", content(i, 10))
-    script = tmp_path / "train.py"
-    script.write_text(textwrap.dedent(SCRIPT))
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=4"),
-            *("--master-addr=127.0.0.1", "--master-port=0", "--rdzv-backend=c10d"),
-            *("--rdzv-endpoint=127.0.0.1:0", str(script), str(tmp_path / "data"), str(tmp_path)),
-        ],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(4)]
+    ranks, _ = torchrun(SCRIPT, 4, tmp_path / "data", out=tmp_path)
     assert all(found["states"] == [ranks[0]["states"][0]] * 4 for found in ranks)
     assert {len(found["rest"]) for found in ranks} == {len(ranks[0]["rest"])}
     assert {found["length"] for found in ranks} == {ranks[0]["length"]}

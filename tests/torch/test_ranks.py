@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from headrace.torch import IterableDataset, Loader, MapDataset
 from tests.torch.conftest import fill_folder
 from tests.torch.test_loader import number_of
+from tests.torchrun import torchrun
 
 SCRIPT = """
 import json, sys, warnings
@@ -62,23 +57,7 @@ def test_torchrun_gives_each_rank_its_share_of_what_was_made_before_the_group(
 ) -> None:
     (tmp_path / "data").mkdir()
     fill_folder(tmp_path / "data", 101)
-    script = tmp_path / "train.py"
-    script.write_text(textwrap.dedent(SCRIPT))
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"),
-            *("--master-addr=127.0.0.1", "--master-port=0", "--rdzv-backend=c10d"),
-            *("--rdzv-endpoint=127.0.0.1:0", str(script), str(tmp_path / "data"), str(tmp_path)),
-        ],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    ranks: list[dict[str, Any]] = [
-        json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)
-    ]
+    ranks, said = torchrun(SCRIPT, 2, tmp_path / "data", out=tmp_path)
     for found in ranks:
         of_loader, of_stream = found["warnings"]  # each said it once
         assert "this loader reads all objects on every rank" in of_loader
@@ -96,8 +75,8 @@ def test_torchrun_gives_each_rank_its_share_of_what_was_made_before_the_group(
     ]
     workers = [number for found in ranks for batch in found["workers"] for number in batch]
     assert sorted(workers) == list(range(100))
-    assert done.stderr.count("leaves out the last 1 of the 101 objects") == 1
-    assert done.stderr.count("leaves out the last object of each epoch") == 1
+    assert said.count("leaves out the last 1 of the 101 objects") == 1
+    assert said.count("leaves out the last object of each epoch") == 1
 
 
 def test_what_leaves_ranks_without_a_step_is_left_out_and_said_once(

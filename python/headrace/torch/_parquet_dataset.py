@@ -84,9 +84,9 @@ class ParquetDataset(PartStream):
         ...     "gs://bucket/tables/*.parquet", columns=["image", "label"], shuffle=True
         ... )
         >>> dataset.row_count
-        1000
+        10
         >>> batches = ParquetDataset("gs://bucket/tables/", columns=["label"], batch_size=256)
-        >>> for batch in DataLoader(batches, batch_size=None, num_workers=4):
+        >>> for batch in DataLoader(batches, batch_size=None):
         ...     train(batch["label"])
 
     Args:

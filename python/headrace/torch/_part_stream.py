@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch.utils.data
 
 from headrace import _engine
-from headrace._errors import InvalidArgumentError
+from headrace._errors import HeadraceError, InvalidArgumentError
 from headrace._options import require
 from headrace.torch._arguments import (
     Ranks,
@@ -38,6 +38,11 @@ from headrace.torch._shared_place import SharedPlace
 __all__ = ["PartStream", "Reader", "Start", "turn"]
 
 _MOST_WORKERS = 1024
+# Behind a cell for each worker that has taken its share of the loaded state: how many states were
+# loaded, the epoch of the last, and the pass that takes it.
+_MORE_CELLS = 3
+_LOADS, _LOADED_EPOCH, _TAKER = -3, -2, -1
+_MOST_HASH = (1 << 63) - 1
 _REMAINDER, _OVERLOOKED = 1, 2  # messages that are given once; further ones are of subclasses
 _logger = logging.getLogger("headrace")
 
@@ -95,10 +100,11 @@ class PartStream(torch.utils.data.IterableDataset[Any]):
         self._uneven = choice("uneven", uneven, ("drop", "pad", "keep"))
         self._ranks = ranks
         self._epoch_samples = epoch_samples
-        self._shared = SharedPlace(_MOST_WORKERS + 1)
-        self._loaded: Start | None = None  # by the trainer process, for its next pass
+        self._shared = SharedPlace(_MOST_WORKERS + _MORE_CELLS)
+        self._loaded: Start | None = None  # by the trainer process, for a pass of its epoch
         self._loads = 0
         self._resume: Start | None = None  # loaded in this very worker
+        self._passes = 0  # that began here, or in the trainer process before this worker started
         self._reader: Reader | None = None  # of the latest iterator
 
     # ---- for whoever has such parts
@@ -132,8 +138,8 @@ class PartStream(torch.utils.data.IterableDataset[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Let passes that begin from now on, in workers too, be of this epoch.
 
-        If `load_state_dict` has led into the middle of this very epoch, the next pass is the rest
-        of it.
+        If `load_state_dict` has led into the middle of an epoch, the next pass of that epoch is the
+        rest of it.
 
         Examples:
             >>> stream.set_epoch(epoch)
@@ -149,10 +155,17 @@ class PartStream(torch.utils.data.IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         """Begin a pass, or the rest of one after `load_state_dict`."""
-        lane, lanes = self._lane()
-        start = self._next_start(lane, lanes)
-        self._resume = None
-        self._consume_loaded()
+        self._passes += 1
+        try:
+            start = self._next_start(*self._lane())
+        except HeadraceError as error:
+            if torch.utils.data.get_worker_info() is None:
+                raise
+            return _failing(error)  # of a persistent worker, torch would lose it here
+        if self._resume is not None:
+            self._resume = None
+        elif self._loaded_start() is not None:
+            self._take_loaded()
         self._reader = reader = self._reader_from(start)
         return self._iterate(reader)
 
@@ -181,7 +194,10 @@ class PartStream(torch.utils.data.IterableDataset[Any]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Any]) -> None:
-        """Let the next pass continue from a state.
+        """Let the next pass of the state's epoch continue from a state.
+
+        Whoever begins that pass: this process, or a DataLoader, of which each worker takes its
+        share of what is left. Every pass after it is a whole one.
 
         Args:
             state: what `state_dict` returned, to go on with as many ranks and workers as there
@@ -212,9 +228,10 @@ class PartStream(torch.utils.data.IterableDataset[Any]):
             return
         self._shared.move(start.epoch)
         self._loaded = start
-        self._loads = int(self._shared.more[-1].item()) + 1
-        self._shared.more[-1] = self._loads
-        self._shared.more[:-1] = 0
+        more = self._shared.more
+        self._loads = int(more[_LOADS].item()) + 1
+        more[:] = 0
+        more[_LOADS], more[_LOADED_EPOCH] = self._loads, start.epoch
 
     def _read(self, state: Any) -> Start:
         numbers = ("epoch", "lane", "lanes", "world_size", "yielded", "begun")
@@ -278,22 +295,34 @@ class PartStream(torch.utils.data.IterableDataset[Any]):
         return start
 
     def _loaded_start(self) -> Start | None:
-        """Return what the trainer process has loaded, unless this process has consumed it."""
+        """Return what the trainer process has loaded, if it is for this reader's present pass."""
         more = self._shared.more
-        loads = int(more[-1].item())
-        if loads == 0 or int(more[_worker_id()].item()) == loads:
+        loads, epoch, taker = more[[_LOADS, _LOADED_EPOCH, _TAKER]].tolist()
+        if loads == 0 or epoch != self.epoch:
+            return None
+        # One pass takes the state, and each of its readers does so once.
+        if taker and (taker != self._pass() or more[_worker_id()].item()):
             return None
         require(
             self._loads == loads,
             "a state was loaded after this worker was started: make a new DataLoader, which starts "
             "new workers",
         )
-        start = self._loaded
-        return start if start is not None and start.epoch == self.epoch else None
+        return self._loaded
 
-    def _consume_loaded(self) -> None:
+    def _take_loaded(self) -> None:
+        # Workers that begin their pass at the same time write the same number.
         more = self._shared.more
-        more[_worker_id()] = more[-1].item()
+        more[_TAKER] = self._pass()
+        more[_worker_id()] = 1
+
+    def _pass(self) -> int:
+        """Return a number that all readers of the present pass in this rank have, and no other."""
+        info = torch.utils.data.get_worker_info()
+        if info is None:
+            return self._passes << 1
+        # A DataLoader draws a seed whenever it starts workers, who add their own numbers to it.
+        return hash((info.seed - info.id, info.num_workers, self._passes)) & _MOST_HASH | 1
 
     def _first_base(self) -> Base:
         return Base(left=-1 if self._epoch_samples is None else self._epoch_samples)
@@ -333,9 +362,8 @@ class PartStream(torch.utils.data.IterableDataset[Any]):
             if base.left < 0:
                 return WholeDeal(base, lanes, shards, rounds=False), None
             total = base.left - base.left % world_size
-            return WholeDeal(base, lanes, shards, rounds=True), self._shares(
-                total, lanes, world_size
-            )
+            quotas = self._shares(total, lanes, world_size)
+            return WholeDeal(base, lanes, shards, rounds=True), quotas
         order = self._place.at(epoch).order()
 
         def count_at(position: int) -> int:
@@ -371,6 +399,11 @@ class PartStream(torch.utils.data.IterableDataset[Any]):
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()
         return {**state, "_reader": None}
+
+
+def _failing(error: HeadraceError) -> Iterator[Any]:
+    yield from ()
+    raise error
 
 
 def _worker_id() -> int:

@@ -1,6 +1,5 @@
 #include "headrace/dataset/shard_names.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace headrace {
@@ -51,12 +50,16 @@ Result<ShardNames::Place> ShardNames::add(std::string_view name) {
   if (field == "__key__" || field == "__url__") {
     return invalid_argument("the member '", name, "': samples have a '", field, "' of their own");
   }
-  if (std::ranges::find(fields_, field) != fields_.end()) {
-    return invalid_argument("the member '", name, "': its sample has a field '", field,
-                            "' already");
+  if (fields_.size() == kMaxSampleFields) {
+    return invalid_argument("the member '", name, "': its sample has ", kMaxSampleFields,
+                            " fields already, and may have no more. A sample's key ends at the "
+                            "first dot: pack members whose names differ before it");
   }
-  fields_.push_back(std::move(field));
-  place.field = fields_.back();
+  const auto [at, is_new] = fields_.insert(std::move(field));
+  if (!is_new) {
+    return invalid_argument("the member '", name, "': its sample has a field '", *at, "' already");
+  }
+  place.field = *at;
   return place;
 }
 

@@ -1,10 +1,10 @@
 // Which sample and field the members of a shard belong to, by the conventions of WebDataset.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <unordered_set>
-#include <vector>
 
 #include "headrace/base/result.h"
 
@@ -20,9 +20,12 @@ struct MemberName {
 };
 MemberName split_member_name(std::string_view name);
 
+// A sample may have so many: of more, something is wrong with the names.
+inline constexpr size_t kMaxSampleFields = 16'384;
+
 // Takes the names of a shard's members in their order. Neighbours of one key are a sample.
 // Thread: confined. Errors: kInvalidArgument: a key is in two places of the shard, or a sample has
-// a field twice, or one that samples have anyway.
+// a field twice, too many of them, or one that samples have anyway.
 class ShardNames {
  public:
   struct Place {
@@ -40,7 +43,7 @@ class ShardNames {
  private:
   std::unordered_set<std::string> keys_;  // of the shard
   std::string key_;
-  std::vector<std::string> fields_;  // of the sample
+  std::unordered_set<std::string> fields_;  // of the sample
 };
 
 }  // namespace headrace

@@ -54,5 +54,14 @@ TEST(ShardNames, RefusesAFieldTwiceAndTheNamesOfItsOwn) {
   EXPECT_THAT(names.add("a.__key__").error().message(), HasSubstr("of their own"));
 }
 
+TEST(ShardNames, RefusesMoreFieldsThanASampleMayHave) {
+  ShardNames names;
+  for (size_t i = 0; i < kMaxSampleFields; ++i) {
+    ASSERT_EQ(names.add(cat("a.", i)).value().field, std::to_string(i));
+  }
+  EXPECT_THAT(names.add("a.x").error().message(), HasSubstr("pack members whose names differ"));
+  EXPECT_TRUE(names.add("b.x").value().begins_sample);
+}
+
 }  // namespace
 }  // namespace headrace

@@ -147,6 +147,23 @@ TEST_F(ShardParserTest, ASparseFileHasItsZeros) {
   }
 }
 
+// A small piece of a tar may begin many of them before anyone can take the samples.
+TEST_F(ShardParserTest, SparseFilesOfOnePieceTakeNoMoreThanASampleMay) {
+  const std::string records = pax_record("GNU.sparse.size", "600") +
+                              pax_record("GNU.sparse.offset", "0") +
+                              pax_record("GNU.sparse.numbytes", "1");
+  std::string tar;
+  for (const char* const name : {"0.a", "1.a", "2.a"}) {
+    tar += pax_header(records) + tar_file(name, "x");
+  }
+  tar += tar_end();
+  const Error refused = error_of(tar, {.max_sample_bytes = 1000});
+  EXPECT_EQ(refused.code(), Code::kExhausted);
+  EXPECT_THAT(refused.message(), HasSubstr("the sparse members beside it"));
+  EXPECT_EQ(parse(tar, 512, {.max_sample_bytes = 1000}).value().size(), 3u);
+  EXPECT_EQ(parse(tar, SIZE_MAX, {.max_sample_bytes = 1800}).value().size(), 3u);
+}
+
 TEST_F(ShardParserTest, TakesTheWantedFieldsAlone) {
   const std::string tar =
       tar_file("0.a", "x") + tar_file("0.b", "yy") + tar_file("0.c", "z") + tar_end();

@@ -51,7 +51,10 @@ std::shared_ptr<ShardRead> ShardRead::start(ShardToRead shard) {
 }
 
 ShardRead::ShardRead(ShardToRead shard)
-    : shard_(std::move(shard)), next_begin_(shard_.offset), generation_(shard_.generation) {}
+    : shard_(std::move(shard)),
+      next_begin_(shard_.offset),
+      generation_(shard_.generation),
+      knows_generation_(!generation_.empty()) {}
 
 ShardRead::~ShardRead() {
   cancel();
@@ -86,6 +89,12 @@ void ShardRead::cancel() {
   }
   if (stat) stat->cancel();
   for (const std::shared_ptr<ReadBatch>& batch : batches) batch->cancel();
+}
+
+void ShardRead::close(MayBlock) {
+  cancel();
+  const Lock lock(mutex_);
+  while (!ended_) changed_.wait(mutex_);
 }
 
 std::vector<std::string> ShardRead::warnings() {
@@ -193,7 +202,7 @@ void ShardRead::start_pieces() {
     shard_.store->read(batch);
     if (cancelled) batch->cancel();
     // Only what it tells of the version makes it safe to read on.
-    if (generation_.empty()) return;
+    if (!knows_generation_) return;
   }
 }
 
@@ -216,7 +225,8 @@ Result<std::shared_ptr<ReadBatch>> ShardRead::next_piece() {
   ReadSlot& slot = piece.batch->slot(0);
   if (slot.error) return std::unexpected(std::move(*slot.error));
   const std::string_view found = slot.found_generation.view();
-  if (generation_.empty()) generation_.assign(found);
+  // Later, others read it.
+  if (!std::exchange(knows_generation_, true)) generation_.assign(found);
   if (!found.empty() && found != generation_.view()) {
     return fail(Code::kPreconditionFailed, "it changed while it was read");
   }

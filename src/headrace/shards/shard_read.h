@@ -52,7 +52,7 @@ struct ShardToRead {
 // apart into samples, on a thread of its own. At most the bytes under way and the ready samples
 // that are allowed are held, and one sample. If it is read as a whole, its checksum is compared at
 // its end.
-// Thread: any; take() by one at a time. Owns its thread, which the destructor ends and joins.
+// Thread: any. Owns its thread, which the destructor ends and joins.
 // Errors: those of reading and of ShardParser and Decompressor, with the URL of the shard, after
 // the samples before; kPreconditionFailed if the shard changes meanwhile; kInvalidArgument for a
 // compression that cannot be read, and if there are not `count` samples; kCancelled.
@@ -69,11 +69,13 @@ class ShardRead {
   Result<std::vector<ShardSample>> take();
   // Asks for an early end.
   void cancel();
+  // Also waits until it has ended.
+  void close(MayBlock may_block);
 
   // Once it has ended.
   std::vector<std::string> warnings();
   const ShardToRead& shard() const { return shard_; }
-  // That was read. Valid once there are samples.
+  // That was read; "" where the store knows none. Valid once there are samples.
   const GenerationText& generation() const { return generation_; }
 
  private:
@@ -112,6 +114,7 @@ class ShardRead {
   uint64_t summed_bytes_ = 0;
   std::vector<ShardSample> parsed_;
   GenerationText generation_;
+  bool knows_generation_;  // it does not change any more
 
   mutable Mutex mutex_;
   CondVar changed_;

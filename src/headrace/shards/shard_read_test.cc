@@ -2,6 +2,8 @@
 
 #include <zstd.h>
 
+#include <thread>
+
 #include "headrace/format/gzip_test_support.h"
 #include "headrace/format/tar_test_support.h"
 #include "headrace/store/fault_server_test_support.h"
@@ -225,6 +227,35 @@ TEST_F(ShardReadTest, EndsAtOnceIfItIsCancelledOrTheEngineStops) {
   engine_.stop();
   ASSERT_TRUE(wait(*read_));
   EXPECT_EQ(read_->take().error().code(), Code::kCancelled);
+}
+
+TEST_F(ShardReadTest, IsCancelledWhileItAsksForAChecksum) {
+  server_.faults(R"([{"match": {"kind": "get"}, "action": {"stall_head": true}}])");
+  ShardToRead shard = put(tar_of(5, 300));
+  shard.checksum = {};
+  shard.asks_checksum = true;
+  read_ = ShardRead::start(shard);
+  server_.wait_for("/by_kind/get", 1);
+  read_->cancel();
+  ASSERT_TRUE(wait(*read_));
+  EXPECT_EQ(read_->take().error().code(), Code::kCancelled);
+  EXPECT_EQ(server_.stat("/by_kind/media"), 0u);
+}
+
+TEST_F(ShardReadTest, ClosingEndsItForAThreadThatWaits) {
+  server_.faults(R"([{"match": {"kind": "media"}, "action": {"stall_after_bytes": 0}}])");
+  read_ = ShardRead::start(put(tar_of(5, 300)));
+  server_.wait_for("/by_kind/media", 1);
+  Result<std::vector<ShardSample>> taken;
+  {
+    std::jthread waits([this, &taken] {
+      EXPECT_TRUE(wait(*read_));
+      taken = read_->take();
+    });
+    read_->close(MayBlock::on_this_thread());
+  }
+  EXPECT_EQ(taken.error().code(), Code::kCancelled);
+  EXPECT_EQ(engine_.pool().live_bytes(), 0u);
 }
 
 }  // namespace
