@@ -362,7 +362,7 @@ class ParquetDataset(PartStream):
     def _made_batch(self, rows: Rows, epoch: int) -> Any:
         if self._transform is None:
             return columns_of(rows.table)
-        return self._made(self._transform, rows.table, int(rows.numbers[0]), epoch, len(rows))
+        return self._made(self._transform, rows.table, rows.number(0), epoch, len(rows))
 
     def _made_rows(self, rows: Rows, epoch: int) -> Iterator[Any]:
         items = rows_of(rows.table)
@@ -371,8 +371,8 @@ class ParquetDataset(PartStream):
             while items:
                 yield items.pop()
             return
-        for number in rows.numbers.tolist():
-            yield self._made(self._transform, items.pop(), number, epoch, 1)
+        for row in range(len(rows)):
+            yield self._made(self._transform, items.pop(), rows.number(row), epoch, 1)
 
     def _made(
         self, make: Callable[[Any], Any], given: Any, number: int, epoch: int, rows: int

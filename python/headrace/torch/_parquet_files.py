@@ -200,7 +200,8 @@ class GroupRead:
             read = file.read_row_group(
                 groups.number_in_file[group],
                 columns=groups.schema.names,
-                use_threads=get_worker_info() is None,
+                # A single column is decoded no faster by a thread of pyarrow's own.
+                use_threads=len(groups.schema) > 1 and get_worker_info() is None,
             )
             # The schema's order, and plain values where a file has dictionaries.
             table = read.select(groups.schema.names).cast(groups.schema)

@@ -23,24 +23,36 @@ _WHAT = "ParquetDataset"
 class Rows:
     """Some rows: a ``pyarrow.Table``, and the number of each in the dataset."""
 
-    def __init__(self, table: Any, numbers: Any) -> None:
-        self.table, self.numbers = table, numbers
+    def __init__(self, table: Any, first: int, places: range | memoryview) -> None:
+        self.table = table
+        # Row i has the number first + places[i], or that of row places[i] of the parts together.
+        self._first, self._places = first, places
+        self._parts: Sequence[Rows] = ()
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
+
+    def number(self, row: int) -> int:
+        """Return the number of a row."""
+        place = int(self._places[row])
+        for part in self._parts:
+            if place < len(part):
+                return part.number(place)
+            place -= len(part)
+        return self._first + place
 
     @staticmethod
     def joined(parts: Sequence[Rows], order: memoryview | None = None) -> Rows:
         """Return the rows of all parts, in the `order` of their places behind each other."""
         pyarrow, _ = pyarrow_for(_WHAT)
-        if len(parts) == 1:
+        if len(parts) == 1 and order is None:
             return parts[0]
         table = pyarrow.concat_tables([each.table for each in parts])
-        numbers = torch.cat([each.numbers for each in parts])
         if order is not None:
             table = table.take(_as_array(order))
-            numbers = numbers[torch.frombuffer(order, dtype=torch.int64)]
-        return Rows(table, numbers)
+        rows = Rows(table, 0, range(table.num_rows) if order is None else order)
+        rows._parts = parts
+        return rows
 
 
 class OpenGroup:
@@ -52,15 +64,13 @@ class OpenGroup:
     def rows(self, begin: int, end: int) -> Rows:
         """Return the rows at these places of the order."""
         if not self._shuffled:
-            table = self._table.slice(begin, end - begin)
-            return Rows(table, torch.arange(self._first + begin, self._first + end))
+            return Rows(self._table.slice(begin, end - begin), self._first, range(begin, end))
         return picked(self._table, self._first, self._order.indices(begin, end))
 
 
 def picked(table: Any, first: int, places: memoryview) -> Rows:
     """Return some rows of a row group, the first of which has the number `first`."""
-    numbers = torch.frombuffer(places, dtype=torch.int64) + first
-    return Rows(table.take(_as_array(places)), numbers)
+    return Rows(table.take(_as_array(places)), first, places)
 
 
 class Slot:
@@ -124,8 +134,10 @@ class RowReader:
     def draw(self, count: int) -> Rows:
         """Return the next rows, at most so many, and none behind the last one of a slot."""
         counts, order = self._mix([slot.left for slot in self.slots], self._drawn, count)
+        if counts.count(0) == len(counts) - 1:
+            order = None  # all of one slot
         drawn = [slot.take(each) for slot, each in zip(self.slots, counts, strict=True) if each > 0]
-        self._drawn += len(order)
+        self._drawn += sum(counts)
         return Rows.joined(drawn, order)
 
     def count_row(self) -> None:
@@ -138,11 +150,14 @@ class RowReader:
         self._kept = replace(self.start, yielded=self._drawn, begun=self.begun, parts=parts)
         self._since = 0
 
-    def _mix(self, left: list[int], first: int, count: int) -> tuple[list[int], memoryview]:
+    def _mix(self, left: list[int], first: int, count: int) -> tuple[list[int], memoryview | None]:
+        if len(left) == 1:
+            return [min(count, left[0])], None
         start = self.start
-        return _engine.mix_rows(
+        counts, order = _engine.mix_rows(
             left, seed=self._seed, epoch=start.epoch, lane=start.lane, first=first, count=count
         )
+        return counts, order
 
 
 def rows_of(table: Any) -> list[dict[str, Any]]:
