@@ -216,6 +216,7 @@ void bind_crcs(nb::module_& module);
 void bind_shards(nb::module_& module);
 void bind_tar(nb::module_& module);
 void bind_tokens(nb::module_& module);
+void bind_parquet(nb::module_& module);
 void bind_credentials(nb::module_& module);
 void bind_listing(nb::module_& module);
 void bind_store(nb::module_& module);

@@ -65,6 +65,7 @@ NB_MODULE(_engine, module) {
   bind_shards(module);
   bind_tar(module);
   bind_tokens(module);
+  bind_parquet(module);
   bind_credentials(module);
   bind_engine(module);
   bind_listing(module);

@@ -1082,6 +1082,20 @@ class PackedSequences:
     def size_bytes(self) -> int:
         """The bytes of all of them together."""
 
+def plan_column_chunks(
+    chunks: Sequence[tuple[int, int]], end: int, max_gap_bytes: int, max_request_bytes: int
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """
+    The ranges that requests for these column chunks read, and of each column chunk its request and its offset in that. `end`: where the file's footer begins.
+    """
+
+def mix_rows(
+    left: Sequence[int], *, seed: int, epoch: int, lane: int, first: int, count: int
+) -> tuple[list[int], memoryview]:
+    """
+    Draws the rows of a stream from `first` on from row groups of which so many are left: how many come from each, and, as a buffer of int64, the order of all these. Ends after `count` rows or the last row of a row group.
+    """
+
 class Credential:
     """A value of the Authorization header, or keys to sign requests with."""
 

@@ -140,9 +140,14 @@ def tell_errors(errors: Sequence[Exception], on_error: OnError) -> None:
 
 
 def shards_of(
-    source: ShardSource | Iterable[ShardSource], store: Store | None, options: dict[str, Any]
+    source: ShardSource | Iterable[ShardSource],
+    store: Store | None,
+    options: dict[str, Any],
+    suffixes: tuple[str, ...] = _SUFFIXES,
 ) -> tuple[ObjectIndex, tuple[Store, ...]]:
     """Return the shards that are meant, with their sizes, and the stores of the index' roots.
+
+    Of folders, those with one of the `suffixes`.
 
     Raises:
         NotFoundError: there is none, or not one of several.
@@ -161,7 +166,7 @@ def shards_of(
         not options or not any(isinstance(each, Store) for each in sources),
         f"{', '.join(options)}: options belong to the Store that is given",
     )
-    found = _Shards(store, options)
+    found = _Shards(store, options, suffixes)
     for each in sources:
         found.add(each)
     return found.finish()
@@ -171,7 +176,7 @@ def shards_named(
     urls: Iterable[str], options: dict[str, Any]
 ) -> tuple[ObjectIndex, tuple[Store, ...]]:
     """Return these shards, in their order, with their sizes; no URL is a pattern or a folder."""
-    found = _Shards(None, options)
+    found = _Shards(None, options, _SUFFIXES)
     for url in urls:
         found.add_named(url)
     return found.finish()
@@ -180,8 +185,10 @@ def shards_named(
 class _Shards:
     """Collects shards, source after source."""
 
-    def __init__(self, store: Store | None, options: dict[str, Any]) -> None:
-        self._store, self._options = store, options
+    def __init__(
+        self, store: Store | None, options: dict[str, Any], suffixes: tuple[str, ...]
+    ) -> None:
+        self._store, self._options, self._suffixes = store, options, suffixes
         self._stores: dict[str, Store] = {}
         self._parts: list[ObjectIndex] = []
         # Shards that were named, one by one: the URL of their folder, and their names in it.
@@ -213,7 +220,7 @@ class _Shards:
         if has_wildcard(text):
             folder, pattern = folder_and_name(text, before_wildcard=True)
             self._list(self._store_at(folder), text, pattern)
-        elif text.endswith(_SUFFIXES) and bucket_and_name(text)[1]:
+        elif text.endswith(self._suffixes) and bucket_and_name(text)[1]:
             self.add_named(text)
         else:
             self._list(self._store_at(text), text, "")
@@ -236,15 +243,15 @@ class _Shards:
     def _list(self, store: Store, text: str, pattern: str) -> None:
         self._stat()
         index = store.index(before_wildcards(pattern))
-        index = index.filter(glob=pattern) if pattern else index.filter(suffix=_SUFFIXES)
+        index = index.filter(glob=pattern) if pattern else index.filter(suffix=self._suffixes)
         if len(index) == 0:
             error = NotFoundError(
                 f"{text or store.url}: "
                 + (
                     "no object matches the pattern"
                     if pattern
-                    else "no object whose name ends with .tar is below this folder; a pattern such "
-                    "as /* matches other names"
+                    else f"no object whose name ends with {self._suffixes[0]} is below this "
+                    "folder; a pattern such as /* matches other names"
                 )
             )
             error.url = store.url

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import doctest
 import inspect
+import io
 import os
 import signal
 from pathlib import Path
@@ -60,6 +61,7 @@ RAISES_NOTHING = {
     "headrace.torch.IterableDataset.state_dict": "tells where it is",
     "headrace.torch.Loader.state_dict": "tells where it is",
     "headrace.torch.MixtureSampler.state_dict": "tells where it is",
+    "headrace.torch.ParquetDataset.state_dict": "tells where it is",
     "headrace.torch.ShardStream.state_dict": "tells where it is",
     "headrace.torch.WeightedSampler.state_dict": "tells where it is",
 }
@@ -126,6 +128,17 @@ SAMPLE = (("jpg", 1200), ("cls", 1))
 """Fields of samples in shards, and their sizes."""
 
 
+def table() -> bytes:
+    """Return a Parquet file of ten rows."""
+    import pyarrow
+    from pyarrow import parquet
+
+    out = io.BytesIO()
+    rows = {"image": [b"picture"] * 10, "label": range(10)}
+    parquet.write_table(pyarrow.table(rows), out)
+    return out.getvalue()
+
+
 @pytest.fixture
 def bucket(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """What ``gs://`` is in the examples."""
@@ -142,6 +155,7 @@ def bucket(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> None:
     members = [(f"00000{i}.{field}", b"1" * size) for i in (0, 1) for field, size in SAMPLE]
     for i in range(2):
         server.put("bucket", f"shards/train-00{i}.tar", tar(members))
+    server.put("bucket", "tables/part-000.parquet", table())
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
 
 
@@ -179,6 +193,7 @@ def names(bucket: None, store: headrace.Store, tmp_path: Path) -> dict[str, Any]
         "Loader": headrace.torch.Loader,
         "MixtureSampler": headrace.torch.MixtureSampler,
         "MapDataset": headrace.torch.MapDataset,
+        "ParquetDataset": headrace.torch.ParquetDataset,
         "ShardDataset": headrace.torch.ShardDataset,
         "ShardStream": headrace.torch.ShardStream,
         "TokenDataset": headrace.torch.TokenDataset,

@@ -1,6 +1,6 @@
 """Objects of a bucket as datasets and batches for torch.
 
-There are six ways to read them. Begin with the first:
+There are seven ways to read them. Begin with the first:
 
 * `Loader` over a `MapDataset`: batches without worker processes, read ahead by the engine, in an
   order that can be resumed in the middle of an epoch.
@@ -9,6 +9,7 @@ There are six ways to read them. Begin with the first:
 * `Loader` over a `ShardDataset`: samples that are packed in tar shards.
 * `ShardStream` with torch's own DataLoader: samples of tar shards that are compressed, or whose
   samples are small.
+* `ParquetDataset` with torch's own DataLoader: rows of Parquet files.
 * `IterableDataset` with torch's own DataLoader: if you need a stream of samples.
 
 >>> from headrace.torch import Loader, MapDataset
@@ -26,6 +27,7 @@ from headrace.torch._iterable_dataset import IterableDataset
 from headrace.torch._loader import Loader, LoaderStats
 from headrace.torch._map_dataset import MapDataset
 from headrace.torch._mixture_sampler import MixtureSampler
+from headrace.torch._parquet_dataset import ParquetDataset
 from headrace.torch._shard_dataset import ShardDataset
 from headrace.torch._shard_stream import ShardStream
 from headrace.torch._shared_index import shared_index
@@ -40,6 +42,7 @@ __all__ = [
     "LoaderStats",
     "MapDataset",
     "MixtureSampler",
+    "ParquetDataset",
     "ShardDataset",
     "ShardStream",
     "TokenDataset",
@@ -57,6 +60,7 @@ for _public in (
     LoaderStats,
     MapDataset,
     MixtureSampler,
+    ParquetDataset,
     ShardDataset,
     ShardStream,
     TokenDataset,

@@ -6,13 +6,10 @@ import itertools
 import logging
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 from zlib import crc32
-
-import torch
-import torch.utils.data
 
 from headrace import ObjectIndex, _engine
 from headrace._errors import CancelledError, HeadraceError, InvalidArgumentError
@@ -23,42 +20,25 @@ from headrace._shards import OnError, ShardSource, require_on_error, shards_of
 from headrace._wids import is_wids, shards_in_wids
 from headrace.torch._arguments import (
     Ranks,
-    choice,
     count,
     flag,
     seed_or_epoch,
-    warn_of_overlooked_ranks,
 )
 from headrace.torch._error_notes import about_sample
 from headrace.torch._objects import Objects
-from headrace.torch._place import Place
+from headrace.torch._part_stream import PartStream, Start, turn
 from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._shard_dataset import field_names, is_indexed, samples_of, tensors_of
-from headrace.torch._shard_window import OpenPart, Window, has_left, may_have_left
+from headrace.torch._shard_window import OpenPart, Window
 from headrace.torch._shard_work import (
-    Base,
     Deal,
-    EvenDeal,
     Part,
-    WholeDeal,
-    left_over,
-    readers_of,
-    require_all,
-    shares,
-    with_end,
 )
-from headrace.torch._shared_place import SharedPlace
 
 __all__ = ["ShardStream"]
 
 _logger = logging.getLogger("headrace")
-_REMAINDER, _OVERLOOKED, _IDLE = 1, 2, 4  # messages that are given once
-_MOST_WORKERS = 1024
-# Behind a cell for each worker that has taken its share of the loaded state: how many states were
-# loaded, the epoch of the last, and the pass that takes it.
-_MORE_CELLS = 3
-_LOADS, _LOADED_EPOCH, _TAKER = -3, -2, -1
-_MOST_HASH = (1 << 63) - 1
+_IDLE = 4  # a message that is given once
 _PREFETCH_BYTES = 64 << 20
 _LEAST_PIECE_BYTES, _MOST_PIECE_BYTES = 64 << 10, 4 << 20
 _BLOCK = 512
@@ -77,30 +57,16 @@ _INSTEAD = {
 }
 
 
-@dataclass(frozen=True)
-class _Start:
-    """Where a reader begins: its share of a base, and how far it is with it."""
-
-    epoch: int
-    lane: int
-    lanes: int
-    world_size: int
-    base: Base
-    yielded: int = 0
-    begun: int = 0
-    parts: tuple[Part, ...] = ()
-
-
 class _Reader:
     """What one reader has yielded of its share, and where it is."""
 
-    def __init__(self, start: _Start, window: int) -> None:
+    def __init__(self, start: Start, window: int) -> None:
         self.start = start
         self.yielded, self.begun = start.yielded, start.begun
         self.waiting = deque(start.parts)  # those of the state that are not open yet
         self.window = Window(window)
 
-    def now(self) -> _Start:
+    def now(self) -> Start:
         return replace(
             self.start,
             yielded=self.yielded,
@@ -109,7 +75,7 @@ class _Reader:
         )
 
 
-class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
+class ShardStream(PartStream, Objects):
     """Samples of tar shards, one after the other, each shard read as a whole from its beginning.
 
     Take it for compressed shards (``.tar.gz``, ``.tgz``, ``.tar.zst``), and for small samples in
@@ -213,8 +179,6 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
         self._fields = () if fields is None else field_names(fields)
         if epoch_samples is not None:
             epoch_samples = count("epoch_samples", epoch_samples, minimum=1)
-        self._epoch_samples = epoch_samples
-        self._uneven = choice("uneven", uneven, ("drop", "pad", "keep"))
         require(
             epoch_samples is None or uneven == "drop",
             "epoch_samples says how many samples an epoch has; leave out uneven",
@@ -226,316 +190,55 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
             require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
         self._prefetch_bytes = prefetch_bytes
         self._seeds_generators = flag("seed_generators", seed_generators)
-        self._ranks = Ranks(rank, world_size)
+        ranks = Ranks(rank, world_size)
         require(
             transform is None or callable(transform),
             f"transform is {transform!r}; it must be callable",
         )
         self._samples: ObjectIndex | None = None
-        self._firsts: Sequence[int] = ()
+        firsts: Sequence[int] = ()
         if isinstance(source, ObjectIndex) and is_indexed(source):
             self._samples = samples_of(source, None, on_error)
             source, firsts = _engine.shards_of_samples(self._samples)
-            self._firsts = [*firsts, len(self._samples)]
+            firsts = [*firsts, len(self._samples)]
         if is_wids(source):
             shards, stores, counts = shards_in_wids(source, options)
-            self._firsts = list(itertools.accumulate(counts, initial=0))
+            firsts = list(itertools.accumulate(counts, initial=0))
         else:
             shards, stores = shards_of(source, None, options)
-        super().__init__(list(stores), None, shards, None, None, False, {})
+        Objects.__init__(self, list(stores), None, shards, None, None, False, {})
         self._transform = transform
         # Who reads what depends on these numbers.
-        self._counts = f"{crc32(array('q', self._firsts).tobytes()):08x}" if self._firsts else None
-        self._place = Place(self._objects, seed, shuffle)
-        self._shared = SharedPlace(_MOST_WORKERS + _MORE_CELLS)
-        self._loaded: _Start | None = None  # by the trainer process, for a pass of its epoch
-        self._loads = 0
-        self._resume: _Start | None = None  # loaded in this very worker
-        self._passes = 0  # that began here, or in the trainer process before this worker started
-        self._reader: _Reader | None = None  # of the latest iterator
+        self._counts = f"{crc32(array('q', firsts).tobytes()):08x}" if firsts else None
+        PartStream.__init__(
+            self,
+            self._objects,
+            firsts,
+            seed=seed,
+            shuffle=shuffle,
+            uneven=uneven,
+            ranks=ranks,
+            epoch_samples=epoch_samples,
+        )
 
-    @property
-    def epoch(self) -> int:
-        """The epoch of the next pass."""
-        return self._shared.epoch
+    def _reader_from(self, start: Start) -> _Reader:
+        return _Reader(start, self._window)
 
-    def set_epoch(self, epoch: int) -> None:
-        """Let passes that begin from now on, in workers too, be of this epoch.
-
-        If `load_state_dict` has led into the middle of an epoch, the next pass of that epoch is the
-        rest of it.
-
-        Examples:
-            >>> stream.set_epoch(epoch)
-
-        Raises:
-            InvalidArgumentError: `epoch` is not an integer from 0 to 2^63 - 1.
-        """
-        epoch = seed_or_epoch("epoch", epoch)
-        self._shared.move(epoch)
-        self._reader = None
-        if self._resume is not None and self._resume.epoch != epoch:
-            self._resume = None
-
-    def __iter__(self) -> Iterator[Any]:
-        """Begin a pass, or the rest of one after `load_state_dict`."""
-        self._passes += 1
-        try:
-            start = self._next_start(*self._lane())
-        except HeadraceError as error:
-            if torch.utils.data.get_worker_info() is None:
-                raise
-            return _failing(error)  # of a persistent worker, torch would lose it here
-        if self._resume is not None:
-            self._resume = None
-        elif self._loaded_start() is not None:
-            self._take_loaded()
-        self._reader = reader = _Reader(start, self._window)
-        return self._iterate(reader)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the place after the sample that the latest iterator yielded last.
-
-        Examples:
-            >>> state = stream.state_dict()
-        """
-        start = self._resume
-        if start is None and self._reader is not None:
-            start = self._reader.now()
-        if start is None:
-            start = self._next_start(*self._lane())
+    def _ways(self) -> dict[str, Any]:
         return {
-            **self._identity(),
-            "epoch": start.epoch,
-            "lane": start.lane,
-            "lanes": start.lanes,
-            "world_size": start.world_size,
-            "yielded": start.yielded,
-            "begun": start.begun,
-            "parts": [part.to_state() for part in start.parts],
-            "base": start.base.to_state(),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Any]) -> None:
-        """Let the next pass of the state's epoch continue from a state.
-
-        Whoever begins that pass: this process, or a DataLoader, of which each worker takes its
-        share of what is left. Every pass after it is a whole one.
-
-        Args:
-            state: what `state_dict` returned, to go on with as many ranks and workers as there
-                were; or the states of all readers, to go on with any number of them: a list that
-                has them, or whatever has them inside, such as a list of the states of the
-                StatefulDataLoaders of all ranks. Give that to every rank, before workers start.
-
-        Examples:
-            >>> stream = ShardStream("gs://bucket/shards/", shuffle=True)
-            >>> state = stream.state_dict()
-            >>> stream.load_state_dict(state)
-            >>> stream.load_state_dict([state])  # with any ranks and workers
-
-        Raises:
-            InvalidArgumentError: the state is of other data or of another order, or not a state;
-                states of readers are missing, or are of different moments.
-        """
-        is_one = isinstance(state, Mapping) and {"lane", "lanes", "base"} <= state.keys()
-        found = {str(sorted(each.items(), key=str)): each for each in readers_of(state)}
-        if not found:
-            self._place.read(state if isinstance(state, Mapping) else {}, ())  # says what is wrong
-        starts = [self._read(each) for each in found.values()] or [self._read(state)]
-        start = starts[0] if is_one else self._together(starts)
-        self._reader = None
-        if _worker_count() > 0:
-            self._resume = start  # the other workers have states of their own
-            self._shared.move(start.epoch)
-            return
-        self._shared.move(start.epoch)
-        self._loaded = start
-        more = self._shared.more
-        self._loads = int(more[_LOADS].item()) + 1
-        more[:] = 0
-        more[_LOADS], more[_LOADED_EPOCH] = self._loads, start.epoch
-
-    # ---- states
-
-    def _identity(self) -> dict[str, Any]:
-        return {
-            **self._place.identity(),
             "shuffle_window": self._window,
             "epoch_samples": self._epoch_samples,
             "uneven": self._uneven,
             "counts": self._counts,
         }
 
-    def _read(self, state: Any) -> _Start:
-        numbers = ("epoch", "lane", "lanes", "world_size", "yielded", "begun")
-        values = self._place.read(state, numbers)
-        identity = self._identity()
-        for name in ("shuffle_window", "epoch_samples", "uneven", "counts"):
-            require(
-                state.get(name) == identity[name],
-                f"the state has {name}={state.get(name)!r}, but here it is {identity[name]!r}: "
-                "they must be the same, or a place means something else",
-            )
-        lane, lanes, world_size = values["lane"], values["lanes"], values["world_size"]
-        require(
-            lane < lanes and 0 < world_size <= lanes and lanes % world_size == 0,
-            f"the state is of reader {lane} of {lanes}, on {world_size} ranks; that cannot be",
-        )
-        parts = state.get("parts")
-        require(isinstance(parts, Sequence), f"the state's parts are {parts!r}")
-        return _Start(
-            **values,
-            parts=tuple(Part.from_state(part) for part in parts),
-            base=Base.from_state(state.get("base")),
-        )
-
-    def _together(self, starts: list[_Start]) -> _Start:
-        """Return the start of all readers that may be, from those of all that were."""
-        first = starts[0]
-        require(
-            all(
-                (each.epoch, each.lanes, each.world_size, each.base)
-                == (first.epoch, first.lanes, first.world_size, first.base)
-                for each in starts
-            ),
-            "the states are of different epochs, of different resumes, or of readers on different "
-            "numbers of ranks: give those of one moment",
-        )
-        require(
-            self._uneven != "pad",
-            'with uneven="pad", a pass goes on with as many ranks and workers as there were: what '
-            "is repeated to fill up belongs to them",
-        )
-        starts.sort(key=lambda each: each.lane)
-        require_all([each.lane for each in starts], first.lanes)
-        deal, _ = self._deal(first.epoch, first.base, first.lanes, first.world_size)
-        readers = [(each.yielded, each.begun, each.parts) for each in starts]
-        return _Start(first.epoch, 0, 0, 0, left_over(deal, first.base, readers))
-
-    def _next_start(self, lane: int, lanes: int) -> _Start:
-        """Return where the next pass of this reader begins."""
-        start = self._resume or self._loaded_start()
-        _, world_size = self._ranks.now()
-        if start is None:
-            return _Start(self.epoch, lane, lanes, world_size, self._first_base())
-        if start.lanes == 0:  # for any readers
-            return replace(start, lane=lane, lanes=lanes, world_size=world_size)
-        if (start.lane, start.lanes) != (lane, lanes):
-            raise InvalidArgumentError(
-                f"the state is of reader {start.lane} of {start.lanes}, and this is reader "
-                f"{lane} of {lanes}: go on with as many ranks and workers as there were, or give "
-                "load_state_dict the states of all readers"
-            )
-        return start
-
-    def _loaded_start(self) -> _Start | None:
-        """Return what the trainer process has loaded, if it is for this reader's present pass."""
-        more = self._shared.more
-        loads, epoch, taker = more[[_LOADS, _LOADED_EPOCH, _TAKER]].tolist()
-        if loads == 0 or epoch != self.epoch:
-            return None
-        # One pass takes the state, and each of its readers does so once.
-        if taker and (taker != self._pass() or more[_worker_id()].item()):
-            return None
-        require(
-            self._loads == loads,
-            "a state was loaded after this worker was started: make a new DataLoader, which starts "
-            "new workers",
-        )
-        return self._loaded
-
-    def _take_loaded(self) -> None:
-        # Workers that begin their pass at the same time write the same number.
-        more = self._shared.more
-        more[_TAKER] = self._pass()
-        more[_worker_id()] = 1
-
-    def _pass(self) -> int:
-        """Return a number that all readers of the present pass in this rank have, and no other."""
-        info = torch.utils.data.get_worker_info()
-        if info is None:
-            return self._passes << 1
-        # A DataLoader draws a seed whenever it starts workers, who add their own numbers to it.
-        return hash((info.seed - info.id, info.num_workers, self._passes)) & _MOST_HASH | 1
-
-    def _first_base(self) -> Base:
-        return Base(left=-1 if self._epoch_samples is None else self._epoch_samples)
-
-    # ---- who reads what
-
-    def _lane(self) -> tuple[int, int]:
-        """Return which reader this is, of how many; see `IterableDataset`."""
-        rank, world_size = self._ranks.now()
-        info = torch.utils.data.get_worker_info()
-        if info is None:
-            return rank, world_size
-        require(
-            info.id < _MOST_WORKERS, f"there are {info.num_workers} workers; {_MOST_WORKERS} work"
-        )
-        return info.id * world_size + rank, info.num_workers * world_size
-
-    def _deal(
-        self, epoch: int, base: Base, lanes: int, world_size: int
-    ) -> tuple[Deal, tuple[int, ...] | None]:
-        """Return who reads what of a base, and how many samples each reader yields."""
-        shards = len(self._objects)
-        if not self._firsts:
-            if base.left < 0:
-                return WholeDeal(base, lanes, shards, rounds=False), None
-            total = base.left - base.left % world_size
-            return WholeDeal(base, lanes, shards, rounds=True), shares(total, lanes)
-        order = self._place.at(epoch).order()
-
-        def count_at(position: int) -> int:
-            shard = order[_turn(position, shards)]
-            return self._firsts[shard + 1] - self._firsts[shard]
-
-        def gone_of(part: Part) -> list[int]:
-            end = min(part.end, may_have_left(part))
-            if end <= part.begin:
-                return []
-            shard = order[part.position % shards]
-            seeds = _engine.sample_seeds(
-                self._place.seed, epoch, (shard << 32) + part.begin, (shard << 32) + end
-            )
-            numbers = range(part.begin, end)
-            return [
-                number
-                for number, seed in zip(numbers, seeds, strict=True)
-                if has_left(part, number, seed, self._window)
-            ]
-
-        total = base.left
-        if total < 0:
-            parts = [with_end(part, count_at) for part in base.parts]
-            total = sum(part.end - part.begin - len(gone_of(part)) for part in parts)
-            total += sum(count_at(position) for position in range(base.frontier, shards))
-        remainder = total % world_size
-        if remainder and self._uneven != "keep":
-            total += world_size - remainder if self._uneven == "pad" else -remainder
-        quotas = shares(total, lanes)
-        return EvenDeal(base, quotas, count_at, gone_of), quotas
-
-    def _tell(self, lane: int, lanes: int, world_size: int) -> None:
-        """Give the messages about this pass, once for all processes that share the place."""
-        if self._ranks.are_overlooked() and self._shared.is_first_to(_OVERLOOKED):
-            warn_of_overlooked_ranks("stream", stacklevel=4)
+    def _tell_more(self, lane: int, lanes: int, world_size: int) -> None:
         require(
             self._epoch_samples is None or self._epoch_samples >= world_size,
             f"epoch_samples is {self._epoch_samples}, and there are {world_size} ranks: that is "
             "not one for each",
         )
         if self._firsts:
-            remainder = self._firsts[-1] % world_size
-            drops = self._uneven == "drop" and self._epoch_samples is None
-            if remainder and drops and lane == 0 and self._shared.is_first_to(_REMAINDER):
-                _logger.warning(
-                    "%r leaves out the last %s of each epoch's order, so that all %d ranks have "
-                    'the same number of samples; uneven="pad" repeats some instead, '
-                    'uneven="keep" gives all that there are',
-                    self, "sample" if remainder == 1 else f"{remainder} samples", world_size,
-                )  # fmt: skip
             return
         require(
             world_size == 1 or self._epoch_samples is not None or self._uneven == "keep",
@@ -670,7 +373,7 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
     def _open_shard(self, part: Part, epoch: int) -> _engine.ShardRead | None:
         """Begin to read a part; None: it has no samples."""
         shards = len(self._objects)
-        shard = self._place.at(epoch).order()[_turn(part.position, shards)]
+        shard = self._place.at(epoch).order()[turn(part.position, shards)]
         offset, first_key = part.offset, ""
         end: int | None = part.end if part.end >= 0 else None
         samples: int | None = None
@@ -733,14 +436,6 @@ class ShardStream(Objects, torch.utils.data.IterableDataset[Any]):
 
         return seeded
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_reader": None}
-
-
-def _failing(error: HeadraceError) -> Iterator[Any]:
-    yield from ()
-    raise error
-
 
 def _all_failed(failed: int) -> InvalidArgumentError:
     return InvalidArgumentError(
@@ -748,22 +443,3 @@ def _all_failed(failed: int) -> InvalidArgumentError:
         + ("the only shard was" if failed == 1 else f"{failed} shards in a row were")
         + " left out (on_error)"
     )
-
-
-def _worker_id() -> int:
-    """Return the number of this worker of the DataLoader; 0 if it is none."""
-    info = torch.utils.data.get_worker_info()
-    return 0 if info is None else info.id
-
-
-def _worker_count() -> int:
-    info = torch.utils.data.get_worker_info()
-    return 0 if info is None else info.num_workers
-
-
-def _turn(position: int, shards: int) -> int:
-    """Return the place in the order of shards of a position, of which a reader has every n-th.
-
-    Each round begins one place later, so that no reader has the same shards again and again.
-    """
-    return (position + position // shards) % shards

@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace import ObjectIndex, ObjectInfo
-from headrace._errors import CorruptDataError, HeadraceError, InvalidArgumentError
+from headrace._errors import CorruptDataError, InvalidArgumentError
 from headrace._location import is_local, is_whole, object_at
 from headrace._options import require
 from headrace._store import Store
 from headrace.torch._columns import KINDS, in_one_kind, odd_value
+from headrace.torch._pyarrow import pyarrow_for
 
 __all__ = ["index_of_table"]
 
@@ -197,13 +198,7 @@ def _of_file(path: str, url: str, label: str | None, options: Mapping[str, Any])
 
 
 def _of_parquet(content: Any, file: str) -> Columns:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise HeadraceError(
-            f"{file}: a Parquet file needs pyarrow: pip install 'headrace[parquet]'"
-        ) from error
+    pyarrow, parquet = pyarrow_for(f"{file}: a Parquet file")
     try:
         file_of_it = parquet.ParquetFile(pyarrow.BufferReader(content))
         names = file_of_it.schema_arrow.names

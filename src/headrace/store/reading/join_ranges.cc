@@ -39,19 +39,15 @@ auto object_of(const ReadBatch& batch, const ReadSlot& slot) {
 
 // Extends the run by a slot, which begins behind its others, if the rules allow that.
 bool extend(JoinPlan::Run& run, const ReadSlot& slot, const JoinRules& rules) {
-  const ByteRange& asked = slot.asked;
-  // The gap is compared, not `end + max_gap_bytes`, which could wrap around.
-  const uint64_t gap_bytes = asked.begin > run.range.end ? asked.begin - run.range.end : 0;
-  const uint64_t end = std::max(run.range.end, asked.end);
-  if (gap_bytes > *rules.max_gap_bytes || end - run.range.begin > rules.max_joined_bytes) {
-    return false;
-  }
+  const std::optional<ByteRange> both =
+      joined(run.range, slot.asked, *rules.max_gap_bytes, rules.max_joined_bytes);
+  if (!both) return false;
   const ChecksumKind kind = *sum_kind(slot, rules.verify);
   if (kind != ChecksumKind::kNone) {
     if (run.sum_kind != ChecksumKind::kNone && run.sum_kind != kind) return false;
     run.sum_kind = kind;
   }
-  run.range.end = end;
+  run.range = *both;
   ++run.count;
   return true;
 }
@@ -186,6 +182,15 @@ class JoinedRead : public std::enable_shared_from_this<JoinedRead> {
 };
 
 }  // namespace
+
+std::optional<ByteRange> joined(const ByteRange& run, const ByteRange& next, uint64_t max_gap_bytes,
+                                uint64_t max_joined_bytes) {
+  // The gap is compared, not `end + max_gap_bytes`, which could wrap around.
+  const uint64_t gap_bytes = next.begin > run.end ? next.begin - run.end : 0;
+  const ByteRange both = {run.begin, std::max(run.end, next.end)};
+  if (gap_bytes > max_gap_bytes || both.size_bytes() > max_joined_bytes) return std::nullopt;
+  return both;
+}
 
 JoinPlan plan_joins(const ReadBatch& batch, const JoinRules& rules) {
   JoinPlan plan;

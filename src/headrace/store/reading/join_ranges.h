@@ -38,6 +38,11 @@ struct JoinPlan {
   bool joins() const { return runs.size() < slots.size(); }
 };
 
+// The range of one request that reads `run` and `next`, which begins no earlier; none if it would
+// read a gap above max_gap_bytes, or more than max_joined_bytes. Pure.
+std::optional<ByteRange> joined(const ByteRange& run, const ByteRange& next, uint64_t max_gap_bytes,
+                                uint64_t max_joined_bytes);
+
 // The fewest requests that read no gap above max_gap_bytes and no more than max_joined_bytes for
 // several ranges. Whole objects, members of shards, what is read into places, and ranges that lie
 // behind the object or are to be compared by a digest are requests of their own. Pure.

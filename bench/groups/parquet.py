@@ -1,0 +1,116 @@
+"""One column of many of Parquet files, beside raw requests for the same bytes and pyarrow."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from bench.harness import LATENCY_S, Answer, Bench, Client
+from bench.objects import MIB, Bucket
+
+COLUMNS = 8
+GROUPS_PER_FILE = 4
+GROUP_ROWS = 1 << 18  # 2 MiB of a column
+WANTED = "column 3"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tables(Bucket):
+    """Parquet files of random numbers, which no encoding and no compression shortens."""
+
+    def object_name(self, index: int) -> str:
+        return f"part-{index:03d}.parquet"
+
+    def pieces(self, index: int) -> Iterator[bytes]:
+        """One row group after the other, and a footer."""
+        import numpy
+        import pyarrow
+        from pyarrow import parquet
+
+        random = numpy.random.Generator(numpy.random.PCG64(index))
+        names = [f"column {i}" for i in range(COLUMNS)]
+        schema = pyarrow.schema([(name, pyarrow.float64()) for name in names])
+        out = io.BytesIO()
+        with parquet.ParquetWriter(
+            out, schema, compression="none", use_dictionary=False, write_statistics=False
+        ) as writer:
+            for _ in range(GROUPS_PER_FILE):
+                columns = [random.random(GROUP_ROWS) for _ in names]
+                writer.write_table(pyarrow.table(columns, schema=schema), GROUP_ROWS)
+        yield out.getvalue()
+
+
+TABLES = Tables(name="bench-parquet", object_count=8, sizes_bytes=())
+
+
+def parquet(bench: Bench) -> None:
+    """Reading one column where every answer takes its time, as in the cloud"""
+    column_mib = TABLES.object_count * GROUPS_PER_FILE * GROUP_ROWS * 8 // MIB
+    group = (
+        f"parquet: 1 of {COLUMNS} columns, {column_mib} MiB, nginx, first byte after "
+        f"{LATENCY_S * 1e3:.0f} ms"
+    )
+    with bench.nginx(TABLES, latency_s=LATENCY_S) as server:
+
+        def client(name: str) -> Client:
+            return lambda: bench.many(
+                name,
+                server.url,
+                TABLES,
+                column=WANTED,
+                folder=str((bench.root / TABLES.name).resolve()),
+            )
+
+        def raw() -> Answer:
+            bench.only_beside_others()
+            return client("parquet-raw")()
+
+        def arrow() -> Answer:
+            bench.only_beside_others()
+            return client("parquet-pyarrow")()
+
+        answers = bench.alternate(
+            group,
+            {
+                "ParquetDataset": client("parquet-column"),
+                "raw": raw,
+                "pyarrow": arrow,
+            },
+            bench.effort.repetitions,
+        )
+    ours, raws, arrows = answers["ParquetDataset"], answers["raw"], answers["pyarrow"]
+    bench.row(group, "ParquetDataset: time", "s", _times(ours))
+    bench.row(group, "raw GETs of the same bytes: time", "s", _times(raws))
+    bench.row(
+        group,
+        "ParquetDataset: time, over raw GETs",
+        "x",
+        [a["wall_s"] / b["wall_s"] for a, b in zip(ours, raws, strict=False)],
+        at_most=1.2,
+    )
+    bench.row(
+        group,
+        "ParquetDataset: bytes read, over those of the column",
+        "x",
+        [answer["read_bytes"] / answer["column_bytes"] for answer in ours],
+        at_most=1.05,
+    )
+    bench.row(group, "ParquetDataset: reading all footers", "s", [a["open_s"] for a in ours])
+    bench.row(group, "pyarrow over fsspec: time", "s", _times(arrows))
+    bench.row(
+        group,
+        "ParquetDataset: rows per CPU-second, over pyarrow over fsspec",
+        "x",
+        [
+            (a["objects"] / a["cpu_s"]) / (b["objects"] / b["cpu_s"])
+            for a, b in zip(ours, arrows, strict=False)
+        ],
+    )
+
+
+def _times(answers: list[Answer]) -> list[float]:
+    return [float(answer["wall_s"]) for answer in answers]
+
+
+GROUPS: dict[str, Callable[[Bench], None]] = {"parquet": parquet}

@@ -1,0 +1,66 @@
+// Row groups of Parquet files: what to read for them, and the order of their rows.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "convert.h"
+#include "headrace/dataset/row_mix.h"
+#include "headrace/store/reading/column_chunks.h"
+
+namespace headrace::python {
+namespace {
+
+using Pairs = std::vector<std::pair<uint64_t, uint64_t>>;
+
+nb::tuple plan(const Pairs& chunks, uint64_t end, uint64_t max_gap_bytes,
+               uint64_t max_request_bytes) {
+  std::vector<ByteRange> ranges;
+  ranges.reserve(chunks.size());
+  for (const auto& [begin, chunk_end] : chunks) ranges.push_back({begin, chunk_end});
+  const ColumnChunkPlan made = value_or_raise(plan_column_chunks(
+      ranges, end, {.max_gap_bytes = max_gap_bytes, .max_request_bytes = max_request_bytes}));
+  nb::list requests, places;
+  for (const ByteRange& each : made.requests) {
+    requests.append(nb::make_tuple(each.begin, each.end));
+  }
+  for (const ColumnChunkPlan::Place& each : made.places) {
+    places.append(nb::make_tuple(each.request, each.offset_bytes));
+  }
+  return nb::make_tuple(requests, places);
+}
+
+nb::tuple mix(const std::vector<uint64_t>& left, uint64_t seed, uint64_t epoch, uint64_t lane,
+              uint64_t first, uint64_t count) {
+  const RowMix mixed = mix_rows(seed, epoch, lane, first, count, left);
+  nb::list counts;
+  for (const uint64_t each : mixed.counts) counts.append(each);
+  return nb::make_tuple(counts, int64_buffer(mixed.order.size(), [&mixed](std::span<int64_t> out) {
+                          std::ranges::copy(mixed.order, out.begin());
+                        }));
+}
+
+}  // namespace
+
+void bind_parquet(nb::module_& module) {
+  module.def("plan_column_chunks", &plan, nb::arg("chunks"), nb::arg("end"),
+             nb::arg("max_gap_bytes"), nb::arg("max_request_bytes"),
+             nb::sig("def plan_column_chunks(chunks: collections.abc.Sequence[tuple[int, int]], "
+                     "end: int, max_gap_bytes: int, max_request_bytes: int) -> "
+                     "tuple[list[tuple[int, int]], list[tuple[int, int]]]"),
+             "The ranges that requests for these column chunks read, and of each column chunk its "
+             "request and its offset in that. `end`: where the file's footer begins.");
+  module.def(
+      "mix_rows", &mix, nb::arg("left"), nb::kw_only(), nb::arg("seed"), nb::arg("epoch"),
+      nb::arg("lane"), nb::arg("first"), nb::arg("count"),
+      nb::sig("def mix_rows(left: collections.abc.Sequence[int], *, seed: int, epoch: int, "
+              "lane: int, first: int, count: int) -> tuple[list[int], memoryview]"),
+      "Draws the rows of a stream from `first` on from row groups of which so many are left: "
+      "how many come from each, and, as a buffer of int64, the order of all these. Ends "
+      "after `count` rows or the last row of a row group.");
+}
+
+}  // namespace headrace::python

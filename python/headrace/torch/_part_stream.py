@@ -1,0 +1,425 @@
+"""What streams have in common whose samples lie in parts: who takes what, and how it is resumed."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch.utils.data
+
+from headrace import _engine
+from headrace._errors import HeadraceError, InvalidArgumentError
+from headrace._options import require
+from headrace.torch._arguments import (
+    Ranks,
+    choice,
+    seed_or_epoch,
+    warn_of_overlooked_ranks,
+)
+from headrace.torch._place import Objects, Place
+from headrace.torch._shard_window import has_left, may_have_left
+from headrace.torch._shard_work import (
+    Base,
+    Deal,
+    EvenDeal,
+    Part,
+    WholeDeal,
+    left_over,
+    readers_of,
+    require_all,
+    shares,
+    with_end,
+)
+from headrace.torch._shared_place import SharedPlace
+
+__all__ = ["PartStream", "Reader", "Start", "turn"]
+
+_MOST_WORKERS = 1024
+# Behind a cell for each worker that has taken its share of the loaded state: how many states were
+# loaded, the epoch of the last, and the pass that takes it.
+_MORE_CELLS = 3
+_LOADS, _LOADED_EPOCH, _TAKER = -3, -2, -1
+_MOST_HASH = (1 << 63) - 1
+_REMAINDER, _OVERLOOKED = 1, 2  # messages that are given once; further ones are of subclasses
+_logger = logging.getLogger("headrace")
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a reader begins: its share of a base, and how far it is with it."""
+
+    epoch: int
+    lane: int
+    lanes: int
+    world_size: int
+    base: Base
+    yielded: int = 0
+    begun: int = 0
+    parts: tuple[Part, ...] = ()
+
+
+class Reader(Protocol):
+    """What one reader has yielded of its share, and where it is."""
+
+    start: Start
+
+    def now(self) -> Start:
+        """Return where a reader begins that is to continue from here."""
+        ...
+
+
+class PartStream(torch.utils.data.IterableDataset[Any]):
+    """A stream of samples that lie in parts, such as shards; see `ShardStream`.
+
+    Args:
+        parts: the parts, which an epoch puts in an order.
+        firsts: the number of the first sample of each part, and how many there are in all. Empty:
+            nobody knows.
+    """
+
+    _window = 0
+    """Within how many samples each reader shuffles."""
+
+    def __init__(
+        self,
+        parts: Objects,
+        firsts: Sequence[int],
+        *,
+        seed: int,
+        shuffle: bool,
+        uneven: str,
+        ranks: Ranks,
+        epoch_samples: int | None = None,
+    ) -> None:
+        self._count_of_parts = len(parts)
+        self._firsts = firsts
+        self._place = Place(parts, seed, shuffle)
+        self._uneven = choice("uneven", uneven, ("drop", "pad", "keep"))
+        self._ranks = ranks
+        self._epoch_samples = epoch_samples
+        self._shared = SharedPlace(_MOST_WORKERS + _MORE_CELLS)
+        self._loaded: Start | None = None  # by the trainer process, for a pass of its epoch
+        self._loads = 0
+        self._resume: Start | None = None  # loaded in this very worker
+        self._passes = 0  # that began here, or in the trainer process before this worker started
+        self._reader: Reader | None = None  # of the latest iterator
+
+    # ---- for whoever has such parts
+
+    @abstractmethod
+    def _reader_from(self, start: Start) -> Any:
+        """Return a reader that begins there."""
+
+    @abstractmethod
+    def _iterate(self, reader: Any) -> Iterator[Any]:
+        """Yield the samples of a reader, and count them there."""
+
+    @abstractmethod
+    def _ways(self) -> dict[str, Any]:
+        """Return what a state depends on beside the place."""
+
+    def _shares(self, total: int, lanes: int, world_size: int) -> tuple[int, ...]:  # noqa: ARG002
+        """Return how many of so many samples each reader yields."""
+        return shares(total, lanes)
+
+    def _tell_more(self, lane: int, lanes: int, world_size: int) -> None:
+        """Give more messages about a pass, and refuse what cannot work."""
+
+    # ---- passes and states
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next pass."""
+        return self._shared.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let passes that begin from now on, in workers too, be of this epoch.
+
+        If `load_state_dict` has led into the middle of an epoch, the next pass of that epoch is the
+        rest of it.
+
+        Examples:
+            >>> stream.set_epoch(epoch)
+
+        Raises:
+            InvalidArgumentError: `epoch` is not an integer from 0 to 2^63 - 1.
+        """
+        epoch = seed_or_epoch("epoch", epoch)
+        self._shared.move(epoch)
+        self._reader = None
+        if self._resume is not None and self._resume.epoch != epoch:
+            self._resume = None
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin a pass, or the rest of one after `load_state_dict`."""
+        self._passes += 1
+        try:
+            start = self._next_start(*self._lane())
+        except HeadraceError as error:
+            if torch.utils.data.get_worker_info() is None:
+                raise
+            return _failing(error)  # of a persistent worker, torch would lose it here
+        if self._resume is not None:
+            self._resume = None
+        elif self._loaded_start() is not None:
+            self._take_loaded()
+        self._reader = reader = self._reader_from(start)
+        return self._iterate(reader)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the place after the sample that the latest iterator yielded last.
+
+        Examples:
+            >>> state = stream.state_dict()
+        """
+        start = self._resume
+        if start is None and self._reader is not None:
+            start = self._reader.now()
+        if start is None:
+            start = self._next_start(*self._lane())
+        return {
+            **self._place.identity(),
+            **self._ways(),
+            "epoch": start.epoch,
+            "lane": start.lane,
+            "lanes": start.lanes,
+            "world_size": start.world_size,
+            "yielded": start.yielded,
+            "begun": start.begun,
+            "parts": [part.to_state() for part in start.parts],
+            "base": start.base.to_state(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Any]) -> None:
+        """Let the next pass of the state's epoch continue from a state.
+
+        Whoever begins that pass: this process, or a DataLoader, of which each worker takes its
+        share of what is left. Every pass after it is a whole one.
+
+        Args:
+            state: what `state_dict` returned, to go on with as many ranks and workers as there
+                were; or the states of all readers, to go on with any number of them: a list that
+                has them, or whatever has them inside, such as a list of the states of the
+                StatefulDataLoaders of all ranks. Give that to every rank, before workers start.
+
+        Examples:
+            >>> stream = ShardStream("gs://bucket/shards/", shuffle=True)
+            >>> state = stream.state_dict()
+            >>> stream.load_state_dict(state)
+            >>> stream.load_state_dict([state])  # with any ranks and workers
+
+        Raises:
+            InvalidArgumentError: the state is of other data or of another order, or not a state;
+                states of readers are missing, or are of different moments.
+        """
+        is_one = isinstance(state, Mapping) and {"lane", "lanes", "base"} <= state.keys()
+        found = {str(sorted(each.items(), key=str)): each for each in readers_of(state)}
+        if not found:
+            self._place.read(state if isinstance(state, Mapping) else {}, ())  # says what is wrong
+        starts = [self._read(each) for each in found.values()] or [self._read(state)]
+        start = starts[0] if is_one else self._together(starts)
+        self._reader = None
+        if _worker_count() > 0:
+            self._resume = start  # the other workers have states of their own
+            self._shared.move(start.epoch)
+            return
+        self._shared.move(start.epoch)
+        self._loaded = start
+        more = self._shared.more
+        self._loads = int(more[_LOADS].item()) + 1
+        more[:] = 0
+        more[_LOADS], more[_LOADED_EPOCH] = self._loads, start.epoch
+
+    def _read(self, state: Any) -> Start:
+        numbers = ("epoch", "lane", "lanes", "world_size", "yielded", "begun")
+        values = self._place.read(state, numbers)
+        for name, value in self._ways().items():
+            require(
+                state.get(name) == value,
+                f"the state has {name}={state.get(name)!r}, but here it is {value!r}: they must be "
+                "the same, or a place means something else",
+            )
+        lane, lanes, world_size = values["lane"], values["lanes"], values["world_size"]
+        require(
+            lane < lanes and 0 < world_size <= lanes and lanes % world_size == 0,
+            f"the state is of reader {lane} of {lanes}, on {world_size} ranks; that cannot be",
+        )
+        parts = state.get("parts")
+        require(isinstance(parts, Sequence), f"the state's parts are {parts!r}")
+        return Start(
+            **values,
+            parts=tuple(Part.from_state(part) for part in parts),
+            base=Base.from_state(state.get("base")),
+        )
+
+    def _together(self, starts: list[Start]) -> Start:
+        """Return the start of all readers that may be, from those of all that were."""
+        first = starts[0]
+        require(
+            all(
+                (each.epoch, each.lanes, each.world_size, each.base)
+                == (first.epoch, first.lanes, first.world_size, first.base)
+                for each in starts
+            ),
+            "the states are of different epochs, of different resumes, or of readers on different "
+            "numbers of ranks: give those of one moment",
+        )
+        require(
+            self._uneven != "pad",
+            'with uneven="pad", a pass goes on with as many ranks and workers as there were: what '
+            "is repeated to fill up belongs to them",
+        )
+        starts.sort(key=lambda each: each.lane)
+        require_all([each.lane for each in starts], first.lanes)
+        deal, _ = self._deal(first.epoch, first.base, first.lanes, first.world_size)
+        readers = [(each.yielded, each.begun, each.parts) for each in starts]
+        return Start(first.epoch, 0, 0, 0, left_over(deal, first.base, readers))
+
+    def _next_start(self, lane: int, lanes: int) -> Start:
+        """Return where the next pass of this reader begins."""
+        start = self._resume or self._loaded_start()
+        _, world_size = self._ranks.now()
+        if start is None:
+            return Start(self.epoch, lane, lanes, world_size, self._first_base())
+        if start.lanes == 0:  # for any readers
+            return replace(start, lane=lane, lanes=lanes, world_size=world_size)
+        if (start.lane, start.lanes) != (lane, lanes):
+            raise InvalidArgumentError(
+                f"the state is of reader {start.lane} of {start.lanes}, and this is reader "
+                f"{lane} of {lanes}: go on with as many ranks and workers as there were, or give "
+                "load_state_dict the states of all readers"
+            )
+        return start
+
+    def _loaded_start(self) -> Start | None:
+        """Return what the trainer process has loaded, if it is for this reader's present pass."""
+        more = self._shared.more
+        loads, epoch, taker = more[[_LOADS, _LOADED_EPOCH, _TAKER]].tolist()
+        if loads == 0 or epoch != self.epoch:
+            return None
+        # One pass takes the state, and each of its readers does so once.
+        if taker and (taker != self._pass() or more[_worker_id()].item()):
+            return None
+        require(
+            self._loads == loads,
+            "a state was loaded after this worker was started: make a new DataLoader, which starts "
+            "new workers",
+        )
+        return self._loaded
+
+    def _take_loaded(self) -> None:
+        # Workers that begin their pass at the same time write the same number.
+        more = self._shared.more
+        more[_TAKER] = self._pass()
+        more[_worker_id()] = 1
+
+    def _pass(self) -> int:
+        """Return a number that all readers of the present pass in this rank have, and no other."""
+        info = torch.utils.data.get_worker_info()
+        if info is None:
+            return self._passes << 1
+        # A DataLoader draws a seed whenever it starts workers, who add their own numbers to it.
+        return hash((info.seed - info.id, info.num_workers, self._passes)) & _MOST_HASH | 1
+
+    def _first_base(self) -> Base:
+        return Base(left=-1 if self._epoch_samples is None else self._epoch_samples)
+
+    def _lane(self) -> tuple[int, int]:
+        """Return which reader this is, of how many; see `IterableDataset`."""
+        rank, world_size = self._ranks.now()
+        info = torch.utils.data.get_worker_info()
+        if info is None:
+            return rank, world_size
+        require(
+            info.id < _MOST_WORKERS, f"there are {info.num_workers} workers; {_MOST_WORKERS} work"
+        )
+        return info.id * world_size + rank, info.num_workers * world_size
+
+    def _tell(self, lane: int, lanes: int, world_size: int) -> None:
+        """Give the messages about this pass, once for all processes that share the place."""
+        if self._ranks.are_overlooked() and self._shared.is_first_to(_OVERLOOKED):
+            warn_of_overlooked_ranks("stream", stacklevel=4)
+        remainder = self._firsts[-1] % world_size if self._firsts else 0
+        drops = self._uneven == "drop" and self._epoch_samples is None
+        if remainder and drops and lane == 0 and self._shared.is_first_to(_REMAINDER):
+            _logger.warning(
+                "%r leaves out the last %s of each epoch's order, so that all %d ranks have "
+                'the same number of samples; uneven="pad" repeats some instead, '
+                'uneven="keep" gives all that there are',
+                self, "sample" if remainder == 1 else f"{remainder} samples", world_size,
+            )  # fmt: skip
+        self._tell_more(lane, lanes, world_size)
+
+    def _deal(
+        self, epoch: int, base: Base, lanes: int, world_size: int
+    ) -> tuple[Deal, tuple[int, ...] | None]:
+        """Return who reads what of a base, and how many samples each reader yields."""
+        shards = self._count_of_parts
+        if not self._firsts:
+            if base.left < 0:
+                return WholeDeal(base, lanes, shards, rounds=False), None
+            total = base.left - base.left % world_size
+            quotas = self._shares(total, lanes, world_size)
+            return WholeDeal(base, lanes, shards, rounds=True), quotas
+        order = self._place.at(epoch).order()
+
+        def count_at(position: int) -> int:
+            shard = order[turn(position, shards)]
+            return self._firsts[shard + 1] - self._firsts[shard]
+
+        def gone_of(part: Part) -> list[int]:
+            end = min(part.end, may_have_left(part))
+            if end <= part.begin:
+                return []
+            shard = order[part.position % shards]
+            seeds = _engine.sample_seeds(
+                self._place.seed, epoch, (shard << 32) + part.begin, (shard << 32) + end
+            )
+            numbers = range(part.begin, end)
+            return [
+                number
+                for number, seed in zip(numbers, seeds, strict=True)
+                if has_left(part, number, seed, self._window)
+            ]
+
+        total = base.left
+        if total < 0:
+            parts = [with_end(part, count_at) for part in base.parts]
+            total = sum(part.end - part.begin - len(gone_of(part)) for part in parts)
+            total += sum(count_at(position) for position in range(base.frontier, shards))
+        remainder = total % world_size
+        if remainder and self._uneven != "keep":
+            total += world_size - remainder if self._uneven == "pad" else -remainder
+        quotas = self._shares(total, lanes, world_size)
+        return EvenDeal(base, quotas, count_at, gone_of), quotas
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: Any = super().__getstate__()
+        return {**state, "_reader": None}
+
+
+def _failing(error: HeadraceError) -> Iterator[Any]:
+    yield from ()
+    raise error
+
+
+def _worker_id() -> int:
+    """Return the number of this worker of the DataLoader; 0 if it is none."""
+    info = torch.utils.data.get_worker_info()
+    return 0 if info is None else info.id
+
+
+def _worker_count() -> int:
+    info = torch.utils.data.get_worker_info()
+    return 0 if info is None else info.num_workers
+
+
+def turn(position: int, shards: int) -> int:
+    """Return the place in the order of shards of a position, of which a reader has every n-th.
+
+    Each round begins one place later, so that no reader has the same shards again and again.
+    """
+    return (position + position // shards) % shards

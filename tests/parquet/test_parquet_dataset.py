@@ -1,0 +1,671 @@
+"""`ParquetDataset`: what it yields, in which order, to whom; what it reads; how it is resumed."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import itertools
+import logging
+import pickle
+import random
+import statistics
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import hypothesis.strategies as st
+import pyarrow as pa
+import pytest
+import torch
+from pyarrow import dataset as arrow_dataset
+from pyarrow import parquet as pq
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import headrace
+from headrace.torch import ParquetDataset
+from testing.faultserver.client import FaultServer
+from tests.parquet.tables import fill, number_of, packed, table
+
+COUNTS = [25, 10, 0, 7, 40, 1, 18]  # rows of each file; one has no row group
+
+
+def number(row: dict[str, Any]) -> int:
+    return int(row["number"])
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> headrace.Store:
+    """Seven files, of 101 rows in 13 row groups."""
+    store = headrace.Store(tmp_path_factory.mktemp("local"))
+    assert fill(store, COUNTS) == 101
+    return store
+
+
+def numbers_of(batches: Any) -> list[int]:
+    return [i for batch in batches for i in batch["number"].tolist()]
+
+
+# ---- what it yields
+
+
+@pytest.mark.every_store
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_it_yields_every_row_once(store: headrace.Store, shuffle: bool) -> None:
+    count = fill(store, COUNTS)
+    dataset = ParquetDataset(store, number_of, shuffle=shuffle)
+    assert dataset.row_count == count
+    for _ in range(2):
+        numbers = list(dataset)
+        assert sorted(numbers) == list(range(count))
+        assert (numbers == sorted(numbers)) is not shuffle
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
+@pytest.mark.parametrize("use_dictionary", [False, True])
+def test_the_rows_are_those_of_pyarrow(
+    tmp_path: Path, compression: str, use_dictionary: bool
+) -> None:
+    rows = pa.table(
+        {
+            "a": pa.array([1, None, 3] * 50, pa.int32()),
+            "b.c": pa.array([1.5, -2.0, float("inf")] * 50),
+            "s": pa.array([{"bytes": b"x", "path": "y"}, {"bytes": None, "path": "z"}, None] * 50),
+            "t": pa.array(["x", "", None] * 50).dictionary_encode(),
+            "when": pa.array([0, 1, 2] * 50, pa.timestamp("us")),
+            "deep": pa.array([[[1], []], None, [[2, 3]]] * 50),
+            "u": pa.array([0, 2**32 - 1, 7] * 50, pa.uint32()),
+        }
+    )
+    for i in range(3):
+        options = {"compression": compression, "use_dictionary": use_dictionary}
+        (tmp_path / f"{i}.parquet").write_bytes(packed(rows, 40, **options))
+    wanted = arrow_dataset.dataset(tmp_path, format="parquet").to_table().to_pylist()
+    assert list(ParquetDataset(tmp_path)) == wanted
+    columns = ["s", "b.c"]
+    assert list(ParquetDataset(f"{tmp_path}/*.parquet", columns=columns)) == [
+        {name: row[name] for name in columns} for row in wanted
+    ]
+
+
+def test_batches_are_tensors_of_numbers_and_lists_of_others(local: headrace.Store) -> None:
+    batches = list(ParquetDataset(local, batch_size=16))
+    assert [len(batch["text"]) for batch in batches] == [16] * 6 + [5]
+    first = batches[0]
+    assert first["number"].tolist() == list(range(16))
+    assert first["number"].dtype == torch.int64
+    assert first["even"].tolist() == [True, False] * 8
+    assert first["even"].dtype == torch.bool
+    assert first["pair"].shape == (16, 2)
+    assert first["pair"].dtype == torch.float32
+    assert first["pair"][15].tolist() == [15, -15]
+    assert first["text"][3] == "row 3"
+    assert [each.tolist() for each in first["tokens"][:3]] == [[], [0], [0, 1]]
+
+
+def test_a_transform_of_batches_gets_a_table(local: headrace.Store) -> None:
+    kinds = set()
+
+    def sums(rows: pa.Table) -> int:
+        kinds.add(type(rows))
+        return int(sum(rows["number"].to_pylist()))
+
+    dataset = ParquetDataset(local, sums, columns=["number"], batch_size=10, shuffle=True)
+    assert sum(dataset) == sum(range(101))
+    assert kinds == {pa.Table}
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_no_batch_but_the_last_is_short(local: headrace.Store, shuffle: bool) -> None:
+    batches = list(ParquetDataset(local, columns=["number"], batch_size=13, shuffle=shuffle))
+    assert [len(batch["number"]) for batch in batches] == [13] * 7 + [10]
+    assert sorted(numbers_of(batches)) == list(range(101))
+    dropped = ParquetDataset(
+        local, columns=["number"], batch_size=13, shuffle=shuffle, drop_last=True
+    )
+    assert [len(batch["number"]) for batch in dropped] == [13] * 7
+
+
+def test_unsigned_numbers_become_signed_ones_that_hold_them(tmp_path: Path) -> None:
+    values = {pa.uint8(): 255, pa.uint16(): 65535, pa.uint32(): 2**32 - 1, pa.uint64(): 2**63 - 1}
+    rows = pa.table({str(kind): pa.array([value], kind) for kind, value in values.items()})
+    (tmp_path / "a.parquet").write_bytes(packed(rows))
+    [batch] = ParquetDataset(tmp_path, batch_size=1)
+    assert [tensor.item() for tensor in batch.values()] == list(values.values())
+    assert [tensor.dtype for tensor in batch.values()] == [
+        torch.uint8, torch.int32, torch.int64, torch.int64,
+    ]  # fmt: skip
+
+
+def test_a_null_among_numbers_is_no_number(tmp_path: Path) -> None:
+    rows = pa.table({"a": pa.array([1, None])})
+    (tmp_path / "a.parquet").write_bytes(packed(rows))
+    assert list(ParquetDataset(tmp_path)) == [{"a": 1}, {"a": None}]
+    with pytest.raises(headrace.InvalidArgumentError, match=r"'a' has a null, .*give a transform"):
+        list(ParquetDataset(tmp_path, batch_size=2))
+
+
+def test_an_error_of_a_transform_names_the_row(local: headrace.Store) -> None:
+    def decode(row: dict[str, Any]) -> int:
+        if row["number"] == 48:
+            raise ValueError("odd")
+        return int(row["number"])
+
+    with pytest.raises(ValueError, match=r"odd.*part-004.parquet") as caught:
+        list(ParquetDataset(local, decode))
+    assert "in row 6 of row group 0, number 48 of the dataset" in caught.value.__notes__
+
+
+# ---- order
+
+
+def test_each_epoch_has_an_order_that_depends_on_the_seed(local: headrace.Store) -> None:
+    dataset = ParquetDataset(local, number, columns=["number"], shuffle=True, seed=5)
+    orders = []
+    for epoch in range(3):
+        dataset.set_epoch(epoch)
+        orders.append(list(dataset))
+    assert len({tuple(order) for order in orders}) == 3
+    dataset.set_epoch(1)
+    assert list(dataset) == orders[1]
+    same = ParquetDataset(local, number, columns=["number"], shuffle=True, seed=5)
+    assert list(same) == orders[0]
+    other = ParquetDataset(local, number, columns=["number"], shuffle=True, seed=6)
+    assert list(other) != orders[0]
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 64])
+def test_rows_and_batches_come_in_the_same_order(local: headrace.Store, batch_size: int) -> None:
+    options: dict[str, Any] = {"columns": ["number"], "shuffle": True, "seed": 3}
+    rows = list(ParquetDataset(local, number, **options))
+    assert numbers_of(ParquetDataset(local, batch_size=batch_size, **options)) == rows
+
+
+def test_rows_are_mixed_over_the_open_row_groups(tmp_path: Path) -> None:
+    store = headrace.Store(tmp_path)
+    fill(store, [2000], group_rows=100)
+    order = list(ParquetDataset(store, number, columns=["number"], shuffle=True, shuffle_groups=4))
+    assert sorted(order) == list(range(2000))
+    first = Counter(i // 100 for i in order[:100])
+    assert len(first) == 4
+    assert min(first.values()) >= 8  # of 25
+    follow = sum(b == a + 1 for a, b in itertools.pairwise(order))
+    assert follow < 40  # 5 on average where nothing follows anything
+    # A row's place in its row group says nothing about its place in the epoch.
+    places = [order.index(i * 100 + k) for k in (0, 99) for i in range(20)]
+    assert abs(statistics.mean(places[:20]) - statistics.mean(places[20:])) < 500
+
+
+def test_random_transforms_depend_on_seed_and_epoch_alone(local: headrace.Store) -> None:
+    def draw(row: dict[str, Any]) -> tuple[int, float, float]:
+        return row["number"], random.random(), float(torch.rand(()))
+
+    dataset = ParquetDataset(local, draw, columns=["number"], shuffle=True)
+    before = torch.get_rng_state()
+    one = sorted(dataset)
+    assert torch.equal(torch.get_rng_state(), before)
+    loader = DataLoader(dataset, batch_size=None, num_workers=2)
+    assert sorted(map(tuple, loader)) == one
+    assert len({each[1] for each in one}) == 101
+    dataset.set_epoch(1)
+    assert sorted(dataset) != one
+
+
+# ---- ranks and workers
+
+
+@pytest.mark.parametrize("batch_size", [None, 8])
+@pytest.mark.parametrize("uneven", ["drop", "pad", "keep"])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+def test_ranks_have_equal_steps(
+    local: headrace.Store, world_size: int, uneven: Any, batch_size: int | None
+) -> None:
+    ranks = [
+        list(
+            ParquetDataset(
+                local, columns=["number"], shuffle=True, uneven=uneven, batch_size=batch_size,
+                rank=rank, world_size=world_size,
+            )
+        )
+        for rank in range(world_size)
+    ]  # fmt: skip
+    found = Counter(
+        i
+        for items in ranks
+        for i in (map(number, items) if batch_size is None else numbers_of(items))
+    )
+    lengths = {len(items) for items in ranks}
+    remainder = 101 % world_size
+    if uneven == "drop":
+        assert len(lengths) == 1
+        assert sum(found.values()) == len(found) == 101 - remainder
+    elif uneven == "pad":
+        assert len(lengths) == 1
+        assert len(found) == 101
+        assert sum(found.values()) == 101 + (world_size - remainder if remainder else 0)
+    else:
+        assert found == Counter(range(101))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_share_the_rows_and_one_batch_is_short(local: headrace.Store, workers: int) -> None:
+    dataset = ParquetDataset(local, columns=["number"], batch_size=8, shuffle=True)
+    batches = list(DataLoader(dataset, batch_size=None, num_workers=workers))
+    assert [len(batch["number"]) for batch in batches] == [8] * 12 + [5]
+    assert sorted(numbers_of(batches)) == list(range(101))
+
+
+def test_workers_that_are_spawned(local: headrace.Store) -> None:
+    dataset = ParquetDataset(local, columns=["number"], batch_size=8, shuffle=True)
+    loader = DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context="spawn")
+    assert sorted(numbers_of(loader)) == list(range(101))
+
+
+def test_persistent_workers_see_the_epoch(local: headrace.Store) -> None:
+    dataset = ParquetDataset(local, columns=["number"], batch_size=8, shuffle=True)
+    loader = DataLoader(dataset, batch_size=None, num_workers=2, persistent_workers=True)
+    orders = []
+    for epoch in (0, 1, 0):
+        dataset.set_epoch(epoch)
+        orders.append(numbers_of(loader))
+    assert orders[0] == orders[2] != orders[1]
+    assert all(sorted(order) == list(range(101)) for order in orders)
+
+
+# ---- states
+
+
+@hypothesis.given(st.data())
+def test_a_pass_continues_where_it_stopped(local: headrace.Store, data: st.DataObject) -> None:
+    options: dict[str, Any] = {
+        "columns": ["number"],
+        "shuffle": data.draw(st.booleans()),
+        "shuffle_groups": data.draw(st.integers(1, 6)),
+        "batch_size": data.draw(st.sampled_from([None, 1, 3, 8, 200])),
+        "seed": data.draw(st.integers(0, 3)),
+    }
+    whole = [str(item) for item in ParquetDataset(local, **options)]
+    stop = data.draw(st.integers(0, len(whole)))
+    dataset = ParquetDataset(local, **options)
+    found = [str(item) for item in itertools.islice(dataset, stop)]
+    state = copy.deepcopy(dataset.state_dict())
+    other = ParquetDataset(local, **options)
+    other.load_state_dict(pickle.loads(pickle.dumps(state)))
+    second = data.draw(st.integers(0, len(whole) - stop))
+    found += [str(item) for item in itertools.islice(other, second)]
+    last = ParquetDataset(local, **options)
+    last.load_state_dict(other.state_dict())
+    assert found + [str(item) for item in last] == whole
+
+
+@hypothesis.given(st.data())
+def test_every_row_once_whatever_readers_stop_and_go_on(
+    local: headrace.Store, data: st.DataObject
+) -> None:
+    found: list[int] = []
+    states: list[Any] = []
+    for stage in range(4):
+        world_size = data.draw(st.integers(1, 4))
+        readers = [
+            ParquetDataset(
+                local, number, columns=["number"], shuffle=True, shuffle_groups=3, uneven="keep",
+                rank=rank, world_size=world_size,
+            )
+            for rank in range(world_size)
+        ]  # fmt: skip
+        for reader in readers:
+            if states:
+                reader.load_state_dict(states)
+            stop = None if stage == 3 else data.draw(st.integers(0, 30))
+            found += itertools.islice(reader, stop)
+        states = [reader.state_dict() for reader in readers]
+    assert Counter(found) == Counter(range(101))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
+@pytest.mark.parametrize(("before", "after"), [(2, 2), (2, 1), (2, 0), (0, 2), (1, 2)])
+def test_stateful_dataloaders_go_on_with_other_workers(
+    local: headrace.Store, before: int, after: int
+) -> None:
+    def made() -> ParquetDataset:
+        return ParquetDataset(local, columns=["number"], batch_size=4, shuffle=True)
+
+    first = StatefulDataLoader(made(), batch_size=None, num_workers=before)
+    found = numbers_of(itertools.islice(first, 9))
+    state = first.state_dict()
+    dataset = made()
+    if before == after:
+        second = StatefulDataLoader(dataset, batch_size=None, num_workers=after)
+        second.load_state_dict(state)
+    else:
+        dataset.load_state_dict([state])
+        second = StatefulDataLoader(dataset, batch_size=None, num_workers=after)
+    assert sorted(found + numbers_of(second)) == list(range(101))
+
+
+def test_a_state_of_other_data_or_another_order_is_refused(
+    local: headrace.Store, tmp_path: Path
+) -> None:
+    state = ParquetDataset(local, batch_size=8, shuffle=True).state_dict()
+    fill(headrace.Store(tmp_path), [101])
+    with pytest.raises(headrace.InvalidArgumentError, match="of other data"):
+        ParquetDataset(tmp_path, batch_size=8, shuffle=True).load_state_dict(state)
+    for name, options in {
+        "batch_size": {"batch_size": 4, "shuffle": True},
+        "shuffle_groups": {"batch_size": 8, "shuffle": True, "shuffle_groups": 2},
+        "shuffle": {"batch_size": 8},
+    }.items():
+        with pytest.raises(headrace.InvalidArgumentError, match=f"the state has {name}="):
+            ParquetDataset(local, **options).load_state_dict(state)  # type: ignore[arg-type]
+
+
+def test_an_error_amid_a_batch_loses_no_row(server: FaultServer) -> None:
+    server.bucket("bucket")
+    store = headrace.Store("gs://bucket", endpoint=server.url)
+    fill(store, [20, 20])
+    dataset = ParquetDataset(store, columns=["number"], batch_size=16)
+    found = numbers_of(itertools.islice(dataset, 1))
+    kept = store.read("part-001.parquet").bytes()
+    store.write("part-001.parquet", kept)  # another generation
+    with pytest.raises(headrace.PreconditionFailedError):
+        list(ParquetDataset.__iter__(_at(dataset)))
+    fresh = ParquetDataset(store, columns=["number"], batch_size=16)
+    assert found + numbers_of(itertools.islice(fresh, 1, None)) == list(range(40))
+
+
+def _at(dataset: ParquetDataset) -> ParquetDataset:
+    """Let the dataset's next pass go on where its last one is."""
+    dataset.load_state_dict(dataset.state_dict())
+    return dataset
+
+
+# ---- rows by number
+
+
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_rows_by_number(local: headrace.Store, batch_size: int | None) -> None:
+    dataset = ParquetDataset(local, columns=["number"], batch_size=batch_size)
+    wanted = [5, 100, 0, 44, 5, -1, 43]
+    found = dataset.rows(wanted)
+    numbers = list(map(number, found)) if batch_size is None else found["number"].tolist()
+    assert numbers == [5, 100, 0, 44, 5, 100, 43]
+    for bad in (101, -102):
+        with pytest.raises(IndexError, match=f"row {bad} is out of range: there are 101"):
+            dataset.rows([0, bad])
+
+
+def test_a_row_group_is_read_once_for_rows_of_it(gcs: headrace.Store, server: FaultServer) -> None:
+    fill(gcs, [30])
+    dataset = ParquetDataset(gcs, number, columns=["number"])
+    before = len(_media(server))
+    assert dataset.rows([11, 19, 10, 25]) == [11, 19, 10, 25]
+    assert len(_media(server)) - before == 2
+    assert dataset.rows([20, 29]) == [20, 29]  # of the row group that was read last
+    assert len(_media(server)) - before == 2
+
+
+# ---- what is read
+
+
+def _media(server: FaultServer) -> list[int]:
+    return [each["bytes_sent"] for each in server.log() if each["kind"] == "media"]
+
+
+def _wide(rows: int, columns: int) -> pa.Table:
+    draw = random.Random(1)
+    return pa.table(
+        {
+            f"column {i:02d}": pa.array([draw.randbytes(100) for _ in range(rows)], pa.binary())
+            for i in range(columns)
+        }
+    )
+
+
+def test_only_the_wanted_columns_are_read(gcs: headrace.Store, server: FaultServer) -> None:
+    data = packed(_wide(2000, 12), group_rows=1000)
+    for name in ("a.parquet", "b.parquet"):
+        gcs.write(name, data)
+    metadata = pq.read_metadata(io.BytesIO(data))
+    wanted = [3, 4, 9]
+    needed = 2 * sum(
+        metadata.row_group(group).column(column).total_compressed_size
+        for group in range(2)
+        for column in wanted
+    )
+    dataset = ParquetDataset(gcs, columns=[f"column {i:02d}" for i in wanted], batch_size=500)
+    footers = _media(server)
+    assert footers == [64 << 10] * 2  # one request a file
+    assert sum(1 for _ in dataset) == 8
+    sent = _media(server)[2:]
+    assert len(sent) == 2 * 2 * 2  # the neighbours of a row group are one request
+    assert needed <= sum(sent) <= 1.05 * needed
+
+
+def test_a_large_footer_takes_one_more_request(gcs: headrace.Store, server: FaultServer) -> None:
+    rows = pa.table({f"a long name for column {i:04d}": [i] for i in range(1500)})
+    gcs.write("a.parquet", packed(rows))
+    dataset = ParquetDataset(gcs, columns=["a long name for column 0007"])
+    assert [size > 64 << 10 for size in _media(server)] == [False, True]
+    assert list(dataset) == [{"a long name for column 0007": 7}]
+
+
+def test_processes_without_the_footers_read_them_beside_the_columns(
+    gcs: headrace.Store, server: FaultServer
+) -> None:
+    for name in ("a.parquet", "b.parquet"):
+        gcs.write(name, packed(_wide(400, 12), group_rows=200))
+    made = ParquetDataset(gcs, columns=["column 03"], batch_size=200)
+    dataset = pickle.loads(pickle.dumps(made))
+    before = len(_media(server))
+    assert sum(len(batch["column 03"]) for batch in dataset) == 800
+    # Four row groups, and two footers; those of row groups that are begun at once are read twice.
+    assert 4 + 2 <= len(_media(server)) - before <= 4 + 4
+    before = len(_media(server))
+    assert sum(1 for _ in dataset) == 4
+    assert len(_media(server)) - before == 4  # now they are known
+
+
+def test_reads_ahead_are_bounded(gcs: headrace.Store, server: FaultServer) -> None:
+    gcs.write("a.parquet", packed(_wide(1000, 1), group_rows=100))
+    for prefetch_bytes, most in ((0, 2), (25_000, 4)):
+        before = len(_media(server))
+        dataset = ParquetDataset(gcs, batch_size=10, prefetch_bytes=prefetch_bytes)
+        rows = iter(dataset)
+        next(rows)
+        rows.close()  # type: ignore[attr-defined]
+        begun = len(_media(server)) - before - 1
+        assert 1 <= begun <= most
+
+
+def test_an_iterator_that_is_dropped_leaves_nothing_under_way(local: headrace.Store) -> None:
+    rows = iter(ParquetDataset(local, columns=["number"], shuffle=True))
+    next(rows)
+    del rows
+    headrace.shutdown()  # would say that something was under way
+    assert len(list(ParquetDataset(local, columns=["number"]))) == 101
+
+
+# ---- what cannot be
+
+
+def _cut(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def _long_footer(data: bytes) -> bytes:
+    return data[:-8] + (len(data)).to_bytes(4, "little") + b"PAR1"
+
+
+def _flipped_footer(data: bytes) -> bytes:
+    length = int.from_bytes(data[-8:-4], "little")
+    return data[: -8 - length] + bytes(length) + data[-8:]
+
+
+def _without_data(data: bytes) -> bytes:
+    length = int.from_bytes(data[-8:-4], "little")
+    return b"PAR1" + data[-8 - length :]
+
+
+BAD_FILES = {
+    "cut": (_cut, r"does not end as Parquet files do \(PAR1\): it is none, or was cut"),
+    "no Parquet": (lambda data: b"a,b\n" * 100, "does not end as Parquet files do"),
+    "empty": (lambda data: b"", "it has 0 bytes, and no Parquet file is so short"),
+    "long footer": (_long_footer, r"footer is to have \d+ bytes, and the file has \d+"),
+    "bad footer": (_flipped_footer, "its footer cannot be read"),
+    "no data": (_without_data, "row group 0: a column chunk is to be the bytes .* it is damaged"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_FILES)
+def test_a_bad_file_is_an_error_that_names_it(store: headrace.Store, kind: str) -> None:
+    break_it, message = BAD_FILES[kind]
+    fill(store, [10, 20, 10])
+    store.write("part-001.parquet", break_it(store.read("part-001.parquet").bytes()))
+    url = store.url_of("part-001.parquet")
+    with pytest.raises(headrace.CorruptDataError, match=message) as caught:
+        ParquetDataset(store)
+    assert caught.value.url == url
+    assert str(caught.value).startswith(url)
+    told: list[Any] = []
+    left = ParquetDataset(store, number, columns=["number"], on_error=told.append)
+    assert list(left) == [*range(10), *range(30, 40)]
+    assert [error.url for error in told] == [url]
+
+
+def test_a_file_that_is_left_out_is_logged(
+    local: headrace.Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1" * 5)
+    (tmp_path / "b.parquet").write_bytes(packed(table(0, 3)))
+    with caplog.at_level(logging.WARNING, logger="headrace"):
+        assert ParquetDataset(tmp_path, on_error="skip").row_count == 3
+    assert "a.parquet" in caplog.text
+    (tmp_path / "b.parquet").unlink()
+    with pytest.raises(headrace.InvalidArgumentError, match="no rows: all 1 files were left out"):
+        ParquetDataset(tmp_path, on_error="skip")
+
+
+def test_an_encrypted_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(packed(table(0, 3))[:-4] + b"PARE")
+    with pytest.raises(headrace.InvalidArgumentError, match=r"a.parquet: its footer is encrypted"):
+        ParquetDataset(tmp_path)
+
+
+def test_flipped_bytes_of_a_column_are_an_error(tmp_path: Path) -> None:
+    options = {"use_dictionary": False, "compression": "none", "write_page_checksum": True}
+    data = bytearray(packed(table(0, 30), **options))
+    chunk = pq.read_metadata(io.BytesIO(data)).row_group(1).column(2)
+    data[chunk.data_page_offset + chunk.total_compressed_size // 2] ^= 1
+    (tmp_path / "a.parquet").write_bytes(data)
+    assert len(list(ParquetDataset(tmp_path, columns=["number"]))) == 30
+    with pytest.raises(
+        headrace.CorruptDataError, match=r"a.parquet: row group 1 cannot be decoded"
+    ):
+        list(ParquetDataset(tmp_path))
+    told: list[Any] = []
+    left = ParquetDataset(tmp_path, number_of, on_error=told.append)
+    assert list(left) == [*range(10), *range(20, 30)]
+    assert len(told) == 1
+
+
+@pytest.mark.every_store(without=["ais"])  # which pins no versions
+def test_a_file_that_changes_is_an_error(store: headrace.Store) -> None:
+    fill(store, [10, 10])
+    dataset = ParquetDataset(store, number)
+    store.write("part-001.parquet", packed(table(10, 11)))
+    rows = iter(dataset)
+    with pytest.raises(headrace.PreconditionFailedError, match=r"part-001.parquet"):
+        list(rows)
+
+
+def test_files_have_the_columns_of_the_first_one(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(packed(pa.table({"a": [1], "b": [1]})))
+    (tmp_path / "b.parquet").write_bytes(packed(pa.table({"a": [2.5]})))
+    with pytest.raises(headrace.InvalidArgumentError, match=r"b.parquet: it has no column 'b'"):
+        ParquetDataset(tmp_path)
+    with pytest.raises(
+        headrace.InvalidArgumentError, match=r"b.parquet: its column 'a' is double, .*int64"
+    ):
+        ParquetDataset(tmp_path, columns=["a"])
+    (tmp_path / "b.parquet").write_bytes(packed(pa.table({"b": [2], "a": [2], "c": [2]})))
+    with pytest.raises(headrace.InvalidArgumentError, match=r"b.parquet: .*'c'"):
+        ParquetDataset(tmp_path)
+    columns = ["b", "a"]
+    found = list(ParquetDataset(tmp_path, columns=columns))
+    assert found == [{"b": 1, "a": 1}, {"b": 2, "a": 2}]
+    assert list(found[1]) == columns
+
+
+def test_files_without_rows_are_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(packed(table(0, 0)))
+    with pytest.raises(headrace.InvalidArgumentError, match="there are no rows: none of the"):
+        ParquetDataset(tmp_path)
+    with pq.ParquetWriter(tmp_path / "b.parquet", table(0, 0).schema) as writer:
+        writer.write_table(table(0, 4))
+        writer.write_table(table(0, 0), row_group_size=1)
+        writer.write_table(table(4, 3))
+    assert list(ParquetDataset(tmp_path, number_of)) == list(range(7))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"columns": []}, r"columns is \[\]; it must be a list of names"),
+        ({"columns": "number"}, "columns is 'number'; it must be a list"),
+        ({"columns": ["a", "a"]}, "columns has 'a' twice"),
+        ({"columns": ["other"]}, "part-000.parquet: it has no column 'other'; its columns are"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"drop_last": True}, "there is no batch_size"),
+        ({"shuffle": True, "shuffle_groups": 0}, "shuffle_groups is 0"),
+        ({"uneven": "some"}, "uneven is 'some'"),
+        ({"on_error": "ignore"}, "on_error is 'ignore'"),
+        ({"prefetch_bytes": -1}, "prefetch_bytes"),
+        ({"transform": 5}, "transform is 5"),
+    ],
+)
+def test_arguments_that_cannot_work(
+    local: headrace.Store, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match=message):
+        ParquetDataset(local, **options)
+
+
+def test_words_of_others_are_explained(local: headrace.Store) -> None:
+    with pytest.raises(TypeError, match="it is called batch_size"):
+        ParquetDataset(local, batch=3)  # type: ignore[arg-type]
+
+
+def test_a_folder_without_such_files(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"a\n1\n")
+    with pytest.raises(headrace.NotFoundError, match=r"whose name ends with \.parquet"):
+        ParquetDataset(tmp_path)
+    with pytest.raises(headrace.NotFoundError, match=r"b\.parquet"):
+        ParquetDataset(tmp_path / "b.parquet")
+
+
+def test_without_pyarrow_the_error_names_the_extra(
+    local: headrace.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(headrace.HeadraceError, match=r"pip install 'headrace\[parquet\]'"):
+        ParquetDataset(local)
+
+
+def test_it_tells_what_it_is(local: headrace.Store) -> None:
+    dataset = ParquetDataset(local)
+    assert repr(dataset).endswith("7 files)")
+    assert dataset.schema.names == ["number", "text", "image", "even", "pair", "tokens"]
+    assert len(dataset.files) == 7
+    assert [store.url for store in dataset.stores] == [local.url]
+
+
+def test_what_was_read_is_freed_once_it_is_decoded(local: headrace.Store) -> None:
+    gc.collect()  # what earlier tests have read
+    before = headrace.metrics().memory_live_bytes
+    batches = list(ParquetDataset(local, batch_size=10))
+    assert headrace.metrics().memory_live_bytes == before
+    assert numbers_of(batches) == list(range(101))
