@@ -490,6 +490,7 @@ def test_an_error_of_the_function_names_the_sample(tmp_path: Path) -> None:
         ([math.inf, 1, 1], "the cost of sample 0 is inf"),
         ([1, 1], r"cost has the shape \(2,\), and there are 3 samples"),
         (["a", 1, 1], "cost is a list; it must be numbers"),
+        ([1, 10**400, 1], "cost is a list; it must be numbers, one for each .*too large"),
         ("tokens", "cost is the column 'tokens', but data is only a number of samples"),
         (7, "cost is a int; it must be numbers"),
     ],
@@ -554,6 +555,14 @@ def test_skipped_samples_are_told_once(tmp_path: Path, caplog: pytest.LogCapture
         ({"cost": [2, 3, 2], "max_batch_cost": 1}, "max_batch_cost=1: each of the 3 samples exc"),
         ({"cost": [1, 1, 1], "max_batch_size": 2, "cost_boundaries": [2, 1]}, "must be ascending"),
         ({"max_batch_size": 2, "cost_boundaries": [2]}, "there is no cost"),
+        (
+            {"cost": [1, 1, 1], "max_batch_size": 2, "cost_boundaries": "123"},
+            "cost_boundaries is '123'; it must be ascending, finite numbers",
+        ),
+        (
+            {"cost": [1, 1, 1], "max_batch_size": 2, "cost_boundaries": [1, 10**400]},
+            "it must be ascending, finite numbers",
+        ),
         ({"max_batch_size": 2, "oversized": "keep"}, "oversized is 'keep'; it must be one of"),
         ({"max_batch_size": 2, "saturation": 0.5}, "which batches drop_last=True keeps"),
         ({"max_batch_size": 2, "saturation": 2, "drop_last": True}, "saturation is 2; it must be"),

@@ -256,8 +256,8 @@ def _boundaries(values: Sequence[float] | None, cost: Cost | None) -> tuple[floa
         return ()
     require(cost is not None, "cost_boundaries is given, but there is no cost")
     try:
-        boundaries = tuple(float(value) for value in values)
-    except (TypeError, ValueError, OverflowError):
+        boundaries = tuple(_number("each of cost_boundaries", value) for value in values)
+    except (TypeError, InvalidArgumentError):
         boundaries = ()
     require(
         len(boundaries) > 0

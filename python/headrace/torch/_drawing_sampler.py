@@ -43,6 +43,13 @@ class DrawingSampler(EpochSampler[int]):
     def _yielded(self, place: Place) -> Iterator[int]:
         rank, world_size = self._ranks.now()
         order, number = place.order(), place.count
+        if len(place.spot.waiting) > 0:
+            # They come first: a BatchSampler has left them behind.
+            for single in self._batching.steps(place, rank, world_size).slices(place.spot):
+                place.spot = single.after
+                yield order[single.positions[0]]
+                if len(place.spot.waiting) == 0:
+                    break
         for begin in range(place.position, number - world_size + 1, world_size * _WINDOW):
             end = min(begin + world_size * _WINDOW, number - (number - begin) % world_size)
             own = order.indices(begin + rank, end, world_size)

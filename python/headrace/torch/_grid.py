@@ -26,7 +26,12 @@ class Spot(NamedTuple):
     """Positions before `position` that no batch has had yet, ascending: samples whose batch was not
     full when later ones were."""
     sampler: Mapping[str, Any] | None = None
-    """The place of somebody else's sampler."""
+    """The place of somebody else's sampler. At the end of an epoch, its ``"next"`` is the place at
+    which the next epoch begins."""
+
+    def after_end(self) -> Spot:
+        """Return where the next epoch begins, if this is the end of one."""
+        return Spot(0, (), (self.sampler or {}).get("next"))
 
 
 class Slice(NamedTuple):

@@ -375,7 +375,7 @@ class Loader:
         More ranks than there were may have left a rest that is none for them.
         """
         if not place.is_begin and not self._has_step(place):
-            return place.at(place.epoch + 1)
+            return place.following()
         return None
 
     def _ahead(self) -> Place:

@@ -126,21 +126,24 @@ class Place:
             spot = self.spot
         elif epoch + 1 == self.epoch and self.is_loaded and not self.begun and self.is_begin:
             # An epoch's end and the next one's beginning have one state.
-            spot = self.end
+            spot = self._end_before()
         place = self.at(epoch, spot)
         place.is_named = True
         return place
 
-    @property
-    def end(self) -> Spot:
-        """The end of an epoch, at which nothing is left."""
+    def _end_before(self) -> Spot:
+        """Return the end of the epoch before, if this is where an epoch begins."""
         if self.drawn is not None and not self.drawn.is_counted:
-            return Spot(1, (), {"is_end": True})
+            return Spot(1, (), {"is_end": True, "next": self.spot.sampler})
         return Spot(self.count)
+
+    def following(self) -> Place:
+        """Return the beginning of the next epoch, if this is the end of one."""
+        return self.at(self.epoch + 1, self.spot.after_end())
 
     def end_epoch(self) -> None:
         """Go to the beginning of the next epoch."""
-        self.epoch, self.spot = self.epoch + 1, Spot()
+        self.epoch, self.spot, self.is_loaded = self.epoch + 1, self.spot.after_end(), False
 
     def state_dict(self) -> dict[str, Any]:
         state = {**self.identity(), "epoch": self.epoch, "position": self.position}
