@@ -510,6 +510,17 @@ def test_weights_that_are_none_are_refused(given: Any, message: str) -> None:
         WeightedSampler(3, given)
 
 
+@pytest.mark.parametrize(
+    "options", [{"world_size": 2}, {"rank": 0}, {"rank": 0, "world_size": 1}, {"seed": 1}]
+)
+def test_a_batch_sampler_takes_ranks_and_seed_of_its_sampler(options: dict[str, Any]) -> None:
+    draws = WeightedSampler(3, [1, 2, 3], rank=1, world_size=2)
+    with pytest.raises(headrace.InvalidArgumentError, match="has a seed and ranks of its own"):
+        BatchSampler(3, max_batch_size=2, sampler=draws, **options)
+    batches = BatchSampler(3, max_batch_size=1, sampler=draws)
+    assert len(list(batches)) == 1  # of three draws by two ranks
+
+
 def test_a_state_of_other_weights_is_refused() -> None:
     sampler = WeightedSampler(3, [1, 2, 3])
     next(iter(sampler))

@@ -405,16 +405,21 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
         if window == 0:
             yield from _cut(range(reader.position + lane, end, lanes), most)
             return
-        # Whole windows in turn, and equal parts of the rest. Each reader has as many as above.
-        done, rounds = reader.position // lanes, end // (window * lanes)
+        # Whole windows in turn, and equal parts of the rest. Each reader has as many as above, and,
+        # but for a last one, the same whatever `end` is.
+        count, done = len(self._objects), reader.position // lanes
+        rounds = count // (window * lanes)
         for number in range(done // window, rounds):
             begin = (number * lanes + lane) * window
             yield from _cut(range(begin + max(0, done - number * window), begin + window), most)
-        begin = rounds * window * lanes
-        share, more = divmod(end - begin, lanes)
-        begin += lane * share + min(lane, more)
-        left = range(begin + max(0, done - rounds * window), begin + share + (lane < more))
-        yield from _cut(left, most)
+        begin, done = rounds * window * lanes, max(0, done - rounds * window)
+        share, more = divmod(count - begin, lanes)
+        first = begin + lane * share + min(lane, more)
+        rest = range(first, first + share + (lane < more))
+        wanted = len(range(begin + lane, end, lanes))
+        yield from _cut(rest[done:wanted], most)
+        if wanted > max(done, len(rest)):  # a repeated one, to fill up
+            yield range(count + lane - more, count + lane - more + 1)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_reader": None}
