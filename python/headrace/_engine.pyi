@@ -910,7 +910,7 @@ class BatchSteps(object):
 
     def next(self, rank: int) -> tuple[memoryview, int, Sequence[int]] | None:
         """
-        The positions of this rank's next batch; where the next step begins; and which samples before that wait. None at the end.
+        The positions of this rank's next batch; where the next step begins; and which samples before that wait, in any order. None at the end.
         """
 
     def take_left_out(self) -> memoryview:

@@ -23,8 +23,8 @@ class Spot(NamedTuple):
     position: int = 0
     """All positions before this one have been in a batch, but for those that wait."""
     waiting: Sequence[int] = ()
-    """Positions before `position` that no batch has had yet, ascending: samples whose batch was not
-    full when later ones were."""
+    """Positions before `position` that no batch has had yet, in any order: samples whose batch was
+    not full when later ones were."""
     sampler: Mapping[str, Any] | None = None
     """The place of somebody else's sampler. At the end of an epoch, its ``"next"`` is the place at
     which the next epoch begins."""
