@@ -66,6 +66,8 @@ CLIENTS = {
     "batches-of-bytes": ("index", "batches_of_bytes"),
     "batches-of-costs": ("index", "batches_of_costs"),
     "weighted-draws": ("index", "weighted_draws"),
+    "orders": ("index", "orders"),
+    "loader-resume": ("index", "resume"),
     "tokens-loader": ("tokens", "loader"),
     "tokens-in-turn": ("tokens", "in_turn"),
     "tokens-memory-map": ("tokens", "memory_map"),
