@@ -27,7 +27,14 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
 
 import headrace
-from headrace.torch import BatchSampler, BatchSoFar, Loader, MapDataset, WeightedSampler
+from headrace.torch import (
+    BatchSampler,
+    BatchSoFar,
+    Loader,
+    MapDataset,
+    MixtureSampler,
+    WeightedSampler,
+)
 from tests.torch.conftest import content
 
 Batches = list[list[int]]
@@ -752,7 +759,8 @@ def test_an_error_of_the_users_function_comes_when_its_batch_would(tmp_path: Pat
 SCRIPT = """
 import json, random, sys
 import torch.distributed as dist
-from headrace.torch import BatchSampler, Loader, MapDataset
+from headrace.torch import BatchSampler, Loader, MapDataset, MixtureSampler
+from torch.utils.data import ConcatDataset
 
 folder, out = sys.argv[1:]
 costs = random.Random(1).choices(range(1, 30), k=203)
@@ -778,7 +786,34 @@ rest = []
 for batch in again:
     rest.append(batch)
     dist.barrier()
-found = {"first": first, "rest": rest, "states": states, "length": len(list(sampler))}
+# The same with a mixture of two datasets, and with blocks.
+parts = [dataset.objects[:150], dataset.objects[150:]]
+both = ConcatDataset(
+    [MapDataset(folder, lambda sample: int(sample.bytes()[:4]), index=part) for part in parts]
+)
+others = {}
+for kind in ("mixture", "blocks"):
+    def make(size):
+        if kind == "blocks":
+            return Loader(both, size, shuffle="block", block_size=6, seed=5, collate_fn=list)
+        mixture = MixtureSampler(both, [2, 1], 150, seed=5)
+        return Loader(both, size, sampler=mixture, collate_fn=list)
+
+    taken, loader = [], make(7)
+    for batch in loader:
+        taken.append(batch)
+        dist.barrier()
+        if len(taken) == 3:
+            break
+    again = make(5)
+    again.load_state_dict(loader.state_dict())
+    for batch in again:
+        taken.append(batch)
+        dist.barrier()
+    others[kind] = taken
+found = {
+    "first": first, "rest": rest, "states": states, "length": len(list(sampler)), "others": others
+}
 with open(f"{out}/{rank}.json", "w") as file:
     json.dump(found, file)
 dist.destroy_process_group()
@@ -812,3 +847,14 @@ def test_torchrun_with_four_ranks_takes_equal_steps_and_resumes(tmp_path: Path) 
     seen = [i for found in ranks for batch in found["first"] + found["rest"] for i in batch]
     assert len(seen) == len(set(seen))
     assert 203 - len(seen) < 4
+    for kind, count in (("mixture", 150), ("blocks", 203)):
+        of_kind = [found["others"][kind] for found in ranks]
+        assert {len(own) for own in of_kind} == {len(of_kind[0])}
+        seen = [i for step in zip(*of_kind, strict=True) for batch in step for i in batch]
+        order = (
+            list(MixtureSampler([150, 53], [2, 1], 150, seed=5))
+            if kind == "mixture"
+            else headrace._engine.BlockOrder(203, 5, 0, 6, 1).indices(0, 203).tolist()
+        )
+        assert seen == order[: len(seen)]
+        assert count - len(seen) < 4
