@@ -71,6 +71,8 @@ CLIENTS = {
     "parquet-column": ("parquet", "column"),
     "parquet-raw": ("parquet", "raw"),
     "parquet-pyarrow": ("parquet", "pyarrow_fsspec"),
+    "orders": ("index", "orders"),
+    "loader-resume": ("index", "resume"),
     "tokens-loader": ("tokens", "loader"),
     "tokens-in-turn": ("tokens", "in_turn"),
     "tokens-memory-map": ("tokens", "memory_map"),

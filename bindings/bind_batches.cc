@@ -194,7 +194,7 @@ Args:
            nb::sig("def next(self, rank: int) -> "
                    "tuple[memoryview, int, collections.abc.Sequence[int]] | None"),
            "The positions of this rank's next batch; where the next step begins; and which samples "
-           "before that wait. None at the end.")
+           "before that wait, in any order. None at the end.")
       .def(
           "take_left_out",
           [](StepsHandle& self) { return to_buffer(std::exchange(self.left_out, {})); },

@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "headrace/dataset/block_order.h"
 #include "headrace/dataset/mixture_order.h"
 #include "headrace/dataset/order.h"
 #include "headrace/dataset/roots.h"
@@ -928,9 +929,10 @@ class Reader {
  private:
   const AnyOrder& order_;
 };
-template <>
-class Reader<MixtureOrder> : public MixtureOrder::Reader {
-  using MixtureOrder::Reader::Reader;
+template <class AnyOrder>
+  requires requires { typename AnyOrder::Reader; }
+class Reader<AnyOrder> : public AnyOrder::Reader {
+  using AnyOrder::Reader::Reader;
 };
 
 // What all orders have in common: position → index.
@@ -997,6 +999,29 @@ Args:
       },
       nb::arg("count"), nb::arg("seed"), nb::arg("epoch"), nb::arg("shuffle"));
   bind_lookups(order);
+  nb::class_<BlockOrder> blocks(module, "BlockOrder", nb::is_final(),
+                                nb::sig("@typing.final\nclass BlockOrder(object)"),
+                                R"doc(As `Order`, in blocks of neighbours.
+
+Args:
+    count: how many objects there are, below 2^63.
+    seed: below 2^64.
+    epoch: below 2^64.
+    block_size: how many consecutive objects stay together.
+    window_blocks: the objects of how many blocks are shuffled together.)doc");
+  blocks.def(
+      "__init__",
+      [](BlockOrder* self, uint64_t count, uint64_t seed, uint64_t epoch, uint64_t block_size,
+         uint64_t window_blocks) {
+        if (count > uint64_t{INT64_MAX}) throw nb::value_error("count is 2^63 or more");
+        if (block_size == 0 || window_blocks == 0) {
+          throw nb::value_error("block_size and window_blocks must be at least 1");
+        }
+        new (self) BlockOrder(count, seed, epoch, block_size, window_blocks);
+      },
+      nb::arg("count"), nb::arg("seed"), nb::arg("epoch"), nb::arg("block_size"),
+      nb::arg("window_blocks"));
+  bind_lookups(blocks);
   nb::class_<DrawTableHandle>(module, "DrawTable", nb::is_final(),
                               nb::sig("@typing.final\nclass DrawTable(object)"),
                               "How likely each of several objects is drawn.")

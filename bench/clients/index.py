@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+import tempfile
 import time
+from array import array
+from pathlib import Path
 
 from bench.clients.measure import Answer, cpu_s
-from headrace import ObjectIndex, _engine
+from headrace import ObjectIndex, Store, _engine
 
 LOOKED_UP = 200_000
 BATCH_BYTES = 64 << 20
@@ -127,3 +130,58 @@ def weighted_draws(request: Answer) -> Answer:
     wall_s, used_s = time.perf_counter() - begin_s, cpu_s() - begin_cpu_s
     assert samples == count
     return {"objects": count, "make_s": make_s, "wall_s": wall_s, "cpu_s": used_s}
+
+
+def orders(request: Answer) -> Answer:
+    """headrace: the orders of a billion samples, and a loader's start and resume among them."""
+    from headrace.torch import Loader, MapDataset
+    from headrace.torch._loader import requests_of
+
+    count, looked_up = request["sample_count"], request["object_count"]
+    found: Answer = {"objects": looked_up}
+    schedule = _engine.MixtureSchedule(array("d", [3, 1]))
+    for name, make in {
+        "global": lambda: _engine.Order(count, 7, 1, True),
+        "block": lambda: _engine.BlockOrder(count, 7, 1, 32, 16),
+        "mixture": lambda: _engine.MixtureOrder(schedule, [count, count], count, 7, 1, True),
+    }.items():
+        begin_s = time.perf_counter()
+        order = make()
+        first = order[0]
+        found[f"{name}_begin_s"] = time.perf_counter() - begin_s
+        begin_s = time.perf_counter()
+        indices = order.indices(0, looked_up)
+        found[f"{name}_each_us"] = (time.perf_counter() - begin_s) / looked_up * 1e6
+        assert indices[0] == first
+    index = ObjectIndex.from_names(["tokens"], root="gs://bucket", sizes_bytes=[64 * count])
+    dataset = MapDataset("gs://bucket", index=index.windows(64, 64), credentials="anonymous")
+    assert len(dataset) == count
+    for name, shuffle in (("global", True), ("block", "block")):
+        begin_s = time.perf_counter()
+        loader = Loader(dataset, batch_size=256, shuffle=shuffle, seed=7)
+        state = loader.state_dict()
+        loader.load_state_dict({**state, "position": count // 10 * 9})
+        batch = next(requests_of(loader._place, loader._steps(loader._place)))
+        found[f"{name}_start_s"] = time.perf_counter() - begin_s
+        assert len(batch.indices) == 256
+    return found
+
+
+def resume(request: Answer) -> Answer:
+    """headrace: Loader, at 90 % of an epoch, from the state to the first batch, of a file."""
+    from headrace.torch import Loader, MapDataset
+
+    count = request["object_count"]
+    found: Answer = {"objects": count}
+    with tempfile.TemporaryDirectory() as folder:
+        with (Path(folder) / "all.bin").open("wb") as file:
+            file.truncate(64 * count)
+        dataset = MapDataset(folder, index=Store(folder).index().windows(64, 64))
+        state = Loader(dataset, batch_size=256, shuffle=True).state_dict()
+        begin_s = time.perf_counter()
+        loader = Loader(dataset, batch_size=256, shuffle=True)
+        loader.load_state_dict({**state, "position": count // 10 * 9})
+        batch = next(iter(loader))
+        found["wall_s"] = time.perf_counter() - begin_s
+        assert len(batch) == 256
+    return found

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from bench.harness import Answer, Bench, Client, cpu_us
 
 OBJECT_COUNT = 1_000_000
+SAMPLE_COUNT = 1_000_000_000
 
 
 def index(bench: Bench) -> None:
@@ -14,7 +15,7 @@ def index(bench: Bench) -> None:
     group = f"an index of {OBJECT_COUNT:,} names"
 
     def client(name: str) -> Client:
-        return lambda: bench.client(name, object_count=OBJECT_COUNT)
+        return lambda: bench.client(name, object_count=OBJECT_COUNT, sample_count=SAMPLE_COUNT)
 
     answers = bench.alternate(
         group,
@@ -24,6 +25,8 @@ def index(bench: Bench) -> None:
             "batches": client("batches-of-bytes"),
             "costs": client("batches-of-costs"),
             "weights": client("weighted-draws"),
+            "orders": client("orders"),
+            "resume": client("loader-resume"),
         },
         bench.effort.repetitions,
     )
@@ -81,6 +84,18 @@ def index(bench: Bench) -> None:
         0.1,
     )
     row("WeightedSampler: a million draws", "weights", "wall", 0.5)
+    row("Loader: resumed at 90 % of the epoch, to the first batch of a file", "resume", "wall", 0.1)
+    for name, what in (("global", "shuffled"), ("block", "in blocks"), ("mixture", "a mixture")):
+        row(f"order of a billion samples, {what}: made", "orders", f"{name}_begin", 0.01)
+        each = [answer[f"{name}_each_us"] for answer in answers["orders"]]
+        bench.row(group, "the same: an entry", "us", each, at_most=1)
+    for name, what in (("global", "shuffled"), ("block", "in blocks")):
+        row(
+            f"Loader over a billion ranges, {what}: made, resumed at 90 %, to the first request",
+            "orders",
+            f"{name}_start",
+            0.01,
+        )
 
 
 GROUPS: dict[str, Callable[[Bench], None]] = {"index": index}

@@ -771,6 +771,32 @@ class Order(object):
         """What stands at these positions, as a buffer of int64."""
 
 @final
+class BlockOrder(object):
+    """
+    As `Order`, in blocks of neighbours.
+
+    Args:
+        count: how many objects there are, below 2^63.
+        seed: below 2^64.
+        epoch: below 2^64.
+        block_size: how many consecutive objects stay together.
+        window_blocks: the objects of how many blocks are shuffled together.
+    """
+
+    def __init__(
+        self, count: int, seed: int, epoch: int, block_size: int, window_blocks: int
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, position: int) -> int: ...
+    def indices(self, begin: int, end: int, step: int = 1) -> memoryview:
+        """
+        What stands at every `step`-th position of [begin, end), as a buffer of int64.
+        """
+
+    def pick(self, positions: Sequence[int]) -> memoryview:
+        """What stands at these positions, as a buffer of int64."""
+
+@final
 class DrawTable(object):
     """How likely each of several objects is drawn."""
 
@@ -884,7 +910,7 @@ class BatchSteps(object):
 
     def next(self, rank: int) -> tuple[memoryview, int, Sequence[int]] | None:
         """
-        The positions of this rank's next batch; where the next step begins; and which samples before that wait. None at the end.
+        The positions of this rank's next batch; where the next step begins; and which samples before that wait, in any order. None at the end.
         """
 
     def take_left_out(self) -> memoryview:

@@ -319,6 +319,32 @@ def test_without_an_index_several_ranks_say_what_an_epoch_is(local: headrace.Sto
     assert len(of_ranks(local, 2, 2, epoch_samples=41)[1]) == 20
 
 
+def test_a_state_is_for_one_way_to_treat_a_remainder(local: headrace.Store) -> None:
+    index = headrace.index_members(local)
+
+    def stream(uneven: Any, rank: int = 0) -> ShardStream:
+        return ShardStream(index, number_of, uneven=uneven, rank=rank, world_size=7)
+
+    for uneven in ("drop", "pad", "keep"):
+        states = []
+        for rank in range(7):
+            begun = stream(uneven, rank)
+            next(iter(begun))
+            states.append(begun.state_dict())
+        for other in {"drop", "pad", "keep"} - {uneven}:
+            with pytest.raises(
+                headrace.InvalidArgumentError, match=f"the state has uneven='{uneven}'"
+            ):
+                stream(other).load_state_dict(states[0])
+        stream(uneven).load_state_dict(states[0])
+        fewer = ShardStream(index, number_of, uneven=uneven)  # type: ignore[arg-type]
+        if uneven == "pad":  # what fills up belongs to seven readers
+            with pytest.raises(headrace.InvalidArgumentError, match="as many ranks and workers as"):
+                fewer.load_state_dict(states)
+        else:
+            fewer.load_state_dict(states)
+
+
 def test_workers_share_the_shards(local: headrace.Store) -> None:
     for workers in (1, 2):
         [numbers] = of_ranks(local, 1, workers, shuffle=True, shuffle_window=20)

@@ -6,6 +6,7 @@ import io
 import tarfile
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 import google_crc32c
 import pytest
@@ -69,6 +70,32 @@ def test_the_gap_that_is_read_is_as_long_as_the_store_says(
     parts = store.read_ranges([(info, *span) for span in spans])
     assert [part.bytes() for part in parts] == [data[begin:end] for begin, end in spans]
     assert len(asked(server)) == requests
+
+
+def test_by_default_a_gap_of_four_kib_is_read(gcs: headrace.Store, server: FaultServer) -> None:
+    info = gcs.write("a", bytes(20_000))
+    for gap, requests in ((4096, 1), (4097, 2)):
+        server.reset(keep_buckets=True)
+        parts = gcs.read_ranges([(info, 0, 100), (info, 100 + gap, 200 + gap)])
+        assert [len(part) for part in parts] == [100, 100]
+        assert len(asked(server)) == requests
+
+
+def test_of_a_file_that_shrank_the_ranges_that_are_left_are_read(tmp_path: Path) -> None:
+    store = headrace.Store(tmp_path, on_change="reread")
+    data = corpus(500).tobytes()
+    store.write("a", data)
+    windows = store.index().windows(100, 100)
+    (tmp_path / "a").write_bytes(data[:650])
+    found = store.read_many(windows, errors="return")
+    assert (
+        [each.bytes() for each in found[:6]]
+        == [  # type: ignore[union-attr]
+            data[i : i + 100] for i in range(0, 600, 100)
+        ]
+    )
+    assert [type(each) for each in found[6:]] == [headrace.InvalidArgumentError] * 4
+    assert "the range [600, 700), and only 50 bytes of it are in the object" in str(found[6])
 
 
 def test_a_wrong_gap_is_refused() -> None:

@@ -22,7 +22,14 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
 
 import headrace
-from headrace.torch import BatchSampler, BatchSoFar, Loader, MapDataset, WeightedSampler
+from headrace.torch import (
+    BatchSampler,
+    BatchSoFar,
+    Loader,
+    MapDataset,
+    MixtureSampler,
+    WeightedSampler,
+)
 from tests.torch.conftest import content
 from tests.torchrun import torchrun
 
@@ -486,6 +493,7 @@ def test_an_error_of_the_function_names_the_sample(tmp_path: Path) -> None:
         ([math.inf, 1, 1], "the cost of sample 0 is inf"),
         ([1, 1], r"cost has the shape \(2,\), and there are 3 samples"),
         (["a", 1, 1], "cost is a list; it must be numbers"),
+        ([1, 10**400, 1], "cost is a list; it must be numbers, one for each .*too large"),
         ("tokens", "cost is the column 'tokens', but data is only a number of samples"),
         (7, "cost is a int; it must be numbers"),
     ],
@@ -550,6 +558,14 @@ def test_skipped_samples_are_told_once(tmp_path: Path, caplog: pytest.LogCapture
         ({"cost": [2, 3, 2], "max_batch_cost": 1}, "max_batch_cost=1: each of the 3 samples exc"),
         ({"cost": [1, 1, 1], "max_batch_size": 2, "cost_boundaries": [2, 1]}, "must be ascending"),
         ({"max_batch_size": 2, "cost_boundaries": [2]}, "there is no cost"),
+        (
+            {"cost": [1, 1, 1], "max_batch_size": 2, "cost_boundaries": "123"},
+            "cost_boundaries is '123'; it must be ascending, finite numbers",
+        ),
+        (
+            {"cost": [1, 1, 1], "max_batch_size": 2, "cost_boundaries": [1, 10**400]},
+            "it must be ascending, finite numbers",
+        ),
         ({"max_batch_size": 2, "oversized": "keep"}, "oversized is 'keep'; it must be one of"),
         ({"max_batch_size": 2, "saturation": 0.5}, "which batches drop_last=True keeps"),
         ({"max_batch_size": 2, "saturation": 2, "drop_last": True}, "saturation is 2; it must be"),
@@ -739,7 +755,8 @@ def test_an_error_of_the_users_function_comes_when_its_batch_would(tmp_path: Pat
 SCRIPT = """
 import json, random, sys
 import torch.distributed as dist
-from headrace.torch import BatchSampler, Loader, MapDataset
+from headrace.torch import BatchSampler, Loader, MapDataset, MixtureSampler
+from torch.utils.data import ConcatDataset
 
 folder, out = sys.argv[1:]
 costs = random.Random(1).choices(range(1, 30), k=203)
@@ -765,7 +782,34 @@ rest = []
 for batch in again:
     rest.append(batch)
     dist.barrier()
-found = {"first": first, "rest": rest, "states": states, "length": len(list(sampler))}
+# The same with a mixture of two datasets, and with blocks.
+parts = [dataset.objects[:150], dataset.objects[150:]]
+both = ConcatDataset(
+    [MapDataset(folder, lambda sample: int(sample.bytes()[:4]), index=part) for part in parts]
+)
+others = {}
+for kind in ("mixture", "blocks"):
+    def make(size):
+        if kind == "blocks":
+            return Loader(both, size, shuffle="block", block_size=6, seed=5, collate_fn=list)
+        mixture = MixtureSampler(both, [2, 1], 150, seed=5)
+        return Loader(both, size, sampler=mixture, collate_fn=list)
+
+    taken, loader = [], make(7)
+    for batch in loader:
+        taken.append(batch)
+        dist.barrier()
+        if len(taken) == 3:
+            break
+    again = make(5)
+    again.load_state_dict(loader.state_dict())
+    for batch in again:
+        taken.append(batch)
+        dist.barrier()
+    others[kind] = taken
+found = {
+    "first": first, "rest": rest, "states": states, "length": len(list(sampler)), "others": others
+}
 with open(f"{out}/{rank}.json", "w") as file:
     json.dump(found, file)
 dist.destroy_process_group()
@@ -785,3 +829,14 @@ def test_torchrun_with_four_ranks_takes_equal_steps_and_resumes(tmp_path: Path) 
     seen = [i for found in ranks for batch in found["first"] + found["rest"] for i in batch]
     assert len(seen) == len(set(seen))
     assert 203 - len(seen) < 4
+    for kind, count in (("mixture", 150), ("blocks", 203)):
+        of_kind = [found["others"][kind] for found in ranks]
+        assert {len(own) for own in of_kind} == {len(of_kind[0])}
+        seen = [i for step in zip(*of_kind, strict=True) for batch in step for i in batch]
+        order = (
+            list(MixtureSampler([150, 53], [2, 1], 150, seed=5))
+            if kind == "mixture"
+            else headrace._engine.BlockOrder(203, 5, 0, 6, 1).indices(0, 203).tolist()
+        )
+        assert seen == order[: len(seen)]
+        assert count - len(seen) < 4

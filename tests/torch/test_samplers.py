@@ -160,6 +160,77 @@ def test_a_sampler_with_a_state_gets_it_back(dataset: MapDataset) -> None:
             assert list(_loaded(loader_of(dataset, other), state)) == whole[done:]
 
 
+class Drawing(Sampler[int]):
+    """A sampler whose order depends on all that it has drawn before, in earlier epochs, too."""
+
+    def __init__(self) -> None:
+        self.generator = seeded(3)
+        self.loaded = 0
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(torch.randperm(COUNT, generator=self.generator).tolist())
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.loaded += 1
+        self.generator.set_state(state["generator"])
+
+
+@torchdata_of_today
+@pytest.mark.parametrize("kind", ["of its own", "of its iterator", "of its place"])
+@pytest.mark.parametrize("names_epochs", [False, True])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_samplers_state_survives_the_end_of_an_epoch(
+    dataset: MapDataset, kind: str, names_epochs: bool, drop_last: bool
+) -> None:
+    from torchdata.stateful_dataloader.sampler import RandomSampler as OfTorchdata
+    from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
+
+    def make(seed: int) -> Loader:
+        if kind == "of its own":
+            sampler: Any = Drawing()
+            sampler.generator = seeded(seed)
+        elif kind == "of its iterator":
+            sampler = OfTorchdata(range(COUNT), generator=seeded(seed))
+        else:
+            sampler = StatefulDistributedSampler(range(COUNT), 1, 0)  # type: ignore[arg-type]
+        return loader_of(dataset, sampler, 7, drop_last=drop_last)
+
+    def epoch_of(loader: Loader, epoch: int) -> list[Any]:
+        if names_epochs:
+            loader.set_epoch(epoch)
+        return list(loader)
+
+    loader = make(3)
+    epochs, states = [], []
+    for epoch in range(4):
+        epochs.append(epoch_of(loader, epoch))
+        states.append(loader.state_dict())
+    assert all(len(numbers(each)) == COUNT - COUNT % 7 * drop_last for each in epochs)
+    assert len({tuple(numbers(each)) for each in epochs}) == 4
+    for epoch in range(3):
+        resumed = _loaded(make(4), states[epoch])
+        # The epoch that has ended has nothing left, and what comes then is as before.
+        assert not names_epochs or epoch_of(resumed, epoch) == []
+        assert [epoch_of(resumed, each) for each in range(epoch + 1, 4)] == epochs[epoch + 1 :]
+
+
+def test_a_sampler_that_goes_on_by_itself_gets_no_state(dataset: MapDataset) -> None:
+    sampler = Drawing()
+    loader = loader_of(dataset, sampler)
+    for _ in range(3):
+        list(loader)
+    assert sampler.loaded == 0
+    # Who changes it between epochs has the last word.
+    sampler.generator = seeded(3)
+    assert numbers(loader) == torch.randperm(COUNT, generator=seeded(3)).tolist()
+
+
 def test_a_samplers_numbers_are_this_ranks_own(dataset: MapDataset) -> None:
     def make(rank: int) -> Loader:
         sampler = DistributedSampler(range(COUNT), 2, rank, seed=1)  # type: ignore[arg-type]
@@ -320,6 +391,44 @@ def test_ranks_take_draws_in_turn_and_resume_as_other_ranks(world_size: int) -> 
     assert 100 - done - len(together) < 3
 
 
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.parametrize("done", [3, 30])
+def test_draws_that_wait_in_bands_come_first_in_a_sampler_without_bands(
+    world_size: int, done: int
+) -> None:
+    costs = [i % 6 for i in range(COUNT)]
+
+    def draws(rank: int = 0, world_size: int = 1) -> WeightedSampler:
+        return WeightedSampler(COUNT, weights(), 200, seed=4, rank=rank, world_size=world_size)
+
+    whole = list(draws())
+    banded = BatchSampler(
+        COUNT, cost=costs, max_batch_size=5, cost_boundaries=[1, 2, 4], sampler=draws()
+    )
+    before = numbers(islice(iter(banded), done))
+    state = banded.state_dict()
+    waiting = state["waiting"]
+    assert waiting
+    ranks = []
+    for rank in range(world_size):
+        other = draws(rank, world_size)
+        other.load_state_dict(state)
+        ranks.append(list(other))
+    assert len({len(own) for own in ranks}) == 1
+    rest = [draw for step in zip(*ranks, strict=True) for draw in step]
+    expected = [whole[at] for at in waiting] + whole[state["position"] :]
+    assert rest == expected[: len(expected) // world_size * world_size]
+    assert Counter(before + expected) == Counter(whole)
+    # Its own states lead to the same draws, among those that waited and behind them.
+    for taken in (1, len(waiting), len(waiting) + 2):
+        sampler = draws()
+        sampler.load_state_dict(state)
+        list(islice(iter(sampler), taken))
+        again = draws()
+        again.load_state_dict(sampler.state_dict())
+        assert list(again) == expected[taken:]
+
+
 def test_a_loader_draws_by_weights_and_resumes(dataset: MapDataset) -> None:
     def sampler(**options: Any) -> WeightedSampler:
         return WeightedSampler(dataset, weights(), 50, seed=9, **options)
@@ -399,6 +508,17 @@ def test_dataloaders_take_it(workers: int) -> None:
 def test_weights_that_are_none_are_refused(given: Any, message: str) -> None:
     with pytest.raises(headrace.InvalidArgumentError, match=message):
         WeightedSampler(3, given)
+
+
+@pytest.mark.parametrize(
+    "options", [{"world_size": 2}, {"rank": 0}, {"rank": 0, "world_size": 1}, {"seed": 1}]
+)
+def test_a_batch_sampler_takes_ranks_and_seed_of_its_sampler(options: dict[str, Any]) -> None:
+    draws = WeightedSampler(3, [1, 2, 3], rank=1, world_size=2)
+    with pytest.raises(headrace.InvalidArgumentError, match="has a seed and ranks of its own"):
+        BatchSampler(3, max_batch_size=2, sampler=draws, **options)
+    batches = BatchSampler(3, max_batch_size=1, sampler=draws)
+    assert len(list(batches)) == 1  # of three draws by two ranks
 
 
 def test_a_state_of_other_weights_is_refused() -> None:

@@ -200,7 +200,7 @@ def numbers_of(name: str, values: Any, source: Source | None, count: int) -> tor
         else:
             numbers = torch.tensor([float(value) for value in values], dtype=torch.float64)
         numbers = numbers.detach().to("cpu", torch.float64).contiguous()
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InvalidArgumentError(
             f"{name} is a {type(values).__name__}; it must be numbers, one for each sample, or the "
             f"name of a column ({error})"

@@ -20,6 +20,7 @@ from headrace.torch._epoch_sampler import EpochSampler
 from headrace.torch._error_notes import about_call
 from headrace.torch._place import Place
 from headrace.torch._samples import Samples, samples_of
+from headrace.torch._shuffling import Shuffle, shuffling
 
 __all__ = ["BatchSampler"]
 
@@ -79,7 +80,10 @@ class BatchSampler(EpochSampler[list[int]]):
             for a step of all ranks.
         saturation: with `drop_last`, a batch at the end that is filled to more than this share of a
             limit counts as full.
-        shuffle: whether each epoch has an order of its own.
+        shuffle: whether each epoch has an order of its own. ``"block"`` keeps neighbours together;
+            this, `block_size` and `shuffle_window` are as for `Loader`.
+        block_size: see `shuffle`.
+        shuffle_window: see `shuffle`.
         sampler: a `WeightedSampler` or `MixtureSampler`, whose samples take the place of the
             order, and whose seed and ranks are taken.
         seed: of the order; any integer from 0 to 2^63 - 1. Give all ranks the same.
@@ -104,7 +108,9 @@ class BatchSampler(EpochSampler[list[int]]):
         oversized: str = "alone",
         drop_last: bool = False,
         saturation: float | None = None,
-        shuffle: bool = False,
+        shuffle: Shuffle = False,
+        block_size: int | None = None,
+        shuffle_window: int | None = None,
         sampler: DrawingSampler | None = None,
         seed: int = 0,
         rank: int | None = None,
@@ -151,11 +157,12 @@ class BatchSampler(EpochSampler[list[int]]):
         self._asked = fits
         self._costs = Costs(samples.source, len(samples), cost, limits, oversized == "raise")
         self._costs.check()
-        seed, shuffle = seed_or_epoch("seed", seed), flag("shuffle", shuffle)
+        seed = seed_or_epoch("seed", seed)
+        rule = shuffling(shuffle, block_size, shuffle_window, window_blocks=1)
         if sampler is None:
-            place, ranks = Place(samples, seed, shuffle), Ranks(rank, world_size)
+            place, ranks = rule.place(samples, seed), Ranks(rank, world_size)
         else:
-            place, ranks = _drawn_by(sampler, samples, seed, shuffle, rank, world_size)
+            place, ranks = _drawn_by(sampler, samples, seed, rule.shuffle, rank, world_size)
         super().__init__(place, ByCost(self._costs, limits, self._leave_out), ranks)
         self._data = data
 
@@ -256,8 +263,8 @@ def _boundaries(values: Sequence[float] | None, cost: Cost | None) -> tuple[floa
         return ()
     require(cost is not None, "cost_boundaries is given, but there is no cost")
     try:
-        boundaries = tuple(float(value) for value in values)
-    except (TypeError, ValueError, OverflowError):
+        boundaries = tuple(_number("each of cost_boundaries", value) for value in values)
+    except (TypeError, InvalidArgumentError):
         boundaries = ()
     require(
         len(boundaries) > 0

@@ -136,7 +136,7 @@ class CostSteps:
         )
         begun = _Adding(steps, self._asked(steps))
         if len(spot.waiting) > 0:
-            positions = array("q", spot.waiting)
+            positions = array("q", sorted(spot.waiting))
             self._add(begun, positions, self.order.pick(positions))
         return begun
 

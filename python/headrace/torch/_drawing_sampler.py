@@ -8,7 +8,6 @@ from typing import Any
 from headrace.torch._arguments import Ranks, seed_or_epoch
 from headrace.torch._batching import BySize
 from headrace.torch._epoch_sampler import EpochSampler
-from headrace.torch._grid import Spot
 from headrace.torch._place import Drawn, Place
 from headrace.torch._samples import Samples
 
@@ -43,11 +42,18 @@ class DrawingSampler(EpochSampler[int]):
     def _yielded(self, place: Place) -> Iterator[int]:
         rank, world_size = self._ranks.now()
         order, number = place.order(), place.count
+        if len(place.spot.waiting) > 0:
+            # They come first: a BatchSampler has left them behind.
+            for single in self._batching.steps(place, rank, world_size).slices(place.spot):
+                place.spot = single.after
+                yield order[single.positions[0]]
+                if len(place.spot.waiting) == 0:
+                    break
         for begin in range(place.position, number - world_size + 1, world_size * _WINDOW):
             end = min(begin + world_size * _WINDOW, number - (number - begin) % world_size)
             own = order.indices(begin + rank, end, world_size)
-            for at, index in enumerate(own, start=1):
-                place.spot = Spot(begin + at * world_size)
+            for index in own:
+                place.position += world_size
                 yield index
 
     def __repr__(self) -> str:

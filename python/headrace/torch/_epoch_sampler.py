@@ -67,7 +67,7 @@ class EpochSampler(Sampler[Item]):
         if not place.is_begin:
             steps = self._batching.steps(place, *self._ranks.now())
             if not steps.has_step(place.spot):
-                return place.at(place.epoch + 1)
+                return place.following()
         return None
 
     @property

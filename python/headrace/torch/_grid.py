@@ -23,10 +23,15 @@ class Spot(NamedTuple):
     position: int = 0
     """All positions before this one have been in a batch, but for those that wait."""
     waiting: Sequence[int] = ()
-    """Positions before `position` that no batch has had yet, ascending: samples whose batch was not
-    full when later ones were."""
+    """Positions before `position` that no batch has had yet, in any order: samples whose batch was
+    not full when later ones were."""
     sampler: Mapping[str, Any] | None = None
-    """The place of somebody else's sampler."""
+    """The place of somebody else's sampler. At the end of an epoch, its ``"next"`` is the place at
+    which the next epoch begins."""
+
+    def after_end(self) -> Spot:
+        """Return where the next epoch begins, if this is the end of one."""
+        return Spot(0, (), (self.sampler or {}).get("next"))
 
 
 class Slice(NamedTuple):

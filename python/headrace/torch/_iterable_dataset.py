@@ -27,9 +27,9 @@ from headrace.torch._arguments import (
 from headrace.torch._error_notes import about_sample
 from headrace.torch._grid import Order
 from headrace.torch._objects import Labels, Objects, Source
-from headrace.torch._place import Place
 from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._shared_place import Reader, SharedPlace
+from headrace.torch._shuffling import Shuffle, shuffling
 
 __all__ = ["IterableDataset"]
 
@@ -37,6 +37,10 @@ __all__ = ["IterableDataset"]
 # sample.
 _BLOCK_OBJECTS = 32
 _BLOCK_BYTES = 8 << 20
+# How many blocks of neighbours are shuffled together, unless the user says so: all are read before
+# the first is yielded.
+_WINDOW_BLOCKS = 16
+_MOST_AT_ONCE = 1 << 16
 
 _logger = logging.getLogger("headrace")
 # Messages that are given once.
@@ -60,6 +64,14 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
     0; workers see it at the beginning of their next pass, also with ``persistent_workers``. A
     trainer process shares it with its own workers only; a copy of the dataset in any other process
     has an epoch of its own.
+
+    **Blocks.** With ``shuffle="block"``, blocks of `block_size` consecutive objects come in a
+    random order, and the objects of a window of blocks are shuffled. Each reader takes whole
+    windows. It reads a window at once, and in it each block of neighbouring ranges by one request
+    (`headrace.ParallelOptions.max_gap_bytes`). A larger window mixes better and takes more memory.
+    A window above 65,536 objects, an eighth of the memory budget, or a quarter of `prefetch_bytes`
+    is read in parts. At the end of an epoch, the readers share the windows that are too few to give
+    one to each.
 
     **Ranks.** Every rank yields the same number of samples. With the same number of workers, all
     ranks therefore get the same number of batches from their DataLoaders. If the objects do not
@@ -87,7 +99,11 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
         transform: a function of a `headrace.Sample`; see `MapDataset`. It runs in the thread that
             iterates. Draw random numbers from ``sample.rng()``: they depend only on `seed`, the
             epoch and the position of the sample.
-        shuffle: whether each epoch has an order of its own.
+        shuffle: whether each epoch has an order of its own. ``"block"`` keeps neighbours together,
+            so that fewer requests read them; see **Blocks**.
+        block_size: with ``shuffle="block"``, how many neighbours stay together. Default: 32.
+        shuffle_window: with ``shuffle="block"``, how many objects are shuffled together, rounded up
+            to whole blocks. Default: 16 blocks.
         seed: of that order, and of the samples' own seeds; any integer from 0 to 2^63 - 1. Give the
             same to every rank.
         index: the objects, if you have listed them already; the dataset then lists nothing.
@@ -120,7 +136,9 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
         source: Source | Iterable[Source],
         transform: Callable[[Sample], Any] | None = None,
         *,
-        shuffle: bool = False,
+        shuffle: Shuffle = False,
+        block_size: int | None = None,
+        shuffle_window: int | None = None,
         seed: int = 0,
         index: ObjectIndex | None = None,
         labels: Labels | None = None,
@@ -134,14 +152,15 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
         **options: Any,
     ) -> None:
         refuse_options(type(self).__name__, options, IterableDataset, _INSTEAD)
-        seed, shuffle = seed_or_epoch("seed", seed), flag("shuffle", shuffle)
+        seed = seed_or_epoch("seed", seed)
+        self._rule = shuffling(shuffle, block_size, shuffle_window, window_blocks=_WINDOW_BLOCKS)
         if prefetch_bytes is not None:
             require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
         self._ranks = Ranks(rank, world_size)
         self._uneven = choice("uneven", uneven, ("drop", "pad", "keep"))
         self._seeds_generators = flag("seed_generators", seed_generators)
         super().__init__(source, transform, index, labels, classes, progress, options)
-        self._place = Place(self._objects, seed, shuffle)
+        self._place = self._rule.place(self._objects, seed)
         self._prefetch_bytes = prefetch_bytes
         self._shared = SharedPlace()
         self._resume: Reader | None = None  # the state loaded in this very worker
@@ -281,11 +300,12 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
         self._tell(reader.lane, world_size)
         order = self._place.at(reader.epoch).order()
         opened, limit_bytes = self._opened(), self._prefetch_bytes
+        most_bytes = _BLOCK_BYTES if self._rule.window_size == 0 else opened[0].budget_bytes
         if limit_bytes is None:
-            block_bytes = min(_BLOCK_BYTES, opened[0].budget_bytes // 8)
+            block_bytes = min(most_bytes, opened[0].budget_bytes // 8)
         else:
             # The block whose samples are being yielded counts as read ahead, too.
-            block_bytes = min(_BLOCK_BYTES, limit_bytes // 4)
+            block_bytes = min(most_bytes, limit_bytes // 4)
             limit_bytes -= block_bytes
         unknown_bytes = opened[1].expected_object_bytes
         blocks = self._blocks(order, reader, self._end(world_size), block_bytes, unknown_bytes)
@@ -357,17 +377,15 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
         unknown_bytes: int,
     ) -> Iterator[tuple[range, Sequence[int], int]]:
         """Yield the positions, numbers and size of the objects to read together."""
-        count, lanes = len(self._objects), reader.lanes
+        count = len(self._objects)
         common = self._objects.common_size_bytes
-        size = _BLOCK_OBJECTS
+        size = min(self._rule.window_size, _MOST_AT_ONCE) or _BLOCK_OBJECTS
         if common:
             size = max(1, min(size, most_bytes // common))
-        positions = range(reader.position + reader.lane, end, lanes)
-        for first in range(0, len(positions), size):
-            block = positions[first : first + size]
+        for block in self._shares(reader, end, size):
             indices: Sequence[int]
             if block[-1] < count:
-                indices = order.indices(block.start, block[-1] + 1, lanes)
+                indices = order.indices(block.start, block[-1] + 1, block.step)
             else:
                 indices = [order[position % count] for position in block]
             sizes = self._objects.sizes(indices).tolist()
@@ -381,8 +399,35 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
                 block_bytes += size_bytes
             yield block[begin:], indices[begin:], block_bytes
 
+    def _shares(self, reader: Reader, end: int, most: int) -> Iterator[range]:
+        """Yield the positions that are left to a reader, at most so many at a time."""
+        lane, lanes, window = reader.lane, reader.lanes, self._rule.window_size
+        if window == 0:
+            yield from _cut(range(reader.position + lane, end, lanes), most)
+            return
+        # Whole windows in turn, and equal parts of the rest. Each reader has as many as above, and,
+        # but for a last one, the same whatever `end` is.
+        count, done = len(self._objects), reader.position // lanes
+        rounds = count // (window * lanes)
+        for number in range(done // window, rounds):
+            begin = (number * lanes + lane) * window
+            yield from _cut(range(begin + max(0, done - number * window), begin + window), most)
+        begin, done = rounds * window * lanes, max(0, done - rounds * window)
+        share, more = divmod(count - begin, lanes)
+        first = begin + lane * share + min(lane, more)
+        rest = range(first, first + share + (lane < more))
+        wanted = len(range(begin + lane, end, lanes))
+        yield from _cut(rest[done:wanted], most)
+        if wanted > max(done, len(rest)):  # a repeated one, to fill up
+            yield range(count + lane - more, count + lane - more + 1)
+
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_reader": None}
+
+
+def _cut(positions: range, most: int) -> Iterator[range]:
+    for begin in range(0, len(positions), most):
+        yield positions[begin : begin + most]
 
 
 _forks = 0

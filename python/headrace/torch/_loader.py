@@ -22,6 +22,7 @@ from headrace.torch._pinning import choose_pinning
 from headrace.torch._pipeline import Pipeline, Recipe, Request
 from headrace.torch._place import Place
 from headrace.torch._sampled import ByThem
+from headrace.torch._shuffling import Shuffle
 from headrace.torch._source import source_of
 
 if TYPE_CHECKING:
@@ -82,6 +83,12 @@ class Loader:
     `max_batch_bytes`, the order is cut into batches that are as large as the limit allows, and a
     step takes the next `world_size` of them.
 
+    **Blocks.** With ``shuffle="block"``, blocks of `block_size` consecutive objects come in a
+    random order, and the objects of a window of blocks are shuffled. Where blocks begin differs
+    from epoch to epoch. The neighbouring ranges of a block that are in one batch are read by one
+    request (`headrace.ParallelOptions.max_gap_bytes`). If `batch_size` is a multiple of the window,
+    each block is in one batch. A larger window mixes better and takes more requests.
+
     **Epochs.** Each ``iter(loader)`` is an epoch, from 0 on; `set_epoch` names another one. If you
     leave an iterator before its end, the next one begins the next epoch. ``next(iter(loader))``
     therefore uses up an epoch; ``set_epoch(0)`` undoes that. A loader has one place at a time:
@@ -126,7 +133,11 @@ class Loader:
         batch_size: samples of this rank in each batch; with `max_batch_bytes`, the most of them.
         max_batch_bytes: let each batch have as many samples as fit into this many bytes, counted by
             the stored size of their objects. An object larger than this is a batch of its own.
-        shuffle: whether each epoch has an order of its own.
+        shuffle: whether each epoch has an order of its own. ``"block"`` keeps neighbours together,
+            so that fewer requests read them; see **Blocks**.
+        block_size: with ``shuffle="block"``, how many neighbours stay together. Default: 32.
+        shuffle_window: with ``shuffle="block"``, how many objects are shuffled together, rounded up
+            to whole blocks. Default: one block.
         seed: of that order, and of the samples' own seeds; any integer from 0 to 2^63 - 1. Give all
             ranks the same seed.
         drop_last: leave out the samples at the end that do not fill a step of all ranks.
@@ -163,7 +174,9 @@ class Loader:
         batch_size: int | None = None,
         *more: Any,
         max_batch_bytes: int | None = None,
-        shuffle: bool = False,
+        shuffle: Shuffle = False,
+        block_size: int | None = None,
+        shuffle_window: int | None = None,
         seed: int = 0,
         drop_last: bool = False,
         sampler: Iterable[int] | None = None,
@@ -194,6 +207,8 @@ class Loader:
             batch_size=batch_size,
             max_batch_bytes=max_batch_bytes,
             shuffle=shuffle,
+            block_size=block_size,
+            shuffle_window=shuffle_window,
             seed=seed,
             drop_last=drop_last,
             sampler=sampler,
@@ -375,7 +390,7 @@ class Loader:
         More ranks than there were may have left a rest that is none for them.
         """
         if not place.is_begin and not self._has_step(place):
-            return place.at(place.epoch + 1)
+            return place.following()
         return None
 
     def _ahead(self) -> Place:

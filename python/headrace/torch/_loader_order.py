@@ -16,6 +16,7 @@ from headrace.torch._batching import Batching, ByCost, BySize
 from headrace.torch._drawing_sampler import DrawingSampler
 from headrace.torch._place import Place
 from headrace.torch._sampled import ByThem, Sampled
+from headrace.torch._shuffling import Shuffle, shuffling
 from headrace.torch._source import Source
 
 __all__ = ["Ordered", "ordered"]
@@ -37,7 +38,9 @@ def ordered(
     *,
     batch_size: int | None,
     max_batch_bytes: int | None,
-    shuffle: bool,
+    shuffle: Shuffle,
+    block_size: int | None,
+    shuffle_window: int | None,
     seed: int,
     drop_last: bool,
     sampler: Iterable[int] | None,
@@ -50,14 +53,15 @@ def ordered(
     Raises:
         InvalidArgumentError: they cannot work, or contradict each other.
     """
-    seed, shuffle = seed_or_epoch("seed", seed), flag("shuffle", shuffle)
+    seed = seed_or_epoch("seed", seed)
+    rule = shuffling(shuffle, block_size, shuffle_window, window_blocks=1)
     drop_last = flag("drop_last", drop_last)
     ranks = Ranks(rank, world_size)
     if batch_sampler is not None:
         given = {
             "batch_size": batch_size is not None,
             "max_batch_bytes": max_batch_bytes is not None,
-            "shuffle": shuffle,
+            "shuffle": rule.shuffle,
             "drop_last": drop_last,
             "sampler": sampler is not None,
         }
@@ -75,9 +79,9 @@ def ordered(
         costs = Costs(source, len(source), None, limits, refuse_oversized=False)
         batching = ByCost(costs, limits, _nobody)
     if sampler is None:
-        place = Place(source, seed, shuffle)
+        place = rule.place(source, seed)
         return Ordered(place=place, batching=batching, ranks=ranks, seed=seed)
-    _refuse("sampler", "says the order", {"shuffle": shuffle})
+    _refuse("sampler", "says the order", {"shuffle": rule.shuffle})
     if isinstance(sampler, DrawingSampler):
         return _as_sampled(source, sampler, batching, seed, rank, ranks)
     require(

@@ -116,7 +116,7 @@ class PartialPipeline(Pipeline):
             if each.number <= self._furthest
             for position in each.late_positions()
         ]
-        after = Spot(self._after.position, sorted([*self._after.waiting, *late]))
+        after = Spot(self._after.position, [*self._after.waiting, *late])
         request = Request(
             [begun.request.indices[at] for at in given],
             begun.request.epoch,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -65,7 +65,10 @@ class Place:
         self.seed = seed
         self.shuffle = shuffle
         self.epoch = 0
-        self.spot = Spot()
+        self.position = 0
+        """That of `spot`, which may be changed alone if nothing waits."""
+        self._waiting: Sequence[int] = ()
+        self._sampler: Mapping[str, Any] | None = None
         self.begun = False
         """Whether an iterator has begun here and has not ended."""
         self.is_loaded = False
@@ -74,8 +77,12 @@ class Place:
         """Whether `Loader.set_epoch` named this epoch: the next pass is of it, even if empty."""
 
     @property
-    def position(self) -> int:
-        return self.spot.position
+    def spot(self) -> Spot:
+        return Spot(self.position, self._waiting, self._sampler)
+
+    @spot.setter
+    def spot(self, spot: Spot) -> None:
+        self.position, self._waiting, self._sampler = spot
 
     @property
     def count(self) -> int:
@@ -91,7 +98,7 @@ class Place:
         """How many positions of the epoch are left; 0 if nobody knows."""
         if self.drawn is not None and not self.drawn.is_counted:
             return 0
-        return self.count - self.position + len(self.spot.waiting)
+        return self.count - self.position + len(self._waiting)
 
     @property
     def is_begin(self) -> bool:
@@ -126,28 +133,31 @@ class Place:
             spot = self.spot
         elif epoch + 1 == self.epoch and self.is_loaded and not self.begun and self.is_begin:
             # An epoch's end and the next one's beginning have one state.
-            spot = self.end
+            spot = self._end_before()
         place = self.at(epoch, spot)
         place.is_named = True
         return place
 
-    @property
-    def end(self) -> Spot:
-        """The end of an epoch, at which nothing is left."""
+    def _end_before(self) -> Spot:
+        """Return the end of the epoch before, if this is where an epoch begins."""
         if self.drawn is not None and not self.drawn.is_counted:
-            return Spot(1, (), {"is_end": True})
+            return Spot(1, (), {"is_end": True, "next": self._sampler})
         return Spot(self.count)
+
+    def following(self) -> Place:
+        """Return the beginning of the next epoch, if this is the end of one."""
+        return self.at(self.epoch + 1, self.spot.after_end())
 
     def end_epoch(self) -> None:
         """Go to the beginning of the next epoch."""
-        self.epoch, self.spot = self.epoch + 1, Spot()
+        self.epoch, self.spot, self.is_loaded = self.epoch + 1, self.spot.after_end(), False
 
     def state_dict(self) -> dict[str, Any]:
         state = {**self.identity(), "epoch": self.epoch, "position": self.position}
-        if len(self.spot.waiting) > 0:
-            state["waiting"] = list(self.spot.waiting)
-        if self.spot.sampler is not None:
-            state["sampler"] = dict(self.spot.sampler)
+        if len(self._waiting) > 0:
+            state["waiting"] = sorted(self._waiting)
+        if self._sampler is not None:
+            state["sampler"] = dict(self._sampler)
         return state
 
     def at_state(self, state: Mapping[str, Any]) -> Place:

@@ -6,7 +6,7 @@ import operator
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -40,12 +40,20 @@ class Sampled:
         raise AssertionError("nobody knows the order of somebody else's sampler")
 
 
+@dataclass
+class _Reached:
+    """Where the sampler has ended an epoch itself: to go on, it needs no state."""
+
+    end: Mapping[str, Any] | None = None
+
+
 @dataclass(frozen=True)
 class ByThem:
     """Batches of what somebody else's sampler yields, which are this rank's own.
 
     A sampler that has ``state_dict``, or whose iterator has one, is asked for it after each batch,
-    and gets it back. Any other is asked anew for the epoch, and what was yielded is passed over: a
+    and gets it back, also where an epoch begins: what it yields next may depend on what it has
+    yielded before. Any other is asked anew for the epoch, and what was yielded is passed over: a
     checksum tells whether it is the same as before.
     """
 
@@ -55,6 +63,7 @@ class ByThem:
     drop_last: bool
     count: int
     """How many samples there are."""
+    reached: _Reached = field(default_factory=_Reached)
 
     @property
     def is_counted_by_making(self) -> bool:
@@ -80,6 +89,8 @@ class _TheirSteps:
             return
         state = spot.sampler or {}
         sampler: Any = self._by.sampler
+        if spot.position == 0 and state and spot.sampler is not self._by.reached.end:
+            self._end_epoch_before(state)
         for each in (sampler, getattr(sampler, "sampler", None)):  # a batch sampler's, too
             set_epoch = getattr(each, "set_epoch", None)
             if callable(set_epoch):
@@ -94,7 +105,10 @@ class _TheirSteps:
             if self._checks:
                 after["crc32"] = crc
             following = self._batch(iterator)
-            after["is_end"] = not following
+            if not following:
+                # What the sampler has now is also what it begins the next epoch with.
+                self._by.reached.end = _states(sampler, iterator) or None
+                after |= {"is_end": True, "next": self._by.reached.end}
             yield Slice(range(begin, position), Spot(position, (), after), batch)
             batch = following
 
@@ -141,14 +155,10 @@ class _TheirSteps:
     def _iterator(self, spot: Spot, state: Mapping[str, Any]) -> tuple[Iterator[Any], int]:
         """Return the sampler's iterator at a spot, and the checksum of what is before."""
         sampler: Any = self._by.sampler
-        if "sampler" in state:
-            _require_stateful(sampler, sampler)
-            sampler.load_state_dict(state["sampler"])
-        iterator = iter(sampler)
-        if "iterator" in state:
-            _require_stateful(sampler, iterator)
-            iterator.load_state_dict(state["iterator"])
-        if spot.position == 0 or "sampler" in state or "iterator" in state:
+        if spot.position == 0:
+            return iter(sampler), 0
+        iterator = self._restored(state)
+        if "sampler" in state or "iterator" in state:
             return iterator, state.get("crc32", 0)
         crc = self._pass_over(iterator, spot.position)
         if self._checks and crc != state.get("crc32", crc):
@@ -159,6 +169,26 @@ class _TheirSteps:
                 "its own; or begin the epoch anew with set_epoch()"
             )
         return iterator, crc
+
+    def _restored(self, state: Mapping[str, Any]) -> Iterator[Any]:
+        """Return the sampler's iterator after giving back the states that there are."""
+        sampler: Any = self._by.sampler
+        if "sampler" in state:
+            _require_stateful(sampler, sampler)
+            sampler.load_state_dict(state["sampler"])
+        iterator: Any = iter(sampler)
+        if "iterator" in state:
+            _require_stateful(sampler, iterator)
+            iterator.load_state_dict(state["iterator"])
+        return iter(iterator)
+
+    def _end_epoch_before(self, state: Mapping[str, Any]) -> None:
+        """Bring the sampler to where it was when it had ended the epoch before."""
+        # Some have to be asked once more, or they would only end that epoch again.
+        has_ended = next(self._restored(state), None) is None
+        if not has_ended and "sampler" in state:  # it begins anew from this state: undo that
+            sampler: Any = self._by.sampler
+            sampler.load_state_dict(state["sampler"])
 
     def _pass_over(self, iterator: Iterator[Any], position: int) -> int:
         crc = passed = 0

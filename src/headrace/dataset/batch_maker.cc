@@ -15,7 +15,9 @@ void OpenBatch::add(const BatchEntry& entry) {
 std::vector<BatchEntry> OpenBatch::take() {
   total_ = {};
   largest_cost_ = 0;
-  return std::exchange(entries_, {});
+  std::vector<BatchEntry> next;
+  next.reserve(entries_.size());  // the next batch has about as many
+  return std::exchange(entries_, std::move(next));
 }
 
 BatchMaker::BatchMaker(BatchRules rules)

@@ -130,6 +130,7 @@ BatchStep BatchSteps::take_step() {
     step.batches.push_back(std::move(batch.entries));
     made_.pop_front();
   }
+  step.waiting.reserve(left_count());
   const auto wait = [&step](std::span<const BatchEntry> entries) {
     for (const BatchEntry& entry : entries) {
       if (entry.position >= step.position) break;  // and those after it, in one batch
@@ -138,7 +139,6 @@ BatchStep BatchSteps::take_step() {
   };
   for (const MadeBatch& batch : made_) wait(batch.entries);
   for (const OpenBatch& batch : maker_.open()) wait(batch.entries());
-  std::ranges::sort(step.waiting);
   return step;
 }
 

@@ -22,7 +22,7 @@ struct BatchStep {
   std::vector<std::vector<BatchEntry>> batches;  // one for each rank
   // The steps after this one are made of `waiting` and of what begins at `position` in the order.
   uint64_t position = 0;
-  std::vector<uint64_t> waiting;  // ascending, below `position`; in no batch yet
+  std::vector<uint64_t> waiting;  // below `position`, in no batch yet; in any order
 };
 
 // Cuts what is left of an order of `count` samples into batches (`BatchMaker`), and deals these to

@@ -37,6 +37,7 @@ class Dealing {
     std::optional<BatchStep> step = steps_.next();
     if (!step) return {};
     place = {.position = step->position, .waiting = step->waiting};
+    std::ranges::sort(place.waiting);
     Step out;
     for (const auto& batch : step->batches) {
       out.emplace_back();

@@ -1,0 +1,98 @@
+"""How the objects of an epoch are shuffled: not, all of them, or in blocks of neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from headrace import _engine
+from headrace._errors import InvalidArgumentError
+from headrace._options import require
+from headrace.torch._arguments import count
+from headrace.torch._place import Objects, Place
+
+__all__ = ["Shuffle", "Shuffling", "shuffling"]
+
+Shuffle = bool | Literal["block"]
+
+_BLOCK_SIZE = 32
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A place's `Drawn` of blocks of neighbours, which come in a random order."""
+
+    count: int
+    block_size: int
+    window_blocks: int
+
+    @property
+    def is_counted(self) -> bool:
+        return True
+
+    @property
+    def origin(self) -> str:
+        return (
+            f"each object once per epoch, in blocks of {self.block_size} of which "
+            f"{self.window_blocks} are shuffled together"
+        )
+
+    def order(self, seed: int, epoch: int) -> _engine.BlockOrder:
+        return _engine.BlockOrder(self.count, seed, epoch, self.block_size, self.window_blocks)
+
+
+@dataclass(frozen=True)
+class Shuffling:
+    """What `shuffle`, `block_size` and `shuffle_window` say together."""
+
+    shuffle: bool
+    block_size: int = 0
+    """0: there are no blocks."""
+    window_blocks: int = 0
+
+    @property
+    def window_size(self) -> int:
+        """How many positions of the order are shuffled together; 0 without blocks."""
+        return self.block_size * self.window_blocks
+
+    def place(self, objects: Objects, seed: int) -> Place:
+        """Return the place where the first epoch of these objects begins."""
+        blocks = None
+        if self.block_size > 0:
+            blocks = Blocks(len(objects), self.block_size, self.window_blocks)
+        return Place(objects, seed, self.shuffle, blocks)
+
+
+def shuffling(
+    shuffle: Any, block_size: Any, shuffle_window: Any, *, window_blocks: int
+) -> Shuffling:
+    """Return what these arguments mean.
+
+    Args:
+        shuffle: True, False or ``"block"``.
+        block_size: how many neighbours are a block; None: 32.
+        shuffle_window: how many objects are shuffled together; whole blocks, rounded up.
+        window_blocks: how many blocks these are if `shuffle_window` is None.
+
+    Raises:
+        InvalidArgumentError: they cannot work, or contradict each other.
+    """
+    if isinstance(shuffle, bool):
+        for name, value in (("block_size", block_size), ("shuffle_window", shuffle_window)):
+            require(
+                value is None,
+                f"{name} is given, but shuffle is {shuffle}: say shuffle='block', or leave it out",
+            )
+        return Shuffling(shuffle)
+    if shuffle != "block":
+        raise InvalidArgumentError(f"shuffle is {shuffle!r}; it must be True, False or 'block'")
+    size = _BLOCK_SIZE if block_size is None else _count("block_size", block_size)
+    if shuffle_window is not None:
+        window_blocks = -(-_count("shuffle_window", shuffle_window) // size)
+    return Shuffling(True, size, window_blocks)
+
+
+def _count(name: str, value: Any) -> int:
+    number = count(name, value, minimum=1)
+    require(number < 1 << 63, f"{name} is {value!r}; it must be below 2^63")
+    return number
