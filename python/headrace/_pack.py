@@ -353,10 +353,10 @@ class _Packing:
                     stop.set()  # also after Ctrl-C
                     threads.shutdown(wait=True, cancel_futures=True)
             errors = [each.exception() for each in futures if not each.cancelled()]
-            # Those that were stopped with the rest say less than the reason why.
-            errors.sort(key=lambda error: isinstance(error, CancelledError))
-            if errors and errors[0] is not None:
-                raise next(error for error in errors if error is not None)
+            failed = [error for error in errors if error is not None]
+            if failed:
+                # One that was stopped with the rest says less than the reason why.
+                raise min(failed, key=lambda error: isinstance(error, CancelledError))
         return self._packed([records[i] for i in range(len(records))], written)
 
     def _tell(self, record: Record) -> None:
