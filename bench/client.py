@@ -45,6 +45,7 @@ CLIENTS = {
     "iterable": ("training", "iterable"),
     "loader": ("training", "loader"),
     "shards-loader": ("shards", "loader"),
+    "pack": ("packing", "pack"),
     "jpeg-loader": ("training", "jpeg_loader"),
     "jpeg-memory": ("training", "jpeg_memory"),
     "overhead": ("training", "overhead"),

@@ -13,6 +13,7 @@ from bench.groups import (
     index,
     joining,
     listing,
+    packing,
     s3,
     shards,
     throttling,
@@ -34,5 +35,6 @@ GROUPS: dict[str, Callable[[Bench], None]] = {
     **s3.GROUPS,
     **aistore.GROUPS,
     **shards.GROUPS,
+    **packing.GROUPS,
     **tokens.GROUPS,
 }

@@ -90,7 +90,8 @@ def pack(
     remembers of them lies in the folder ``_pack`` of the destination.
 
     Each object is read once, many at a time, and compared with the checksum that its store has. In
-    memory are at most 64 MiB for each of the `workers`, or four times the largest sample.
+    memory are at most 64 MiB for each of the `workers`. A sample is in memory as a whole, so that
+    it is three samples and 40 MiB if samples are larger than 8 MiB.
 
     Args:
         source: the URL or path of a folder; a pattern with braces or wildcards; a `headrace.Store`;

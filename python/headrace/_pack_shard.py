@@ -55,7 +55,7 @@ class Stop(threading.Event):
 
 @dataclass(frozen=True)
 class Job:
-    """What all shards of a packing have in common. Pickles, without the plan."""
+    """What all shards of a packing have in common."""
 
     index: ObjectIndex
     stores: tuple[Store, ...]

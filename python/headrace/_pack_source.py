@@ -51,12 +51,14 @@ def entries_of(
     for each in sources:
         found.add(each)
     index, stores = found.finish()
-    tars = [i for i in range(len(index)) if index.name(i).endswith(".tar")]
-    if MEMBER in index.columns or not tars:
+    if MEMBER in index.columns:
+        return index, stores
+    tars = index.filter(suffix=".tar")
+    if len(tars) == 0:
         return index, stores
     require(
         len(tars) == len(index),
-        f"the source has shards, such as {index.url(tars[0])}, beside other objects: pack the "
+        f"the source has shards, such as {tars.url(0)}, beside other objects: pack the "
         "samples of shards (by a pattern such as *.tar) and objects one after the other",
     )
     return members_of(index, stores, on_error, False)[0], stores

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import array
 import json
+import signal
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import headrace
+from testing.faultserver.client import FaultServer
+from tests.waiting import wait_until
 
 FUNCTIONS = """
 def shrink(sample):
@@ -119,6 +124,26 @@ def test_arguments_that_cannot_be_are_refused(
 def test_sizes_have_units(place: Path, run: Any, size: str, shards: int) -> None:
     assert run("pack", "in", "out", "--shard-bytes", size).code == 0
     assert len(list((place / "out").glob("*.tar"))) == shards
+
+
+def test_ctrl_c_ends_it_between_shards(
+    server: FaultServer, gcs: headrace.Store, start: Any, tmp_path: Path
+) -> None:
+    for i in range(6):
+        gcs.write(f"in/{i}.txt", b"text")
+    # The fourth object never arrives.
+    server.faults(
+        [{"match": {"kind": "media", "path_contains": "in/3.txt"}, "action": "stall_head"}]
+    )
+    command = start(
+        "pack", "--endpoint", server.url, "gs://bucket/in/", tmp_path / "out", "--shard-samples",
+        "1", "--workers", "1",
+    )  # fmt: skip
+    wait_until(lambda: (tmp_path / "out" / "train-000002.tar").exists())
+    command.send_signal(signal.SIGINT)
+    assert command.wait(60) == 130
+    assert b"interrupted" in command.stderr.read()
+    assert len(list((tmp_path / "out").glob("train-*"))) == 3
 
 
 def test_a_source_that_is_not_there_is_told(place: Path, run: Any) -> None:

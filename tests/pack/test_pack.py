@@ -186,6 +186,22 @@ def test_an_index_of_several_stores_is_packed_with_its_column(tmp_path: Path) ->
     ]  # fmt: skip
 
 
+def test_sizes_that_an_index_does_not_have_are_asked_for(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        for i in range(2):
+            headrace.Store(tmp_path / name).write(f"{name}-{i}.x", f"{name} {i}".encode())
+    urls = [str(tmp_path / name / f"{name}-{i}.x") for i in range(2) for name in ("two", "one")]
+    index = ObjectIndex.from_urls(
+        urls, roots=[tmp_path / "one", tmp_path / "two"], columns={"kind": [3, 4, 5, 6]}
+    )
+    assert index.total_size_bytes is None
+    headrace.pack(index, tmp_path / "out", label="kind")
+    [found] = members(headrace.Store(tmp_path / "out")).values()
+    assert [data for _, data in found] == [
+        b"two 0", b"3", b"one 0", b"4", b"two 1", b"5", b"one 1", b"6",
+    ]  # fmt: skip
+
+
 def test_ranges_are_packed_as_objects_are(tmp_path: Path) -> None:
     headrace.Store(tmp_path).write("whole.bin", b"0123456789")
     index = ObjectIndex.from_names(
