@@ -117,6 +117,8 @@ void bind_packing(nb::module_& module) {
                   "documents: bool) -> None"))
       .def_prop_ro("sample_count", &PackPlan::sample_count)
       .def_prop_ro("shard_count", &PackPlan::shard_count)
+      .def_prop_ro("has_given_ranges", &PackPlan::has_given_ranges,
+                   "Whether entries may be ranges that reach behind their objects.")
       .def_prop_ro("left_out_count", &PackPlan::left_out_count,
                    "How many entries belong to no sample.")
       .def_prop_ro(

@@ -1018,6 +1018,10 @@ class PackPlan:
     @property
     def shard_count(self) -> int: ...
     @property
+    def has_given_ranges(self) -> bool:
+        """Whether entries may be ranges that reach behind their objects."""
+
+    @property
     def left_out_count(self) -> int:
         """How many entries belong to no sample."""
 

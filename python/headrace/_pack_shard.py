@@ -19,7 +19,6 @@ from headrace._errors import CancelledError, HeadraceError, InvalidArgumentError
 from headrace._leftovers import tell_left_behind
 from headrace._options import MiB, require
 from headrace._pack_place import Place, Record
-from headrace._shards import MEMBER
 from headrace._store import Store
 
 __all__ = ["TOKEN_TYPES", "Job", "Stop", "pack_shard"]
@@ -122,7 +121,6 @@ def _pieces(
     begin, end = job.plan.shard(number)
     engines = [store._open() for store in job.stores]
     reader = _engine.IndexReader(job.index, [handle for _, handle in engines])
-    is_exact = MEMBER not in job.index.columns
     free: list[tuple[bytearray, _engine.Charge]] = []
     ahead: deque[tuple[_Piece, EntryReads, tuple[bytearray, _engine.Charge]]] = deque()
 
@@ -148,8 +146,8 @@ def _pieces(
             while not reads.poll(_WAIT_S):
                 stop.check()
             stop.check()
-            if job.skips_errors or is_exact:
-                # Objects whose sizes are other than the index says are errors, too.
+            if job.skips_errors or job.plan.has_given_ranges:
+                # Ranges that are shorter than the index says are errors, too.
                 found = reads.take(return_errors=job.skips_errors)
                 failed = {
                     i: each for i, each in enumerate(found) if isinstance(each, HeadraceError)
@@ -158,10 +156,10 @@ def _pieces(
                 del found  # they refer to the buffer, which is used again
             else:
                 reads.wait()
-            ahead.popleft()
             yield piece
             arrived(job.plan.source_bytes(piece.begin, piece.end))
             piece.data.release()
+            ahead.popleft()
             if len(buffer[0]) == PIECE_BYTES:
                 free.append(buffer)
             else:

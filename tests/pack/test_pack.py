@@ -46,6 +46,12 @@ def below(store: headrace.Store, name: str) -> headrace.Store:
     return store._derived(f"{store.url}/{name}")
 
 
+def options_of(store: headrace.Store) -> dict[str, Any]:
+    """Return what a store of another URL needs to reach the same server."""
+    endpoint = store._settings.endpoint
+    return {} if endpoint is None else {"endpoint": endpoint}
+
+
 def members(store: headrace.Store, name: str = "train") -> dict[str, list[tuple[str, bytes]]]:
     """Return what Python's own reader finds in the shards."""
     found = {}
@@ -200,6 +206,24 @@ def test_sizes_that_an_index_does_not_have_are_asked_for(tmp_path: Path) -> None
     assert [data for _, data in found] == [
         b"two 0", b"3", b"one 0", b"4", b"two 1", b"5", b"one 1", b"6",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_what_the_index_is_wrong_about_is_an_error(store: headrace.Store, on_error: Any) -> None:
+    store.write("in/a.x", b"0123456789")
+    source = below(store, "in")
+    for begins, ends, sizes in ([[5], [15], None], [None, None, [20]], [None, None, [5]]):
+        index = ObjectIndex.from_names(
+            ["a.x"], root=source.url, begins=begins, ends=ends, sizes_bytes=sizes
+        )
+        out = below(store, f"out-{ends}-{sizes}")
+        if on_error == "raise":
+            with pytest.raises(headrace.HeadraceError, match=r"a\.x"):
+                headrace.pack(index, out, **options_of(store))
+            continue
+        packed = headrace.pack(index, out, on_error="skip", **options_of(store))
+        assert (packed.samples, len(packed.errors)) == (0, 1)
+        assert list(members(out).values()) == [[]]
 
 
 def test_ranges_are_packed_as_objects_are(tmp_path: Path) -> None:

@@ -70,6 +70,8 @@ class PackPlan {
   size_t left_out_count() const { return left_out_count_; }
   const std::string& first_left_out() const { return first_left_out_; }
 
+  // Whether entries may be ranges that somebody gave, who may be wrong about where objects end.
+  bool has_given_ranges() const { return index_->has_ranges() && !member_column_; }
   // The bytes of their entries.
   uint64_t source_bytes(Samples samples) const;
   // As many of the first of these samples as fit into so many bytes, but at least one; and how many
