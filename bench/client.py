@@ -47,6 +47,7 @@ CLIENTS = {
     "shards-loader": ("shards", "loader"),
     "shards-stream": ("shards", "stream"),
     "shards-webdataset": ("shards", "webdataset"),
+    "pack": ("packing", "pack"),
     "jpeg-loader": ("training", "jpeg_loader"),
     "jpeg-memory": ("training", "jpeg_memory"),
     "overhead": ("training", "overhead"),

@@ -40,9 +40,10 @@ nb::object start_batch(std::vector<OpenStore> stores, std::vector<uint32_t> stor
                        std::vector<std::shared_ptr<HeldBuffer>> buffers);
 
 // Starts reading entries of an ObjectIndex: `stores` has one for each of its roots.
-// `into` is None, or a buffer that is filled entry by entry. With `packed`, entries are windows of
-// that stream, and each is as many slots as ranges.
+// `into` is None, or a buffer that is filled entry by entry, or at `places`, one for each entry.
+// With `packed`, entries are windows of that stream, and each is as many slots as ranges.
 nb::object start_entries(std::vector<OpenStore> stores, nb::handle index, nb::handle indices,
-                         const nb::object& into, const PackedSequences* packed = nullptr);
+                         const nb::object& into, const PackedSequences* packed = nullptr,
+                         const nb::object& places = nb::none());
 
 }  // namespace headrace::python

@@ -36,6 +36,27 @@ void require_room(const ObjectIndex& index, const std::vector<size_t>& positions
                                           positions.size(), " objects have together")));
 }
 
+// Where in `room` each of these entries belongs. Those places may be anywhere, but not outside.
+std::vector<std::span<std::byte>> placed(const ObjectIndex& index,
+                                         const std::vector<size_t>& positions, nb::handle places,
+                                         std::span<std::byte> room) {
+  const HeldBuffer held(places, /*writable=*/false);
+  const std::span<const int64_t> begins = held.values<int64_t>();
+  if (begins.size() != positions.size()) {
+    raise(Error(Code::kInternal, "there is not a place for each entry"));
+  }
+  std::vector<std::span<std::byte>> out;
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const uint64_t size_bytes = index.size_bytes(positions[i]);
+    const auto begin = static_cast<uint64_t>(begins[i]);
+    if (begin > room.size() || size_bytes > room.size() - begin) {
+      raise(Error(Code::kInternal, "a place lies outside of `into`"));
+    }
+    out.push_back(room.subspan(begin, size_bytes));
+  }
+  return out;
+}
+
 // The ranges of a file that these entries, which are windows of its sequences as they are packed,
 // consist of; returns the entry of each.
 std::vector<size_t> spread(const ObjectIndex& index, const std::vector<size_t>& positions,
@@ -74,9 +95,9 @@ class IndexReader {
     }
   }
 
-  nb::object start(nb::handle indices, const nb::object& into,
-                   const PackedSequences* packed) const {
-    return start_entries(stores(), index_, indices, into, packed);
+  nb::object start(nb::handle indices, const nb::object& into, const PackedSequences* packed,
+                   const nb::object& places) const {
+    return start_entries(stores(), index_, indices, into, packed, places);
   }
 
   // The members of the entries, which are whole objects, the errors of those that have none, and
@@ -227,7 +248,8 @@ class IndexReader {
 }  // namespace
 
 nb::object start_entries(std::vector<OpenStore> stores, nb::handle index, nb::handle indices,
-                         const nb::object& into, const PackedSequences* packed) {
+                         const nb::object& into, const PackedSequences* packed,
+                         const nb::object& places) {
   const ObjectIndex& entries = *nb::inst_ptr<IndexHandle>(index)->index;
   Origins origins{.index = nb::borrow(index), .positions = to_positions(indices, entries.size())};
   if (stores.size() < entries.roots().size()) {
@@ -236,10 +258,15 @@ nb::object start_entries(std::vector<OpenStore> stores, nb::handle index, nb::ha
   }
   std::vector<std::shared_ptr<HeldBuffer>> buffers;
   std::span<std::byte> room;
+  std::vector<std::span<std::byte>> into_places;
   if (!into.is_none()) {
     buffers.push_back(std::make_shared<HeldBuffer>(into, /*writable=*/true));
     room = buffers[0]->bytes();
-    require_room(entries, origins.positions, room.size());
+    if (places.is_none()) {
+      require_room(entries, origins.positions, room.size());
+    } else {
+      into_places = placed(entries, origins.positions, places, room);
+    }
   }
   std::vector<ByteRange> parts;
   if (packed != nullptr) origins.positions = spread(entries, origins.positions, *packed, parts);
@@ -262,7 +289,10 @@ nb::object start_entries(std::vector<OpenStore> stores, nb::handle index, nb::ha
       target.range = entries.range(position);
     }
     (target.range ? target.range_checksum : target.checksum) = entries.checksum(position);
-    if (!buffers.empty()) {
+    if (!into_places.empty()) {
+      target.into = into_places[i];
+      target.has_into = true;
+    } else if (!buffers.empty()) {
       const uint64_t size_bytes =
           packed != nullptr ? parts[i].size_bytes() : entries.size_bytes(position);
       target.into = room.first(size_bytes);
@@ -288,12 +318,13 @@ Args:
            nb::sig("def __init__(self, index: ObjectIndex, "
                    "stores: collections.abc.Sequence[StoreHandle]) -> None"))
       .def("start", &IndexReader::start, nb::arg("indices"), nb::arg("into") = nb::none(),
-           nb::arg("packed").none() = nb::none(),
+           nb::arg("packed").none() = nb::none(), nb::arg("places") = nb::none(),
            nb::sig("def start(self, indices: collections.abc.Sequence[int] | "
                    "typing_extensions.Buffer, into: typing_extensions.Buffer | None = None, "
-                   "packed: PackedSequences | None = None) -> Batch"),
-           "Starts reading these entries; `into` is filled entry after entry, exactly. With "
-           "`packed`, they are windows of that stream.")
+                   "packed: PackedSequences | None = None, "
+                   "places: typing_extensions.Buffer | None = None) -> Batch"),
+           "Starts reading these entries; `into` is filled entry after entry, exactly, or at "
+           "`places`, which has an int64 for each. With `packed`, they are windows of that stream.")
       .def("members", &IndexReader::members, nb::arg("skip_errors"),
            nb::arg("on_progress").none() = nb::none(),
            nb::sig("def members(self, skip_errors: bool, on_progress: "

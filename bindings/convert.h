@@ -213,6 +213,7 @@ void bind_batches(nb::module_& module);
 void bind_index_reader(nb::module_& module);
 void bind_checkpoint(nb::module_& module);
 void bind_crcs(nb::module_& module);
+void bind_packing(nb::module_& module);
 void bind_shards(nb::module_& module);
 void bind_tar(nb::module_& module);
 void bind_tokens(nb::module_& module);

@@ -62,6 +62,7 @@ NB_MODULE(_engine, module) {
   bind_batches(module);
   bind_checkpoint(module);
   bind_crcs(module);
+  bind_packing(module);
   bind_shards(module);
   bind_tar(module);
   bind_tokens(module);

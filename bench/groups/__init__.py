@@ -14,6 +14,7 @@ from bench.groups import (
     joining,
     listing,
     parquet,
+    packing,
     s3,
     shards,
     throttling,
@@ -36,5 +37,6 @@ GROUPS: dict[str, Callable[[Bench], None]] = {
     **aistore.GROUPS,
     **shards.GROUPS,
     **parquet.GROUPS,
+    **packing.GROUPS,
     **tokens.GROUPS,
 }

@@ -40,6 +40,7 @@ from headrace._options import (
     S3Options,
     TimeoutOptions,
 )
+from headrace._pack import Packed, pack, pack_tokens
 from headrace._process import Metrics, configure, metrics, shutdown
 from headrace._reader_io import ObjectReaderIO
 from headrace._shards import index_members
@@ -78,6 +79,7 @@ __all__ = [
     "ObjectReaderIO",
     "ObjectWriter",
     "ObjectWriterIO",
+    "Packed",
     "ParallelOptions",
     "PermissionDeniedError",
     "PreconditionFailedError",
@@ -97,6 +99,8 @@ __all__ = [
     "index_members",
     "metrics",
     "open",
+    "pack",
+    "pack_tokens",
     "shutdown",
 ]
 

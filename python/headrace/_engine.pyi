@@ -1025,6 +1025,71 @@ class Xxh64:
     def value(self) -> int:
         """The sum so far."""
 
+class PackPlan:
+    """What is packed into which shard; samples are positions in its order."""
+
+    def __init__(
+        self,
+        index: ObjectIndex,
+        *,
+        max_shard_bytes: int,
+        max_shard_samples: int | None,
+        shuffle: bool,
+        seed: int,
+        label: str | None,
+        documents: bool,
+    ) -> None: ...
+    @property
+    def sample_count(self) -> int: ...
+    @property
+    def shard_count(self) -> int: ...
+    @property
+    def has_given_ranges(self) -> bool:
+        """Whether entries may be ranges that reach behind their objects."""
+
+    @property
+    def left_out_count(self) -> int:
+        """How many entries belong to no sample."""
+
+    @property
+    def first_left_out(self) -> str: ...
+    def shard(self, i: int) -> tuple[int, int]:
+        """The samples of a shard: the first, and one behind the last."""
+
+    def source_bytes(self, begin: int, end: int) -> int:
+        """The bytes of the entries of samples."""
+
+    def piece(self, begin: int, end: int, max_bytes: int) -> tuple[int, int]:
+        """
+        The end of as many of the samples as fit into so many bytes, at least one, and how many bytes these take.
+        """
+
+    def lay_out(self, begin: int, end: int, into: Buffer) -> tuple[memoryview, memoryview]:
+        """
+        Writes the samples without their data; the entries, and the place of each one's data.
+        """
+
+    def describe(self, begin: int, end: int) -> list[tuple[str, list[str], str | None]]:
+        """
+        Of each sample the key, the names of the fields, one for each entry, and the label.
+        """
+
+class PackedFiles:
+    """The files that were put into a shard."""
+
+    def __init__(self) -> None: ...
+    def add_planned(self, plan: PackPlan, begin: int, end: int, offset_bytes: int) -> None:
+        """Adds samples as they are laid out, from this byte on."""
+
+    def add(self, name: str, begin: int, end: int) -> None:
+        """Adds a file by its range."""
+
+    def index(self, shard: ObjectIndex) -> ObjectIndex:
+        """What index_members returns of this shard, the only entry of `shard`."""
+
+def tar_header(name: str, size_bytes: int) -> bytes:
+    """The headers of a file in a tar."""
+
 class ShardRead:
     """A shard whose samples are being read."""
 
@@ -1509,9 +1574,10 @@ class IndexReader:
         indices: Sequence[int] | Buffer,
         into: Buffer | None = None,
         packed: PackedSequences | None = None,
+        places: Buffer | None = None,
     ) -> Batch:
         """
-        Starts reading these entries; `into` is filled entry after entry, exactly. With `packed`, they are windows of that stream.
+        Starts reading these entries; `into` is filled entry after entry, exactly, or at `places`, which has an int64 for each. With `packed`, they are windows of that stream.
         """
 
     def members(

@@ -37,6 +37,7 @@ RAISES_NOTHING = {
     "headrace.ObjectReaderIO": "made by headrace.open",
     "headrace.ObjectWriter": "made by Store.open_writer",
     "headrace.ObjectWriterIO": "made by headrace.open",
+    "headrace.Packed": "made by headrace.pack",
     "headrace.checkpoint.CheckpointReader": "made by headrace.checkpoint.open",
     # These make what they are given, and ask nobody.
     "headrace.ObjectInfo": "keeps what it is given",

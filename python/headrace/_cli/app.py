@@ -21,7 +21,7 @@ __all__ = ["app"]
 
 app = typer.Typer(
     name="headrace",
-    help="Object storage from the command line: list, print, copy, delete, measure.",
+    help="Object storage from the command line: list, print, copy, delete, pack, measure.",
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 permission denied, "
     "130 Ctrl-C, 141 broken pipe.",
     no_args_is_help=True,
@@ -322,6 +322,105 @@ def index(
             raise InvalidArgumentError("--skip-errors is for --members")
         [location] = _parsed([url], connection)
         index(location, target, connection, report, as_json=json_)
+
+    _run(context, work, as_json=json_)
+
+
+@app.command()
+@_shared_options
+def pack(
+    context: typer.Context,
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help=f"The objects below it, or tar shards: {_URLS}")
+    ],
+    destination: Annotated[str, typer.Argument(metavar="DESTINATION", help="A folder.")],
+    shard_bytes: Annotated[
+        str, typer.Option(metavar="SIZE", help="The size of a shard, at most.")
+    ] = "256MiB",
+    shard_samples: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Samples of a shard, at most.")
+    ] = None,
+    shuffle: Annotated[
+        bool, typer.Option("--shuffle", help="Pack in the order of --seed.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of the order.")] = 0,
+    label: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Add a field cls: a column of an index, or the number of the first 'folder'.",
+        ),
+    ] = None,
+    transform: Annotated[
+        str,
+        typer.Option(metavar="MODULE:FUNCTION", help="What becomes of the fields of a sample."),
+    ] = "",
+    tokens: Annotated[
+        str,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Make files of tokens instead, of what it returns for the bytes of each object.",
+        ),
+    ] = "",
+    dtype: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="The type of tokens; uint16.")
+    ] = None,
+    layout: Annotated[
+        str | None,
+        typer.Option(metavar="LAYOUT", help="Of tokens: megatron (.bin and .idx) or raw."),
+    ] = None,
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="How the names of shards begin.")
+    ] = "train",
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Shards at a time; as there are cores.")
+    ] = None,
+    index: Annotated[
+        bool, typer.Option("--index", help="SOURCE is a saved index (headrace index).")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Delete what was packed there before.")
+    ] = False,
+    skip_errors: Annotated[
+        bool, typer.Option("--skip-errors", help="Leave out what cannot be read or transformed.")
+    ] = False,
+    json_: Annotated[
+        bool, typer.Option("--json", help="The summary as JSON on stdout; errors, too.")
+    ] = False,
+) -> None:
+    """Pack small objects into tar shards, or make files of tokens of them.
+
+    Run again, it goes on where it was interrupted.
+    """
+    from headrace._cli.packing import pack_command, size_of
+
+    def work(connection: Connection, report: Report) -> None:
+        own: dict[str, Any] = {"label": label}
+        if tokens:
+            if label is not None or transform:
+                raise InvalidArgumentError("--tokens takes neither --label nor --transform")
+            own = {"dtype": dtype or "uint16", "layout": layout or "megatron"}
+        elif dtype is not None or layout is not None:
+            raise InvalidArgumentError("--dtype and --layout are for --tokens")
+        pack_command(
+            source,
+            Location.parse(destination, connection),
+            connection,
+            report,
+            from_index=index,
+            tokens=tokens,
+            transform=transform,
+            skip_errors=skip_errors,
+            as_json=json_,
+            shard_bytes=size_of(shard_bytes),
+            shard_samples=shard_samples,
+            shuffle=shuffle,
+            seed=seed,
+            name=name,
+            workers=workers,
+            overwrite=overwrite,
+            **own,
+        )
 
     _run(context, work, as_json=json_)
 

@@ -1,0 +1,174 @@
+// What is packed into which shard, and the headers that shards have.
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "headrace/dataset/pack_plan.h"
+#include "headrace/dataset/shard_samples.h"
+#include "headrace/format/tar_writer.h"
+#include "object_index.h"
+
+namespace headrace::python {
+namespace {
+
+// Positions of samples from Python, which has checked none of them.
+PackPlan::Samples checked(const PackPlan& plan, size_t begin, size_t end) {
+  if (begin > end || end > plan.sample_count()) {
+    raise(Error(Code::kInternal, "there are no such samples in the plan"));
+  }
+  return {.begin = begin, .end = end};
+}
+
+nb::object int64_view(const auto& values) {
+  return int64_buffer(values.size(), [&values](std::span<int64_t> out) {
+    std::ranges::transform(values, out.begin(),
+                           [](auto value) { return static_cast<int64_t>(value); });
+  });
+}
+
+PackPlan make_plan(const IndexHandle& index, uint64_t max_shard_bytes,
+                   std::optional<uint64_t> max_shard_samples, bool shuffle, uint64_t seed,
+                   std::optional<std::string> label, bool documents) {
+  PackRules rules{.max_shard_bytes = max_shard_bytes,
+                  .max_shard_samples = max_shard_samples.value_or(UINT64_MAX),
+                  .shuffle = shuffle,
+                  .seed = seed,
+                  .label = std::move(label),
+                  .documents = documents};
+  return value_or_raise(
+      without_gil([&](MayBlock) { return PackPlan::make(index.index, std::move(rules)); }));
+}
+
+nb::tuple shard(const PackPlan& plan, size_t i) {
+  const PackPlan::Samples samples =
+      plan.shard(checked_position(static_cast<int64_t>(i), plan.shard_count()));
+  return nb::make_tuple(samples.begin, samples.end);
+}
+
+nb::tuple piece(const PackPlan& plan, size_t begin, size_t end, uint64_t max_bytes) {
+  const PackPlan::Samples samples = checked(plan, begin, end);
+  const PackPlan::Piece piece =
+      without_gil([&](MayBlock) { return plan.piece(samples, max_bytes); });
+  return nb::make_tuple(piece.samples.end, piece.size_bytes);
+}
+
+nb::tuple lay_out(const PackPlan& plan, size_t begin, size_t end, nb::handle into) {
+  const PackPlan::Samples samples = checked(plan, begin, end);
+  const HeldBuffer buffer(into, /*writable=*/true);
+  if (plan.piece(samples, UINT64_MAX).size_bytes > buffer.bytes().size()) {
+    raise(Error(Code::kInternal, "the buffer is too small for the samples"));
+  }
+  const PackPlan::Layout layout =
+      without_gil([&](MayBlock) { return plan.lay_out(samples, buffer.bytes()); });
+  return nb::make_tuple(int64_view(layout.entries), int64_view(layout.places));
+}
+
+nb::list describe(const PackPlan& plan, size_t begin, size_t end) {
+  nb::list out;
+  for (const PackPlan::Sample& sample : plan.describe(checked(plan, begin, end))) {
+    nb::list fields;
+    for (const std::string& field : sample.fields) fields.append(to_str(field));
+    const nb::object label = sample.label ? nb::object(to_str(*sample.label)) : nb::none();
+    out.append(nb::make_tuple(to_str(sample.key), fields, label));
+  }
+  return out;
+}
+
+// The files that were put into a shard, in their order. Thread: confined (the GIL).
+struct PackedFiles {
+  TarFiles files;
+
+  nb::object index(const IndexHandle& shard) const {
+    if (shard.index->size() != 1) raise(Error(Code::kInternal, "the files are those of one shard"));
+    const TarFiles* const own = &files;
+    std::string generation;
+    shard.index->append_generation(0, generation);
+    return to_python(
+        value_or_raise(member_index(*shard.index, std::span(&own, 1), std::span(&generation, 1))));
+  }
+};
+
+nb::bytes header(const Text& name, uint64_t size_bytes) {
+  const std::string text = name;
+  std::string out(value_or_raise(tar_header_bytes(text, size_bytes)), '\0');
+  write_tar_headers(text, size_bytes, std::as_writable_bytes(std::span(out)));
+  return nb::bytes(out.data(), out.size());
+}
+
+}  // namespace
+
+void bind_packing(nb::module_& module) {
+  nb::class_<PackPlan>(module, "PackPlan",
+                       "What is packed into which shard; samples are positions in its order.")
+      .def(
+          "__init__",
+          [](PackPlan* self, const IndexHandle& index, uint64_t max_shard_bytes,
+             std::optional<uint64_t> max_shard_samples, bool shuffle, uint64_t seed,
+             std::optional<std::string> label, bool documents) {
+            new (self) PackPlan(make_plan(index, max_shard_bytes, max_shard_samples, shuffle, seed,
+                                          std::move(label), documents));
+          },
+          nb::arg("index"), nb::kw_only(), nb::arg("max_shard_bytes"),
+          nb::arg("max_shard_samples").none(), nb::arg("shuffle"), nb::arg("seed"),
+          nb::arg("label").none(), nb::arg("documents"),
+          nb::sig("def __init__(self, index: ObjectIndex, *, max_shard_bytes: int, "
+                  "max_shard_samples: int | None, shuffle: bool, seed: int, label: str | None, "
+                  "documents: bool) -> None"))
+      .def_prop_ro("sample_count", &PackPlan::sample_count)
+      .def_prop_ro("shard_count", &PackPlan::shard_count)
+      .def_prop_ro("has_given_ranges", &PackPlan::has_given_ranges,
+                   "Whether entries may be ranges that reach behind their objects.")
+      .def_prop_ro("left_out_count", &PackPlan::left_out_count,
+                   "How many entries belong to no sample.")
+      .def_prop_ro(
+          "first_left_out", [](const PackPlan& self) { return to_str(self.first_left_out()); },
+          nb::sig("def first_left_out(self) -> str"))
+      .def("shard", &shard, nb::arg("i"), nb::sig("def shard(self, i: int) -> tuple[int, int]"),
+           "The samples of a shard: the first, and one behind the last.")
+      .def(
+          "source_bytes",
+          [](const PackPlan& self, size_t begin, size_t end) {
+            const PackPlan::Samples samples = checked(self, begin, end);
+            return without_gil([&](MayBlock) { return self.source_bytes(samples); });
+          },
+          nb::arg("begin"), nb::arg("end"), "The bytes of the entries of samples.")
+      .def("piece", &piece, nb::arg("begin"), nb::arg("end"), nb::arg("max_bytes"),
+           nb::sig("def piece(self, begin: int, end: int, max_bytes: int) -> tuple[int, int]"),
+           "The end of as many of the samples as fit into so many bytes, at least one, and how "
+           "many bytes these take.")
+      .def("lay_out", &lay_out, nb::arg("begin"), nb::arg("end"), nb::arg("into"),
+           nb::sig("def lay_out(self, begin: int, end: int, into: typing_extensions.Buffer) -> "
+                   "tuple[memoryview, memoryview]"),
+           "Writes the samples without their data; the entries, and the place of each one's data.")
+      .def("describe", &describe, nb::arg("begin"), nb::arg("end"),
+           nb::sig("def describe(self, begin: int, end: int) -> "
+                   "list[tuple[str, list[str], str | None]]"),
+           "Of each sample the key, the names of the fields, one for each entry, and the label.");
+
+  nb::class_<PackedFiles>(module, "PackedFiles", "The files that were put into a shard.")
+      .def(nb::init<>(), nb::sig("def __init__(self) -> None"))
+      .def(
+          "add_planned",
+          [](PackedFiles& self, const PackPlan& plan, size_t begin, size_t end, uint64_t offset) {
+            plan.add_files(checked(plan, begin, end), offset, self.files);
+          },
+          nb::arg("plan"), nb::arg("begin"), nb::arg("end"), nb::arg("offset_bytes"),
+          "Adds samples as they are laid out, from this byte on.")
+      .def(
+          "add",
+          [](PackedFiles& self, const Text& name, uint64_t begin, uint64_t end) {
+            const std::string text = name;
+            self.files.add(text, {.begin = begin, .end = end});
+          },
+          nb::arg("name"), nb::arg("begin"), nb::arg("end"), "Adds a file by its range.")
+      .def("index", &PackedFiles::index, nb::arg("shard"),
+           nb::sig("def index(self, shard: ObjectIndex) -> ObjectIndex"),
+           "What index_members returns of this shard, the only entry of `shard`.");
+
+  module.def("tar_header", &header, nb::arg("name"), nb::arg("size_bytes"),
+             nb::sig("def tar_header(name: str, size_bytes: int) -> builtins.bytes"),
+             "The headers of a file in a tar.");
+}
+
+}  // namespace headrace::python

@@ -1,0 +1,140 @@
+"""`headrace pack`: many small objects become a few large ones."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from headrace import HeadraceError, InvalidArgumentError, ObjectIndex, Packed, pack, pack_tokens
+from headrace._cli.location import Connection, Location
+from headrace._cli.progress import progress
+from headrace._cli.report import Report, binary_size, counted, shown
+
+__all__ = ["function_at", "pack_command", "size_of"]
+
+_UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB": 10**6,
+          "GB": 10**9}  # fmt: skip
+
+
+def pack_command(
+    source: str,
+    destination: Location,
+    connection: Connection,
+    report: Report,
+    *,
+    from_index: bool,
+    tokens: str,
+    transform: str,
+    skip_errors: bool,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Pack what is at `source`, show how far it is, and tell what was made."""
+    begin_s = time.monotonic()
+    shown_progress = progress(report)
+    done_bytes = 0
+
+    def tell(done: int, total: int) -> None:
+        nonlocal done_bytes
+        report.check()
+        if not done_bytes:
+            shown_progress.found(total)
+            shown_progress.found_all()
+        shown_progress.arrived(done - done_bytes)
+        done_bytes = done
+
+    options = connection.options_of(source)
+    given = ObjectIndex.load(source, **options) if from_index else source
+    store = connection.patient_store(destination.url)
+    common: dict[str, Any] = {
+        **settings, "on_error": "skip" if skip_errors else "raise", "progress": tell,
+    }  # fmt: skip
+    try:
+        if tokens:
+            packed = pack_tokens(given, store, function_at("--tokens", tokens), **common, **options)
+        else:
+            function = function_at("--transform", transform) if transform else None
+            packed = pack(given, store, transform=function, **common, **options)
+    except (HeadraceError, OSError):
+        raise
+    except Exception as error:  # of the user's function
+        report.check()
+        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+        raise HeadraceError(f"{type(error).__name__}: {error}{notes}") from error
+    finally:
+        shown_progress.close()
+    _tell(packed, destination, report, time.monotonic() - begin_s, as_json=as_json)
+    for url, text in packed.errors:
+        left_out = HeadraceError(f"left out: {text}")
+        left_out.url = url
+        report.error(left_out)
+
+
+def function_at(option: str, text: str) -> Callable[..., Any]:
+    """Return what ``module:function`` names; modules are also looked for where we are."""
+    module, colon, name = text.partition(":")
+    if not colon or not module or not name:
+        raise InvalidArgumentError(f"{option} is {text!r}; it must be module:function")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise InvalidArgumentError(f"{option} {text}: {error}") from error
+    if not callable(found):
+        raise InvalidArgumentError(f"{option} {text}: it is no function")
+    return found  # type: ignore[no-any-return]
+
+
+def size_of(text: str) -> int:
+    """Return the bytes of a size such as ``256MiB``."""
+    number = text.rstrip("kKMGiB ")
+    unit = text[len(number) :].strip()
+    if unit not in _UNITS or not number.isdecimal() or not int(number):
+        raise InvalidArgumentError(
+            f"--shard-bytes is {text!r}; it must be a number of bytes, such as 256MiB or 1GB"
+        )
+    return int(number) * _UNITS[unit]
+
+
+def _tell(
+    packed: Packed, destination: Location, report: Report, duration_s: float, *, as_json: bool
+) -> None:
+    if as_json:
+        facts = {
+            "type": "packed",
+            "url": destination.url,
+            "shards": packed.shards,
+            "written": packed.written,
+            "samples": packed.samples,
+            "dropped": packed.dropped,
+            "left_out": len(packed.errors),
+            "tokens": packed.tokens,
+            "size_bytes": packed.size_bytes,
+            "source_bytes": packed.source_bytes,
+            "duration_s": round(duration_s, 6),
+        }
+        print(json.dumps(facts), flush=True)
+        return
+    rate = binary_size(packed.source_bytes / max(duration_s, 1e-9))
+    there = packed.shards - packed.written
+    what = "sample" if packed.index is not None else "document"
+    report.note(
+        f"{shown(destination.url)}: {counted(packed.shards, 'shard')} of "
+        f"{counted(packed.samples, what)}, {binary_size(packed.size_bytes)}"
+        + (f", {counted(packed.tokens, 'token')}" if packed.tokens else "")
+        + (
+            f"; {there} of them were there already"
+            if there
+            else f"; {binary_size(packed.source_bytes)} in {duration_s:.1f} s ({rate}/s)"
+        )
+        + (f"; {packed.dropped} dropped" if packed.dropped else "")
+        + (f"; {len(packed.errors)} left out" if packed.errors else "")
+    )

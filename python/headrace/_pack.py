@@ -1,0 +1,393 @@
+"""Packing: many small objects become a few large ones."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from headrace import _engine
+from headrace._engine import ObjectIndex
+from headrace._errors import CancelledError, HeadraceError
+from headrace._location import Url, root_at
+from headrace._options import MiB, require, require_bytes, require_count
+from headrace._pack_place import Place, Record
+from headrace._pack_shard import TOKEN_TYPES, Encode, Job, Stop, Transform, pack_shard
+from headrace._pack_source import entries_of, with_folder_labels
+from headrace._progress import ProgressOption, choose_progress
+from headrace._shards import OnError, ShardSource, require_on_error
+from headrace._store import Store
+
+__all__ = ["Packed", "pack", "pack_tokens"]
+
+SHARD_BYTES = 256 * MiB
+_MOST_WORKERS = 4
+_LABEL = "label"
+_SEED_END = 1 << 63
+
+_logger = logging.getLogger("headrace")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packed:
+    """What `pack` and `pack_tokens` have made, in this call and in earlier ones that were stopped.
+
+    Examples:
+        >>> packed = headrace.pack("gs://bucket/train", "gs://bucket/packed/train")
+        >>> packed.shards, packed.written, packed.samples, packed.errors
+        (1, 1, 3, ())
+    """
+
+    shards: int
+    """How many shards there are."""
+    written: int
+    """How many of them this call wrote; the others were there already."""
+    samples: int
+    """Samples, or documents, in all shards."""
+    dropped: int
+    """Samples for which the transform returned None."""
+    errors: tuple[tuple[str, str], ...]
+    """Samples that were left out because of errors (``on_error``): a URL of each, and why."""
+    size_bytes: int
+    """The size of all shards."""
+    source_bytes: int
+    """The size of what was packed."""
+    tokens: int
+    """Tokens in all shards; 0 in tars."""
+    index: ObjectIndex | None
+    """The index of the members of all shards, as `index_members` returns it; None of tokens."""
+
+
+def pack(
+    source: ShardSource | Iterable[ShardSource],
+    destination: Url | Store,
+    *,
+    shard_bytes: int = SHARD_BYTES,
+    shard_samples: int | None = None,
+    shuffle: bool = False,
+    seed: int = 0,
+    label: str | None = None,
+    transform: Transform | None = None,
+    name: str = "train",
+    workers: int | None = None,
+    overwrite: bool = False,
+    on_error: OnError = "raise",
+    progress: ProgressOption = False,
+    **options: Any,
+) -> Packed:
+    """Pack objects into tar shards, as WebDataset has them, and save an index of their members.
+
+    Objects whose names have the same key (up to the first dot after the last slash) are a sample,
+    and stay together. The shards are ``train-000000.tar`` and so on; ``train.index`` has their
+    members, so that `headrace.torch.ShardDataset` need not read headers.
+
+    Which sample goes into which shard follows from the sources and the arguments alone. If it is
+    stopped or killed, the same call goes on: shards that are whole are left as they are. What it
+    remembers of them lies in the folder ``_pack`` of the destination.
+
+    Each object is read once, many at a time, and compared with the checksum that its store has. In
+    memory are at most 64 MiB for each of the `workers`. A sample is in memory as a whole, so that
+    it is three samples and 40 MiB if samples are larger than 8 MiB.
+
+    Args:
+        source: the URL or path of a folder; a pattern with braces or wildcards; a `headrace.Store`;
+            a `headrace.ObjectIndex`, such as the ``objects`` of a dataset; or several of these. If
+            it is tar shards, their samples are packed anew.
+        destination: the URL, path or store of a folder.
+        shard_bytes: a shard ends before the sample that would make it larger. With a transform,
+            this counts the samples before it.
+        shard_samples: so many samples a shard, at most.
+        shuffle: pack in the order of an epoch instead of that of the source.
+        seed: of that order, and of the samples' own seeds; any integer from 0 to 2^63 - 1.
+        label: gives each sample a field ``cls``: ``"folder"``: the number of its first folder,
+            counted in alphabetical order; else a column of the index, of integers or texts.
+        transform: a function of a dict with ``__key__``, ``__url__`` and a `headrace.Sample` for
+            each field. It returns the fields to be packed, as bytes, texts or integers; None leaves
+            the sample out. It should return the same for the same sample. Several threads call it.
+        name: how the names of the shards begin.
+        workers: shards that are packed at a time. Default: one for each core, at most 4.
+        overwrite: delete what an earlier packing of this name wrote, and begin anew.
+        on_error: ``"raise"``: what cannot be read or transformed ends it. ``"skip"``: its sample is
+            left out, and the log says so. A function: the same, and the function is called with
+            the error.
+        progress: shows how much is done: True shows a tqdm bar; a function is called with the bytes
+            of the source that are packed and all bytes.
+        options: options of `headrace.Store`, for all URLs that are given: ``endpoint=...``.
+
+    Raises:
+        NotFoundError: there is nothing to pack.
+        InvalidArgumentError: what is at the destination was packed otherwise; a sample has a field
+            twice; two samples of a shard have the same key.
+        PreconditionFailedError: an object has changed since it was listed, or somebody else writes
+            to the destination.
+        HeadraceError: something could not be read or written.
+
+    Examples:
+        >>> packed = headrace.pack("gs://bucket/train", "gs://bucket/shards-of-1", shard_samples=1)
+        >>> packed.shards, packed.samples, packed.index.column("member")
+        (3, 3, ['cat/001.jpg', 'cat/002.jpg', 'dog/001.jpg'])
+    """
+    require(
+        transform is None or callable(transform),
+        f"transform is {transform!r}; it must be a function of a dict of fields",
+    )
+    require(
+        label is None or isinstance(label, str),
+        f"label is {label!r}; it must be 'folder', or the name of a column of the index",
+    )
+    packing = _Packing(
+        destination, name, shard_bytes, shard_samples, shuffle, seed, on_error, options
+    )
+    index, stores = entries_of(source, packing.place.store, on_error, packing.source_options)
+    classes = None
+    if label == "folder":
+        index, classes = with_folder_labels(index, _LABEL)
+    settings = {"label": label, "classes": classes, "transform": _name_of(transform)}
+    column = _LABEL if classes is not None else label
+    packing.prepare(index, stores, "tar", settings, column, overwrite=overwrite)
+    packed = packing.run(workers, progress, transform=transform)
+    assert packed.index is not None
+    packed.index.save(packing.place.index_name, store=packing.place.store)
+    return packed
+
+
+def pack_tokens(
+    source: ShardSource | Iterable[ShardSource],
+    destination: Url | Store,
+    encode: Encode,
+    *,
+    dtype: str = "uint16",
+    layout: Literal["megatron", "raw"] = "megatron",
+    shard_bytes: int = SHARD_BYTES,
+    shard_samples: int | None = None,
+    shuffle: bool = False,
+    seed: int = 0,
+    name: str = "train",
+    workers: int | None = None,
+    overwrite: bool = False,
+    on_error: OnError = "raise",
+    progress: ProgressOption = False,
+    **options: Any,
+) -> Packed:
+    """Make files of tokens, one document of each object, as `headrace.torch.TokenDataset` reads.
+
+    It goes on where it was stopped, and keeps to its memory, as `pack` does.
+
+    Args:
+        source: as for `pack`. Each object is a document, and of tar shards each member.
+        destination: the URL, path or store of a folder.
+        encode: a function of the bytes of a document, which returns its tokens: a list, an array or
+            another iterable of integers, with the token that ends a document if there is to be one.
+            Several threads call it.
+        dtype: the type of tokens: ``"uint16"``, ``"int32"`` and so on. A token that it cannot hold
+            is an error.
+        layout: ``"megatron"``: ``train-000000.bin`` and so on with an ``.idx`` of Megatron-Core
+            each, which has the documents. ``"raw"``: the ``.bin`` alone.
+        shard_bytes: a file ends before the document with which more than so many bytes of the
+            source would be in it.
+        shard_samples: so many documents a file, at most.
+        shuffle: pack documents in the order of an epoch instead of that of the source.
+        seed: of that order; any integer from 0 to 2^63 - 1.
+        name: how the names of the files begin.
+        workers: files that are written at a time. Default: one for each core, at most 4.
+        overwrite: as for `pack`.
+        on_error: as for `pack`; what is left out is a document.
+        progress: as for `pack`.
+        options: as for `pack`.
+
+    Raises:
+        NotFoundError: there is nothing to pack.
+        InvalidArgumentError: what is at the destination was packed otherwise; `encode` returns
+            what is no integer, or one that `dtype` cannot hold.
+        HeadraceError: something could not be read or written.
+
+    Examples:
+        >>> packed = headrace.pack_tokens("gs://bucket/train", "gs://bucket/tokens", list)
+        >>> packed.samples, packed.tokens == packed.source_bytes
+        (3, True)
+    """
+    require(callable(encode), f"encode is {encode!r}; it must be a function of bytes")
+    require(dtype in TOKEN_TYPES, f"dtype is {dtype!r}; it must be one of {', '.join(TOKEN_TYPES)}")
+    require(layout in ("megatron", "raw"), f"layout is {layout!r}; it must be 'megatron' or 'raw'")
+    require(
+        layout == "raw" or TOKEN_TYPES[dtype][1] is not None,
+        f"dtype is {dtype}, which an .idx of Megatron-Core cannot have: take int32, or "
+        "layout='raw'",
+    )
+    packing = _Packing(
+        destination, name, shard_bytes, shard_samples, shuffle, seed, on_error, options
+    )
+    index, stores = entries_of(source, packing.place.store, on_error, packing.source_options)
+    settings = {"encode": _name_of(encode), "dtype": dtype, "layout": layout}
+    packing.prepare(index, stores, "tokens", settings, None, overwrite=overwrite)
+    return packing.run(workers, progress, encode=encode, dtype=dtype, layout=layout)
+
+
+class _Packing:
+    """One packing in progress."""
+
+    def __init__(
+        self,
+        destination: Url | Store,
+        name: str,
+        shard_bytes: int,
+        shard_samples: int | None,
+        shuffle: bool,
+        seed: int,
+        on_error: OnError,
+        options: dict[str, Any],
+    ) -> None:
+        require_bytes("shard_bytes", shard_bytes, minimum=1)
+        if shard_samples is not None:
+            require_count("shard_samples", shard_samples, minimum=1)
+        require(
+            isinstance(seed, int) and 0 <= seed < _SEED_END,
+            f"seed is {seed!r}; it must be an integer from 0 to 2^63 - 1",
+        )
+        require(
+            isinstance(name, str) and name != "" and "/" not in name,
+            f"name is {name!r}; it must be how the names of shards begin, without a '/'",
+        )
+        require_on_error(on_error)
+        store = destination if isinstance(destination, Store) else root_at(destination, **options)
+        self.place = Place(store, name)
+        self.source_options = options
+        self._settings: dict[str, Any] = {
+            "shard_bytes": shard_bytes, "shard_samples": shard_samples, "shuffle": bool(shuffle),
+            "seed": seed,
+        }  # fmt: skip
+        self._on_error = on_error
+        self._lock = threading.Lock()
+
+    def prepare(
+        self,
+        index: ObjectIndex,
+        stores: tuple[Store, ...],
+        kind: str,
+        settings: Mapping[str, Any],
+        label: str | None,
+        *,
+        overwrite: bool,
+    ) -> None:
+        """Make the plan, and agree with what is at the destination."""
+        own = self._settings
+        self._index, self._stores = index, stores
+        self._plan = _engine.PackPlan(
+            index,
+            max_shard_bytes=own["shard_bytes"],
+            max_shard_samples=own["shard_samples"],
+            shuffle=own["shuffle"],
+            seed=own["seed"],
+            label=label,
+            documents=kind == "tokens",
+        )
+        left_out = self._plan.left_out_count
+        if left_out:
+            _logger.warning(
+                "%s %s left out, since the names have no key before a dot: %s%s",
+                left_out,
+                "object is" if left_out == 1 else "objects are",
+                self._plan.first_left_out,
+                "" if left_out == 1 else ", ...",
+            )
+        require(
+            self._plan.sample_count > 0,
+            "there is no sample to pack: none of the names has a key before a dot",
+        )
+        self._total_bytes = self._plan.source_bytes(0, self._plan.sample_count)
+        self.place.begin(
+            {
+                "version": 1,
+                "kind": kind,
+                "source": index.fingerprint,
+                "samples": self._plan.sample_count,
+                "shards": self._plan.shard_count,
+                **own,
+                **settings,
+            },
+            overwrite=overwrite,
+        )
+
+    def run(self, workers: int | None, progress: ProgressOption, **how: Any) -> Packed:
+        """Pack the shards that are not whole yet."""
+        if workers is None:
+            workers = min(os.cpu_count() or 1, _MOST_WORKERS)
+        require_count("workers", workers, minimum=1)
+        job = Job(
+            self._index,
+            self._stores,
+            self.place,
+            self._plan,
+            self._settings["seed"],
+            self._on_error != "raise",
+            **how,
+        )
+        records = self.place.whole_shards(self._plan.shard_count)
+        missing = [i for i in range(self._plan.shard_count) if i not in records]
+        written = len(missing)
+        stop = Stop()
+        with choose_progress(progress, "packing", self._total_bytes) as shown:
+
+            def arrived(size_bytes: int) -> None:
+                with self._lock:
+                    shown.add(size_bytes)
+
+            for number in records:
+                arrived(self._plan.source_bytes(*self._plan.shard(number)))
+
+            def pack_one(number: int) -> None:
+                stop.check()
+                record = pack_shard(job, number, stop, arrived)
+                with self._lock:
+                    records[number] = record
+                    self._tell(record)
+
+            with ThreadPoolExecutor(workers, "headrace-pack") as threads:
+                futures = [threads.submit(pack_one, number) for number in missing]
+                try:
+                    wait(futures, return_when=FIRST_EXCEPTION)
+                finally:
+                    stop.set()  # also after Ctrl-C
+                    threads.shutdown(wait=True, cancel_futures=True)
+            errors = [each.exception() for each in futures if not each.cancelled()]
+            failed = [error for error in errors if error is not None]
+            if failed:
+                # One that was stopped with the rest says less than the reason why.
+                raise min(failed, key=lambda error: isinstance(error, CancelledError))
+        return self._packed([records[i] for i in range(len(records))], written)
+
+    def _tell(self, record: Record) -> None:
+        for url, text in record.errors:
+            if callable(self._on_error):
+                error = HeadraceError(text if url in text else f"{url}: {text}")
+                error.url = url
+                self._on_error(error)
+            else:
+                _logger.warning("left out of the shards: %s: %s", url, text)
+
+    def _packed(self, records: list[Record], written: int) -> Packed:
+        members = [record.members for record in records if record.members is not None]
+        return Packed(
+            shards=len(records),
+            written=written,
+            samples=sum(record.samples for record in records),
+            dropped=sum(record.dropped for record in records),
+            errors=tuple(each for record in records for each in record.errors),
+            size_bytes=sum(size for record in records for _, size, _ in record.objects),
+            source_bytes=self._total_bytes,
+            tokens=sum(record.tokens for record in records),
+            index=ObjectIndex.concat(members) if members else None,
+        )
+
+
+def _name_of(function: Callable[..., Any] | None) -> str | None:
+    """Return ``module:function``, by which another run knows whether it is the same."""
+    if function is None:
+        return None
+    kind = type(function)
+    module = getattr(function, "__module__", None) or kind.__module__
+    return f"{module}:{getattr(function, '__qualname__', kind.__qualname__)}"

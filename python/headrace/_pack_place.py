@@ -1,0 +1,185 @@
+"""Where shards are packed to: what is there already, and what is remembered of each shard."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from headrace import _engine
+from headrace._engine import ObjectIndex, ObjectInfo
+from headrace._errors import CorruptDataError, InvalidArgumentError, NotFoundError
+from headrace._store import Store
+
+__all__ = ["FOLDER", "Place", "Record"]
+
+FOLDER = "_pack/"
+"""What is remembered of shards lies there."""
+
+_DELETED_AT_A_TIME = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """What is remembered of a shard that is whole."""
+
+    objects: list[tuple[str, int, str]]
+    """Its objects: name, size and generation."""
+    samples: int
+    dropped: int = 0
+    """Samples for which the transform returned None."""
+    errors: list[tuple[str, str]]
+    """Samples that were left out: a URL of each, and why."""
+    tokens: int = 0
+    members: ObjectIndex | None = None
+
+    def to_bytes(self) -> bytes:
+        """Return what is saved: a line of JSON, and the image of the members."""
+        facts = {name: value for name, value in vars(self).items() if name != "members"}
+        image = b"" if self.members is None else _engine.index_image(self.members)
+        return json.dumps(facts).encode() + b"\n" + image
+
+    @staticmethod
+    def from_bytes(data: bytes, url: str) -> Record:
+        """Return what was saved."""
+        line, _, image = data.partition(b"\n")
+        try:
+            facts = json.loads(line)
+            facts["objects"] = [tuple(each) for each in facts["objects"]]
+            facts["errors"] = [tuple(each) for each in facts["errors"]]
+            members = _engine.index_from_image(image, url) if image else None
+            return Record(**facts, members=members)
+        except (ValueError, KeyError, TypeError) as error:
+            told = CorruptDataError(
+                f"{url}: it does not describe a shard ({error}): delete it, and the shard is "
+                "packed again"
+            )
+            told.url = url
+            raise told from None
+
+
+class Place:
+    """The shards of one name below a URL. What is remembered lies in the folder ``_pack``.
+
+    A shard is whole if its record is there and its objects are as the record says. Objects become
+    visible whole, and a record is written after them, so that killing a process at any time leaves
+    whole shards, and others that are packed again.
+    """
+
+    def __init__(self, store: Store, name: str) -> None:
+        self.store = store
+        self.name = name
+        self._own = re.compile(rf"{re.escape(name)}-\d{{6,}}\.(tar|bin|idx)")
+        self._there: dict[str, ObjectInfo] = {}
+
+    def shard_name(self, number: int) -> str:
+        """Return the name of a shard, without what follows the dot."""
+        return f"{self.name}-{number:06d}"
+
+    @property
+    def index_name(self) -> str:
+        """The name of the saved index of members."""
+        return f"{self.name}.index"
+
+    def begin(self, settings: Mapping[str, Any], *, overwrite: bool) -> None:
+        """Find out what is there, and remember the settings.
+
+        Raises:
+            InvalidArgumentError: what is there was packed with other settings, or by others.
+        """
+        self._there = {
+            info.name: info
+            for info in self._listed(f"{self.name}-")
+            if self._own.fullmatch(info.name)
+        }
+        if overwrite:
+            self._delete_all()
+        url = self.store.url_of(self._settings_name)
+        try:
+            old = json.loads(self.store.read(self._settings_name).bytes())
+        except NotFoundError:
+            old = None
+        except ValueError:
+            raise InvalidArgumentError(
+                f"{url}: it does not describe a packing; choose another destination or name, or "
+                "overwrite what is there (overwrite=True, --overwrite)"
+            ) from None
+        if old is None:
+            if self._there:
+                raise InvalidArgumentError(
+                    f"{self.store.url_of(min(self._there))} is there already, and nothing says how "
+                    "it was packed; choose another destination or name, or overwrite what is there "
+                    "(overwrite=True, --overwrite)"
+                )
+            data = json.dumps(settings, indent=1).encode()
+            self.store.write(self._settings_name, data, if_generation="absent")
+        elif old != settings:
+            told = "; ".join(
+                "the source has other objects, or other bytes in them"
+                if name == "source"
+                else f"{name} was {_shown(old.get(name))} and is {_shown(settings.get(name))}"
+                for name in [*settings, *(old.keys() - settings.keys())]
+                if old.get(name) != settings.get(name)
+            )
+            raise InvalidArgumentError(
+                f"{self.store.url}: the shards there were packed otherwise: {told}. Choose another "
+                "destination or name, or overwrite them (overwrite=True, --overwrite)"
+            )
+
+    def whole_shards(self, count: int) -> dict[int, Record]:
+        """Return the records of the shards that are whole."""
+        numbers = {self._record_name(number): number for number in range(count)}
+        names = [
+            info.name for info in self._listed(FOLDER + self.name + "-") if info.name in numbers
+        ]
+        found = {}
+        for sample in self.store.read_many(names) if names else ():
+            record = Record.from_bytes(sample.bytes(), sample.url)
+            if all(self._is_there(*each) for each in record.objects):
+                found[numbers[sample.name]] = record
+        return found
+
+    def condition(self, name: str) -> str | None:
+        """Return the ``if_generation`` with which to write an object: that of what was found.
+
+        So two processes that pack the same do not replace each other's shards unnoticed.
+        """
+        info = self._there.get(name)
+        return "absent" if info is None else info.generation or None
+
+    def remember(self, number: int, record: Record) -> None:
+        """Save the record of a shard that is whole."""
+        self.store.write(self._record_name(number), record.to_bytes())
+
+    @property
+    def _settings_name(self) -> str:
+        return f"{FOLDER}{self.name}.json"
+
+    def _record_name(self, number: int) -> str:
+        return f"{FOLDER}{self.shard_name(number)}.shard"
+
+    def _listed(self, prefix: str) -> Iterable[ObjectInfo]:
+        try:
+            return list(self.store.list(prefix))
+        except NotFoundError:  # a folder of this machine that is not there yet
+            return []
+
+    def _is_there(self, name: str, size_bytes: int, generation: str) -> bool:
+        info = self._there.get(name)
+        return info is not None and (info.size_bytes, info.generation) == (size_bytes, generation)
+
+    def _delete_all(self) -> None:
+        """Delete what earlier packings of this name wrote; first what says that it is whole."""
+        records = [info.name for info in self._listed(FOLDER + self.name + "-")]
+        with ThreadPoolExecutor(_DELETED_AT_A_TIME, "headrace-pack") as threads:
+            for names in ([self.index_name], records, list(self._there), [self._settings_name]):
+                for _ in threads.map(lambda name: self.store.delete(name, missing_ok=True), names):
+                    pass
+        self._there = {}
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else repr(value)

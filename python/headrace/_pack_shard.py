@@ -1,0 +1,443 @@
+"""One shard, packed: its objects are read ahead, and written as they come."""
+
+from __future__ import annotations
+
+import array
+import itertools
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, NoReturn
+
+from headrace import _engine
+from headrace._engine import ObjectIndex, ObjectInfo, ObjectWriter, Sample
+from headrace._entry_reads import EntryReads
+from headrace._errors import CancelledError, HeadraceError, InvalidArgumentError
+from headrace._leftovers import tell_left_behind
+from headrace._options import MiB, require
+from headrace._pack_place import Place, Record
+from headrace._store import Store
+
+__all__ = ["TOKEN_TYPES", "Job", "Stop", "pack_shard"]
+
+Encode = Callable[[bytes], Iterable[int]]
+Transform = Callable[[dict[str, Any]], Mapping[str, Any] | None]
+
+PIECE_BYTES = 8 * MiB
+"""What is read and written together. Many small objects are one piece, and so is one large one."""
+_PIECES_AHEAD = 3
+_PARTS_IN_FLIGHT = 4
+# A multipart upload has at most 10,000 parts, and 32 objects can be joined at once.
+_PARTS_OF_SHARD = 256
+_TAR_END = bytes(1024)
+_BLOCK_BYTES = 512
+_WAIT_S = 0.05
+
+TOKEN_TYPES = {
+    "uint8": ("B", 1), "int8": ("b", 2), "int16": ("h", 3), "int32": ("i", 4), "int64": ("q", 5),
+    "uint16": ("H", 8), "uint32": ("I", None),
+}  # fmt: skip
+"""Of each type of tokens, what `array` calls it, and its code in an .idx of Megatron-Core."""
+
+
+class Stop(threading.Event):
+    """Set when no more is to be packed."""
+
+    def check(self) -> None:
+        """Raise CancelledError if it is set."""
+        if self.is_set():
+            raise CancelledError("packing was stopped")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all shards of a packing have in common."""
+
+    index: ObjectIndex
+    stores: tuple[Store, ...]
+    place: Place
+    plan: _engine.PackPlan
+    seed: int
+    skips_errors: bool
+    transform: Transform | None = None
+    encode: Encode | None = None
+    dtype: str = "uint16"
+    layout: Literal["megatron", "raw"] = "megatron"
+
+
+@dataclass
+class _Counts:
+    """What became of the samples of a shard."""
+
+    samples: int = 0
+    dropped: int = 0
+    tokens: int = 0
+    errors: list[tuple[str, str]] = field(default_factory=list)
+
+
+class _Piece(NamedTuple):
+    """Some samples, read to where they are in a shard."""
+
+    begin: int
+    end: int
+    data: memoryview
+    entries: memoryview
+    places: memoryview
+    errors: dict[int, HeadraceError]
+    """By the number of the entry in `entries`."""
+
+    def content(self, index: ObjectIndex, at: int) -> memoryview:
+        begin = self.places[at]
+        return self.data[begin : begin + index.size_bytes(self.entries[at])]
+
+
+def pack_shard(job: Job, number: int, stop: Stop, arrived: Callable[[int], object]) -> Record:
+    """Write a shard, and then its record.
+
+    Args:
+        stop: ends it early.
+        arrived: called with how many bytes of the sources more are done.
+
+    Raises:
+        CancelledError: it was stopped.
+        HeadraceError: an object could not be read, or the shard not be written.
+    """
+    pack = _pack_tar if job.encode is None else _pack_tokens
+    record = pack(job, number, stop, arrived)
+    job.place.remember(number, record)
+    return record
+
+
+# ---- reading
+
+
+def _pieces(
+    job: Job, number: int, stop: Stop, arrived: Callable[[int], object]
+) -> Generator[_Piece, None, None]:
+    """Yield the pieces of a shard, in order; each is valid until the next one is asked for."""
+    begin, end = job.plan.shard(number)
+    engines = [store._open() for store in job.stores]
+    reader = _engine.IndexReader(job.index, [handle for _, handle in engines])
+    free: list[tuple[bytearray, _engine.Charge]] = []
+    ahead: deque[tuple[_Piece, EntryReads, tuple[bytearray, _engine.Charge]]] = deque()
+
+    def start() -> None:
+        nonlocal begin
+        piece_end, size_bytes = job.plan.piece(begin, end, PIECE_BYTES)
+        buffer = free.pop() if free and size_bytes <= PIECE_BYTES else None
+        if buffer is None:
+            room_bytes = max(size_bytes, PIECE_BYTES)
+            buffer = (bytearray(room_bytes), engines[0][0].charge(room_bytes))
+        data = memoryview(buffer[0])[:size_bytes]
+        entries, places = job.plan.lay_out(begin, piece_end, data)
+        batch = reader.start(entries, into=buffer[0], places=places)
+        reads = EntryReads(batch, job.index, entries)
+        ahead.append((_Piece(begin, piece_end, data, entries, places, {}), reads, buffer))
+        begin = piece_end
+
+    try:
+        while begin < end or ahead:
+            while begin < end and len(ahead) < _PIECES_AHEAD:
+                start()
+            piece, reads, buffer = ahead[0]
+            while not reads.poll(_WAIT_S):
+                stop.check()
+            stop.check()
+            if job.skips_errors or job.plan.has_given_ranges:
+                # Ranges that are shorter than the index says are errors, too.
+                found = reads.take(return_errors=job.skips_errors)
+                failed = {
+                    i: each for i, each in enumerate(found) if isinstance(each, HeadraceError)
+                }
+                piece.errors.update(failed)
+                del found  # they refer to the buffer, which is used again
+            else:
+                reads.wait()
+            yield piece
+            arrived(job.plan.source_bytes(piece.begin, piece.end))
+            piece.data.release()
+            ahead.popleft()
+            if len(buffer[0]) == PIECE_BYTES:
+                free.append(buffer)
+            else:
+                buffer[1].release()
+    finally:
+        for _, reads, _ in ahead:
+            reads.cancel()
+        for _, reads, _ in ahead:
+            reads.drain()
+        for _, charge in [*free, *(each[2] for each in ahead)]:
+            charge.release()
+
+
+def _open_writer(job: Job, name: str, planned_bytes: int, content_type: str) -> ObjectWriter:
+    return job.place.store.open_writer(
+        name,
+        if_generation=job.place.condition(name),
+        content_type=content_type,
+        part_bytes=max(PIECE_BYTES, planned_bytes // _PARTS_OF_SHARD),
+        max_parts_in_flight=_PARTS_IN_FLIGHT,
+    )
+
+
+def _closed(writer: ObjectWriter) -> ObjectInfo:
+    info = writer.close()
+    tell_left_behind(writer, writer.url, is_saved=True)
+    return info
+
+
+# ---- tars
+
+
+def _pack_tar(job: Job, number: int, stop: Stop, arrived: Callable[[int], object]) -> Record:
+    name = f"{job.place.shard_name(number)}.tar"
+    begin, end = job.plan.shard(number)
+    files = _engine.PackedFiles()
+    counts = _Counts()
+    planned_bytes = job.plan.source_bytes(begin, end)
+    with _open_writer(job, name, planned_bytes, "application/x-tar") as writer:
+        with closing(_pieces(job, number, stop, arrived)) as pieces:
+            for piece in pieces:
+                if job.transform is None and not piece.errors:
+                    files.add_planned(job.plan, piece.begin, piece.end, writer.size_bytes)
+                    writer.write(piece.data)
+                    counts.samples += piece.end - piece.begin
+                else:
+                    _write_samples(job, piece, writer, files, counts, stop)
+        writer.write(_TAR_END)
+        info = _closed(writer)
+    shard = ObjectIndex.from_objects([info], root=job.place.store.url)
+    return Record(
+        objects=[(info.name, info.size_bytes, info.generation)],
+        samples=counts.samples,
+        dropped=counts.dropped,
+        errors=counts.errors,
+        members=files.index(shard),
+    )
+
+
+def _write_samples(
+    job: Job,
+    piece: _Piece,
+    writer: ObjectWriter,
+    files: _engine.PackedFiles,
+    counts: _Counts,
+    stop: Stop,
+) -> None:
+    """Write the samples of a piece one by one: some are missing, or become others."""
+    at = 0
+    described = job.plan.describe(piece.begin, piece.end)
+    for position, (key, fields, label) in enumerate(described, piece.begin):
+        stop.check()
+        first, at = at, at + len(fields)
+        failed = next((piece.errors[i] for i in range(first, at) if i in piece.errors), None)
+        if failed is not None:
+            counts.errors.append((failed.url or "", str(failed)))
+            continue
+        if job.transform is None:
+            contents = [piece.content(job.index, i) for i in range(first, at)]
+            made: list[tuple[str, Any]] = list(zip(fields, contents, strict=True))
+            if label is not None:
+                made.append(("cls", label.encode()))
+        else:
+            transformed = _transformed(job, piece, position, key, fields, label, first, counts)
+            if transformed is None:
+                continue
+            made = transformed
+        for field_name, data in made:
+            header = _engine.tar_header(f"{key}.{field_name}", len(data))
+            begin = writer.size_bytes + len(header)
+            files.add(f"{key}.{field_name}", begin, begin + len(data))
+            writer.write(header)
+            writer.write(data)
+            writer.write(bytes(-len(data) % _BLOCK_BYTES))
+        counts.samples += 1
+
+
+def _transformed(
+    job: Job,
+    piece: _Piece,
+    position: int,
+    key: str,
+    fields: Sequence[str],
+    label: str | None,
+    first: int,
+    counts: _Counts,
+) -> list[tuple[str, Any]] | None:
+    """Return the fields that the transform makes of a sample; None if it is left out."""
+    assert job.transform is not None
+    url = job.index.url(piece.entries[first])
+    [seed] = _engine.sample_seeds(job.seed, 0, position, position + 1)
+    sample: dict[str, Any] = {"__key__": key, "__url__": url}
+    for i, field_name in enumerate(fields, first):
+        entry = piece.entries[i]
+        sample[_lower(field_name)] = Sample(
+            piece.content(job.index, i), job.index.url(entry), name=job.index.name(entry), seed=seed
+        )
+    if label is not None:
+        sample["cls"] = Sample(label.encode(), url, seed=seed)
+    try:
+        made = job.transform(sample)
+        if made is None:
+            counts.dropped += 1
+            return None
+        return _checked_fields(made)
+    except Exception as error:
+        if not job.skips_errors:
+            error.add_note(f"in the sample {key!r}, {url}")
+            if isinstance(error, HeadraceError) and not error.url:
+                error.url = url
+            raise
+        counts.errors.append((url, f"{type(error).__name__}: {error}"))
+        return None
+
+
+def _checked_fields(made: Any) -> list[tuple[str, Any]]:
+    require(
+        isinstance(made, Mapping),
+        f"transform returned a {type(made).__name__}; it must return a dict of fields, or None to "
+        "leave the sample out",
+    )
+    fields = []
+    names = set()
+    for name, value in made.items():
+        if isinstance(name, str) and name in ("__key__", "__url__"):
+            continue
+        require(
+            isinstance(name, str) and name != "" and "/" not in name and "\0" not in name,
+            f"transform returned the field {name!r}; names are texts such as 'jpg', without a '/'",
+        )
+        require(_lower(name) not in names, f"transform returned the field {_lower(name)!r} twice")
+        names.add(_lower(name))
+        fields.append((name, _content(name, value)))
+    require(bool(fields), "transform returned no field; None leaves the sample out")
+    return fields
+
+
+def _content(name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value).encode()
+    require(
+        isinstance(value, bytes | bytearray | memoryview | Sample),
+        f"transform returned a {type(value).__name__} as the field {name!r}; encode it to bytes "
+        "(texts and integers are written as such)",
+    )
+    return memoryview(value).cast("B")
+
+
+def _lower(name: str) -> str:
+    return "".join(c.lower() if c.isascii() else c for c in name)  # as the engine does
+
+
+# ---- tokens
+
+
+def _pack_tokens(job: Job, number: int, stop: Stop, arrived: Callable[[int], object]) -> Record:
+    base = job.place.shard_name(number)
+    begin, end = job.plan.shard(number)
+    lengths: list[int] = []
+    counts = _Counts()
+    item_bytes = array.array(TOKEN_TYPES[job.dtype][0]).itemsize
+    planned_bytes = job.plan.source_bytes(begin, end)
+    with _open_writer(job, f"{base}.bin", planned_bytes, "application/octet-stream") as writer:
+        with closing(_pieces(job, number, stop, arrived)) as pieces:
+            for piece in pieces:
+                for at, entry in enumerate(piece.entries):
+                    stop.check()
+                    tokens = _tokens(job, piece, at, entry, counts)
+                    if tokens is not None:
+                        writer.write(tokens)
+                        lengths.append(len(tokens) // item_bytes)
+        infos = [_closed(writer)]
+    if job.layout == "megatron":
+        name = f"{base}.idx"
+        infos.append(
+            job.place.store.write(
+                name, _megatron_index(lengths, job.dtype), if_generation=job.place.condition(name)
+            )
+        )
+    return Record(
+        objects=[(info.name, info.size_bytes, info.generation) for info in infos],
+        samples=len(lengths),
+        errors=counts.errors,
+        tokens=sum(lengths),
+    )
+
+
+def _tokens(job: Job, piece: _Piece, at: int, entry: int, counts: _Counts) -> bytes | None:
+    """Return the tokens of a document; None if it is left out."""
+    assert job.encode is not None
+    url = job.index.url(entry)
+    if at in piece.errors:
+        counts.errors.append((url, str(piece.errors[at])))
+        return None
+    try:
+        return _as_items(job.encode(bytes(piece.content(job.index, at))), job.dtype, url)
+    except Exception as error:
+        if not job.skips_errors:
+            error.add_note(f"in the document {url}")
+            raise
+        counts.errors.append((url, f"{type(error).__name__}: {error}"))
+        return None
+
+
+def _as_items(tokens: Any, dtype: str, url: str) -> bytes:
+    if hasattr(tokens, "__array__"):  # of NumPy, torch and the like
+        import numpy
+
+        given = numpy.asarray(tokens)
+        if given.dtype.kind not in "iu" or given.ndim != 1:
+            _refuse(url, f"an array of {given.dtype} with {given.ndim} dimensions")
+        limits = numpy.iinfo(dtype)
+        odd = given[(given < limits.min) | (given > limits.max)]
+        if len(odd):
+            _refuse_id(url, odd[0], dtype)
+        return bytes(given.astype(numpy.dtype(dtype).newbyteorder("<")).tobytes())
+    if isinstance(tokens, str | bytes) or not isinstance(tokens, Iterable):
+        _refuse(url, f"a {type(tokens).__name__}")
+    code, _ = TOKEN_TYPES[dtype]
+    ids = tokens if isinstance(tokens, list | tuple) else list(tokens)
+    try:
+        return array.array(code, ids).tobytes()
+    except OverflowError:
+        bits = 8 * array.array(code).itemsize - (not dtype.startswith("u"))
+        least = 0 if dtype.startswith("u") else -(1 << bits)
+        _refuse_id(url, next(each for each in ids if not least <= each < 1 << bits), dtype)
+    except TypeError:
+        other = next((each for each in ids if not isinstance(each, int)), None)
+        _refuse(url, f"{other!r}, a {type(other).__name__}, among its tokens")
+
+
+def _refuse(url: str, what: str) -> NoReturn:
+    raise _about(url, f"encode returned {what}; it must return integers")
+
+
+def _refuse_id(url: str, token: Any, dtype: str) -> NoReturn:
+    raise _about(url, f"encode returned the token {token}, which {dtype} cannot hold; give dtype=")
+
+
+def _about(url: str, text: str) -> InvalidArgumentError:
+    error = InvalidArgumentError(f"{url}: {text}")
+    error.url = url
+    return error
+
+
+def _megatron_index(lengths: Sequence[int], dtype: str) -> bytes:
+    """Return the .idx: each document is one sequence."""
+    code, item_code = TOKEN_TYPES[dtype]
+    item_bytes = array.array(code).itemsize
+    head = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, item_code, len(lengths), len(lengths) + 1)
+    begins = itertools.accumulate((length * item_bytes for length in lengths[:-1]), initial=0)
+    return b"".join(
+        [
+            head,
+            array.array("i", lengths).tobytes(),
+            array.array("q", begins if lengths else []).tobytes(),
+            array.array("q", range(len(lengths) + 1)).tobytes(),
+        ]
+    )

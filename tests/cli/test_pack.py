@@ -1,0 +1,150 @@
+"""`headrace pack`."""
+
+from __future__ import annotations
+
+import array
+import json
+import signal
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace
+from testing.faultserver.client import FaultServer
+from tests.waiting import wait_until
+
+FUNCTIONS = """
+def shrink(sample):
+    return {"txt": sample["txt"].bytes()[:2]}
+
+def pick(sample):
+    if sample["__key__"] == "1":
+        raise ValueError("too short")
+    return {"txt": sample["txt"].bytes()}
+
+def encode(text):
+    return list(text)
+
+number = 3
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with five texts in ``in``, and functions, from which the command is started."""
+    (tmp_path / "in").mkdir()
+    for i in range(5):
+        (tmp_path / "in" / f"{i}.txt").write_text(f"text {i}")
+    (tmp_path / "own_functions.py").write_text(FUNCTIONS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def texts(place: Path) -> list[bytes]:
+    found = []
+    for path in sorted((place / "out").glob("*.tar")):
+        with tarfile.open(path) as archive:
+            found += [archive.extractfile(each).read() for each in archive]  # type: ignore[union-attr]
+    return found
+
+
+def test_it_packs_and_says_what_it_made(place: Path, run: Any) -> None:
+    done = run("pack", "in", "out", "--shard-samples", "2")
+    assert done.code == 0, done.err
+    assert "3 shards of 5 samples" in done.err
+    assert texts(place) == [b"text %d" % i for i in range(5)]
+    again = run("pack", "in", "out", "--shard-samples", "2", "--json")
+    [facts] = again.json
+    assert (facts["shards"], facts["written"], facts["samples"]) == (3, 0, 5)
+
+
+def test_other_settings_need_overwrite(place: Path, run: Any) -> None:
+    run("pack", "in", "out")
+    done = run("pack", "in", "out", "--shuffle", "--seed", "3")
+    assert done.code == 2
+    assert "seed was 0 and is 3" in done.err
+    assert run("pack", "in", "out", "--shuffle", "--seed", "3", "--overwrite").code == 0
+
+
+def test_transforms_and_tokenizers_are_functions_of_modules(place: Path, run: Any) -> None:
+    assert run("pack", "in", "out", "--transform", "own_functions:shrink").code == 0
+    assert texts(place) == [b"te"] * 5
+    done = run("pack", "in", "tokens", "--tokens", "own_functions:encode", "--dtype", "int32")
+    assert done.code == 0, done.err
+    assert "30 tokens" in done.err
+    tokens = array.array("i", (place / "tokens" / "train-000000.bin").read_bytes())
+    assert bytes(tokens[:6].tolist()) == b"text 0"
+
+
+def test_a_failing_transform_ends_it_or_leaves_out_its_sample(place: Path, run: Any) -> None:
+    done = run("pack", "in", "out", "--transform", "own_functions:pick")
+    assert done.code == 1
+    assert "ValueError: too short" in done.err
+    assert "1.txt" in done.err
+    assert "Traceback" not in done.err
+    done = run("pack", "in", "out", "--transform", "own_functions:pick", "--skip-errors", "--json")
+    assert done.code == 1
+    [facts] = done.json
+    assert (facts["samples"], facts["left_out"]) == (4, 1)
+    assert any("too short" in json.dumps(each) for each in done.json_errors)
+
+
+def test_a_saved_index_is_packed(place: Path, run: Any) -> None:
+    assert run("index", "in", "some.index").code == 0
+    assert run("pack", "some.index", "out", "--index").code == 0
+    assert len(texts(place)) == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--transform", "shrink"], "it must be module:function"),
+        (["--transform", "own_functions:missing"], "missing"),
+        (["--transform", "own_functions:number"], "it is no function"),
+        (["--transform", "no_such_module:f"], "no_such_module"),
+        (["--shard-bytes", "many"], "256MiB"),
+        (["--shard-bytes", "0"], "256MiB"),
+        (["--dtype", "uint16"], "are for --tokens"),
+        (["--tokens", "own_functions:encode", "--label", "folder"], "takes neither"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused(
+    place: Path, run: Any, arguments: list[str], told: str
+) -> None:
+    done = run("pack", "in", "out", *arguments)
+    assert done.code == 2
+    assert told in done.err
+    assert not (place / "out").exists()
+
+
+# A sample takes 1,024 bytes, and so does the end of a tar.
+@pytest.mark.parametrize(("size", "shards"), [("3000", 5), ("3kB", 5), ("3KiB", 3), ("1MiB", 1)])
+def test_sizes_have_units(place: Path, run: Any, size: str, shards: int) -> None:
+    assert run("pack", "in", "out", "--shard-bytes", size).code == 0
+    assert len(list((place / "out").glob("*.tar"))) == shards
+
+
+def test_ctrl_c_ends_it_between_shards(
+    server: FaultServer, gcs: headrace.Store, start: Any, tmp_path: Path
+) -> None:
+    for i in range(6):
+        gcs.write(f"in/{i}.txt", b"text")
+    # The fourth object never arrives.
+    server.faults(
+        [{"match": {"kind": "media", "path_contains": "in/3.txt"}, "action": "stall_head"}]
+    )
+    command = start(
+        "pack", "--endpoint", server.url, "gs://bucket/in/", tmp_path / "out", "--shard-samples",
+        "1", "--workers", "1",
+    )  # fmt: skip
+    wait_until(lambda: (tmp_path / "out" / "train-000002.tar").exists())
+    command.send_signal(signal.SIGINT)
+    assert command.wait(60) == 130
+    assert b"interrupted" in command.stderr.read()
+    assert len(list((tmp_path / "out").glob("train-*"))) == 3
+
+
+def test_a_source_that_is_not_there_is_told(place: Path, run: Any) -> None:
+    assert run("pack", "nothing", "out").code == 3
