@@ -45,6 +45,8 @@ CLIENTS = {
     "iterable": ("training", "iterable"),
     "loader": ("training", "loader"),
     "shards-loader": ("shards", "loader"),
+    "shards-stream": ("shards", "stream"),
+    "shards-webdataset": ("shards", "webdataset"),
     "jpeg-loader": ("training", "jpeg_loader"),
     "jpeg-memory": ("training", "jpeg_memory"),
     "overhead": ("training", "overhead"),

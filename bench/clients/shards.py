@@ -1,14 +1,16 @@
-"""headrace.torch.ShardDataset: samples of tar shards in random order."""
+"""Samples of tar shards: in random order, and streamed, also by webdataset."""
 
 from __future__ import annotations
 
+import itertools
 import tarfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from bench.clients.engine import store_of
-from bench.clients.measure import Answer, connections, measured
+from bench.clients.measure import Answer, connections, family_cpu_s, measured
 
 # As many samples as are compared before the clock starts.
 CHECKED_SAMPLES = 32
@@ -65,3 +67,56 @@ def loader(request: Answer) -> Answer:
         "index_bytes": after.bytes_read_total - before.bytes_read_total,
         "index_requests": after.requests_total - before.requests_total,
     }
+
+
+def _check_first(bodies: Iterable[Any], folder: Path) -> None:
+    """Compare the first samples of the first shard with what tarfile finds."""
+    with tarfile.open(min(folder.iterdir())) as archive:
+        for member, body in zip(itertools.islice(archive, CHECKED_SAMPLES), bodies, strict=True):
+            file = archive.extractfile(member)
+            assert file is not None
+            if bytes(body) != file.read():
+                raise AssertionError(f"{member.name} has other bytes")
+
+
+def _count(bodies: Iterable[Any]) -> tuple[int, int]:
+    samples = size_bytes = 0
+    for body in bodies:
+        samples += 1
+        size_bytes += len(body)
+    return samples, size_bytes
+
+
+def stream(request: Answer) -> Answer:
+    """ShardStream in this process: all shards in turn, round after round."""
+    from headrace.torch import ShardStream
+
+    store = store_of(request)
+
+    def samples(count: int) -> Any:
+        seeds = request["seed_generators"]
+        return ShardStream(store, _picture, epoch_samples=count, seed_generators=seeds)
+
+    first = samples(CHECKED_SAMPLES)
+    _check_first((each.numpy().tobytes() for each in first), Path(request["folder"]))
+    _count(samples(request["warm_up_objects"]))
+    answer = measured(lambda _: _count(samples(request["epoch_objects"])), 0)
+    assert answer["objects"] == request["epoch_objects"]
+    return {**answer, "connections": connections(request["endpoint"])}
+
+
+def webdataset(request: Answer) -> Answer:
+    """The same by webdataset, which reads each URL through a curl of its own."""
+    import webdataset as wds
+
+    def samples(count: int) -> Iterable[bytes]:
+        rounds = -(-count // request["round_samples"])
+        urls = [f"{request['endpoint']}{path}" for path in request["paths"]] * rounds
+        dataset = wds.WebDataset(urls, shardshuffle=False)
+        return (sample["jpg"] for sample in itertools.islice(dataset, count))
+
+    _check_first(samples(CHECKED_SAMPLES), Path(request["folder"]))
+    _count(samples(request["warm_up_objects"]))
+    answer = measured(lambda _: _count(samples(request["epoch_objects"])), 0, cpu=family_cpu_s)
+    assert answer["objects"] == request["epoch_objects"]
+    return answer

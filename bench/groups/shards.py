@@ -1,4 +1,4 @@
-"""Samples of tar shards in random order, beside plain objects of the same size."""
+"""Samples of tar shards: in random order beside plain objects, and streamed beside webdataset."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from bench import objects
-from bench.harness import LATENCY_S, Answer, Bench, Client, rate
-from bench.objects import KIB, Bucket
-
-SHARD_SAMPLES = 250
+from bench.harness import LATENCY_S, Answer, Bench, Client, Connections, rate
+from bench.objects import GENERATION, KIB, Bucket
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,13 +17,14 @@ class Shards(Bucket):
     """Tars of samples that have one field each, the objects of another bucket."""
 
     of: Bucket
+    shard_samples: int
 
     def object_name(self, index: int) -> str:
         return f"shard-{index:03d}.tar"
 
     def pieces(self, index: int) -> Iterator[bytes]:
         """A header and a field, again and again."""
-        for i in range(index * SHARD_SAMPLES, (index + 1) * SHARD_SAMPLES):
+        for i in range(index * self.shard_samples, (index + 1) * self.shard_samples):
             member = tarfile.TarInfo(f"{i:06d}.jpg")
             member.size = self.of.size_bytes(i)
             file = io.BytesIO()
@@ -36,12 +35,18 @@ class Shards(Bucket):
         yield bytes(1024)
 
 
-SHARDS = Shards(
-    name="bench-shards",
-    object_count=objects.MIDDLE.object_count // SHARD_SAMPLES,
-    sizes_bytes=(),
-    of=objects.MIDDLE,
-)
+def _shards(name: str, of: Bucket, shard_samples: int) -> Shards:
+    return Shards(
+        name=name,
+        object_count=of.object_count // shard_samples,
+        sizes_bytes=(),
+        of=of,
+        shard_samples=shard_samples,
+    )
+
+
+SHARDS = _shards("bench-shards", objects.MIDDLE, 250)
+SMALL_SHARDS = _shards("bench-shards-1k", objects.SMALL, 4_000)
 
 
 def shards(bench: Bench) -> None:
@@ -102,4 +107,84 @@ def _index_s(answer: Answer) -> float:
     return float(answer["index_s"])
 
 
-GROUPS: dict[str, Callable[[Bench], None]] = {"shards": shards}
+def streams(bench: Bench) -> None:
+    """Shards from beginning to end where every answer takes its time, as in the cloud"""
+    for bucket, epoch_samples in (
+        (SHARDS, bench.effort.middle_objects),
+        (SMALL_SHARDS, bench.effort.small_objects),
+    ):
+        _streams(bench, bucket, epoch_samples)
+
+
+def _streams(bench: Bench, bucket: Shards, epoch_samples: int) -> None:
+    kib = bucket.of.sizes_bytes[0] // KIB
+    latency_ms = LATENCY_S * 1e3
+    group = f"streams: samples of {kib} KiB, nginx, first byte after {latency_ms:.0f} ms"
+    counter = Connections()
+    with bench.nginx(bucket, latency_s=LATENCY_S) as server:
+
+        def client(name: str, **request: object) -> Client:
+            return lambda: bench.many(
+                name,
+                server.url,
+                bucket,
+                epoch_objects=epoch_samples,
+                warm_up_objects=epoch_samples // 4,
+                folder=str((bench.root / bucket.name).resolve()),
+                **request,
+            )
+
+        def webdataset() -> Answer:
+            bench.only_beside_others()
+            return client(
+                "shards-webdataset",
+                paths=bucket.media_paths(GENERATION),
+                round_samples=bucket.of.object_count,
+            )()
+
+        answers = bench.alternate(
+            group,
+            {
+                # webdataset seeds no generators either.
+                "headrace": counter.of(client("shards-stream", seed_generators=False)),
+                "headrace, seeded": client("shards-stream", seed_generators=True),
+                "wrk": lambda: bench.wrk(server.url, bucket, connection_count=counter.count),
+                "webdataset": webdataset,
+            },
+            bench.effort.repetitions,
+        )
+    ours, raw, theirs = answers["headrace"], answers["wrk"], answers["webdataset"]
+    bench.rates(group, "ShardStream, one process", ours)
+    bench.rates(group, "webdataset, one process", theirs)
+    bench.row(
+        group,
+        "ShardStream over webdataset: samples per CPU-second",
+        "x",
+        [
+            _cpu_of_sample(its) / _cpu_of_sample(mine)
+            for mine, its in zip(ours, theirs, strict=False)
+        ],
+        at_least=2,
+    )
+    bench.row(
+        group,
+        "ShardStream: bytes/s of samples, of wrk's with as many connections",
+        "",
+        [_bytes_per_s(mine) / _bytes_per_s(its) for mine, its in zip(ours, raw, strict=False)],
+        # Of small samples, a third of each shard is headers.
+        at_least=0.8 if bucket is SHARDS else None,
+    )
+    bench.cpu(group, "ShardStream", ours)
+    bench.cpu(group, "ShardStream, which seeds the generators", answers["headrace, seeded"])
+    bench.cpu(group, "webdataset", theirs)
+
+
+def _cpu_of_sample(answer: Answer) -> float:
+    return float(answer["cpu_s"] / answer["objects"])
+
+
+def _bytes_per_s(answer: Answer) -> float:
+    return float(answer["bytes"] / answer["wall_s"])
+
+
+GROUPS: dict[str, Callable[[Bench], None]] = {"shards": shards, "streams": streams}

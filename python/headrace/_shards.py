@@ -31,6 +31,7 @@ __all__ = [
     "index_members",
     "members_of",
     "require_on_error",
+    "shards_named",
     "shards_of",
     "tell_errors",
 ]
@@ -171,11 +172,24 @@ def shards_of(
     return found.finish()
 
 
+def shards_named(
+    urls: Iterable[str], options: dict[str, Any]
+) -> tuple[ObjectIndex, tuple[Store, ...]]:
+    """Return these shards, in their order, with their sizes; no URL is a pattern or a folder."""
+    found = _Shards(None, options)
+    for url in urls:
+        found.add_named(url)
+    return found.finish()
+
+
 class _Shards:
     """Collects shards, source after source."""
 
     def __init__(
-        self, store: Store | None, options: dict[str, Any], suffixes: tuple[str, ...]
+        self,
+        store: Store | None,
+        options: dict[str, Any],
+        suffixes: tuple[str, ...] = _SUFFIXES,
     ) -> None:
         self._store, self._options, self._suffixes = store, options, suffixes
         self._stores: dict[str, Store] = {}
@@ -193,6 +207,13 @@ class _Shards:
             for text in expand_braces(os.fspath(source)):
                 self._take_text(text)
 
+    def add_named(self, text: str) -> None:
+        folder, name = folder_and_name(text)
+        if folder != self._folder:
+            self._stat()
+            self._folder = folder
+        self._names.append(name)
+
     def finish(self) -> tuple[ObjectIndex, tuple[Store, ...]]:
         self._stat()
         index = self._parts[0] if len(self._parts) == 1 else ObjectIndex.concat(self._parts)
@@ -203,16 +224,9 @@ class _Shards:
             folder, pattern = folder_and_name(text, before_wildcard=True)
             self._list(self._store_at(folder), text, pattern)
         elif text.endswith(self._suffixes) and bucket_and_name(text)[1]:
-            self._take_name(text)
+            self.add_named(text)
         else:
             self._list(self._store_at(text), text, "")
-
-    def _take_name(self, text: str) -> None:
-        folder, name = folder_and_name(text)
-        if folder != self._folder:
-            self._stat()
-            self._folder = folder
-        self._names.append(name)
 
     def _take_index(self, index: ObjectIndex) -> None:
         self._stat()
@@ -227,7 +241,7 @@ class _Shards:
             self._parts.append(index)
             return
         for i in range(len(index)):
-            self._take_name(index.url(i))
+            self.add_named(index.url(i))
 
     def _list(self, store: Store, text: str, pattern: str) -> None:
         self._stat()

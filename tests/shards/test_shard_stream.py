@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import concurrent.futures
 import gzip
+import hashlib
 import io
 import itertools
+import json
 import logging
 import pickle
 import random
@@ -331,6 +333,94 @@ def test_workers_that_persist_see_a_new_epoch(local: headrace.Store) -> None:
     second = list(loader)
     assert first != second
     assert sorted(first) == sorted(second) == list(range(180))
+
+
+# ---- the index that wids writes
+
+
+def wids(folder: Path, counts: Iterable[int], suffix: str, **more: Any) -> Path:
+    """Write shards of so many samples each, and what wids' `wids-index create` writes of them."""
+    counts = list(counts)
+    pack(headrace.Store(folder), counts, suffix)
+    shards = [
+        {
+            "url": file.name,
+            "md5sum": hashlib.md5(file.read_bytes()).hexdigest(),
+            "nsamples": count,
+            "filesize": file.stat().st_size,
+        }
+        for file, count in zip(sorted(folder.glob(f"*{suffix}")), counts, strict=True)
+    ]
+    index = {"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": shards, "name": "t"}
+    (folder / "index.json").write_text(json.dumps({**index, **more}))
+    return folder / "index.json"
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_with_an_index_of_wids_all_ranks_have_the_same_number(tmp_path: Path, suffix: str) -> None:
+    index = wids(tmp_path, [20, 40, 3, 17, 0, 30, 1], suffix)
+    for world_size in (1, 2, 5):
+        ranks = of_ranks(index, world_size, shuffle=True, shuffle_window=8)
+        assert {len(numbers) for numbers in ranks} == {111 // world_size}
+        everything = list(itertools.chain(*ranks))
+        assert len(set(everything)) == len(everything)
+    draw = random.Random(21)
+    for _ in range(5):
+        run = Run(str(index), draw, shuffle=True, shuffle_window=7, uneven="keep")
+        run.go_on(draw.randrange(1, 4), 2, draw.randrange(111))
+        run.go_on(draw.randrange(1, 4), 1, None)
+        assert sorted(run.seen) == list(range(111))
+
+
+def test_an_index_of_wids_spares_the_listing(gcs: headrace.Store, server: FaultServer) -> None:
+    pack(gcs, [4, 6], ".tar.gz")
+    names = ["shard-000.tar.gz", gcs.url_of("shard-001.tar.gz")]
+    shards = [{"url": name, "nsamples": n} for name, n in zip(names, [4, 6], strict=True)]
+    index = {"wids_version": 1, "shardlist": shards, "base": gcs.url}
+    gcs.write("a/i.json", json.dumps(index).encode())
+    before = server.stats()["by_kind"]
+    stream = ShardStream(gcs.url_of("a/i.json"), number_of, endpoint=server.url)
+    assert list(stream) == list(range(10))
+    asked = Counter(server.stats()["by_kind"])
+    asked.subtract(before)
+    assert +asked == {"get": 2, "media": 3}
+
+
+def test_an_index_of_wids_that_is_stale_is_an_error(tmp_path: Path) -> None:
+    counts = [5, 3]
+    index = wids(tmp_path, counts, ".tar.gz")
+    state = ShardStream(index).state_dict()
+    described = json.loads(index.read_text())
+    for wrong in (4, 6):
+        described["shardlist"][0]["nsamples"] = wrong
+        index.write_text(json.dumps(described))
+        with pytest.raises(headrace.InvalidArgumentError, match=rf"the index has {wrong}"):
+            list(ShardStream(index))
+        with pytest.raises(headrace.InvalidArgumentError, match="counts="):
+            ShardStream(index).load_state_dict(state)
+    pack(headrace.Store(tmp_path), [5, 4], ".tar.gz")
+    with pytest.raises(headrace.InvalidArgumentError, match="make the index anew"):
+        ShardStream(index)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("{", "no JSON"),
+        ("[1]", "no 'shardlist'"),
+        ('{"wids_version": 1, "shardlist": []}', "no 'shardlist'"),
+        ('{"wids_version": 2, "shardlist": [{}]}', "wids_version is 2"),
+        ('{"wids_version": 1, "shardlist": [{"url": "a.tar"}]}', "each must have a 'url'"),
+        ('{"wids_version": 1, "shardlist": [{"url": 3, "nsamples": 4}]}', "each must have a 'url'"),
+        ('{"wids_version": 1, "shardlist": [7]}', "each must have a 'url'"),
+        ('{"wids_version": 1, "shardlist": [{}], "datasets": [{}]}', "other datasets"),
+        ('{"wids_version": 1, "shardlist": [{}], "base": 3}', "its base is 3"),
+    ],
+)
+def test_what_is_no_index_of_wids_is_refused(tmp_path: Path, content: str, text: str) -> None:
+    (tmp_path / "i.json").write_text(content)
+    with pytest.raises(headrace.InvalidArgumentError, match=rf"i\.json: .*{text}"):
+        ShardStream(tmp_path / "i.json")
 
 
 # ---- state

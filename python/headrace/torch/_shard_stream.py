@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import logging
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
+from zlib import crc32
 
 from headrace import ObjectIndex, _engine
 from headrace._errors import CancelledError, HeadraceError, InvalidArgumentError
@@ -15,6 +17,7 @@ from headrace._keywords import refuse_options
 from headrace._location import is_local
 from headrace._options import require, require_bytes
 from headrace._shards import OnError, ShardSource, require_on_error, shards_of
+from headrace._wids import is_wids, shards_in_wids
 from headrace.torch._arguments import (
     Ranks,
     count,
@@ -89,9 +92,10 @@ class ShardStream(PartStream, Objects):
     `set_epoch` names, at first 0.
 
     **Ranks and workers** share the shards. If you give an index of the members
-    (`headrace.index_members`), the numbers of samples are known, and every rank yields the same
-    number; shards are cut where that is necessary. Otherwise, whole shards are dealt in turn, and
-    with several ranks you say what an epoch is: ``epoch_samples=n`` or ``uneven="keep"``.
+    (`headrace.index_members`), or the JSON of webdataset's ``wids``, the numbers of samples are
+    known, and every rank yields the same number; shards are cut where that is necessary. Otherwise,
+    whole shards are dealt in turn, and with several ranks you say what an epoch is:
+    ``epoch_samples=n`` or ``uneven="keep"``.
 
     **State.** `state_dict` records what was yielded. A reader of a plain tar continues at the byte
     where its next sample begins; a compressed shard is read again from its beginning, and so are up
@@ -111,7 +115,10 @@ class ShardStream(PartStream, Objects):
         ...         train(images, labels)
 
     Args:
-        source: the shards, as for `headrace.index_members`, or an index that it returned.
+        source: the shards, as for `headrace.index_members`, or an index that it returned; or the
+            URL of an index of shards that webdataset's ``wids`` writes, whose name ends with
+            ``.json``: it names the shards, compressed ones too, and has the number of samples of
+            each.
         transform: a function of a dict of fields; see `ShardDataset`.
         shuffle: whether each epoch has an order of the shards of its own.
         seed: of that order, of the window and of the samples' own seeds; any integer from 0 to
@@ -194,9 +201,15 @@ class ShardStream(PartStream, Objects):
             self._samples = samples_of(source, None, on_error)
             source, firsts = _engine.shards_of_samples(self._samples)
             firsts = [*firsts, len(self._samples)]
-        shards, stores = shards_of(source, None, options)
+        if is_wids(source):
+            shards, stores, counts = shards_in_wids(source, options)
+            firsts = list(itertools.accumulate(counts, initial=0))
+        else:
+            shards, stores = shards_of(source, None, options)
         Objects.__init__(self, list(stores), None, shards, None, None, False, {})
         self._transform = transform
+        # Who reads what depends on these numbers.
+        self._counts = f"{crc32(array('q', firsts).tobytes()):08x}" if firsts else None
         PartStream.__init__(
             self,
             self._objects,
@@ -216,6 +229,7 @@ class ShardStream(PartStream, Objects):
             "shuffle_window": self._window,
             "epoch_samples": self._epoch_samples,
             "uneven": self._uneven,
+            "counts": self._counts,
         }
 
     def _tell_more(self, lane: int, lanes: int, world_size: int) -> None:
@@ -230,8 +244,9 @@ class ShardStream(PartStream, Objects):
             world_size == 1 or self._epoch_samples is not None or self._uneven == "keep",
             f"nobody knows how many samples the shards have, and {world_size} ranks must yield the "
             "same number of them: give an index of the members as the source "
-            "(headrace.index_members), say how many samples an epoch has (epoch_samples=...), or "
-            'let each rank yield what its shards have (uneven="keep")',
+            "(headrace.index_members; of compressed shards, the JSON of webdataset's wids), say "
+            "how many samples an epoch has (epoch_samples=...), or let each rank yield what its "
+            'shards have (uneven="keep")',
         )
         if lanes > len(self._objects) and lane == 0 and self._shared.is_first_to(_IDLE):
             _logger.warning(
@@ -365,8 +380,7 @@ class ShardStream(PartStream, Objects):
         if self._firsts:
             samples = self._firsts[shard + 1] - self._firsts[shard]
             end = None if end is None or end >= samples else end
-            if part.begin > 0 and offset == 0 and part.begin < samples:
-                assert self._samples is not None
+            if self._samples is not None and offset == 0 and 0 < part.begin < samples:
                 before = self._firsts[shard] + part.begin - 1
                 _, last = self._samples.range(before) or (0, 0)
                 offset = -(-last // _BLOCK) * _BLOCK
