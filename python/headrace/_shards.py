@@ -186,7 +186,10 @@ class _Shards:
     """Collects shards, source after source."""
 
     def __init__(
-        self, store: Store | None, options: dict[str, Any], suffixes: tuple[str, ...]
+        self,
+        store: Store | None,
+        options: dict[str, Any],
+        suffixes: tuple[str, ...] = _SUFFIXES,
     ) -> None:
         self._store, self._options, self._suffixes = store, options, suffixes
         self._stores: dict[str, Store] = {}

@@ -427,6 +427,7 @@ class _Feed:
         self._shuffles = dataset._shuffles
         self._most_ahead = dataset._ahead_bytes()
         self._ahead: deque[tuple[Part, GroupRead]] = deque()
+        self._size_bytes = 0  # of what is read ahead
         of_state = [slot.part for slot in reader.slots if slot.left > 0]
         self._parts = itertools.chain(of_state, self._new_parts(deal))
         self._failed = 0
@@ -484,6 +485,7 @@ class _Feed:
         """Open the part that was read ahead first, in this slot; false: it is left out."""
         self._read_ahead()
         part, read = self._ahead.popleft()
+        self._size_bytes -= read.size_bytes
         assert part is slot.part
         group = read.group
         self._read_ahead()
@@ -510,16 +512,15 @@ class _Feed:
 
     def _read_ahead(self) -> bool:
         """Begin to read what may be; return whether anything is under way."""
-        while not self._ahead or self._size_bytes() < self._most_ahead:
+        while not self._ahead or self._size_bytes < self._most_ahead:
             part = next(self._parts, None)
             if part is None:
                 break
             group = self._order[turn(part.position, len(self._groups))]
-            self._ahead.append((part, self._dataset._reads_here().start(group)))
+            read = self._dataset._reads_here().start(group)
+            self._ahead.append((part, read))
+            self._size_bytes += read.size_bytes
         return len(self._ahead) > 0
-
-    def _size_bytes(self) -> int:
-        return sum(read.size_bytes for _, read in self._ahead)
 
     def _new_parts(self, deal: Deal) -> Iterator[Part]:
         lane = self._reader.start.lane
