@@ -6,12 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import default_collate
+from torch.utils.data import get_worker_info
+from torch.utils.data._utils.collate import collate as collate_by
 from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
 
 from headrace._errors import InvalidArgumentError
 
 __all__ = ["collate", "explain_unequal_sizes"]
+
+# From so many numbers on, torch gives its OpenMP threads shares of a copy, and waits spinning.
+_SHARED_BY_TORCH = 32_768
 
 
 def collate(samples: list[Any]) -> Any:
@@ -28,8 +32,11 @@ def collate(samples: list[Any]) -> Any:
         tensor([0, 1])
         >>> batches = DataLoader(dataset, batch_size=2, collate_fn=collate)
     """
+    functions = default_collate_fn_map
+    if functions.get(torch.Tensor) in (collate_tensor_fn, _collate_tensors):
+        functions = {**functions, torch.Tensor: _collate_large_tensors}
     try:
-        return default_collate(samples)
+        return collate_by(samples, collate_fn_map=functions)
     except (RuntimeError, TypeError) as error:
         unequal = _unequal(samples)
         if unequal is None:
@@ -56,6 +63,40 @@ def _collate_tensors(batch: list[torch.Tensor], *, collate_fn_map: Any = None) -
         if unequal is not None:
             error.add_note(str(unequal_sizes(*unequal)))
         raise
+
+
+def _collate_large_tensors(batch: list[torch.Tensor], *, collate_fn_map: Any = None) -> Any:
+    stacked = _stacked(batch)
+    return collate_tensor_fn(batch, collate_fn_map=collate_fn_map) if stacked is None else stacked
+
+
+def _stacked(batch: list[torch.Tensor]) -> torch.Tensor | None:
+    """Stack large batches in this thread; None: torch does it better, or has to say what is wrong.
+
+    Beside other threads that make batches, and on a busy machine, those of torch cost a multiple of
+    the copy.
+    """
+    first = batch[0]
+    if first.numel() * len(batch) < _SHARED_BY_TORCH or get_worker_info() is not None:
+        return None  # in a worker, torch has one thread, and stacks into shared memory
+    shape, dtype = first.shape, first.dtype
+    if not all(
+        type(each) is torch.Tensor
+        and each.is_cpu
+        and each.dtype == dtype
+        and each.shape == shape
+        and each.is_contiguous()
+        for each in batch
+    ):
+        return None
+    try:
+        stacked = torch.empty((len(batch), *shape), dtype=dtype)
+        into = stacked.numpy()
+        for at, each in enumerate(batch):
+            into[at] = each.numpy()
+    except (RuntimeError, TypeError):
+        return None  # it has a gradient, or a type that NumPy does not have
+    return stacked
 
 
 def unequal_sizes(where: str, sizes: Sequence[Sequence[int]]) -> InvalidArgumentError:
