@@ -1,7 +1,6 @@
 #include "headrace/dataset/pack_plan.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <numeric>
 #include <unordered_map>
@@ -298,7 +297,7 @@ PackPlan::Layout PackPlan::lay_out(Samples samples, std::span<std::byte> into) c
                   out.entries.push_back(*entry);
                   out.places.push_back(offset);
                 } else {
-                  std::memcpy(into.data() + offset, text.data(), text.size());
+                  std::ranges::copy(std::as_bytes(std::span(text)), into.subspan(offset).begin());
                 }
                 offset += size_bytes;
                 if (rules_.documents) return;

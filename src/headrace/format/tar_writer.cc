@@ -1,9 +1,6 @@
 #include "headrace/format/tar_writer.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
-#include <cstring>
 #include <string>
 
 #include "headrace/format/tar.h"
@@ -56,7 +53,7 @@ size_t records_bytes(std::string_view name, uint64_t size_bytes) {
 }
 
 void put(std::span<std::byte> block, size_t at, std::string_view text) {
-  std::memcpy(block.data() + at, text.data(), text.size());
+  std::ranges::copy(std::as_bytes(std::span(text)), block.subspan(at).begin());
 }
 
 // Octal digits that fill a field up to its last byte, which stays 0.
