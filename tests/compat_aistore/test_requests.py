@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from torch.utils.data import DataLoader
 import headrace
 from headrace import AisOptions
 from headrace.compat.aistore.pytorch import (
+    AISBaseIterDataset,
+    AISBaseMapDataset,
     AISBatchIterDataset,
     AISIterDataset,
     AISMapDataset,
@@ -77,6 +80,37 @@ def test_one_process_lists_once_for_a_whole_job(
     for _ in range(2):
         assert dict(mapped) == dict(stream) == contents
     assert count("list") == 2
+
+
+def test_a_subclass_may_read_by_threads(
+    cluster: FaultServer,
+    contents: dict[str, bytes],
+    bucket: Bucket,
+    count: Callable[[str], int],
+) -> None:
+    def read(value: Any) -> tuple[str, bytes]:
+        return value.name, value.get_reader().read_all()
+
+    class Mapped(AISBaseMapDataset):
+        def __len__(self) -> int:
+            return len(self._obj_list)
+
+        def __getitem__(self, index: int) -> Any:
+            # All threads wait for the same batch.
+            return [*pool.map(read, [self._obj_list[index]] * 4)][0]
+
+    class Streamed(AISBaseIterDataset):
+        def __iter__(self) -> Any:
+            self._reset_iterator()
+            objects, _ = self._get_worker_iter_info()
+            return pool.map(read, objects)
+
+    cluster.latency(first_byte_ms=20)  # so that they do wait
+    with ThreadPoolExecutor(8) as pool:
+        loader = DataLoader(Mapped(bucket), batch_size=50, collate_fn=dict)
+        assert {name: data for batch in loader for name, data in batch.items()} == contents
+        assert dict(Streamed(bucket)) == contents
+    assert count("media") >= 2 * COUNT
 
 
 def test_a_shard_is_one_request(cluster: FaultServer, count: Callable[[str], int]) -> None:

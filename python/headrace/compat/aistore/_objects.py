@@ -163,26 +163,29 @@ class Prefetched:
         self._reads: EntryReads | None = None if wait else part.start(indices)
         self._indices = indices
         self._found: dict[int, Any] = {}
+        self._lock = threading.Lock()  # a subclass may read by threads
         self.was_used = False
 
     def take(self, index: int) -> bytes | None:
         """Return the content of an object; None if it was taken before."""
         self.was_used = True
-        if self._reads is not None:
-            samples = self._reads.take(return_errors=True)
-            self._found = dict(zip(self._indices, samples, strict=True))
-            self._reads = None
-        found = self._found.pop(index, None)
+        with self._lock:
+            reads, self._reads = self._reads, None
+            if reads is not None:
+                samples = reads.take(return_errors=True)
+                self._found = dict(zip(self._indices, samples, strict=True))
+            found = self._found.pop(index, None)
         if isinstance(found, Exception):
             raise found
         return None if found is None else found.bytes()
 
     def close(self) -> None:
         """Cancel what nobody has taken."""
-        if self._reads is not None:
-            self._reads.drain()
-            self._reads = None
-        self._found.clear()
+        with self._lock:
+            reads, self._reads = self._reads, None
+            if reads is not None:
+                reads.drain()
+            self._found.clear()
 
 
 class StoredObject:
