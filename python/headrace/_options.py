@@ -393,7 +393,7 @@ class AisOptions:
     """Whether one request gets many objects of a batch (GetBatch, of AIStore 4.0 and newer).
     ``"auto"``: headrace measures whether that is faster than a request for each object, by the size
     of the objects, and again now and then. What such a request does not bring is read by itself, so
-    the results are the same."""
+    the results are the same. A store with ``content_encoding="decompress"`` has none."""
 
     def __post_init__(self) -> None:
         require(

@@ -362,6 +362,8 @@ Result<std::shared_ptr<ObjectStore>> Engine::State::open(const Url& url,
   }
   const BatchGets* gets = store->batch_gets();
   if (gets == nullptr || options.get_batch.mode == GetBatchMode::kNever) return store;
+  // Only the answer to a read of the object itself tells whether it has Content-Encoding: gzip.
+  if (options.content_encoding == ContentEncoding::kDecompress) return store;
   auto fetcher = std::make_unique<BatchGetFetcher>(
       BatchGetFetcher::Service{
           .gets = gets,

@@ -192,6 +192,25 @@ def test_an_endpoint_that_is_no_aistore_is_an_error() -> None:
             thread.join()
 
 
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ("", r"but 0 bytes"),
+        ("<html>Log in</html>", r"but 19 bytes: <html>Log in</html>"),
+        ("x\r\n", r"but 3 bytes: x"),
+        ("x" * 3000, r"but 3000 bytes: x{100}"),
+    ],
+)
+def test_an_upload_that_is_given_no_usable_id_is_an_error(
+    ais_server: FaultServer, open_store: Any, answer: str, told: str
+) -> None:
+    start = {"match": {"kind": "rename"}, "action": {"status": 200, "body": answer}}
+    ais_server.faults([start])
+    with pytest.raises(headrace.CorruptDataError, match="no usable upload id, " + told):
+        write_in_parts(open_store(), "o")
+    assert ais_server.names("bucket") == []
+
+
 @pytest.mark.parametrize("personality", ["A", "B"])
 def test_an_abort_leaves_nothing(
     ais_server: FaultServer, store: headrace.Store, personality: str

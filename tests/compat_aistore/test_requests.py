@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
+import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,6 +16,8 @@ from torch.utils.data import DataLoader
 import headrace
 from headrace import AisOptions
 from headrace.compat.aistore.pytorch import (
+    AISBaseIterDataset,
+    AISBaseMapDataset,
     AISBatchIterDataset,
     AISIterDataset,
     AISMapDataset,
@@ -77,6 +82,75 @@ def test_one_process_lists_once_for_a_whole_job(
     for _ in range(2):
         assert dict(mapped) == dict(stream) == contents
     assert count("list") == 2
+
+
+def test_a_subclass_may_read_by_threads(
+    cluster: FaultServer,
+    contents: dict[str, bytes],
+    bucket: Bucket,
+    count: Callable[[str], int],
+) -> None:
+    def read(value: Any) -> tuple[str, bytes]:
+        return value.name, value.get_reader().read_all()
+
+    class Mapped(AISBaseMapDataset):
+        def __len__(self) -> int:
+            return len(self._obj_list)
+
+        def __getitem__(self, index: int) -> Any:
+            # All threads wait for the same batch.
+            return [*pool.map(read, [self._obj_list[index]] * 4)][0]
+
+    class Streamed(AISBaseIterDataset):
+        def __iter__(self) -> Any:
+            self._reset_iterator()
+            objects, _ = self._get_worker_iter_info()
+            return pool.map(read, objects)
+
+    cluster.latency(first_byte_ms=20)  # so that they do wait
+    with ThreadPoolExecutor(8) as pool:
+        loader = DataLoader(Mapped(bucket), batch_size=50, collate_fn=dict)
+        assert {name: data for batch in loader for name, data in batch.items()} == contents
+        assert dict(Streamed(bucket)) == contents
+    assert count("media") >= 2 * COUNT
+
+
+def test_a_new_token_of_the_client_is_that_of_the_next_read(
+    cluster: FaultServer, contents: dict[str, bytes]
+) -> None:
+    cluster.auth(["first"])
+    client = Client(cluster.url, token="first")
+    dataset = AISMapDataset(client.bucket("bucket"))
+    assert dict(dataset) == contents
+    cluster.auth(["second"])
+    client._request_client.token = "second"
+    assert dataset[7] == ("train/007", contents["train/007"])
+    reader = dataset.get_obj_list()[9].get_reader()
+    assert reader.as_file().read() == contents["train/009"]
+    assert dict(pickle.loads(pickle.dumps(dataset))) == contents
+
+
+def test_a_prefix_that_is_a_folders_name_warns_once(cluster: FaultServer, bucket: Bucket) -> None:
+    names = ["train", "train-small/1", "train.tar", "train/1", "train/2", "train0", "x/é", "x/é/1"]
+    for name in names:
+        cluster.put("bucket", name, tar(samples(0, 2)))
+    text = r"'train' of the bucket 'bucket' is the name of a folder, with 2 of the 6 .* 'train/'"
+    with pytest.warns(UserWarning, match=text) as caught:
+        dataset = AISMapDataset(bucket, {bucket: ["train", "x/é"]})
+    assert [name for name, _ in dataset] == names
+    with pytest.warns(UserWarning, match=text) as caught_later:
+        stream = AISIterDataset(bucket, {bucket: "train"})
+        assert [name for name, _ in stream] == [name for name, _ in stream] == names[:6]
+    with pytest.warns(UserWarning, match=text) as caught_of_shards:
+        shards: Any = type("Stream", (), {"bucket": bucket, "prefix": "train", "etl_name": None})
+        shards_stream = AISMultiShardStream([shards])
+        assert len(list(shards_stream)) == len(list(shards_stream))
+    assert [len(each) for each in (caught, caught_later, caught_of_shards)] == [1, 1, 1]
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for prefix in ["train/", "tra", "x/", "train-", "none"]:
+            AISMapDataset(bucket, {bucket: prefix})
 
 
 def test_a_shard_is_one_request(cluster: FaultServer, count: Callable[[str], int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import pickle
 import random
 from collections.abc import Iterator
@@ -72,6 +73,17 @@ def test_unlisted_objects_are_read_alone(server: FaultServer, objects: Objects) 
     store = open_store(server)
     assert [each.bytes() for each in store.read_many([*objects])] == [*objects.values()]
     assert asked_for_batches(server) == 0
+
+
+def test_what_is_stored_as_gzip_is_decompressed_as_by_single_reads(
+    server: FaultServer, objects: Objects
+) -> None:
+    for name in [*objects][::2]:
+        open_store(server).write(name, gzip.compress(objects[name]), content_encoding="gzip")
+    infos = [*open_store(server).list("data/")]
+    found = read_both_ways(server, infos, content_encoding="decompress")
+    assert found == [*objects.values()]
+    assert (asked_for_batches(server), read_alone(server)) == (0, {*objects})
 
 
 @pytest.mark.parametrize("mode", ["auto", "always", "never"])

@@ -37,6 +37,9 @@ class PageMaker {
   Result<void> add(const Entry& entry) {
     if (entry.name.empty()) return corrupt("a listing with an entry without a name");
     if ((entry.flags & kDirectory) != 0) return add_directory(entry.name);
+    if (!std::in_range<int64_t>(entry.size_bytes)) {
+      return corrupt("a listing with an entry with a malformed 'size'");
+    }
     const uint64_t status = entry.flags & kStatus;
     if (status == kReplica) return {};
     if (status != 0) {

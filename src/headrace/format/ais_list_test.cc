@@ -76,7 +76,7 @@ TEST(AisList, WhatACloudAloneHasComesWithAnotherChecksum) {
 TEST(AisList, OfOneObjectIsTheSameInBothForms) {
   const std::vector<AisTestEntry> entries = {
       {.name = "a", .size_bytes = 1, .flags = 64},
-      {.name = "dir/\xC3\xA9 \"\n", .size_bytes = UINT64_MAX, .version = "12", .flags = 64},
+      {.name = "dir/\xC3\xA9 \"\n", .size_bytes = INT64_MAX, .version = "12", .flags = 64},
       {.name = std::string(300, 'n'), .checksum = "8cb841db40e6ae83", .version = "2"}};
   const Result<ColumnPage> json = parse_ais_list(ais_json_page("u", "t", entries));
   const Result<ColumnPage> packed = parse_ais_list_msgpack(ais_msgpack_page("u", "t", entries));
@@ -182,6 +182,7 @@ TEST(AisList, WhatIsMissingOrMalformedIsNamed) {
            std::pair(R"({"entries":[{"name":"a","name":"b"}]})", "'name'"),
            std::pair(R"({"entries":[{"name":"a","size":"-1"}]})", "'size'"),
            std::pair(R"({"entries":[{"name":"a","size":""}]})", "'size'"),
+           std::pair(R"({"entries":[{"name":"a","size":"9223372036854775808"}]})", "'size'"),
            std::pair(R"({"entries":[{"name":"a","flags":true}]})", "'flags'"),
            std::pair(R"({"entries":[{"name":"///","flags":256}]})", "directory without a name"),
        }) {
@@ -219,6 +220,10 @@ TEST(AisList, WhatIsMissingOrMalformedIsNamed) {
                      "Entries\x91\x82\xA1n\xA1"
                      "a\xA1s\xFF",
                      "'s'"),
+           std::pair("\x81\xA7"
+                     "Entries\x91\x82\xA1n\xA1"
+                     "a\xA1s\xCF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF",
+                     "'size'"),
        }) {
     const Result<ColumnPage> page = parse_ais_list_msgpack(bytes);
     ASSERT_FALSE(page.has_value()) << what;

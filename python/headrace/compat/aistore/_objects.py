@@ -16,6 +16,7 @@ from typing import Any
 from headrace import ObjectIndex, ObjectInfo, Store, _engine
 from headrace._entry_reads import EntryReads
 from headrace._open import open as open_object
+from headrace.compat.aistore._clients import store_of_bucket
 from headrace.compat.aistore._errors import as_sdk_raises
 from headrace.compat.aistore._sdk import reads_by_get, sdk_class
 from headrace.torch._here import Here
@@ -52,13 +53,25 @@ class StoredPart:
     """
 
     def __init__(self, stores: Sequence[Store], objects: ObjectIndex, bucket: Any = None) -> None:
-        self.stores = list(stores)
         self.objects = objects
         self.bucket = bucket
+        self._stores = list(stores)
+        self._token = _token_of(bucket)
         self._here: Here | None = None
 
     def __len__(self) -> int:
         return len(self.objects)
+
+    @property
+    def stores(self) -> list[Store]:
+        """One for each of ``objects.roots``, with the token that the bucket's client has now."""
+        token = _token_of(self.bucket)
+        if token != self._token:
+            store = store_of_bucket(self.bucket)
+            if store is not None:
+                self._stores, self._here = [store], None
+            self._token = token
+        return self._stores
 
     def item(self, index: int) -> StoredObject:
         """Return one object; the index is in bounds."""
@@ -78,19 +91,21 @@ class StoredPart:
 
     def store_of(self, index: int) -> tuple[Store, str]:
         """Return the store of an object, and its name there."""
-        if len(self.stores) == 1:
-            return self.stores[0], self.objects.name(index)
+        stores = self.stores
+        if len(stores) == 1:
+            return stores[0], self.objects.name(index)
         url = self.objects.url(index)
-        for root, store in zip(self.objects.roots, self.stores, strict=True):
+        for root, store in zip(self.objects.roots, stores, strict=True):
             if url.startswith(root.rstrip("/") + "/"):
                 return store, self.objects.name(index)
         raise AssertionError(f"{url} lies below none of the roots")
 
     def opened(self) -> tuple[_engine.Engine, _engine.IndexReader]:
         """Return the engine and the reader of this process."""
+        stores = self.stores
         here = self._here
         if here is None or not here.is_valid:
-            here = self._here = Here(self.stores, self.objects)
+            here = self._here = Here(stores, self.objects)
         return here.opened()
 
     def start(self, indices: Sequence[int]) -> EntryReads:
@@ -103,6 +118,10 @@ class StoredPart:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_here": None}
+
+
+def _token_of(bucket: Any) -> str | None:
+    return None if bucket is None else getattr(bucket.client, "token", None)
 
 
 class ForeignPart:
@@ -163,26 +182,29 @@ class Prefetched:
         self._reads: EntryReads | None = None if wait else part.start(indices)
         self._indices = indices
         self._found: dict[int, Any] = {}
+        self._lock = threading.Lock()  # a subclass may read by threads
         self.was_used = False
 
     def take(self, index: int) -> bytes | None:
         """Return the content of an object; None if it was taken before."""
         self.was_used = True
-        if self._reads is not None:
-            samples = self._reads.take(return_errors=True)
-            self._found = dict(zip(self._indices, samples, strict=True))
-            self._reads = None
-        found = self._found.pop(index, None)
+        with self._lock:
+            reads, self._reads = self._reads, None
+            if reads is not None:
+                samples = reads.take(return_errors=True)
+                self._found = dict(zip(self._indices, samples, strict=True))
+            found = self._found.pop(index, None)
         if isinstance(found, Exception):
             raise found
         return None if found is None else found.bytes()
 
     def close(self) -> None:
         """Cancel what nobody has taken."""
-        if self._reads is not None:
-            self._reads.drain()
-            self._reads = None
-        self._found.clear()
+        with self._lock:
+            reads, self._reads = self._reads, None
+            if reads is not None:
+                reads.drain()
+            self._found.clear()
 
 
 class StoredObject:

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import warnings
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ __all__ = [
     "list_selections",
     "object_list",
     "selections",
+    "warn_of_folders",
     "warn_of_prefixes",
 ]
 
@@ -113,6 +115,36 @@ def warn_of_prefixes(sources: Sequence[Any], prefix_map: Mapping[Any, Any], owne
                         UserWarning,
                         stacklevel=stacklevel,
                     )
+
+
+def warn_of_folders(chosen: Sequence[Selection], found: Sequence[Found], owner: str) -> bool:
+    """Warn of the first prefix for which a cluster lists less than what begins with it.
+
+    Of a prefix that is the name of a folder, AIStore's targets list that folder alone.
+
+    Returns:
+        Whether there was one.
+    """
+    for each, names in zip(chosen, found, strict=True):
+        prefix = each.prefix
+        if not prefix or prefix.endswith("/") or not isinstance(names, ObjectIndex):
+            continue
+        if not is_bucket(each.source) or bucket_id(each.source)[0] != "ais":
+            continue
+        # Names are in order, and "0" is what follows on "/".
+        begin = bisect_left(range(len(names)), f"{prefix}/", key=names.name)
+        end = bisect_left(range(len(names)), f"{prefix}0", lo=begin, key=names.name)
+        if not 0 < end - begin < len(names):
+            continue
+        warnings.warn(
+            f"<{owner}> the prefix {prefix!r} of the bucket {each.source.name!r} is the name of a "
+            f"folder, with {end - begin} of the {len(names)} objects that begin with it; the SDK's "
+            f"plugin reads only these. Give {prefix + '/'!r} for the folder alone",
+            UserWarning,
+            stacklevel=_level_of_caller(),
+        )
+        return True
+    return False
 
 
 def _level_of_caller() -> int:

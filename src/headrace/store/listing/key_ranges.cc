@@ -14,6 +14,8 @@ constexpr char32_t kLastCodePoint = 0x10FFFF;
 constexpr size_t kSampledNames = 16;   // of a page, for the alphabets
 constexpr uint32_t kEnoughPairs = 64;  // to tell at which places names differ first
 constexpr double kDeepPages = 32;      // see Gap
+// Pages without names in a row: far more than what was deleted or is hidden can leave.
+constexpr uint32_t kMostEmptyPages = 10'000;
 // See allowance().
 constexpr double kGuessesAtFirst = 6, kGuessesPerPageAtFirst = 1;
 constexpr double kGuesses = 24, kGuessesPerPage = 0.2;
@@ -151,8 +153,9 @@ struct KeyRanges::Range {
   std::string token = {};             // where the next page starts, if `last` does not tell it
   std::string asked_from = {}, asked_end = {};  // of the request under way
   bool in_flight = false, answered = false;
-  bool last_again = false;  // the page under way may begin with `last`
-  double left_pages = 0;    // that may still come: a guess, damped (see Gap)
+  bool last_again = false;   // the page under way may begin with `last`
+  uint32_t empty_pages = 0;  // in a row
+  double left_pages = 0;     // that may still come: a guess, damped (see Gap)
   // How dense the names are: between the first and the last, and between the start of the range and
   // the last, which says more about names far away.
   struct Density {
@@ -483,6 +486,10 @@ Result<KeyRanges::Kept> KeyRanges::answered(uint64_t number,
     by_number_.erase(number);
     ranges_.erase(at);
     return kept;
+  }
+  range.empty_pages = names.empty() ? range.empty_pages + 1 : 0;
+  if (range.empty_pages > kMostEmptyPages) {
+    return bad("more than ", kMostEmptyPages, " empty pages in a row, each of which names another");
   }
   if (kept.begin == names.size() || !cutting_) range.token = page_token;
   if (kept.begin == names.size()) return kept;

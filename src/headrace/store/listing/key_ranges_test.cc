@@ -427,6 +427,23 @@ TEST_F(WrongPage, NamesWithoutThePrefixAreCorrupt) {
   const std::vector<std::string_view> names = {"p/c", "p0"};
   expect_corrupt(ranges.answered(1, names, ""), R"(the name "p0" without the prefix "p/")");
 }
+TEST_F(WrongPage, EmptyPagesThatNeverEndAreCorrupt) {
+  std::string text;
+  for (int i = 0; i < 30'000 && text.empty(); ++i) {
+    if (i == 8000) {
+      go_on({"p/c"}, "token");
+      continue;
+    }
+    const Result<KeyRanges::Kept> kept = answer({}, cat("token ", i));
+    if (kept) {
+      ASSERT_EQ(ranges_.plan(1).size(), 1u);
+    } else {
+      text = kept.error().message();
+      EXPECT_EQ(i, 18'001);
+    }
+  }
+  EXPECT_THAT(text, HasSubstr("more than 10000 empty pages in a row"));
+}
 TEST_F(WrongPage, APageThatGoesBackIsCorrupt) {
   go_on({"p/c", "p/d", "p/e"}, "more");
   expect_corrupt(answer({"p/d", "p/e", "p/f"}), R"(the name "p/d" before its start)");

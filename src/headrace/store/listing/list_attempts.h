@@ -40,6 +40,7 @@ class MapAttempt final : public TextAttempt {
   using TextAttempt::TextAttempt;
   void build(HttpRequest& request) override { protocol().placement()->build_map(request); }
   std::string url() const override { return protocol().url_of(""); }
+  bool asks_for_map() const override { return true; }
   Result<std::shared_ptr<const HostMap>> result;
 
  private:

@@ -18,6 +18,8 @@ void BatchGetAttempt::build(HttpRequest& request) {
     names_.push_back(gets.member_name(entries.back()));
   }
   find_twins();
+  tar_.reset();
+  had_all_since_.reset();
   gets.build_get(request, entries);
 }
 
@@ -81,6 +83,12 @@ Result<void> BatchGetAttempt::took_body(size_t count) {
     }
   }
   return {};
+}
+
+bool BatchGetAttempt::waits_in_vain(std::chrono::steady_clock::time_point now) {
+  if (!tar_ || current_ || next_ < get_->slots.size()) return false;
+  if (!had_all_since_) had_all_since_ = now;
+  return now - *had_all_since_ >= kEndWithin;
 }
 
 // The slot that a member belongs to. Members come in the order of the request; what was left out

@@ -1,6 +1,7 @@
 // A request for many objects, whose answer is a tar.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -26,6 +27,8 @@ class BatchGetAttempt final : public Attempt {
   // follows it, and copied.
   static constexpr size_t kDirectBytes = 16 * 1024;
   static constexpr size_t kScratchBytes = 64 * 1024;
+  // After the last slot's member: for the end of the archive, and that of the answer.
+  static constexpr std::chrono::seconds kEndWithin{1};
 
   BatchGetAttempt(const Protocol& protocol, std::shared_ptr<BatchGet> get)
       : Attempt(protocol), get_(std::move(get)) {}
@@ -33,6 +36,7 @@ class BatchGetAttempt final : public Attempt {
   void build(HttpRequest& request) override;
   std::string url() const override { return protocol().url_of(""); }
   bool has_alternative() const override { return true; }
+  bool waits_in_vain(std::chrono::steady_clock::time_point now) override;
 
   Result<bool> result = true;
 
@@ -66,7 +70,9 @@ class BatchGetAttempt final : public Attempt {
   size_t next_ = 0;                // the first slot that may still come
   size_t member_count_ = 0;        // that came, whatever they were
   std::optional<size_t> current_;  // whose data comes now
-  bool direct_ = false;            // where body_space() has pointed to
+  // Since when no slot can come any more.
+  std::optional<std::chrono::steady_clock::time_point> had_all_since_;
+  bool direct_ = false;  // where body_space() has pointed to
   std::unique_ptr<std::byte[]> scratch_;
 };
 

@@ -74,6 +74,9 @@ class BatchGetAttemptTest : public ::testing::Test {
     attempt.build(request_);
     error_.reset();
     if (Result<void> taken = take_answer(attempt, answer); !taken) error_ = taken.error();
+    const std::chrono::steady_clock::time_point now{std::chrono::hours(1)};
+    EXPECT_FALSE(attempt.waits_in_vain(now));
+    has_all_ = attempt.waits_in_vain(now + BatchGetAttempt::kEndWithin);
     std::vector<bool> came;
     for (size_t i = 0; i < wanted_.size(); ++i) {
       came.push_back(get_->slots[i].came);
@@ -89,7 +92,22 @@ class BatchGetAttemptTest : public ::testing::Test {
   std::shared_ptr<BatchGet> get_;
   HttpRequest request_;
   std::optional<Error> error_;
+  bool has_all_ = false;  // and would wait in vain for the end of the answer
 };
+
+TEST_F(BatchGetAttemptTest, AfterTheLastSlotsMemberTheEndIsNotWaitedForLong) {
+  want("a/1", "one");
+  want("a/2", "two");
+  const std::string first = tar_file("a/1", "one"), second = tar_file("a/2", "two");
+  EXPECT_THAT(take({.body = first}), ElementsAre(true, false));
+  EXPECT_FALSE(has_all_);
+  EXPECT_THAT(take({.body = first + second.substr(0, 513)}), ElementsAre(true, false));
+  EXPECT_FALSE(has_all_);
+  EXPECT_THAT(take({.body = first + second}), ElementsAre(true, true));
+  EXPECT_TRUE(has_all_);
+  EXPECT_THAT(take({.body = second + std::string(100'000, '\0')}), ElementsAre(false, true));
+  EXPECT_TRUE(has_all_);
+}
 
 TEST_F(BatchGetAttemptTest, AsksForAllByOneRequest) {
   want("a/1", "one");

@@ -60,6 +60,11 @@ class Attempt : public ResponseSink {
   bool refused_as_direct() const { return refused_as_direct_; }
   // The caller has been told of the object: one that is not found may only be so for the moment.
   virtual bool is_known_to_exist() const { return false; }
+  // It asks for the map of the cluster, and so cannot wait for one.
+  virtual bool asks_for_map() const { return false; }
+  // Called on every sweep. True: all that is wanted of the body has come, and its end, for which
+  // the connection could be used again, has been waited for long enough.
+  virtual bool waits_in_vain(std::chrono::steady_clock::time_point) { return false; }
 
  protected:
   BlockPool* pool() const { return pool_; }

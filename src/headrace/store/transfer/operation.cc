@@ -51,6 +51,9 @@ void Operation::sweep(steady_clock::time_point now) {
   }
   if (!connection_) return;
   if (linger_until_ && now >= *linger_until_) connection_->abort(*stopped());
+  if (attempt_->waits_in_vain(now)) {
+    connection_->abort(Error(Code::kCorrupt, "the answer does not end after what it has to tell"));
+  }
   connection_->check_stall(now);
 }
 
@@ -411,7 +414,8 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
       exchanged = co_await connection_->exchange(request, attempt);
     }
     RetryState::Outcome outcome = end_attempt(attempt, request, std::move(exchanged));
-    if (outcome.error && !outcome.moved && attempt.protocol().placement() != nullptr) {
+    if (outcome.error && !outcome.moved && attempt.protocol().placement() != nullptr &&
+        !attempt.asks_for_map()) {
       const bool is_lost = outcome.error->code() == Code::kNotFound &&
                            attempt.refusal() != nullptr && attempt.is_known_to_exist();
       // The endpoint sends requests to a host that has died until it has noticed.

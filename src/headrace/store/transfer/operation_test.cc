@@ -197,13 +197,14 @@ class ScriptedAttempt final : public TextAttempt {
   void will_retry() override { ++retried; }
   milliseconds linger_when_stopped() const override { return linger; }
   bool is_known_to_exist() const override { return known; }
+  bool asks_for_map() const override { return for_map; }
 
   std::string_view method = "GET";
   std::vector<Clock::TimePoint> times;  // of each attempt
   int retried = 0;
   int follow_ups = 0;  // that are still wanted
   milliseconds linger{0};
-  bool known = false;
+  bool known = false, for_map = false;
   std::optional<Error> refused;
   int others = 0;  // answers with another object than that which was asked for
 
@@ -900,6 +901,18 @@ TEST_F(OperationDirect, AnIdleConnectionThatTheHostClosedIsReplacedThere) {
   EXPECT_TRUE(run().has_value());
   EXPECT_THAT(there_.targets, SizeIs(2));
   EXPECT_THAT(script_.targets, SizeIs(0));
+}
+
+TEST_F(OperationDirect, TheRequestForTheMapDoesNotWaitForItself) {
+  attempt_.for_map = true;
+  attempt_.method = "HEAD";  // by the endpoint
+  EXPECT_TRUE(host_.map.begin_fetch());
+  answer_with({sent_to("https://other.test/v1/daemon"), {}});
+  there_.answers = {{.not_opened = Error(Code::kUnavailable, "refused")}};
+  EXPECT_TRUE(run().has_value());
+  EXPECT_THAT(script_.targets, SizeIs(2));
+  EXPECT_LE(passed(), retry_.max_backoff);
+  EXPECT_EQ(fetches_, 0);
 }
 
 TEST_F(OperationDirect, WhatIsGoneIsMissingOnceTheMapTurnsOutToBeTheSame) {

@@ -1,8 +1,10 @@
 #include "headrace/store/writing/multipart_attempts.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
+#include "headrace/base/ascii.h"
 #include "headrace/format/amz_checksum.h"
 #include "headrace/format/http_date.h"
 #include "headrace/format/multipart_xml.h"
@@ -24,6 +26,19 @@ bool is_of_parts(const ObjectInfo& found, std::span<const SentPart> parts) {
   return whole->is_of(sums);
 }
 
+// Longer than any that a service gives, and short enough for a request line.
+constexpr size_t kMaxUploadIdBytes = 2048;
+
+// An empty one would be taken for none yet; anything else that is no word is a page of a proxy's.
+Result<void> check_upload_id(std::string_view id) {
+  const auto is_odd = [](char each) {
+    return each <= ' ' || each > '~' || each == '<' || each == '>' || each == '"';
+  };
+  if (!id.empty() && id.size() <= kMaxUploadIdBytes && std::ranges::none_of(id, is_odd)) return {};
+  return corrupt("the answer to the start of an upload has no usable upload id, but ", id.size(),
+                 " bytes: ", printable_line(id));
+}
+
 }  // namespace
 
 StartMultipartAttempt::StartMultipartAttempt(const Protocol& protocol, WriteRequest request,
@@ -41,6 +56,7 @@ void StartMultipartAttempt::build(HttpRequest& request) {
 Result<Attempt::Verdict> StartMultipartAttempt::finish() {
   Result<std::string> id = protocol().multipart()->parse_started(response());
   if (!id) return std::unexpected(std::move(id.error()));
+  if (Result<void> good = check_upload_id(*id); !good) return std::unexpected(good.error());
   result = std::move(id);
   return Verdict::kDone;
 }

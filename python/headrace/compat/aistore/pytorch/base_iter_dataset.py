@@ -29,6 +29,7 @@ from headrace.compat.aistore._sources import (
     list_expected,
     object_list,
     selections,
+    warn_of_folders,
     warn_of_prefixes,
 )
 from headrace.torch._arguments import Ranks, choice, count, flag, seed_or_epoch
@@ -124,6 +125,7 @@ class AISBaseIterDataset(ABC, torch_utils.IterableDataset[Any]):
         # The process in which len() has listed, and what it has found.
         self._just_listed: tuple[int, list[Found]] | None = None
         self._passes = 0  # of this process
+        self._warned = False  # of a prefix that is a folder's name
         self._shared = SharedPlace()
         self._state: dict[str, Any] | None = None  # what a loaded state is of
         self._resume: Reader | None = None  # the state loaded in this very worker
@@ -146,12 +148,15 @@ class AISBaseIterDataset(ABC, torch_utils.IterableDataset[Any]):
         reader = self._first_reader(rank, world_size)
         owner = type(self).__name__
 
+        def make(expected_count: int | None = self._expected_count) -> list[Found]:
+            found = list_expected(chosen, expected_count, owner)
+            # Once in this process.
+            self._warned = self._warned or warn_of_folders(chosen, found, owner)
+            return found
+
         def listed() -> ObjectList:
             if sources is not None:
-                return object_list(chosen, list_expected(chosen, None, owner))
-
-            def make() -> list[Found]:
-                return list_expected(chosen, self._expected_count, owner)
+                return object_list(chosen, make(None))
 
             if is_pass:
                 return object_list(chosen, self._list_pass(make, is_shared=known))

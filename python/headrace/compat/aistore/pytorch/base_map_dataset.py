@@ -15,6 +15,7 @@ from headrace.compat.aistore._sources import (
     list_expected,
     object_list,
     selections,
+    warn_of_folders,
     warn_of_prefixes,
 )
 
@@ -69,7 +70,9 @@ class AISBaseMapDataset(ABC, Dataset[Any]):
     def _create_objects_list(self) -> Any:
         """Return the objects of the dataset; a subclass may return a list of its own."""
         chosen = selections(self._ais_source_list, self._prefix_map)
-        found = list_expected(chosen, self._expected_count, type(self).__name__)
+        owner = type(self).__name__
+        found = list_expected(chosen, self._expected_count, owner)
+        warn_of_folders(chosen, found, owner)
         return object_list(chosen, found)
 
     def get_obj_list(self) -> Any:

@@ -21,6 +21,7 @@ from headrace.compat.aistore._sources import (
     is_listed_by_engine,
     list_selections,
     object_list,
+    warn_of_folders,
 )
 from headrace.torch._arguments import Ranks, flag
 
@@ -93,6 +94,7 @@ class AISMultiShardStream(IterableDataset[Any]):
         world_size: int | None = None,
     ) -> None:
         self._data_sources = data_sources
+        self._warned = False  # of a prefix that is a folder's name
         self._ranks = Ranks(rank, world_size)
         self._splits_ranks = flag("split_by_rank", split_by_rank) or rank is not None
 
@@ -121,7 +123,9 @@ class AISMultiShardStream(IterableDataset[Any]):
             yield from _members_of_foreign(bucket, prefix, etl_name)
             return
         chosen = [Selection(bucket, prefix)]
-        shards = _archives(object_list(chosen, list_selections(chosen)))
+        listed = list_selections(chosen)
+        self._warned = self._warned or warn_of_folders(chosen, listed, type(self).__name__)
+        shards = _archives(object_list(chosen, listed))
         try:
             with closing(read_shards(shards, None)) as found:
                 for value, shard in found:
