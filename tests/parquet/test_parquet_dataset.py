@@ -27,7 +27,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import headrace
 from headrace.torch import ParquetDataset
-from headrace.torch._parquet_files import GroupRead
+from headrace.torch._parquet_files import GroupRead, GroupReads
 from testing.faultserver.client import FaultServer
 from tests.parquet.tables import fill, number_of, packed, table
 
@@ -674,3 +674,103 @@ def test_what_was_read_is_freed_once_it_is_decoded(local: headrace.Store) -> Non
     batches = list(ParquetDataset(local, batch_size=10))
     assert headrace.metrics().memory_live_bytes == before
     assert numbers_of(batches) == list(range(101))
+
+
+# ---- found by a review
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+@pytest.mark.parametrize("workers", [0, 4])
+def test_a_reader_of_nothing_but_bad_row_groups_leaves_them_out(
+    tmp_path: Path, workers: int
+) -> None:
+    for file in range(4):
+        (tmp_path / f"{file}.parquet").write_bytes(packed(table(file * 10, 10)))
+    dataset = ParquetDataset(tmp_path, number, columns=["number"], on_error="skip")
+    data = bytearray((tmp_path / "2.parquet").read_bytes())
+    data[4:60] = b"\xff" * 56
+    (tmp_path / "2.parquet").write_bytes(data)
+    dataset = ParquetDataset(tmp_path, number, columns=["number"], on_error="skip")
+    found = list(DataLoader(dataset, batch_size=None, num_workers=workers))
+    assert sorted(found) == [*range(20), *range(30, 40)]
+
+
+def test_a_rest_of_nothing_but_bad_row_groups_is_left_out(tmp_path: Path) -> None:
+    for file in range(2):
+        (tmp_path / f"{file}.parquet").write_bytes(packed(table(file * 10, 10)))
+    data = bytearray((tmp_path / "1.parquet").read_bytes())
+    data[4:60] = b"\xff" * 56
+    (tmp_path / "1.parquet").write_bytes(data)
+
+    def dataset() -> ParquetDataset:
+        return ParquetDataset(tmp_path, number, columns=["number"], on_error="skip")
+
+    first, second = dataset(), dataset()
+    assert list(itertools.islice(first, 10)) == list(range(10))
+    second.load_state_dict([first.state_dict()])
+    assert list(second) == []
+
+
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_views_of_texts_and_bytes_are_shuffled(tmp_path: Path, batch_size: int | None) -> None:
+    rows = pa.table(
+        {
+            "text": pa.array([f"{i}" for i in range(9)], pa.string_view()),
+            "image": pa.array([b"%d" % i for i in range(9)], pa.binary_view()),
+        }
+    )
+    (tmp_path / "a.parquet").write_bytes(packed(rows))
+    found = list(ParquetDataset(tmp_path, shuffle=True, batch_size=batch_size))
+    if batch_size is not None:
+        found = [
+            {"text": text, "image": image}
+            for batch in found
+            for text, image in zip(batch["text"], batch["image"], strict=True)
+        ]
+    assert sorted(row["text"] for row in found) == [f"{i}" for i in range(9)]
+    assert all(row["image"] == row["text"].encode() for row in found)
+
+
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_a_value_that_cannot_be_given_is_an_error_that_names_its_column(
+    tmp_path: Path, batch_size: int | None
+) -> None:
+    text = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff\xfe"], pa.binary()).buffers())
+    for name, values in {
+        "text": text,
+        "pair": pa.array([[2**64 - 1]], pa.list_(pa.uint64(), 1)),
+    }.items():
+        (tmp_path / f"{name}.parquet").write_bytes(packed(pa.table({name: values})))
+        dataset = ParquetDataset(tmp_path / f"{name}.parquet", batch_size=batch_size)
+        with pytest.raises(headrace.InvalidArgumentError, match=f"the column '{name}' has a value"):
+            next(iter(dataset))
+
+
+def test_a_footer_whose_names_are_no_text_is_damaged(tmp_path: Path) -> None:
+    data = packed(pa.table({"number": pa.array([1])}), store_schema=False)
+    at = data.rindex(b"number")
+    (tmp_path / "a.parquet").write_bytes(data[:at] + b"\xff" + data[at + 1 :])
+    with pytest.raises(headrace.CorruptDataError, match="its footer cannot be read"):
+        ParquetDataset(tmp_path)
+
+
+def test_small_row_groups_are_read_ahead_some_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.parquet").write_bytes(packed(table(0, 1000), 1))
+    dataset = ParquetDataset(tmp_path, number, columns=["number"])
+    started: list[int] = []
+    start = GroupReads.start
+
+    def counted(self: GroupReads, group: int) -> GroupRead:
+        started.append(group)
+        return start(self, group)
+
+    monkeypatch.setattr(GroupReads, "start", counted)
+    rows = iter(dataset)
+    assert next(rows) == 0
+    assert 32 <= len(started) <= 200
+    rows.close()
+    started.clear()
+    assert list(dataset.rows([0, 999])) == [0, 999]
+    assert list(dataset) == list(range(1000))

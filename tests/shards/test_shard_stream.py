@@ -931,3 +931,20 @@ def test_batches_of_samples_are_tensors(local: headrace.Store) -> None:
     batch = next(iter(DataLoader(ShardStream(local, fields=["jpg"]), 4)))
     assert batch["jpg"].shape == (4, 300)
     assert batch["jpg"].dtype == torch.uint8
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_a_worker_of_nothing_but_a_bad_shard_leaves_it_out(tmp_path: Path) -> None:
+    for file in range(4):
+        with tarfile.open(tmp_path / f"{file}.tar", "w") as tar:
+            member = tarfile.TarInfo(f"{file}.txt")
+            member.size = 3
+            tar.addfile(member, io.BytesIO(b"abc"))
+    (tmp_path / "2.tar").write_bytes(b"\xff" * 4096)
+    stream = ShardStream(tmp_path, _key_of_a_sample, on_error="skip")
+    found = list(DataLoader(stream, batch_size=None, num_workers=4))
+    assert sorted(found) == ["0", "1", "3"]
+
+
+def _key_of_a_sample(fields: dict[str, Any]) -> str:
+    return str(fields["__key__"])

@@ -39,6 +39,7 @@ _logger = logging.getLogger("headrace")
 _SUFFIXES = (".parquet",)
 _PREFETCH_BYTES = 256 << 20
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1024, 8 << 20  # that are taken out of the row groups, at most
+_MOST_REQUESTS_AHEAD = 128  # each has a place in the engine, of a local file a descriptor
 _ORDERS = 1 << 62  # seeds of the orders of row groups are none of their rows'
 _INSTEAD = {
     "batch": "it is called batch_size",
@@ -338,7 +339,10 @@ class ParquetDataset(PartStream):
         most = self._ahead_bytes()
         try:
             while True:
-                while not ahead or sum(_size(each) for each in ahead) < most:
+                while not ahead or (
+                    sum(_size(each) for each in ahead) < most
+                    and sum(_request_count(each) for each in ahead) < _MOST_REQUESTS_AHEAD
+                ):
                     group = next(following, None)
                     if group is None:
                         break
@@ -427,7 +431,7 @@ class _Feed:
         self._shuffles = dataset._shuffles
         self._most_ahead = dataset._ahead_bytes()
         self._ahead: deque[tuple[Part, GroupRead]] = deque()
-        self._size_bytes = 0  # of what is read ahead
+        self._size_bytes = self._request_count = 0  # of what is read ahead
         of_state = [slot.part for slot in reader.slots if slot.left > 0]
         self._parts = itertools.chain(of_state, self._new_parts(deal))
         self._failed = 0
@@ -454,8 +458,13 @@ class _Feed:
         return len(slots) > 0
 
     def end(self, yielded: int) -> None:
-        """Refuse that there was nothing but errors."""
-        if self._failed and not yielded:
+        """Refuse that there was nothing but errors in a whole epoch.
+
+        A reader cannot know it of the others, or of what others have yielded before.
+        """
+        start = self._reader.start
+        is_all = start.lanes == 1 and start.base.frontier == 0 and not start.base.parts
+        if self._failed and not yielded and is_all:
             raise InvalidArgumentError(
                 f"there are no rows, because of errors: all {self._failed} row groups were left "
                 "out (on_error)"
@@ -486,6 +495,7 @@ class _Feed:
         self._read_ahead()
         part, read = self._ahead.popleft()
         self._size_bytes -= read.size_bytes
+        self._request_count -= read.request_count
         assert part is slot.part
         group = read.group
         self._read_ahead()
@@ -512,7 +522,9 @@ class _Feed:
 
     def _read_ahead(self) -> bool:
         """Begin to read what may be; return whether anything is under way."""
-        while not self._ahead or self._size_bytes < self._most_ahead:
+        while not self._ahead or (
+            self._size_bytes < self._most_ahead and self._request_count < _MOST_REQUESTS_AHEAD
+        ):
             part = next(self._parts, None)
             if part is None:
                 break
@@ -520,6 +532,7 @@ class _Feed:
             read = self._dataset._reads_here().start(group)
             self._ahead.append((part, read))
             self._size_bytes += read.size_bytes
+            self._request_count += read.request_count
         return len(self._ahead) > 0
 
     def _new_parts(self, deal: Deal) -> Iterator[Part]:
@@ -544,6 +557,10 @@ def _names(columns: Any) -> tuple[str, ...]:
 
 def _size(ahead: GroupRead | int) -> int:
     return 0 if isinstance(ahead, int) else ahead.size_bytes
+
+
+def _request_count(ahead: GroupRead | int) -> int:
+    return 0 if isinstance(ahead, int) else ahead.request_count
 
 
 def _require_same_process(forks: int) -> None:

@@ -161,6 +161,7 @@ class GroupRead:
     def __init__(self, groups: RowGroups, group: int, reads: EntryReads, metadata: Any) -> None:
         self.group = group
         self.size_bytes = groups.size_bytes(group)
+        self.request_count = len(groups.requests(group))
         self._groups, self._reads, self._metadata = groups, reads, metadata
 
     def cancel(self) -> None:
@@ -208,7 +209,7 @@ class GroupRead:
             if table.num_rows != groups.rows[group]:
                 raise OSError(f"it has {table.num_rows} rows instead of {groups.rows[group]}")
             return table
-        except (pyarrow.ArrowException, OSError) as error:
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             raise _with_url(
                 CorruptDataError(f"{groups.name(group)} cannot be decoded: {error}"),
                 groups.url(group),
@@ -376,6 +377,11 @@ class _Wanted:
             kind = whole.field(found[0]).type
             if pyarrow.types.is_dictionary(kind):
                 kind = kind.value_type
+            # pyarrow takes no rows of views.
+            if pyarrow.types.is_string_view(kind):
+                kind = pyarrow.string()
+            elif pyarrow.types.is_binary_view(kind):
+                kind = pyarrow.binary()
             fields.append(pyarrow.field(name, kind))
         require(len(fields) > 0, f"{url}: it has no columns")
         return pyarrow.schema(fields)
@@ -422,7 +428,7 @@ def _found(files: ObjectIndex, file: int, tail: Any, wanted: _Wanted) -> _Found:
     try:
         metadata = parquet.read_metadata(pyarrow.BufferReader(pyarrow.py_buffer(tail)))
         return _Found(url, metadata, size - _ENDING - _footer_bytes(url, size, tail), wanted)
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:  # names are decoded
         if isinstance(error, HeadraceError):
             raise
         raise _with_url(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.utils.dlpack import from_dlpack
@@ -18,6 +18,7 @@ from headrace.torch._shard_work import Part
 __all__ = ["OpenGroup", "RowReader", "Rows", "Slot", "columns_of", "picked", "rows_of"]
 
 _WHAT = "ParquetDataset"
+_Made = TypeVar("_Made")
 
 
 class Rows:
@@ -166,7 +167,9 @@ def rows_of(table: Any) -> list[dict[str, Any]]:
     No Python runs per value of a column of numbers.
     """
     names = table.column_names
-    values = [_values(column) for column in table.columns]
+    values = [
+        _named(name, _values, column) for name, column in zip(names, table.columns, strict=True)
+    ]
     return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
 
 
@@ -180,7 +183,7 @@ def columns_of(table: Any) -> dict[str, Any]:
     for name, column in zip(table.column_names, table.columns, strict=True):
         array = column.combine_chunks()
         if _is_number(array.type) or _is_bool(array.type) or _is_list_of_equals(array.type):
-            tensor = _tensor(array)
+            tensor = _named(name, _tensor, array)
             if tensor is None:
                 raise InvalidArgumentError(
                     f"the column {name!r} has a null, which no tensor can hold: give a transform, "
@@ -188,8 +191,20 @@ def columns_of(table: Any) -> dict[str, Any]:
                 )
             made[name] = tensor
         else:
-            made[name] = _values(column)
+            made[name] = _named(name, _values, column)
     return made
+
+
+def _named(name: str, make: Callable[[Any], _Made], values: Any) -> _Made:
+    """Make something of a column; an error says which it is."""
+    pyarrow, _ = pyarrow_for(_WHAT)
+    try:
+        return make(values)
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
+        raise InvalidArgumentError(
+            f"the column {name!r} has a value that cannot be given: {error}; with batch_size, a "
+            "transform gets it as pyarrow has it"
+        ) from error
 
 
 def _values(column: Any) -> list[Any]:

@@ -348,7 +348,10 @@ class ShardStream(PartStream, Objects):
                 if shard is not None:
                     shard.close()
             yield from yielded(ended=True)
-            if failed and not reader.yielded:
+            # A reader cannot know it of the others, or of what others have yielded before.
+            start = reader.start
+            is_all = start.lanes == 1 and start.base.frontier == 0 and not start.base.parts
+            if failed and not reader.yielded and is_all:
                 raise _all_failed(failed)
         finally:
             window.drop()
