@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import copy
 import gc
 import io
@@ -552,6 +553,28 @@ def test_a_file_that_is_left_out_is_logged(
     (tmp_path / "b.parquet").unlink()
     with pytest.raises(headrace.InvalidArgumentError, match="no rows: all 1 files were left out"):
         ParquetDataset(tmp_path, on_error="skip")
+
+
+def test_ranks_do_not_begin_where_files_were_left_out(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1" * 5)
+    (tmp_path / "b.parquet").write_bytes(packed(table(0, 3)))
+    left = ParquetDataset(tmp_path, on_error="skip", rank=0, world_size=2)
+    with pytest.raises(headrace.InvalidArgumentError, match="1 of the files were left out"):
+        list(left)
+
+
+def test_too_many_open_files_are_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.parquet").write_bytes(packed(table(0, 3)))
+    dataset = ParquetDataset(tmp_path, number, columns=["number"], on_error="skip")
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("pyarrow.parquet.ParquetFile.read_row_group", fail)
+    with pytest.raises(OSError, match="Too many open files"):
+        list(dataset)
 
 
 def test_an_encrypted_file_is_refused(tmp_path: Path) -> None:

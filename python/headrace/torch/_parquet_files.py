@@ -45,8 +45,11 @@ class RowGroups:
         stores: Sequence[Store],
         schema: Any,
         found: Iterable[tuple[int, str, _Found]],
+        left_out: int,
     ) -> None:
         self.files = files
+        self.left_out = left_out
+        """How many of the files could not be read."""
         self.stores: tuple[Store, ...] = ()
         self.schema = schema
         """Of the columns that are wanted, as pyarrow has it."""
@@ -210,10 +213,20 @@ class GroupRead:
                 raise OSError(f"it has {table.num_rows} rows instead of {groups.rows[group]}")
             return table
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            if _is_of_the_machine(error):
+                raise
             raise _with_url(
                 CorruptDataError(f"{groups.name(group)} cannot be decoded: {error}"),
                 groups.url(group),
             ) from error
+
+
+def _is_of_the_machine(error: Exception) -> bool:
+    """Return whether an error says nothing about the data, such as too many open files.
+
+    pyarrow's own errors about data are also of the type OSError, but without a number.
+    """
+    return isinstance(error, OSError) and error.errno is not None
 
 
 class _Pieces:
@@ -419,7 +432,7 @@ def row_groups_of(
     every = list(found())
     tell_errors(errors, on_error)
     require(len(every) > 0, f"there are no rows: all {len(errors)} files were left out (on_error)")
-    return RowGroups(files, stores, wanted.schema, every)
+    return RowGroups(files, stores, wanted.schema, every, len(errors))
 
 
 def _found(files: ObjectIndex, file: int, tail: Any, wanted: _Wanted) -> _Found:
@@ -429,7 +442,7 @@ def _found(files: ObjectIndex, file: int, tail: Any, wanted: _Wanted) -> _Found:
         metadata = parquet.read_metadata(pyarrow.BufferReader(pyarrow.py_buffer(tail)))
         return _Found(url, metadata, size - _ENDING - _footer_bytes(url, size, tail), wanted)
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:  # names are decoded
-        if isinstance(error, HeadraceError):
+        if isinstance(error, HeadraceError) or _is_of_the_machine(error):
             raise
         raise _with_url(
             CorruptDataError(f"{url}: its footer cannot be read: {error}"), url
