@@ -590,3 +590,21 @@ def test_a_packing_that_was_begun_anew_takes_no_shard_of_the_one_before(
     names = Counter(name for each in members(there).values() for name, _ in each)
     assert len(names) == 6
     assert set(names.values()) == {1}
+
+
+@pytest.mark.parametrize("name", ["n" * 70_000, "\udcff"])
+def test_a_field_that_no_tar_can_have_leaves_out_its_sample(
+    store: headrace.Store, name: str
+) -> None:
+    fill(store, 3)
+
+    def transform(sample: dict[str, Any]) -> dict[str, Any]:
+        is_odd = sample["__key__"].endswith("1")
+        return {"jpg": sample["jpg"].bytes(), (name if is_odd else "txt"): b"text"}
+
+    packed = headrace.pack(
+        below(store, "in"), below(store, "out"), transform=transform, on_error="skip"
+    )
+    assert packed.samples == 2
+    [(url, _)] = packed.errors
+    assert "000001" in url
