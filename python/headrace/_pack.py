@@ -309,6 +309,7 @@ class _Packing:
                 **own,
                 **settings,
             },
+            index,
             overwrite=overwrite,
         )
 
@@ -358,6 +359,7 @@ class _Packing:
             if failed:
                 # One that was stopped with the rest says less than the reason why.
                 raise min(failed, key=lambda error: isinstance(error, CancelledError))
+        self.place.end()
         return self._packed([records[i] for i in range(len(records))], written)
 
     def _tell(self, record: Record) -> None:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import uuid
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace import _engine
 from headrace._engine import ObjectIndex, ObjectInfo
-from headrace._errors import CorruptDataError, InvalidArgumentError, NotFoundError
+from headrace._errors import (
+    CorruptDataError,
+    InvalidArgumentError,
+    NotFoundError,
+    PreconditionFailedError,
+)
+from headrace._options import require
 from headrace._store import Store
 
 __all__ = ["FOLDER", "Place", "Record"]
@@ -35,6 +43,8 @@ class Record:
     """Samples that were left out: a URL of each, and why."""
     tokens: int = 0
     members: ObjectIndex | None = None
+    packing: str = ""
+    """The id of the packing that wrote it: one that was begun anew takes no shard of another."""
 
     def to_bytes(self) -> bytes:
         """Return what is saved: a line of JSON, and the image of the members."""
@@ -73,6 +83,8 @@ class Place:
         self.store = store
         self.name = name
         self._own = re.compile(rf"{re.escape(name)}-\d{{6,}}\.(tar|bin|idx)")
+        self._records = re.compile(rf"{FOLDER}{re.escape(name)}-\d{{6,}}\.shard")
+        self._packing = uuid.uuid4().hex
         self._there: dict[str, ObjectInfo] = {}
 
     def shard_name(self, number: int) -> str:
@@ -84,17 +96,19 @@ class Place:
         """The name of the saved index of members."""
         return f"{self.name}.index"
 
-    def begin(self, settings: Mapping[str, Any], *, overwrite: bool) -> None:
+    def begin(self, settings: Mapping[str, Any], source: ObjectIndex, *, overwrite: bool) -> None:
         """Find out what is there, and remember the settings.
 
         Raises:
-            InvalidArgumentError: what is there was packed with other settings, or by others.
+            InvalidArgumentError: what is there was packed with other settings, or by others; or it
+                is among what is to be packed.
         """
         self._there = {
             info.name: info
             for info in self._listed(f"{self.name}-")
             if self._own.fullmatch(info.name)
         }
+        self._refuse_own(source)
         if overwrite:
             self._delete_all()
         url = self.store.url_of(self._settings_name)
@@ -103,20 +117,26 @@ class Place:
         except NotFoundError:
             old = None
         except ValueError:
+            old = ()
+        if old is not None and not isinstance(old, dict):
             raise InvalidArgumentError(
                 f"{url}: it does not describe a packing; choose another destination or name, or "
                 "overwrite what is there (overwrite=True, --overwrite)"
-            ) from None
+            )
         if old is None:
-            if self._there:
+            there = [*self._there, *(info.name for info in self._listed(self.index_name))]
+            there = [each for each in there if each in self._there or each == self.index_name]
+            if there:
                 raise InvalidArgumentError(
-                    f"{self.store.url_of(min(self._there))} is there already, and nothing says how "
+                    f"{self.store.url_of(min(there))} is there already, and nothing says how "
                     "it was packed; choose another destination or name, or overwrite what is there "
                     "(overwrite=True, --overwrite)"
                 )
-            data = json.dumps(settings, indent=1).encode()
+            data = json.dumps({**settings, "packing": self._packing}, indent=1).encode()
             self.store.write(self._settings_name, data, if_generation="absent")
-        elif old != settings:
+            return
+        self._packing = old.pop("packing", "")
+        if old != settings:
             told = "; ".join(
                 "the source has other objects, or other bytes in them"
                 if name == "source"
@@ -138,7 +158,9 @@ class Place:
         found = {}
         for sample in self.store.read_many(names) if names else ():
             record = Record.from_bytes(sample.bytes(), sample.url)
-            if all(self._is_there(*each) for each in record.objects):
+            if record.packing == self._packing and all(
+                self._is_there(*each) for each in record.objects
+            ):
                 found[numbers[sample.name]] = record
         return found
 
@@ -152,7 +174,43 @@ class Place:
 
     def remember(self, number: int, record: Record) -> None:
         """Save the record of a shard that is whole."""
+        record = replace(record, packing=self._packing)
         self.store.write(self._record_name(number), record.to_bytes())
+
+    def end(self) -> None:
+        """Make sure that nobody has begun anew meanwhile.
+
+        Raises:
+            PreconditionFailedError: somebody has, and may have deleted shards.
+        """
+        url = self.store.url_of(self._settings_name)
+        try:
+            now = json.loads(self.store.read(self._settings_name).bytes()).get("packing")
+        except NotFoundError:
+            now = None
+        if now != self._packing:
+            error = PreconditionFailedError(f"{url}: somebody else has begun a packing there anew")
+            error.url = url
+            raise error
+
+    def _refuse_own(self, source: ObjectIndex) -> None:
+        own = [*self._there, self.index_name]
+        for root in source.roots:
+            folder = self._seen_from(root)
+            for name in own if folder is not None else ():
+                url = f"{root.rstrip('/')}/{folder}{name}"
+                require(
+                    url not in source,
+                    f"{url} is to be packed, and is where the shards of the name {self.name!r} "
+                    "belong: choose another destination or name",
+                )
+
+    def _seen_from(self, root: str) -> str | None:
+        """Return how names in our folder begin below a root; None if they do not lie there."""
+        if not root:
+            return None
+        here, there = _resolved(self.store.url), _resolved(root)
+        return here[len(there) :] if here.startswith(there) else None
 
     @property
     def _settings_name(self) -> str:
@@ -173,12 +231,22 @@ class Place:
 
     def _delete_all(self) -> None:
         """Delete what earlier packings of this name wrote; first what says that it is whole."""
-        records = [info.name for info in self._listed(FOLDER + self.name + "-")]
+        records = [
+            info.name
+            for info in self._listed(FOLDER + self.name + "-")
+            if self._records.fullmatch(info.name)
+        ]
         with ThreadPoolExecutor(_DELETED_AT_A_TIME, "headrace-pack") as threads:
             for names in ([self.index_name], records, list(self._there), [self._settings_name]):
                 for _ in threads.map(lambda name: self.store.delete(name, missing_ok=True), names):
                     pass
         self._there = {}
+
+
+def _resolved(url: str) -> str:
+    """Return the URL of a folder with a slash at its end, a directory without links."""
+    scheme, _, path, _ = _engine.split_url(url)
+    return (os.path.realpath(path) if scheme == "file" else url).rstrip("/") + "/"
 
 
 def _shown(value: Any) -> str:

@@ -284,7 +284,10 @@ def _transformed(
         if made is None:
             counts.dropped += 1
             return None
-        return _checked_fields(made)
+        made_fields = _checked_fields(made)
+        for field_name, data in made_fields:  # a name that no tar can have is an error of theirs
+            _engine.tar_header(f"{key}.{field_name}", len(data))
+        return made_fields
     except Exception as error:
         if not job.skips_errors:
             error.add_note(f"in the sample {key!r}, {url}")

@@ -89,6 +89,8 @@ def test_a_failing_transform_ends_it_or_leaves_out_its_sample(place: Path, run: 
     [facts] = done.json
     assert (facts["samples"], facts["left_out"]) == (4, 1)
     assert any("too short" in json.dumps(each) for each in done.json_errors)
+    again = run("pack", "in", "out", "--transform", "own_functions:pick", "--skip-errors")
+    assert any("left out" in line and "1.txt" in line for line in again.err.splitlines())
 
 
 def test_a_saved_index_is_packed(place: Path, run: Any) -> None:

@@ -530,3 +530,81 @@ def test_sources_that_cannot_be_are_refused(tmp_path: Path) -> None:
         headrace.pack(str(tmp_path / "in" / "*.png"), tmp_path / "out")
     with pytest.raises(headrace.InvalidArgumentError, match="the source is a int"):
         headrace.pack(3, tmp_path / "out")  # type: ignore[arg-type]
+
+
+def test_shards_that_are_to_be_packed_are_not_overwritten(tmp_path: Path) -> None:
+    store = headrace.Store(tmp_path)
+    fill(store, 4)
+    there = tmp_path / "out"
+    headrace.pack(tmp_path / "in", there, shard_samples=2)
+    before = sorted(info.name for info in below(store, "out").list())
+    (tmp_path / "link").symlink_to(there)
+    index = ObjectIndex.load("train.index", store=below(store, "out"))
+    for source in (there / "train-000000.tar", f"{there}/train-00000{{0..1}}.tar", index,
+                   tmp_path / "link"):  # fmt: skip
+        with pytest.raises(headrace.InvalidArgumentError, match="is to be packed"):
+            headrace.pack(source, there, overwrite=True)
+    assert sorted(info.name for info in below(store, "out").list()) == before
+
+
+def test_overwriting_leaves_what_packings_of_other_names_remember(store: headrace.Store) -> None:
+    fill(store, 4)
+    source, there = below(store, "in"), below(store, "out")
+    headrace.pack(source, there, name="train-big")
+    headrace.pack(source, there)
+    headrace.pack(source, there, overwrite=True)
+    assert headrace.pack(source, there, name="train-big").written == 0
+
+
+def test_an_index_that_nobody_packed_is_not_replaced(store: headrace.Store) -> None:
+    fill(store, 4)
+    there = below(store, "out")
+    there.write("train.index", b"of somebody else")
+    with pytest.raises(headrace.InvalidArgumentError, match=r"train\.index is there already"):
+        headrace.pack(below(store, "in"), there)
+    assert there.read("train.index").bytes() == b"of somebody else"
+
+
+def test_a_packing_that_was_begun_anew_takes_no_shard_of_the_one_before(
+    store: headrace.Store,
+) -> None:
+    fill(store, 6)
+    source, there = below(store, "in"), below(store, "out")
+    seed_of_latest = 0
+
+    def transform(sample: dict[str, Any]) -> dict[str, Any]:
+        nonlocal seed_of_latest
+        if seed_of_latest == 0:  # in the middle of the first packing, another one overwrites it
+            seed_of_latest = 2
+            headrace.pack(source, there, overwrite=True, seed=2, **how)
+            for info in there.list("train-"):  # lost, so that the first one can write its own
+                there.delete(info.name)
+        return {"jpg": sample["jpg"].bytes()}
+
+    how: dict[str, Any] = {
+        "shuffle": True, "shard_samples": 3, "workers": 1, "transform": transform,
+    }  # fmt: skip
+    with pytest.raises(headrace.PreconditionFailedError, match="begun a packing there anew"):
+        headrace.pack(source, there, seed=1, **how)
+    assert headrace.pack(source, there, seed=2, **how).written == 2
+    names = Counter(name for each in members(there).values() for name, _ in each)
+    assert len(names) == 6
+    assert set(names.values()) == {1}
+
+
+@pytest.mark.parametrize("name", ["n" * 70_000, "\udcff"])
+def test_a_field_that_no_tar_can_have_leaves_out_its_sample(
+    store: headrace.Store, name: str
+) -> None:
+    fill(store, 3)
+
+    def transform(sample: dict[str, Any]) -> dict[str, Any]:
+        is_odd = sample["__key__"].endswith("1")
+        return {"jpg": sample["jpg"].bytes(), (name if is_odd else "txt"): b"text"}
+
+    packed = headrace.pack(
+        below(store, "in"), below(store, "out"), transform=transform, on_error="skip"
+    )
+    assert packed.samples == 2
+    [(url, _)] = packed.errors
+    assert "000001" in url

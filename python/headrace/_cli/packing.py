@@ -70,7 +70,7 @@ def pack_command(
         shown_progress.close()
     _tell(packed, destination, report, time.monotonic() - begin_s, as_json=as_json)
     for url, text in packed.errors:
-        left_out = HeadraceError(f"left out: {text}")
+        left_out = HeadraceError("left out: " + (text if url in text else f"{url}: {text}"))
         left_out.url = url
         report.error(left_out)
 
