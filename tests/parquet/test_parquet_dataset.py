@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import copy
+import errno
 import gc
 import io
 import itertools
@@ -563,9 +563,7 @@ def test_ranks_do_not_begin_where_files_were_left_out(tmp_path: Path) -> None:
         list(left)
 
 
-def test_too_many_open_files_are_no_damage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_open_files_are_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.parquet").write_bytes(packed(table(0, 3)))
     dataset = ParquetDataset(tmp_path, number, columns=["number"], on_error="skip")
 

@@ -265,12 +265,12 @@ class ParquetDataset(PartStream):
     def _reader_from(self, start: Start) -> RowReader:
         return RowReader(start, self._place.seed)
 
-    def _tell_more(self, lane: int, lanes: int, world_size: int) -> None:
+    def _tell_more(self, lane: int, lanes: int, world_size: int) -> None:  # noqa: ARG002
         left_out = self._groups.left_out
         require(
             world_size == 1 or left_out == 0,
-            f"{left_out} of the files were left out (on_error) when this rank opened them. The other "
-            f"{world_size - 1} ranks may have left out others and number rows otherwise, so that "
+            f"{left_out} of the files were left out (on_error) when this rank opened them. Each of "
+            f"the {world_size} ranks may have left out others and number rows otherwise, so that "
             "rows would be repeated and lost: give only files that can be read",
         )
 
