@@ -19,7 +19,7 @@ from headrace._location import (
 from headrace._options import require
 from headrace._pack_place import FOLDER
 from headrace._roots import first_of_root
-from headrace._shards import MEMBER, OnError, ShardSource, members_of
+from headrace._shards import COMPRESSED_SUFFIXES, MEMBER, OnError, ShardSource, members_of
 from headrace._store import Store
 
 __all__ = ["entries_of", "with_folder_labels"]
@@ -53,6 +53,11 @@ def entries_of(
     index, stores = found.finish()
     if MEMBER in index.columns:
         return index, stores
+    require(
+        len(index.filter(suffix=COMPRESSED_SUFFIXES)) < len(index),
+        f"the source has compressed shards, such as {index.url(0)}, and only plain tars are packed "
+        "anew: decompress them first, or read them by headrace.torch.ShardStream",
+    )
     tars = index.filter(suffix=".tar")
     if len(tars) == 0:
         return index, stores

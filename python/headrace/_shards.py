@@ -26,6 +26,7 @@ from headrace._roots import first_of_root
 from headrace._store import Store
 
 __all__ = [
+    "COMPRESSED_SUFFIXES",
     "OnError",
     "ShardSource",
     "index_members",
@@ -46,7 +47,8 @@ MEMBER = "member"
 """The column of an index of members that has their names."""
 
 # The compressed ones cannot be indexed. That is told of each, rather than none of them be found.
-_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz", ".tar.lz4")
+COMPRESSED_SUFFIXES = (".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz", ".tar.lz4")
+_SUFFIXES = (".tar", *COMPRESSED_SUFFIXES)
 
 _logger = logging.getLogger("headrace")
 

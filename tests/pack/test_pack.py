@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -518,6 +519,9 @@ def test_sources_that_cannot_be_are_refused(tmp_path: Path) -> None:
     store.write("plain/README", b"a")
     store.write("mixed/a.txt", b"a")
     store.write("mixed/b.tar", tar([("b.txt", b"b")]))
+    store.write("compressed/a.tar.gz", gzip.compress(tar([("b.txt", b"b")])))
+    with pytest.raises(headrace.InvalidArgumentError, match=r"compressed shards.*a\.tar\.gz"):
+        headrace.pack(tmp_path / "compressed", tmp_path / "out")
     with pytest.raises(headrace.InvalidArgumentError, match="lies in"):
         headrace.pack(tmp_path / "in", tmp_path / "in" / "shards")
     with pytest.raises(headrace.InvalidArgumentError, match="no sample to pack"):
