@@ -311,10 +311,11 @@ def test_every_row_once_whatever_readers_stop_and_go_on(
     states: list[Any] = []
     for stage in range(4):
         world_size = data.draw(st.integers(1, 4))
+        batch_size = data.draw(st.sampled_from([None, 1, 3, 8, 200]))
         readers = [
             ParquetDataset(
-                local, number, columns=["number"], shuffle=True, shuffle_groups=3, uneven="keep",
-                rank=rank, world_size=world_size,
+                local, columns=["number"], shuffle=True, shuffle_groups=3, uneven="keep",
+                batch_size=batch_size, rank=rank, world_size=world_size,
             )
             for rank in range(world_size)
         ]  # fmt: skip
@@ -322,7 +323,8 @@ def test_every_row_once_whatever_readers_stop_and_go_on(
             if states:
                 reader.load_state_dict(states)
             stop = None if stage == 3 else data.draw(st.integers(0, 30))
-            found += itertools.islice(reader, stop)
+            items = list(itertools.islice(reader, stop))
+            found += map(number, items) if batch_size is None else numbers_of(items)
         states = [reader.state_dict() for reader in readers]
     assert Counter(found) == Counter(range(101))
 
@@ -357,12 +359,17 @@ def test_a_state_of_other_data_or_another_order_is_refused(
     with pytest.raises(headrace.InvalidArgumentError, match="of other data"):
         ParquetDataset(tmp_path, batch_size=8, shuffle=True).load_state_dict(state)
     for name, options in {
-        "batch_size": {"batch_size": 4, "shuffle": True},
         "shuffle_groups": {"batch_size": 8, "shuffle": True, "shuffle_groups": 2},
         "shuffle": {"batch_size": 8},
     }.items():
         with pytest.raises(headrace.InvalidArgumentError, match=f"the state has {name}="):
             ParquetDataset(local, **options).load_state_dict(state)  # type: ignore[arg-type]
+    other = ParquetDataset(local, batch_size=4, shuffle=True)
+    other.load_state_dict(state)
+    with pytest.raises(headrace.InvalidArgumentError, match="of batches of another size"):
+        list(other)
+    other.load_state_dict([state])
+    assert sorted(numbers_of(other)) == list(range(101))
 
 
 @pytest.mark.parametrize("batch_size", [None, 16])

@@ -256,8 +256,6 @@ class ParquetDataset(PartStream):
 
     def _ways(self) -> dict[str, Any]:
         return {
-            "batch_size": self._batch_size,
-            "drop_last": self._drop_last,
             "shuffle_groups": self._open_groups,
             "uneven": self._uneven,
         }
@@ -274,15 +272,20 @@ class ParquetDataset(PartStream):
             "rows would be repeated and lost: give only files that can be read",
         )
 
-    def _shares(self, total: int, lanes: int, world_size: int) -> tuple[int, ...]:
+    def _sharing(self) -> tuple[int, ...]:
+        return self._batch_size or 1, int(self._drop_last)
+
+    def _shares(
+        self, total: int, lanes: int, world_size: int, sharing: tuple[int, ...]
+    ) -> tuple[int, ...]:
         """Deal whole batches to the workers of a rank, so that only its last one may be short."""
-        size = self._batch_size or 1
+        size, drop_last = sharing
         workers = lanes // world_size
         quotas = []
         for lane in range(lanes):
             worker, rank = divmod(lane, world_size)
             rows = len(range(rank, total, world_size))
-            batches = rows // size if self._drop_last else -(-rows // size)
+            batches = rows // size if drop_last else -(-rows // size)
             quota = len(range(worker, batches, workers)) * size
             if batches and (batches - 1) % workers == worker:
                 quota -= max(0, batches * size - rows)
@@ -295,7 +298,7 @@ class ParquetDataset(PartStream):
         forks = _engine.fork_epoch()
         start = reader.start
         self._tell(start.lane, start.lanes, start.world_size)
-        deal, quotas = self._deal(start.epoch, start.base, start.lanes, start.world_size)
+        deal, quotas = self._deal(start)
         assert quotas is not None
         quota = quotas[start.lane]
         feed = _Feed(self, reader, deal)

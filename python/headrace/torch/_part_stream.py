@@ -59,6 +59,7 @@ class Start:
     yielded: int = 0
     begun: int = 0
     parts: tuple[Part, ...] = ()
+    sharing: tuple[int, ...] = ()  # what the readers' shares depend on beside their number
 
 
 class Reader(Protocol):
@@ -121,7 +122,17 @@ class PartStream(torch.utils.data.IterableDataset[Any]):
     def _ways(self) -> dict[str, Any]:
         """Return what a state depends on beside the place."""
 
-    def _shares(self, total: int, lanes: int, world_size: int) -> tuple[int, ...]:  # noqa: ARG002
+    def _sharing(self) -> tuple[int, ...]:
+        """Return what `_shares` depends on beside the numbers of samples and readers."""
+        return ()
+
+    def _shares(
+        self,
+        total: int,
+        lanes: int,
+        world_size: int,  # noqa: ARG002
+        sharing: tuple[int, ...],  # noqa: ARG002
+    ) -> tuple[int, ...]:
         """Return how many of so many samples each reader yields."""
         return shares(total, lanes)
 
@@ -191,6 +202,7 @@ class PartStream(torch.utils.data.IterableDataset[Any]):
             "begun": start.begun,
             "parts": [part.to_state() for part in start.parts],
             "base": start.base.to_state(),
+            "sharing": list(start.sharing),
         }
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Any]) -> None:
@@ -249,10 +261,18 @@ class PartStream(torch.utils.data.IterableDataset[Any]):
         )
         parts = state.get("parts")
         require(isinstance(parts, Sequence), f"the state's parts are {parts!r}")
+        sharing = state.get("sharing")
+        require(
+            isinstance(sharing, Sequence)
+            and len(sharing) == len(self._sharing())
+            and all(isinstance(each, int) and each >= 0 for each in sharing),
+            f"the state's sharing is {sharing!r}",
+        )
         return Start(
             **values,
             parts=tuple(Part.from_state(part) for part in parts),
             base=Base.from_state(state.get("base")),
+            sharing=tuple(sharing),
         )
 
     def _together(self, starts: list[Start]) -> Start:
@@ -260,8 +280,8 @@ class PartStream(torch.utils.data.IterableDataset[Any]):
         first = starts[0]
         require(
             all(
-                (each.epoch, each.lanes, each.world_size, each.base)
-                == (first.epoch, first.lanes, first.world_size, first.base)
+                (each.epoch, each.lanes, each.world_size, each.base, each.sharing)
+                == (first.epoch, first.lanes, first.world_size, first.base, first.sharing)
                 for each in starts
             ),
             "the states are of different epochs, of different resumes, or of readers on different "
@@ -274,7 +294,7 @@ class PartStream(torch.utils.data.IterableDataset[Any]):
         )
         starts.sort(key=lambda each: each.lane)
         require_all([each.lane for each in starts], first.lanes)
-        deal, _ = self._deal(first.epoch, first.base, first.lanes, first.world_size)
+        deal, _ = self._deal(first)
         readers = [(each.yielded, each.begun, each.parts) for each in starts]
         return Start(first.epoch, 0, 0, 0, left_over(deal, first.base, readers))
 
@@ -283,15 +303,22 @@ class PartStream(torch.utils.data.IterableDataset[Any]):
         start = self._resume or self._loaded_start()
         _, world_size = self._ranks.now()
         if start is None:
-            return Start(self.epoch, lane, lanes, world_size, self._first_base())
+            base, sharing = self._first_base(), self._sharing()
+            return Start(self.epoch, lane, lanes, world_size, base, sharing=sharing)
         if start.lanes == 0:  # for any readers
-            return replace(start, lane=lane, lanes=lanes, world_size=world_size)
+            sharing = self._sharing()
+            return replace(start, lane=lane, lanes=lanes, world_size=world_size, sharing=sharing)
         if (start.lane, start.lanes) != (lane, lanes):
             raise InvalidArgumentError(
                 f"the state is of reader {start.lane} of {start.lanes}, and this is reader "
                 f"{lane} of {lanes}: go on with as many ranks and workers as there were, or give "
                 "load_state_dict the states of all readers"
             )
+        require(
+            start.sharing == self._sharing(),
+            "the state is of batches of another size: go on with the same batch_size and "
+            "drop_last, or give load_state_dict the states of all readers, in a list",
+        )
         return start
 
     def _loaded_start(self) -> Start | None:
@@ -353,16 +380,15 @@ class PartStream(torch.utils.data.IterableDataset[Any]):
             )  # fmt: skip
         self._tell_more(lane, lanes, world_size)
 
-    def _deal(
-        self, epoch: int, base: Base, lanes: int, world_size: int
-    ) -> tuple[Deal, tuple[int, ...] | None]:
+    def _deal(self, start: Start) -> tuple[Deal, tuple[int, ...] | None]:
         """Return who reads what of a base, and how many samples each reader yields."""
+        epoch, base, lanes, world_size = start.epoch, start.base, start.lanes, start.world_size
         shards = self._count_of_parts
         if not self._firsts:
             if base.left < 0:
                 return WholeDeal(base, lanes, shards, rounds=False), None
             total = base.left - base.left % world_size
-            quotas = self._shares(total, lanes, world_size)
+            quotas = self._shares(total, lanes, world_size, start.sharing)
             return WholeDeal(base, lanes, shards, rounds=True), quotas
         order = self._place.at(epoch).order()
 
@@ -393,7 +419,7 @@ class PartStream(torch.utils.data.IterableDataset[Any]):
         remainder = total % world_size
         if remainder and self._uneven != "keep":
             total += world_size - remainder if self._uneven == "pad" else -remainder
-        quotas = self._shares(total, lanes, world_size)
+        quotas = self._shares(total, lanes, world_size, start.sharing)
         return EvenDeal(base, quotas, count_at, gone_of), quotas
 
     def __getstate__(self) -> dict[str, Any]:

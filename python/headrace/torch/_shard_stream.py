@@ -264,7 +264,7 @@ class ShardStream(PartStream, Objects):
         start, window = reader.start, reader.window
         world_size = start.world_size
         self._tell(start.lane, start.lanes, world_size)
-        deal, quotas = self._deal(start.epoch, start.base, start.lanes, world_size)
+        deal, quotas = self._deal(start)
         quota = None if quotas is None else quotas[start.lane]
         make = self._maker_here()
         opened: deque[tuple[Part, bool, _engine.ShardRead | None]] = deque()
