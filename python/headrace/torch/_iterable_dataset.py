@@ -24,6 +24,7 @@ from headrace.torch._arguments import (
     seed_or_epoch,
     warn_of_overlooked_ranks,
 )
+from headrace.torch._epochs import Epochs, reader_of, worker_count
 from headrace.torch._error_notes import about_sample
 from headrace.torch._grid import Order
 from headrace.torch._objects import Labels, Objects, Source
@@ -54,7 +55,7 @@ _INSTEAD = {
 }
 
 
-class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
+class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
     """The objects below a URL, one after the other, read ahead inside the process.
 
     Use it with torch's DataLoader to make batches of a stream, or in a plain ``for`` loop.
@@ -166,32 +167,9 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
         self._resume: Reader | None = None  # the state loaded in this very worker
         self._reader: Reader | None = None  # of the latest iterator
 
-    @property
-    def epoch(self) -> int:
-        """The epoch of the next pass."""
-        return self._shared.epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """Let passes that begin from now on, in workers too, be of this epoch.
-
-        If `load_state_dict` has led into the middle of this very epoch, the next pass is the rest
-        of it.
-
-        Examples:
-            >>> stream.set_epoch(epoch)
-
-        Raises:
-            InvalidArgumentError: `epoch` is not an integer from 0 to 2^63 - 1.
-        """
-        epoch = seed_or_epoch("epoch", epoch)
-        self._shared.move(epoch)
-        self._reader = None
-        if self._resume is not None and self._resume.epoch != epoch:
-            self._resume = None
-
     def __iter__(self) -> Iterator[Any]:
         """Begin a pass, or the rest of one after `load_state_dict`."""
-        lane, lanes = self._lane()
+        lane, lanes = reader_of(self._ranks)
         reader = self._resume or self._shared.resume
         if reader is None:
             reader = Reader(self.epoch, lane, lanes)
@@ -200,9 +178,9 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
                 f"the state is of reader {reader.lane} of {reader.lanes}, and this is reader "
                 f"{lane} of {lanes}: go on with as many ranks and workers as there were"
             )
-        elif self._resume is None and _worker_count() > 1:
+        elif self._resume is None and worker_count() > 1:
             raise InvalidArgumentError(
-                f"the state is of one reader, and there are {_worker_count()} workers, each a "
+                f"the state is of one reader, and there are {worker_count()} workers, each a "
                 "reader of its own: torchdata's StatefulDataLoader keeps a state for each"
             )
         self._resume = None
@@ -218,7 +196,7 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
         """
         reader = self._resume or self._reader or self._shared.resume
         if reader is None:
-            reader = Reader(self.epoch, *self._lane())
+            reader = Reader(self.epoch, *reader_of(self._ranks))
         return {
             **self._place.identity(),
             "epoch": reader.epoch,
@@ -253,24 +231,11 @@ class IterableDataset(Objects, torch.utils.data.IterableDataset[Any]):
             f"{reader.lanes}, and there are only {count} objects",
         )
         self._reader = None
-        if _worker_count() > 0:
+        if worker_count() > 0:
             self._resume = reader  # the other workers have states of their own
             self._shared.move(reader.epoch)
         else:
             self._shared.go_on_with(reader)
-
-    def _lane(self) -> tuple[int, int]:
-        """Return which reader this is, of how many.
-
-        The readers take the positions of the order in turn: first one worker of each rank, then the
-        next worker of each rank, and so on. If the ranks share the objects evenly, worker n has the
-        same number of samples on every rank.
-        """
-        rank, world_size = self._ranks.now()
-        info = torch.utils.data.get_worker_info()
-        if info is None:
-            return rank, world_size
-        return info.id * world_size + rank, info.num_workers * world_size
 
     def _end(self, world_size: int) -> int:
         """Return the end of this epoch's positions for so many ranks."""
@@ -440,9 +405,3 @@ def _count_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_count_fork)
-
-
-def _worker_count() -> int:
-    """Return the number of workers of the DataLoader if this is one of them, else 0."""
-    info = torch.utils.data.get_worker_info()
-    return 0 if info is None else info.num_workers

@@ -16,9 +16,9 @@ from headrace._options import require
 from headrace.torch._arguments import (
     Ranks,
     choice,
-    seed_or_epoch,
     warn_of_overlooked_ranks,
 )
+from headrace.torch._epochs import Epochs, reader_of, worker_count
 from headrace.torch._place import Objects, Place
 from headrace.torch._shard_window import has_left, may_have_left
 from headrace.torch._shard_work import (
@@ -72,7 +72,7 @@ class Reader(Protocol):
         ...
 
 
-class PartStream(torch.utils.data.IterableDataset[Any]):
+class PartStream(Epochs, torch.utils.data.IterableDataset[Any]):
     """A stream of samples that lie in parts, such as shards; see `ShardStream`.
 
     Args:
@@ -140,29 +140,6 @@ class PartStream(torch.utils.data.IterableDataset[Any]):
         """Give more messages about a pass, and refuse what cannot work."""
 
     # ---- passes and states
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the next pass."""
-        return self._shared.epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """Let passes that begin from now on, in workers too, be of this epoch.
-
-        If `load_state_dict` has led into the middle of an epoch, the next pass of that epoch is the
-        rest of it.
-
-        Examples:
-            >>> stream.set_epoch(epoch)
-
-        Raises:
-            InvalidArgumentError: `epoch` is not an integer from 0 to 2^63 - 1.
-        """
-        epoch = seed_or_epoch("epoch", epoch)
-        self._shared.move(epoch)
-        self._reader = None
-        if self._resume is not None and self._resume.epoch != epoch:
-            self._resume = None
 
     def __iter__(self) -> Iterator[Any]:
         """Begin a pass, or the rest of one after `load_state_dict`."""
@@ -234,7 +211,7 @@ class PartStream(torch.utils.data.IterableDataset[Any]):
         starts = [self._read(each) for each in found.values()] or [self._read(state)]
         start = starts[0] if is_one else self._together(starts)
         self._reader = None
-        if _worker_count() > 0:
+        if worker_count() > 0:
             self._resume = start  # the other workers have states of their own
             self._shared.move(start.epoch)
             return
@@ -355,15 +332,9 @@ class PartStream(torch.utils.data.IterableDataset[Any]):
         return Base(left=-1 if self._epoch_samples is None else self._epoch_samples)
 
     def _lane(self) -> tuple[int, int]:
-        """Return which reader this is, of how many; see `IterableDataset`."""
-        rank, world_size = self._ranks.now()
-        info = torch.utils.data.get_worker_info()
-        if info is None:
-            return rank, world_size
-        require(
-            info.id < _MOST_WORKERS, f"there are {info.num_workers} workers; {_MOST_WORKERS} work"
-        )
-        return info.id * world_size + rank, info.num_workers * world_size
+        workers = worker_count()
+        require(workers <= _MOST_WORKERS, f"there are {workers} workers; {_MOST_WORKERS} work")
+        return reader_of(self._ranks)
 
     def _tell(self, lane: int, lanes: int, world_size: int) -> None:
         """Give the messages about this pass, once for all processes that share the place."""
@@ -436,11 +407,6 @@ def _worker_id() -> int:
     """Return the number of this worker of the DataLoader; 0 if it is none."""
     info = torch.utils.data.get_worker_info()
     return 0 if info is None else info.id
-
-
-def _worker_count() -> int:
-    info = torch.utils.data.get_worker_info()
-    return 0 if info is None else info.num_workers
 
 
 def turn(position: int, shards: int) -> int:
