@@ -28,6 +28,7 @@ __all__ = [
     "directory_of",
     "expand_braces",
     "folder_and_name",
+    "folder_without_links",
     "has_wildcard",
     "is_local",
     "is_whole",
@@ -136,6 +137,12 @@ def is_local(url: Url) -> bool:
         InvalidArgumentError: no URL has this form.
     """
     return _engine.split_url(_text_of(url))[0] == "file"
+
+
+def folder_without_links(url: str) -> str:
+    """Return the URL of a folder, or the path of a directory without links; with a slash behind."""
+    scheme, _, path, _ = _engine.split_url(url)
+    return (os.path.realpath(path) if scheme == "file" else url).rstrip("/") + "/"
 
 
 def scheme_of(url: str) -> str:

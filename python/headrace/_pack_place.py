@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import uuid
 from collections.abc import Iterable, Mapping
@@ -19,6 +18,7 @@ from headrace._errors import (
     NotFoundError,
     PreconditionFailedError,
 )
+from headrace._location import folder_without_links
 from headrace._options import require
 from headrace._store import Store
 
@@ -209,7 +209,7 @@ class Place:
         """Return how names in our folder begin below a root; None if they do not lie there."""
         if not root:
             return None
-        here, there = _resolved(self.store.url), _resolved(root)
+        here, there = folder_without_links(self.store.url), folder_without_links(root)
         return here[len(there) :] if here.startswith(there) else None
 
     @property
@@ -241,12 +241,6 @@ class Place:
                 for _ in threads.map(lambda name: self.store.delete(name, missing_ok=True), names):
                     pass
         self._there = {}
-
-
-def _resolved(url: str) -> str:
-    """Return the URL of a folder with a slash at its end, a directory without links."""
-    scheme, _, path, _ = _engine.split_url(url)
-    return (os.path.realpath(path) if scheme == "file" else url).rstrip("/") + "/"
 
 
 def _shown(value: Any) -> str:

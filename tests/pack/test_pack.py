@@ -472,9 +472,12 @@ def test_a_progress_function_that_raises_stops_it(store: headrace.Store) -> None
         headrace.pack(
             below(store, "in"), below(store, "out"), shard_samples=1, progress=tell, workers=1
         )
-    assert len(list(below(store, "out").list("train-"))) == 2
+    # What was under way may have become whole, and its record may be missing.
+    whole = len(list(below(store, "out").list("train-")))
+    assert 2 <= whole < 20
     packed = headrace.pack(below(store, "in"), below(store, "out"), shard_samples=1)
-    assert (packed.written, packed.samples) == (18, 20)
+    assert packed.samples == 20
+    assert 20 - whole <= packed.written <= 18
 
 
 def test_progress_counts_the_bytes_of_the_source(store: headrace.Store) -> None:
