@@ -13,11 +13,18 @@ using fuzz::check;
 
 namespace {
 
+std::string to_json(const Endpoint& endpoint) {
+  return cat("{\"direct_url\":",
+             json_quote(cat(endpoint.tls ? "https://" : "http://", endpoint.authority())), "}");
+}
+
 std::string to_json(const AisNode& node) {
+  std::string more;
+  for (const Endpoint& each : node.other_endpoints) {
+    more += cat(more.empty() ? "" : ",", to_json(each));
+  }
   return cat("{\"daemon_id\":", json_quote(node.id), ",\"flags\":", node.flags,
-             ",\"public_net\":{\"direct_url\":",
-             json_quote(cat(node.endpoint.tls ? "https://" : "http://", node.endpoint.authority())),
-             "}}");
+             ",\"public_net\":", to_json(node.endpoint), ",\"pub_extra\":[", more, "]}");
 }
 
 std::string to_json(const std::vector<AisNode>& nodes) {
