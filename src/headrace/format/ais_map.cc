@@ -15,7 +15,7 @@ void add_other_endpoint(const dom::object& net, AisNode& node) {
   std::string url;
   MemberReader(net).text("direct_url", url);
   const Result<Endpoint> endpoint = parse_endpoint(url, /*default_tls=*/false);
-  if (!endpoint || *endpoint == node.endpoint) return;
+  if (!endpoint || !endpoint->base_path.empty() || *endpoint == node.endpoint) return;
   std::vector<Endpoint>& known = node.other_endpoints;
   if (std::ranges::find(known, *endpoint) == known.end()) known.push_back(*endpoint);
 }
