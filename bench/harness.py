@@ -383,6 +383,16 @@ def cpu_us(answers: Sequence[Answer]) -> list[float]:
     return [a["cpu_s"] / a["objects"] * 1e6 for a in answers]
 
 
+def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    """Of each turn, how many times theirs ours is."""
+    return [a / b for a, b in zip(ours, theirs, strict=False)]
+
+
+def rate_ratios(ours: Sequence[Answer], theirs: Sequence[Answer]) -> list[float]:
+    """Of each turn, how many times their objects per second ours are."""
+    return ratios([rate(a) for a in ours], [rate(a) for a in theirs])
+
+
 def say(text: str) -> None:
     """Tell what is going on, beside the result."""
     print(text, file=sys.stderr, flush=True)

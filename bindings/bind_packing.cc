@@ -56,11 +56,8 @@ nb::tuple piece(const PackPlan& plan, size_t begin, size_t end, uint64_t max_byt
 nb::tuple lay_out(const PackPlan& plan, size_t begin, size_t end, nb::handle into) {
   const PackPlan::Samples samples = checked(plan, begin, end);
   const HeldBuffer buffer(into, /*writable=*/true);
-  if (plan.piece(samples, UINT64_MAX).size_bytes > buffer.bytes().size()) {
-    raise(Error(Code::kInternal, "the buffer is too small for the samples"));
-  }
   const PackPlan::Layout layout =
-      without_gil([&](MayBlock) { return plan.lay_out(samples, buffer.bytes()); });
+      value_or_raise(without_gil([&](MayBlock) { return plan.lay_out(samples, buffer.bytes()); }));
   return nb::make_tuple(int64_view(layout.entries), int64_view(layout.places));
 }
 

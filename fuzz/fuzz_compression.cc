@@ -5,8 +5,8 @@
 #include <string>
 
 #include "fuzz/check.h"
-#include "fuzz/gzip.h"
 #include "headrace/format/compression.h"
+#include "headrace/format/gzip_test_support.h"
 
 using namespace headrace;
 using fuzz::check;
@@ -72,8 +72,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const size_t cut = choices() % (size + 1);
     const auto packed = [&](std::string_view text) {
       const int level = 1 + static_cast<int>(choices() % 6);
-      return compression == Compression::kGzip ? fuzz::gzipped(text, level)
-                                               : zstd_frame(text, level);
+      return compression == Compression::kGzip ? gzipped(text, level) : zstd_frame(text, level);
     };
     const std::string first = packed(in.substr(0, cut)), whole = first + packed(in.substr(cut));
     check(compression_of(fuzz::as_bytes(whole)) == compression);

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "fuzz/check.h"
-#include "fuzz/gzip.h"
 #include "headrace/format/gunzip.h"
+#include "headrace/format/gzip_test_support.h"
 
 using namespace headrace;
 using fuzz::check;
@@ -47,8 +47,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
 
   const size_t cut = choices() % (size + 1);
-  const std::string packed = fuzz::gzipped(in.substr(0, cut), static_cast<int>(choices() % 10)) +
-                             fuzz::gzipped(in.substr(cut), static_cast<int>(choices() % 10));
+  const std::string packed = gzipped(in.substr(0, cut), static_cast<int>(choices() % 10)) +
+                             gzipped(in.substr(cut), static_cast<int>(choices() % 10));
   check(same(unzipped(packed, size), in));
   const std::string shorter = packed.substr(0, packed.size() - 1 - choices() % 8);
   check(unzipped(shorter, kMaxBytes).error().code() == Code::kCorrupt);

@@ -25,6 +25,8 @@ from bench.harness import (
     Connections,
     cpu_us,
     rate,
+    rate_ratios,
+    ratios,
     say,
 )
 from bench.objects import KIB, Bucket
@@ -114,7 +116,7 @@ def _times(
     at_least: float | None = None,
 ) -> None:
     """How many times as many objects/s, within a repetition."""
-    times = [rate(a) / rate(b) for a, b in zip(ours, theirs, strict=False)]
+    times = rate_ratios(ours, theirs)
     bench.row(group, name, "x", times, at_least=at_least)
 
 
@@ -415,10 +417,8 @@ def aistore_cpu(bench: Bench) -> None:
                 "gs://": _reads(bench, gcs, "gs", objects_file=file),
             }
             answers = bench.alternate(group, clients, bench.effort.repetitions)
-        ratios = [
-            a / b for a, b in zip(cpu_us(answers["ais://"]), cpu_us(answers["gs://"]), strict=False)
-        ]
-        bench.row(group, "client CPU per object, ais:// over gs://", "", ratios, at_most=1.2)
+        times = ratios(cpu_us(answers["ais://"]), cpu_us(answers["gs://"]))
+        bench.row(group, "client CPU per object, ais:// over gs://", "", times, at_most=1.2)
         for name, found in answers.items():
             bench.rates(group, name, found)
             bench.cpu(group, name, found)
@@ -463,10 +463,8 @@ def aistore_get_batch(bench: Bench) -> None:
             answers["never"],
             at_least=3,
         )
-        ratios = [
-            a / b for a, b in zip(cpu_us(answers[mode]), cpu_us(answers["never"]), strict=False)
-        ]
-        bench.row(group, f'get_batch="{mode}": CPU per object, over "never"', "", ratios, at_most=1)
+        times = ratios(cpu_us(answers[mode]), cpu_us(answers["never"]))
+        bench.row(group, f'get_batch="{mode}": CPU per object, over "never"', "", times, at_most=1)
         _times(
             bench,
             group,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench import curl
-from bench.harness import Answer, Bench, Client
+from bench.harness import Answer, Bench, Client, ratios
 from bench.objects import GIB, MIB
 from testing.faultserver.client import FaultServer
 from testing.servers import DelayedServer, FakeGcsServer
@@ -29,7 +29,7 @@ def checkpoint_files(bench: Bench) -> None:
                 answers = _measure(bench, group, what, clients, gib)
                 ours, theirs = _rates(answers["headrace"]), _rates(answers["torch"])
                 bench.row(
-                    group, f"{what}: headrace over torch", "x", _ratios(ours, theirs), at_least=1.5
+                    group, f"{what}: headrace over torch", "x", ratios(ours, theirs), at_least=1.5
                 )
                 _details(bench, group, what, answers)
 
@@ -94,14 +94,14 @@ def compare(
     answers = _measure(bench, group, what, clients, gib)
     raw_answers = answers.pop("raw")
     rates = _rates(answers["headrace"])
-    shares = _ratios(rates, _rates(raw_answers))
+    shares = ratios(rates, _rates(raw_answers))
     target = {} if at_most_cpu is None else {"at_least": 0.8}
     bench.row(group, f"{what}: share of the server's raw rate", "", shares, **target)
     for peer, names in peers.items():
         found = [answers[name] for name in names if answers[name]]
         best = [max(each) for each in zip(*(_rates(each) for each in found), strict=True)]
         least_cpu = [min(each) for each in zip(*(_cpu(each) for each in found), strict=True)]
-        times = _ratios(rates, best)
+        times = ratios(rates, best)
         # How far each of the two targets is reached; one of them is enough.
         reached = [max(a / at_least_times, b / 0.8) for a, b in zip(times, shares, strict=False)]
         bench.row(
@@ -112,7 +112,7 @@ def compare(
             at_least=1,
         )
         bench.row(group, f"{what}: headrace over {peer}", "x", times)
-        cpu = _ratios(_cpu(answers["headrace"]), least_cpu)
+        cpu = ratios(_cpu(answers["headrace"]), least_cpu)
         bench.row(group, f"{what}: share of {peer}'s CPU", "", cpu, at_most=at_most_cpu)
     bench.row(group, f"{what}: raw", "GB/s", _rates(raw_answers))
     _details(bench, group, what, answers)
@@ -173,10 +173,6 @@ def _rates(answers: Sequence[Answer]) -> list[float]:
 
 def _cpu(answers: Sequence[Answer]) -> list[float]:
     return [each["cpu_s"] / (each["bytes"] / GIB) for each in answers]
-
-
-def _ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    return [a / b for a, b in zip(ours, theirs, strict=False)]
 
 
 GROUPS: dict[str, Callable[[Bench], None]] = {

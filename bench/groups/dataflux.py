@@ -14,7 +14,18 @@ from typing import Any
 import google_crc32c
 
 from bench import wrk
-from bench.harness import BATCH_SIZE, LATENCY_S, Answer, Bench, Client, cpu_us, rate, say
+from bench.harness import (
+    BATCH_SIZE,
+    LATENCY_S,
+    Answer,
+    Bench,
+    Client,
+    cpu_us,
+    rate,
+    rate_ratios,
+    ratios,
+    say,
+)
 from bench.objects import KIB, MIB, Bucket
 from testing.servers import DelayedServer, FakeGcsServer
 
@@ -132,8 +143,8 @@ def _verdict(
     ours = _quickest(_settings(answers, "headrace.compat", kind))
     theirs = _quickest(_settings(answers, "dataflux", kind))
     raw = answers["raw"]
-    times = [rate(a) / rate(b) for a, b in zip(ours, theirs, strict=False)]
-    of_raw = [rate(a) / rate(b) for a, b in zip(ours, raw, strict=False)]
+    times = rate_ratios(ours, theirs)
+    of_raw = rate_ratios(ours, raw)
     # How far each of the two targets is reached; one of them is enough.
     reached = [
         max(mine / times_faster, share / 0.8) for mine, share in zip(times, of_raw, strict=False)
@@ -161,8 +172,8 @@ def _verdict(
             ]
         )
         for way, beside in (("either way", cheapest), ("that reads directly", directly)):
-            ratios = [a / b for a, b in zip(cpu_us(mine), cpu_us(beside), strict=False)]
-            bench.row(group, f"{name} {way}, {num_workers} workers", "", ratios, at_most=0.1)
+            shares = ratios(cpu_us(mine), cpu_us(beside))
+            bench.row(group, f"{name} {way}, {num_workers} workers", "", shares, at_most=0.1)
 
 
 def dataflux_small(bench: Bench) -> None:

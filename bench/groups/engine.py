@@ -17,7 +17,8 @@ from bench.harness import (
     Client,
     Connections,
     cpu_us,
-    rate,
+    rate_ratios,
+    ratios,
 )
 from bench.objects import GIB, KIB, MIB, Bucket
 from testing.servers import Certificates, FakeGcsServer
@@ -73,7 +74,7 @@ def _read_many(
     )
     found = answers["headrace"]
     bench.cpu(group, "headrace", found, at_most=at_most_us)
-    shares = [rate(a) / rate(b) for a, b in zip(found, answers["wrk"], strict=False)]
+    shares = rate_ratios(found, answers["wrk"])
     bench.row(group, "headrace: objects/s, share of wrk's", "", shares, at_least=at_least_share)
     bench.rates(group, "headrace", found)
     bench.row(group, "headrace: connections", "", [a["connections"] for a in found])
@@ -150,7 +151,7 @@ def latency(bench: Bench) -> None:
         )
     found = answers["headrace"]
     bench.rates(group, "headrace", found, at_least=10_000)
-    shares = [rate(a) / rate(b) for a, b in zip(found, answers["wrk"], strict=False)]
+    shares = rate_ratios(found, answers["wrk"])
     bench.row(group, "headrace: objects/s, share of wrk's", "", shares)
     bench.cpu(group, "headrace", found)
     bench.row(group, "headrace: connections", "", [a["connections"] for a in found])
@@ -223,10 +224,8 @@ def tls(bench: Bench) -> None:
             },
             bench.effort.repetitions,
         )
-    ratios = [
-        a / b for a, b in zip(cpu_us(answers["headrace"]), cpu_us(answers["wrk"]), strict=False)
-    ]
-    bench.row(group, "headrace: client CPU per object, over wrk's", "", ratios, at_most=1.35)
+    times = ratios(cpu_us(answers["headrace"]), cpu_us(answers["wrk"]))
+    bench.row(group, "headrace: client CPU per object, over wrk's", "", times, at_most=1.35)
     for name in answers:
         bench.cpu(group, name, answers[name])
         bench.rates(group, name, answers[name])

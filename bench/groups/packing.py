@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench.harness import LATENCY_S, Bench, rate
+from bench.harness import LATENCY_S, Bench, rate_ratios
 from bench.objects import KIB, Bucket
 
 WRK_CONNECTIONS = 64
@@ -42,7 +42,7 @@ def packing(bench: Bench) -> None:
         group,
         "headrace.pack, over wrk",
         "x",
-        [rate(a) / rate(b) for a, b in zip(packed, raw, strict=False)],
+        rate_ratios(packed, raw),
         at_least=0.5,
     )
     bench.cpu(group, "headrace.pack", packed)

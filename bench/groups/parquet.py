@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from bench.harness import LATENCY_S, Answer, Bench, Client
+from bench.harness import LATENCY_S, Answer, Bench, Client, cpu_us, ratios
 from bench.objects import MIB, Bucket
 
 COLUMNS = 8
@@ -86,7 +86,7 @@ def parquet(bench: Bench) -> None:
         group,
         "ParquetDataset: time, over raw GETs",
         "x",
-        [a["wall_s"] / b["wall_s"] for a, b in zip(ours, raws, strict=False)],
+        ratios(_times(ours), _times(raws)),
         at_most=1.2,
     )
     bench.row(
@@ -102,10 +102,7 @@ def parquet(bench: Bench) -> None:
         group,
         "ParquetDataset: rows per CPU-second, over pyarrow over fsspec",
         "x",
-        [
-            (a["objects"] / a["cpu_s"]) / (b["objects"] / b["cpu_s"])
-            for a, b in zip(ours, arrows, strict=False)
-        ],
+        ratios(cpu_us(arrows), cpu_us(ours)),
     )
 
 

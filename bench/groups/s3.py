@@ -10,7 +10,17 @@ import google_crc32c
 
 from bench import curl, objects
 from bench.groups import checkpoints, listing
-from bench.harness import LATENCY_S, S3, Answer, Bench, Client, Connections, cpu_us, rate
+from bench.harness import (
+    LATENCY_S,
+    S3,
+    Answer,
+    Bench,
+    Client,
+    Connections,
+    cpu_us,
+    rate_ratios,
+    ratios,
+)
 from bench.objects import GIB, KIB, MIB, Bucket
 from testing.faultserver.client import FaultServer
 from testing.servers import Nginx
@@ -79,11 +89,11 @@ def _small(
         group,
         "s3://: client CPU per object, over gs://",
         "",
-        _ratios(cpu_us(ours), cpu_us(answers["gs://"])),
+        ratios(cpu_us(ours), cpu_us(answers["gs://"])),
         at_most=at_most_ratio,
     )
     for name, target in (("wrk, presigned", at_least_share), ("wrk, unsigned", None)):
-        shares = _ratios(list(map(rate, ours)), list(map(rate, answers[name])))
+        shares = rate_ratios(ours, answers[name])
         bench.row(group, f"s3://: objects/s, share of {name}", "", shares, at_least=target)
     for name, found in answers.items():
         bench.cpu(group, name, found)
@@ -111,7 +121,7 @@ def _peers(bench: Bench, group: str, server: Nginx, bucket: Bucket) -> None:
         group,
         "s3://: client CPU per object, share of the best other client's",
         "",
-        _ratios(ours, least),
+        ratios(ours, least),
         at_most=1 / 3,
     )
     for name, found in answers.items():
@@ -151,7 +161,7 @@ def latency(bench: Bench) -> None:
             },
             bench.effort.repetitions,
         )
-    shares = _ratios(list(map(rate, answers["s3://"])), list(map(rate, answers["gs://"])))
+    shares = rate_ratios(answers["s3://"], answers["gs://"])
     bench.row(group, "s3://: objects/s, over gs://", "", shares, at_least=0.95)
     for name, found in answers.items():
         bench.rates(group, name, found)
@@ -351,10 +361,6 @@ def names(bench: Bench) -> None:
         bench.row(
             group, "boto3, page after page", "s", [each["wall_s"] for each in answers["boto3"]]
         )
-
-
-def _ratios(ours: list[float], theirs: list[float]) -> list[float]:
-    return [a / b for a, b in zip(ours, theirs, strict=False)]
 
 
 GROUPS: dict[str, Callable[[Bench], None]] = {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from bench import objects
-from bench.harness import LATENCY_S, Answer, Bench, Client, Connections, rate
+from bench.harness import LATENCY_S, Answer, Bench, Client, Connections, rate_ratios, ratios
 from bench.objects import GENERATION, KIB, Bucket
 
 
@@ -87,7 +87,7 @@ def shards(bench: Bench) -> None:
         group,
         "ShardDataset, over plain objects",
         "x",
-        [rate(a) / rate(b) for a, b in zip(packed, plain, strict=False)],
+        rate_ratios(packed, plain),
         at_least=0.8,
     )
     bench.cpu(group, "ShardDataset, shuffled", packed)
@@ -160,17 +160,14 @@ def _streams(bench: Bench, bucket: Shards, epoch_samples: int) -> None:
         group,
         "ShardStream over webdataset: samples per CPU-second",
         "x",
-        [
-            _cpu_of_sample(its) / _cpu_of_sample(mine)
-            for mine, its in zip(ours, theirs, strict=False)
-        ],
+        ratios(list(map(_cpu_of_sample, theirs)), list(map(_cpu_of_sample, ours))),
         at_least=2,
     )
     bench.row(
         group,
         "ShardStream: bytes/s of samples, of wrk's with as many connections",
         "",
-        [_bytes_per_s(mine) / _bytes_per_s(its) for mine, its in zip(ours, raw, strict=False)],
+        ratios(list(map(_bytes_per_s, ours)), list(map(_bytes_per_s, raw))),
         # Of small samples, a third of each shard is headers.
         at_least=0.8 if bucket is SHARDS else None,
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.harness import LATENCY_S, Answer, Bench, Client, rate
+from bench.harness import LATENCY_S, Answer, Bench, Client, rate_ratios
 from testing.faultserver.client import FaultServer
 
 SEQ_LEN = 4096
@@ -66,7 +66,7 @@ def tokens(bench: Bench) -> None:
         group,
         "Loader, over one GET after the other",
         "x",
-        _ratios(alone, answers["in turn"]),
+        rate_ratios(alone, answers["in turn"]),
         at_least=100,
     )
     bench.row(
@@ -83,13 +83,9 @@ def tokens(bench: Bench) -> None:
         group,
         f"Loader, over numpy.memmap, {steps}",
         "x",
-        _ratios(stepped, answers["memory map, steps"]),
+        rate_ratios(stepped, answers["memory map, steps"]),
         at_least=0.8,
     )
-
-
-def _ratios(ours: list[Answer], others: list[Answer]) -> list[float]:
-    return [rate(a) / rate(b) for a, b in zip(ours, others, strict=False)]
 
 
 GROUPS: dict[str, Callable[[Bench], None]] = {"tokens": tokens}

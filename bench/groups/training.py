@@ -14,6 +14,7 @@ from bench.harness import (
     Connections,
     cpu_us,
     rate,
+    rate_ratios,
 )
 from bench.objects import KIB, Bucket
 from testing.servers import FakeGcsServer
@@ -232,7 +233,7 @@ def jpeg(bench: Bench) -> None:
         clients = {"Loader": client("jpeg-loader"), "from memory": client("jpeg-memory")}
         answers = bench.alternate(group, clients, bench.effort.repetitions)
     loader, memory = answers["Loader"], answers["from memory"]
-    shares = [rate(a) / rate(b) for a, b in zip(loader, memory, strict=False)]
+    shares = rate_ratios(loader, memory)
     bench.row(
         group, "Loader: images/s, share of the decode's from memory", "", shares, at_least=0.9
     )

@@ -30,6 +30,8 @@ instances pickle with their attributes: both are needed to cross the pipe of a D
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 __all__ = [
     "CancelledError",
     "CorruptDataError",
@@ -132,3 +134,12 @@ class InternalError(HeadraceError, RuntimeError):
     """A bug of headrace."""
 
     _code = "internal error"
+
+
+_Error = TypeVar("_Error", bound=HeadraceError)
+
+
+def with_url(error: _Error, url: str) -> _Error:
+    """Return an error after saying which object it is about."""
+    error.url = url
+    return error

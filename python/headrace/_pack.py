@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from headrace import _engine
 from headrace._engine import ObjectIndex
-from headrace._errors import CancelledError, HeadraceError
+from headrace._errors import CancelledError, HeadraceError, with_url
 from headrace._location import Url, root_at
 from headrace._options import MiB, require, require_bytes, require_count
 from headrace._pack_place import Place, Record
@@ -365,9 +365,8 @@ class _Packing:
     def _tell(self, record: Record) -> None:
         for url, text in record.errors:
             if callable(self._on_error):
-                error = HeadraceError(text if url in text else f"{url}: {text}")
-                error.url = url
-                self._on_error(error)
+                about = HeadraceError(text if url in text else f"{url}: {text}")
+                self._on_error(with_url(about, url))
             else:
                 _logger.warning("left out of the shards: %s: %s", url, text)
 

@@ -17,6 +17,7 @@ from headrace._errors import (
     InvalidArgumentError,
     NotFoundError,
     PreconditionFailedError,
+    with_url,
 )
 from headrace._location import folder_without_links
 from headrace._options import require
@@ -67,8 +68,7 @@ class Record:
                 f"{url}: it does not describe a shard ({error}): delete it, and the shard is "
                 "packed again"
             )
-            told.url = url
-            raise told from None
+            raise with_url(told, url) from None
 
 
 class Place:
@@ -190,8 +190,7 @@ class Place:
             now = None
         if now != self._packing:
             error = PreconditionFailedError(f"{url}: somebody else has begun a packing there anew")
-            error.url = url
-            raise error
+            raise with_url(error, url)
 
     def _refuse_own(self, source: ObjectIndex) -> None:
         own = [*self._there, self.index_name]

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, NoReturn
 from headrace import _engine
 from headrace._engine import ObjectIndex, ObjectInfo, ObjectWriter, Sample
 from headrace._entry_reads import EntryReads
-from headrace._errors import CancelledError, HeadraceError, InvalidArgumentError
+from headrace._errors import CancelledError, HeadraceError, InvalidArgumentError, with_url
 from headrace._leftovers import tell_left_behind
 from headrace._options import MiB, require
 from headrace._pack_place import Place, Record
@@ -425,9 +425,7 @@ def _refuse_id(url: str, token: Any, dtype: str) -> NoReturn:
 
 
 def _about(url: str, text: str) -> InvalidArgumentError:
-    error = InvalidArgumentError(f"{url}: {text}")
-    error.url = url
-    return error
+    return with_url(InvalidArgumentError(f"{url}: {text}"), url)
 
 
 def _megatron_index(lengths: Sequence[int], dtype: str) -> bytes:

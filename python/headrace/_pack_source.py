@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from headrace._engine import ObjectIndex, ObjectInfo
-from headrace._errors import NotFoundError
+from headrace._errors import NotFoundError, with_url
 from headrace._location import (
     before_wildcards,
     bucket_and_name,
@@ -20,6 +20,7 @@ from headrace._options import require
 from headrace._pack_place import FOLDER
 from headrace._roots import first_of_root
 from headrace._shards import COMPRESSED_SUFFIXES, MEMBER, OnError, ShardSource, members_of
+from headrace._sources import folder_labels, sources_of
 from headrace._store import Store
 
 __all__ = ["entries_of", "with_folder_labels"]
@@ -39,16 +40,8 @@ def entries_of(
         NotFoundError: there is nothing.
         InvalidArgumentError: a source cannot be, or the destination lies in one.
     """
-    one = isinstance(source, str | os.PathLike | Store | ObjectIndex)
-    sources: list[Any] = [source] if one else list(source) if isinstance(source, Iterable) else []
-    require(
-        len(sources) > 0
-        and all(isinstance(each, str | os.PathLike | Store | ObjectIndex) for each in sources),
-        f"the source is a {type(source).__name__}; it must be a URL, a path, a pattern, a "
-        "headrace.Store, a headrace.ObjectIndex, or several of these",
-    )
     found = _Found(destination, options)
-    for each in sources:
+    for each in sources_of(source, "a URL, a path, a pattern"):
         found.add(each)
     index, stores = found.finish()
     if MEMBER in index.columns:
@@ -73,17 +66,15 @@ def with_folder_labels(index: ObjectIndex, column: str) -> tuple[ObjectIndex, li
     """Return the entries that lie in a folder, with the number of their first folder; and those."""
     is_member = MEMBER in index.columns
     names: Any = index.column(MEMBER) if is_member else map(index.name, range(len(index)))
-    folders = [name.partition("/")[0] if "/" in name else None for name in names]
-    classes = sorted({each for each in folders if each is not None})
+    inside, folders = folder_labels(list(names))
     require(
-        len(classes) > 0,
+        len(inside) > 0,
         "label is 'folder', and none of the names has a folder: give the URL above the folders",
     )
+    classes = sorted(set(folders))
     number_of = {name: number for number, name in enumerate(classes)}
-    inside = [i for i, folder in enumerate(folders) if folder is not None]
     kept = index if len(inside) == len(index) else index.select(inside)
-    labels = [number_of[folder] for folder in folders if folder is not None]
-    return kept.with_columns({column: labels}), classes
+    return kept.with_columns({column: [number_of[folder] for folder in folders]}), classes
 
 
 class _Found:
@@ -153,8 +144,7 @@ class _Found:
             error = NotFoundError(
                 f"{text}: " + ("no object matches the pattern" if pattern else "no object is below")
             )
-            error.url = text
-            raise error
+            raise with_url(error, text)
         if inside.startswith(below):
             shards = len(index.filter(prefix=inside[len(below) :]))
             require(

@@ -23,6 +23,7 @@ from headrace._location import (
 from headrace._options import require
 from headrace._progress import CountOption, count_names
 from headrace._roots import first_of_root
+from headrace._sources import sources_of
 from headrace._store import Store
 
 __all__ = [
@@ -156,14 +157,7 @@ def shards_of(
         InvalidArgumentError: a source cannot be.
     """
     require_no_options_beside(store, options)
-    one = isinstance(source, str | os.PathLike | Store | ObjectIndex)
-    sources: list[Any] = [source] if one else list(source) if isinstance(source, Iterable) else []
-    require(
-        len(sources) > 0
-        and all(isinstance(each, str | os.PathLike | Store | ObjectIndex) for each in sources),
-        f"the source is a {type(source).__name__}; it must be a URL, a path, a pattern, a "
-        "headrace.Store, a headrace.ObjectIndex, or several of these",
-    )
+    sources = sources_of(source, "a URL, a path, a pattern")
     require(
         not options or not any(isinstance(each, Store) for each in sources),
         f"{', '.join(options)}: options belong to the Store that is given",

@@ -19,6 +19,7 @@ __all__ = [
     "choice",
     "count",
     "flag",
+    "int64_count",
     "seed_or_epoch",
     "warn_of_overlooked_ranks",
 ]
@@ -50,7 +51,12 @@ def count(name: str, value: Any, *, minimum: int) -> int:
 
 def seed_or_epoch(name: str, value: Any) -> int:
     """Return `value` as an integer from which an order can be computed."""
-    number = count(name, value, minimum=0)
+    return int64_count(name, value, minimum=0)
+
+
+def int64_count(name: str, value: Any, *, minimum: int) -> int:
+    """Return `value` as an integer from `minimum` to 2^63 - 1."""
+    number = count(name, value, minimum=minimum)
     require(number < 1 << 63, f"{name} is {value!r}; it must be below 2^63")
     return number
 

@@ -16,7 +16,7 @@ class Epochs:
     """A stream whose passes are of epochs."""
 
     _shared: SharedPlace
-    _reader: Any  # of the latest iterator; None: there is none of this epoch
+    _latest: Any  # the reader of the latest iterator; None: there is none of this epoch
     _resume: Any  # the place that was loaded in this very worker, with its epoch; or None
 
     @property
@@ -38,7 +38,7 @@ class Epochs:
         """
         epoch = seed_or_epoch("epoch", epoch)
         self._shared.move(epoch)
-        self._reader = None
+        self._latest = None
         if self._resume is not None and self._resume.epoch != epoch:
             self._resume = None
 

@@ -165,7 +165,7 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
         self._prefetch_bytes = prefetch_bytes
         self._shared = SharedPlace()
         self._resume: Reader | None = None  # the state loaded in this very worker
-        self._reader: Reader | None = None  # of the latest iterator
+        self._latest: Reader | None = None  # of the latest iterator
 
     def __iter__(self) -> Iterator[Any]:
         """Begin a pass, or the rest of one after `load_state_dict`."""
@@ -185,7 +185,7 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
             )
         self._resume = None
         self._shared.consume_resume()
-        self._reader = reader
+        self._latest = reader
         return self._iterate(reader)
 
     def state_dict(self) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
         Examples:
             >>> state = stream.state_dict()
         """
-        reader = self._resume or self._reader or self._shared.resume
+        reader = self._resume or self._latest or self._shared.resume
         if reader is None:
             reader = Reader(self.epoch, *reader_of(self._ranks))
         return {
@@ -230,7 +230,7 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
             f"the state's position is {reader.position}; it must be a multiple of its lanes, "
             f"{reader.lanes}, and there are only {count} objects",
         )
-        self._reader = None
+        self._latest = None
         if worker_count() > 0:
             self._resume = reader  # the other workers have states of their own
             self._shared.move(reader.epoch)
@@ -387,7 +387,7 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
             yield range(count + lane - more, count + lane - more + 1)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_reader": None}
+        return {**super().__getstate__(), "_latest": None}
 
 
 def _cut(positions: range, most: int) -> Iterator[range]:

@@ -10,6 +10,7 @@ from headrace import ObjectIndex, Sample
 from headrace._keywords import refuse_options
 from headrace._options import require
 from headrace._progress import CountOption
+from headrace._sources import folder_labels
 from headrace._store import Store
 from headrace.torch._by_number import ByNumber
 from headrace.torch._objects import (
@@ -18,7 +19,6 @@ from headrace.torch._objects import (
     Objects,
     Source,
     class_names,
-    folder_labels,
     relative_names,
     stores_of,
 )

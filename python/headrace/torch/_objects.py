@@ -13,6 +13,7 @@ from headrace._errors import InvalidArgumentError, NotFoundError
 from headrace._options import require
 from headrace._progress import CountOption, count_names
 from headrace._roots import first_of_root
+from headrace._sources import sources_of
 from headrace._store import Store
 from headrace.torch._collate import explain_unequal_sizes
 from headrace.torch._columns import KINDS, in_one_kind, odd_value
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from headrace.torch._pinning import Pinning
 
-__all__ = ["LABEL", "Labels", "Objects", "Source", "folder_labels"]
+__all__ = ["LABEL", "Labels", "Objects", "Source"]
 
 Source = str | os.PathLike[str] | Store | ObjectIndex
 Labels = str | Mapping[str, Any] | Callable[[str], Any] | Iterable[Any]
@@ -233,24 +234,11 @@ def relative_names(index: ObjectIndex, stores: Sequence[Store]) -> list[str]:
     return [name.removeprefix(below) for name in names]
 
 
-def folder_labels(names: Sequence[str]) -> tuple[list[int], list[str]]:
-    """Return the numbers of the names that have a folder, and the first folder of each."""
-    inside = [i for i, name in enumerate(names) if "/" in name.rstrip("/")]
-    return inside, [names[i].split("/", 1)[0] for i in inside]
-
-
 def _found(
     source: Any, index: ObjectIndex | None, progress: CountOption, options: dict[str, Any]
 ) -> tuple[tuple[Store, ...], ObjectIndex]:
     """Return the stores of the roots of `source`, and its objects."""
-    one = isinstance(source, str | os.PathLike | Store | ObjectIndex)
-    sources = [source] if one else list(source) if isinstance(source, Iterable) else []
-    require(
-        len(sources) > 0
-        and all(isinstance(each, str | os.PathLike | Store | ObjectIndex) for each in sources),
-        f"the source is a {type(source).__name__}; it must be a URL, a path, a headrace.Store, a "
-        "headrace.ObjectIndex, or several of these",
-    )
+    sources = sources_of(source, "a URL, a path")
     require(
         not options or not any(isinstance(each, Store) for each in sources),
         f"{', '.join(options)}: options belong to the Store that is given",

@@ -15,7 +15,7 @@ from torch.utils.data import get_worker_info
 
 from headrace import ObjectIndex, _engine
 from headrace._entry_reads import EntryReads
-from headrace._errors import CorruptDataError, HeadraceError, InvalidArgumentError
+from headrace._errors import CorruptDataError, HeadraceError, InvalidArgumentError, with_url
 from headrace._options import require
 from headrace._shards import OnError, tell_errors
 from headrace._store import Store
@@ -215,7 +215,7 @@ class GroupRead:
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             if _is_of_the_machine(error):
                 raise
-            raise _with_url(
+            raise with_url(
                 CorruptDataError(f"{groups.name(group)} cannot be decoded: {error}"),
                 groups.url(group),
             ) from error
@@ -321,7 +321,7 @@ class _Found:
                     chunks, footer_begin, wanted.max_gap_bytes, _MAX_REQUEST_BYTES
                 )
             except CorruptDataError as error:
-                raise _with_url(
+                raise with_url(
                     CorruptDataError(f"{url}: row group {number}: {error}: it is damaged"), url
                 ) from error
             self.groups.append((number, group.num_rows, requests))
@@ -444,7 +444,7 @@ def _found(files: ObjectIndex, file: int, tail: Any, wanted: _Wanted) -> _Found:
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:  # names are decoded
         if isinstance(error, HeadraceError) or _is_of_the_machine(error):
             raise
-        raise _with_url(
+        raise with_url(
             CorruptDataError(f"{url}: its footer cannot be read: {error}"), url
         ) from error
 
@@ -497,7 +497,7 @@ def _tails(files: ObjectIndex, stores: Sequence[Store]) -> Iterator[tuple[int, A
                         f"{files.url(file)}: it has {size} bytes, and no Parquet file is so short: "
                         "it is none, or was cut"
                     )
-                    yield file, _with_url(error, files.url(file))
+                    yield file, with_url(error, files.url(file))
                 else:
                     numbers.append(file)
             if numbers:
@@ -520,22 +520,17 @@ def _footer_bytes(url: str, size_bytes: int, tail: Any) -> int:
         error = InvalidArgumentError(
             f"{url}: its footer is encrypted, and headrace reads Parquet files that are not"
         )
-        raise _with_url(error, url)
+        raise with_url(error, url)
     length = int.from_bytes(ending[:4], "little")
     if ending[4:] != b"PAR1":
         error = CorruptDataError(
             f"{url}: it does not end as Parquet files do (PAR1): it is none, or was cut"
         )
-        raise _with_url(error, url)
+        raise with_url(error, url)
     if length + _LEAST_FILE_BYTES > size_bytes:
         error = CorruptDataError(
             f"{url}: its footer is to have {length} bytes, and the file has {size_bytes}: it was "
             "cut, or is damaged"
         )
-        raise _with_url(error, url)
+        raise with_url(error, url)
     return length
-
-
-def _with_url(error: HeadraceError, url: str) -> HeadraceError:
-    error.url = url
-    return error

@@ -106,7 +106,7 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Any]):
         self._loads = 0
         self._resume: Start | None = None  # loaded in this very worker
         self._passes = 0  # that began here, or in the trainer process before this worker started
-        self._reader: Reader | None = None  # of the latest iterator
+        self._latest: Reader | None = None  # of the latest iterator
 
     # ---- for whoever has such parts
 
@@ -154,7 +154,7 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Any]):
             self._resume = None
         elif self._loaded_start() is not None:
             self._take_loaded()
-        self._reader = reader = self._reader_from(start)
+        self._latest = reader = self._reader_from(start)
         return self._iterate(reader)
 
     def state_dict(self) -> dict[str, Any]:
@@ -164,8 +164,8 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Any]):
             >>> state = stream.state_dict()
         """
         start = self._resume
-        if start is None and self._reader is not None:
-            start = self._reader.now()
+        if start is None and self._latest is not None:
+            start = self._latest.now()
         if start is None:
             start = self._next_start(*self._lane())
         return {
@@ -210,7 +210,7 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Any]):
             self._place.read(state if isinstance(state, Mapping) else {}, ())  # says what is wrong
         starts = [self._read(each) for each in found.values()] or [self._read(state)]
         start = starts[0] if is_one else self._together(starts)
-        self._reader = None
+        self._latest = None
         if worker_count() > 0:
             self._resume = start  # the other workers have states of their own
             self._shared.move(start.epoch)
@@ -395,7 +395,7 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()
-        return {**state, "_reader": None}
+        return {**state, "_latest": None}
 
 
 def _failing(error: HeadraceError) -> Iterator[Any]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from headrace import _engine
 from headrace._errors import InvalidArgumentError
 from headrace._options import require
-from headrace.torch._arguments import count
+from headrace.torch._arguments import int64_count
 from headrace.torch._place import Objects, Place
 
 __all__ = ["Shuffle", "Shuffling", "shuffling"]
@@ -86,13 +86,7 @@ def shuffling(
         return Shuffling(shuffle)
     if shuffle != "block":
         raise InvalidArgumentError(f"shuffle is {shuffle!r}; it must be True, False or 'block'")
-    size = _BLOCK_SIZE if block_size is None else _count("block_size", block_size)
+    size = _BLOCK_SIZE if block_size is None else int64_count("block_size", block_size, minimum=1)
     if shuffle_window is not None:
-        window_blocks = -(-_count("shuffle_window", shuffle_window) // size)
+        window_blocks = -(-int64_count("shuffle_window", shuffle_window, minimum=1) // size)
     return Shuffling(True, size, window_blocks)
-
-
-def _count(name: str, value: Any) -> int:
-    number = count(name, value, minimum=1)
-    require(number < 1 << 63, f"{name} is {value!r}; it must be below 2^63")
-    return number

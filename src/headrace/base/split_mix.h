@@ -15,4 +15,10 @@ constexpr uint64_t split_mix(uint64_t x) {
   return x ^ x >> 31;
 }
 
+// A state made of another one and a value. Of the same values in another order, states that have
+// nothing in common are made; the first one is 0.
+constexpr uint64_t split_mix_state(uint64_t state, uint64_t value) {
+  return split_mix((state ^ value) + kSplitMixStep);
+}
+
 }  // namespace headrace

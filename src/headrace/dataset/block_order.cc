@@ -9,8 +9,6 @@ namespace {
 
 constexpr uint64_t kPurpose = 0x626C6F636B;  // "block"
 
-uint64_t next(uint64_t state, uint64_t value) { return split_mix((state ^ value) + kSplitMixStep); }
-
 }  // namespace
 
 BlockOrder::BlockOrder(uint64_t count, uint64_t seed, uint64_t epoch, uint64_t block_size,
@@ -21,10 +19,10 @@ BlockOrder::BlockOrder(uint64_t count, uint64_t seed, uint64_t epoch, uint64_t b
       // At most all blocks, so that a window has fewer than 2^63 objects.
       window_blocks_(std::clamp<uint64_t>(window_blocks, 1, std::max<uint64_t>(block_count_, 1))),
       last_window_(block_count_ == 0 ? 0 : (block_count_ - 1) / window_blocks_),
-      window_seed_(next(next(seed, kPurpose), epoch)),
-      blocks_(block_count_, next(seed, kPurpose), epoch, true) {
+      window_seed_(split_mix_state(split_mix_state(seed, kPurpose), epoch)),
+      blocks_(block_count_, split_mix_state(seed, kPurpose), epoch, true) {
   __extension__ using Wide = unsigned __int128;
-  shift_ = static_cast<uint64_t>(Wide{next(window_seed_, count)} * count >> 64);
+  shift_ = static_cast<uint64_t>(Wide{split_mix_state(window_seed_, count)} * count >> 64);
 }
 
 uint64_t BlockOrder::window_size(uint64_t number) const {

@@ -8,24 +8,12 @@
 #include <set>
 #include <vector>
 
+#include "headrace/dataset/order_test_support.h"
+
 namespace headrace {
 namespace {
 
 using ::testing::ElementsAre;
-
-std::vector<int64_t> all_of(const BlockOrder& order) {
-  std::vector<int64_t> out(order.count());
-  order.indices(0, out);
-  return out;
-}
-
-// By how many standard deviations the sum of squares is off what chance gives.
-double chi_square_deviations(const std::vector<double>& counted, double expected) {
-  double sum = 0;
-  for (const double count : counted) sum += (count - expected) * (count - expected) / expected;
-  const auto freedom = static_cast<double>(counted.size() - 1);
-  return (sum - freedom) / std::sqrt(2 * freedom);
-}
 
 // How much the means of batches vary, in parts of what they do if batches are drawn at random.
 double spread_of_means(const std::vector<int64_t>& order, size_t batch_size) {

@@ -39,11 +39,7 @@ uint64_t round_bits(uint64_t half, uint64_t key) {
 Order::Order(uint64_t count, uint64_t seed, uint64_t epoch, bool shuffle)
     : count_(count), shuffle_(shuffle && count > 1) {
   if (!shuffle_) return;
-  // One after the other, so that (seed, epoch) and (epoch, seed) have nothing in common.
-  uint64_t state = split_mix(seed + kSplitMixStep);
-  state = split_mix((state ^ epoch) + kSplitMixStep);
-  state = split_mix((state ^ count) + kSplitMixStep);
-  Stream stream(state);
+  Stream stream(split_mix_state(split_mix_state(split_mix_state(0, seed), epoch), count));
   if (count <= kTableCount) {
     auto table = std::make_shared<Table>();
     for (uint64_t i = 0; i < count; ++i) (*table)[i] = static_cast<uint16_t>(i);

@@ -8,6 +8,7 @@
 
 #include "headrace/dataset/shard_names.h"
 #include "headrace/dataset/shard_samples.h"
+#include "headrace/format/tar_blocks.h"
 #include "headrace/format/tar_writer.h"
 
 namespace headrace {
@@ -16,7 +17,11 @@ namespace {
 // What is asked of an index at a time.
 constexpr size_t kSliceEntries = 4096;
 constexpr size_t kNoSample = SIZE_MAX;
-constexpr std::string_view kLabelField = "cls";
+
+// The name of the label beside a member of its sample.
+std::string label_beside(std::string_view member) {
+  return cat(split_member_name(member).key, ".cls");
+}
 
 }  // namespace
 
@@ -154,10 +159,10 @@ Result<void> PackPlan::cut() {
         if (rules_.documents) continue;
         const Result<size_t> header_bytes = tar_header_bytes(gathered.names[at], size_bytes);
         if (!header_bytes) return refuse(at, header_bytes.error());
-        sample_bytes += *header_bytes + tar_padded_bytes(size_bytes) - size_bytes;
+        sample_bytes += *header_bytes + tar_padding_bytes(size_bytes);
       }
       if (label_column_ && !rules_.documents) {
-        label_name = cat(split_member_name(gathered.names[first]).key, ".", kLabelField);
+        label_name = label_beside(gathered.names[first]);
         const uint64_t size_bytes = gathered.labels[i].size();
         const Result<size_t> header_bytes = tar_header_bytes(label_name, size_bytes);
         if (!header_bytes) return refuse(first, header_bytes.error());
@@ -243,7 +248,7 @@ void PackPlan::each_member(const Gathered& gathered, Visit visit) const {
     }
     if (!label_column_ || rules_.documents) continue;
     const std::string_view text = gathered.labels[i];
-    name = cat(split_member_name(gathered.names[first]).key, ".", kLabelField);
+    name = label_beside(gathered.names[first]);
     visit(i, std::optional<size_t>(), text, std::string_view(name),
           tar_header_bytes(name, text.size()).value(), uint64_t{text.size()});
   }
@@ -283,12 +288,18 @@ std::vector<uint64_t> PackPlan::packed_bytes(Samples samples) const {
   return out;
 }
 
-PackPlan::Layout PackPlan::lay_out(Samples samples, std::span<std::byte> into) const {
+Result<PackPlan::Layout> PackPlan::lay_out(Samples samples, std::span<std::byte> into) const {
   Layout out;
   uint64_t offset = 0;
+  bool fits = true;
   each_member(gather(samples),
               [&](size_t, std::optional<size_t> entry, std::string_view text, std::string_view name,
                   size_t header_bytes, uint64_t size_bytes) {
+                const uint64_t padding_bytes = rules_.documents ? 0 : tar_padding_bytes(size_bytes);
+                const uint64_t room_bytes = into.size() - offset;
+                fits = fits && size_bytes <= room_bytes &&
+                       header_bytes + padding_bytes <= room_bytes - size_bytes;
+                if (!fits) return;
                 if (header_bytes > 0) {
                   write_tar_headers(name, size_bytes, into.subspan(offset, header_bytes));
                   offset += header_bytes;
@@ -300,11 +311,10 @@ PackPlan::Layout PackPlan::lay_out(Samples samples, std::span<std::byte> into) c
                   std::ranges::copy(std::as_bytes(std::span(text)), into.subspan(offset).begin());
                 }
                 offset += size_bytes;
-                if (rules_.documents) return;
-                const uint64_t padding_bytes = tar_padded_bytes(size_bytes) - size_bytes;
                 std::ranges::fill(into.subspan(offset, padding_bytes), std::byte{0});
                 offset += padding_bytes;
               });
+  if (!fits) return fail(Code::kInternal, "the buffer is too small for the samples");
   return out;
 }
 

@@ -82,7 +82,8 @@ class PackPlan {
   };
   Piece piece(Samples samples, uint64_t max_bytes) const;
   // Writes the headers of a piece, labels and what fills up blocks, and says where data belong.
-  Layout lay_out(Samples samples, std::span<std::byte> into) const;
+  // Errors: kInternal if there is less room than the piece takes.
+  Result<Layout> lay_out(Samples samples, std::span<std::byte> into) const;
   // Adds the files of these samples, which begin at a byte of their shard.
   void add_files(Samples samples, uint64_t begin, TarFiles& files) const;
   std::vector<Sample> describe(Samples samples) const;

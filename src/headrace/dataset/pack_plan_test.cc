@@ -43,7 +43,8 @@ std::shared_ptr<const ObjectIndex> numbered(size_t count, uint64_t size_bytes = 
 std::string packed(const PackPlan& plan) {
   const PackPlan::Piece all = plan.piece({.end = plan.sample_count()}, UINT64_MAX);
   std::string out(all.size_bytes, '?');
-  const PackPlan::Layout layout = plan.lay_out(all.samples, std::as_writable_bytes(std::span(out)));
+  const PackPlan::Layout layout =
+      plan.lay_out(all.samples, std::as_writable_bytes(std::span(out))).value();
   for (size_t i = 0; i < layout.places.size(); ++i) {
     out.replace(layout.places[i], 100, 100, static_cast<char>('0' + layout.entries[i]));
   }
@@ -163,7 +164,7 @@ TEST(PackPlan, DocumentsHaveNoHeadersAndAnyName) {
   EXPECT_EQ(piece.size_bytes, 8);
   std::string bytes(8, '?');
   const PackPlan::Layout layout =
-      plan.lay_out(piece.samples, std::as_writable_bytes(std::span(bytes)));
+      plan.lay_out(piece.samples, std::as_writable_bytes(std::span(bytes))).value();
   EXPECT_THAT(layout.places, ElementsAre(0, 3, 3));
   EXPECT_EQ(bytes, "????????");
 }

@@ -14,9 +14,7 @@ namespace headrace {
 class SampleSeeds {
  public:
   constexpr SampleSeeds(uint64_t seed, uint64_t epoch)
-      : state_(split_mix(
-            (split_mix((split_mix(seed + kSplitMixStep) ^ epoch) + kSplitMixStep) ^ kPurpose) +
-            kSplitMixStep)) {}
+      : state_(split_mix_state(split_mix_state(split_mix_state(0, seed), epoch), kPurpose)) {}
 
   constexpr uint64_t at(uint64_t position) const {
     return split_mix(state_ + (position + 1) * kSplitMixStep) & kMostSeed;

@@ -74,9 +74,7 @@ uint64_t DrawTable::draw(uint64_t which, uint64_t height) const {
 WeightedOrder::WeightedOrder(std::shared_ptr<const DrawTable> table, uint64_t count, uint64_t seed,
                              uint64_t epoch)
     : table_(std::move(table)), count_(count) {
-  uint64_t state = split_mix(seed + kSplitMixStep);
-  state = split_mix((state ^ epoch) + kSplitMixStep);
-  key_ = split_mix(state + kSplitMixStep);
+  key_ = split_mix_state(split_mix_state(split_mix_state(0, seed), epoch), 0);
 }
 
 uint64_t WeightedOrder::index(uint64_t position) const {

@@ -99,8 +99,6 @@ TarType type_of(char type) {
 // Other than files, only what is not known may have data.
 bool has_data(TarType type) { return type == TarType::kFile || type == TarType::kOther; }
 
-uint64_t padding_of(uint64_t size_bytes) { return (512 - size_bytes % 512) % 512; }
-
 std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -195,20 +193,20 @@ Result<TarReader::Step> TarReader::next(std::span<const std::byte> bytes) {
       case State::kSparseText: break;
     }
     std::span<const std::byte> block;
-    if (filled_ == 0 && rest().size() >= kBlockBytes) {
-      block = rest().first(kBlockBytes);
-      step.consumed += kBlockBytes;
+    if (filled_ == 0 && rest().size() >= kTarBlockBytes) {
+      block = rest().first(kTarBlockBytes);
+      step.consumed += kTarBlockBytes;
     } else {
-      const size_t count = std::min(rest().size(), kBlockBytes - filled_);
+      const size_t count = std::min(rest().size(), kTarBlockBytes - filled_);
       std::ranges::copy(rest().first(count), block_.begin() + static_cast<ptrdiff_t>(filled_));
       filled_ += count;
       step.consumed += count;
-      if (filled_ < kBlockBytes) return step;
+      if (filled_ < kTarBlockBytes) return step;
       filled_ = 0;
       block = block_;
     }
-    offset_ += kBlockBytes;
-    Result<std::optional<Event>> told = take_block(block.first<kBlockBytes>());
+    offset_ += kTarBlockBytes;
+    Result<std::optional<Event>> told = take_block(block.first<kTarBlockBytes>());
     if (!told) return std::unexpected(std::move(told.error()));
     if (*told) {
       step.event = **told;
@@ -218,7 +216,7 @@ Result<TarReader::Step> TarReader::next(std::span<const std::byte> bytes) {
 }
 
 Result<std::optional<TarReader::Event>> TarReader::take_block(
-    std::span<const std::byte, kBlockBytes> bytes) {
+    std::span<const std::byte, kTarBlockBytes> bytes) {
   const std::string_view block = as_text(bytes);
   if (state_ == State::kSparseHeaders) return take_sparse_header(block);
   if (state_ == State::kSparseText) return take_sparse_text(block);
@@ -237,7 +235,7 @@ Result<std::optional<TarReader::Event>> TarReader::take_block(
 Result<std::optional<TarReader::Event>> TarReader::take_header(std::string_view block) {
   if (!has_its_sum(block)) return bad("a header does not have its checksum");
   const char type = block[kType];
-  if (type != 'g' && !first_header_) first_header_ = offset_ - kBlockBytes;
+  if (type != 'g' && !first_header_) first_header_ = offset_ - kTarBlockBytes;
   switch (type) {
     case 'L':
     case 'K':
@@ -270,7 +268,7 @@ Result<void> TarReader::begin_text(std::string_view block, char type) {
   text_type_ = type;
   text_.clear();
   data_left_bytes_ = *size_bytes;
-  padding_left_bytes_ = padding_of(*size_bytes);
+  padding_left_bytes_ = tar_padding_bytes(*size_bytes);
   state_ = State::kText;
   return {};
 }
@@ -409,7 +407,8 @@ Result<void> TarReader::take_member(std::string_view block, char type) {
   if (!size_bytes) return bad("the size of a member is no number");
   if (!has_data(member_.type)) size_bytes = 0;
   // Both times the rest of a block: the sum must fit, too.
-  if (*size_bytes >= kMostBytes - 512 || offset_ >= kMostBytes - 512 - *size_bytes) {
+  if (*size_bytes >= kMostBytes - kTarBlockBytes ||
+      offset_ >= kMostBytes - kTarBlockBytes - *size_bytes) {
     return bad("a member is larger than any archive");
   }
   member_.size_bytes = member_.stored_bytes = *size_bytes;
@@ -473,8 +472,8 @@ Result<std::optional<TarReader::Event>> TarReader::take_sparse_header(std::strin
 // Decimal numbers, one a line: how many parts there are, then each one's offset and size; filled up
 // to a whole block, and counted as data.
 Result<std::optional<TarReader::Event>> TarReader::take_sparse_text(std::string_view block) {
-  if (member_.stored_bytes < kBlockBytes) return bad("the map of a sparse file is cut off");
-  member_.stored_bytes -= kBlockBytes;
+  if (member_.stored_bytes < kTarBlockBytes) return bad("the map of a sparse file is cut off");
+  member_.stored_bytes -= kTarBlockBytes;
   for (const char c : block) {
     if (c >= '0' && c <= '9' && sparse_number_ < kMostBytes / 10) {
       sparse_number_ = sparse_number_ * 10 + static_cast<uint64_t>(c - '0');
@@ -515,7 +514,7 @@ Result<TarReader::Event> TarReader::begin_member() {
   }
   member_.data_offset = offset_;
   data_left_bytes_ = member_.stored_bytes;
-  padding_left_bytes_ = padding_of(member_.stored_bytes);
+  padding_left_bytes_ = tar_padding_bytes(member_.stored_bytes);
   state_ = data_left_bytes_ > 0 ? State::kData : State::kHeader;
   return Event::kMember;
 }

@@ -13,6 +13,7 @@
 #include "headrace/base/result.h"
 #include "headrace/base/units.h"
 #include "headrace/format/object_info.h"
+#include "headrace/format/tar_blocks.h"
 
 namespace headrace {
 
@@ -105,7 +106,6 @@ class TarReader {
   bool has_global_header() const { return has_global_header_; }
 
  private:
-  static constexpr size_t kBlockBytes = 512;
   enum class State : uint8_t {
     kHeader,         // a block of a header
     kText,           // what an extended header or a long name says
@@ -127,7 +127,7 @@ class TarReader {
     void clear();
   };
 
-  Result<std::optional<Event>> take_block(std::span<const std::byte, kBlockBytes> block);
+  Result<std::optional<Event>> take_block(std::span<const std::byte, kTarBlockBytes> block);
   Result<std::optional<Event>> take_header(std::string_view block);
   Result<std::optional<Event>> take_text();
   Result<std::optional<Event>> take_sparse_header(std::string_view block);
@@ -143,7 +143,7 @@ class TarReader {
   const TarLimits limits_;
   uint64_t offset_;
   State state_ = State::kHeader;
-  std::array<std::byte, kBlockBytes> block_{};  // one that has come in part
+  std::array<std::byte, kTarBlockBytes> block_{};  // one that has come in part
   size_t filled_ = 0;
   TarMember member_;
   uint64_t data_left_bytes_ = 0, padding_left_bytes_ = 0;

@@ -4,23 +4,19 @@
 #include <utility>
 
 #include "headrace/format/compression.h"
+#include "headrace/format/tar_blocks.h"
 
 namespace headrace {
 namespace {
 
-constexpr uint64_t kBlockBytes = 512;
 // What lies between two headers is left out if it is longer than this.
 constexpr uint64_t kLongGapBytes = 64 * kKiB;
 constexpr uint64_t kMostWindowBytes = 1 * kMiB;
 // The first window is a small archive, or a thousandth of it within these bounds. The least holds
 // the headers of one member with an extended header.
-constexpr uint64_t kLeastFirstBytes = 3 * kBlockBytes, kMostFirstBytes = 32 * kKiB;
+constexpr uint64_t kLeastFirstBytes = 3 * kTarBlockBytes, kMostFirstBytes = 32 * kKiB;
 // Most writers fill the end up to a multiple of this; two blocks of zeros are enough to know it.
 constexpr uint64_t kRecordBytes = 10 * kKiB;
-
-uint64_t whole_blocks(uint64_t bytes) {
-  return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
-}
 
 bool has_other_than_zeros(std::span<const std::byte> bytes) {
   return std::ranges::any_of(bytes, [](std::byte each) { return each != std::byte{0}; });
@@ -42,7 +38,7 @@ TarScan::TarScan(uint64_t size_bytes, const TarLimits& limits)
   const uint64_t first_bytes =
       size_bytes <= kLongGapBytes
           ? size_bytes
-          : whole_blocks(std::clamp(size_bytes / 1024, kLeastFirstBytes, kMostFirstBytes));
+          : tar_padded_bytes(std::clamp(size_bytes / 1024, kLeastFirstBytes, kMostFirstBytes));
   wanted_ = ByteRange{0, first_bytes};
 }
 
@@ -162,8 +158,9 @@ Result<void> TarScan::add_member() {
 void TarScan::end_run(uint64_t end) {
   const uint64_t run_bytes = std::min(end - run_begin_, kMostWindowBytes);
   // Bytes that are read in vain cost less than another request.
-  usual_run_bytes_ =
-      run_bytes > usual_run_bytes_ ? run_bytes : whole_blocks((usual_run_bytes_ + run_bytes) / 2);
+  usual_run_bytes_ = run_bytes > usual_run_bytes_
+                         ? run_bytes
+                         : tar_padded_bytes((usual_run_bytes_ + run_bytes) / 2);
   run_begin_ = reader_.next_header_offset();
 }
 
@@ -178,9 +175,9 @@ void TarScan::plan() {
   const uint64_t begin = reader_.offset();
   const uint64_t left_bytes = size_bytes_ - begin;
   uint64_t window_bytes =
-      begin == run_begin_ ? usual_run_bytes_ : whole_blocks(3 * (begin - run_begin_));
-  if (left_bytes <= kRecordBytes) window_bytes = std::max(window_bytes, 2 * kBlockBytes);
-  window_bytes = std::clamp(window_bytes, kBlockBytes, kMostWindowBytes);
+      begin == run_begin_ ? usual_run_bytes_ : tar_padded_bytes(3 * (begin - run_begin_));
+  if (left_bytes <= kRecordBytes) window_bytes = std::max(window_bytes, 2 * kTarBlockBytes);
+  window_bytes = std::clamp(window_bytes, kTarBlockBytes, kMostWindowBytes);
   wanted_ = ByteRange{begin, begin + std::min(window_bytes, left_bytes)};
 }
 

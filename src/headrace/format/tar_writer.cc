@@ -4,11 +4,11 @@
 #include <string>
 
 #include "headrace/format/tar.h"
+#include "headrace/format/tar_blocks.h"
 
 namespace headrace {
 namespace {
 
-constexpr size_t kBlockBytes = 512;
 constexpr size_t kNameBytes = 100, kPrefixBytes = 155;
 // What eleven octal digits can say.
 constexpr uint64_t kMaxUstarBytes = (uint64_t{1} << 33) - 1;
@@ -64,7 +64,7 @@ void put_octal(std::span<std::byte> block, size_t at, size_t field_bytes, uint64
 }
 
 // `block` is all zeros.
-void write_header(std::span<std::byte, kBlockBytes> block, const UstarName& name,
+void write_header(std::span<std::byte, kTarBlockBytes> block, const UstarName& name,
                   uint64_t size_bytes, char type) {
   put(block, 0, name.name);
   put_octal(block, 100, 8, 0644);
@@ -106,7 +106,7 @@ Result<size_t> tar_header_bytes(std::string_view name, uint64_t size_bytes) {
                             " is the most");
   }
   const size_t records = records_bytes(name, size_bytes);
-  return records == 0 ? kBlockBytes : 2 * kBlockBytes + tar_padded_bytes(records);
+  return records == 0 ? kTarBlockBytes : 2 * kTarBlockBytes + tar_padded_bytes(records);
 }
 
 void write_tar_headers(std::string_view name, uint64_t size_bytes, std::span<std::byte> into) {
@@ -114,11 +114,11 @@ void write_tar_headers(std::string_view name, uint64_t size_bytes, std::span<std
   UstarName in_ustar = ustar_name(name);
   std::string readable;
   if (const size_t records = records_bytes(name, size_bytes); records > 0) {
-    write_header(into.first<kBlockBytes>(), {.name = "././@PaxHeader"}, records, 'x');
-    std::span<std::byte> left = into.subspan(kBlockBytes);
+    write_header(into.first<kTarBlockBytes>(), {.name = "././@PaxHeader"}, records, 'x');
+    std::span<std::byte> left = into.subspan(kTarBlockBytes);
     if (!in_ustar.fits) left = write_record(left, "path", name);
     if (size_bytes > kMaxUstarBytes) left = write_record(left, "size", cat(size_bytes));
-    into = into.last(kBlockBytes);
+    into = into.last(kTarBlockBytes);
   }
   if (!in_ustar.fits) {  // for readers that do not know pax
     readable = name.substr(0, kNameBytes);
@@ -126,7 +126,7 @@ void write_tar_headers(std::string_view name, uint64_t size_bytes, std::span<std
         readable, [](char c) { return static_cast<unsigned char>(c) >= 0x80; }, '?');
     in_ustar.name = readable;
   }
-  write_header(into.first<kBlockBytes>(), in_ustar, size_bytes > kMaxUstarBytes ? 0 : size_bytes,
+  write_header(into.first<kTarBlockBytes>(), in_ustar, size_bytes > kMaxUstarBytes ? 0 : size_bytes,
                '0');
 }
 

@@ -11,15 +11,6 @@
 
 namespace headrace {
 
-// Two blocks of zeros end an archive.
-inline constexpr size_t kTarEndBytes = 1024;
-
-// What the data of a member take: whole blocks, filled up with zeros.
-constexpr uint64_t tar_padded_bytes(uint64_t size_bytes) {
-  constexpr uint64_t kBlockBytes = 512;
-  return (size_bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
-}
-
 // How many bytes the headers of a file take.
 // Errors: kInvalidArgument for a name that a file in a tar cannot have.
 Result<size_t> tar_header_bytes(std::string_view name, uint64_t size_bytes);

@@ -33,6 +33,7 @@ from headrace.compat.aistore._sources import (
     warn_of_prefixes,
 )
 from headrace.torch._arguments import Ranks, choice, count, flag, seed_or_epoch
+from headrace.torch._epochs import Epochs
 from headrace.torch._place import Place
 from headrace.torch._shared_place import Reader, SharedPlace
 
@@ -47,7 +48,7 @@ _OVERLOOKED = 1
 _counted: ContextVar[Any] = ContextVar("_counted", default=None)
 
 
-class AISBaseIterDataset(ABC, torch_utils.IterableDataset[Any]):
+class AISBaseIterDataset(Epochs, ABC, torch_utils.IterableDataset[Any]):
     """The base of datasets that yield objects. A subclass has ``__iter__``.
 
     Each pass lists the objects anew: source after source, prefix after prefix, then by name. All
@@ -247,32 +248,6 @@ class AISBaseIterDataset(ABC, torch_utils.IterableDataset[Any]):
         return listing
 
     # ---- order, ranks and state
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the next pass: what the order depends on."""
-        return self._shared.epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """Let passes that begin from now on, in workers too, have the order of this epoch.
-
-        If `load_state_dict` has led into the middle of this very epoch, the next pass is the rest
-        of it.
-
-        Args:
-            epoch: any integer from 0 to 2^63 - 1.
-
-        Raises:
-            InvalidArgumentError: it is none.
-
-        Examples:
-            >>> dataset.set_epoch(epoch)
-        """
-        epoch = seed_or_epoch("epoch", epoch)
-        self._shared.move(epoch)
-        self._latest = None
-        if self._resume is not None and self._resume.epoch != epoch:
-            self._resume = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place behind the sample that the latest pass has yielded last.
