@@ -76,6 +76,7 @@ CLIENTS = {
     "parquet-pyarrow": ("parquet", "pyarrow_fsspec"),
     "tokens-loader": ("tokens", "loader"),
     "tokens-in-turn": ("tokens", "in_turn"),
+    "tokens-megatron": ("tokens", "megatron"),
     "tokens-memory-map": ("tokens", "memory_map"),
     "list-first": ("listing", "first_names"),
     "list-boto3": ("listing", "boto3_pages"),

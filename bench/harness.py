@@ -27,7 +27,7 @@ _ENVIRONMENTS = {
         "dataflux-epoch",
         *("checkpoint-save-gcsfs", "checkpoint-load-gcsfs"),
         *("jpeg-loader", "jpeg-memory", "list-google", "list-dataflux"),
-        *("boto3", "list-boto3", "s3torchconnector", "s3dlio"),
+        *("boto3", "list-boto3", "s3torchconnector", "s3dlio", "tokens-megatron"),
         *("checkpoint-save-s3torchconnector", "checkpoint-load-s3torchconnector"),
         *("checkpoint-dcp-save-s3torchconnector", "checkpoint-dcp-load-s3torchconnector"),
     },

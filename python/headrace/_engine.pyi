@@ -1090,6 +1090,13 @@ class PackedFiles:
 def tar_header(name: str, size_bytes: int) -> bytes:
     """The headers of a file in a tar."""
 
+class PieceWindow:
+    """
+    How many bytes of shards may be under way at a time, of all that are read with it.
+    """
+
+    def __init__(self, max_bytes: int) -> None: ...
+
 class ShardRead:
     """A shard whose samples are being read."""
 
@@ -1601,8 +1608,9 @@ class IndexReader:
         epoch: int,
         verify: bool,
         asks_checksum: bool,
+        likely_end_offset: int | None,
         piece_bytes: int,
-        max_ahead_bytes: int,
+        window: PieceWindow,
         max_ready_bytes: int,
     ) -> ShardRead:
         """Starts reading the samples of an entry, which is a shard."""
