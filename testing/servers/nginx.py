@@ -35,6 +35,8 @@ class Nginx(Running):
     latency_s:     every GET waits so long before its first byte, any number of them at once
     certificates:  speak TLS
     workers:       worker processes
+    nopush:        send whole segments alone, and the last one after the others, as many installations
+                   do; see nginx.conf.in
     locations:     nginx configuration that goes into the server block
     globals:       nginx configuration that goes into the http block
     """
@@ -48,6 +50,7 @@ class Nginx(Running):
         host: str = "127.0.0.1",
         port: int = 0,
         workers: int = 1,
+        nopush: bool = False,
         locations: str = "",
         globals: str = "",
         sums: Mapping[str, Mapping[str, str]] | None = None,
@@ -77,6 +80,7 @@ class Nginx(Running):
                 # As root nginx would serve as nobody, who may not read the test's folders.
                 "user": "user root;" if os.geteuid() == 0 else "",
                 "workers": str(workers),
+                "nopush": "on" if nopush else "off",
                 # Connections need descriptors, too; without one nginx accepts nothing any more.
                 "open_files": str(resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 2),
                 "folder": str(folder),
