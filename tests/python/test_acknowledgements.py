@@ -23,8 +23,9 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
 
 BODY = bytes(int(sys.argv[2]))
 HEAD = (
-    f"HTTP/1.1 200 OK\\r\\nContent-Length: {len(BODY)}\\r\\nx-goog-generation: 1\\r\\n\\r\\n".encode()
-)
+    "HTTP/1.1 200 OK\\r\\nx-goog-generation: 1\\r\\n"
+    f"Content-Length: {len(BODY)}\\r\\n\\r\\n"
+).encode()
 listener = socket.create_server(("127.0.0.1", 0))
 
 def serve(connection):
