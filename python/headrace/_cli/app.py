@@ -458,6 +458,29 @@ def bench(
 
 @app.command()
 @_shared_options
+def doctor(
+    context: typer.Context,
+    url: Annotated[
+        str | None, typer.Argument(metavar="[URL]", help="A bucket, prefix or directory to try.")
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Also write an object there, and delete it.")
+    ] = False,
+    json_: _Json = False,
+) -> None:
+    """Check this installation, and whether a bucket can be used; say what to do if not."""
+    from headrace._cli.doctor import doctor
+
+    def work(connection: Connection, report: Report) -> None:
+        if write and url is None:
+            raise InvalidArgumentError("--write needs the URL of a bucket or directory")
+        doctor(url, connection, report, writes=write)
+
+    _run(context, work, as_json=json_)
+
+
+@app.command()
+@_shared_options
 def clean(
     context: typer.Context,
     url: Annotated[

@@ -149,6 +149,11 @@ class Report:
             self._codes.add(code)
         self.say(self._line(error, code))
 
+    def fail(self, code: ExitCode) -> None:
+        """Let the command end with this exit code, after what it has told itself."""
+        with self._lock:
+            self._codes.add(code)
+
     def note(self, text: str) -> None:
         """Say something that a script does not need."""
         if not self.as_json:
