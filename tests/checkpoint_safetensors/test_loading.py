@@ -34,6 +34,7 @@ STATE = {str(dtype): filled(dtype, 3, 5, seed=i) for i, dtype in enumerate(DTYPE
 }
 PLAIN = {name: tensor.detach() for name, tensor in STATE.items()}
 NAME = "run/model.safetensors"
+FLIP = {"match": {"kind": "media"}, "from": 3, "count": 1, "action": {"flip_byte": 100}}
 
 
 @pytest.mark.every_store
@@ -218,15 +219,13 @@ def test_tensors_are_summed_while_they_arrive(
 def test_reads_are_pinned_to_the_generation_of_the_beginning(
     server: FaultServer, gcs: headrace.Store
 ) -> None:
-    server.put("bucket", NAME, our_file_of(large_state(), checksums=True))
     # The answer with the header is the last that has the old bytes.
-    server.faults(
-        [{"match": {"kind": "media"}, "from": 1, "count": 1, "action": "old_generation_then_new"}]
-    )
+    rule = {"match": {"kind": "media"}, "count": 1, "action": "old_generation_then_new"}
     for store in (gcs, gcs._derived(on_change="reread")):
+        server.put("bucket", NAME, our_file_of(large_state(), checksums=True))
+        server.faults([rule])
         with pytest.raises(PreconditionFailedError, match=r"gs://bucket/run/model"):
             headrace.checkpoint.load(NAME, store=store)
-        server.put("bucket", NAME, our_file_of(large_state(), checksums=True))
 
 
 # ---- slices
@@ -356,20 +355,29 @@ def test_a_reader_is_not_pickled(file: headrace.Store) -> None:
 # ---- verification
 
 
-def test_every_wrong_bit_of_a_file_with_checksums_is_seen(tmp_path: Path) -> None:
+def test_every_wrong_bit_of_a_file_with_checksums_is_seen_or_changes_no_tensor(
+    tmp_path: Path,
+) -> None:
     state = {"a": filled(torch.bfloat16, 50, 3), "b": filled(torch.int64, 7)}
     data = our_file_of(state, checksums=True)
     store = headrace.Store(tmp_path)
     rng = random.Random(7)
+    seen = 0
     for _ in range(150):
         at, bit = rng.randrange(len(data)), rng.randrange(8)
         flipped = bytearray(data)
         flipped[at] ^= 1 << bit
         (tmp_path / "a.safetensors").write_bytes(flipped)
-        with pytest.raises(headrace.HeadraceError, match=r"a\.safetensors"):
-            headrace.checkpoint.load("a.safetensors", store=store)
-        with pytest.raises(headrace.HeadraceError, match=r"a\.safetensors"):
-            headrace.checkpoint.open("a.safetensors", store=store).tensors(["a", "b"])
+        for read in (
+            lambda: headrace.checkpoint.load("a.safetensors", store=store),
+            lambda: headrace.checkpoint.open("a.safetensors", store=store).tensors(["a", "b"]),
+        ):
+            try:
+                assert_equal(read(), state)
+            except headrace.HeadraceError:
+                seen += 1
+    # What is left is in the name that the checksums have.
+    assert seen > 280
 
 
 def test_a_wrong_tensor_is_named_and_read_once_more(
@@ -381,7 +389,7 @@ def test_a_wrong_tensor_is_named_and_read_once_more(
     server.put("bucket", NAME, bytes(data))
     with pytest.raises(CorruptDataError, match=r"the tensor 'layer\.2' is damaged"):
         headrace.checkpoint.load(NAME, store=gcs)
-    assert kinds(server)["media"] == 1 + 3 + 2  # 4 MiB again, by two requests
+    assert kinds(server)["media"] == 1 + 3 + 1
     reader = headrace.checkpoint.open(NAME, store=gcs)
     assert_equal(reader.tensors(["layer.1"]), {"layer.1": state["layer.1"]})
     found = headrace.checkpoint.load(NAME, store=gcs, verify=False)
@@ -391,7 +399,7 @@ def test_a_wrong_tensor_is_named_and_read_once_more(
 def test_damage_in_transit_is_read_again(server: FaultServer, gcs: headrace.Store) -> None:
     state = large_state(3)
     server.put("bucket", NAME, our_file_of(state, checksums=True))
-    server.faults([{"match": {"kind": "media"}, "from": 3, "count": 1, "action": "flip"}])
+    server.faults([FLIP])
     assert_equal(headrace.checkpoint.load(NAME, store=gcs), state)
 
 
@@ -401,11 +409,14 @@ def test_a_file_of_the_library_is_compared_with_the_checksum_of_the_store(
     state = large_state(3)
     server.put("bucket", NAME, safetensors.torch.save(state))
     assert_equal(headrace.checkpoint.load(NAME, store=gcs), state)
-    server.faults([{"match": {"kind": "media"}, "from": 3, "count": 1, "action": "flip"}])
-    with pytest.raises(CorruptDataError, match=r"CRC-32C .*load it again"):
-        headrace.checkpoint.load(NAME, store=gcs)
-    server.faults([])
+    # Damage in transit is read again.
+    server.faults([FLIP])
     assert_equal(headrace.checkpoint.load(NAME, store=gcs), state)
+    server.faults([FLIP | {"from": 2, "count": 100}])
+    with pytest.raises(CorruptDataError, match=r"model\.safetensors: the bytes that came have CRC"):
+        headrace.checkpoint.load(NAME, store=gcs)
+    server.faults([FLIP | {"from": 2, "count": 100}])
+    assert headrace.checkpoint.load(NAME, store=gcs, verify=False).keys() == state.keys()
 
 
 def test_checksums_that_came_along_from_another_file_are_left_out(file: headrace.Store) -> None:

@@ -163,11 +163,13 @@ def find(store: Store, name: str) -> Files:
         index = parse_index(bytes(data))
     folder = info.name[: info.name.rfind("/") + 1]
     names = sorted(set(index.files.values()))
-    infos = store.stat_many((folder + each for each in names), missing_ok=True)
-    for each, found in zip(names, infos, strict=True):
+    infos: dict[str, ObjectInfo] = {}
+    stats = store.stat_many((folder + each for each in names), missing_ok=True)
+    for each, found in zip(names, stats, strict=True):
         if found is None:
             raise corrupt(url, f"its file {each} is missing")
-    return Files(store, url, dict(zip(names, infos, strict=True)), index)
+        infos[each] = found
+    return Files(store, url, infos, index)
 
 
 def just(store: Store, info: ObjectInfo) -> Files:

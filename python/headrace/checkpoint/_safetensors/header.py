@@ -42,6 +42,7 @@ SUMS_KEY = "headrace.crc32c"
 
 _LENGTH = struct.Struct("<Q")
 _MAX_NUMBER = (1 << 63) - 1
+_MAX_DIMENSIONS = 64  # torch cannot copy tensors of more
 _DIGITS = 8
 _SUMS = re.compile(rf"(?:[0-9a-f]{{{_DIGITS}}})+")
 # Inside a text a quote has a backslash before it, so this is a key; a tensor's is followed by "{".
@@ -285,9 +286,13 @@ def _entry(name: str, value: object, header_bytes: int) -> Entry:
     wrong = f"the tensor {_shown(name)}"
     if not isinstance(value, dict):
         raise _malformed(f"{wrong} is no object")
-    dtype, shape, offsets = (value.get(key) for key in ("dtype", "shape", "data_offsets"))
+    dtype: Any = value.get("dtype")
+    shape: Any = value.get("shape")
+    offsets: Any = value.get("data_offsets")
     if not _are_numbers(shape):
         raise _malformed(f"{wrong} has no shape of sizes")
+    if len(shape) > _MAX_DIMENSIONS:
+        raise _malformed(f"{wrong} has {len(shape):,} dimensions")
     if not _are_numbers(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise _malformed(f"{wrong} has no place that begins before it ends")
     if not isinstance(dtype, str):

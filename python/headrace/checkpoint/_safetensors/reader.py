@@ -11,7 +11,7 @@ import torch
 
 from headrace import _engine
 from headrace._options import require_bytes
-from headrace._progress import ProgressOption, choose_progress
+from headrace._progress import Progress, ProgressOption, choose_progress
 from headrace._store import Store
 from headrace._whole_sum import crc_of, damage_of
 from headrace.checkpoint._checkpoint_reader import CheckpointReader, TensorInfo
@@ -234,21 +234,30 @@ def load_tensors(
     stays = map_location is None or str(map_location) == "cpu"
     kind = _sum_kind(opened.values())
     sums: dict[str, int] = {}
-    found: dict[str, torch.Tensor] = {}
-    with choose_progress(progress, files.url, total_bytes) as shown:
 
+    def read(shown: Progress) -> dict[str, torch.Tensor]:
         def on_tensor(place: _Place, crc: int) -> None:
             sums[place.entry.name] = crc
             shown.add(place.entry.size_bytes)
 
+        found: dict[str, torch.Tensor] = {}
         for group in _groups(places, None if stays else _GROUP_BYTES):
             storages = _read_whole(files.store, group, kind, on_tensor)
             for place in group:
                 storage = storages.pop(place.entry.name)
                 found[place.entry.name] = place.tensor_of(restore(storage, "cpu"))
-    if verify:
-        for file in opened.values():
-            _require_whole(files.store, file, kind, sums)
+        return found
+
+    with choose_progress(progress, files.url, total_bytes) as shown:
+        found = read(shown)
+        if verify and any(_damage(file, kind, sums) for file in opened.values()):
+            # Bytes damaged in transit are right the second time.
+            found.clear()
+            with choose_progress(False, files.url, total_bytes) as silent:
+                found = read(silent)
+    for file in opened.values():
+        if verify and (damage := _damage(file, kind, sums)):
+            raise corrupt(files.store.url_of(file.info.name), damage)
     return found
 
 
@@ -262,24 +271,19 @@ def _sum_kind(files: Iterable[File]) -> str:
     return "crc32c"
 
 
-def _require_whole(store: Store, file: File, kind: str, sums: Mapping[str, int]) -> None:
-    """Raise unless all tensors, with the header, have the CRC that the store keeps of the file.
+def _damage(file: File, kind: str, sums: Mapping[str, int]) -> str:
+    """Return what is wrong if the header and all tensors have not the CRC that the store keeps.
 
     A file whose tensors were compared with sums of their own needs no other.
     """
     whole = crc_of(file.info)
     if file.header.crc32c is not None or whole is None or whole[0].name != kind:
-        return
+        return ""
     crc, told = whole
     came = crc.of(file.head[: file.header.size_bytes])
     for entry in file.header.entries.values():
         came = crc.joined(came, sums[entry.name], entry.size_bytes)
-    if came != told:
-        raise corrupt(
-            store.url_of(file.info.name),
-            f"{damage_of(crc, came, told)}: load it again; if that fails, too, it is damaged where "
-            "it is stored",
-        )
+    return "" if came == told else damage_of(crc, came, told)
 
 
 def _groups(places: Sequence[_Place], limit_bytes: int | None) -> Iterator[list[_Place]]:

@@ -18,6 +18,8 @@ from headrace._errors import (
     CorruptDataError,
     HeadraceError,
     InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
     PreconditionFailedError,
 )
 from headrace._leftovers import give_up, tell_left_behind
@@ -46,6 +48,14 @@ from headrace.checkpoint._safetensors.header import (
 __all__ = ["file_of", "save_tensors"]
 
 _log = logging.getLogger("headrace")
+
+# Errors after which nothing was written.
+_REFUSALS = (
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    PreconditionFailedError,
+)
 
 # Bytes summed in one call without the GIL.
 _SUMMED_BYTES = 16 << 20
@@ -179,7 +189,7 @@ class _Shards:
             info = self._write_index(tensors, weights, sums, if_generation)
         except BaseException as error:
             # After a lost response, the index may be there: then its files have to stay.
-            if not is_index_sent or isinstance(error, PreconditionFailedError):
+            if not is_index_sent or isinstance(error, _REFUSALS):
                 self._remove(written)
             raise
         self._remove([each for each in old_files if each.name not in {w.name for w in written}])
