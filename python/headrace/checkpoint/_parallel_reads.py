@@ -154,7 +154,9 @@ def joined_bytes(total_bytes: int) -> int:
     return min(max(total_bytes // _REQUESTS, MIN_JOINED_BYTES), MAX_JOINED_BYTES)
 
 
-def _join(parts: Sequence[Part], most_bytes: int, max_gap_bytes: int) -> Iterator[_Request]:
+def _join(
+    parts: Sequence[Part], most_bytes: int, max_gap_bytes: int = MAX_GAP_BYTES
+) -> Iterator[_Request]:
     """Yield the requests that cover the parts, object by object, in the order of each."""
     places = {each: i for i, each in enumerate(dict.fromkeys(part.object for part in parts))}
     current: _Request | None = None
