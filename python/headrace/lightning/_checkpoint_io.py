@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from headrace._background import InOrder
 from headrace._errors import InvalidArgumentError
 from headrace._store import Store, UploadWay
 from headrace.checkpoint._staging import copy_to_host
 from headrace.lightning import _packages
-from headrace.lightning._background import InOrder
 from headrace.lightning._files import Files
 from headrace.lightning._filesystem import register
 

@@ -1,0 +1,87 @@
+"""Runs torch_checkpointing's own tests, unchanged, over headrace's storage of a folder.
+
+    python -m tests.torch_checkpointing.run_upstream_tests SOURCE [PYTEST-ARGUMENT...]
+
+SOURCE is the unpacked source distribution of the installed version, which has the tests. They run
+twice: with the local storage that they name, and with `ObjectStorageConfig("/")` in its place. Each
+test that passes with the first one must pass with the second, but for those of `DIFFERENT`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+# The names of tests, and what is different: they look into the local storage itself.
+DIFFERENT: dict[str, str] = {}
+
+_CONFTEST = """
+import torch_checkpointing.storage.filesystem as filesystem
+
+from headrace.torch_checkpointing import ObjectStorageConfig
+
+
+class Config(ObjectStorageConfig):
+    def __init__(self, use_direct_io=True):
+        super().__init__("/")
+
+
+filesystem.LocalFileSystemStorageConfig = Config
+
+import torch_checkpointing
+import torch_checkpointing.builder
+import torch_checkpointing.checkpoint_manager
+import torch_checkpointing.hf.consolidation
+
+for module in (
+    torch_checkpointing,
+    torch_checkpointing.builder,
+    torch_checkpointing.checkpoint_manager,
+    torch_checkpointing.hf.consolidation,
+):
+    if hasattr(module, "LocalFileSystemStorageConfig"):
+        module.LocalFileSystemStorageConfig = Config
+"""
+
+
+def run(source: Path, conftest: str, arguments: list[str]) -> dict[str, bool]:
+    """Run the tests; return whether each passed, by its name, but for those that were skipped."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        subprocess.run(["cp", "-r", source / "tests", folder / "tests"], check=True)
+        (folder / "conftest.py").write_text(conftest)
+        report = folder / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short"]
+        command += [f"--junit-xml={report}", "--rootdir", name, *arguments, "tests"]
+        subprocess.run(
+            command, cwd=folder, env={**os.environ, "PYTHONPATH": name}, check=False, timeout=1800
+        )
+        cases = ElementTree.parse(report).iter("testcase")
+        return {
+            f"{case.get('classname')}::{case.get('name')}": case.find("failure") is None
+            and case.find("error") is None
+            for case in cases
+            if case.find("skipped") is None
+        }
+
+
+def main() -> int:
+    """Run them twice; 0 if what passes locally passes with headrace."""
+    source, arguments = Path(sys.argv[1]).resolve(), sys.argv[2:]
+    theirs = run(source, "", arguments)
+    ours = run(source, _CONFTEST, arguments)
+    passed = {name for name, good in theirs.items() if good}
+    lost = sorted(name for name in passed if not ours.get(name, False))
+    print(f"{len(passed)} of {len(theirs)} pass with the local storage")
+    print(f"{sum(ours.values())} of {len(ours)} pass with headrace's")
+    for name in lost:
+        print(f"  {name}: {DIFFERENT.get(name, 'UNEXPECTED')}")
+    return int(set(lost) != set(DIFFERENT))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
