@@ -201,6 +201,11 @@ def nginx_locations(root: Path, buckets: tuple[Bucket, ...], *, s3: bool = False
         if bucket.object_count > 100:
             continue
         for item in listed(root, bucket):
+            # What gcsfs asks before it opens a file.
+            lines.append(
+                f"location = /storage/v1/b/{bucket.name}/o/{item['name']} {{ "
+                f"default_type application/json; return 200 '{json.dumps(item)}'; }}"
+            )
             lines.append(
                 f"location = /{bucket.name}/{item['name']} {{ "
                 f"add_header x-goog-generation {GENERATION}; "

@@ -52,6 +52,7 @@ if _typing.TYPE_CHECKING:
     from headrace import checkpoint as checkpoint
     from headrace import compat as compat
     from headrace import demo as demo
+    from headrace import fsspec as fsspec
     from headrace import lightning as lightning
     from headrace import megatron as megatron
     from headrace import torch as torch
@@ -113,7 +114,7 @@ del _name
 
 # Each loads when it is first named: most need torch, which whoever only reads and writes objects
 # need not wait for, nor have.
-_SUBPACKAGES = ("checkpoint", "compat", "demo", "lightning", "megatron", "torch")
+_SUBPACKAGES = ("checkpoint", "compat", "demo", "fsspec", "lightning", "megatron", "torch")
 
 
 def __getattr__(name: str) -> object:
