@@ -59,10 +59,10 @@ def _minio(request: pytest.FixtureRequest) -> Place:
     return Place(S3FileSystem(**options), request.getfixturevalue("minio_bucket"), options)
 
 
-@pytest.fixture(params=["file", "fake-gcs-server", "minio"])
+@pytest.fixture(params=["file", "fake_gcs", "minio"])
 def place(request: pytest.FixtureRequest) -> Place:
     """An empty folder or bucket of each kind."""
-    makers = {"file": _file, "fake-gcs-server": _fake_gcs, "minio": _minio}
+    makers = {"file": _file, "fake_gcs": _fake_gcs, "minio": _minio}
     return makers[request.param](request)
 
 

@@ -75,7 +75,31 @@ def test_an_instance_crosses_processes_as_its_options() -> None:
     plain = GcsFileSystem(endpoint="http://localhost:1")
     assert fsspec.AbstractFileSystem.from_json(plain.to_json()) is plain
     assert json.loads(plain.to_json())["endpoint"] == "http://localhost:1"
-    assert fsspec.AbstractFileSystem.from_dict(fs.to_dict()) is fs
+
+
+def test_every_option_has_a_form_in_json() -> None:
+    join = headrace.GcsOptions(join_small_objects=headrace.JoinOptions(max_objects=4))
+    instances = [
+        S3FileSystem(
+            credentials=headrace.AwsKeys("AKID", "hidden"),
+            provider=headrace.S3Options(region="a", customer_key=bytes(range(32))),
+            retry=headrace.RetryOptions(max_attempts=3),
+            endpoint=None,
+        ),
+        GcsFileSystem(provider=join, timeout=headrace.TimeoutOptions(total_s=3)),
+        GcsFileSystem(credentials=headrace.BearerToken("hidden"), prefetch_bytes=5),
+        headrace.fsspec.AisFileSystem(provider=headrace.AisOptions(direct=False)),
+    ]
+    for fs in instances:
+        again = fsspec.AbstractFileSystem.from_json(fs.to_json())
+        assert again._options == {k: v for k, v in fs._options.items() if v is not None}
+        assert again._prefetch_bytes == fs._prefetch_bytes
+        assert "hidden" not in fs.to_json(include_password=False)
+    assert "hidden" in instances[0].to_json()
+    with pytest.raises(headrace.InvalidArgumentError, match="no kind of option"):
+        GcsFileSystem(retry={"headrace": "Retry"})
+    with pytest.raises(TypeError, match="max_attempt"):
+        GcsFileSystem(retry={"headrace": "RetryOptions", "max_attempt": 3})
 
 
 def _read(fs: GcsFileSystem, path: str) -> tuple[bytes, list[str]]:

@@ -290,7 +290,7 @@ def test_a_download_that_fails_leaves_the_file_that_was_there(
 ) -> None:
     server.put(counted.path, "a", LARGE)
     (tmp_path / "out").write_bytes(b"before")
-    server.faults([{"match": {"kind": "media"}, "action": {"corrupt_byte": 5}}])
+    server.faults([{"match": {"kind": "media"}, "action": {"flip_byte": 5}}])
     with pytest.raises(headrace.CorruptDataError):
         counted.fs.get_file(counted.at("a"), str(tmp_path / "out"))
     assert [each.name for each in tmp_path.iterdir()] == ["out"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import sys
 from typing import TYPE_CHECKING, Any
@@ -176,9 +177,12 @@ def _error_of_a_with() -> BaseException | None:
         if frame.f_back is None:
             return None
         frame = frame.f_back
-        if frame.f_code.co_name == "__exit__":
-            for each in frame.f_locals.values():
-                if each is error or (isinstance(each, tuple) and any(e is error for e in each)):
+        code = frame.f_code
+        if code.co_name == "__exit__":
+            has_rest = bool(code.co_flags & inspect.CO_VARARGS)
+            for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + has_rest]:
+                given = frame.f_locals.get(name)
+                if any(each is error for each in (given if isinstance(given, tuple) else (given,))):
                     return error
     return None
 

@@ -29,12 +29,13 @@ from headrace._errors import (
     ResourceError,
 )
 from headrace._keywords import STORE_KEYWORDS, refuse_keywords
-from headrace._location import after_scheme, bucket_and_name, scheme_of
-from headrace._options import PART_BYTES, PREFETCH_BYTES, require_bytes
+from headrace._location import after_scheme, before_wildcards, bucket_and_name, scheme_of
+from headrace._options import PART_BYTES, PREFETCH_BYTES, require, require_bytes
 from headrace._reader_io import ObjectReaderIO
 from headrace._store import Prefix, Store
 from headrace._writer_io import ObjectWriterIO
 from headrace.fsspec._files import CachedFile, CompressedFile, ReadFile, TextFile, WriteFile
+from headrace.fsspec._json_options import from_json, is_secret, to_json
 from headrace.fsspec._threads import in_thread, wait_for
 
 __all__ = ["StoreFileSystem"]
@@ -68,6 +69,7 @@ class _OneForEachSetOfOptions(type(AbstractFileSystem)):  # type: ignore[misc]
     _calling = threading.local()
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        kwargs = {name: from_json(value) for name, value in kwargs.items()}
         cls._calling.digest = hashlib.sha256(_text_of(kwargs).encode()).hexdigest()
         return super().__call__(*args, **kwargs)
 
@@ -137,6 +139,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         ...     size = file.write("text")
     """
 
+    protocol: str | tuple[str, ...] = ()
     mirror_sync_methods = False  # ours wait for the engine, not for a loop
     scheme: ClassVar[str] = ""
     """Of the store's URLs."""
@@ -183,7 +186,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
     def loop(self) -> Any:
         """The event loop of `asynchronous=False`; a forked child has another one."""
         if self._pid != os.getpid():
-            self._pid = os.getpid()
+            self._pid: int = os.getpid()
             self._loop = None if self.asynchronous else get_loop()
         return self._loop
 
@@ -191,6 +194,24 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
     def fsid(self) -> str:
         """What it is to fsspec: ``headrace+gs``."""
         return f"headrace+{self.scheme}"
+
+    def to_dict(self, *, include_password: bool = True) -> dict[str, Any]:
+        """Return the file system as JSON has it; fsspec's ``from_dict`` is the way back.
+
+        Args:
+            include_password: leave out keys and tokens, if False.
+
+        Raises:
+            TypeError: from ``to_json``, with credentials that are an object of another library.
+        """
+        options = {
+            name: to_json(value)
+            for name, value in self.storage_options.items()
+            if value is not None and name != "loop" and (include_password or not is_secret(value))
+        }
+        cls = type(self)
+        where = {"cls": f"{cls.__module__}:{cls.__name__}", "protocol": self._protocols()[0]}
+        return {**where, "args": list(self.storage_args), **options}
 
     # ---- paths
 
@@ -372,18 +393,23 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
             FileNotFoundError: there is nothing.
         """
         path = self._strip_protocol(path)
+        entries = self._listed(path)
+        if entries is None:
+            entries = [self.info(path)]
+        return entries if detail else [each["name"] for each in entries]
+
+    def _listed(self, path: str, prefix: str = "") -> list[Entry] | None:
+        """Return what lies directly below `path`; None if there is no such folder."""
         store, name = self._at(path)
         below = f"{name}/" if name else ""
         entries, is_there = [], not name
-        for each in store.list(below, delimiter="/"):
+        for each in store.list(below + prefix, delimiter="/"):
             is_there = True
             if isinstance(each, Prefix):
                 entries.append(self._folder(self._path(store, each.name)))
             elif each.name != below:  # the placeholder of the folder itself
                 entries.append(self._entry(self._path(store, each.name), each))
-        if not is_there and not self._has_empty_folder(path):
-            entries = [self.info(path)]
-        return entries if detail else [each["name"] for each in entries]
+        return entries if is_there or self._has_empty_folder(path) else None
 
     def _has_empty_folder(self, path: str) -> bool:  # noqa: ARG002 - of directories it is true
         return False
@@ -413,7 +439,39 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         """
         path = self._strip_protocol(path)
         if maxdepth is not None:
-            return super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail)
+            entries = self._levels(path, maxdepth, withdirs, prefix)
+        else:
+            entries = self._all(path, withdirs, prefix)
+        if not entries and not prefix and self.isfile(path):
+            entries[path] = self.info(path)
+        found = dict(sorted(entries.items()))
+        return found if detail else list(found)
+
+    def _levels(self, path: str, maxdepth: int, withdirs: bool, prefix: str) -> dict[str, Entry]:
+        """Return what lies at most so deep below `path`, by a listing of each folder."""
+        require(maxdepth >= 1, f"maxdepth is {maxdepth}; it must be at least 1")
+        entries: dict[str, Entry] = {}
+        level = [path]
+        for depth in range(maxdepth):
+            folders = []
+            for folder in level:
+                begin = "" if depth else prefix
+                found: list[Entry] | None = None
+                with contextlib.suppress(NotFoundError):  # no such bucket or directory
+                    found = self._listed(folder, begin)
+                if found is not None and withdirs and not begin:
+                    entries.setdefault(folder, self._folder(folder))
+                for entry in found or ():
+                    is_folder = entry["type"] == "directory"
+                    if withdirs or not is_folder:
+                        entries.setdefault(entry["name"], entry)
+                    if is_folder and entry["name"] != folder:
+                        folders.append(entry["name"])
+            level = folders
+        return entries
+
+    def _all(self, path: str, withdirs: bool, prefix: str) -> dict[str, Entry]:
+        """Return everything that lies below `path`, by one listing."""
         store, name = self._at(path)
         below = f"{name}/" if name else ""
         entries: dict[str, Entry] = {}
@@ -429,15 +487,26 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
                     _add_folders(folders, each.name, below)
         if withdirs:
             folders |= self._empty_folders(store, below, prefix)
-            if folders or entries or (name and self.isdir(path)):
+            if not prefix and (folders or entries or self.isdir(path)):
                 entries.setdefault(path, self._folder(path))
             for folder in folders:
                 full = self._path(store, folder)
                 entries.setdefault(full, self._folder(full))
-        if not entries and not prefix and self.isfile(path):
-            entries[path] = self.info(path)
-        found = dict(sorted(entries.items()))
-        return found if detail else list(found)
+        return entries
+
+    def glob(self, path: str, maxdepth: int | None = None, **kwargs: Any) -> Any:
+        """Return what matches a pattern of fsspec, of which the service lists what may match.
+
+        Args:
+            maxdepth: how many levels ``**`` stands for, at most.
+            kwargs: ``detail`` and ``withdirs``, as of `find`; folders are found by default.
+
+        Raises:
+            ValueError: `maxdepth` is below 1.
+            PermissionError: the credentials may not list.
+        """
+        prefix = before_wildcards(self._strip_protocol(path)).rpartition("/")[2]
+        return super().glob(path, maxdepth=maxdepth, **{"prefix": prefix, **kwargs})
 
     def _empty_folders(self, store: Store, below: str, prefix: str) -> set[str]:  # noqa: ARG002
         """Return the folders that no listing tells."""
@@ -604,7 +673,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
             IsADirectoryError: it is a folder or a bucket.
             InvalidArgumentError: the mode cannot work.
         """
-        common = {"block_size": block_size, "cache_options": cache_options}
+        common: dict[str, Any] = {"block_size": block_size, "cache_options": cache_options}
         if "r" in mode:
             return super().open(path, mode, compression=compression, **common, **kwargs)
         if "b" not in mode:
@@ -625,10 +694,10 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
             FileNotFoundError: there is no such object.
             CorruptDataError: all was read, and does not match the object's checksum.
         """
-        (found,) = self._read([(path, start, end)])
-        if isinstance(found, Exception):
-            raise found
-        return found
+        found: list[Any] = self._read([(path, start, end)])
+        _raise_first(found)
+        data: bytes = found[0]
+        return data
 
     def cat(
         self, path: Any, recursive: bool = False, on_error: str = "raise", **kwargs: Any
@@ -705,7 +774,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
                 parts = [span for span in spans if span.range is not None]
                 for some in filter(None, (whole, parts)):
                     names = [span.name for span in some]
-                    ranges = None if some is whole else [span.range for span in some]
+                    ranges = [span.range for span in some if span.range is not None] or None
                     batches.append((store, some, reader._handle().start(names, None, ranges)))
             for store, some, batch in batches:
                 samples: list[Any] = batch.take(return_errors=True)
@@ -850,20 +919,23 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
     def cp_file(self, path1: str, path2: str, **_: Any) -> None:
         """Copy an object; the service does it, unless the two are in different buckets.
 
+        Of a folder nothing is copied; it is made at `path2`, where folders are made at all.
+
         Raises:
-            FileNotFoundError: there is no such object.
-            IsADirectoryError: it is a folder.
+            FileNotFoundError: there is no such object or folder.
         """
         (source, name), (target, to) = self._object_at(path1), self._object_at(path2)
-        if source is target:
-            try:
+        try:
+            if source is target:
                 source.copy(name, to)
-            except NotFoundError as error:
-                raise self._missing(path1, error) from None
-            return
-        with self._reader(path1) as reader, self.open(path2, "wb") as file:
-            for piece in _pieces(reader, reader.size):
-                file.write(piece)
+                return
+            with self._reader(path1) as reader, self.open(path2, "wb") as file:
+                for piece in _pieces(reader, reader.size):
+                    file.write(piece)
+        except (NotFoundError, IsADirectoryError):
+            if not self._is_folder(path1):
+                raise
+            self.makedirs(path2, exist_ok=True)
 
     def mv(
         self,

@@ -143,17 +143,6 @@ class LocalFileSystem(StoreFileSystem):
         """
         os.rmdir(self._strip_protocol(path))
 
-    def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
-        """Copy a file; a directory is made, without what it holds.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-        """
-        if os.path.isdir(self._strip_protocol(path1)):
-            self.makedirs(path2, exist_ok=True)
-        else:
-            super().cp_file(path1, path2, **kwargs)
-
     async def _rm_below(self, path: str, batch_size: int | None) -> None:  # noqa: ARG002
         if os.path.isdir(path):
             if path == "/":

@@ -9,7 +9,7 @@ from headrace.compat._checkpoints import CheckpointBucket, open_checkpoint_bucke
 from headrace.compat.dataflux_pytorch.dataflux_checkpoint import DatafluxCheckpointBuffer
 from headrace.compat.dataflux_pytorch.lightning.path_utils import parse_gcs_path
 from headrace.lightning import AsyncCheckpointIO, _packages
-from headrace.lightning._filesystem import register
+from headrace.fsspec import register
 
 __all__ = ["DatafluxLightningAsyncCheckpoint", "DatafluxLightningCheckpoint"]
 
