@@ -11,7 +11,7 @@ import pytest
 
 import headrace
 import headrace.fsspec
-from headrace.fsspec import GcsFileSystem, LocalFileSystem, S3FileSystem, StoreFileSystem
+from headrace.fsspec import FolderFileSystem, GcsFileSystem, S3FileSystem, StoreFileSystem
 from testing.faultserver.client import FaultServer
 from testing.servers import FakeGcsServer, MinioServer
 from testing.servers import minio as minio_module
@@ -40,7 +40,7 @@ def _file(request: pytest.FixtureRequest) -> Place:
     tmp_path: Path = request.getfixturevalue("tmp_path")
     root = tmp_path / "root"
     root.mkdir()
-    return Place(LocalFileSystem(), str(root), {}, keeps_empty_folders=True)
+    return Place(FolderFileSystem(), str(root), {}, keeps_empty_folders=True)
 
 
 def _fake_gcs(request: pytest.FixtureRequest) -> Place:

@@ -17,7 +17,7 @@ import fsspec
 import pytest
 
 import headrace
-from headrace.fsspec import GcsFileSystem, LocalFileSystem, S3FileSystem, register
+from headrace.fsspec import FolderFileSystem, GcsFileSystem, S3FileSystem, register
 from headrace.fsspec._package import OLDEST, require_new_enough
 from testing.faultserver.client import FaultServer
 from tests.fsspec.conftest import Place
@@ -198,7 +198,7 @@ def test_the_wheel_names_its_protocols() -> None:
         f"headrace+{scheme}": f"headrace.fsspec:{cls}"
         for scheme, cls in (
             ("ais", "AisFileSystem"),
-            ("file", "LocalFileSystem"),
+            ("file", "FolderFileSystem"),
             ("gs", "GcsFileSystem"),
             ("s3", "S3FileSystem"),
         )
@@ -277,4 +277,4 @@ def test_headrace_alone_imports_no_fsspec(run_child: Child) -> None:
 
 def test_registering_twice_changes_nothing() -> None:
     assert register() == register()
-    assert fsspec.filesystem("headrace+file") is LocalFileSystem()
+    assert fsspec.filesystem("headrace+file") is FolderFileSystem()

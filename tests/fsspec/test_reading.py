@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from typing import Any
 
@@ -11,7 +12,7 @@ import hypothesis.strategies as st
 import pytest
 
 import headrace
-from headrace.fsspec import GcsFileSystem, LocalFileSystem, StoreFileSystem
+from headrace.fsspec import FolderFileSystem, GcsFileSystem, StoreFileSystem
 from testing.faultserver.client import FaultServer
 from tests.fsspec.conftest import Place
 
@@ -238,7 +239,7 @@ def test_an_object_larger_than_the_memory_budget_is_read_all_the_same(
     import sys
     import headrace, headrace.fsspec
     headrace.configure(memory_budget_bytes=4 << 20)
-    fs = headrace.fsspec.LocalFileSystem()
+    fs = headrace.fsspec.FolderFileSystem()
     data = bytes(range(256)) * 40_000
     assert fs.cat_file(sys.argv[1]) == data
     whole, part = fs.cat_ranges([sys.argv[1]] * 2, [None, 100], [None, -100])
@@ -364,5 +365,7 @@ def test_paths_may_have_their_scheme_or_not() -> None:
     assert strip(["b/c", "gs://b"]) == ["b/c", "b"]
     assert strip("b/https://x/y") == "b/https://x/y"
     assert strip("") == ""
-    assert LocalFileSystem._strip_protocol("headrace+file:///a/../b/") == "/b"
-    assert LocalFileSystem._strip_protocol("file:///") == "/"
+    assert FolderFileSystem._strip_protocol("headrace+file:///a/../b/") == "/b"
+    assert FolderFileSystem._strip_protocol("file:///") == "/"
+    assert FolderFileSystem._strip_protocol("headrace+file://a/b") == "/a/b"
+    assert FolderFileSystem._strip_protocol("a") == os.path.abspath("a")

@@ -225,7 +225,7 @@ def test_touch_makes_an_empty_object(place: Place) -> None:
 
 
 def test_a_folder_of_a_directory_cannot_be_written(tmp_path: Path) -> None:
-    fs = headrace.fsspec.LocalFileSystem()
+    fs = headrace.fsspec.FolderFileSystem()
     (tmp_path / "folder").mkdir()
     with pytest.raises(IsADirectoryError):
         fs.open(str(tmp_path / "folder"), "wb")
@@ -348,7 +348,7 @@ def test_folders_of_buckets_need_not_be_made(counted: Place, server: FaultServer
 
 
 def test_folders_of_a_directory_are_directories(tmp_path: Path) -> None:
-    fs = headrace.fsspec.LocalFileSystem()
+    fs = headrace.fsspec.FolderFileSystem()
     fs.makedirs(str(tmp_path / "a" / "b"))
     with pytest.raises(FileExistsError):
         fs.makedirs(str(tmp_path / "a"))

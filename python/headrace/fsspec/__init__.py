@@ -9,21 +9,21 @@ from headrace.fsspec._filesystem import StoreFileSystem
 from headrace.fsspec._register import register
 from headrace.fsspec._schemes import (
     AisFileSystem,
+    FolderFileSystem,
     GcsFileSystem,
-    LocalFileSystem,
     S3FileSystem,
 )
 
 __all__ = [
     "AisFileSystem",
+    "FolderFileSystem",
     "GcsFileSystem",
-    "LocalFileSystem",
     "S3FileSystem",
     "StoreFileSystem",
     "register",
 ]
 
-for _each in (AisFileSystem, GcsFileSystem, LocalFileSystem, S3FileSystem, StoreFileSystem):
+for _each in (AisFileSystem, GcsFileSystem, FolderFileSystem, S3FileSystem, StoreFileSystem):
     _each.__module__ = "headrace.fsspec"
 register.__module__ = "headrace.fsspec"
 del _each

@@ -44,7 +44,8 @@ Entry = dict[str, Any]
 
 # What one call of read and of write moves between an object and a local file.
 _COPIED_BYTES = PART_BYTES
-_OF_FSSPEC = ("use_listings_cache", "listings_expiry_time", "max_paths")
+# Options of fsspec itself; and what datasets adds to each dict of options that it is given.
+_IGNORED = ("use_listings_cache", "listings_expiry_time", "max_paths", "hf")
 # What users of gcsfs and s3fs write.
 _INSTEAD = {
     "anon": 'give credentials="anonymous"',
@@ -169,7 +170,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
             *args, asynchronous=asynchronous, loop=loop, batch_size=batch_size, **options
         )
         require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
-        for name in _OF_FSSPEC:
+        for name in _IGNORED:
             options.pop(name, None)
         unknown = [name for name in options if name not in STORE_KEYWORDS]
         refuse_keywords(f"{self._protocols()[0]}://", unknown, _INSTEAD, of=Store)
@@ -222,12 +223,11 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         text = str(stringify_path(path))
         for protocol in cls._protocols():
             text = text.removeprefix(f"{protocol}::")
-        if scheme_of(text) in cls._stripped:
-            text = after_scheme(text)
-        return cls._normal(text)
+        is_url = scheme_of(text) in cls._stripped
+        return cls._normal(after_scheme(text) if is_url else text, is_url=is_url)
 
     @classmethod
-    def _normal(cls, path: str) -> str:
+    def _normal(cls, path: str, *, is_url: bool) -> str:  # noqa: ARG003 - of files it matters
         # A bucket has a name, so that a slash before it says nothing.
         return path.strip("/") if path.startswith("/") else path.rstrip("/")
 

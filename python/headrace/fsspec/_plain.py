@@ -10,16 +10,16 @@ __all__ = ["AisFileSystem", "GcsFileSystem", "S3FileSystem"]
 class AisFileSystem(_schemes.AisFileSystem):
     """``ais://``."""
 
-    protocol = "ais"
+    protocol: str | tuple[str, ...] = "ais"
 
 
 class GcsFileSystem(_schemes.GcsFileSystem):
     """``gs://`` and ``gcs://``."""
 
-    protocol = ("gs", "gcs")
+    protocol: str | tuple[str, ...] = ("gs", "gcs")
 
 
 class S3FileSystem(_schemes.S3FileSystem):
     """``s3://`` and ``s3a://``."""
 
-    protocol = ("s3", "s3a")
+    protocol: str | tuple[str, ...] = ("s3", "s3a")

@@ -14,7 +14,7 @@ __all__ = ["register"]
 _OWN = (
     _schemes.AisFileSystem,
     _schemes.GcsFileSystem,
-    _schemes.LocalFileSystem,
+    _schemes.FolderFileSystem,
     _schemes.S3FileSystem,
 )
 _PLAIN = (_plain.AisFileSystem, _plain.GcsFileSystem, _plain.S3FileSystem)

@@ -10,7 +10,7 @@ from typing import Any
 from headrace._store import Store
 from headrace.fsspec._filesystem import StoreFileSystem
 
-__all__ = ["AisFileSystem", "GcsFileSystem", "LocalFileSystem", "S3FileSystem"]
+__all__ = ["AisFileSystem", "FolderFileSystem", "GcsFileSystem", "S3FileSystem"]
 
 
 class GcsFileSystem(StoreFileSystem):
@@ -27,7 +27,7 @@ class GcsFileSystem(StoreFileSystem):
         ['bucket/train/cat', 'bucket/train/dog']
     """
 
-    protocol = "headrace+gs"
+    protocol: str | tuple[str, ...] = "headrace+gs"
     scheme = "gs"
 
 
@@ -44,7 +44,7 @@ class S3FileSystem(StoreFileSystem):
         >>> fs = headrace.fsspec.S3FileSystem(provider=there, credentials="anonymous")
     """
 
-    protocol = "headrace+s3"
+    protocol: str | tuple[str, ...] = "headrace+s3"
     scheme = "s3"
 
 
@@ -60,12 +60,14 @@ class AisFileSystem(StoreFileSystem):
         >>> fs = headrace.fsspec.AisFileSystem(endpoint="http://localhost:51080")
     """
 
-    protocol = "headrace+ais"
+    protocol: str | tuple[str, ...] = "headrace+ais"
     scheme = "ais"
 
 
-class LocalFileSystem(StoreFileSystem):
+class FolderFileSystem(StoreFileSystem):
     """Files of this machine, as if they were objects: ``headrace+file:///path``.
+
+    (pyarrow takes a file system that is called ``LocalFileSystem`` for fsspec's own.)
 
     Paths are absolute. Here folders are directories: they exist without anything in them, and are
     made when something is written into them. Takes what `StoreFileSystem` takes.
@@ -74,12 +76,12 @@ class LocalFileSystem(StoreFileSystem):
         InvalidArgumentError: an option cannot work.
 
     Examples:
-        >>> fs = headrace.fsspec.LocalFileSystem()
+        >>> fs = headrace.fsspec.FolderFileSystem()
         >>> fs.isdir("/usr")
         True
     """
 
-    protocol = "headrace+file"
+    protocol: str | tuple[str, ...] = "headrace+file"
     scheme = "file"
     root_marker = "/"
 
@@ -87,8 +89,10 @@ class LocalFileSystem(StoreFileSystem):
         Store("/", **self._options)
 
     @classmethod
-    def _normal(cls, path: str) -> str:
-        return os.path.abspath(os.path.expanduser(path))
+    def _normal(cls, path: str, *, is_url: bool) -> str:
+        # Libraries lose the slash after the scheme, and there are no URLs of relative paths.
+        text = f"/{path.lstrip('/')}" if is_url else os.path.expanduser(path)
+        return os.path.abspath(text)
 
     def _is_folder(self, path: str) -> bool:
         return os.path.isdir(self._strip_protocol(path))
