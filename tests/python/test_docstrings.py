@@ -76,6 +76,7 @@ CALLED_BY_TORCH = {
 
 ONLY_READ = {
     "headrace.configure",  # is for the whole process, of all tests
+    "headrace.fsspec.register",  # is for the whole process, of all tests
     "headrace.lightning.AsyncCheckpointIO",  # tests/lightning has trainers
     "headrace.lightning.CheckpointIO",
     "headrace.megatron.install",  # is for the whole process; tests/tokens has one for it
