@@ -201,10 +201,12 @@ def nginx_locations(root: Path, buckets: tuple[Bucket, ...], *, s3: bool = False
         if bucket.object_count > 100:
             continue
         for item in listed(root, bucket):
-            # What gcsfs asks before it opens a file.
+            # Asked by whoever opens a file.
+            metadata = Path(f"{_listing_path(root, bucket)}.{item['name']}")
+            metadata.write_text(json.dumps(item))
             lines.append(
-                f"location = /storage/v1/b/{bucket.name}/o/{item['name']} {{ "
-                f"default_type application/json; return 200 '{json.dumps(item)}'; }}"
+                f"location = /metadata/{bucket.name}/{item['name']} {{ "
+                f"default_type application/json; alias {metadata}; }}"
             )
             lines.append(
                 f"location = /{bucket.name}/{item['name']} {{ "

@@ -97,6 +97,59 @@ class _Span(NamedTuple):
     range: tuple[int, int | None] | None
     """None: all of it."""
 
+    @property
+    def size(self) -> int | None:
+        """How many bytes these are, if the object has so many; None: that is not known."""
+        if self.range is None or self.range[1] is None:
+            return None
+        return self.range[1] - self.range[0]
+
+
+class _Reads:
+    """Objects, or ranges, of one store that are being read together into bytes.
+
+    Ranges whose size is known go straight into the bytes that are handed out.
+    """
+
+    def __init__(self, store: Store, reader: Store, spans: list[_Span]) -> None:
+        self._store, self._spans = store, spans
+        ranges = [span.range for span in spans if span.range is not None] or None
+        self._filled = [_space(span.size) for span in spans if span.size is not None]
+        self._views = [space.getbuffer() for space in self._filled]
+        names = [span.name for span in spans]
+        self._batch: _engine.Batch | None = reader._handle().start(
+            names, self._views or None, ranges
+        )
+
+    def take(self, found: list[Any]) -> None:
+        """Wait, and put bytes, or an error, into the place of each."""
+        assert self._batch is not None
+        samples: list[Any] = self._batch.take(return_errors=True)
+        failed = [each if isinstance(each, Exception) else None for each in samples]
+        if self._views:
+            samples.clear()
+            self._release()
+        for i, (span, error) in enumerate(zip(self._spans, failed, strict=True)):
+            if error is not None:
+                found[span.at] = _again(self._store, span, error)
+            elif self._filled:
+                found[span.at] = self._filled[i].getvalue()  # no copy
+            else:
+                found[span.at] = samples[i].bytes()
+                samples[i] = None  # its memory is free again
+
+    def _release(self) -> None:
+        # Both hold the views, and a BytesIO gives its bytes away only if nobody has a view of them.
+        self._batch = None
+        for view in self._views:
+            view.release()
+
+    def cancel(self) -> None:
+        """End it early."""
+        if self._batch is not None:
+            self._batch.cancel()
+            self._batch.drain()
+
 
 def _twin(name: str) -> Callable[..., Any]:
     """Return the coroutine function that runs the method `name` in a thread."""
@@ -765,27 +818,21 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
     ) -> list[Any]:
         """Return bytes, or an error, for each path with a start and an end."""
         found: list[Any] = [None] * len(wanted)
-        batches: list[tuple[Store, list[_Span], _engine.Batch]] = []
+        batches: list[_Reads] = []
         try:
             for store, spans in self._spans(wanted, found).items():
                 reader = store if max_gap is None else _with_gap(store, max_gap)
-                # Whole objects apart: they have checksums.
+                # Whole objects apart: they have checksums. And what may be how long is not known.
                 whole = [span for span in spans if span.range is None]
-                parts = [span for span in spans if span.range is not None]
-                for some in filter(None, (whole, parts)):
-                    names = [span.name for span in some]
-                    ranges = [span.range for span in some if span.range is not None] or None
-                    batches.append((store, some, reader._handle().start(names, None, ranges)))
-            for store, some, batch in batches:
-                samples: list[Any] = batch.take(return_errors=True)
-                samples.reverse()
-                for span in some:
-                    sample = samples.pop()  # its memory is free as soon as its bytes were copied
-                    failed = isinstance(sample, Exception)
-                    found[span.at] = _again(store, span, sample) if failed else sample.bytes()
+                rest = [span for span in spans if span.range is not None and span.size is None]
+                parts = [span for span in spans if span.size is not None]
+                batches += [_Reads(store, reader, some) for some in (whole, rest, parts) if some]
+            while batches:
+                batches[0].take(found)
+                batches.pop(0)
         finally:
-            for _, _, batch in batches:
-                batch.cancel()
+            for reads in batches:
+                reads.cancel()
         return found
 
     def _spans(
@@ -1155,14 +1202,19 @@ def _with_gap(store: Store, max_gap: int) -> Store:
     return store._derived(parallel=parallel)
 
 
+def _space(size_bytes: int) -> io.BytesIO:
+    """Return memory for so many bytes, which it gives away as ``bytes`` without a copy."""
+    # It takes over bytes that nobody else refers to. The system gives large ones pages when they
+    # are written to, which is when they arrive.
+    return io.BytesIO(bytes(size_bytes))
+
+
 def _read_into_bytes(store: Store, span: _Span) -> bytes:
     """Read what the memory budget has no room for into memory that is the caller's."""
     info = store.stat(span.name)
     begin, end = span.range or (0, None)
     end = info.size_bytes if end is None else min(end, info.size_bytes)
-    filled = io.BytesIO()  # gives its bytes away without a copy
-    filled.seek(end - begin - 1)
-    filled.write(b"\0")
+    filled = _space(end - begin)
     with filled.getbuffer() as into:
         if span.range is None:
             store.read(info, into=into)
