@@ -202,12 +202,9 @@ def nginx_locations(root: Path, buckets: tuple[Bucket, ...], *, s3: bool = False
             continue
         for item in listed(root, bucket):
             # Asked by whoever opens a file.
-            metadata = Path(f"{_listing_path(root, bucket)}.{item['name']}")
+            metadata = root / "metadata" / bucket.name / item["name"]
+            metadata.parent.mkdir(parents=True, exist_ok=True)
             metadata.write_text(json.dumps(item))
-            lines.append(
-                f"location = /metadata/{bucket.name}/{item['name']} {{ "
-                f"default_type application/json; alias {metadata}; }}"
-            )
             lines.append(
                 f"location = /{bucket.name}/{item['name']} {{ "
                 f"add_header x-goog-generation {GENERATION}; "

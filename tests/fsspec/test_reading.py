@@ -201,6 +201,16 @@ def test_ranges_that_lie_together_are_one_request(counted: Place, server: FaultS
     assert counted.fs.cat_ranges([path] * 2, 5, 8) == [DATA[5:8]] * 2
 
 
+def test_ranges_are_cut_off_at_the_end_of_their_object(counted: Place, server: FaultServer) -> None:
+    server.put(counted.path, "a", DATA)
+    path, size = counted.at("a"), len(DATA)
+    begin = len(server.log())
+    found = counted.fs.cat_ranges([path] * 3, [0, size - 5, size + 5], [10, size + 5, size + 9])
+    assert found == [DATA[:10], DATA[-5:], b""]
+    # The first range is read once; of the others the size is asked for.
+    assert kinds(server, begin).count("get") == 2
+
+
 def test_errors_are_in_their_places_or_raised(place: Place) -> None:
     place.fs.pipe({place.at("a"): b"aaa", place.at("b"): b"bb"})
     paths = [place.at("a"), place.at("missing"), place.at("b")]

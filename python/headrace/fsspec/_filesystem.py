@@ -1236,8 +1236,11 @@ def _again(store: Store, span: _Span, error: Exception) -> Any:
     """Return what a read that has failed should have given, if there is another way to it."""
     try:
         if isinstance(error, InvalidArgumentError) and span.range is not None:
-            # Behind the end there is nothing, which is no error in Python.
-            return b"" if span.range[0] >= store.stat(span.name).size_bytes else error
+            # The range ends behind the object, or begins there: no error in Python.
+            begin, end = span.range
+            if begin >= store.stat(span.name).size_bytes:
+                return b""
+            return store.read(span.name, begin=begin, end=end).bytes()
         if isinstance(error, ResourceError):  # larger than the memory budget
             return _read_into_bytes(store, span)
     except Exception as another:
