@@ -10,6 +10,7 @@ from bench.groups import (
     dataflux,
     engine,
     formats,
+    fsspec,
     index,
     joining,
     listing,
@@ -39,6 +40,7 @@ GROUPS: dict[str, Callable[[Bench], None]] = {
     **aistore.GROUPS,
     **shards.GROUPS,
     **parquet.GROUPS,
+    **fsspec.GROUPS,
     **packing.GROUPS,
     **tokens.GROUPS,
 }

@@ -52,6 +52,7 @@ if _typing.TYPE_CHECKING:
     from headrace import checkpoint as checkpoint
     from headrace import compat as compat
     from headrace import demo as demo
+    from headrace import fsspec as fsspec
     from headrace import huggingface as huggingface
     from headrace import lightning as lightning
     from headrace import megatron as megatron
@@ -119,6 +120,7 @@ _SUBPACKAGES = (
     "checkpoint",
     "compat",
     "demo",
+    "fsspec",
     "huggingface",
     "lightning",
     "megatron",

@@ -125,7 +125,7 @@ def test_the_code_runs_on_a_server(
 
 
 # Nothing can be joined on a disk, and no AIStore be asked there.
-NOT_ON_A_FOLDER = {"small_objects.md", "ais.md", "aistore_plugin.md"}
+NOT_ON_A_FOLDER = {"small_objects.md", "ais.md", "aistore_plugin.md", "fsspec.md"}
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 PACKAGES = (
-    "headrace", "headrace.checkpoint", "headrace.torch", "headrace.lightning", "headrace.megatron",
-    "headrace.huggingface", "headrace.torch_checkpointing",
+    "headrace", "headrace.checkpoint", "headrace.fsspec", "headrace.torch", "headrace.lightning",
+    "headrace.megatron", "headrace.huggingface", "headrace.torch_checkpointing",
 )  # fmt: skip
 
 

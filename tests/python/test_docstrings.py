@@ -86,6 +86,7 @@ ONLY_READ = {
     "headrace.huggingface.download",
     "headrace.huggingface.latest",
     "headrace.huggingface.resume",
+    "headrace.fsspec.register",  # is for the whole process, of all tests
     "headrace.lightning.AsyncCheckpointIO",  # tests/lightning has trainers
     "headrace.lightning.CheckpointIO",
     "headrace.megatron.install",  # is for the whole process; tests/tokens has one for it
