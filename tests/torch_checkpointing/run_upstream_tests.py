@@ -3,8 +3,9 @@
     python -m tests.torch_checkpointing.run_upstream_tests SOURCE [TESTS OR PYTEST-ARGUMENT...]
 
 SOURCE is the unpacked source distribution of the installed version, which has the tests; they need
-expecttest, which may be on PYTHONPATH. They run twice: with the local storage that they name, and with `ObjectStorageConfig("/")` in its place. Each
-test that passes with the first one must pass with the second, but for those of `DIFFERENT`.
+expecttest, which may be on PYTHONPATH. They run twice: with the local storage that they name, and
+with `ObjectStorageConfig("/")` in its place. Each test that passes with the first one must pass
+with the second, but for those of `DIFFERENT`.
 """
 
 from __future__ import annotations
