@@ -1,10 +1,11 @@
 """Runs torch_checkpointing's own tests, unchanged, over headrace's storage of a folder.
 
-    python -m tests.torch_checkpointing.run_upstream_tests SOURCE [PYTEST-ARGUMENT...]
+    python -m tests.torch_checkpointing.run_upstream_tests SOURCE [TESTS OR PYTEST-ARGUMENT...]
 
-SOURCE is the unpacked source distribution of the installed version, which has the tests. They run
-twice: with the local storage that they name, and with `ObjectStorageConfig("/")` in its place. Each
-test that passes with the first one must pass with the second, but for those of `DIFFERENT`.
+SOURCE is the unpacked source distribution of the installed version, which has the tests; they need
+expecttest, which may be on PYTHONPATH. They run twice: with the local storage that they name, and
+with `ObjectStorageConfig("/")` in its place. Each test that passes with the first one must pass
+with the second, but for those of `DIFFERENT`.
 """
 
 from __future__ import annotations
@@ -56,10 +57,10 @@ def run(source: Path, conftest: str, arguments: list[str]) -> dict[str, bool]:
         (folder / "conftest.py").write_text(conftest)
         report = folder / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short"]
-        command += [f"--junit-xml={report}", "--rootdir", name, *arguments, "tests"]
-        subprocess.run(
-            command, cwd=folder, env={**os.environ, "PYTHONPATH": name}, check=False, timeout=1800
-        )
+        command += [f"--junit-xml={report}", "--rootdir", name, *(arguments or ["tests"])]
+        path = os.pathsep.join(filter(None, [name, os.environ.get("PYTHONPATH")]))
+        environment = {**os.environ, "PYTHONPATH": path}
+        subprocess.run(command, cwd=folder, env=environment, check=False, timeout=1800)
         cases = ElementTree.parse(report).iter("testcase")
         return {
             f"{case.get('classname')}::{case.get('name')}": case.find("failure") is None
