@@ -25,7 +25,16 @@ from headrace import (
 )
 from headrace._location import scheme_of
 
-__all__ = ["ExitCode", "Report", "Stopped", "binary_size", "counted", "exit_code_of", "shown"]
+__all__ = [
+    "ExitCode",
+    "Report",
+    "Stopped",
+    "binary_size",
+    "counted",
+    "exit_code_of",
+    "shown",
+    "with_notes",
+]
 
 
 class ExitCode(enum.IntEnum):
@@ -106,6 +115,11 @@ def binary_size(size_bytes: float) -> str:
     return f"{size_bytes:.{digits}f} {unit}"
 
 
+def with_notes(error: Exception) -> str:
+    """Return the text of an error, and what it was given to say where it happened."""
+    return f"{error}" + "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+
+
 def counted(count: int, one: str, many: str = "") -> str:
     """Return ``1 object``, ``2 objects``."""
     return f"{count} {one if count == 1 else many or one + 's'}"
@@ -167,10 +181,10 @@ class Report:
             print(line, file=sys.stderr, flush=True)
 
     def _line(self, error: Exception, code: ExitCode) -> str:
-        name = type(error).__name__
+        name, text = type(error).__name__, with_notes(error)
         hint = _hint_of(error)
         if self.as_json:
-            facts: dict[str, Any] = {"error": name, "message": str(error), "exit_code": code}
+            facts: dict[str, Any] = {"error": name, "message": text, "exit_code": code}
             if isinstance(error, HeadraceError):
                 facts |= {
                     "code": error.code,
@@ -182,7 +196,7 @@ class Report:
             if hint:
                 facts["hint"] = hint
             return json.dumps(facts)
-        return f"headrace: {name}: {shown(str(error))}" + (f" [{hint}]" if hint else "")
+        return f"headrace: {name}: {shown(text)}" + (f" [{hint}]" if hint else "")
 
     # ---- running a command
 
