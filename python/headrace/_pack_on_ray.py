@@ -106,11 +106,17 @@ def pack_shards(job: Job, numbers: Sequence[int], workers: int | None, events: E
                     events.arrived(job.plan.source_bytes(*job.plan.shard(number)))
                 events.tick()
         finally:
-            # After an error, also after Ctrl-C.
-            for each in under_way:
-                ray.cancel(each)
-            if under_way:
-                ray.wait(list(under_way), num_returns=len(under_way), timeout=_STOP_S)
+            _cancel(ray, list(under_way))  # after an error, also after Ctrl-C
+
+
+def _cancel(ray: Any, tasks: list[Any]) -> None:
+    """End tasks so that they put away what they write; after a while, by ending their processes."""
+    for each in tasks:
+        ray.cancel(each)
+    if tasks:
+        _, left = ray.wait(tasks, num_returns=len(tasks), timeout=_STOP_S)
+        for each in left:
+            ray.cancel(each, force=True)
 
 
 def _cpus(ray: Any) -> int:
