@@ -33,11 +33,14 @@ _LOST = (
     "WorkerCrashedError",
 )  # fmt: skip
 """What Ray raises if a process or a machine is gone, or what it had to say."""
-_QUIET = {
-    # Nothing is sent to anybody, and nobody is told that there is no agent for metrics.
+_OWN = {
+    # All processes listen on 127.0.0.1, as they do elsewhere than on Linux.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
+    # Else Ray tells, after a while, that there is no agent for metrics.
     "RAY_enable_metrics_collection": "0",
 }
+"""The environment of a cluster that we start."""
 
 
 def require_usable(job: Job) -> None:
@@ -135,26 +138,34 @@ def _cluster(ray: Any) -> Iterator[None]:
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     address = os.environ.get("RAY_ADDRESS")
-    before = {name: os.environ.get(name) for name in _QUIET}
-    os.environ.update(_QUIET)
     try:
-        try:
-            ray.init(address=address or "auto", **quiet)
-        except ConnectionError as error:
-            if address:
-                raise HeadraceError(f"there is no Ray at {address} (RAY_ADDRESS)") from error
-            # Nobody else is to reach it.
-            ray.init(
-                address="local", include_dashboard=False, _node_ip_address="127.0.0.1", **quiet
-            )
-        try:
-            yield
-        finally:
-            ray.shutdown()
+        ray.init(address=address or "auto", **quiet)
+    except ConnectionError as error:
+        if address:
+            raise HeadraceError(f"there is no Ray at {address} (RAY_ADDRESS)") from error
+        with _own_environment():
+            ray.init(address="local", include_dashboard=False, **quiet)
+    try:
+        yield
     finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _own_environment() -> Iterator[None]:
+    """Let a cluster that is started now be one for this machine alone, which sends nothing."""
+    constants: Any = importlib.import_module("ray._private.ray_constants")
+    before = {name: os.environ.get(name) for name in _OWN}
+    enabled = getattr(constants, "ENABLE_RAY_CLUSTER", True)
+    os.environ.update(_OWN)
+    constants.ENABLE_RAY_CLUSTER = False  # it has read the variable already
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = enabled
         for name, value in before.items():
             if value is None:
-                os.environ.pop(name, None)
+                del os.environ[name]
             else:
                 os.environ[name] = value
 

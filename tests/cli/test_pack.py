@@ -9,13 +9,18 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import headrace
 from testing.faultserver.client import FaultServer
+from tests.pack.test_processes import is_running
 from tests.waiting import wait_until
 
 FUNCTIONS = """
+import os
+import threading
+
 def shrink(sample):
     return {"txt": sample["txt"].bytes()[:2]}
 
@@ -30,6 +35,11 @@ def leave(sample):
 def wrong(sample):
     return {"txt": 1.5} if sample["__key__"] == "1" else {"txt": "right"}
 
+def hang(sample):
+    open("@place@/pid", "w").write(str(os.getpid()))
+    threading.Event().wait()
+    return {"txt": sample["txt"].bytes()}
+
 def encode(text):
     return list(text)
 
@@ -43,7 +53,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "in").mkdir()
     for i in range(5):
         (tmp_path / "in" / f"{i}.txt").write_text(f"text {i}")
-    (tmp_path / "own_functions.py").write_text(FUNCTIONS)
+    (tmp_path / "own_functions.py").write_text(FUNCTIONS.replace("@place@", str(tmp_path)))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -129,6 +139,40 @@ def test_processes_find_functions_of_the_current_folder(place: Path, start: Any)
     assert texts(place) == [b"te"] * 5
     assert b"3 shards of 5 samples" in said
     assert b"Warning" not in said
+
+
+@pytest.mark.slow
+def test_ray_is_started_for_this_machine_alone_and_ends_by_ctrl_c(place: Path, start: Any) -> None:
+    command = start(
+        "pack", "in", "out", "--transform", "own_functions:hang", "--executor", "ray",
+        "--shard-samples", "2",
+    )  # fmt: skip
+    wait_until(lambda: (place / "pid").exists() and (place / "pid").read_text() != "")
+    task = psutil.Process(int((place / "pid").read_text()))
+    family = psutil.Process(command.pid).children(recursive=True)
+    assert task in family
+    listening = [
+        connection.laddr.ip
+        for process in family
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert {ip.removeprefix("::ffff:") for ip in listening} == {"127.0.0.1"}
+    command.send_signal(signal.SIGINT)
+    _, said = command.communicate(60)
+    assert command.returncode == 130
+    assert said.decode().splitlines() == ["headrace: interrupted"]
+    wait_until(lambda: not any(is_running(process.pid) for process in family))
+    # Another executor goes on.
+    (place / "own_functions.py").write_text(
+        (place / "own_functions.py").read_text().replace("threading.Event().wait()", "pass")
+    )
+    command = start(
+        "pack", "in", "out", "--transform", "own_functions:hang", "--shard-samples", "2"
+    )
+    _, said = command.communicate(60)
+    assert command.returncode == 0, said
+    assert len(texts(place)) == 5
 
 
 # ---- tables

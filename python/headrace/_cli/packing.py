@@ -21,6 +21,9 @@ __all__ = ["Table", "function_at", "pack_command", "size_of"]
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB": 10**6,
           "GB": 10**9}  # fmt: skip
 
+# Tasks are cancelled, and then a cluster that was started for them ends, which takes seconds.
+_RAY_STOP_S = 15.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
@@ -80,6 +83,8 @@ def pack_command(
         shown_progress.arrived(done - done_bytes)
         done_bytes = done
 
+    if settings["executor"] == "ray":
+        report.stop_s = _RAY_STOP_S
     if ray_address:
         os.environ["RAY_ADDRESS"] = ray_address
     options = connection.options_of(source)

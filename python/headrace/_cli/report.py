@@ -49,9 +49,6 @@ class ExitCode(enum.IntEnum):
     BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
-# How long what cannot be interrupted may take to end by itself.
-_STOP_S = 1.0
-
 _BUDGET = "HEADRACE_MEMORY_BUDGET_BYTES sets the memory budget"
 # What to do about an error, on gs:// and on s3://.
 _HINTS: tuple[tuple[type[HeadraceError], str, str], ...] = (
@@ -137,6 +134,8 @@ class Report:
         self.write: Callable[[str], object] | None = None
         """Where lines go while something else is on the terminal; else stderr."""
         self.stopping = False
+        self.stop_s = 1.0
+        """How long what cannot be interrupted may take to end by itself."""
         self._is_done = False
         self._end = threading.Lock()  # free once the work is done
         self._end.acquire()
@@ -229,7 +228,7 @@ class Report:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)  # there is no quicker end than this one
         self.stopping = True
-        deadline_s = time.monotonic() + _STOP_S
+        deadline_s = time.monotonic() + self.stop_s
         while not self._is_done and time.monotonic() < deadline_s:
             # Each time: a request may have begun on an engine that was started anew for it.
             headrace.shutdown()
