@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
+
+from headrace._pack_on_ray import own_environment
 
 __all__ = ["TwoNodes"]
 
@@ -17,15 +19,6 @@ _NODE: dict[str, Any] = {
 }
 
 
-# Read when Ray is imported. It takes 127.0.0.1 for the address of all nodes, as it does elsewhere
-# than on Linux; sends nothing to anybody; and does not miss an agent for metrics.
-os.environ |= {
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_enable_metrics_collection": "0",
-}
-
-
 class TwoNodes:
     """Two nodes of one CPU each, to which this process is connected."""
 
@@ -33,16 +26,14 @@ class TwoNodes:
         import ray
         from ray.cluster_utils import Cluster
 
-        self._ray = ray
-        self._cluster = Cluster(initialize_head=True, head_node_args=_NODE)
-        try:
-            self._cluster.add_node(**{k: v for k, v in _NODE.items() if k != "include_dashboard"})
-            ray.init(
-                address=self._cluster.address, log_to_driver=False, logging_level=logging.ERROR
-            )
-        except BaseException:
-            self._cluster.shutdown()
-            raise
+        with ExitStack() as stack:
+            stack.enter_context(own_environment())
+            cluster = Cluster(initialize_head=True, head_node_args=_NODE)
+            stack.callback(cluster.shutdown)
+            cluster.add_node(**{k: v for k, v in _NODE.items() if k != "include_dashboard"})
+            stack.callback(ray.shutdown)
+            ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(
@@ -51,5 +42,4 @@ class TwoNodes:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._ray.shutdown()
-        self._cluster.shutdown()
+        self._stack.close()

@@ -54,6 +54,7 @@ if _typing.TYPE_CHECKING:
     from headrace import demo as demo
     from headrace import lightning as lightning
     from headrace import megatron as megatron
+    from headrace import ray as ray
     from headrace import torch as torch
 
 __all__ = [
@@ -113,7 +114,7 @@ del _name
 
 # Each loads when it is first named: most need torch, which whoever only reads and writes objects
 # need not wait for, nor have.
-_SUBPACKAGES = ("checkpoint", "compat", "demo", "lightning", "megatron", "torch")
+_SUBPACKAGES = ("checkpoint", "compat", "demo", "lightning", "megatron", "ray", "torch")
 
 
 def __getattr__(name: str) -> object:

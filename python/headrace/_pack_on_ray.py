@@ -22,7 +22,7 @@ from headrace._errors import CancelledError, HeadraceError, InvalidArgumentError
 from headrace._pack_place import Record
 from headrace._pack_shard import Events, Job, pack_shard
 
-__all__ = ["pack_shards", "require_usable"]
+__all__ = ["OWN_CLUSTER", "own_environment", "pack_shards", "require_usable"]
 
 _TICK_S = 0.2
 _STOP_S = 5.0
@@ -33,7 +33,7 @@ _LOST = (
     "WorkerCrashedError",
 )  # fmt: skip
 """What Ray raises if a process or a machine is gone, or what it had to say."""
-_OWN = {
+OWN_CLUSTER = {
     # All processes listen on 127.0.0.1, as they do elsewhere than on Linux.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -143,7 +143,7 @@ def _cluster(ray: Any) -> Iterator[None]:
     except ConnectionError as error:
         if address:
             raise HeadraceError(f"there is no Ray at {address} (RAY_ADDRESS)") from error
-        with _own_environment():
+        with own_environment():
             ray.init(address="local", include_dashboard=False, **quiet)
     try:
         yield
@@ -152,12 +152,12 @@ def _cluster(ray: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _own_environment() -> Iterator[None]:
+def own_environment() -> Iterator[None]:
     """Let a cluster that is started now be one for this machine alone, which sends nothing."""
     constants: Any = importlib.import_module("ray._private.ray_constants")
-    before = {name: os.environ.get(name) for name in _OWN}
+    before = {name: os.environ.get(name) for name in OWN_CLUSTER}
     enabled = getattr(constants, "ENABLE_RAY_CLUSTER", True)
-    os.environ.update(_OWN)
+    os.environ.update(OWN_CLUSTER)
     constants.ENABLE_RAY_CLUSTER = False  # it has read the variable already
     try:
         yield

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 PACKAGES = (
     "headrace", "headrace.checkpoint", "headrace.torch", "headrace.lightning", "headrace.megatron",
+    "headrace.ray",
 )  # fmt: skip
 
 

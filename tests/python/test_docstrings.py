@@ -78,6 +78,8 @@ ONLY_READ = {
     "headrace.configure",  # is for the whole process, of all tests
     "headrace.lightning.AsyncCheckpointIO",  # tests/lightning has trainers
     "headrace.lightning.CheckpointIO",
+    "headrace.ray.read_objects",  # needs a cluster; tests/ray has one
+    "headrace.ray.read_shards",
     "headrace.megatron.install",  # is for the whole process; tests/tokens has one for it
 }
 """Their examples do not run here; others may have lines that do not (``# doctest: +SKIP``)."""

@@ -189,6 +189,7 @@ def test_a_module_that_is_not_public_begins_with_an_underscore() -> None:
         "headrace.demo",
         "headrace.lightning",
         "headrace.megatron",
+        "headrace.ray",
         "headrace.torch",
     }
     folder = Path(headrace.__file__).resolve().parent
