@@ -56,6 +56,7 @@ if _typing.TYPE_CHECKING:
     from headrace import huggingface as huggingface
     from headrace import lightning as lightning
     from headrace import megatron as megatron
+    from headrace import ray as ray
     from headrace import torch as torch
     from headrace import torch_checkpointing as torch_checkpointing
 
@@ -124,6 +125,7 @@ _SUBPACKAGES = (
     "huggingface",
     "lightning",
     "megatron",
+    "ray",
     "torch",
     "torch_checkpointing",
 )

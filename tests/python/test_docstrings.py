@@ -89,6 +89,8 @@ ONLY_READ = {
     "headrace.fsspec.register",  # is for the whole process, of all tests
     "headrace.lightning.AsyncCheckpointIO",  # tests/lightning has trainers
     "headrace.lightning.CheckpointIO",
+    "headrace.ray.read_objects",  # needs a cluster; tests/ray has one
+    "headrace.ray.read_shards",
     "headrace.megatron.install",  # is for the whole process; tests/tokens has one for it
     "headrace.torch_checkpointing.ObjectStorageConfig",  # tests/torch_checkpointing has it
     "headrace.torch_checkpointing.ObjectStorageConfig.create_storage",

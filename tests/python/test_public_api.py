@@ -191,6 +191,7 @@ def test_a_module_that_is_not_public_begins_with_an_underscore() -> None:
         "headrace.huggingface",
         "headrace.lightning",
         "headrace.megatron",
+        "headrace.ray",
         "headrace.torch",
         "headrace.torch_checkpointing",
     }

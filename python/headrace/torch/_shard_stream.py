@@ -16,6 +16,7 @@ from headrace._errors import CancelledError, HeadraceError, InvalidArgumentError
 from headrace._keywords import refuse_options
 from headrace._location import is_local
 from headrace._options import require, require_bytes
+from headrace._shard_samples import field_names, is_indexed, samples_of
 from headrace._shards import OnError, ShardSource, require_on_error, shards_of
 from headrace._wids import is_wids, shards_in_wids
 from headrace.torch._arguments import (
@@ -28,7 +29,7 @@ from headrace.torch._error_notes import about_sample
 from headrace.torch._objects import Objects
 from headrace.torch._part_stream import PartStream, Start, turn
 from headrace.torch._seeding import GlobalGenerators
-from headrace.torch._shard_dataset import field_names, is_indexed, samples_of, tensors_of
+from headrace.torch._shard_dataset import tensors_of
 from headrace.torch._shard_window import OpenPart, Window
 from headrace.torch._shard_work import (
     Deal,
