@@ -163,6 +163,12 @@ class _FolderStorage(_Streams, LocalFileSystemStorage):
         self._root = root
         self._directory = Path(directory_of(root) or "/")
 
+    def stream_write(self, path: Path) -> Any:
+        folder = (self._directory / path).parent
+        if not folder.is_dir():  # as the local storage has it, though it could be made here
+            raise RuntimeError(f"Parent directory does not exist: {folder}")
+        return super().stream_write(path)
+
     def mkdir(self, path: Path, recursive: bool = True) -> None:
         super().mkdir(self._directory / path, recursive)
 
