@@ -61,5 +61,24 @@ TEST(Fleet, IsNotSettledBeforeItsTargetsAreReachedForGood) {
   EXPECT_EQ(settled_after_s(run, 0, 40, {}), std::nullopt);
 }
 
+// What admission holds today. docs/measurements/2026-11-25-admission-simulation.md says where that
+// misses what is wanted.
+TEST(Fleet, AHundredProcessesShareACapThatIsUsedWhole) {
+  const FleetRun run = simulate({.process_count = 100, .duration_s = 120});
+  const FleetRun::Totals late = run.totals(60, 120);
+  EXPECT_GE(late.used, 0.95);
+  EXPECT_LE(late.refused, 0.03);
+  EXPECT_GE(late.fairness, 0.9);
+}
+
+TEST(Fleet, AHundredProcessesFollowACapThatMoves) {
+  FleetOptions options{.process_count = 100, .duration_s = 180};
+  options.service.cap_moves = {{60, 2'500}, {120, 5'000}};
+  const FleetRun run = simulate(options);
+  EXPECT_GE(run.totals(60, 120).used, 0.95);
+  EXPECT_GE(run.totals(120, 180).used, 0.9);
+  EXPECT_LE(run.totals(60, 180).refused, 0.06);
+}
+
 }  // namespace
 }  // namespace headrace::simulation
