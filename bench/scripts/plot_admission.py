@@ -71,7 +71,7 @@ def by_size(quick: bool) -> dict[str, list[dict[str, Any]]]:
         growing: [
             simulate({"processes": n, "cap": n * PER_PROCESS, "seconds": 120})
             for n in sizes
-            if n <= 3_000
+            if n <= 1_000
         ],
     }
 
