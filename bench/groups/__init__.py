@@ -9,6 +9,7 @@ from bench.groups import (
     checkpoints,
     dataflux,
     engine,
+    files,
     formats,
     fsspec,
     index,
@@ -28,6 +29,7 @@ from bench.harness import Bench
 GROUPS: dict[str, Callable[[Bench], None]] = {
     **engine.GROUPS,
     **training.GROUPS,
+    **files.GROUPS,
     **joining.GROUPS,
     **listing.GROUPS,
     **index.GROUPS,
