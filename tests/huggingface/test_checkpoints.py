@@ -112,7 +112,7 @@ def test_only_a_folder_with_its_manifest_and_its_files_counts(
     for step in (5, 4):
         with pytest.raises(NotFoundError, match="no complete checkpoint"):
             download(f"run/checkpoint-{step}", tmp_path / "a", store=store)
-    with pytest.raises(NotFoundError):
+    with pytest.raises(CorruptDataError, match=r"sub/state\.json: it is missing"):
         download("run/checkpoint-3", tmp_path / "a", store=store)
     assert not (tmp_path / "a").exists()
     assert not list(tmp_path.glob(".headrace-*"))
@@ -157,6 +157,74 @@ def test_the_local_folder_may_go_while_it_is_uploaded(
         uploads.wait()
         assert newest(store) == "checkpoint-1"
         assert os.listdir(folder.parent) == []
+
+
+def test_links_in_a_checkpoint_are_uploaded_as_the_files_that_they_lead_to(
+    file: headrace.Store, save: Save, tmp_path: Path
+) -> None:
+    folder = save(1, "one")
+    (folder / "model.safetensors").rename(folder / "real")
+    (folder / "model.safetensors").symlink_to(folder / "real")
+    with CheckpointUploads("run", store=file) as uploads:
+        uploads.submit(folder)
+        shutil.rmtree(folder)  # what the link led to
+    download("run/checkpoint-1", tmp_path / "new", store=file)
+    assert (tmp_path / "new" / "model.safetensors").read_text() == "one" * 1000
+
+    (save(2, "two") / "nowhere").symlink_to(folder / "real")
+    with pytest.raises(shutil.Error, match="nowhere"):
+        upload(file, tmp_path / "out" / "checkpoint-2")
+    assert newest(file) == "checkpoint-1"
+    assert not list((tmp_path / "out").glob(".headrace-*"))
+
+
+def test_files_that_are_gone_before_they_are_uploaded_are_an_error(
+    file: headrace.Store, save: Save, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_go, put = threading.Event(), uploads_module._put
+
+    def waiting(*arguments: Any) -> FileSum:
+        assert may_go.wait(60)
+        return put(*arguments)
+
+    upload(file, save(1, "one"))
+    monkeypatch.setattr(uploads_module, "_put", waiting)
+    uploads = CheckpointUploads("run", store=file, keep=1)
+    uploads.submit(save(2, "two"))
+    uploads.submit(save(3, "three"))
+    (second,) = (each for each in uploads._staged if "three" in text_below(each))
+    shutil.rmtree(second)  # by another process, or by somebody who needs the room
+    may_go.set()
+    with pytest.raises(FileNotFoundError):
+        uploads.close()
+    assert newest(file) == "checkpoint-2"
+
+
+def text_below(folder: Path) -> str:
+    return (folder / "sub" / "state.json").read_text()
+
+
+def test_what_killed_uploads_have_left_is_cleared_but_not_what_is_being_uploaded(
+    file: headrace.Store, save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_go, put = threading.Event(), uploads_module._put
+
+    def waiting(*arguments: Any) -> FileSum:
+        assert may_go.wait(60)
+        return put(*arguments)
+
+    monkeypatch.setattr(uploads_module, "_put", waiting)
+    folder = save(1, "one")
+    left = folder.parent / f"{uploads_module.STAGED_PREFIX}left"
+    left.mkdir()
+    with CheckpointUploads("run", store=file) as uploads:
+        uploads.submit(folder)
+        # As at the beginning of a training after one that was interrupted.
+        uploads.clear(folder.parent)
+        assert not left.exists()
+        may_go.set()
+    download("run/checkpoint-1", tmp_path / "new", store=file)
+    assert text_of(tmp_path / "new") == "one"
 
 
 def test_without_links_files_are_copied(
@@ -307,6 +375,13 @@ def test_what_is_no_checkpoint_is_refused(file: headrace.Store, tmp_path: Path) 
         (tmp_path / "final").mkdir()
         with pytest.raises(InvalidArgumentError, match="must end with the number of its step"):
             uploads.submit(tmp_path / "final")
+        (tmp_path / "checkpoint-2" / "sub").mkdir(parents=True)
+        with pytest.raises(InvalidArgumentError, match="checkpoint-2 has no files"):
+            uploads.submit(tmp_path / "checkpoint-2")
+        (tmp_path / "checkpoint-2" / MANIFEST_NAME).write_bytes(b"")
+        with pytest.raises(InvalidArgumentError, match="is headrace's own file"):
+            uploads.submit(tmp_path / "checkpoint-2")
+    assert not list(tmp_path.glob(".headrace-*"))
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z]{1,3}(/[a-z]{1,3})?", fullmatch=True), st.integers(0)))
@@ -333,6 +408,13 @@ def test_any_bytes_are_an_error_of_ours_or_a_manifest(data: bytes) -> None:
     except HeadraceError:
         return
     assert json.loads(data)["files"] == {}
+
+
+@pytest.mark.parametrize("size", ["1e999", "NaN", '"x"', "[]", "{}"])
+def test_a_size_that_is_none_is_damage(size: str) -> None:
+    text = f'{{"version": 1, "files": {{"a": {{"size_bytes": {size}, "crc32c": "0"}}}}}}'
+    with pytest.raises(CorruptDataError, match="it is damaged, or no manifest"):
+        parse_manifest(text.encode())
 
 
 def test_manifests_of_the_future_are_refused() -> None:

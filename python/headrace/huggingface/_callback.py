@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 
 from headrace._location import Url
 from headrace._store import Store
-from headrace.huggingface._uploads import STAGED_PREFIX, CheckpointUploads
+from headrace.huggingface._uploads import CheckpointUploads
 
 try:
     from transformers import TrainerCallback
@@ -57,8 +56,7 @@ class CheckpointCallback(_Base):  # type: ignore[misc]  # a base without types
     def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         """Remove what an upload that was killed has left in ``output_dir``."""
         if state.is_world_process_zero:
-            for each in Path(args.output_dir).glob(f"{STAGED_PREFIX}*"):
-                shutil.rmtree(each, ignore_errors=True)
+            self._uploads.clear(Path(args.output_dir))
 
     def on_save(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         """Begin to upload the checkpoint that was just saved.

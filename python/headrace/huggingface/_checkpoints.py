@@ -192,7 +192,11 @@ def _are_there(root: Store, name: str, files: dict[str, FileSum]) -> bool:
 
 def _fetch(root: Store, name: str, expected: FileSum, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    info = root.stat(name)
+    info = root.stat(name, missing_ok=True)
+    if info is None:
+        raise _corrupt(
+            root.url_of(name), "it is missing, and the checkpoint has had it: resume from another"
+        )
     crc = size_bytes = 0
     with ObjectReaderIO(root, info) as source, path.open("wb") as file:
         while data := source.read(_COPIED_BYTES):
@@ -202,13 +206,18 @@ def _fetch(root: Store, name: str, expected: FileSum, path: Path) -> None:
         file.flush()
         os.fsync(file.fileno())
     if (size_bytes, crc) != (expected.size_bytes, expected.crc32c):
-        error = CorruptDataError(
-            f"{root.url_of(name)}: its {size_bytes:,} bytes have CRC-32C {crc:08x}, and the file "
-            f"that was uploaded has {expected.size_bytes:,} bytes and {expected.crc32c:08x}: "
-            "resume from an older checkpoint"
+        raise _corrupt(
+            root.url_of(name),
+            f"its {size_bytes:,} bytes have CRC-32C {crc:08x}, and the file that was uploaded has "
+            f"{expected.size_bytes:,} bytes and {expected.crc32c:08x}: resume from an older "
+            "checkpoint",
         )
-        error.url = root.url_of(name)
-        raise error
+
+
+def _corrupt(url: str, text: str) -> CorruptDataError:
+    error = CorruptDataError(f"{url}: {text}")
+    error.url = url
+    return error
 
 
 def _has_right_files(checkpoint: Store, folder: Path) -> bool:

@@ -93,7 +93,8 @@ class CheckpointUploads:
         until the new one is complete.
 
         Raises:
-            InvalidArgumentError: there is no such folder, or its name ends with no number.
+            InvalidArgumentError: there is no such folder, it has no files, or its name ends with no
+                number.
             Exception: the error of an upload before this one.
 
         Examples:
@@ -111,7 +112,14 @@ class CheckpointUploads:
         try:
             # Links, since the trainer may delete the folder while it is being uploaded.
             shutil.copytree(source, staged, copy_function=_link, dirs_exist_ok=True)
-            self._work.submit(lambda: self._upload(source.name, staged))
+            # What is there now, whatever becomes of the links: a file that is missing is an error.
+            files = _files_below(staged)
+            require(bool(files), f"{source} has no files, so it is no checkpoint")
+            require(
+                MANIFEST_NAME not in files,
+                f"{source} has a {MANIFEST_NAME}, which is headrace's own file: delete it",
+            )
+            self._work.submit(lambda: self._upload(source.name, staged, files))
         except BaseException:
             self._drop(staged)
             raise
@@ -142,18 +150,20 @@ class CheckpointUploads:
             for staged in list(self._staged):  # of what was not uploaded after an error
                 self._drop(staged)
 
+    def clear(self, folder: Path) -> None:
+        """Remove what uploads that were killed have left in a folder, but nothing of these here."""
+        for each in folder.glob(f"{STAGED_PREFIX}*"):
+            if Path(os.path.abspath(each)) not in self._staged:
+                shutil.rmtree(each, ignore_errors=True)
+
     def _drop(self, staged: Path) -> None:
         shutil.rmtree(staged, ignore_errors=True)
         self._staged.discard(staged)
 
-    def _upload(self, name: str, staged: Path) -> None:
+    def _upload(self, name: str, staged: Path, files: list[str]) -> None:
         try:
             manifest = f"{name}/{MANIFEST_NAME}"
             self._root.delete(manifest, missing_ok=True)
-            files = sorted(
-                str(path.relative_to(staged)) for path in staged.rglob("*") if path.is_file()
-            )
-            require(MANIFEST_NAME not in files, f"{name}: {MANIFEST_NAME} is headrace's own file")
             sums = {each: _put(self._root, f"{name}/{each}", staged / each) for each in files}
             self._root.write(manifest, manifest_of(sums), content_type="application/json")
         finally:
@@ -172,9 +182,14 @@ class CheckpointUploads:
             delete_checkpoint(self._root, name)
 
 
+def _files_below(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
 def _link(source: str, target: str) -> None:
     try:
-        os.link(source, target)
+        # To the file itself: a link to a symbolic link would lead nowhere once the file is deleted.
+        os.link(os.path.realpath(source), target)
     except OSError:  # a file system without links
         shutil.copy2(source, target)
 
