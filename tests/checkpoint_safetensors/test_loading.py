@@ -76,7 +76,7 @@ def test_a_file_is_known_by_its_contents_too(file: headrace.Store) -> None:
     assert headrace.checkpoint.open("model.bin", store=file).info("scalar").shape == ()
     headrace.checkpoint.save([1], "model.pt", store=file)
     assert headrace.checkpoint.load("model.pt", store=file) == [1]
-    headrace.checkpoint.save([1], "odd.safetensors", store=file, format="torch")
+    file.write("odd.safetensors", bytes(file.read("model.pt")))
     with pytest.raises(InvalidArgumentError, match=r"odd\.safetensors: it is no safetensors file"):
         headrace.checkpoint.load("odd.safetensors", store=file)
 
@@ -87,6 +87,9 @@ def test_options_of_the_other_format_are_refused(file: headrace.Store) -> None:
             headrace.checkpoint.save({}, "a.pt", store=file, **options)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="format is 'zip'"):
         headrace.checkpoint.save({}, "a.pt", store=file, format="zip")  # type: ignore[arg-type]
+    for name in ("a.safetensors", "a.safetensors.index.json"):
+        with pytest.raises(InvalidArgumentError, match="is the name of a safetensors file"):
+            headrace.checkpoint.save({}, name, store=file, format="torch")
     with pytest.raises(InvalidArgumentError, match="the name of an index"):
         headrace.checkpoint.save({}, "a.safetensors.index.json", store=file)
     assert list(file.list("")) == []
@@ -276,6 +279,16 @@ def test_slices_of_a_file_of_torch_are_those_of_its_tensors(file: headrace.Store
     assert found["a"].tolist() == [[4, 6], [8, 10]]
     assert found["b"].item() == 2
     assert found["a"].untyped_storage().nbytes() == 32
+
+
+@pytest.mark.parametrize("name", ["a.pt", "a.safetensors"])
+def test_numbers_of_numpy_and_steps_of_any_size_are_taken(name: str, file: headrace.Store) -> None:
+    headrace.checkpoint.save({"w": torch.arange(12).view(3, 4)}, name, store=file)
+    reader = headrace.checkpoint.open(name, store=file)
+    one: Any = numpy.int64(-1)
+    assert reader.slice("w", one).tolist() == [8, 9, 10, 11]
+    assert reader.slice("w", (one, numpy.s_[one:])).tolist() == [11]
+    assert reader.slice("w", numpy.s_[1 :: 1 << 62, 1]).tolist() == [5]
 
 
 @pytest.mark.parametrize("name", ["a.pt", "a.safetensors"])

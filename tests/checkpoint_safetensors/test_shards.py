@@ -121,6 +121,15 @@ def test_a_newer_checkpoint_replaces_the_older_one_and_its_files(store: headrace
     assert len(names(store)) == 2
 
 
+def test_a_name_that_ends_as_parts_do_is_one_as_any_other(file: headrace.Store) -> None:
+    for state in (OLD, NEW):
+        for stem in ("run/model-20261125", "run/model"):
+            headrace.checkpoint.save(state, f"{stem}.safetensors", store=file, max_shard_bytes=200)
+    assert len(names(file)) == 8  # of each the index and three files, and none of the older ones
+    for stem in ("run/model-20261125", "run/model"):
+        assert_equal(headrace.checkpoint.load(f"{stem}.safetensors", store=file), NEW)
+
+
 def test_files_that_are_not_ours_stay(file: headrace.Store) -> None:
     save(file, OLD)
     index = json.loads(bytes(file.read(INDEX)))

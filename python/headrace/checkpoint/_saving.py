@@ -133,4 +133,10 @@ def _is_safetensors(format: FormatOption | None, name: str) -> bool:
         format in (None, "torch", "safetensors"),
         f"format is {format!r}; it must be 'torch', 'safetensors' or None",
     )
-    return is_safetensors_name(name) if format is None else format == "safetensors"
+    is_name = is_safetensors_name(name)
+    require(
+        format != "torch" or not is_name,
+        f"format is 'torch', and {name!r} is the name of a safetensors file, which `load` and "
+        "others would take it for: choose another name, as step100.pt",
+    )
+    return is_name if format is None else format == "safetensors"

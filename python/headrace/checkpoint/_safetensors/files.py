@@ -61,8 +61,8 @@ def is_part_name(name: str) -> bool:
 
 def is_part_of(stem: str, name: str) -> bool:
     """Return whether `name` is that of a file of the index ``STEM.safetensors.index.json``."""
-    match = _PART.search(name)
-    return match is not None and name[: match.start()] == stem
+    # The stem may itself end like the digits of a part: "model-20261125".
+    return name.startswith(stem) and _PART.fullmatch(name, len(stem)) is not None
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,6 @@ def _header_sums(found: object) -> dict[str, int]:
     if found is None:
         return {}
     try:
-        assert isinstance(found, dict)
-        return {name: int(digits, 16) for name, digits in found.items()}
-    except (AssertionError, TypeError, ValueError):
+        return {name: int(digits, 16) for name, digits in found.items()}  # type: ignore[attr-defined]
+    except (AttributeError, TypeError, ValueError):
         raise CorruptDataError("it is damaged: its sums of headers are none") from None
