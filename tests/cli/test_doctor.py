@@ -87,6 +87,7 @@ def test_a_service_that_cannot_be_reached_is_asked_nothing_else(run: Run) -> Non
 
 def test_a_service_that_does_not_speak_http_is_a_problem(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(60)
 
         def answer() -> None:
             connection, _ = listening.accept()

@@ -25,6 +25,7 @@ from headrace.huggingface._manifest import (
     parse_manifest,
     step_of,
 )
+from headrace.huggingface._scratch import Scratch
 from testing.faultserver.client import FaultServer
 from tests.killed import kill_when_written
 
@@ -192,8 +193,8 @@ def test_files_that_are_gone_before_they_are_uploaded_are_an_error(
     uploads = CheckpointUploads("run", store=file, keep=1)
     uploads.submit(save(2, "two"))
     uploads.submit(save(3, "three"))
-    (second,) = (each for each in uploads._staged if "three" in text_below(each))
-    shutil.rmtree(second)  # by another process, or by somebody who needs the room
+    (staged,) = (each for each in uploads._staged if text_below(each.files) == "three")
+    shutil.rmtree(staged.folder)  # by somebody who needs the room
     may_go.set()
     with pytest.raises(FileNotFoundError):
         uploads.close()
@@ -204,7 +205,7 @@ def text_below(folder: Path) -> str:
     return (folder / "sub" / "state.json").read_text()
 
 
-def test_what_killed_uploads_have_left_is_cleared_but_not_what_is_being_uploaded(
+def test_what_killed_processes_have_left_is_removed_but_nothing_that_is_in_use(
     file: headrace.Store, save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_go, put = threading.Event(), uploads_module._put
@@ -215,16 +216,44 @@ def test_what_killed_uploads_have_left_is_cleared_but_not_what_is_being_uploaded
 
     monkeypatch.setattr(uploads_module, "_put", waiting)
     folder = save(1, "one")
-    left = folder.parent / f"{uploads_module.STAGED_PREFIX}left"
-    left.mkdir()
-    with CheckpointUploads("run", store=file) as uploads:
+    left = Scratch(uploads_module.STAGED_PREFIX, folder.parent)
+    left._lock.close()  # as the system does when a process is killed
+    with (
+        CheckpointUploads("run", store=file) as uploads,
+        CheckpointUploads("copy", store=file) as others,
+    ):
         uploads.submit(folder)
-        # As at the beginning of a training after one that was interrupted.
-        uploads.clear(folder.parent)
-        assert not left.exists()
+        others.submit(folder)
+        assert not left.folder.exists()
+        assert len(list(folder.parent.glob(".headrace-*"))) == 2
         may_go.set()
-    download("run/checkpoint-1", tmp_path / "new", store=file)
-    assert text_of(tmp_path / "new") == "one"
+
+    left = Scratch(".headrace-download-", tmp_path)
+    left._lock.close()
+    used = Scratch(".headrace-download-", tmp_path)
+    for run in ("run", "copy"):
+        download(f"{run}/checkpoint-1", tmp_path / run, store=file)
+        assert text_of(tmp_path / run) == "one"
+    assert list(tmp_path.glob(".headrace-*")) == [used.folder]
+    used.close()
+
+
+def test_whatever_is_in_the_way_of_a_download_is_replaced(
+    file: headrace.Store, save: Save, tmp_path: Path
+) -> None:
+    upload(file, save(1, "one"))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "link").symlink_to(elsewhere)
+    (tmp_path / "nowhere").symlink_to(tmp_path / "nothing")
+    (tmp_path / "folder" / "sub").mkdir(parents=True)
+    for name in ("file", "link", "nowhere", "folder", "new"):
+        download("run/checkpoint-1", tmp_path / name, store=file)
+        assert text_of(tmp_path / name) == "one"
+        assert (tmp_path / name).stat().st_mode == elsewhere.stat().st_mode
+    assert os.listdir(elsewhere) == []
+    assert not list(tmp_path.glob(".headrace-*"))
 
 
 def test_without_links_files_are_copied(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -52,11 +51,6 @@ class CheckpointCallback(_Base):  # type: ignore[misc]  # a base without types
         self, url: Url = "", *, keep: int | None = None, store: Store | None = None, **options: Any
     ) -> None:
         self._uploads = CheckpointUploads(url, keep=keep, store=store, **options)
-
-    def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
-        """Remove what an upload that was killed has left in ``output_dir``."""
-        if state.is_world_process_zero:
-            self._uploads.clear(Path(args.output_dir))
 
     def on_save(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         """Begin to upload the checkpoint that was just saved.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,6 +23,7 @@ from headrace.huggingface._manifest import (
     order_of,
     step_of,
 )
+from headrace.huggingface._scratch import Scratch, clear
 
 __all__ = ["STAGED_PREFIX", "CheckpointUploads"]
 
@@ -66,7 +66,7 @@ class CheckpointUploads:
         self._root = root_at(url, store, **options)
         self._keep = keep
         self._work = InOrder("headrace-huggingface-upload")
-        self._staged: set[Path] = set()
+        self._staged: set[Scratch] = set()
 
     def __enter__(self) -> CheckpointUploads:
         return self
@@ -107,13 +107,14 @@ class CheckpointUploads:
             f"{source}: the name of a checkpoint must end with the number of its step, as "
             "checkpoint-100, so that the newest can be found",
         )
-        staged = Path(tempfile.mkdtemp(prefix=STAGED_PREFIX, dir=source.parent))
+        clear(STAGED_PREFIX, source.parent)
+        staged = Scratch(STAGED_PREFIX, source.parent)
         self._staged.add(staged)
         try:
             # Links, since the trainer may delete the folder while it is being uploaded.
-            shutil.copytree(source, staged, copy_function=_link, dirs_exist_ok=True)
+            shutil.copytree(source, staged.files, copy_function=_link, dirs_exist_ok=True)
             # What is there now, whatever becomes of the links: a file that is missing is an error.
-            files = _files_below(staged)
+            files = _files_below(staged.files)
             require(bool(files), f"{source} has no files, so it is no checkpoint")
             require(
                 MANIFEST_NAME not in files,
@@ -150,21 +151,15 @@ class CheckpointUploads:
             for staged in list(self._staged):  # of what was not uploaded after an error
                 self._drop(staged)
 
-    def clear(self, folder: Path) -> None:
-        """Remove what uploads that were killed have left in a folder, but nothing of these here."""
-        for each in folder.glob(f"{STAGED_PREFIX}*"):
-            if Path(os.path.abspath(each)) not in self._staged:
-                shutil.rmtree(each, ignore_errors=True)
-
-    def _drop(self, staged: Path) -> None:
-        shutil.rmtree(staged, ignore_errors=True)
+    def _drop(self, staged: Scratch) -> None:
+        staged.close()
         self._staged.discard(staged)
 
-    def _upload(self, name: str, staged: Path, files: list[str]) -> None:
+    def _upload(self, name: str, staged: Scratch, files: list[str]) -> None:
         try:
             manifest = f"{name}/{MANIFEST_NAME}"
             self._root.delete(manifest, missing_ok=True)
-            sums = {each: _put(self._root, f"{name}/{each}", staged / each) for each in files}
+            sums = {each: _put(self._root, f"{name}/{each}", staged.files / each) for each in files}
             self._root.write(manifest, manifest_of(sums), content_type="application/json")
         finally:
             self._drop(staged)
