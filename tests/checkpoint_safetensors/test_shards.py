@@ -121,6 +121,27 @@ def test_a_newer_checkpoint_replaces_the_older_one_and_its_files(store: headrace
     assert len(names(store)) == 2
 
 
+@pytest.mark.parametrize("before", ["reading it", "looking for its files"])
+def test_an_index_that_is_replaced_while_it_is_opened_is_opened_as_it_is_now(
+    before: str, gcs: headrace.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(gcs, OLD)
+    call = "stat" if before == "reading it" else "stat_many"
+    original = getattr(headrace.Store, call)
+
+    def replacing(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        if call == "stat":
+            found = original(*arguments, **options)
+            save(gcs, NEW)
+            return found
+        save(gcs, NEW)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(headrace.Store, call, replacing)
+    assert_equal(headrace.checkpoint.load(INDEX, store=gcs), NEW)
+
+
 def test_a_name_that_ends_as_parts_do_is_one_as_any_other(file: headrace.Store) -> None:
     for state in (OLD, NEW):
         for stem in ("run/model-20261125", "run/model"):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace._engine import ObjectInfo
-from headrace._errors import CorruptDataError, NotFoundError
+from headrace._errors import CorruptDataError, NotFoundError, PreconditionFailedError
 from headrace._store import Store
 from headrace.checkpoint._object import about, corrupt, pinned, stat
 from headrace.checkpoint._parallel_reads import Part, read_parts
@@ -152,9 +152,22 @@ def find(store: Store, name: str) -> Files:
         if index_info is None:
             raise
         info = index_info
-    url = store.url_of(info.name)
     if not info.name.endswith(INDEX_SUFFIX):
         return just(store, info)
+    while True:
+        try:
+            return _files_of(store, info)
+        except (CorruptDataError, PreconditionFailedError):
+            # A newer checkpoint removes the files of an older one.
+            now = store.stat(info.name)
+            if now.generation == info.generation:
+                raise
+            info = now
+
+
+def _files_of(store: Store, info: ObjectInfo) -> Files:
+    """Return the files of an index."""
+    url = store.url_of(info.name)
     if info.size_bytes > _MAX_INDEX_BYTES:
         raise corrupt(url, f"an index has at most {_MAX_INDEX_BYTES:,} bytes, and it has more")
     data = bytearray(info.size_bytes)
