@@ -129,8 +129,7 @@ def _axes(shape: Sequence[int], index: Index) -> tuple[list[_Axis], list[bool]]:
             taken = range(size)[part]
             # The step of one element is of no use, and may be larger than any stride of torch.
             axes.append(_Axis(taken.start, len(taken), taken.step if len(taken) > 1 else 1))
-        elif isinstance(part, Integral) and not isinstance(part, bool):  # numpy's, too
-            number = int(part)
+        elif (number := _number(part)) is not None:
             if not -size <= number < size:
                 raise IndexError(f"index {number} is outside of a dimension of {size}")
             axes.append(_Axis(number % size, 1, 1))
@@ -138,3 +137,8 @@ def _axes(shape: Sequence[int], index: Index) -> tuple[list[_Axis], list[bool]]:
             raise TypeError(f"{part!r} is no number, no slice, and not '...'")
         is_kept.append(isinstance(part, slice))
     return axes, is_kept
+
+
+def _number(part: object) -> int | None:
+    # Those of numpy, too; a bool means something else as an index.
+    return int(part) if isinstance(part, Integral) and not isinstance(part, bool) else None
