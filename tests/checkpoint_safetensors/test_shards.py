@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import headrace
 import headrace.checkpoint
 from headrace import CorruptDataError, HeadraceError, InvalidArgumentError, PreconditionFailedError
+from headrace.checkpoint._safetensors import saving as saving_module
 from headrace.checkpoint._safetensors.saving import _split
 from testing.faultserver.client import FaultServer
 from tests.checkpoint.states import filled, kinds, large_state, sent_bytes
@@ -140,6 +141,18 @@ def test_an_index_that_is_replaced_while_it_is_opened_is_opened_as_it_is_now(
 
     monkeypatch.setattr(headrace.Store, call, replacing)
     assert_equal(headrace.checkpoint.load(INDEX, store=gcs), NEW)
+
+
+def test_an_index_that_could_not_be_loaded_replaces_none(
+    file: headrace.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(file, OLD)
+    before = names(file)
+    monkeypatch.setattr(saving_module, "MAX_INDEX_BYTES", 500)
+    with pytest.raises(InvalidArgumentError, match=r"index\.json: the index would have"):
+        save(file, NEW)
+    assert names(file) == before
+    assert_equal(load(file), OLD)
 
 
 def test_a_name_that_ends_as_parts_do_is_one_as_any_other(file: headrace.Store) -> None:

@@ -16,7 +16,9 @@ from headrace.checkpoint._parallel_reads import Part, read_parts
 from headrace.checkpoint._safetensors.header import Header, header_bytes_of, parse_header
 
 __all__ = [
+    "HEADERS_KEY",
     "INDEX_SUFFIX",
+    "MAX_INDEX_BYTES",
     "SUFFIX",
     "File",
     "Files",
@@ -43,7 +45,7 @@ So a file that another save has replaced is told from the one that the index was
 # file of some size.
 HEAD_BYTES = 16 << 10
 # An index has about as many bytes for a tensor as a header.
-_MAX_INDEX_BYTES = 100_000_000
+MAX_INDEX_BYTES = 100_000_000
 
 # "model-00001-of-00003.safetensors"; with eight more digits where a checkpoint replaces another.
 _PART = re.compile(r"(-[0-9a-f]{8})?-\d{5}-of-\d{5}\.safetensors$")
@@ -168,8 +170,8 @@ def find(store: Store, name: str) -> Files:
 def _files_of(store: Store, info: ObjectInfo) -> Files:
     """Return the files of an index."""
     url = store.url_of(info.name)
-    if info.size_bytes > _MAX_INDEX_BYTES:
-        raise corrupt(url, f"an index has at most {_MAX_INDEX_BYTES:,} bytes, and it has more")
+    if info.size_bytes > MAX_INDEX_BYTES:
+        raise corrupt(url, f"an index has at most {MAX_INDEX_BYTES:,} bytes, and it has more")
     data = bytearray(info.size_bytes)
     pinned(store).read_ranges([(info, 0, info.size_bytes)], into=[data])
     with about(url):
