@@ -141,4 +141,6 @@ def _axes(shape: Sequence[int], index: Index) -> tuple[list[_Axis], list[bool]]:
 
 def _number(part: object) -> int | None:
     # Those of numpy, too; a bool means something else as an index.
-    return int(part) if isinstance(part, Integral) and not isinstance(part, bool) else None
+    if isinstance(part, bool) or not isinstance(part, Integral):
+        return None
+    return int(part)
