@@ -9,8 +9,8 @@
 
 torch_checkpointing makes a checkpoint visible by renaming its folder. Buckets have no folders: a
 rename copies object by object, and may end in the middle. There, a checkpoint is complete when the
-object ``.headrace-complete`` is in its folder, which is written last, and no file below a folder
-without it is read.
+object ``.headrace-complete`` is in its folder, which is written last, and a load refuses a folder
+without it.
 """
 
 from __future__ import annotations
