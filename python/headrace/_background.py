@@ -54,7 +54,8 @@ class InOrder:
         done = [future for future in self._under_way if future.done()]
         failed = next((future for future in done if future.exception() is not None), None)
         if failed is None:
-            self._under_way = [future for future in self._under_way if not future.done()]
+            # Not those that are done by now: one of these may have failed since.
+            self._under_way = [future for future in self._under_way if future not in done]
             return
         for future in self._under_way:
             future.exception()  # all of them are dropped; wait until that has happened

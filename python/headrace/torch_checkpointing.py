@@ -9,8 +9,8 @@
 
 torch_checkpointing makes a checkpoint visible by renaming its folder. Buckets have no folders: a
 rename copies object by object, and may end in the middle. There, a checkpoint is complete when the
-object ``.headrace-complete`` is in its folder, which is written last, and no file below a folder
-without it is read.
+object ``.headrace-complete`` is in its folder, which is written last, and a load refuses a folder
+without it.
 """
 
 from __future__ import annotations
@@ -163,17 +163,20 @@ class _FolderStorage(_Streams, LocalFileSystemStorage):
         self._root = root
         self._directory = Path(directory_of(root) or "/")
 
+    def _path(self, path: Path) -> Path:
+        return self._directory / self._name(Path(path))
+
     def stream_write(self, path: Path) -> Any:
-        folder = (self._directory / path).parent
+        folder = self._path(path).parent
         if not folder.is_dir():  # as the local storage has it, though it could be made here
             raise RuntimeError(f"Parent directory does not exist: {folder}")
         return super().stream_write(path)
 
     def mkdir(self, path: Path, recursive: bool = True) -> None:
-        super().mkdir(self._directory / path, recursive)
+        super().mkdir(self._path(path), recursive)
 
     def rmdir(self, path: Path) -> None:
-        super().rmdir(self._directory / path)
+        super().rmdir(self._path(path))
 
     def rename(
         self,
@@ -182,24 +185,22 @@ class _FolderStorage(_Streams, LocalFileSystemStorage):
         is_directory: bool = False,
         background_cleanup: bool = False,
     ) -> None:
-        super().rename(
-            self._directory / src_path, self._directory / dst_path, is_directory, background_cleanup
-        )
+        super().rename(self._path(src_path), self._path(dst_path), is_directory, background_cleanup)
 
     def ls(self, path: Path) -> list[str]:
-        return [name for name in super().ls(self._directory / path) if name not in _OURS]
+        return [name for name in super().ls(self._path(path)) if name not in _OURS]
 
     def delete(self, path: Path) -> None:
-        super().delete(self._directory / path)
+        super().delete(self._path(path))
 
     def exists(self, path: Path) -> bool:
-        return bool(super().exists(self._directory / path))
+        return bool(super().exists(self._path(path)))
 
     def getsize(self, path: Path) -> int:
-        return int(super().getsize(self._directory / path))
+        return int(super().getsize(self._path(path)))
 
     def isdir(self, path: Path) -> bool:
-        return bool(super().isdir(self._directory / path))
+        return bool(super().isdir(self._path(path)))
 
     def remap_path(self, path: Path) -> str:
         return self._root.url_of(self._name(Path(path)))
@@ -246,6 +247,10 @@ class _ObjectStorage(_Streams, Storage):
                 raise _occupied(src_path, dst_path, errno.EISDIR)
             self._root.rename(source, target)
             return
+        if target.startswith(f"{source}/"):
+            raise OSError(
+                errno.EINVAL, f"{src_path} cannot be moved to a folder in itself", str(dst_path)
+            )
         names = self._below(source)
         if not names:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(src_path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import random
 import re
@@ -17,7 +18,15 @@ from hypothesis import strategies as st
 
 import headrace
 import headrace.checkpoint
-from headrace import CorruptDataError, InvalidArgumentError, NotFoundError, PreconditionFailedError
+from headrace import (
+    CorruptDataError,
+    InvalidArgumentError,
+    NotFoundError,
+    PreconditionFailedError,
+    _engine,
+)
+from headrace._whole_sum import crc_of as whole_crc_of
+from headrace.checkpoint._safetensors import reader as reader_module
 from headrace.checkpoint._safetensors.files import HEAD_BYTES
 from headrace.checkpoint._safetensors.saving import file_of as our_file_of
 from headrace.checkpoint._slices import MAX_GAP_BYTES, select
@@ -76,7 +85,7 @@ def test_a_file_is_known_by_its_contents_too(file: headrace.Store) -> None:
     assert headrace.checkpoint.open("model.bin", store=file).info("scalar").shape == ()
     headrace.checkpoint.save([1], "model.pt", store=file)
     assert headrace.checkpoint.load("model.pt", store=file) == [1]
-    headrace.checkpoint.save([1], "odd.safetensors", store=file, format="torch")
+    file.write("odd.safetensors", bytes(file.read("model.pt")))
     with pytest.raises(InvalidArgumentError, match=r"odd\.safetensors: it is no safetensors file"):
         headrace.checkpoint.load("odd.safetensors", store=file)
 
@@ -87,6 +96,9 @@ def test_options_of_the_other_format_are_refused(file: headrace.Store) -> None:
             headrace.checkpoint.save({}, "a.pt", store=file, **options)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="format is 'zip'"):
         headrace.checkpoint.save({}, "a.pt", store=file, format="zip")  # type: ignore[arg-type]
+    for name in ("a.safetensors", "a.safetensors.index.json"):
+        with pytest.raises(InvalidArgumentError, match="is the name of a safetensors file"):
+            headrace.checkpoint.save({}, name, store=file, format="torch")
     with pytest.raises(InvalidArgumentError, match="the name of an index"):
         headrace.checkpoint.save({}, "a.safetensors.index.json", store=file)
     assert list(file.list("")) == []
@@ -279,6 +291,16 @@ def test_slices_of_a_file_of_torch_are_those_of_its_tensors(file: headrace.Store
 
 
 @pytest.mark.parametrize("name", ["a.pt", "a.safetensors"])
+def test_numbers_of_numpy_and_steps_of_any_size_are_taken(name: str, file: headrace.Store) -> None:
+    headrace.checkpoint.save({"w": torch.arange(12).view(3, 4)}, name, store=file)
+    reader = headrace.checkpoint.open(name, store=file)
+    one: Any = numpy.int64(-1)
+    assert reader.slice("w", one).tolist() == [8, 9, 10, 11]
+    assert reader.slice("w", (one, numpy.s_[one:])).tolist() == [11]
+    assert reader.slice("w", numpy.s_[1 :: 1 << 62, 1]).tolist() == [5]
+
+
+@pytest.mark.parametrize("name", ["a.pt", "a.safetensors"])
 @pytest.mark.parametrize(
     ("index", "message"),
     [
@@ -417,6 +439,35 @@ def test_a_file_of_the_library_is_compared_with_the_checksum_of_the_store(
         headrace.checkpoint.load(NAME, store=gcs)
     server.faults([FLIP | {"from": 2, "count": 100}])
     assert headrace.checkpoint.load(NAME, store=gcs, verify=False).keys() == state.keys()
+
+
+@pytest.mark.parametrize("damaged", [1, 2])
+def test_files_with_checksums_of_different_kinds_are_all_compared(
+    damaged: int, server: FaultServer, gcs: headrace.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = large_state(2)
+    files = {f"m-0000{i}-of-00002.safetensors": f"layer.{i - 1}" for i in (1, 2)}
+    data = {
+        name: safetensors.torch.save({f"layer.{i}": state[f"layer.{i}"]})
+        for i, name in enumerate(files)
+    }
+    for name, each in data.items():
+        server.put("bucket", name, each)
+    index = {"weight_map": {key: name for name, key in files.items()}}
+    server.put("bucket", "m.safetensors.index.json", json.dumps(index).encode())
+    first = next(iter(files))
+    crc64 = _engine.CrcKind("crc64nvme")
+
+    def crc_of(info: headrace.ObjectInfo) -> Any:
+        return (crc64, crc64.of(data[first])) if info.name == first else whole_crc_of(info)
+
+    monkeypatch.setattr(reader_module, "crc_of", crc_of)
+    assert_equal(headrace.checkpoint.load("m.safetensors", store=gcs), state)
+    name = f"m-0000{damaged}-of-00002.safetensors"
+    match = {"kind": "media", "path_contains": name}
+    server.faults([{"match": match, "from": 2, "count": 100, "action": {"flip_byte": 100}}])
+    with pytest.raises(CorruptDataError, match=f"{name}: the bytes that came have CRC"):
+        headrace.checkpoint.load("m.safetensors", store=gcs)
 
 
 def test_checksums_that_came_along_from_another_file_are_left_out(file: headrace.Store) -> None:

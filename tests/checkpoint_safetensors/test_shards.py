@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import headrace
 import headrace.checkpoint
 from headrace import CorruptDataError, HeadraceError, InvalidArgumentError, PreconditionFailedError
+from headrace.checkpoint._safetensors import saving as saving_module
 from headrace.checkpoint._safetensors.saving import _split
 from testing.faultserver.client import FaultServer
 from tests.checkpoint.states import filled, kinds, large_state, sent_bytes
@@ -119,6 +120,48 @@ def test_a_newer_checkpoint_replaces_the_older_one_and_its_files(store: headrace
     save(store, OLD, max_shard_bytes=1000)
     assert_equal(load(store), OLD)
     assert len(names(store)) == 2
+
+
+@pytest.mark.parametrize("before", ["reading it", "looking for its files"])
+def test_an_index_that_is_replaced_while_it_is_opened_is_opened_as_it_is_now(
+    before: str, gcs: headrace.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(gcs, OLD)
+    call = "stat" if before == "reading it" else "stat_many"
+    original = getattr(headrace.Store, call)
+
+    def replacing(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        if call == "stat":
+            found = original(*arguments, **options)
+            save(gcs, NEW)
+            return found
+        save(gcs, NEW)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(headrace.Store, call, replacing)
+    assert_equal(headrace.checkpoint.load(INDEX, store=gcs), NEW)
+
+
+def test_an_index_that_could_not_be_loaded_replaces_none(
+    file: headrace.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(file, OLD)
+    before = names(file)
+    monkeypatch.setattr(saving_module, "MAX_INDEX_BYTES", 500)
+    with pytest.raises(InvalidArgumentError, match=r"index\.json: the index would have"):
+        save(file, NEW)
+    assert names(file) == before
+    assert_equal(load(file), OLD)
+
+
+def test_a_name_that_ends_as_parts_do_is_one_as_any_other(file: headrace.Store) -> None:
+    for state in (OLD, NEW):
+        for stem in ("run/model-20261125", "run/model"):
+            headrace.checkpoint.save(state, f"{stem}.safetensors", store=file, max_shard_bytes=200)
+    assert len(names(file)) == 8  # of each the index and three files, and none of the older ones
+    for stem in ("run/model-20261125", "run/model"):
+        assert_equal(headrace.checkpoint.load(f"{stem}.safetensors", store=file), NEW)
 
 
 def test_files_that_are_not_ours_stay(file: headrace.Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import resource
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -81,6 +82,28 @@ def test_a_service_that_cannot_be_reached_is_asked_nothing_else(run: Run) -> Non
     found = by_subject(done.json)
     assert found["service"]["detail"].startswith("http://127.0.0.1:9: ")
     assert "Connection refused" in found["service"]["detail"]
+    assert "list" not in found
+
+
+def test_a_service_that_does_not_speak_http_is_a_problem(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(60)
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"SSH-2.0-OpenSSH\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        done = run("doctor", "gs://bucket", "--endpoint", url, "--json")
+        thread.join()
+    assert (done.code, done.err) == (1, "")
+    found = by_subject(done.json)
+    assert "does not answer in HTTP: SSH-2.0" in found["service"]["detail"]
+    assert "is the port right" in found["service"]["advice"]
     assert "list" not in found
 
 

@@ -25,6 +25,7 @@ from headrace.huggingface._manifest import (
     parse_manifest,
     step_of,
 )
+from headrace.huggingface._scratch import Scratch
 from testing.faultserver.client import FaultServer
 from tests.killed import kill_when_written
 
@@ -112,7 +113,7 @@ def test_only_a_folder_with_its_manifest_and_its_files_counts(
     for step in (5, 4):
         with pytest.raises(NotFoundError, match="no complete checkpoint"):
             download(f"run/checkpoint-{step}", tmp_path / "a", store=store)
-    with pytest.raises(NotFoundError):
+    with pytest.raises(CorruptDataError, match=r"sub/state\.json: it is missing"):
         download("run/checkpoint-3", tmp_path / "a", store=store)
     assert not (tmp_path / "a").exists()
     assert not list(tmp_path.glob(".headrace-*"))
@@ -157,6 +158,102 @@ def test_the_local_folder_may_go_while_it_is_uploaded(
         uploads.wait()
         assert newest(store) == "checkpoint-1"
         assert os.listdir(folder.parent) == []
+
+
+def test_links_in_a_checkpoint_are_uploaded_as_the_files_that_they_lead_to(
+    file: headrace.Store, save: Save, tmp_path: Path
+) -> None:
+    folder = save(1, "one")
+    (folder / "model.safetensors").rename(folder / "real")
+    (folder / "model.safetensors").symlink_to(folder / "real")
+    with CheckpointUploads("run", store=file) as uploads:
+        uploads.submit(folder)
+        shutil.rmtree(folder)  # what the link led to
+    download("run/checkpoint-1", tmp_path / "new", store=file)
+    assert (tmp_path / "new" / "model.safetensors").read_text() == "one" * 1000
+
+    (save(2, "two") / "nowhere").symlink_to(folder / "real")
+    with pytest.raises(shutil.Error, match="nowhere"):
+        upload(file, tmp_path / "out" / "checkpoint-2")
+    assert newest(file) == "checkpoint-1"
+    assert not list((tmp_path / "out").glob(".headrace-*"))
+
+
+def test_files_that_are_gone_before_they_are_uploaded_are_an_error(
+    file: headrace.Store, save: Save, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_go, put = threading.Event(), uploads_module._put
+
+    def waiting(*arguments: Any) -> FileSum:
+        assert may_go.wait(60)
+        return put(*arguments)
+
+    upload(file, save(1, "one"))
+    monkeypatch.setattr(uploads_module, "_put", waiting)
+    uploads = CheckpointUploads("run", store=file, keep=1)
+    uploads.submit(save(2, "two"))
+    uploads.submit(save(3, "three"))
+    (staged,) = (each for each in uploads._staged if text_below(each.files) == "three")
+    shutil.rmtree(staged.folder)  # by somebody who needs the room
+    may_go.set()
+    with pytest.raises(FileNotFoundError):
+        uploads.close()
+    assert newest(file) == "checkpoint-2"
+
+
+def text_below(folder: Path) -> str:
+    return (folder / "sub" / "state.json").read_text()
+
+
+def test_what_killed_processes_have_left_is_removed_but_nothing_that_is_in_use(
+    file: headrace.Store, save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_go, put = threading.Event(), uploads_module._put
+
+    def waiting(*arguments: Any) -> FileSum:
+        assert may_go.wait(60)
+        return put(*arguments)
+
+    monkeypatch.setattr(uploads_module, "_put", waiting)
+    folder = save(1, "one")
+    left = Scratch(uploads_module.STAGED_PREFIX, folder.parent)
+    left._lock.close()  # as the system does when a process is killed
+    with (
+        CheckpointUploads("run", store=file) as uploads,
+        CheckpointUploads("copy", store=file) as others,
+    ):
+        uploads.submit(folder)
+        others.submit(folder)
+        assert not left.folder.exists()
+        assert len(list(folder.parent.glob(".headrace-*"))) == 2
+        may_go.set()
+
+    left = Scratch(".headrace-download-", tmp_path)
+    left._lock.close()
+    used = Scratch(".headrace-download-", tmp_path)
+    for run in ("run", "copy"):
+        download(f"{run}/checkpoint-1", tmp_path / run, store=file)
+        assert text_of(tmp_path / run) == "one"
+    assert list(tmp_path.glob(".headrace-*")) == [used.folder]
+    used.close()
+
+
+def test_whatever_is_in_the_way_of_a_download_is_replaced(
+    file: headrace.Store, save: Save, tmp_path: Path
+) -> None:
+    upload(file, save(1, "one"))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "link").symlink_to(elsewhere)
+    (tmp_path / "nowhere").symlink_to(tmp_path / "nothing")
+    (tmp_path / "folder" / "sub").mkdir(parents=True)
+    for name in ("file", "link", "nowhere", "folder", "new"):
+        download("run/checkpoint-1", tmp_path / name, store=file)
+        assert text_of(tmp_path / name) == "one"
+        assert (tmp_path / name).stat().st_mode == elsewhere.stat().st_mode
+    assert os.listdir(elsewhere) == []
+    assert not list(tmp_path.glob(".headrace-*"))
 
 
 def test_without_links_files_are_copied(
@@ -307,6 +404,13 @@ def test_what_is_no_checkpoint_is_refused(file: headrace.Store, tmp_path: Path) 
         (tmp_path / "final").mkdir()
         with pytest.raises(InvalidArgumentError, match="must end with the number of its step"):
             uploads.submit(tmp_path / "final")
+        (tmp_path / "checkpoint-2" / "sub").mkdir(parents=True)
+        with pytest.raises(InvalidArgumentError, match="checkpoint-2 has no files"):
+            uploads.submit(tmp_path / "checkpoint-2")
+        (tmp_path / "checkpoint-2" / MANIFEST_NAME).write_bytes(b"")
+        with pytest.raises(InvalidArgumentError, match="is headrace's own file"):
+            uploads.submit(tmp_path / "checkpoint-2")
+    assert not list(tmp_path.glob(".headrace-*"))
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z]{1,3}(/[a-z]{1,3})?", fullmatch=True), st.integers(0)))
@@ -333,6 +437,13 @@ def test_any_bytes_are_an_error_of_ours_or_a_manifest(data: bytes) -> None:
     except HeadraceError:
         return
     assert json.loads(data)["files"] == {}
+
+
+@pytest.mark.parametrize("size", ["1e999", "NaN", '"x"', "[]", "{}"])
+def test_a_size_that_is_none_is_damage(size: str) -> None:
+    text = f'{{"version": 1, "files": {{"a": {{"size_bytes": {size}, "crc32c": "0"}}}}}}'
+    with pytest.raises(CorruptDataError, match="it is damaged, or no manifest"):
+        parse_manifest(text.encode())
 
 
 def test_manifests_of_the_future_are_refused() -> None:

@@ -5,9 +5,11 @@ It copies when it is told to, as a device does that is busy. CUDA is not needed.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import warnings
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +198,61 @@ def test_tensors_move_at_any_depth_and_so_does_what_can_be_moved() -> None:
     )
     assert there["a"][0].device.type == there["b"][0].device.type == "meta"
     assert (there["a"][1], there["b"][1], there["c"]) == (3, "meta True", "text")
+
+
+class Streams:
+    """Stands in for those of CUDA: knows which one is current, and which uses which tensor."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.current = "trainer"
+        self.users: list[tuple[Any, Any]] = []
+
+        @contextlib.contextmanager
+        def on(name: str) -> Iterator[None]:
+            before, self.current = self.current, name
+            yield
+            self.current = before
+
+        class Event:
+            def record(self, stream: str) -> None:
+                assert stream == "copies"
+
+        class Trainer:
+            def wait_event(self, _: Event) -> None: ...
+
+        trainer = Trainer()
+        monkeypatch.setattr(torch.cuda, "Stream", lambda _: "copies")
+        monkeypatch.setattr(torch.cuda, "stream", on)
+        monkeypatch.setattr(torch.cuda, "Event", Event)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda _: trainer)
+        monkeypatch.setattr(
+            torch.Tensor,
+            "record_stream",
+            lambda tensor, stream: self.users.append((tensor, stream is trainer)),
+        )
+
+
+def test_only_tensors_whose_memory_can_be_kept_are_copied_on_another_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    streams = Streams(monkeypatch)
+
+    class Own:
+        """As BatchEncoding and PackedSequence: it holds tensors that nobody else sees."""
+
+        def to(self, device: torch.device, *, non_blocking: bool) -> str:
+            assert (device.type, non_blocking) == ("meta", True)
+            return streams.current
+
+    device = _to_device.CudaDevice(torch.device("meta"))
+    sparse = torch.eye(3).to_sparse()
+    copy = device.copy({"a": torch.ones(2), "b": [Own(), "text"], "c": sparse})
+    there = copy.take()
+    assert there["b"] == ["trainer", "text"]
+    assert there["a"].device.type == there["c"].device.type == "meta"
+    [(kept, is_by_trainer)] = streams.users
+    assert kept is there["a"]
+    assert is_by_trainer
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without CUDA")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -227,6 +228,10 @@ def test_renames_keep_to_the_table_of_the_contract(gcs: headrace.Store) -> None:
     assert not storage.exists(Path("file"))
     with pytest.raises(FileNotFoundError):
         storage.rename(Path("missing"), Path("d"))
+    with pytest.raises(OSError, match="b cannot be moved to a folder in itself") as raised:
+        storage.rename(Path("b"), Path("b/sub/z"))
+    assert raised.value.errno == errno.EINVAL
+    assert storage.exists(Path("b"))
     assert storage.isdir(Path("b"))
     assert not storage.isdir(Path("other"))
     assert storage.getsize(Path("other")) == 1
@@ -277,6 +282,19 @@ def test_paths_outside_of_the_root_are_refused(gcs: headrace.Store, tmp_path: Pa
     assert (tmp_path / "a" / "x").read_bytes() == b"x"
     with pytest.raises(InvalidArgumentError, match="paths are relative to it"):
         local.write(tmp_path.parent / "x", b"x")
+    # Nor is anything looked at or removed there.
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    inner = ObjectStorageConfig(tmp_path / "a").create_storage()
+    for path in (beside, Path("../beside")):
+        for call in (inner.exists, inner.ls, inner.isdir, inner.rmdir, inner.delete, inner.mkdir):
+            with pytest.raises(InvalidArgumentError, match=r"relative to it|leads out of"):
+                call(path)
+        for pair in ((path, Path("y")), (Path("x"), path)):
+            with pytest.raises(InvalidArgumentError, match=r"relative to it|leads out of"):
+                inner.rename(*pair)
+    assert beside.is_dir()
+    assert inner.ls(Path()) == ["x"]
 
 
 def test_the_mark_is_of_our_storage_only() -> None:

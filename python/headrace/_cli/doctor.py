@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.utils
+import http.client
 import importlib.metadata
 import json
 import os
@@ -313,13 +314,21 @@ def _clock(store: Store, scheme: str, environment: Environment) -> Iterator[Find
             verdict="problem", subject="service", detail=f"{endpoint}: {reason}", advice=advice
         )
         return
+    except http.client.HTTPException as error:  # which none of the above is
+        yield Finding(
+            verdict="problem",
+            subject="service",
+            detail=f"{endpoint} does not answer in HTTP: {str(error) or type(error).__name__}",
+            advice="is the port right, and is it http:// or https://?",
+        )
+        return
     took_s = time.time() - begin_s
     yield Finding(
         verdict="ok", subject="service", detail=f"{endpoint} answers after {took_s * 1e3:.0f} ms"
     )
     try:
         theirs_s = email.utils.parsedate_to_datetime(date or "").timestamp()
-    except ValueError:
+    except (OverflowError, ValueError):
         return
     skew_s = begin_s + took_s / 2 - theirs_s
     if abs(skew_s) > _MOST_SKEW_S:

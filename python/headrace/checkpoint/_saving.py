@@ -59,7 +59,8 @@ def save(
         if_generation: the generation to replace; ``"absent"``: there must be no object. Default:
             replace any object.
         pickle_protocol: protocol of the pickle; `load` with ``weights_only=True`` reads only 2.
-        format: ``"torch"`` or ``"safetensors"``. Default: what the name says.
+        format: ``"torch"`` or ``"safetensors"``. Default: what the name says. A name of safetensors
+            is for that format alone.
         metadata: texts to keep in a safetensors file.
         max_shard_bytes: save several safetensors files of so many bytes of tensors at most (more
             only where one tensor has more), ``model-00001-of-00003.safetensors``, and, when all are
@@ -133,4 +134,10 @@ def _is_safetensors(format: FormatOption | None, name: str) -> bool:
         format in (None, "torch", "safetensors"),
         f"format is {format!r}; it must be 'torch', 'safetensors' or None",
     )
-    return is_safetensors_name(name) if format is None else format == "safetensors"
+    is_name = is_safetensors_name(name)
+    require(
+        format != "torch" or not is_name,
+        f"format is 'torch', and {name!r} is the name of a safetensors file, which `load` and "
+        "others would take it for: choose another name, as step100.pt",
+    )
+    return is_name if format is None else format == "safetensors"

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral
 from types import EllipsisType
 
 from headrace.checkpoint._object import refused
@@ -126,12 +127,20 @@ def _axes(shape: Sequence[int], index: Index) -> tuple[list[_Axis], list[bool]]:
             if part.step is not None and part.step <= 0:
                 raise ValueError("the step of a slice must be above 0")
             taken = range(size)[part]
-            axes.append(_Axis(taken.start, len(taken), taken.step))
-        elif isinstance(part, int) and not isinstance(part, bool):
-            if not -size <= part < size:
-                raise IndexError(f"index {part} is outside of a dimension of {size}")
-            axes.append(_Axis(part % size, 1, 1))
+            # The step of one element is of no use, and may be larger than any stride of torch.
+            axes.append(_Axis(taken.start, len(taken), taken.step if len(taken) > 1 else 1))
+        elif (number := _number(part)) is not None:
+            if not -size <= number < size:
+                raise IndexError(f"index {number} is outside of a dimension of {size}")
+            axes.append(_Axis(number % size, 1, 1))
         else:
             raise TypeError(f"{part!r} is no number, no slice, and not '...'")
         is_kept.append(isinstance(part, slice))
     return axes, is_kept
+
+
+def _number(part: object) -> int | None:
+    # Those of numpy, too; a bool means something else as an index.
+    if isinstance(part, bool) or not isinstance(part, Integral):
+        return None
+    return int(part)

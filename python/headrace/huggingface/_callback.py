@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from headrace._location import Url
 from headrace._store import Store
-from headrace.huggingface._uploads import STAGED_PREFIX, CheckpointUploads
+from headrace.huggingface._uploads import CheckpointUploads
 
 try:
     from transformers import TrainerCallback
@@ -53,12 +51,6 @@ class CheckpointCallback(_Base):  # type: ignore[misc]  # a base without types
         self, url: Url = "", *, keep: int | None = None, store: Store | None = None, **options: Any
     ) -> None:
         self._uploads = CheckpointUploads(url, keep=keep, store=store, **options)
-
-    def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
-        """Remove what an upload that was killed has left in ``output_dir``."""
-        if state.is_world_process_zero:
-            for each in Path(args.output_dir).glob(f"{STAGED_PREFIX}*"):
-                shutil.rmtree(each, ignore_errors=True)
 
     def on_save(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         """Begin to upload the checkpoint that was just saved.

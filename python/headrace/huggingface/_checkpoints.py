@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,12 +21,14 @@ from headrace.huggingface._manifest import (
     parse_manifest,
     step_of,
 )
+from headrace.huggingface._scratch import Scratch, clear
 
 __all__ = ["delete_checkpoint", "download", "latest", "resume", "steps"]
 
 _log = logging.getLogger("headrace")
 
 _COPIED_BYTES = 4 << 20
+_PART_PREFIX = ".headrace-download-"
 
 
 def latest(url: Url = "", *, store: Store | None = None, **options: Any) -> str | None:
@@ -85,18 +85,20 @@ def download(
         raise NotFoundError(f"{root.url}: it has no {MANIFEST_NAME}: it is no complete checkpoint")
     target = Path(os.path.abspath(folder))
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f".headrace-download-{target.name}-", dir=target.parent))
+    clear(_PART_PREFIX, target.parent)
+    part = Scratch(_PART_PREFIX, target.parent)
     try:
         for name, expected in files.items():
-            _fetch(root, name, expected, part / name)
-        if target.exists():
-            shutil.rmtree(target)
-        part.chmod(0o777 & ~_umask())
-        part.rename(target)
+            _fetch(root, name, expected, part.files / name)
+        for folder in {part.files / each for name in files for each in Path(name).parents}:
+            _sync(folder)
+        # An older one goes as a whole, so that no half of it is taken for a checkpoint.
+        if os.path.lexists(target):
+            target.rename(part.folder / "old")
+        part.files.rename(target)
         _sync(target.parent)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
+    finally:
+        part.close()
 
 
 def resume(
@@ -106,7 +108,7 @@ def resume(
 
     None if there is no checkpoint, so that training begins. A folder in `output_dir` that has the
     right files already is kept, and one of the same name with others is replaced. Call it in one
-    process of a machine, and let the others wait for it.
+    of the processes that share `output_dir`, and let the others wait for it.
 
     Examples:
         >>> folder = headrace.huggingface.resume("gs://bucket/run1", "out")  # doctest: +SKIP
@@ -192,7 +194,11 @@ def _are_there(root: Store, name: str, files: dict[str, FileSum]) -> bool:
 
 def _fetch(root: Store, name: str, expected: FileSum, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    info = root.stat(name)
+    info = root.stat(name, missing_ok=True)
+    if info is None:
+        raise _corrupt(
+            root.url_of(name), "it is missing, and the checkpoint has had it: resume from another"
+        )
     crc = size_bytes = 0
     with ObjectReaderIO(root, info) as source, path.open("wb") as file:
         while data := source.read(_COPIED_BYTES):
@@ -202,13 +208,18 @@ def _fetch(root: Store, name: str, expected: FileSum, path: Path) -> None:
         file.flush()
         os.fsync(file.fileno())
     if (size_bytes, crc) != (expected.size_bytes, expected.crc32c):
-        error = CorruptDataError(
-            f"{root.url_of(name)}: its {size_bytes:,} bytes have CRC-32C {crc:08x}, and the file "
-            f"that was uploaded has {expected.size_bytes:,} bytes and {expected.crc32c:08x}: "
-            "resume from an older checkpoint"
+        raise _corrupt(
+            root.url_of(name),
+            f"its {size_bytes:,} bytes have CRC-32C {crc:08x}, and the file that was uploaded has "
+            f"{expected.size_bytes:,} bytes and {expected.crc32c:08x}: resume from an older "
+            "checkpoint",
         )
-        error.url = root.url_of(name)
-        raise error
+
+
+def _corrupt(url: str, text: str) -> CorruptDataError:
+    error = CorruptDataError(f"{url}: {text}")
+    error.url = url
+    return error
 
 
 def _has_right_files(checkpoint: Store, folder: Path) -> bool:
@@ -237,10 +248,3 @@ def _sync(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _umask() -> int:
-    # There is no way to ask for it alone.
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask

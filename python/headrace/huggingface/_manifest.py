@@ -62,7 +62,14 @@ def parse_manifest(data: bytes) -> dict[str, FileSum]:
             name: FileSum(int(each["size_bytes"]), int(each["crc32c"], 16))
             for name, each in found["files"].items()
         }
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+    except (
+        AttributeError,
+        KeyError,
+        OverflowError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
         if isinstance(error, InvalidArgumentError):
             raise
         raise CorruptDataError(f"it is damaged, or no manifest: {error!r}") from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,6 +23,7 @@ from headrace.huggingface._manifest import (
     order_of,
     step_of,
 )
+from headrace.huggingface._scratch import Scratch, clear
 
 __all__ = ["STAGED_PREFIX", "CheckpointUploads"]
 
@@ -66,7 +66,7 @@ class CheckpointUploads:
         self._root = root_at(url, store, **options)
         self._keep = keep
         self._work = InOrder("headrace-huggingface-upload")
-        self._staged: set[Path] = set()
+        self._staged: set[Scratch] = set()
 
     def __enter__(self) -> CheckpointUploads:
         return self
@@ -93,7 +93,8 @@ class CheckpointUploads:
         until the new one is complete.
 
         Raises:
-            InvalidArgumentError: there is no such folder, or its name ends with no number.
+            InvalidArgumentError: there is no such folder, it has no files, or its name ends with no
+                number.
             Exception: the error of an upload before this one.
 
         Examples:
@@ -106,12 +107,20 @@ class CheckpointUploads:
             f"{source}: the name of a checkpoint must end with the number of its step, as "
             "checkpoint-100, so that the newest can be found",
         )
-        staged = Path(tempfile.mkdtemp(prefix=STAGED_PREFIX, dir=source.parent))
+        clear(STAGED_PREFIX, source.parent)
+        staged = Scratch(STAGED_PREFIX, source.parent)
         self._staged.add(staged)
         try:
             # Links, since the trainer may delete the folder while it is being uploaded.
-            shutil.copytree(source, staged, copy_function=_link, dirs_exist_ok=True)
-            self._work.submit(lambda: self._upload(source.name, staged))
+            shutil.copytree(source, staged.files, copy_function=_link, dirs_exist_ok=True)
+            # What is there now, whatever becomes of the links: a file that is missing is an error.
+            files = _files_below(staged.files)
+            require(bool(files), f"{source} has no files, so it is no checkpoint")
+            require(
+                MANIFEST_NAME not in files,
+                f"{source} has a {MANIFEST_NAME}, which is headrace's own file: delete it",
+            )
+            self._work.submit(lambda: self._upload(source.name, staged, files))
         except BaseException:
             self._drop(staged)
             raise
@@ -142,19 +151,15 @@ class CheckpointUploads:
             for staged in list(self._staged):  # of what was not uploaded after an error
                 self._drop(staged)
 
-    def _drop(self, staged: Path) -> None:
-        shutil.rmtree(staged, ignore_errors=True)
+    def _drop(self, staged: Scratch) -> None:
+        staged.close()
         self._staged.discard(staged)
 
-    def _upload(self, name: str, staged: Path) -> None:
+    def _upload(self, name: str, staged: Scratch, files: list[str]) -> None:
         try:
             manifest = f"{name}/{MANIFEST_NAME}"
             self._root.delete(manifest, missing_ok=True)
-            files = sorted(
-                str(path.relative_to(staged)) for path in staged.rglob("*") if path.is_file()
-            )
-            require(MANIFEST_NAME not in files, f"{name}: {MANIFEST_NAME} is headrace's own file")
-            sums = {each: _put(self._root, f"{name}/{each}", staged / each) for each in files}
+            sums = {each: _put(self._root, f"{name}/{each}", staged.files / each) for each in files}
             self._root.write(manifest, manifest_of(sums), content_type="application/json")
         finally:
             self._drop(staged)
@@ -172,9 +177,14 @@ class CheckpointUploads:
             delete_checkpoint(self._root, name)
 
 
+def _files_below(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
 def _link(source: str, target: str) -> None:
     try:
-        os.link(source, target)
+        # To the file itself: a link to a symbolic link would lead nowhere once the file is deleted.
+        os.link(os.path.realpath(source), target)
     except OSError:  # a file system without links
         shutil.copy2(source, target)
 

@@ -7,6 +7,7 @@ from collections import deque
 from typing import Any, NamedTuple, Protocol
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_map
 
 from headrace._errors import InvalidArgumentError
@@ -37,7 +38,8 @@ class CudaDevice:
     """A CUDA device, to which batches are copied on a stream of their own.
 
     Memory that torch has page-locked is not used for anything else before copies from it have
-    ended, since torch's cache of it waits for them.
+    ended, since torch's cache of it waits for them. Of what is no plain tensor but has ``to()``, we
+    cannot tell torch which stream uses its memory: the trainer's stream copies it.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -46,7 +48,9 @@ class CudaDevice:
 
     def copy(self, batch: Any) -> Copy:
         with torch.cuda.stream(self._stream):
-            there = moved(batch, self._device)
+            there = tree_map(
+                lambda each: _move(each, self._device) if _is_plain(each) else each, batch
+            )
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             copied.record(self._stream)
         return _CudaCopy(self._device, batch, there, copied)
@@ -61,15 +65,26 @@ class _CudaCopy:
     def take(self) -> Any:
         stream = torch.cuda.current_stream(self._device)
         stream.wait_event(self._copied)
-        # The memory was taken on another stream: it must not be used again before this one is done.
-        tree_map(lambda each: _keep_for(each, stream), self._there)
+
+        def take(value: Any) -> Any:
+            if not _is_plain(value):
+                return _move(value, self._device)
+            # Its memory was taken on another stream: it must not be used again before this one has
+            # done with it.
+            value.record_stream(stream)
+            return value
+
         there, self._here, self._there = self._there, None, None
-        return there
+        return tree_map(take, there)
 
 
-def _keep_for(value: Any, stream: torch.cuda.Stream) -> None:
-    if hasattr(value, "record_stream"):
-        value.record_stream(stream)
+def _is_plain(value: Any) -> bool:
+    return (
+        isinstance(value, torch.Tensor)
+        and value.layout is torch.strided
+        and not value.is_nested
+        and not is_traceable_wrapper_subclass(value)
+    )
 
 
 class OtherDevice:
@@ -92,11 +107,11 @@ class _OtherCopy(NamedTuple):
 
 def moved(batch: Any, device: torch.device) -> Any:
     """Return a batch with all tensors, at any depth, on the device; likewise what has ``to()``."""
+    return tree_map(lambda each: _move(each, device), batch)
 
-    def move(value: Any) -> Any:
-        return value.to(device, non_blocking=True) if hasattr(value, "to") else value
 
-    return tree_map(move, batch)
+def _move(value: Any, device: torch.device) -> Any:
+    return value.to(device, non_blocking=True) if hasattr(value, "to") else value
 
 
 def choose_device(device: torch.device | str | int | None) -> torch.device | None:

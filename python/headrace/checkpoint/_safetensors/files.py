@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace._engine import ObjectInfo
-from headrace._errors import CorruptDataError, NotFoundError
+from headrace._errors import CorruptDataError, NotFoundError, PreconditionFailedError
 from headrace._store import Store
 from headrace.checkpoint._object import about, corrupt, pinned, stat
 from headrace.checkpoint._parallel_reads import Part, read_parts
 from headrace.checkpoint._safetensors.header import Header, header_bytes_of, parse_header
 
 __all__ = [
+    "HEADERS_KEY",
     "INDEX_SUFFIX",
+    "MAX_INDEX_BYTES",
     "SUFFIX",
     "File",
     "Files",
@@ -43,7 +45,7 @@ So a file that another save has replaced is told from the one that the index was
 # file of some size.
 HEAD_BYTES = 16 << 10
 # An index has about as many bytes for a tensor as a header.
-_MAX_INDEX_BYTES = 100_000_000
+MAX_INDEX_BYTES = 100_000_000
 
 # "model-00001-of-00003.safetensors"; with eight more digits where a checkpoint replaces another.
 _PART = re.compile(r"(-[0-9a-f]{8})?-\d{5}-of-\d{5}\.safetensors$")
@@ -61,8 +63,8 @@ def is_part_name(name: str) -> bool:
 
 def is_part_of(stem: str, name: str) -> bool:
     """Return whether `name` is that of a file of the index ``STEM.safetensors.index.json``."""
-    match = _PART.search(name)
-    return match is not None and name[: match.start()] == stem
+    # The stem may itself end like the digits of a part: "model-20261125".
+    return name.startswith(stem) and _PART.fullmatch(name, len(stem)) is not None
 
 
 @dataclass(frozen=True)
@@ -152,11 +154,24 @@ def find(store: Store, name: str) -> Files:
         if index_info is None:
             raise
         info = index_info
-    url = store.url_of(info.name)
     if not info.name.endswith(INDEX_SUFFIX):
         return just(store, info)
-    if info.size_bytes > _MAX_INDEX_BYTES:
-        raise corrupt(url, f"an index has at most {_MAX_INDEX_BYTES:,} bytes, and it has more")
+    while True:
+        try:
+            return _files_of(store, info)
+        except (CorruptDataError, PreconditionFailedError):
+            # A newer checkpoint removes the files of an older one.
+            now = store.stat(info.name)
+            if now.generation == info.generation:
+                raise
+            info = now
+
+
+def _files_of(store: Store, info: ObjectInfo) -> Files:
+    """Return the files of an index."""
+    url = store.url_of(info.name)
+    if info.size_bytes > MAX_INDEX_BYTES:
+        raise corrupt(url, f"an index has at most {MAX_INDEX_BYTES:,} bytes, and it has more")
     data = bytearray(info.size_bytes)
     pinned(store).read_ranges([(info, 0, info.size_bytes)], into=[data])
     with about(url):
@@ -233,7 +248,6 @@ def _header_sums(found: object) -> dict[str, int]:
     if found is None:
         return {}
     try:
-        assert isinstance(found, dict)
-        return {name: int(digits, 16) for name, digits in found.items()}
-    except (AssertionError, TypeError, ValueError):
+        return {name: int(digits, 16) for name, digits in found.items()}  # type: ignore[attr-defined]
+    except (AttributeError, TypeError, ValueError):
         raise CorruptDataError("it is damaged: its sums of headers are none") from None

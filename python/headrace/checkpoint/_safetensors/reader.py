@@ -232,7 +232,6 @@ def load_tensors(
         }
     restore: Any = torch.serialization._get_restore_location(map_location)  # type: ignore[no-untyped-call]
     stays = map_location is None or str(map_location) == "cpu"
-    kind = _sum_kind(opened.values())
     sums: dict[str, int] = {}
 
     def read(shown: Progress) -> dict[str, torch.Tensor]:
@@ -241,7 +240,7 @@ def load_tensors(
             shown.add(place.entry.size_bytes)
 
         found: dict[str, torch.Tensor] = {}
-        for group in _groups(places, None if stays else _GROUP_BYTES):
+        for kind, group in _groups(places, None if stays else _GROUP_BYTES):
             storages = _read_whole(files.store, group, kind, on_tensor)
             for place in group:
                 storage = storages.pop(place.entry.name)
@@ -250,34 +249,30 @@ def load_tensors(
 
     with choose_progress(progress, files.url, total_bytes) as shown:
         found = read(shown)
-        if verify and any(_damage(file, kind, sums) for file in opened.values()):
+        if verify and any(_damage(file, sums) for file in opened.values()):
             # Bytes damaged in transit are right the second time.
             found.clear()
             with choose_progress(False, files.url, total_bytes) as silent:
                 found = read(silent)
     for file in opened.values():
-        if verify and (damage := _damage(file, kind, sums)):
+        if verify and (damage := _damage(file, sums)):
             raise corrupt(files.store.url_of(file.info.name), damage)
     return found
 
 
-def _sum_kind(files: Iterable[File]) -> str:
-    """Return the kind of CRC to sum all tensors by: that of stored sums, else that of the store."""
-    for file in files:
-        whole = crc_of(file.info)
-        if file.header.crc32c is None and whole is not None:
-            kind = whole[0].name
-            return kind if all(each.header.crc32c is None for each in files) else "crc32c"
-    return "crc32c"
+def _sum_kind(file: File) -> str:
+    """Return the kind of CRC to sum tensors by: that of their own sums, else that of the store."""
+    whole = crc_of(file.info)
+    return "crc32c" if file.header.crc32c is not None or whole is None else whole[0].name
 
 
-def _damage(file: File, kind: str, sums: Mapping[str, int]) -> str:
+def _damage(file: File, sums: Mapping[str, int]) -> str:
     """Return what is wrong if the header and all tensors have not the CRC that the store keeps.
 
     A file whose tensors were compared with sums of their own needs no other.
     """
     whole = crc_of(file.info)
-    if file.header.crc32c is not None or whole is None or whole[0].name != kind:
+    if file.header.crc32c is not None or whole is None:
         return ""
     crc, told = whole
     came = crc.of(file.head[: file.header.size_bytes])
@@ -286,17 +281,21 @@ def _damage(file: File, kind: str, sums: Mapping[str, int]) -> str:
     return "" if came == told else damage_of(crc, came, told)
 
 
-def _groups(places: Sequence[_Place], limit_bytes: int | None) -> Iterator[list[_Place]]:
-    group: list[_Place] = []
-    group_bytes = 0
-    for place in places:
-        group.append(place)
-        group_bytes += place.entry.size_bytes
-        if limit_bytes is not None and group_bytes >= limit_bytes:
-            yield group
-            group, group_bytes = [], 0
-    if group:
-        yield group
+def _groups(
+    places: Sequence[_Place], limit_bytes: int | None
+) -> Iterator[tuple[str, list[_Place]]]:
+    """Yield what is read at a time, and the kind of its sums."""
+    for kind, those in itertools.groupby(places, lambda place: _sum_kind(place.file)):
+        group: list[_Place] = []
+        group_bytes = 0
+        for place in those:
+            group.append(place)
+            group_bytes += place.entry.size_bytes
+            if limit_bytes is not None and group_bytes >= limit_bytes:
+                yield kind, group
+                group, group_bytes = [], 0
+        if group:
+            yield kind, group
 
 
 def _is_meta(map_location: Any) -> bool:

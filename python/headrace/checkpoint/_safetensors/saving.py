@@ -32,6 +32,7 @@ from headrace.checkpoint._safetensors.dtypes import dtype_name, unpacked_shape
 from headrace.checkpoint._safetensors.files import (
     HEADERS_KEY,
     INDEX_SUFFIX,
+    MAX_INDEX_BYTES,
     SUFFIX,
     is_part_of,
     parse_index,
@@ -207,10 +208,16 @@ class _Shards:
         if sums:
             metadata[HEADERS_KEY] = {name: f"{crc:08x}" for name, crc in sums.items()}
         index = {"metadata": metadata, "weight_map": weights}
-        text = json.dumps(index, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+        text = (json.dumps(index, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+        if len(text) > MAX_INDEX_BYTES:
+            raise refused(
+                self._store.url_of(self._index),
+                f"the index would have {len(text):,} bytes, and `load` takes {MAX_INDEX_BYTES:,} "
+                "at most: save fewer tensors, or ones with shorter names",
+            )
         return self._store.write(
             self._index,
-            text.encode(),
+            text,
             if_generation=if_generation,
             content_type="application/json",
         )
