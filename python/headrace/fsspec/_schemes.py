@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -146,6 +147,10 @@ class FolderFileSystem(StoreFileSystem):
             OSError: it is not empty, or not there.
         """
         os.rmdir(self._strip_protocol(path))
+
+    def _remove_folder(self, path: str) -> None:
+        with contextlib.suppress(OSError):  # something was put into it meanwhile
+            os.rmdir(path)
 
     async def _rm_below(self, path: str, batch_size: int | None) -> None:  # noqa: ARG002
         if os.path.isdir(path):
