@@ -517,3 +517,23 @@ def test_folders_of_a_directory_are_directories(tmp_path: Path) -> None:
     fs.rmdir(str(tmp_path / "a" / "b"))
     fs.rm(str(tmp_path / "a"), recursive=True)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_current_directory_is_not_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "above" / "here"
+    here.mkdir(parents=True)
+    (here / "a").touch()
+    (tmp_path / "above" / "here2").mkdir()
+    (tmp_path / "link").symlink_to(here)
+    monkeypatch.chdir(here)
+    fs = headrace.fsspec.FolderFileSystem()
+    for path in ("", ".", "..", str(here), str(tmp_path), str(tmp_path / "link"), "/"):
+        with pytest.raises(PermissionError, match="current directory"):
+            fs._remove_all(fs._strip_protocol(path))
+    # The test before was of what would do harm.
+    with pytest.raises(PermissionError, match="current directory"):
+        fs.rm("", recursive=True)
+    fs.rm("../here2", recursive=True)
+    assert [each.name for each in (tmp_path / "above").rglob("*")] == ["here", "a"]
