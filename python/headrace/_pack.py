@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -389,9 +391,28 @@ class _Packing:
 
 
 def _name_of(function: Callable[..., Any] | None) -> str | None:
-    """Return ``module:function``, by which another run knows whether it is the same."""
+    """Return ``module:function``, by which another run knows whether it is the same.
+
+    What a `functools.partial` gives to it counts, too. It is not written itself: it may be secret.
+    """
     if function is None:
         return None
+    if isinstance(function, functools.partial):
+        given = repr([_told(function.args), _told(function.keywords)])
+        return f"{_name_of(function.func)}({hashlib.sha256(given.encode()).hexdigest()[:16]})"
     kind = type(function)
     module = getattr(function, "__module__", None) or kind.__module__
     return f"{module}:{getattr(function, '__qualname__', kind.__qualname__)}"
+
+
+def _told(value: Any) -> str:
+    """Return a text that is the same in another run: of objects, the type alone."""
+    if value is None or isinstance(value, str | bytes | int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_told, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(sorted(f'{_told(k)}: {_told(v)}' for k, v in value.items()))}}}"
+    if callable(value):
+        return str(_name_of(value))
+    return type(value).__qualname__

@@ -29,6 +29,8 @@ from headrace._pack_shard import Events, Job, pack_shard
 __all__ = ["pack_shards", "require_usable"]
 
 _TICK_S = 0.1
+# Of a function that does not return: after so long its process ends without it, as tasks of Ray do.
+_STOP_S = 5.0
 
 
 def require_usable(job: Job) -> None:
@@ -159,7 +161,7 @@ def _begin(
     index: ObjectIndex, pickled: bytes, ended: Any, done_bytes: Any, options: EngineOptions
 ) -> None:
     global _worker
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(ended,), daemon=True).start()
     _process.configure_unless_set(options)
     _worker = _Worker(index, pickled, ended, done_bytes)
 
@@ -168,10 +170,15 @@ def _pack(number: int) -> Record | Exception:
     return _worker.pack(number)
 
 
-def _end_with_parent() -> None:
-    """End if the process that started us was killed: the pool would wait for more work forever."""
+def _end_with_parent(ended: Any) -> None:
+    """End if the process that started us was killed: the pool would wait for more work forever.
+
+    End after a while, too, if it has stopped the packing, and the user's function does not return.
+    """
     parent = multiprocessing.parent_process()
     assert parent is not None
-    parent.join()
+    while parent.is_alive() and not ended.value:
+        parent.join(_TICK_S)
+    parent.join(_STOP_S)
     _process.shutdown()  # what is being written is given up, and leaves nothing behind
     os._exit(1)

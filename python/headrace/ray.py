@@ -10,7 +10,7 @@ import itertools
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace import _engine
 from headrace._engine import ObjectIndex
@@ -27,6 +27,9 @@ try:
     from ray.data.datasource import Datasource, ReadTask
 except ImportError as error:
     raise ImportError("headrace.ray needs Ray Data: pip install 'headrace[ray]'") from error
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = ["read_objects", "read_shards"]
 
@@ -269,12 +272,14 @@ class _Block:
                 samples = [
                     _engine.split_sample(each) for each in self._reads.take(return_errors=False)
                 ]
-                columns = [
-                    pyarrow.array(
-                        [_plain(sample.get(field.name)) for sample in samples], field.type
-                    )
-                    for field in schema
-                ]
+                keys, urls = (
+                    pyarrow.array([sample[name] for sample in samples], pyarrow.string())
+                    for name in schema.names[:2]
+                )
+                contents = (
+                    _content([sample.get(name) for sample in samples]) for name in schema.names[2:]
+                )
+                columns = [keys, urls, *contents]
                 return pyarrow.Table.from_arrays(columns, schema=schema)
             self._reads.take(return_errors=False)
             content = pyarrow.LargeBinaryArray.from_buffers(
@@ -294,5 +299,20 @@ class _Block:
         self._charge.release()
 
 
-def _plain(value: Any) -> Any:
-    return value if value is None or isinstance(value, str) else memoryview(value)
+def _content(values: Sequence[Buffer | None]) -> Any:
+    """Return a column with the bytes of each value; null for None.
+
+    `pyarrow.array` would never let go of the memory of a sample: of all but ``bytes`` it keeps a
+    view (seen with pyarrow 26).
+    """
+    held = [b"" if value is None else value for value in values]
+    data = b"".join(held)
+    sizes = (memoryview(each).nbytes for each in held)
+    offsets = array("q", itertools.accumulate(sizes, initial=0))
+    there = None
+    if any(value is None for value in values):
+        there = pyarrow.array([value is not None for value in values]).buffers()[1]
+    return pyarrow.LargeBinaryArray.from_buffers(
+        pyarrow.large_binary(), len(values),
+        [there, pyarrow.py_buffer(offsets), pyarrow.py_buffer(data)],
+    )  # fmt: skip

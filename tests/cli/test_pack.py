@@ -255,6 +255,21 @@ def test_arguments_that_cannot_be_are_refused(
     assert not (place / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("module", "told"),
+    [("import sys\nsys.exit(4)", "SystemExit: 4"), ("1 / 0", "ZeroDivisionError"), ("(", "Syntax")],
+)
+def test_a_module_that_cannot_be_imported_is_told(
+    place: Path, run: Any, module: str, told: str
+) -> None:
+    (place / "not_importable.py").write_text(module)
+    done = run("pack", "in", "out", "--transform", "not_importable:f")
+    assert done.code == 2
+    assert "--transform not_importable:f: the module cannot be imported" in done.err
+    assert told in done.err
+    assert not (place / "out").exists()
+
+
 # A sample takes 1,024 bytes, and so does the end of a tar.
 @pytest.mark.parametrize(("size", "shards"), [("3000", 5), ("3kB", 5), ("3KiB", 3), ("1MiB", 1)])
 def test_sizes_have_units(place: Path, run: Any, size: str, shards: int) -> None:

@@ -379,3 +379,11 @@ def test_paths_may_have_their_scheme_or_not() -> None:
     assert FolderFileSystem._strip_protocol("file:///") == "/"
     assert FolderFileSystem._strip_protocol("headrace+file://a/b") == "/a/b"
     assert FolderFileSystem._strip_protocol("a") == os.path.abspath("a")
+
+
+@pytest.mark.parametrize("end", [1 << 36, 1 << 62, 1 << 63, 1 << 70])
+def test_an_end_that_no_object_has_needs_no_memory(place: Place, end: int) -> None:
+    place.fs.pipe_file(place.at("a"), b"0123456789")
+    assert place.fs.cat_file(place.at("a"), 2, end) == b"23456789"
+    found = place.fs.cat_ranges([place.at("a")] * 3, [0, 9, 20], [5, end, end])
+    assert found == [b"01234", b"9", b""]

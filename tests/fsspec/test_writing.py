@@ -123,6 +123,66 @@ def test_a_file_closed_by_hand_in_a_handler_is_written(place: Place) -> None:
     assert place.fs.cat_file(place.at("a")) == b"fallback"
 
 
+class Reporter:
+    """Writes a file when its ``with`` is left by an exception."""
+
+    def __init__(self, place: Place, how: str) -> None:
+        self._place, self._how = place, how
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if self._how == "with":
+            with self._place.fs.open(self._place.at("a"), "wb") as file:
+                file.write(b"report")
+        elif self._how == "by hand":
+            file = self._place.fs.open(self._place.at("a"), "wb", compression=None)
+            file.write(b"report")
+            file.close()
+        else:
+            with fsspec.open(f"{self._place.url}/a", "w", **self._place.options) as file:
+                file.write("report")
+
+
+@contextlib.contextmanager
+def reporting(place: Place) -> Any:
+    """The same, as a generator."""
+    try:
+        yield
+    except MishapError:
+        with place.fs.open(place.at("a"), "wb") as file:
+            file.write(b"report")
+        raise
+
+
+@pytest.mark.parametrize("how", ["with", "by hand", "fsspec", "generator"])
+def test_a_file_that_an_exit_writes_because_of_an_exception_is_written(
+    counted: Place, how: str
+) -> None:
+    reporter = reporting(counted) if how == "generator" else Reporter(counted, how)
+    with pytest.raises(MishapError), reporter:
+        raise MishapError
+    assert counted.fs.cat_file(counted.at("a")) == b"report"
+
+
+def test_an_exception_in_a_with_of_a_file_that_an_exit_writes_leaves_nothing(
+    counted: Place,
+) -> None:
+    class Reports:
+        def __enter__(self) -> None:
+            pass
+
+        def __exit__(self, kind: object, error: object, trace: object) -> None:
+            with fsspec.open(f"{counted.url}/a", "wb", **counted.options) as file:
+                file.write(b"half of it")
+                raise error  # type: ignore[misc]
+
+    with pytest.raises(MishapError), Reports():
+        raise MishapError
+    assert not counted.fs.exists(counted.at("a"))
+
+
 @pytest.mark.parametrize(("name", "read"), [("gzip", gzip.decompress), ("bz2", bz2.decompress)])
 def test_compressed_files_are_whole(
     place: Place, name: str, read: Callable[[bytes], bytes]
@@ -140,9 +200,14 @@ def test_compressed_files_are_whole(
     assert gzip.decompress(place.fs.cat_file(place.at("c.gz"))) == b"text"
 
 
-def test_a_file_that_is_dropped_leaves_nothing(counted: Place, server: FaultServer) -> None:
-    file = counted.fs.open(counted.at("a"), "wb")
-    file.write(b"bytes")
+@pytest.mark.parametrize(
+    ("mode", "compression"), [("wb", None), ("w", None), ("wb", "gzip"), ("w", "gzip")]
+)
+def test_a_file_that_is_dropped_leaves_nothing(
+    counted: Place, server: FaultServer, mode: str, compression: str | None
+) -> None:
+    file = counted.fs.open(counted.at("a"), mode, compression=compression)
+    file.write("text" if mode == "w" else b"bytes")
     files = [file]
     del file
     with pytest.warns(ResourceWarning, match="given up"):
@@ -264,6 +329,34 @@ def test_a_transaction_that_fails_leaves_nothing(place: Place) -> None:
     assert place.fs.find(place.path) == [place.at("b")]
 
 
+def test_a_transaction_that_cannot_publish_ends_and_gives_up_the_rest(place: Place) -> None:
+    another = type(place.fs)(**place.options, skip_instance_cache=True)
+    transaction = place.fs.start_transaction()
+    transaction.start()
+    for name in ("a", "b"):
+        place.fs.pipe_file(place.at(name), b"mine", mode="create")
+    held = list(transaction.files)
+    another.pipe_file(place.at("a"), b"theirs")
+    with pytest.raises(FileExistsError):
+        place.fs.end_transaction()
+    held[1].commit()  # does nothing: it was given up
+    assert place.fs.find(place.path) == [place.at("a")]
+    place.fs.pipe_file(place.at("c"), b"afterwards")
+    assert another.cat_file(place.at("c")) == b"afterwards"
+
+
+def test_a_file_that_was_not_closed_in_its_transaction_is_an_error(place: Place) -> None:
+    def write_without_close() -> Any:
+        with place.fs.transaction:
+            file = place.fs.open(place.at("a"), "w")
+            file.write("in the memory of the text file")
+            return file
+
+    with pytest.raises(ValueError, match="not closed before its transaction"):
+        write_without_close()
+    assert place.fs.find(place.path) == []
+
+
 # ---- copies, moves, removals
 
 
@@ -320,6 +413,68 @@ def test_one_object_is_moved_by_a_rename(place: Place) -> None:
         place.fs.mv(place.at("missing"), place.at("z"))
 
 
+def _moved(place: Place, source: str, target: str) -> list[str]:
+    """Move a folder of two objects, and return where there is what then."""
+    place.fs.pipe({place.at("a/1"): b"1", place.at("a/b/2"): b"2"})
+    # S3 refuses to copy an object to itself: an error, and nothing is lost.
+    with contextlib.suppress(headrace.InvalidArgumentError):
+        place.fs.mv(place.at(source), place.at(target), recursive=source == "a")
+    found = place.fs.cat(place.path, recursive=True)
+    return [f"{name.removeprefix(place.path)} {data.decode()}" for name, data in found.items()]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "there"),
+    [
+        ("a/1", "a", ["/a/1 1", "/a/b/2 2"]),
+        ("a/1", "a/", ["/a/1 1", "/a/b/2 2"]),
+        ("a", "", ["/a/1 1", "/a/b/2 2"]),
+        ("a", "a", ["/a/1 1", "/a/b/2 2"]),
+        ("a", "a/new", ["/a/new/1 1", "/a/new/b/2 2"]),
+        ("a/1", "a/b", ["/a/b/1 1", "/a/b/2 2"]),
+    ],
+)
+def test_what_is_moved_to_where_it_is_or_below_is_not_lost(
+    place: Place, source: str, target: str, there: list[str]
+) -> None:
+    assert _moved(place, source, target) == there
+
+
+def test_a_move_to_a_bucket_that_is_missing_deletes_nothing(counted: Place) -> None:
+    names = ["a/1", "a/b/2", "c", "c/3"]  # c is an object and a folder
+    counted.fs.pipe({counted.at(name): b"1" for name in names})
+    for name in ("a", "c"):
+        for is_recursive in (False, True):
+            with pytest.raises((FileNotFoundError, IsADirectoryError)):
+                counted.fs.mv(counted.at(name), f"missing/{name}", recursive=is_recursive)
+        with pytest.raises(FileNotFoundError):
+            counted.fs.copy(counted.at(name), f"missing/{name}", recursive=True)
+    with pytest.raises(FileNotFoundError):
+        counted.fs.cp_file(counted.at("c"), "missing/c")
+    assert counted.fs.find(counted.path) == [counted.at(name) for name in names]
+
+
+def test_a_move_of_so_many_levels_deletes_no_others(place: Place) -> None:
+    place.fs.pipe({place.at(name): b"" for name in ("a/1", "a/2", "a/b/3")})
+    place.fs.mv(place.at("a"), place.at("x"), recursive=True, maxdepth=1)
+    assert place.fs.find(place.path) == [place.at(name) for name in ("a/b/3", "x/1", "x/2")]
+
+
+def test_names_do_not_lead_out_of_the_folder_that_objects_are_copied_into(
+    counted: Place, server: FaultServer, tmp_path: Path
+) -> None:
+    server.put(counted.path, "a/../../evil", b"1")
+    into = tmp_path / "outer" / "inner"
+    into.mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"outside|'\.\.'"):
+        counted.fs.get(counted.at("a"), str(into / "new"), recursive=True)
+    with pytest.raises(ValueError, match=r"'\.\.'"):
+        counted.fs.get_file(counted.at("a/../../evil"), f"{into}/new/../../evil")
+    assert [each.name for each in tmp_path.rglob("*") if each.is_file()] == []
+    counted.fs.get_file(counted.at("a/../../evil"), str(into / "evil"))
+    assert (into / "evil").read_bytes() == b"1"
+
+
 def test_removals_are_of_what_was_named(place: Place) -> None:
     names = ["a/1", "a/2", "a/b/3", "ab", "c"]
     place.fs.pipe({place.at(name): b"" for name in names})
@@ -362,3 +517,23 @@ def test_folders_of_a_directory_are_directories(tmp_path: Path) -> None:
     fs.rmdir(str(tmp_path / "a" / "b"))
     fs.rm(str(tmp_path / "a"), recursive=True)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_current_directory_is_not_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "above" / "here"
+    here.mkdir(parents=True)
+    (here / "a").touch()
+    (tmp_path / "above" / "here2").mkdir()
+    (tmp_path / "link").symlink_to(here)
+    monkeypatch.chdir(here)
+    fs = headrace.fsspec.FolderFileSystem()
+    for path in ("", ".", "..", str(here), str(tmp_path), str(tmp_path / "link"), "/"):
+        with pytest.raises(PermissionError, match="current directory"):
+            fs._remove_all(fs._strip_protocol(path))
+    # The test before was of what would do harm.
+    with pytest.raises(PermissionError, match="current directory"):
+        fs.rm("", recursive=True)
+    fs.rm("../here2", recursive=True)
+    assert [each.name for each in (tmp_path / "above").rglob("*")] == ["here", "a"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import io
 import json
@@ -665,3 +666,27 @@ def test_a_field_that_no_tar_can_have_leaves_out_its_sample(
     assert packed.samples == 2
     [(url, _)] = packed.errors
     assert "000001" in url
+
+
+def cut(sample: dict[str, Any], *, length: int) -> dict[str, Any]:
+    return {"txt": sample["txt"].bytes()[:length]}
+
+
+def test_other_arguments_of_a_partial_are_another_transform(tmp_path: Path) -> None:
+    headrace.Store(tmp_path / "in").write("a.txt", b"text")
+
+    def packed(**how: Any) -> int:
+        transform = functools.partial(cut, **how)
+        return headrace.pack(tmp_path / "in", tmp_path / "out", transform=transform).written
+
+    assert packed(length=2) == 1
+    assert packed(length=2) == 0
+    with pytest.raises(headrace.InvalidArgumentError, match="transform was"):
+        packed(length=3)
+    key = "a secret, which is not written"
+    headrace.pack(tmp_path / "in", tmp_path / "keyed", transform=functools.partial(keyed, key=key))
+    assert key not in (tmp_path / "keyed" / "_pack" / "train.json").read_text()
+
+
+def keyed(sample: dict[str, Any], *, key: str) -> dict[str, Any]:
+    return {"txt": f"{len(key)}"}

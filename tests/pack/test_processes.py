@@ -105,6 +105,24 @@ def test_a_progress_function_that_raises_stops_it(tmp_path: Path) -> None:
     assert packed.samples == 20
 
 
+def test_a_transform_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    source = fill(tmp_path)
+
+    def tell(done: int, total: int) -> None:
+        if (tmp_path / "pid").exists():
+            raise LookupError("enough")
+
+    how: dict[str, Any] = {"transform": functions.Hangs(tmp_path, "011"), **PACKING}
+    with pytest.raises(LookupError, match="enough"):
+        headrace.pack(
+            source, tmp_path / "out", executor="processes", workers=2, progress=tell, **how
+        )
+    assert not is_running(int((tmp_path / "pid").read_text()))
+    # Of the same name, as settings have it, but there is no such sample.
+    how["transform"] = functions.Hangs(tmp_path, "nobody")
+    assert headrace.pack(source, tmp_path / "out", **how).samples == 18
+
+
 def test_what_cannot_be_sent_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     source = fill(tmp_path)
     with pytest.raises(headrace.InvalidArgumentError, match="functions of a module"):

@@ -87,6 +87,17 @@ def test_samples_of_shards_have_a_column_for_each_field(tmp_path: Path) -> None:
     assert indexed.count() == 15
 
 
+def test_blocks_of_samples_do_not_keep_the_memory_of_the_samples() -> None:
+    values = [bytearray(b"abc"), bytearray(), bytearray(b"de")]
+    column = headrace.ray._content([values[0], None, values[1], memoryview(values[2])])
+    column.validate(full=True)
+    assert column.type == pyarrow.large_binary()
+    assert column.to_pylist() == [b"abc", None, b"", b"de"]
+    for value in values:
+        value.clear()  # raises if somebody still has a view of it
+    assert headrace.ray._content([b"1", b""]).to_pylist() == [b"1", b""]
+
+
 def test_a_killed_process_is_read_again_and_each_row_comes_once(tmp_path: Path) -> None:
     wanted = fill(headrace.Store(tmp_path / "in"))
     marker = tmp_path / "killed"

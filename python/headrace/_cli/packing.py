@@ -130,6 +130,11 @@ def function_at(option: str, text: str) -> Callable[..., Any]:
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
         raise InvalidArgumentError(f"{option} {text}: {error}") from error
+    except (Exception, SystemExit) as error:  # a script that begins to work when it is imported
+        told = f"{type(error).__name__}: {error}"
+        raise InvalidArgumentError(
+            f"{option} {text}: the module cannot be imported: {told}"
+        ) from error
     if not callable(found):
         raise InvalidArgumentError(f"{option} {text}: it is no function")
     return found  # type: ignore[no-any-return]

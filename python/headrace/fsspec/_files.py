@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import inspect
 import io
+import itertools
 import sys
+from collections.abc import Iterator
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from fsspec.compression import compr
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["CachedFile", "CompressedFile", "ReadFile", "TextFile", "WriteFile"]
 
 # `__exit__` of fsspec.open, of pandas and of contextlib are a few calls away from `close`.
-_FRAMES = 8
+_NEAR = 8
 
 
 class ReadFile(ObjectReaderIO):
@@ -107,6 +110,8 @@ class WriteFile(ObjectWriterIO):
     ) -> None:
         # Before anything can fail: the writer's own __del__ looks at it.
         self._waits = False  # closed, and waiting for its transaction
+        # Of a ``with`` that was ended by an exception already: it is no reason to give this up.
+        self._opened_in = frozenset(id(frame) for frame in _exits_by(sys.exception()))
         super().__init__(store.open_writer(name, **options))
         self.fs, self.path, self.autocommit = fs, path, autocommit
         self._exclusive = exclusive
@@ -130,7 +135,7 @@ class WriteFile(ObjectWriterIO):
         """
         if self.closed:
             return
-        error = _error_of_a_with()
+        error = self._error_of_a_with()
         if error is not None:
             self.abort(patience_s=patience_s_after(error))
         elif self.autocommit:
@@ -139,7 +144,15 @@ class WriteFile(ObjectWriterIO):
             self._waits = True
 
     def commit(self) -> None:
-        """Make the object visible; unless it was given up."""
+        """Make the object visible; unless it was given up.
+
+        Raises:
+            ValueError: it is still open, so that nobody knows whether it is whole; nothing becomes
+                visible.
+        """
+        if not self._waits and not self.closed:
+            self.abort()
+            raise ValueError(f"{self.name}: it was not closed before its transaction ended")
         self._waits = False
         if not self.closed:
             self._publish()
@@ -157,34 +170,39 @@ class WriteFile(ObjectWriterIO):
                 raise FileExistsError(f"{self.name}: exists already") from error
             raise
 
+    def _error_of_a_with(self) -> BaseException | None:
+        """Return the exception that the ``__exit__`` which has called us was given, if any.
+
+        ``fsspec.open(...)`` and others close what they hold when a ``with`` of theirs is left, and
+        do not tell why. That an exception is being handled says nothing: a handler, and an
+        ``__exit__`` itself, may write a file.
+        """
+        error = sys.exception()
+        if any(id(frame) not in self._opened_in for frame in _exits_by(error, _NEAR)):
+            return error
+        return None
+
     def _check_open(self) -> None:
         if self._waits:
             raise ValueError(f"{self.name}: the file is closed, and waits for its transaction")
         super()._check_open()
 
 
-def _error_of_a_with() -> BaseException | None:
-    """Return the exception that the ``__exit__`` which has called us was given, if any.
-
-    ``fsspec.open(...)`` and others close what they hold when a ``with`` of theirs is left, and do
-    not tell why. That an exception is being handled says nothing: a handler may write a file.
-    """
-    error = sys.exception()
-    if error is None:
-        return None
-    frame = sys._getframe(1)
-    for _ in range(_FRAMES):
-        if frame.f_back is None:
-            return None
-        frame = frame.f_back
+def _exits_by(error: BaseException | None, most: int | None = None) -> Iterator[FrameType]:
+    """Yield the frames, of so many above us at most, that are an ``__exit__`` given `error`."""
+    frame = None if error is None else sys._getframe(1).f_back
+    for _ in itertools.count() if most is None else range(most):
+        if frame is None:
+            return
         code = frame.f_code
         if code.co_name == "__exit__":
             has_rest = bool(code.co_flags & inspect.CO_VARARGS)
             for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + has_rest]:
                 given = frame.f_locals.get(name)
                 if any(each is error for each in (given if isinstance(given, tuple) else (given,))):
-                    return error
-    return None
+                    yield frame
+                    break
+        frame = frame.f_back
 
 
 class TextFile(io.TextIOWrapper):
@@ -195,6 +213,10 @@ class TextFile(io.TextIOWrapper):
             file: Any = self.buffer
             file.abort(patience_s=patience_s_after(error))
         self.close()
+
+    def __del__(self) -> None:
+        # Not what io's own classes do: they close, which would make a part of it visible.
+        pass
 
 
 class _Outlet:
@@ -232,7 +254,7 @@ class CompressedFile(io.BufferedIOBase):
         """End the compressed stream, and make the object visible."""
         if self.closed:
             return
-        error = _error_of_a_with()
+        error = self._file._error_of_a_with()
         if error is not None:
             self.abort(patience_s=patience_s_after(error))
             return

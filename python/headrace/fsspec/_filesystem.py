@@ -37,6 +37,7 @@ from headrace._writer_io import ObjectWriterIO
 from headrace.fsspec._files import CachedFile, CompressedFile, ReadFile, TextFile, WriteFile
 from headrace.fsspec._json_options import from_json, is_secret, to_json
 from headrace.fsspec._threads import in_thread, wait_for
+from headrace.fsspec._transaction import StoreTransaction
 
 __all__ = ["StoreFileSystem"]
 
@@ -44,6 +45,8 @@ Entry = dict[str, Any]
 
 # What one call of read and of write moves between an object and a local file.
 _COPIED_BYTES = PART_BYTES
+# Of what is longer it is asked first how much there is: callers give ends that no object has.
+_LONG_BYTES = 1 << 30
 # Options of fsspec itself; and what datasets adds to each dict of options that it is given.
 _IGNORED = ("use_listings_cache", "listings_expiry_time", "max_paths", "hf")
 # What users of gcsfs and s3fs write.
@@ -151,6 +154,13 @@ class _Reads:
             self._batch.drain()
 
 
+class _Copied(NamedTuple):
+    """What a copy has copied: from where to where."""
+
+    objects: list[tuple[str, str]]
+    folders: list[tuple[str, str]]
+
+
 def _twin(name: str) -> Callable[..., Any]:
     """Return the coroutine function that runs the method `name` in a thread."""
 
@@ -194,6 +204,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
     """
 
     protocol: str | tuple[str, ...] = ()
+    transaction_type = StoreTransaction
     mirror_sync_methods = False  # ours wait for the engine, not for a loop
     scheme: ClassVar[str] = ""
     """Of the store's URLs."""
@@ -849,7 +860,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
                 if last is None or path != last[0]:
                     last = (path, *self._object_at(path))
                 _, store, name = last
-                if (start or 0) < 0 or (end or 0) < 0:
+                if min(start or 0, end or 0) < 0 or (end or 0) - (start or 0) > _LONG_BYTES:
                     start, end, _ = slice(start, end).indices(store.stat(name).size_bytes)
                 begin = start or 0
                 if end is not None and end <= begin:
@@ -882,9 +893,16 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         Raises:
             FileNotFoundError: there is no such object.
             CorruptDataError: the bytes do not match the object's checksum.
+            InvalidArgumentError: `lpath` has a ``..`` from the object's name, which would lead out
+                of the folder that objects are copied into.
         """
         if outfile is None and isfilelike(lpath):
             outfile = lpath
+        if outfile is None and ".." in rpath.split("/") and ".." in os.fspath(lpath).split("/"):
+            raise InvalidArgumentError(
+                f"{rpath}: its name has a '..', which would lead out of the folder; copy it by "
+                "itself, to a path without '..'"
+            )
         try:
             reader = self._reader(rpath)
         except IsADirectoryError:
@@ -963,26 +981,33 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
                 file.write(piece)
                 callback.relative_update(len(piece))
 
-    def cp_file(self, path1: str, path2: str, **_: Any) -> None:
+    def cp_file(self, path1: str, path2: str, *, done: _Copied | None = None, **_: Any) -> None:
         """Copy an object; the service does it, unless the two are in different buckets.
 
         Of a folder nothing is copied; it is made at `path2`, where folders are made at all.
 
+        Args:
+            done: is told what was copied, by `mv`.
+
         Raises:
-            FileNotFoundError: there is no such object or folder.
+            FileNotFoundError: there is no such object or folder, or no such bucket to copy to.
         """
         (source, name), (target, to) = self._object_at(path1), self._object_at(path2)
         try:
             if source is target:
                 source.copy(name, to)
-                return
-            with self._reader(path1) as reader, self.open(path2, "wb") as file:
-                for piece in _pieces(reader, reader.size):
-                    file.write(piece)
+            else:
+                with self._reader(path1) as reader, self.open(path2, "wb") as file:
+                    for piece in _pieces(reader, reader.size):
+                        file.write(piece)
+            if done is not None:
+                done.objects.append((path1, path2))
         except (NotFoundError, IsADirectoryError):
-            if not self._is_folder(path1):
+            if source.exists(name) or not self._is_folder(path1):  # then `path2` is what is missing
                 raise
             self.makedirs(path2, exist_ok=True)
+            if done is not None:
+                done.folders.append((path1, path2))
 
     def mv(
         self,
@@ -994,20 +1019,45 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
     ) -> None:
         """Move objects; a single one is renamed, so that it is never missing.
 
+        Others are copied, and when that was done without an error, what was copied is deleted, and
+        nothing else.
+
         Raises:
-            FileNotFoundError: there is nothing.
+            FileNotFoundError: there is nothing, or no such bucket to move to.
+            IsADirectoryError: it is a folder, and not `recursive`.
         """
-        if not recursive and isinstance(path1, str) and isinstance(path2, str):
+        if isinstance(path1, str) and isinstance(path2, str):
             source, target = self._strip_protocol(path1), self._strip_protocol(path2)
             if source == target:
                 return
-            is_name = not path2.endswith("/") and "*" not in path1
+            is_name = not recursive and not path2.endswith("/") and "*" not in path1
             if is_name and self.isfile(source) and not self.isdir(target):
                 (store, name), (other, to) = self._object_at(source), self._object_at(target)
                 if store is other:
                     store.rename(name, to)
                     return
-        super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
+        done = _Copied([], [])
+        kwargs |= {"on_error": "raise", "done": done}
+        self.copy(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
+        if not done.objects and not done.folders:
+            raise IsADirectoryError(
+                errno.EISDIR, "it is a folder, which takes recursive=True", str(path1)
+            )
+        copied = [source for source, target in done.objects if source != target]
+        wait_for(self._each, self._delete_moved, copied, None)
+        for source, target in sorted(done.folders, reverse=True):
+            if source != target:
+                self._remove_folder(source)
+
+    def _delete_moved(self, path: str) -> None:
+        store, name = self._object_at(path)
+        store.delete(name, missing_ok=True)
+
+    def _remove_folder(self, path: str) -> None:
+        """Remove what says that there is an empty folder."""
+        store, name = self._at(path)
+        if name:
+            store.delete(f"{name}/", missing_ok=True)
 
     def rm_file(self, path: str) -> None:
         """Delete an object.
@@ -1078,10 +1128,15 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
     ) -> Any:
         """Copy objects to objects, several at a time, as fsspec's ``copy`` does.
 
+        Args:
+            on_error: ``"raise"``, or ``"ignore"``: objects that are missing are passed over, and
+                nobody is told.
+
         Raises:
-            FileNotFoundError: there is no such object.
+            FileNotFoundError: there is no such object, or no such bucket to copy to.
         """
-        kwargs |= {"recursive": recursive, "maxdepth": maxdepth, "on_error": on_error}
+        # Not fsspec's "ignore", of a recursive copy: it would pass over a bucket that is missing.
+        kwargs |= {"recursive": recursive, "maxdepth": maxdepth, "on_error": on_error or "raise"}
         return wait_for(self._copy, path1, path2, **kwargs)
 
     def pipe(self, path: Any, value: Any = None, **kwargs: Any) -> Any:

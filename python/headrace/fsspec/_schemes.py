@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -9,6 +10,7 @@ from typing import Any
 
 from headrace._store import Store
 from headrace.fsspec._filesystem import StoreFileSystem
+from headrace.fsspec._threads import in_thread
 
 __all__ = ["AisFileSystem", "FolderFileSystem", "GcsFileSystem", "S3FileSystem"]
 
@@ -147,10 +149,21 @@ class FolderFileSystem(StoreFileSystem):
         """
         os.rmdir(self._strip_protocol(path))
 
+    def _remove_folder(self, path: str) -> None:
+        with contextlib.suppress(OSError):  # something was put into it meanwhile
+            os.rmdir(path)
+
     async def _rm_below(self, path: str, batch_size: int | None) -> None:  # noqa: ARG002
-        if os.path.isdir(path):
-            if path == "/":
-                raise PermissionError(errno.EPERM, "the root directory is not removed", path)
-            shutil.rmtree(path)
-        else:
+        await in_thread(self._remove_all, path)
+
+    def _remove_all(self, path: str) -> None:
+        if not os.path.isdir(path):
             self.rm_file(path)
+            return
+        # What a script means whose variable is empty: "" is the current directory.
+        top, here = os.path.realpath(path), os.path.realpath(os.getcwd())
+        if os.path.commonpath([top, here]) == top:
+            raise PermissionError(
+                errno.EPERM, "the current directory, or one that has it in it, is not removed", path
+            )
+        shutil.rmtree(path)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from fsspec.asyn import get_loop, sync
+from fsspec.asyn import get_loop, reset_lock, sync
 
 __all__ = ["in_thread", "wait_for"]
 
@@ -25,6 +25,7 @@ def _after_fork_in_child() -> None:
     # The threads did not survive, and the lock may have been held.
     global _lock, _pool
     _lock, _pool = threading.Lock(), None
+    reset_lock()  # fsspec's loop, whose thread is gone, too: older releases would wait for it
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
