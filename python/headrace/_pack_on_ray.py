@@ -11,6 +11,7 @@ import importlib
 import logging
 import os
 import pickle
+import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ __all__ = ["OWN_CLUSTER", "own_environment", "pack_shards", "require_usable"]
 
 _TICK_S = 0.2
 _STOP_S = 5.0
+_CONNECT_S = 10.0
 _TASKS_PER_CPU = 2
 _MOST_ATTEMPTS = 4
 _LOST = (
@@ -138,6 +140,8 @@ def _cluster(ray: Any) -> Iterator[None]:
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     address = os.environ.get("RAY_ADDRESS")
+    if address:
+        _require_reachable(address)
     try:
         ray.init(address=address or "auto", **quiet)
     except ConnectionError as error:
@@ -149,6 +153,21 @@ def _cluster(ray: Any) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _require_reachable(address: str) -> None:
+    """Make sure that somebody listens there: Ray itself tries for minutes, and says so in its logs.
+
+    Raises:
+        HeadraceError: nobody does.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():  # "auto", or what Ray knows by itself
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        raise HeadraceError(f"there is no Ray at {address} (RAY_ADDRESS): {error}") from error
 
 
 @contextmanager

@@ -184,7 +184,7 @@ def started(folder: Path, script: str, repository: Path) -> subprocess.Popen[str
 def is_running(pid: int) -> bool:
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # also between open and read
         return False
 
 

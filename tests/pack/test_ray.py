@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 import headrace
+from headrace import _pack_on_ray
 from tests.pack import functions
 from tests.pack.test_processes import PACKING, files, fill, is_running
 from tests.ray_cluster import TwoNodes
@@ -151,3 +153,20 @@ def test_without_ray_the_error_names_the_extra(
     with pytest.raises(headrace.HeadraceError, match=r"pip install 'headrace\[ray\]'"):
         headrace.pack(fill(tmp_path), tmp_path / "out", executor="ray")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_an_address_where_nobody_listens_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens, and nobody else gets the port
+        address = f"{scheme}127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(headrace.HeadraceError, match=f"there is no Ray at {address}"):
+            _reach()
+
+
+def _reach() -> None:
+    with _pack_on_ray._cluster(importlib.import_module("ray")):
+        pass
