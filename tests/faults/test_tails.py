@@ -1,4 +1,4 @@
-"""What comes of a server that answers some requests late: the right bytes, and few more requests."""
+"""A server that answers some requests late: the right bytes come, by few more requests."""
 
 from __future__ import annotations
 
