@@ -25,14 +25,15 @@ _ENVIRONMENTS = {
     "peers": {
         *("obstore", "obstore-into", "obstore-put", "google-cloud-storage", "gcsfs", "dataflux"),
         "dataflux-epoch",
+        "fsspec-gcsfs",
         *("checkpoint-save-gcsfs", "checkpoint-load-gcsfs"),
         *("jpeg-loader", "jpeg-memory", "list-google", "list-dataflux"),
-        *("boto3", "list-boto3", "s3torchconnector", "s3dlio"),
+        *("boto3", "list-boto3", "s3torchconnector", "s3dlio", "tokens-megatron"),
         *("checkpoint-save-s3torchconnector", "checkpoint-load-s3torchconnector"),
         *("checkpoint-dcp-save-s3torchconnector", "checkpoint-dcp-load-s3torchconnector"),
     },
     "peers-checkpoints": {"checkpoint-save-dataflux", "checkpoint-load-dataflux"},
-    "peers-s3fs": {"s3fs"},
+    "peers-s3fs": {"s3fs", "fsspec-s3fs"},
 }
 _ENVIRONMENT_OF = {client: name for name, clients in _ENVIRONMENTS.items() for client in clients}
 

@@ -201,6 +201,10 @@ def nginx_locations(root: Path, buckets: tuple[Bucket, ...], *, s3: bool = False
         if bucket.object_count > 100:
             continue
         for item in listed(root, bucket):
+            # Asked by whoever opens a file.
+            metadata = root / "metadata" / bucket.name / item["name"]
+            metadata.parent.mkdir(parents=True, exist_ok=True)
+            metadata.write_text(json.dumps(item))
             lines.append(
                 f"location = /{bucket.name}/{item['name']} {{ "
                 f"add_header x-goog-generation {GENERATION}; "

@@ -157,7 +157,8 @@ class IndexReader {
   nb::object start_shard(size_t entry, uint64_t first, uint64_t offset, std::string_view first_key,
                          std::optional<uint64_t> end, std::optional<uint64_t> count,
                          const nb::object& fields, uint64_t seed, uint64_t epoch, bool verify,
-                         bool asks_checksum, uint64_t piece_bytes, uint64_t max_ahead_bytes,
+                         bool asks_checksum, std::optional<uint64_t> likely_end_offset,
+                         uint64_t piece_bytes, const PieceWindowHandle& window,
                          uint64_t max_ready_bytes) const {
     const ObjectIndex& shards = *nb::inst_ptr<IndexHandle>(index_)->index;
     const size_t at = checked_position(static_cast<int64_t>(entry), shards.size());
@@ -168,8 +169,9 @@ class IndexReader {
                       .first_key = std::string(first_key),
                       .end = end.value_or(UINT64_MAX),
                       .count = count.value_or(UINT64_MAX),
+                      .likely_end_offset = likely_end_offset.value_or(UINT64_MAX),
                       .piece_bytes = std::max<uint64_t>(piece_bytes, 1),
-                      .max_ahead_bytes = max_ahead_bytes,
+                      .window = window.window,
                       .max_ready_bytes = max_ready_bytes};
     for (const nb::handle field : nb::iter(fields)) shard.fields.emplace_back(utf8_of(field));
     return python::start_shard(stores()[shards.root(at)], index_, at, std::move(shard), seed,
@@ -339,12 +341,13 @@ Args:
       .def("start_shard", &IndexReader::start_shard, nb::arg("entry"), nb::kw_only(),
            nb::arg("first"), nb::arg("offset"), nb::arg("first_key"), nb::arg("end").none(),
            nb::arg("count").none(), nb::arg("fields"), nb::arg("seed"), nb::arg("epoch"),
-           nb::arg("verify"), nb::arg("asks_checksum"), nb::arg("piece_bytes"),
-           nb::arg("max_ahead_bytes"), nb::arg("max_ready_bytes"),
+           nb::arg("verify"), nb::arg("asks_checksum"), nb::arg("likely_end_offset").none(),
+           nb::arg("piece_bytes"), nb::arg("window"), nb::arg("max_ready_bytes"),
            nb::sig("def start_shard(self, entry: int, *, first: int, offset: int, first_key: str, "
                    "end: int | None, count: int | None, "
                    "fields: collections.abc.Sequence[str], seed: int, epoch: int, verify: bool, "
-                   "asks_checksum: bool, piece_bytes: int, max_ahead_bytes: int, "
+                   "asks_checksum: bool, likely_end_offset: int | None, piece_bytes: int, window: "
+                   "PieceWindow, "
                    "max_ready_bytes: int) -> ShardRead"),
            "Starts reading the samples of an entry, which is a shard.")
       .def_prop_ro("expected_object_bytes", &IndexReader::expected_object_bytes,

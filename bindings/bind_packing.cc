@@ -46,24 +46,28 @@ nb::tuple shard(const PackPlan& plan, size_t i) {
   return nb::make_tuple(samples.begin, samples.end);
 }
 
-nb::tuple piece(const PackPlan& plan, size_t begin, size_t end, uint64_t max_bytes) {
+// A piece, and the plan that it is of, which Python keeps.
+struct PackPiece {
+  const PackPlan& plan;
+  PackPlan::Piece piece;
+};
+
+PackPiece piece(const PackPlan& plan, size_t begin, size_t end, uint64_t max_bytes) {
   const PackPlan::Samples samples = checked(plan, begin, end);
-  const PackPlan::Piece piece =
-      without_gil([&](MayBlock) { return plan.piece(samples, max_bytes); });
-  return nb::make_tuple(piece.samples.end, piece.size_bytes);
+  return {.plan = plan,
+          .piece = without_gil([&](MayBlock) { return plan.piece(samples, max_bytes); })};
 }
 
-nb::tuple lay_out(const PackPlan& plan, size_t begin, size_t end, nb::handle into) {
-  const PackPlan::Samples samples = checked(plan, begin, end);
+nb::tuple lay_out(const PackPiece& self, nb::handle into) {
   const HeldBuffer buffer(into, /*writable=*/true);
-  const PackPlan::Layout layout =
-      value_or_raise(without_gil([&](MayBlock) { return plan.lay_out(samples, buffer.bytes()); }));
+  const PackPlan::Layout layout = value_or_raise(
+      without_gil([&](MayBlock) { return self.plan.lay_out(self.piece, buffer.bytes()); }));
   return nb::make_tuple(int64_view(layout.entries), int64_view(layout.places));
 }
 
-nb::list describe(const PackPlan& plan, size_t begin, size_t end) {
+nb::list describe(const PackPiece& self) {
   nb::list out;
-  for (const PackPlan::Sample& sample : plan.describe(checked(plan, begin, end))) {
+  for (const PackPlan::Sample& sample : self.plan.describe(self.piece)) {
     nb::list fields;
     for (const std::string& field : sample.fields) fields.append(to_str(field));
     const nb::object label = sample.label ? nb::object(to_str(*sample.label)) : nb::none();
@@ -131,27 +135,35 @@ void bind_packing(nb::module_& module) {
           },
           nb::arg("begin"), nb::arg("end"), "The bytes of the entries of samples.")
       .def("piece", &piece, nb::arg("begin"), nb::arg("end"), nb::arg("max_bytes"),
-           nb::sig("def piece(self, begin: int, end: int, max_bytes: int) -> tuple[int, int]"),
-           "The end of as many of the samples as fit into so many bytes, at least one, and how "
-           "many bytes these take.")
-      .def("lay_out", &lay_out, nb::arg("begin"), nb::arg("end"), nb::arg("into"),
-           nb::sig("def lay_out(self, begin: int, end: int, into: typing_extensions.Buffer) -> "
+           nb::keep_alive<0, 1>(),
+           nb::sig("def piece(self, begin: int, end: int, max_bytes: int) -> PackPiece"),
+           "As many of the samples as fit into so many bytes, at least one.");
+
+  nb::class_<PackPiece>(module, "PackPiece", "Samples that are read and written together.")
+      .def_prop_ro("begin", [](const PackPiece& self) { return self.piece.samples.begin; })
+      .def_prop_ro(
+          "end", [](const PackPiece& self) { return self.piece.samples.end; },
+          "One behind the last sample.")
+      .def_prop_ro(
+          "size_bytes", [](const PackPiece& self) { return self.piece.size_bytes; },
+          "What it takes in its shard.")
+      .def("lay_out", &lay_out, nb::arg("into"),
+           nb::sig("def lay_out(self, into: typing_extensions.Buffer) -> "
                    "tuple[memoryview, memoryview]"),
            "Writes the samples without their data; the entries, and the place of each one's data.")
-      .def("describe", &describe, nb::arg("begin"), nb::arg("end"),
-           nb::sig("def describe(self, begin: int, end: int) -> "
-                   "list[tuple[str, list[str], str | None]]"),
+      .def("describe", &describe,
+           nb::sig("def describe(self) -> list[tuple[str, list[str], str | None]]"),
            "Of each sample the key, the names of the fields, one for each entry, and the label.");
 
   nb::class_<PackedFiles>(module, "PackedFiles", "The files that were put into a shard.")
       .def(nb::init<>(), nb::sig("def __init__(self) -> None"))
       .def(
           "add_planned",
-          [](PackedFiles& self, const PackPlan& plan, size_t begin, size_t end, uint64_t offset) {
-            plan.add_files(checked(plan, begin, end), offset, self.files);
+          [](PackedFiles& self, const PackPiece& piece, uint64_t offset) {
+            piece.plan.add_files(piece.piece, offset, self.files);
           },
-          nb::arg("plan"), nb::arg("begin"), nb::arg("end"), nb::arg("offset_bytes"),
-          "Adds samples as they are laid out, from this byte on.")
+          nb::arg("piece"), nb::arg("offset_bytes"),
+          "Adds the files of a piece as it is laid out, from this byte on.")
       .def(
           "add",
           [](PackedFiles& self, const Text& name, uint64_t begin, uint64_t end) {

@@ -203,6 +203,15 @@ nb::object start_shard(OpenStore store, nb::handle index, size_t entry, ShardToR
 }
 
 void bind_shards(nb::module_& module) {
+  nb::class_<PieceWindowHandle>(
+      module, "PieceWindow",
+      "How many bytes of shards may be under way at a time, of all that are read with it.")
+      .def(
+          "__init__",
+          [](PieceWindowHandle* self, uint64_t max_bytes) {
+            new (self) PieceWindowHandle{std::make_shared<PieceWindow>(max_bytes)};
+          },
+          nb::arg("max_bytes"));
   nb::class_<ShardReadHandle>(module, "ShardRead", "A shard whose samples are being read.")
       .def("take", &ShardReadHandle::take,
            nb::sig("def take(self) -> list[tuple[int, int, int, dict[str, typing.Any]]]"),

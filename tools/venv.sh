@@ -27,7 +27,8 @@ import sys
 
 from headrace._cli import main
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())
 COMMAND
   chmod 755 "$folder/bin/headrace"
 fi

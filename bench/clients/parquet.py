@@ -17,7 +17,7 @@ BATCH_ROWS = 1 << 16
 RAW_CONNECTIONS = 32
 
 
-def _chunks(request: Answer) -> list[tuple[str, int, int]]:
+def chunks_of(request: Answer) -> list[tuple[str, int, int]]:
     """The ranges of the wanted column: file, begin and end."""
     from pyarrow import parquet
 
@@ -32,7 +32,7 @@ def _chunks(request: Answer) -> list[tuple[str, int, int]]:
     return chunks
 
 
-def _check(request: Answer, total: float) -> None:
+def check_sum(request: Answer, total: float) -> None:
     """Compare the sum of all values with that of pyarrow's own reading of the files."""
     from pyarrow import parquet
 
@@ -55,7 +55,7 @@ def column(request: Answer) -> Answer:
     begin_s = time.perf_counter()
     dataset = ParquetDataset(store, columns=[request["column"]], batch_size=BATCH_ROWS)
     open_s = time.perf_counter() - begin_s
-    _check(request, sum(float(batch[request["column"]].sum()) for batch in dataset))
+    check_sum(request, sum(float(batch[request["column"]].sum()) for batch in dataset))
     before = headrace.metrics().bytes_read_total
 
     def read(_: float) -> tuple[int, int]:
@@ -66,13 +66,13 @@ def column(request: Answer) -> Answer:
         **measured(read, 0),
         "open_s": open_s,
         "read_bytes": headrace.metrics().bytes_read_total - before,
-        "column_bytes": sum(end - begin for _, begin, end in _chunks(request)),
+        "column_bytes": sum(end - begin for _, begin, end in chunks_of(request)),
     }
 
 
 def raw(request: Answer) -> Answer:
     """The column's bytes alone by one request for each chunk, in threads; nothing is decoded."""
-    chunks = _chunks(request)
+    chunks = chunks_of(request)
     mine = local()
     at = urllib.parse.urlsplit(request["endpoint"])
 
@@ -123,7 +123,7 @@ def pyarrow_fsspec(request: Answer) -> Answer:
     def batches() -> Any:
         return opened.to_batches(columns=[request["column"]], batch_size=BATCH_ROWS)
 
-    _check(request, sum(batch[0].to_numpy().sum() for batch in batches()))
+    check_sum(request, sum(batch[0].to_numpy().sum() for batch in batches()))
 
     def read(_: float) -> tuple[int, int]:
         rows = sum(len(batch) for batch in batches())

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import random
 import time
 from typing import Any
 from urllib.parse import urlsplit
 
+from bench.clients.engine import store_of
 from bench.clients.measure import Answer, measured
+from bench.clients.s3_peers import use_keys
 
 TOKEN_BYTES = 2
 
@@ -24,18 +27,17 @@ def _check(request: Answer, sample: Any, number: int) -> None:
 
 
 def loader(request: Answer) -> Answer:
-    """An epoch of a Loader, with a step of so many seconds after each batch."""
-    from headrace import Store
+    """Batches of a Loader, with a step of so many seconds after each."""
     from headrace.torch import Loader, TokenDataset
 
-    store = Store(f"gs://{request['bucket']}", endpoint=request["endpoint"])
+    store = store_of(request)
     dataset = TokenDataset(store, seq_len=request["seq_len"], names=["tokens.bin"])
     _check(request, dataset[1], 1)
     batches = Loader(dataset, batch_size=request["batch_size"], shuffle=True, seed=1)
 
     def read(_: float) -> tuple[int, int]:
         count = size_bytes = 0
-        for batch in batches:
+        for batch in itertools.islice(batches, request["batches"]):
             count += len(batch)
             size_bytes += batch.numel() * TOKEN_BYTES
             time.sleep(request["step_s"])
@@ -91,5 +93,30 @@ def memory_map(request: Answer) -> Answer:
             )
             time.sleep(request["step_s"])
         return len(order), len(order) * (seq_len + 1) * TOKEN_BYTES
+
+    return measured(read, 0)
+
+
+def megatron(request: Answer) -> Answer:
+    """Megatron-Core's reader of S3, alone: what is around it in a dataset costs nothing here."""
+    import numpy as np
+    from megatron.core.datasets.indexed_dataset import _S3BinReader
+    from megatron.core.datasets.object_storage_utils import ObjectStorageConfig
+
+    use_keys(request)
+    seq_len, chosen = request["seq_len"], random.Random(1)
+    config = ObjectStorageConfig("/nonexistent", bin_chunk_nbytes=request["chunk_bytes"])
+    reader = _S3BinReader(f"s3://{request['bucket']}/tokens.bin", config)
+
+    def get(number: int) -> Any:
+        return reader.read(np.uint16, seq_len + 1, number * seq_len * TOKEN_BYTES)
+
+    _check(request, get(1), 1)
+
+    def read(_: float) -> tuple[int, int]:
+        size_bytes = 0
+        for _ in range(request["samples"]):
+            size_bytes += get(chosen.randrange(request["sample_count"])).nbytes
+        return request["samples"], size_bytes
 
     return measured(read, 0)

@@ -52,9 +52,13 @@ if _typing.TYPE_CHECKING:
     from headrace import checkpoint as checkpoint
     from headrace import compat as compat
     from headrace import demo as demo
+    from headrace import fsspec as fsspec
+    from headrace import huggingface as huggingface
     from headrace import lightning as lightning
     from headrace import megatron as megatron
+    from headrace import ray as ray
     from headrace import torch as torch
+    from headrace import torch_checkpointing as torch_checkpointing
 
 __all__ = [
     "AisOptions",
@@ -113,7 +117,18 @@ del _name
 
 # Each loads when it is first named: most need torch, which whoever only reads and writes objects
 # need not wait for, nor have.
-_SUBPACKAGES = ("checkpoint", "compat", "demo", "lightning", "megatron", "torch")
+_SUBPACKAGES = (
+    "checkpoint",
+    "compat",
+    "demo",
+    "fsspec",
+    "huggingface",
+    "lightning",
+    "megatron",
+    "ray",
+    "torch",
+    "torch_checkpointing",
+)
 
 
 def __getattr__(name: str) -> object:

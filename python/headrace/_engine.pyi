@@ -1059,17 +1059,28 @@ class PackPlan:
     def source_bytes(self, begin: int, end: int) -> int:
         """The bytes of the entries of samples."""
 
-    def piece(self, begin: int, end: int, max_bytes: int) -> tuple[int, int]:
-        """
-        The end of as many of the samples as fit into so many bytes, at least one, and how many bytes these take.
-        """
+    def piece(self, begin: int, end: int, max_bytes: int) -> PackPiece:
+        """As many of the samples as fit into so many bytes, at least one."""
 
-    def lay_out(self, begin: int, end: int, into: Buffer) -> tuple[memoryview, memoryview]:
+class PackPiece:
+    """Samples that are read and written together."""
+
+    @property
+    def begin(self) -> int: ...
+    @property
+    def end(self) -> int:
+        """One behind the last sample."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in its shard."""
+
+    def lay_out(self, into: Buffer) -> tuple[memoryview, memoryview]:
         """
         Writes the samples without their data; the entries, and the place of each one's data.
         """
 
-    def describe(self, begin: int, end: int) -> list[tuple[str, list[str], str | None]]:
+    def describe(self) -> list[tuple[str, list[str], str | None]]:
         """
         Of each sample the key, the names of the fields, one for each entry, and the label.
         """
@@ -1078,8 +1089,8 @@ class PackedFiles:
     """The files that were put into a shard."""
 
     def __init__(self) -> None: ...
-    def add_planned(self, plan: PackPlan, begin: int, end: int, offset_bytes: int) -> None:
-        """Adds samples as they are laid out, from this byte on."""
+    def add_planned(self, piece: PackPiece, offset_bytes: int) -> None:
+        """Adds the files of a piece as it is laid out, from this byte on."""
 
     def add(self, name: str, begin: int, end: int) -> None:
         """Adds a file by its range."""
@@ -1089,6 +1100,13 @@ class PackedFiles:
 
 def tar_header(name: str, size_bytes: int) -> bytes:
     """The headers of a file in a tar."""
+
+class PieceWindow:
+    """
+    How many bytes of shards may be under way at a time, of all that are read with it.
+    """
+
+    def __init__(self, max_bytes: int) -> None: ...
 
 class ShardRead:
     """A shard whose samples are being read."""
@@ -1603,8 +1621,9 @@ class IndexReader:
         epoch: int,
         verify: bool,
         asks_checksum: bool,
+        likely_end_offset: int | None,
         piece_bytes: int,
-        max_ahead_bytes: int,
+        window: PieceWindow,
         max_ready_bytes: int,
     ) -> ShardRead:
         """Starts reading the samples of an entry, which is a shard."""

@@ -30,6 +30,7 @@ instances pickle with their attributes: both are needed to cross the pipe of a D
 
 from __future__ import annotations
 
+import pickle
 from typing import TypeVar
 
 __all__ = [
@@ -142,4 +143,16 @@ _Error = TypeVar("_Error", bound=HeadraceError)
 def with_url(error: _Error, url: str) -> _Error:
     """Return an error after saying which object it is about."""
     error.url = url
+    return error
+
+
+def portable(error: Exception) -> Exception:
+    """Return the error, or one that says the same if other processes cannot unpickle this one."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        other = HeadraceError(f"{type(error).__name__}: {error}")
+        for note in getattr(error, "__notes__", ()):
+            other.add_note(note)
+        return other
     return error

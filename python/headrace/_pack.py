@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Literal
 
-from headrace import _engine
 from headrace._engine import ObjectIndex
-from headrace._errors import CancelledError, HeadraceError, with_url
+from headrace._errors import HeadraceError, with_url
 from headrace._location import Url, root_at
 from headrace._options import MiB, require, require_bytes, require_count
 from headrace._pack_place import Place, Record
-from headrace._pack_shard import TOKEN_TYPES, Encode, Job, Stop, Transform, pack_shard
+from headrace._pack_shard import TOKEN_TYPES, Encode, Events, Job, Transform
 from headrace._pack_source import entries_of, with_folder_labels
 from headrace._progress import ProgressOption, choose_progress
 from headrace._shards import OnError, ShardSource, require_on_error
 from headrace._store import Store
 
-__all__ = ["Packed", "pack", "pack_tokens"]
+__all__ = ["Executor", "Packed", "pack", "pack_tokens"]
+
+Executor = Literal["threads", "processes", "ray"]
 
 SHARD_BYTES = 256 * MiB
-_MOST_WORKERS = 4
+_EXECUTORS = ("threads", "processes", "ray")
 _LABEL = "label"
 _SEED_END = 1 << 63
 
@@ -73,6 +73,7 @@ def pack(
     label: str | None = None,
     transform: Transform | None = None,
     name: str = "train",
+    executor: Executor = "threads",
     workers: int | None = None,
     overwrite: bool = False,
     on_error: OnError = "raise",
@@ -107,9 +108,18 @@ def pack(
             counted in alphabetical order; else a column of the index, of integers or texts.
         transform: a function of a dict with ``__key__``, ``__url__`` and a `headrace.Sample` for
             each field. It returns the fields to be packed, as bytes, texts or integers; None leaves
-            the sample out. It should return the same for the same sample. Several threads call it.
+            the sample out. It should return the same for the same sample. Several threads call it,
+            or other processes do (`executor`).
         name: how the names of the shards begin.
-        workers: shards that are packed at a time. Default: one for each core, at most 4.
+        executor: what packs shards. ``"threads"`` of this process are enough unless a transform in
+            Python holds the lock of the interpreter. ``"processes"`` of this machine each have
+            their own: the transform must be a function of a module, and a script calls this below
+            ``if __name__ == "__main__":``. ``"ray"``: tasks on the cluster that ``ray.init`` has
+            connected to, that ``RAY_ADDRESS`` names, or that runs on this machine, else on one
+            that is started for this call; a task whose process or machine is lost is repeated. All
+            of them write the same bytes, and each continues what another has begun.
+        workers: shards that are packed at a time. Default: one for each core, of threads at most 4;
+            with Ray, as many as the cluster has CPUs.
         overwrite: delete what an earlier packing of this name wrote, and begin anew.
         on_error: ``"raise"``: what cannot be read or transformed ends it. ``"skip"``: its sample is
             left out, and the log says so. A function: the same, and the function is called with
@@ -124,7 +134,8 @@ def pack(
             twice; two samples of a shard have the same key.
         PreconditionFailedError: an object has changed since it was listed, or somebody else writes
             to the destination.
-        HeadraceError: something could not be read or written.
+        HeadraceError: something could not be read or written; a process was killed; Ray is not
+            installed.
 
     Examples:
         >>> packed = headrace.pack("gs://bucket/train", "gs://bucket/shards-of-1", shard_samples=1)
@@ -140,7 +151,7 @@ def pack(
         f"label is {label!r}; it must be 'folder', or the name of a column of the index",
     )
     packing = _Packing(
-        destination, name, shard_bytes, shard_samples, shuffle, seed, on_error, options
+        destination, name, shard_bytes, shard_samples, shuffle, seed, executor, on_error, options
     )
     index, stores = entries_of(source, packing.place.store, on_error, packing.source_options)
     classes = None
@@ -148,8 +159,10 @@ def pack(
         index, classes = with_folder_labels(index, _LABEL)
     settings = {"label": label, "classes": classes, "transform": _name_of(transform)}
     column = _LABEL if classes is not None else label
-    packing.prepare(index, stores, "tar", settings, column, overwrite=overwrite)
-    packed = packing.run(workers, progress, transform=transform)
+    packing.prepare(
+        index, stores, "tar", settings, column, overwrite=overwrite, transform=transform
+    )
+    packed = packing.run(workers, progress)
     assert packed.index is not None
     packed.index.save(packing.place.index_name, store=packing.place.store)
     return packed
@@ -167,6 +180,7 @@ def pack_tokens(
     shuffle: bool = False,
     seed: int = 0,
     name: str = "train",
+    executor: Executor = "threads",
     workers: int | None = None,
     overwrite: bool = False,
     on_error: OnError = "raise",
@@ -182,7 +196,7 @@ def pack_tokens(
         destination: the URL, path or store of a folder.
         encode: a function of the bytes of a document, which returns its tokens: a list, an array or
             another iterable of integers, with the token that ends a document if there is to be one.
-            Several threads call it.
+            Several threads call it, or other processes do (`executor`).
         dtype: the type of tokens: ``"uint16"``, ``"int32"`` and so on. A token that it cannot hold
             is an error.
         layout: ``"megatron"``: ``train-000000.bin`` and so on with an ``.idx`` of Megatron-Core
@@ -193,7 +207,8 @@ def pack_tokens(
         shuffle: pack documents in the order of an epoch instead of that of the source.
         seed: of that order; any integer from 0 to 2^63 - 1.
         name: how the names of the files begin.
-        workers: files that are written at a time. Default: one for each core, at most 4.
+        executor: as for `pack`.
+        workers: as for `pack`.
         overwrite: as for `pack`.
         on_error: as for `pack`; what is left out is a document.
         progress: as for `pack`.
@@ -219,12 +234,15 @@ def pack_tokens(
         "layout='raw'",
     )
     packing = _Packing(
-        destination, name, shard_bytes, shard_samples, shuffle, seed, on_error, options
+        destination, name, shard_bytes, shard_samples, shuffle, seed, executor, on_error, options
     )
     index, stores = entries_of(source, packing.place.store, on_error, packing.source_options)
     settings = {"encode": _name_of(encode), "dtype": dtype, "layout": layout}
-    packing.prepare(index, stores, "tokens", settings, None, overwrite=overwrite)
-    return packing.run(workers, progress, encode=encode, dtype=dtype, layout=layout)
+    packing.prepare(
+        index, stores, "tokens", settings, None, overwrite=overwrite,
+        encode=encode, dtype=dtype, layout=layout,
+    )  # fmt: skip
+    return packing.run(workers, progress)
 
 
 class _Packing:
@@ -238,6 +256,7 @@ class _Packing:
         shard_samples: int | None,
         shuffle: bool,
         seed: int,
+        executor: Executor,
         on_error: OnError,
         options: dict[str, Any],
     ) -> None:
@@ -252,7 +271,13 @@ class _Packing:
             isinstance(name, str) and name != "" and "/" not in name,
             f"name is {name!r}; it must be how the names of shards begin, without a '/'",
         )
+        require(
+            executor in _EXECUTORS,
+            f"executor is {executor!r}; it must be one of {', '.join(map(repr, _EXECUTORS))}",
+        )
         require_on_error(on_error)
+        # Only where it is asked for: multiprocessing and Ray take their time to be imported.
+        self._executor = import_module(f"headrace._pack_on_{executor}")
         store = destination if isinstance(destination, Store) else root_at(destination, **options)
         self.place = Place(store, name)
         self.source_options = options
@@ -272,19 +297,21 @@ class _Packing:
         label: str | None,
         *,
         overwrite: bool,
+        **how: Any,
     ) -> None:
         """Make the plan, and agree with what is at the destination."""
         own = self._settings
-        self._index, self._stores = index, stores
-        self._plan = _engine.PackPlan(
-            index,
-            max_shard_bytes=own["shard_bytes"],
-            max_shard_samples=own["shard_samples"],
-            shuffle=own["shuffle"],
-            seed=own["seed"],
-            label=label,
-            documents=kind == "tokens",
-        )
+        rules = {
+            "max_shard_bytes": own["shard_bytes"],
+            "max_shard_samples": own["shard_samples"],
+            "shuffle": own["shuffle"],
+            "seed": own["seed"],
+            "label": label,
+            "documents": kind == "tokens",
+        }
+        self._job = Job(index, stores, self.place, rules, self._on_error != "raise", **how)
+        self._executor.require_usable(self._job)
+        self._plan = self._job.plan
         left_out = self._plan.left_out_count
         if left_out:
             _logger.warning(
@@ -313,54 +340,30 @@ class _Packing:
             overwrite=overwrite,
         )
 
-    def run(self, workers: int | None, progress: ProgressOption, **how: Any) -> Packed:
+    def run(self, workers: int | None, progress: ProgressOption) -> Packed:
         """Pack the shards that are not whole yet."""
-        if workers is None:
-            workers = min(os.cpu_count() or 1, _MOST_WORKERS)
-        require_count("workers", workers, minimum=1)
-        job = Job(
-            self._index,
-            self._stores,
-            self.place,
-            self._plan,
-            self._settings["seed"],
-            self._on_error != "raise",
-            **how,
-        )
+        if workers is not None:
+            require_count("workers", workers, minimum=1)
         records = self.place.whole_shards(self._plan.shard_count)
         missing = [i for i in range(self._plan.shard_count) if i not in records]
-        written = len(missing)
-        stop = Stop()
         with choose_progress(progress, "packing", self._total_bytes) as shown:
 
             def arrived(size_bytes: int) -> None:
                 with self._lock:
                     shown.add(size_bytes)
 
-            for number in records:
-                arrived(self._plan.source_bytes(*self._plan.shard(number)))
-
-            def pack_one(number: int) -> None:
-                stop.check()
-                record = pack_shard(job, number, stop, arrived)
+            def packed(number: int, record: Record) -> None:
                 with self._lock:
                     records[number] = record
                     self._tell(record)
 
-            with ThreadPoolExecutor(workers, "headrace-pack") as threads:
-                futures = [threads.submit(pack_one, number) for number in missing]
-                try:
-                    wait(futures, return_when=FIRST_EXCEPTION)
-                finally:
-                    stop.set()  # also after Ctrl-C
-                    threads.shutdown(wait=True, cancel_futures=True)
-            errors = [each.exception() for each in futures if not each.cancelled()]
-            failed = [error for error in errors if error is not None]
-            if failed:
-                # One that was stopped with the rest says less than the reason why.
-                raise min(failed, key=lambda error: isinstance(error, CancelledError))
+            for number in records:
+                arrived(self._plan.source_bytes(*self._plan.shard(number)))
+            if missing:
+                events = Events(arrived, packed, shown.tick)
+                self._executor.pack_shards(self._job, missing, workers, events)
         self.place.end()
-        return self._packed([records[i] for i in range(len(records))], written)
+        return self._packed([records[i] for i in range(len(records))], len(missing))
 
     def _tell(self, record: Record) -> None:
         for url, text in record.errors:

@@ -158,11 +158,27 @@ class Place:
         found = {}
         for sample in self.store.read_many(names) if names else ():
             record = Record.from_bytes(sample.bytes(), sample.url)
-            if record.packing == self._packing and all(
-                self._is_there(*each) for each in record.objects
-            ):
+            if self._is_whole(record):
                 found[numbers[sample.name]] = record
         return found
+
+    def look_again(self, number: int) -> Record | None:
+        """Return the record of a shard if it has become whole.
+
+        If it has not, what is there of it is what may be replaced: whoever packed it before is
+        gone.
+        """
+        own = f"{self.shard_name(number)}."
+        self._there = {name: info for name, info in self._there.items() if not name.startswith(own)}
+        self._there |= {
+            info.name: info for info in self._listed(own) if self._own.fullmatch(info.name)
+        }
+        try:
+            sample = self.store.read(self._record_name(number))
+        except NotFoundError:
+            return None
+        record = Record.from_bytes(sample.bytes(), sample.url)
+        return record if self._is_whole(record) else None
 
     def condition(self, name: str) -> str | None:
         """Return the ``if_generation`` with which to write an object: that of what was found.
@@ -224,9 +240,13 @@ class Place:
         except NotFoundError:  # a folder of this machine that is not there yet
             return []
 
-    def _is_there(self, name: str, size_bytes: int, generation: str) -> bool:
-        info = self._there.get(name)
-        return info is not None and (info.size_bytes, info.generation) == (size_bytes, generation)
+    def _is_whole(self, record: Record) -> bool:
+        found = [
+            (info.name, info.size_bytes, info.generation)
+            for name, *_ in record.objects
+            if (info := self._there.get(name)) is not None
+        ]
+        return record.packing == self._packing and found == record.objects
 
     def _delete_all(self) -> None:
         """Delete what earlier packings of this name wrote; first what says that it is whole."""

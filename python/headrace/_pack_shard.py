@@ -5,24 +5,26 @@ from __future__ import annotations
 import array
 import itertools
 import struct
-import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, NoReturn
 
 from headrace import _engine
 from headrace._engine import ObjectIndex, ObjectInfo, ObjectWriter, Sample
 from headrace._entry_reads import EntryReads
-from headrace._errors import CancelledError, HeadraceError, InvalidArgumentError, with_url
+from headrace._errors import HeadraceError, InvalidArgumentError, with_url
 from headrace._leftovers import tell_left_behind
 from headrace._options import MiB, require
 from headrace._pack_place import Place, Record
 from headrace._store import Store
 
-__all__ = ["TOKEN_TYPES", "Job", "Stop", "pack_shard"]
+__all__ = ["TOKEN_TYPES", "Check", "Encode", "Events", "Job", "Transform", "pack_shard"]
 
+Check = Callable[[], object]
+"""Raises if the packing is to end."""
 Encode = Callable[[bytes], Iterable[int]]
 Transform = Callable[[dict[str, Any]], Mapping[str, Any] | None]
 
@@ -43,29 +45,45 @@ TOKEN_TYPES = {
 """Of each type of tokens, what `array` calls it, and its code in an .idx of Megatron-Core."""
 
 
-class Stop(threading.Event):
-    """Set when no more is to be packed."""
+@dataclass(frozen=True)
+class Events:
+    """What those who have shards packed are to tell. Each function may raise, and ends it so."""
 
-    def check(self) -> None:
-        """Raise CancelledError if it is set."""
-        if self.is_set():
-            raise CancelledError("packing was stopped")
+    arrived: Callable[[int], object]
+    """So many bytes of the sources more are done."""
+    packed: Callable[[int, Record], object]
+    """The shard of this number is whole."""
+    tick: Callable[[], object]
+    """Some time has passed, perhaps without news."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What all shards of a packing have in common."""
+    """What all shards of a packing have in common. With a number, it is all that packs a shard."""
 
     index: ObjectIndex
     stores: tuple[Store, ...]
     place: Place
-    plan: _engine.PackPlan
-    seed: int
+    rules: Mapping[str, Any]
+    """The keywords of `PackPlan`, from which every process makes the same plan."""
     skips_errors: bool
     transform: Transform | None = None
     encode: Encode | None = None
     dtype: str = "uint16"
     layout: Literal["megatron", "raw"] = "megatron"
+
+    @cached_property
+    def plan(self) -> _engine.PackPlan:
+        """What is packed into which shard."""
+        return _engine.PackPlan(self.index, **self.rules)
+
+    @property
+    def function(self) -> Transform | Encode | None:
+        """The user's own."""
+        return self.transform if self.encode is None else self.encode
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "plan"}
 
 
 @dataclass
@@ -81,8 +99,7 @@ class _Counts:
 class _Piece(NamedTuple):
     """Some samples, read to where they are in a shard."""
 
-    begin: int
-    end: int
+    samples: _engine.PackPiece
     data: memoryview
     entries: memoryview
     places: memoryview
@@ -94,19 +111,23 @@ class _Piece(NamedTuple):
         return self.data[begin : begin + index.size_bytes(self.entries[at])]
 
 
-def pack_shard(job: Job, number: int, stop: Stop, arrived: Callable[[int], object]) -> Record:
+def pack_shard(
+    job: Job,
+    number: int,
+    check: Check = lambda: None,
+    arrived: Callable[[int], object] = lambda _: None,
+) -> Record:
     """Write a shard, and then its record.
 
     Args:
-        stop: ends it early.
+        check: ends it early, by an exception.
         arrived: called with how many bytes of the sources more are done.
 
     Raises:
-        CancelledError: it was stopped.
         HeadraceError: an object could not be read, or the shard not be written.
     """
     pack = _pack_tar if job.encode is None else _pack_tokens
-    record = pack(job, number, stop, arrived)
+    record = pack(job, number, check, arrived)
     job.place.remember(number, record)
     return record
 
@@ -115,7 +136,7 @@ def pack_shard(job: Job, number: int, stop: Stop, arrived: Callable[[int], objec
 
 
 def _pieces(
-    job: Job, number: int, stop: Stop, arrived: Callable[[int], object]
+    job: Job, number: int, check: Check, arrived: Callable[[int], object]
 ) -> Generator[_Piece, None, None]:
     """Yield the pieces of a shard, in order; each is valid until the next one is asked for."""
     begin, end = job.plan.shard(number)
@@ -126,17 +147,18 @@ def _pieces(
 
     def start() -> None:
         nonlocal begin
-        piece_end, size_bytes = job.plan.piece(begin, end, PIECE_BYTES)
+        samples = job.plan.piece(begin, end, PIECE_BYTES)
+        size_bytes = samples.size_bytes
         buffer = free.pop() if free and size_bytes <= PIECE_BYTES else None
         if buffer is None:
             room_bytes = max(size_bytes, PIECE_BYTES)
             buffer = (bytearray(room_bytes), engines[0][0].charge(room_bytes))
         data = memoryview(buffer[0])[:size_bytes]
-        entries, places = job.plan.lay_out(begin, piece_end, data)
+        entries, places = samples.lay_out(data)
         batch = reader.start(entries, into=buffer[0], places=places)
         reads = EntryReads(batch, job.index, entries)
-        ahead.append((_Piece(begin, piece_end, data, entries, places, {}), reads, buffer))
-        begin = piece_end
+        ahead.append((_Piece(samples, data, entries, places, {}), reads, buffer))
+        begin = samples.end
 
     try:
         while begin < end or ahead:
@@ -144,8 +166,8 @@ def _pieces(
                 start()
             piece, reads, buffer = ahead[0]
             while not reads.poll(_WAIT_S):
-                stop.check()
-            stop.check()
+                check()
+            check()
             if job.skips_errors or job.plan.has_given_ranges:
                 # Ranges that are shorter than the index says are errors, too.
                 found = reads.take(return_errors=job.skips_errors)
@@ -157,7 +179,7 @@ def _pieces(
             else:
                 reads.wait()
             yield piece
-            arrived(job.plan.source_bytes(piece.begin, piece.end))
+            arrived(job.plan.source_bytes(piece.samples.begin, piece.samples.end))
             piece.data.release()
             ahead.popleft()
             if len(buffer[0]) == PIECE_BYTES:
@@ -192,21 +214,21 @@ def _closed(writer: ObjectWriter) -> ObjectInfo:
 # ---- tars
 
 
-def _pack_tar(job: Job, number: int, stop: Stop, arrived: Callable[[int], object]) -> Record:
+def _pack_tar(job: Job, number: int, check: Check, arrived: Callable[[int], object]) -> Record:
     name = f"{job.place.shard_name(number)}.tar"
     begin, end = job.plan.shard(number)
     files = _engine.PackedFiles()
     counts = _Counts()
     planned_bytes = job.plan.source_bytes(begin, end)
     with _open_writer(job, name, planned_bytes, "application/x-tar") as writer:
-        with closing(_pieces(job, number, stop, arrived)) as pieces:
+        with closing(_pieces(job, number, check, arrived)) as pieces:
             for piece in pieces:
                 if job.transform is None and not piece.errors:
-                    files.add_planned(job.plan, piece.begin, piece.end, writer.size_bytes)
+                    files.add_planned(piece.samples, writer.size_bytes)
                     writer.write(piece.data)
-                    counts.samples += piece.end - piece.begin
+                    counts.samples += piece.samples.end - piece.samples.begin
                 else:
-                    _write_samples(job, piece, writer, files, counts, stop)
+                    _write_samples(job, piece, writer, files, counts, check)
         writer.write(_TAR_END)
         info = _closed(writer)
     shard = ObjectIndex.from_objects([info], root=job.place.store.url)
@@ -225,13 +247,13 @@ def _write_samples(
     writer: ObjectWriter,
     files: _engine.PackedFiles,
     counts: _Counts,
-    stop: Stop,
+    check: Check,
 ) -> None:
     """Write the samples of a piece one by one: some are missing, or become others."""
     at = 0
-    described = job.plan.describe(piece.begin, piece.end)
-    for position, (key, fields, label) in enumerate(described, piece.begin):
-        stop.check()
+    described = piece.samples.describe()
+    for position, (key, fields, label) in enumerate(described, piece.samples.begin):
+        check()
         first, at = at, at + len(fields)
         failed = next((piece.errors[i] for i in range(first, at) if i in piece.errors), None)
         if failed is not None:
@@ -270,7 +292,7 @@ def _transformed(
     """Return the fields that the transform makes of a sample; None if it is left out."""
     assert job.transform is not None
     url = job.index.url(piece.entries[first])
-    [seed] = _engine.sample_seeds(job.seed, 0, position, position + 1)
+    [seed] = _engine.sample_seeds(job.rules["seed"], 0, position, position + 1)
     sample: dict[str, Any] = {"__key__": key, "__url__": url}
     for i, field_name in enumerate(fields, first):
         entry = piece.entries[i]
@@ -288,14 +310,24 @@ def _transformed(
         for field_name, data in made_fields:  # a name that no tar can have is an error of theirs
             _engine.tar_header(f"{key}.{field_name}", len(data))
         return made_fields
-    except Exception as error:
-        if not job.skips_errors:
-            error.add_note(f"in the sample {key!r}, {url}")
-            if isinstance(error, HeadraceError) and not error.url:
-                error.url = url
-            raise
-        counts.errors.append((url, f"{type(error).__name__}: {error}"))
+    except (Exception, SystemExit) as error:
+        _failed(job, error, f"the sample {key!r}", url, counts)
         return None
+
+
+def _failed(job: Job, error: Exception | SystemExit, what: str, url: str, counts: _Counts) -> None:
+    """Raise what the user's function raised, or note it if `what` is then to be left out."""
+    function = "transform" if job.encode is None else "encode"
+    if isinstance(error, SystemExit):  # it would end a thread and say nothing, or a process
+        error = _about(url, f"{function} called sys.exit({error.code!r})", HeadraceError)
+    if job.skips_errors:
+        counts.errors.append((url, f"{type(error).__name__}: {error}"))
+        return
+    if url not in str(error):
+        error.add_note(f"in {what}, {url}")
+    if isinstance(error, HeadraceError) and not error.url:
+        error.url = url
+    raise error
 
 
 def _checked_fields(made: Any) -> list[tuple[str, Any]]:
@@ -340,7 +372,7 @@ def _lower(name: str) -> str:
 # ---- tokens
 
 
-def _pack_tokens(job: Job, number: int, stop: Stop, arrived: Callable[[int], object]) -> Record:
+def _pack_tokens(job: Job, number: int, check: Check, arrived: Callable[[int], object]) -> Record:
     base = job.place.shard_name(number)
     begin, end = job.plan.shard(number)
     lengths: list[int] = []
@@ -348,10 +380,10 @@ def _pack_tokens(job: Job, number: int, stop: Stop, arrived: Callable[[int], obj
     item_bytes = array.array(TOKEN_TYPES[job.dtype][0]).itemsize
     planned_bytes = job.plan.source_bytes(begin, end)
     with _open_writer(job, f"{base}.bin", planned_bytes, "application/octet-stream") as writer:
-        with closing(_pieces(job, number, stop, arrived)) as pieces:
+        with closing(_pieces(job, number, check, arrived)) as pieces:
             for piece in pieces:
                 for at, entry in enumerate(piece.entries):
-                    stop.check()
+                    check()
                     tokens = _tokens(job, piece, at, entry, counts)
                     if tokens is not None:
                         writer.write(tokens)
@@ -381,11 +413,8 @@ def _tokens(job: Job, piece: _Piece, at: int, entry: int, counts: _Counts) -> by
         return None
     try:
         return _as_items(job.encode(bytes(piece.content(job.index, at))), job.dtype, url)
-    except Exception as error:
-        if not job.skips_errors:
-            error.add_note(f"in the document {url}")
-            raise
-        counts.errors.append((url, f"{type(error).__name__}: {error}"))
+    except (Exception, SystemExit) as error:
+        _failed(job, error, "the document", url, counts)
         return None
 
 
@@ -394,6 +423,8 @@ def _as_items(tokens: Any, dtype: str, url: str) -> bytes:
         import numpy
 
         given = numpy.asarray(tokens)
+        if given.shape == (0,):  # of whatever type: that of numpy.array([]) is float64
+            return b""
         if given.dtype.kind not in "iu" or given.ndim != 1:
             _refuse(url, f"an array of {given.dtype} with {given.ndim} dimensions")
         limits = numpy.iinfo(dtype)
@@ -424,8 +455,8 @@ def _refuse_id(url: str, token: Any, dtype: str) -> NoReturn:
     raise _about(url, f"encode returned the token {token}, which {dtype} cannot hold; give dtype=")
 
 
-def _about(url: str, text: str) -> InvalidArgumentError:
-    return with_url(InvalidArgumentError(f"{url}: {text}"), url)
+def _about(url: str, text: str, kind: type[HeadraceError] = InvalidArgumentError) -> HeadraceError:
+    return with_url(kind(f"{url}: {text}"), url)
 
 
 def _megatron_index(lengths: Sequence[int], dtype: str) -> bytes:

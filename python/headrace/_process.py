@@ -149,6 +149,11 @@ def configure_unless_set(options: EngineOptions) -> None:
             _process.options = options
 
 
+def engine_options() -> EngineOptions:
+    """Return the options of this process's engine, which may not run yet."""
+    return _process.options or read_environment().engine
+
+
 def current_engine() -> _engine.Engine:
     """Return the engine of this process; it is started if need be."""
     process = _process
@@ -158,7 +163,7 @@ def current_engine() -> _engine.Engine:
         if process.engine is None:
             if process.exiting:
                 raise CancelledError("the interpreter is going down: headrace is not used any more")
-            process.engine = _engine.Engine(asdict(process.options or read_environment().engine))
+            process.engine = _engine.Engine(asdict(engine_options()))
         return process.engine
 
 

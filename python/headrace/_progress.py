@@ -25,9 +25,16 @@ class Progress(Protocol):
         """So many bytes more are done."""
         ...
 
+    def tick(self) -> None:
+        """Some time has passed; what shows progress may want to end it."""
+        ...
+
 
 class _Silent:
     def add(self, size_bytes: int) -> None:
+        pass
+
+    def tick(self) -> None:
         pass
 
 
@@ -40,6 +47,9 @@ class _Calls:
             self._done_bytes += size_bytes
             self._call(self._done_bytes, self._total_bytes)
 
+    def tick(self) -> None:
+        self._call(self._done_bytes, self._total_bytes)
+
 
 class _Bar:
     def __init__(self, bar: Any) -> None:
@@ -47,6 +57,9 @@ class _Bar:
 
     def add(self, size_bytes: int) -> None:
         self._bar.update(size_bytes)
+
+    def tick(self) -> None:
+        self._bar.refresh()
 
 
 @contextmanager

@@ -36,6 +36,8 @@ class Nginx(Running):
     tail:          (share, seconds): so many of the GETs, at random, wait so long instead
     certificates:  speak TLS
     workers:       worker processes
+    nopush:        send whole segments alone, and the last one after the others, as many installations
+                   do; see nginx.conf.in
     locations:     nginx configuration that goes into the server block
     globals:       nginx configuration that goes into the http block
     """
@@ -50,6 +52,7 @@ class Nginx(Running):
         host: str = "127.0.0.1",
         port: int = 0,
         workers: int = 1,
+        nopush: bool = False,
         locations: str = "",
         globals: str = "",
         sums: Mapping[str, Mapping[str, str]] | None = None,
@@ -83,6 +86,7 @@ class Nginx(Running):
                 # As root nginx would serve as nobody, who may not read the test's folders.
                 "user": "user root;" if os.geteuid() == 0 else "",
                 "workers": str(workers),
+                "nopush": "on" if nopush else "off",
                 # Connections need descriptors, too; without one nginx accepts nothing any more.
                 "open_files": str(resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 2),
                 "folder": str(folder),

@@ -6,7 +6,6 @@ import collections
 import copyreg
 import gzip
 import io
-import json
 import os
 import pickle
 import re
@@ -67,16 +66,10 @@ def _zip_of(name: str, data: bytes, method: int = zipfile.ZIP_STORED) -> bytes:
     return out.getvalue()
 
 
-def _safetensors() -> bytes:
-    head = json.dumps({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
-    return len(head).to_bytes(8, "little") + head + bytes(4)
-
-
 REFUSED: dict[str, tuple[Any, str]] = {
     "empty": (b"", "it is empty"),
     "text": (b"hello" * 100, "does not begin as a zip does"),
     "torchscript": (_torchscript, "torch.jit.load"),
-    "safetensors": (_safetensors, "safetensors.torch.load"),
     "gzip": (lambda: gzip.compress(file_of([1])), "compressed by gzip"),
     "other zip": (lambda: _zip_of("a/b.txt", b"x"), "it has no data.pkl"),
     "empty zip": (lambda: _zip_of("a", b"")[-22:], "does not begin as a zip does"),

@@ -35,7 +35,9 @@ def test_help_names_every_command(run: Run) -> None:
                 "cp",
                 "rm",
                 "index",
+                "pack",
                 "bench",
+                "doctor",
                 "clean",
                 "demo",
             )

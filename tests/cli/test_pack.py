@@ -9,19 +9,35 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import headrace
 from testing.faultserver.client import FaultServer
+from tests.pack.test_processes import is_running
 from tests.waiting import wait_until
 
 FUNCTIONS = """
+import os
+import threading
+
 def shrink(sample):
     return {"txt": sample["txt"].bytes()[:2]}
 
 def pick(sample):
     if sample["__key__"] == "1":
         raise ValueError("too short")
+    return {"txt": sample["txt"].bytes()}
+
+def leave(sample):
+    raise SystemExit("no more")
+
+def wrong(sample):
+    return {"txt": 1.5} if sample["__key__"] == "1" else {"txt": "right"}
+
+def hang(sample):
+    open("@place@/pid", "w").write(str(os.getpid()))
+    threading.Event().wait()
     return {"txt": sample["txt"].bytes()}
 
 def encode(text):
@@ -37,7 +53,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "in").mkdir()
     for i in range(5):
         (tmp_path / "in" / f"{i}.txt").write_text(f"text {i}")
-    (tmp_path / "own_functions.py").write_text(FUNCTIONS)
+    (tmp_path / "own_functions.py").write_text(FUNCTIONS.replace("@place@", str(tmp_path)))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -93,6 +109,121 @@ def test_a_failing_transform_ends_it_or_leaves_out_its_sample(place: Path, run: 
     assert any("left out" in line and "1.txt" in line for line in again.err.splitlines())
 
 
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [("wrong", "a float as the field 'txt'"), ("leave", "transform called sys.exit('no more')")],
+)
+def test_what_a_transform_must_not_do_names_the_sample(
+    place: Path, run: Any, function: str, told: str
+) -> None:
+    done = run("pack", "in", "out", "--transform", f"own_functions:{function}", "--workers", "1")
+    assert done.code == (2 if function == "wrong" else 1)
+    [line] = done.err.splitlines()
+    assert told in line
+    assert f"{'1' if function == 'wrong' else '0'}.txt" in line
+    skipped = run(
+        "pack", "in", "out", "--transform", f"own_functions:{function}", "--skip-errors", "--json"
+    )
+    [facts] = skipped.json
+    assert facts["left_out"] == (1 if function == "wrong" else 5)
+    assert any(told in each.get("message", "") for each in skipped.json_errors)
+
+
+def test_processes_find_functions_of_the_current_folder(place: Path, start: Any) -> None:
+    command = start(
+        "pack", "in", "out", "--transform", "own_functions:shrink", "--executor", "processes",
+        "--workers", "2", "--shard-samples", "2",
+    )  # fmt: skip
+    _, said = command.communicate()
+    assert command.returncode == 0, said
+    assert texts(place) == [b"te"] * 5
+    assert b"3 shards of 5 samples" in said
+    assert b"Warning" not in said
+
+
+@pytest.mark.slow
+def test_ray_is_started_for_this_machine_alone_and_ends_by_ctrl_c(place: Path, start: Any) -> None:
+    command = start(
+        "pack", "in", "out", "--transform", "own_functions:hang", "--executor", "ray",
+        "--shard-samples", "2",
+    )  # fmt: skip
+    wait_until(lambda: (place / "pid").exists() and (place / "pid").read_text() != "")
+    task = psutil.Process(int((place / "pid").read_text()))
+    family = psutil.Process(command.pid).children(recursive=True)
+    assert task in family
+    listening = [
+        connection.laddr.ip
+        for process in family
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert {ip.removeprefix("::ffff:") for ip in listening} == {"127.0.0.1"}
+    command.send_signal(signal.SIGINT)
+    _, said = command.communicate(60)
+    assert command.returncode == 130
+    assert said.decode().splitlines() == ["headrace: interrupted"]
+    wait_until(lambda: not any(is_running(process.pid) for process in family))
+    # Another executor goes on.
+    (place / "own_functions.py").write_text(
+        (place / "own_functions.py").read_text().replace("threading.Event().wait()", "pass")
+    )
+    command = start(
+        "pack", "in", "out", "--transform", "own_functions:hang", "--shard-samples", "2"
+    )
+    _, said = command.communicate(60)
+    assert command.returncode == 0, said
+    assert len(texts(place)) == 5
+
+
+# ---- tables
+
+
+def test_a_table_says_what_is_packed_and_with_which_labels(place: Path, run: Any) -> None:
+    rows = "".join(f"{place}/in/{i}.txt,{kind}\n" for i, kind in ((3, "cat"), (1, "dog")))
+    (place / "samples.csv").write_text("url,kind\n" + rows)
+    done = run("pack", "--table", "samples.csv", "out", "--label", "kind")
+    assert done.code == 0, done.err
+    assert texts(place) == [b"text 3", b"cat", b"text 1", b"dog"]
+    assert run("pack", "--table", "samples.csv", "out", "--label", "kind", "--json").json[0][
+        "written"
+    ] == 0  # fmt: skip
+
+
+def test_a_table_may_name_parts_of_objects_below_a_root(
+    gcs: headrace.Store, server: FaultServer, place: Path, run: Any
+) -> None:
+    gcs.write("all/texts.bin", b"0123456789")
+    gcs.write("all/more.bin", b"more")
+    (place / "samples.csv").write_text("name,from,to\ntexts.bin,2,5\nmore.bin,,\n")
+    done = run(
+        "pack", "--endpoint", server.url, "--table", "samples.csv", "out", "--root",
+        "gs://bucket/all/", "--url-column", "name", "--begin-column", "from", "--end-column", "to",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert texts(place) == [b"234", b"more"]
+
+
+@pytest.mark.parametrize(
+    ("table", "arguments", "code", "told"),
+    [
+        ("url\nnothing.txt\n", [], 2, "not a whole URL"),
+        ("url\nnothing.txt\n", ["--root", "in"], 3, "nothing.txt"),
+        ("name\n0.txt\n", [], 2, "no column 'url'"),
+        ("url\n0.txt\n", ["--root", "in", "--label", "kind"], 2, "no column 'kind'"),
+        ("url\n0.txt\n", ["--root", "in", "--begin-column", "from"], 2, "both"),
+        ("url\n0.txt\n", ["--root", "in", "--index"], 2, "either a saved index"),
+    ],
+)
+def test_tables_that_cannot_be_packed_are_refused(
+    place: Path, run: Any, table: str, arguments: list[str], code: int, told: str
+) -> None:
+    (place / "samples.csv").write_text(table)
+    done = run("pack", "--table", "samples.csv", "out", *arguments)
+    assert done.code == code, done.err
+    assert told in done.err
+    assert not list(place.glob("out/*.tar"))
+
+
 def test_a_saved_index_is_packed(place: Path, run: Any) -> None:
     assert run("index", "in", "some.index").code == 0
     assert run("pack", "some.index", "out", "--index").code == 0
@@ -110,6 +241,9 @@ def test_a_saved_index_is_packed(place: Path, run: Any) -> None:
         (["--shard-bytes", "0"], "256MiB"),
         (["--dtype", "uint16"], "are for --tokens"),
         (["--tokens", "own_functions:encode", "--label", "folder"], "takes neither"),
+        (["--executor", "fibers"], "executor is 'fibers'"),
+        (["--ray-address", "127.0.0.1:1"], "is for --executor ray"),
+        (["--root", "in"], "are for --table"),
     ],
 )
 def test_arguments_that_cannot_be_are_refused(

@@ -10,6 +10,7 @@ from typing import Protocol
 import pytest
 
 import headrace
+from headrace._pack_on_ray import OWN_CLUSTER
 from headrace.demo import digits
 from testing.servers import AistoreCluster, FakeGcsServer, MinioServer, minio
 from tests.nursery import Nursery
@@ -121,11 +122,11 @@ def test_the_code_runs_on_a_server(
     run: Run,
 ) -> None:
     source = program(document).replace(README_URL, '"gs://readme/any/folder"')
-    run(source, **gcs_environment, **s3_environment, **ais_environment)
+    run(source, **gcs_environment, **s3_environment, **ais_environment, **OWN_CLUSTER)
 
 
 # Nothing can be joined on a disk, and no AIStore be asked there.
-NOT_ON_A_FOLDER = {"small_objects.md", "ais.md", "aistore_plugin.md"}
+NOT_ON_A_FOLDER = {"small_objects.md", "ais.md", "aistore_plugin.md", "fsspec.md"}
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,7 @@ def test_the_code_runs_on_a_folder(document: str, folders: Path, tmp_path: Path,
             source = source.replace(f'"{scheme}://{bucket}', f'"{folders / bucket}')
     assert '"gs://' not in source
     assert '"s3://' not in source
-    run(source)
+    run(source, **OWN_CLUSTER)
 
 
 def test_the_smallest_example_runs(run: Run) -> None:

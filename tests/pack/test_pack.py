@@ -13,6 +13,7 @@ import tempfile
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -24,9 +25,11 @@ from webdataset.tariterators import group_by_keys, tar_file_expander
 
 import headrace
 from headrace import ObjectIndex
+from headrace._pack_place import Place, Record
 from headrace.torch import ShardDataset, ShardStream
 from testing.faultserver.client import FaultServer
 from tests.killed import kill_when_written
+from tests.pack import functions
 from tests.shards.tars import tar
 
 KIB = 1024
@@ -301,6 +304,19 @@ def test_what_a_transform_may_not_return_is_refused(tmp_path: Path, made: Any, t
     assert list(headrace.Store(tmp_path / "out").list("train-")) == []
 
 
+def test_a_transform_that_ends_the_interpreter_is_an_error(tmp_path: Path) -> None:
+    fill(headrace.Store(tmp_path), 4)
+    with pytest.raises(headrace.HeadraceError, match=r"000002\.jpg: transform called sys\.exit"):
+        headrace.pack(tmp_path / "in", tmp_path / "out", transform=functions.leave)
+    packed = headrace.pack(
+        tmp_path / "in", tmp_path / "out", transform=functions.leave, on_error="skip"
+    )
+    assert packed.samples == 3
+    [(url, text)] = packed.errors
+    assert "000002.jpg" in url
+    assert "'no more'" in text
+
+
 def test_what_a_transform_raises_ends_it_and_says_where(tmp_path: Path) -> None:
     headrace.Store(tmp_path).write("in/a.txt", b"a")
 
@@ -433,6 +449,33 @@ def test_a_shard_that_was_lost_or_replaced_is_packed_again(store: headrace.Store
     assert packed.index == headrace.index_members(out)
 
 
+def test_what_a_lost_task_has_left_is_taken_or_replaced(store: headrace.Store) -> None:
+    fill(store, 4)
+    source, out = below(store, "in"), below(store, "out")
+    headrace.pack(source, out, shard_samples=2)
+    there = shards(out)
+    index = below(store, "in").index()
+    out.delete("_pack/train-000000.shard")
+    settings = json.loads(out.read("_pack/train.json").bytes())
+    settings.pop("packing")
+    place = Place(out, "train")
+    place.begin(settings, index, overwrite=False)
+    # Whole, though nobody knew: as if a task had packed it since.
+    assert place.look_again(1) == place.whole_shards(2)[1]
+    # Without its record, it is replaced.
+    out.write("train-000000.tar", b"of a task that was lost")
+    with pytest.raises(headrace.PreconditionFailedError):
+        out.write("train-000000.tar", b"", if_generation=place.condition("train-000000.tar"))
+    assert place.look_again(0) is None
+    info = out.write(
+        "train-000000.tar", there["train-000000.tar"],
+        if_generation=place.condition("train-000000.tar"),
+    )  # fmt: skip
+    record = Record(objects=[(info.name, info.size_bytes, info.generation)], samples=2, errors=[])
+    place.remember(0, record)
+    assert place.look_again(0) == replace(record, packing=place.look_again(1).packing)
+
+
 def test_other_settings_are_refused_unless_it_may_overwrite(store: headrace.Store) -> None:
     fill(store, 8)
     source, out = below(store, "in"), below(store, "out")
@@ -502,6 +545,7 @@ def test_progress_counts_the_bytes_of_the_source(store: headrace.Store) -> None:
         ({"seed": -1}, "seed is -1"),
         ({"name": "a/b"}, "name is 'a/b'"),
         ({"workers": 0}, "workers is 0"),
+        ({"executor": "fibers"}, "executor is 'fibers'"),
         ({"on_error": "ignore"}, "on_error is 'ignore'"),
         ({"transform": 3}, "transform is 3"),
         ({"label": "kind"}, "no column 'kind'"),
@@ -527,6 +571,12 @@ def test_sources_that_cannot_be_are_refused(tmp_path: Path) -> None:
         headrace.pack(tmp_path / "compressed", tmp_path / "out")
     with pytest.raises(headrace.InvalidArgumentError, match="lies in"):
         headrace.pack(tmp_path / "in", tmp_path / "in" / "shards")
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    for place in ("link", "link/shards"):
+        with pytest.raises(headrace.InvalidArgumentError, match="lies in"):
+            headrace.pack(tmp_path / "in", tmp_path / place)
+    with pytest.raises(headrace.InvalidArgumentError, match="lies in"):
+        headrace.pack(tmp_path / "link", tmp_path / "in" / "shards")
     with pytest.raises(headrace.InvalidArgumentError, match="no sample to pack"):
         headrace.pack(tmp_path / "plain", tmp_path / "out")
     with pytest.raises(headrace.InvalidArgumentError, match=r"b\.tar, beside other objects"):

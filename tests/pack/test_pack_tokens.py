@@ -103,6 +103,7 @@ def test_tokens_may_be_any_integers(
         ([1, 2.5], "2.5, a float"),
         (numpy.array([1.0]), "an array of float64"),
         (numpy.array([[1]]), "2 dimensions"),
+        (numpy.array([[]]), "2 dimensions"),
         ("text", "a str"),
         (None, "a NoneType"),
     ],
@@ -119,6 +120,18 @@ def test_what_is_no_token_is_refused_with_the_url(tmp_path: Path, made: Any, tol
     )
     assert (packed.samples, packed.tokens) == (0, 0)
     assert [url for url, _ in packed.errors] == [raised.value.url]
+
+
+@pytest.mark.parametrize(
+    "empty", [[], (), numpy.array([]), torch.tensor([]), numpy.array([], "int64")]
+)
+def test_a_document_may_have_no_tokens(tmp_path: Path, empty: Any) -> None:
+    headrace.Store(tmp_path).write("in/a", b"a")
+    headrace.Store(tmp_path).write("in/b", b"bc")
+    packed = headrace.pack_tokens(
+        tmp_path / "in", tmp_path / "out", lambda text: empty if text == b"a" else list(text)
+    )
+    assert (packed.samples, packed.tokens) == (2, 2)
 
 
 def test_members_of_shards_are_documents(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What a user does first, with the wheel alone. usage: use_wheel.py ENDPOINT [--with-command]"""
 
+import importlib.metadata
 import importlib.util
 import pathlib
 import subprocess
@@ -44,6 +45,9 @@ def use_command(folder: str, *, is_installed: bool) -> None:
 def main() -> None:
     for module in ("torch", "numpy"):
         assert importlib.util.find_spec(module) is None, f"{module} is not part of a bare system"
+    entries = importlib.metadata.entry_points(group="fsspec.specs")
+    protocols = {each.name for each in entries}
+    assert protocols >= {f"headrace+{each}" for each in ("ais", "file", "gs", "s3")}, protocols
     use(headrace.Store("gs://bucket/", endpoint=sys.argv[1], credentials="anonymous"))
     with tempfile.TemporaryDirectory() as folder:
         use(headrace.Store(folder))

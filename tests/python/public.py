@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 PACKAGES = (
-    "headrace", "headrace.checkpoint", "headrace.torch", "headrace.lightning", "headrace.megatron",
+    "headrace", "headrace.checkpoint", "headrace.fsspec", "headrace.torch", "headrace.lightning",
+    "headrace.megatron", "headrace.huggingface", "headrace.ray", "headrace.torch_checkpointing",
 )  # fmt: skip
 
 

@@ -56,6 +56,7 @@ RAISES_NOTHING = {
     "headrace.checkpoint.DistributedWriter.storage_meta": "tells what it knows",
     "headrace.checkpoint.DistributedWriter.synchronize_staging": "does nothing",
     "headrace.checkpoint.DistributedWriter.validate_checkpoint_id": "answers yes or no",
+    "headrace.huggingface.CheckpointCallback.on_train_begin": "what it cannot remove stays",
     "headrace.metrics": "tells what it knows",
     "headrace.shutdown": "ends things, whatever state they are in",
     "headrace.torch.BatchSampler.state_dict": "tells where it is",
@@ -65,6 +66,7 @@ RAISES_NOTHING = {
     "headrace.torch.ParquetDataset.state_dict": "tells where it is",
     "headrace.torch.ShardStream.state_dict": "tells where it is",
     "headrace.torch.WeightedSampler.state_dict": "tells where it is",
+    "headrace.torch_checkpointing.ObjectStorageConfig.create_storage": "asks nobody",
 }
 
 CALLED_BY_TORCH = {
@@ -76,9 +78,23 @@ CALLED_BY_TORCH = {
 
 ONLY_READ = {
     "headrace.configure",  # is for the whole process, of all tests
+    "headrace.huggingface.CheckpointCallback",  # tests/huggingface and the guide run them
+    "headrace.huggingface.CheckpointUploads",
+    "headrace.huggingface.CheckpointUploads.close",
+    "headrace.huggingface.CheckpointUploads.submit",
+    "headrace.huggingface.CheckpointUploads.wait",
+    "headrace.huggingface.download",
+    "headrace.huggingface.latest",
+    "headrace.huggingface.resume",
+    "headrace.fsspec.register",  # is for the whole process, of all tests
     "headrace.lightning.AsyncCheckpointIO",  # tests/lightning has trainers
     "headrace.lightning.CheckpointIO",
+    "headrace.ray.read_objects",  # needs a cluster; tests/ray has one
+    "headrace.ray.read_shards",
     "headrace.megatron.install",  # is for the whole process; tests/tokens has one for it
+    "headrace.torch_checkpointing.ObjectStorageConfig",  # tests/torch_checkpointing has it
+    "headrace.torch_checkpointing.ObjectStorageConfig.create_storage",
+    "headrace.torch_checkpointing.mark_complete",
 }
 """Their examples do not run here; others may have lines that do not (``# doctest: +SKIP``)."""
 

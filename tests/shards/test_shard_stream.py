@@ -915,7 +915,7 @@ def test_closing_a_shard_ends_the_wait_of_another_thread(
     stream = ShardStream(gcs)
     server.faults([{"match": {"kind": "media"}, "action": {"stall_after_bytes": 0}}])
     for _ in range(5):
-        shard = stream._open_shard(Part(0), 0)
+        shard = stream._opener(0)(Part(0))
         assert shard is not None
         with concurrent.futures.ThreadPoolExecutor() as threads:
             taken = threads.submit(shard.take)

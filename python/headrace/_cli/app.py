@@ -372,12 +372,48 @@ def pack(
     name: Annotated[
         str, typer.Option(metavar="NAME", help="How the names of shards begin.")
     ] = "train",
+    executor: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND",
+            help="What packs shards: threads; processes, for a transform in Python; or ray.",
+        ),
+    ] = "threads",
+    ray_address: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="The cluster of --executor ray; RAY_ADDRESS, one that runs here, or a new one.",
+        ),
+    ] = "",
     workers: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Shards at a time; as there are cores.")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Shards at a time; as there are cores, or CPUs in the cluster."
+        ),
     ] = None,
     index: Annotated[
         bool, typer.Option("--index", help="SOURCE is a saved index (headrace index).")
     ] = False,
+    table: Annotated[
+        bool,
+        typer.Option("--table", help="SOURCE is a CSV or Parquet file that names the objects."),
+    ] = False,
+    url_column: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Of a table: the objects' URLs; url.")
+    ] = None,
+    begin_column: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Of a table: the byte where each part begins."),
+    ] = None,
+    end_column: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Of a table: the byte before which it ends."),
+    ] = None,
+    root: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Of a table: where names that are no URLs lie."),
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Delete what was packed there before.")
     ] = False,
@@ -392,7 +428,7 @@ def pack(
 
     Run again, it goes on where it was interrupted.
     """
-    from headrace._cli.packing import pack_command, size_of
+    from headrace._cli.packing import Table, pack_command, size_of
 
     def work(connection: Connection, report: Report) -> None:
         own: dict[str, Any] = {"label": label}
@@ -402,12 +438,24 @@ def pack(
             own = {"dtype": dtype or "uint16", "layout": layout or "megatron"}
         elif dtype is not None or layout is not None:
             raise InvalidArgumentError("--dtype and --layout are for --tokens")
+        if ray_address and executor != "ray":
+            raise InvalidArgumentError("--ray-address is for --executor ray")
+        given = {"url": url_column, "begin": begin_column, "end": end_column, "root": root}
+        columns = {key: value for key, value in given.items() if value is not None}
+        if columns and not table:
+            raise InvalidArgumentError(
+                "--url-column, --begin-column, --end-column and --root are for --table"
+            )
+        if table and index:
+            raise InvalidArgumentError("SOURCE is either a saved index (--index) or a --table")
         pack_command(
             source,
             Location.parse(destination, connection),
             connection,
             report,
             from_index=index,
+            table=Table(**columns) if table else None,
+            ray_address=ray_address,
             tokens=tokens,
             transform=transform,
             skip_errors=skip_errors,
@@ -417,6 +465,7 @@ def pack(
             shuffle=shuffle,
             seed=seed,
             name=name,
+            executor=executor,
             workers=workers,
             overwrite=overwrite,
             **own,
@@ -452,6 +501,29 @@ def bench(
             epochs=epochs,
             seed=seed,
         )
+
+    _run(context, work, as_json=json_)
+
+
+@app.command()
+@_shared_options
+def doctor(
+    context: typer.Context,
+    url: Annotated[
+        str | None, typer.Argument(metavar="[URL]", help="A bucket, prefix or directory to try.")
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Also write an object there, and delete it.")
+    ] = False,
+    json_: _Json = False,
+) -> None:
+    """Check this installation, and whether a bucket can be used; say what to do if not."""
+    from headrace._cli.doctor import doctor
+
+    def work(connection: Connection, report: Report) -> None:
+        if write and url is None:
+            raise InvalidArgumentError("--write needs the URL of a bucket or directory")
+        doctor(url, connection, report, writes=write)
 
     _run(context, work, as_json=json_)
 

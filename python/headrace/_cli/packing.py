@@ -8,17 +8,49 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from headrace import HeadraceError, InvalidArgumentError, ObjectIndex, Packed, pack, pack_tokens
 from headrace._cli.location import Connection, Location
 from headrace._cli.progress import progress
-from headrace._cli.report import Report, binary_size, counted, shown
+from headrace._cli.report import Report, binary_size, counted, shown, with_notes
 
-__all__ = ["function_at", "pack_command", "size_of"]
+__all__ = ["Table", "function_at", "pack_command", "size_of"]
 
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB": 10**6,
           "GB": 10**9}  # fmt: skip
+
+# Tasks are cancelled, and then a cluster that was started for them ends, which takes seconds.
+_RAY_STOP_S = 15.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """The columns of a table that names what is to be packed."""
+
+    url: str = "url"
+    begin: str = ""
+    end: str = ""
+    root: str = ""
+    """What names in the column `url` are relative to; they are whole URLs without it."""
+
+    def index(
+        self, file: str, label: str | None, connection: Connection
+    ) -> tuple[ObjectIndex, dict[str, Any]]:
+        """Ask about each object in the table, and return them all, and the options of stores."""
+        from headrace._table import columns_of_table, index_of_table
+
+        if bool(self.begin) != bool(self.end):
+            raise InvalidArgumentError("give both --begin-column and --end-column, or none")
+        columns = columns_of_table(file, self.url, label, connection.options_of(file))
+        # Those of the objects, which the table need not lie beside.
+        first = self.root or next(iter(columns.get(self.url, ())), None)
+        options = connection.options_of(first) if isinstance(first, str) and first else {}
+        ranges = (self.begin, self.end) if self.begin else None
+        root = self.root or None
+        index, _ = index_of_table(columns, self.url, label, ranges, root, True, options)
+        return index, options
 
 
 def pack_command(
@@ -28,6 +60,8 @@ def pack_command(
     report: Report,
     *,
     from_index: bool,
+    table: Table | None,
+    ray_address: str,
     tokens: str,
     transform: str,
     skip_errors: bool,
@@ -37,19 +71,28 @@ def pack_command(
     """Pack what is at `source`, show how far it is, and tell what was made."""
     begin_s = time.monotonic()
     shown_progress = progress(report)
-    done_bytes = 0
+    done_bytes, has_begun = 0, False
 
     def tell(done: int, total: int) -> None:
-        nonlocal done_bytes
+        nonlocal done_bytes, has_begun
         report.check()
-        if not done_bytes:
+        if not has_begun:
             shown_progress.found(total)
             shown_progress.found_all()
+            has_begun = True
         shown_progress.arrived(done - done_bytes)
         done_bytes = done
 
+    if settings["executor"] == "ray":
+        report.stop_s = _RAY_STOP_S
+    if ray_address:
+        os.environ["RAY_ADDRESS"] = ray_address
     options = connection.options_of(source)
-    given = ObjectIndex.load(source, **options) if from_index else source
+    given: str | ObjectIndex = source
+    if from_index:
+        given = ObjectIndex.load(source, **options)
+    elif table is not None:
+        given, options = table.index(source, settings.get("label"), connection)
     store = connection.patient_store(destination.url)
     common: dict[str, Any] = {
         **settings, "on_error": "skip" if skip_errors else "raise", "progress": tell,
@@ -64,8 +107,7 @@ def pack_command(
         raise
     except Exception as error:  # of the user's function
         report.check()
-        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-        raise HeadraceError(f"{type(error).__name__}: {error}{notes}") from error
+        raise HeadraceError(f"{type(error).__name__}: {with_notes(error)}") from error
     finally:
         shown_progress.close()
     _tell(packed, destination, report, time.monotonic() - begin_s, as_json=as_json)

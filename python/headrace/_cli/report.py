@@ -25,7 +25,16 @@ from headrace import (
 )
 from headrace._location import scheme_of
 
-__all__ = ["ExitCode", "Report", "Stopped", "binary_size", "counted", "exit_code_of", "shown"]
+__all__ = [
+    "ExitCode",
+    "Report",
+    "Stopped",
+    "binary_size",
+    "counted",
+    "exit_code_of",
+    "shown",
+    "with_notes",
+]
 
 
 class ExitCode(enum.IntEnum):
@@ -39,9 +48,6 @@ class ExitCode(enum.IntEnum):
     INTERRUPTED = 128 + signal.SIGINT
     BROKEN_PIPE = 128 + signal.SIGPIPE
 
-
-# How long what cannot be interrupted may take to end by itself.
-_STOP_S = 1.0
 
 _BUDGET = "HEADRACE_MEMORY_BUDGET_BYTES sets the memory budget"
 # What to do about an error, on gs:// and on s3://.
@@ -106,6 +112,11 @@ def binary_size(size_bytes: float) -> str:
     return f"{size_bytes:.{digits}f} {unit}"
 
 
+def with_notes(error: Exception) -> str:
+    """Return the text of an error, and what it was given to say where it happened."""
+    return f"{error}" + "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+
+
 def counted(count: int, one: str, many: str = "") -> str:
     """Return ``1 object``, ``2 objects``."""
     return f"{count} {one if count == 1 else many or one + 's'}"
@@ -123,6 +134,8 @@ class Report:
         self.write: Callable[[str], object] | None = None
         """Where lines go while something else is on the terminal; else stderr."""
         self.stopping = False
+        self.stop_s = 1.0
+        """How long what cannot be interrupted may take to end by itself."""
         self._is_done = False
         self._end = threading.Lock()  # free once the work is done
         self._end.acquire()
@@ -149,6 +162,11 @@ class Report:
             self._codes.add(code)
         self.say(self._line(error, code))
 
+    def fail(self, code: ExitCode) -> None:
+        """Let the command end with this exit code, after what it has told itself."""
+        with self._lock:
+            self._codes.add(code)
+
     def note(self, text: str) -> None:
         """Say something that a script does not need."""
         if not self.as_json:
@@ -167,10 +185,10 @@ class Report:
             print(line, file=sys.stderr, flush=True)
 
     def _line(self, error: Exception, code: ExitCode) -> str:
-        name = type(error).__name__
+        name, text = type(error).__name__, with_notes(error)
         hint = _hint_of(error)
         if self.as_json:
-            facts: dict[str, Any] = {"error": name, "message": str(error), "exit_code": code}
+            facts: dict[str, Any] = {"error": name, "message": text, "exit_code": code}
             if isinstance(error, HeadraceError):
                 facts |= {
                     "code": error.code,
@@ -182,7 +200,7 @@ class Report:
             if hint:
                 facts["hint"] = hint
             return json.dumps(facts)
-        return f"headrace: {name}: {shown(str(error))}" + (f" [{hint}]" if hint else "")
+        return f"headrace: {name}: {shown(text)}" + (f" [{hint}]" if hint else "")
 
     # ---- running a command
 
@@ -215,7 +233,7 @@ class Report:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)  # there is no quicker end than this one
         self.stopping = True
-        deadline_s = time.monotonic() + _STOP_S
+        deadline_s = time.monotonic() + self.stop_s
         while not self._is_done and time.monotonic() < deadline_s:
             # Each time: a request may have begun on an engine that was started anew for it.
             headrace.shutdown()

@@ -1,4 +1,4 @@
-"""Checkpoints: files that `torch.load` reads, saved and loaded at the speed of the link.
+"""Checkpoints: files of `torch.load` and of safetensors, saved and loaded at the speed of the link.
 
 >>> import headrace
 >>> headrace.checkpoint.save(model.state_dict(), "gs://bucket/run/step100.pt")   # doctest: +SKIP
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.checkpoint._checkpoint_reader import CheckpointReader, TensorInfo, open
+from headrace.checkpoint._checkpoint_reader import CheckpointReader, TensorInfo
 from headrace.checkpoint._loading import load
 from headrace.checkpoint._newest import latest
+from headrace.checkpoint._opening import open
 from headrace.checkpoint._saving import save
 
 if TYPE_CHECKING:

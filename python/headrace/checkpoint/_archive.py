@@ -18,7 +18,7 @@ from headrace.checkpoint._parallel_reads import Wanted, read_into
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Archive", "Ends", "is_legacy", "open_archive", "read_ends"]
+__all__ = ["Archive", "Ends", "is_legacy", "is_safetensors", "open_archive", "read_ends"]
 
 Ends = list[tuple[int, bytes]]
 """The bytes read from both ends of an object, or all of it: each with its offset."""
@@ -251,6 +251,11 @@ def is_legacy(head: bytes) -> bool:
     return b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19" in head[:16]
 
 
+def is_safetensors(head: bytes) -> bool:
+    """Return whether a file begins as one of safetensors does."""
+    return head[8:9] == b"{" and int.from_bytes(head[:8], "little") < 1 << 32
+
+
 def _not_a_checkpoint(url: str, head: bytes) -> InvalidArgumentError:
     if is_legacy(head):
         return refused(
@@ -259,8 +264,6 @@ def _not_a_checkpoint(url: str, head: bytes) -> InvalidArgumentError:
             "_use_new_zipfile_serialization=False), which has no directory: read the whole by "
             "headrace.checkpoint.load",
         )
-    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < 1 << 32:
-        return refused(url, "it is a safetensors file: read it with safetensors.torch.load")
     if head[:2] == b"\x1f\x8b":
         return refused(url, "it is compressed by gzip: decompress it first")
     return refused(url, "it is not a file of torch.save: it does not begin as a zip does")

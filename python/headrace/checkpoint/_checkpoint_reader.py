@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from headrace._location import Url, object_at
-from headrace._store import Store
-from headrace.checkpoint._archive import open_archive
-from headrace.checkpoint._object import corrupt, refused, stat
+from headrace._options import require_bytes
+from headrace.checkpoint._archive import Archive
+from headrace.checkpoint._object import corrupt, refused
 from headrace.checkpoint._outline import Made, PlaceError, StorageReference, Way, place_at
+from headrace.checkpoint._slices import MAX_GAP_BYTES, Index, about_index, require_index
 from headrace.checkpoint._storages import read_storages
 
-__all__ = ["CheckpointReader", "TensorInfo", "open"]
+__all__ = ["CheckpointReader", "TensorInfo"]
 
 _STRIDED = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3")
 _PARAMETERS = (
@@ -32,7 +32,7 @@ class TensorInfo:
     dtype: torch.dtype
     shape: torch.Size
     size_bytes: int
-    """The size of the tensor's storage, which is read whole."""
+    """The size of the tensor's storage, which `CheckpointReader.tensor` reads whole."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,8 @@ class _Tensor:
 class CheckpointReader:
     """The tensors of one checkpoint, each read on request. Made by `open`.
 
-    headrace finds the tensors by the form of the pickle and executes nothing of it.
+    The tensors of a file of `torch.save` are found by the form of its pickle, of which headrace
+    executes nothing; those of a safetensors file by its header.
 
     Examples:
         >>> with torch.device("meta"):
@@ -61,8 +62,8 @@ class CheckpointReader:
         True
     """
 
-    def __init__(self, store: Store, name: str, verify: bool) -> None:
-        self._archive = open_archive(store, stat(store, name), verify=verify)
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
         # The tensor, or the reason why it cannot be read by itself.
         self._tensors: dict[str, _Tensor | str] = {}
         seen: set[int] = set()
@@ -92,6 +93,14 @@ class CheckpointReader:
     def url(self) -> str:
         """The object's URL."""
         return self._archive.url
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The texts that a safetensors file has beside its tensors; empty for other files.
+
+        Of several files with an index: those of all files. headrace's checksums are not among them.
+        """
+        return {}
 
     def keys(self) -> list[str]:
         """Return the keys of all tensors, such as ``"model.layers.0.weight"``, in file order.
@@ -164,6 +173,52 @@ class CheckpointReader:
             key: self._build(key, each, storages[f"data/{each.storage.key}"])
             for key, each in wanted.items()
         }
+
+    def slice(self, key: str, index: Index) -> torch.Tensor:
+        """Read a part of one tensor, to the CPU. The same as ``slices({key: index})[key]``.
+
+        Raises:
+            KeyError: there is no such tensor.
+            HeadraceError: as for `slices`.
+
+        Examples:
+            >>> reader = headrace.checkpoint.open("gs://bucket/run1/step100.pt")
+            >>> reader.slice("weight", (slice(0, 1), ...)).shape  # as numpy.s_[0:1, ...]
+            torch.Size([1, 3])
+        """
+        return self.slices({key: index})[key]
+
+    def slices(
+        self, indices: Mapping[str, Index], *, max_gap_bytes: int = MAX_GAP_BYTES
+    ) -> dict[str, torch.Tensor]:
+        """Read parts of several tensors at once, to the CPU: of each, ``tensor[index]``.
+
+        Of a safetensors file only these parts are read. They have no checksums of their own, unlike
+        whole tensors. Of other files the whole tensors are read.
+
+        Args:
+            indices: of each tensor, by its key, what would stand between the brackets: integers,
+                slices with steps above 0, ``...``, or a tuple of these.
+            max_gap_bytes: a shorter gap between two wanted elements is read, too, and dropped: it
+                costs less than a request. Columns of a wide tensor are read row by row; those of a
+                tensor with rows of up to 64 KiB, by default, with what stands between them.
+
+        Raises:
+            KeyError: there is no such tensor.
+            InvalidArgumentError: an index does not fit its tensor, or a tensor is one that
+                `tensors` refuses.
+            CorruptDataError: the file is damaged.
+
+        Examples:
+            >>> reader = headrace.checkpoint.open("gs://bucket/run1/step100.pt")
+            >>> reader.slices({"weight": slice(0, 1), "bias": 0})["bias"].shape
+            torch.Size([])
+        """
+        require_bytes("max_gap_bytes", max_gap_bytes, minimum=0)
+        for key, index in indices.items():
+            with about_index(self.url, key, index):
+                require_index(self.info(key).shape, index)
+        return {key: each[indices[key]].clone() for key, each in self.tensors(indices).items()}
 
     def _place(self, way: Way) -> str:
         try:
@@ -243,29 +298,3 @@ def _numbers(value: Any) -> tuple[int, ...]:
     if isinstance(value, Made):
         value = value.args[0]
     return tuple(int(each) for each in value)
-
-
-def open(  # noqa: A001 - it is meant to read like open
-    url: Url, *, verify: bool = True, store: Store | None = None, **options: Any
-) -> CheckpointReader:
-    """Open a checkpoint to read some of its tensors.
-
-    This reads the directory and the pickle, as `load` does, but no tensor.
-
-    Examples:
-        >>> reader = headrace.checkpoint.open("gs://bucket/run1/step100.pt")
-        >>> weight = reader.tensor("weight")
-
-    Args:
-        url: the URL of the object; with `store`, its name there or its whole URL.
-        verify: compare the checksums in the file.
-        store: the store of the object. Default: a store of the URL's bucket.
-        options: options of `Store`, if `store` is not given: ``endpoint=...``.
-
-    Raises:
-        NotFoundError: there is no such object.
-        CorruptDataError: it is truncated or damaged.
-        InvalidArgumentError: it is not a checkpoint, or a key in it has more than 1,024 characters.
-    """
-    where, name = object_at(url, store, **options)
-    return CheckpointReader(where, name, verify)

@@ -19,9 +19,10 @@ from headrace._options import require
 from headrace._progress import Progress, ProgressOption, choose_progress
 from headrace._reader_io import ObjectReaderIO
 from headrace._store import Store
-from headrace.checkpoint._archive import Archive, is_legacy, read_ends
+from headrace.checkpoint._archive import Archive, is_legacy, is_safetensors, read_ends
 from headrace.checkpoint._device_copies import flat
 from headrace.checkpoint._object import corrupt, refused, stat
+from headrace.checkpoint._safetensors import find, is_safetensors_name, just, load_tensors
 from headrace.checkpoint._storages import read_storages
 
 __all__ = ["MapLocation", "load"]
@@ -54,11 +55,15 @@ def load(
     progress: ProgressOption = False,
     **options: Any,
 ) -> Any:
-    """Load a checkpoint that `save` or `torch.save` wrote.
+    """Load a checkpoint that `save` or `torch.save` wrote, or a safetensors file.
 
     headrace first reads both ends of the file, which hold its directory and its pickle, then all
     storages by parallel requests, into the memory that the tensors will use. Reads are pinned to
     the generation found at the beginning.
+
+    Of a safetensors file the header comes first, then all tensors in the same way. Of several files
+    with an index (``model.safetensors.index.json``), or of ``model.safetensors`` where only its
+    index exists, all tensors of all files are returned.
 
     Examples:
         >>> state = headrace.checkpoint.load("gs://bucket/run1/step100.pt")
@@ -93,8 +98,12 @@ def load(
         "a function or None",
     )
     where, name = object_at(url, store, **options)
+    if is_safetensors_name(name):
+        return load_tensors(find(where, name), map_location, verify, progress)
     info = stat(where, name)
     ends = read_ends(where, info)
+    if is_safetensors(ends[0][1]):
+        return load_tensors(just(where, info), map_location, verify, progress)
     if is_legacy(ends[0][1]):
         return _load_legacy(where, info, map_location, weights_only)
     archive = Archive(where, info, ends, verify)

@@ -19,6 +19,7 @@ from headrace._errors import (
 from headrace._location import Url, is_local, root_at
 from headrace._store import Store
 from headrace.checkpoint._archive import open_archive
+from headrace.checkpoint._safetensors import find, is_part_name, is_safetensors_name
 
 __all__ = ["latest"]
 
@@ -28,10 +29,11 @@ _NUMBER = re.compile(r"[0-9]+")
 def latest(url: Url = "", *, store: Store | None = None, **options: Any) -> str | None:
     """Return the URL of the newest complete checkpoint below `url`; None if there is none.
 
-    A complete checkpoint is a single file with a whole directory and pickle, or a folder of
-    `torch.distributed.checkpoint` with its ``.metadata``. The newest is the one updated last; of
-    several updated at the same time, the last by name. A file that is replaced during the check is
-    looked at once more, and skipped if it is replaced again.
+    A complete checkpoint is a single file with a whole directory and pickle, a safetensors file,
+    the index of several that are all there, or a folder of `torch.distributed.checkpoint` with its
+    ``.metadata``. The newest is the one updated last; of several updated at the same time, the last
+    by name. A file that is replaced during the check is looked at once more, and skipped if it is
+    replaced again.
 
     AIStore does not tell when an object was written. On ``ais://`` the newest is therefore the last
     by name, with numbers compared as numbers: ``step-10`` comes after ``step-9``, whichever was
@@ -107,7 +109,7 @@ def _candidates(infos: list[ObjectInfo]) -> Iterator[ObjectInfo]:
     for info in infos:
         in_folder = posixpath.join(posixpath.dirname(info.name), "") in folders
         if posixpath.basename(info.name) == METADATA_NAME or not (
-            in_folder or info.name.endswith(".distcp")
+            in_folder or info.name.endswith(".distcp") or is_part_name(info.name)
         ):
             yield info
 
@@ -141,5 +143,9 @@ def _is_whole(store: Store, info: ObjectInfo) -> bool:
 
 
 def _has_all(store: Store, info: ObjectInfo) -> bool:
+    if is_safetensors_name(info.name):
+        files = find(store, info.name)
+        files.headers(files.infos, verify=True)
+        return True
     archive = open_archive(store, info, verify=True)
     return all(f"data/{key}" in archive.entries for key in archive.outline.storages)

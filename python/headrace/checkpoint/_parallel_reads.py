@@ -15,7 +15,7 @@ from headrace.checkpoint._object import pinned
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Part", "Wanted", "read_into", "read_parts", "read_steps"]
+__all__ = ["MAX_GAP_BYTES", "Part", "Wanted", "part_steps", "read_into", "read_parts", "read_steps"]
 
 Wanted = tuple[int, int, "Buffer"]
 """``[begin, end)`` of the object, and memory of exactly that size for these bytes."""
@@ -80,7 +80,7 @@ def read_parts(
         PreconditionFailedError: an object is no longer in that generation.
         InvalidArgumentError: an object ends before a part does.
     """
-    for _ in _read(store, list(parts), sum_kind, in_flight_bytes):
+    for _ in part_steps(store, list(parts), sum_kind=sum_kind, in_flight_bytes=in_flight_bytes):
         pass
 
 
@@ -97,16 +97,27 @@ def read_steps(
     Steps start in the order of the object, some of them ahead of the caller.
     """
     parts = [Part(info, *each) for each in wanted]
-    for filled in _read(store, parts, sum_kind):
+    for filled in part_steps(store, parts, sum_kind=sum_kind):
         yield [(i, parts[i].crc) for i in filled]
 
 
-def _read(
-    store: Store, parts: Sequence[Part], sum_kind: str, in_flight_bytes: int = 0
+def part_steps(
+    store: Store,
+    parts: Sequence[Part],
+    *,
+    sum_kind: str = "",
+    in_flight_bytes: int = 0,
+    max_gap_bytes: int = MAX_GAP_BYTES,
 ) -> Iterator[list[int]]:
+    """Do as `read_parts` does, step by step: yield what is now filled, as positions in `parts`.
+
+    Args:
+        max_gap_bytes: the longest gap between two parts that one request reads and drops.
+    """
     handle = pinned(store)._handle()
     total_bytes = sum(part.end - part.begin for part in parts)
-    left = deque(_steps(_join(parts, joined_bytes(max(total_bytes, in_flight_bytes)))))
+    most_bytes = joined_bytes(max(total_bytes, in_flight_bytes))
+    left = deque(_steps(_join(parts, most_bytes, max_gap_bytes)))
     under_way: deque[tuple[list[_Request], _engine.Batch]] = deque()
     try:
         while left or under_way:
@@ -143,7 +154,9 @@ def joined_bytes(total_bytes: int) -> int:
     return min(max(total_bytes // _REQUESTS, MIN_JOINED_BYTES), MAX_JOINED_BYTES)
 
 
-def _join(parts: Sequence[Part], most_bytes: int) -> Iterator[_Request]:
+def _join(
+    parts: Sequence[Part], most_bytes: int, max_gap_bytes: int = MAX_GAP_BYTES
+) -> Iterator[_Request]:
     """Yield the requests that cover the parts, object by object, in the order of each."""
     places = {each: i for i, each in enumerate(dict.fromkeys(part.object for part in parts))}
     current: _Request | None = None
@@ -157,7 +170,7 @@ def _join(parts: Sequence[Part], most_bytes: int) -> Iterator[_Request]:
         if (
             current is not None
             and part.object == current.object
-            and current.end <= part.begin <= current.end + MAX_GAP_BYTES
+            and current.end <= part.begin <= current.end + max_gap_bytes
             and part.end - current.begin <= _most_bytes(current, part, most_bytes)
         ):
             current.end = part.end

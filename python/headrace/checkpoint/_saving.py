@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from headrace._engine import ObjectInfo
 from headrace._leftovers import give_up, tell_left_behind
 from headrace._location import Url, object_at
+from headrace._options import require
 from headrace._progress import ProgressOption, choose_progress
 from headrace._store import Store, UploadWay
+from headrace.checkpoint._safetensors import is_safetensors_name, save_tensors
 from headrace.checkpoint._tensor_file import DEFAULT_PROTOCOL, CheckpointFile
 
-__all__ = ["save"]
+__all__ = ["FormatOption", "save"]
+
+FormatOption = Literal["torch", "safetensors"]
 
 
 def save(
@@ -20,6 +25,10 @@ def save(
     *,
     if_generation: str | None = None,
     pickle_protocol: int = DEFAULT_PROTOCOL,
+    format: FormatOption | None = None,
+    metadata: Mapping[str, str] | None = None,
+    max_shard_bytes: int | None = None,
+    checksums: bool = True,
     store: Store | None = None,
     upload: UploadWay | None = None,
     progress: ProgressOption = False,
@@ -37,6 +46,9 @@ def save(
     change until this returns. Tensors on another device come to the host 16 MiB at a time. A
     storage shared by several tensors is saved once.
 
+    A name that ends with ``.safetensors`` makes a safetensors file, as the library of that name
+    does: of a flat dict of contiguous, dense tensors that share no memory.
+
     Examples:
         >>> url = "gs://bucket/run1/step100.pt"
         >>> info = headrace.checkpoint.save(model.state_dict(), url)
@@ -47,6 +59,16 @@ def save(
         if_generation: the generation to replace; ``"absent"``: there must be no object. Default:
             replace any object.
         pickle_protocol: protocol of the pickle; `load` with ``weights_only=True`` reads only 2.
+        format: ``"torch"`` or ``"safetensors"``. Default: what the name says.
+        metadata: texts to keep in a safetensors file.
+        max_shard_bytes: save several safetensors files of so many bytes of tensors at most (more
+            only where one tensor has more), ``model-00001-of-00003.safetensors``, and, when all are
+            there, their index, ``model.safetensors.index.json``, which `if_generation` is about.
+            If there is such an index, the new files have other names than its own, which are
+            deleted after it is replaced. One writer at a time.
+        checksums: store the CRC-32C of each tensor in the metadata of a safetensors file, and
+            ``format: pt`` beside it; tensors are read twice for that. False: the same bytes as
+            those of the safetensors library.
         store: the store to save to. Default: a store of the URL's bucket.
         upload: how the parts of a large checkpoint reach ``gs://``, as for `Store.open_writer`:
             ``"resumable"`` for buckets with a retention policy.
@@ -55,14 +77,33 @@ def save(
         options: options of `Store`, if `store` is not given: ``endpoint=...``.
 
     Returns:
-        The new object, with its generation.
+        The new object, with its generation; of several files, the index.
 
     Raises:
-        InvalidArgumentError: a storage has no bytes, or is shared by tensors of several types.
+        InvalidArgumentError: a storage has no bytes, or is shared by tensors of several types; or
+            the format cannot express `obj`, or does not know an option.
         PreconditionFailedError: the object at `url` is not `if_generation`.
         CorruptDataError: the store reports other bytes than were sent. They are at `url`.
     """
     where, name = object_at(url, store, **options)
+    if _is_safetensors(format, name):
+        return save_tensors(
+            obj,
+            where,
+            name,
+            metadata=metadata,
+            checksums=checksums,
+            max_shard_bytes=max_shard_bytes,
+            if_generation=if_generation,
+            upload=upload,
+            progress=progress,
+        )
+    for option, value in {"metadata": metadata, "max_shard_bytes": max_shard_bytes}.items():
+        require(
+            value is None,
+            f"{where.url_of(name)}: {option} is for safetensors files: let the name end with "
+            ".safetensors, or pass format='safetensors'",
+        )
     # Pickle first, so that errors of pickling come before anything is sent.
     file = CheckpointFile(obj, pickle_protocol)
     writer = where.open_writer(
@@ -85,3 +126,11 @@ def save(
         raise
     tell_left_behind(writer, where.url_of(name), is_saved=True)
     return saved
+
+
+def _is_safetensors(format: FormatOption | None, name: str) -> bool:
+    require(
+        format in (None, "torch", "safetensors"),
+        f"format is {format!r}; it must be 'torch', 'safetensors' or None",
+    )
+    return is_safetensors_name(name) if format is None else format == "safetensors"

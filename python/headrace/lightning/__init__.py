@@ -3,7 +3,7 @@
 It serves ``lightning`` and ``pytorch_lightning``; if both are installed, the one that the program
 has imported. ``ModelCheckpoint(dirpath="gs://...")`` asks fsspec about that URL, and so it does for
 ``s3://`` and ``ais://``: where no package serves the scheme, making a plugin or a strategy
-registers a small file system for it.
+registers that of `headrace.fsspec` for it.
 """
 
 from headrace.lightning._checkpoint_io import AsyncCheckpointIO, CheckpointIO

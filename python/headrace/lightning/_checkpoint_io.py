@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from headrace._background import InOrder
 from headrace._errors import InvalidArgumentError
 from headrace._store import Store, UploadWay
 from headrace.checkpoint._staging import copy_to_host
+from headrace.fsspec import register
 from headrace.lightning import _packages
-from headrace.lightning._background import InOrder
 from headrace.lightning._files import Files
-from headrace.lightning._filesystem import register
 
 __all__ = ["AsyncCheckpointIO", "CheckpointIO"]
 
@@ -28,8 +28,8 @@ class CheckpointIO(_CheckpointIO):  # type: ignore[misc]  # a base that is found
         >>> trainer.fit(module, ckpt_path="gs://bucket/run1/last.ckpt")  # doctest: +SKIP
 
     The files are those of ``torch.save``. Each appears whole, or not at all. Where fsspec knows
-    nobody who serves ``gs://``, ``s3://`` or ``ais://``, making a plugin registers a small file
-    system for it, which ``ModelCheckpoint`` needs.
+    nobody who serves ``gs://``, ``s3://`` or ``ais://``, making a plugin registers the file
+    systems of `headrace.fsspec`, which ``ModelCheckpoint`` needs.
 
     Args:
         upload: how the parts of a large checkpoint come to ``gs://``, as for

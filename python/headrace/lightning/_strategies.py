@@ -26,10 +26,10 @@ from headrace._keywords import STORE_KEYWORDS, is_moved, refuse_keywords
 from headrace._options import TimeoutOptions
 from headrace._store import Store
 from headrace.checkpoint._distributed import DistributedReader
+from headrace.fsspec import register
 from headrace.lightning import _packages
 from headrace.lightning._checkpoint_io import CheckpointIO
 from headrace.lightning._files import Files
-from headrace.lightning._filesystem import register
 
 __all__ = ["FSDPStrategy", "ModelParallelStrategy"]
 

@@ -19,13 +19,15 @@ from headrace.torch._grid import Spot, Steps
 from headrace.torch._loader_order import Ordered, ordered
 from headrace.torch._partial import PartialPipeline
 from headrace.torch._pinning import choose_pinning
-from headrace.torch._pipeline import Pipeline, Recipe, Request
+from headrace.torch._pipeline import Batches, Pipeline, Recipe, Request
 from headrace.torch._place import Place
 from headrace.torch._sampled import ByThem
 from headrace.torch._shuffling import Shuffle
 from headrace.torch._source import source_of
+from headrace.torch._to_device import CopiedAhead, choose_device, opened
 
 if TYPE_CHECKING:
+    import torch
     from torch.utils.data import Dataset
 
 __all__ = ["Loader", "LoaderStats"]
@@ -44,7 +46,7 @@ _INSTEAD = {
     "generator": "Loader has seed instead; a transform's random numbers come from sample.rng()",
     "timeout": "headrace.Store has timeout=TimeoutOptions(...); give the dataset such a store",
     "in_order": "batches of a Loader are always in order; leave it out",
-    "pin_memory_device": "Loader has pin_memory instead",
+    "pin_memory_device": "Loader(device=...) copies batches to the device, too",
     "transform": "give it to the dataset, MapDataset(url, transform=...)",
 }
 
@@ -157,6 +159,12 @@ class Loader:
         prefetch_bytes: how much may be read ahead, in stored bytes. Default: as much as keeps the
             connections busy, and at most half of the memory budget. One batch is always in flight.
         pin_memory: put batches into page-locked memory, for copies to a CUDA device.
+        device: copy batches to this device, such as ``"cuda"``, and yield them there. On CUDA, they
+            lie in page-locked memory, and up to two batches that have been read are copied ahead,
+            on a stream of their own, while the trainer uses the one before; ``"cuda"`` is torch's
+            current device when an epoch begins. Tensors are moved at any depth of dicts, lists and
+            tuples, and so is what has a method ``to``. Without CUDA, ``"cuda"`` warns and has no
+            effect.
         seed_generators: with ``transform_threads=0``, seed the global generators for each sample.
             This takes about 30 µs a sample.
         rank: which of `world_size` trainer processes this is. Default for both: the values of
@@ -186,6 +194,7 @@ class Loader:
         transform_threads: int | None = None,
         prefetch_bytes: int | None = None,
         pin_memory: bool = False,
+        device: torch.device | str | int | None = None,
         seed_generators: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
@@ -225,11 +234,13 @@ class Loader:
         self._max_wait_s = _max_wait_s(max_wait_s, order)
         self._transform_threads = count("transform_threads", transform_threads, minimum=0)
         self._prefetch_bytes = prefetch_bytes
+        self._device = choose_device(device)
+        to_cuda = self._device is not None and self._device.type == "cuda"
         self._recipe = Recipe(
             source,
             order.seed,
             collate_fn,
-            choose_pinning(flag("pin_memory", pin_memory)),
+            choose_pinning(flag("pin_memory", pin_memory) or to_cuda),
             flag("seed_generators", seed_generators),
         )
         self._lengths: set[int] = set()  # those told, if they differ from epoch to epoch
@@ -238,7 +249,7 @@ class Loader:
         self._counts: dict[tuple[int, int, int, int], int] = {}
         self._has_warned = self._has_told = False
         self._iterator: object | None = None  # identifies the iterator in use
-        self._pipeline: Pipeline | None = None  # of that iterator, once it was asked for a batch
+        self._pipeline: Batches | None = None  # of that iterator, once it was asked for a batch
         self._is_draining = False  # whether that iterator must begin no more reads
         self._batches = self._samples = self._size_bytes = 0
         self._wait_s = self._first_batch_s = 0.0
@@ -469,7 +480,7 @@ class Loader:
         iterator = self._iterator = object()
         return self._iterate(iterator)
 
-    def _begin(self) -> tuple[Place, Pipeline]:
+    def _begin(self) -> tuple[Place, Batches]:
         """Begin to read from the current place."""
         rank, world_size = self._ranks.now()
         if self._ranks.are_overlooked() and not self._has_warned:
@@ -490,10 +501,14 @@ class Loader:
         try:
             requests = requests_of(place, self._steps(place))
             rules = self._transform_threads, self._prefetch_bytes
+            device = None if self._device is None else opened(self._device)
+            pipeline: Batches
             if self._max_wait_s is None:
                 pipeline = Pipeline(self._recipe, requests, *rules)
             else:
                 pipeline = PartialPipeline(self._recipe, requests, *rules, self._max_wait_s)
+            if device is not None:
+                pipeline = CopiedAhead(pipeline, device)
             self._pipeline = pipeline
         except BaseException:
             place.begun = False

@@ -12,6 +12,7 @@ from headrace._options import require
 from headrace._progress import CountOption
 from headrace._sources import folder_labels
 from headrace._store import Store
+from headrace._table import index_of_table
 from headrace.torch._by_number import ByNumber
 from headrace.torch._objects import (
     LABEL,
@@ -22,7 +23,6 @@ from headrace.torch._objects import (
     relative_names,
     stores_of,
 )
-from headrace.torch._table import index_of_table
 
 __all__ = ["MapDataset"]
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace import ObjectIndex, Sample, _engine
+from headrace._columns import KINDS, in_one_kind, odd_value
 from headrace._entry_reads import EntryReads
 from headrace._errors import InvalidArgumentError, NotFoundError
 from headrace._options import require
@@ -16,7 +17,6 @@ from headrace._roots import first_of_root
 from headrace._sources import sources_of
 from headrace._store import Store
 from headrace.torch._collate import explain_unequal_sizes
-from headrace.torch._columns import KINDS, in_one_kind, odd_value
 from headrace.torch._error_notes import about_sample
 from headrace.torch._here import Here
 

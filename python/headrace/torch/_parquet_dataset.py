@@ -14,6 +14,7 @@ from headrace import ObjectIndex, _engine
 from headrace._errors import CancelledError, HeadraceError, InvalidArgumentError
 from headrace._keywords import refuse_options
 from headrace._options import require, require_bytes
+from headrace._pyarrow import pyarrow_for
 from headrace._shards import OnError, ShardSource, require_on_error, shards_of
 from headrace._store import Store
 from headrace.torch._arguments import Ranks, count, flag, seed_or_epoch
@@ -29,7 +30,6 @@ from headrace.torch._parquet_rows import (
     rows_of,
 )
 from headrace.torch._part_stream import PartStream, Start, turn
-from headrace.torch._pyarrow import pyarrow_for
 from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._shard_work import Deal, Part
 

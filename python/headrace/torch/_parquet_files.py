@@ -17,10 +17,10 @@ from headrace import ObjectIndex, _engine
 from headrace._entry_reads import EntryReads
 from headrace._errors import CorruptDataError, HeadraceError, InvalidArgumentError, with_url
 from headrace._options import require
+from headrace._pyarrow import pyarrow_for
 from headrace._shards import OnError, tell_errors
 from headrace._store import Store
 from headrace.torch._here import Here
-from headrace.torch._pyarrow import pyarrow_for
 
 __all__ = ["GroupReads", "RowGroups", "row_groups_of"]
 

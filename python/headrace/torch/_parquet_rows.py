@@ -11,8 +11,8 @@ from torch.utils.dlpack import from_dlpack
 
 from headrace import _engine
 from headrace._errors import InvalidArgumentError
+from headrace._pyarrow import pyarrow_for
 from headrace.torch._part_stream import Start
-from headrace.torch._pyarrow import pyarrow_for
 from headrace.torch._shard_work import Part
 
 __all__ = ["OpenGroup", "RowReader", "Rows", "Slot", "columns_of", "picked", "rows_of"]

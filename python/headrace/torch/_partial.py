@@ -63,6 +63,10 @@ class PartialPipeline(Pipeline):
         self._fill()
         return step.request, step.size_bytes, value
 
+    def is_ready(self) -> bool:
+        """Return whether `next` has something at once, without waiting and without work."""
+        return bool(self._making) and self._making[0].is_ready()
+
     def close(self) -> None:
         super().close()
         self._reading.cancel()

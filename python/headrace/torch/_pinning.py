@@ -1,4 +1,4 @@
-"""Page-locked memory; the only module of this package that knows CUDA.
+"""Page-locked memory; with `_to_device`, the only module of this package that knows CUDA.
 
 A batch in page-locked memory is copied to the device without an intermediate copy, while the
 trainer continues: ``batch.to("cuda", non_blocking=True)``.

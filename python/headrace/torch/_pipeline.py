@@ -24,7 +24,7 @@ from headrace.torch._pinning import Pinning
 from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._source import Reads, Source
 
-__all__ = ["MadeStep", "Pipeline", "Recipe", "Request"]
+__all__ = ["Batches", "MadeStep", "Pipeline", "Recipe", "Request"]
 
 # After at most this time a wait notices that another thread has closed the iterator.
 _WAIT_SLICE_S = 0.05
@@ -68,6 +68,30 @@ class Recipe:
         return self.collate_fn is None and self.source.reads_straight
 
 
+class Batches(Protocol):
+    """The batches of one iteration."""
+
+    def next(self) -> tuple[Request, int, Any] | None:
+        """Wait for the next batch; return its request, its size and the batch; None at the end."""
+        ...
+
+    def is_ready(self) -> bool:
+        """Return whether `next` has something at once, without waiting and without work."""
+        ...
+
+    def check(self) -> None:
+        """Raise CancelledError if `next` would."""
+        ...
+
+    def drain(self) -> None:
+        """Begin no more reads; batches already begun are still to come."""
+        ...
+
+    def close(self) -> None:
+        """Cancel reads in flight and end the threads. A second call does nothing."""
+        ...
+
+
 class Step(Protocol):
     """One batch in progress."""
 
@@ -77,6 +101,10 @@ class Step(Protocol):
     def size_bytes(self) -> int: ...
     @property
     def batch(self) -> Reads | None: ...
+    def is_ready(self) -> bool:
+        """Return whether `wait` returns at once."""
+        ...
+
     def wait(self, is_closing: Callable[[], bool]) -> Any:
         """Wait for the batch and return it, or raise its error. Call this once."""
         ...
@@ -90,6 +118,9 @@ class FailedStep:
         self.size_bytes = 0
         self.batch = None
         self._error: Exception | None = error
+
+    def is_ready(self) -> bool:
+        return True
 
     def wait(self, is_closing: Callable[[], bool]) -> Any:  # noqa: ARG002
         error, self._error = self._error, None
@@ -110,7 +141,10 @@ class DirectStep:
         into: Any = self._tensor.numpy()
         # Until the trainer receives the batch, its memory counts as the engine's.
         self._charge = recipe.source.opened()[0].charge(size_bytes)
-        self.batch = recipe.source.start(request.indices, into)
+        self.batch = recipe.source.start_straight(request.indices, into)
+
+    def is_ready(self) -> bool:
+        return self.batch.poll(0)
 
     def wait(self, is_closing: Callable[[], bool]) -> torch.Tensor:  # noqa: ARG002
         self.batch.wait()
@@ -189,6 +223,9 @@ class MadeStep:
         if is_last:
             self._collate()
             self._done.release()
+
+    def is_ready(self) -> bool:
+        return not self._done.locked()
 
     def wait(self, is_closing: Callable[[], bool]) -> Any:
         while not self._done.acquire(timeout=_WAIT_SLICE_S):
@@ -338,10 +375,7 @@ class Pipeline:
         Raises:
             CancelledError: the pipeline was closed, or was made before a fork.
         """
-        if self._pid != os.getpid():
-            raise CancelledError(
-                "this iterator was made before a fork, in the parent process; make one here"
-            )
+        self._check_process()
         try:
             found = self._next()
         except Exception as error:
@@ -351,6 +385,23 @@ class Pipeline:
         if self._is_closing():
             raise self._closed()
         return found
+
+    def is_ready(self) -> bool:
+        """Return whether `next` has something at once, without waiting and without work."""
+        step = self._ahead[0] if self._ahead else None
+        return not self._more if step is None else step.is_ready()
+
+    def check(self) -> None:
+        """Raise CancelledError if `next` would."""
+        self._check_process()
+        if self._is_closing():
+            raise self._closed()
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            raise CancelledError(
+                "this iterator was made before a fork, in the parent process; make one here"
+            )
 
     def _closed(self) -> CancelledError:
         # Another thread, or a signal handler in this one, may close it at any moment.

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
-from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from headrace import ObjectIndex, Sample, _engine
 from headrace._keywords import refuse_options
 from headrace._options import require
 from headrace._progress import CountOption
-from headrace._shards import (
-    MEMBER,
-    OnError,
-    ShardSource,
-    members_of,
-    require_on_error,
-    shards_of,
-    tell_errors,
-)
+from headrace._shard_samples import FIELDS, KEY, field_names, is_indexed, samples_of
+from headrace._shards import OnError, ShardSource, members_of, require_on_error, shards_of
 from headrace.torch._by_number import ByNumber
 
-__all__ = ["ShardDataset", "field_names", "is_indexed", "samples_of", "tensors_of"]
+__all__ = ["ShardDataset", "tensors_of"]
 
-_KEY, _FIELDS = "key", "fields"
-_OF_SAMPLES = {_KEY, _FIELDS, "places"}  # columns of an index of samples
-_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)  # as the engine does
 _INSTEAD = {
     "decode": "transform makes something of the fields of a sample",
     "handler": "on_error says what to do about a shard that cannot be read",
@@ -37,7 +25,6 @@ _INSTEAD = {
     "urls": "the first argument is the URL, a pattern, or several of them",
     "batch_size": "Loader(dataset, batch_size) and torch's DataLoader make batches",
 }
-_logger = logging.getLogger("headrace")
 
 
 class ShardDataset(ByNumber):
@@ -143,7 +130,7 @@ class ShardDataset(ByNumber):
         Raises:
             IndexError: the index is out of range.
         """
-        [key] = self._objects.column(_KEY, [index])
+        [key] = self._objects.column(KEY, [index])
         return str(key)
 
     def field_names(self, index: int) -> tuple[str, ...]:
@@ -157,7 +144,7 @@ class ShardDataset(ByNumber):
         Raises:
             IndexError: the index is out of range.
         """
-        [names] = self._objects.column(_FIELDS, [index])
+        [names] = self._objects.column(FIELDS, [index])
         return tuple(str(names).split("/"))
 
     @property
@@ -180,71 +167,8 @@ class ShardDataset(ByNumber):
         return made
 
 
-def is_indexed(index: ObjectIndex) -> bool:
-    """Return whether an index has members or samples, rather than shards."""
-    return MEMBER in index.columns or _has_samples(index)
-
-
-def _has_samples(index: ObjectIndex) -> bool:
-    # A user's own column may be called as one of these.
-    return _OF_SAMPLES.issubset(index.columns)
-
-
-def samples_of(
-    index: ObjectIndex,
-    fields: Sequence[str] | None,
-    on_error: OnError,
-    lost: int = 0,
-    shards: int | None = None,
-) -> ObjectIndex:
-    """Return an index of samples, of one of members or of samples.
-
-    `lost` of the `shards` have been left out before.
-    """
-    samples = index if _has_samples(index) else _grouped(index, on_error, lost, shards)
-    return samples if fields is None else _engine.with_fields(samples, fields)
-
-
-def _grouped(index: ObjectIndex, on_error: OnError, lost: int, shards: int | None) -> ObjectIndex:
-    samples, errors, left_out, first = _engine.sample_index(index, on_error != "raise")
-    tell_errors(errors, on_error)
-    lost += len(errors)
-    if left_out:
-        _logger.warning(
-            "%s %s in no sample, since the names have no key before a dot: %s%s",
-            left_out,
-            "member is" if left_out == 1 else "members are",
-            first,
-            "" if left_out == 1 else ", ...",
-        )
-    require(
-        lost == 0 or lost != shards or len(samples) > 0,
-        "there is no sample, because of errors: "
-        + ("the only shard was" if lost == 1 else f"all {lost} shards were")
-        + " left out (on_error)",
-    )
-    require(
-        len(samples) > 0,
-        "there is no sample: none of the shards has a member whose name has a key before a dot"
-        + (f"; {lost} of them were left out because of errors" if lost else ""),
-    )
-    return samples
-
-
 def tensors_of(fields: dict[str, Any]) -> dict[str, Any]:
     return {
         name: value.tensor() if isinstance(value, Sample) else value
         for name, value in fields.items()
     }
-
-
-def field_names(fields: Any) -> tuple[str, ...]:
-    names = tuple(fields) if isinstance(fields, Iterable) and not isinstance(fields, str) else ()
-    require(
-        len(names) > 0 and all(isinstance(name, str) for name in names),
-        f"fields is {fields!r}; it must be a list of names, such as ('jpg', 'cls')",
-    )
-    names = tuple(name.translate(_LOWER) for name in names)
-    for name in names:
-        require(names.count(name) == 1, f"fields has {name!r} twice")
-    return names

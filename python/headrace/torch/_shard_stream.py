@@ -16,6 +16,7 @@ from headrace._errors import CancelledError, HeadraceError, InvalidArgumentError
 from headrace._keywords import refuse_options
 from headrace._location import is_local
 from headrace._options import require, require_bytes
+from headrace._shard_samples import field_names, is_indexed, samples_of
 from headrace._shards import OnError, ShardSource, require_on_error, shards_of
 from headrace._wids import is_wids, shards_in_wids
 from headrace.torch._arguments import (
@@ -28,7 +29,7 @@ from headrace.torch._error_notes import about_sample
 from headrace.torch._objects import Objects
 from headrace.torch._part_stream import PartStream, Start, turn
 from headrace.torch._seeding import GlobalGenerators
-from headrace.torch._shard_dataset import field_names, is_indexed, samples_of, tensors_of
+from headrace.torch._shard_dataset import tensors_of
 from headrace.torch._shard_window import OpenPart, Window
 from headrace.torch._shard_work import (
     Deal,
@@ -39,8 +40,9 @@ __all__ = ["ShardStream"]
 
 _logger = logging.getLogger("headrace")
 _IDLE = 4  # a message that is given once
-_PREFETCH_BYTES = 64 << 20
-_LEAST_PIECE_BYTES, _MOST_PIECE_BYTES = 64 << 10, 4 << 20
+# Where an answer takes 30 ms, twice what a link of 20 Gbit/s has under way.
+_PREFETCH_BYTES, _LOCAL_PREFETCH_BYTES = 192 << 20, 32 << 20
+_LEAST_PIECE_BYTES, _MOST_PIECE_BYTES = 64 << 10, 2 << 20
 _BLOCK = 512
 _INSTEAD = {
     "batch_size": "torch's DataLoader(dataset, batch_size=...) makes batches of it",
@@ -140,9 +142,9 @@ class ShardStream(PartStream, Objects):
             ``url``, and the rest is left out; it runs in the process that reads.
         shards_ahead: how many shards are read ahead of the one whose samples are yielded. Each
             shard is decompressed by one thread.
-        prefetch_bytes: how much each process may hold of what is read ahead. Default: 64 MiB, and
-            at most a quarter of the memory budget. The samples of a window, a sample that is
-            larger, and samples that you keep come on top.
+        prefetch_bytes: how much each process may hold of what is read ahead. Default: 192 MiB, of
+            files 32 MiB, and at most a quarter of the memory budget. The samples of a window, a
+            sample that is larger, and samples that you keep come on top.
         seed_generators: as for `IterableDataset`.
         rank: which of `world_size` trainer processes this is; as for `IterableDataset`.
         world_size: see `rank`.
@@ -166,7 +168,7 @@ class ShardStream(PartStream, Objects):
         epoch_samples: int | None = None,
         uneven: Literal["drop", "pad", "keep"] = "drop",
         on_error: OnError = "raise",
-        shards_ahead: int = 1,
+        shards_ahead: int = 3,
         prefetch_bytes: int | None = None,
         seed_generators: bool = True,
         rank: int | None = None,
@@ -268,6 +270,7 @@ class ShardStream(PartStream, Objects):
         quota = None if quotas is None else quotas[start.lane]
         make = self._maker_here()
         opened: deque[tuple[Part, bool, _engine.ShardRead | None]] = deque()
+        open_shard = self._opener(start.epoch)
         parts = self._parts(reader, deal)
         failed = 0  # in a row
 
@@ -276,7 +279,7 @@ class ShardStream(PartStream, Objects):
                 part, is_new = next(parts, (None, False))
                 if part is None:
                     break
-                opened.append((part, is_new, self._open_shard(part, start.epoch)))
+                opened.append((part, is_new, open_shard(part)))
 
         def yielded(*, ended: bool) -> Iterator[Any]:
             for held in window.ready(ended=ended):
@@ -373,48 +376,65 @@ class ShardStream(PartStream, Objects):
                 return
             yield item, True
 
-    def _open_shard(self, part: Part, epoch: int) -> _engine.ShardRead | None:
-        """Begin to read a part; None: it has no samples."""
-        shards = len(self._objects)
-        shard = self._place.at(epoch).order()[turn(part.position, shards)]
-        offset, first_key = part.offset, ""
-        end: int | None = part.end if part.end >= 0 else None
-        samples: int | None = None
-        if self._firsts:
-            samples = self._firsts[shard + 1] - self._firsts[shard]
-            end = None if end is None or end >= samples else end
-            if self._samples is not None and offset == 0 and 0 < part.begin < samples:
-                before = self._firsts[shard] + part.begin - 1
-                _, last = self._samples.range(before) or (0, 0)
-                offset = -(-last // _BLOCK) * _BLOCK
-                first_key = str(self._samples.column("key", [before + 1])[0])
-        if end is not None and part.begin >= end:
-            return None
+    def _opener(self, epoch: int) -> Callable[[Part], _engine.ShardRead | None]:
+        """Return what begins to read a part; it returns None if the part has no samples."""
         engine, entries = self._opened()
-        # A half of what may be held is under way, or a part of it is being taken apart; the other
-        # half are samples that are ready, and those that were just taken.
         limit = self._prefetch_bytes
         if limit is None:
-            limit = min(_PREFETCH_BYTES, engine.budget_bytes // 4)
-        limit //= 1 + self._shards_ahead
-        piece = min(max(limit // 8, _LEAST_PIECE_BYTES), _MOST_PIECE_BYTES)
+            local = is_local(self._stores[0].url)
+            limit = _LOCAL_PREFETCH_BYTES if local else _PREFETCH_BYTES
+            limit = min(limit, engine.budget_bytes // 4)
+        # Of what may be held, three quarters are under way, of which one piece is being taken
+        # apart. The rest are samples of each open shard that are ready, and as many that were just
+        # taken.
+        ahead = limit - limit // 4
+        piece = min(max(limit // 32, _LEAST_PIECE_BYTES), _MOST_PIECE_BYTES)
+        window = _engine.PieceWindow(max(ahead - piece, piece))
+        ready = limit // 4 // (2 + self._shards_ahead)
         settings = self._stores[0]._settings
-        return entries.start_shard(
-            shard,
-            first=part.begin,
-            offset=offset,
-            first_key=first_key,
-            end=end,
-            count=samples,
-            fields=self._fields,
-            seed=self._place.seed,
-            epoch=epoch,
-            verify=bool(settings.verify),
-            asks_checksum=not is_local(self._stores[0].url),
-            piece_bytes=piece,
-            max_ahead_bytes=max(limit // 2 - piece, piece),
-            max_ready_bytes=limit // 4,
-        )
+        shards = len(self._objects)
+        order = self._place.at(epoch).order()
+
+        def open_shard(part: Part) -> _engine.ShardRead | None:
+            shard = order[turn(part.position, shards)]
+            offset, first_key = part.offset, ""
+            end: int | None = part.end if part.end >= 0 else None
+            samples: int | None = None
+            if self._firsts:
+                samples = self._firsts[shard + 1] - self._firsts[shard]
+                end = None if end is None or end >= samples else end
+                if self._samples is not None and offset == 0 and 0 < part.begin < samples:
+                    before = self._firsts[shard] + part.begin - 1
+                    _, last = self._samples.range(before) or (0, 0)
+                    offset = -(-last // _BLOCK) * _BLOCK
+                    first_key = str(self._samples.column("key", [before + 1])[0])
+            if end is not None and part.begin >= end:
+                return None
+            likely_end: int | None = None
+            if end is not None and self._samples is not None:
+                _, likely_end = self._samples.range(self._firsts[shard] + end - 1) or (0, None)
+            elif end is not None and samples:
+                size_bytes = self._objects.size_bytes(shard)
+                likely_end = None if size_bytes is None else size_bytes * end // samples
+            return entries.start_shard(
+                shard,
+                first=part.begin,
+                offset=offset,
+                first_key=first_key,
+                end=end,
+                count=samples,
+                fields=self._fields,
+                seed=self._place.seed,
+                epoch=epoch,
+                verify=bool(settings.verify),
+                asks_checksum=not is_local(self._stores[0].url),
+                likely_end_offset=likely_end,
+                piece_bytes=piece,
+                window=window,
+                max_ready_bytes=ready,
+            )
+
+        return open_shard
 
     def _skips(self, error: HeadraceError, current: OpenPart) -> bool:
         """Return whether the rest of a shard is left out because of `error`; tell of it if so."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch.distributed
 
-from headrace import HeadraceError, ObjectIndex, _engine
-from headrace._errors import InvalidArgumentError
+from headrace import ObjectIndex, _engine
+from headrace._errors import InvalidArgumentError, portable
 from headrace._store import Store
 from headrace.torch._arguments import as_store
 
@@ -95,7 +95,7 @@ def _send(make: Callable[[], ObjectIndex], broadcast: Callable[[Any], Any]) -> O
         index = make()
         image = memoryview(_engine.index_image(index))
     except Exception as error:
-        broadcast(_pickled(error))  # or the others would wait forever
+        broadcast(pickle.dumps(portable(error)))  # or the others would wait forever
         raise
     broadcast(len(image))
     for begin in range(0, len(image), _PIECE_BYTES):
@@ -113,13 +113,3 @@ def _receive(broadcast: Callable[[], Any]) -> ObjectIndex:
     while len(image) < size_bytes:
         image += broadcast()
     return _engine.index_from_image(image)
-
-
-def _pickled(error: Exception) -> bytes:
-    """Return the error as a pickle that every rank can load, if need be without its class."""
-    try:
-        pickled = pickle.dumps(error)
-        pickle.loads(pickled)
-    except Exception:
-        return pickle.dumps(HeadraceError(f"{type(error).__name__}: {error}"))
-    return pickled

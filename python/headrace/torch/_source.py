@@ -21,7 +21,7 @@ from headrace.torch._objects import Objects
 from headrace.torch._pinning import Pinning
 from headrace.torch._token_dataset import TokenDataset
 
-__all__ = ["Reads", "Source", "source_of"]
+__all__ = ["Reads", "Source", "StraightReads", "source_of"]
 
 # Methods that a subclass must not override, because `Loader` would not call them.
 _NOT_CALLED = ("__getitem__", "__getitems__", "__iter__", "__len__")
@@ -32,6 +32,14 @@ class Reads(BeingRead, Protocol):
 
     def wait(self) -> None: ...
     def take(self, *, return_errors: bool) -> list[Any]: ...
+
+
+class StraightReads(Reads, Protocol):
+    """Objects that are being read straight into a batch."""
+
+    def poll(self, at_most_s: float) -> bool:
+        """Wait so long at most; return whether all are there."""
+        ...
 
 
 class Source:
@@ -86,13 +94,18 @@ class Source:
         """Return the engine and reader of this process; with several parts, those of the first."""
         return self.parts[0]._opened()
 
-    def start(self, indices: Sequence[int], into: Any = None) -> Reads:
-        """Begin to read the objects with these numbers; pass `into` only if it `reads_straight`."""
+    def start(self, indices: Sequence[int]) -> Reads:
+        """Begin to read the objects with these numbers."""
         shares = self._shares(indices)
         if len(shares) == 1:
             part, local, _ = shares[0]
-            return part._start(local, into)
+            return part._start(local, None)
         return _Together([(part._start(local), places) for part, local, places in shares])
+
+    def start_straight(self, indices: Sequence[int], into: Any) -> StraightReads:
+        """Begin to read the objects with these numbers into a batch, if it `reads_straight`."""
+        ((part, local, _),) = self._shares(indices)
+        return part._start(local, into)
 
     def batch(self, raw: torch.Tensor, indices: Sequence[int], pinning: Pinning) -> torch.Tensor:
         """Return the batch of these objects, which were read straight into `raw`."""

@@ -25,13 +25,18 @@ std::string label_beside(std::string_view member) {
 
 }  // namespace
 
-// What the index says about some samples.
-struct PackPlan::Gathered {
-  std::vector<size_t> entries = {};
-  std::vector<size_t> ends = {};  // of each sample, in `entries`
-  TextValues names = {};          // of entries; none of documents
-  std::vector<std::string> labels = {};
-};
+void PackPlan::Gathered::add(const Gathered& more, size_t sample_count) {
+  const size_t entry_count = sample_count == 0 ? 0 : more.ends[sample_count - 1];
+  const size_t begin = entries.size();
+  entries.insert(entries.end(), more.entries.begin(),
+                 more.entries.begin() + static_cast<ptrdiff_t>(entry_count));
+  for (size_t i = 0; i < sample_count; ++i) {
+    ends.push_back(begin + more.ends[i]);
+    if (!more.labels.empty()) labels.push_back(more.labels[i]);
+  }
+  if (more.names.size() == 0) return;
+  for (size_t i = 0; i < entry_count; ++i) names.add(more.names[i]);
+}
 
 PackPlan::PackPlan(std::shared_ptr<const ObjectIndex> index, const PackRules& rules)
     : index_(std::move(index)), rules_(rules) {
@@ -265,61 +270,64 @@ uint64_t PackPlan::source_bytes(Samples samples) const {
 PackPlan::Piece PackPlan::piece(Samples samples, uint64_t max_bytes) const {
   constexpr size_t kSamplesAtATime = 64;
   Piece out{.samples = {.begin = samples.begin, .end = samples.begin}};
-  while (out.samples.end < samples.end) {
-    const Samples slice{.begin = out.samples.end,
-                        .end = std::min(out.samples.end + kSamplesAtATime, samples.end)};
+  for (bool is_full = false; !is_full && out.samples.end < samples.end;) {
+    const Gathered slice =
+        gather({.begin = out.samples.end,
+                .end = std::min(out.samples.end + kSamplesAtATime, samples.end)});
+    size_t taken = 0;
     for (const uint64_t sample_bytes : packed_bytes(slice)) {
       const uint64_t room_bytes = max_bytes - std::min(max_bytes, out.size_bytes);
-      if (out.samples.size() > 0 && sample_bytes > room_bytes) return out;
+      is_full = out.samples.size() > 0 && sample_bytes > room_bytes;
+      if (is_full) break;
       out.size_bytes += sample_bytes;
       ++out.samples.end;
+      ++taken;
     }
+    out.gathered.add(slice, taken);
   }
   return out;
 }
 
-std::vector<uint64_t> PackPlan::packed_bytes(Samples samples) const {
-  std::vector<uint64_t> out(samples.size());
-  each_member(gather(samples), [this, &out](size_t sample, std::optional<size_t>, std::string_view,
-                                            std::string_view, size_t header_bytes,
-                                            uint64_t size_bytes) {
+std::vector<uint64_t> PackPlan::packed_bytes(const Gathered& gathered) const {
+  std::vector<uint64_t> out(gathered.ends.size());
+  each_member(gathered, [this, &out](size_t sample, std::optional<size_t>, std::string_view,
+                                     std::string_view, size_t header_bytes, uint64_t size_bytes) {
     out[sample] += header_bytes + (rules_.documents ? size_bytes : tar_padded_bytes(size_bytes));
   });
   return out;
 }
 
-Result<PackPlan::Layout> PackPlan::lay_out(Samples samples, std::span<std::byte> into) const {
+Result<PackPlan::Layout> PackPlan::lay_out(const Piece& piece, std::span<std::byte> into) const {
   Layout out;
   uint64_t offset = 0;
   bool fits = true;
-  each_member(gather(samples),
-              [&](size_t, std::optional<size_t> entry, std::string_view text, std::string_view name,
-                  size_t header_bytes, uint64_t size_bytes) {
-                const uint64_t padding_bytes = rules_.documents ? 0 : tar_padding_bytes(size_bytes);
-                const uint64_t room_bytes = into.size() - offset;
-                fits = fits && size_bytes <= room_bytes &&
-                       header_bytes + padding_bytes <= room_bytes - size_bytes;
-                if (!fits) return;
-                if (header_bytes > 0) {
-                  write_tar_headers(name, size_bytes, into.subspan(offset, header_bytes));
-                  offset += header_bytes;
-                }
-                if (entry) {
-                  out.entries.push_back(*entry);
-                  out.places.push_back(offset);
-                } else {
-                  std::ranges::copy(std::as_bytes(std::span(text)), into.subspan(offset).begin());
-                }
-                offset += size_bytes;
-                std::ranges::fill(into.subspan(offset, padding_bytes), std::byte{0});
-                offset += padding_bytes;
-              });
+  each_member(piece.gathered, [&](size_t, std::optional<size_t> entry, std::string_view text,
+                                  std::string_view name, size_t header_bytes, uint64_t size_bytes) {
+    const uint64_t padding_bytes = rules_.documents ? 0 : tar_padding_bytes(size_bytes);
+    const uint64_t room_bytes = into.size() - offset;
+    fits =
+        fits && size_bytes <= room_bytes && header_bytes + padding_bytes <= room_bytes - size_bytes;
+    if (!fits) return;
+    if (header_bytes > 0) {
+      write_tar_headers(name, size_bytes, into.subspan(offset, header_bytes));
+      offset += header_bytes;
+    }
+    if (entry) {
+      out.entries.push_back(*entry);
+      out.places.push_back(offset);
+    } else {
+      std::ranges::copy(std::as_bytes(std::span(text)), into.subspan(offset).begin());
+    }
+    offset += size_bytes;
+    std::ranges::fill(into.subspan(offset, padding_bytes), std::byte{0});
+    offset += padding_bytes;
+  });
   if (!fits) return fail(Code::kInternal, "the buffer is too small for the samples");
   return out;
 }
 
-void PackPlan::add_files(Samples samples, uint64_t begin, TarFiles& files) const {
-  each_member(gather(samples),
+void PackPlan::add_files(const Piece& piece, uint64_t begin, TarFiles& files) const {
+  each_member(piece.gathered,
               [&files, &begin](size_t, std::optional<size_t>, std::string_view,
                                std::string_view name, size_t header_bytes, uint64_t size_bytes) {
                 begin += header_bytes;
@@ -328,9 +336,9 @@ void PackPlan::add_files(Samples samples, uint64_t begin, TarFiles& files) const
               });
 }
 
-std::vector<PackPlan::Sample> PackPlan::describe(Samples samples) const {
-  const Gathered gathered = gather(samples);
-  std::vector<Sample> out(samples.size());
+std::vector<PackPlan::Sample> PackPlan::describe(const Piece& piece) const {
+  const Gathered& gathered = piece.gathered;
+  std::vector<Sample> out(piece.samples.size());
   for (size_t i = 0, at = 0; i < out.size(); ++i) {
     for (; at < gathered.ends[i]; ++at) {
       if (rules_.documents) {

@@ -35,7 +35,8 @@ struct PackRules {
 // in the index; of members of shards, those in the same shard. Samples come in the order of their
 // first entries, or shuffled as the first epoch would be.
 //
-// It keeps two numbers for each entry and sample, and asks the index for the rest again.
+// It keeps two numbers for each entry and sample, and asks the index for the rest again: once for
+// each piece.
 // Thread: any (immutable).
 class PackPlan {
  public:
@@ -44,7 +45,23 @@ class PackPlan {
     size_t begin = 0, end = 0;
     size_t size() const { return end - begin; }
   };
-  // Of some samples, laid out one after the other.
+  // What the index says about some samples.
+  struct Gathered {
+    std::vector<size_t> entries = {};
+    std::vector<size_t> ends = {};  // of each sample, in `entries`
+    TextValues names = {};          // of entries; none of documents
+    std::vector<std::string> labels = {};
+
+    // Adds as many of the first samples of `more`.
+    void add(const Gathered& more, size_t sample_count);
+  };
+  // Samples that are read and written together.
+  struct Piece {
+    Samples samples = {};
+    uint64_t size_bytes = 0;  // with headers, labels and what fills up blocks
+    Gathered gathered = {};
+  };
+  // Of a piece: its samples one after the other.
   struct Layout {
     std::vector<size_t> entries = {};
     std::vector<uint64_t> places = {};  // where the bytes of each belong
@@ -74,23 +91,16 @@ class PackPlan {
   bool has_given_ranges() const { return index_->has_ranges() && !member_column_; }
   // The bytes of their entries.
   uint64_t source_bytes(Samples samples) const;
-  // As many of the first of these samples as fit into so many bytes, but at least one; and how many
-  // bytes these take.
-  struct Piece {
-    Samples samples = {};
-    uint64_t size_bytes = 0;
-  };
+  // As many of the first of these samples as fit into so many bytes, but at least one.
   Piece piece(Samples samples, uint64_t max_bytes) const;
   // Writes the headers of a piece, labels and what fills up blocks, and says where data belong.
   // Errors: kInternal if there is less room than the piece takes.
-  Result<Layout> lay_out(Samples samples, std::span<std::byte> into) const;
-  // Adds the files of these samples, which begin at a byte of their shard.
-  void add_files(Samples samples, uint64_t begin, TarFiles& files) const;
-  std::vector<Sample> describe(Samples samples) const;
+  Result<Layout> lay_out(const Piece& piece, std::span<std::byte> into) const;
+  // Adds the files of a piece, which begins at a byte of its shard.
+  void add_files(const Piece& piece, uint64_t begin, TarFiles& files) const;
+  std::vector<Sample> describe(const Piece& piece) const;
 
  private:
-  struct Gathered;
-
   PackPlan(std::shared_ptr<const ObjectIndex> index, const PackRules& rules);
   Result<void> find_label();
   void group();
@@ -98,7 +108,7 @@ class PackPlan {
   std::span<const size_t> entries(size_t sample) const;
   Gathered gather(Samples samples) const;
   // Of each of these samples.
-  std::vector<uint64_t> packed_bytes(Samples samples) const;
+  std::vector<uint64_t> packed_bytes(const Gathered& gathered) const;
   TextValues names_of(std::span<const size_t> entries) const;
   template <class Visit>
   void each_member(const Gathered& gathered, Visit visit) const;

@@ -43,8 +43,7 @@ std::shared_ptr<const ObjectIndex> numbered(size_t count, uint64_t size_bytes = 
 std::string packed(const PackPlan& plan) {
   const PackPlan::Piece all = plan.piece({.end = plan.sample_count()}, UINT64_MAX);
   std::string out(all.size_bytes, '?');
-  const PackPlan::Layout layout =
-      plan.lay_out(all.samples, std::as_writable_bytes(std::span(out))).value();
+  const PackPlan::Layout layout = plan.lay_out(all, std::as_writable_bytes(std::span(out))).value();
   for (size_t i = 0; i < layout.places.size(); ++i) {
     out.replace(layout.places[i], 100, 100, static_cast<char>('0' + layout.entries[i]));
   }
@@ -89,7 +88,7 @@ TEST(PackPlan, ALabelIsAFieldBehindTheOthers) {
           .value();
   const PackPlan plan = PackPlan::make(index, {.label = "label"}).value();
   EXPECT_THAT(contents(packed(plan)), ElementsAre("a.jpg:0", "a.cls:7", "b.jpg:1", "b.cls:1"));
-  EXPECT_THAT(plan.describe({.begin = 1, .end = 2})[0].label,
+  EXPECT_THAT(plan.describe(plan.piece({.begin = 1, .end = 2}, 0))[0].label,
               ::testing::Optional(std::string("12")));
 }
 
@@ -98,9 +97,9 @@ TEST(PackPlan, TheFilesThatItAddsAreThoseOfTheTar) {
   const PackPlan plan = PackPlan::make(index, {}).value();
   const std::string tar = packed(plan);
   TarFiles files;
-  plan.add_files({.end = 1}, 0, files);
-  const uint64_t begin = plan.piece({.end = 1}, 1).size_bytes;
-  plan.add_files({.begin = 1, .end = 3}, begin, files);
+  const PackPlan::Piece first = plan.piece({.end = 1}, 1);
+  plan.add_files(first, 0, files);
+  plan.add_files(plan.piece({.begin = 1, .end = 3}, UINT64_MAX), first.size_bytes, files);
   const std::vector<TarMember> members = tar_members(std::as_bytes(std::span(tar))).value();
   ASSERT_EQ(files.size(), members.size());
   for (size_t i = 0; i < members.size(); ++i) {
@@ -143,11 +142,48 @@ TEST(PackPlan, PiecesCoverAShardWithoutOverlap) {
   EXPECT_EQ(plan.source_bytes(plan.shard(0)), 100 * 100);
 }
 
+TEST(PackPlan, APieceIsThePartOfAShardThatALargerOneHasThere) {
+  // More samples than are gathered at a time, of one or two entries, with labels.
+  std::vector<Object> objects;
+  std::vector<int64_t> labels;
+  for (size_t i = 0; i < 150; ++i) {
+    objects.push_back({cat(i, ".a")});
+    labels.push_back(static_cast<int64_t>(i));
+    if (i % 3 != 0) continue;
+    objects.push_back({cat(i, ".b")});
+    labels.push_back(-1);
+  }
+  const auto index = with_columns(*index_of(objects), {{"label", labels}}, {}).value();
+  const PackPlan plan =
+      PackPlan::make(index, {.shuffle = true, .seed = 3, .label = "label"}).value();
+  const auto tar_of = [&plan](const PackPlan::Piece& piece) {
+    std::string out(piece.size_bytes, '?');
+    EXPECT_TRUE(plan.lay_out(piece, std::as_writable_bytes(std::span(out))));
+    return out;
+  };
+  const PackPlan::Piece all = plan.piece(plan.shard(0), UINT64_MAX);
+  std::string joined;
+  size_t described = 0;
+  for (PackPlan::Samples left = plan.shard(0); left.size() > 0;) {
+    const PackPlan::Piece piece = plan.piece(left, 200'000);
+    joined += tar_of(piece);
+    for (const PackPlan::Sample& each : plan.describe(piece)) {
+      EXPECT_EQ(each.key, plan.describe(all)[described].key);
+      EXPECT_EQ(each.label, each.key);
+      ++described;
+    }
+    left.begin = piece.samples.end;
+  }
+  EXPECT_EQ(described, 150);
+  EXPECT_EQ(joined, tar_of(all));
+}
+
 TEST(PackPlan, AShuffledPlanHasEachSampleOnceAndIsTheSameEachTime) {
   const auto order_of = [](uint64_t seed) {
     const PackPlan plan = PackPlan::make(numbered(5000), {.shuffle = true, .seed = seed}).value();
     std::vector<std::string> keys;
-    for (const PackPlan::Sample& each : plan.describe({.end = 5000})) keys.push_back(each.key);
+    for (const PackPlan::Sample& each : plan.describe(plan.piece({.end = 5000}, UINT64_MAX)))
+      keys.push_back(each.key);
     return keys;
   };
   const std::vector<std::string> keys = order_of(1);
@@ -164,7 +200,7 @@ TEST(PackPlan, DocumentsHaveNoHeadersAndAnyName) {
   EXPECT_EQ(piece.size_bytes, 8);
   std::string bytes(8, '?');
   const PackPlan::Layout layout =
-      plan.lay_out(piece.samples, std::as_writable_bytes(std::span(bytes))).value();
+      plan.lay_out(piece, std::as_writable_bytes(std::span(bytes))).value();
   EXPECT_THAT(layout.places, ElementsAre(0, 3, 3));
   EXPECT_EQ(bytes, "????????");
 }

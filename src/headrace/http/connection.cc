@@ -325,8 +325,8 @@ awaitable<Connection::Received> Connection::receive(std::span<std::byte> into) {
 awaitable<Connection::Received> Connection::receive_tls(std::span<std::byte> into) {
   size_t total = 0;
   while (true) {
-    // The socket may be closed, and its descriptor reused.
-    if (aborted_) co_return Received(asio::error::operation_aborted, 0);
+    // The socket may be closed, and its descriptor reused. What came may have been for TLS alone.
+    if (aborted_ || let_go_) co_return Received(asio::error::operation_aborted, 0);
     const Result<TlsStream::Step> step = tls_->read(into.subspan(total));
     if (step) total += step->count;
     // There may be more. Whatever ends it comes again on the next call.
@@ -384,6 +384,7 @@ awaitable<Result<void>> Connection::receive_any_head() {
       inbox_end_ -= inbox_begin_;
       inbox_begin_ = 0;
     }
+    if (let_go_) co_return fail(Code::kCancelled, "let go");  // just as a part of it came
     if (inbox_end_ == inbox_.size()) inbox_.resize(inbox_.size() * 2);
     const auto [error, received] = co_await receive(std::span(inbox_).subspan(inbox_end_));
     if (error || aborted_) {
@@ -512,6 +513,7 @@ awaitable<Result<void>> Connection::receive_body(ResponseSink& sink) {
       count = received;
       drips = received <= kDropBytes && received < into.size();
       ++progress_;
+      if (received < left_bytes && received < into.size()) acknowledge_at_once();
     }
     left_bytes -= count;
     if (Result<void> taken = sink.on_bytes(count); !taken) co_return taken;
@@ -529,9 +531,17 @@ awaitable<Result<void>> Connection::gather(uint64_t left_bytes, bool drips) {
   const uint64_t from_bytes = drips ? kGatherDropsFromBytes : kGatherFromBytes;
   if (certain_bytes < from_bytes && wake_at_bytes_ == 1) co_return Result<void>();
   wake_at(static_cast<int>(std::clamp<uint64_t>(certain_bytes, 1, kGatherBytes)));
+  acknowledge_at_once();
   const auto [error] = co_await socket_.async_wait(asio::socket_base::wait_read, kAwait);
   if (error || aborted_) co_return std::unexpected(failure("the body broke off", error));
   co_return Result<void>();
+}
+
+// A server that sends nothing but whole segments keeps the last one back until the others are
+// acknowledged, which the kernel would put off by 40 ms. It does so again after each request.
+void Connection::acknowledge_at_once() {
+  const int on = 1;
+  ::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
 }
 
 void Connection::wake_at(int unread_bytes) {

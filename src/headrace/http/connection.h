@@ -83,6 +83,7 @@ class Connection final : public Transport {
   // For a large body, or one that arrives in drops, waits until one receive can bring a lot.
   awaitable<Result<void>> gather(uint64_t left_bytes, bool drips);
   void wake_at(int unread_bytes);
+  void acknowledge_at_once();
   awaitable<Result<void>> receive_chunked(ResponseSink& sink);
   std::span<const std::byte> inbox() const {
     return std::span(inbox_).subspan(inbox_begin_, inbox_end_ - inbox_begin_);

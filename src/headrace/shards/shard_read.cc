@@ -13,6 +13,7 @@ constexpr size_t kPlainBytes = 256 * kKiB;  // that are decompressed, or parsed,
 // What a sample takes besides its bytes: empty ones must not be without any limit.
 constexpr uint64_t kSampleBytes = 512;
 constexpr size_t kUstarOffset = 257;
+constexpr uint64_t kOwnWindowBytes = 16 * kMiB;
 
 ShardParser::Options parser_options(const ShardToRead& shard, bool compressed) {
   const bool begins_there = !compressed && shard.offset > 0;
@@ -32,6 +33,10 @@ Compression compression_of_shard(std::span<const std::byte> head) {
     if (std::string_view(magic, 5) == "ustar") return Compression::kNone;
   }
   return compression_of(head);
+}
+
+std::unexpected<Error> cancelled() {
+  return fail(Code::kCancelled, "the shard is not read any more");
 }
 
 std::string hex_of(const Checksum& sum) { return cat(label(sum.kind()), " ", to_hex(sum)); }
@@ -54,7 +59,8 @@ ShardRead::ShardRead(ShardToRead shard)
     : shard_(std::move(shard)),
       next_begin_(shard_.offset),
       generation_(shard_.generation),
-      knows_generation_(!generation_.empty()) {}
+      knows_generation_(!generation_.empty()),
+      turn_(shard_.window ? shard_.window : std::make_shared<PieceWindow>(kOwnWindowBytes)) {}
 
 ShardRead::~ShardRead() {
   cancel();
@@ -87,6 +93,7 @@ void ShardRead::cancel() {
     stat = stat_;
     changed_.notify_all();
   }
+  turn_.cancel();
   if (stat) stat->cancel();
   for (const std::shared_ptr<ReadBatch>& batch : batches) batch->cancel();
 }
@@ -107,6 +114,7 @@ void ShardRead::run() {
   // Whole samples were found before what is wrong.
   static_cast<void>(publish());
   cancel();  // what is under way and not needed
+  turn_.pass();
   while (true) {
     Piece last;
     {
@@ -118,6 +126,7 @@ void ShardRead::run() {
     while (!last.batch->wait_until(steady_clock::now() + std::chrono::hours(1),
                                    MayBlock::on_this_thread())) {
     }
+    turn_.give_back(last.size_bytes);
   }
   const Lock lock(mutex_);
   if (!result) {
@@ -144,7 +153,7 @@ Result<void> ShardRead::read() {
   if (shard_.first >= shard_.end) return {};
   if (Result<void> asked = ask_checksum(); !asked) return asked;
   while (true) {
-    start_pieces();
+    if (Result<void> started = start_pieces(); !started) return started;
     Result<std::shared_ptr<ReadBatch>> piece = next_piece();
     if (!piece) return std::unexpected(std::move(piece.error()));
     if (*piece == nullptr) return finish();
@@ -178,12 +187,21 @@ Result<void> ShardRead::ask_checksum() {
   return {};
 }
 
-void ShardRead::start_pieces() {
-  while (next_begin_ < shard_.size_bytes) {
+// As many as the window has room for; waits for one if none is under way.
+Result<void> ShardRead::start_pieces() {
+  bool waits = false;
+  {
+    const Lock lock(mutex_);
+    waits = pieces_.empty();
+  }
+  for (; next_begin_ < shard_.size_bytes; waits = false) {
     const ByteRange range{
         next_begin_, next_begin_ + std::min(shard_.piece_bytes, shard_.size_bytes - next_begin_)};
-    if (under_way_bytes_ > 0 && under_way_bytes_ + range.size_bytes() > shard_.max_ahead_bytes) {
-      return;
+    if (next_begin_ >= shard_.likely_end_offset) turn_.pass();
+    if (waits) {
+      if (!turn_.take(range.size_bytes(), MayBlock::on_this_thread())) return cancelled();
+    } else if (!turn_.try_take(range.size_bytes())) {
+      return {};
     }
     const std::shared_ptr<ReadBatch> batch = ReadBatch::create(1, shard_.name.size() + 40);
     batch->add({.name = shard_.name,
@@ -191,19 +209,20 @@ void ShardRead::start_pieces() {
                 .size_bytes = shard_.size_bytes,
                 .range = range,
                 .wanted_sum = sums_ ? whole_.kind() : ChecksumKind::kNone});
-    bool cancelled = false;
+    bool is_cancelled = false;
     {
       const Lock lock(mutex_);
       pieces_.push_back({.batch = batch, .size_bytes = range.size_bytes()});
-      cancelled = cancelled_;
+      is_cancelled = cancelled_;
     }
     next_begin_ = range.end;
-    under_way_bytes_ += range.size_bytes();
     shard_.store->read(batch);
-    if (cancelled) batch->cancel();
+    if (is_cancelled) batch->cancel();
     // Only what it tells of the version makes it safe to read on.
-    if (!knows_generation_) return;
+    if (!knows_generation_) return {};
   }
+  turn_.pass();
+  return {};
 }
 
 // Waits for it. Null: all have come.
@@ -221,7 +240,7 @@ Result<std::shared_ptr<ReadBatch>> ShardRead::next_piece() {
     const Lock lock(mutex_);
     pieces_.pop_front();
   }
-  under_way_bytes_ -= piece.size_bytes;
+  turn_.give_back(piece.size_bytes);
   ReadSlot& slot = piece.batch->slot(0);
   if (slot.error) return std::unexpected(std::move(*slot.error));
   const std::string_view found = slot.found_generation.view();
@@ -339,7 +358,7 @@ Result<void> ShardRead::publish() {
     changed_.notify_all();
   }
   while (ready_bytes_ > shard_.max_ready_bytes && !cancelled_) changed_.wait(mutex_);
-  if (cancelled_) return fail(Code::kCancelled, "the shard is not read any more");
+  if (cancelled_) return cancelled();
   return {};
 }
 

@@ -20,6 +20,7 @@
 #include "headrace/format/checksum.h"
 #include "headrace/format/compression.h"
 #include "headrace/format/running_sum.h"
+#include "headrace/shards/piece_window.h"
 #include "headrace/store/generation_text.h"
 #include "headrace/store/object_store.h"
 
@@ -43,9 +44,12 @@ struct ShardToRead {
   uint64_t end = UINT64_MAX;             // one behind the last sample
   uint64_t count = UINT64_MAX;           // how many samples the shard has, if that is known
   std::vector<std::string> fields = {};  // the wanted ones; empty: all
-  uint64_t piece_bytes = 4 * kMiB;       // of one read
-  uint64_t max_ahead_bytes = 16 * kMiB;  // of reads under way
-  uint64_t max_ready_bytes = 8 * kMiB;   // of samples that wait to be taken
+  // Where it is likely that `end` is reached: what follows is read once it is needed.
+  uint64_t likely_end_offset = UINT64_MAX;
+  uint64_t piece_bytes = 2 * kMiB;  // of one read
+  // What reads have under way, together with those of other shards. Null: 16 MiB of its own.
+  std::shared_ptr<PieceWindow> window = {};
+  uint64_t max_ready_bytes = 8 * kMiB;  // of samples that wait to be taken
 };
 
 // Reads a shard by pieces, several at a time, decompresses it if it is compressed, and takes it
@@ -84,7 +88,7 @@ class ShardRead {
   void run();
   Result<void> read();
   Result<void> ask_checksum();
-  void start_pieces();
+  Result<void> start_pieces();
   Result<std::shared_ptr<ReadBatch>> next_piece();
   Result<void> take_piece(std::span<const std::byte> bytes);
   Result<void> decompress(std::span<const std::byte> bytes);
@@ -107,7 +111,7 @@ class ShardRead {
   Compression compression_ = Compression::kNone;
   std::unique_ptr<Decompressor> decompressor_;
   std::vector<std::byte> plain_;  // decompressed bytes
-  uint64_t next_begin_ = 0, under_way_bytes_ = 0;
+  uint64_t next_begin_ = 0;
   bool sums_ = false;  // the whole is compared
   RunningSum in_order_;
   Checksum whole_, sum_;
@@ -115,6 +119,7 @@ class ShardRead {
   std::vector<ShardSample> parsed_;
   GenerationText generation_;
   bool knows_generation_;  // it does not change any more
+  PieceWindow::Turn turn_;
 
   mutable Mutex mutex_;
   CondVar changed_;

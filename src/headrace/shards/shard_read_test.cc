@@ -31,10 +31,10 @@ std::string zstd_frame(std::string_view text) {
 
 class ShardReadTest : public StoreTest {
  protected:
-  ShardToRead put(std::string_view bytes) {
-    const ObjectInfo info = server_.put("shard", bytes);
+  ShardToRead put(std::string_view bytes, const std::string& name = "shard") {
+    const ObjectInfo info = server_.put(name, bytes);
     return {.store = open(),
-            .name = "shard",
+            .name = name,
             .generation = info.generation,
             .size_bytes = info.size_bytes,
             .checksum = info.checksum};
@@ -62,6 +62,17 @@ class ShardReadTest : public StoreTest {
       }
     }
   }
+  // How many samples are left.
+  static size_t count(ShardRead& read) {
+    size_t samples = 0;
+    while (wait(read)) {
+      const Result<std::vector<ShardSample>> taken = read.take();
+      EXPECT_TRUE(taken);
+      if (!taken || taken->empty()) break;
+      samples += taken->size();
+    }
+    return samples;
+  }
   uint64_t sent_bytes() {
     uint64_t sent = 0;
     for (const FaultServer::Entry& each : server_.log("media")) sent += each.bytes_sent;
@@ -80,7 +91,7 @@ TEST_F(ShardReadTest, GivesAllSamplesOfEachKindOfShard) {
         zstd_frame(tar.substr(0, 99'999)) + zstd_frame(tar.substr(99'999))}) {
     ShardToRead shard = put(bytes);
     shard.piece_bytes = 40'000;
-    shard.max_ahead_bytes = 100'000;
+    shard.window = std::make_shared<PieceWindow>(100'000);
     const std::vector<std::string> keys = read(shard).value();
     EXPECT_EQ(keys.size(), 30u);
     EXPECT_EQ(keys.back(), "29");
@@ -123,32 +134,75 @@ TEST_F(ShardReadTest, ReadsNoMoreThanItsSamples) {
   ShardToRead shard = put(tar);
   shard.end = 3;
   shard.piece_bytes = 32'768;
-  shard.max_ahead_bytes = 65'536;
+  shard.window = std::make_shared<PieceWindow>(65'536);
   EXPECT_THAT(read(shard).value(), ElementsAre("0", "1", "2"));
   EXPECT_LE(sent_bytes(), 4u * 32'768);
   shard.first = 3;
   EXPECT_THAT(read(shard).value(), IsEmpty());
 }
 
+TEST_F(ShardReadTest, WhatIsBehindALikelyEndIsReadOnceItIsNeeded) {
+  const std::string tar = tar_of(100, 10'000);
+  ShardToRead shard = put(tar);
+  shard.end = 3;
+  shard.piece_bytes = 32'768;
+  shard.likely_end_offset = 3 * (512 + 10'240);
+  EXPECT_THAT(read(shard).value(), ElementsAre("0", "1", "2"));
+  EXPECT_EQ(sent_bytes(), 32'768u);
+  server_.post("reset", "{}");
+  shard = put(tar);
+  shard.piece_bytes = 100'000;
+  shard.likely_end_offset = 1;  // it was not
+  EXPECT_EQ(read(shard).value().size(), 100u);
+  EXPECT_EQ(sent_bytes(), tar.size());
+}
+
+TEST_F(ShardReadTest, ShardsThatShareAWindowAreReadInTheOrderInWhichTheyWereBegun) {
+  const std::string tar = tar_of(30, 10'000);
+  std::vector<std::shared_ptr<ShardRead>> reads;
+  const auto window = std::make_shared<PieceWindow>(40'000);
+  for (const char* const name : {"a", "b", "c"}) {
+    ShardToRead shard = put(tar, name);
+    shard.piece_bytes = 40'000;
+    shard.window = window;
+    reads.push_back(ShardRead::start(std::move(shard)));
+  }
+  for (const std::shared_ptr<ShardRead>& each : reads) EXPECT_EQ(count(*each), 30u);
+  std::string order;
+  for (const FaultServer::Entry& each : server_.log("media"))
+    order += each.target.at(each.target.find("/o/") + 3);
+  const size_t pieces = (tar.size() + 39'999) / 40'000;
+  EXPECT_EQ(order, std::string(pieces, 'a') + std::string(pieces, 'b') + std::string(pieces, 'c'));
+}
+
+TEST_F(ShardReadTest, AShardThatIsGivenUpMakesRoomInItsWindow) {
+  const std::string tar = tar_of(30, 10'000);
+  const auto window = std::make_shared<PieceWindow>(1);
+  ShardToRead shard = put(tar, "a");
+  shard.window = window;
+  shard.max_ready_bytes = 1;  // it stops there, and nobody takes it
+  shard.piece_bytes = 40'000;
+  const std::shared_ptr<ShardRead> first = ShardRead::start(std::move(shard));
+  ASSERT_TRUE(wait(*first));
+  shard = put(tar, "b");
+  shard.window = window;
+  read_ = ShardRead::start(std::move(shard));
+  first->cancel();
+  EXPECT_EQ(count(*read_), 30u);
+}
+
 TEST_F(ShardReadTest, HoldsNoMoreThanItMayWhileNobodyTakesAnything) {
   const std::string tar = tar_of(2000, 10'000);  // 20 MB
   ShardToRead shard = put(tar);
   shard.piece_bytes = 256 * kKiB;
-  shard.max_ahead_bytes = 1 * kMiB;
+  shard.window = std::make_shared<PieceWindow>(1 * kMiB);
   shard.max_ready_bytes = 1 * kMiB;
   const BlockPool& pool = engine_.pool();
   read_ = ShardRead::start(shard);
   ASSERT_TRUE(wait(*read_));
   // Until reads stop, since enough is ready.
   server_.wait_for("/by_kind/media", 6);
-  size_t samples = 0;
-  while (wait(*read_)) {
-    const Result<std::vector<ShardSample>> taken = read_->take();
-    ASSERT_TRUE(taken);
-    if (taken->empty()) break;
-    samples += taken->size();
-  }
-  EXPECT_EQ(samples, 2000u);
+  EXPECT_EQ(count(*read_), 2000u);
   // Under way, being taken apart, ready, and taken; blocks are a quarter larger at most.
   EXPECT_LE(pool.use().peak_live_bytes, 5 * kMiB);
 }

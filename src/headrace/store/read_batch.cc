@@ -263,8 +263,8 @@ void ReadBatch::restart(ReadSlot& slot, bool and_listing) {
   slot.unsplit();
 }
 
-void ReadBatch::slot_done() {
-  if (slots_left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+void ReadBatch::slots_done(size_t count) {
+  if (slots_left_.fetch_sub(count, std::memory_order_acq_rel) != count) return;
   // Destroyed after the lock is released, since the batch may go with `self`.
   std::shared_ptr<ReadBatch> self;
   std::function<void()> on_attention;

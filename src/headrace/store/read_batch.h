@@ -201,8 +201,9 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   void restart(ReadSlot& slot, bool and_listing);
   // Before it is read: what comes is not what the listing reported.
   void forget_listing(ReadSlot& slot);
-  // Once per slot.
-  void slot_done();
+  // Once per slot; or once for several.
+  void slot_done() { slots_done(1); }
+  void slots_done(size_t count);
 
  private:
   explicit ReadBatch(size_t slot_count);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <system_error>
 #include <thread>
@@ -74,9 +75,18 @@ OpenFile OpenFile::open(const std::string& path, int flags, mode_t mode) {
   return descriptor < 0 ? OpenFile() : OpenFile(descriptor);
 }
 
+GenerationOf::GenerationOf(const struct stat& status) {
+  char* at = text_.data();
+  for (const uint64_t part : {uint64_t{status.st_dev}, uint64_t{status.st_ino},
+                              static_cast<uint64_t>(status.st_size), nanoseconds(status.st_ctim)}) {
+    if (at != text_.data()) *at++ = '-';
+    at = std::to_chars(at, text_.data() + text_.size(), part).ptr;
+  }
+  size_ = static_cast<size_t>(at - text_.data());
+}
+
 std::string generation_of(const struct stat& status) {
-  return cat(status.st_dev, "-", status.st_ino, "-", status.st_size, "-",
-             nanoseconds(status.st_ctim));
+  return std::string(GenerationOf(status).view());
 }
 
 ObjectInfo info_of(std::string name, const struct stat& status) {

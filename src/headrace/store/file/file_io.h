@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -44,7 +45,16 @@ class OpenFile {
   int descriptor_ = -1;
 };
 
-// "device-inode-size-ctime_ns", in decimal.
+// "device-inode-size-ctime_ns", in decimal; made for every read, so without an allocation.
+class GenerationOf {
+ public:
+  explicit GenerationOf(const struct stat& status);
+  std::string_view view() const { return {text_.data(), size_}; }
+
+ private:
+  std::array<char, 4 * 20 + 3> text_;  // four numbers of 64 bits
+  size_t size_ = 0;
+};
 std::string generation_of(const struct stat& status);
 ObjectInfo info_of(std::string name, const struct stat& status);
 

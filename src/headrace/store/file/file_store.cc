@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <functional>
@@ -17,20 +16,19 @@
 #include "headrace/base/mutex.h"
 #include "headrace/store/file/file_io.h"
 #include "headrace/store/file/file_list.h"
+#include "headrace/store/file/file_reader.h"
 #include "headrace/store/file/file_rename.h"
+#include "headrace/store/file/file_root.h"
 #include "headrace/store/file/file_upload.h"
 #include "headrace/store/reading/join_ranges.h"
-#include "headrace/store/reading/slot_memory.h"
 #include "headrace/store/writing/object_writer.h"
 
 namespace headrace {
 namespace {
 
-constexpr uint64_t kReadBytes = kMiB;      // of one pread: what is summed is still in cache
 constexpr uint64_t kCopyBytes = 8 * kMiB;  // of one copy_file_range: then cancel is looked at
-constexpr uint32_t kMaxReads = 3;          // of one file that changes while it is read
+constexpr uint64_t kStreamedBytes = kMiB;  // of one read and write, where the system copies nothing
 constexpr size_t kIdleWalks = 4;           // listings that wait for their next page
-constexpr uint64_t kFirstGuessBytes = 128 * kKiB;
 
 Error cancelled_error() { return Error(Code::kCancelled, "cancelled"); }
 
@@ -40,17 +38,16 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
             std::shared_ptr<ThreadPool> threads, std::shared_ptr<Metrics> metrics,
             std::shared_ptr<WriterRegistry> writers)
       : root_(std::move(root)),
-        range_threshold_bytes_(std::max(options.range_threshold_bytes, kReadBytes)),
-        range_bytes_(std::max(options.range_bytes, kReadBytes)),
-        on_change_(options.on_change),
-        verify_(options.verify),
         join_rules_{.max_gap_bytes = options.max_gap_bytes, .verify = options.verify},
         pool_(std::move(pool)),
         threads_(std::move(threads)),
         metrics_(std::move(metrics)),
-        writers_(std::move(writers)) {}
+        writers_(std::move(writers)),
+        reader_(std::make_shared<FileReader>(root_, options, pool_, threads_, metrics_)) {}
 
-  void read(std::shared_ptr<ReadBatch> batch) override;
+  void read(std::shared_ptr<ReadBatch> batch) override {
+    reader_->read(join_ranges(std::move(batch), shared_from_this(), join_rules_));
+  }
   std::shared_ptr<Pending<ObjectPage>> list(ListRequest request) override;
   std::shared_ptr<Pending<ColumnPage>> list_columns(ListRequest request) override;
   std::shared_ptr<Pending<ObjectInfo>> stat(std::string name) override;
@@ -69,65 +66,14 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   }
   uint32_t max_compose_sources() const override { return 0; }
 
-  std::string url_of(std::string_view name) const override {
-    return Url{.scheme = Scheme::kFile, .bucket = {}, .name = path_of(name)}.to_string();
-  }
-  uint64_t expected_object_bytes() const override;
+  std::string url_of(std::string_view name) const override { return root_.url_of(name); }
+  uint64_t expected_object_bytes() const override { return reader_->expected_object_bytes(); }
   uint64_t useful_in_flight() const override { return uint64_t{2} * threads_->thread_count(); }
   uint32_t useful_pages_in_flight() const override { return 1; }
   std::shared_ptr<BlockPool> pool() const override { return pool_; }
 
  private:
-  // A batch in progress, from which several threads take slots. The batch lives until its last slot
-  // is done, so whoever holds a slot may use `batch`.
-  struct BatchRead {
-    ReadBatch* batch;
-    size_t slot_count;
-    std::atomic<size_t> next_slot = 0;
-  };
-  // A slot in progress: its file, as it was when it was opened.
-  struct SlotRead {
-    size_t slot_index = 0;
-    uint64_t listed_bytes = kUnknownSize;  // the slot's own word; the slot learns the found size
-    uint32_t read_count = 0;
-    OpenFile file;
-    struct stat status{};
-  };
-  // A large file that is read in pieces. Whoever finishes the last piece finishes the slot.
-  struct LargeRead {
-    std::shared_ptr<BatchRead> read;
-    SlotRead current;
-    uint32_t piece_count;
-    std::atomic<uint32_t> next_piece = 0;
-    std::atomic<bool> failed = false;
-    Mutex mutex;
-    std::optional<Error> error HEADRACE_GUARDED_BY(mutex);
-    bool changed HEADRACE_GUARDED_BY(mutex) = false;
-  };
-  enum class Admission : uint8_t { kAdmitted, kWait };
-  enum class Outcome : uint8_t { kComplete, kChanged };
-
-  std::string path_of(std::string_view name) const { return cat(root_, "/", name); }
-  Error with_url(Error error, std::string_view name) const {
-    return std::move(error).with_url(url_of(name));
-  }
-  Error stopped_error() const;
-
-  void run(std::shared_ptr<BatchRead> read, std::optional<SlotRead> current);
-  Result<void> open(ReadBatch& batch, SlotRead& current);
-  Result<void> take_size(ReadBatch& batch, const SlotRead& current);
-  Result<Admission> admit(ReadBatch& batch, ReadSlot& slot);
-  Result<Outcome> transfer(ReadBatch& batch, SlotRead& current);
-  Result<Outcome> check_unchanged(ReadSlot& slot, const SlotRead& current);
-  // Makes the slot one piece of all that it asks for.
-  void begin_pieces(ReadSlot& slot) const;
-  // False if the file has fewer bytes.
-  Result<bool> read_piece(const ReadBatch& batch, const ReadSlot& slot, int descriptor,
-                          ReadPiece& piece);
-  void run_large(const std::shared_ptr<LargeRead>& large);
-  // Ends the slot, or prepares it to be read again and returns true.
-  bool conclude(ReadBatch& batch, SlotRead& current, Result<Outcome> outcome);
-  void finish(ReadBatch& batch, ReadSlot& slot, std::optional<Error> error);
+  Error stopped_error() const { return stopped_error_of(*threads_); }
   // Runs `work(cancelled)` on a file thread and completes the Pending with what it returns.
   template <class T, class Work>
   std::shared_ptr<Pending<T>> start(std::string name, Work work);
@@ -155,18 +101,14 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   Result<bool> remove_now(const std::string& name, const Precondition& precondition,
                           const std::function<bool()>& cancelled);
   Result<ObjectPage> list_now(const ListRequest& request, const std::function<bool()>& cancelled);
-  Error no_directory_or(Error error) const;
 
-  const std::string root_;  // absolute, without '/' at the end: "" is the machine's root
-  const uint64_t range_threshold_bytes_, range_bytes_;
-  const OnChange on_change_;
-  const Verify verify_;
+  const FileRoot root_;
   const JoinRules join_rules_;
   const std::shared_ptr<BlockPool> pool_;
   const std::shared_ptr<ThreadPool> threads_;
   const std::shared_ptr<Metrics> metrics_;
   const std::shared_ptr<WriterRegistry> writers_;
-  std::atomic<uint64_t> read_bytes_ = 0, read_count_ = 0;
+  const std::shared_ptr<FileReader> reader_;
 
   // Walks that can continue where a page ended, by request and token, so that the next page reads
   // no directory twice. If the walk of a token is gone, a new one starts.
@@ -178,297 +120,6 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   std::list<IdleWalk> idle_walks_ HEADRACE_GUARDED_BY(mutex_);
 };
 
-Error FileStore::stopped_error() const {
-  if (threads_->stopping()) return Error(Code::kCancelled, "the engine has stopped");
-  return Error(Code::kExhausted, "the system gives no thread to read files with");
-}
-
-// If the directory of the store itself is missing, the error says so instead of blaming the name.
-Error FileStore::no_directory_or(Error error) const {
-  struct stat status{};
-  if (error.code() == Code::kNotFound && ::stat(path_of("").c_str(), &status) != 0) {
-    return Error(Code::kNotFound, cat("no such directory: ", path_of("")));
-  }
-  return error;
-}
-
-uint64_t FileStore::expected_object_bytes() const {
-  const uint64_t read_count = read_count_.load(std::memory_order_relaxed);
-  if (read_count == 0) return kFirstGuessBytes;
-  return std::max<uint64_t>(read_bytes_.load(std::memory_order_relaxed) / read_count, 1);
-}
-
-// Reading --------------------------------------------------------------------------------------
-
-void FileStore::read(std::shared_ptr<ReadBatch> batch) {
-  batch = join_ranges(std::move(batch), shared_from_this(), join_rules_);
-  auto read = std::make_shared<BatchRead>(batch.get(), batch->size());
-  // Captures the pool, not this store: a waiting batch must not keep the store alive.
-  batch->hand_over([threads = threads_] { threads->wake(); });
-  const uint64_t runner_count = std::min<uint64_t>(read->slot_count, threads_->thread_count());
-  for (uint64_t i = 0; i < runner_count; ++i) {
-    if (threads_->post([self = shared_from_this(), read] { self->run(read, std::nullopt); })) {
-      continue;
-    }
-    for (;;) {  // whatever no thread has taken
-      const size_t index = read->next_slot.fetch_add(1);
-      if (index >= read->slot_count) return;
-      finish(*read->batch, read->batch->slot(index), stopped_error());
-    }
-  }
-}
-
-void FileStore::run(std::shared_ptr<BatchRead> read, std::optional<SlotRead> current) {
-  for (;;) {
-    if (!current) {
-      const size_t index = read->next_slot.fetch_add(1);
-      if (index >= read->slot_count) return;
-      current.emplace();
-      current->slot_index = index;
-      current->listed_bytes = read->batch->slot(index).object_bytes;
-    }
-    ReadBatch& batch = *read->batch;
-    ReadSlot& slot = batch.slot(current->slot_index);
-    // Read before the memory is checked, so that memory freed in between is not missed.
-    const uint64_t seen = threads_->wake_count();
-    std::optional<Error> error;
-    if (threads_->stopping() || batch.cancelled()) {
-      error = cancelled_error();
-    } else if (!current->file.is_open()) {
-      if (Result<void> opened = open(batch, *current); !opened) error = opened.error();
-    }
-    if (!error) {
-      const Result<Admission> admission = admit(batch, slot);
-      if (!admission) {
-        error = admission.error();
-      } else if (*admission == Admission::kWait) {
-        const auto shared = std::make_shared<SlotRead>(std::move(*current));
-        if (threads_->park(
-                [self = shared_from_this(), read, shared] { self->run(read, std::move(*shared)); },
-                seen)) {
-          return;
-        }
-        current = std::move(*shared);
-        error = stopped_error();
-      }
-    }
-    if (error) {
-      finish(batch, slot, std::move(error));
-      current.reset();
-      continue;
-    }
-    begin_pieces(slot);
-    if (slot.range.size_bytes() > range_threshold_bytes_ && threads_->thread_count() > 1) {
-      slot.split(range_bytes_, range_bytes_);
-      auto large = std::make_shared<LargeRead>(read, std::move(*current), slot.piece_count);
-      current.reset();
-      const uint32_t helper_count = std::min(large->piece_count, threads_->thread_count()) - 1;
-      for (uint32_t i = 0; i < helper_count; ++i) {
-        // If no other thread helps, this one reads them all.
-        if (!threads_->post_first([self = shared_from_this(), large] { self->run_large(large); })) {
-          break;
-        }
-      }
-      run_large(large);
-      continue;
-    }
-    if (!conclude(batch, *current, transfer(batch, *current))) current.reset();
-  }
-}
-
-Result<void> FileStore::open(ReadBatch& batch, SlotRead& current) {
-  const ReadSlot& slot = batch.slot(current.slot_index);
-  const std::string_view name = batch.name(slot);
-  if (Result<void> good = check_name(name); !good) return good;
-  if (slot.member_size > 0) {
-    return invalid_argument("files are not read by members, such as ", batch.member(slot));
-  }
-  ++current.read_count;
-  count(metrics_->requests_total);
-  if (current.read_count > 1) count(metrics_->retries_total);
-  // Not blocking: opening a named pipe would wait for its writer.
-  current.file = OpenFile::open(path_of(name), O_RDONLY | O_NONBLOCK);
-  if (!current.file.is_open()) {
-    return std::unexpected(no_directory_or(file_error(errno, Access::kRead)));
-  }
-  if (::fstat(current.file.get(), &current.status) != 0) {
-    return std::unexpected(file_error(errno, Access::kRead));
-  }
-  if (S_ISDIR(current.status.st_mode)) return std::unexpected(file_error(EISDIR, Access::kRead));
-  if (!S_ISREG(current.status.st_mode)) return invalid_argument("is not a regular file");
-  return take_size(batch, current);
-}
-
-// Compares the opened file with what was listed, and fixes the slot's range.
-Result<void> FileStore::take_size(ReadBatch& batch, const SlotRead& current) {
-  ReadSlot& slot = batch.slot(current.slot_index);
-  const std::string_view generation = batch.generation(slot);
-  const auto size_bytes = static_cast<uint64_t>(current.status.st_size);
-  const bool changed = (!generation.empty() && generation != generation_of(current.status)) ||
-                       (current.listed_bytes != kUnknownSize && current.listed_bytes != size_bytes);
-  if (changed) {
-    if (on_change_ == OnChange::kError) {
-      return fail(Code::kPreconditionFailed, "has changed since it was listed");
-    }
-    slot.expected = slot.range_checksum = {};  // the sums are the listed generation's
-    if (slot.scatter) slot.scatter->expected.clear();
-  }
-  if (Result<void> limited = slot.limit_to(size_bytes); !limited) return limited;
-  slot.object_bytes = size_bytes;
-  Result<void> fits = slot.check_destination();
-  if (!fits && slot.scatter && slot.scatter->is_joined) return fits;  // each range is tried alone
-  if (!fits && (changed || current.read_count > 1)) {                 // it did once
-    return fail(Code::kPreconditionFailed, "has changed: ", fits.error().message());
-  }
-  return fits;
-}
-
-Result<FileStore::Admission> FileStore::admit(ReadBatch& batch, ReadSlot& slot) {
-  Result<void> room;
-  const uint64_t size_bytes = slot.range.size_bytes();
-  const bool admitted = try_or_ask_for_room(*pool_, [&] {
-    const bool waited_for = batch.waited_for();
-    if (needs_room(*pool_, slot) &&
-        !pool_->may_begin_flight(charge_of(slot, size_bytes), batch.order, waited_for)) {
-      return false;
-    }
-    room = make_room(*pool_, slot, size_bytes, waited_for);
-    return room || !is_deferral(room.error());
-  });
-  if (!admitted) return Admission::kWait;
-  pool_->leave_line(batch.order);
-  if (room) return Admission::kAdmitted;
-  return std::unexpected(std::move(room.error()));
-}
-
-void FileStore::begin_pieces(ReadSlot& slot) const {
-  // What would not be compared is not summed.
-  if (!compares(verify_, slot.running_kind)) slot.running_kind = ChecksumKind::kNone;
-  slot.unsplit();
-}
-
-Result<bool> FileStore::read_piece(const ReadBatch& batch, const ReadSlot& slot, int descriptor,
-                                   ReadPiece& piece) {
-  while (piece.received_bytes < piece.range.size_bytes()) {
-    if (batch.cancelled() || threads_->stopping()) return std::unexpected(cancelled_error());
-    const uint64_t offset_bytes = piece.range.begin + piece.received_bytes;
-    const std::span<std::byte> into = slot.space(piece);
-    const ssize_t got = ::pread(descriptor, into.data(), std::min(into.size(), kReadBytes),
-                                static_cast<off_t>(offset_bytes));
-    if (got < 0) {
-      if (errno == EINTR) continue;
-      return std::unexpected(file_error(errno, Access::kRead));
-    }
-    if (got == 0) return false;
-    slot.took(piece, static_cast<size_t>(got));
-    count(metrics_->bytes_read_total, static_cast<uint64_t>(got));
-  }
-  return true;
-}
-
-Result<FileStore::Outcome> FileStore::transfer(ReadBatch& batch, SlotRead& current) {
-  ReadSlot& slot = batch.slot(current.slot_index);
-  count(metrics_->in_flight);
-  const Result<bool> whole = read_piece(batch, slot, current.file.get(), slot.first_piece);
-  metrics_->in_flight.fetch_sub(1, std::memory_order_relaxed);
-  if (!whole) return std::unexpected(whole.error());
-  if (!*whole) return Outcome::kChanged;
-  return check_unchanged(slot, current);
-}
-
-void FileStore::run_large(const std::shared_ptr<LargeRead>& large) {
-  for (;;) {
-    const uint32_t index = large->next_piece.fetch_add(1);
-    if (index >= large->piece_count) return;
-    ReadBatch& batch = *large->read->batch;
-    ReadSlot& slot = batch.slot(large->current.slot_index);
-    ReadPiece& piece = index == 0 ? slot.first_piece : slot.more_pieces[index - 1];
-    if (!large->failed.load(std::memory_order_relaxed)) {
-      count(metrics_->in_flight);
-      const Result<bool> whole = read_piece(batch, slot, large->current.file.get(), piece);
-      metrics_->in_flight.fetch_sub(1, std::memory_order_relaxed);
-      if (!whole || !*whole) {
-        large->failed.store(true, std::memory_order_relaxed);
-        const Lock lock(large->mutex);
-        if (!whole && !large->error) large->error = whole.error();
-        large->changed = true;
-      }
-    }
-    if (slot.pieces_left.fetch_sub(1, std::memory_order_acq_rel) != 1) continue;
-    // This was the last: nobody else touches the slot any more.
-    Result<Outcome> outcome = Outcome::kChanged;
-    {
-      const Lock lock(large->mutex);
-      if (large->error) {
-        outcome = std::unexpected(*large->error);
-      } else if (!large->changed) {
-        outcome = check_unchanged(slot, large->current);
-      }
-    }
-    if (conclude(batch, large->current, std::move(outcome))) {
-      run(large->read, std::move(large->current));
-    }
-    return;
-  }
-}
-
-Result<FileStore::Outcome> FileStore::check_unchanged(ReadSlot& slot, const SlotRead& current) {
-  struct stat after{};
-  if (::fstat(current.file.get(), &after) != 0) {
-    return std::unexpected(file_error(errno, Access::kRead));
-  }
-  if (changed_between(current.status, after)) return Outcome::kChanged;
-  Checksum sum = slot.join_sums();
-  if (slot.scatter) count(metrics_->checksums_verified_total, slot.scatter->compare());
-  if (const Checksum& expected = slot.expected_sum(); compares(verify_, expected.kind())) {
-    if (sum.kind() != expected.kind()) sum = sum_of(expected.kind(), slot.into);
-    if (sum != expected) {
-      return corrupt(slot.whole ? "its " : "the range's ", label(sum.kind()), " is ",
-                     to_base64(sum), ", not ", to_base64(expected));
-    }
-    count(metrics_->checksums_verified_total);
-  }
-  slot.found_generation.assign(generation_of(current.status));
-  return Outcome::kComplete;
-}
-
-bool FileStore::conclude(ReadBatch& batch, SlotRead& current, Result<Outcome> outcome) {
-  ReadSlot& slot = batch.slot(current.slot_index);
-  if (!outcome) {
-    finish(batch, slot, std::move(outcome.error()));
-    return false;
-  }
-  if (*outcome == Outcome::kComplete) {
-    finish(batch, slot, std::nullopt);
-    return false;
-  }
-  if (current.read_count >= kMaxReads) {
-    finish(batch, slot, Error(Code::kPreconditionFailed, "keeps changing while it is read"));
-    return false;
-  }
-  // A slot that names a generation or a size fails when it is opened again; otherwise what is there
-  // now is as good.
-  give_memory_back(*pool_, slot);
-  current.file = OpenFile();
-  return true;
-}
-
-void FileStore::finish(ReadBatch& batch, ReadSlot& slot, std::optional<Error> error) {
-  if (error) {
-    batch.set_error(slot, with_url(std::move(*error), batch.name(slot)));
-    pool_->leave_line(batch.order);  // it may have been cancelled there
-    give_memory_back(*pool_, slot);
-  } else {
-    read_bytes_.fetch_add(slot.range.size_bytes(), std::memory_order_relaxed);
-    read_count_.fetch_add(slot.read_count(), std::memory_order_relaxed);
-    count(metrics_->objects_read_total, slot.read_count());
-    end_flight(*pool_, slot);
-  }
-  batch.slot_done();
-}
-
-// The other operations -------------------------------------------------------------------------
-
 template <class T, class Work>
 std::shared_ptr<Pending<T>> FileStore::start(std::string name, Work work) {
   auto pending = std::make_shared<Pending<T>>();
@@ -479,13 +130,13 @@ std::shared_ptr<Pending<T>> FileStore::start(std::string name, Work work) {
     };
     Result<T> result = cancelled() ? std::unexpected(cancelled_error()) : work(cancelled);
     if (!result) {
-      result = std::unexpected(self->with_url(std::move(result.error()), name));
+      result = std::unexpected(self->root_.with_url(std::move(result.error()), name));
     }
     count(self->metrics_->requests_total);
     pending->complete(std::move(result));
   };
   if (!threads_->post(std::move(job))) {
-    pending->complete(std::unexpected(with_url(stopped_error(), name)));
+    pending->complete(std::unexpected(root_.with_url(stopped_error(), name)));
   }
   return pending;
 }
@@ -493,8 +144,8 @@ std::shared_ptr<Pending<T>> FileStore::start(std::string name, Work work) {
 Result<struct stat> FileStore::stat_object(std::string_view name,
                                            std::string_view generation) const {
   struct stat status{};
-  if (::stat(path_of(name).c_str(), &status) != 0) {
-    return std::unexpected(no_directory_or(file_error(errno, Access::kRead)));
+  if (::stat(root_.path_of(name).c_str(), &status) != 0) {
+    return std::unexpected(root_.no_directory_or(file_error(errno, Access::kRead)));
   }
   if (S_ISDIR(status.st_mode)) return std::unexpected(file_error(EISDIR, Access::kRead));
   if (!S_ISREG(status.st_mode)) return invalid_argument("is not a regular file");
@@ -523,7 +174,7 @@ std::shared_ptr<Pending<ObjectInfo>> FileStore::write(WriteRequest request,
         if (Result<void> good = check_new_name(request.name); !good) {
           return std::unexpected(good.error());
         }
-        const std::string path = path_of(request.name);
+        const std::string path = root_.path_of(request.name);
         // Checked before anything is written, so that a condition that already fails costs nothing.
         if (Result<void> met = check_precondition(path, request.precondition); !met) {
           return std::unexpected(met.error());
@@ -548,7 +199,7 @@ Result<std::shared_ptr<ObjectWriter>> FileStore::open_writer(WriterOptions optio
   if (Result<void> good = check_new_name(options.object.name); !good) {
     return std::unexpected(std::move(good.error()).with_url(url));
   }
-  std::string path = path_of(options.object.name);
+  std::string path = root_.path_of(options.object.name);
   return ObjectWriter::open(
       {.pool = pool_, .registry = writers_, .url = url},
       std::make_shared<FileUpload>(std::move(path), std::move(options.object), threads_, metrics_),
@@ -574,7 +225,7 @@ std::shared_ptr<Pending<bool>> FileStore::remove(std::string name, Precondition 
 Result<bool> FileStore::remove_now(const std::string& name, const Precondition& precondition,
                                    const std::function<bool()>& cancelled) {
   if (Result<void> good = check_name(name); !good) return std::unexpected(good.error());
-  const std::string path = path_of(name);
+  const std::string path = root_.path_of(name);
   // A missing object is checked first: it is kNotFound whatever the condition.
   if (const Result<struct stat> status = stat_object(name, ""); !status) {
     return std::unexpected(status.error());
@@ -620,9 +271,9 @@ Result<FileStore::Source> FileStore::open_source(const CopyRequest& request) con
     return of_source(request, good.error());
   }
   Source source;
-  source.file = OpenFile::open(path_of(request.source_name), O_RDONLY | O_NONBLOCK);
+  source.file = OpenFile::open(root_.path_of(request.source_name), O_RDONLY | O_NONBLOCK);
   if (!source.file.is_open()) {
-    return of_source(request, no_directory_or(file_error(errno, Access::kRead)));
+    return of_source(request, root_.no_directory_or(file_error(errno, Access::kRead)));
   }
   if (::fstat(source.file.get(), &source.status) != 0) {
     return of_source(request, file_error(errno, Access::kRead));
@@ -651,7 +302,7 @@ Result<ObjectInfo> FileStore::rename_now(const CopyRequest& request,
   // Before directories are made for it.
   const Result<Source> opened = open_source(request);
   if (!opened) return std::unexpected(opened.error());
-  const std::string from = path_of(request.source_name), to = path_of(request.name);
+  const std::string from = root_.path_of(request.source_name), to = root_.path_of(request.name);
   if (Result<void> met = check_precondition(to, request.precondition); !met) {
     return std::unexpected(met.error());
   }
@@ -702,7 +353,7 @@ Result<ObjectInfo> FileStore::copy_now(const CopyRequest& request,
   if (!opened) return std::unexpected(opened.error());
   const OpenFile& source = opened->file;
   const struct stat& before = opened->status;
-  const std::string path = path_of(request.name);
+  const std::string path = root_.path_of(request.name);
   if (Result<void> met = check_precondition(path, request.precondition); !met) {
     return std::unexpected(met.error());
   }
@@ -723,7 +374,7 @@ Result<ObjectInfo> FileStore::copy_now(const CopyRequest& request,
       if (got < 0 &&
           (errno == EXDEV || errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP)) {
         by_kernel = false;  // not between these file systems
-        buffer.resize(kReadBytes);
+        buffer.resize(kStreamedBytes);
         continue;
       }
       if (got < 0 && errno != EINTR) return std::unexpected(file_error(errno, Access::kWrite));
@@ -794,7 +445,7 @@ Result<ObjectPage> FileStore::list_now(const ListRequest& request,
     }
   }
   if (!walk) {
-    Result<std::unique_ptr<FileWalk>> made = walk_for(root_, request);
+    Result<std::unique_ptr<FileWalk>> made = walk_for(root_.directory(), request);
     if (!made) return std::unexpected(made.error());
     walk = std::move(*made);
   }

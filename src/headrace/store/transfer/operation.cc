@@ -65,7 +65,8 @@ void Operation::sweep(steady_clock::time_point now) {
 // Once a request that only reads has waited for longer than almost all of its kind, it is also sent
 // over another connection: see race.h.
 void Operation::hedge_if_late(steady_clock::time_point now) {
-  if (!connection_->waits_for_answer() || stopped()) return;
+  // Nor does one wait for its answer whose connection is being opened, by a proxy's answer, say.
+  if (!reached_server_ || !connection_->waits_for_answer() || stopped()) return;
   Race* const running = race();
   if (running != nullptr &&
       (running->is_decided() || running->hedge_count() == HedgeRules::kMostHedges)) {
@@ -318,7 +319,8 @@ RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& 
   if (exchanged) {
     const bool throttled = outcome.error && outcome.error->code() == Code::kThrottled;
     record_answer(throttled, attempt.body_bytes() + request.body_bytes());
-    if (const std::optional<ExpectedAnswer> expected = attempt.hedgeable()) {
+    const auto expected = store_.hedge ? attempt.hedgeable() : std::optional<ExpectedAnswer>();
+    if (expected) {
       HedgeRules& rules = via_->hedges();
       rules.earn(attempt.body_bytes());
       if (!race() || !race()->hedge_has_won()) {

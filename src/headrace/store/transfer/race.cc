@@ -255,8 +255,8 @@ void Race::stop(const Error& why) {
 }
 
 void Race::abandon() {
+  // The attempt may be gone by now. If it is not, its gate lets nothing pass any more.
   if (std::exchange(is_over_, true)) return;
-  attempt_.set_gate(nullptr);
   if (winner_ != nullptr) winner_->connection->abort(lost());
   for (Contender* const each : contenders_) {
     if (each != winner_) each->lose(/*at_once=*/true);

@@ -8,8 +8,8 @@ from typing import Any
 from headrace.compat._checkpoints import CheckpointBucket, open_checkpoint_bucket
 from headrace.compat.dataflux_pytorch.dataflux_checkpoint import DatafluxCheckpointBuffer
 from headrace.compat.dataflux_pytorch.lightning.path_utils import parse_gcs_path
+from headrace.fsspec import register
 from headrace.lightning import AsyncCheckpointIO, _packages
-from headrace.lightning._filesystem import register
 
 __all__ = ["DatafluxLightningAsyncCheckpoint", "DatafluxLightningCheckpoint"]
 

@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace import ObjectIndex, ObjectInfo
+from headrace._columns import KINDS, in_one_kind, odd_value
 from headrace._errors import CorruptDataError, InvalidArgumentError
 from headrace._location import is_local, is_whole, object_at
 from headrace._options import require
+from headrace._pyarrow import pyarrow_for
 from headrace._store import Store
-from headrace.torch._columns import KINDS, in_one_kind, odd_value
-from headrace.torch._pyarrow import pyarrow_for
 
-__all__ = ["index_of_table"]
+__all__ = ["columns_of_table", "index_of_table"]
 
 Columns = dict[str, list[Any]]
 
@@ -59,7 +59,7 @@ def index_of_table(
         ranges is None or len({url, *ranges}) == 3,
         f"url is {url!r}, begin and end are {ranges!r}; name three columns",
     )
-    columns = _columns(table, url, label, options)
+    columns = columns_of_table(table, url, label, options)
     for name in (url, *(ranges or ())):
         require(
             name in columns,
@@ -155,7 +155,13 @@ def _kept(columns: Columns, label: str | None) -> Columns:
     return kept
 
 
-def _columns(table: Any, url: str, label: str | None, options: Mapping[str, Any]) -> Columns:
+def columns_of_table(
+    table: Any, url: str, label: str | None, options: Mapping[str, Any]
+) -> Columns:
+    """Return the values of each column of what may be a table: a mapping that is one itself.
+
+    In a CSV file, the column `url` stays texts, and no row may lack its `label`.
+    """
     if isinstance(table, str | os.PathLike):
         return _of_file(os.fspath(table), url, label, options)
     if isinstance(table, Mapping):

@@ -1,0 +1,73 @@
+"""safetensors files, beside a client that keeps what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bench.harness import Answer, Bench, Client, ratios
+from bench.objects import GIB, MIB
+from testing.faultserver.client import FaultServer
+
+BUCKET = "safetensors"
+_LATENCIES_S = (0.0, 0.020)
+_THREADS = (2, 8, 16)
+
+
+def safetensors(bench: Bench) -> None:
+    """The fault server, by two threads: loads of one file, saved by us."""
+    for latency_s in _LATENCIES_S:
+        for gib in bench.effort.checkpoint_repetitions:
+            group = f"a safetensors file of {gib:g} GiB, fault server, {latency_s * 1e3:g} ms"
+            with FaultServer(threads=2, md5=False) as server:
+                server.bucket(BUCKET)
+                server.latency(latency_s * 1e3)
+                _loads(bench, group, server, gib)
+
+
+def _loads(bench: Bench, group: str, server: FaultServer, gib: float) -> None:
+    place: dict[str, Any] = {
+        "bucket": BUCKET,
+        "endpoint": server.url,
+        "size_bytes": int(gib * GIB),
+    }
+    saved = bench.client("safetensors-save", **place)
+    # Tensors and a header of some kilobytes; the raw client reads the tensors' bytes.
+    place["file_bytes"] = saved["bytes"]
+
+    def client(name: str, **more: Any) -> Client:
+        def run() -> Answer:
+            if name == "safetensors-keep":
+                bench.only_beside_others()
+            before = server.stats()["body_bytes_out"]
+            answer = bench.client(name, **place, **more)
+            return {**answer, "sent_bytes": server.stats()["body_bytes_out"] - before}
+
+        return run
+
+    raw = {f"raw, {n} connections": client("safetensors-keep", threads=n) for n in _THREADS}
+    repetitions = min(bench.effort.checkpoint_repetitions[gib], bench.effort.peer_repetitions)
+    answers = bench.alternate(
+        group, {"headrace": client("safetensors-load"), **raw}, max(repetitions, 1)
+    )
+    ours = answers.pop("headrace")
+    answers = {name: found for name, found in answers.items() if found}
+    fastest = [max(turn) for turn in zip(*(_rates(each) for each in answers.values()), strict=True)]
+    bench.row(
+        group, "load: share of the raw rate, kept", "", ratios(_rates(ours), fastest), at_least=0.8
+    )
+    sent = [each["sent_bytes"] / each["bytes"] for each in ours]
+    bench.row(group, "load: bytes sent over those of the tensors", "x", sent, at_most=1.02)
+    for name, found in {"headrace": ours, **answers}.items():
+        bench.row(group, f"load: {name}", "GB/s", _rates(found))
+        cpu = [each["cpu_s"] / (each["bytes"] / GIB) for each in found]
+        bench.row(group, f"load: {name}, CPU per GiB", "s", cpu)
+    above = [each["above_tensors_bytes"] / MIB for each in ours]
+    bench.row(group, "load: headrace, memory above the tensors", "MiB", above, at_most=128)
+
+
+def _rates(answers: list[Answer]) -> list[float]:
+    return [each["bytes"] / each["wall_s"] / 1e9 for each in answers]
+
+
+GROUPS: dict[str, Callable[[Bench], None]] = {"safetensors": safetensors}

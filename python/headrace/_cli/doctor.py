@@ -1,0 +1,431 @@
+"""`headrace doctor`: whether this machine can work with a bucket, and if not, what to do."""
+
+from __future__ import annotations
+
+import email.utils
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import resource
+import secrets
+import ssl
+import statistics
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Any, Literal
+
+import headrace
+from headrace import HeadraceError, ObjectInfo, PermissionDeniedError, Store, _process
+from headrace._ca_files import ca_file
+from headrace._cli.location import Connection, Location
+from headrace._cli.report import ExitCode, Report, binary_size, counted, shown
+from headrace._location import scheme_of
+from headrace._options import Environment, provider_of, read_environment
+
+__all__ = ["Finding", "doctor"]
+
+# As many connections as there may be to a host, with room for everything else.
+_LEAST_FILES = 1024
+_LEAST_SHM_BYTES = 64 << 20
+_OLDEST_TORCH = (2, 3)
+_LISTED_OBJECTS = 1000
+_READ_OBJECTS = 16
+_READ_BYTES = 64 << 10
+_ASK_S = 5.0
+# Services refuse signatures that are a quarter of an hour off.
+_MOST_SKEW_S = 300.0
+_SERVICES = {"gs": "https://storage.googleapis.com", "s3": "https://s3.amazonaws.com"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What one look has found."""
+
+    verdict: Literal["ok", "warning", "problem"]
+    subject: str
+    detail: str
+    advice: str = ""
+
+
+def doctor(url: str | None, connection: Connection, report: Report, *, writes: bool) -> None:
+    """Look at the installation, and at what is at `url`; print what was found.
+
+    A problem makes the exit code 1.
+
+    Args:
+        writes: also write an object, read it again and delete it.
+    """
+    verdicts = set()
+    for finding in _findings(url, connection, writes=writes):
+        report.check()
+        verdicts.add(finding.verdict)
+        if report.as_json:
+            print(json.dumps({"type": "finding", **asdict(finding)}), flush=True)
+            continue
+        print(f"{finding.verdict:8} {finding.subject}: {shown(finding.detail)}", flush=True)
+        if finding.advice:
+            print(f"{'':8} -> {shown(finding.advice)}", flush=True)
+    if "problem" in verdicts:
+        report.fail(ExitCode.FAILED)
+
+
+def _findings(url: str | None, connection: Connection, *, writes: bool) -> Iterator[Finding]:
+    environment = read_environment()
+    yield _versions()
+    yield from _torch()
+    yield _open_files()
+    yield from _memory()
+    yield _certificates(environment)
+    yield from _proxies(environment)
+    if url is None:
+        return
+    location = Location.parse(url, connection)
+    if not location.is_file:
+        scheme = scheme_of(location.store.url)
+        has_problem = False
+        for finding in (
+            _credentials(location.store, scheme, environment),
+            *_clock(location.store, scheme, environment),
+        ):
+            yield finding
+            has_problem |= finding.verdict == "problem" and finding.subject != "clock"
+        if has_problem:  # whatever is asked now fails for the same reason
+            return
+    yield from _bucket(location, writes=writes)
+
+
+# ---- this machine
+
+
+def _versions() -> Finding:
+    libc, libc_version = platform.libc_ver()
+    return Finding(
+        verdict="ok",
+        subject="versions",
+        detail=f"headrace {headrace.__version__}, Python {platform.python_version()}, "
+        f"{platform.system()} {platform.release()} on {platform.machine()}, "
+        f"{libc or 'libc'} {libc_version}",
+    )
+
+
+def _torch() -> Iterator[Finding]:
+    try:
+        version = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        yield Finding(
+            verdict="ok",
+            subject="torch",
+            detail="not installed; headrace.torch and headrace.checkpoint need it",
+        )
+        return
+    numbers = tuple(int(each) for each in re.findall(r"\d+", version)[:2])
+    if numbers < _OLDEST_TORCH:
+        oldest = ".".join(map(str, _OLDEST_TORCH))
+        yield Finding(
+            verdict="problem",
+            subject="torch",
+            detail=f"{version}, and headrace.torch needs {oldest}",
+            advice=f"pip install 'torch>={oldest}'",
+        )
+        return
+    yield Finding(verdict="ok", subject="torch", detail=version)
+
+
+def _open_files() -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < _LEAST_FILES:
+        return Finding(
+            verdict="warning",
+            subject="open files",
+            detail=f"{soft} at most, and a store may open 512 connections",
+            advice=f"ulimit -n {min(hard, 65536)}",
+        )
+    return Finding(verdict="ok", subject="open files", detail=f"{soft} at most")
+
+
+def _memory() -> Iterator[Finding]:
+    budget_bytes = _process.current_engine().budget_bytes
+    free_bytes = _available_bytes()
+    told = f"the budget is {binary_size(budget_bytes)}, {binary_size(free_bytes)} are free"
+    if budget_bytes > free_bytes:
+        yield Finding(
+            verdict="warning",
+            subject="memory",
+            detail=told,
+            advice=f"HEADRACE_MEMORY_BUDGET_BYTES={free_bytes // 2}, or headrace.configure()",
+        )
+    else:
+        yield Finding(verdict="ok", subject="memory", detail=told)
+    try:
+        shm = os.statvfs("/dev/shm")
+    except OSError as error:
+        yield Finding(
+            verdict="warning",
+            subject="/dev/shm",
+            detail=f"{error.strerror}; workers of torch's DataLoader pass their batches there",
+            advice="mount a tmpfs there, or use headrace.torch.Loader, which has no workers",
+        )
+        return
+    size_bytes = shm.f_frsize * shm.f_blocks
+    if size_bytes <= _LEAST_SHM_BYTES:
+        yield Finding(
+            verdict="warning",
+            subject="/dev/shm",
+            detail=f"{binary_size(size_bytes)}, which is little for workers of torch's DataLoader",
+            advice="docker run --shm-size=8g, or use headrace.torch.Loader, which has no workers",
+        )
+        return
+    yield Finding(verdict="ok", subject="/dev/shm", detail=binary_size(size_bytes))
+
+
+def _available_bytes() -> int:
+    """Return what this process may still take: of the machine, or of its container."""
+    found = []
+    with open("/proc/meminfo") as file:
+        found += [int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable:")]
+    try:
+        with (
+            open("/sys/fs/cgroup/memory.max") as limit,
+            open("/sys/fs/cgroup/memory.current") as used,
+        ):
+            found.append(max(0, int(limit.read()) - int(used.read())))
+    except (OSError, ValueError):  # no container, or one without a limit ("max")
+        pass
+    return min(found)
+
+
+def _certificates(environment: Environment) -> Finding:
+    subject = "CA roots"
+    if environment.ca_file:
+        named = f"SSL_CERT_FILE={environment.ca_file}"
+        try:
+            ssl.create_default_context(cafile=environment.ca_file)
+        except (OSError, ssl.SSLError) as error:
+            return Finding(
+                verdict="problem",
+                subject=subject,
+                detail=f"{named}: {error}",
+                advice="let it name a file of certificates in PEM form, or unset it",
+            )
+        return Finding(verdict="ok", subject=subject, detail=named)
+    context = ssl.create_default_context(cafile=ca_file("") or None)
+    count = context.cert_store_stats()["x509_ca"]
+    if count == 0:
+        return Finding(
+            verdict="problem",
+            subject=subject,
+            detail="there are none, so no https:// service can be trusted",
+            advice="apt-get install ca-certificates, or pip install certifi",
+        )
+    return Finding(verdict="ok", subject=subject, detail=counted(count, "certificate"))
+
+
+def _proxies(environment: Environment) -> Iterator[Finding]:
+    for name in ("http_proxy", "https_proxy", "no_proxy"):
+        value = getattr(environment, name)
+        if value:
+            yield Finding(verdict="ok", subject=name, detail=_without_password(value))
+
+
+def _without_password(text: str) -> str:
+    before, at, behind = text.rpartition("@")
+    if not at:
+        return text
+    scheme, colon, _ = before.partition("://")
+    return f"{scheme}{colon}...@{behind}" if colon else f"...@{behind}"
+
+
+# ---- the service
+
+
+def _credentials(store: Store, scheme: str, environment: Environment) -> Finding:
+    try:
+        detail = _credentials_found(store, scheme, environment)
+    except Exception as error:  # of google-auth or botocore, of any kind
+        logs_in = {
+            "gs": "gcloud auth application-default login",
+            "s3": "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        }
+        return Finding(
+            verdict="problem",
+            subject="credentials",
+            detail=" ".join(str(error).split()) or type(error).__name__,
+            advice=logs_in.get(scheme, "AIS_AUTHN_TOKEN or AIS_AUTHN_TOKEN_FILE")
+            + "; --anonymous for public buckets",
+        )
+    return Finding(verdict="ok", subject="credentials", detail=detail)
+
+
+def _credentials_found(store: Store, scheme: str, environment: Environment) -> str:
+    """Tell which ones requests are made with, and nothing that is secret.
+
+    Raises:
+        Exception: there are none.
+    """
+    settings = store._settings
+    options = settings.engine_options(scheme)
+    if options["credentials"] is None:
+        return "none: requests are anonymous"
+    if scheme == "gs":
+        from headrace._google_credentials import _find_default
+
+        found: Any = _find_default()
+        who = getattr(found, "service_account_email", None) or getattr(found, "account", None)
+        return f"{type(found).__module__}.{type(found).__name__}" + (f", {who}" if who else "")
+    if scheme == "s3":
+        if environment.aws_keys() is not None:
+            return "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of the environment"
+        from headrace._aws_credentials import _find_default as find_aws
+
+        keys = find_aws()
+        if keys is None:
+            raise LookupError("botocore has found none")
+        return f"botocore's, from {keys.method}"
+    return "a token of AuthN"
+
+
+def _clock(store: Store, scheme: str, environment: Environment) -> Iterator[Finding]:
+    """Compare the clock with the service's, and so see whether it can be reached at all."""
+    provider = provider_of(scheme)
+    endpoint = store._settings.endpoint or environment.endpoint(scheme) or _SERVICES.get(provider)
+    if not endpoint or (provider == "ais" and _skips_verification(store, environment)):
+        return
+    context = ssl.create_default_context(cafile=ca_file(environment.ca_file) or None)
+    opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context))
+    begin_s = time.time()
+    try:
+        with opener.open(urllib.request.Request(endpoint, method="HEAD"), timeout=_ASK_S) as answer:
+            date = answer.headers.get("Date")
+    except urllib.error.HTTPError as error:  # an answer, too
+        date = error.headers.get("Date")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        advice = "is the address right, and does a firewall or a proxy stand in the way?"
+        if isinstance(reason, ssl.SSLError):
+            advice = "let SSL_CERT_FILE name the certificates that this service is signed with"
+        yield Finding(
+            verdict="problem", subject="service", detail=f"{endpoint}: {reason}", advice=advice
+        )
+        return
+    took_s = time.time() - begin_s
+    yield Finding(
+        verdict="ok", subject="service", detail=f"{endpoint} answers after {took_s * 1e3:.0f} ms"
+    )
+    try:
+        theirs_s = email.utils.parsedate_to_datetime(date or "").timestamp()
+    except ValueError:
+        return
+    skew_s = begin_s + took_s / 2 - theirs_s
+    if abs(skew_s) > _MOST_SKEW_S:
+        yield Finding(
+            verdict="problem",
+            subject="clock",
+            detail=f"{abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} the service's: "
+            "signatures and tokens are refused",
+            advice="set the clock, for example by timedatectl set-ntp true",
+        )
+    else:
+        yield Finding(verdict="ok", subject="clock", detail="agrees with the service's")
+
+
+def _skips_verification(store: Store, environment: Environment) -> bool:
+    return store._settings.ais.skip_verify or environment.ais_skip_verify
+
+
+# ---- the bucket
+
+
+def _bucket(location: Location, *, writes: bool) -> Iterator[Finding]:
+    store, below = location.store, location.name
+    begin_s = time.perf_counter()
+    found: list[ObjectInfo] = []
+    try:
+        found = list(islice(store.list(below, max_results=_LISTED_OBJECTS), _LISTED_OBJECTS))
+        took_s = time.perf_counter() - begin_s
+        told = counted(len(found), "object") if len(found) < _LISTED_OBJECTS else "1,000 objects"
+        yield Finding(
+            verdict="ok" if found else "warning",
+            subject="list",
+            detail=f"{told} below {location.url} in {took_s * 1e3:.0f} ms",
+            advice="" if found else "is the prefix right?",
+        )
+    except HeadraceError as error:
+        yield _failed("list", error, _PERMISSIONS["list"])
+    if found:
+        yield from _reads(store, found)
+    if writes:
+        yield _write(location)
+
+
+_PERMISSIONS = {
+    "list": "storage.objects.list (gs://), s3:ListBucket (s3://)",
+    "read": "storage.objects.get (gs://), s3:GetObject (s3://)",
+    "write": "storage.objects.create and delete (gs://), s3:PutObject and s3:DeleteObject (s3://)",
+}
+
+
+def _failed(subject: str, error: HeadraceError, permission: str) -> Finding:
+    refused = isinstance(error, PermissionDeniedError)
+    return Finding(
+        verdict="problem",
+        subject=subject,
+        detail=str(error),
+        advice=f"needs the permission {permission}" if refused else "",
+    )
+
+
+def _reads(store: Store, found: list[ObjectInfo]) -> Iterator[Finding]:
+    step = max(1, len(found) // _READ_OBJECTS)
+    chosen = [info for info in found if info.size_bytes > 0][::step][:_READ_OBJECTS]
+    if not chosen:
+        return
+
+    def read(info: ObjectInfo) -> int:
+        return len(store.read(info, begin=0, end=min(info.size_bytes, _READ_BYTES)))
+
+    took_s = []
+    try:
+        for info in chosen:
+            took_s.append(_timed(lambda info=info: read(info)))  # type: ignore[misc]
+    except HeadraceError as error:
+        yield _failed("read", error, _PERMISSIONS["read"])
+        return
+    took_s.sort()
+    yield Finding(
+        verdict="ok",
+        subject="read",
+        detail=f"{counted(len(chosen), 'object')}, up to {binary_size(_READ_BYTES)} of each, one "
+        f"after the other: median {statistics.median(took_s) * 1e3:.1f} ms, "
+        f"slowest {took_s[-1] * 1e3:.1f} ms",
+    )
+
+
+def _timed(work: Callable[[], object]) -> float:
+    begin_s = time.perf_counter()
+    work()
+    return time.perf_counter() - begin_s
+
+
+def _write(location: Location) -> Finding:
+    folder = location.name if location.is_folder else location.name + "/"
+    name = f"{folder}headrace-doctor-{secrets.token_hex(8)}"
+    store = location.store
+    data = secrets.token_bytes(1000)
+    try:
+        store.write(name, data, if_generation="absent")
+        try:
+            if store.read(name).bytes() != data:
+                return Finding(
+                    verdict="problem", subject="write", detail=f"{name} has other bytes now"
+                )
+        finally:
+            store.delete(name, missing_ok=True)
+    except HeadraceError as error:
+        return _failed("write", error, _PERMISSIONS["write"])
+    return Finding(verdict="ok", subject="write", detail="an object was written, read and deleted")

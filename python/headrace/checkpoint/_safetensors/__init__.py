@@ -1,0 +1,18 @@
+"""safetensors: files of tensors behind a header of JSON, one or several with an index.
+
+- `header`: the header as bytes and back, checked; no I/O
+- `dtypes`: its names of dtypes, and torch's
+- `files`: the headers of one or several files in a store
+- `reader`: tensors and slices, straight into memory; `load`
+- `saving`: one file, or several and then their index
+
+Public is what `headrace.checkpoint` does with it.
+"""
+
+from headrace.checkpoint._safetensors.files import find as find
+from headrace.checkpoint._safetensors.files import is_part_name as is_part_name
+from headrace.checkpoint._safetensors.files import is_safetensors_name as is_safetensors_name
+from headrace.checkpoint._safetensors.files import just as just
+from headrace.checkpoint._safetensors.reader import SafetensorsReader as SafetensorsReader
+from headrace.checkpoint._safetensors.reader import load_tensors as load_tensors
+from headrace.checkpoint._safetensors.saving import save_tensors as save_tensors

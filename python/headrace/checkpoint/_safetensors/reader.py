@@ -1,0 +1,305 @@
+"""Read tensors of safetensors files, and slices of them, straight into memory."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from headrace import _engine
+from headrace._options import require_bytes
+from headrace._progress import Progress, ProgressOption, choose_progress
+from headrace._store import Store
+from headrace._whole_sum import crc_of, damage_of
+from headrace.checkpoint._checkpoint_reader import CheckpointReader, TensorInfo
+from headrace.checkpoint._device_copies import flat, memory_of
+from headrace.checkpoint._object import corrupt, refused
+from headrace.checkpoint._parallel_reads import Part, part_steps, read_parts
+from headrace.checkpoint._safetensors.dtypes import packed_shape, torch_dtype
+from headrace.checkpoint._safetensors.files import File, Files
+from headrace.checkpoint._safetensors.header import Entry
+from headrace.checkpoint._slices import MAX_GAP_BYTES, Index, about_index, select
+
+__all__ = ["SafetensorsReader", "load_tensors"]
+
+# Bytes on the host at a time, of tensors that move on to another device.
+_GROUP_BYTES = 64 << 20
+
+Storages = dict[str, torch.UntypedStorage]
+
+
+class SafetensorsReader(CheckpointReader):
+    """The tensors of a safetensors file, or of several with an index."""
+
+    def __init__(self, files: Files, verify: bool) -> None:
+        self._files = files
+        self._verify = verify
+        self._opened: dict[str, File] = {}
+        if files.index is None:
+            self._open([""])
+
+    @property
+    def url(self) -> str:
+        return self._files.url
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        self._open(self._files.infos)
+        found: dict[str, str] = {}
+        for file in self._opened.values():
+            found |= file.header.metadata
+        return found
+
+    def keys(self) -> list[str]:
+        index = self._files.index
+        return list(self._opened[""].header.entries if index is None else index.files)
+
+    def __contains__(self, key: object) -> bool:
+        index = self._files.index
+        return key in (self._opened[""].header.entries if index is None else index.files)
+
+    def __len__(self) -> int:
+        return len(self.keys())
+
+    def info(self, key: str) -> TensorInfo:
+        (place,) = _places(self._entries([key]), self._opened, self.url)
+        return TensorInfo(
+            dtype=place.dtype, shape=torch.Size(place.shape), size_bytes=place.entry.size_bytes
+        )
+
+    def tensors(self, keys: Iterable[str]) -> dict[str, torch.Tensor]:
+        places = _places(self._entries(keys), self._opened, self.url)
+        storages = _read_whole(self._files.store, places)
+        return {place.entry.name: place.tensor_of(storages[place.entry.name]) for place in places}
+
+    def slices(
+        self, indices: Mapping[str, Index], *, max_gap_bytes: int = MAX_GAP_BYTES
+    ) -> dict[str, torch.Tensor]:
+        require_bytes("max_gap_bytes", max_gap_bytes, minimum=0)
+        found: dict[str, torch.Tensor] = {}
+        parts: list[Part] = []
+        for place in _places(self._entries(indices), self._opened, self.url):
+            key, begins = place.entry.name, place.entry.begin
+            with about_index(self.url, key, indices[key]):
+                selection = select(place.shape, place.dtype.itemsize, indices[key], max_gap_bytes)
+            size = selection.run_bytes
+            buffer = torch.empty(len(selection.begins) * size, dtype=torch.uint8, device="cpu")
+            memory = memory_of(buffer)
+            for i, begin in enumerate(selection.begins):
+                part = memory[i * size : (i + 1) * size]
+                parts.append(Part(place.info, begins + begin, begins + begin + size, part))
+            found[key] = torch.as_strided(
+                buffer.view(place.dtype), selection.shape, selection.strides
+            )
+        for _ in part_steps(self._files.store, parts, max_gap_bytes=max_gap_bytes):
+            pass
+        # Whatever was read besides goes, and with it the memory that it takes.
+        return {key: _dense(tensor) for key, tensor in found.items()}
+
+    def _entries(self, keys: Iterable[str]) -> list[tuple[str, str]]:
+        """Return the file and the name of each tensor, once, with these files open."""
+        wanted = list(dict.fromkeys(keys))
+        for key in wanted:
+            if key not in self:
+                raise KeyError(key)
+        files = [(self._files.name_of(key) or "", key) for key in wanted]
+        self._open({file for file, _ in files})
+        return files
+
+    def _open(self, names: Iterable[str]) -> None:
+        missing = [name for name in names if name not in self._opened]
+        self._opened |= self._files.headers(missing, verify=self._verify)
+
+
+class _Place:
+    """One tensor of one file, as torch has it."""
+
+    def __init__(self, file: File, entry: Entry, url: str) -> None:
+        self.file, self.entry, self.info = file, entry, file.info
+        what = f"the tensor {entry.name!r} is of the dtype {entry.dtype}, and"
+        dtype = torch_dtype(entry.dtype)
+        if dtype is None:
+            raise refused(url, f"{what} this version of torch has no such dtype")
+        shape = packed_shape(entry.dtype, entry.shape)
+        if shape is None:
+            raise refused(
+                url, f"{what} torch packs two elements into one: {list(entry.shape)} is odd"
+            )
+        self.dtype, self.shape = dtype, shape
+
+    def tensor_of(self, storage: torch.UntypedStorage) -> torch.Tensor:
+        """Return the tensor with these bytes."""
+        made = torch.empty(0, dtype=self.dtype, device=storage.device)
+        return made.set_(storage, 0, self.shape, _contiguous(self.shape))
+
+
+def _places(keys: Sequence[tuple[str, str]], opened: Mapping[str, File], url: str) -> list[_Place]:
+    return [_Place(opened[file], opened[file].header.entries[key], url) for file, key in keys]
+
+
+def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(max(1, each) for each in shape[i + 1 :]) for i in range(len(shape)))
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor without memory beside its elements."""
+    is_all = tensor.nbytes == tensor.untyped_storage().nbytes() and tensor.is_contiguous()
+    if is_all:
+        return tensor
+    # clone() of some dtypes is not there for strided tensors: their bits are.
+    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.itemsize]
+    return tensor.view(bits).clone(memory_format=torch.contiguous_format).view(tensor.dtype)
+
+
+def _read_whole(
+    store: Store,
+    places: Sequence[_Place],
+    sum_kind: str = "crc32c",
+    on_tensor: Callable[[_Place, int], object] = lambda _, __: None,
+) -> Storages:
+    """Read whole tensors into new storages on the CPU, and compare the sums stored with them.
+
+    Args:
+        store: the store of their files.
+        places: the tensors.
+        sum_kind: a CRC of this kind sums each tensor. Stored sums are CRC-32C.
+        on_tensor: called with each tensor that has arrived and is right, and with its sum.
+    """
+    new: Any = torch.UntypedStorage
+    storages: Storages = {place.entry.name: new(place.entry.size_bytes) for place in places}
+    parts: list[Part] = []
+    there: list[int] = []
+    for i, place in enumerate(places):
+        entry = place.entry
+        memory = memory_of(flat(storages[entry.name]))
+        part = Part(place.info, entry.begin, entry.end, memory)
+        known = place.file.head[entry.begin : entry.end]
+        if len(known) == entry.size_bytes:  # it came with the header
+            memory[:] = known
+            part.end = part.begin
+            there.append(i)
+        parts.append(part)
+    reads = part_steps(store, parts, sum_kind=sum_kind, max_gap_bytes=MAX_GAP_BYTES)
+    for step in itertools.chain([there], reads):
+        for i in step:
+            on_tensor(places[i], _checked(store, places[i], parts[i], sum_kind))
+    return storages
+
+
+def _checked(store: Store, place: _Place, part: Part, sum_kind: str) -> int:
+    """Return the sum of a tensor that has arrived. If it is wrong, read it once more."""
+    memory: Any = part.into
+    crc = _engine.CrcKind(sum_kind).of(memory) if part.crc is None else part.crc
+    expected = place.entry.crc32c
+    if expected is None or crc == expected:
+        return crc
+    # Bytes damaged in transit are right the second time.
+    read_parts(store, [Part(place.info, place.entry.begin, place.entry.end, memory)])
+    crc = _engine.crc32c(memory)
+    if crc != expected:
+        raise corrupt(
+            store.url_of(place.info.name),
+            f"the tensor {place.entry.name!r} is damaged: its CRC-32C is not the one that was "
+            "saved with it. (If another program has written this file and kept the metadata of an "
+            "older one, verify=False reads it without checks.)",
+        )
+    return crc
+
+
+def load_tensors(
+    files: Files, map_location: Any, verify: bool, progress: ProgressOption
+) -> dict[str, torch.Tensor]:
+    """Return all tensors, by name, in the order of the files.
+
+    Raises:
+        CorruptDataError: the bytes are not those that were saved.
+        InvalidArgumentError: it is no safetensors file, or `map_location` is invalid.
+    """
+    opened = files.headers(files.infos, verify=verify)
+    places = [
+        _Place(file, entry, files.url)
+        for file in opened.values()
+        for entry in file.header.entries.values()
+    ]
+    total_bytes = sum(place.entry.size_bytes for place in places)
+    if _is_meta(map_location):
+        return {
+            place.entry.name: torch.empty(place.shape, dtype=place.dtype, device="meta")
+            for place in places
+        }
+    restore: Any = torch.serialization._get_restore_location(map_location)  # type: ignore[no-untyped-call]
+    stays = map_location is None or str(map_location) == "cpu"
+    kind = _sum_kind(opened.values())
+    sums: dict[str, int] = {}
+
+    def read(shown: Progress) -> dict[str, torch.Tensor]:
+        def on_tensor(place: _Place, crc: int) -> None:
+            sums[place.entry.name] = crc
+            shown.add(place.entry.size_bytes)
+
+        found: dict[str, torch.Tensor] = {}
+        for group in _groups(places, None if stays else _GROUP_BYTES):
+            storages = _read_whole(files.store, group, kind, on_tensor)
+            for place in group:
+                storage = storages.pop(place.entry.name)
+                found[place.entry.name] = place.tensor_of(restore(storage, "cpu"))
+        return found
+
+    with choose_progress(progress, files.url, total_bytes) as shown:
+        found = read(shown)
+        if verify and any(_damage(file, kind, sums) for file in opened.values()):
+            # Bytes damaged in transit are right the second time.
+            found.clear()
+            with choose_progress(False, files.url, total_bytes) as silent:
+                found = read(silent)
+    for file in opened.values():
+        if verify and (damage := _damage(file, kind, sums)):
+            raise corrupt(files.store.url_of(file.info.name), damage)
+    return found
+
+
+def _sum_kind(files: Iterable[File]) -> str:
+    """Return the kind of CRC to sum all tensors by: that of stored sums, else that of the store."""
+    for file in files:
+        whole = crc_of(file.info)
+        if file.header.crc32c is None and whole is not None:
+            kind = whole[0].name
+            return kind if all(each.header.crc32c is None for each in files) else "crc32c"
+    return "crc32c"
+
+
+def _damage(file: File, kind: str, sums: Mapping[str, int]) -> str:
+    """Return what is wrong if the header and all tensors have not the CRC that the store keeps.
+
+    A file whose tensors were compared with sums of their own needs no other.
+    """
+    whole = crc_of(file.info)
+    if file.header.crc32c is not None or whole is None or whole[0].name != kind:
+        return ""
+    crc, told = whole
+    came = crc.of(file.head[: file.header.size_bytes])
+    for entry in file.header.entries.values():
+        came = crc.joined(came, sums[entry.name], entry.size_bytes)
+    return "" if came == told else damage_of(crc, came, told)
+
+
+def _groups(places: Sequence[_Place], limit_bytes: int | None) -> Iterator[list[_Place]]:
+    group: list[_Place] = []
+    group_bytes = 0
+    for place in places:
+        group.append(place)
+        group_bytes += place.entry.size_bytes
+        if limit_bytes is not None and group_bytes >= limit_bytes:
+            yield group
+            group, group_bytes = [], 0
+    if group:
+        yield group
+
+
+def _is_meta(map_location: Any) -> bool:
+    if isinstance(map_location, str | torch.device):
+        return torch.device(map_location).type == "meta"
+    return isinstance(map_location, dict) and map_location.get("cpu") == "meta"

@@ -1,0 +1,156 @@
+"""A file system for each scheme."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from typing import Any
+
+from headrace._store import Store
+from headrace.fsspec._filesystem import StoreFileSystem
+
+__all__ = ["AisFileSystem", "FolderFileSystem", "GcsFileSystem", "S3FileSystem"]
+
+
+class GcsFileSystem(StoreFileSystem):
+    """Google Cloud Storage: ``headrace+gs://bucket/name``.
+
+    Takes what `StoreFileSystem` takes.
+
+    Raises:
+        InvalidArgumentError: an option cannot work.
+
+    Examples:
+        >>> fs = headrace.fsspec.GcsFileSystem()
+        >>> fs.ls("bucket/train", detail=False)
+        ['bucket/train/cat', 'bucket/train/dog']
+    """
+
+    protocol: str | tuple[str, ...] = "headrace+gs"
+    scheme = "gs"
+
+
+class S3FileSystem(StoreFileSystem):
+    """S3, or what `endpoint=` or AWS_ENDPOINT_URL says: ``headrace+s3://bucket/name``.
+
+    Takes what `StoreFileSystem` takes.
+
+    Raises:
+        InvalidArgumentError: an option cannot work.
+
+    Examples:
+        >>> there = headrace.S3Options(region="eu-west-1")
+        >>> fs = headrace.fsspec.S3FileSystem(provider=there, credentials="anonymous")
+    """
+
+    protocol: str | tuple[str, ...] = "headrace+s3"
+    scheme = "s3"
+
+
+class AisFileSystem(StoreFileSystem):
+    """The AIStore that `endpoint=` or AIS_ENDPOINT names: ``headrace+ais://bucket/name``.
+
+    Takes what `StoreFileSystem` takes.
+
+    Raises:
+        InvalidArgumentError: an option cannot work.
+
+    Examples:
+        >>> fs = headrace.fsspec.AisFileSystem(endpoint="http://localhost:51080")
+    """
+
+    protocol: str | tuple[str, ...] = "headrace+ais"
+    scheme = "ais"
+
+
+class FolderFileSystem(StoreFileSystem):
+    """Files of this machine, as if they were objects: ``headrace+file:///path``.
+
+    (pyarrow takes a file system that is called ``LocalFileSystem`` for fsspec's own.)
+
+    Paths are absolute. Here folders are directories: they exist without anything in them, and are
+    made when something is written into them. Takes what `StoreFileSystem` takes.
+
+    Raises:
+        InvalidArgumentError: an option cannot work.
+
+    Examples:
+        >>> fs = headrace.fsspec.FolderFileSystem()
+        >>> fs.isdir("/usr")
+        True
+    """
+
+    protocol: str | tuple[str, ...] = "headrace+file"
+    scheme = "file"
+    root_marker = "/"
+
+    def _check_options(self) -> None:
+        Store("/", **self._options)
+
+    @classmethod
+    def _normal(cls, path: str, *, is_url: bool) -> str:
+        # Libraries lose the slash after the scheme, and there are no URLs of relative paths.
+        text = f"/{path.lstrip('/')}" if is_url else os.path.expanduser(path)
+        return os.path.abspath(text)
+
+    def _is_folder(self, path: str) -> bool:
+        return os.path.isdir(self._strip_protocol(path))
+
+    def _has_empty_folder(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def _refuses_folders(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def _empty_folders(self, store: Store, below: str, prefix: str) -> set[str]:
+        found = set()
+        top = self._path(store, below)
+        for folder, _, _ in os.walk(top):
+            name = folder[len(top) :].lstrip("/")
+            if name and name.startswith(prefix):
+                found.add(f"{below}{name}/")
+        return found
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        """Return ``name``, ``size`` in bytes, ``type``, and of files what the system tells besides.
+
+        Raises:
+            FileNotFoundError: there is neither such a file nor such a directory.
+        """
+        path = self._strip_protocol(path)
+        return self._folder(path) if os.path.isdir(path) else super().info(path)
+
+    def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
+        """Make a directory.
+
+        Raises:
+            FileExistsError: there is one, or a file.
+            FileNotFoundError: its parent does not exist, and not `create_parents`.
+        """
+        path = self._strip_protocol(path)
+        (os.makedirs if create_parents else os.mkdir)(path)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """Make a directory, with its parents.
+
+        Raises:
+            FileExistsError: there is one, and not `exist_ok`; or a file.
+        """
+        os.makedirs(self._strip_protocol(path), exist_ok=exist_ok)
+
+    def rmdir(self, path: str) -> None:
+        """Remove an empty directory.
+
+        Raises:
+            OSError: it is not empty, or not there.
+        """
+        os.rmdir(self._strip_protocol(path))
+
+    async def _rm_below(self, path: str, batch_size: int | None) -> None:  # noqa: ARG002
+        if os.path.isdir(path):
+            if path == "/":
+                raise PermissionError(errno.EPERM, "the root directory is not removed", path)
+            shutil.rmtree(path)
+        else:
+            self.rm_file(path)

@@ -1,0 +1,36 @@
+"""Folders of checkpoints at any URL: for the ``Trainer`` of transformers, and for Accelerate.
+
+Both save a checkpoint as a local folder. headrace uploads it in the background, and writes a
+manifest, ``headrace-checkpoint.json``, when all of its files are durable. Only a folder with its
+manifest is a checkpoint: `latest` and `resume` pass over any other.
+
+>>> from headrace.huggingface import CheckpointCallback, resume   # doctest: +SKIP
+>>> trainer.add_callback(CheckpointCallback("gs://bucket/run1"))  # doctest: +SKIP
+>>> folder = resume("gs://bucket/run1", args.output_dir)          # doctest: +SKIP
+>>> trainer.train(resume_from_checkpoint=folder)                  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.huggingface._checkpoints import download, latest, resume
+from headrace.huggingface._uploads import CheckpointUploads
+
+if TYPE_CHECKING:
+    from headrace.huggingface._callback import CheckpointCallback
+
+__all__ = ["CheckpointCallback", "CheckpointUploads", "download", "latest", "resume"]
+
+for _name in ("CheckpointUploads", "download", "latest", "resume"):
+    globals()[_name].__module__ = "headrace.huggingface"
+del _name
+
+
+def __getattr__(name: str) -> Any:
+    # transformers takes a while to import, and Accelerate's users may not have it.
+    if name == "CheckpointCallback":
+        from headrace.huggingface import _callback
+
+        return _callback.CheckpointCallback
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

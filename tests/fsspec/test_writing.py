@@ -1,0 +1,364 @@
+"""What is written appears whole, or not at all, whoever closes the file."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gc
+import gzip
+import io
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+import headrace
+from testing.faultserver.client import FaultServer
+from tests.fsspec.conftest import Place
+
+LARGE = bytes(range(256)) * (80 << 10)  # 20 MiB: more than a part
+
+
+class MishapError(Exception):
+    pass
+
+
+def write_and_fail(opened: Any, data: Any) -> None:
+    """Write into a file, and leave its ``with`` by an exception."""
+    with opened as file:
+        file.write(data)
+        raise MishapError
+
+
+def pipe_and_fail(place: Place) -> None:
+    """Write two objects in a transaction, and leave it by an exception."""
+    with place.fs.transaction:
+        place.fs.pipe_file(place.at("a"), b"1")
+        with place.fs.open(place.at("b"), "wb") as file:
+            file.write(b"2")
+        raise MishapError
+
+
+# ---- whole, or not at all
+
+
+@pytest.mark.parametrize("size", [0, 10, len(LARGE)])
+def test_a_file_becomes_visible_by_close(place: Place, size: int) -> None:
+    with place.fs.open(place.at("a"), "wb") as file:
+        assert file.write(LARGE[:size]) == size
+        assert file.tell() == size
+        assert not place.fs.exists(place.at("a"))
+        assert file.full_name == f"{place.url}/a"
+    assert file.closed
+    assert place.fs.cat_file(place.at("a")) == LARGE[:size]
+
+
+def _by_its_own(place: Place, mode: str, **options: Any) -> Any:
+    return place.fs.open(place.at("a"), mode, **options)
+
+
+def _by_fsspec(place: Place, mode: str, **options: Any) -> Any:
+    return fsspec.open(f"{place.url}/a", mode, **options, **place.options)
+
+
+def _by_contextlib(place: Place, mode: str, **options: Any) -> Any:
+    return contextlib.closing(place.fs.open(place.at("a"), mode, **options))
+
+
+def _by_a_stack(place: Place, mode: str, **options: Any) -> Any:
+    @contextlib.contextmanager
+    def opened() -> Any:
+        with contextlib.ExitStack() as stack:
+            file = place.fs.open(place.at("a"), mode, **options)
+            stack.callback(file.close) if mode == "wb" else stack.enter_context(file)
+            yield file
+
+    return opened()
+
+
+WAYS = [_by_its_own, _by_fsspec, _by_contextlib, _by_a_stack]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("mode", "options"), [("wb", {}), ("w", {}), ("wb", {"compression": "gzip"}),
+                          ("w", {"compression": "bz2"})]
+)  # fmt: skip
+def test_an_exception_in_a_with_leaves_nothing(
+    place: Place, way: Callable[..., Any], mode: str, options: dict[str, Any]
+) -> None:
+    with pytest.raises(MishapError):
+        write_and_fail(way(place, mode, **options), "text" if mode == "w" else LARGE)
+    gc.collect()
+    assert not place.fs.exists(place.at("a"))
+    # And what was there stays.
+    place.fs.pipe_file(place.at("a"), b"before")
+    with pytest.raises(MishapError):
+        write_and_fail(way(place, mode, **options), "text" if mode == "w" else b"bytes")
+    assert place.fs.cat_file(place.at("a")) == b"before"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_file_written_while_an_exception_is_handled_is_written(
+    place: Place, way: Callable[..., Any]
+) -> None:
+    try:
+        raise MishapError
+    except MishapError:
+        with way(place, "wb") as file:
+            file.write(b"report")
+    assert place.fs.cat_file(place.at("a")) == b"report"
+
+
+def test_a_file_closed_by_hand_in_a_handler_is_written(place: Place) -> None:
+    file = place.fs.open(place.at("a"), "wb")
+    try:
+        raise MishapError
+    except MishapError:
+        file.write(b"fallback")
+        file.close()
+    assert place.fs.cat_file(place.at("a")) == b"fallback"
+
+
+@pytest.mark.parametrize(("name", "read"), [("gzip", gzip.decompress), ("bz2", bz2.decompress)])
+def test_compressed_files_are_whole(
+    place: Place, name: str, read: Callable[[bytes], bytes]
+) -> None:
+    with place.fs.open(place.at("a"), "wb", compression=name) as file:
+        assert file.write(b"bytes" * 1000) == 5000
+    assert read(place.fs.cat_file(place.at("a"))) == b"bytes" * 1000
+    with place.fs.open(place.at("a"), "rb", compression=name) as file:
+        assert file.read() == b"bytes" * 1000
+    with place.fs.open(place.at("b.gz"), "wt", compression="infer", encoding="utf-8") as file:
+        file.write("täxt")
+    assert gzip.decompress(place.fs.cat_file(place.at("b.gz"))).decode() == "täxt"
+    with fsspec.open(f"{place.url}/c.gz", "wt", compression="infer", **place.options) as file:
+        file.write("text")
+    assert gzip.decompress(place.fs.cat_file(place.at("c.gz"))) == b"text"
+
+
+def test_a_file_that_is_dropped_leaves_nothing(counted: Place, server: FaultServer) -> None:
+    file = counted.fs.open(counted.at("a"), "wb")
+    file.write(b"bytes")
+    files = [file]
+    del file
+    with pytest.warns(ResourceWarning, match="given up"):
+        files.clear()
+    assert server.names(counted.path) == []
+
+
+def test_a_write_that_fails_is_told_by_close_and_leaves_nothing(
+    counted: Place, server: FaultServer
+) -> None:
+    server.faults([{"match": {"kind": "upload"}, "action": {"status": 403}}])
+    file = counted.fs.open(counted.at("a"), "wb")
+    file.write(b"bytes")
+    with pytest.raises(PermissionError):
+        file.close()
+    with pytest.raises(PermissionError):
+        counted.fs.pipe({counted.at("b"): b"1", counted.at("c"): b"2"})
+    assert server.names(counted.path) == []
+
+
+def test_a_file_being_written_does_not_pickle_and_does_not_seek(place: Place) -> None:
+    with place.fs.open(place.at("a"), "wb") as file:
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            pickle.dumps(file)
+        with pytest.raises(io.UnsupportedOperation):
+            file.seek(0)
+        file.write(b"1")
+
+
+# ---- modes
+
+
+def test_exclusive_writes_replace_nothing(place: Place) -> None:
+    with place.fs.open(place.at("a"), "xb") as file:
+        file.write(b"first")
+    with pytest.raises(FileExistsError, match="exists already"):
+        place.fs.open(place.at("a"), "xb")
+    with pytest.raises(FileExistsError, match="exists already"):
+        place.fs.pipe_file(place.at("a"), b"second", mode="create")
+    # Two at a time: the one that is closed last is told.
+    file = place.fs.open(place.at("b"), "x")
+    file.write("mine")
+    place.fs.pipe_file(place.at("b"), b"theirs")
+    with pytest.raises(FileExistsError, match="exists already"):
+        file.close()
+    assert place.fs.cat(place.at("[ab]")) == {place.at("a"): b"first", place.at("b"): b"theirs"}
+
+
+def test_appended_bytes_follow_those_before(place: Place) -> None:
+    for text in ("a\n", "b\n"):
+        with place.fs.open(place.at("log"), "a", newline="") as file:
+            file.write(text)
+    assert place.fs.cat_file(place.at("log")) == b"a\nb\n"
+    place.fs.pipe_file(place.at("large"), LARGE)
+    with place.fs.open(place.at("large"), "ab") as file:
+        assert file.tell() == len(LARGE)
+        file.write(b"end")
+    assert place.fs.cat_file(place.at("large")) == LARGE + b"end"
+
+
+def test_appending_loses_nothing_that_another_writer_has_appended(place: Place) -> None:
+    place.fs.pipe_file(place.at("log"), b"1")
+    file = place.fs.open(place.at("log"), "ab")
+    file.write(b"2")
+    place.fs.pipe_file(place.at("log"), b"1, and another writer's 2")
+    with pytest.raises(headrace.PreconditionFailedError):
+        file.close()
+    assert place.fs.cat_file(place.at("log")) == b"1, and another writer's 2"
+
+
+def test_other_modes_are_refused(place: Place) -> None:
+    for mode in ("r+b", "w+b", "rwb", "q"):
+        with pytest.raises(ValueError, match="mode is"):
+            place.fs.open(place.at("a"), mode)
+
+
+def test_touch_makes_an_empty_object(place: Place) -> None:
+    place.fs.touch(place.at("a"))
+    assert place.fs.info(place.at("a"))["size"] == 0
+
+
+def test_a_folder_of_a_directory_cannot_be_written(tmp_path: Path) -> None:
+    fs = headrace.fsspec.FolderFileSystem()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError):
+        fs.open(str(tmp_path / "folder"), "wb")
+
+
+# ---- transactions
+
+
+def test_a_transaction_makes_all_of_it_visible_at_its_end(place: Place) -> None:
+    with place.fs.transaction:
+        with place.fs.open(place.at("a"), "wb") as file:
+            file.write(LARGE)
+        assert file.closed
+        with pytest.raises(ValueError, match="waits for its transaction"):
+            file.write(b"more")
+        place.fs.pipe_file(place.at("b"), b"2")
+        with place.fs.open(place.at("c.gz"), "wt", compression="gzip") as file:
+            file.write("3")
+        assert place.fs.find(place.path) == []
+    assert place.fs.find(place.path) == [place.at(name) for name in ("a", "b", "c.gz")]
+    assert place.fs.cat_file(place.at("a")) == LARGE
+    assert gzip.decompress(place.fs.cat_file(place.at("c.gz"))) == b"3"
+    place.fs.pipe_file(place.at("d"), b"4")  # and afterwards there is none
+    assert place.fs.exists(place.at("d"))
+
+
+def test_a_transaction_that_fails_leaves_nothing(place: Place) -> None:
+    with pytest.raises(MishapError):
+        pipe_and_fail(place)
+    assert place.fs.find(place.path) == []
+    # What failed by itself is not part of it.
+    with place.fs.transaction:
+        with contextlib.suppress(MishapError):
+            write_and_fail(place.fs.open(place.at("a"), "wb"), b"half")
+        place.fs.pipe_file(place.at("b"), b"2")
+    assert place.fs.find(place.path) == [place.at("b")]
+
+
+# ---- copies, moves, removals
+
+
+def test_files_are_copied_both_ways_with_progress(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(LARGE)
+    told = fsspec.callbacks.Callback()
+    place.fs.put_file(str(tmp_path / "in"), place.at("a"), callback=told)
+    assert (told.size, told.value) == (len(LARGE), len(LARGE))
+    told = fsspec.callbacks.Callback()
+    place.fs.get_file(place.at("a"), tmp_path / "deep" / "out", callback=told)
+    assert (told.size, told.value) == (len(LARGE), len(LARGE))
+    assert (tmp_path / "deep" / "out").read_bytes() == LARGE
+    place.fs.get_file(place.at("a"), target := io.BytesIO())
+    assert target.getvalue() == LARGE
+    with pytest.raises(FileNotFoundError):
+        place.fs.get_file(place.at("missing"), tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(FileExistsError):
+        place.fs.put_file(str(tmp_path / "in"), place.at("a"), mode="create")
+
+
+def test_a_download_that_fails_leaves_the_file_that_was_there(
+    counted: Place, server: FaultServer, tmp_path: Path
+) -> None:
+    server.put(counted.path, "a", LARGE)
+    (tmp_path / "out").write_bytes(b"before")
+    server.faults([{"match": {"kind": "media"}, "action": {"flip_byte": 5}}])
+    with pytest.raises(headrace.CorruptDataError):
+        counted.fs.get_file(counted.at("a"), str(tmp_path / "out"))
+    assert [each.name for each in tmp_path.iterdir()] == ["out"]
+    assert (tmp_path / "out").read_bytes() == b"before"
+
+
+def test_the_service_copies_within_a_bucket(counted: Place, server: FaultServer) -> None:
+    server.put(counted.path, "a", LARGE)
+    begin = len(server.log())
+    counted.fs.cp_file(counted.at("a"), counted.at("b"))
+    assert "media" not in [entry["kind"] for entry in server.log()[begin:]]
+    server.bucket("another")
+    counted.fs.cp_file(counted.at("a"), "another/a")
+    assert server.get("another", "a") == server.get(counted.path, "b") == LARGE
+    with pytest.raises(FileNotFoundError):
+        counted.fs.cp_file(counted.at("missing"), counted.at("c"))
+
+
+def test_one_object_is_moved_by_a_rename(place: Place) -> None:
+    place.fs.pipe_file(place.at("a"), b"1")
+    place.fs.rename(place.at("a"), place.at("x/b"))
+    assert place.fs.find(place.path) == [place.at("x/b")]
+    place.fs.mv(place.at("x/b"), place.at("x/b"))
+    place.fs.mv(place.at("x"), place.at("y"), recursive=True)
+    assert place.fs.find(place.path) == [place.at("y/b")]
+    with pytest.raises(FileNotFoundError):
+        place.fs.mv(place.at("missing"), place.at("z"))
+
+
+def test_removals_are_of_what_was_named(place: Place) -> None:
+    names = ["a/1", "a/2", "a/b/3", "ab", "c"]
+    place.fs.pipe({place.at(name): b"" for name in names})
+    with pytest.raises(IsADirectoryError):
+        place.fs.rm(place.at("a"))
+    with pytest.raises(FileNotFoundError):
+        place.fs.rm(place.at("missing"))
+    with pytest.raises(FileNotFoundError):
+        place.fs.rm(place.at("missing"), recursive=True)
+    assert place.fs.find(place.path) == [place.at(name) for name in names]
+    place.fs.rm(place.at("a"), recursive=True)
+    assert place.fs.find(place.path) == [place.at("ab"), place.at("c")]
+    place.fs.rm([place.at("ab"), place.at("c")])
+    assert place.fs.find(place.path) == []
+
+
+def test_folders_of_buckets_need_not_be_made(counted: Place, server: FaultServer) -> None:
+    begin = len(server.log())
+    counted.fs.mkdir(counted.at("a"))
+    counted.fs.makedirs(counted.at("a/b"), exist_ok=True)
+    assert len(server.log()) == begin
+    counted.fs.rmdir(counted.at("a"))
+    counted.fs.pipe_file(counted.at("a/b"), b"")
+    with pytest.raises(OSError, match="not empty"):
+        counted.fs.rmdir(counted.at("a"))
+
+
+def test_folders_of_a_directory_are_directories(tmp_path: Path) -> None:
+    fs = headrace.fsspec.FolderFileSystem()
+    fs.makedirs(str(tmp_path / "a" / "b"))
+    with pytest.raises(FileExistsError):
+        fs.makedirs(str(tmp_path / "a"))
+    with pytest.raises(FileNotFoundError):
+        fs.mkdir(str(tmp_path / "x" / "y"), create_parents=False)
+    assert fs.isdir(str(tmp_path / "a" / "b"))
+    assert fs.ls(str(tmp_path / "a" / "b")) == []
+    assert fs.find(str(tmp_path), withdirs=True) == [
+        str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a" / "b")
+    ]  # fmt: skip
+    fs.rmdir(str(tmp_path / "a" / "b"))
+    fs.rm(str(tmp_path / "a"), recursive=True)
+    assert list(tmp_path.iterdir()) == []

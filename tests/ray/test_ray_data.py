@@ -1,0 +1,125 @@
+"""Datasets of Ray Data, on a cluster of two nodes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+
+import headrace
+from testing.faultserver.client import FaultServer
+from tests.ray_cluster import TwoNodes
+from tests.shards.tars import tar
+
+pytestmark = [
+    pytest.mark.timeout(600),
+    # Ray Data warns of its own defaults, and does not close what its progress writes to.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:ray"),
+    pytest.mark.filterwarnings("ignore:.use_push_based_shuffle. is deprecated:DeprecationWarning"),
+]
+
+COUNT = 60
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[TwoNodes]:
+    with TwoNodes() as nodes:
+        yield nodes
+
+
+def fill(store: headrace.Store) -> dict[str, bytes]:
+    content = {f"{i:03d}.bin": b"%03d." % i * (i * 37 % 100) for i in range(COUNT)}
+    for name, data in content.items():
+        store.write(name, data)
+    return {store.url_of(name): data for name, data in content.items()}
+
+
+def test_each_object_is_a_row_and_is_read_once(gcs: headrace.Store, server: FaultServer) -> None:
+    wanted = fill(gcs)
+    begin = len(server.log())
+    dataset = headrace.ray.read_objects(gcs, block_bytes=2000, override_num_blocks=4)
+    assert dataset.schema().names == ["url", "bytes"]
+    rows = dataset.take_all()
+    assert len(rows) == COUNT
+    assert {row["url"]: row["bytes"] for row in rows} == wanted
+    reads = Counter(each["target"] for each in server.log()[begin:] if each["kind"] == "media")
+    assert set(reads.values()) == {1}
+
+
+def test_columns_of_an_index_are_columns(tmp_path: Path) -> None:
+    store = headrace.Store(tmp_path)
+    fill(store)
+    labels = list(range(COUNT))
+    index = store.index().with_columns({"label": labels, "kind": [f"k{i}" for i in labels]})
+    rows = headrace.ray.read_objects(index[10:20], block_bytes=1).take_all()
+    assert sorted((row["label"], row["kind"]) for row in rows) == [
+        (i, f"k{i}") for i in range(10, 20)
+    ]
+
+
+def test_samples_of_shards_have_a_column_for_each_field(tmp_path: Path) -> None:
+    store = headrace.Store(tmp_path)
+    for shard in range(3):
+        store.write(
+            f"{shard}.tar",
+            tar(
+                (f"{i:03d}.{field}", f"{field} {i}".encode())
+                for i in range(shard * 5, shard * 5 + 5)
+                for field in (("jpg", "cls") if i % 2 else ("jpg",))
+            ),
+        )
+    dataset = headrace.ray.read_shards(tmp_path, block_bytes=3000)
+    assert dataset.schema().names == ["__key__", "__url__", "cls", "jpg"]
+    rows = sorted(dataset.take_all(), key=lambda row: row["__key__"])
+    assert [row["jpg"] for row in rows] == [f"jpg {i}".encode() for i in range(15)]
+    assert [row["cls"] for row in rows] == [
+        f"cls {i}".encode() if i % 2 else None for i in range(15)
+    ]
+    assert rows[7]["__url__"] == store.url_of("1.tar")
+    indexed = headrace.ray.read_shards(headrace.index_members(tmp_path), fields=["jpg"])
+    assert indexed.schema().names == ["__key__", "__url__", "jpg"]
+    assert indexed.count() == 15
+
+
+def test_a_killed_process_is_read_again_and_each_row_comes_once(tmp_path: Path) -> None:
+    wanted = fill(headrace.Store(tmp_path / "in"))
+    marker = tmp_path / "killed"
+
+    def kill_once(block: pyarrow.Table) -> pyarrow.Table:
+        if any(url.endswith("031.bin") for url in block["url"].to_pylist()):
+            try:
+                marker.touch(exist_ok=False)
+            except FileExistsError:
+                pass
+            else:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return block
+
+    dataset = headrace.ray.read_objects(tmp_path / "in", block_bytes=500, override_num_blocks=4)
+    rows = dataset.map_batches(kill_once, batch_format="pyarrow", batch_size=None).take_all()
+    assert marker.exists()
+    assert len(rows) == COUNT
+    assert {row["url"]: row["bytes"] for row in rows} == wanted
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [({"block_bytes": 0}, "block_bytes is 0")],
+)
+def test_arguments_that_cannot_be_are_refused(
+    tmp_path: Path, wrong: dict[str, Any], told: str
+) -> None:
+    fill(headrace.Store(tmp_path))
+    with pytest.raises(headrace.InvalidArgumentError, match=told):
+        headrace.ray.read_objects(tmp_path, **wrong)
+
+
+def test_a_source_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(headrace.NotFoundError):
+        headrace.ray.read_objects(tmp_path / "nothing")
