@@ -7,6 +7,12 @@ namespace headrace {
 
 using std::chrono::steady_clock;
 
+namespace {
+
+constexpr std::chrono::nanoseconds kLateWhileQueueing = std::chrono::seconds(1);
+
+}  // namespace
+
 Operation::Operation(Slot& slot, StoreContext& store, const void* owner)
     : Activity(slot.lane().thread(), owner, slot.lane().thread().now() + store.timeout.total),
       slot_(slot),
@@ -84,7 +90,10 @@ void Operation::hedge_if_late(steady_clock::time_point now) {
   // Not if it is this thread that is late, nor if more requests are what makes answers late.
   if (connection_->has_unread()) return;
   Host& own = slot_.lane().host();
-  if (own.admission.queueing() || own.holds_hedges(now) || via_->host().holds_hedges(now)) return;
+  // Of queues it is known what the last answers told, which may be long ago.
+  const bool is_very_late = now - late_at >= std::max(kLateWhileQueueing, *late_after);
+  if (own.admission.queueing() && !is_very_late) return;
+  if (own.holds_hedges(now) || via_->host().holds_hedges(now)) return;
   std::shared_ptr<Gate::Pass> pass;
   if (store_.gate && running == nullptr && (pass = store_.gate->enter()) == nullptr) return;
   if (!rules.begin(*expected, slot_.lane().slot_limit())) return;

@@ -532,6 +532,20 @@ TEST_F(RaceTest, NothingIsSentTwiceWhileRequestsQueue) {
   EXPECT_EQ(metrics().requests_total, 1u);
 }
 
+// If no answers come, nothing tells that the queue has gone.
+TEST_F(RaceTest, WhatIsVeryLateIsSentTwiceThoughRequestsQueuedWhenLastSeen) {
+  for (int i = 0; i < 40; ++i) {
+    AdmissionReport report{.completed = 1};
+    report.add_latency(LatencyHistogram::bucket_of(milliseconds(i < 20 ? 30 : 90)));
+    host_.admission.report(report, clock_.now() + i * milliseconds(50));
+  }
+  ASSERT_TRUE(host_.admission.queueing());
+  const milliseconds took = run({{.head_after = seconds(8), .body = "first"}, {.body = "second"}});
+  EXPECT_EQ(attempt_.text, "second");
+  EXPECT_GE(took, seconds(1));
+  EXPECT_LE(took, milliseconds(1300));
+}
+
 TEST_F(RaceTest, NothingIsSentTwiceWhileTheConnectionIsOpened) {
   script_.opens_after = seconds(1);
   run({{.body = "first"}});
