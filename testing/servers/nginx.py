@@ -36,8 +36,8 @@ class Nginx(Running):
     tail:          (share, seconds): so many of the GETs, at random, wait so long instead
     certificates:  speak TLS
     workers:       worker processes
-    nopush:        send whole segments alone, and the last one after the others, as many installations
-                   do; see nginx.conf.in
+    nopush:        send whole segments alone, and the last one after the others, as many
+                   installations do; see nginx.conf.in
     locations:     nginx configuration that goes into the server block
     globals:       nginx configuration that goes into the http block
     """

@@ -23,7 +23,9 @@ constexpr double kMostBytes = 64.0 * kMiB;
 // What a connection that is closed in the middle of a large answer has received in vain.
 constexpr uint64_t kCutBytes = 1 * kMiB;
 constexpr uint32_t kLimitShare = 20;
-constexpr uint64_t kGuessedBytes = 256 * kKiB;
+// Of an unknown size: little, or small objects would never earn a hedge. The share of requests
+// bounds what these cost, and those that turn out to be large are cut.
+constexpr uint64_t kGuessedBytes = 4 * kKiB;
 
 }  // namespace
 
