@@ -95,7 +95,10 @@ void Operation::hedge_if_late(steady_clock::time_point now) {
   if (own.admission.queueing() && !is_very_late) return;
   if (own.holds_hedges(now) || via_->host().holds_hedges(now)) return;
   std::shared_ptr<Gate::Pass> pass;
-  if (store_.gate && running == nullptr && (pass = store_.gate->enter()) == nullptr) return;
+  if (store_.gate && running == nullptr) {
+    pass = store_.gate->enter();
+    if (pass == nullptr) return;
+  }
   if (!rules.begin(*expected, slot_.lane().slot_limit())) return;
   if (running == nullptr) {
     rare().race = std::make_shared<Race>(*via_, *attempt_, *connection_, *expected, std::move(pass),
