@@ -44,6 +44,7 @@ CLIENTS = {
     "map-dataloader": ("training", "map_dataloader"),
     "iterable": ("training", "iterable"),
     "loader": ("training", "loader"),
+    "loader-waits": ("training", "loader_waits"),
     "shards-loader": ("shards", "loader"),
     "shards-stream": ("shards", "stream"),
     "shards-webdataset": ("shards", "webdataset"),

@@ -20,6 +20,10 @@ nb::dict metrics(const EngineHandle& self) {
   out["bytes_read_total"] = now.bytes_read_total;
   out["objects_read_total"] = now.objects_read_total;
   out["checksums_verified_total"] = now.checksums_verified_total;
+  out["hedges_total"] = now.hedges_total;
+  out["hedges_won_total"] = now.hedges_won_total;
+  out["hedges_cut_total"] = now.hedges_cut_total;
+  out["hedge_bytes_dropped_total"] = now.hedge_bytes_dropped_total;
   out["connections_open"] = now.connections_open;
   out["in_flight"] = now.in_flight;
   out["in_flight_limit"] = now.in_flight_limit;

@@ -188,19 +188,22 @@ class IndexReader {
   }
 
   // Stores of one provider are assumed to share a host, whose limit applies to all of them.
-  uint64_t useful_in_flight() const {
+  uint64_t useful_in_flight() const { return sum_of_hosts(&ObjectStore::useful_in_flight); }
+  uint64_t useful_ahead() const { return sum_of_hosts(&ObjectStore::useful_ahead); }
+
+ private:
+  uint64_t sum_of_hosts(uint64_t (ObjectStore::*number)() const) const {
     std::array<uint64_t, 4> most{};
     for (const OpenStore& each : stores()) {
       const Result<Url> url = parse_url(utf8_of(each.url_prefix));
       const size_t scheme = url ? static_cast<size_t>(url->scheme) % most.size() : 0;
-      most[scheme] = std::max(most[scheme], each.store->useful_in_flight());
+      most[scheme] = std::max(most[scheme], (*each.store.*number)());
     }
     uint64_t sum = 0;
     for (const uint64_t each : most) sum += each;
     return sum;
   }
 
- private:
   std::vector<OpenStore> stores() const {
     std::vector<OpenStore> out;
     out.reserve(handles_.size());
@@ -349,6 +352,9 @@ Args:
            "Starts reading the samples of an entry, which is a shard.")
       .def_prop_ro("expected_object_bytes", &IndexReader::expected_object_bytes,
                    "What to take for the size of an entry that has none; learnt while reading.")
+      .def_prop_ro("useful_ahead", &IndexReader::useful_ahead,
+                   "How many entries a caller who takes them in order does well to have under way "
+                   "or ready.")
       .def_prop_ro("useful_in_flight", &IndexReader::useful_in_flight,
                    "How many entries a caller does well to have under way.");
 }

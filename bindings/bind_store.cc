@@ -480,6 +480,7 @@ class StoreHandle {
   nb::str url_of(Text name) const { return to_str(store().url_of(std::string(name))); }
   uint64_t expected_object_bytes() const { return store().expected_object_bytes(); }
   uint64_t useful_in_flight() const { return store().useful_in_flight(); }
+  uint64_t useful_ahead() const { return store().useful_ahead(); }
 
  private:
   // What a forked child inherits posts to threads that do not exist there, so no answer would ever
@@ -656,6 +657,7 @@ void bind_store(nb::module_& module) {
            "Logs, once for each host, that an object was read whole and compared with nothing.")
       .def("url_of", &StoreHandle::url_of, nb::arg("name"))
       .def_prop_ro("expected_object_bytes", &StoreHandle::expected_object_bytes)
+      .def_prop_ro("useful_ahead", &StoreHandle::useful_ahead)
       .def_prop_ro("useful_in_flight", &StoreHandle::useful_in_flight);
 
   module.def("expected_bytes", &expected_bytes, nb::arg("items"), nb::arg("unknown_bytes"),

@@ -129,6 +129,7 @@ void visit_fields(StoreOptions& options, Visit&& visit) {
   visit("range_threshold_bytes", options.range_threshold_bytes);
   visit("range_bytes", options.range_bytes);
   visit("max_gap_bytes", options.max_gap_bytes);
+  visit("hedge", options.hedge);
   visit("on_change", options.on_change);
   visit("content_encoding", options.content_encoding);
   visit("verify", options.verify);

@@ -130,6 +130,43 @@ def loader(request: Answer) -> Answer:
     return _epoch(request, lambda dataset: Loader(dataset, request["batch_size"]))
 
 
+def loader_waits(request: Answer) -> Answer:
+    """The same, with how long each batch was waited for, and what the engine sent for it."""
+    import headrace
+    from headrace.torch import Loader
+
+    waits: list[float] = []
+
+    def read(object_count: int) -> tuple[int, int]:
+        waits.clear()
+        batches = iter(Loader(_dataset(request, object_count), request["batch_size"]))
+        object_count = size_bytes = 0
+        while True:
+            began_s = time.perf_counter()
+            batch = next(batches, None)
+            if batch is None:
+                return object_count, size_bytes
+            waits.append(time.perf_counter() - began_s)
+            object_count += len(batch)
+            size_bytes += batch.numel()
+
+    read(request["warm_up_objects"])
+    before = headrace.metrics()
+    answer = measured(lambda _: read(request["epoch_objects"]), 0)
+    after = headrace.metrics()
+    for name in (
+        *("requests_total", "hedges_total", "hedges_won_total", "hedges_cut_total"),
+        *("hedge_bytes_dropped_total", "connections_opened_total", "bytes_read_total"),
+    ):
+        answer[name] = getattr(after, name) - getattr(before, name)
+    answer["in_flight_limit"] = after.in_flight_limit
+    # The first batches wait for the pipeline to fill, with a tail and without.
+    rest = sorted(waits[len(waits) // 10 :])
+    answer["wait_p99_s"] = rest[int(len(rest) * 0.99)]
+    answer["wait_max_s"] = rest[-1]
+    return answer
+
+
 # ---- decoding
 
 

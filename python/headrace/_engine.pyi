@@ -1573,6 +1573,8 @@ class StoreHandle:
     @property
     def expected_object_bytes(self) -> int: ...
     @property
+    def useful_ahead(self) -> int: ...
+    @property
     def useful_in_flight(self) -> int: ...
 
 def expected_bytes(items: Sequence[str | ObjectInfo], unknown_bytes: int) -> int: ...
@@ -1630,6 +1632,12 @@ class IndexReader:
     def expected_object_bytes(self) -> int:
         """
         What to take for the size of an entry that has none; learnt while reading.
+        """
+
+    @property
+    def useful_ahead(self) -> int:
+        """
+        How many entries a caller who takes them in order does well to have under way or ready.
         """
 
     @property

@@ -43,6 +43,15 @@ class Metrics:
     objects_read_total: int = 0
     checksums_verified_total: int = 0
     """Objects whose checksum was compared and agreed."""
+    hedges_total: int = 0
+    """Requests that were sent a second or third time because an answer was late
+    (`ParallelOptions.hedge`). They count in `requests_total`, too."""
+    hedges_won_total: int = 0
+    """Of these, those that were answered first."""
+    hedges_cut_total: int = 0
+    """Connections that were closed because their answer was not needed any more, and large."""
+    hedge_bytes_dropped_total: int = 0
+    """Bytes of answers that were not needed any more. `bytes_read_total` is without them."""
     connections_open: int = 0
     in_flight: int = 0
     """Requests under way."""

@@ -61,8 +61,8 @@ class ReadAhead(Generic[Entry]):
 
     Args:
         opened: the engine and the store that read.
-        limit_bytes: the limit. Default: what keeps the connections busy, and at most half of the
-            memory budget.
+        limit_bytes: the limit. Default: what keeps the connections busy while the slowest answers
+            are waited for, and at most half of the memory budget.
         least_entries: what keeps the connections busy is at least so many entries.
     """
 
@@ -96,7 +96,7 @@ class ReadAhead(Generic[Entry]):
         if self._bytes + self._next_bytes > self._limit_bytes:
             return False
         if len(self._entries) >= self._least_entries:
-            most = 2 * self._store.useful_in_flight if self._as_needed else _MOST_OBJECTS
+            most = self._store.useful_ahead if self._as_needed else _MOST_OBJECTS
             if self._objects >= most:
                 return False
         return self._engine.live_bytes + self._next_bytes <= self._budget_bytes

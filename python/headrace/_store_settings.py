@@ -104,6 +104,7 @@ class StoreSettings:
             **asdict(self.retry),
             **asdict(self.timeout),
             **asdict(self.parallel),
+            "hedge": environment.hedge if self.parallel.hedge is None else self.parallel.hedge,
             "user_project": self.gcs.user_project or "",
             "temporary_prefix": self.gcs.temporary_prefix,
             **{f"s3_{name}": value for name, value in vars(self.s3).items()},

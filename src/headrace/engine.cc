@@ -465,6 +465,10 @@ EngineMetrics Engine::metrics() const {
     sum.bytes_read_total += get(metrics.bytes_read_total);
     sum.objects_read_total += get(metrics.objects_read_total);
     sum.checksums_verified_total += get(metrics.checksums_verified_total);
+    sum.hedges_total += get(metrics.hedges_total);
+    sum.hedges_won_total += get(metrics.hedges_won_total);
+    sum.hedges_cut_total += get(metrics.hedges_cut_total);
+    sum.hedge_bytes_dropped_total += get(metrics.hedge_bytes_dropped_total);
     sum.connections_open += get(metrics.connections_open);
     sum.in_flight += get(metrics.in_flight);
   };

@@ -26,6 +26,11 @@ struct EngineMetrics {
   uint64_t bytes_read_total = 0;   // object bytes that arrived
   uint64_t objects_read_total = 0;
   uint64_t checksums_verified_total = 0;  // objects whose CRC32C was compared and matched
+  // Second and third attempts that were sent because the one before was late; how many of them were
+  // answered first; how many connections were closed since their answer was not needed and large;
+  // and the bytes of answers that were dropped, for which there was no use.
+  uint64_t hedges_total = 0, hedges_won_total = 0, hedges_cut_total = 0;
+  uint64_t hedge_bytes_dropped_total = 0;
   uint64_t connections_open = 0;
   uint64_t in_flight = 0;        // requests in progress
   uint64_t in_flight_limit = 0;  // of the busiest host

@@ -33,10 +33,11 @@ class Nginx(Running):
     sums:          {bucket: {name: CRC32C in base64}}, of files that are there; nginx cannot tell
                    names apart that differ in upper and lower case only
     latency_s:     every GET waits so long before its first byte, any number of them at once
+    tail:          (share, seconds): so many of the GETs, at random, wait so long instead
     certificates:  speak TLS
     workers:       worker processes
-    nopush:        send whole segments alone, and the last one after the others, as many installations
-                   do; see nginx.conf.in
+    nopush:        send whole segments alone, and the last one after the others, as many
+                   installations do; see nginx.conf.in
     locations:     nginx configuration that goes into the server block
     globals:       nginx configuration that goes into the http block
     """
@@ -46,6 +47,7 @@ class Nginx(Running):
         root: Path,
         *,
         latency_s: float = 0.0,
+        tail: tuple[float, float] = (0.0, 0.0),
         certificates: Certificates | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -60,13 +62,17 @@ class Nginx(Running):
         authority = f"[{host}]" if ":" in host else host
         modules = latency = tls = ""
         s3_globals, s3_locations = _s3_face(Path(root).resolve(), folder, sums or {})
-        if latency_s or sums:
+        share, tail_s = tail
+        if latency_s or share or sums:
             modules = "".join(
                 f"load_module {_MODULES / name};\n"
                 for name in ("ndk_http_module.so", "ngx_http_lua_module.so")
             )
-        if latency_s:
-            latency = f"access_by_lua_block {{ ngx.sleep({latency_s:.6f}) }}"
+        if latency_s or share:
+            latency = (
+                "access_by_lua_block { ngx.sleep("
+                f"math.random() < {share:.6f} and {tail_s:.6f} or {latency_s:.6f}) }}"
+            )
         if certificates:
             tls = (
                 f"ssl_certificate {certificates.cert_file};\n"

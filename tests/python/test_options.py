@@ -205,6 +205,29 @@ def test_a_cgi_program_takes_no_proxy_from_its_client() -> None:
     assert environment.http_proxy == ""
 
 
+@pytest.mark.parametrize(("value", "hedge"), [("", False), ("1", True), ("0", False)])
+def test_hedging_is_turned_on_and_off_by_a_variable(value: str, hedge: bool) -> None:
+    assert read_environment({"HEADRACE_HEDGE": value}).hedge is hedge
+
+
+def test_a_store_that_says_whether_it_hedges_does_not_ask_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for of_environment in (False, True):
+        monkeypatch.setenv("HEADRACE_HEDGE", str(int(of_environment)))
+        for of_store in (None, False, True):
+            store = headrace.Store("gs://b", parallel=headrace.ParallelOptions(hedge=of_store))
+            wanted = of_environment if of_store is None else of_store
+            assert store._settings.engine_options("gs")["hedge"] is wanted
+
+
+def test_hedging_is_on_or_off() -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match=r"ParallelOptions\.hedge is 'yes'"):
+        headrace.ParallelOptions(hedge="yes")  # type: ignore[arg-type]
+    with pytest.raises(headrace.InvalidArgumentError, match="HEADRACE_HEDGE is 'off'"):
+        read_environment({"HEADRACE_HEDGE": "off"})
+
+
 @pytest.mark.parametrize("value", ["many", "-1", "1e9", "9" * 40])
 def test_a_variable_that_cannot_work_is_refused(value: str) -> None:
     with pytest.raises(headrace.InvalidArgumentError):

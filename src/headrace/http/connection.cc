@@ -129,6 +129,27 @@ bool Connection::still_silent() {
   return ::recv(socket_.native_handle(), &probe, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
+bool Connection::has_unread() {
+  std::byte probe;
+  return ::recv(socket_.native_handle(), &probe, 1, MSG_PEEK | MSG_DONTWAIT) >= 0;
+}
+
+void Connection::let_go() {
+  let_go_ = true;
+  boost::system::error_code ignored;
+  if (socket_.is_open()) socket_.cancel(ignored);
+}
+
+void Connection::avoid(const Transport& other) {
+  const auto* const connection = dynamic_cast<const Connection*>(&other);
+  if (connection != nullptr) avoided_ = connection->address_;
+}
+
+bool Connection::shares_address(const Transport& other) const {
+  const auto* const connection = dynamic_cast<const Connection*>(&other);
+  return connection == nullptr || connection->address_ == address_;
+}
+
 awaitable<Result<void>> Connection::open(Activity& activity, Resolver& resolver) {
   if (Result<void> done = co_await connect(activity, resolver); !done) co_return done;
   if (route_->proxy && route_->endpoint.tls) {
@@ -163,6 +184,9 @@ awaitable<Result<void>> Connection::connect(Activity& activity, Resolver& resolv
     co_await activity.park(resolve_until);
     if (activity.stopped()) co_return std::unexpected(*activity.stopped());
   }
+  if (avoided_) {
+    std::ranges::stable_partition(*addresses, [this](const auto& at) { return at != *avoided_; });
+  }
   std::optional<Error> last;
   for (const asio::ip::address& address : *addresses) {
     enter(Phase::kConnect);
@@ -184,6 +208,7 @@ awaitable<Result<void>> Connection::connect(Activity& activity, Resolver& resolv
     if (aborted_) error = asio::error::operation_aborted;  // just as it succeeded
     if (!error) {
       resolver.worked(target.host, address);
+      address_ = address;
       socket_.set_option(asio::ip::tcp::no_delay(true), error);
       // Makes the kernel offer a large window from the start, instead of growing it over many
       // round trips. Done before connect(), it would bound the window for good.
@@ -300,8 +325,8 @@ awaitable<Connection::Received> Connection::receive(std::span<std::byte> into) {
 awaitable<Connection::Received> Connection::receive_tls(std::span<std::byte> into) {
   size_t total = 0;
   while (true) {
-    // The socket may be closed, and its descriptor reused.
-    if (aborted_) co_return Received(asio::error::operation_aborted, 0);
+    // The socket may be closed, and its descriptor reused. What came may have been for TLS alone.
+    if (aborted_ || let_go_) co_return Received(asio::error::operation_aborted, 0);
     const Result<TlsStream::Step> step = tls_->read(into.subspan(total));
     if (step) total += step->count;
     // There may be more. Whatever ends it comes again on the next call.
@@ -359,6 +384,7 @@ awaitable<Result<void>> Connection::receive_any_head() {
       inbox_end_ -= inbox_begin_;
       inbox_begin_ = 0;
     }
+    if (let_go_) co_return fail(Code::kCancelled, "let go");  // just as a part of it came
     if (inbox_end_ == inbox_.size()) inbox_.resize(inbox_.size() * 2);
     const auto [error, received] = co_await receive(std::span(inbox_).subspan(inbox_end_));
     if (error || aborted_) {
@@ -369,14 +395,13 @@ awaitable<Result<void>> Connection::receive_any_head() {
   }
 }
 
-awaitable<Result<void>> Connection::exchange(const HttpRequest& request, ResponseSink& sink) {
-  if (request.refused) co_return std::unexpected(*request.refused);
+// The head of the request goes to `outbox_`. `waits`: the server is to ask for the body first.
+Result<void> Connection::write_head(const HttpRequest& request, bool& waits) {
+  if (request.refused) return std::unexpected(*request.refused);
   const Endpoint& endpoint = route_->endpoint;
   if (!is_visible_ascii(endpoint.base_path) || !is_visible_ascii(request.target)) {
-    co_return invalid_argument("a request's target must consist of visible ASCII characters");
+    return invalid_argument("a request's target must consist of visible ASCII characters");
   }
-  reusable_ = went_stale_ = false;
-  inbox_begin_ = inbox_end_ = 0;
   outbox_.assign(request.method).push_back(' ');
   if (route_->proxy && !endpoint.tls) outbox_.append("http://").append(authority_);
   outbox_.append(endpoint.base_path).append(request.target);
@@ -386,38 +411,51 @@ awaitable<Result<void>> Connection::exchange(const HttpRequest& request, Respons
     outbox_.append("Proxy-Authorization: ").append(route_->proxy_authorization).append("\r\n");
   }
   outbox_.append(request.header_lines);
-  bool waits = false;
   if (request.has_body) {
-    size_t body_bytes = 0;
-    for (const std::span<const std::byte> part : request.body) body_bytes += part.size();
+    const uint64_t body_bytes = request.body_bytes();
     outbox_.append("Content-Length: ").append(std::to_string(body_bytes)).append("\r\n");
     waits = request.waits_for_continue && body_bytes > 0;
     if (waits) outbox_.append("Expect: 100-continue\r\n");
   }
   outbox_.append("\r\n");
+  return {};
+}
 
-  enter(Phase::kSend);
-  Result<void> sent = co_await send(as_bytes(outbox_));
+awaitable<Result<void>> Connection::exchange(const HttpRequest& request, ResponseSink& sink) {
+  Result<void> sent, head;
   bool answered = false;  // without having asked for the body
-  Result<void> head;
-  if (waits && sent) {
-    enter(Phase::kGoAhead);
-    const Result<bool> go_ahead = co_await receive_go_ahead();
-    answered = go_ahead && !*go_ahead;
-    if (!go_ahead) head = std::unexpected(go_ahead.error());
+  request_ = &request;
+  if (!std::exchange(answer_is_due_, false)) {
+    bool waits = false;
+    if (Result<void> written = write_head(request, waits); !written) co_return written;
+    reusable_ = went_stale_ = false;
+    inbox_begin_ = inbox_end_ = 0;
     enter(Phase::kSend);
-  }
-  if (!answered && head) {
-    for (const std::span<const std::byte> part : request.body) {
-      if (!sent || part.empty()) continue;
-      if (request.body_begun != nullptr) *request.body_begun = true;
-      sent = co_await send(part);
+    sent = co_await send(as_bytes(outbox_));
+    if (waits && sent) {
+      enter(Phase::kGoAhead);
+      const Result<bool> go_ahead = co_await receive_go_ahead();
+      answered = go_ahead && !*go_ahead;
+      if (!go_ahead) head = std::unexpected(go_ahead.error());
+      enter(Phase::kSend);
     }
+    if (!answered && head) {
+      for (const std::span<const std::byte> part : request.body) {
+        if (!sent || part.empty()) continue;
+        if (request.body_begun != nullptr) *request.body_begun = true;
+        sent = co_await send(part);
+      }
+    }
+    sent_at_ = thread_.now();
   }
-  const auto sent_at = thread_.now();
   enter(Phase::kFirstByte);
   // Even if sending failed: a server that refuses a body early answers before it closes.
-  if (!answered && head) head = co_await receive_head();
+  if (!answered && head && !std::exchange(has_head_, false)) head = co_await receive_head();
+  if (std::exchange(let_go_, false)) {
+    answer_is_due_ = true;
+    has_head_ = head.has_value();
+    co_return fail(Code::kCancelled, "another attempt was answered first");
+  }
   if (!head) {
     went_stale_ = exchange_count_ > 0 && inbox_end_ == 0 && !aborted_;
     // What the server says about our certificate comes after the handshake, when it has closed.
@@ -426,7 +464,7 @@ awaitable<Result<void>> Connection::exchange(const HttpRequest& request, Respons
     co_return head;
   }
   last_used_ = thread_.now();
-  first_byte_latency_ = last_used_ - sent_at;
+  first_byte_latency_ = last_used_ - sent_at_;
   enter(Phase::kBody);
   ++exchange_count_;
 

@@ -51,6 +51,10 @@ class Connection final : public Transport {
   void check_stall(TimePoint now) override;
   bool still_silent() override;
   bool waits_for_answer() const override { return phase_ == Phase::kFirstByte; }
+  bool has_unread() override;
+  void let_go() override;
+  void avoid(const Transport& other) override;
+  bool shares_address(const Transport& other) const override;
 
  private:
   enum class Phase : uint8_t { kIdle, kConnect, kTls, kGoAhead, kFirstByte, kBody, kSend };
@@ -67,6 +71,7 @@ class Connection final : public Transport {
   boost::system::error_code open_socket(const asio::ip::tcp& protocol);
   awaitable<Result<void>> open_tunnel();
   awaitable<Result<void>> open_tls();
+  Result<void> write_head(const HttpRequest& request, bool& waits);
   awaitable<Result<void>> send(std::span<const std::byte> bytes);
   awaitable<Received> receive(std::span<std::byte> into);
   awaitable<Received> receive_tls(std::span<std::byte> into);
@@ -97,6 +102,10 @@ class Connection final : public Transport {
   std::string outbox_;  // a request's head
   ResponseHead head_;
   bool counted_ = false;
+  bool let_go_ = false;         // the present exchange is to end before the sink gets the head
+  bool answer_is_due_ = false;  // let_go() has ended the last one; its answer is still to come ...
+  bool has_head_ = false;       // ... but for the head, which is in head_
+  std::optional<asio::ip::address> address_, avoided_;
   uint64_t exchange_count_ = 0;
   int wake_at_bytes_ = 1;  // the socket's SO_RCVLOWAT
 

@@ -176,13 +176,18 @@ void IoThread::remove(Activity& activity) {
 
 void IoThread::arm_sweep() {
   sweep_armed_ = true;
-  clock_.set(sweep_timer_, now() + kSweepInterval);
+  const auto now = clock_.now();
+  const auto asked = std::exchange(next_sweep_, Clock::TimePoint::max());
+  clock_.set(sweep_timer_, std::clamp(asked, now + kLeastSweepInterval, now + kSweepInterval));
   sweep_timer_->async_wait([this](boost::system::error_code) { sweep(); });
 }
 
 void IoThread::sweep() {
-  sweep_armed_ = false;
-  if (first_ == nullptr) return;
+  // It stays armed meanwhile: an activity that begins during the sweep must not arm it once more.
+  if (first_ == nullptr) {
+    sweep_armed_ = false;
+    return;
+  }
   const auto now = clock_.now();
   for (Activity* activity = first_; activity != nullptr; activity = activity->next_) {
     if (now >= activity->deadline_) {

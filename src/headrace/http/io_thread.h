@@ -1,6 +1,7 @@
 // A thread that runs one io_context, and the activities in progress on it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -62,11 +63,11 @@ class Activity {
 };
 
 // One sweep over all activities every 50 ms checks the deadlines, so that a read costs no timer. It
-// sleeps while nothing is in progress.
+// comes sooner if an activity asks for that, and sleeps while nothing is in progress.
 // Thread: any for post(), stop_owned_by() and stop_all(); I/O for the rest.
 class IoThread : public std::enable_shared_from_this<IoThread> {
  public:
-  static constexpr std::chrono::milliseconds kSweepInterval{50};
+  static constexpr std::chrono::milliseconds kSweepInterval{50}, kLeastSweepInterval{2};
 
   static std::shared_ptr<IoThread> start(uint32_t index);
   // For tests: has no thread of its own, so that they run context() themselves. Borrows the clock.
@@ -88,6 +89,8 @@ class IoThread : public std::enable_shared_from_this<IoThread> {
   Metrics& metrics() { return metrics_; }
   const Metrics& metrics() const { return metrics_; }
   bool stopping() const { return stopping_; }  // I/O thread only
+  // During a sweep: the next one is to come at this time, if that is sooner than usual.
+  void sweep_by(Clock::TimePoint at) { next_sweep_ = std::min(next_sweep_, at); }
 
  private:
   friend class Activity;
@@ -103,6 +106,7 @@ class IoThread : public std::enable_shared_from_this<IoThread> {
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   const std::shared_ptr<Timer> sweep_timer_;
   bool sweep_armed_ = false;
+  Clock::TimePoint next_sweep_ = Clock::TimePoint::max();
   bool stopping_ = false;
   Activity* first_ = nullptr;
   Metrics metrics_;

@@ -32,6 +32,15 @@ class Transport {
   virtual void check_stall(TimePoint now) = 0;
   // All of a request has been sent, and nothing of the answer has come.
   virtual bool waits_for_answer() const = 0;
+  // While it waits for the answer: whether something has come that the thread has not got to yet.
+  virtual bool has_unread() = 0;
+  // Ends an exchange whose sink has not been given the head yet, with kCancelled; the connection
+  // lives on. The next exchange sends nothing: it takes the answer that is still to come.
+  virtual void let_go() = 0;
+  // Before open(): if the host has other addresses, tries those first. Null: none.
+  virtual void avoid(const Transport& /*other*/) {}
+  // Whether both are connected to the same address, as far as that is known.
+  virtual bool shares_address(const Transport& /*other*/) const { return true; }
   // False if since the last exchange the server has closed the connection, or sent bytes that
   // nobody asked for: they would pass for the answer to the next request.
   virtual bool still_silent() = 0;
@@ -42,13 +51,18 @@ class Transport {
   // server closed an idle connection just as we used it. The request can be sent again for free.
   bool went_stale() const { return went_stale_; }
   TimePoint last_used() const { return last_used_; }
+  // The request of the present exchange. Borrowed from its caller.
+  const HttpRequest* request() const { return request_; }
+  // When the request of the present exchange, or the last one, had been sent.
+  TimePoint sent_at() const { return sent_at_; }
   std::chrono::steady_clock::duration first_byte_latency() const { return first_byte_latency_; }
 
  protected:
   Transport() = default;
 
+  const HttpRequest* request_ = nullptr;
   bool reusable_ = false, went_stale_ = false;
-  TimePoint last_used_{};
+  TimePoint last_used_{}, sent_at_{};
   std::chrono::steady_clock::duration first_byte_latency_{};
 };
 

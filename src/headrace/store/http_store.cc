@@ -69,7 +69,9 @@ HttpStore::HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_
                        return (*host)->lanes[i].get();
                      },
                      .pace = pace_,
-                     .fetch_map = [this] { fetch_map(); }}));
+                     .fetch_map = [this] { fetch_map(); },
+                     .hedge = options.hedge,
+                     .gate = engine_->gate}));
   }
 }
 

@@ -150,6 +150,7 @@ class HttpStore final : public ObjectStore,
     return mean > 0 ? mean : kFirstGuessBytes;
   }
   uint64_t useful_in_flight() const override { return host_->admission.limit(); }
+  uint64_t useful_ahead() const override { return host_->admission.useful_ahead(); }
   uint32_t useful_pages_in_flight() const override;
   std::shared_ptr<BlockPool> pool() const override { return engine_->pool; }
   void not_compared(std::string_view name, ChecksumKind kind) override;

@@ -80,6 +80,9 @@ class ObjectStore {
   virtual uint64_t expected_object_bytes() const = 0;
   // How many objects a caller should have in flight.
   virtual uint64_t useful_in_flight() const = 0;
+  // How many objects a caller who takes them in order should have in flight or ready: more where
+  // some answers take much longer than others.
+  virtual uint64_t useful_ahead() const { return 2 * useful_in_flight(); }
   // How many pages of one listing a caller should request at once. 1: pages are best requested one
   // by one, each with the token of the one before.
   virtual uint32_t useful_pages_in_flight() const = 0;

@@ -154,6 +154,10 @@ struct StoreOptions {
   // Ranges of one object in one batch are read by one request if what lies between them, which is
   // read and dropped, is at most ... None: each is a request of its own.
   std::optional<uint64_t> max_gap_bytes = 4 * kKiB;
+  // A read, a stat or a page of a listing that is later than almost all others is requested a
+  // second time, over another connection, and at most a third time; see HedgeRules for what that
+  // may cost.
+  bool hedge = false;
   OnChange on_change = OnChange::kError;
   ContentEncoding content_encoding = ContentEncoding::kStored;
   Verify verify = Verify::kCrcs;

@@ -48,6 +48,13 @@ Result<std::span<std::byte>> ListAttempt<Page>::body_space(uint64_t outstanding_
 }
 
 template <class Page>
+std::optional<ExpectedAnswer> ListAttempt<Page>::hedgeable() const {
+  if (long_page_) return std::nullopt;
+  return ExpectedAnswer{.kind = AnswerKind::kPage,
+                        .bytes = largest_page_bytes_.load(std::memory_order_relaxed)};
+}
+
+template <class Page>
 std::string ListAttempt<Page>::url() const {
   if (!no_bucket_) return protocol().url_of(request_.prefix);
   std::string url = protocol().url_of("");  // ends with the root

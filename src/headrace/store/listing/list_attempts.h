@@ -19,6 +19,8 @@ class ListAttempt final : public TextAttempt {
   ListAttempt(const Protocol& protocol, const TemporaryNames& temporaries, ListRequest request,
               std::atomic<uint64_t>& largest_page_bytes);
   void build(HttpRequest& request) override;
+  // Not a page of a long listing, for which the server keeps a state.
+  std::optional<ExpectedAnswer> hedgeable() const override;
   // The bucket's, if it is what is missing.
   std::string url() const override;
   Result<Page> result;
@@ -51,6 +53,9 @@ class StatAttempt final : public TextAttempt {
  public:
   StatAttempt(const Protocol& protocol, std::string name);
   void build(HttpRequest& request) override;
+  std::optional<ExpectedAnswer> hedgeable() const override {
+    return ExpectedAnswer{.kind = AnswerKind::kStat};
+  }
   std::string url() const override { return protocol().url_of(name_); }
   Result<ObjectInfo> result;
 

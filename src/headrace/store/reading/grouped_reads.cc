@@ -27,6 +27,10 @@ uint64_t GroupedReads::useful_in_flight() const {
   return std::max(alone, uint64_t{limits.max_in_flight} * limits.max_objects);
 }
 
+uint64_t GroupedReads::useful_ahead() const {
+  return std::max(store_->useful_ahead(), 2 * useful_in_flight());
+}
+
 // ── Beginning ────────────────────────────────────────────────────────────────────────────────
 
 void GroupedReads::read(std::shared_ptr<ReadBatch> batch) {

@@ -76,6 +76,7 @@ class GroupedReads final : public ObjectStore, public std::enable_shared_from_th
   std::string url_of(std::string_view name) const override { return store_->url_of(name); }
   uint64_t expected_object_bytes() const override { return store_->expected_object_bytes(); }
   uint64_t useful_in_flight() const override;
+  uint64_t useful_ahead() const override;
   uint32_t useful_pages_in_flight() const override { return store_->useful_pages_in_flight(); }
   std::shared_ptr<BlockPool> pool() const override { return store_->pool(); }
   uint32_t max_compose_sources() const override { return store_->max_compose_sources(); }

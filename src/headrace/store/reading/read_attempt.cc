@@ -104,6 +104,8 @@ void ReadAttempt::build(HttpRequest& request) {
     // The rest might come from another version of the object, so the read starts over.
     piece_.reset(slot_.running_kind);
   }
+  received_before_ = piece_.received_bytes;
+  knows_end_ = piece_.range.end != kUnknownSize;
   const std::string_view generation = slot_.found_generation.empty()
                                           ? piece_.batch->generation(slot_)
                                           : slot_.found_generation.view();
@@ -181,7 +183,6 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
   length_unknown_ = false;
   skipped_ = false;
   skip_bytes_ = 0;
-  received_before_ = piece_.received_bytes;
   if (Result<void> same = check_generation(facts.generation.view()); !same) return same;
   if (std::exchange(asks_for_sum_, false)) {
     take_sum(facts.checksum);

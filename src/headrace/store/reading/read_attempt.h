@@ -38,6 +38,10 @@ class ReadAttempt final : public Attempt {
 
   void build(HttpRequest& request) override;
   std::string url() const override;
+  std::optional<ExpectedAnswer> hedgeable() const override {
+    return asks_for_sum_ ? ExpectedAnswer{.kind = AnswerKind::kStat}
+                         : ExpectedAnswer::of_bytes(asked_bytes());
+  }
   // A listing or an earlier answer has told of it.
   bool is_known_to_exist() const override {
     return is_pinned() || slot_.listed_bytes != kUnknownSize;
@@ -69,12 +73,17 @@ class ReadAttempt final : public Attempt {
   Result<void> fit_memory(bool arrived = false);
   Result<void> begin_growing(const ResponseHead& head, bool has_sum);
   std::optional<ByteRange> asked_range() const;
+  // By the present request.
+  uint64_t asked_bytes() const {
+    return knows_end_ ? piece_.range.size_bytes() - received_before_ : kUnknownSize;
+  }
 
   const ReadRules& rules_;
   BlockPool& pool_;
   ReadSlot& slot_;
   ReadPiece& piece_;
   bool asks_for_sum_;                         // by a stat, before the object is read in parts
+  bool knows_end_ = false;                    // of the piece, when the request was built
   bool asked_whole_ = false;                  // though its size is not known, so that its sum comes
   bool without_range_ = false;                // an empty object cannot be asked for by range
   std::optional<uint64_t> unsatisfied_size_;  // of the object, as a 416 tells it

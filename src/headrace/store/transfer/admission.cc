@@ -19,6 +19,10 @@ constexpr double kHighLatency = 2.0;    // times the base: half of the requests 
 constexpr uint32_t kMaxPatience = 32;   // intervals between probes that do not pay
 constexpr double kRequestBytes = 4096;  // what a request costs beside its bytes, in bytes
 constexpr uint32_t kLetThrough = 5;     // served: then the number in flight is not what is refused
+constexpr uint32_t kRecentAnswers = 8192;
+constexpr double kSlowShare = 0.999;  // of the answers; those beyond it are not read ahead for
+constexpr double kSlowFromS = 0.05;   // what is faster costs a reader less than deep read-ahead
+constexpr double kMostRoundTrips = 64;
 
 }  // namespace
 
@@ -32,36 +36,48 @@ void LimitControl::set_limit(double limit) {
   limit_ = static_cast<uint32_t>(std::clamp(limit, lowest, static_cast<double>(max_limit_)));
 }
 
-void LimitControl::report(const AdmissionReport& report, TimePoint now) {
+bool LimitControl::report(const AdmissionReport& report, TimePoint now) {
   if (interval_began_ == TimePoint()) interval_began_ = now;
   interval_.completed += report.completed;
   interval_.unhindered += report.unhindered;
   interval_.throttled += report.throttled;
   interval_.bytes += report.bytes;
-  interval_.latency_sum += report.latency_sum;
+  for (uint8_t i = 0; i < report.latency_count; ++i) {
+    latencies_.add(report.latencies[i]);
+    recent_.add(report.latencies[i]);
+  }
   interval_.limited = interval_.limited || report.limited;
   const double elapsed_s = duration<double>(now - interval_began_).count();
-  const double latency_s =
-      interval_.completed == 0
-          ? 0
-          : duration<double>(interval_.latency_sum).count() / interval_.completed;
+  if (elapsed_s < kMinIntervalS) return false;
   // At least two round trips, or a change of the limit has had no effect yet.
-  if (elapsed_s < std::max(kMinIntervalS, 2 * latency_s)) return;
-  end_interval(elapsed_s);
+  const double median_s = duration<double>(latencies_.quantile(0.5)).count();
+  if (elapsed_s < 2 * median_s) return false;
+  end_interval(elapsed_s, median_s);
   interval_ = {};
+  latencies_.clear();
+  if (recent_.total() > kRecentAnswers) recent_.halve();
   interval_began_ = now;
+  return true;
 }
 
-void LimitControl::end_interval(double seconds) {
+uint64_t LimitControl::useful_ahead() const {
+  const double median_s = duration<double>(recent_.quantile(0.5)).count();
+  const double slowest_s = duration<double>(recent_.quantile(kSlowShare)).count();
+  double round_trips = 1;
+  if (slowest_s >= kSlowFromS) round_trips = std::min(slowest_s / median_s, kMostRoundTrips);
+  return limit_ + static_cast<uint64_t>(std::ceil(limit_ * round_trips));
+}
+
+void LimitControl::end_interval(double seconds, double median_s) {
   const bool many = refused_many(interval_.completed, interval_.throttled);
   if (many && interval_.unhindered < kLetThrough) return hold_back();
   // Idle stretches say nothing about the host.
   if (interval_.completed == 0) return;
   const double goodput =
       (static_cast<double>(interval_.bytes) + kRequestBytes * interval_.completed) / seconds;
-  const double latency_s = duration<double>(interval_.latency_sum).count() / interval_.completed;
-  base_latency_s_ = base_latency_s_ == 0 ? latency_s : std::min(base_latency_s_ * 1.005, latency_s);
-  if (interval_.limited) adjust(goodput, latency_s);
+  base_latency_s_ = base_latency_s_ == 0 ? median_s : std::min(base_latency_s_ * 1.005, median_s);
+  queueing_ = median_s > kHighLatency * base_latency_s_;
+  if (interval_.limited) adjust(goodput);
 }
 
 // Many are refused, and nobody is let through: their number may be why. Few refusals are the
@@ -75,7 +91,7 @@ void LimitControl::hold_back() {
   set_limit(limit_ * 0.7);
 }
 
-void LimitControl::adjust(double goodput, double latency_s) {
+void LimitControl::adjust(double goodput) {
   if (starting_) {
     if (goodput >= kStartGain * last_goodput_ && limit_ < max_limit_) {
       limit_before_probe_ = limit_;
@@ -105,20 +121,22 @@ void LimitControl::adjust(double goodput, double latency_s) {
   intervals_to_probe_ = 1;
   limit_before_probe_ = limit_;
   last_goodput_ = goodput;
-  const bool queueing = latency_s > kHighLatency * base_latency_s_;
-  probe_ = queueing ? Probe::kDown : Probe::kUp;
-  set_limit(queueing ? limit_ * 0.8 : std::ceil(limit_ * 1.25));
+  probe_ = queueing_ ? Probe::kDown : Probe::kUp;
+  set_limit(queueing_ ? limit_ * 0.8 : std::ceil(limit_ * 1.25));
   if (limit_ == limit_before_probe_) probe_ = Probe::kNone;
 }
 
 Admission::Admission(uint32_t initial_limit, uint32_t max_limit)
     : limit_(std::clamp(initial_limit, 1u, std::max(max_limit, 1u))),
+      useful_ahead_(uint64_t{2} * limit()),
       control_(initial_limit, max_limit) {}
 
 void Admission::report(const AdmissionReport& report, TimePoint now) {
   const Lock lock(mutex_);
-  control_.report(report, now);
+  if (!control_.report(report, now)) return;
   limit_.store(control_.limit(), std::memory_order_relaxed);
+  queueing_.store(control_.queueing(), std::memory_order_relaxed);
+  useful_ahead_.store(control_.useful_ahead(), std::memory_order_relaxed);
 }
 
 }  // namespace headrace

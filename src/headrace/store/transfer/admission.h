@@ -1,11 +1,13 @@
 // How many requests a host gets at once: measured, not configured.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 
 #include "headrace/base/mutex.h"
+#include "headrace/store/transfer/latency_histogram.h"
 
 namespace headrace {
 
@@ -15,15 +17,22 @@ struct AdmissionReport {
   uint32_t unhindered = 0;  // ... and of these, those to roots that never were
   uint32_t throttled = 0;   // 429, 503 SlowDown
   uint64_t bytes = 0;
-  std::chrono::nanoseconds latency_sum{0};  // to the first byte, over `completed`
-  bool limited = false;                     // more requests were waiting than the limit allowed
+  bool limited = false;  // more requests were waiting than the limit allowed
+  // How long the completed requests waited for their first byte, or the first so many of them.
+  static constexpr size_t kMaxLatencies = 16;
+  std::array<LatencyHistogram::Bucket, kMaxLatencies> latencies{};
+  uint8_t latency_count = 0;
+
+  void add_latency(LatencyHistogram::Bucket latency) {
+    if (latency_count < kMaxLatencies) latencies[latency_count++] = latency;
+  }
 };
 
 // The in-flight limit of one host: pure arithmetic, without a clock or threads.
 //
 // It doubles while that pays off (goodput up by a fifth), then holds and probes. A quarter more is
 // kept if goodput rises; a fifth less is kept if latency is high and goodput does not suffer.
-// Probes that do not pay off become rarer.
+// Probes that do not pay off become rarer. Latency is the median: a few slow answers are no queue.
 //
 // A rate that is refused is the business of the roots' paces (pace.h). Only if many requests are
 // refused, and no root is let through, their number in flight may be the reason, and is reduced.
@@ -34,24 +43,34 @@ class LimitControl {
 
   LimitControl(uint32_t initial_limit, uint32_t max_limit);
 
-  void report(const AdmissionReport& report, TimePoint now);
+  // True if an interval has ended, so that all of the following may have changed.
+  bool report(const AdmissionReport& report, TimePoint now);
   uint32_t limit() const { return limit_; }
+  // Half of the requests or more take much longer than they did: the server, the link or this
+  // machine has more to do than it can.
+  bool queueing() const { return queueing_; }
+  // How many requests to have under way or waiting, so that none of the places in flight is idle
+  // while the slowest answers are waited for in order. At least twice the limit.
+  uint64_t useful_ahead() const;
 
  private:
   enum class Probe : uint8_t { kNone, kUp, kDown };
 
-  void end_interval(double seconds);
+  void end_interval(double seconds, double median_s);
   void hold_back();
-  void adjust(double goodput, double latency_s);
+  void adjust(double goodput);
   void set_limit(double limit);
 
   const uint32_t max_limit_;
   uint32_t limit_;
   bool starting_ = true;
-  AdmissionReport interval_;  // of the current interval
+  AdmissionReport interval_;    // of the current interval
+  LatencyHistogram latencies_;  // of its answers
+  LatencyHistogram recent_;     // of several intervals
   TimePoint interval_began_{};
+  bool queueing_ = false;
   double last_goodput_ = 0;    // of the interval before the present limit was set
-  double base_latency_s_ = 0;  // decaying minimum
+  double base_latency_s_ = 0;  // decaying minimum of medians
   uint32_t limit_before_probe_;
   Probe probe_ = Probe::kNone;
   uint32_t intervals_to_probe_ = 1, probe_patience_ = 1;
@@ -66,10 +85,14 @@ class Admission {
   Admission(uint32_t initial_limit, uint32_t max_limit);
 
   uint32_t limit() const { return limit_.load(std::memory_order_relaxed); }
+  bool queueing() const { return queueing_.load(std::memory_order_relaxed); }
+  uint64_t useful_ahead() const { return useful_ahead_.load(std::memory_order_relaxed); }
   void report(const AdmissionReport& report, TimePoint now);
 
  private:
   std::atomic<uint32_t> limit_;
+  std::atomic<bool> queueing_ = false;
+  std::atomic<uint64_t> useful_ahead_;
   Mutex mutex_;
   LimitControl control_ HEADRACE_GUARDED_BY(mutex_);
 };

@@ -76,6 +76,8 @@ class World {
   }
 
   uint32_t limit(size_t client = 0) const { return clients_[client].admission->limit(); }
+  bool queueing() const { return clients_[0].admission->queueing(); }
+  uint64_t useful_ahead() const { return clients_[0].admission->useful_ahead(); }
   double pace_per_s(size_t root) const { return clients_[0].roots[root].pace->per_s(); }
 
   // Since the last call.
@@ -134,13 +136,13 @@ class World {
     const auto latency = duration_cast<nanoseconds>(duration<double>(answer.latency_s));
     const bool paced = answer.throttled || root.pace->refused();
     if (paced) root.pace->report(answer.throttled, latency, at(now_s_));
-    client.admission->report({.completed = answer.throttled ? 0u : 1u,
-                              .unhindered = paced ? 0u : 1u,
-                              .throttled = answer.throttled ? 1u : 0u,
-                              .bytes = answer.throttled ? 0 : kObjectBytes,
-                              .latency_sum = answer.throttled ? nanoseconds(0) : latency,
-                              .limited = std::exchange(client_limited_, false)},
-                             at(now_s_));
+    AdmissionReport report{.completed = answer.throttled ? 0u : 1u,
+                           .unhindered = paced ? 0u : 1u,
+                           .throttled = answer.throttled ? 1u : 0u,
+                           .bytes = answer.throttled ? 0 : kObjectBytes,
+                           .limited = std::exchange(client_limited_, false)};
+    if (!answer.throttled) report.add_latency(LatencyHistogram::bucket_of(latency));
+    client.admission->report(report, at(now_s_));
   }
 
   // As in the engine: what is not due takes no place within the limit.
@@ -217,6 +219,16 @@ Service rate_capped(double base_latency_s, std::function<double(double)> cap_per
   };
 }
 
+// So many of the answers, at random, take as long as `slow_s`.
+Service with_tail(Service service, double share, double slow_s) {
+  return
+      [service = std::move(service), share, slow_s, rng = std::mt19937(3)](double now_s) mutable {
+        Answer answer = service(now_s);
+        if (std::uniform_real_distribution<double>(0, 1)(rng) < share) answer.latency_s = slow_s;
+        return answer;
+      };
+}
+
 TEST(Admission, ReachesManyRequestsWithinASecondWhenOnlyLatencyHolds) {
   World world([](double) { return Answer{.latency_s = 0.03}; }, 1);
   world.run_until(1);
@@ -249,6 +261,62 @@ TEST(Admission, ComesBackDownWhenALinkIsFullAndLatencyRises) {
   world.run_until(60);
   EXPECT_LE(world.limit(), 100u);
   EXPECT_GE(world.take_counts().total, 20 * 1'250 * 0.95);
+}
+
+TEST(Admission, ATailOfSlowAnswersIsNoCongestion) {
+  struct Tail {
+    double share, slow_s;
+  };
+  for (const Tail& tail : {Tail{0.01, 1}, Tail{0.05, 1}, Tail{0.001, 5}, Tail{0.1, 0.5}}) {
+    SCOPED_TRACE(std::to_string(tail.share) + " at " + std::to_string(tail.slow_s) + " s");
+    World world(
+        with_tail([](double) { return Answer{.latency_s = 0.03}; }, tail.share, tail.slow_s), 1);
+    world.run_until(10);
+    EXPECT_GE(world.limit(), 256u);
+    for (int second = 11; second <= 40; ++second) {
+      world.run_until(second);
+      EXPECT_FALSE(world.queueing()) << "second " << second;
+      EXPECT_GE(world.limit(), 200u) << "second " << second;
+    }
+  }
+}
+
+TEST(Admission, AFullLinkIsSeenBehindATail) {
+  // As above, with a tail: 250 requests suffice at first; then 31 and those that are slow do.
+  const auto rate = [](double now_s) { return now_s < 10 ? 10'000.0 : 1'250.0; };
+  World world(with_tail(queueing(0.025, rate), 0.01, 1), 1);
+  world.run_until(10);
+  EXPECT_GE(world.limit(), 200u);
+  world.run_until(12);
+  EXPECT_TRUE(world.queueing());
+  world.run_until(40);
+  EXPECT_LE(world.limit(), 120u);
+  world.take_counts();
+  world.run_until(60);
+  EXPECT_LE(world.limit(), 120u);
+  EXPECT_GE(world.take_counts().total, 20 * 1'250 * 0.9);
+}
+
+TEST(Admission, ReadAheadIsAsDeepAsTheTailAsksFor) {
+  const Service even = [](double) { return Answer{.latency_s = 0.03}; };
+  World without(even, 1);
+  EXPECT_EQ(without.useful_ahead(), 128u) << "nothing is known yet";
+  without.run_until(10);
+  EXPECT_EQ(without.useful_ahead(), 2 * without.limit());
+
+  World with(with_tail(even, 0.01, 0.3), 1);
+  with.run_until(10);
+  // While an answer of 300 ms is waited for, ten round trips of 30 ms take place.
+  EXPECT_GE(with.useful_ahead(), 10 * with.limit());
+  EXPECT_LE(with.useful_ahead(), 13 * with.limit());
+
+  World fast(with_tail([](double) { return Answer{.latency_s = 0.0005}; }, 0.01, 0.02), 1);
+  fast.run_until(10);
+  EXPECT_EQ(fast.useful_ahead(), 2 * fast.limit()) << "that little is not worth the memory";
+
+  World slow(with_tail([](double) { return Answer{.latency_s = 0.001}; }, 0.01, 10), 1);
+  slow.run_until(30);
+  EXPECT_LE(slow.useful_ahead(), 65 * slow.limit()) << "it is bounded";
 }
 
 TEST(Admission, SharesAHiddenRateCapFairlyAndIsSeldomRefused) {

@@ -15,6 +15,9 @@ bool refuses_direct(int status) {
 }  // namespace
 
 Result<void> Attempt::on_head(const ResponseHead& head) {
+  if (gate_ != nullptr) {
+    if (Result<void> admitted = gate_->admit(head); !admitted) return admitted;
+  }
   accepted_ = accepts(head.status);
   has_enough_ = false;
   body_bytes_ = 0;
@@ -40,7 +43,7 @@ Result<void> Attempt::on_bytes(size_t count) {
     body_bytes_ += count;
     return took_body(count);
   }
-  refusal_filled_ += count;
+  refusal_filled_ += static_cast<uint32_t>(count);
   return {};
 }
 

@@ -11,8 +11,20 @@
 #include "headrace/base/block_pool.h"
 #include "headrace/http/message.h"
 #include "headrace/store/protocol.h"
+#include "headrace/store/transfer/hedge_rules.h"
 
 namespace headrace {
+
+// Decides whether an attempt may take a response. Thread: I/O.
+class HeadGate {
+ public:
+  // Before anything is done with the head. An error ends the exchange, and the attempt has not
+  // been touched.
+  virtual Result<void> admit(const ResponseHead& head) = 0;
+
+ protected:
+  ~HeadGate() = default;
+};
 
 // What an operation asks, and how it handles the answer. A refusal (a status that the attempt does
 // not accept) is read to its end here and becomes an Error; only accepted bodies reach the
@@ -33,6 +45,11 @@ class Attempt : public ResponseSink {
   // Called for every attempt, with a cleared request.
   virtual void build(HttpRequest& request) = 0;
   virtual std::string url() const = 0;
+  // What the present request will bring, if it may also be sent over another connection while the
+  // first one is waited for: it changes nothing, and only one of the answers is taken.
+  virtual std::optional<ExpectedAnswer> hedgeable() const { return std::nullopt; }
+  // While there is one, it has to let the head of the response pass. Borrowed.
+  void set_gate(HeadGate* gate) { gate_ = gate; }
   // Called once the whole response has been taken.
   Result<Verdict> end();
   // Called if the attempt failed, will be retried, and may have reached the server.
@@ -89,13 +106,14 @@ class Attempt : public ResponseSink {
 
   const Protocol& protocol_;
   BlockPool* pool_ = nullptr;
+  HeadGate* gate_ = nullptr;
   bool accepted_ = false;
   bool direct_ = false, refused_as_direct_ = false;
   bool has_enough_ = false;
+  uint32_t refusal_filled_ = 0;  // of `refusal_text_`
   uint64_t body_bytes_ = 0;
   std::optional<Refusal> refusal_;
   std::string refusal_text_;  // its body
-  size_t refusal_filled_ = 0;
 
  protected:
   OwnedHead head_;  // of a refusal, or of a text that was accepted

@@ -16,6 +16,8 @@ using std::chrono::steady_clock;
 constexpr std::chrono::seconds kIdleLife{20};
 constexpr uint32_t kReportEvery = 16;
 constexpr std::chrono::milliseconds kReportInterval{20};
+constexpr size_t kLookedAtBeside = 8;  // idle connections
+constexpr std::chrono::seconds kHedgesHeld{30};
 
 std::unique_ptr<Transport> open_sockets(IoThread& thread,
                                         const std::shared_ptr<const Route>& route) {
@@ -35,6 +37,11 @@ Host::Host(std::shared_ptr<const Route> a_route, uint32_t initial_in_flight, uin
           cat(route->endpoint.tls ? "https://" : "http://", route->endpoint.authority())) {}
 
 Host::~Host() = default;
+
+void Host::hold_hedges(steady_clock::time_point now) {
+  hedges_held_until_.store((now + kHedgesHeld).time_since_epoch().count(),
+                           std::memory_order_relaxed);
+}
 
 HostLane::HostLane(Host& host, IoThread& thread, Resolver& resolver, BlockPool& pool)
     : host_(host),
@@ -385,6 +392,19 @@ std::unique_ptr<Transport> HostLane::new_connection() {
   return host_.connect(thread_, host_.route);
 }
 
+std::unique_ptr<Transport> HostLane::take_connection_beside(const Transport& other) {
+  const size_t looked_at = std::min(idle_.size(), kLookedAtBeside);
+  for (size_t i = idle_.size(); i > idle_.size() - looked_at; --i) {
+    if (idle_[i - 1]->shares_address(other)) continue;
+    std::rotate(idle_.begin() + static_cast<std::ptrdiff_t>(i) - 1,
+                idle_.begin() + static_cast<std::ptrdiff_t>(i), idle_.end());
+    break;
+  }
+  std::unique_ptr<Transport> connection = take_connection();
+  if (!connection->reusable()) connection->avoid(other);
+  return connection;
+}
+
 void HostLane::give_back(std::unique_ptr<Transport> connection) {
   if (!connection->reusable() || thread_.stopping()) return;
   idle_.push_back(std::move(connection));
@@ -419,7 +439,7 @@ void HostLane::record_outcome(const AdmissionReport& what, steady_clock::time_po
   unreported_.unhindered += what.unhindered;
   unreported_.throttled += what.throttled;
   unreported_.bytes += what.bytes;
-  unreported_.latency_sum += what.latency_sum;
+  for (uint8_t i = 0; i < what.latency_count; ++i) unreported_.add_latency(what.latencies[i]);
   const uint32_t answers = unreported_.completed + unreported_.throttled;
   if (what.throttled == 0 && answers < kReportEvery && now - reported_at_ < kReportInterval) return;
   host_.admission.report(unreported_, now);

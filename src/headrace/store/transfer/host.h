@@ -19,6 +19,7 @@
 #include "headrace/store/reading/batch_get.h"
 #include "headrace/store/reading/piece_queue.h"
 #include "headrace/store/transfer/admission.h"
+#include "headrace/store/transfer/hedge_rules.h"
 #include "headrace/store/transfer/host_log.h"
 #include "headrace/store/transfer/map_keeper.h"
 #include "headrace/store/transfer/pace.h"
@@ -64,12 +65,20 @@ struct Host {
   RetryBudget retry_budget;
   ReadOrder reads;
   HostLog log;
-  WriteConditions conditions;                    // how the service treats them
-  std::atomic<int> has_multipart = 0;            // above 0: yes; below: no; 0: it is not known
-  BatchGetRecord batch_gets;                     // whether there are such requests, and how fast
-  MapKeeper map;                                 // of the cluster, if the service is one
-  Reachability reachability;                     // if it is a host of a cluster
+  WriteConditions conditions;          // how the service treats them
+  std::atomic<int> has_multipart = 0;  // above 0: yes; below: no; 0: it is not known
+  BatchGetRecord batch_gets;           // whether there are such requests, and how fast
+  MapKeeper map;                       // of the cluster, if the service is one
+  Reachability reachability;           // if it is a host of a cluster
+  // It has refused requests because there were too many: for a while, none is sent twice.
+  void hold_hedges(std::chrono::steady_clock::time_point now);
+  bool holds_hedges(std::chrono::steady_clock::time_point now) const {
+    return now.time_since_epoch().count() < hedges_held_until_.load(std::memory_order_relaxed);
+  }
   std::vector<std::unique_ptr<HostLane>> lanes;  // one per I/O thread, in their order
+
+ private:
+  std::atomic<std::chrono::steady_clock::rep> hedges_held_until_ = 0;
 };
 
 // One of the requests that a lane may have in flight. What was throttled lets others have it while
@@ -185,6 +194,8 @@ class HostLane {
   // An idle connection that still seems open, or a new one that has yet to be opened.
   std::unique_ptr<Transport> take_connection();
   std::unique_ptr<Transport> new_connection();
+  // For a request that is also on its way over `other`: one to another address, if there is one.
+  std::unique_ptr<Transport> take_connection_beside(const Transport& other);
   void give_back(std::unique_ptr<Transport> connection);
   void close_idle();  // for good: the engine stops
 
@@ -199,11 +210,13 @@ class HostLane {
   Resolver& resolver() { return resolver_; }
   BlockPool& pool() { return pool_; }
   Rng& rng() { return rng_; }
+  HedgeRules& hedges() { return hedges_; }
+  // This thread's part of the host's in-flight limit.
+  uint32_t slot_limit() const;
 
  private:
   friend class Slot;
 
-  uint32_t slot_limit() const;
   uint32_t slots_taken() const { return reader_count_ + other_count_; }
   uint32_t& count_of(const Slot& slot) { return slot.reads_ ? reader_count_ : other_count_; }
   bool next_is_reader(uint32_t other_readers) const;
@@ -241,6 +254,7 @@ class HostLane {
   bool idle_timer_armed_ = false;
   const std::shared_ptr<Timer> turn_timer_;
   std::optional<std::chrono::steady_clock::time_point> turn_timer_at_;  // none: not armed
+  HedgeRules hedges_;
   AdmissionReport unreported_;
   std::chrono::steady_clock::time_point reported_at_{};
 };

@@ -7,6 +7,12 @@ namespace headrace {
 
 using std::chrono::steady_clock;
 
+namespace {
+
+constexpr std::chrono::nanoseconds kLateWhileQueueing = std::chrono::seconds(1);
+
+}  // namespace
+
 Operation::Operation(Slot& slot, StoreContext& store, const void* owner)
     : Activity(slot.lane().thread(), owner, slot.lane().thread().now() + store.timeout.total),
       slot_(slot),
@@ -15,7 +21,10 @@ Operation::Operation(Slot& slot, StoreContext& store, const void* owner)
   count_in_flight(true);
 }
 
-Operation::~Operation() { count_in_flight(false); }
+Operation::~Operation() {
+  if (race()) race()->abandon();
+  count_in_flight(false);
+}
 
 void Operation::count_in_flight(bool in_flight) {
   if (std::exchange(in_flight_, in_flight) == in_flight) return;
@@ -28,6 +37,7 @@ void Operation::count_in_flight(bool in_flight) {
 }
 
 void Operation::interrupt(const Error& why) {
+  if (race()) race()->stop(why);
   if (!connection_) return;
   if (connection_->waits_for_answer() && attempt_->linger_when_stopped().count() > 0 &&
       !thread().stopping()) {
@@ -55,6 +65,46 @@ void Operation::sweep(steady_clock::time_point now) {
     connection_->abort(Error(Code::kCorrupt, "the answer does not end after what it has to tell"));
   }
   connection_->check_stall(now);
+  if (store_.hedge) hedge_if_late(now);
+}
+
+// Once a request that only reads has waited for longer than almost all of its kind, it is also sent
+// over another connection: see race.h.
+void Operation::hedge_if_late(steady_clock::time_point now) {
+  // Nor does one wait for its answer whose connection is being opened, by a proxy's answer, say.
+  if (!reached_server_ || !connection_->waits_for_answer() || stopped()) return;
+  Race* const running = race();
+  if (running != nullptr &&
+      (running->is_decided() || running->hedge_count() == HedgeRules::kMostHedges)) {
+    return;
+  }
+  const std::optional<ExpectedAnswer> expected = attempt_->hedgeable();
+  const HttpRequest* const request = connection_->request();
+  if (!expected || !request->body.empty()) return;
+  HedgeRules& rules = via_->hedges();
+  const std::optional<std::chrono::nanoseconds> late_after = rules.late_after(expected->kind);
+  if (!late_after) return;
+  const auto late_at =
+      (running != nullptr ? running->newest_began() : connection_->sent_at()) + *late_after;
+  if (now < late_at) return thread().sweep_by(late_at);
+  // Not if it is this thread that is late, nor if more requests are what makes answers late.
+  if (connection_->has_unread()) return;
+  Host& own = slot_.lane().host();
+  // Of queues it is known what the last answers told, which may be long ago.
+  const bool is_very_late = now - late_at >= std::max(kLateWhileQueueing, *late_after);
+  if (own.admission.queueing() && !is_very_late) return;
+  if (own.holds_hedges(now) || via_->host().holds_hedges(now)) return;
+  std::shared_ptr<Gate::Pass> pass;
+  if (store_.gate && running == nullptr) {
+    pass = store_.gate->enter();
+    if (pass == nullptr) return;
+  }
+  if (!rules.begin(*expected, slot_.lane().slot_limit())) return;
+  if (running == nullptr) {
+    rare().race = std::make_shared<Race>(*via_, *attempt_, *connection_, *expected, std::move(pass),
+                                         deadline());
+  }
+  race()->add(*request);
 }
 
 Error Operation::finished(const Attempt& attempt, Error error) const {
@@ -247,6 +297,15 @@ Result<void> Operation::choose_lane(const Protocol& protocol, HttpRequest& reque
   return {};
 }
 
+Operation::Rare& Operation::rare() {
+  if (!rare_) rare_ = std::make_unique<Rare>();
+  return *rare_;
+}
+
+awaitable<void> Operation::settle_race(Result<void>& exchanged) {
+  connection_ = co_await race()->settle(std::move(connection_), exchanged);
+}
+
 RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& request,
                                            Result<void> exchanged) {
   RetryState::Outcome outcome;
@@ -272,7 +331,16 @@ RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& 
   if (exchanged) {
     const bool throttled = outcome.error && outcome.error->code() == Code::kThrottled;
     record_answer(throttled, attempt.body_bytes() + request.body_bytes());
+    const auto expected = store_.hedge ? attempt.hedgeable() : std::optional<ExpectedAnswer>();
+    if (expected) {
+      HedgeRules& rules = via_->hedges();
+      rules.earn(attempt.body_bytes());
+      if (!race() || !race()->hedge_has_won()) {
+        rules.took(expected->kind, connection_->first_byte_latency(), thread().now());
+      }
+    }
   }
+  if (rare_) rare_->race.reset();
   via_->give_back(std::move(connection_));
   return outcome;
 }
@@ -288,9 +356,9 @@ void Operation::judge_direct(const Attempt& attempt, bool exchanged, RetryState:
     // An object that is not the one asked for may be what a host that is no longer its owner kept.
     const bool is_another = outcome.error->code() == Code::kPreconditionFailed;
     if (attempt.refused_as_direct() || is_another) {
-      direct_refusal_ = std::make_unique<const DirectRefusal>(
+      rare().direct_refusal =
           DirectRefusal{.status = is_another ? 404 : outcome.error->http_status(),
-                        .credential_version = credential_version_});
+                        .credential_version = credential_version_};
       outcome.stale_credentials = false;
       outcome.moved = true;
     } else if (!exchanged && is_retryable(*outcome.error)) {
@@ -301,8 +369,8 @@ void Operation::judge_direct(const Attempt& attempt, bool exchanged, RetryState:
     }
   } else if (direct_) {
     keeper.direct_taken();
-  } else if (!outcome.error && direct_refusal_) {
-    const DirectRefusal refusal = *std::exchange(direct_refusal_, nullptr);
+  } else if (!outcome.error && rare_ && rare_->direct_refusal) {
+    const DirectRefusal refusal = *std::exchange(rare_->direct_refusal, std::nullopt);
     // A credential that has expired says nothing about direct requests.
     if (refusal.status == 401 && refusal.credential_version != credential_version_) return;
     keeper.direct_refused(/*for_good=*/refusal.status == 401 || refusal.status == 403, now);
@@ -327,15 +395,17 @@ awaitable<bool> Operation::may_come_back() {
 void Operation::record_answer(bool throttled, uint64_t bytes) {
   HostLane& lane = slot_.lane();
   const auto now = thread().now();
-  const std::chrono::nanoseconds latency = connection_->first_byte_latency();
+  const std::chrono::nanoseconds latency =
+      race() ? race()->waited() : connection_->first_byte_latency();
+  if (throttled) lane.host().hold_hedges(now);
   const bool paced = throttled || store_.pace->refused();
   if (paced && store_.pace->report(throttled, latency, now)) lane.set_apart(store_.pace);
-  lane.record_outcome({.completed = throttled ? 0u : 1u,
-                       .unhindered = paced ? 0u : 1u,
-                       .throttled = throttled ? 1u : 0u,
-                       .bytes = bytes,
-                       .latency_sum = throttled ? std::chrono::nanoseconds(0) : latency},
-                      now);
+  AdmissionReport report{.completed = throttled ? 0u : 1u,
+                         .unhindered = paced ? 0u : 1u,
+                         .throttled = throttled ? 1u : 0u,
+                         .bytes = bytes};
+  if (!throttled) report.add_latency(LatencyHistogram::bucket_of(latency));
+  lane.record_outcome(report, now);
 }
 
 // For the log: whether the host answers, and whether it throttles.
@@ -412,6 +482,7 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
       count(thread().metrics().requests_total);
       reached_server_ = true;
       exchanged = co_await connection_->exchange(request, attempt);
+      if (race()) co_await settle_race(exchanged);
     }
     RetryState::Outcome outcome = end_attempt(attempt, request, std::move(exchanged));
     if (outcome.error && !outcome.moved && attempt.protocol().placement() != nullptr &&

@@ -9,12 +9,14 @@
 #include <optional>
 #include <vector>
 
+#include "headrace/base/gate.h"
 #include "headrace/http/connection.h"
 #include "headrace/http/message.h"
 #include "headrace/store/options.h"
 #include "headrace/store/transfer/attempt.h"
 #include "headrace/store/transfer/credentials.h"
 #include "headrace/store/transfer/host.h"
+#include "headrace/store/transfer/race.h"
 #include "headrace/store/transfer/retry.h"
 
 namespace headrace {
@@ -34,6 +36,10 @@ struct StoreContext {
   HostLane* moved_lane = nullptr;
   // Sees to it that the map of the cluster is fetched, and that MapKeeper::fetched() is called.
   const std::function<void()> fetch_map = {};
+  // Whether requests that are late are sent once more, and what keeps the engine from stopping
+  // before these have ended.
+  const bool hedge = false;
+  const std::shared_ptr<Gate> gate = nullptr;
   // The map that this thread goes by, and the lanes to its hosts.
   std::shared_ptr<const HostMap> map = nullptr;
   uint64_t map_version = 0;
@@ -80,6 +86,8 @@ class Operation final : public Activity {
   awaitable<bool> may_come_back();
   void record_answer(bool throttled, uint64_t bytes);
   awaitable<bool> wait_for_turn();
+  awaitable<void> settle_race(Result<void>& exchanged);
+  void hedge_if_late(std::chrono::steady_clock::time_point now);
   void count_in_flight(bool in_flight);
   RetryState::Outcome end_attempt(Attempt& attempt, const HttpRequest& request,
                                   Result<void> exchanged);
@@ -103,7 +111,13 @@ class Operation final : public Activity {
     int status = 0;  // 404 also for an object that is not the one asked for
     uint64_t credential_version = 0;
   };
-  std::unique_ptr<const DirectRefusal> direct_refusal_;  // until the store's endpoint has judged
+  struct Rare {
+    std::optional<DirectRefusal> direct_refusal = {};  // until the store's endpoint has judged
+    std::shared_ptr<Race> race = nullptr;              // once the present attempt has been late
+  };
+  Rare& rare();
+  Race* race() const { return rare_ ? rare_->race.get() : nullptr; }
+  std::unique_ptr<Rare> rare_;
   uint64_t credential_version_ = 0;  // that this attempt carries; the thread's may change
   bool reached_server_ = false;      // the present attempt may have been sent
   bool direct_ = false;              // the present attempt goes to a host of the map

@@ -1,0 +1,81 @@
+#include "headrace/store/transfer/hedge_rules.h"
+
+#include <algorithm>
+
+namespace headrace {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+constexpr uint32_t kLeastAnswers = 64;  // for a quantile that means something
+constexpr uint32_t kMostAnswers = 1024;
+constexpr uint32_t kRefreshEvery = 32;
+constexpr std::chrono::seconds kForgetAfter{10};  // half of it
+constexpr double kLateShare = 0.95;
+// What takes twice the median is late where answers hardly differ, but never what is only a few
+// milliseconds behind: those are the machine's, on either side.
+constexpr int kLateMedians = 2;
+constexpr milliseconds kLateAtLeast{20};
+// Earned and not spent: enough for a host that pauses, too little to make an outage worse.
+constexpr double kMostRequests = 10;
+constexpr double kMostBytes = 64.0 * kMiB;
+// What a connection that is closed in the middle of a large answer has received in vain.
+constexpr uint64_t kCutBytes = 1 * kMiB;
+constexpr uint32_t kLimitShare = 20;
+// Of an unknown size: little, or small objects would never earn a hedge. The share of requests
+// bounds what these cost, and those that turn out to be large are cut.
+constexpr uint64_t kGuessedBytes = 4 * kKiB;
+
+}  // namespace
+
+ExpectedAnswer ExpectedAnswer::of_bytes(uint64_t bytes) {
+  if (bytes == kUnknownSize) return {.bytes = kGuessedBytes};
+  const AnswerKind kind = bytes <= 64 * kKiB   ? AnswerKind::kUpTo64KiB
+                          : bytes <= 1 * kMiB  ? AnswerKind::kUpTo1MiB
+                          : bytes <= 16 * kMiB ? AnswerKind::kUpTo16MiB
+                                               : AnswerKind::kLarger;
+  return {.kind = kind, .bytes = bytes};
+}
+
+void HedgeRules::took(AnswerKind kind, nanoseconds latency, TimePoint now) {
+  OfKind& own = kinds_[static_cast<size_t>(kind)];
+  own.latencies.add(latency);
+  if (--own.to_refresh == 0) refresh(own, now);
+}
+
+void HedgeRules::refresh(OfKind& kind, TimePoint now) {
+  kind.to_refresh = kRefreshEvery;
+  const bool is_old = now - kind.halved_at >= kForgetAfter;
+  if (is_old || kind.latencies.total() >= kMostAnswers) {
+    if (kind.halved_at != TimePoint()) kind.latencies.halve();
+    kind.halved_at = now;
+  }
+  if (kind.latencies.total() < kLeastAnswers) return;
+  const nanoseconds median = kind.latencies.quantile(0.5);
+  kind.late_after =
+      std::max({kind.latencies.quantile(kLateShare), kLateMedians * median, median + kLateAtLeast});
+}
+
+void HedgeRules::earn(uint64_t bytes) {
+  requests_ = std::min(requests_ + kShare, kMostRequests);
+  bytes_ = std::min(bytes_ + kShare * static_cast<double>(bytes), kMostBytes);
+}
+
+std::optional<nanoseconds> HedgeRules::late_after(AnswerKind kind) const {
+  const nanoseconds after = kinds_[static_cast<size_t>(kind)].late_after;
+  return after.count() == 0 ? std::nullopt : std::optional(after);
+}
+
+bool HedgeRules::begin(const ExpectedAnswer& expected, uint32_t limit) {
+  const auto cost = static_cast<double>(
+      expected.bytes <= kMostDrainedBytes ? expected.bytes : std::min(expected.bytes, kCutBytes));
+  if (requests_ < 1 || bytes_ < cost) return false;
+  if (running_ >= std::max(1u, limit / kLimitShare)) return false;
+  requests_ -= 1;
+  bytes_ -= cost;
+  ++running_;
+  return true;
+}
+
+}  // namespace headrace

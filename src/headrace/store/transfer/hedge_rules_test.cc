@@ -1,0 +1,140 @@
+// When a request is late, and what hedges cost: no clock, no threads, no server.
+#include "headrace/store/transfer/hedge_rules.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace headrace {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+using std::chrono::seconds;
+using TimePoint = HedgeRules::TimePoint;
+
+const TimePoint kStart = TimePoint(std::chrono::hours(1));
+constexpr AnswerKind kSmall = AnswerKind::kUpTo64KiB;
+
+void take(HedgeRules& rules, int count, nanoseconds latency, TimePoint now = kStart) {
+  for (int i = 0; i < count; ++i) rules.took(kSmall, latency, now);
+}
+
+TEST(HedgeRules, NothingIsLateBeforeEnoughAnswersAreKnown) {
+  HedgeRules rules;
+  take(rules, 63, milliseconds(30));
+  EXPECT_FALSE(rules.late_after(kSmall));
+  take(rules, 40, milliseconds(30));
+  EXPECT_TRUE(rules.late_after(kSmall));
+  EXPECT_FALSE(rules.late_after(AnswerKind::kPage)) << "each kind by itself";
+}
+
+TEST(HedgeRules, LateIsTwiceTheMedianWhereAnswersHardlyDiffer) {
+  HedgeRules rules;
+  take(rules, 990, milliseconds(30));
+  take(rules, 10, seconds(1));
+  EXPECT_GE(*rules.late_after(kSmall), milliseconds(60));
+  EXPECT_LE(*rules.late_after(kSmall), milliseconds(68));
+}
+
+TEST(HedgeRules, LateIsBeyondAlmostAllWhereAnswersDiffer) {
+  HedgeRules rules;
+  std::mt19937 rng(5);
+  std::lognormal_distribution<double> latency_ms(3.4, 1);  // median 30 ms, 95 % below 155 ms
+  int beyond = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const nanoseconds latency(static_cast<int64_t>(latency_ms(rng) * 1e6));
+    const auto late = rules.late_after(kSmall);
+    if (i >= 10'000 && latency > *late) ++beyond;
+    rules.took(kSmall, latency, kStart);
+  }
+  EXPECT_LE(beyond, 600) << "of 10,000";
+  EXPECT_GE(beyond, 200);
+}
+
+TEST(HedgeRules, OnAFastNetworkNothingIsLateWithinTwentyMilliseconds) {
+  HedgeRules rules;
+  take(rules, 1000, nanoseconds(100'000));
+  EXPECT_GE(*rules.late_after(kSmall), milliseconds(20));
+}
+
+TEST(HedgeRules, FollowsAHostThatBecomesSlower) {
+  HedgeRules rules;
+  take(rules, 1000, milliseconds(10));
+  take(rules, 2000, milliseconds(200));
+  EXPECT_GE(*rules.late_after(kSmall), milliseconds(400));
+}
+
+TEST(HedgeRules, ForgetsWhatIsOld) {
+  HedgeRules rules;
+  take(rules, 1000, milliseconds(200));
+  EXPECT_GE(*rules.late_after(kSmall), milliseconds(400));
+  for (int i = 1; i <= 10; ++i) take(rules, 64, milliseconds(10), kStart + i * seconds(11));
+  EXPECT_LE(*rules.late_after(kSmall), milliseconds(40)) << "though there were more of them";
+}
+
+TEST(HedgeRules, HedgesAreAtMostThreePercentOfTheRequests) {
+  HedgeRules rules;
+  int hedges = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    rules.earn(1000);
+    if (rules.begin({.kind = kSmall, .bytes = 1000}, 64)) {
+      ++hedges;
+      rules.end();
+    }
+  }
+  EXPECT_LE(hedges, 300);
+  EXPECT_GE(hedges, 299);
+}
+
+TEST(HedgeRules, HedgesBringAtMostThreePercentOfTheBytes) {
+  HedgeRules rules;
+  uint64_t read_bytes = 0, hedged_bytes = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    rules.earn(1000);
+    read_bytes += 1000;
+    if (rules.begin({.kind = kSmall, .bytes = 50'000}, 64)) {
+      hedged_bytes += 50'000;
+      rules.end();
+    }
+  }
+  EXPECT_LE(hedged_bytes, read_bytes * 3 / 100);
+  EXPECT_GE(hedged_bytes, read_bytes * 2 / 100);
+}
+
+TEST(HedgeRules, ALongQuietTimeSavesUpNoMoreThanTenHedges) {
+  HedgeRules rules;
+  for (int i = 0; i < 100'000; ++i) rules.earn(1'000'000);
+  int hedges = 0;
+  while (rules.begin({.kind = kSmall, .bytes = 1000}, 10'000)) ++hedges;
+  EXPECT_EQ(hedges, 10);
+}
+
+TEST(HedgeRules, AtMostATwentiethOfTheLimitRunsAtATime) {
+  HedgeRules rules;
+  for (int i = 0; i < 10'000; ++i) rules.earn(1'000'000);
+  const ExpectedAnswer small{.kind = kSmall, .bytes = 1000};
+  EXPECT_TRUE(rules.begin(small, 4)) << "but always one";
+  EXPECT_FALSE(rules.begin(small, 4));
+  EXPECT_FALSE(rules.begin(small, 39));
+  EXPECT_TRUE(rules.begin(small, 40));
+  EXPECT_FALSE(rules.begin(small, 40));
+  rules.end();
+  EXPECT_TRUE(rules.begin(small, 40));
+  EXPECT_EQ(rules.running(), 2u);
+  rules.end();
+  rules.begin_draining();
+  EXPECT_FALSE(rules.begin(small, 40)) << "what is drained counts, too";
+}
+
+TEST(HedgeRules, KindsAreBySize) {
+  EXPECT_EQ(ExpectedAnswer::of_bytes(0).kind, AnswerKind::kUpTo64KiB);
+  EXPECT_EQ(ExpectedAnswer::of_bytes(64 * kKiB + 1).kind, AnswerKind::kUpTo1MiB);
+  EXPECT_EQ(ExpectedAnswer::of_bytes(8 * kMiB).kind, AnswerKind::kUpTo16MiB);
+  EXPECT_EQ(ExpectedAnswer::of_bytes(17 * kMiB).kind, AnswerKind::kLarger);
+  EXPECT_EQ(ExpectedAnswer::of_bytes(kUnknownSize).kind, AnswerKind::kUnknownSize);
+  EXPECT_GT(ExpectedAnswer::of_bytes(kUnknownSize).bytes, 0u) << "a guess, so that it is paid for";
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,267 @@
+#include "headrace/store/transfer/race.h"
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <utility>
+
+#include "headrace/store/transfer/host.h"
+
+namespace headrace {
+namespace {
+
+constexpr size_t kScrapBytes = 64 * 1024;
+
+std::span<std::byte> scrap() {
+  thread_local std::array<std::byte, kScrapBytes> bytes;
+  return bytes;
+}
+
+Error lost() { return Error(Code::kCancelled, "another attempt was answered first"); }
+
+}  // namespace
+
+// A hedge, or the first attempt once it has lost: sends the request, unless that is done, and takes
+// the answer, or drops it. Lives in a coroutine's frame.
+class Race::Contender final : public Activity, public ResponseSink {
+ public:
+  Contender(Race& race, std::unique_ptr<Transport> a_connection, bool contends)
+      : Activity(race.lane_.thread(), nullptr, race.deadline_),
+        connection(std::move(a_connection)),
+        contends_(contends),
+        race_(race) {
+    race_.contenders_.push_back(this);
+  }
+  ~Contender() {
+    std::erase(race_.contenders_, this);
+    give_up_place();
+  }
+
+  bool contends() const { return contends_; }
+  bool has_won() const { return race_.winner_ == this; }
+  void stop_contending() { contends_ = false; }
+  // A winner holds the operation's place among those in flight, and no other.
+  void give_up_place() {
+    if (std::exchange(has_place_, false)) race_.lane_.hedges().end();
+  }
+  // Nobody needs its answer. One that is not sent yet will not be.
+  void lose(bool at_once) {
+    contends_ = false;
+    if (!is_sent || is_answered_ || !connection) return;
+    if (at_once || race_.expected_.bytes > HedgeRules::kMostDrainedBytes) cut();
+  }
+  void cut() {
+    if (!connection) return;
+    count(thread().metrics().hedges_cut_total);
+    connection->abort(lost());
+  }
+
+  std::unique_ptr<Transport> connection;
+  bool is_sent = false;
+
+  Result<void> on_head(const ResponseHead& head) override {
+    is_answered_ = true;
+    if (race_.claims(*this, head)) return race_.attempt_.on_head(head);
+    const bool is_small =
+        race_.method_ == "HEAD" || head.never_has_body() ||
+        (head.content_length && *head.content_length <= HedgeRules::kMostDrainedBytes);
+    if (is_small) return {};
+    count(thread().metrics().hedges_cut_total);
+    return std::unexpected(lost());
+  }
+  Result<std::span<std::byte>> space(uint64_t outstanding_bytes) override {
+    if (!has_won()) return scrap();
+    if (race_.is_over_) return std::unexpected(lost());
+    return race_.attempt_.space(outstanding_bytes);
+  }
+  Result<void> on_bytes(size_t bytes) override {
+    if (!has_won()) {
+      count(thread().metrics().hedge_bytes_dropped_total, bytes);
+      return {};
+    }
+    if (race_.is_over_) return std::unexpected(lost());
+    return race_.attempt_.on_bytes(bytes);
+  }
+
+ private:
+  void interrupt(const Error& why) override {
+    if (connection) connection->abort(why);
+  }
+  void sweep(TimePoint now) override {
+    if (connection) connection->check_stall(now);
+  }
+
+  bool contends_;
+  bool is_answered_ = false;
+  bool has_place_ = true;
+  Race& race_;
+};
+
+Race::Race(HostLane& lane, Attempt& attempt, Transport& first, const ExpectedAnswer& expected,
+           std::shared_ptr<Gate::Pass> pass, TimePoint deadline)
+    : lane_(lane),
+      attempt_(attempt),
+      first_(&first),
+      expected_(expected),
+      pass_(std::move(pass)),
+      deadline_(deadline),
+      first_sent_(first.sent_at()),
+      newest_began_(first_sent_),
+      changed_(lane.thread().context(), TimePoint::max()) {
+  attempt.set_gate(this);
+}
+
+Race::~Race() = default;
+
+void Race::add(const HttpRequest& request) {
+  ++hedge_count_;
+  ++contending_;
+  newest_began_ = lane_.thread().now();
+  method_ = request.method;
+  HttpRequest copy = request;
+  copy.object = {};  // borrowed from the operation, which may end before
+  std::unique_ptr<Transport> connection = lane_.take_connection_beside(*first_);
+  asio::co_spawn(lane_.thread().context(),
+                 run(shared_from_this(), std::move(connection), std::move(copy), false),
+                 asio::detached);
+}
+
+awaitable<void> Race::run(std::shared_ptr<Race> race, std::unique_ptr<Transport> connection,
+                          HttpRequest request, bool is_sent) {
+  Contender self(*race, std::move(connection), /*contends=*/!is_sent && !race->is_decided());
+  self.is_sent = is_sent;
+  Result<void> exchanged;
+  try {
+    if (self.stopped()) exchanged = std::unexpected(*self.stopped());
+    if (exchanged && !is_sent && !self.connection->reusable()) {
+      exchanged = co_await self.connection->open(self, race->lane_.resolver());
+    }
+    // One that has lost by now is not sent; its connection is for the next request.
+    if (exchanged && (is_sent || self.contends())) {
+      if (!is_sent) {
+        count(self.thread().metrics().requests_total);
+        count(self.thread().metrics().hedges_total);
+      }
+      self.is_sent = true;
+      exchanged = co_await self.connection->exchange(request, self);
+    }
+  } catch (const std::exception& error) {
+    self.connection->abort(lost());
+    exchanged = fail(Code::kInternal, error.what());
+  }
+  race->ended(self, std::move(exchanged));
+}
+
+void Race::ended(Contender& contender, Result<void> exchanged) {
+  if (contender.contends()) {  // it has failed while it could have won
+    contender.stop_contending();
+    --contending_;
+  }
+  if (exchanged && contender.is_sent) {
+    lane_.hedges().took(expected_.kind, contender.connection->first_byte_latency(),
+                        lane_.thread().now());
+  }
+  if (std::exchange(winner_, winner_ == &contender ? nullptr : winner_) == &contender) {
+    outcome_ = std::move(exchanged);
+    winner_connection_ = std::move(contender.connection);
+  } else {
+    lane_.give_back(std::move(contender.connection));
+  }
+  changed_.cancel();
+}
+
+// Whether the answer is one that another attempt may not get.
+bool Race::is_refused_for_now(const ResponseHead& head) {
+  if (head.status == 429 || head.status == 503) lane_.host().hold_hedges(lane_.thread().now());
+  return head.status == 408 || head.status == 429 || head.status >= 500;
+}
+
+Result<void> Race::admit(const ResponseHead& head) {
+  if (is_decided()) return std::unexpected(lost());
+  if (is_refused_for_now(head) && contending_ > 0) {
+    return fail(Code::kUnavailable, "status ", head.status,
+                " while another attempt was waited for");
+  }
+  decide(Decision::kFirst);
+  return {};
+}
+
+bool Race::claims(Contender& contender, const ResponseHead& head) {
+  if (!contender.contends() || is_decided()) return false;
+  const bool is_last = first_ == nullptr && contending_ == 1;
+  contender.stop_contending();
+  --contending_;
+  if (is_refused_for_now(head) && !is_last) return false;
+  winner_ = &contender;
+  contender.give_up_place();
+  count(lane_.thread().metrics().hedges_won_total);
+  if (first_ != nullptr) first_->let_go();
+  decide(Decision::kHedge);
+  return true;
+}
+
+void Race::decide(Decision decision) {
+  decision_ = decision;
+  answered_at_ = lane_.thread().now();
+  attempt_.set_gate(nullptr);
+  for (Contender* const each : contenders_) {
+    if (each != winner_) each->lose(/*at_once=*/false);
+  }
+  contending_ = 0;
+}
+
+awaitable<std::unique_ptr<Transport>> Race::settle(std::unique_ptr<Transport> first,
+                                                   Result<void>& exchanged) {
+  const bool was_waiting = std::exchange(first_, nullptr) != nullptr;
+  if (was_waiting && decision_ == Decision::kHedge) drop_first(std::move(first));
+  const auto may_change = [this] {
+    if (decision_ == Decision::kHedge) return !outcome_;
+    return decision_ == Decision::kOpen && contending_ > 0 && !is_over_;
+  };
+  while (may_change()) co_await changed_.async_wait(kAwait);
+  is_over_ = true;
+  attempt_.set_gate(nullptr);
+  if (!outcome_) co_return first;
+  exchanged = std::move(*outcome_);
+  co_return std::move(winner_connection_);
+}
+
+// The first attempt was let go, and its answer is still to come.
+void Race::drop_first(std::unique_ptr<Transport> first) {
+  const auto now = lane_.thread().now();
+  if (expected_.bytes > HedgeRules::kMostDrainedBytes || is_over_) {
+    lane_.hedges().took(expected_.kind, now - first_sent_, now);  // at least
+    count(lane_.thread().metrics().hedges_cut_total);
+    return;
+  }
+  lane_.hedges().begin_draining();
+  HttpRequest request;
+  request.method = method_;
+  asio::co_spawn(lane_.thread().context(),
+                 run(shared_from_this(), std::move(first), std::move(request), true),
+                 asio::detached);
+}
+
+void Race::stop(const Error& why) {
+  if (winner_ != nullptr) {
+    winner_->connection->abort(why);
+  } else if (decision_ == Decision::kOpen) {
+    abandon();
+  }
+  changed_.cancel();
+}
+
+void Race::abandon() {
+  // The attempt may be gone by now. If it is not, its gate lets nothing pass any more.
+  if (std::exchange(is_over_, true)) return;
+  if (winner_ != nullptr) winner_->connection->abort(lost());
+  for (Contender* const each : contenders_) {
+    if (each != winner_) each->lose(/*at_once=*/true);
+  }
+  contending_ = 0;
+}
+
+}  // namespace headrace

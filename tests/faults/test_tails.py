@@ -1,0 +1,113 @@
+"""A server that answers some requests late: the right bytes come, by few more requests."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+import headrace
+from testing.faultserver.client import FaultServer
+from testing.servers import Certificates
+from tests.faults.conftest import FAST, OpenStore
+
+HEDGED = headrace.ParallelOptions(hedge=True)
+
+
+def content(i: int, size_bytes: int) -> bytes:
+    block = hashlib.sha256(str(i).encode()).digest()
+    return (block * (size_bytes // len(block) + 1))[:size_bytes]
+
+
+def read_all(store: headrace.Store, names: list[str], rounds: int) -> list[bytes]:
+    batches = (names for _ in range(rounds))
+    return [sample.bytes() for batch in store.read_batches(batches) for sample in batch]
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3"])
+@pytest.mark.parametrize("size_bytes", [1_000, 700_000])
+def test_with_a_tail_every_byte_is_right_and_few_requests_are_more(
+    server: FaultServer, open_store: OpenStore, size_bytes: int
+) -> None:
+    store = open_store(parallel=HEDGED)
+    names = [f"o{i:02d}" for i in range(50)]
+    for i, name in enumerate(names):
+        store.write(name, content(i, size_bytes))
+    server.latency(5, tail_fraction=0.02, tail_ms=400)
+    rounds = 12
+    before = headrace.metrics()
+    for i, found in enumerate(read_all(store, names, rounds)):
+        assert found == content(i % len(names), size_bytes)
+    after = headrace.metrics()
+    reads = rounds * len(names)
+    hedges = after.hedges_total - before.hedges_total
+    assert after.requests_total - before.requests_total == reads + hedges
+    assert hedges <= reads * 0.03
+    assert after.hedges_won_total - before.hedges_won_total <= hedges
+    assert after.bytes_read_total - before.bytes_read_total == reads * size_bytes
+    if size_bytes <= 512 << 10:
+        assert after.hedges_cut_total == before.hedges_cut_total
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3"])
+def test_an_answer_that_never_comes_is_replaced_by_another(
+    server: FaultServer, open_store: OpenStore
+) -> None:
+    slow = headrace.TimeoutOptions(first_byte_s=600, total_s=600)
+    store = open_store(parallel=HEDGED, timeout=slow)
+    names = [f"o{i:02d}" for i in range(50)]
+    for i, name in enumerate(names):
+        store.write(name, content(i, 1000))
+    read_all(store, names, 40)  # so that every thread knows what is late, and may pay for it
+    server.faults([{"match": {"path_contains": "o07"}, "count": 1, "action": "stall_head"}])
+    assert read_all(store, names, 1) == [content(i, 1000) for i in range(50)]
+    assert headrace.metrics().hedges_won_total >= 1
+    headrace.shutdown()
+
+
+def test_over_tls_the_connection_of_a_late_answer_serves_again(certificates: Certificates) -> None:
+    with FaultServer(tls_cert=certificates.cert_file, tls_key=certificates.key_file) as server:
+        server.bucket("bucket")
+        for i in range(50):
+            server.put("bucket", f"o{i:02d}", content(i, 20_000))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SSL_CERT_FILE", str(certificates.ca_file))
+            store = headrace.Store("gs://bucket", endpoint=server.url, parallel=HEDGED, retry=FAST)
+            names = [f"o{i:02d}" for i in range(50)]
+            server.latency(5, tail_fraction=0.02, tail_ms=300)
+            found = read_all(store, names, 20)
+            assert found == [content(i % 50, 20_000) for i in range(1000)]
+            metrics = headrace.metrics()
+            assert metrics.hedges_cut_total == 0
+            assert metrics.retries_total == 0
+            headrace.shutdown()
+
+
+def test_while_the_server_throttles_nothing_is_sent_twice(
+    server: FaultServer, open_store: OpenStore
+) -> None:
+    store = open_store(parallel=HEDGED)
+    names = [f"o{i:02d}" for i in range(50)]
+    for i, name in enumerate(names):
+        store.write(name, content(i, 1000))
+    read_all(store, names, 10)
+    server.faults([{"match": {"kind": "media"}, "count": 1, "action": {"status": 429}}])
+    read_all(store, names[:1], 1)
+    before = headrace.metrics().hedges_total
+    server.faults([])
+    server.latency(0, tail_fraction=0.1, tail_ms=200)
+    read_all(store, names, 4)
+    assert headrace.metrics().hedges_total == before
+
+
+def test_without_hedging_every_request_is_sent_once(
+    server: FaultServer, open_store: OpenStore
+) -> None:
+    store = open_store(parallel=headrace.ParallelOptions(hedge=False))
+    names = [f"o{i:02d}" for i in range(50)]
+    for i, name in enumerate(names):
+        store.write(name, content(i, 1000))
+    server.latency(1, tail_fraction=0.05, tail_ms=200)
+    before = headrace.metrics().requests_total
+    read_all(store, names, 6)
+    assert headrace.metrics().requests_total == before + 300
