@@ -27,6 +27,7 @@ from headrace.compat.aistore.pytorch import (
 from headrace.compat.aistore.pytorch.base_iter_dataset import AISBaseIterDataset as BaseIter
 from testing.faultserver.client import FaultServer
 from tests.compat_aistore.conftest import ForeignSource
+from tests.waiting import wait_until
 
 URL = "gs://bucket"
 Count = Callable[[str], int]
@@ -297,11 +298,12 @@ def test_datasets_hold_descriptors_only_once_a_process_was_started(folder: Path)
     for _ in range(2):
         assert len(list(DataLoader(datasets[0], batch_size=None, num_workers=2))) == 10
     gc.collect()
-    # Two for each: the listing and the epoch, which the workers share.
-    assert len(descriptors()) == len(before) + 4
+    # Two for each: the listing and the epoch, which the workers share. What the DataLoader itself
+    # had is closed by threads of torch.
+    wait_until(lambda: len(descriptors()) == len(before) + 4)
     del datasets
     gc.collect()
-    assert descriptors() == before
+    wait_until(lambda: descriptors() == before)
 
 
 @pytest.mark.parametrize("workers", [0, 3])

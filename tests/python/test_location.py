@@ -205,12 +205,27 @@ PATTERNS = st.recursive(
 )
 
 
+def balanced(pattern: str) -> bool:
+    depth = 0
+    for c in pattern:
+        depth += (c == "{") - (c == "}")
+        if depth < 0:
+            return False
+    return depth == 0
+
+
 @hypothesis.settings(max_examples=500)
+@hypothesis.example("}{")
 @hypothesis.given(PATTERNS)
 def test_braces_mean_what_they_mean_to_webdataset(pattern: str) -> None:
     try:
         wanted = list(braceexpand.braceexpand(pattern))
     except braceexpand.UnbalancedBracesError:
+        with pytest.raises(headrace.InvalidArgumentError, match="a brace is"):
+            expand_braces(pattern)
+        return
+    if not balanced(pattern):  # "}{", which it leaves as it is
+        assert wanted == [pattern]
         with pytest.raises(headrace.InvalidArgumentError, match="a brace is"):
             expand_braces(pattern)
         return

@@ -840,7 +840,10 @@ def test_arguments_that_cannot_work(
         ({"num_workers": 4}, "no argument 'num_workers': Loader has transform_threads instead"),
         ({"persistent_workers": True}, "'persistent_workers': Loader has no worker processes"),
         ({"prefetch_factor": 2}, "'prefetch_factor': Loader has prefetch_bytes instead"),
-        ({"pin_memory_device": "x"}, "'pin_memory_device': Loader has pin_memory instead"),
+        (
+            {"pin_memory_device": "x"},
+            r"'pin_memory_device': Loader\(device=...\) copies batches to the device",
+        ),
         ({"generator": None}, "'generator': Loader has seed instead"),
         ({"shufle": True}, "Loader has no argument 'shufle': did you mean shuffle=?"),
     ],

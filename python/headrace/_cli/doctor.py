@@ -26,7 +26,7 @@ from headrace import HeadraceError, ObjectInfo, PermissionDeniedError, Store, _p
 from headrace._ca_files import ca_file
 from headrace._cli.location import Connection, Location
 from headrace._cli.report import ExitCode, Report, binary_size, counted, shown
-from headrace._location import scheme_of
+from headrace._location import after_scheme, scheme_of
 from headrace._options import Environment, provider_of, read_environment
 
 __all__ = ["Finding", "doctor"]
@@ -235,11 +235,9 @@ def _proxies(environment: Environment) -> Iterator[Finding]:
 
 
 def _without_password(text: str) -> str:
-    before, at, behind = text.rpartition("@")
-    if not at:
-        return text
-    scheme, colon, _ = before.partition("://")
-    return f"{scheme}{colon}...@{behind}" if colon else f"...@{behind}"
+    authority = after_scheme(text)
+    _, at, host = authority.rpartition("@")
+    return f"{text[: len(text) - len(authority)]}...@{host}" if at else text
 
 
 # ---- the service
