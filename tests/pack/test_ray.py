@@ -163,6 +163,8 @@ def test_an_address_where_nobody_listens_is_told_at_once(
         taken.bind(("127.0.0.1", 0))  # nobody listens, and nobody else gets the port
         address = f"{scheme}127.0.0.1:{taken.getsockname()[1]}"
         monkeypatch.setenv("RAY_ADDRESS", address)
+        ray = importlib.import_module("ray")
+        monkeypatch.setattr(ray, "is_initialized", lambda: False)  # other tests are connected
         with pytest.raises(headrace.HeadraceError, match=f"there is no Ray at {address}"):
             _reach()
 
