@@ -144,8 +144,7 @@ def test_processes_find_functions_of_the_current_folder(place: Path, start: Any)
 @pytest.mark.slow
 def test_ray_is_started_for_this_machine_alone_and_ends_by_ctrl_c(place: Path, start: Any) -> None:
     command = start(
-        "pack", "in", "out", "--transform", "own_functions:hang", "--executor", "ray",
-        "--shard-samples", "2",
+        "pack", "in", "out", "--transform", "own_functions:hang", "--ray", "--shard-samples", "2",
     )  # fmt: skip
     wait_until(lambda: (place / "pid").exists() and (place / "pid").read_text() != "")
     task = psutil.Process(int((place / "pid").read_text()))
@@ -242,6 +241,7 @@ def test_a_saved_index_is_packed(place: Path, run: Any) -> None:
         (["--dtype", "uint16"], "are for --tokens"),
         (["--tokens", "own_functions:encode", "--label", "folder"], "takes neither"),
         (["--executor", "fibers"], "executor is 'fibers'"),
+        (["--ray", "--executor", "processes"], "two executors"),
         (["--ray-address", "127.0.0.1:1"], "is for --executor ray"),
         (["--root", "in"], "are for --table"),
     ],

@@ -373,12 +373,13 @@ def pack(
         str, typer.Option(metavar="NAME", help="How the names of shards begin.")
     ] = "train",
     executor: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="KIND",
             help="What packs shards: threads; processes, for a transform in Python; or ray.",
         ),
-    ] = "threads",
+    ] = None,
+    ray: Annotated[bool, typer.Option("--ray", help="The same as --executor ray.")] = False,
     ray_address: Annotated[
         str,
         typer.Option(
@@ -438,7 +439,10 @@ def pack(
             own = {"dtype": dtype or "uint16", "layout": layout or "megatron"}
         elif dtype is not None or layout is not None:
             raise InvalidArgumentError("--dtype and --layout are for --tokens")
-        if ray_address and executor != "ray":
+        if ray and executor not in (None, "ray"):
+            raise InvalidArgumentError(f"--ray and --executor {executor} are two executors")
+        chosen = executor or ("ray" if ray else "threads")
+        if ray_address and chosen != "ray":
             raise InvalidArgumentError("--ray-address is for --executor ray")
         given = {"url": url_column, "begin": begin_column, "end": end_column, "root": root}
         columns = {key: value for key, value in given.items() if value is not None}
@@ -465,7 +469,7 @@ def pack(
             shuffle=shuffle,
             seed=seed,
             name=name,
-            executor=executor,
+            executor=chosen,
             workers=workers,
             overwrite=overwrite,
             **own,
