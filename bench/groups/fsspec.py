@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bench import objects
-from bench.groups.parquet import TABLES, WANTED
+from bench.groups.parquet import TABLES, column_clients
 from bench.harness import LATENCY_S, S3, Answer, Bench, Client, ratios
 from bench.objects import MIB
 
@@ -94,16 +94,7 @@ def column(bench: Bench) -> None:
     """One column of Parquet files, where every answer takes its time"""
     group = f"fsspec: 1 column of Parquet, nginx, first byte after {LATENCY_S * 1e3:.0f} ms"
     with bench.nginx(TABLES, latency_s=LATENCY_S) as server:
-
-        def client(name: str, **request: Any) -> Client:
-            return lambda: bench.many(
-                name,
-                server.url,
-                TABLES,
-                column=WANTED,
-                folder=str((bench.root / TABLES.name).resolve()),
-                **request,
-            )
+        client = column_clients(bench, server.url)
 
         def raw() -> Answer:
             bench.only_beside_others()

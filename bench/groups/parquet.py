@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from bench.harness import LATENCY_S, Answer, Bench, Client, cpu_us, ratios
 from bench.objects import MIB, Bucket
@@ -44,6 +45,22 @@ class Tables(Bucket):
 TABLES = Tables(name="bench-parquet", object_count=8, sizes_bytes=())
 
 
+def column_clients(bench: Bench, endpoint: str) -> Callable[..., Client]:
+    """Return what makes clients that read one column of the tables."""
+
+    def client(name: str, **request: Any) -> Client:
+        return lambda: bench.many(
+            name,
+            endpoint,
+            TABLES,
+            column=WANTED,
+            folder=str((bench.root / TABLES.name).resolve()),
+            **request,
+        )
+
+    return client
+
+
 def parquet(bench: Bench) -> None:
     """Reading one column where every answer takes its time, as in the cloud"""
     column_mib = TABLES.object_count * GROUPS_PER_FILE * GROUP_ROWS * 8 // MIB
@@ -52,15 +69,7 @@ def parquet(bench: Bench) -> None:
         f"{LATENCY_S * 1e3:.0f} ms"
     )
     with bench.nginx(TABLES, latency_s=LATENCY_S) as server:
-
-        def client(name: str) -> Client:
-            return lambda: bench.many(
-                name,
-                server.url,
-                TABLES,
-                column=WANTED,
-                folder=str((bench.root / TABLES.name).resolve()),
-            )
+        client = column_clients(bench, server.url)
 
         def raw() -> Answer:
             bench.only_beside_others()
