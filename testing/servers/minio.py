@@ -24,10 +24,9 @@ import shutil
 import ssl
 import tempfile
 import threading
-import time
 import urllib.parse
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,37 +102,31 @@ class MinioServer(Running):
                 str(root / "data"),
             ]
 
+        def is_ready(port: int) -> bool:
+            self.port = port
+            # It listens before it can answer; until then every request gets 503.
+            if self.request("GET", "/")[0] == 503:
+                return False
+            # It answers before it has read which region it is in.
+            if not buckets or region == REGION:
+                return True
+            return region.encode() in self.request("GET", f"/{buckets[0]}?location=")[2]
+
         try:
             self._process = ServerProcess(
-                command, host="127.0.0.1", port=0, log_file=root / "log", environment=environment
+                command,
+                host="127.0.0.1",
+                port=0,
+                log_file=root / "log",
+                environment=environment,
+                is_ready=is_ready,
             )
         except BaseException:
             self._folder.cleanup()
             raise
-        self.port = self._process.port
         self.url = f"{'https' if certificates else 'http'}://127.0.0.1:{self.port}"
         self.folder = root / "data"
         """Where it keeps its objects, and in ``.minio.sys`` what is unfinished."""
-        try:
-            self._wait_until_ready(buckets)
-        except BaseException:
-            self.stop()
-            raise
-
-    def _wait_until_ready(self, buckets: Sequence[str]) -> None:
-        # It listens before it can answer; until then every request gets 503.
-        self._wait_until(lambda: self.request("GET", "/")[0] != 503)
-        # It answers before it has read which region it is in.
-        if buckets and self._region != REGION:
-            region = self._region.encode()
-            self._wait_until(lambda: region in self.request("GET", f"/{buckets[0]}?location=")[2])
-
-    def _wait_until(self, is_ready: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 80.0
-        while not is_ready():
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"MinIO did not become ready: {self.output()}")
-            time.sleep(0.01)
 
     @property
     def pid(self) -> int:

@@ -38,13 +38,17 @@ class Running:
 
 
 class ServerProcess:
-    """Runs `command(port)` until it accepts connections, and ends it with `stop`.
+    """Runs `command(port)` until it is ready, and ends it with `stop`.
+
+    Ready is a server that listens on its port, and of which `is_ready(port)` holds if that is
+    given. It may raise ConnectionError: MinIO listens for a moment to see whether the port is free,
+    hangs up, and listens again.
 
     The process gets SIGTERM when the thread that started it dies, so a killed test run leaves
     nothing behind.
 
     Raises:
-        RuntimeError: the server ended, or did not listen within `start_timeout_s`; with its output.
+        RuntimeError: the server ended, or was not ready within `start_timeout_s`; with its output.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class ServerProcess:
         port: int,
         log_file: Path,
         environment: Mapping[str, str] | None = None,
+        is_ready: Callable[[int], bool] | None = None,
         start_timeout_s: float = 80.0,
     ) -> None:
         self._log_file = log_file
@@ -70,22 +75,32 @@ class ServerProcess:
                     stderr=subprocess.STDOUT,
                     env=environment,
                 )
-            if self._listens(start_timeout_s):
-                return
+            try:
+                if self._becomes_ready(is_ready, start_timeout_s):
+                    return
+            except BaseException:
+                self.stop()
+                raise
             self.stop()
             taken = "address already in use" in self.output().lower()
             if not taken or attempt + 1 == attempts:
                 raise RuntimeError(f"{' '.join(command(self.port))} did not start: {self.output()}")
 
-    def _listens(self, timeout_s: float) -> bool:
+    def _becomes_ready(self, is_ready: Callable[[int], bool] | None, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
         while self._process.poll() is None and time.monotonic() < deadline:
-            # Asked of the kernel, not by connecting: whoever had the port before would answer too.
-            with contextlib.suppress(psutil.NoSuchProcess):
-                for socket_ in psutil.Process(self._process.pid).net_connections("tcp"):
-                    if socket_.status == psutil.CONN_LISTEN and socket_.laddr.port == self.port:
-                        return True
+            with contextlib.suppress(ConnectionError):
+                if self._listens() and (is_ready is None or is_ready(self.port)):
+                    return True
             time.sleep(0.01)
+        return False
+
+    def _listens(self) -> bool:
+        # Asked of the kernel, not by connecting: whoever had the port before would answer too.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for socket_ in psutil.Process(self._process.pid).net_connections("tcp"):
+                if socket_.status == psutil.CONN_LISTEN and socket_.laddr.port == self.port:
+                    return True
         return False
 
     @property

@@ -29,7 +29,7 @@ from testing.servers import (
     MinioServer,
     Nginx,
 )
-from testing.servers.process import REPOSITORY
+from testing.servers.process import REPOSITORY, ServerProcess
 from testing.servers.s3_client import client_of
 
 
@@ -334,6 +334,47 @@ def test_a_taken_port_is_an_error_that_shows_the_servers_own_words() -> None:
         pytest.raises(RuntimeError, match="address already in use"),
     ):
         FakeGcsServer(port=first.port)
+
+
+def test_a_server_that_stops_listening_once_more_is_not_ready_yet(tmp_path: Path) -> None:
+    program = (
+        "import pathlib, socket, sys\n"
+        f"folder = pathlib.Path({str(tmp_path)!r})\n"
+        "def listen():\n"
+        "    return socket.create_server(('127.0.0.1', int(sys.argv[1])))\n"
+        "def wait_for(name):\n"
+        "    while not (folder / name).exists(): pass\n"
+        "first = listen()\n"
+        "wait_for('seen')\n"
+        "first.close()\n"
+        "(folder / 'closed').touch()\n"
+        "wait_for('refused')\n"
+        "second = listen()\n"
+        "second.accept()\n"
+    )
+    answers: list[str] = []
+
+    def is_ready(port: int) -> bool:
+        (tmp_path / "seen").touch()
+        while not (tmp_path / "closed").exists():
+            time.sleep(0.001)
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=80.0).close()
+        except ConnectionRefusedError:
+            answers.append("refused")
+            (tmp_path / "refused").touch()
+            raise
+        answers.append("accepted")
+        return True
+
+    ServerProcess(
+        lambda port: [sys.executable, "-c", program, str(port)],
+        host="127.0.0.1",
+        port=0,
+        log_file=tmp_path / "log",
+        is_ready=is_ready,
+    ).stop()
+    assert answers == ["refused", "accepted"]
 
 
 def test_a_server_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
