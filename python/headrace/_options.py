@@ -184,7 +184,7 @@ class ParallelOptions:
     size is requested once more over another connection, and then a third time. What is answered
     first counts. This adds at most 3 % of requests and of bytes, nothing while the service
     throttles, and `Metrics.hedges_total` counts it. Default: what HEADRACE_HEDGE says, or else
-    False."""
+    True."""
 
     def __post_init__(self) -> None:
         require_count("ParallelOptions.max_in_flight", self.max_in_flight, minimum=1)
@@ -555,7 +555,7 @@ class Environment:
     https_proxy: str = ""
     no_proxy: str = ""
     ca_file: str = ""
-    hedge: bool = False
+    hedge: bool = True
     engine: EngineOptions = EngineOptions()
 
     def endpoint(self, scheme: str) -> str:
@@ -636,7 +636,7 @@ def read_environment(environ: Mapping[str, str] = os.environ) -> Environment:
         https_proxy=proxy("https_proxy"),
         no_proxy=proxy("no_proxy"),
         ca_file=environ.get("SSL_CERT_FILE", ""),
-        hedge=switch("HEADRACE_HEDGE", default=False),
+        hedge=switch("HEADRACE_HEDGE", default=True),
         engine=EngineOptions(
             io_threads=number("HEADRACE_IO_THREADS", defaults.io_threads),
             file_threads=number("HEADRACE_FILE_THREADS", defaults.file_threads),

@@ -205,7 +205,7 @@ def test_a_cgi_program_takes_no_proxy_from_its_client() -> None:
     assert environment.http_proxy == ""
 
 
-@pytest.mark.parametrize(("value", "hedge"), [("", False), ("1", True), ("0", False)])
+@pytest.mark.parametrize(("value", "hedge"), [("", True), ("1", True), ("0", False)])
 def test_hedging_is_turned_on_and_off_by_a_variable(value: str, hedge: bool) -> None:
     assert read_environment({"HEADRACE_HEDGE": value}).hedge is hedge
 

@@ -157,7 +157,7 @@ struct StoreOptions {
   // A read, a stat or a page of a listing that is later than almost all others is requested a
   // second time, over another connection, and at most a third time; see HedgeRules for what that
   // may cost.
-  bool hedge = false;
+  bool hedge = true;
   OnChange on_change = OnChange::kError;
   ContentEncoding content_encoding = ContentEncoding::kStored;
   Verify verify = Verify::kCrcs;

@@ -22,10 +22,16 @@ constexpr double kMostRequests = 10;
 constexpr double kMostBytes = 64.0 * kMiB;
 // What a connection that is closed in the middle of a large answer has received in vain.
 constexpr uint64_t kCutBytes = 1 * kMiB;
+// Of the limit of requests in flight: what hedges add to it, and what drained answers may take of
+// it. A server answers a share of its requests late, and each of these holds a place all the while;
+// where that is for long, closing connections costs less.
 constexpr uint32_t kLimitShare = 20;
+constexpr uint32_t kDrainedShare = 3;
 // Of an unknown size: little, or small objects would never earn a hedge. The share of requests
 // bounds what these cost, and those that turn out to be large are cut.
 constexpr uint64_t kGuessedBytes = 4 * kKiB;
+
+uint32_t beyond(uint32_t limit) { return std::max(1u, limit / kLimitShare); }
 
 }  // namespace
 
@@ -71,11 +77,21 @@ bool HedgeRules::begin(const ExpectedAnswer& expected, uint32_t limit) {
   const auto cost = static_cast<double>(
       expected.bytes <= kMostDrainedBytes ? expected.bytes : std::min(expected.bytes, kCutBytes));
   if (requests_ < 1 || bytes_ < cost) return false;
-  if (running_ >= std::max(1u, limit / kLimitShare)) return false;
+  if (running_ >= beyond(limit)) return false;
   requests_ -= 1;
   bytes_ -= cost;
   ++running_;
   return true;
+}
+
+bool HedgeRules::begin_draining(uint32_t limit) {
+  if (draining_ >= std::max(1u, limit / kDrainedShare)) return false;
+  ++draining_;
+  return true;
+}
+
+uint32_t HedgeRules::places_taken(uint32_t limit) const {
+  return running() > beyond(limit) ? running() - beyond(limit) : 0;
 }
 
 }  // namespace headrace

@@ -55,14 +55,18 @@ class HedgeRules {
   void earn(uint64_t bytes);
   // After how long a request is late. None: too few answers are known.
   std::optional<std::chrono::nanoseconds> late_after(AnswerKind kind) const;
-  // Pays for a hedge, of which `running()` counts one more. False if it must not be sent: what
-  // was earned does not pay for it, or as many as a twentieth of `limit` are running.
+  // Pays for a hedge, which runs until `end`. False if it must not be sent: what was earned does
+  // not pay for it, or as many as a twentieth of `limit` are running.
   bool begin(const ExpectedAnswer& expected, uint32_t limit);
-  // An answer that is not needed any more is read to its end.
-  void begin_draining() { ++running_; }
   void end() { --running_; }
-  // Hedges in flight, and answers that are being drained, beyond the limit of requests in flight.
-  uint32_t running() const { return running_; }
+  // An answer that is not needed any more is read to its end. False if it must not be: as many as
+  // a third of `limit` are.
+  bool begin_draining(uint32_t limit);
+  void end_draining() { --draining_; }
+  uint32_t running() const { return running_ + draining_; }
+  // How many of the `limit` places in flight hedges take, and answers that are being drained: what
+  // is more than a twentieth of it.
+  uint32_t places_taken(uint32_t limit) const;
 
  private:
   static constexpr size_t kKindCount = static_cast<size_t>(AnswerKind::kStat) + 1;
@@ -76,7 +80,7 @@ class HedgeRules {
 
   std::array<OfKind, kKindCount> kinds_;
   double requests_ = 0, bytes_ = 0;  // earned
-  uint32_t running_ = 0;
+  uint32_t running_ = 0, draining_ = 0;
 };
 
 }  // namespace headrace

@@ -122,9 +122,32 @@ TEST(HedgeRules, AtMostATwentiethOfTheLimitRunsAtATime) {
   rules.end();
   EXPECT_TRUE(rules.begin(small, 40));
   EXPECT_EQ(rules.running(), 2u);
-  rules.end();
-  rules.begin_draining();
-  EXPECT_FALSE(rules.begin(small, 40)) << "what is drained counts, too";
+}
+
+TEST(HedgeRules, AtMostAThirdOfTheLimitIsDrainedAtATime) {
+  HedgeRules rules;
+  EXPECT_TRUE(rules.begin_draining(2)) << "but always one";
+  EXPECT_FALSE(rules.begin_draining(5));
+  EXPECT_TRUE(rules.begin_draining(6));
+  EXPECT_FALSE(rules.begin_draining(6));
+  rules.end_draining();
+  EXPECT_TRUE(rules.begin_draining(6));
+  EXPECT_EQ(rules.running(), 2u);
+}
+
+TEST(HedgeRules, WhatIsMoreThanATwentiethOfTheLimitTakesPlacesOfIt) {
+  HedgeRules rules;
+  for (int i = 0; i < 10'000; ++i) rules.earn(1'000'000);
+  EXPECT_EQ(rules.places_taken(60), 0u);
+  EXPECT_TRUE(rules.begin({.kind = kSmall, .bytes = 1000}, 60));
+  EXPECT_TRUE(rules.begin_draining(60));
+  EXPECT_TRUE(rules.begin_draining(60));
+  EXPECT_EQ(rules.places_taken(60), 0u) << "three are a twentieth";
+  EXPECT_TRUE(rules.begin_draining(60));
+  EXPECT_EQ(rules.places_taken(60), 1u);
+  EXPECT_EQ(rules.places_taken(20), 3u) << "after the limit was reduced";
+  rules.end_draining();
+  EXPECT_EQ(rules.places_taken(60), 0u);
 }
 
 TEST(HedgeRules, KindsAreBySize) {

@@ -1,6 +1,7 @@
 #include "headrace/store/transfer/operation.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace headrace {
@@ -100,11 +101,15 @@ void Operation::hedge_if_late(steady_clock::time_point now) {
     if (pass == nullptr) return;
   }
   if (!rules.begin(*expected, slot_.lane().slot_limit())) return;
-  if (running == nullptr) {
-    rare().race = std::make_shared<Race>(*via_, *attempt_, *connection_, *expected, std::move(pass),
-                                         deadline());
+  try {
+    if (running == nullptr) {
+      rare().race = std::make_shared<Race>(*via_, *attempt_, *connection_, *expected,
+                                           std::move(pass), deadline());
+    }
+    race()->add(*request);
+  } catch (const std::bad_alloc&) {
+    rules.end();  // the first attempt goes on alone
   }
-  race()->add(*request);
 }
 
 Error Operation::finished(const Attempt& attempt, Error error) const {

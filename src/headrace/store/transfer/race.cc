@@ -28,10 +28,12 @@ Error lost() { return Error(Code::kCancelled, "another attempt was answered firs
 // the answer, or drops it. Lives in a coroutine's frame.
 class Race::Contender final : public Activity, public ResponseSink {
  public:
-  Contender(Race& race, std::unique_ptr<Transport> a_connection, bool contends)
+  Contender(Race& race, std::unique_ptr<Transport> a_connection, bool is_first)
       : Activity(race.lane_.thread(), nullptr, race.deadline_),
         connection(std::move(a_connection)),
-        contends_(contends),
+        is_sent(is_first),
+        is_first_(is_first),
+        contends_(!is_first && !race.is_decided()),
         race_(race) {
     race_.contenders_.push_back(this);
   }
@@ -45,7 +47,13 @@ class Race::Contender final : public Activity, public ResponseSink {
   void stop_contending() { contends_ = false; }
   // A winner holds the operation's place among those in flight, and no other.
   void give_up_place() {
-    if (std::exchange(has_place_, false)) race_.lane_.hedges().end();
+    if (!std::exchange(has_place_, false)) return;
+    HedgeRules& rules = race_.lane_.hedges();
+    if (is_first_) {
+      rules.end_draining();
+    } else {
+      rules.end();
+    }
   }
   // Nobody needs its answer. One that is not sent yet will not be.
   void lose(bool at_once) {
@@ -60,7 +68,7 @@ class Race::Contender final : public Activity, public ResponseSink {
   }
 
   std::unique_ptr<Transport> connection;
-  bool is_sent = false;
+  bool is_sent;
 
   Result<void> on_head(const ResponseHead& head) override {
     is_answered_ = true;
@@ -94,6 +102,7 @@ class Race::Contender final : public Activity, public ResponseSink {
     if (connection) connection->check_stall(now);
   }
 
+  const bool is_first_;  // of all attempts: sent long ago, and lost
   bool contends_;
   bool is_answered_ = false;
   bool has_place_ = true;
@@ -117,31 +126,30 @@ Race::Race(HostLane& lane, Attempt& attempt, Transport& first, const ExpectedAns
 Race::~Race() = default;
 
 void Race::add(const HttpRequest& request) {
-  ++hedge_count_;
-  ++contending_;
   newest_began_ = lane_.thread().now();
   method_ = request.method;
   HttpRequest copy = request;
   copy.object = {};  // borrowed from the operation, which may end before
   std::unique_ptr<Transport> connection = lane_.take_connection_beside(*first_);
+  ++hedge_count_;
+  ++contending_;
   asio::co_spawn(lane_.thread().context(),
                  run(shared_from_this(), std::move(connection), std::move(copy), false),
                  asio::detached);
 }
 
 awaitable<void> Race::run(std::shared_ptr<Race> race, std::unique_ptr<Transport> connection,
-                          HttpRequest request, bool is_sent) {
-  Contender self(*race, std::move(connection), /*contends=*/!is_sent && !race->is_decided());
-  self.is_sent = is_sent;
+                          HttpRequest request, bool is_first) {
+  Contender self(*race, std::move(connection), is_first);
   Result<void> exchanged;
   try {
     if (self.stopped()) exchanged = std::unexpected(*self.stopped());
-    if (exchanged && !is_sent && !self.connection->reusable()) {
+    if (exchanged && !is_first && !self.connection->reusable()) {
       exchanged = co_await self.connection->open(self, race->lane_.resolver());
     }
     // One that has lost by now is not sent; its connection is for the next request.
-    if (exchanged && (is_sent || self.contends())) {
-      if (!is_sent) {
+    if (exchanged && (is_first || self.contends())) {
+      if (!is_first) {
         count(self.thread().metrics().requests_total);
         count(self.thread().metrics().hedges_total);
       }
@@ -170,6 +178,8 @@ void Race::ended(Contender& contender, Result<void> exchanged) {
   } else {
     lane_.give_back(std::move(contender.connection));
   }
+  contender.give_up_place();
+  lane_.hedge_ended();
   changed_.cancel();
 }
 
@@ -232,12 +242,13 @@ awaitable<std::unique_ptr<Transport>> Race::settle(std::unique_ptr<Transport> fi
 // The first attempt was let go, and its answer is still to come.
 void Race::drop_first(std::unique_ptr<Transport> first) {
   const auto now = lane_.thread().now();
-  if (expected_.bytes > HedgeRules::kMostDrainedBytes || is_over_) {
-    lane_.hedges().took(expected_.kind, now - first_sent_, now);  // at least
+  HedgeRules& rules = lane_.hedges();
+  if (expected_.bytes > HedgeRules::kMostDrainedBytes || is_over_ ||
+      !rules.begin_draining(lane_.slot_limit())) {
+    rules.took(expected_.kind, now - first_sent_, now);  // at least
     count(lane_.thread().metrics().hedges_cut_total);
     return;
   }
-  lane_.hedges().begin_draining();
   HttpRequest request;
   request.method = method_;
   asio::co_spawn(lane_.thread().context(),

@@ -27,8 +27,9 @@ class HostLane;
 // read to their end and dropped, if they are small, or their connections are closed. A head that
 // says "later" (429, 5xx) loses as long as there are others.
 //
-// A loser may outlive the operation. It keeps this object alive, and a pass, so that the engine
-// does not stop before it.
+// A loser may outlive the operation. It takes one of the lane's places in flight, if there are more
+// than a few of its kind; it keeps this object alive, and a pass, so that the engine does not stop
+// before it.
 // Thread: I/O. Borrows the lane; the attempt until settle() or abandon().
 class Race final : public HeadGate, public std::enable_shared_from_this<Race> {
  public:
@@ -68,7 +69,7 @@ class Race final : public HeadGate, public std::enable_shared_from_this<Race> {
   enum class Decision : uint8_t { kOpen, kFirst, kHedge };
 
   static awaitable<void> run(std::shared_ptr<Race> race, std::unique_ptr<Transport> connection,
-                             HttpRequest request, bool is_sent);
+                             HttpRequest request, bool is_first);
   bool claims(Contender& contender, const ResponseHead& head);
   bool is_refused_for_now(const ResponseHead& head);
   void decide(Decision decision);

@@ -9,6 +9,7 @@
 
 #include <cstring>
 #include <deque>
+#include <list>
 #include <map>
 #include <set>
 #include <string>
@@ -43,6 +44,7 @@ struct Script {
   std::vector<int> sent_over;  // of each request, its connection
   int opened = 0, closed = 0;
   bool refuses_connections = false;
+  bool lacks_memory = false;  // for a connection
   milliseconds opens_after{0};
   std::map<int, int> address_of;  // of connections; 0 where not told
   std::vector<int> avoided;       // addresses
@@ -282,6 +284,7 @@ class RaceTest : public ::testing::Test {
              100,
              log_,
              [this](IoThread& thread, const std::shared_ptr<const Route>&) {
+               if (script_.lacks_memory) throw std::bad_alloc();
                return std::make_unique<TimedConnection>(thread, script_);
              }};
   const std::shared_ptr<Pace> pace_ = host_.paces.of("gs://bucket/");
@@ -451,6 +454,18 @@ TEST_F(RaceTest, AHedgeThatGetsNoConnectionChangesNothing) {
   EXPECT_EQ(metrics().requests_total, 1u);
 }
 
+TEST_F(RaceTest, AHedgeForWhichThereIsNoMemoryChangesNothing) {
+  start({{.head_after = seconds(5), .body = "first"}, {.body = "second"}});
+  script_.lacks_memory = true;
+  pass(milliseconds(100));
+  EXPECT_EQ(lane().hedges().running(), 0u);
+  EXPECT_THAT(script_.sent_over, ElementsAre(1));
+  script_.lacks_memory = false;
+  finish();
+  EXPECT_GOOD(result_);
+  EXPECT_EQ(attempt_.text, "second") << "it is tried again when requests are next looked through";
+}
+
 TEST_F(RaceTest, ARefusalForNowLosesToAnAnswer) {
   for (const char* const status : {"503 Slow Down", "500 Error", "429 Too Many", "408 Timeout"}) {
     SCOPED_TRACE(status);
@@ -571,10 +586,39 @@ TEST_F(RaceTest, WhenEveryAnswerIsSlowTheBucketBoundsHedges) {
 }
 
 TEST_F(RaceTest, BeyondATwentiethOfTheLimitNothingIsSentTwice) {
-  for (int i = 0; i < 3; ++i) lane().hedges().begin_draining();
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(lane().hedges().begin(attempt_.expected, 64));
   run({{.head_after = seconds(1), .body = "first"}});
   EXPECT_EQ(metrics().requests_total, 1u);
   for (int i = 0; i < 3; ++i) lane().hedges().end();
+}
+
+TEST_F(RaceTest, BeyondAThirdOfTheLimitLosersAreCut) {
+  for (int i = 0; i < 21; ++i) EXPECT_TRUE(lane().hedges().begin_draining(64));
+  run({{.head_after = seconds(1), .body = "first"}, {.body = "second"}});
+  EXPECT_EQ(attempt_.text, "second");
+  EXPECT_EQ(metrics().hedges_cut_total, 1u);
+  EXPECT_EQ(script_.closed, 1);
+  for (int i = 0; i < 21; ++i) lane().hedges().end_draining();
+}
+
+TEST_F(RaceTest, ManyLosersTakeThePlaceOfRequestsUntilTheyEnd) {
+  for (int i = 0; i < 5; ++i) run({{.head_after = seconds(1), .body = "first"}, {}});
+  EXPECT_EQ(lane().hedges().running(), 5u);
+  std::list<RequestSlot> requests;
+  int sent = 0;
+  const auto send = [&](RequestSlot& slot) -> awaitable<void> {
+    const Result<void> has_place = co_await slot.take(pace_);
+    EXPECT_TRUE(has_place);
+    ++sent;
+  };
+  for (int i = 0; i < 64; ++i) {
+    asio::co_spawn(thread_->context(), send(requests.emplace_back(lane(), this)), asio::detached);
+  }
+  poll();
+  EXPECT_EQ(sent, 62) << "three of the five are beyond the limit";
+  pass(seconds(1));
+  EXPECT_EQ(lane().hedges().running(), 0u);
+  EXPECT_EQ(sent, 64) << "nothing else has woken these";
 }
 
 TEST_F(RaceTest, AfterTheEngineHasBegunToStopNothingIsSentTwice) {
