@@ -96,6 +96,7 @@ SMALL = Bucket(name="bench-1k", object_count=8_000, sizes_bytes=(1 * KIB,))
 SMALL_FEW = Bucket(name="bench-1k-few", object_count=4_000, sizes_bytes=(1 * KIB,))
 PHOTOS = Photos(name="bench-jpeg", object_count=1_000, sizes_bytes=())
 MIDDLE = Bucket(name="bench-100k", object_count=2_000, sizes_bytes=(100 * KIB,))
+MEBIBYTE = Bucket(name="bench-1m", object_count=256, sizes_bytes=(1 * MIB,))
 MIXED = Bucket(
     name="bench-mixed",
     object_count=700,

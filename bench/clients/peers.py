@@ -81,6 +81,31 @@ def obstore_many(request: Answer) -> Answer:
         return measured(read, request["duration_s"])
 
 
+def obstore_batches(request: Answer) -> Answer:
+    """obstore: batch after batch, the objects of each at once. No checksums."""
+    store = _obstore(request)
+    names, _ = objects_of(request)
+
+    async def read_one(name: str) -> int:
+        return len(await (await store.get_async(name)).bytes_async())
+
+    async def read_all(duration_s: float) -> tuple[int, int]:
+        object_count = size_bytes = 0
+        for batch in batches_for(names, request["batch_size"], duration_s):
+            sizes = await asyncio.gather(*(read_one(name) for name in batch))
+            object_count += len(sizes)
+            size_bytes += sum(sizes)
+        return object_count, size_bytes
+
+    with asyncio.Runner() as runner:
+
+        def read(duration_s: float) -> tuple[int, int]:
+            return runner.run(read_all(duration_s))
+
+        read(request["warm_up_s"])
+        return measured(read, request["duration_s"])
+
+
 def obstore_into(request: Answer) -> Answer:
     """obstore: the large object by ranges of 8 MiB, 16 at once, copied to the caller's memory."""
     import numpy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import headrace
 from bench.clients.engine import store_of
 from bench.clients.measure import Answer, batches_for, measured
 
@@ -26,4 +27,4 @@ def read_batches(request: Answer) -> Answer:
         return object_count, size_bytes
 
     answer = measured(read, request["duration_s"])
-    return {**answer, "failed": failed}
+    return {**answer, "failed": failed, "hedges": headrace.metrics().hedges_total}

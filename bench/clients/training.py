@@ -132,14 +132,29 @@ def loader(request: Answer) -> Answer:
 
 def loader_waits(request: Answer) -> Answer:
     """The same, with how long each batch was waited for, and what the engine sent for it."""
-    import headrace
     from headrace.torch import Loader
+
+    return _waits(request, lambda dataset: Loader(dataset, request["batch_size"]))
+
+
+def map_waits(request: Answer) -> Answer:
+    """The same of batch after batch by `MapDataset.__getitems__`."""
+
+    def batches_of(dataset: Any) -> Iterable[Any]:
+        for begin in range(0, len(dataset), request["batch_size"]):
+            yield dataset.__getitems__(list(range(begin, begin + request["batch_size"])))
+
+    return _waits(request, batches_of)
+
+
+def _waits(request: Answer, batches_of: Callable[[Any], Iterable[Any]]) -> Answer:
+    import headrace
 
     waits: list[float] = []
 
     def read(object_count: int) -> tuple[int, int]:
         waits.clear()
-        batches = iter(Loader(_dataset(request, object_count), request["batch_size"]))
+        batches = iter(batches_of(_dataset(request, object_count)))
         object_count = size_bytes = 0
         while True:
             began_s = time.perf_counter()
@@ -148,7 +163,7 @@ def loader_waits(request: Answer) -> Answer:
                 return object_count, size_bytes
             waits.append(time.perf_counter() - began_s)
             object_count += len(batch)
-            size_bytes += batch.numel()
+            size_bytes += len(batch) * batch[0].numel()
 
     read(request["warm_up_objects"])
     before = headrace.metrics()
@@ -158,11 +173,12 @@ def loader_waits(request: Answer) -> Answer:
         *("requests_total", "hedges_total", "hedges_won_total", "hedges_cut_total"),
         *("hedge_bytes_dropped_total", "connections_opened_total", "bytes_read_total"),
     ):
-        answer[name] = getattr(after, name) - getattr(before, name)
+        answer[name] = getattr(after, name, 0) - getattr(before, name, 0)
     answer["in_flight_limit"] = after.in_flight_limit
     # The first batches wait for the pipeline to fill, with a tail and without.
     rest = sorted(waits[len(waits) // 10 :])
-    answer["wait_p99_s"] = rest[int(len(rest) * 0.99)]
+    for name, share in (("p50", 0.5), ("p99", 0.99), ("p995", 0.995)):
+        answer[f"wait_{name}_s"] = rest[int(len(rest) * share)]
     answer["wait_max_s"] = rest[-1]
     return answer
 

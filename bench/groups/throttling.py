@@ -110,6 +110,7 @@ def throttling(bench: Bench) -> None:
         [refused(answer["phases"]) for answer in found],
         at_most=0.02,
     )
+    bench.row(group, "hedges", "", [answer["hedges"] for answer in found], at_most=0)
     bench.row(group, "reads that failed", "", [answer["failed"] for answer in found], at_most=0)
     for i, rate_per_s in enumerate(RATES_PER_S):
         name = f"phase {i + 1}, {rate_per_s:,} requests/s"

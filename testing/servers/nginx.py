@@ -34,6 +34,7 @@ class Nginx(Running):
                    names apart that differ in upper and lower case only
     latency_s:     every GET waits so long before its first byte, any number of them at once
     tail:          (share, seconds): so many of the GETs, at random, wait so long instead
+    sigma:         the wait is log-normal with this shape, and `latency_s` is its median
     certificates:  speak TLS
     workers:       worker processes
     nopush:        send whole segments alone, and the last one after the others, as many
@@ -48,6 +49,7 @@ class Nginx(Running):
         *,
         latency_s: float = 0.0,
         tail: tuple[float, float] = (0.0, 0.0),
+        sigma: float = 0.0,
         certificates: Certificates | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -69,9 +71,13 @@ class Nginx(Running):
                 for name in ("ndk_http_module.so", "ngx_http_lua_module.so")
             )
         if latency_s or share:
+            # Of a normal variable, after Box and Muller; math.random() is less than 1.
+            radius = "math.sqrt(-2 * math.log(1 - math.random()))"
+            normal = f"{radius} * math.cos(2 * math.pi * math.random())"
             latency = (
                 "access_by_lua_block { ngx.sleep("
-                f"math.random() < {share:.6f} and {tail_s:.6f} or {latency_s:.6f}) }}"
+                f"math.random() < {share:.6f} and {tail_s:.6f} or {latency_s:.6f}"
+                f" * math.exp({sigma:.6f} * {normal})) }}"
             )
         if certificates:
             tls = (

@@ -12,7 +12,7 @@ constexpr uint32_t kLeastAnswers = 64;  // for a quantile that means something
 constexpr uint32_t kMostAnswers = 1024;
 constexpr uint32_t kRefreshEvery = 32;
 constexpr std::chrono::seconds kForgetAfter{10};  // half of it
-constexpr double kLateShare = 0.95;
+constexpr double kLateShare = 0.975;
 // What takes twice the median is late where answers hardly differ, but never what is only a few
 // milliseconds behind: those are the machine's, on either side.
 constexpr int kLateMedians = 2;

@@ -34,8 +34,9 @@ struct ExpectedAnswer {
 };
 
 // After Dean and Barroso, "The Tail at Scale" (CACM 56:2, 2013): a request that takes longer than
-// 95 % of its kind is sent a second time, and if that takes as long, a third time. A token bucket
-// bounds what this adds to 3 % of the requests and of the bytes.
+// almost all of its kind is sent a second time, and if that takes as long, a third time. A token
+// bucket bounds what this adds to 3 % of the requests and of the bytes, which is why those count as
+// late that 97.5 % are not: were there more of them, the bucket would pay for whichever came first.
 //
 // Belongs to one I/O thread's share of a host, so that counting an answer writes to no memory that
 // threads share.

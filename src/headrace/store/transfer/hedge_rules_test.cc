@@ -40,7 +40,7 @@ TEST(HedgeRules, LateIsTwiceTheMedianWhereAnswersHardlyDiffer) {
 TEST(HedgeRules, LateIsBeyondAlmostAllWhereAnswersDiffer) {
   HedgeRules rules;
   std::mt19937 rng(5);
-  std::lognormal_distribution<double> latency_ms(3.4, 1);  // median 30 ms, 95 % below 155 ms
+  std::lognormal_distribution<double> latency_ms(3.4, 1);  // median 30 ms, 97.5 % below 213 ms
   int beyond = 0;
   for (int i = 0; i < 20'000; ++i) {
     const nanoseconds latency(static_cast<int64_t>(latency_ms(rng) * 1e6));
@@ -48,8 +48,8 @@ TEST(HedgeRules, LateIsBeyondAlmostAllWhereAnswersDiffer) {
     if (i >= 10'000 && latency > *late) ++beyond;
     rules.took(kSmall, latency, kStart);
   }
-  EXPECT_LE(beyond, 600) << "of 10,000";
-  EXPECT_GE(beyond, 200);
+  EXPECT_LE(beyond, 300) << "of 10,000: as many as hedges are paid for";
+  EXPECT_GE(beyond, 100);
 }
 
 TEST(HedgeRules, OnAFastNetworkNothingIsLateWithinTwentyMilliseconds) {
