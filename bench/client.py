@@ -47,6 +47,7 @@ CLIENTS = {
     "loader": ("training", "loader"),
     "loader-waits": ("training", "loader_waits"),
     "map-waits": ("training", "map_waits"),
+    "rank": ("training", "rank"),
     "shards-loader": ("shards", "loader"),
     "shards-stream": ("shards", "stream"),
     "shards-webdataset": ("shards", "webdataset"),

@@ -30,6 +30,7 @@ OVERHEAD_OBJECTS = 4096
 OVERHEAD_SIZE_BYTES = 1 << 10
 # As Loader has by default for files; and at least two batches.
 OVERHEAD_OBJECTS_IN_FLIGHT = 128
+RANK_STEP_S = 0.5
 
 
 def _dataset(request: Answer, object_count: int, transform: Any = None) -> Any:
@@ -181,6 +182,28 @@ def _waits(request: Answer, batches_of: Callable[[Any], Iterable[Any]]) -> Answe
         answer[f"wait_{name}_s"] = rest[int(len(rest) * share)]
     answer["wait_max_s"] = rest[-1]
     return answer
+
+
+def rank(request: Answer) -> Answer:
+    """One of several processes that begin together, and how much it reads each half second."""
+    from headrace.torch import Loader
+
+    folder = Path(request["folder"])
+    # More than there is time for.
+    batches = iter(Loader(_dataset(request, request["epoch_objects"]), request["batch_size"]))
+    counts = [0] * int(request["duration_s"] / RANK_STEP_S)
+    (folder / str(request["rank"])).touch()
+    while len(list(folder.iterdir())) < request["ranks"]:
+        time.sleep(0.001)
+    began_s, began_cpu_s = time.perf_counter(), cpu_s()
+    while (step := int((time.perf_counter() - began_s) / RANK_STEP_S)) < len(counts):
+        counts[step] += len(next(batches))
+    return {
+        "objects": sum(counts),
+        "wall_s": request["duration_s"],
+        "cpu_s": cpu_s() - began_cpu_s,
+        "each_step": counts,
+    }
 
 
 # ---- decoding
