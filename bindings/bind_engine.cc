@@ -24,6 +24,7 @@ nb::dict metrics(const EngineHandle& self) {
   out["hedges_won_total"] = now.hedges_won_total;
   out["hedges_cut_total"] = now.hedges_cut_total;
   out["hedge_bytes_dropped_total"] = now.hedge_bytes_dropped_total;
+  out["bodies_replaced_total"] = now.bodies_replaced_total;
   out["connections_open"] = now.connections_open;
   out["in_flight"] = now.in_flight;
   out["in_flight_limit"] = now.in_flight_limit;

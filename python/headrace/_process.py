@@ -52,6 +52,9 @@ class Metrics:
     """Connections that were closed because their answer was not needed any more, and large."""
     hedge_bytes_dropped_total: int = 0
     """Bytes of answers that were not needed any more. `bytes_read_total` is without them."""
+    bodies_replaced_total: int = 0
+    """Connections that were closed because a body came over them far slower than others did; the
+    rest was read over new ones."""
     connections_open: int = 0
     in_flight: int = 0
     """Requests under way."""

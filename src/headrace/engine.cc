@@ -469,6 +469,7 @@ EngineMetrics Engine::metrics() const {
     sum.hedges_won_total += get(metrics.hedges_won_total);
     sum.hedges_cut_total += get(metrics.hedges_cut_total);
     sum.hedge_bytes_dropped_total += get(metrics.hedge_bytes_dropped_total);
+    sum.bodies_replaced_total += get(metrics.bodies_replaced_total);
     sum.connections_open += get(metrics.connections_open);
     sum.in_flight += get(metrics.in_flight);
   };

@@ -21,6 +21,7 @@ struct alignas(64) Metrics {
   std::atomic<uint64_t> pieces_considered_total = 0;
   std::atomic<uint64_t> hedges_total = 0, hedges_won_total = 0, hedges_cut_total = 0;
   std::atomic<uint64_t> hedge_bytes_dropped_total = 0;
+  std::atomic<uint64_t> bodies_replaced_total = 0;
 };
 
 inline void count(std::atomic<uint64_t>& counter, uint64_t by = 1) {

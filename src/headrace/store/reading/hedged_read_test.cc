@@ -113,6 +113,35 @@ TEST_F(HedgedReadTest, BothRequestsAskForTheSameGeneration) {
   EXPECT_NE(sent[0].connection, sent[1].connection);
 }
 
+// The server gives a part of the body and then nothing more, while it serves others.
+TEST_F(HedgedReadTest, TheRestOfABodyThatIsFarSlowerThanOthersComesOverAnotherConnection) {
+  constexpr size_t kSize = 4'000'000, kFirstPart = 1'000'000;
+  const ObjectInfo usual = server_.put("usual", some_bytes(300'000, 2));
+  learn(usual);
+  const std::string bytes = some_bytes(kSize);
+  const ObjectInfo info = server_.put("o", bytes);
+  server_.faults(
+      R"([{"match":{"path_contains":"/o/o?"},"count":1,"action":{"stall_after_bytes":1000000}}])");
+  std::string into(kSize, '?');
+  ReadTarget target = listed(info);
+  target.into = std::as_writable_bytes(std::span(into));
+  target.has_into = true;
+  const std::shared_ptr<ReadBatch> batch = batch_of(std::span(&target, 1));
+  store_->read(batch);
+  for (int i = 0; i < 1000 && engine_.metrics().bodies_replaced_total == 0; ++i) learn(usual, 50);
+  wait_for(*batch);
+  ASSERT_FALSE(batch->slot(0).error) << batch->slot(0).error->to_string();
+  EXPECT_TRUE(into == bytes);
+  EXPECT_EQ(engine_.metrics().bodies_replaced_total, 1u);
+  EXPECT_EQ(engine_.metrics().retries_total, 0u) << "it has not failed";
+  const std::vector<FaultServer::Entry> sent = requests_of("o");
+  ASSERT_THAT(sent, SizeIs(2));
+  EXPECT_NE(sent[0].connection, sent[1].connection);
+  EXPECT_THAT(sent[1].target, ::testing::HasSubstr(info.generation));
+  EXPECT_EQ(sent[1].headers.at("range"), cat("bytes=", kFirstPart, "-", kSize - 1))
+      << "nothing comes twice";
+}
+
 // An object that changes all the time, of which nothing is known: some of its answers are late, so
 // that two requests find different generations.
 TEST_F(HedgedReadTest, AnswersOfTwoGenerationsNeverMix) {

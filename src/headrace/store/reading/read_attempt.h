@@ -42,6 +42,9 @@ class ReadAttempt final : public Attempt {
     return asks_for_sum_ ? ExpectedAnswer{.kind = AnswerKind::kStat}
                          : ExpectedAnswer::of_bytes(asked_bytes());
   }
+  bool resumes() const override {
+    return is_pinned() && !in_one_request_ && !length_unknown_ && !skipped_;
+  }
   // A listing or an earlier answer has told of it.
   bool is_known_to_exist() const override {
     return is_pinned() || slot_.listed_bytes != kUnknownSize;

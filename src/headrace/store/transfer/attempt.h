@@ -48,6 +48,8 @@ class Attempt : public ResponseSink {
   // What the present request will bring, if it may also be sent over another connection while the
   // first one is waited for: it changes nothing, and only one of the answers is taken.
   virtual std::optional<ExpectedAnswer> hedgeable() const { return std::nullopt; }
+  // Whether, if the present body breaks off, the next request asks for nothing that has come.
+  virtual bool resumes() const { return false; }
   // While there is one, it has to let the head of the response pass. Borrowed.
   void set_gate(HeadGate* gate) { gate_ = gate; }
   // Called once the whole response has been taken.

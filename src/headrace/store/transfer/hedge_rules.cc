@@ -84,6 +84,12 @@ bool HedgeRules::begin(const ExpectedAnswer& expected, uint32_t limit) {
   return true;
 }
 
+bool HedgeRules::pay_for_rest() {
+  if (requests_ < 1) return false;
+  requests_ -= 1;
+  return true;
+}
+
 bool HedgeRules::begin_draining(uint32_t limit) {
   if (draining_ >= std::max(1u, limit / kDrainedShare)) return false;
   ++draining_;

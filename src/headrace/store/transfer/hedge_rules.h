@@ -60,6 +60,8 @@ class HedgeRules {
   // not pay for it, or as many as a twentieth of `limit` are running.
   bool begin(const ExpectedAnswer& expected, uint32_t limit);
   void end() { --running_; }
+  // Pays for asking for the rest of a body that is slow. False if it must not be.
+  bool pay_for_rest();
   // An answer that is not needed any more is read to its end. False if it must not be: as many as
   // a third of `limit` are.
   bool begin_draining(uint32_t limit);

@@ -19,6 +19,7 @@
 #include "headrace/store/reading/batch_get.h"
 #include "headrace/store/reading/piece_queue.h"
 #include "headrace/store/transfer/admission.h"
+#include "headrace/store/transfer/body_rates.h"
 #include "headrace/store/transfer/hedge_rules.h"
 #include "headrace/store/transfer/host_log.h"
 #include "headrace/store/transfer/map_keeper.h"
@@ -211,6 +212,7 @@ class HostLane {
   BlockPool& pool() { return pool_; }
   Rng& rng() { return rng_; }
   HedgeRules& hedges() { return hedges_; }
+  BodyRates& body_rates() { return body_rates_; }
   // A hedge, or an answer that was drained, has ended, and its place may be free now.
   void hedge_ended() {
     if (somebody_waits()) pump();
@@ -262,6 +264,7 @@ class HostLane {
   const std::shared_ptr<Timer> turn_timer_;
   std::optional<std::chrono::steady_clock::time_point> turn_timer_at_;  // none: not armed
   HedgeRules hedges_;
+  BodyRates body_rates_;
   AdmissionReport unreported_;
   std::chrono::steady_clock::time_point reported_at_{};
 };

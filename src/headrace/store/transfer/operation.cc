@@ -66,14 +66,17 @@ void Operation::sweep(steady_clock::time_point now) {
     connection_->abort(Error(Code::kCorrupt, "the answer does not end after what it has to tell"));
   }
   connection_->check_stall(now);
-  if (store_.hedge) hedge_if_late(now);
+  if (!store_.hedge || !reached_server_ || stopped()) return;
+  if (connection_->waits_for_answer()) {
+    hedge_if_late(now);
+  } else if (attempt_->body_bytes() > 0) {
+    replace_if_slow(now);
+  }
 }
 
 // Once a request that only reads has waited for longer than almost all of its kind, it is also sent
 // over another connection: see race.h.
 void Operation::hedge_if_late(steady_clock::time_point now) {
-  // Nor does one wait for its answer whose connection is being opened, by a proxy's answer, say.
-  if (!reached_server_ || !connection_->waits_for_answer() || stopped()) return;
   Race* const running = race();
   if (running != nullptr &&
       (running->is_decided() || running->hedge_count() == HedgeRules::kMostHedges)) {
@@ -110,6 +113,24 @@ void Operation::hedge_if_late(steady_clock::time_point now) {
   } catch (const std::bad_alloc&) {
     rules.end();  // the first attempt goes on alone
   }
+}
+
+// A body that comes far slower than its neighbours is asked for from where it is, over another
+// connection and pinned to its generation.
+void Operation::replace_if_slow(steady_clock::time_point now) {
+  if (race() || !attempt_->resumes()) return;
+  const std::optional<ExpectedAnswer> expected = attempt_->hedgeable();
+  const uint64_t received = attempt_->body_bytes();
+  if (!expected || expected->bytes < BodyRates::kLeastBytes || received >= expected->bytes) return;
+  const auto began = connection_->sent_at() + connection_->first_byte_latency();
+  if (!via_->body_rates().is_slow(received, expected->bytes - received, began, now)) return;
+  Host& own = slot_.lane().host();
+  if (own.admission.queueing() || own.holds_hedges(now) || via_->host().holds_hedges(now)) return;
+  if (rare().replaced_bodies == HedgeRules::kMostHedges || !via_->hedges().pay_for_rest()) return;
+  ++rare().replaced_bodies;
+  rare().is_replaced = true;
+  count(thread().metrics().bodies_replaced_total);
+  connection_->abort(Error(Code::kUnavailable, "its body came far slower than others"));
 }
 
 Error Operation::finished(const Attempt& attempt, Error error) const {
@@ -207,7 +228,7 @@ HostLane* Operation::next_entrance() {
 // the endpoint. One that may have been sent is repeated as ever; if no answer came in time, by
 // another entrance.
 void Operation::judge_entrance(bool exchanged, RetryState::Outcome& outcome) {
-  if (outcome.stale) return;  // it is asked again
+  if (outcome.stale || outcome.replaced) return;  // it is asked again
   HostLane& own = slot_.lane();
   const bool is_own = via_ == &own;
   Reachability& reachability = via_->host().reachability;
@@ -324,6 +345,8 @@ RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& 
     outcome.follow_up = *verdict == Attempt::Verdict::kAgain;
   }
   outcome.stale = outcome.error && connection_->went_stale();
+  const bool is_replaced = rare_ && std::exchange(rare_->is_replaced, false);
+  outcome.replaced = outcome.error && is_replaced;
   if (const Refusal* refusal = attempt.refusal(); exchanged && outcome.error && refusal) {
     outcome.stale_credentials = store_.credentials != nullptr && refusal->stale_credentials;
     outcome.moved = refusal->moved || refusal->elsewhere != nullptr;
@@ -340,6 +363,10 @@ RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& 
     if (expected) {
       HedgeRules& rules = via_->hedges();
       rules.earn(attempt.body_bytes());
+      if (attempt.body_bytes() >= BodyRates::kLeastBytes && !race()) {
+        const auto head_at = connection_->sent_at() + connection_->first_byte_latency();
+        via_->body_rates().took(attempt.body_bytes(), thread().now() - head_at, thread().now());
+      }
       if (!race() || !race()->hedge_has_won()) {
         rules.took(expected->kind, connection_->first_byte_latency(), thread().now());
       }
@@ -356,7 +383,7 @@ void Operation::judge_direct(const Attempt& attempt, bool exchanged, RetryState:
   const auto now = thread().now();
   if (direct_ && reached_server_) via_->host().reachability.reached();
   if (direct_ && outcome.error) {
-    if (outcome.stale) return;  // the host is asked again
+    if (outcome.stale || outcome.replaced) return;  // the host is asked again
     direct_failed_ = true;
     // An object that is not the one asked for may be what a host that is no longer its owner kept.
     const bool is_another = outcome.error->code() == Code::kPreconditionFailed;
@@ -423,7 +450,7 @@ void Operation::note_outcome(const RetryState::Outcome& outcome, steady_clock::t
     count(thread().metrics().throttled_total);
     host.log.answered(now);
     host.log.throttled(store_.pace->root(), store_.pace->per_s(), now);
-  } else if (!outcome.stale) {
+  } else if (!outcome.stale && !outcome.replaced) {
     host.log.failed(*outcome.error, now);
   }
 }

@@ -88,6 +88,7 @@ class Operation final : public Activity {
   awaitable<bool> wait_for_turn();
   awaitable<void> settle_race(Result<void>& exchanged);
   void hedge_if_late(std::chrono::steady_clock::time_point now);
+  void replace_if_slow(std::chrono::steady_clock::time_point now);
   void count_in_flight(bool in_flight);
   RetryState::Outcome end_attempt(Attempt& attempt, const HttpRequest& request,
                                   Result<void> exchanged);
@@ -114,6 +115,8 @@ class Operation final : public Activity {
   struct Rare {
     std::optional<DirectRefusal> direct_refusal = {};  // until the store's endpoint has judged
     std::shared_ptr<Race> race = nullptr;              // once the present attempt has been late
+    uint8_t replaced_bodies = 0;
+    bool is_replaced = false;  // the present attempt has been ended for another one
   };
   Rare& rare();
   Race* race() const { return rare_ ? rare_->race.get() : nullptr; }

@@ -75,6 +75,10 @@ RetryState::Step RetryState::after(Outcome outcome, TimePoint now, TimePoint dea
     --attempts_;
     return {.next = Next::kFreshConnection};
   }
+  if (outcome.replaced) {
+    --attempts_;  // it has not failed
+    return {.next = Next::kFreshConnection};
+  }
   if (outcome.has_detour) {
     --attempts_;  // one attempt, by whichever way
     return {.next = Next::kDetour, .error = std::move(error)};

@@ -53,10 +53,11 @@ class RetryState {
     std::optional<Error> error = {};  // none: it succeeded
     bool follow_up = false;           // it succeeded, and another request follows
     bool stale = false;               // it failed because the server had closed the idle connection
-    bool stale_credentials = false;   // it was refused, and with new credentials it may not be
-    bool moved = false;               // it was refused, since its place is elsewhere
-    bool unsettled = false;           // it was refused by a cluster that is changing
-    bool has_detour = false;          // it was not sent, and there is another way
+    bool replaced = false;           // it was ended, so that the rest comes over another connection
+    bool stale_credentials = false;  // it was refused, and with new credentials it may not be
+    bool moved = false;              // it was refused, since its place is elsewhere
+    bool unsettled = false;          // it was refused by a cluster that is changing
+    bool has_detour = false;         // it was not sent, and there is another way
   };
   enum class Next : uint8_t {
     kDone,
