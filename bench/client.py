@@ -53,6 +53,7 @@ CLIENTS = {
     "files-map": ("files", "map_batches"),
     "files-loader": ("files", "loader"),
     "files-workers": ("files", "workers"),
+    "overlap": ("overlap", "overlap"),
     "jpeg-loader": ("training", "jpeg_loader"),
     "jpeg-memory": ("training", "jpeg_memory"),
     "overhead": ("training", "overhead"),

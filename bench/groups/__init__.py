@@ -15,6 +15,7 @@ from bench.groups import (
     index,
     joining,
     listing,
+    overlap,
     packing,
     parquet,
     s3,
@@ -30,6 +31,7 @@ from bench.harness import Bench
 GROUPS: dict[str, Callable[[Bench], None]] = {
     **engine.GROUPS,
     **training.GROUPS,
+    **overlap.GROUPS,
     **files.GROUPS,
     **joining.GROUPS,
     **listing.GROUPS,
