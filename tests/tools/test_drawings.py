@@ -1,4 +1,4 @@
-"""The pictures of the documentation are those that tools/drawings.py draws, and pages show all."""
+"""The pictures of the documentation are those that their scripts draw, and pages show all."""
 
 from __future__ import annotations
 
@@ -26,3 +26,12 @@ def test_they_say_what_the_script_draws(tmp_path: Path) -> None:
 def test_a_page_shows_it(drawing: str) -> None:
     pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
     assert any(f"drawings/{drawing})" in page.read_text() for page in pages)
+
+
+def test_the_comparisons_are_those_of_the_kept_measurements(tmp_path: Path) -> None:
+    script = ROOT / "bench" / "scripts" / "plot_comparisons.py"
+    subprocess.run([sys.executable, str(script), str(tmp_path / "drawn.svg")], check=True)
+    drawn = WORDS.findall((tmp_path / "drawn.svg").read_text())
+    kept = (ROOT / "docs" / "measurements" / "comparisons.svg").read_text()
+    assert WORDS.findall(kept) == drawn, "run bench/scripts/plot_comparisons.py"
+    assert "14,738" in drawn
