@@ -54,6 +54,7 @@ CLIENTS = {
     "files-loader": ("files", "loader"),
     "files-workers": ("files", "workers"),
     "overlap": ("overlap", "overlap"),
+    "ray-data": ("ray_data", "read"),
     "jpeg-loader": ("training", "jpeg_loader"),
     "jpeg-memory": ("training", "jpeg_memory"),
     "overhead": ("training", "overhead"),

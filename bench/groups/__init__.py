@@ -18,6 +18,7 @@ from bench.groups import (
     overlap,
     packing,
     parquet,
+    ray_data,
     s3,
     safetensors,
     shards,
@@ -48,5 +49,6 @@ GROUPS: dict[str, Callable[[Bench], None]] = {
     **parquet.GROUPS,
     **fsspec.GROUPS,
     **packing.GROUPS,
+    **ray_data.GROUPS,
     **tokens.GROUPS,
 }
