@@ -19,7 +19,7 @@ def ray_data(bench: Bench) -> None:
         def run() -> Answer:
             with bench.objects_file(bucket) as file:
                 return bench.client(
-                    "ray-data", way=way, folder=folder, objects_file=file, epochs=4, timeout_s=300
+                    "ray-data", way=way, folder=folder, objects_file=file, times=8, timeout_s=300
                 )
 
         return run
