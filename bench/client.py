@@ -56,6 +56,8 @@ CLIENTS = {
     "files-map": ("files", "map_batches"),
     "files-loader": ("files", "loader"),
     "files-workers": ("files", "workers"),
+    "overlap": ("overlap", "overlap"),
+    "ray-data": ("ray_data", "read"),
     "jpeg-loader": ("training", "jpeg_loader"),
     "jpeg-memory": ("training", "jpeg_memory"),
     "overhead": ("training", "overhead"),

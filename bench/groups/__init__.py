@@ -15,9 +15,11 @@ from bench.groups import (
     index,
     joining,
     listing,
+    overlap,
     packing,
     parquet,
     ranks,
+    ray_data,
     s3,
     safetensors,
     shards,
@@ -31,6 +33,7 @@ from bench.harness import Bench
 GROUPS: dict[str, Callable[[Bench], None]] = {
     **engine.GROUPS,
     **training.GROUPS,
+    **overlap.GROUPS,
     **files.GROUPS,
     **joining.GROUPS,
     **listing.GROUPS,
@@ -48,5 +51,6 @@ GROUPS: dict[str, Callable[[Bench], None]] = {
     **parquet.GROUPS,
     **fsspec.GROUPS,
     **packing.GROUPS,
+    **ray_data.GROUPS,
     **tokens.GROUPS,
 }

@@ -1,4 +1,4 @@
-"""Datasets of Ray Data: objects, and samples in tar shards. Needs ``pip install 'headrace[ray]'``.
+"""Datasets of Ray Data, and checkpoints of Ray Train. Needs ``pip install 'headrace[ray]'``.
 
 The engine reads many objects at a time into one Arrow block, verifies them, and repeats requests
 that fail. Ray divides the blocks among its tasks.
@@ -17,6 +17,7 @@ from headrace._engine import ObjectIndex
 from headrace._entry_reads import EntryReads
 from headrace._object_source import Stores, objects_of
 from headrace._options import MiB, require, require_bytes
+from headrace._ray_train import ranks, report, restore
 from headrace._shard_samples import FIELDS, field_names, is_indexed, samples_of
 from headrace._shards import OnError, ShardSource, members_of, require_on_error, shards_of
 
@@ -31,7 +32,11 @@ except ImportError as error:
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["read_objects", "read_shards"]
+__all__ = ["ranks", "read_objects", "read_shards", "report", "restore"]
+
+for _function in (ranks, report, restore):
+    _function.__module__ = "headrace.ray"
+del _function
 
 BLOCK_BYTES = 32 * MiB
 _URL, _BYTES = "url", "bytes"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -91,3 +93,36 @@ def test_fsdp2_goes_on_with_other_numbers_of_ranks(
         assert len(saved) == ranks
         ((step, _),) = before = set(saved)
         assert step == str(3 * (run_number + 1))
+
+
+def test_fsdp2_goes_on_on_two_nodes_after_one(server: FaultServer, tmp_path: Path) -> None:
+    url = url_of("gs", tmp_path, server) + "/"
+    script = (str(EXAMPLES / "fsdp2_checkpoint.py"), url)
+    saved = re.findall(r"saved step (\d+), parameters ([\d.]+)", run(server, *command(2), *script))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    with ThreadPoolExecutor() as nodes:
+        told = "".join(
+            nodes.map(
+                lambda node: run(
+                    server,
+                    *("-m", "torch.distributed.run", "--nnodes=2", f"--node-rank={node}"),
+                    *("--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}"),
+                    *script,
+                ),
+                range(2),
+            )
+        )
+    loaded = re.findall(r"rank (\d): loaded step (\d+), parameters ([\d.]+)", told)
+    assert {rank for rank, *_ in loaded} == {"0", "1"}
+    assert {tuple(rest) for _, *rest in loaded} == set(saved)
+    assert len(re.findall(r"saved step 6,", told)) == 2
+
+
+def test_lightning_trains_from_a_loader_and_resumes_within_an_epoch(
+    server: FaultServer, url: str
+) -> None:
+    told = run(server, str(EXAMPLES / "lightning_training.py"), url)
+    assert "resumed after step 30 of 45" in told
+    assert "the weights of both runs are equal, bit for bit" in told

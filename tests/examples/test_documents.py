@@ -1,4 +1,4 @@
-"""The code in README.md, docs/guide/ and docs/reference/ runs, as it stands there."""
+"""The code in README.md and in the pages of docs/ runs, as it stands there."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from tests.nursery import Nursery
 pytestmark = pytest.mark.timeout(960)
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+# What is shown but does not run, such as code of other packages, is ```py.
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DOCUMENTS = sorted(
     str(path.relative_to(ROOT))
     for path in [
         ROOT / "README.md",
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("docs/howto/*.md"),
         *ROOT.glob("docs/guide/*.md"),
         *ROOT.glob("docs/reference/*.md"),
     ]

@@ -89,8 +89,11 @@ ONLY_READ = {
     "headrace.fsspec.register",  # is for the whole process, of all tests
     "headrace.lightning.AsyncCheckpointIO",  # tests/lightning has trainers
     "headrace.lightning.CheckpointIO",
-    "headrace.ray.read_objects",  # needs a cluster; tests/ray has one
+    "headrace.ray.ranks",  # need a cluster; tests/ray has one
+    "headrace.ray.read_objects",
     "headrace.ray.read_shards",
+    "headrace.ray.report",
+    "headrace.ray.restore",
     "headrace.megatron.install",  # is for the whole process; tests/tokens has one for it
     "headrace.torch_checkpointing.ObjectStorageConfig",  # tests/torch_checkpointing has it
     "headrace.torch_checkpointing.ObjectStorageConfig.create_storage",

@@ -134,3 +134,20 @@ def test_arguments_that_cannot_be_are_refused(
 def test_a_source_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(headrace.NotFoundError):
         headrace.ray.read_objects(tmp_path / "nothing")
+
+
+def test_a_task_has_two_blocks_at_most(gcs: headrace.Store, server: FaultServer) -> None:
+    for i in range(12):
+        gcs.write(f"{i:02d}", bytes(1000))
+    read = headrace.ray._Entries(gcs.index(), (gcs,), 3000, None)
+    (task,) = read.get_read_tasks(1)
+    begin = len(server.log())
+
+    def objects_read() -> int:
+        return sum(each["kind"] == "media" for each in server.log()[begin:])
+
+    blocks = iter(task())
+    next(blocks)
+    blocks.close()  # type: ignore[attr-defined]
+    # One block was handed over, and the next was being read; the other two were not begun.
+    assert objects_read() <= 2 * 3
