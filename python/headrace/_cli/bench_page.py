@@ -58,7 +58,7 @@ h2 { font-size: 16px; margin: 0 0 2px }
 p { margin: 0 0 8px; color: #4a5362 }
 .notice { background: #fff3dc; border: 1px solid #e9c98a; border-radius: 8px; padding: 8px 14px;
   color: #5e4310 }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(170px, 1fr)); gap: 12px;
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(230px, 1fr)); gap: 12px;
   margin: 20px 0 }
 .tile, figure, .card { background: #fff; border: 1px solid #e1e5eb; border-radius: 10px }
 .tile { padding: 12px 16px }
@@ -160,8 +160,8 @@ them{_escaped(step and " for " + f"{1000 * step_s:g} ms")}.</p>
 {"".join(figures)}
 </div>
 <div class="card"><h2>All measurements</h2>
-<p>Throughput is the median of the runs, with the least and the most. Waits are quantiles over the
-batches of all runs.</p>
+<p>Throughput is the median of the runs, with the least and the most; the time until the first batch
+comes is part of it. Waits are quantiles over the batches of all runs.</p>
 {_table(found)}</div>
 <div class="card"><h2>How this was measured</h2>
 <table class="facts">{rows}</table></div>
@@ -202,7 +202,7 @@ def _machine() -> str:
 
 def _about(sizes: Sequence[int]) -> str:
     total, count = sum(sizes), len(sizes)
-    text = f"{counted(count, 'object')}, {binary_size(total)} in all"
+    text = f"{count:,} {'object' if count == 1 else 'objects'}, {binary_size(total)} in all"
     if count > 1:
         median = binary_size(statistics.median(sizes))
         text += f", median {median}, largest {binary_size(max(sizes))}"
@@ -307,7 +307,7 @@ def _over_time(base: Measurement) -> tuple[str, Draw]:
     def draw(axes: Axes) -> None:
         for number, run in enumerate(base.runs):
             [reads] = run
-            bins = max(1, min(40, len(reads.ends_s) // 4))
+            bins = max(1, min(25, len(reads.ends_s) // 4))
             width_s = reads.duration_s / bins
             sums = [0] * bins
             for end_s, size_bytes in zip(reads.ends_s, reads.batch_bytes, strict=True):
@@ -350,7 +350,7 @@ def _waits(base: Measurement) -> tuple[str, Draw]:
                 value, color=color, linewidth=1, linestyle="--", label=f"{name} {value:.2f} ms"
             )
         axes.set(xscale="log", xlabel="wait (ms)", ylabel="batches (%)", ylim=(0, 102))
-        axes.legend(loc="upper left")
+        axes.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.16))
 
     n = counted(len(waits_ms), "batch", "batches")
     return f"The share of batches that came within a time; {n}.", draw

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any
 
 from headrace import HeadraceError, MiB, ObjectIndex, Store
 from headrace._cli.bench_reads import Reads
@@ -35,7 +34,8 @@ class Settings:
         """What is not as usual, for people."""
         parts = [f"batches of {self.batch_size}"]
         if self.prefetch_bytes is not None:
-            parts.append(f"{binary_size(self.prefetch_bytes)} ahead")
+            ahead = binary_size(self.prefetch_bytes) if self.prefetch_bytes else "one batch"
+            parts.append(f"{ahead} ahead")
         if self.processes > 1:
             parts.append(f"{self.processes} processes")
         return ", ".join(parts)
@@ -148,13 +148,19 @@ def _run(jobs: list[dict[str, Any]], report: Report) -> tuple[list[Reads], float
                 pickle.dump(job, process.stdin)
                 process.stdin.flush()
         for process in processes:
-            _line_of(process, report)
+            _answer_of(process, report, lambda stdout: stdout.readline())
         start_s = time.perf_counter() - begin_s
         for process in processes:
             assert process.stdin is not None
             process.stdin.write(b"go\n")
             process.stdin.flush()
-        return [Reads(**json.loads(_line_of(each, report))) for each in processes], start_s
+        found = [
+            pickle.loads(_answer_of(each, report, lambda out: out.read())) for each in processes
+        ]
+        for each in found:
+            if isinstance(each, HeadraceError):
+                raise each
+        return found, start_s
     finally:
         for process in processes:
             process.kill()
@@ -165,26 +171,28 @@ def _run(jobs: list[dict[str, Any]], report: Report) -> tuple[list[Reads], float
                         stream.close()
 
 
-def _line_of(process: subprocess.Popen[bytes], report: Report) -> bytes:
-    """Return the next line of a process; meanwhile look whether the command is stopped.
+def _answer_of(
+    process: subprocess.Popen[bytes], report: Report, take: Callable[[IO[bytes]], bytes]
+) -> bytes:
+    """Return what a process says next; meanwhile look whether the command is stopped.
 
     Raises:
         Stopped: it is.
-        HeadraceError: the process has ended.
+        HeadraceError: the process has ended without a word.
     """
     stdout, stderr = process.stdout, process.stderr
     assert stdout is not None
     assert stderr is not None
     found: list[bytes] = []
-    reader = threading.Thread(target=lambda: found.append(stdout.readline()), daemon=True)
+    reader = threading.Thread(target=lambda: found.append(take(stdout)), daemon=True)
     reader.start()
     while reader.is_alive():
         reader.join(0.05)
         report.check()
-    if found and found[0].endswith(b"\n"):
+    if found and found[0]:
         return found[0]
-    text = stderr.read().decode(errors="replace").strip()
-    raise HeadraceError(text.rpartition("\n")[2] or "a process of the measurement has ended")
+    last = stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
+    raise HeadraceError(f"a process of the measurement has ended: {last or process.wait()}")
 
 
 @contextmanager
