@@ -83,7 +83,22 @@ TEST(Timeline, TakesWhatThreadsHaveNotedThatAreGone) {
   EXPECT_THAT(numbers(end_timeline()), UnorderedElementsAre(1, 2));
 }
 
-TEST(Timeline, LosesNothingWhileThreadsNoteAndOthersBeginAndEndIt) {
+TEST(Timeline, LosesNothingOfWhatManyThreadsNote) {
+  constexpr uint32_t kThreads = 4, kEach = 20'000, kRoom = 15'000;
+  begin_timeline(kRoom);
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([] {
+      for (uint32_t number = 1; number <= kEach; ++number) note_attempt(numbered(number));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const Timeline taken = end_timeline();
+  EXPECT_EQ(taken.attempts.size(), kThreads * kRoom);
+  EXPECT_EQ(taken.dropped, kThreads * (kEach - kRoom));
+}
+
+TEST(Timeline, CountsNothingTwiceWhileItBeginsAndEndsUnderThreadsThatNote) {
   constexpr uint32_t kThreads = 4, kEach = 20'000;
   std::atomic<uint64_t> noted = 0;
   std::latch begin(kThreads + 1);
