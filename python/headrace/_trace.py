@@ -109,7 +109,7 @@ class Trace:
         """End the recording, also after an exception."""
         self.stop()
 
-    def note(self, name: str, begin_ns: int, end_ns: int, arguments: Mapping[str, object]) -> None:
+    def _note(self, name: str, begin_ns: int, end_ns: int, arguments: Mapping[str, object]) -> None:
         thread = threading.current_thread()
         ident = thread.native_id or thread.ident or 0
         with _lock:
@@ -127,7 +127,7 @@ def trace(
 
     Each I/O thread has a track for every request that it has in flight at the same time. A request
     is a span, and so is each of its phases: to connect, to send, to wait for the first byte, to
-    receive the body, and to check it. An arrow of its own shows how long a read was queued. The
+    receive the body, and to check it. Another span shows how long a read was queued. The
     threads of loaders have spans for the waits of the trainer, transforms and collating.
 
     Processes forked during the recording record, too, if they use headrace and end as
@@ -177,7 +177,7 @@ def note(name: str, begin_ns: int, end_ns: int, /, **arguments: object) -> None:
     """Record a span of this thread; times are those of `time.perf_counter_ns`."""
     current = _current
     if current is not None:
-        current.note(name, begin_ns, end_ns, arguments)
+        current._note(name, begin_ns, end_ns, arguments)
 
 
 def engine_begins(path: str) -> None:
