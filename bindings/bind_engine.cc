@@ -25,6 +25,12 @@ nb::dict metrics(const EngineHandle& self) {
   out["hedges_cut_total"] = now.hedges_cut_total;
   out["hedge_bytes_dropped_total"] = now.hedge_bytes_dropped_total;
   out["bodies_replaced_total"] = now.bodies_replaced_total;
+  const auto seconds = [](std::chrono::nanoseconds time) {
+    return std::chrono::duration<double>(time).count();
+  };
+  out["queue_s_total"] = seconds(now.queue_time_total);
+  out["first_byte_s_total"] = seconds(now.first_byte_time_total);
+  out["body_s_total"] = seconds(now.body_time_total);
   out["connections_open"] = now.connections_open;
   out["in_flight"] = now.in_flight;
   out["in_flight_limit"] = now.in_flight_limit;
@@ -169,7 +175,7 @@ void bind_engine(nb::module_& module) {
           },
           nb::sig("def take_warnings(self) -> list[str]"),
           "What users should know though nothing has failed, since the last call.")
-      .def("metrics", &metrics, nb::sig("def metrics(self) -> dict[str, int]"));
+      .def("metrics", &metrics, nb::sig("def metrics(self) -> dict[str, typing.Any]"));
 
   module.def(
       "pass_on_log",

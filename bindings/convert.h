@@ -223,6 +223,7 @@ void bind_listing(nb::module_& module);
 void bind_store(nb::module_& module);
 void bind_writer(nb::module_& module);
 void bind_engine(nb::module_& module);
+void bind_timeline(nb::module_& module);
 
 }  // namespace headrace::python
 

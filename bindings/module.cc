@@ -69,6 +69,7 @@ NB_MODULE(_engine, module) {
   bind_parquet(module);
   bind_credentials(module);
   bind_engine(module);
+  bind_timeline(module);
   bind_listing(module);
   bind_writer(module);
   bind_store(module);

@@ -45,6 +45,7 @@ from headrace._process import Metrics, configure, metrics, shutdown
 from headrace._reader_io import ObjectReaderIO
 from headrace._shards import index_members
 from headrace._store import ListPage, Prefix, Store
+from headrace._trace import Trace, trace
 from headrace._version import __version__ as __version__
 from headrace._writer_io import ObjectWriterIO
 
@@ -96,6 +97,7 @@ __all__ = [
     "ThrottledError",
     "TimedOutError",
     "TimeoutOptions",
+    "Trace",
     "UnavailableError",
     "UnfinishedUpload",
     "clean",
@@ -106,6 +108,7 @@ __all__ = [
     "pack",
     "pack_tokens",
     "shutdown",
+    "trace",
 ]
 
 # The public module, in messages, in documentation and in pickles.

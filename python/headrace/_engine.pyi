@@ -1260,7 +1260,7 @@ class Engine:
     def take_warnings(self) -> list[str]:
         """What users should know though nothing has failed, since the last call."""
 
-    def metrics(self) -> dict[str, int]: ...
+    def metrics(self) -> dict[str, Any]: ...
 
 def pass_on_log() -> None:
     """Hands what the engine has logged to Python's logging."""
@@ -1300,6 +1300,14 @@ def make_exception(
     attempts: int = 0,
 ) -> Exception:
     """The exception that a failing request with these facts raises."""
+
+def begin_timeline(attempts_per_thread: int) -> None:
+    """Notes when each attempt does what, the last ones on each thread."""
+
+def end_timeline() -> tuple[list[dict[str, Any]], int]:
+    """
+    The attempts that were noted, and how many older ones were overwritten. Times are those of time.perf_counter_ns(), on Linux; 0: it did not come to that.
+    """
 
 class Listing:
     """The objects of a bucket as they arrive."""

@@ -556,6 +556,7 @@ class Environment:
     no_proxy: str = ""
     ca_file: str = ""
     hedge: bool = True
+    trace: str = ""
     engine: EngineOptions = EngineOptions()
 
     def endpoint(self, scheme: str) -> str:
@@ -637,6 +638,7 @@ def read_environment(environ: Mapping[str, str] = os.environ) -> Environment:
         no_proxy=proxy("no_proxy"),
         ca_file=environ.get("SSL_CERT_FILE", ""),
         hedge=switch("HEADRACE_HEDGE", default=True),
+        trace=environ.get("HEADRACE_TRACE", "").strip(),
         engine=EngineOptions(
             io_threads=number("HEADRACE_IO_THREADS", defaults.io_threads),
             file_threads=number("HEADRACE_FILE_THREADS", defaults.file_threads),

@@ -12,10 +12,10 @@ import sys
 import threading
 import warnings
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace import _engine, _log  # noqa: F401  # the engine imports it when it has to tell
+from headrace import _engine, _log, _trace  # noqa: F401  # the engine imports it when it has to tell
 from headrace._errors import CancelledError, InvalidArgumentError
 from headrace._options import EngineOptions, read_environment
 
@@ -55,6 +55,13 @@ class Metrics:
     bodies_replaced_total: int = 0
     """Connections that were closed because a body came over them far slower than others did; the
     rest was read over new ones."""
+    queue_s_total: float = 0.0
+    """How long reads have waited for memory and a slot, summed over reads that wait in parallel.
+    This and the next two count the requests that were answered, not those of ``file://``."""
+    first_byte_s_total: float = 0.0
+    """How long requests that were sent have waited for the first byte of their answers, summed."""
+    body_s_total: float = 0.0
+    """How long the rest of these answers took, summed. Checksums are computed meanwhile."""
     connections_open: int = 0
     in_flight: int = 0
     """Requests under way."""
@@ -67,6 +74,22 @@ class Metrics:
     memory_cached_bytes: int = 0
     """Free memory that is kept warm for the next read."""
     memory_peak_live_bytes: int = 0
+
+    def prometheus(self) -> str:
+        """Return the counters in Prometheus's text format, for an exporter of your own.
+
+        A counter ends in ``_total``; everything else is a gauge.
+
+        Examples:
+            >>> print(headrace.Metrics(retries_total=3).prometheus().splitlines()[3])
+            headrace_retries_total 3
+        """
+        lines = []
+        for field in fields(self):
+            kind = "counter" if field.name.endswith("_total") else "gauge"
+            name = f"headrace_{field.name}"
+            lines += [f"# TYPE {name} {kind}", f"{name} {getattr(self, field.name)}"]
+        return "".join(f"{line}\n" for line in lines)
 
 
 class _Process:
@@ -166,6 +189,7 @@ def current_engine() -> _engine.Engine:
         if process.engine is None:
             if process.exiting:
                 raise CancelledError("the interpreter is going down: headrace is not used any more")
+            _trace.engine_begins(read_environment().trace)
             process.engine = _engine.Engine(asdict(engine_options()))
         return process.engine
 
@@ -236,6 +260,7 @@ def _at_exit() -> None:
     others = threading.active_count() > 1 or _process.lost_threads
     _engine.begin_exit(threads_left=stuck or others)
     shutdown()
+    _trace.finish()
 
 
 atexit.register(_at_exit)

@@ -470,6 +470,9 @@ EngineMetrics Engine::metrics() const {
     sum.hedges_cut_total += get(metrics.hedges_cut_total);
     sum.hedge_bytes_dropped_total += get(metrics.hedge_bytes_dropped_total);
     sum.bodies_replaced_total += get(metrics.bodies_replaced_total);
+    sum.queue_time_total += std::chrono::nanoseconds(get(metrics.queue_ns_total));
+    sum.first_byte_time_total += std::chrono::nanoseconds(get(metrics.first_byte_ns_total));
+    sum.body_time_total += std::chrono::nanoseconds(get(metrics.body_ns_total));
     sum.connections_open += get(metrics.connections_open);
     sum.in_flight += get(metrics.in_flight);
   };

@@ -32,6 +32,9 @@ struct EngineMetrics {
   uint64_t hedges_total = 0, hedges_won_total = 0, hedges_cut_total = 0;
   uint64_t hedge_bytes_dropped_total = 0;
   uint64_t bodies_replaced_total = 0;
+  // Summed over all requests, which run in parallel: how long reads waited for memory and a slot,
+  // answers for their first byte, and from there to their end. Of files, nothing is told.
+  std::chrono::nanoseconds queue_time_total{}, first_byte_time_total{}, body_time_total{};
   uint64_t connections_open = 0;
   uint64_t in_flight = 0;        // requests in progress
   uint64_t in_flight_limit = 0;  // of the busiest host

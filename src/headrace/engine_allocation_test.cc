@@ -14,6 +14,7 @@
 #include "headrace/format/sigv4.h"
 #include "headrace/store/fault_server_test_support.h"
 #include "headrace/store/root.h"
+#include "headrace/store/timeline/timeline.h"
 
 namespace {
 
@@ -159,6 +160,16 @@ TEST_F(AllocationTest, ReadBelowARootTakesNoMore) {
   const double per_read = allocations_per_read(1 * kKiB, "some/run of mine");
   RecordProperty("allocations_per_read", std::to_string(per_read));
   std::printf("%.3f allocations per read of 1 KiB below a root\n", per_read);
+  EXPECT_LE(per_read, kMaxAllocationsPerRead);
+}
+
+TEST_F(AllocationTest, ReadThatIsRecordedTakesNoMore) {
+  begin_timeline(/*attempts_per_thread=*/64);  // the rings are full once it counts
+  const double per_read = allocations_per_read(1 * kKiB);
+  const Timeline taken = end_timeline();
+  EXPECT_EQ(taken.attempts.size() + taken.dropped, 2 * kBatches * kBatchObjects);
+  RecordProperty("allocations_per_read", std::to_string(per_read));
+  std::printf("%.3f allocations per read of 1 KiB that is recorded\n", per_read);
   EXPECT_LE(per_read, kMaxAllocationsPerRead);
 }
 

@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 import headrace
-from headrace._cli.bench import shuffled_batches
+from headrace._cli.bench_reads import shuffled_batches
 from testing.faultserver.client import FaultServer
 from tests.cli.conftest import Run, kinds
 

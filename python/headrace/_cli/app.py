@@ -7,6 +7,7 @@ import inspect
 import os
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, NoReturn, get_type_hints
 
 import typer
@@ -485,12 +486,31 @@ def bench(
     url: Annotated[str, typer.Argument(metavar="URL", help="A bucket, prefix or directory.")],
     batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Objects a batch.")] = 64,
     seconds: Annotated[
-        float, typer.Option(min=0.0, metavar="S", help="How long, over as many epochs as it takes.")
-    ] = 10.0,
+        float | None,
+        typer.Option(
+            min=0.0,
+            metavar="S",
+            help="How long, over as many epochs as it takes; 10, or 2 a measurement of a page.",
+        ),
+    ] = None,
     epochs: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="So many epochs, however long.")
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Of the order.")] = 0,
+    step_ms: Annotated[
+        float,
+        typer.Option(min=0.0, metavar="MS", help="Let a step of the trainer take so long."),
+    ] = 0.0,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Vary batch size, read-ahead and processes, and write a page of plots.",
+        ),
+    ] = None,
+    repeats: Annotated[
+        int, typer.Option(min=1, metavar="N", help="--html: how often to measure each.")
+    ] = 3,
     json_: _Json = False,
 ) -> None:
     """Read as a training job reads, in shuffled batches, and say how fast that was."""
@@ -504,6 +524,9 @@ def bench(
             seconds=seconds,
             epochs=epochs,
             seed=seed,
+            step_s=step_ms / 1000,
+            html=html,
+            repeats=repeats,
         )
 
     _run(context, work, as_json=json_)

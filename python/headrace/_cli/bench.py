@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
-import resource
+import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import headrace
-from headrace import GiB, KiB, ObjectIndex, ObjectInfo, _engine
+from headrace import GiB, InvalidArgumentError, ObjectIndex
+from headrace._cli.bench_reads import Reads, quantile, read_for
 from headrace._cli.location import Location, missing_bucket, not_found
 from headrace._cli.progress import listed
 from headrace._cli.report import Report, binary_size, shown
 
-__all__ = ["Measured", "bench", "shuffled_batches"]
+__all__ = ["Measured", "bench"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,17 +59,30 @@ def bench(
     report: Report,
     *,
     batch_size: int,
-    seconds: float,
+    seconds: float | None,
     epochs: int | None,
     seed: int,
+    step_s: float,
+    html: Path | None,
+    repeats: int,
 ) -> None:
     """List, shuffle, read batch after batch, and print what that took.
 
     Args:
-        seconds: stop after this long, if `epochs` is None.
+        seconds: stop after this long, if `epochs` is None. None: 10, or 2 for each measurement of a
+            page.
         epochs: stop after so many passes over all objects.
         seed: of the order.
+        step_s: how long the consumer works on each batch.
+        html: measure other batch sizes, too, and more; and write a page about all of it there.
+        repeats: how often each measurement of the page is made.
+
+    Raises:
+        InvalidArgumentError: a page cannot be made as asked, or matplotlib is not installed.
     """
+    if html is not None:
+        _require_page(html, epochs)
+        report.stop_s = 30.0  # what was measured until then becomes a page
     begin_s = time.perf_counter()
     try:
         index = listed(location.store, location.below, report)
@@ -76,84 +91,113 @@ def bench(
     list_s = time.perf_counter() - begin_s
     if not len(index):
         raise not_found(location, "no object below it")
-    measured = _read(location, index, list_s, batch_size, seconds, epochs, seed)
+    if html is None:
+        reads = read_for(
+            location.store,
+            index,
+            batch_size=batch_size,
+            seconds=10.0 if seconds is None else seconds,
+            epochs=epochs,
+            seed=seed,
+            step_s=step_s,
+            is_stopping=lambda: report.stopping,
+        )
+    else:
+        seconds = 2.0 if seconds is None else seconds
+        reads = _page(
+            location, index, list_s, report, batch_size, seconds, seed, step_s, html, repeats
+        )
+    if not reads.waits_s:
+        report.check()
+        return
+    measured = _measured(location, index, list_s, batch_size, reads)
     if report.as_json:
         print(json.dumps(dataclasses.asdict(measured)))
     else:
         _print(measured)
 
 
-def shuffled_batches(index: ObjectIndex, batch_size: int, seed: int) -> Iterator[list[ObjectInfo]]:
-    """Yield batches for ever, each epoch in an order of its own, which is that of a dataset."""
-    epoch = 0
-    while True:
-        order = _engine.Order(len(index), seed, epoch, True)
-        for begin in range(0, len(index), batch_size):
-            end = min(begin + batch_size, len(index))
-            yield list(index.select(order.indices(begin, end)))
-        epoch += 1
+def _require_page(html: Path, epochs: int | None) -> None:
+    if epochs is not None:
+        raise InvalidArgumentError("--html measures for --seconds each time; leave out --epochs")
+    if not html.absolute().parent.is_dir():
+        raise headrace.NotFoundError(f"{html}: the folder for this page does not exist")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise InvalidArgumentError("--html needs matplotlib: pip install 'headrace[report]'")
 
 
-def _read(
+def _page(
     location: Location,
     index: ObjectIndex,
     list_s: float,
+    report: Report,
     batch_size: int,
     seconds: float,
-    epochs: int | None,
     seed: int,
+    step_s: float,
+    html: Path,
+    repeats: int,
+) -> Reads:
+    """Measure, write the page, and return the first reads of the first settings."""
+    from headrace._cli.bench_page import write_page
+    from headrace._cli.bench_series import measure_all, settings_of
+
+    every = settings_of(batch_size, max(2, len(os.sched_getaffinity(0))))
+    found = measure_all(
+        location.store,
+        index,
+        every,
+        report,
+        seconds=seconds,
+        repeats=repeats,
+        seed=seed,
+        step_s=step_s,
+    )
+    if not found:
+        return Reads()
+    write_page(
+        html,
+        found,
+        url=location.url,
+        sizes=[info.size_bytes for info in index],
+        list_s=list_s,
+        seconds=seconds,
+        repeats=repeats,
+        step_s=step_s,
+        is_whole=not report.stopping,
+    )
+    report.note(f"wrote {shown(str(html))}")
+    return found[0].runs[0][0]
+
+
+def _measured(
+    location: Location, index: ObjectIndex, list_s: float, batch_size: int, reads: Reads
 ) -> Measured:
-    per_epoch = -(-len(index) // batch_size)
-    last_batch = None if epochs is None else epochs * per_epoch
-    waits: list[float] = []
-    object_count = byte_count = 0
-    batches = shuffled_batches(index, batch_size, seed)
-    if last_batch is not None:
-        batches = (batch for _, batch in zip(range(last_batch), batches, strict=False))
-    before = headrace.metrics()
-    cpu_begin_s = time.process_time()
-    begin_s = waiting_since_s = time.perf_counter()
-    for samples in location.store.read_batches(batches):
-        now_s = time.perf_counter()
-        waits.append(now_s - waiting_since_s)
-        object_count += len(samples)
-        byte_count += sum(map(len, samples))
-        if epochs is None and now_s - begin_s >= seconds:
-            break
-        waiting_since_s = time.perf_counter()
-    duration_s = time.perf_counter() - begin_s
-    cpu_s = time.process_time() - cpu_begin_s
-    after = headrace.metrics()
-    ordered = sorted(waits)
-
-    def quantile(fraction: float) -> float:
-        return ordered[min(len(ordered) - 1, int(fraction * len(ordered)))]
-
     return Measured(
         url=location.url,
         batch_size=batch_size,
         listed_objects=len(index),
         list_s=list_s,
-        duration_s=duration_s,
-        epochs=object_count / len(index),
-        objects=object_count,
-        bytes=byte_count,
-        batches=len(waits),
-        objects_per_s=object_count / duration_s,
-        gib_per_s=byte_count / GiB / duration_s,
-        first_batch_s=waits[0],
-        batch_p50_s=quantile(0.5),
-        batch_p90_s=quantile(0.9),
-        batch_p99_s=quantile(0.99),
-        cpu_us_per_object=1e6 * cpu_s / object_count,
-        cpu_s_per_gib=cpu_s * GiB / byte_count if byte_count else 0.0,
-        peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KiB,
-        peak_object_bytes=after.memory_peak_live_bytes,
-        requests=after.requests_total - before.requests_total,
-        retries=after.retries_total - before.retries_total,
-        throttled=after.throttled_total - before.throttled_total,
-        connections=after.connections_opened_total,
-        checksums_verified=after.checksums_verified_total - before.checksums_verified_total,
+        duration_s=reads.duration_s,
+        epochs=reads.objects / len(index),
+        objects=reads.objects,
+        bytes=reads.bytes,
+        batches=len(reads.waits_s),
+        objects_per_s=reads.objects / reads.duration_s,
+        gib_per_s=reads.bytes / GiB / reads.duration_s,
+        first_batch_s=reads.waits_s[0],
+        batch_p50_s=quantile(reads.waits_s, 0.5),
+        batch_p90_s=quantile(reads.waits_s, 0.9),
+        batch_p99_s=quantile(reads.waits_s, 0.99),
+        cpu_us_per_object=1e6 * reads.cpu_s / reads.objects,
+        cpu_s_per_gib=reads.cpu_s * GiB / reads.bytes if reads.bytes else 0.0,
+        peak_rss_bytes=reads.peak_rss_bytes,
+        peak_object_bytes=reads.peak_object_bytes,
+        requests=reads.requests,
+        retries=reads.retries,
+        throttled=reads.throttled,
+        connections=reads.connections,
+        checksums_verified=reads.checksums_verified,
     )
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from headrace import ObjectIndex, Store
 from headrace._cli.report import Report
 
-__all__ = ["Progress", "listed", "progress"]
+__all__ = ["Progress", "is_watched", "listed", "progress"]
 
 
 class Progress:
@@ -86,7 +86,7 @@ class _Bar(Progress):
 
 def progress(report: Report) -> Progress:
     """Return what shows progress: on a terminal only, and not to a script."""
-    return _Bar(report) if _is_watched(report) else Progress()
+    return _Bar(report) if is_watched(report) else Progress()
 
 
 def listed(store: Store, prefix: str, report: Report) -> ObjectIndex:
@@ -105,14 +105,15 @@ def listed(store: Store, prefix: str, report: Report) -> ObjectIndex:
         return store.index(prefix, progress=tell)
 
 
-def _is_watched(report: Report) -> bool:
+def is_watched(report: Report) -> bool:
+    """Return whether somebody looks at a terminal."""
     return sys.stderr.isatty() and not report.as_json
 
 
 @contextmanager
 def _counter(report: Report) -> Iterator[Callable[[int], object] | None]:
     """Give what shows how many names have come; None if nobody looks."""
-    if not _is_watched(report):
+    if not is_watched(report):
         yield None
         return
     from rich.console import Console

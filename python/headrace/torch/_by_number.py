@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from headrace import ObjectIndex, Sample, _engine
+from headrace import ObjectIndex, Sample, _engine, _trace
 from headrace._progress import CountOption
 from headrace.torch._arguments import seed_or_epoch
 from headrace.torch._objects import Labels, Objects, Source
@@ -92,7 +93,9 @@ class ByNumber(Objects, Dataset[Any]):
             NotFoundError: an object was deleted after the listing.
             PreconditionFailedError: an object was replaced after the listing.
         """
+        begin_ns = time.perf_counter_ns()
         samples = self._start(indices).take(return_errors=False)
+        _trace.note("read", begin_ns, time.perf_counter_ns(), samples=len(samples))
         if not self._makes:
             return [sample.tensor() for sample in samples]
         self._label(samples, indices)
@@ -106,6 +109,7 @@ class ByNumber(Objects, Dataset[Any]):
             positions = [operator.index(i) % count for i in indices]
             generators = GlobalGenerators()
         _engine.seed_samples(samples, seed, epoch, positions)
+        begin_ns = time.perf_counter_ns()
         with generators or nullcontext():
             made = []
             for i, sample in enumerate(samples):
@@ -113,4 +117,5 @@ class ByNumber(Objects, Dataset[Any]):
                 if generators is not None:
                     generators.seed(sample.seed or 0)
                 made.append(self._make(sample))
-            return made
+        _trace.note("transform", begin_ns, time.perf_counter_ns(), samples=len(made))
+        return made

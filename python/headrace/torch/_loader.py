@@ -11,15 +11,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace import _trace
 from headrace._errors import CancelledError
 from headrace._keywords import refuse_keywords
 from headrace._options import require, require_bytes
+from headrace._process import Metrics, metrics
 from headrace.torch._arguments import count, flag, seed_or_epoch, warn_of_overlooked_ranks
 from headrace.torch._grid import Spot, Steps
 from headrace.torch._loader_order import Ordered, ordered
 from headrace.torch._partial import PartialPipeline
 from headrace.torch._pinning import choose_pinning
-from headrace.torch._pipeline import Batches, Pipeline, Recipe, Request
+from headrace.torch._pipeline import Batches, Pipeline, Recipe, Request, WorkTimes
 from headrace.torch._place import Place
 from headrace.torch._sampled import ByThem
 from headrace.torch._shuffling import Shuffle
@@ -63,6 +65,55 @@ class LoaderStats:
     """The time that the trainer has waited for batches, inside ``next``."""
     first_batch_s: float
     """The time from the first ``next`` of the latest epoch to its first batch; 0 before that."""
+    trainer_s: float
+    """The time that the trainer has worked on batches, between one ``next`` and the following."""
+    transform_s: float
+    """The time that transforms took, summed over the threads that run them."""
+    collate_s: float
+    """The time that collating, and pinning, took, summed over threads."""
+    requests: int
+    """This and the fields below count the whole process, since the loader was made: another loader
+    or store at work in the meantime is counted, too. They are of `headrace.metrics`, where an
+    engine that was shut down begins anew.
+
+    Attempts that were sent."""
+    retries: int
+    """Of these, not the first of their request."""
+    read_bytes: int
+    """Object bytes that arrived, and what hedges read in vain."""
+    checksums_verified: int
+    """Objects whose checksum was compared and agreed. Checksums are computed while the bodies
+    arrive, so that they have no time of their own."""
+    queue_s: float
+    """How long reads waited for memory and a slot, summed over reads that wait in parallel."""
+    first_byte_s: float
+    """How long requests waited for the first byte of their answers, summed."""
+    body_s: float
+    """How long the rest of these answers took to arrive, summed."""
+
+    @property
+    def wait_fraction(self) -> float:
+        """The share of the trainer's time in which it waited for batches; 0 before the first one.
+
+        Examples:
+            >>> f"{loader.stats.wait_fraction:.0%}"
+            '0%'
+        """
+        whole_s = self.wait_s + self.trainer_s
+        return self.wait_s / whole_s if whole_s > 0 else 0.0
+
+    @property
+    def read_amplification(self) -> float:
+        """Bytes that arrived for each byte of the samples yielded; 0 before the first one.
+
+        It is above 1 by what was read ahead and not yielded yet, by gaps between ranges, by hedges
+        and by what was read again, and below 1 where a cache had the bytes.
+
+        Examples:
+            >>> loader.stats.read_amplification < 2
+            True
+        """
+        return self.read_bytes / self.size_bytes if self.size_bytes else 0.0
 
 
 class Loader:
@@ -242,6 +293,7 @@ class Loader:
             collate_fn,
             choose_pinning(flag("pin_memory", pin_memory) or to_cuda),
             flag("seed_generators", seed_generators),
+            WorkTimes(),
         )
         self._lengths: set[int] = set()  # those told, if they differ from epoch to epoch
         self._taken = 0  # batches yielded by the iterator in use
@@ -252,7 +304,8 @@ class Loader:
         self._pipeline: Batches | None = None  # of that iterator, once it was asked for a batch
         self._is_draining = False  # whether that iterator must begin no more reads
         self._batches = self._samples = self._size_bytes = 0
-        self._wait_s = self._first_batch_s = 0.0
+        self._wait_s = self._first_batch_s = self._trainer_s = 0.0
+        self._metrics = metrics()
 
     def __len__(self) -> int:
         """Return how many batches a whole epoch has on this rank; all ranks have as many.
@@ -366,13 +419,29 @@ class Loader:
 
     @property
     def stats(self) -> LoaderStats:
-        """The numbers of batches, samples and bytes yielded, and the time waited for them."""
+        """What was yielded, where the time went, and what that took of the network."""
+        before, now, work = self._metrics, metrics(), self._recipe.work
+        if now.requests_total < before.requests_total:  # of an engine that is gone
+            before = Metrics()
         return LoaderStats(
             batches=self._batches,
             samples=self._samples,
             size_bytes=self._size_bytes,
             wait_s=self._wait_s,
             first_batch_s=self._first_batch_s,
+            trainer_s=self._trainer_s,
+            transform_s=work.transform_ns / 1e9,
+            collate_s=work.collate_ns / 1e9,
+            requests=now.requests_total - before.requests_total,
+            retries=now.retries_total - before.retries_total,
+            read_bytes=now.bytes_read_total
+            - before.bytes_read_total
+            + now.hedge_bytes_dropped_total
+            - before.hedge_bytes_dropped_total,
+            checksums_verified=now.checksums_verified_total - before.checksums_verified_total,
+            queue_s=now.queue_s_total - before.queue_s_total,
+            first_byte_s=now.first_byte_s_total - before.first_byte_s_total,
+            body_s=now.body_s_total - before.body_s_total,
         )
 
     # ---- the place
@@ -521,7 +590,7 @@ class Loader:
         pipeline = place = None
         try:
             while True:
-                began = time.perf_counter()
+                began_ns = time.perf_counter_ns()
                 self._check(iterator)
                 is_first = pipeline is None
                 if pipeline is None or place is None:
@@ -533,8 +602,10 @@ class Loader:
                     self._check(iterator)
                     raise
                 self._check(iterator)  # another thread or a signal handler may have ended it
-                wait_s = time.perf_counter() - began
+                ended_ns = time.perf_counter_ns()
+                wait_s = (ended_ns - began_ns) / 1e9
                 self._wait_s += wait_s
+                _trace.note("wait for a batch", began_ns, ended_ns, batch=self._batches)
                 if found is None:
                     break
                 if is_first:
@@ -548,7 +619,11 @@ class Loader:
                 self._step(place, request.after)
                 handed_over = [value]
                 del value  # so that only the trainer holds the batch
+                began_ns = time.perf_counter_ns()
                 yield handed_over.pop()
+                ended_ns = time.perf_counter_ns()
+                self._trainer_s += (ended_ns - began_ns) / 1e9
+                _trace.note("trainer", began_ns, ended_ns, batch=self._batches - 1)
             place.begun = False  # the next iterator begins here
             if not self._has_step(place):
                 self._tell_left_out(place)

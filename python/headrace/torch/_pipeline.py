@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from headrace import _engine
+from headrace import _engine, _trace
 from headrace._errors import CancelledError
 from headrace._read_ahead import ReadAhead
 from headrace.torch._collate import collate, unequal_sizes
@@ -24,7 +24,7 @@ from headrace.torch._pinning import Pinning
 from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._source import Reads, Source
 
-__all__ = ["Batches", "MadeStep", "Pipeline", "Recipe", "Request"]
+__all__ = ["Batches", "MadeStep", "Pipeline", "Recipe", "Request", "WorkTimes"]
 
 # After at most this time a wait notices that another thread has closed the iterator.
 _WAIT_SLICE_S = 0.05
@@ -49,6 +49,28 @@ class Request(NamedTuple):
 _NO_REQUEST = Request((), 0, (), Spot())
 
 
+class WorkTimes:
+    """What the threads of a loader have done, in nanoseconds over all of them. Thread: any."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.transform_ns = self.collate_ns = 0
+
+    def transformed(self, begin_ns: int, samples: int) -> None:
+        """Samples were transformed from `begin_ns` until now."""
+        end_ns = time.perf_counter_ns()
+        with self._lock:
+            self.transform_ns += end_ns - begin_ns
+        _trace.note("transform", begin_ns, end_ns, samples=samples)
+
+    def collated(self, begin_ns: int, samples: int) -> None:
+        """A batch was collated from `begin_ns` until now."""
+        end_ns = time.perf_counter_ns()
+        with self._lock:
+            self.collate_ns += end_ns - begin_ns
+        _trace.note("collate", begin_ns, end_ns, samples=samples)
+
+
 @dataclass(frozen=True)
 class Recipe:
     """How the objects of a batch become that batch."""
@@ -61,6 +83,8 @@ class Recipe:
     pinning: Pinning
     seed_generators: bool
     """Whether to seed the global generators for each sample, if one thread alone makes samples."""
+    work: WorkTimes
+    """What transforming and collating took so far."""
 
     @property
     def is_direct(self) -> bool:
@@ -203,6 +227,7 @@ class MadeStep:
         if samples is not None:
             makers, outputs = self._makers, self._outputs
             sample: Any = None
+            begin_ns = time.perf_counter_ns()
             try:
                 for at in range(begin, end):
                     if is_closing():
@@ -217,6 +242,8 @@ class MadeStep:
                     error = about_sample(error, sample.url)
                 self._fail(at, error)
             del sample
+            if self._recipe.source.makes:
+                self._recipe.work.transformed(begin_ns, end - begin)
         with self._lock:
             self._parts_left -= 1
             is_last = self._parts_left == 0
@@ -264,12 +291,14 @@ class MadeStep:
         if self._error is not None:
             return
         recipe = self._recipe
+        begin_ns, count = time.perf_counter_ns(), len(outputs)
         try:
             self._value = recipe.pinning.pin((recipe.collate_fn or collate)(outputs))
         except BaseException as error:
             if isinstance(error, Exception):
                 error = about_batch(error, recipe.source.url, self.request.indices)
             self._error = error
+        recipe.work.collated(begin_ns, count)
 
 
 Tasks = SimpleQueue[tuple[MadeStep, int, int] | None]

@@ -1,7 +1,9 @@
 // Counters that stores add to and Engine::metrics() sums.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 
 namespace headrace {
@@ -22,10 +24,20 @@ struct alignas(64) Metrics {
   std::atomic<uint64_t> hedges_total = 0, hedges_won_total = 0, hedges_cut_total = 0;
   std::atomic<uint64_t> hedge_bytes_dropped_total = 0;
   std::atomic<uint64_t> bodies_replaced_total = 0;
+  // Where the time of requests goes, in nanoseconds, summed over requests in parallel: reads wait
+  // for memory and a slot, a request that was sent for the first byte of its answer, then for the
+  // rest.
+  std::atomic<uint64_t> queue_ns_total = 0, first_byte_ns_total = 0, body_ns_total = 0;
 };
 
 inline void count(std::atomic<uint64_t>& counter, uint64_t by = 1) {
   counter.fetch_add(by, std::memory_order_relaxed);
+}
+
+// For a counter to which only this thread adds.
+inline void count_time(std::atomic<uint64_t>& counter, std::chrono::nanoseconds by) {
+  const auto more = static_cast<uint64_t>(std::max<int64_t>(0, by.count()));
+  counter.store(counter.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
 }
 
 }  // namespace headrace

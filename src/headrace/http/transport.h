@@ -53,6 +53,15 @@ class Transport {
   TimePoint last_used() const { return last_used_; }
   // The request of the present exchange. Borrowed from its caller.
   const HttpRequest* request() const { return request_; }
+  // Kept here for whoever uses it, which has no room: when the present use began, and when the
+  // connection was open that had to be opened for it; zero: it was open already.
+  void begin_use(TimePoint now) {
+    begun_at_ = now;
+    opened_at_ = {};
+  }
+  void opened(TimePoint now) { opened_at_ = now; }
+  TimePoint begun_at() const { return begun_at_; }
+  TimePoint opened_at() const { return opened_at_; }
   // When the request of the present exchange, or the last one, had been sent.
   TimePoint sent_at() const { return sent_at_; }
   std::chrono::steady_clock::duration first_byte_latency() const { return first_byte_latency_; }
@@ -62,7 +71,7 @@ class Transport {
 
   const HttpRequest* request_ = nullptr;
   bool reusable_ = false, went_stale_ = false;
-  TimePoint last_used_{}, sent_at_{};
+  TimePoint last_used_{}, sent_at_{}, begun_at_{}, opened_at_{};
   std::chrono::steady_clock::duration first_byte_latency_{};
 };
 

@@ -215,6 +215,7 @@ void ReadBatch::then(std::function<void(ReadBatch&)> then) {
 void ReadBatch::hand_over(std::function<void()> on_attention) {
   static std::atomic<uint64_t> next_order = 0;
   order = next_order.fetch_add(1, std::memory_order_relaxed);
+  handed_over = std::chrono::steady_clock::now();
   slots_left_.store(size_, std::memory_order_release);
   std::function<void(ReadBatch&)> then;
   {

@@ -182,6 +182,7 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
   // Its place among all batches, by when they were handed over.
   uint64_t order = 0;
+  std::chrono::steady_clock::time_point handed_over{};
   // False where it was looked for ranges to be read together.
   bool may_join = true;
   // How many of its slots are queued.

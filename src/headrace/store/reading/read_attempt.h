@@ -38,6 +38,9 @@ class ReadAttempt final : public Attempt {
 
   void build(HttpRequest& request) override;
   std::string url() const override;
+  std::chrono::steady_clock::time_point queued() const override {
+    return piece_.batch->handed_over;
+  }
   std::optional<ExpectedAnswer> hedgeable() const override {
     return asks_for_sum_ ? ExpectedAnswer{.kind = AnswerKind::kStat}
                          : ExpectedAnswer::of_bytes(asked_bytes());

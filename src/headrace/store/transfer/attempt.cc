@@ -18,6 +18,7 @@ Result<void> Attempt::on_head(const ResponseHead& head) {
   if (gate_ != nullptr) {
     if (Result<void> admitted = gate_->admit(head); !admitted) return admitted;
   }
+  status_ = static_cast<uint16_t>(head.status);
   accepted_ = accepts(head.status);
   has_enough_ = false;
   body_bytes_ = 0;
@@ -43,7 +44,7 @@ Result<void> Attempt::on_bytes(size_t count) {
     body_bytes_ += count;
     return took_body(count);
   }
-  refusal_filled_ += static_cast<uint32_t>(count);
+  refusal_filled_ = static_cast<uint16_t>(refusal_filled_ + count);
   return {};
 }
 

@@ -73,8 +73,15 @@ class Attempt : public ResponseSink {
   // How the present attempt was refused; null if it was not.
   const Refusal* refusal() const { return refusal_ ? &*refusal_ : nullptr; }
   const Protocol& protocol() const { return protocol_; }
-  // Whether the present attempt goes to a host that the map of the cluster names.
-  void set_direct(bool direct) { direct_ = direct; }
+  // Call before it is sent. `direct`: to a host that the map of the cluster names.
+  void begin(bool direct) {
+    direct_ = direct;
+    status_ = 0;
+  }
+  // Of the present attempt's answer; 0: there is none.
+  int status() const { return status_; }
+  // When the caller asked for it; zero: that is not known.
+  virtual std::chrono::steady_clock::time_point queued() const { return {}; }
   // Whether its refusal means that the store's endpoint has to be asked.
   bool refused_as_direct() const { return refused_as_direct_; }
   // The caller has been told of the object: one that is not found may only be so for the moment.
@@ -112,7 +119,8 @@ class Attempt : public ResponseSink {
   bool accepted_ = false;
   bool direct_ = false, refused_as_direct_ = false;
   bool has_enough_ = false;
-  uint32_t refusal_filled_ = 0;  // of `refusal_text_`
+  uint16_t refusal_filled_ = 0;  // of `refusal_text_`
+  uint16_t status_ = 0;
   uint64_t body_bytes_ = 0;
   std::optional<Refusal> refusal_;
   std::string refusal_text_;  // its body

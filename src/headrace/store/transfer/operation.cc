@@ -4,6 +4,8 @@
 #include <new>
 #include <utility>
 
+#include "headrace/store/timeline/timeline.h"
+
 namespace headrace {
 
 using std::chrono::steady_clock;
@@ -108,6 +110,7 @@ void Operation::hedge_if_late(steady_clock::time_point now) {
     if (running == nullptr) {
       rare().race = std::make_shared<Race>(*via_, *attempt_, *connection_, *expected,
                                            std::move(pass), deadline());
+      race()->set_number(number_);
     }
     race()->add(*request);
   } catch (const std::bad_alloc&) {
@@ -335,6 +338,8 @@ awaitable<void> Operation::settle_race(Result<void>& exchanged) {
 RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& request,
                                            Result<void> exchanged) {
   RetryState::Outcome outcome;
+  const bool is_noted = timeline_is_on();
+  const steady_clock::time_point last_byte = is_noted ? thread().now() : steady_clock::time_point();
   if (!exchanged && attempt.has_enough()) {
     outcome.follow_up = true;
   } else if (!exchanged) {
@@ -372,9 +377,45 @@ RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& 
       }
     }
   }
+  if (is_noted) note(request, outcome.error, last_byte);
   if (rare_) rare_->race.reset();
   via_->give_back(std::move(connection_));
   return outcome;
+}
+
+// Into the timeline: when the present attempt did what.
+void Operation::note(const HttpRequest& request, const std::optional<Error>& error,
+                     steady_clock::time_point last_byte) {
+  AttemptRecord record;
+  const Race* const running = race();
+  if (retries_.attempts() == 1) record.queued = attempt_->queued();
+  record.begun = running != nullptr ? running->first_begun() : connection_->begun_at();
+  record.connected = running != nullptr ? running->first_opened() : connection_->opened_at();
+  if (reached_server_) {
+    record.sent = running != nullptr ? running->first_sent() : connection_->sent_at();
+    // Where sending was not the end of it, the connection tells of the request before.
+    if (record.sent < record.begun) record.sent = {};
+    record.last_byte = last_byte;
+  }
+  record.status = static_cast<uint16_t>(attempt_->status());
+  if (record.status != 0) {
+    record.first_byte =
+        record.sent + (running != nullptr ? running->waited() : connection_->first_byte_latency());
+    record.bytes = attempt_->body_bytes() + request.body_bytes();
+  }
+  record.ended = thread().now();
+  record.number = number_;
+  record.thread = thread().index();
+  record.attempt = static_cast<uint16_t>(std::min(retries_.attempts(), 0xffff));
+  if (error) {
+    record.end = AttemptEnd::kFailed;
+    record.code = error->code();
+  }
+  record.was_hedged = running != nullptr;
+  record.method.keep_front(request.method);
+  record.host.keep_front(via_->host().authority);
+  record.set_target(request.target);
+  note_attempt(record);
 }
 
 // What becomes of a direct request that failed, and what is learned from it and from its success.
@@ -429,6 +470,14 @@ void Operation::record_answer(bool throttled, uint64_t bytes) {
   const auto now = thread().now();
   const std::chrono::nanoseconds latency =
       race() ? race()->waited() : connection_->first_byte_latency();
+  Metrics& metrics = thread().metrics();
+  if (retries_.attempts() == 1 && attempt_->queued() != steady_clock::time_point()) {
+    const auto begun = race() ? race()->first_begun() : connection_->begun_at();
+    count_time(metrics.queue_ns_total, begun - attempt_->queued());
+  }
+  count_time(metrics.first_byte_ns_total, latency);
+  count_time(metrics.body_ns_total,
+             now - connection_->sent_at() - connection_->first_byte_latency());
   if (throttled) lane.host().hold_hedges(now);
   const bool paced = throttled || store_.pace->refused();
   if (paced && store_.pace->report(throttled, latency, now)) lane.set_apart(store_.pace);
@@ -483,7 +532,8 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     if (Result<void> chosen = choose_lane(attempt.protocol(), request); !chosen) {
       co_return std::unexpected(finished(attempt, std::move(chosen.error())));
     }
-    attempt.set_direct(direct_);
+    attempt.begin(direct_);
+    if (timeline_is_on() && number_ == 0) number_ = next_request_number();
     if (store_.credentials) {
       const bool valid = store_.credential && now < store_.credential_fresh_until &&
                          store_.credential_version == store_.credentials->version();
@@ -504,11 +554,13 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     connection_ = std::exchange(fresh_next, false) || request.on_new_connection
                       ? via_->new_connection()
                       : via_->take_connection();
+    connection_->begin_use(now);
     Result<void> exchanged;
     if (!connection_->reusable()) {
       opening_since_ = now;
       exchanged = co_await connection_->open(*this, via_->resolver());
       opening_since_.reset();
+      if (exchanged) connection_->opened(thread().now());
     }
     if (exchanged) {
       count(thread().metrics().requests_total);

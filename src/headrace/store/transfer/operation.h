@@ -85,6 +85,8 @@ class Operation final : public Activity {
   void judge_direct(const Attempt& attempt, bool exchanged, RetryState::Outcome& outcome);
   awaitable<bool> may_come_back();
   void record_answer(bool throttled, uint64_t bytes);
+  void note(const HttpRequest& request, const std::optional<Error>& error,
+            std::chrono::steady_clock::time_point last_byte);
   awaitable<bool> wait_for_turn();
   awaitable<void> settle_race(Result<void>& exchanged);
   void hedge_if_late(std::chrono::steady_clock::time_point now);
@@ -131,6 +133,7 @@ class Operation final : public Activity {
   uint16_t passed_over_ = 0;         // of the map's entrances, since one was reached
   bool told_slow_ = false;
   bool in_flight_ = false;  // as counted: not while it waits for a turn
+  uint32_t number_ = 0;     // of the request, in the timeline; 0: none yet
 };
 
 }  // namespace headrace

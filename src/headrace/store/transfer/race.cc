@@ -8,6 +8,7 @@
 #include <exception>
 #include <utility>
 
+#include "headrace/store/timeline/timeline.h"
 #include "headrace/store/transfer/host.h"
 
 namespace headrace {
@@ -69,9 +70,12 @@ class Race::Contender final : public Activity, public ResponseSink {
 
   std::unique_ptr<Transport> connection;
   bool is_sent;
+  uint64_t bytes = 0;
+  int status = 0;  // 0: no answer
 
   Result<void> on_head(const ResponseHead& head) override {
     is_answered_ = true;
+    status = head.status;
     if (race_.claims(*this, head)) return race_.attempt_.on_head(head);
     const bool is_small =
         race_.method_ == "HEAD" || head.never_has_body() ||
@@ -85,13 +89,14 @@ class Race::Contender final : public Activity, public ResponseSink {
     if (race_.is_over_) return std::unexpected(lost());
     return race_.attempt_.space(outstanding_bytes);
   }
-  Result<void> on_bytes(size_t bytes) override {
+  Result<void> on_bytes(size_t count_bytes) override {
+    bytes += count_bytes;
     if (!has_won()) {
-      count(thread().metrics().hedge_bytes_dropped_total, bytes);
+      count(thread().metrics().hedge_bytes_dropped_total, count_bytes);
       return {};
     }
     if (race_.is_over_) return std::unexpected(lost());
-    return race_.attempt_.on_bytes(bytes);
+    return race_.attempt_.on_bytes(count_bytes);
   }
 
  private:
@@ -117,6 +122,8 @@ Race::Race(HostLane& lane, Attempt& attempt, Transport& first, const ExpectedAns
       expected_(expected),
       pass_(std::move(pass)),
       deadline_(deadline),
+      first_begun_(first.begun_at()),
+      first_opened_(first.opened_at()),
       first_sent_(first.sent_at()),
       newest_began_(first_sent_),
       changed_(lane.thread().context(), TimePoint::max()) {
@@ -131,6 +138,7 @@ void Race::add(const HttpRequest& request) {
   HttpRequest copy = request;
   copy.object = {};  // borrowed from the operation, which may end before
   std::unique_ptr<Transport> connection = lane_.take_connection_beside(*first_);
+  connection->begin_use(newest_began_);
   ++hedge_count_;
   ++contending_;
   asio::co_spawn(lane_.thread().context(),
@@ -146,6 +154,7 @@ awaitable<void> Race::run(std::shared_ptr<Race> race, std::unique_ptr<Transport>
     if (self.stopped()) exchanged = std::unexpected(*self.stopped());
     if (exchanged && !is_first && !self.connection->reusable()) {
       exchanged = co_await self.connection->open(self, race->lane_.resolver());
+      if (exchanged) self.connection->opened(self.thread().now());
     }
     // One that has lost by now is not sent; its connection is for the next request.
     if (exchanged && (is_first || self.contends())) {
@@ -160,7 +169,43 @@ awaitable<void> Race::run(std::shared_ptr<Race> race, std::unique_ptr<Transport>
     self.connection->abort(lost());
     exchanged = fail(Code::kInternal, error.what());
   }
+  // Of the operation's own attempt, which may have become one that is only read to its end, the
+  // operation tells.
+  if (timeline_is_on() && !is_first) race->note(self, request, exchanged);
   race->ended(self, std::move(exchanged));
+}
+
+void Race::note(const Contender& contender, const HttpRequest& request,
+                const Result<void>& exchanged) {
+  if (!contender.is_sent && exchanged) return;  // it was not needed any more
+  AttemptRecord record;
+  record.begun = contender.connection->begun_at();
+  record.connected = contender.connection->opened_at();
+  record.ended = lane_.thread().now();
+  if (contender.is_sent) {
+    record.sent = contender.connection->sent_at();
+    if (record.sent < record.begun) record.sent = {};
+    record.last_byte = record.ended;
+  }
+  if (contender.status != 0) {
+    record.first_byte = record.sent + contender.connection->first_byte_latency();
+  }
+  record.bytes = contender.bytes;
+  record.number = number_;
+  record.thread = lane_.thread().index();
+  record.attempt = 1;
+  record.status = static_cast<uint16_t>(contender.status);
+  record.is_hedge = true;
+  if (winner_ != &contender) {
+    record.end = AttemptEnd::kLost;
+  } else if (!exchanged) {
+    record.end = AttemptEnd::kFailed;
+    record.code = exchanged.error().code();
+  }
+  record.method.keep_front(request.method);
+  record.host.keep_front(lane_.host().authority);
+  record.set_target(request.target);
+  note_attempt(record);
 }
 
 void Race::ended(Contender& contender, Result<void> exchanged) {

@@ -41,6 +41,8 @@ class Race final : public HeadGate, public std::enable_shared_from_this<Race> {
        std::shared_ptr<Gate::Pass> pass, TimePoint deadline);
   ~Race();
 
+  // The request's, in the timeline.
+  void set_number(uint32_t number) { number_ = number; }
   // Sends the request once more. HedgeRules::begin() has allowed it.
   void add(const HttpRequest& request);
   uint32_t hedge_count() const { return hedge_count_; }
@@ -54,6 +56,10 @@ class Race final : public HeadGate, public std::enable_shared_from_this<Race> {
   // that counts, and its outcome in `exchanged`.
   awaitable<std::unique_ptr<Transport>> settle(std::unique_ptr<Transport> first,
                                                Result<void>& exchanged);
+  // When the first attempt did what.
+  TimePoint first_begun() const { return first_begun_; }
+  TimePoint first_opened() const { return first_opened_; }
+  TimePoint first_sent() const { return first_sent_; }
   // How long the head that counts was waited for, from when the first attempt was sent.
   std::chrono::nanoseconds waited() const { return answered_at_ - first_sent_; }
   // The operation was stopped: a hedge that has won is aborted (settle() waits for its end), all
@@ -74,6 +80,7 @@ class Race final : public HeadGate, public std::enable_shared_from_this<Race> {
   bool is_refused_for_now(const ResponseHead& head);
   void decide(Decision decision);
   void drop_first(std::unique_ptr<Transport> first);
+  void note(const Contender& contender, const HttpRequest& request, const Result<void>& exchanged);
   void ended(Contender& contender, Result<void> exchanged);
 
   HostLane& lane_;
@@ -82,10 +89,11 @@ class Race final : public HeadGate, public std::enable_shared_from_this<Race> {
   const ExpectedAnswer expected_;
   const std::shared_ptr<Gate::Pass> pass_;
   const TimePoint deadline_;
-  const TimePoint first_sent_;
+  const TimePoint first_begun_, first_opened_, first_sent_;
   TimePoint newest_began_, answered_at_{};
   std::string_view method_ = "GET";
   uint32_t hedge_count_ = 0;
+  uint32_t number_ = 0;
   uint32_t contending_ = 0;              // hedges that may still win
   Decision decision_ = Decision::kOpen;  // who has won
   bool is_over_ = false;                 // nobody may touch the attempt any more
