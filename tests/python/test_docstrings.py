@@ -38,10 +38,12 @@ RAISES_NOTHING = {
     "headrace.ObjectWriter": "made by Store.open_writer",
     "headrace.ObjectWriterIO": "made by headrace.open",
     "headrace.Packed": "made by headrace.pack",
+    "headrace.Trace": "made by headrace.trace",
     "headrace.checkpoint.CheckpointReader": "made by headrace.checkpoint.open",
     # These make what they are given, and ask nobody.
     "headrace.ObjectInfo": "keeps what it is given",
     "headrace.Sample": "keeps what it is given",
+    "headrace.Metrics.prometheus": "tells what it knows",
     "headrace.ObjectReaderIO.close": "what is under way is cancelled",
     "headrace.Sample.bytes": "copies memory",
     "headrace.Store.url_of": "asks nobody",
