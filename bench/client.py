@@ -45,6 +45,7 @@ CLIENTS = {
     "iterable": ("training", "iterable"),
     "loader": ("training", "loader"),
     "loader-waits": ("training", "loader_waits"),
+    "first-batch": ("first_batch", "first_batch"),
     "shards-loader": ("shards", "loader"),
     "shards-stream": ("shards", "stream"),
     "shards-webdataset": ("shards", "webdataset"),

@@ -1,0 +1,51 @@
+"""How many round trips a new process needs to load a checkpoint, counted and not timed."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+
+from testing.servers import RoundTrips
+from tests.checkpoint.states import file_of, filled
+
+MIB = 1 << 20
+
+# Prints the sum of all tensors.
+LOAD = """
+import sys
+import headrace.checkpoint
+
+store = headrace.Store("gs://bucket", endpoint=sys.argv[1], credentials="anonymous")
+state = headrace.checkpoint.load(sys.argv[2], store=store)
+print(sum(int(each.sum()) for each in state.values()), flush=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def loaded(state: dict[str, torch.Tensor]) -> RoundTrips:
+    """Return the server from which another process has loaded this state, all of it."""
+    server = RoundTrips({"a.pt": file_of(state)})
+    output = server.serve([sys.executable, "-c", LOAD, server.url, "a.pt"])
+    assert int(output) == sum(int(each.sum()) for each in state.values())
+    return server
+
+
+def test_a_small_checkpoint_takes_two_requests_in_sequence() -> None:
+    server = loaded({f"layer.{i}": filled(torch.uint8, 1000, seed=i) for i in range(50)})
+    # The connection; where the object is; all of it.
+    assert [len(each) for each in server.requests] == [0, 1, 1]
+    assert server.connections == 1
+
+
+def test_the_connections_of_the_storages_are_opened_while_the_ends_are_read() -> None:
+    server = loaded({f"layer.{i}": filled(torch.uint8, 2 * MIB, seed=i) for i in range(8)})
+    # The connection; where the object is; its head, and beside it the other connections; its tail;
+    # all storages at once.
+    assert [len(each) for each in server.requests] == [0, 1, 1, 1, 8]
+    assert server.unused == 0
