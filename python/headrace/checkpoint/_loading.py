@@ -101,6 +101,8 @@ def load(
     where, name = object_at(url, store, **options)
     if is_safetensors_name(name):
         return load_tensors(find(where, name), map_location, verify, progress)
+    # The look and the first reads go to threads of their own, each with a connection.
+    where.expect_reads(2)
     info = stat(where, name)
     if map_location is None:  # all storages are read at once
         expect_parts(where, info.size_bytes)
