@@ -48,6 +48,7 @@ CLIENTS = {
     "loader-waits": ("training", "loader_waits"),
     "map-waits": ("training", "map_waits"),
     "rank": ("training", "rank"),
+    "first-batch": ("first_batch", "first_batch"),
     "shards-loader": ("shards", "loader"),
     "shards-stream": ("shards", "stream"),
     "shards-webdataset": ("shards", "webdataset"),

@@ -353,6 +353,8 @@ class StoreHandle {
                            {.max_pages_in_flight = max_pages_in_flight, .eager = eager})};
   }
 
+  void expect_reads(uint32_t count) const { store().expect_reads(count); }
+
   ObjectInfo stat(Text name) const { return wait_and_take(store().stat(name)); }
 
   nb::list stat_many(const nb::object& names, bool missing_ok) const {
@@ -626,6 +628,8 @@ void bind_store(nb::module_& module) {
       .def("start_listing", &StoreHandle::start_listing, nb::kw_only(), nb::arg("prefix"),
            nb::arg("start_offset"), nb::arg("end_offset"), nb::arg("only_for_reading"),
            nb::arg("eager"), nb::arg("max_pages_in_flight"))
+      .def("expect_reads", &StoreHandle::expect_reads, nb::arg("count"),
+           "So many reads are about to come: opens connections for them; see `Store`.")
       .def("stat", &StoreHandle::stat, nb::arg("name"))
       .def("stat_many", &StoreHandle::stat_many, nb::arg("names"), nb::arg("missing_ok"),
            nb::sig("def stat_many(self, names: collections.abc.Sequence[str], missing_ok: bool) "

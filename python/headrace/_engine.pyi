@@ -1524,6 +1524,9 @@ class StoreHandle:
         eager: bool,
         max_pages_in_flight: int,
     ) -> Listing: ...
+    def expect_reads(self, count: int) -> None:
+        """So many reads are about to come: opens connections for them; see `Store`."""
+
     def stat(self, name: str) -> ObjectInfo: ...
     def stat_many(self, names: Sequence[str], missing_ok: bool) -> list[ObjectInfo | None]: ...
     def write(

@@ -46,6 +46,9 @@ __all__ = ["ListPage", "Prefix", "Store"]
 NameOrInfo = str | ObjectInfo
 UploadWay = Literal["parts", "multipart", "resumable"]
 
+# More requests than a host ever gets at once.
+_MOST_EXPECTED = 1 << 16
+
 # Of gs://: 64 bits with a sign.
 _GENERATION = re.compile("[0-9]{1,19}")
 
@@ -367,6 +370,29 @@ class Store:
             index = index_objects(listing, self._url, on_progress)
         self._note_end(len(index), listing.progress()[3], whole_root=not prefix)
         return index
+
+    def expect_reads(self, count: int) -> None:
+        """Say that so many objects will be read soon, so that their connections are opened now.
+
+        Returns at once. A new process that lists and then reads has to wait for its connections
+        twice, once for the listing and once for the reads: TCP and TLS take two round trips each
+        time. After this call they are opened at the same time. No more are opened than requests
+        may run at a time (`ParallelOptions`), than the memory budget has room for objects, or than
+        are missing. Those that nothing uses are closed after 20 seconds. If a connection cannot be
+        opened, that is no error here: the read that needs it opens another one, or raises.
+
+        In directories it does nothing, nor where reads go to hosts that are yet to be found out (an
+        AIStore cluster's targets) or many objects come by one request (`JoinOptions`).
+
+        Args:
+            count: how many, such as the size of a batch.
+
+        Examples:
+            >>> store.expect_reads(64)
+            >>> index = store.index("train/")
+        """
+        require_count("count", count, minimum=1)
+        self._handle().expect_reads(min(count, _MOST_EXPECTED))
 
     def _note_end(self, found: int, placeholders: int, *, whole_root: bool) -> None:
         """Tell what a listing left out, and what its root may have been meant to be."""

@@ -87,6 +87,12 @@ class Archive:
         """
         return self._frames if self.verify and self.info.crc32c is None else []
 
+    @property
+    def content(self) -> bytes | None:
+        """All of a small object, which was read at once; None: it is larger."""
+        begin, data = self._ends[0]
+        return data if begin == 0 and len(data) == self.info.size_bytes else None
+
     def require_whole(self) -> None:
         """Raise unless the store's CRC-32C, if it has one, is that of the saved file.
 

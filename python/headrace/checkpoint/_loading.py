@@ -22,6 +22,7 @@ from headrace._store import Store
 from headrace.checkpoint._archive import Archive, is_legacy, is_safetensors, read_ends
 from headrace.checkpoint._device_copies import flat
 from headrace.checkpoint._object import corrupt, refused, stat
+from headrace.checkpoint._parallel_reads import expect_parts
 from headrace.checkpoint._safetensors import find, is_safetensors_name, just, load_tensors
 from headrace.checkpoint._storages import read_storages
 
@@ -100,7 +101,11 @@ def load(
     where, name = object_at(url, store, **options)
     if is_safetensors_name(name):
         return load_tensors(find(where, name), map_location, verify, progress)
+    # The look and the first reads go to threads of their own, each with a connection.
+    where.expect_reads(2)
     info = stat(where, name)
+    if map_location is None:  # all storages are read at once
+        expect_parts(where, info.size_bytes)
     ends = read_ends(where, info)
     if is_safetensors(ends[0][1]):
         return load_tensors(just(where, info), map_location, verify, progress)

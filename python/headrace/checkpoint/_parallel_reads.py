@@ -15,7 +15,16 @@ from headrace.checkpoint._object import pinned
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["MAX_GAP_BYTES", "Part", "Wanted", "part_steps", "read_into", "read_parts", "read_steps"]
+__all__ = [
+    "MAX_GAP_BYTES",
+    "Part",
+    "Wanted",
+    "expect_parts",
+    "part_steps",
+    "read_into",
+    "read_parts",
+    "read_steps",
+]
 
 Wanted = tuple[int, int, "Buffer"]
 """``[begin, end)`` of the object, and memory of exactly that size for these bytes."""
@@ -143,6 +152,14 @@ def part_steps(
         # From here on, nothing may write to the caller's memory.
         for _, batch in under_way:
             batch.drain()
+
+
+def expect_parts(store: Store, total_bytes: int) -> None:
+    """Open the connections of a read of so many bytes, while it is found out what is where."""
+    # Of the file, a little is no tensor: rounded down, so that none is opened for nothing.
+    count = total_bytes // joined_bytes(total_bytes)
+    if count > 1:
+        store.expect_reads(min(count, _REQUESTS))
 
 
 def joined_bytes(total_bytes: int) -> int:

@@ -457,7 +457,7 @@ awaitable<Result<void>> Connection::exchange(const HttpRequest& request, Respons
     co_return fail(Code::kCancelled, "another attempt was answered first");
   }
   if (!head) {
-    went_stale_ = exchange_count_ > 0 && inbox_end_ == 0 && !aborted_;
+    went_stale_ = (exchange_count_ > 0 || has_rested_) && inbox_end_ == 0 && !aborted_;
     // What the server says about our certificate comes after the handshake, when it has closed.
     const bool is_reason = head.error().code() == Code::kPermissionDenied;
     if (!sent && !aborted_ && !is_reason) co_return sent;

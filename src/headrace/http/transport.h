@@ -45,10 +45,16 @@ class Transport {
   // nobody asked for: they would pass for the answer to the next request.
   virtual bool still_silent() = 0;
 
+  // It was opened before there was a request for it, and is put by.
+  void rest(TimePoint now) {
+    has_rested_ = true;
+    last_used_ = now;
+  }
+
   // The last exchange ended cleanly and the server keeps the connection.
   bool reusable() const { return reusable_; }
-  // Has served an exchange before, and the last one failed before a byte of its answer came: the
-  // server closed an idle connection just as we used it. The request can be sent again for free.
+  // Was idle, and the exchange after that failed before a byte of its answer came: the server
+  // closed an idle connection just as we used it. The request can be sent again for free.
   bool went_stale() const { return went_stale_; }
   TimePoint last_used() const { return last_used_; }
   // The request of the present exchange. Borrowed from its caller.
@@ -70,7 +76,7 @@ class Transport {
   Transport() = default;
 
   const HttpRequest* request_ = nullptr;
-  bool reusable_ = false, went_stale_ = false;
+  bool reusable_ = false, went_stale_ = false, has_rested_ = false;
   TimePoint last_used_{}, sent_at_{}, begun_at_{}, opened_at_{};
   std::chrono::steady_clock::duration first_byte_latency_{};
 };

@@ -126,6 +126,23 @@ void HttpStore::read(std::shared_ptr<ReadBatch> batch) {
   }
 }
 
+void HttpStore::expect_reads(uint32_t count) {
+  // Those reads go to other hosts, or wait for their turns.
+  if (protocol_->placement() != nullptr || protocol_->moved_to() != nullptr) return;
+  if (pace_->refused()) return;
+  const uint64_t each_bytes = std::max<uint64_t>(expected_object_bytes(), 1);
+  const uint64_t fitting = std::max<uint64_t>(engine_->pool->budget_bytes() / each_bytes, 1);
+  const auto wanted = static_cast<uint32_t>(std::min<uint64_t>(count, fitting));
+  const std::shared_ptr<Gate::Pass> pass = engine_->gate->enter();
+  if (pass == nullptr) return;
+  const auto lane_count = static_cast<uint32_t>(host_->lanes.size());
+  for (uint32_t i = 0; i < lane_count; ++i) {
+    const uint32_t share = wanted / lane_count + (i < wanted % lane_count ? 1 : 0);
+    HostLane* const lane = host_->lanes[i].get();
+    lane->thread().post([lane, share, pass] { lane->open_ahead(share); });
+  }
+}
+
 // The batch is waited for now, or cancelled.
 void HttpStore::on_wait_or_cancel(const std::shared_ptr<ReadBatch>& batch) {
   if (engine_->decompressions_waiting.load(std::memory_order_seq_cst) > 0) {

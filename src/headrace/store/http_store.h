@@ -153,6 +153,7 @@ class HttpStore final : public ObjectStore,
   uint64_t useful_ahead() const override { return host_->admission.useful_ahead(); }
   uint32_t useful_pages_in_flight() const override;
   std::shared_ptr<BlockPool> pool() const override { return engine_->pool; }
+  void expect_reads(uint32_t count) override;
   void not_compared(std::string_view name, ChecksumKind kind) override;
 
   awaitable<void> read_piece(Slot& slot, ReadPiece& piece, HttpRequest& request) override;

@@ -17,7 +17,7 @@ from headrace._whole_sum import crc_of, damage_of
 from headrace.checkpoint._checkpoint_reader import CheckpointReader, TensorInfo
 from headrace.checkpoint._device_copies import flat, memory_of
 from headrace.checkpoint._object import corrupt, refused
-from headrace.checkpoint._parallel_reads import Part, part_steps, read_parts
+from headrace.checkpoint._parallel_reads import Part, expect_parts, part_steps, read_parts
 from headrace.checkpoint._safetensors.dtypes import packed_shape, torch_dtype
 from headrace.checkpoint._safetensors.files import File, Files
 from headrace.checkpoint._safetensors.header import Entry
@@ -218,6 +218,9 @@ def load_tensors(
         CorruptDataError: the bytes are not those that were saved.
         InvalidArgumentError: it is no safetensors file, or `map_location` is invalid.
     """
+    stays = map_location is None or str(map_location) == "cpu"
+    if stays:  # all tensors are read at once
+        expect_parts(files.store, sum(info.size_bytes for info in files.infos.values()))
     opened = files.headers(files.infos, verify=verify)
     places = [
         _Place(file, entry, files.url)
@@ -231,7 +234,6 @@ def load_tensors(
             for place in places
         }
     restore: Any = torch.serialization._get_restore_location(map_location)  # type: ignore[no-untyped-call]
-    stays = map_location is None or str(map_location) == "cpu"
     sums: dict[str, int] = {}
 
     def read(shown: Progress) -> dict[str, torch.Tensor]:

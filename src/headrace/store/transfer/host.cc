@@ -392,6 +392,72 @@ std::unique_ptr<Transport> HostLane::new_connection() {
   return host_.connect(thread_, host_.route);
 }
 
+// A connection on its way to the idle ones.
+class HostLane::Opening final : public Activity {
+ public:
+  explicit Opening(HostLane& lane)
+      : Activity(lane.thread(), nullptr, lane.thread().now() + std::chrono::years(1)),
+        lane_(lane),
+        connection_(lane.new_connection()) {}
+
+  // True if it got there.
+  awaitable<bool> run() {
+    if (stopped()) co_return false;
+    const Result<void> opened = co_await connection_->open(*this, lane_.resolver());
+    if (!opened || stopped()) co_return false;
+    connection_->rest(thread().now());
+    lane_.give_back(std::move(connection_));
+    co_return true;
+  }
+
+ private:
+  void interrupt(const Error& why) override {
+    if (connection_) connection_->abort(why);
+  }
+  void sweep(steady_clock::time_point now) override {
+    if (connection_) connection_->check_stall(now);
+  }
+
+  HostLane& lane_;
+  std::unique_ptr<Transport> connection_;
+};
+
+void HostLane::open_ahead(uint32_t request_count) {
+  if (thread_.stopping()) return;
+  const size_t wanted = std::min(request_count, slot_limit());
+  while (idle_.size() + slots_taken() + opening_count_ < wanted) {
+    ++opening_count_;
+    asio::co_spawn(thread_.context(), open_one_ahead(), asio::detached);
+  }
+}
+
+awaitable<void> HostLane::open_one_ahead() {
+  bool opened = false;
+  try {
+    Opening opening(*this);
+    opened = co_await opening.run();
+  } catch (const std::exception&) {
+    // Out of memory: the request that finds no connection will say so.
+  }
+  --opening_count_;
+  if (!opened) ++failed_openings_;
+  if (wait_for_opened_.empty()) co_return;
+  Activity* const next = wait_for_opened_.front();
+  wait_for_opened_.pop_front();
+  next->wake();
+}
+
+awaitable<void> HostLane::wait_for_opening(Activity& waiting) {
+  // What this one waited for may have gone to another request; after a failure it is its own turn.
+  const uint64_t failed = failed_openings_;
+  while (idle_.empty() && opening_count_ > wait_for_opened_.size() && failed == failed_openings_ &&
+         !waiting.stopped()) {
+    wait_for_opened_.push_back(&waiting);
+    co_await waiting.park(waiting.deadline());
+    std::erase(wait_for_opened_, &waiting);
+  }
+}
+
 std::unique_ptr<Transport> HostLane::take_connection_beside(const Transport& other) {
   const size_t looked_at = std::min(idle_.size(), kLookedAtBeside);
   for (size_t i = idle_.size(); i > idle_.size() - looked_at; --i) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
@@ -195,6 +196,14 @@ class HostLane {
   // An idle connection that still seems open, or a new one that has yet to be opened.
   std::unique_ptr<Transport> take_connection();
   std::unique_ptr<Transport> new_connection();
+  // So many requests are about to come: opens connections for them, as far as the limit allows as
+  // many requests and there are not as many connections already. A failure is told to nobody: the
+  // request that finds no connection opens one itself.
+  void open_ahead(uint32_t request_count);
+  bool opens_ahead() const { return opening_count_ > 0; }
+  // Before take_connection(): if a connection is being opened that no request waits for, waits for
+  // it, so that there are never more connections than requests may be in flight.
+  awaitable<void> wait_for_opening(Activity& waiting);
   // For a request that is also on its way over `other`: one to another address, if there is one.
   std::unique_ptr<Transport> take_connection_beside(const Transport& other);
   void give_back(std::unique_ptr<Transport> connection);
@@ -222,6 +231,7 @@ class HostLane {
 
  private:
   friend class Slot;
+  class Opening;
 
   uint32_t slots_taken() const {
     const uint32_t hedges = hedges_.running() > 0 ? hedges_.places_taken(slot_limit()) : 0;
@@ -242,6 +252,7 @@ class HostLane {
   bool a_line_is_due() const;
   void move_to_line(const std::shared_ptr<Pace>& pace);
   void arm_turn_timer(std::chrono::steady_clock::time_point at);
+  awaitable<void> open_one_ahead();
   void arm_idle_timer(std::chrono::steady_clock::time_point at);
   void expire_idle();
 
@@ -259,6 +270,9 @@ class HostLane {
   bool limit_lifted_ = false;
   bool pumping_ = false;
   std::vector<std::unique_ptr<Transport>> idle_;  // last used last
+  uint32_t opening_count_ = 0;                    // connections being opened ahead, ...
+  std::deque<Activity*> wait_for_opened_;         // ... the requests that wait for one, ...
+  uint64_t failed_openings_ = 0;                  // ... and how many could not be opened
   const std::shared_ptr<Timer> idle_timer_;
   bool idle_timer_armed_ = false;
   const std::shared_ptr<Timer> turn_timer_;

@@ -549,6 +549,13 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
       credential_version_ = store_.credential_version;
     }
 
+    if (via_->opens_ahead()) {
+      opening_since_ = now;
+      co_await via_->wait_for_opening(*this);
+      opening_since_.reset();
+      if (stopped()) continue;
+      now = thread().now();
+    }
     retries_.begin_attempt();
     reached_server_ = false;
     connection_ = std::exchange(fresh_next, false) || request.on_new_connection
