@@ -23,6 +23,12 @@ struct alignas(64) Metrics {
   std::atomic<uint64_t> hedge_bytes_dropped_total = 0;
 };
 
+// For the thread that alone writes to these metrics: without a locked instruction.
+inline void tally(std::atomic<uint64_t>& counter, uint64_t by = 1) {
+  counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+}
+
+// For metrics that several threads write to.
 inline void count(std::atomic<uint64_t>& counter, uint64_t by = 1) {
   counter.fetch_add(by, std::memory_order_relaxed);
 }

@@ -2,6 +2,7 @@
 
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -100,7 +101,7 @@ void Connection::check_stall(steady_clock::time_point now) {
   // A server that has ended its side, but reads on, just before we began to wait: it may be that no
   // event is to come. The receive that waits finds the end.
   std::byte probe;
-  if (phase_ == Phase::kFirstByte && !tls_ && socket_.is_open() &&
+  if ((phase_ == Phase::kFirstByte || phase_ == Phase::kBody) && !tls_ && socket_.is_open() &&
       ::recv(socket_.native_handle(), &probe, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
     ::shutdown(socket_.native_handle(), SHUT_RD);
   }
@@ -300,8 +301,9 @@ awaitable<Result<void>> Connection::open_tls() {
 
 Result<void> Connection::send_at_once(std::span<const std::byte>& bytes) {
   if (tls_) return {};
-  const ssize_t sent =
-      ::send(socket_.native_handle(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  // As in Reception: no point where the thread can be cancelled.
+  const long sent = ::syscall(SYS_sendto, socket_.native_handle(), bytes.data(), bytes.size(),
+                              MSG_NOSIGNAL | MSG_DONTWAIT, nullptr, 0);
   if (sent < 0 && errno != EAGAIN && errno != EINTR) {
     return fail(Code::kUnavailable, "sending failed: ", std::strerror(errno));
   }
@@ -333,13 +335,9 @@ awaitable<Result<void>> Connection::send(std::span<const std::byte> bytes) {
   co_return Result<void>();
 }
 
-awaitable<Connection::Received> Connection::receive(std::span<std::byte> into,
-                                                    std::span<std::byte> beyond) {
+awaitable<Connection::Received> Connection::receive(std::span<std::byte> into) {
   if (tls_) return receive_tls(into);
-  if (beyond.empty()) return socket_.async_receive(asio::buffer(into.data(), into.size()), kAwait);
-  return socket_.async_receive(std::array{asio::buffer(into.data(), into.size()),
-                                          asio::buffer(beyond.data(), beyond.size())},
-                               kAwait);
+  return socket_.async_receive(asio::buffer(into.data(), into.size()), kAwait);
 }
 
 awaitable<Connection::Received> Connection::receive_tls(std::span<std::byte> into) {
@@ -405,7 +403,10 @@ awaitable<Result<void>> Connection::receive_head(bool final) {
     }
     if (let_go_) co_return fail(Code::kCancelled, "let go");  // just as a part of it came
     if (inbox_end_ == inbox_.size()) inbox_.resize(inbox_.size() * 2);
-    const auto [error, received] = co_await receive(std::span(inbox_).subspan(inbox_end_));
+    const std::span<std::byte> into = std::span(inbox_).subspan(inbox_end_);
+    const auto [error, received] =
+        tls_ ? co_await receive_tls(into)
+             : co_await reception_.receive(into, {}, /*more_will_come=*/false);
     if (error || aborted_) {
       co_return std::unexpected(failure("no answer", error));
     }
@@ -532,6 +533,7 @@ Result<void> Connection::take_from_inbox(ResponseSink& sink, uint64_t& left_byte
 // The inbox is empty.
 awaitable<Result<void>> Connection::receive_body(ResponseSink& sink, uint64_t left_bytes) {
   const bool until_close = !head_.content_length.has_value();
+  const bool more_will_come = !until_close && head_.keep_alive;
   bool drips = false;
   inbox_begin_ = inbox_end_ = 0;
   while (left_bytes > 0) {
@@ -545,8 +547,9 @@ awaitable<Result<void>> Connection::receive_body(ResponseSink& sink, uint64_t le
     // Room beyond the end shows whether there is more in the socket, such as bytes that must not
     // answer the next request.
     const bool has_end = into.size() == left_bytes;
-    const auto [error, received] =
-        co_await receive(into, has_end ? inbox_ : std::span<std::byte>());
+    const std::span<std::byte> beyond = has_end ? inbox_ : std::span<std::byte>();
+    const auto [error, received] = tls_ ? co_await receive_tls(into)
+                                        : co_await reception_.receive(into, beyond, more_will_come);
     if (until_close && error == asio::error::eof && !aborted_) break;
     if (error || aborted_) {
       co_return std::unexpected(failure("the body broke off", error));

@@ -17,6 +17,7 @@
 #include "headrace/http/io_thread.h"
 #include "headrace/http/message.h"
 #include "headrace/http/options.h"
+#include "headrace/http/reception.h"
 #include "headrace/http/resolver.h"
 #include "headrace/http/tls.h"
 #include "headrace/http/transport.h"
@@ -58,7 +59,7 @@ class Connection final : public Transport {
 
  private:
   enum class Phase : uint8_t { kIdle, kConnect, kTls, kGoAhead, kFirstByte, kBody, kSend };
-  using Received = std::tuple<boost::system::error_code, size_t>;
+  using Received = Reception::Received;
 
   void enter(Phase phase) {
     phase_ = phase;
@@ -75,8 +76,7 @@ class Connection final : public Transport {
   awaitable<Result<void>> send(std::span<const std::byte> bytes);
   // Takes from `bytes` what the socket takes at once.
   Result<void> send_at_once(std::span<const std::byte>& bytes);
-  // Fills `into` first, then `beyond`.
-  awaitable<Received> receive(std::span<std::byte> into, std::span<std::byte> beyond = {});
+  awaitable<Received> receive(std::span<std::byte> into);
   awaitable<Received> receive_tls(std::span<std::byte> into);
   // Into head_, at the front of the inbox. `final`: interim answers are passed over.
   awaitable<Result<void>> receive_head(bool final = true);
@@ -100,6 +100,7 @@ class Connection final : public Transport {
   const std::shared_ptr<const Route> route_;
   const std::string authority_;  // for the Host of every request
   Socket socket_;
+  Reception reception_{socket_};
   std::unique_ptr<TlsStream> tls_;
   std::optional<Error> tls_error_;  // what does not fit into receive_tls()'s error_code
   std::optional<Error> aborted_;

@@ -29,11 +29,7 @@ Operation::~Operation() {
 void Operation::count_in_flight(bool in_flight) {
   if (std::exchange(in_flight_, in_flight) == in_flight) return;
   std::atomic<uint64_t>& counter = thread().metrics().in_flight;
-  if (in_flight) {
-    count(counter);
-  } else {
-    counter.fetch_sub(1, std::memory_order_relaxed);
-  }
+  tally(counter, in_flight ? 1 : -uint64_t{1});
 }
 
 void Operation::interrupt(const Error& why) {
@@ -415,7 +411,7 @@ void Operation::note_outcome(const RetryState::Outcome& outcome, steady_clock::t
   if (!outcome.error || outcome.moved || !is_retryable(*outcome.error)) {
     host.log.answered(now);
   } else if (outcome.error->code() == Code::kThrottled) {
-    count(thread().metrics().throttled_total);
+    tally(thread().metrics().throttled_total);
     host.log.answered(now);
     host.log.throttled(store_.pace->root(), store_.pace->per_s(), now);
   } else if (!outcome.stale) {
@@ -479,7 +475,7 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
       opening_since_.reset();
     }
     if (exchanged) {
-      count(thread().metrics().requests_total);
+      tally(thread().metrics().requests_total);
       reached_server_ = true;
       exchanged = co_await connection_->exchange(request, attempt);
       if (race()) co_await settle_race(exchanged);
@@ -530,7 +526,7 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
         // If it was throttled or never sent, the server did nothing that would have to be looked
         // for.
         if (reached_server_ && last_->code() != Code::kThrottled) attempt.will_retry();
-        count(thread().metrics().retries_total);
+        tally(thread().metrics().retries_total);
         via_->host().log.retrying(attempt.url(), retries_.attempts(), *last_, step.wait, now);
         if (last_->code() == Code::kThrottled) {
           slot_.step_aside(store_.pace);
