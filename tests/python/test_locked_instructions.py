@@ -102,7 +102,7 @@ class PerRead:
         binaries = {binary for binary, _ in executed if Path(binary).is_file()}
         locked = {(each, at) for each in binaries for at in locked_addresses(each)}
         by_function: collections.Counter[str] = collections.Counter()
-        for place in locked & executed.keys():
+        for place in locked & long.functions.keys():
             by_function[long.functions[place]] += executed[place]
         self.locked = sum(by_function.values()) / reads
         # What the engine itself changes is there for several threads.
