@@ -67,7 +67,7 @@ Outcome read(const std::shared_ptr<BlockPool>& pool, std::string_view in, uint64
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const std::shared_ptr<BlockPool> pool = std::make_shared<BlockPool>(64 * kMiB);
+  static const std::shared_ptr<BlockPool> pool = BlockPool::create(64 * kMiB);
   std::string in(fuzz::as_text(data, size));
   fuzz::Choices choices(in);
   fuzz::correct_sums(in, choices);

@@ -86,7 +86,9 @@ def read_batches(request: Answer) -> Answer:
     read(request["warm_up_s"])
     requests_before = headrace.metrics().requests_total
     answer = measured(read, request["duration_s"])
-    answer["requests"] = headrace.metrics().requests_total - requests_before
+    metrics = headrace.metrics()
+    answer["requests"] = metrics.requests_total - requests_before
+    answer["in_flight_limit"] = metrics.in_flight_limit
     answer["connections"] = connections(request.get("target", request["endpoint"]))
     return answer
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from bench.groups import (
     aistore,
     checkpoints,
+    cpu,
     dataflux,
     engine,
     files,
@@ -33,6 +34,7 @@ from bench.harness import Bench
 
 GROUPS: dict[str, Callable[[Bench], None]] = {
     **engine.GROUPS,
+    **cpu.GROUPS,
     **training.GROUPS,
     **overlap.GROUPS,
     **files.GROUPS,

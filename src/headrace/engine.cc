@@ -179,7 +179,7 @@ Engine::Engine(const EngineOptions& options) : state_(std::make_shared<State>())
   state.resources = std::make_shared<EngineResources>();
   EngineResources& resources = *state.resources;
   resources.gate = std::make_shared<Gate>();
-  resources.pool = std::make_shared<BlockPool>(options.memory_budget_bytes);
+  resources.pool = BlockPool::create(options.memory_budget_bytes);
   resources.writers = std::make_shared<WriterRegistry>();
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   const uint32_t io_threads = options.io_threads > 0 ? options.io_threads : std::min(4u, cores);

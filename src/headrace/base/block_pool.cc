@@ -71,31 +71,18 @@ void give_back(std::byte* data, uint64_t size_bytes) {
 Block& Block::operator=(Block&& other) noexcept {
   if (this != &other) {
     release();
-    pool_ = std::move(other.pool_);
+    pool_ = std::exchange(other.pool_, nullptr);
     data_ = std::exchange(other.data_, nullptr);
     size_bytes_ = std::exchange(other.size_bytes_, 0);
   }
   return *this;
 }
 
-namespace {
-
-// Inherited through fork: a thread that does not exist here may hold the pool's lock, with its
-// lists half changed. The pool is left as it is for the rest of this process.
-void leave(std::shared_ptr<BlockPool> pool) {
-  static_cast<void>(new std::shared_ptr<BlockPool>(std::move(pool)));
-}
-
-}  // namespace
-
 void Block::release() {
   if (data_ == nullptr) return;
-  if (pool_->epoch_ == fork_epoch()) {
-    pool_->free_block(data_, size_bytes_);
-    pool_.reset();
-  } else {
-    leave(std::move(pool_));
-  }
+  // Of another epoch, the memory is left alone. Its pool lives on, since this block is never freed.
+  if (pool_->epoch_ == fork_epoch()) pool_->free_block(data_, size_bytes_);
+  pool_ = nullptr;
   data_ = nullptr;
   size_bytes_ = 0;
 }
@@ -111,16 +98,32 @@ void Charge::release() {
   if (pool_->epoch_ == fork_epoch()) {
     pool_->live_bytes_.fetch_sub(size_bytes_, std::memory_order_seq_cst);
     pool_->made_room();
-    pool_.reset();
-  } else {
-    leave(std::move(pool_));
   }
+  pool_.reset();
+}
+
+std::shared_ptr<BlockPool> BlockPool::create(uint64_t budget_bytes) {
+  return std::shared_ptr<BlockPool>(new BlockPool(budget_bytes), &BlockPool::disown);
 }
 
 BlockPool::BlockPool(uint64_t budget_bytes) : budget_bytes_(budget_bytes), epoch_(fork_epoch()) {}
 
+void BlockPool::disown(BlockPool* pool) {
+  // Inherited through fork: a thread that does not exist here may hold the pool's lock, with its
+  // lists half changed. The pool is left as it is for the rest of this process.
+  if (pool->epoch_ != fork_epoch()) return;
+  pool->freed_.fetch_or(kClosed, std::memory_order_seq_cst);
+  bool gone = false;
+  {
+    const Lock lock(pool->mutex_);
+    pool->collect_all();
+    pool->owned_ = false;
+    gone = pool->blocks_out_ == 0;
+  }
+  if (gone) delete pool;
+}
+
 BlockPool::~BlockPool() {
-  if (epoch_ != fork_epoch()) return;  // as in Block::release()
   const Lock lock(mutex_);
   for (const Slab& slab : slabs_) {
     unpoison(slab.data, slab.size_bytes);  // the addresses may be another mapping's soon
@@ -146,10 +149,18 @@ std::optional<Block> BlockPool::allocate_within_budget(uint64_t size_bytes) {
   const uint64_t charged = charged_bytes(size_bytes);
   if (charged > budget_bytes_) return std::nullopt;
   uint64_t live = live_bytes_.load(std::memory_order_seq_cst);
+  if (live + charged > budget_bytes_) live = live_bytes();
   do {
     if (live + charged > budget_bytes_) return std::nullopt;
   } while (!live_bytes_.compare_exchange_weak(live, live + charged));
   return make(size_bytes);
+}
+
+void BlockPool::hand_out(Block& block, std::byte* data, uint64_t size_bytes) {
+  unpoison(data, size_bytes);
+  block.pool_ = this;
+  block.data_ = data;
+  block.size_bytes_ = size_bytes;
 }
 
 Block BlockPool::make(uint64_t size_bytes) {
@@ -157,26 +168,56 @@ Block BlockPool::make(uint64_t size_bytes) {
   if (size_bytes == 0) return block;
   const size_t size_class = class_of(size_bytes);
   const uint64_t charged = charged_bytes(size_bytes);
-  if (size_class < kClassCount) {
+  std::byte* data = size_class < kClassCount ? nullptr : map(charged);
+  {
     const Lock lock(mutex_);
-    block.data_ = take(size_class);
-  } else {
-    block.data_ = map(charged);
+    if (size_class < kClassCount) data = take(size_class);
+    if (data != nullptr) ++blocks_out_;
   }
-  if (block.data_ == nullptr) {
+  if (data == nullptr) {
     live_bytes_.fetch_sub(charged, std::memory_order_seq_cst);
     return block;
   }
-  unpoison(block.data_, size_bytes);
-  block.pool_ = shared_from_this();
-  block.size_bytes_ = size_bytes;
+  hand_out(block, data, size_bytes);
   note_peak();
   return block;
 }
 
+bool BlockPool::allocate_many(std::span<const uint64_t> sizes_bytes, std::span<Block> blocks) {
+  uint64_t charged = 0;
+  for (const uint64_t size_bytes : sizes_bytes) charged += charged_bytes(size_bytes);
+  if (in_flight_bytes() + charged > budget_bytes_ / 2) return false;
+  // Threads that do this at the same time may exceed the half together, but not the whole.
+  if (taken_bytes(charged) > budget_bytes_ / 2) return false;
+  live_bytes_.fetch_add(charged, std::memory_order_seq_cst);
+  in_flight_bytes_.fetch_add(charged, std::memory_order_seq_cst);
+  size_t made = 0;
+  {
+    const Lock lock(mutex_);
+    for (; made < sizes_bytes.size(); ++made) {
+      const size_t size_class = class_of(sizes_bytes[made]);
+      std::byte* const data = take(size_class);
+      if (data == nullptr) break;
+      ++blocks_out_;
+      hand_out(blocks[made], data, sizes_bytes[made]);
+    }
+  }
+  note_peak();
+  if (made == sizes_bytes.size()) return true;
+  uint64_t missing = charged;
+  for (size_t i = 0; i < made; ++i) {
+    missing -= charged_bytes(sizes_bytes[i]);
+    blocks[i].release();
+  }
+  live_bytes_.fetch_sub(missing, std::memory_order_seq_cst);
+  end_flights(charged);
+  return false;
+}
+
 void BlockPool::note_peak() {
-  const uint64_t live = live_bytes_.load(std::memory_order_relaxed);
   uint64_t peak = peak_live_bytes_.load(std::memory_order_relaxed);
+  if (live_bytes_.load(std::memory_order_relaxed) <= peak) return;
+  const uint64_t live = live_bytes();
   while (live > peak && !peak_live_bytes_.compare_exchange_weak(peak, live)) {
   }
 }
@@ -184,6 +225,7 @@ void BlockPool::note_peak() {
 std::byte* BlockPool::take(size_t size_class) {
   FreeList& free = free_[size_class];
   const uint64_t block_bytes = class_bytes(size_class);
+  if (free.warm.empty()) collect_all();
   if (free.warm.empty() && free.cold.empty()) {
     const uint64_t slab_bytes = std::max(kSlabBytes, block_bytes);
     std::byte* slab = map(slab_bytes);
@@ -202,33 +244,116 @@ std::byte* BlockPool::take(size_t size_class) {
 }
 
 void BlockPool::free_block(std::byte* data, uint64_t size_bytes) {
+  if (!free_later(data, size_bytes)) free_now(data, size_bytes);
+}
+
+// False if it has to be collected at once. If it is true, another thread may have deleted the pool.
+bool BlockPool::free_later(std::byte* data, uint64_t size_bytes) {
+  // Of all pools: a bound is all that is wanted.
+  thread_local uint64_t freed_count = 0, freed_bytes = 0;
+  const uint64_t charged = charged_bytes(size_bytes);
+  if (++freed_count > kMaxFreedCount || (freed_bytes += charged) > kMaxFreedBytes) {
+    freed_count = freed_bytes = 0;
+    return false;
+  }
+  poison(data, charged);
+  unpoison(data, sizeof(Freed));
+  auto* const freed = ::new (data) Freed{.next = 0, .size_bytes = size_bytes};
+  // Sequentially consistent with ask_for_room() and what its caller checks next, here and in
+  // end_flights(): either that caller collects this block, or we see that somebody wants room.
+  uintptr_t first = freed_.load(std::memory_order_relaxed);
+  do {
+    if ((first & kFlags) != 0) return false;
+    freed->next = first;
+  } while (!freed_.compare_exchange_weak(first, reinterpret_cast<uintptr_t>(freed)));
+  return true;
+}
+
+void BlockPool::free_now(std::byte* data, uint64_t size_bytes) {
   const size_t size_class = class_of(size_bytes);
   const uint64_t charged = charged_bytes(size_bytes);
-  // Sequentially consistent with ask_for_room() and what its caller checks next, here and in
-  // end_flight(): either that caller sees the room, or made_room() sees that somebody wants it.
+  if (size_class >= kClassCount) ::munmap(data, charged);
   const uint64_t live = live_bytes_.fetch_sub(charged, std::memory_order_seq_cst) - charged;
-  if (size_class < kClassCount) {
-    poison(data, charged);
+  bool gone = false;
+  {
     const Lock lock(mutex_);
-    const uint64_t spare = budget_bytes_ > live ? budget_bytes_ - live : 0;
-    const bool keep = cached_bytes_ + charged <= std::min(spare, budget_bytes_ / 4);
-    if (keep) {
-      cached_bytes_ += charged;
-      free_[size_class].warm.push_back(data);
-    } else {
-      give_back(data, charged);
-      free_[size_class].cold.push_back(data);
+    if (size_class < kClassCount) put_back(data, size_bytes, live);
+    collect_all();
+    if (!room_wanted()) {
+      gone = --blocks_out_ == 0 && !owned_;
+      if (!gone) return;
     }
-  } else {
-    ::munmap(data, charged);
+  }
+  if (gone) {
+    delete this;
+    return;
   }
   made_room();
+  {
+    // Only now, since without this block the pool might be gone already.
+    const Lock lock(mutex_);
+    gone = --blocks_out_ == 0 && !owned_;
+  }
+  if (gone) delete this;
+}
+
+void BlockPool::put_back(std::byte* data, uint64_t size_bytes, uint64_t live) {
+  const size_t size_class = class_of(size_bytes);
+  const uint64_t charged = charged_bytes(size_bytes);
+  poison(data, charged);
+  const uint64_t spare = budget_bytes_ > live ? budget_bytes_ - live : 0;
+  const bool keep = cached_bytes_ + charged <= std::min(spare, budget_bytes_ / 4);
+  if (keep) {
+    cached_bytes_ += charged;
+    free_[size_class].warm.push_back(data);
+  } else {
+    give_back(data, charged);
+    free_[size_class].cold.push_back(data);
+  }
+}
+
+void BlockPool::collect_all() {
+  const uintptr_t list = freed_.fetch_and(kFlags, std::memory_order_seq_cst) & ~kFlags;
+  if (list == 0) return;
+  const auto freed_at = [](uintptr_t address) { return reinterpret_cast<Freed*>(address); };
+  // Oldest first, so that the one freed last is handed out next.
+  uintptr_t oldest = 0;
+  uint64_t charged = 0;
+  for (uintptr_t at = list; at != 0;) {
+    Freed& freed = *freed_at(at);
+    charged += charged_bytes(freed.size_bytes);
+    const uintptr_t next = std::exchange(freed.next, oldest);
+    oldest = std::exchange(at, next);
+  }
+  const uint64_t live = live_bytes_.fetch_sub(charged, std::memory_order_seq_cst) - charged;
+  for (uintptr_t at = oldest; at != 0;) {
+    const Freed freed = *freed_at(at);
+    put_back(reinterpret_cast<std::byte*>(at), freed.size_bytes, live);
+    --blocks_out_;
+    at = freed.next;
+  }
+}
+
+void BlockPool::collect() {
+  if ((freed_.load(std::memory_order_seq_cst) & ~kFlags) == 0) return;
+  const Lock lock(mutex_);
+  collect_all();
+}
+
+uint64_t BlockPool::live_bytes() {
+  collect();
+  return live_bytes_.load(std::memory_order_seq_cst);
+}
+
+uint64_t BlockPool::taken_bytes(uint64_t more) {
+  const uint64_t taken = live_bytes_.load(std::memory_order_seq_cst) + reserved_bytes() + more;
+  return taken <= budget_bytes_ / 2 ? taken : live_bytes() + reserved_bytes() + more;
 }
 
 bool BlockPool::try_reserve(uint64_t charged) {
   uint64_t reserved = reserved_bytes_.load(std::memory_order_seq_cst);
   do {
-    if (live_bytes() + reserved + charged > budget_bytes_) return false;
+    if (taken_bytes(charged) > budget_bytes_) return false;
   } while (!reserved_bytes_.compare_exchange_weak(reserved, reserved + charged));
   return true;
 }
@@ -242,8 +367,8 @@ bool BlockPool::try_begin_flight(uint64_t size_bytes) {
   return true;
 }
 
-void BlockPool::end_flight(uint64_t size_bytes) {
-  in_flight_bytes_.fetch_sub(charged_bytes(size_bytes), std::memory_order_seq_cst);
+void BlockPool::end_flights(uint64_t charged) {
+  in_flight_bytes_.fetch_sub(charged, std::memory_order_seq_cst);
   made_room();
 }
 
@@ -269,8 +394,8 @@ void BlockPool::set_on_room(std::function<void()> on_room) {
 }
 
 void BlockPool::made_room() {
-  if (!room_wanted_.load(std::memory_order_seq_cst)) return;
-  if (!room_wanted_.exchange(false, std::memory_order_seq_cst)) return;
+  if (!room_wanted()) return;
+  if ((freed_.fetch_and(~kRoomWanted, std::memory_order_seq_cst) & kRoomWanted) == 0) return;
   std::function<void()> on_room;
   {
     const Lock lock(mutex_);
@@ -279,10 +404,11 @@ void BlockPool::made_room() {
   if (on_room) on_room();
 }
 
-MemoryUse BlockPool::use() const {
+MemoryUse BlockPool::use() {
+  collect();
   const Lock lock(mutex_);
   return {.budget_bytes = budget_bytes_,
-          .live_bytes = live_bytes(),
+          .live_bytes = live_bytes_.load(std::memory_order_relaxed),
           .in_flight_bytes = in_flight_bytes_.load(std::memory_order_relaxed),
           .cached_bytes = cached_bytes_,
           .peak_live_bytes = peak_live_bytes_.load(std::memory_order_relaxed)};

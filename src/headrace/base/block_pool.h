@@ -37,7 +37,7 @@ class Block {
 
  private:
   friend class BlockPool;
-  std::shared_ptr<BlockPool> pool_;
+  BlockPool* pool_ = nullptr;  // lives at least as long as its blocks
   std::byte* data_ = nullptr;
   uint64_t size_bytes_ = 0;
 };
@@ -66,6 +66,10 @@ struct MemoryUse {
   uint64_t peak_live_bytes = 0;
 };
 
+// Blocks that are freed wait in a list, which needs no lock, until there are several, or until
+// somebody asks for room or for a number that they change. With allocate_many() a thread takes the
+// lock once for several blocks.
+//
 // Hands out blocks by size class, four classes to a doubling, so that at most a quarter of a block
 // is unused. Blocks of a class are carved from slabs and reused last-freed-first, while they are
 // still in cache. Free memory beyond a quarter of the budget goes back to the system. A sample that
@@ -76,8 +80,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   static constexpr uint64_t kMinBlockBytes = 256;  // keeps every block 64-byte aligned
   static constexpr uint64_t kSlabBytes = 4 * kMiB;
 
-  explicit BlockPool(uint64_t budget_bytes);
-  ~BlockPool();
+  static std::shared_ptr<BlockPool> create(uint64_t budget_bytes);
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
@@ -87,17 +90,24 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   // The same, but empty if that would exceed the budget. One step, because threads that checked
   // live_bytes() before allocating could exceed it together.
   std::optional<Block> allocate_within_budget(uint64_t size_bytes);
+  // A block for each of the sizes, of which each begins a flight, as one step. False, and nothing
+  // has changed, if memory or flights would then take up more than half of the budget.
+  bool allocate_many(std::span<const uint64_t> sizes_bytes, std::span<Block> blocks);
   // How much allocate(size_bytes) counts against the budget.
   static uint64_t charged_bytes(uint64_t size_bytes);
 
   uint64_t budget_bytes() const { return budget_bytes_; }
-  uint64_t live_bytes() const { return live_bytes_.load(std::memory_order_seq_cst); }
+  uint64_t live_bytes();
+  // What would be live or reserved with so much more. Beyond half of the budget it is exact; below,
+  // blocks that are free, but have not been collected yet, may count.
+  uint64_t taken_bytes(uint64_t more);
   uint64_t in_flight_bytes() const { return in_flight_bytes_.load(std::memory_order_seq_cst); }
 
   // Incomplete reads may take up the whole budget but no more, except that a single read may have
   // any size.
   bool try_begin_flight(uint64_t size_bytes);
-  void end_flight(uint64_t size_bytes);
+  void end_flight(uint64_t size_bytes) { end_flights(charged_bytes(size_bytes)); }
+  void end_flights(uint64_t charged);  // of several reads
 
   // Whether a read of a batch may begin a flight, to be asked before try_begin_flight(). So that
   // many small reads cannot keep a large one out for ever, a read that is waited for and finds no
@@ -119,13 +129,13 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
 
   // `on_room` is called on the thread that frees memory, if somebody has asked for room.
   void set_on_room(std::function<void()> on_room);
-  void ask_for_room() { room_wanted_.store(true, std::memory_order_seq_cst); }
-  bool room_wanted() const { return room_wanted_.load(std::memory_order_seq_cst); }
+  void ask_for_room() { freed_.fetch_or(kRoomWanted, std::memory_order_seq_cst); }
+  bool room_wanted() const { return (freed_.load(std::memory_order_seq_cst) & kRoomWanted) != 0; }
   // Notifies whoever asked for room. The pool calls it when memory becomes free; stores call it
   // when a different batch is entitled to the memory.
   void made_room();
 
-  MemoryUse use() const;
+  MemoryUse use();
 
  private:
   friend class Block;
@@ -139,9 +149,30 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
     uint64_t size_bytes;
   };
 
+  // At the beginning of a block that is free, but has not been collected.
+  struct Freed {
+    uintptr_t next;
+    uint64_t size_bytes;
+  };
+  // Beyond either of these, a thread that frees collects the blocks itself.
+  static constexpr uint64_t kMaxFreedCount = 32, kMaxFreedBytes = 1 * kMiB;
+  // In `freed_`, beside the address of the first block. With either of them a block that is freed
+  // is collected at once.
+  static constexpr uintptr_t kRoomWanted = 1, kClosed = 2, kFlags = 3;
+
+  explicit BlockPool(uint64_t budget_bytes);
+  ~BlockPool();
+  static void disown(BlockPool* pool);  // its owners are gone
+
   Block make(uint64_t size_bytes);  // already counted
+  void hand_out(Block& block, std::byte* data, uint64_t size_bytes);
   void note_peak();
   void free_block(std::byte* data, uint64_t size_bytes);
+  bool free_later(std::byte* data, uint64_t size_bytes);
+  void free_now(std::byte* data, uint64_t size_bytes);
+  void collect();
+  void collect_all() HEADRACE_REQUIRES(mutex_);
+  void put_back(std::byte* data, uint64_t size_bytes, uint64_t live) HEADRACE_REQUIRES(mutex_);
   std::byte* take(size_t size_class) HEADRACE_REQUIRES(mutex_);
 
   const uint64_t budget_bytes_;
@@ -149,8 +180,11 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   std::atomic<uint64_t> live_bytes_ = 0, peak_live_bytes_ = 0, in_flight_bytes_ = 0;
   std::atomic<uint64_t> reserved_bytes_ = 0;
   std::atomic<uint64_t> first_in_line_ = UINT64_MAX;  // the order of the oldest batch in line
-  std::atomic<bool> room_wanted_ = false;
-  mutable Mutex mutex_;
+  alignas(64) std::atomic<uintptr_t> freed_ = 0;      // the list of Freed, and flags
+  alignas(64) mutable Mutex mutex_;
+  // The pool is deleted once both are zero: blocks may outlive its owners.
+  bool owned_ HEADRACE_GUARDED_BY(mutex_) = true;
+  uint64_t blocks_out_ HEADRACE_GUARDED_BY(mutex_) = 0;  // those in `freed_` count
   std::array<FreeList, kClassCount> free_ HEADRACE_GUARDED_BY(mutex_);
   std::vector<Slab> slabs_ HEADRACE_GUARDED_BY(mutex_);
   uint64_t cached_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;

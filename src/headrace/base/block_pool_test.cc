@@ -14,11 +14,11 @@ namespace headrace {
 namespace {
 
 std::shared_ptr<BlockPool> pool_of(uint64_t budget_bytes) {
-  return std::make_shared<BlockPool>(budget_bytes);
+  return BlockPool::create(budget_bytes);
 }
 
 TEST(BlockPool, MemoryOfOthersCountsWhileItsChargeLives) {
-  const auto pool = std::make_shared<BlockPool>(kMiB);
+  const auto pool = BlockPool::create(kMiB);
   int rooms = 0;
   pool->set_on_room([&rooms] { ++rooms; });
   {
@@ -210,7 +210,7 @@ TEST(BlockPool, AForkedChildFreesInheritedBlocksWhileTheParentsThreadsAllocate) 
       block.release();
       block.release();
       // A pool of the child's own works.
-      const Block own = std::make_shared<BlockPool>(kMiB)->allocate(kKiB);
+      const Block own = BlockPool::create(kMiB)->allocate(kKiB);
       ::_exit(readable && own.data() != nullptr ? 0 : 1);
     }
     int status = 0;

@@ -30,14 +30,18 @@ struct alignas(64) Metrics {
   std::atomic<uint64_t> queue_ns_total = 0, first_byte_ns_total = 0, body_ns_total = 0;
 };
 
-inline void count(std::atomic<uint64_t>& counter, uint64_t by = 1) {
-  counter.fetch_add(by, std::memory_order_relaxed);
+// For the thread that alone writes to these metrics: without a locked instruction.
+inline void tally(std::atomic<uint64_t>& counter, uint64_t by = 1) {
+  counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
 }
 
-// For a counter to which only this thread adds.
-inline void count_time(std::atomic<uint64_t>& counter, std::chrono::nanoseconds by) {
-  const auto more = static_cast<uint64_t>(std::max<int64_t>(0, by.count()));
-  counter.store(counter.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+inline void tally_time(std::atomic<uint64_t>& counter, std::chrono::nanoseconds by) {
+  tally(counter, static_cast<uint64_t>(std::max<int64_t>(0, by.count())));
+}
+
+// For metrics that several threads write to.
+inline void count(std::atomic<uint64_t>& counter, uint64_t by = 1) {
+  counter.fetch_add(by, std::memory_order_relaxed);
 }
 
 }  // namespace headrace

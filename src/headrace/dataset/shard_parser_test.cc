@@ -55,7 +55,7 @@ class ShardParserTest : public ::testing::Test {
     return parse(tar, SIZE_MAX, std::move(options)).error();
   }
 
-  std::shared_ptr<BlockPool> pool_ = std::make_shared<BlockPool>(64 * kMiB);
+  std::shared_ptr<BlockPool> pool_ = BlockPool::create(64 * kMiB);
   std::optional<ShardParser> parser_;
   std::vector<ShardSample> samples_;
 };

@@ -2,6 +2,7 @@
 
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,6 +34,9 @@ constexpr int kGatherBytes = 1024 * 1024;
 constexpr uint64_t kDirectFromBytes = 2 * 1024;
 // How much TLS may have taken from the socket without passing it on to us: its buffer and a record.
 constexpr uint64_t kTlsHeldBytes = 96 * 1024;
+// For so long after a receive that has left nothing in the socket, the connection is used again
+// without looking. If the server has closed it meanwhile, the request is sent again for free.
+constexpr std::chrono::milliseconds kSilentFor{1};
 
 std::span<const std::byte> as_bytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
@@ -94,6 +98,13 @@ void Connection::check_stall(steady_clock::time_point now) {
     progress_since_ = now;
     return;
   }
+  // A server that has ended its side, but reads on, just before we began to wait: it may be that no
+  // event is to come. The receive that waits finds the end.
+  std::byte probe;
+  if ((phase_ == Phase::kFirstByte || phase_ == Phase::kBody) && !tls_ && socket_.is_open() &&
+      ::recv(socket_.native_handle(), &probe, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
+    ::shutdown(socket_.native_handle(), SHUT_RD);
+  }
   // The sender is too slow or pauses: take what has arrived, and count it as progress.
   if (wake_at_bytes_ > 1 && socket_.is_open()) wake_at(1);
   if (phase_ == Phase::kIdle || now - progress_since_ < allowance()) return;
@@ -126,6 +137,7 @@ bool Connection::still_silent() {
     const Result<TlsStream::Step> step = tls_->read({&probe, 1});
     return step && step->count == 0 && !step->end;
   }
+  if (drained_ && thread_.now() - last_used_ < kSilentFor) return true;
   return ::recv(socket_.native_handle(), &probe, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
@@ -287,30 +299,36 @@ awaitable<Result<void>> Connection::open_tls() {
   co_return Result<void>();
 }
 
+Result<void> Connection::send_at_once(std::span<const std::byte>& bytes) {
+  if (tls_) return {};
+  // As in Reception: no point where the thread can be cancelled.
+  const long sent = ::syscall(SYS_sendto, socket_.native_handle(), bytes.data(), bytes.size(),
+                              MSG_NOSIGNAL | MSG_DONTWAIT, nullptr, 0);
+  if (sent < 0 && errno != EAGAIN && errno != EINTR) {
+    return fail(Code::kUnavailable, "sending failed: ", std::strerror(errno));
+  }
+  if (sent > 0) {
+    ++progress_;
+    bytes = bytes.subspan(static_cast<size_t>(sent));
+  }
+  return {};
+}
+
 awaitable<Result<void>> Connection::send(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    size_t sent_bytes = 0;
+    const size_t left_bytes = bytes.size();
     auto need = asio::socket_base::wait_write;
     if (tls_) {
       const Result<TlsStream::Step> step = tls_->write(bytes);
       if (!step) co_return std::unexpected(step.error());
       if (step->end) co_return fail(Code::kUnavailable, "connection closed by the server");
-      sent_bytes = step->count;
+      if (step->count > 0) ++progress_;
+      bytes = bytes.subspan(step->count);
       if (step->need == TlsStream::Need::kReadable) need = asio::socket_base::wait_read;
-    } else {
-      // The socket almost always takes a whole request at once, without involving the reactor.
-      const ssize_t sent =
-          ::send(socket_.native_handle(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (sent < 0 && errno != EAGAIN && errno != EINTR) {
-        co_return fail(Code::kUnavailable, "sending failed: ", std::strerror(errno));
-      }
-      sent_bytes = sent < 0 ? 0 : static_cast<size_t>(sent);
+    } else if (Result<void> sent = send_at_once(bytes); !sent) {
+      co_return sent;
     }
-    if (sent_bytes > 0) {
-      ++progress_;
-      bytes = bytes.subspan(sent_bytes);
-      continue;
-    }
+    if (bytes.size() < left_bytes) continue;
     const auto [error] = co_await socket_.async_wait(need, kAwait);
     if (error || aborted_) co_return std::unexpected(failure("sending failed", error));
   }
@@ -350,16 +368,20 @@ awaitable<Connection::Received> Connection::receive_tls(std::span<std::byte> int
   }
 }
 
-awaitable<Result<void>> Connection::receive_head() {
-  do {
-    if (Result<void> got = co_await receive_any_head(); !got) co_return got;
-  } while (head_.status / 100 == 1);  // an interim answer; the real one follows
-  co_return Result<void>();
+Result<bool> Connection::find_head(bool final) {
+  while (inbox_begin_ != inbox_end_) {
+    const Result<size_t> size = parse_response_head(as_text(inbox()), head_);
+    if (!size) return std::unexpected(size.error());
+    if (*size == 0) return false;
+    inbox_begin_ += *size;
+    if (!final || head_.status / 100 != 1) return true;
+  }
+  return false;
 }
 
 awaitable<Result<bool>> Connection::receive_go_ahead() {
   do {
-    if (Result<void> got = co_await receive_any_head(); !got) {
+    if (Result<void> got = co_await receive_head(/*final=*/false); !got) {
       co_return std::unexpected(std::move(got.error()));
     }
     if (head_.status == 100) co_return true;
@@ -367,16 +389,11 @@ awaitable<Result<bool>> Connection::receive_go_ahead() {
   co_return false;
 }
 
-awaitable<Result<void>> Connection::receive_any_head() {
+awaitable<Result<void>> Connection::receive_head(bool final) {
   while (true) {
-    if (inbox_begin_ != inbox_end_) {
-      const Result<size_t> size = parse_response_head(as_text(inbox()), head_);
-      if (!size) co_return std::unexpected(size.error());
-      if (*size != 0) {
-        inbox_begin_ += *size;
-        co_return Result<void>();
-      }
-    }
+    const Result<bool> found = find_head(final);
+    if (!found) co_return std::unexpected(found.error());
+    if (*found) co_return Result<void>();
     if (inbox_begin_ == inbox_end_) {
       inbox_begin_ = inbox_end_ = 0;
     } else if (inbox_begin_ > 0) {
@@ -386,11 +403,15 @@ awaitable<Result<void>> Connection::receive_any_head() {
     }
     if (let_go_) co_return fail(Code::kCancelled, "let go");  // just as a part of it came
     if (inbox_end_ == inbox_.size()) inbox_.resize(inbox_.size() * 2);
-    const auto [error, received] = co_await receive(std::span(inbox_).subspan(inbox_end_));
+    const std::span<std::byte> into = std::span(inbox_).subspan(inbox_end_);
+    const auto [error, received] =
+        tls_ ? co_await receive_tls(into)
+             : co_await reception_.receive(into, {}, /*more_will_come=*/false);
     if (error || aborted_) {
       co_return std::unexpected(failure("no answer", error));
     }
     inbox_end_ += received;
+    drained_ = inbox_end_ < inbox_.size();
     ++progress_;
   }
 }
@@ -431,7 +452,10 @@ awaitable<Result<void>> Connection::exchange(const HttpRequest& request, Respons
     reusable_ = went_stale_ = false;
     inbox_begin_ = inbox_end_ = 0;
     enter(Phase::kSend);
-    sent = co_await send(as_bytes(outbox_));
+    // The socket almost always takes a whole request at once, without involving the reactor.
+    std::span<const std::byte> unsent = as_bytes(outbox_);
+    sent = send_at_once(unsent);
+    if (sent && !unsent.empty()) sent = co_await send(unsent);
     if (waits && sent) {
       enter(Phase::kGoAhead);
       const Result<bool> go_ahead = co_await receive_go_ahead();
@@ -473,9 +497,12 @@ awaitable<Result<void>> Connection::exchange(const HttpRequest& request, Respons
   if (has_body) {
     Result<void> body;
     if (head_.chunked) {
+      drained_ = false;
       body = co_await receive_chunked(sink);
     } else {
-      body = co_await receive_body(sink);
+      uint64_t left_bytes = head_.content_length.value_or(UINT64_MAX);
+      body = take_from_inbox(sink, left_bytes);
+      if (body && left_bytes > 0) body = co_await receive_body(sink, left_bytes);
     }
     if (!body) co_return body;
   }
@@ -483,38 +510,56 @@ awaitable<Result<void>> Connection::exchange(const HttpRequest& request, Respons
   // Nor would the server know what follows a body that was announced and did not come.
   reusable_ =
       sent.has_value() && !answered && head_.keep_alive && inbox_begin_ == inbox_end_ && !aborted_;
+  if (reusable_ && drained_ && !tls_) expect_nothing(socket_);
   enter(Phase::kIdle);
   co_return Result<void>();
 }
 
-awaitable<Result<void>> Connection::receive_body(ResponseSink& sink) {
+Result<void> Connection::take_from_inbox(ResponseSink& sink, uint64_t& left_bytes) {
+  while (left_bytes > 0 && inbox_begin_ != inbox_end_) {
+    const Result<std::span<std::byte>> space = sink.space(head_.content_length ? left_bytes : 0);
+    if (!space) return std::unexpected(space.error());
+    const std::span<const std::byte> have = inbox();
+    const auto count =
+        static_cast<size_t>(std::min<uint64_t>({have.size(), space->size(), left_bytes}));
+    std::memcpy(space->data(), have.data(), count);
+    inbox_begin_ += count;
+    left_bytes -= count;
+    if (Result<void> taken = sink.on_bytes(count); !taken) return taken;
+  }
+  return {};
+}
+
+// The inbox is empty.
+awaitable<Result<void>> Connection::receive_body(ResponseSink& sink, uint64_t left_bytes) {
   const bool until_close = !head_.content_length.has_value();
-  uint64_t left_bytes = head_.content_length.value_or(UINT64_MAX);
+  const bool more_will_come = !until_close && head_.keep_alive;
   bool drips = false;
+  inbox_begin_ = inbox_end_ = 0;
   while (left_bytes > 0) {
     const Result<std::span<std::byte>> space = sink.space(until_close ? 0 : left_bytes);
     if (!space) co_return std::unexpected(space.error());
     const std::span<std::byte> into =
         space->first(static_cast<size_t>(std::min<uint64_t>(space->size(), left_bytes)));
-    size_t count = 0;
-    if (const std::span<const std::byte> have = inbox(); !have.empty()) {
-      count = std::min(have.size(), into.size());
-      std::memcpy(into.data(), have.data(), count);
-      inbox_begin_ += count;
-    } else {
-      if (!until_close) {
-        if (Result<void> ready = co_await gather(left_bytes, drips); !ready) co_return ready;
-      }
-      const auto [error, received] = co_await receive(into);
-      if (until_close && error == asio::error::eof && !aborted_) break;
-      if (error || aborted_) {
-        co_return std::unexpected(failure("the body broke off", error));
-      }
-      count = received;
-      drips = received <= kDropBytes && received < into.size();
-      ++progress_;
-      if (received < left_bytes && received < into.size()) acknowledge_at_once();
+    if (!until_close) {
+      if (Result<void> ready = co_await gather(left_bytes, drips); !ready) co_return ready;
     }
+    // Room beyond the end shows whether there is more in the socket, such as bytes that must not
+    // answer the next request.
+    const bool has_end = into.size() == left_bytes;
+    const std::span<std::byte> beyond = has_end ? inbox_ : std::span<std::byte>();
+    const auto [error, received] = tls_ ? co_await receive_tls(into)
+                                        : co_await reception_.receive(into, beyond, more_will_come);
+    if (until_close && error == asio::error::eof && !aborted_) break;
+    if (error || aborted_) {
+      co_return std::unexpected(failure("the body broke off", error));
+    }
+    const size_t count = std::min(received, into.size());
+    inbox_end_ = received - count;
+    drained_ = has_end && inbox_end_ < inbox_.size();
+    drips = received <= kDropBytes && received < into.size();
+    ++progress_;
+    if (received < into.size()) acknowledge_at_once();
     left_bytes -= count;
     if (Result<void> taken = sink.on_bytes(count); !taken) co_return taken;
   }

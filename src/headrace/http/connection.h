@@ -17,6 +17,7 @@
 #include "headrace/http/io_thread.h"
 #include "headrace/http/message.h"
 #include "headrace/http/options.h"
+#include "headrace/http/reception.h"
 #include "headrace/http/resolver.h"
 #include "headrace/http/tls.h"
 #include "headrace/http/transport.h"
@@ -58,7 +59,7 @@ class Connection final : public Transport {
 
  private:
   enum class Phase : uint8_t { kIdle, kConnect, kTls, kGoAhead, kFirstByte, kBody, kSend };
-  using Received = std::tuple<boost::system::error_code, size_t>;
+  using Received = Reception::Received;
 
   void enter(Phase phase) {
     phase_ = phase;
@@ -73,13 +74,18 @@ class Connection final : public Transport {
   awaitable<Result<void>> open_tls();
   Result<void> write_head(const HttpRequest& request, bool& waits);
   awaitable<Result<void>> send(std::span<const std::byte> bytes);
+  // Takes from `bytes` what the socket takes at once.
+  Result<void> send_at_once(std::span<const std::byte>& bytes);
   awaitable<Received> receive(std::span<std::byte> into);
   awaitable<Received> receive_tls(std::span<std::byte> into);
-  awaitable<Result<void>> receive_head();      // into head_, at the front of the inbox
-  awaitable<Result<void>> receive_any_head();  // the same, of an interim answer too
+  // Into head_, at the front of the inbox. `final`: interim answers are passed over.
+  awaitable<Result<void>> receive_head(bool final = true);
+  Result<bool> find_head(bool final);  // in the inbox; false: it is not all there
+  // What of the body has come with the head. `left_bytes` of it are missing before and after.
+  Result<void> take_from_inbox(ResponseSink& sink, uint64_t& left_bytes);
   // True if the server asks for the body; false: its answer is in head_.
   awaitable<Result<bool>> receive_go_ahead();
-  awaitable<Result<void>> receive_body(ResponseSink& sink);
+  awaitable<Result<void>> receive_body(ResponseSink& sink, uint64_t left_bytes);
   // For a large body, or one that arrives in drops, waits until one receive can bring a lot.
   awaitable<Result<void>> gather(uint64_t left_bytes, bool drips);
   void wake_at(int unread_bytes);
@@ -94,6 +100,7 @@ class Connection final : public Transport {
   const std::shared_ptr<const Route> route_;
   const std::string authority_;  // for the Host of every request
   Socket socket_;
+  Reception reception_{socket_};
   std::unique_ptr<TlsStream> tls_;
   std::optional<Error> tls_error_;  // what does not fit into receive_tls()'s error_code
   std::optional<Error> aborted_;
@@ -102,6 +109,7 @@ class Connection final : public Transport {
   std::string outbox_;  // a request's head
   ResponseHead head_;
   bool counted_ = false;
+  bool drained_ = false;        // the last receive has left nothing in the socket
   bool let_go_ = false;         // the present exchange is to end before the sink gets the head
   bool answer_is_due_ = false;  // let_go() has ended the last one; its answer is still to come ...
   bool has_head_ = false;       // ... but for the head, which is in head_

@@ -10,37 +10,18 @@
 #include <utility>
 
 #include "headrace/base/fork.h"
+#include "headrace/http/asio_internals.h"
 
 namespace headrace {
 namespace {
 
-// The descriptors of Asio's reactor are private, but a forked child must close them. Explicit
-// instantiation may name private members ([temp.spec.general]); each one defines a friend that
-// returns the member pointer.
-template <class Tag, auto Member>
-struct Expose {
-  friend constexpr auto member_of(Tag) { return Member; }
-};
-struct EpollDescriptor {
-  friend constexpr auto member_of(EpollDescriptor);
-};
-struct TimerDescriptor {
-  friend constexpr auto member_of(TimerDescriptor);
-};
-struct Interrupter {
-  friend constexpr auto member_of(Interrupter);
-};
-using Reactor = asio::detail::epoll_reactor;
-template struct Expose<EpollDescriptor, &Reactor::epoll_fd_>;
-template struct Expose<TimerDescriptor, &Reactor::timer_fd_>;
-template struct Expose<Interrupter, &Reactor::interrupter_>;
-
+// The descriptors of Asio's reactor are private, but a forked child must close them.
 template <class Action>
 void for_each_descriptor(asio::io_context& context, Action action) {
-  auto& reactor = asio::use_service<Reactor>(context);
-  action(reactor.*member_of(EpollDescriptor()));
-  action(reactor.*member_of(TimerDescriptor()));
-  action((reactor.*member_of(Interrupter())).read_descriptor());
+  auto& reactor = asio::use_service<asio_internals::Reactor>(context);
+  action(reactor.*member_of(asio_internals::EpollDescriptor()));
+  action(reactor.*member_of(asio_internals::TimerDescriptor()));
+  action((reactor.*member_of(asio_internals::Interrupter())).read_descriptor());
 }
 
 }  // namespace

@@ -102,7 +102,8 @@ class IoThread : public std::enable_shared_from_this<IoThread> {
 
   const uint32_t index_;
   Clock& clock_;
-  asio::io_context context_{1};
+  // Only this thread touches its sockets: the reactor needs no locks for them.
+  asio::io_context context_{BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO};
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   const std::shared_ptr<Timer> sweep_timer_;
   bool sweep_armed_ = false;

@@ -197,7 +197,7 @@ TEST_F(ShardReadTest, HoldsNoMoreThanItMayWhileNobodyTakesAnything) {
   shard.piece_bytes = 256 * kKiB;
   shard.window = std::make_shared<PieceWindow>(1 * kMiB);
   shard.max_ready_bytes = 1 * kMiB;
-  const BlockPool& pool = engine_.pool();
+  BlockPool& pool = engine_.pool();
   read_ = ShardRead::start(shard);
   ASSERT_TRUE(wait(*read_));
   // Until reads stop, since enough is ready.

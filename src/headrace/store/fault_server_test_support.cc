@@ -301,7 +301,7 @@ void wait_for(ReadBatch& batch) {
   ASSERT_TRUE(batch.wait_until(until, MayBlock::on_this_thread())) << "the batch hangs";
 }
 
-void wait_until_all_is_given_back(const BlockPool& pool) {
+void wait_until_all_is_given_back(BlockPool& pool) {
   const auto until = steady_clock::now() + std::chrono::seconds(30);
   while (pool.live_bytes() != 0 && steady_clock::now() < until) std::this_thread::yield();
   EXPECT_EQ(pool.live_bytes(), 0u);

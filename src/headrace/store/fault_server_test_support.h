@@ -108,7 +108,7 @@ std::shared_ptr<ReadBatch> batch_of(std::span<const ReadTarget> targets);
 // Waits until the batch is done; the test fails after thirty seconds.
 void wait_for(ReadBatch& batch);
 // All memory comes back; not at once: whoever has just finished a batch may be the last to let go.
-void wait_until_all_is_given_back(const BlockPool& pool);
+void wait_until_all_is_given_back(BlockPool& pool);
 // The bytes of a slot that is done, or its error.
 Result<std::string> outcome(ReadBatch& batch, size_t index);
 // All of it for one object.

@@ -91,6 +91,7 @@ void HttpStore::read(std::shared_ptr<ReadBatch> batch) {
   const uint32_t rotation = next_lane_.fetch_add(1, std::memory_order_relaxed);
   const size_t slot_count = batch->size();
   size_t dealt_count = 0;
+  const auto lane_of = [&](size_t i) { return static_cast<uint32_t>((i + rotation) % lane_count); };
   for (size_t i = 0; i < slot_count; ++i) {
     ReadSlot& slot = batch->slot(i);
     std::optional<Error> refused;
@@ -106,14 +107,16 @@ void HttpStore::read(std::shared_ptr<ReadBatch> batch) {
     piece.reader = this;
     // Neighbours in the batch go to different threads, so that the batch is done as soon as
     // possible.
-    const size_t lane = (i + rotation) % lane_count;
+    const uint32_t lane = lane_of(i);
     (lasts[lane] != nullptr ? lasts[lane]->next : firsts[lane]) = &piece;
     lasts[lane] = &piece;
     ++dealt_count;
   }
   // Before the first lane may start: from then on the batch may end at any moment.
   if (dealt_count > 0) {
-    batch->queued_slots.store(dealt_count, std::memory_order_seq_cst);
+    batch->deal(static_cast<uint32_t>(lane_count), [&](size_t i) {
+      return batch->slot(i).first_piece.reader == this ? lane_of(i) : ReadSlot::kNoLane;
+    });
     host_->reads.queued_changed(*batch);
   }
   for (size_t i = 0; i < lane_count; ++i) {
@@ -174,6 +177,7 @@ void HttpStore::fail_all(HostLane& lane, ReadPiece* first, const Error& error) {
 
 // Deals pieces out to all lanes, so that every I/O thread reads part of a large object.
 void HttpStore::spread(HostLane& lane, ReadPiece* pieces) {
+  if (pieces != nullptr) pieces->batch->take_from_lane(pieces->batch->slot(pieces->slot_index));
   const size_t lane_count = host_->lanes.size();
   std::vector<ReadPiece*> firsts(lane_count, nullptr), lasts(lane_count, nullptr);
   for (size_t i = lane.thread().index(); pieces != nullptr; ++i) {
@@ -235,7 +239,7 @@ awaitable<void> HttpStore::read_piece(Slot& request_slot, ReadPiece& piece, Http
     co_return;
   }
   if (!done) batch.set_error(slot, std::move(done.error()));
-  count(lane.thread().metrics().bytes_read_total, piece.received_bytes);
+  tally(lane.thread().metrics().bytes_read_total, piece.received_bytes);
   piece_done(lane, piece);
 }
 
@@ -282,7 +286,7 @@ void HttpStore::piece_failed(HostLane& lane, ReadPiece& piece, Error error) {
 
 void HttpStore::piece_done(HostLane& lane, ReadPiece& piece) {
   ReadSlot& slot = piece.batch->slot(piece.slot_index);
-  if (slot.pieces_left.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+  if (slot.piece_count == 1 || slot.pieces_left.fetch_sub(1, std::memory_order_acq_rel) == 1) {
     slot_done(lane, *piece.batch, slot);
   }
 }
@@ -302,7 +306,7 @@ void HttpStore::not_compared(std::string_view name, ChecksumKind kind) {
 Result<void> HttpStore::verify(const ReadBatch& batch, ReadSlot& slot, const Checksum& sum,
                                Metrics& metrics) {
   if (slot.scatter) {
-    count(metrics.checksums_verified_total, slot.scatter->compare());
+    tally(metrics.checksums_verified_total, slot.scatter->compare());
     return {};
   }
   const Checksum& expected = slot.expected_sum();
@@ -316,7 +320,7 @@ Result<void> HttpStore::verify(const ReadBatch& batch, ReadSlot& slot, const Che
     return corrupt("the bytes that came have ", label(sum.kind()), " ", to_base64(sum),
                    slot.whole ? ", the object has " : ", the index says ", to_base64(expected));
   }
-  count(metrics.checksums_verified_total);
+  tally(metrics.checksums_verified_total);
   return {};
 }
 
@@ -366,7 +370,7 @@ void HttpStore::conclude(HostLane& lane, ReadBatch& batch, ReadSlot& slot, const
     give_memory_back(lane.pool(), slot);
   } else {
     drop_reservation(lane.pool(), slot);
-    end_flight(lane.pool(), slot);
+    lane.end_flight(take_flight(slot));
   }
   if (should_restart(slot) && !batch.cancelled()) {
     const bool changed = slot.error->code() == Code::kPreconditionFailed;
@@ -376,8 +380,10 @@ void HttpStore::conclude(HostLane& lane, ReadBatch& batch, ReadSlot& slot, const
     return;
   }
   if (!slot.error) {
-    count(lane.thread().metrics().objects_read_total, slot.read_count());
+    tally(lane.thread().metrics().objects_read_total, slot.read_count());
     if (slot.gzip && rules_.content_encoding == ContentEncoding::kDecompress) {
+      batch.take_from_lane(slot);
+      lane.tell_flights();
       const bool posted =
           engine_->compute->post([self = shared_from_this(), alive = batch.shared_from_this(),
                                   &slot] { self->decompress(alive, slot); });
@@ -385,6 +391,8 @@ void HttpStore::conclude(HostLane& lane, ReadBatch& batch, ReadSlot& slot, const
       batch.set_error(slot, Error(Code::kCancelled, "the engine was stopped"));
     }
   }
+  if (!batch.ends_lane(slot)) return;
+  lane.tell_flights();
   batch.slot_done();
 }
 

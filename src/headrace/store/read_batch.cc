@@ -281,6 +281,41 @@ void ReadBatch::slots_done(size_t count) {
   if (then) then(*this);
 }
 
+void ReadBatch::deal(uint32_t lane_count, const std::function<uint32_t(size_t)>& lane_of) {
+  shares_ = std::make_unique<LaneShare[]>(lane_count);
+  size_t dealt_count = 0;
+  for (size_t i = 0; i < size_; ++i) {
+    slots_[i].lane = lane_of(i);
+    if (slots_[i].lane == ReadSlot::kNoLane) continue;
+    ++shares_[slots_[i].lane].left;
+    ++shares_[slots_[i].lane].queued;
+    ++dealt_count;
+  }
+  size_t lanes = 0;
+  for (uint32_t lane = 0; lane < lane_count; ++lane) lanes += shares_[lane].left > 0 ? 1 : 0;
+  queued_lanes_.store(lanes, std::memory_order_seq_cst);
+  slots_left_.fetch_sub(dealt_count - lanes, std::memory_order_acq_rel);
+}
+
+void ReadBatch::take_from_lane(ReadSlot& slot) {
+  if (slot.lane == ReadSlot::kNoLane) return;
+  LaneShare& share = shares_[std::exchange(slot.lane, ReadSlot::kNoLane)];
+  // If it is the lane's last, what counted for the lane counts for the slot.
+  if (--share.left > 0) slots_left_.fetch_add(1, std::memory_order_acq_rel);
+}
+
+bool ReadBatch::ends_lane(const ReadSlot& slot) {
+  return slot.lane == ReadSlot::kNoLane || --shares_[slot.lane].left == 0;
+}
+
+bool ReadBatch::add_queued(uint32_t lane) {
+  return shares_[lane].queued++ == 0 && queued_lanes_.fetch_add(1, std::memory_order_seq_cst) == 0;
+}
+
+bool ReadBatch::remove_queued(uint32_t lane) {
+  return --shares_[lane].queued == 0 && queued_lanes_.fetch_sub(1, std::memory_order_seq_cst) == 1;
+}
+
 void ReadBatch::want() {
   std::function<void()> on_attention;
   {

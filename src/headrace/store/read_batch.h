@@ -99,6 +99,8 @@ struct ReadSlot {
   ReadPiece first_piece;
   std::unique_ptr<ReadPiece[]> more_pieces;
   uint32_t piece_count = 1;
+  static constexpr uint32_t kNoLane = UINT32_MAX;
+  uint32_t lane = kNoLane;  // whose thread alone ends it
   std::atomic<uint32_t> pieces_left = 1;
   // The CRC of the bytes that arrived of the kind that is wanted, if the store sums what it reads.
   Checksum sum = {};
@@ -185,8 +187,22 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   std::chrono::steady_clock::time_point handed_over{};
   // False where it was looked for ranges to be read together.
   bool may_join = true;
-  // How many of its slots are queued.
-  std::atomic<size_t> queued_slots = 0;
+  // Deals the slots out to so many lanes: which of them slot i belongs to, `lane_of(i)` tells;
+  // kNoLane: to none. So that the lanes need not count together what each of them can count alone,
+  // the batch counts lanes. The store does it once, before any lane may begin; slots that the lanes
+  // are to queue count as queued from now on.
+  void deal(uint32_t lane_count, const std::function<uint32_t(size_t)>& lane_of);
+  // The slot is ended elsewhere, or by several threads: from now on it is counted by itself. Its
+  // lane's thread.
+  void take_from_lane(ReadSlot& slot);
+  // One of these two for each slot; this one on the slot's lane's thread, if it has any. True if
+  // that was the last of the lane: then slot_done() has to follow.
+  bool ends_lane(const ReadSlot& slot);
+  // Whether any of its slots are queued.
+  bool queued() const { return queued_lanes_.load(std::memory_order_seq_cst) > 0; }
+  // A slot is queued in that lane, or no longer. True if queued() may have changed.
+  bool add_queued(uint32_t lane);
+  bool remove_queued(uint32_t lane);
   // `then` runs once, when every slot is done, on the thread that finished last, which it must not
   // block. For callers who do not wait; call before the batch is handed over, or while one of its
   // slots is the caller's to end. If it is called again, both run.
@@ -211,6 +227,12 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
 
   std::string text_ = {};
   std::unique_ptr<ReadSlot[]> slots_;
+  // What one lane's thread counts.
+  struct alignas(64) LaneShare {
+    size_t queued = 0, left = 0;
+  };
+  std::unique_ptr<LaneShare[]> shares_;
+  std::atomic<size_t> queued_lanes_ = 0;
   const size_t capacity_;
   size_t size_ = 0;
   std::atomic<size_t> slots_left_ = 0;

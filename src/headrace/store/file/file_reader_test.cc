@@ -127,7 +127,7 @@ class FileReaderTest : public testing::Test {
   std::string root_;
   std::list<std::string> generations_;  // to which targets refer
   std::atomic<int> reads_ = 0;
-  std::shared_ptr<BlockPool> pool_ = std::make_shared<BlockPool>(64 * kMiB);
+  std::shared_ptr<BlockPool> pool_ = BlockPool::create(64 * kMiB);
   std::shared_ptr<ThreadPool> threads_ = std::make_shared<ThreadPool>(4);
   std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
   std::shared_ptr<FileReader> reader_;

@@ -85,7 +85,7 @@ class FileStoreTest : public testing::Test {
 
   void set_budget(uint64_t budget_bytes) {
     if (threads_) threads_->stop();
-    pool_ = std::make_shared<BlockPool>(budget_bytes);
+    pool_ = BlockPool::create(budget_bytes);
     threads_ = std::make_shared<ThreadPool>(4);
     pool_->set_on_room([threads = std::weak_ptr(threads_)] {
       if (const auto alive = threads.lock()) alive->wake();

@@ -220,7 +220,7 @@ class BatchGetFetcherTest : public ::testing::Test {
             .head = cat("HTTP/1.1 ", status, "\r\nContent-Length: ", body.size(), "\r\n\r\n")};
   }
 
-  const std::shared_ptr<BlockPool> pool_ = std::make_shared<BlockPool>(64 * kMiB);
+  const std::shared_ptr<BlockPool> pool_ = BlockPool::create(64 * kMiB);
   const std::shared_ptr<Warnings> warnings_ = std::make_shared<Warnings>();
   const std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
   const std::shared_ptr<FakeStore> store_ = std::make_shared<FakeStore>(pool_);

@@ -1,17 +1,23 @@
 #include "headrace/store/reading/piece_queue.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <utility>
 
 #include "headrace/store/reading/slot_memory.h"
 
 namespace headrace {
+namespace {
+
+constexpr uint64_t kShareProvided = 64;  // of the budget: the most that is provided in one step
+
+}  // namespace
 
 void ReadOrder::queued_changed(const ReadBatch& batch) {
   const Lock lock(mutex_);
   // Read under the lock: of two threads that come for opposite reasons, the last one is right.
-  if (batch.queued_slots.load(std::memory_order_seq_cst) > 0) {
+  if (batch.queued()) {
     queued_.insert(batch.order);
   } else {
     queued_.erase(batch.order);
@@ -28,8 +34,8 @@ void ReadOrder::learn_size(uint64_t object_bytes) {
     mean_object_bytes_.store(std::max<uint64_t>(next, 1), std::memory_order_relaxed);
 }
 
-PieceQueue::PieceQueue(ReadOrder& order, BlockPool& pool, Metrics& metrics)
-    : order_(order), pool_(pool), metrics_(metrics) {}
+PieceQueue::PieceQueue(ReadOrder& order, BlockPool& pool, Metrics& metrics, uint32_t lane)
+    : order_(order), pool_(pool), metrics_(metrics), lane_(lane) {}
 
 PieceQueue::~PieceQueue() { none_aside_any_more(); }
 
@@ -49,16 +55,14 @@ void PieceQueue::push_front(ReadPiece* first) {
 }
 
 void PieceQueue::push_again(ReadPiece& piece) {
-  if (piece.batch->queued_slots.fetch_add(1, std::memory_order_seq_cst) == 0) {
-    order_.queued_changed(*piece.batch);
-  }
+  if (piece.batch->add_queued(lane_)) order_.queued_changed(*piece.batch);
   push_front(&piece);
 }
 
 void PieceQueue::on_dequeued(const ReadPiece& piece) {
   ReadBatch& batch = *piece.batch;
   if (&piece != &batch.slot(piece.slot_index).first_piece) return;
-  if (batch.queued_slots.fetch_sub(1, std::memory_order_seq_cst) != 1) return;
+  if (!batch.remove_queued(lane_)) return;
   order_.queued_changed(batch);
   pool_.made_room();  // who has left the room to this batch may have it now
 }
@@ -79,7 +83,7 @@ std::optional<uint64_t> PieceQueue::expected_need(const ReadSlot& slot) const {
 }
 
 bool PieceQueue::may_begin(const ReadPiece& piece) {
-  count(metrics_.pieces_considered_total);
+  tally(metrics_.pieces_considered_total);
   const ReadSlot& slot = piece.batch->slot(piece.slot_index);
   if (!wants_memory(piece)) return true;
   const std::optional<uint64_t> need = expected_need(slot);
@@ -89,7 +93,7 @@ bool PieceQueue::may_begin(const ReadPiece& piece) {
   if (!need && !waited_for) return false;
   if (!pool_.may_begin_flight(need.value_or(0), piece.batch->order, waited_for)) return false;
   if (waited_for) return true;
-  const uint64_t taken = pool_.live_bytes() + pool_.reserved_bytes() + *need;
+  const uint64_t taken = pool_.taken_bytes(*need);
   if (taken > pool_.budget_bytes()) return false;
   // When memory is scarce, batches get it in order, across all queues. What a later batch took
   // would be missing once an earlier one is waited for, which would then exceed the budget.
@@ -125,6 +129,7 @@ ReadPiece* PieceQueue::find_or_ask() {
 
 ReadPiece* PieceQueue::take() {
   while (ReadPiece* piece = find_or_ask()) {
+    if (piece == first_) provide_ahead();
     // Another thread may have taken the room meanwhile.
     if (!reserve(*piece)) continue;
     remove(*piece);
@@ -150,6 +155,27 @@ bool PieceQueue::reserve(const ReadPiece& piece) {
   }
   slot.reserved_bytes = need;
   return true;
+}
+
+// While there is plenty, the first pieces of the queue, of one batch, get their memory together, so
+// that few of them touch what all threads share. As long as pieces are set aside, each gets its own
+// in turn.
+void PieceQueue::provide_ahead() {
+  if (stopping_ || counted_short_) return;
+  std::array<ReadSlot*, kMostSlotsAtOnce> slots{};
+  size_t count = 0;
+  uint64_t total_bytes = 0;
+  for (ReadPiece* piece = first_; piece != nullptr && count < slots.size(); piece = piece->next) {
+    ReadSlot& slot = piece->batch->slot(piece->slot_index);
+    const bool is_plain = piece->batch == first_->batch && piece == &slot.first_piece &&
+                          slot.piece_count == 1 && !slot.scatter &&
+                          slot.object_bytes != kUnknownSize && slot.reserved_bytes == 0;
+    if (!is_plain || !wants_memory(*piece) || slot.range.size_bytes() == 0) break;
+    total_bytes += charge_of(slot, slot.range.size_bytes());
+    if (total_bytes > pool_.budget_bytes() / kShareProvided) break;
+    slots[count++] = &slot;
+  }
+  if (count > 1) make_room_for_many(pool_, std::span(slots).first(count));
 }
 
 // The first piece of the queue.

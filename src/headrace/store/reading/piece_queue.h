@@ -19,7 +19,7 @@ namespace headrace {
 // Thread: any.
 class ReadOrder {
  public:
-  // Called whenever batch.queued_slots becomes zero, or is no longer zero.
+  // Called whenever batch.queued() changes.
   void queued_changed(const ReadBatch& batch);
   // The order number of the oldest batch that has a slot waiting in any queue; UINT64_MAX if there
   // is none.
@@ -49,7 +49,8 @@ class ReadOrder {
 // Thread: confined. Borrows all arguments.
 class PieceQueue {
  public:
-  PieceQueue(ReadOrder& order, BlockPool& pool, Metrics& metrics);
+  // `lane`: the one that it belongs to, among those of its host.
+  PieceQueue(ReadOrder& order, BlockPool& pool, Metrics& metrics, uint32_t lane = 0);
   ~PieceQueue();
   PieceQueue(const PieceQueue&) = delete;
   PieceQueue& operator=(const PieceQueue&) = delete;
@@ -92,6 +93,7 @@ class PieceQueue {
   // What its memory will be charged; none if that may be anything.
   std::optional<uint64_t> expected_need(const ReadSlot& slot) const;
   bool reserve(const ReadPiece& piece);  // false if the room is gone
+  void provide_ahead();
   ReadPiece* find();
   ReadPiece* find_or_ask();
   void set_aside(ReadPiece& piece);
@@ -103,6 +105,7 @@ class PieceQueue {
   ReadOrder& order_;
   BlockPool& pool_;
   Metrics& metrics_;
+  const uint32_t lane_;
   bool stopping_ = false;
   ReadPiece* first_ = nullptr;
   ReadPiece* last_ = nullptr;

@@ -850,7 +850,7 @@ TEST_F(ReadTest, AChunkedAnswerMustHaveTheSizeThatTheServerTells) {
 // Sends an answer that has no length and ends with its connection to a read of the whole object.
 Result<void> read_until_close(std::string_view headers, std::string_view body, bool end_is_told) {
   const GcsProtocol protocol("bucket", "");
-  const auto pool = std::make_shared<BlockPool>(kMiB);
+  const auto pool = BlockPool::create(kMiB);
   const ReadRules rules{.range_threshold_bytes = kMiB,
                         .range_bytes = kMiB,
                         .content_encoding = ContentEncoding::kDecompress,

@@ -1,5 +1,6 @@
 #include "headrace/store/reading/slot_memory.h"
 
+#include <array>
 #include <optional>
 #include <span>
 #include <utility>
@@ -70,7 +71,7 @@ Result<void> make_room(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes, boo
                 pool.budget_bytes(), " bytes; raise memory_budget_bytes, or read a range");
   }
   // Checked first, not just tried: a flight that ends at once would wake those who wait for room.
-  if (!waited_for && pool.live_bytes() + charged > pool.budget_bytes()) {
+  if (!waited_for && pool.taken_bytes(charged) - pool.reserved_bytes() > pool.budget_bytes()) {
     return fail(Code::kExhausted);
   }
   const uint64_t flight_bytes = memory_bytes(slot, size_bytes);
@@ -100,10 +101,26 @@ void drop_reservation(BlockPool& pool, ReadSlot& slot) {
   if (slot.reserved_bytes != 0) pool.unreserve(std::exchange(slot.reserved_bytes, 0));
 }
 
-void end_flight(BlockPool& pool, ReadSlot& slot) {
-  if (std::exchange(slot.in_flight_charged, false)) {
-    pool.end_flight(memory_bytes(slot, slot.block.size_bytes()));
+bool make_room_for_many(BlockPool& pool, std::span<ReadSlot* const> slots) {
+  std::array<uint64_t, kMostSlotsAtOnce> sizes_bytes{};
+  std::array<Block, kMostSlotsAtOnce> blocks;
+  for (size_t i = 0; i < slots.size(); ++i) sizes_bytes[i] = slots[i]->range.size_bytes();
+  if (!pool.allocate_many(std::span(sizes_bytes).first(slots.size()), blocks)) return false;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    slots[i]->block = std::move(blocks[i]);
+    slots[i]->into = slots[i]->block.bytes();
+    slots[i]->in_flight_charged = true;
   }
+  return true;
+}
+
+uint64_t take_flight(ReadSlot& slot) {
+  if (!std::exchange(slot.in_flight_charged, false)) return 0;
+  return BlockPool::charged_bytes(memory_bytes(slot, slot.block.size_bytes()));
+}
+
+void end_flight(BlockPool& pool, ReadSlot& slot) {
+  if (const uint64_t charged = take_flight(slot); charged > 0) pool.end_flights(charged);
 }
 
 void give_memory_back(BlockPool& pool, ReadSlot& slot) {

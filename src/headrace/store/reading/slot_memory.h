@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <utility>
 
 #include "headrace/base/block_pool.h"
@@ -59,10 +60,18 @@ class Flight {
   uint64_t size_bytes_;
 };
 
+// Memory for slots that lack it, and whose sizes are known, as one step. False, and nothing has
+// changed, unless there is plenty.
+inline constexpr size_t kMostSlotsAtOnce = 16;
+bool make_room_for_many(BlockPool& pool, std::span<ReadSlot* const> slots);
+
 // Releases what was reserved before the memory was allocated.
 void drop_reservation(BlockPool& pool, ReadSlot& slot);
 
-// The read has completed or failed: its memory no longer counts as in flight.
+// The read has completed or failed: what of its memory no longer is in flight, which the caller has
+// to tell the pool by end_flights().
+uint64_t take_flight(ReadSlot& slot);
+// The same, and tells the pool.
 void end_flight(BlockPool& pool, ReadSlot& slot);
 
 // Undoes make_room().

@@ -15,6 +15,7 @@ using std::chrono::steady_clock;
 // Google closes idle connections after some minutes, load balancers after 60 s, AIStore after 30 s.
 constexpr std::chrono::seconds kIdleLife{20};
 constexpr uint32_t kReportEvery = 16;
+constexpr uint64_t kTellEvery = 16;
 constexpr std::chrono::milliseconds kReportInterval{20};
 constexpr size_t kLookedAtBeside = 8;  // idle connections
 constexpr std::chrono::seconds kHedgesHeld{30};
@@ -49,7 +50,7 @@ HostLane::HostLane(Host& host, IoThread& thread, Resolver& resolver, BlockPool& 
       resolver_(resolver),
       pool_(pool),
       rng_(std::random_device()()),
-      queue_(host.reads, pool, thread.metrics()),
+      queue_(host.reads, pool, thread.metrics(), thread.index()),
       idle_timer_(std::make_shared<Timer>(thread.context())),
       turn_timer_(std::make_shared<Timer>(thread.context())) {}
 
@@ -237,7 +238,7 @@ PacedLine& HostLane::line_of(const std::shared_ptr<Pace>& pace) {
   for (PacedLine& line : lines_) {
     if (line.pace == pace) return line;
   }
-  return lines_.emplace_back(pace, host_.reads, pool_, thread_.metrics());
+  return lines_.emplace_back(pace, host_.reads, pool_, thread_.metrics(), thread_.index());
 }
 
 PieceQueue& HostLane::queue_of(const ReadPiece& piece) {
@@ -498,6 +499,17 @@ void HostLane::close_idle() {
   idle_.clear();
   idle_timer_->cancel();
   turn_timer_->cancel();
+}
+
+void HostLane::end_flight(uint64_t charged) {
+  if (charged == 0) return;
+  ended_flight_bytes_ += charged;
+  if (++ended_flight_count_ >= kTellEvery || pool_.room_wanted()) tell_flights();
+}
+
+void HostLane::tell_flights() {
+  if (std::exchange(ended_flight_count_, 0) == 0) return;
+  pool_.end_flights(std::exchange(ended_flight_bytes_, 0));
 }
 
 void HostLane::record_outcome(const AdmissionReport& what, steady_clock::time_point now) {

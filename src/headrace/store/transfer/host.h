@@ -146,8 +146,9 @@ class RequestSlot final : public Activity {
 // wait to be sent again held their slots, but for those on their way when the first was refused.
 // Thread: I/O.
 struct PacedLine {
-  PacedLine(std::shared_ptr<Pace> pace, ReadOrder& order, BlockPool& pool, Metrics& metrics)
-      : pace(std::move(pace)), pieces(order, pool, metrics) {}
+  PacedLine(std::shared_ptr<Pace> pace, ReadOrder& order, BlockPool& pool, Metrics& metrics,
+            uint32_t lane)
+      : pace(std::move(pace)), pieces(order, pool, metrics, lane) {}
 
   bool idle() const { return begun == 0 && others.empty() && pieces.empty(); }
 
@@ -211,6 +212,10 @@ class HostLane {
 
   // Counts towards the next report to the host's admission.
   void record_outcome(const AdmissionReport& what, std::chrono::steady_clock::time_point now);
+  // A read has ended: so many bytes are no longer in flight. Several are told to the pool at once,
+  // by tell_flights() at the latest.
+  void end_flight(uint64_t charged);
+  void tell_flights();
   // The root has been throttled for the first time: what waits to be sent to it gets out of the
   // way of the rest, in all lanes of the host.
   void set_apart(const std::shared_ptr<Pace>& pace);
@@ -279,6 +284,7 @@ class HostLane {
   std::optional<std::chrono::steady_clock::time_point> turn_timer_at_;  // none: not armed
   HedgeRules hedges_;
   BodyRates body_rates_;
+  uint64_t ended_flight_bytes_ = 0, ended_flight_count_ = 0;  // that the pool has not been told of
   AdmissionReport unreported_;
   std::chrono::steady_clock::time_point reported_at_{};
 };

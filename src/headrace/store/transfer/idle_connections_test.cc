@@ -78,7 +78,7 @@ class IdleConnectionsTest : public ::testing::Test {
   ManualClock clock_;
   const std::shared_ptr<IoThread> thread_ = IoThread::without_thread(0, clock_);
   Resolver resolver_;
-  const std::shared_ptr<BlockPool> pool_ = std::make_shared<BlockPool>(64 * kMiB);
+  const std::shared_ptr<BlockPool> pool_ = BlockPool::create(64 * kMiB);
   Host host_{route_to(server_), 4, 4, 100, std::make_shared<Log>()};
   HostLane& lane_ =
       *host_.lanes.emplace_back(std::make_unique<HostLane>(host_, *thread_, resolver_, *pool_));
@@ -118,6 +118,8 @@ TEST_F(IdleConnectionsTest, ThoseThatTheServerHasClosedCostANewOneAndNothingElse
     for (std::unique_ptr<Transport>& each : connections) lane_.give_back(std::move(each));
     const uint64_t opened_before = opened(), requests_before = requests();
     server_.post("close_connections", cat(R"({"mode":")", mode, "\"}"));
+    clock_.advance(
+        std::chrono::milliseconds(2));  // so long after its use, a connection is looked at
     // The news is on its way.
     while (std::ranges::any_of(idle, [](Transport* each) { return each->still_silent(); })) {
       std::this_thread::yield();

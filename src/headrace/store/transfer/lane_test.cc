@@ -92,7 +92,7 @@ class LaneTest : public ::testing::Test {
       const std::shared_ptr<ReadBatch> batch = ReadBatch::create(1);
       batch->add({.name = "a", .size_bytes = 0});
       batch->order = batches_.size();
-      batch->queued_slots = 1;
+      batch->deal(1, [](size_t) { return 0u; });
       ReadPiece& piece = batch->slot(0).first_piece;
       piece.reader = &reader;
       piece.next = std::exchange(first, &piece);
@@ -125,7 +125,7 @@ class LaneTest : public ::testing::Test {
   ManualClock clock_;
   const std::shared_ptr<IoThread> thread_ = IoThread::without_thread(0, clock_);
   Resolver resolver_;
-  const std::shared_ptr<BlockPool> pool_ = std::make_shared<BlockPool>(64 * kMiB);
+  const std::shared_ptr<BlockPool> pool_ = BlockPool::create(64 * kMiB);
   Host host_;
   HostLane& lane_;
   const std::shared_ptr<Pace> hot_ = host_.paces.of("gs://bucket/hot/"),

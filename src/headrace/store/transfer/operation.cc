@@ -32,11 +32,7 @@ Operation::~Operation() {
 void Operation::count_in_flight(bool in_flight) {
   if (std::exchange(in_flight_, in_flight) == in_flight) return;
   std::atomic<uint64_t>& counter = thread().metrics().in_flight;
-  if (in_flight) {
-    count(counter);
-  } else {
-    counter.fetch_sub(1, std::memory_order_relaxed);
-  }
+  tally(counter, in_flight ? 1 : -uint64_t{1});
 }
 
 void Operation::interrupt(const Error& why) {
@@ -132,7 +128,7 @@ void Operation::replace_if_slow(steady_clock::time_point now) {
   if (rare().replaced_bodies == HedgeRules::kMostHedges || !via_->hedges().pay_for_rest()) return;
   ++rare().replaced_bodies;
   rare().is_replaced = true;
-  count(thread().metrics().bodies_replaced_total);
+  tally(thread().metrics().bodies_replaced_total);
   connection_->abort(Error(Code::kUnavailable, "its body came far slower than others"));
 }
 
@@ -473,10 +469,10 @@ void Operation::record_answer(bool throttled, uint64_t bytes) {
   Metrics& metrics = thread().metrics();
   if (retries_.attempts() == 1 && attempt_->queued() != steady_clock::time_point()) {
     const auto begun = race() ? race()->first_begun() : connection_->begun_at();
-    count_time(metrics.queue_ns_total, begun - attempt_->queued());
+    tally_time(metrics.queue_ns_total, begun - attempt_->queued());
   }
-  count_time(metrics.first_byte_ns_total, latency);
-  count_time(metrics.body_ns_total,
+  tally_time(metrics.first_byte_ns_total, latency);
+  tally_time(metrics.body_ns_total,
              now - connection_->sent_at() - connection_->first_byte_latency());
   if (throttled) lane.host().hold_hedges(now);
   const bool paced = throttled || store_.pace->refused();
@@ -496,7 +492,7 @@ void Operation::note_outcome(const RetryState::Outcome& outcome, steady_clock::t
   if (!outcome.error || outcome.moved || !is_retryable(*outcome.error)) {
     host.log.answered(now);
   } else if (outcome.error->code() == Code::kThrottled) {
-    count(thread().metrics().throttled_total);
+    tally(thread().metrics().throttled_total);
     host.log.answered(now);
     host.log.throttled(store_.pace->root(), store_.pace->per_s(), now);
   } else if (!outcome.stale && !outcome.replaced) {
@@ -570,7 +566,7 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
       if (exchanged) connection_->opened(thread().now());
     }
     if (exchanged) {
-      count(thread().metrics().requests_total);
+      tally(thread().metrics().requests_total);
       reached_server_ = true;
       exchanged = co_await connection_->exchange(request, attempt);
       if (race()) co_await settle_race(exchanged);
@@ -621,7 +617,7 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
         // If it was throttled or never sent, the server did nothing that would have to be looked
         // for.
         if (reached_server_ && last_->code() != Code::kThrottled) attempt.will_retry();
-        count(thread().metrics().retries_total);
+        tally(thread().metrics().retries_total);
         via_->host().log.retrying(attempt.url(), retries_.attempts(), *last_, step.wait, now);
         if (last_->code() == Code::kThrottled) {
           slot_.step_aside(store_.pace);

@@ -293,7 +293,7 @@ class OperationTest : public ::testing::Test {
   ManualClock clock_;
   const std::shared_ptr<IoThread> thread_ = IoThread::without_thread(0, clock_);
   Resolver resolver_;
-  const std::shared_ptr<BlockPool> pool_ = std::make_shared<BlockPool>(64 * kMiB);
+  const std::shared_ptr<BlockPool> pool_ = BlockPool::create(64 * kMiB);
   Script script_;
   const std::shared_ptr<Log> log_ = std::make_shared<Log>(LogLevel::kWarning);
   Host host_{

@@ -64,7 +64,7 @@ class Race::Contender final : public Activity, public ResponseSink {
   }
   void cut() {
     if (!connection) return;
-    count(thread().metrics().hedges_cut_total);
+    tally(thread().metrics().hedges_cut_total);
     connection->abort(lost());
   }
 
@@ -81,7 +81,7 @@ class Race::Contender final : public Activity, public ResponseSink {
         race_.method_ == "HEAD" || head.never_has_body() ||
         (head.content_length && *head.content_length <= HedgeRules::kMostDrainedBytes);
     if (is_small) return {};
-    count(thread().metrics().hedges_cut_total);
+    tally(thread().metrics().hedges_cut_total);
     return std::unexpected(lost());
   }
   Result<std::span<std::byte>> space(uint64_t outstanding_bytes) override {
@@ -92,7 +92,7 @@ class Race::Contender final : public Activity, public ResponseSink {
   Result<void> on_bytes(size_t count_bytes) override {
     bytes += count_bytes;
     if (!has_won()) {
-      count(thread().metrics().hedge_bytes_dropped_total, count_bytes);
+      tally(thread().metrics().hedge_bytes_dropped_total, count_bytes);
       return {};
     }
     if (race_.is_over_) return std::unexpected(lost());
@@ -159,8 +159,8 @@ awaitable<void> Race::run(std::shared_ptr<Race> race, std::unique_ptr<Transport>
     // One that has lost by now is not sent; its connection is for the next request.
     if (exchanged && (is_first || self.contends())) {
       if (!is_first) {
-        count(self.thread().metrics().requests_total);
-        count(self.thread().metrics().hedges_total);
+        tally(self.thread().metrics().requests_total);
+        tally(self.thread().metrics().hedges_total);
       }
       self.is_sent = true;
       exchanged = co_await self.connection->exchange(request, self);
@@ -252,7 +252,7 @@ bool Race::claims(Contender& contender, const ResponseHead& head) {
   if (is_refused_for_now(head) && !is_last) return false;
   winner_ = &contender;
   contender.give_up_place();
-  count(lane_.thread().metrics().hedges_won_total);
+  tally(lane_.thread().metrics().hedges_won_total);
   if (first_ != nullptr) first_->let_go();
   decide(Decision::kHedge);
   return true;
@@ -291,7 +291,7 @@ void Race::drop_first(std::unique_ptr<Transport> first) {
   if (expected_.bytes > HedgeRules::kMostDrainedBytes || is_over_ ||
       !rules.begin_draining(lane_.slot_limit())) {
     rules.took(expected_.kind, now - first_sent_, now);  // at least
-    count(lane_.thread().metrics().hedges_cut_total);
+    tally(lane_.thread().metrics().hedges_cut_total);
     return;
   }
   HttpRequest request;

@@ -1,0 +1,60 @@
+#include "headrace/http/reception.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "headrace/http/asio_internals.h"
+
+namespace headrace {
+
+void Reception::start(Handler handler) {
+  handler_.emplace(std::move(handler));
+  ec_ = {};
+  bytes_transferred_ = 0;
+  auto& implementation =
+      (socket_.*member_of(asio_internals::SocketImplementation())).get_implementation();
+  auto& reactor = asio::use_service<asio_internals::Reactor>(socket_.get_executor().context());
+  reactor.start_op(asio_internals::Reactor::read_op, implementation.socket_,
+                   implementation.reactor_data_, this, /*is_continuation=*/true,
+                   /*allow_speculative=*/true);
+}
+
+Reception::status Reception::try_receive(reactor_op* base) {
+  auto& self = *static_cast<Reception*>(base);
+  auto& implementation =
+      (self.socket_.*member_of(asio_internals::SocketImplementation())).get_implementation();
+  msghdr message{};
+  message.msg_iov = self.parts_.data();
+  message.msg_iovlen = self.parts_[1].iov_len > 0 ? 2 : 1;
+  const size_t asked = self.parts_[0].iov_len + self.parts_[1].iov_len;
+  while (true) {
+    // Not by the function of libc, which makes each call a point where a thread can be cancelled.
+    const long received = ::syscall(SYS_recvmsg, implementation.socket_, &message, MSG_DONTWAIT);
+    if (received > 0) {
+      self.bytes_transferred_ = static_cast<size_t>(received);
+      const bool is_drained = self.bytes_transferred_ < asked;
+      return is_drained && self.more_will_come_ ? done_and_exhausted : done;
+    }
+    if (received == 0) {
+      self.ec_ = asio::error::eof;
+      return done;
+    }
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return not_done;
+    self.ec_ = boost::system::error_code(errno, boost::system::system_category());
+    return done;
+  }
+}
+
+void Reception::complete(void* owner, asio::detail::operation* base,
+                         const boost::system::error_code&, size_t) {
+  auto& self = *static_cast<Reception*>(base);
+  Handler handler(std::move(*self.handler_));
+  self.handler_.reset();
+  if (owner == nullptr) return;  // the thread is no more: the coroutine goes with its handler
+  handler(Received(self.ec_, self.bytes_transferred_));
+}
+
+}  // namespace headrace

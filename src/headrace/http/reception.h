@@ -1,0 +1,71 @@
+// A receive that allocates nothing and counts nothing: what Asio's own does for any executor and
+// any number of threads, one connection of an I/O thread does not need.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <tuple>
+#include <utility>
+
+#include "headrace/http/asio.h"
+
+namespace headrace {
+
+// Waits in the reactor like any operation on the socket: closing or cancelling that ends it.
+// Thread: that of the socket. One receive at a time. Borrows the socket; lives until its receive
+// has ended, which the coroutine that waits for it sees to.
+class Reception final : public asio::detail::reactor_op {
+ public:
+  using Received = std::tuple<boost::system::error_code, size_t>;
+
+  explicit Reception(Socket& socket)
+      : reactor_op({}, &Reception::try_receive, &Reception::complete), socket_(socket) {}
+  Reception(const Reception&) = delete;
+  Reception& operator=(const Reception&) = delete;
+
+  struct Initiation {
+    Reception* reception;
+    template <class Handler>
+    void operator()(Handler&& handler) const {
+      reception->start(std::forward<Handler>(handler));
+    }
+  };
+  // To be awaited at once.
+  struct Operation {
+    Initiation initiation;
+    template <class Token>
+    auto operator()(Token&& token)
+        -> decltype(asio::async_initiate<Token, void(Received)>(std::declval<Initiation>(),
+                                                                token)) {
+      return asio::async_initiate<Token, void(Received)>(Initiation(initiation), token);
+    }
+  };
+
+  // Fills `into` first, then `beyond`. `more_will_come`: if it leaves nothing in the socket, the
+  // next receive waits for an event, without trying before.
+  Operation receive(std::span<std::byte> into, std::span<std::byte> beyond, bool more_will_come) {
+    parts_ = {iovec{into.data(), into.size()}, iovec{beyond.data(), beyond.size()}};
+    more_will_come_ = more_will_come;
+    return {{this}};
+  }
+
+ private:
+  using Handler = asio::detail::awaitable_async_op_handler<void(Received), Executor>;
+
+  void start(Handler handler);
+  static status try_receive(reactor_op* base);
+  static void complete(void* owner, asio::detail::operation* base, const boost::system::error_code&,
+                       size_t);
+
+  Socket& socket_;
+  std::array<iovec, 2> parts_{};
+  bool more_will_come_ = false;
+  std::optional<Handler> handler_;
+};
+
+}  // namespace headrace
