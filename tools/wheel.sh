@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 max_bytes=8000000
-platform=manylinux_2_36_x86_64
+platform=manylinux_2_34_x86_64
 rm -rf build/wheel dist
 mkdir -p build/wheel dist
 PATH="$PWD/.venv/bin:$PATH"
