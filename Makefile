@@ -1,7 +1,7 @@
 # headrace: every check that CI runs is a target here. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test quick check bench wheel soak clean format prepare servers fake-gcs minio venv deps build \
+.PHONY: help demo prepare-demo docs test quick check bench wheel soak clean format prepare servers fake-gcs minio venv deps build \
         cpp-tests python-tests lint tidy stubs stubs-write types asan tsan fuzz torch-smoke wheel-test
 
 STAGE := tools/stage.sh
@@ -18,6 +18,11 @@ help:  ## this list
 
 prepare:  ## all of the below, the servers and .venv while the engine is compiled
 	@tools/prepare.sh
+
+prepare-demo:
+	@echo "The first time, this installs Debian packages and PyTorch and compiles the engine: 5 to 10 minutes on two"
+	@echo "cores. What is there already is left out; then the demo starts within seconds."
+	@tools/prepare.sh demo
 
 deps:  ## install the Debian packages of tools/apt-packages.txt (sudo if you are not root)
 	@$(STAGE) deps tools/apt.sh
@@ -39,7 +44,7 @@ build: venv  ## build the release preset: engine, tests, fault server, Python mo
 
 # ---- the main job
 
-demo: build $(if $(filter gs,$(STORE)),fake-gcs) $(if $(filter s3,$(STORE)),minio)  ## train from objects, stop, resume: in a folder, or STORE=gs, STORE=s3 (DEMO="--help" is passed on)
+demo: $(if $(filter gs s3,$(STORE)),build,prepare-demo) $(if $(filter gs,$(STORE)),fake-gcs) $(if $(filter s3,$(STORE)),minio)  ## train from objects, stop, resume: in a folder, or STORE=gs, STORE=s3 (DEMO="--help" is passed on)
 	@$(STAGE) demo tools/demo.sh $(or $(STORE),file) $(DEMO)
 
 docs: venv  ## the documentation as a site in build/docs; every public name must be in it
@@ -95,10 +100,10 @@ fuzz: deps  ## each fuzzer for FUZZ_S seconds (20)
 
 # ---- the wheel
 
-wheel: venv  ## dist/headrace-*.whl, repaired by auditwheel and at most 8 MB
+wheel: venv  ## dist/headrace-*.whl for Python 3.11 and for 3.12 and later, each at most 8 MB
 	@$(STAGE) wheel tools/wheel.sh
 
-wheel-test: wheel fake-gcs  ## use the wheel in a bare Debian 12 (debootstrap, root)
+wheel-test: wheel fake-gcs  ## use the wheels in a bare Debian 12 and a bare Debian 13, with torch (debootstrap, root)
 	@$(STAGE) wheel-test tests/packaging/wheel_in_debian.sh
 
 torch-smoke: wheel fake-gcs  ## the wheel with the oldest and the newest supported torch

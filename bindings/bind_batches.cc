@@ -75,7 +75,8 @@ bool joins(StepsHandle& self, nb::handle fits, const Weight& weight, int64_t ind
     return true;
   }
   self.so_far = &maker.open_for(weight);
-  const nb::object answer = nb::steal(PyObject_CallOneArg(fits.ptr(), nb::int_(index).ptr()));
+  const nb::object answer =
+      nb::steal(PyObject_CallFunctionObjArgs(fits.ptr(), nb::int_(index).ptr(), nullptr));
   self.so_far = nullptr;
   const int is_true = answer.is_valid() ? PyObject_IsTrue(answer.ptr()) : -1;
   if (is_true < 0) throw nb::python_error();

@@ -190,7 +190,7 @@ size_t position_of(IndexHandle& self, nb::handle name) {
   constexpr size_t kMostTold = 5;
   if (!PyUnicode_Check(name.ptr())) {
     PyErr_Format(PyExc_TypeError, "a name or a URL is a str, and not %.100s: %.300R",
-                 Py_TYPE(name.ptr())->tp_name, name.ptr());
+                 type_name_of(name).c_str(), name.ptr());
     throw nb::python_error();
   }
   const std::string_view text = utf8_of(name);
@@ -287,7 +287,7 @@ nb::object concat_indexes(nb::handle indexes) {
   for (const nb::handle each : nb::iter(indexes)) {
     if (!nb::isinstance<IndexHandle>(each)) {
       PyErr_Format(PyExc_TypeError, "an ObjectIndex is needed, not %.100s",
-                   Py_TYPE(each.ptr())->tp_name);
+                   type_name_of(each).c_str());
       throw nb::python_error();
     }
     parts.push_back(nb::inst_ptr<IndexHandle>(each)->index);
@@ -1105,10 +1105,10 @@ std::vector<size_t> to_positions(nb::handle positions, size_t count) {
     PyErr_Clear();
     throw nb::type_error("indices must be int64 values or a sequence of integers");
   }
-  const Py_ssize_t size = PyTuple_GET_SIZE(tuple.ptr());
+  const Py_ssize_t size = PyTuple_Size(tuple.ptr());
   out.reserve(static_cast<size_t>(size));
   for (Py_ssize_t i = 0; i < size; ++i) {
-    PyObject* item = PyTuple_GET_ITEM(tuple.ptr(), i);
+    PyObject* item = PyTuple_GetItem(tuple.ptr(), i);
     const Py_ssize_t position = PyNumber_AsSsize_t(item, PyExc_IndexError);
     if (position == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
     out.push_back(checked_position(position, count));

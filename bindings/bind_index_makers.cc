@@ -125,7 +125,7 @@ TextValues to_texts(std::string_view name, std::span<PyObject* const> items, boo
   for (size_t i = 0; i < items.size(); ++i) {
     PyObject* const item = items[i];
     if (is_bytes && PyBytes_Check(item)) {
-      out.add({PyBytes_AS_STRING(item), static_cast<size_t>(PyBytes_GET_SIZE(item))});
+      out.add({PyBytes_AsString(item), static_cast<size_t>(PyBytes_Size(item))});
     } else if (!is_bytes && PyUnicode_Check(item)) {
       out.add(utf8_of(item));
     } else {
@@ -136,14 +136,24 @@ TextValues to_texts(std::string_view name, std::span<PyObject* const> items, boo
   return out;
 }
 
-std::span<PyObject* const> items_of(const nb::object& tuple) {
-  return {PySequence_Fast_ITEMS(tuple.ptr()), static_cast<size_t>(PyTuple_GET_SIZE(tuple.ptr()))};
+size_t size_of(const nb::object& tuple) { return static_cast<size_t>(PyTuple_Size(tuple.ptr())); }
+
+// Borrowed from `tuple`.
+PyObject* item_of(const nb::object& tuple, size_t i) {
+  return PyTuple_GetItem(tuple.ptr(), static_cast<Py_ssize_t>(i));
+}
+
+// Borrowed from `tuple`. The stable ABI does not say where a tuple has its items.
+std::vector<PyObject*> items_of(const nb::object& tuple) {
+  std::vector<PyObject*> items;
+  items.reserve(size_of(tuple));
+  for (size_t i = 0; i < size_of(tuple); ++i) items.push_back(item_of(tuple, i));
+  return items;
 }
 
 bool is_number(PyObject* item) {
   return PyFloat_Check(item) || PyIndex_Check(item) ||
-         (Py_TYPE(item)->tp_as_number != nullptr &&
-          Py_TYPE(item)->tp_as_number->nb_float != nullptr);
+         PyType_GetSlot(Py_TYPE(item), Py_nb_float) != nullptr;
 }
 
 }  // namespace
@@ -156,7 +166,7 @@ ColumnValues to_column(std::string_view column, nb::handle values) {
     return view.values<double>(name);
   }
   const nb::object tuple = to_tuple(name, values);
-  const std::span<PyObject* const> items = items_of(tuple);
+  const std::vector<PyObject*> items = items_of(tuple);
   if (items.empty()) return std::vector<int64_t>();
   if (PyUnicode_Check(items[0]) || PyBytes_Check(items[0])) {
     return to_texts(name, items, PyBytes_Check(items[0]) != 0);
@@ -187,7 +197,7 @@ std::vector<int64_t> to_optional_integers(std::string_view name, nb::handle valu
     out = view.values<int64_t>(name);
   } else {
     const nb::object tuple = to_tuple(name, values);
-    const std::span<PyObject* const> items = items_of(tuple);
+    const std::vector<PyObject*> items = items_of(tuple);
     out.reserve(items.size());
     for (size_t i = 0; i < items.size(); ++i) {
       out.push_back(items[i] == Py_None ? -1 : to_int64(name, i, items[i]));
@@ -222,7 +232,7 @@ nb::object to_python(const ColumnValues& values) {
   for (size_t i = 0; i < texts.size(); ++i) {
     nb::object text = texts.is_bytes ? nb::object(nb::bytes(texts[i].data(), texts[i].size()))
                                      : nb::object(to_str(texts[i]));
-    PyList_SET_ITEM(out.ptr(), static_cast<Py_ssize_t>(i), text.release().ptr());
+    PyList_SetItem(out.ptr(), static_cast<Py_ssize_t>(i), text.release().ptr());
   }
   return out;
 }
@@ -254,7 +264,7 @@ struct Rows {
                                  std::optional<nb::object>& to) {
       if (given.is_none()) return;
       to = to_tuple(name, given);
-      require_count(name, items_of(*to).size(), count);
+      require_count(name, size_of(*to), count);
     };
     objects("generations", generations_given, generations);
     objects("checksums", checksums_given, checksums);
@@ -286,7 +296,7 @@ struct Rows {
     }
     info.generation.clear();
     if (generations) {
-      PyObject* const text = items_of(*generations)[i];
+      PyObject* const text = item_of(*generations, i);
       if (PyUnicode_Check(text)) {
         info.generation = utf8_of(text);
       } else if (text != Py_None) {
@@ -312,11 +322,11 @@ struct Rows {
 
   Checksum checksum(size_t i) const {
     if (!checksums) return {};
-    PyObject* const value = items_of(*checksums)[i];
+    PyObject* const value = item_of(*checksums, i);
     if (value == Py_None) return {};
     const size_t size = checksum_size(checksum_kind);
     if (PyBytes_Check(value)) {
-      const std::span bytes(PyBytes_AS_STRING(value), static_cast<size_t>(PyBytes_GET_SIZE(value)));
+      const std::span bytes(PyBytes_AsString(value), static_cast<size_t>(PyBytes_Size(value)));
       if (bytes.size() != size) {
         refuse(cat("checksum ", i, " has ", bytes.size(), " bytes; a ", to_string(checksum_kind),
                    " has ", size));
@@ -356,7 +366,7 @@ nb::object from_objects(nb::handle objects, nb::handle root, nb::handle columns)
   for (const nb::handle object : nb::iter(objects)) {
     if (!nb::handle(object.type()).is(info_type)) {
       PyErr_Format(PyExc_TypeError, "an ObjectInfo is needed, not %.100s",
-                   Py_TYPE(object.ptr())->tp_name);
+                   type_name_of(object).c_str());
       throw nb::python_error();
     }
     builder.add(*nb::inst_ptr<ObjectInfo>(object));
@@ -375,7 +385,7 @@ nb::object from_names(nb::handle names, nb::handle root, nb::handle sizes_bytes,
                       nb::handle generations, nb::handle begins, nb::handle ends,
                       nb::handle checksums, const std::string& checksum_kind, nb::handle columns) {
   const nb::object tuple = to_tuple("names", names);
-  const std::span<PyObject* const> items = items_of(tuple);
+  const std::vector<PyObject*> items = items_of(tuple);
   Rows rows(sizes_bytes, generations, begins, ends, checksums, checksum_kind, columns,
             items.size());
   ObjectIndexBuilder builder;
@@ -434,7 +444,7 @@ nb::object from_urls(nb::handle urls, nb::handle roots, nb::handle sizes_bytes,
                      nb::handle generations, nb::handle begins, nb::handle ends,
                      nb::handle checksums, const std::string& checksum_kind, nb::handle columns) {
   const nb::object tuple = to_tuple("urls", urls);
-  const std::span<PyObject* const> items = items_of(tuple);
+  const std::vector<PyObject*> items = items_of(tuple);
   Rows rows(sizes_bytes, generations, begins, ends, checksums, checksum_kind, columns,
             items.size());
   ObjectIndexBuilder builder;

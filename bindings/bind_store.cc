@@ -113,7 +113,7 @@ class BatchHandle {
     for (size_t i = 0; i < batch_->size(); ++i) {
       ReadSlot& slot = batch_->slot(i);
       nb::object item = slot.error ? to_exception(*slot.error) : make_sample(sample_type, i, slot);
-      PyList_SET_ITEM(out.ptr(), static_cast<Py_ssize_t>(i), item.release().ptr());
+      PyList_SetItem(out.ptr(), static_cast<Py_ssize_t>(i), item.release().ptr());
     }
     buffers_.clear();  // the samples' now
     return out;
@@ -202,9 +202,9 @@ class Items {
     if (!tuple_.is_valid()) throw nb::python_error();
   }
 
-  size_t size() const { return static_cast<size_t>(PyTuple_GET_SIZE(tuple_.ptr())); }
+  size_t size() const { return static_cast<size_t>(PyTuple_Size(tuple_.ptr())); }
   nb::handle operator[](size_t i) const {
-    return PyTuple_GET_ITEM(tuple_.ptr(), static_cast<Py_ssize_t>(i));
+    return PyTuple_GetItem(tuple_.ptr(), static_cast<Py_ssize_t>(i));
   }
   // What its name, or its ObjectInfo, says. Borrows the text.
   ReadTarget target(size_t i) const {
@@ -212,7 +212,7 @@ class Items {
     if (PyUnicode_Check(item.ptr())) return {.name = utf8_of(item)};
     if (!nb::handle(item.type()).is(nb::type<ObjectInfo>())) {
       PyErr_Format(PyExc_TypeError, "a name or an ObjectInfo is needed, not %.100s",
-                   Py_TYPE(item.ptr())->tp_name);
+                   type_name_of(item).c_str());
       throw nb::python_error();
     }
     const ObjectInfo& info = *nb::inst_ptr<ObjectInfo>(item);
@@ -551,7 +551,7 @@ uint64_t expected_bytes(const nb::object& items, uint64_t unknown_bytes) {
 OpenStore opened_store(nb::handle store_handle) {
   if (!nb::isinstance<StoreHandle>(store_handle)) {
     PyErr_Format(PyExc_TypeError, "a StoreHandle is needed, not %.100s",
-                 Py_TYPE(store_handle.ptr())->tp_name);
+                 type_name_of(store_handle).c_str());
     throw nb::python_error();
   }
   return nb::inst_ptr<StoreHandle>(store_handle)->opened();

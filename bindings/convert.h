@@ -120,6 +120,9 @@ class OfThisProcess {
   uint64_t epoch_ = 0;
 };
 
+// The name of the type of `value`, for messages.
+std::string type_name_of(nb::handle value);
+
 // errors.cc: the name of the class in headrace._errors that stands for `code`.
 const char* exception_class_name(Code code);
 // An instance of that class, with the error's details as attributes.
@@ -200,7 +203,7 @@ nb::object int64_buffer(size_t count, Fill fill) {
   const auto size = static_cast<Py_ssize_t>(count * sizeof(int64_t));
   const nb::object bytes = nb::steal(PyByteArray_FromStringAndSize(nullptr, size));
   if (!bytes.is_valid()) throw nb::python_error();
-  fill(std::span(reinterpret_cast<int64_t*>(PyByteArray_AS_STRING(bytes.ptr())), count));
+  fill(std::span(reinterpret_cast<int64_t*>(PyByteArray_AsString(bytes.ptr())), count));
   const nb::object view = nb::steal(PyMemoryView_FromObject(bytes.ptr()));
   if (!view.is_valid()) throw nb::python_error();
   return view.attr("cast")("q");

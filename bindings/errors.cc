@@ -2,6 +2,10 @@
 
 namespace headrace::python {
 
+std::string type_name_of(nb::handle value) {
+  return nb::cast<std::string>(nb::handle(value.type()).attr("__name__"));
+}
+
 const char* exception_class_name(Code code) {
   switch (code) {
     case Code::kInvalidArgument: return "InvalidArgumentError";
@@ -54,7 +58,7 @@ std::string_view utf8_of(nb::handle str) {
 Text::operator std::string() const {
   if (!PyUnicode_Check(given.ptr())) {
     PyErr_Format(PyExc_TypeError, "a name, a prefix or a URL is a str, and not %.100s: %.300R",
-                 Py_TYPE(given.ptr())->tp_name, given.ptr());
+                 type_name_of(given).c_str(), given.ptr());
     throw nb::python_error();
   }
   return std::string(utf8_of(given));

@@ -1,5 +1,5 @@
 # Third-party libraries of the engine; all come from Debian 12 (tools/apt-packages.txt names them).
-option(HEADRACE_STATIC_DEPS "Link third-party archives where the system has them" OFF)
+option(HEADRACE_STATIC_DEPS "Link archives, also libstdc++, where the system has them" OFF)
 
 if(HEADRACE_STATIC_DEPS)
   # isal and simdjson have no archives in Debian; auditwheel puts their shared ones into the wheel.
@@ -18,6 +18,10 @@ find_package(OpenSSL 3 REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(simdjson REQUIRED)
 find_package(pugixml REQUIRED)
+set(HEADRACE_PUGIXML pugixml::pugixml)
+if(HEADRACE_STATIC_DEPS AND TARGET pugixml::static)
+  set(HEADRACE_PUGIXML pugixml::static)
+endif()
 # It changes the layout of simdjson::dom::parser, so every file must see it, also a test that
 # includes simdjson.h without linking it: two layouts in one program crash in the optimised build.
 add_compile_definitions(SIMDJSON_THREADS_ENABLED=1)

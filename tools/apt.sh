@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Installs what tools/apt-packages.txt names and this machine lacks. Asks the network only then.
+# usage: tools/apt.sh [build]      build: without the packages of the tests and the checks
 set -euo pipefail
 cd "$(dirname "$0")/.."
-mapfile -t wanted < <(grep -vE '^(#|$)' tools/apt-packages.txt)
+end=${1:+^# -- only the tests}
+mapfile -t wanted < <(awk -v end="${end:-^$}" '$0 ~ end {exit} /^[^#]/' tools/apt-packages.txt)
 if ! command -v dpkg-query >/dev/null; then
   echo "not a Debian: install by hand what tools/apt-packages.txt names" >&2
   exit 0

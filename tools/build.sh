@@ -15,4 +15,5 @@ if [[ ! -f build/$preset/build.ninja || $(cat "build/$preset/made-from" 2>/dev/n
   cmake --preset "$preset" --log-level=WARNING "${settings[@]}"
   echo "$key" > "build/$preset/made-from"
 fi
+export NINJA_STATUS=${NINJA_STATUS:-"[%f/%t, %e s] "}
 ninja -C "build/$preset" -j "${JOBS:-$(nproc)}" "$@"

@@ -15,9 +15,10 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from testing.servers import DelayedServer, FakeGcsServer, MinioServer
-from testing.servers import minio as minio_module
+if TYPE_CHECKING:
+    from testing.servers import DelayedServer
 
 
 def run(*arguments: str, **environment: str) -> int:
@@ -33,7 +34,10 @@ def run_in_folder(options: list[str]) -> int:
     return status or cleaned or tell(left)
 
 
+# The servers are imported where they are needed: the demo in a folder has no package of the tests.
 def run_on_gcs(latency_s: float, options: list[str]) -> int:
+    from testing.servers import DelayedServer, FakeGcsServer
+
     with FakeGcsServer() as server:
         server.make_bucket("demo")
         print(f"fake-gcs-server, {latency_s * 1e3:g} ms before every request is answered")
@@ -45,6 +49,9 @@ def run_on_gcs(latency_s: float, options: list[str]) -> int:
 
 
 def run_on_s3(latency_s: float, options: list[str]) -> int:
+    from testing.servers import DelayedServer, MinioServer
+    from testing.servers import minio as minio_module
+
     with MinioServer() as server:
         print(f"MinIO, {latency_s * 1e3:g} ms before every request is answered")
         with DelayedServer(server.url, latency_s=latency_s, keeps_host=True) as delayed:

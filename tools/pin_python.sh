@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 names=()
 while (($#)) && [[ $1 != -- ]]; do names+=("$1") && shift; done
 (($#)) && shift
-((${#names[@]})) || names=(uv python torch-oldest torch-newest)
+((${#names[@]})) || names=(uv python demo torch-oldest torch-newest)
 for name in "${names[@]}"; do
   tools/uv.sh pip compile --quiet --python "$(tools/find_python.sh)" --generate-hashes --no-annotate \
     --no-emit-index-url --no-emit-find-links \

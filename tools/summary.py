@@ -40,8 +40,8 @@ BUDGETS_S = {
     "fuzz-build": 360,
     "fuzz": 360,
     "tidy": 900,
-    "wheel": 300,
-    "wheel-test": 300,
+    "wheel": 360,
+    "wheel-test": 480,
     "torch-smoke": 420,
 }
 

@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # Makes the virtual environment FOLDER from a requirements FILE with hashes, unless it is already just that. Files are
 # hard links to one cache (tools/uv.sh): what several environments have is unpacked once. Nothing may write into them.
-# usage: tools/venv.sh FOLDER FILE
+# An environment made from a LARGER file, which names all that FILE does, stays as it is.
+# usage: tools/venv.sh FOLDER FILE [LARGER]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$1 requirements=$2
 python=$(tools/find_python.sh)
-key=$({ "$python" -VV; echo "$python $PWD"; cat "$requirements"; } | sha256sum)
-if [[ -x $folder/bin/python && $(cat "$folder/made-from" 2>/dev/null) == "$key" ]]; then
+key_of() { { "$python" -VV; echo "$python $PWD"; cat "$1"; } | sha256sum; }
+key=$(key_of "$requirements")
+made_from=$(cat "$folder/made-from" 2>/dev/null || true)
+if [[ -x $folder/bin/python && ($made_from == "$key" || $made_from == "$(key_of "${3:-$requirements}")") ]]; then
   echo "$folder is up to date"
 else
   rm -rf "$folder"

@@ -1,33 +1,43 @@
 #!/usr/bin/env bash
-# Builds dist/headrace-*.whl, makes it self-contained, and checks its tag and its size.
+# Builds dist/headrace-*.whl, one for Python 3.11 and one for 3.12 and all later versions (stable ABI), makes them
+# self-contained, and checks tags, sizes and symbols. docs/decisions/2026-11-25-wheels.md has the reasons.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 max_bytes=8000000
-platform=manylinux_2_36_x86_64
+platform=manylinux_2_34_x86_64
 rm -rf build/wheel dist
 mkdir -p build/wheel dist
 PATH="$PWD/.venv/bin:$PATH"
-# With the flags of the presets, so that the compiler cache has most of it.
-python -m pip wheel . --quiet --disable-pip-version-check --no-deps --no-build-isolation \
-  --config-settings=cmake.define.HEADRACE_WERROR=ON --wheel-dir build/wheel
-auditwheel repair --plat "$platform" --only-plat --wheel-dir dist build/wheel/headrace-*.whl
-wheel=$(ls dist/headrace-*.whl)
-bytes=$(stat -c %s "$wheel")
-echo "$wheel: $bytes bytes"
-if ((bytes > max_bytes)); then
-  echo "the wheel is larger than $max_bytes bytes" >&2
-  exit 1
-fi
-tag=$(python -c 'import sys; print(f"cp{sys.version_info.major}{sys.version_info.minor}")')
-if [[ $wheel != *-$tag-$tag-$platform.whl ]]; then
-  echo "the wheel's tag is not $tag-$tag-$platform" >&2
-  exit 1
-fi
-# Only PyInit__engine leaves the module: another OpenSSL or zlib in the process stays its own.
-python -m zipfile -e "$wheel" build/wheel/unpacked
-exported=$(nm -D --defined-only build/wheel/unpacked/headrace/_engine*.so | awk '{print $3}')
-if [[ $exported != PyInit__engine ]]; then
-  echo "the module exports more than PyInit__engine:" >&2
-  head -n 20 <<< "$exported" >&2
-  exit 1
-fi
+
+# build_wheel TAG [SETTING...]: one wheel, in dist/
+build_wheel() {
+  local tag=$1 setting settings=()
+  shift
+  # With the flags of the presets and as deep as build/release, so that the compiler cache has most of it.
+  # The tag is given, since the Python that builds is not always the one that the wheel is for.
+  for setting in cmake.define.HEADRACE_WERROR=ON "build-dir=build/$tag" "wheel.tags=$tag-linux_x86_64" "$@"; do
+    settings+=("--config-settings=$setting")
+  done
+  python -m pip wheel . --quiet --disable-pip-version-check --no-deps --no-build-isolation "${settings[@]}" \
+    --wheel-dir build/wheel
+  auditwheel repair --plat "$platform" --only-plat --wheel-dir dist \
+    "build/wheel/headrace-$version-$tag-linux_x86_64.whl"
+}
+version=$(sed -nE 's/^__version__ = "(.*)"/\1/p' python/headrace/_version.py)
+build_wheel cp311-cp311
+build_wheel cp312-abi3 "cmake.define.HEADRACE_ABI3_INCLUDE=$(tools/abi3_headers.sh)"
+
+for tag in cp311-cp311 cp312-abi3; do
+  wheel=dist/headrace-$version-$tag-$platform.whl
+  if [[ ! -f $wheel ]]; then
+    echo "there is no $wheel, but: $(ls dist)" >&2
+    exit 1
+  fi
+  bytes=$(stat -c %s "$wheel")
+  echo "$wheel: $bytes bytes"
+  if ((bytes > max_bytes)); then
+    echo "the wheel is larger than $max_bytes bytes" >&2
+    exit 1
+  fi
+done
+python tests/packaging/wheel_symbols.py dist/headrace-*.whl

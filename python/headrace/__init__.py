@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import typing as _typing
 
+from headrace import _engine_loading  # noqa: F401  # first: it says what to do
 from headrace._cleaning import Cleaned, UnfinishedUpload, clean
 from headrace._engine import ObjectIndex, ObjectInfo, ObjectWriter, Sample
 from headrace._errors import (

@@ -138,6 +138,16 @@ def test_no_secret_is_printed(server: FaultServer, run: Run) -> None:
 
 
 @contextmanager
+def serving(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@contextmanager
 def clock_that_is_off(by_s: float) -> Iterator[str]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
@@ -148,12 +158,8 @@ def clock_that_is_off(by_s: float) -> Iterator[str]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with serving(Handler) as url:
+        yield url
 
 
 @pytest.mark.parametrize(("by_s", "told"), [(-7200, "ahead of"), (7200, "behind")])
@@ -206,3 +212,78 @@ def test_write_without_a_url_is_wrong_usage(run: Run) -> None:
     done = run("doctor", "--write")
     assert done.code == 2
     assert "--write needs the URL" in done.err
+
+
+def test_a_proxy_that_wants_a_login_is_told_from_the_service(run: Run) -> None:
+    class Proxy(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_response_only(407)
+            self.send_header("Proxy-Authenticate", "Basic")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with serving(Proxy) as proxy:
+        endpoint = "http://storage.example"
+        done = run(
+            "doctor", "gs://bucket", "--endpoint", endpoint, "--json", http_proxy=proxy, no_proxy=""
+        )
+    found = by_subject(done.json)
+    assert (done.code, found["service"]["verdict"]) == (1, "problem")
+    assert "HTTP 407" in found["service"]["detail"]
+    assert "https_proxy=" in found["service"]["advice"]
+    assert "list" not in found
+
+
+def test_a_proxy_that_is_not_there_is_named_as_a_possible_cause(run: Run) -> None:
+    proxy = "http://127.0.0.1:9"
+    done = run(
+        "doctor", "gs://bucket", "--endpoint", "http://storage.example", "--json", http_proxy=proxy
+    )
+    found = by_subject(done.json)
+    assert (done.code, found["service"]["verdict"]) == (1, "problem")
+    assert "a proxy" in found["service"]["advice"]
+    assert found["http_proxy"]["detail"] == proxy
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (400, "Bucket is requester pays bucket but no user project provided."),
+        (400, "Unknown project id: no-such-project"),
+        (403, "Caller does not have required permission to use project p: serviceusage"),
+    ],
+)
+def test_a_wrong_project_is_told_from_a_missing_permission(
+    server: FaultServer, run: Run, status: int, message: str
+) -> None:
+    server.put("bucket", "a", b"x")
+    server.faults([{"match": {"kind": "list"}, "action": {"status": status, "message": message}}])
+    found = by_subject(run("doctor", "gs://bucket", "--json").json)["list"]
+    assert found["verdict"] == "problem"
+    assert message in found["detail"]
+    assert "user_project=" in found["advice"]
+    assert "permission" not in found["advice"]
+
+
+def test_a_home_that_is_not_there_or_read_only_is_no_problem(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    for home in ("/proc/self", "/nowhere/at/all"):  # nobody can write there, root included
+        environment = {"HOME": home, "XDG_CACHE_HOME": home, "XDG_CONFIG_HOME": home}
+        done = run("doctor", tmp_path, "--write", "--json", **environment)
+        assert (done.code, done.err) == (0, "")
+
+
+def test_two_packages_that_register_a_scheme_are_named(run: Run, tmp_path: Path) -> None:
+    for package in ("one-fs", "other-fs"):
+        folder = tmp_path / f"{package.replace('-', '_')}-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        (folder / "entry_points.txt").write_text("[fsspec.specs]\ngs = headrace.none:Nothing\n")
+    assert "fsspec" not in by_subject(run("doctor", "--json").json)
+    done = run("doctor", "--json", PYTHONPATH=str(tmp_path))
+    found = by_subject(done.json)["fsspec"]
+    assert (done.code, found["verdict"]) == (0, "warning")
+    assert "gs:// is registered by several packages: one-fs, other-fs" in found["detail"]
+    assert "register(override=True)" in found["advice"]

@@ -41,6 +41,10 @@ _READ_BYTES = 64 << 10
 _ASK_S = 5.0
 # Services refuse signatures that are a quarter of an hour off.
 _MOST_SKEW_S = 300.0
+# How Google's services speak of the project that a request is charged to.
+_PROJECT = re.compile(
+    r"requester pays|user ?project|quota project|unknown project|serviceusage", re.IGNORECASE
+)
 _SERVICES = {"gs": "https://storage.googleapis.com", "s3": "https://s3.amazonaws.com"}
 
 
@@ -80,6 +84,7 @@ def _findings(url: str | None, connection: Connection, *, writes: bool) -> Itera
     environment = read_environment()
     yield _versions()
     yield from _torch()
+    yield from _fsspec()
     yield _open_files()
     yield from _memory()
     yield _certificates(environment)
@@ -136,6 +141,23 @@ def _torch() -> Iterator[Finding]:
         )
         return
     yield Finding(verdict="ok", subject="torch", detail=version)
+
+
+def _fsspec() -> Iterator[Finding]:
+    """Find schemes that several packages claim: which of them fsspec takes is not said anywhere."""
+    claims: dict[str, set[str]] = {}
+    for entry in importlib.metadata.entry_points(group="fsspec.specs"):
+        package = entry.dist.name if entry.dist else entry.value
+        claims.setdefault(entry.name, set()).add(package)
+    for scheme, packages in sorted(claims.items()):
+        if len(packages) > 1:
+            yield Finding(
+                verdict="warning",
+                subject="fsspec",
+                detail=f"{scheme}:// is registered by several packages: "
+                f"{', '.join(sorted(packages))}; fsspec uses any one of them",
+                advice="uninstall all but one, or call headrace.fsspec.register(override=True)",
+            )
 
 
 def _open_files() -> Finding:
@@ -302,6 +324,14 @@ def _clock(store: Store, scheme: str, environment: Environment) -> Iterator[Find
         with opener.open(urllib.request.Request(endpoint, method="HEAD"), timeout=_ASK_S) as answer:
             date = answer.headers.get("Date")
     except urllib.error.HTTPError as error:  # an answer, too
+        if error.code == http.client.PROXY_AUTHENTICATION_REQUIRED:
+            yield Finding(
+                verdict="problem",
+                subject="service",
+                detail=f"{endpoint}: a proxy in between wants a name and a password (HTTP 407)",
+                advice="https_proxy=http://name:password@host:port, or no_proxy for this host",
+            )
+            return
         date = error.headers.get("Date")
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
@@ -378,13 +408,16 @@ _PERMISSIONS = {
 
 
 def _failed(subject: str, error: HeadraceError, permission: str) -> Finding:
-    refused = isinstance(error, PermissionDeniedError)
-    return Finding(
-        verdict="problem",
-        subject=subject,
-        detail=str(error),
-        advice=f"needs the permission {permission}" if refused else "",
-    )
+    advice = ""
+    if _PROJECT.search(str(error)):
+        advice = (
+            "the project that pays is missing, wrong or not yours: set it by "
+            "provider=GcsOptions(user_project=...), or unset GOOGLE_CLOUD_QUOTA_PROJECT and "
+            "gcloud auth application-default set-quota-project PROJECT"
+        )
+    elif isinstance(error, PermissionDeniedError):
+        advice = f"needs the permission {permission}"
+    return Finding(verdict="problem", subject=subject, detail=str(error), advice=advice)
 
 
 def _reads(store: Store, found: list[ObjectInfo]) -> Iterator[Finding]:

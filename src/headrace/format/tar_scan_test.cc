@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "headrace/base/random.h"
 #include "headrace/format/tar_test_support.h"
 
 namespace headrace {
@@ -61,7 +62,7 @@ MATCHER_P2(Refuses, code, text, "") {
 }
 
 TEST(TarScan, FindsTheFilesOfRandomArchives) {
-  const unsigned seed = std::random_device()();
+  const auto seed = static_cast<unsigned>(random_number());
   std::mt19937 random(seed);
   const auto up_to = [&random](size_t most) {
     return static_cast<size_t>(std::uniform_int_distribution<size_t>(0, most)(random));

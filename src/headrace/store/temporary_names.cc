@@ -1,10 +1,11 @@
 #include "headrace/store/temporary_names.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
+#include <array>
+#include <bit>
 
 #include "headrace/base/ascii.h"
+#include "headrace/base/random.h"
 #include "headrace/store/root.h"
 
 namespace headrace {
@@ -47,12 +48,8 @@ void TemporaryNames::hide(ColumnPage& page, std::string_view asked_prefix) const
 }
 
 std::string TemporaryNames::new_upload() const {
-  std::array<uint8_t, 16> bytes{};
-  size_t filled = 0;
-  while (filled < bytes.size()) {
-    const ssize_t got = ::getrandom(bytes.data() + filled, bytes.size() - filled, 0);
-    if (got > 0) filled += static_cast<size_t>(got);
-  }
+  const auto bytes = std::bit_cast<std::array<uint8_t, 16>>(
+      std::array<uint64_t, 2>{random_number(), random_number()});
   std::string text = uploads_;
   for (const uint8_t byte : bytes) {
     text += kHexDigits[byte >> 4];

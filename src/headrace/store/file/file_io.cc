@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include <thread>
 
 #include "headrace/base/fork.h"
+#include "headrace/base/random.h"
 #include "headrace/base/units.h"
 
 namespace headrace {
@@ -37,10 +37,9 @@ std::unexpected<Error> failed(int number, Access access) {
 
 std::string temp_path_for(const std::string& path) {
   static std::atomic<uint64_t> serial = 0;
-  uint64_t random = 0;
-  // Names need only differ between machines that share a file system; O_EXCL decides.
-  static_cast<void>(::getrandom(&random, sizeof random, GRND_NONBLOCK));
-  return cat(parent_of(path), "/", kTempPrefix, ::getpid(), "-", serial.fetch_add(1), "-", random);
+  // Random since names must differ between machines that share a file system; O_EXCL decides.
+  return cat(parent_of(path), "/", kTempPrefix, ::getpid(), "-", serial.fetch_add(1), "-",
+             random_number());
 }
 
 // A path to a file that has no name. The alternative, AT_EMPTY_PATH, needs a capability.

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
-#include <random>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "headrace/base/ascii.h"
+#include "headrace/base/random.h"
 #include "headrace/store/reading/compose_sweep.h"
 #include "headrace/store/transfer/retry.h"
 
@@ -23,9 +23,8 @@ void append_digits(std::string& to, uint64_t number) {
 
 // Half of a name's 32 digits are random; the other half is a counter.
 std::string new_name_prefix(const TemporaryNames& temporaries) {
-  std::random_device random;
   std::string prefix = cat(temporaries.composites(), kCompositeMark);
-  append_digits(prefix, (uint64_t{random()} << 32) | random());
+  append_digits(prefix, random_number());
   return prefix;
 }
 

@@ -4,8 +4,9 @@
 #include <boost/asio/detached.hpp>
 
 #include <algorithm>
-#include <random>
 #include <utility>
+
+#include "headrace/base/random.h"
 
 namespace headrace {
 namespace {
@@ -49,7 +50,7 @@ HostLane::HostLane(Host& host, IoThread& thread, Resolver& resolver, BlockPool& 
       thread_(thread),
       resolver_(resolver),
       pool_(pool),
-      rng_(std::random_device()()),
+      rng_(random_number()),
       queue_(host.reads, pool, thread.metrics(), thread.index()),
       idle_timer_(std::make_shared<Timer>(thread.context())),
       turn_timer_(std::make_shared<Timer>(thread.context())) {}
