@@ -1525,7 +1525,9 @@ class StoreHandle:
         max_pages_in_flight: int,
     ) -> Listing: ...
     def expect_reads(self, count: int) -> None:
-        """So many reads are about to come: opens connections for them; see `Store`."""
+        """
+        So many reads are about to come: opens connections for them; see `Store`.
+        """
 
     def stat(self, name: str) -> ObjectInfo: ...
     def stat_many(self, names: Sequence[str], missing_ok: bool) -> list[ObjectInfo | None]: ...
