@@ -1,4 +1,4 @@
-"""safetensors files: loaded by us, and by a client that keeps what it reads and does no more."""
+"""Checkpoints in one file: loaded by us, and by a client that keeps what it reads and no more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from bench.clients.engine import store_of
 from bench.clients.measure import Answer
 from bench.objects import MIB
 
-_NAME = "model.safetensors"
 _PART_BYTES = 16 * MIB
 
 
@@ -24,7 +23,9 @@ def save(request: Answer) -> Answer:
     tensor_bytes = sum(tensor.nbytes for tensor in state.values())
     store = store_of(request)
     return _measured(
-        lambda: headrace.checkpoint.save(state, _NAME, store=store), tensor_bytes, held_before=True
+        lambda: headrace.checkpoint.save(state, request["file"], store=store),
+        tensor_bytes,
+        held_before=True,
     )
 
 
@@ -37,7 +38,7 @@ def load(request: Answer) -> Answer:
     found: dict[str, Any] = {}
     store = store_of(request)
     answer = _measured(
-        lambda: found.update(headrace.checkpoint.load(_NAME, store=store)),
+        lambda: found.update(headrace.checkpoint.load(request["file"], store=store)),
         tensor_bytes,
         held_before=False,
     )
@@ -54,7 +55,7 @@ def keep(request: Answer) -> Answer:
     import torch
 
     place = urlsplit(request["endpoint"])
-    path = f"/download/storage/v1/b/{request['bucket']}/o/{_NAME}?alt=media"
+    path = f"/download/storage/v1/b/{request['bucket']}/o/{request['file']}?alt=media"
     size_bytes = request["file_bytes"]
     kept: list[Any] = []
 

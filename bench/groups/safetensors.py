@@ -1,4 +1,4 @@
-"""safetensors files, beside a client that keeps what it reads."""
+"""Loads of one file, beside a client that keeps what it reads."""
 
 from __future__ import annotations
 
@@ -15,21 +15,32 @@ _THREADS = (2, 8, 16)
 
 
 def safetensors(bench: Bench) -> None:
-    """The fault server, by two threads: loads of one file, saved by us."""
+    """A safetensors file, saved by us."""
+    _loads_of(bench, "safetensors file", "model.safetensors")
+
+
+def loads(bench: Bench) -> None:
+    """The same of a file of torch.save's format."""
+    _loads_of(bench, "checkpoint", "checkpoint.pt")
+
+
+def _loads_of(bench: Bench, what: str, file: str) -> None:
+    """The fault server, by two threads."""
     for latency_s in _LATENCIES_S:
         for gib in bench.effort.checkpoint_repetitions:
-            group = f"a safetensors file of {gib:g} GiB, fault server, {latency_s * 1e3:g} ms"
+            group = f"loads of a {what} of {gib:g} GiB, fault server, {latency_s * 1e3:g} ms"
             with FaultServer(threads=2, md5=False) as server:
                 server.bucket(BUCKET)
                 server.latency(latency_s * 1e3)
-                _loads(bench, group, server, gib)
+                _loads(bench, group, server, gib, file)
 
 
-def _loads(bench: Bench, group: str, server: FaultServer, gib: float) -> None:
+def _loads(bench: Bench, group: str, server: FaultServer, gib: float, file: str) -> None:
     place: dict[str, Any] = {
         "bucket": BUCKET,
         "endpoint": server.url,
         "size_bytes": int(gib * GIB),
+        "file": file,
     }
     saved = bench.client("safetensors-save", **place)
     # Tensors and a header of some kilobytes; the raw client reads the tensors' bytes.
@@ -70,4 +81,4 @@ def _rates(answers: list[Answer]) -> list[float]:
     return [each["bytes"] / each["wall_s"] / 1e9 for each in answers]
 
 
-GROUPS: dict[str, Callable[[Bench], None]] = {"safetensors": safetensors}
+GROUPS: dict[str, Callable[[Bench], None]] = {"safetensors": safetensors, "loads": loads}
