@@ -5,6 +5,13 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 max_bytes=8000000
 platform=manylinux_2_34_x86_64
+# The tags are given below, so another Python would make a wheel for 3.11 that holds its own module.
+python=$(.venv/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+if [[ $python != 3.11 ]]; then
+  echo "tools/wheel.sh: .venv has Python $python, and both wheels are built by Python 3.11: install that, and run" \
+    "HEADRACE_PYTHON=python3.11 make wheel" >&2
+  exit 1
+fi
 rm -rf build/wheel dist
 mkdir -p build/wheel dist
 PATH="$PWD/.venv/bin:$PATH"

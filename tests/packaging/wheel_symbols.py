@@ -27,7 +27,11 @@ SYSTEM_LIBRARIES = {
     "libgcc_s.so.1",
     "libm.so.6",
 }
-MODULE = re.compile(r"headrace/_engine\.(cpython-3\d+-x86_64-linux-gnu|abi3)\.so")
+# The ABI of a wheel's tag, and the module that an interpreter of that ABI looks for.
+MODULES = {
+    "abi3": "headrace/_engine.abi3.so",
+    "cp311": "headrace/_engine.cpython-311-x86_64-linux-gnu.so",
+}
 
 
 @dataclass(frozen=True)
@@ -73,11 +77,17 @@ def libraries(wheel: Path) -> dict[str, Library]:
         }
 
 
-def faults(found: dict[str, Library]) -> Iterator[str]:
+def tag_of(wheel: Path) -> str:
+    """The Python and the ABI that a wheel is for, by its name: ``"cp312-abi3"``."""
+    return "-".join(wheel.stem.split("-")[-3:-1])
+
+
+def faults(found: dict[str, Library], tag: str) -> Iterator[str]:
     """What would keep these libraries from being loaded somewhere, or could disturb others."""
-    modules = [name for name in found if MODULE.fullmatch(name)]
-    if len(modules) != 1:
-        yield f"one module headrace._engine is expected, there are {modules} in {sorted(found)}"
+    modules = [name for name in found if name.startswith("headrace/_engine.")]
+    expected = MODULES.get(tag.partition("-")[2])
+    if modules != [expected]:
+        yield f"a wheel for {tag} has the module {expected}, but there are {modules}"
     own = {Path(name).name for name in found}
     for name, library in found.items():
         is_module = name in modules
@@ -99,7 +109,7 @@ def main() -> int:
     """Print what is wrong; 1 if there is anything."""
     status = 0
     for wheel in sys.argv[1:]:
-        for fault in faults(libraries(Path(wheel))):
+        for fault in faults(libraries(Path(wheel)), tag_of(Path(wheel))):
             print(f"{wheel}: {fault}", file=sys.stderr)
             status = 1
     return status
