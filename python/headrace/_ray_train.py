@@ -8,21 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import headrace.checkpoint
+from headrace._engine import ObjectInfo, crc32c
 from headrace._errors import InvalidArgumentError, PreconditionFailedError
-from headrace._location import Url, object_at
+from headrace._location import Url, is_local, object_at
 from headrace._options import require
+from headrace._store import Store
 
 __all__ = ["ranks", "report", "restore"]
 
 _POINTER = "headrace.json"
 _OF_LOAD = {"map_location", "weights_only", "verify", "progress"}
+_END_BYTES = 64 << 10
 
 
 def _train() -> Any:
     try:
         import ray.train
     except ImportError as error:
-        raise ImportError("this needs Ray Train: pip install 'ray[train]'") from error
+        raise ImportError("this needs Ray Train: pip install 'headrace[ray]'") from error
     return ray.train
 
 
@@ -36,6 +39,34 @@ def _context(function: str) -> Any:
             "function that the trainer is given"
         ) from error
     return context
+
+
+def _version(store: Store, info: ObjectInfo) -> dict[str, Any]:
+    """Return what tells this object from another at the same URL, on whatever machine.
+
+    A file's generation is its device, inode, size and time of change, so that `chmod`, a link and
+    another node's mount change it. Instead: its size and the CRC-32C of both of its ends. These
+    hold the checksums of all storages, or the header of safetensors.
+    """
+    if not is_local(store.url):
+        return {"generation": info.generation}
+    size = info.size_bytes
+    begin = min(_END_BYTES, size)
+    ends = [(info, 0, begin), (info, max(begin, size - _END_BYTES), size)]
+    sum_of_ends = 0
+    for part in store.read_ranges(each for each in ends if each[1] < each[2]):
+        sum_of_ends = crc32c(part, sum_of_ends)
+    return {"size_bytes": size, "crc32c_of_ends": sum_of_ends}
+
+
+def _require_saved(store: Store, info: ObjectInfo, pointer: dict[str, Any]) -> None:
+    found = _version(store, info)
+    if pointer != {"url": pointer["url"], **found}:
+        saved = {name: value for name, value in pointer.items() if name != "url"}
+        raise PreconditionFailedError(
+            f"{pointer['url']}: was saved as {saved} and is now {found}; a later save has replaced "
+            "it: give each step a URL of its own"
+        )
 
 
 def ranks() -> dict[str, int]:
@@ -96,7 +127,7 @@ def report(metrics: dict[str, Any], state: Any, url: Url, **options: Any) -> Non
     saved = headrace.checkpoint.save(state, url, **options)
     with tempfile.TemporaryDirectory(prefix="headrace-ray-") as folder:
         store, name = object_at(url)  # a relative path means something else elsewhere
-        pointer = {"url": store.url_of(name), "generation": saved.generation}
+        pointer = {"url": store.url_of(name), **_version(store, saved)}
         Path(folder, _POINTER).write_text(json.dumps(pointer))
         # Ray uploads the folder before it returns.
         train.report(metrics, checkpoint=train.Checkpoint.from_directory(folder))
@@ -116,7 +147,10 @@ def restore(checkpoint: Any = None, **options: Any) -> Any:
     Raises:
         InvalidArgumentError: the checkpoint is not from `report`; or there is none given, and this
             process is no worker of Ray Train.
-        PreconditionFailedError: what lies at the URL is not what was saved: it was replaced.
+        PreconditionFailedError: what lies at the URL is not what was saved: it was replaced, before
+            or while it was loaded. A file is compared by its size and its first and last 64 KiB, so
+            its mode, its links and its mount may change. Of safetensors files with an index, only
+            the index is compared.
         NotFoundError: it was deleted.
         CorruptDataError: a byte of it is wrong.
         ImportError: Ray Train is not installed.
@@ -141,10 +175,11 @@ def restore(checkpoint: Any = None, **options: Any) -> Any:
         pointer = json.loads(file.read_text())
     loading = {name: options.pop(name) for name in _OF_LOAD & options.keys()}
     store, name = object_at(pointer["url"], **options)
-    found = store.stat(name).generation
-    if found != pointer["generation"]:
-        raise PreconditionFailedError(
-            f"{pointer['url']}: was saved as version {pointer['generation']} and is now version "
-            f"{found}; a later save has replaced it: give each step a URL of its own"
-        )
-    return headrace.checkpoint.load(name, store=store, **loading)
+    info = store.stat(name)
+    _require_saved(store, info, pointer)
+    state = headrace.checkpoint.load(name, store=store, **loading)
+    # `load` has looked for itself. If the object is the same before and after, that was it.
+    after = store.stat(name)
+    if after.generation != info.generation:
+        _require_saved(store, after, pointer)
+    return state

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import headrace
 import headrace.ray
+from testing.faultserver.client import FaultServer
 from tests.ray_cluster import TwoNodes
-
-pytest.importorskip("ray.train")
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -146,17 +148,101 @@ def checkpoint_of(folder: Path) -> Any:
     return Checkpoint.from_directory(str(folder))
 
 
-def test_a_state_that_was_replaced_is_not_taken_for_the_one_reported(tmp_path: Path) -> None:
-    url = str(tmp_path / "state.pt")
-    saved = headrace.checkpoint.save({"step": 1}, url)
-    folder = tmp_path / "reported"
-    folder.mkdir()
-    pointer = {"url": url, "generation": saved.generation}
-    folder.joinpath("headrace.json").write_text(json.dumps(pointer))
-    assert headrace.ray.restore(checkpoint_of(folder)) == {"step": 1}
-    headrace.checkpoint.save({"step": 2}, url)
+def state_of_step(step: int, name: str = "state.pt") -> dict[str, Any]:
+    """A state of several MiB, which differs between steps in the middle, too."""
+    state = {"weights": torch.full((1 << 20,), float(step)), "step": torch.tensor(step)}
+    return state if name.endswith(".safetensors") else state | {"name": "run"}
+
+
+class WorkerOfRankZero:
+    """Stands in for ray.train: keeps what is reported, in a folder."""
+
+    Checkpoint: Any = None
+
+    def __init__(self, folder: Path) -> None:
+        from ray.train import Checkpoint
+
+        self.Checkpoint, self.folder = Checkpoint, folder
+
+    def get_context(self) -> WorkerOfRankZero:
+        return self
+
+    def get_world_rank(self) -> int:
+        return 0
+
+    def report(self, metrics: dict[str, Any], checkpoint: Any) -> None:
+        shutil.copytree(checkpoint.path, self.folder)
+
+
+@pytest.fixture
+def reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """Reports a state, saved at a URL, and returns Ray's checkpoint."""
+
+    def report(url: str, state: Any, **options: Any) -> Any:
+        folder = tmp_path / "reported"
+        with monkeypatch.context() as patch:
+            patch.setattr("headrace._ray_train._train", lambda: WorkerOfRankZero(folder))
+            headrace.ray.report({}, state, url, **options)
+        return checkpoint_of(folder)
+
+    return report
+
+
+@pytest.mark.parametrize("name", ["state.pt", "state.safetensors"])
+@pytest.mark.parametrize("is_local", [True, False], ids=["file", "gcs"])
+def test_a_state_that_was_replaced_is_not_taken_for_the_one_reported(
+    tmp_path: Path, server: FaultServer, reported: Callable[..., Any], is_local: bool, name: str
+) -> None:
+    server.bucket("bucket")
+    url = str(tmp_path / name) if is_local else f"gs://bucket/{name}"
+    options = {} if is_local else {"endpoint": server.url}
+    checkpoint = reported(url, state_of_step(1, name), **options)
+    assert headrace.ray.restore(checkpoint, **options)["step"] == 1
+    headrace.checkpoint.save(state_of_step(2, name), url, **options)  # of the same size
     with pytest.raises(headrace.PreconditionFailedError, match="a URL of its own"):
-        headrace.ray.restore(checkpoint_of(folder))
+        headrace.ray.restore(checkpoint, **options)
+
+
+def test_a_file_may_get_another_mode_another_link_and_another_device(
+    tmp_path: Path, reported: Callable[..., Any]
+) -> None:
+    file = tmp_path / "state.pt"
+    checkpoint = reported(str(file), state_of_step(1))
+    before = headrace.Store(tmp_path).stat("state.pt").generation
+    file.chmod(0o600)
+    os.link(file, tmp_path / "kept.pt")
+    assert headrace.Store(tmp_path).stat("state.pt").generation != before
+    assert headrace.ray.restore(checkpoint)["step"] == 1
+    # As another node sees it: other inode, other device.
+    shutil.copy(file, tmp_path / "copy")
+    tmp_path.joinpath("copy").replace(file)
+    assert headrace.ray.restore(checkpoint)["step"] == 1
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_state_that_changes_while_it_is_loaded_is_looked_at_again(
+    tmp_path: Path,
+    reported: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    is_replaced: bool,
+) -> None:
+    file = tmp_path / "state.pt"
+    checkpoint = reported(str(file), state_of_step(1))
+    load = headrace.checkpoint.load
+
+    def changed(*arguments: Any, **options: Any) -> Any:
+        if is_replaced:
+            headrace.checkpoint.save(state_of_step(2), file)
+        else:
+            file.chmod(0o600)
+        return load(*arguments, **options)
+
+    monkeypatch.setattr(headrace.checkpoint, "load", changed)
+    if is_replaced:
+        with pytest.raises(headrace.PreconditionFailedError, match="a URL of its own"):
+            headrace.ray.restore(checkpoint)
+    else:
+        assert headrace.ray.restore(checkpoint)["step"] == 1
 
 
 def test_a_checkpoint_of_somebody_else_is_told(tmp_path: Path) -> None:
