@@ -22,6 +22,9 @@ from testing.faultserver.client import FaultServer
 OBJECTS = 128
 SHORT, LONG = 4, 12  # batches of all objects
 
+# These lock once in 20 ms, and valgrind is slow: their share says how long a run took.
+BY_TIME = ("headrace::Admission::report(", "headrace::IoThread::arm_sweep(")
+
 LOCKED = re.compile(r"\s+([0-9a-f]+):\s+(?:lock\b|xchg\s.*\()")
 
 
@@ -29,8 +32,8 @@ def program() -> str:
     """Built beside the package that is tested."""
     root = Path(__file__).resolve().parents[2]
     found = root / "build" / "release" / "bench" / "headrace-bench-reads"
-    if not found.exists():
-        pytest.skip(f"{found} is not built: configure with -DHEADRACE_BUILD_BENCHMARKS=ON")
+    # `make build` builds it. A skip would let CI pass without any count.
+    assert found.exists(), f"{found} is not built: run `make build`"
     return str(found)
 
 
@@ -117,6 +120,7 @@ class PerRead:
             for (caller, callee), count in long.calls.items()
             if callee.startswith("pthread_mutex_lock")
             and caller.startswith("headrace::")
+            and not caller.startswith(BY_TIME)
             and count > 0
         }
 
@@ -142,9 +146,13 @@ def test_a_read_hardly_writes_to_what_threads_share(
         f"{read.locked_by_engine}\n{read.mutexes_by_engine}"
     )
     print(report)
-    # One to give each block back, on the thread that has used it; all else is for many reads.
-    assert sum(read.locked_by_engine.values()) <= 2.0, report
-    # One for each 16 answers, but also, and valgrind is slow, one for each 20 ms.
-    assert sum(read.mutexes_by_engine.values()) <= 0.75, report
+    # The bounds below would hold as well if nothing had been counted.
+    assert read.instructions > 1000, report
+    assert read.locked > 1, report
+    assert read.locked_by_engine, report
+    assert read.mutexes_by_engine, report
+    # One to end the flight of each read, and one to give its block back; all else is for many.
+    assert sum(read.locked_by_engine.values()) <= 3.0, report
+    assert sum(read.mutexes_by_engine.values()) <= 0.5, report
     # With the mutex of Asio's queue, which other threads only take to post, and those of malloc.
     assert read.locked <= 24, report
