@@ -20,8 +20,8 @@ prepare:  ## all of the below, the servers and .venv while the engine is compile
 	@tools/prepare.sh
 
 prepare-demo:
-	@echo "The first time, this installs Debian packages and PyTorch and compiles the engine: 5 to 10 minutes on two"
-	@echo "cores. What is there already is left out; then the demo starts within seconds."
+	@echo "The first time, this installs Debian packages and PyTorch (5.6 GB) and compiles the engine (189 steps), which"
+	@echo "takes a while. What is there already is left out; then the demo starts within seconds."
 	@tools/prepare.sh demo
 
 deps:  ## install the Debian packages of tools/apt-packages.txt (sudo if you are not root)
