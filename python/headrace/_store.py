@@ -387,6 +387,9 @@ class Store:
         Args:
             count: how many, such as the size of a batch.
 
+        Raises:
+            InvalidArgumentError: `count` is less than 1.
+
         Examples:
             >>> store.expect_reads(64)
             >>> index = store.index("train/")

@@ -158,7 +158,10 @@ def test_one_thing_has_one_word() -> None:
 
 
 # What `url` is else: the root itself, what a sample will say, a column's name.
-OTHER_URLS = ("headrace.Store", "headrace.Sample", "headrace.torch.MapDataset.from_table")
+OTHER_URLS = (
+    *("headrace.Store", "headrace.Sample", "headrace.torch.MapDataset.from_table"),
+    "headrace.ray.report",  # other workers have to be able to read it
+)
 
 
 def test_what_takes_a_url_takes_a_store_or_its_options() -> None:

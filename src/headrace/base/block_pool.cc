@@ -185,7 +185,10 @@ Block BlockPool::make(uint64_t size_bytes) {
 
 bool BlockPool::allocate_many(std::span<const uint64_t> sizes_bytes, std::span<Block> blocks) {
   uint64_t charged = 0;
-  for (const uint64_t size_bytes : sizes_bytes) charged += charged_bytes(size_bytes);
+  for (const uint64_t size_bytes : sizes_bytes) {
+    if (class_of(size_bytes) >= kClassCount) return false;  // such memory is mapped block by block
+    charged += charged_bytes(size_bytes);
+  }
   if (in_flight_bytes() + charged > budget_bytes_ / 2) return false;
   // Threads that do this at the same time may exceed the half together, but not the whole.
   if (taken_bytes(charged) > budget_bytes_ / 2) return false;
@@ -252,7 +255,9 @@ bool BlockPool::free_later(std::byte* data, uint64_t size_bytes) {
   // Of all pools: a bound is all that is wanted.
   thread_local uint64_t freed_count = 0, freed_bytes = 0;
   const uint64_t charged = charged_bytes(size_bytes);
-  if (++freed_count > kMaxFreedCount || (freed_bytes += charged) > kMaxFreedBytes) {
+  ++freed_count;
+  freed_bytes += charged;
+  if (freed_count > kMaxFreedCount || freed_bytes > kMaxFreedBytes) {
     freed_count = freed_bytes = 0;
     return false;
   }

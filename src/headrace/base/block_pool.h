@@ -91,7 +91,8 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   // live_bytes() before allocating could exceed it together.
   std::optional<Block> allocate_within_budget(uint64_t size_bytes);
   // A block for each of the sizes, of which each begins a flight, as one step. False, and nothing
-  // has changed, if memory or flights would then take up more than half of the budget.
+  // has changed, if memory or flights would then take up more than half of the budget, or if one
+  // of the sizes is beyond those that are kept for use again.
   bool allocate_many(std::span<const uint64_t> sizes_bytes, std::span<Block> blocks);
   // How much allocate(size_bytes) counts against the budget.
   static uint64_t charged_bytes(uint64_t size_bytes);

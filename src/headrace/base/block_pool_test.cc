@@ -145,6 +145,44 @@ TEST(BlockPool, ReadsInFlightStayWithinTheBudgetUnlessAlone) {
   EXPECT_EQ(pool->use().in_flight_bytes, 0u);
 }
 
+TEST(BlockPool, ManyBlocksAreOneStep) {
+  const auto pool = pool_of(64 * kMiB);
+  const std::vector<uint64_t> sizes = {1000, 5 * kMiB, 100 * kKiB, 1};
+  std::vector<Block> blocks(sizes.size());
+  ASSERT_TRUE(pool->allocate_many(sizes, blocks));
+  uint64_t charged = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    EXPECT_EQ(blocks[i].size_bytes(), sizes[i]);
+    std::memset(blocks[i].data(), static_cast<int>(i), sizes[i]);
+    charged += BlockPool::charged_bytes(sizes[i]);
+  }
+  EXPECT_EQ(pool->live_bytes(), charged);
+  EXPECT_EQ(pool->in_flight_bytes(), charged);
+  for (const uint64_t size_bytes : sizes) pool->end_flight(size_bytes);
+  EXPECT_EQ(pool->in_flight_bytes(), 0u);
+  blocks.clear();
+  EXPECT_EQ(pool->live_bytes(), 0u);
+}
+
+TEST(BlockPool, ManyBlocksTakeNoMoreThanHalfOfTheBudget) {
+  const auto pool = pool_of(64 * kMiB);
+  const std::vector<uint64_t> sizes(4, 9 * kMiB);
+  std::vector<Block> blocks(sizes.size());
+  EXPECT_FALSE(pool->allocate_many(sizes, blocks));
+  EXPECT_EQ(pool->live_bytes(), 0u);
+  EXPECT_EQ(pool->in_flight_bytes(), 0u);
+  EXPECT_EQ(blocks[0].data(), nullptr);
+}
+
+TEST(BlockPool, BlocksTooLargeToBeKeptAreNotAmongMany) {
+  const auto pool = pool_of(uint64_t{8} << 30);
+  const std::vector<uint64_t> sizes = {1000, 65 * kMiB};
+  std::vector<Block> blocks(sizes.size());
+  EXPECT_FALSE(pool->allocate_many(sizes, blocks));
+  EXPECT_EQ(pool->live_bytes(), 0u);
+  EXPECT_EQ(pool->in_flight_bytes(), 0u);
+}
+
 TEST(BlockPool, RoomIsAnnouncedOnceToWhoAskedForIt) {
   const auto pool = pool_of(kMiB);
   int calls = 0;

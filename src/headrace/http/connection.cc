@@ -101,7 +101,8 @@ void Connection::check_stall(steady_clock::time_point now) {
   // A server that has ended its side, but reads on, just before we began to wait: it may be that no
   // event is to come. The receive that waits finds the end.
   std::byte probe;
-  if ((phase_ == Phase::kFirstByte || phase_ == Phase::kBody) && !tls_ && socket_.is_open() &&
+  const bool waits = phase_ == Phase::kGoAhead || phase_ == Phase::kFirstByte;
+  if (waits && !tls_ && socket_.is_open() &&
       ::recv(socket_.native_handle(), &probe, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
     ::shutdown(socket_.native_handle(), SHUT_RD);
   }
@@ -405,8 +406,7 @@ awaitable<Result<void>> Connection::receive_head(bool final) {
     if (inbox_end_ == inbox_.size()) inbox_.resize(inbox_.size() * 2);
     const std::span<std::byte> into = std::span(inbox_).subspan(inbox_end_);
     const auto [error, received] =
-        tls_ ? co_await receive_tls(into)
-             : co_await reception_.receive(into, {}, /*more_will_come=*/false);
+        tls_ ? co_await receive_tls(into) : co_await reception_.receive(into, {});
     if (error || aborted_) {
       co_return std::unexpected(failure("no answer", error));
     }
@@ -533,7 +533,6 @@ Result<void> Connection::take_from_inbox(ResponseSink& sink, uint64_t& left_byte
 // The inbox is empty.
 awaitable<Result<void>> Connection::receive_body(ResponseSink& sink, uint64_t left_bytes) {
   const bool until_close = !head_.content_length.has_value();
-  const bool more_will_come = !until_close && head_.keep_alive;
   bool drips = false;
   inbox_begin_ = inbox_end_ = 0;
   while (left_bytes > 0) {
@@ -548,8 +547,8 @@ awaitable<Result<void>> Connection::receive_body(ResponseSink& sink, uint64_t le
     // answer the next request.
     const bool has_end = into.size() == left_bytes;
     const std::span<std::byte> beyond = has_end ? inbox_ : std::span<std::byte>();
-    const auto [error, received] = tls_ ? co_await receive_tls(into)
-                                        : co_await reception_.receive(into, beyond, more_will_come);
+    const auto [error, received] =
+        tls_ ? co_await receive_tls(into) : co_await reception_.receive(into, beyond);
     if (until_close && error == asio::error::eof && !aborted_) break;
     if (error || aborted_) {
       co_return std::unexpected(failure("the body broke off", error));

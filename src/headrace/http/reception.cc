@@ -28,14 +28,13 @@ Reception::status Reception::try_receive(reactor_op* base) {
   msghdr message{};
   message.msg_iov = self.parts_.data();
   message.msg_iovlen = self.parts_[1].iov_len > 0 ? 2 : 1;
-  const size_t asked = self.parts_[0].iov_len + self.parts_[1].iov_len;
   while (true) {
     // Not by the function of libc, which makes each call a point where a thread can be cancelled.
     const long received = ::syscall(SYS_recvmsg, implementation.socket_, &message, MSG_DONTWAIT);
     if (received > 0) {
       self.bytes_transferred_ = static_cast<size_t>(received);
-      const bool is_drained = self.bytes_transferred_ < asked;
-      return is_drained && self.more_will_come_ ? done_and_exhausted : done;
+      // Even if the socket is empty now, its end may lie behind what came, and makes no event more.
+      return done;
     }
     if (received == 0) {
       self.ec_ = asio::error::eof;

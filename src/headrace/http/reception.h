@@ -46,11 +46,9 @@ class Reception final : public asio::detail::reactor_op {
     }
   };
 
-  // Fills `into` first, then `beyond`. `more_will_come`: if it leaves nothing in the socket, the
-  // next receive waits for an event, without trying before.
-  Operation receive(std::span<std::byte> into, std::span<std::byte> beyond, bool more_will_come) {
+  // Fills `into` first, then `beyond`.
+  Operation receive(std::span<std::byte> into, std::span<std::byte> beyond) {
     parts_ = {iovec{into.data(), into.size()}, iovec{beyond.data(), beyond.size()}};
-    more_will_come_ = more_will_come;
     return {{this}};
   }
 
@@ -64,7 +62,6 @@ class Reception final : public asio::detail::reactor_op {
 
   Socket& socket_;
   std::array<iovec, 2> parts_{};
-  bool more_will_come_ = false;
   std::optional<Handler> handler_;
 };
 

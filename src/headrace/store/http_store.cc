@@ -370,7 +370,7 @@ void HttpStore::conclude(HostLane& lane, ReadBatch& batch, ReadSlot& slot, const
     give_memory_back(lane.pool(), slot);
   } else {
     drop_reservation(lane.pool(), slot);
-    lane.end_flight(take_flight(slot));
+    end_flight(lane.pool(), slot);
   }
   if (should_restart(slot) && !batch.cancelled()) {
     const bool changed = slot.error->code() == Code::kPreconditionFailed;
@@ -383,7 +383,6 @@ void HttpStore::conclude(HostLane& lane, ReadBatch& batch, ReadSlot& slot, const
     tally(lane.thread().metrics().objects_read_total, slot.read_count());
     if (slot.gzip && rules_.content_encoding == ContentEncoding::kDecompress) {
       batch.take_from_lane(slot);
-      lane.tell_flights();
       const bool posted =
           engine_->compute->post([self = shared_from_this(), alive = batch.shared_from_this(),
                                   &slot] { self->decompress(alive, slot); });
@@ -392,7 +391,6 @@ void HttpStore::conclude(HostLane& lane, ReadBatch& batch, ReadSlot& slot, const
     }
   }
   if (!batch.ends_lane(slot)) return;
-  lane.tell_flights();
   batch.slot_done();
 }
 

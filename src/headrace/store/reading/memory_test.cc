@@ -37,6 +37,7 @@ class MemoryTest : public ::testing::Test {
   Engine engine_{{.io_threads = 2, .memory_budget_bytes = kBudgetBytes}};
   const std::shared_ptr<ObjectStore> store_ =
       *engine_.open({.scheme = Scheme::kGs, .bucket = std::string(kBucket)}, options_for(server_));
+  StoreOptions options_ = options_for(server_);
   const std::string bytes_ = some_bytes(kObjectBytes);
   const ObjectInfo object_ = server_.put("a", bytes_);
 };
@@ -163,6 +164,43 @@ TEST_F(MemoryTest, AReadThatNeedsMostOfTheBudgetIsNotOvertakenForEver) {
   for (const auto& batch : {stalled, waiting, later}) wait_for(*batch);
   expect_all(*waiting, large_bytes);
   expect_all(*later, bytes_);
+}
+
+TEST_F(MemoryTest, ReadsThatHaveEndedMakeRoomForOthersOfTheirBatch) {
+  options_.initial_in_flight = options_.max_in_flight = 1;
+  Engine small({.io_threads = 1, .memory_budget_bytes = kBudgetBytes});
+  const std::shared_ptr<ObjectStore> store =
+      *small.open({.scheme = Scheme::kGs, .bucket = std::string(kBucket)}, options_);
+  const std::string large = some_bytes(5 * kMiB);
+  const ObjectInfo info = server_.put("large", large);
+  const std::vector<ReadTarget> targets(5, listed(info));
+  const std::shared_ptr<ReadBatch> batch = batch_of(targets);
+  store->read(batch);
+  wait_for(*batch);
+  for (size_t i = 0; i < targets.size(); ++i) {
+    EXPECT_FALSE(batch->slot(i).error) << batch->slot(i).error->to_string();
+    batch->slot(i).block.release();
+  }
+  EXPECT_EQ(small.pool().in_flight_bytes(), 0u);
+}
+
+TEST_F(MemoryTest, NothingIsInFlightAfterABatchWhoseLargeObjectWasSplit) {
+  options_.range_threshold_bytes = 1 * kMiB;
+  options_.range_bytes = 512 * kKiB;
+  const std::shared_ptr<ObjectStore> store =
+      *engine_.open({.scheme = Scheme::kGs, .bucket = std::string(kBucket)}, options_);
+  server_.put("large", some_bytes(3 * kMiB));
+  server_.post("latency", R"({"first_byte_ms":2})");
+  for (int round = 0; round < 20; ++round) {
+    std::vector<ReadTarget> targets(12, named("a"));
+    targets.push_back(named("large"));
+    const std::shared_ptr<ReadBatch> batch = batch_of(targets);
+    store->read(batch);
+    wait_for(*batch);
+    for (size_t i = 0; i < targets.size(); ++i) EXPECT_FALSE(batch->slot(i).error);
+    let_go(*batch);
+    EXPECT_EQ(engine_.pool().in_flight_bytes(), 0u);
+  }
 }
 
 TEST_F(MemoryTest, AnObjectAboveTheBudgetFitsIntoTheCallersMemory) {

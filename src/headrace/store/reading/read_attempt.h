@@ -39,7 +39,8 @@ class ReadAttempt final : public Attempt {
   void build(HttpRequest& request) override;
   std::string url() const override;
   std::chrono::steady_clock::time_point queued() const override {
-    return piece_.batch->handed_over;
+    const bool is_first = lead() && slot_.restarts == 0;
+    return is_first ? piece_.batch->handed_over : std::chrono::steady_clock::time_point();
   }
   std::optional<ExpectedAnswer> hedgeable() const override {
     return asks_for_sum_ ? ExpectedAnswer{.kind = AnswerKind::kStat}

@@ -114,13 +114,9 @@ bool make_room_for_many(BlockPool& pool, std::span<ReadSlot* const> slots) {
   return true;
 }
 
-uint64_t take_flight(ReadSlot& slot) {
-  if (!std::exchange(slot.in_flight_charged, false)) return 0;
-  return BlockPool::charged_bytes(memory_bytes(slot, slot.block.size_bytes()));
-}
-
 void end_flight(BlockPool& pool, ReadSlot& slot) {
-  if (const uint64_t charged = take_flight(slot); charged > 0) pool.end_flights(charged);
+  if (!std::exchange(slot.in_flight_charged, false)) return;
+  pool.end_flight(memory_bytes(slot, slot.block.size_bytes()));
 }
 
 void give_memory_back(BlockPool& pool, ReadSlot& slot) {

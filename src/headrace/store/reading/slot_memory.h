@@ -68,10 +68,7 @@ bool make_room_for_many(BlockPool& pool, std::span<ReadSlot* const> slots);
 // Releases what was reserved before the memory was allocated.
 void drop_reservation(BlockPool& pool, ReadSlot& slot);
 
-// The read has completed or failed: what of its memory no longer is in flight, which the caller has
-// to tell the pool by end_flights().
-uint64_t take_flight(ReadSlot& slot);
-// The same, and tells the pool.
+// The read has completed or failed: its memory is no longer in flight.
 void end_flight(BlockPool& pool, ReadSlot& slot);
 
 // Undoes make_room().

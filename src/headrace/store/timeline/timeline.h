@@ -23,22 +23,22 @@ enum class AttemptEnd : uint8_t {
 std::string_view to_string(AttemptEnd end);
 
 // The beginning or the end of a text, as far as there is room: without an allocation.
-template <size_t kSize>
+template <size_t Size>
 class ShortText {
  public:
-  void keep_front(std::string_view text) { keep(text.substr(0, kSize)); }
+  void keep_front(std::string_view text) { keep(text.substr(0, Size)); }
   void keep_back(std::string_view text) {
-    keep(text.substr(text.size() - std::min(text.size(), kSize)));
+    keep(text.substr(text.size() - std::min(text.size(), Size)));
   }
   std::string_view view() const { return {text_.data(), size_}; }
 
  private:
-  static_assert(kSize < 256);
+  static_assert(Size < 256);
   void keep(std::string_view text) {
     size_ = static_cast<uint8_t>(text.size());
     std::ranges::copy(text, text_.begin());
   }
-  std::array<char, kSize> text_;
+  std::array<char, Size> text_;
   uint8_t size_ = 0;
 };
 

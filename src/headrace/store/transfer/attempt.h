@@ -77,6 +77,7 @@ class Attempt : public ResponseSink {
   void begin(bool direct) {
     direct_ = direct;
     status_ = 0;
+    body_bytes_ = 0;
   }
   // Of the present attempt's answer; 0: there is none.
   int status() const { return status_; }

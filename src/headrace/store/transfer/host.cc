@@ -4,6 +4,7 @@
 #include <boost/asio/detached.hpp>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "headrace/base/random.h"
@@ -16,7 +17,6 @@ using std::chrono::steady_clock;
 // Google closes idle connections after some minutes, load balancers after 60 s, AIStore after 30 s.
 constexpr std::chrono::seconds kIdleLife{20};
 constexpr uint32_t kReportEvery = 16;
-constexpr uint64_t kTellEvery = 16;
 constexpr std::chrono::milliseconds kReportInterval{20};
 constexpr size_t kLookedAtBeside = 8;  // idle connections
 constexpr std::chrono::seconds kHedgesHeld{30};
@@ -429,7 +429,12 @@ void HostLane::open_ahead(uint32_t request_count) {
   const size_t wanted = std::min(request_count, slot_limit());
   while (idle_.size() + slots_taken() + opening_count_ < wanted) {
     ++opening_count_;
-    asio::co_spawn(thread_.context(), open_one_ahead(), asio::detached);
+    try {
+      asio::co_spawn(thread_.context(), open_one_ahead(), asio::detached);
+    } catch (const std::bad_alloc&) {
+      --opening_count_;  // the request that finds no connection will say so
+      return;
+    }
   }
 }
 
@@ -439,11 +444,15 @@ awaitable<void> HostLane::open_one_ahead() {
     Opening opening(*this);
     opened = co_await opening.run();
   } catch (const std::exception&) {
-    // Out of memory: the request that finds no connection will say so.
+    opened = false;  // out of memory: the request that finds no connection will say so
   }
   --opening_count_;
   if (!opened) ++failed_openings_;
-  if (wait_for_opened_.empty()) co_return;
+  wake_who_waits_for_opened();
+}
+
+void HostLane::wake_who_waits_for_opened() {
+  if (wait_for_opened_.empty()) return;
   Activity* const next = wait_for_opened_.front();
   wait_for_opened_.pop_front();
   next->wake();
@@ -476,6 +485,7 @@ std::unique_ptr<Transport> HostLane::take_connection_beside(const Transport& oth
 void HostLane::give_back(std::unique_ptr<Transport> connection) {
   if (!connection->reusable() || thread_.stopping()) return;
   idle_.push_back(std::move(connection));
+  wake_who_waits_for_opened();
   if (!idle_timer_armed_) arm_idle_timer(thread_.now() + kIdleLife);
 }
 
@@ -500,17 +510,6 @@ void HostLane::close_idle() {
   idle_.clear();
   idle_timer_->cancel();
   turn_timer_->cancel();
-}
-
-void HostLane::end_flight(uint64_t charged) {
-  if (charged == 0) return;
-  ended_flight_bytes_ += charged;
-  if (++ended_flight_count_ >= kTellEvery || pool_.room_wanted()) tell_flights();
-}
-
-void HostLane::tell_flights() {
-  if (std::exchange(ended_flight_count_, 0) == 0) return;
-  pool_.end_flights(std::exchange(ended_flight_bytes_, 0));
 }
 
 void HostLane::record_outcome(const AdmissionReport& what, steady_clock::time_point now) {

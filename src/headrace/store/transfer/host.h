@@ -212,10 +212,6 @@ class HostLane {
 
   // Counts towards the next report to the host's admission.
   void record_outcome(const AdmissionReport& what, std::chrono::steady_clock::time_point now);
-  // A read has ended: so many bytes are no longer in flight. Several are told to the pool at once,
-  // by tell_flights() at the latest.
-  void end_flight(uint64_t charged);
-  void tell_flights();
   // The root has been throttled for the first time: what waits to be sent to it gets out of the
   // way of the rest, in all lanes of the host.
   void set_apart(const std::shared_ptr<Pace>& pace);
@@ -258,6 +254,7 @@ class HostLane {
   void move_to_line(const std::shared_ptr<Pace>& pace);
   void arm_turn_timer(std::chrono::steady_clock::time_point at);
   awaitable<void> open_one_ahead();
+  void wake_who_waits_for_opened();
   void arm_idle_timer(std::chrono::steady_clock::time_point at);
   void expire_idle();
 
@@ -284,7 +281,6 @@ class HostLane {
   std::optional<std::chrono::steady_clock::time_point> turn_timer_at_;  // none: not armed
   HedgeRules hedges_;
   BodyRates body_rates_;
-  uint64_t ended_flight_bytes_ = 0, ended_flight_count_ = 0;  // that the pool has not been told of
   AdmissionReport unreported_;
   std::chrono::steady_clock::time_point reported_at_{};
 };

@@ -35,6 +35,11 @@ void Operation::count_in_flight(bool in_flight) {
   tally(counter, in_flight ? 1 : -uint64_t{1});
 }
 
+uint32_t Operation::number() {
+  if (number_ == 0) number_ = next_request_number();
+  return number_;
+}
+
 void Operation::interrupt(const Error& why) {
   if (race()) race()->stop(why);
   if (!connection_) return;
@@ -106,7 +111,7 @@ void Operation::hedge_if_late(steady_clock::time_point now) {
     if (running == nullptr) {
       rare().race = std::make_shared<Race>(*via_, *attempt_, *connection_, *expected,
                                            std::move(pass), deadline());
-      race()->set_number(number_);
+      race()->set_number(number());
     }
     race()->add(*request);
   } catch (const std::bad_alloc&) {
@@ -400,7 +405,7 @@ void Operation::note(const HttpRequest& request, const std::optional<Error>& err
     record.bytes = attempt_->body_bytes() + request.body_bytes();
   }
   record.ended = thread().now();
-  record.number = number_;
+  record.number = number();
   record.thread = thread().index();
   record.attempt = static_cast<uint16_t>(std::min(retries_.attempts(), 0xffff));
   if (error) {
@@ -529,7 +534,6 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
       co_return std::unexpected(finished(attempt, std::move(chosen.error())));
     }
     attempt.begin(direct_);
-    if (timeline_is_on() && number_ == 0) number_ = next_request_number();
     if (store_.credentials) {
       const bool valid = store_.credential && now < store_.credential_fresh_until &&
                          store_.credential_version == store_.credentials->version();
@@ -545,7 +549,8 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
       credential_version_ = store_.credential_version;
     }
 
-    if (via_->opens_ahead()) {
+    const bool is_new = std::exchange(fresh_next, false) || request.on_new_connection;
+    if (!is_new && via_->opens_ahead()) {
       opening_since_ = now;
       co_await via_->wait_for_opening(*this);
       opening_since_.reset();
@@ -554,9 +559,7 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     }
     retries_.begin_attempt();
     reached_server_ = false;
-    connection_ = std::exchange(fresh_next, false) || request.on_new_connection
-                      ? via_->new_connection()
-                      : via_->take_connection();
+    connection_ = is_new ? via_->new_connection() : via_->take_connection();
     connection_->begin_use(now);
     Result<void> exchanged;
     if (!connection_->reusable()) {

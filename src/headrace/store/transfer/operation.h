@@ -92,6 +92,8 @@ class Operation final : public Activity {
   void hedge_if_late(std::chrono::steady_clock::time_point now);
   void replace_if_slow(std::chrono::steady_clock::time_point now);
   void count_in_flight(bool in_flight);
+  // Of the request, in the timeline: its attempts have the same.
+  uint32_t number();
   RetryState::Outcome end_attempt(Attempt& attempt, const HttpRequest& request,
                                   Result<void> exchanged);
   Error finished(const Attempt& attempt, Error error) const;
@@ -133,7 +135,7 @@ class Operation final : public Activity {
   uint16_t passed_over_ = 0;         // of the map's entrances, since one was reached
   bool told_slow_ = false;
   bool in_flight_ = false;  // as counted: not while it waits for a turn
-  uint32_t number_ = 0;     // of the request, in the timeline; 0: none yet
+  uint32_t number_ = 0;     // see number(); 0: none yet
 };
 
 }  // namespace headrace
