@@ -96,6 +96,7 @@ class _Process:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.engine: _engine.Engine | None = None
+        self.engines_ended = 0
         self.options: EngineOptions | None = None
         self.credentials: CredentialsThread | None = None
         self.exiting = False
@@ -194,6 +195,11 @@ def current_engine() -> _engine.Engine:
         return process.engine
 
 
+def engine_number() -> tuple[int, int]:
+    """Which engine `metrics` counts for: that of which process, and after how many others."""
+    return os.getpid(), _process.engines_ended
+
+
 def credentials_thread() -> CredentialsThread:
     """Return what makes tokens in this process; its thread starts with the first identity."""
     from headrace._credentials_thread import CredentialsThread
@@ -228,6 +234,7 @@ def shutdown() -> None:
     """
     with _process.lock:
         engine, _process.engine = _process.engine, None
+        _process.engines_ended += engine is not None
         credentials, _process.credentials = _process.credentials, None
     if credentials is not None:
         credentials.stop()

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -48,7 +49,7 @@ class Trace:
     """
 
     def __init__(self, path: str, attempts_per_thread: int) -> None:
-        self._path = path
+        self._path = self._asked = path  # what forked children name theirs after
         self._pid = os.getpid()
         self._attempts_per_thread = attempts_per_thread
         self._spans: deque[tuple[int, str, str, int, int, Mapping[str, object]]] = deque(
@@ -94,7 +95,7 @@ class Trace:
         spans = list(self._spans)
         self._attempts = len(attempts)
         self._dropped = dropped + self._spans_noted - len(spans)
-        _write(self._path, [*_span_events(spans), *_attempt_events(attempts)], self._dropped)
+        _write(self._path, chain(_span_events(spans), _attempt_events(attempts)), self._dropped)
 
     def __enter__(self) -> Trace:
         """Return the recording itself."""
@@ -135,7 +136,7 @@ def trace(
     own, ``epoch.<pid>.json`` beside ``epoch.json``. For all processes of a job, set
     ``HEADRACE_TRACE=epoch.json`` instead; then the first process writes such a file, too.
 
-    Requests of stores in a ``file://`` folder are not recorded; there are none.
+    Reads of files in a ``file://`` folder are not recorded.
 
     Args:
         path: the file to write. It is replaced.
@@ -165,7 +166,11 @@ def _begin(path: str, attempts_per_thread: int) -> Trace:
                 f"a trace is being recorded into {_current.path} already; stop() that one first"
             )
         _current = Trace(whole, attempts_per_thread)
-        return _current
+    # Python runs no exit handlers in a child of multiprocessing.
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None and sys.modules["multiprocessing.process"].parent_process() is not None:
+        util.Finalize(None, finish, exitpriority=5)  # after the engine has ended
+    return _current
 
 
 def is_on() -> bool:
@@ -187,11 +192,7 @@ def engine_begins(path: str) -> None:
         asked, _inherited = _inherited or (path, _ATTEMPTS_PER_THREAD), None
         if _current is not None or not asked[0]:
             return
-        _begin(_of_this_process(asked[0]), asked[1])
-    # Python runs no exit handlers in a child of multiprocessing.
-    util = sys.modules.get("multiprocessing.util")
-    if util is not None and sys.modules["multiprocessing.process"].parent_process() is not None:
-        util.Finalize(None, finish, exitpriority=5)  # after the engine has ended
+        _begin(_of_this_process(asked[0]), asked[1])._asked = asked[0]
 
 
 def finish() -> None:
@@ -213,7 +214,7 @@ def _after_fork_in_child() -> None:
     global _lock, _current, _inherited
     _lock = threading.RLock()
     if _current is not None:
-        _inherited = _current._path, _current._attempts_per_thread
+        _inherited = _current._asked, _current._attempts_per_thread
     _current = None
 
 
@@ -275,7 +276,7 @@ def _attempt_events(attempts: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield _span(track, phase, "phase", begin_ns, end_ns)
         queued_ns = attempt["queued_ns"]
         if 0 < queued_ns <= begun_ns:
-            same = {"name": "queued", "cat": "queue", "id": number, "tid": track}
+            same = {"name": "queued", "cat": "queue", "id2": {"local": hex(number)}, "tid": track}
             yield {**same, "ph": "b", "ts": _microseconds(queued_ns)}
             yield {**same, "ph": "e", "ts": _microseconds(begun_ns)}
 

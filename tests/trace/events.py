@@ -76,8 +76,8 @@ def _check_pairs(events: list[Event]) -> None:
     begun = {}
     for event in events:
         if event["ph"] == "b":
-            assert event["id"] not in begun
-            begun[event["id"]] = event["ts"]
+            assert event["id2"]["local"] not in begun
+            begun[event["id2"]["local"]] = event["ts"]
         elif event["ph"] == "e":
-            assert begun.pop(event["id"]) <= event["ts"]
+            assert begun.pop(event["id2"]["local"]) <= event["ts"]
     assert not begun

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -75,15 +76,18 @@ def test_what_stats_tell_of_where_time_and_bytes_went(server: FaultServer) -> No
     assert stats.wait_fraction == stats.wait_s / (stats.wait_s + stats.trainer_s)
 
 
-def test_stats_begin_anew_with_an_engine_that_does(server: FaultServer) -> None:
+@pytest.mark.parametrize("epochs", [1, 5])
+def test_stats_begin_anew_with_an_engine_that_does(server: FaultServer, epochs: int) -> None:
     fill(server, 8)
     store = headrace.Store("gs://bucket", endpoint=server.url)
     for _ in range(20):
         store.read("0000")
     loader = Loader(MapDataset(store), 8)
     headrace.shutdown()
-    list(loader)
-    assert loader.stats.requests == 8
+    assert loader.stats.requests == 0
+    for _ in range(epochs):
+        list(loader)
+    assert loader.stats.requests == 8 * epochs
 
 
 def script(body: str) -> str:
@@ -158,7 +162,7 @@ if __name__ == "__main__":
     )
     files = files_of(traces)
     assert len(files) == 3
-    assert all(name.startswith("job.") and name.endswith(".json") for name in files)
+    assert all(re.fullmatch(r"job\.\d+\.json", name) for name in files), files.keys()
     counts = [sum(each["bytes"] == 100 for each in requests(events)) for events in files.values()]
     assert sorted(counts) == [0, 8, 8]
 
@@ -216,6 +220,32 @@ with headrace.trace(folder + "/trace.json"):
         str(tmp_path),
     )
     assert list(files_of(tmp_path)) == ["trace.json"]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_recording_that_a_child_began_and_did_not_stop_is_written(
+    server: FaultServer, tmp_path: Path, run_child: RunChild, method: str
+) -> None:
+    url = fill(server, 8)
+    program, trace = tmp_path / "program.py", tmp_path / "trace.json"
+    program.write_text(
+        f"""
+import multiprocessing
+import headrace
+
+def read():
+    headrace.trace({str(trace)!r})
+    headrace.Store("gs://bucket", endpoint={url!r}).read("0000")
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context({method!r}).Process(target=read)
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+"""
+    )
+    run_child(f"import runpy; runpy.run_path({str(program)!r}, run_name='__main__')")
+    assert len(requests(load(trace))) == 1
 
 
 def test_torch_is_not_needed_to_record(tmp_path: Path, run_child: RunChild) -> None:

@@ -213,7 +213,7 @@ def _tiles(base: Measurement) -> str:
     reads = [each for run in base.runs for each in run]
     objects, size_bytes = sum(each.objects for each in reads), sum(each.bytes for each in reads)
     cpu_s, requests = sum(each.cpu_s for each in reads), sum(each.requests for each in reads)
-    mean_ms = 1000 * sum(each.first_byte_s for each in reads) / requests if requests else None
+    mean_ms = 1000 * sum(each.first_byte_s for each in reads) / requests if requests else 0.0
     tiles = [
         (f"{statistics.median(base.objects_per_s):,.0f} /s", "objects, median of the runs"),
         (f"{binary_size(statistics.median(base.bytes_per_s))}/s", "median of the runs"),
@@ -221,7 +221,7 @@ def _tiles(base: Measurement) -> str:
         (_ms(quantile(base.waits_s, 0.99)), "wait for a batch, p99"),
         (f"{1e6 * cpu_s / objects:.1f} µs", "CPU time an object"),
     ]
-    if mean_ms is not None:
+    if mean_ms > 0:  # reads of files have no such time
         tiles.append((f"{mean_ms:.2f} ms", "to the first byte, mean"))
     if size_bytes:
         peak = max(each.peak_object_bytes for each in reads)

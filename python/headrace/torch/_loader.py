@@ -15,7 +15,7 @@ from headrace import _trace
 from headrace._errors import CancelledError
 from headrace._keywords import refuse_keywords
 from headrace._options import require, require_bytes
-from headrace._process import Metrics, metrics
+from headrace._process import Metrics, engine_number, metrics
 from headrace.torch._arguments import count, flag, seed_or_epoch, warn_of_overlooked_ranks
 from headrace.torch._grid import Spot, Steps
 from headrace.torch._loader_order import Ordered, ordered
@@ -305,7 +305,7 @@ class Loader:
         self._is_draining = False  # whether that iterator must begin no more reads
         self._batches = self._samples = self._size_bytes = 0
         self._wait_s = self._first_batch_s = self._trainer_s = 0.0
-        self._metrics = metrics()
+        self._metrics, self._engine_number = metrics(), engine_number()
 
     def __len__(self) -> int:
         """Return how many batches a whole epoch has on this rank; all ranks have as many.
@@ -421,7 +421,7 @@ class Loader:
     def stats(self) -> LoaderStats:
         """What was yielded, where the time went, and what that took of the network."""
         before, now, work = self._metrics, metrics(), self._recipe.work
-        if now.requests_total < before.requests_total:  # of an engine that is gone
+        if self._engine_number != engine_number():  # of an engine that is gone
             before = Metrics()
         return LoaderStats(
             batches=self._batches,
