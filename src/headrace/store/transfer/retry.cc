@@ -89,6 +89,7 @@ RetryState::Step RetryState::after(Outcome outcome, TimePoint now, TimePoint dea
   }
   if (outcome.moved) {
     --attempts_;  // one attempt, wherever it leads
+    was_stale_ = false;  // another host's connections may have been closed, too
     return {.next = Next::kRedirected};
   }
   if (outcome.stale_credentials && !std::exchange(credential_rejected_, true)) {
