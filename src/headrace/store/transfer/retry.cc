@@ -88,7 +88,7 @@ RetryState::Step RetryState::after(Outcome outcome, TimePoint now, TimePoint dea
                      cat(error.message(), " (sent elsewhere ", redirects_, " times in a row)"));
   }
   if (outcome.moved) {
-    --attempts_;  // one attempt, wherever it leads
+    --attempts_;         // one attempt, wherever it leads
     was_stale_ = false;  // another host's connections may have been closed, too
     return {.next = Next::kRedirected};
   }
