@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import headrace
 from headrace import KiB, ObjectIndex, ObjectInfo, Store, _engine
+from headrace._process import engine_number
 
 __all__ = ["Reads", "quantile", "read_for", "shuffled_batches"]
 
@@ -97,7 +98,7 @@ def read_for(
     if epochs is not None:
         last = epochs * -(-len(index) // batch_size)
         batches = (batch for _, batch in zip(range(last), batches, strict=False))
-    before = headrace.metrics()
+    before, engine = headrace.metrics(), engine_number()
     cpu_begin_s = time.process_time()
     begin_s = waiting_since_s = time.perf_counter()
     looked_s = -_LOOK_S
@@ -125,7 +126,7 @@ def read_for(
     found.cpu_s = time.process_time() - cpu_begin_s
     found.bytes = sum(found.batch_bytes)
     after = headrace.metrics()
-    if after.requests_total < before.requests_total:  # the engine has been stopped
+    if engine_number() != engine:  # it has been stopped
         after = before
     found.peak_rss_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KiB
     found.peak_object_bytes = after.memory_peak_live_bytes

@@ -38,7 +38,7 @@ bool BodyRates::is_slow(uint64_t received, uint64_t missing, TimePoint began, Ti
   if (ended_[next_] < began) return false;  // the oldest of the last eight
   const nanoseconds median = std::max(of_mebibyte_.quantile(0.5), nanoseconds(1));
   if (of_mebibyte(received, time) < kTimesSlower * median) return false;
-  // At its own rate, the rest takes longer than all that it has taken so far would elsewhere.
+  // What is nearly there is waited for: at its own rate, the rest takes half as long again.
   const double rest_ns = static_cast<double>(of_mebibyte(received, time).count()) *
                          static_cast<double>(missing) / kMiB;
   return rest_ns >= 0.5 * static_cast<double>(time.count());
