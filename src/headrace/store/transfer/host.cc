@@ -448,11 +448,7 @@ awaitable<void> HostLane::open_one_ahead() {
   }
   --opening_count_;
   if (!opened) ++failed_openings_;
-  wake_who_waits_for_opened();
-}
-
-void HostLane::wake_who_waits_for_opened() {
-  if (wait_for_opened_.empty()) return;
+  if (wait_for_opened_.empty()) co_return;
   Activity* const next = wait_for_opened_.front();
   wait_for_opened_.pop_front();
   next->wake();
@@ -485,7 +481,6 @@ std::unique_ptr<Transport> HostLane::take_connection_beside(const Transport& oth
 void HostLane::give_back(std::unique_ptr<Transport> connection) {
   if (!connection->reusable() || thread_.stopping()) return;
   idle_.push_back(std::move(connection));
-  wake_who_waits_for_opened();
   if (!idle_timer_armed_) arm_idle_timer(thread_.now() + kIdleLife);
 }
 

@@ -254,7 +254,6 @@ class HostLane {
   void move_to_line(const std::shared_ptr<Pace>& pace);
   void arm_turn_timer(std::chrono::steady_clock::time_point at);
   awaitable<void> open_one_ahead();
-  void wake_who_waits_for_opened();
   void arm_idle_timer(std::chrono::steady_clock::time_point at);
   void expire_idle();
 
