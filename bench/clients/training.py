@@ -186,6 +186,7 @@ def _waits(request: Answer, batches_of: Callable[[Any], Iterable[Any]]) -> Answe
 
 def rank(request: Answer) -> Answer:
     """One of several processes that begin together, and how much it reads each half second."""
+    import headrace
     from headrace.torch import Loader
 
     folder = Path(request["folder"])
@@ -203,6 +204,7 @@ def rank(request: Answer) -> Answer:
         "wall_s": request["duration_s"],
         "cpu_s": cpu_s() - began_cpu_s,
         "each_step": counts,
+        "in_flight_limit": headrace.metrics().in_flight_limit,
     }
 
 

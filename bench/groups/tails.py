@@ -70,12 +70,15 @@ def _additions(bench: Bench, group: str, name: str, found: Sequence[Answer]) -> 
 def _tails(
     bench: Bench, bucket: Bucket, size: str, epoch_objects: int, tails: Sequence[str]
 ) -> None:
+    # Several seconds, or what happens is the beginning, when as many connections more are opened as
+    # there are late answers at a time, and the wait for the last batch.
+    epoch_objects *= 5
     group = f"Loader, {size}, nginx, first byte after {LATENCY_S * 1e3:.0f} ms, and a tail"
     ours = {"no tail": _client(bench, bucket, {}, "loader-waits", **_epoch(epoch_objects))}
     for name in tails:
         server = {"tail": TAILS[name]}
         ours[name] = _client(bench, bucket, server, "loader-waits", **_epoch(epoch_objects))
-        few = _epoch(epoch_objects // 10, hedge=False)
+        few = _epoch(epoch_objects // 50, hedge=False)
         ours[f"{name}, without hedges"] = _client(bench, bucket, server, "loader-waits", **few)
         ours[f"{name}, obstore, {OBSTORE_BATCH} at a time"] = _client(
             bench, bucket, server, "obstore-batches", batch_size=OBSTORE_BATCH, duration_s=8.0

@@ -305,8 +305,11 @@ Result<std::shared_ptr<Host>> Engine::State::host(const Endpoint& endpoint,
                      "what is sent, tokens too. Other hosts may be like it; this is said once"));
       }
     }
+    auto neighbours = std::make_unique<Neighbours>(
+        cat(endpoint.tls ? "https://" : "http://", endpoint.authority()));
     found = std::make_shared<Host>(std::move(route), options.initial_in_flight,
-                                   options.max_in_flight, options.retry.budget_tokens, log);
+                                   options.max_in_flight, options.retry.budget_tokens, log,
+                                   Host::Connect(), std::move(neighbours));
     // Every lane has at least one request in flight, so there are no more lanes than requests.
     const size_t lane_count = std::min<size_t>(resources->io_threads.size(), options.max_in_flight);
     for (size_t i = 0; i < lane_count; ++i) {

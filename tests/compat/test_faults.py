@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
-import multiprocessing
+import multiprocessing.process
 import os
 import pickle
 import signal
@@ -193,27 +193,39 @@ def test_ranks_of_a_distributed_sampler_see_every_object_once(
 # ---- listing
 
 
-def own_children() -> list[Any]:
-    """Processes of this test; workers of loaders that earlier tests left in cycles end before."""
-    gc.collect()
-    return multiprocessing.active_children()
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[multiprocessing.process.BaseProcess]:
+    """The processes that the test starts."""
+    found: list[multiprocessing.process.BaseProcess] = []
+    start = multiprocessing.process.BaseProcess.start
+
+    def noted(process: multiprocessing.process.BaseProcess) -> None:
+        found.append(process)
+        start(process)
+
+    monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", noted)
+    return found
 
 
 def test_a_small_bucket_is_listed_by_one_request_in_this_process(
-    server: FaultServer, objects: Objects
+    server: FaultServer,
+    objects: Objects,
+    started: list[multiprocessing.process.BaseProcess],
 ) -> None:
     assert len(map_dataset(num_processes=16)) == len(objects)
     assert count(server, "list") == 1
-    assert own_children() == []
+    assert started == []
 
 
 @pytest.mark.parametrize("shape", ["flat", "uuid", "deep", "one_folder", "skewed"])
-def test_every_layout_of_names_is_listed_whole(server: FaultServer, shape: str) -> None:
+def test_every_layout_of_names_is_listed_whole(
+    server: FaultServer, started: list[multiprocessing.process.BaseProcess], shape: str
+) -> None:
     server.synthetic("large", 3000, 10, shape=shape)
     listed = fast_list.ListingController(8, "project", "large").run()
     assert [name for name, _ in listed] == server.names("large")
     assert len(listed) == 3000
-    assert own_children() == []
+    assert started == []
 
 
 @pytest.mark.parametrize("names", [12_000, 100_000])

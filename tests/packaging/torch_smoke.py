@@ -1,4 +1,4 @@
-"""The contracts with torch, on whatever torch is installed: one job for each supported end.
+"""The contracts with torch and fsspec, on what is installed: one job for each supported end.
 
 Run by tools/torch_smoke.sh in an environment that has the built wheel.
 """
@@ -6,9 +6,13 @@ Run by tools/torch_smoke.sh in an environment that has the built wheel.
 import pickle
 import tempfile
 from collections.abc import Iterable
+from pathlib import Path
 
+import fsspec
 import numpy as np
 import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint._fsspec_filesystem import FsspecReader, FsspecWriter
 from torch.utils.data import DataLoader, Dataset
 
 import headrace
@@ -84,6 +88,30 @@ def check_loaders(url: str) -> None:
     assert begin + first_bytes(rest) == whole
 
 
+def check_fsspec(folder: Path) -> None:
+    """The file system that pip has told fsspec of: files, listings, ranges, transactions, torch."""
+    root = f"headrace+file://{folder}"
+    with fsspec.open(f"{root}/notes/a.txt", "w") as file:
+        file.write("text")
+    files, _ = fsspec.core.url_to_fs(root)
+    path = str(folder / "notes" / "a.txt")
+    assert files.cat(path) == b"text"
+    assert files.cat_ranges([path, path], [0, 2], [2, 4]) == [b"te", b"xt"]
+    assert [each.rsplit("/", 1)[1] for each in files.find(str(folder))] == ["a.txt"]
+    with files.transaction:
+        files.pipe(str(folder / "notes" / "b.txt"), b"")
+    names = files.ls(str(folder / "notes"), detail=False)
+    assert sorted(each.rsplit("/", 1)[1] for each in names) == ["a.txt", "b.txt"]
+    files.rm(str(folder / "notes"), recursive=True)
+    assert files.find(str(folder)) == []
+    state = {"weights": torch.arange(1000)}
+    writer = FsspecWriter(f"{root}/checkpoint", sync_files=False)  # it would sync local paths
+    dcp.save(state, storage_writer=writer, no_dist=True)
+    loaded = {"weights": torch.zeros(1000, dtype=torch.int64)}
+    dcp.load(loaded, storage_reader=FsspecReader(f"{root}/checkpoint"), no_dist=True)
+    assert torch.equal(loaded["weights"], state["weights"])
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = headrace.Store(folder)
@@ -94,7 +122,12 @@ def main() -> None:
         for context in ("fork", "spawn"):
             check_workers(folder, context)
         check_loaders(folder)
-    print(f"headrace {headrace.__version__} works with torch {torch.__version__}")
+    with tempfile.TemporaryDirectory() as folder:
+        check_fsspec(Path(folder))
+    print(
+        f"headrace {headrace.__version__} works with torch {torch.__version__}"
+        f" and fsspec {fsspec.__version__}"
+    )
 
 
 if __name__ == "__main__":

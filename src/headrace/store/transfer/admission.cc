@@ -17,6 +17,8 @@ constexpr double kProbeGain = 1.03;     // a probe upwards must pay this much to
 constexpr double kHeldShare = 0.95;     // a probe downwards must keep this share
 constexpr double kHighLatency = 2.0;    // times the base: half of the requests are but queueing
 constexpr uint32_t kMaxPatience = 32;   // intervals between probes that do not pay
+constexpr double kAsMuch = 0.9;         // of the limited share: as much was asked for as before
+constexpr uint32_t kMaxUndecided = 10;  // intervals; that readers ask for less may be for good
 constexpr double kRequestBytes = 4096;  // what a request costs beside its bytes, in bytes
 constexpr uint32_t kLetThrough = 5;     // served: then the number in flight is not what is refused
 constexpr uint32_t kRecentAnswers = 8192;
@@ -36,7 +38,8 @@ void LimitControl::set_limit(double limit) {
   limit_ = static_cast<uint32_t>(std::clamp(limit, lowest, static_cast<double>(max_limit_)));
 }
 
-bool LimitControl::report(const AdmissionReport& report, TimePoint now) {
+std::optional<LimitControl::Interval> LimitControl::report(const AdmissionReport& report,
+                                                           TimePoint now) {
   if (interval_began_ == TimePoint()) interval_began_ = now;
   interval_.completed += report.completed;
   interval_.unhindered += report.unhindered;
@@ -47,17 +50,26 @@ bool LimitControl::report(const AdmissionReport& report, TimePoint now) {
     recent_.add(report.latencies[i]);
   }
   interval_.limited = interval_.limited || report.limited;
+  if (report.limited) limited_ += report.completed;
   const double elapsed_s = duration<double>(now - interval_began_).count();
-  if (elapsed_s < kMinIntervalS) return false;
+  if (elapsed_s < kMinIntervalS) return std::nullopt;
   // At least two round trips, or a change of the limit has had no effect yet.
   const double median_s = duration<double>(latencies_.quantile(0.5)).count();
-  if (elapsed_s < 2 * median_s) return false;
+  if (elapsed_s < 2 * median_s) return std::nullopt;
   end_interval(elapsed_s, median_s);
+  const Interval ended{.limited = interval_.limited && interval_.completed > 0,
+                       .request_bytes = interval_.bytes / std::max(interval_.completed, 1u)};
   interval_ = {};
+  limited_ = 0;
   latencies_.clear();
   if (recent_.total() > kRecentAnswers) recent_.halve();
   interval_began_ = now;
-  return true;
+  return ended;
+}
+
+void LimitControl::move_towards(double mean_limit) {
+  if (starting_ || probe_ != Probe::kNone) return;
+  set_limit(std::round((limit_ + mean_limit) / 2));
 }
 
 uint64_t LimitControl::useful_ahead() const {
@@ -91,16 +103,29 @@ void LimitControl::hold_back() {
   set_limit(limit_ * 0.7);
 }
 
+// What an interval did not gain may then be for want of requests.
+bool LimitControl::less_was_asked_for() {
+  const double share = static_cast<double>(limited_) / interval_.completed;
+  if (share >= kAsMuch * last_limited_share_ || undecided_ == kMaxUndecided) return false;
+  ++undecided_;
+  return true;
+}
+
 void LimitControl::adjust(double goodput) {
+  const auto keep_in_mind = [&] {
+    limit_before_probe_ = limit_;
+    last_goodput_ = goodput;
+    last_limited_share_ = static_cast<double>(limited_) / interval_.completed;
+    undecided_ = 0;
+  };
   if (starting_) {
-    if (goodput >= kStartGain * last_goodput_ && limit_ < max_limit_) {
-      limit_before_probe_ = limit_;
+    const bool paid = goodput >= kStartGain * last_goodput_;
+    if (paid && limit_ < max_limit_) {
+      keep_in_mind();
       set_limit(limit_ * 2.0);
-      last_goodput_ = goodput;
-    } else {
+    } else if (paid || !less_was_asked_for()) {
       starting_ = false;
-      // The last doubling gained nothing, unless it did and the ceiling ended the growth.
-      if (goodput < kStartGain * last_goodput_) set_limit(limit_before_probe_);
+      if (!paid) set_limit(limit_before_probe_);
     }
     return;
   }
@@ -109,6 +134,8 @@ void LimitControl::adjust(double goodput) {
                                            : goodput >= kHeldShare * last_goodput_;
     if (paid) {
       probe_patience_ = 1;
+    } else if (less_was_asked_for()) {
+      return;
     } else {
       set_limit(limit_before_probe_);
       probe_patience_ = std::min(probe_patience_ * 2, kMaxPatience);
@@ -119,21 +146,29 @@ void LimitControl::adjust(double goodput) {
   }
   if (--intervals_to_probe_ > 0) return;
   intervals_to_probe_ = 1;
-  limit_before_probe_ = limit_;
-  last_goodput_ = goodput;
+  keep_in_mind();
   probe_ = queueing_ ? Probe::kDown : Probe::kUp;
   set_limit(queueing_ ? limit_ * 0.8 : std::ceil(limit_ * 1.25));
   if (limit_ == limit_before_probe_) probe_ = Probe::kNone;
 }
 
-Admission::Admission(uint32_t initial_limit, uint32_t max_limit)
+Admission::Admission(uint32_t initial_limit, uint32_t max_limit,
+                     std::unique_ptr<Neighbours> neighbours)
     : limit_(std::clamp(initial_limit, 1u, std::max(max_limit, 1u))),
       useful_ahead_(uint64_t{2} * limit()),
-      control_(initial_limit, max_limit) {}
+      control_(initial_limit, max_limit),
+      neighbours_(std::move(neighbours)) {}
 
 void Admission::report(const AdmissionReport& report, TimePoint now) {
   const Lock lock(mutex_);
-  if (!control_.report(report, now)) return;
+  const std::optional<LimitControl::Interval> ended = control_.report(report, now);
+  if (!ended) return;
+  if (neighbours_ && ended->limited) {
+    const Neighbours::Share own{.limit = control_.limit(),
+                                .max_limit = control_.max_limit(),
+                                .request_bytes = ended->request_bytes};
+    if (const auto mean = neighbours_->mean_limit(own, now)) control_.move_towards(*mean);
+  }
   limit_.store(control_.limit(), std::memory_order_relaxed);
   queueing_.store(control_.queueing(), std::memory_order_relaxed);
   useful_ahead_.store(control_.useful_ahead(), std::memory_order_relaxed);

@@ -5,9 +5,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
+#include <optional>
 
 #include "headrace/base/mutex.h"
 #include "headrace/store/transfer/latency_histogram.h"
+#include "headrace/store/transfer/neighbours.h"
 
 namespace headrace {
 
@@ -33,6 +36,8 @@ struct AdmissionReport {
 // It doubles while that pays off (goodput up by a fifth), then holds and probes. A quarter more is
 // kept if goodput rises; a fifth less is kept if latency is high and goodput does not suffer.
 // Probes that do not pay off become rarer. Latency is the median: a few slow answers are no queue.
+// Nor does it count against more in flight if less was asked for: readers in order wait for a slow
+// answer, and leave places empty.
 //
 // A rate that is refused is the business of the roots' paces (pace.h). Only if many requests are
 // refused, and no root is let through, their number in flight may be the reason, and is reduced.
@@ -43,9 +48,18 @@ class LimitControl {
 
   LimitControl(uint32_t initial_limit, uint32_t max_limit);
 
-  // True if an interval has ended, so that all of the following may have changed.
-  bool report(const AdmissionReport& report, TimePoint now);
+  // What an interval told.
+  struct Interval {
+    bool limited = false;        // more was asked for than the limit allowed
+    uint64_t request_bytes = 0;  // of the average answer
+  };
+  // The interval, if one has ended: then all of the following may have changed.
+  std::optional<Interval> report(const AdmissionReport& report, TimePoint now);
+  // Half of the way to the mean of the processes that share the host, unless something is being
+  // tried out.
+  void move_towards(double mean_limit);
   uint32_t limit() const { return limit_; }
+  uint32_t max_limit() const { return max_limit_; }
   // Half of the requests or more take much longer than they did: the server, the link or this
   // machine has more to do than it can.
   bool queueing() const { return queueing_; }
@@ -59,17 +73,22 @@ class LimitControl {
   void end_interval(double seconds, double median_s);
   void hold_back();
   void adjust(double goodput);
+  bool less_was_asked_for();
   void set_limit(double limit);
 
   const uint32_t max_limit_;
   uint32_t limit_;
   bool starting_ = true;
-  AdmissionReport interval_;    // of the current interval
+  AdmissionReport interval_;    // the current one
+  uint32_t limited_ = 0;        // of its completed requests, while more were waiting
   LatencyHistogram latencies_;  // of its answers
   LatencyHistogram recent_;     // of several intervals
   TimePoint interval_began_{};
   bool queueing_ = false;
-  double last_goodput_ = 0;    // of the interval before the present limit was set
+  // Of the interval before the present limit was set: goodput, and the share of its requests that
+  // were completed while more were waiting.
+  double last_goodput_ = 0, last_limited_share_ = 0;
+  uint32_t undecided_ = 0;     // intervals since in which less was asked for
   double base_latency_s_ = 0;  // decaying minimum of medians
   uint32_t limit_before_probe_;
   Probe probe_ = Probe::kNone;
@@ -82,7 +101,9 @@ class Admission {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  Admission(uint32_t initial_limit, uint32_t max_limit);
+  // `neighbours`: who else reads from the host. Null: nobody.
+  Admission(uint32_t initial_limit, uint32_t max_limit,
+            std::unique_ptr<Neighbours> neighbours = nullptr);
 
   uint32_t limit() const { return limit_.load(std::memory_order_relaxed); }
   bool queueing() const { return queueing_.load(std::memory_order_relaxed); }
@@ -95,6 +116,7 @@ class Admission {
   std::atomic<uint64_t> useful_ahead_;
   Mutex mutex_;
   LimitControl control_ HEADRACE_GUARDED_BY(mutex_);
+  const std::unique_ptr<Neighbours> neighbours_ HEADRACE_GUARDED_BY(mutex_);
 };
 
 }  // namespace headrace

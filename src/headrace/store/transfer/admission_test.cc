@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "headrace/base/temporary_folder_test_support.h"
 #include "headrace/base/units.h"
 #include "headrace/store/transfer/pace.h"
 
@@ -26,6 +27,7 @@ using std::chrono::nanoseconds;
 using TimePoint = Admission::TimePoint;
 
 constexpr uint64_t kObjectBytes = 100 * kKiB;
+constexpr uint32_t kInitialLimit = 64, kMaxLimit = 512;
 
 TimePoint at(double seconds) {
   return TimePoint(std::chrono::hours(1)) + duration_cast<nanoseconds>(duration<double>(seconds));
@@ -43,17 +45,29 @@ using Service = std::function<Answer(double)>;
 // roots, which take turns if there are not enough places for all.
 class World {
  public:
-  World(Service service, size_t client_count, uint32_t initial_limit = 64, uint32_t max_limit = 512)
+  World(Service service, size_t client_count, uint32_t initial_limit = kInitialLimit,
+        uint32_t max_limit = kMaxLimit)
       : World(std::vector<Service>{std::move(service)}, client_count, initial_limit, max_limit) {}
   // One service for each root.
-  World(std::vector<Service> services, size_t client_count, uint32_t initial_limit = 64,
-        uint32_t max_limit = 512)
+  World(std::vector<Service> services, size_t client_count, uint32_t initial_limit = kInitialLimit,
+        uint32_t max_limit = kMaxLimit)
       : services_(std::move(services)) {
     for (size_t i = 0; i < client_count; ++i) {
       Client& client = clients_.emplace_back();
       client.admission = std::make_unique<Admission>(initial_limit, max_limit);
       client.roots.resize(services_.size());
       for (Root& root : client.roots) root.pace = std::make_unique<Pace>("");
+    }
+  }
+
+  // They begin with limits of their own, and are processes of one machine if there is a folder.
+  void begin_unequally(const std::string& folder) {
+    uint32_t limit = kInitialLimit;
+    for (Client& client : clients_) {
+      auto neighbours =
+          folder.empty() ? nullptr : std::make_unique<Neighbours>("http://host", folder);
+      client.admission = std::make_unique<Admission>(limit, kMaxLimit, std::move(neighbours));
+      limit = limit == kInitialLimit ? kInitialLimit / 4 : kInitialLimit;
     }
   }
 
@@ -295,6 +309,74 @@ TEST(Admission, AFullLinkIsSeenBehindATail) {
   world.run_until(60);
   EXPECT_LE(world.limit(), 120u);
   EXPECT_GE(world.take_counts().total, 20 * 1'250 * 0.9);
+}
+
+class ManyClients : public ::testing::TestWithParam<size_t> {
+ protected:
+  // What the slowest gets of a server with more to do than it can, in parts of the mean.
+  double slowest_share(const std::string& folder) {
+    World world(queueing(0.03, [](double) { return 18'000.0; }), GetParam());
+    world.begin_unequally(folder);
+    world.run_until(2);
+    world.take_counts();
+    world.run_until(10);
+    const World::Counts counts = world.take_counts();
+    EXPECT_GE(counts.total, 8 * 18'000 * 0.95);
+    const uint64_t slowest = *std::ranges::min_element(counts.completed);
+    return static_cast<double>(slowest * GetParam()) / static_cast<double>(counts.total);
+  }
+};
+
+TEST_P(ManyClients, OnOneMachineGetEqualShares) {
+  const TemporaryFolder folder;
+  EXPECT_GE(slowest_share(folder.path()), 0.85);
+}
+
+// Why they tell each other: more in flight is more for each, whatever it takes from the others.
+TEST_P(ManyClients, ThatDoNotKnowOfEachOtherGetWhatTheyHappenTo) {
+  EXPECT_LT(slowest_share(""), 0.85);
+}
+
+INSTANTIATE_TEST_SUITE_P(Counts, ManyClients, ::testing::Values(2u, 4u, 8u));
+
+// An interval of 100 ms: requests that are completed while others wait, and while none does.
+void pass_interval(LimitControl& control, double& now_s, uint32_t limited, uint32_t others) {
+  const auto latency = LatencyHistogram::bucket_of(std::chrono::milliseconds(30));
+  for (const uint32_t completed : {limited, others}) {
+    now_s += 0.051;
+    AdmissionReport report{.completed = completed,
+                           .unhindered = completed,
+                           .bytes = completed * kObjectBytes,
+                           .limited = completed == limited};
+    report.add_latency(latency);
+    control.report(report, at(now_s));
+  }
+}
+
+TEST(Admission, AnIntervalInWhichLessWasAskedForDoesNotEndTheGrowth) {
+  LimitControl control(64, 512);
+  double now_s = 0;
+  control.report({}, at(now_s));  // begins the interval
+  pass_interval(control, now_s, 100, 90);
+  EXPECT_EQ(control.limit(), 128u);
+  pass_interval(control, now_s, 30, 60);  // the readers wait for one answer
+  EXPECT_EQ(control.limit(), 128u);
+  pass_interval(control, now_s, 200, 180);
+  EXPECT_EQ(control.limit(), 256u);
+  pass_interval(control, now_s, 200, 180);
+  EXPECT_EQ(control.limit(), 128u) << "as much was asked for, and no more was gained";
+}
+
+TEST(Admission, ReadersThatAskForLessForGoodAreBelievedAfterASecond) {
+  LimitControl control(64, 512);
+  double now_s = 0;
+  control.report({}, at(now_s));
+  pass_interval(control, now_s, 100, 90);
+  EXPECT_EQ(control.limit(), 128u);
+  for (int i = 0; i < 10; ++i) pass_interval(control, now_s, 30, 60);
+  EXPECT_EQ(control.limit(), 128u);
+  pass_interval(control, now_s, 30, 60);
+  EXPECT_EQ(control.limit(), 64u);
 }
 
 TEST(Admission, ReadAheadIsAsDeepAsTheTailAsksFor) {

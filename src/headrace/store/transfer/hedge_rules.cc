@@ -8,30 +8,29 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-constexpr uint32_t kLeastAnswers = 64;  // for a quantile that means something
+// Few enough that a reader in order does not wait for a late answer among the first it asks for.
+constexpr uint32_t kLeastAnswers = 16;
 constexpr uint32_t kMostAnswers = 1024;
 constexpr uint32_t kRefreshEvery = 32;
 constexpr std::chrono::seconds kForgetAfter{10};  // half of it
 constexpr double kLateShare = 0.975;
-// What takes twice the median is late where answers hardly differ, but never what is only a few
-// milliseconds behind: those are the machine's, on either side.
-constexpr int kLateMedians = 2;
+// What takes half as long again as the median is late where answers hardly differ, but never what
+// is only a few milliseconds behind: those are the machine's, on either side.
+constexpr double kLateMedians = 1.5;
 constexpr milliseconds kLateAtLeast{20};
 // Earned and not spent: enough for a host that pauses, too little to make an outage worse.
 constexpr double kMostRequests = 10;
 constexpr double kMostBytes = 64.0 * kMiB;
 // What a connection that is closed in the middle of a large answer has received in vain.
 constexpr uint64_t kCutBytes = 1 * kMiB;
-// Of the limit of requests in flight: what hedges add to it, and what drained answers may take of
-// it. A server answers a share of its requests late, and each of these holds a place all the while;
-// where that is for long, closing connections costs less.
-constexpr uint32_t kLimitShare = 20;
+// Of the limit of requests in flight: what hedges add to it, and drained answers. Of these there
+// are as many as are late, times how much later they are; where that is very much, closing
+// connections costs less.
+constexpr uint32_t kHedgesShare = 20;
 constexpr uint32_t kDrainedShare = 3;
 // Of an unknown size: little, or small objects would never earn a hedge. The share of requests
 // bounds what these cost, and those that turn out to be large are cut.
 constexpr uint64_t kGuessedBytes = 4 * kKiB;
-
-uint32_t beyond(uint32_t limit) { return std::max(1u, limit / kLimitShare); }
 
 }  // namespace
 
@@ -51,7 +50,8 @@ void HedgeRules::took(AnswerKind kind, nanoseconds latency, TimePoint now) {
 }
 
 void HedgeRules::refresh(OfKind& kind, TimePoint now) {
-  kind.to_refresh = kRefreshEvery;
+  const uint32_t known = kind.latencies.total();
+  kind.to_refresh = known < kLeastAnswers ? kLeastAnswers - known : kRefreshEvery;
   const bool is_old = now - kind.halved_at >= kForgetAfter;
   if (is_old || kind.latencies.total() >= kMostAnswers) {
     if (kind.halved_at != TimePoint()) kind.latencies.halve();
@@ -59,8 +59,9 @@ void HedgeRules::refresh(OfKind& kind, TimePoint now) {
   }
   if (kind.latencies.total() < kLeastAnswers) return;
   const nanoseconds median = kind.latencies.quantile(0.5);
+  const auto half_as_long_again = duration_cast<nanoseconds>(kLateMedians * median);
   kind.late_after =
-      std::max({kind.latencies.quantile(kLateShare), kLateMedians * median, median + kLateAtLeast});
+      std::max({kind.latencies.quantile(kLateShare), half_as_long_again, median + kLateAtLeast});
 }
 
 void HedgeRules::earn(uint64_t bytes) {
@@ -77,7 +78,7 @@ bool HedgeRules::begin(const ExpectedAnswer& expected, uint32_t limit) {
   const auto cost = static_cast<double>(
       expected.bytes <= kMostDrainedBytes ? expected.bytes : std::min(expected.bytes, kCutBytes));
   if (requests_ < 1 || bytes_ < cost) return false;
-  if (running_ >= beyond(limit)) return false;
+  if (running_ >= std::max(kMostHedges, limit / kHedgesShare)) return false;
   requests_ -= 1;
   bytes_ -= cost;
   ++running_;
@@ -94,10 +95,6 @@ bool HedgeRules::begin_draining(uint32_t limit) {
   if (draining_ >= std::max(1u, limit / kDrainedShare)) return false;
   ++draining_;
   return true;
-}
-
-uint32_t HedgeRules::places_taken(uint32_t limit) const {
-  return running() > beyond(limit) ? running() - beyond(limit) : 0;
 }
 
 }  // namespace headrace

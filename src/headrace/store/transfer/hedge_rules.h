@@ -56,20 +56,19 @@ class HedgeRules {
   void earn(uint64_t bytes);
   // After how long a request is late. None: too few answers are known.
   std::optional<std::chrono::nanoseconds> late_after(AnswerKind kind) const;
-  // Pays for a hedge, which runs until `end`. False if it must not be sent: what was earned does
-  // not pay for it, or as many as a twentieth of `limit` are running.
+  // Pays for a hedge, which runs until `end`, beyond the limit of requests in flight. False if it
+  // must not be sent: what was earned does not pay for it, or as many as a twentieth of `limit` are
+  // running, and no fewer than one request may need.
   bool begin(const ExpectedAnswer& expected, uint32_t limit);
   void end() { --running_; }
   // Pays for asking for the rest of a body that is slow. False if it must not be.
   bool pay_for_rest();
-  // An answer that is not needed any more is read to its end. False if it must not be: as many as
-  // a third of `limit` are.
+  // An answer that is not needed any more is read to its end, beyond the limit, too: a host that
+  // answers others in time has no less room for them. False if it must not be: as many as a third
+  // of `limit` are.
   bool begin_draining(uint32_t limit);
   void end_draining() { --draining_; }
   uint32_t running() const { return running_ + draining_; }
-  // How many of the `limit` places in flight hedges take, and answers that are being drained: what
-  // is more than a twentieth of it.
-  uint32_t places_taken(uint32_t limit) const;
 
  private:
   static constexpr size_t kKindCount = static_cast<size_t>(AnswerKind::kStat) + 1;
@@ -82,7 +81,8 @@ class HedgeRules {
   void refresh(OfKind& kind, TimePoint now);
 
   std::array<OfKind, kKindCount> kinds_;
-  double requests_ = 0, bytes_ = 0;  // earned
+  // Earned, or lent at the beginning: of the requests that are sent first, one may be late, too.
+  double requests_ = 1, bytes_ = 1 * kMiB;
   uint32_t running_ = 0, draining_ = 0;
 };
 

@@ -22,19 +22,19 @@ void take(HedgeRules& rules, int count, nanoseconds latency, TimePoint now = kSt
 
 TEST(HedgeRules, NothingIsLateBeforeEnoughAnswersAreKnown) {
   HedgeRules rules;
-  take(rules, 63, milliseconds(30));
+  take(rules, 15, milliseconds(30));
   EXPECT_FALSE(rules.late_after(kSmall));
-  take(rules, 40, milliseconds(30));
+  take(rules, 1, milliseconds(30));
   EXPECT_TRUE(rules.late_after(kSmall));
   EXPECT_FALSE(rules.late_after(AnswerKind::kPage)) << "each kind by itself";
 }
 
-TEST(HedgeRules, LateIsTwiceTheMedianWhereAnswersHardlyDiffer) {
+TEST(HedgeRules, LateIsHalfAsLongAgainAsTheMedianWhereAnswersHardlyDiffer) {
   HedgeRules rules;
-  take(rules, 990, milliseconds(30));
+  take(rules, 990, milliseconds(100));
   take(rules, 10, seconds(1));
-  EXPECT_GE(*rules.late_after(kSmall), milliseconds(60));
-  EXPECT_LE(*rules.late_after(kSmall), milliseconds(68));
+  EXPECT_GE(*rules.late_after(kSmall), milliseconds(150));
+  EXPECT_LE(*rules.late_after(kSmall), milliseconds(170));
 }
 
 TEST(HedgeRules, LateIsBeyondAlmostAllWhereAnswersDiffer) {
@@ -62,13 +62,13 @@ TEST(HedgeRules, FollowsAHostThatBecomesSlower) {
   HedgeRules rules;
   take(rules, 1000, milliseconds(10));
   take(rules, 2000, milliseconds(200));
-  EXPECT_GE(*rules.late_after(kSmall), milliseconds(400));
+  EXPECT_GE(*rules.late_after(kSmall), milliseconds(300));
 }
 
 TEST(HedgeRules, ForgetsWhatIsOld) {
   HedgeRules rules;
   take(rules, 1000, milliseconds(200));
-  EXPECT_GE(*rules.late_after(kSmall), milliseconds(400));
+  EXPECT_GE(*rules.late_after(kSmall), milliseconds(300));
   for (int i = 1; i <= 10; ++i) take(rules, 64, milliseconds(10), kStart + i * seconds(11));
   EXPECT_LE(*rules.late_after(kSmall), milliseconds(40)) << "though there were more of them";
 }
@@ -83,8 +83,18 @@ TEST(HedgeRules, HedgesAreAtMostThreePercentOfTheRequests) {
       rules.end();
     }
   }
-  EXPECT_LE(hedges, 300);
-  EXPECT_GE(hedges, 299);
+  EXPECT_LE(hedges, 301) << "and one that is lent";
+  EXPECT_GE(hedges, 300);
+}
+
+TEST(HedgeRules, OneHedgeIsLentToTheFirstRequests) {
+  HedgeRules rules;
+  EXPECT_TRUE(rules.begin({.kind = kSmall, .bytes = 100'000}, 64));
+  rules.end();
+  for (int i = 0; i < 33; ++i) rules.earn(100'000);
+  EXPECT_FALSE(rules.begin({.kind = kSmall, .bytes = 100'000}, 64));
+  rules.earn(100'000);
+  EXPECT_TRUE(rules.begin({.kind = kSmall, .bytes = 100'000}, 64));
 }
 
 TEST(HedgeRules, HedgesBringAtMostThreePercentOfTheBytes) {
@@ -98,7 +108,7 @@ TEST(HedgeRules, HedgesBringAtMostThreePercentOfTheBytes) {
       rules.end();
     }
   }
-  EXPECT_LE(hedged_bytes, read_bytes * 3 / 100);
+  EXPECT_LE(hedged_bytes, read_bytes * 3 / 100 + 1 * kMiB);
   EXPECT_GE(hedged_bytes, read_bytes * 2 / 100);
 }
 
@@ -114,14 +124,15 @@ TEST(HedgeRules, AtMostATwentiethOfTheLimitRunsAtATime) {
   HedgeRules rules;
   for (int i = 0; i < 10'000; ++i) rules.earn(1'000'000);
   const ExpectedAnswer small{.kind = kSmall, .bytes = 1000};
-  EXPECT_TRUE(rules.begin(small, 4)) << "but always one";
+  EXPECT_TRUE(rules.begin(small, 4));
+  EXPECT_TRUE(rules.begin(small, 4)) << "but always as many as one request may need";
   EXPECT_FALSE(rules.begin(small, 4));
-  EXPECT_FALSE(rules.begin(small, 39));
-  EXPECT_TRUE(rules.begin(small, 40));
-  EXPECT_FALSE(rules.begin(small, 40));
+  EXPECT_FALSE(rules.begin(small, 59));
+  EXPECT_TRUE(rules.begin(small, 60));
+  EXPECT_FALSE(rules.begin(small, 60));
   rules.end();
-  EXPECT_TRUE(rules.begin(small, 40));
-  EXPECT_EQ(rules.running(), 2u);
+  EXPECT_TRUE(rules.begin(small, 60));
+  EXPECT_EQ(rules.running(), 3u);
 }
 
 TEST(HedgeRules, AtMostAThirdOfTheLimitIsDrainedAtATime) {
@@ -133,21 +144,6 @@ TEST(HedgeRules, AtMostAThirdOfTheLimitIsDrainedAtATime) {
   rules.end_draining();
   EXPECT_TRUE(rules.begin_draining(6));
   EXPECT_EQ(rules.running(), 2u);
-}
-
-TEST(HedgeRules, WhatIsMoreThanATwentiethOfTheLimitTakesPlacesOfIt) {
-  HedgeRules rules;
-  for (int i = 0; i < 10'000; ++i) rules.earn(1'000'000);
-  EXPECT_EQ(rules.places_taken(60), 0u);
-  EXPECT_TRUE(rules.begin({.kind = kSmall, .bytes = 1000}, 60));
-  EXPECT_TRUE(rules.begin_draining(60));
-  EXPECT_TRUE(rules.begin_draining(60));
-  EXPECT_EQ(rules.places_taken(60), 0u) << "three are a twentieth";
-  EXPECT_TRUE(rules.begin_draining(60));
-  EXPECT_EQ(rules.places_taken(60), 1u);
-  EXPECT_EQ(rules.places_taken(20), 3u) << "after the limit was reduced";
-  rules.end_draining();
-  EXPECT_EQ(rules.places_taken(60), 0u);
 }
 
 TEST(HedgeRules, KindsAreBySize) {

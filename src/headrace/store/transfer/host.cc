@@ -29,11 +29,12 @@ std::unique_ptr<Transport> open_sockets(IoThread& thread,
 }  // namespace
 
 Host::Host(std::shared_ptr<const Route> a_route, uint32_t initial_in_flight, uint32_t max_in_flight,
-           uint32_t retry_budget_tokens, std::shared_ptr<Log> engine_log, Connect a_connect)
+           uint32_t retry_budget_tokens, std::shared_ptr<Log> engine_log, Connect a_connect,
+           std::unique_ptr<Neighbours> neighbours)
     : route(std::move(a_route)),
       authority(route->endpoint.authority()),
       connect(a_connect ? std::move(a_connect) : open_sockets),
-      admission(initial_in_flight, max_in_flight),
+      admission(initial_in_flight, max_in_flight, std::move(neighbours)),
       retry_budget(retry_budget_tokens),
       log(std::move(engine_log),
           cat(route->endpoint.tls ? "https://" : "http://", route->endpoint.authority())) {}

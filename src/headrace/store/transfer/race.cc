@@ -224,7 +224,6 @@ void Race::ended(Contender& contender, Result<void> exchanged) {
     lane_.give_back(std::move(contender.connection));
   }
   contender.give_up_place();
-  lane_.hedge_ended();
   changed_.cancel();
 }
 

@@ -314,7 +314,7 @@ TEST_F(RaceTest, ARequestThatIsLateIsSentAgainAndTheFirstAnswerCounts) {
   EXPECT_EQ(attempt_.heads, 1);
   EXPECT_EQ(attempt_.built, 1) << "the same request, signed once";
   EXPECT_THAT(script_.sent_over, ElementsAre(1, 2)) << "each over a connection of its own";
-  EXPECT_GE(took, milliseconds(90)) << "late after twice the median";
+  EXPECT_GE(took, milliseconds(80)) << "late 20 ms after the median";
   EXPECT_LE(took, milliseconds(110));
   EXPECT_EQ(metrics().requests_total, 2u);
   EXPECT_EQ(metrics().hedges_total, 1u);
@@ -601,7 +601,7 @@ TEST_F(RaceTest, BeyondAThirdOfTheLimitLosersAreCut) {
   for (int i = 0; i < 21; ++i) lane().hedges().end_draining();
 }
 
-TEST_F(RaceTest, ManyLosersTakeThePlaceOfRequestsUntilTheyEnd) {
+TEST_F(RaceTest, LosersTakeNoPlaceOfRequests) {
   for (int i = 0; i < 5; ++i) run({{.head_after = seconds(1), .body = "first"}, {}});
   EXPECT_EQ(lane().hedges().running(), 5u);
   std::list<RequestSlot> requests;
@@ -611,14 +611,14 @@ TEST_F(RaceTest, ManyLosersTakeThePlaceOfRequestsUntilTheyEnd) {
     EXPECT_TRUE(has_place);
     ++sent;
   };
-  for (int i = 0; i < 64; ++i) {
+  for (int i = 0; i < 65; ++i) {
     asio::co_spawn(thread_->context(), send(requests.emplace_back(lane(), this)), asio::detached);
   }
   poll();
-  EXPECT_EQ(sent, 62) << "three of the five are beyond the limit";
-  pass(seconds(1));
-  EXPECT_EQ(lane().hedges().running(), 0u);
-  EXPECT_EQ(sent, 64) << "nothing else has woken these";
+  EXPECT_EQ(sent, 64) << "the limit";
+  requests.pop_front();
+  poll();
+  EXPECT_EQ(sent, 65);
 }
 
 TEST_F(RaceTest, AfterTheEngineHasBegunToStopNothingIsSentTwice) {

@@ -1,0 +1,122 @@
+#include "headrace/store/transfer/neighbours.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstdlib>
+#include <span>
+
+#include "headrace/base/random.h"
+#include "headrace/base/split_mix.h"
+
+namespace headrace {
+
+// Each member is whole by itself; together they may be of different moments, and the next interval
+// corrects what that did to a mean.
+struct alignas(64) Neighbours::Place {
+  std::atomic<uint64_t> owner;  // 0: nobody
+  std::atomic<uint64_t> host;
+  std::atomic<int64_t> told_at_ns;  // by the clock that all processes of a machine share
+  std::atomic<uint64_t> request_bytes;
+  std::atomic<uint32_t> limit, max_limit;
+};
+
+namespace {
+
+using std::chrono::duration_cast;
+using std::chrono::nanoseconds;
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr int kLikeness = 2;  // powers of two: a quarter of the size, or four times as much
+
+uint64_t hash_of(std::string_view text) {
+  uint64_t state = 0;
+  for (const char c : text) state = split_mix_state(state, static_cast<unsigned char>(c));
+  return state;
+}
+
+// The memory that is shared, or null.
+void* map_shared(const std::string& folder, size_t bytes) {
+  // The number is that of the layout.
+  const std::string path = folder + "/headrace-in-flight-1-" + std::to_string(::geteuid());
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (fd < 0) return nullptr;
+  struct stat status = {};
+  // Whoever else may write there could say anything. Pages that do not exist when the file system
+  // is full would end the process once they are used.
+  const bool usable = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
+                      status.st_uid == ::geteuid() && (status.st_mode & 077) == 0 &&
+                      ::posix_fallocate(fd, 0, static_cast<off_t>(bytes)) == 0;
+  void* const memory =
+      usable ? ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+  ::close(fd);
+  return memory == MAP_FAILED ? nullptr : memory;
+}
+
+int size_class(uint64_t bytes) { return static_cast<int>(std::bit_width(bytes)); }
+
+}  // namespace
+
+Neighbours::Neighbours(std::string_view host, const std::string& folder)
+    : host_(hash_of(host)),
+      token_(random_number() | 1),
+      places_(static_cast<Place*>(map_shared(folder, kMostProcesses * sizeof(Place)))) {
+  static_assert(std::atomic<uint64_t>::is_always_lock_free);
+}
+
+Neighbours::~Neighbours() {
+  if (places_ == nullptr) return;
+  uint64_t own = token_;
+  if (own_ != nullptr) own_->owner.compare_exchange_strong(own, 0, kRelaxed);
+  ::munmap(places_, kMostProcesses * sizeof(Place));
+}
+
+// Whether the place is this process's, which takes one if it has none.
+bool Neighbours::has_place(int64_t now_ns) {
+  if (own_ != nullptr && own_->owner.load(kRelaxed) == token_) return true;
+  own_ = nullptr;
+  const int64_t forgotten_ns = nanoseconds(kForgotten).count();
+  for (size_t i = 0; i < kMostProcesses; ++i) {
+    Place& place = places_[(token_ + i) % kMostProcesses];
+    uint64_t owner = place.owner.load(kRelaxed);
+    // By a process that was killed, or whose clock is another one.
+    const bool is_left = std::abs(now_ns - place.told_at_ns.load(kRelaxed)) > forgotten_ns;
+    if (owner != 0 && !is_left) continue;
+    if (!place.owner.compare_exchange_strong(owner, token_, kRelaxed)) continue;
+    own_ = &place;
+    return true;
+  }
+  return false;
+}
+
+std::optional<double> Neighbours::mean_limit(const Share& own, TimePoint now) {
+  const int64_t now_ns = duration_cast<nanoseconds>(now.time_since_epoch()).count();
+  if (places_ == nullptr || !has_place(now_ns)) return std::nullopt;
+  own_->host.store(host_, kRelaxed);
+  own_->limit.store(own.limit, kRelaxed);
+  own_->max_limit.store(own.max_limit, kRelaxed);
+  own_->request_bytes.store(own.request_bytes, kRelaxed);
+  own_->told_at_ns.store(now_ns, kRelaxed);
+  const int64_t fresh_ns = now_ns - nanoseconds(kFresh).count();
+  double sum = own.limit;
+  int count = 1;
+  for (const Place& place : std::span(places_, kMostProcesses)) {
+    if (place.owner.load(kRelaxed) == 0 || &place == own_) continue;
+    if (place.host.load(kRelaxed) != host_ || place.told_at_ns.load(kRelaxed) < fresh_ns) continue;
+    const uint64_t request_bytes = place.request_bytes.load(kRelaxed);
+    if (std::abs(size_class(request_bytes) - size_class(own.request_bytes)) > kLikeness) continue;
+    const uint32_t limit = place.limit.load(kRelaxed), most = place.max_limit.load(kRelaxed);
+    if (limit == 0 || (limit >= most && most < own.limit)) continue;
+    sum += limit;
+    ++count;
+  }
+  if (count == 1) return std::nullopt;
+  return sum / count;
+}
+
+}  // namespace headrace
