@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -27,7 +27,10 @@ from headrace._options import require_count
 __all__ = ["Trace", "trace"]
 
 _ATTEMPTS_PER_THREAD = 1 << 16
+# A child that inherits a recording keeps fewer: torch ends a worker that takes 5 s to write.
+_ATTEMPTS_PER_THREAD_OF_CHILD = 1 << 13
 _MOST_SPANS = 1 << 16
+_EVENTS_PER_WRITE = 4096
 # The tracks of I/O threads: numbers that no thread of Linux has.
 _FIRST_TRACK = 1 << 30
 _TRACKS_PER_THREAD = 1 << 16
@@ -36,6 +39,7 @@ _lock = threading.RLock()
 _current: Trace | None = None
 # What a forked child records, too, once it uses the engine: where its parent does.
 _inherited: tuple[str, int] | None = None
+_finishes_with_process = 0  # the process for which that is arranged
 
 
 class Trace:
@@ -136,12 +140,14 @@ def trace(
     own, ``epoch.<pid>.json`` beside ``epoch.json``. For all processes of a job, set
     ``HEADRACE_TRACE=epoch.json`` instead; then the first process writes such a file, too.
 
-    Reads of files in a ``file://`` folder are not recorded.
+    Reads and writes of a ``file://`` folder are not recorded: they count as requests but have no
+    phases.
 
     Args:
         path: the file to write. It is replaced.
         attempts_per_thread: how many attempts of requests to keep for each I/O thread; each takes
-            192 bytes of memory. Older ones are dropped, and counted.
+            192 bytes of memory. Older ones are dropped, and counted. Processes forked during the
+            recording keep 8,192 at most.
 
     Raises:
         InvalidArgumentError: a recording is in progress in this process.
@@ -165,12 +171,9 @@ def _begin(path: str, attempts_per_thread: int) -> Trace:
             raise InvalidArgumentError(
                 f"a trace is being recorded into {_current.path} already; stop() that one first"
             )
-        _current = Trace(whole, attempts_per_thread)
-    # Python runs no exit handlers in a child of multiprocessing.
-    util = sys.modules.get("multiprocessing.util")
-    if util is not None and sys.modules["multiprocessing.process"].parent_process() is not None:
-        util.Finalize(None, finish, exitpriority=5)  # after the engine has ended
-    return _current
+        begun = _current = Trace(whole, attempts_per_thread)
+        _finish_with_process()
+    return begun
 
 
 def is_on() -> bool:
@@ -192,7 +195,19 @@ def engine_begins(path: str) -> None:
         asked, _inherited = _inherited or (path, _ATTEMPTS_PER_THREAD), None
         if _current is not None or not asked[0]:
             return
-        _begin(_of_this_process(asked[0]), asked[1])._asked = asked[0]
+        path = os.path.abspath(asked[0])  # of this folder, also where a later child is elsewhere
+        _begin(_of_this_process(path), asked[1])._asked = path
+
+
+def _finish_with_process() -> None:
+    """See to it that a child of multiprocessing writes, too; Python runs no exit handlers there."""
+    global _finishes_with_process
+    util = sys.modules.get("multiprocessing.util")
+    if util is None or sys.modules["multiprocessing.process"].parent_process() is None:
+        return
+    if _finishes_with_process != os.getpid():
+        _finishes_with_process = os.getpid()
+        util.Finalize(None, finish, exitpriority=5)  # after the engine has ended
 
 
 def finish() -> None:
@@ -214,7 +229,8 @@ def _after_fork_in_child() -> None:
     global _lock, _current, _inherited
     _lock = threading.RLock()
     if _current is not None:
-        _inherited = _current._asked, _current._attempts_per_thread
+        most = min(_current._attempts_per_thread, _ATTEMPTS_PER_THREAD_OF_CHILD)
+        _inherited = _current._asked, most
     _current = None
 
 
@@ -334,10 +350,13 @@ def _write(path: str, events: Iterable[dict[str, Any]], dropped: int) -> None:
                 "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             }
             file.write(f'"otherData": {json.dumps(facts)},\n"traceEvents": [\n')
-            file.write(json.dumps({**name, "pid": pid}))
-            for event in events:
-                file.write(",\n")
-                file.write(json.dumps({**event, "pid": pid}))
+            encode = json.JSONEncoder(separators=(",", ":")).encode
+            file.write(encode({**name, "pid": pid}))
+            rest = iter(events)
+            while some := list(islice(rest, _EVENTS_PER_WRITE)):
+                for event in some:
+                    event["pid"] = pid
+                file.write(",\n" + encode(some)[1:-1])
             file.write("\n]}\n")
         os.replace(partial, path)
     except BaseException:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import headrace
-from headrace._cli.bench_reads import shuffled_batches
+from headrace._cli.bench_reads import read_for, shuffled_batches
 from testing.faultserver.client import FaultServer
 from tests.cli.conftest import Run, kinds
 
@@ -81,3 +83,22 @@ def test_an_object_that_fails_ends_it(server: FaultServer, run: Run) -> None:
     done = run("bench", "gs://many", "--epochs", 1)
     assert (done.code, done.out) == (4, b"")
     assert done.err.startswith("headrace: PermissionDeniedError: gs://many/")
+
+
+def test_the_requests_of_an_engine_that_was_stopped_are_not_subtracted(server: FaultServer) -> None:
+    server.synthetic("many", 8, 1000, shape="flat")
+    store = headrace.Store("gs://many")
+    index = store.index()
+    for _ in range(20):
+        store.read(index[0])
+    before = headrace.metrics().requests_total
+
+    class Restarting:
+        def read_batches(
+            self, batches: Iterable[list[headrace.ObjectInfo]], **_: object
+        ) -> Iterator[Any]:
+            headrace.shutdown()
+            return store.read_batches(batches)
+
+    found = read_for(Restarting(), index, batch_size=8, seconds=0, epochs=5)  # type: ignore[arg-type]
+    assert found.requests == 40 > before

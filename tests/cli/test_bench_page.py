@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
 import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import psutil
 import pytest
 
 from headrace import MiB
-from headrace._cli.bench_page import _chosen
+from headrace._cli.bench_page import _chosen, _tiles
 from headrace._cli.bench_reads import Reads, quantile
 from headrace._cli.bench_series import Measurement, Settings, settings_of
 from testing.faultserver.client import FaultServer
@@ -195,6 +197,48 @@ def test_an_object_that_cannot_be_read_is_told_and_no_page_written(
     assert "--anonymous for public buckets" in done.err
     assert "Traceback" not in done.err
     assert list(tmp_path.iterdir()) == []
+
+
+def with_first_lines(folder: Path, lines: str) -> dict[str, str]:
+    """Return the environment in which each process of a measurement runs these lines first."""
+    text = f"import os, sys\nif 'headrace._cli.bench_process' in sys.orig_argv:\n    {lines}\n"
+    (folder / "sitecustomize.py").write_text(text)
+    return {"PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])}
+
+
+def test_a_process_that_tells_much_is_not_waited_for(
+    server: FaultServer, run: Run, tmp_path: Path
+) -> None:
+    server.synthetic("many", 10, 1000, shape="flat")
+    environment = with_first_lines(tmp_path, "sys.stderr.write('much\\n' * 100_000)")
+    page = tmp_path / "report.html"
+    done = run("bench", "gs://many/", "--html", page, "--seconds", 0.01, **environment)
+    assert done.code == 0, done.err
+    check_page(page.read_text())
+
+
+@pytest.mark.parametrize("before", ["", "os.close(0); print('ready', flush=True); "])
+def test_a_process_that_ends_says_why(
+    server: FaultServer, run: Run, tmp_path: Path, before: str
+) -> None:
+    server.synthetic("many", 10, 1000, shape="flat")
+    lines = before + "sys.stderr.write('much\\n' * 100_000 + 'its reason'); os._exit(3)"
+    environment = with_first_lines(tmp_path, lines)
+    page = tmp_path / "report.html"
+    done = run("bench", "gs://many/", "--html", page, "--seconds", 0.01, **environment)
+    assert done.code != 0
+    assert "a process of the measurement has ended: its reason" in done.err
+    assert "Traceback" not in done.err
+    assert not page.exists()
+
+
+def test_reads_of_files_have_no_tile_for_the_first_byte() -> None:
+    def tiles(first_byte_s: float) -> str:
+        reads = Reads(objects=4, bytes=40, duration_s=1.0, requests=4, first_byte_s=first_byte_s)
+        return _tiles(Measurement(settings=Settings(batch_size=2), runs=[[reads]]))
+
+    assert "to the first byte" not in tiles(0.0)
+    assert "<b>2.00 ms</b><span>to the first byte, mean" in tiles(0.008)
 
 
 def test_settings_differ_from_the_first_in_one_thing_each() -> None:

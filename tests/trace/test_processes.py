@@ -248,6 +248,40 @@ if __name__ == "__main__":
     assert len(requests(load(trace))) == 1
 
 
+def test_forked_children_write_where_the_environment_said_wherever_they_are(
+    server: FaultServer, tmp_path: Path, run_child: RunChild
+) -> None:
+    url = fill(server, 8)
+    (tmp_path / "elsewhere").mkdir()
+    run_child(
+        """
+import os, sys
+import headrace
+from headrace import _trace
+url, folder = sys.argv[1:]
+os.chdir(folder)
+store = headrace.Store("gs://bucket", endpoint=url)
+store.read("0000")
+assert _trace._current._attempts_per_thread == 65536
+os.chdir("elsewhere")
+pid = os.fork()
+if pid == 0:
+    store.read("0000")
+    assert _trace._current.path == f"{folder}/job.{os.getpid()}.json", _trace._current.path
+    assert _trace._current._attempts_per_thread == 8192
+    sys.exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+""",
+        url,
+        str(tmp_path),
+        HEADRACE_TRACE="job.json",
+    )
+    (tmp_path / "elsewhere").rmdir()  # which is empty
+    names = sorted(files_of(tmp_path))
+    assert len(names) == 2
+    assert all(re.fullmatch(r"job\.\d+\.json", name) for name in names), names
+
+
 def test_torch_is_not_needed_to_record(tmp_path: Path, run_child: RunChild) -> None:
     run_child(
         """

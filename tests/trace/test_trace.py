@@ -189,6 +189,15 @@ def test_odd_names_make_valid_json(tmp_path: Path, gcs: headrace.Store) -> None:
     assert spans(events, "loader", '"odd"')
 
 
+def test_more_events_than_are_written_at_once(tmp_path: Path) -> None:
+    count = 2 * _trace._EVENTS_PER_WRITE + 1
+    with headrace.trace(tmp_path / "trace.json"):
+        for number in range(count):
+            _trace.note("step", number + 1, number + 2, number=number)
+    found = spans(load(tmp_path / "trace.json"), "loader", "step")
+    assert [event["args"]["number"] for event in found] == list(range(count))
+
+
 attempt = st.tuples(st.integers(1, 1000), st.integers(0, 50), st.integers(0, 2))
 
 

@@ -126,8 +126,8 @@ def read_for(
     found.cpu_s = time.process_time() - cpu_begin_s
     found.bytes = sum(found.batch_bytes)
     after = headrace.metrics()
-    if engine_number() != engine:  # it has been stopped
-        after = before
+    if engine_number() != engine:  # `before` is of one that was stopped
+        before = headrace.Metrics()
     found.peak_rss_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KiB
     found.peak_object_bytes = after.memory_peak_live_bytes
     found.requests = after.requests_total - before.requests_total

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -133,13 +134,15 @@ def _run(jobs: list[dict[str, Any]], report: Report) -> tuple[list[Reads], float
     """Let processes read at the same time; return what they found, and how long the start took."""
     begin_s = time.perf_counter()
     processes: list[subprocess.Popen[bytes]] = []
+    # Files, not pipes: a process must not wait until somebody reads what it says there.
+    errors = [tempfile.TemporaryFile() for _ in jobs]  # noqa: SIM115
     try:
-        for job in jobs:
+        for job, stderr in zip(jobs, errors, strict=True):
             process = subprocess.Popen(
                 [sys.executable, "-m", "headrace._cli.bench_process"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=stderr,
                 start_new_session=True,  # Ctrl-C is for this process
             )
             processes.append(process)
@@ -147,15 +150,17 @@ def _run(jobs: list[dict[str, Any]], report: Report) -> tuple[list[Reads], float
             with suppress(BrokenPipeError):  # it says why
                 pickle.dump(job, process.stdin)
                 process.stdin.flush()
-        for process in processes:
-            _answer_of(process, report, lambda stdout: stdout.readline())
+        for process, stderr in zip(processes, errors, strict=True):
+            _answer_of(process, stderr, report, lambda stdout: stdout.readline())
         start_s = time.perf_counter() - begin_s
         for process in processes:
             assert process.stdin is not None
-            process.stdin.write(b"go\n")
-            process.stdin.flush()
+            with suppress(BrokenPipeError):
+                process.stdin.write(b"go\n")
+                process.stdin.flush()
         found = [
-            pickle.loads(_answer_of(each, report, lambda out: out.read())) for each in processes
+            pickle.loads(_answer_of(process, stderr, report, lambda out: out.read()))
+            for process, stderr in zip(processes, errors, strict=True)
         ]
         for each in found:
             if isinstance(each, HeadraceError):
@@ -165,14 +170,19 @@ def _run(jobs: list[dict[str, Any]], report: Report) -> tuple[list[Reads], float
         for process in processes:
             process.kill()
             process.wait()
-            for stream in (process.stdin, process.stdout, process.stderr):
+            for stream in (process.stdin, process.stdout):
                 if stream is not None:
                     with suppress(BrokenPipeError):
                         stream.close()
+        for stderr in errors:
+            stderr.close()
 
 
 def _answer_of(
-    process: subprocess.Popen[bytes], report: Report, take: Callable[[IO[bytes]], bytes]
+    process: subprocess.Popen[bytes],
+    stderr: IO[bytes],
+    report: Report,
+    take: Callable[[IO[bytes]], bytes],
 ) -> bytes:
     """Return what a process says next; meanwhile look whether the command is stopped.
 
@@ -180,9 +190,8 @@ def _answer_of(
         Stopped: it is.
         HeadraceError: the process has ended without a word.
     """
-    stdout, stderr = process.stdout, process.stderr
+    stdout = process.stdout
     assert stdout is not None
-    assert stderr is not None
     found: list[bytes] = []
     reader = threading.Thread(target=lambda: found.append(take(stdout)), daemon=True)
     reader.start()
@@ -191,8 +200,10 @@ def _answer_of(
         report.check()
     if found and found[0]:
         return found[0]
+    process.wait()
+    stderr.seek(0)
     last = stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
-    raise HeadraceError(f"a process of the measurement has ended: {last or process.wait()}")
+    raise HeadraceError(f"a process of the measurement has ended: {last or process.returncode}")
 
 
 @contextmanager
