@@ -36,7 +36,7 @@ def _epoch(epoch_objects: int, *, hedge: bool = True) -> dict[str, Any]:
     return {
         "env": {"HEADRACE_HEDGE": str(int(hedge))},
         "epoch_objects": epoch_objects,
-        "warm_up_objects": epoch_objects // 2,
+        "warm_up_objects": epoch_objects,
     }
 
 

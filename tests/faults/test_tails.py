@@ -12,6 +12,7 @@ from testing.servers import Certificates
 from tests.faults.conftest import FAST, OpenStore
 
 HEDGED = headrace.ParallelOptions(hedge=True)
+LENT = 4  # hedges, one for each I/O thread, of which there are four at most
 
 
 def content(i: int, size_bytes: int) -> bytes:
@@ -42,7 +43,7 @@ def test_with_a_tail_every_byte_is_right_and_few_requests_are_more(
     reads = rounds * len(names)
     hedges = after.hedges_total - before.hedges_total
     assert after.requests_total - before.requests_total == reads + hedges
-    assert hedges <= reads * 0.03
+    assert hedges <= reads * 0.03 + LENT
     assert after.hedges_won_total - before.hedges_won_total <= hedges
     assert after.bytes_read_total - before.bytes_read_total == reads * size_bytes
     if size_bytes <= 512 << 10:

@@ -106,9 +106,9 @@ def check_fsspec(folder: Path) -> None:
     assert files.find(str(folder)) == []
     state = {"weights": torch.arange(1000)}
     writer = FsspecWriter(f"{root}/checkpoint", sync_files=False)  # it would sync local paths
-    dcp.save(state, storage_writer=writer, no_dist=True)
+    dcp.save(state, storage_writer=writer)
     loaded = {"weights": torch.zeros(1000, dtype=torch.int64)}
-    dcp.load(loaded, storage_reader=FsspecReader(f"{root}/checkpoint"), no_dist=True)
+    dcp.load(loaded, storage_reader=FsspecReader(f"{root}/checkpoint"))
     assert torch.equal(loaded["weights"], state["weights"])
 
 

@@ -18,7 +18,9 @@ constexpr double kHeldShare = 0.95;     // a probe downwards must keep this shar
 constexpr double kHighLatency = 2.0;    // times the base: half of the requests are but queueing
 constexpr uint32_t kMaxPatience = 32;   // intervals between probes that do not pay
 constexpr double kAsMuch = 0.9;         // of the limited share: as much was asked for as before
-constexpr uint32_t kMaxUndecided = 10;  // intervals; that readers ask for less may be for good
+constexpr uint32_t kMaxUndecided = 3;   // intervals; that readers ask for less may be for good
+constexpr double kMostlyLimited = 0.5;  // of the requests, so that others are told of the limit
+constexpr double kBusyLatency = 1.1;    // times the base: others may be why
 constexpr double kRequestBytes = 4096;  // what a request costs beside its bytes, in bytes
 constexpr uint32_t kLetThrough = 5;     // served: then the number in flight is not what is refused
 constexpr uint32_t kRecentAnswers = 8192;
@@ -38,8 +40,7 @@ void LimitControl::set_limit(double limit) {
   limit_ = static_cast<uint32_t>(std::clamp(limit, lowest, static_cast<double>(max_limit_)));
 }
 
-std::optional<LimitControl::Interval> LimitControl::report(const AdmissionReport& report,
-                                                           TimePoint now) {
+bool LimitControl::report(const AdmissionReport& report, TimePoint now) {
   if (interval_began_ == TimePoint()) interval_began_ = now;
   interval_.completed += report.completed;
   interval_.unhindered += report.unhindered;
@@ -52,19 +53,18 @@ std::optional<LimitControl::Interval> LimitControl::report(const AdmissionReport
   interval_.limited = interval_.limited || report.limited;
   if (report.limited) limited_ += report.completed;
   const double elapsed_s = duration<double>(now - interval_began_).count();
-  if (elapsed_s < kMinIntervalS) return std::nullopt;
+  if (elapsed_s < kMinIntervalS) return false;
   // At least two round trips, or a change of the limit has had no effect yet.
   const double median_s = duration<double>(latencies_.quantile(0.5)).count();
-  if (elapsed_s < 2 * median_s) return std::nullopt;
+  if (elapsed_s < 2 * median_s) return false;
+  share_.reset();
   end_interval(elapsed_s, median_s);
-  const Interval ended{.limited = interval_.limited && interval_.completed > 0,
-                       .request_bytes = interval_.bytes / std::max(interval_.completed, 1u)};
   interval_ = {};
   limited_ = 0;
   latencies_.clear();
   if (recent_.total() > kRecentAnswers) recent_.halve();
   interval_began_ = now;
-  return ended;
+  return true;
 }
 
 void LimitControl::move_towards(double mean_limit) {
@@ -90,6 +90,13 @@ void LimitControl::end_interval(double seconds, double median_s) {
   base_latency_s_ = base_latency_s_ == 0 ? median_s : std::min(base_latency_s_ * 1.005, median_s);
   queueing_ = median_s > kHighLatency * base_latency_s_;
   if (interval_.limited) adjust(goodput);
+  if (starting_ || limited_ < kMostlyLimited * interval_.completed) return;
+  // While another limit is tried out, the one before it counts.
+  share_ = {.limit = probe_ == Probe::kNone ? limit_ : limit_before_probe_,
+            .max_limit = max_limit_,
+            .request_bytes = interval_.bytes / interval_.completed,
+            .is_busy = median_s > kBusyLatency * base_latency_s_,
+            .interval = duration_cast<std::chrono::nanoseconds>(duration<double>(seconds))};
 }
 
 // Many are refused, and nobody is let through: their number may be why. Few refusals are the
@@ -161,13 +168,9 @@ Admission::Admission(uint32_t initial_limit, uint32_t max_limit,
 
 void Admission::report(const AdmissionReport& report, TimePoint now) {
   const Lock lock(mutex_);
-  const std::optional<LimitControl::Interval> ended = control_.report(report, now);
-  if (!ended) return;
-  if (neighbours_ && ended->limited) {
-    const Neighbours::Share own{.limit = control_.limit(),
-                                .max_limit = control_.max_limit(),
-                                .request_bytes = ended->request_bytes};
-    if (const auto mean = neighbours_->mean_limit(own, now)) control_.move_towards(*mean);
+  if (!control_.report(report, now)) return;
+  if (const auto share = control_.share(); neighbours_ && share) {
+    if (const auto mean = neighbours_->mean_limit(*share, now)) control_.move_towards(*mean);
   }
   limit_.store(control_.limit(), std::memory_order_relaxed);
   queueing_.store(control_.queueing(), std::memory_order_relaxed);

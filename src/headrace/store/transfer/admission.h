@@ -48,18 +48,15 @@ class LimitControl {
 
   LimitControl(uint32_t initial_limit, uint32_t max_limit);
 
-  // What an interval told.
-  struct Interval {
-    bool limited = false;        // more was asked for than the limit allowed
-    uint64_t request_bytes = 0;  // of the average answer
-  };
-  // The interval, if one has ended: then all of the following may have changed.
-  std::optional<Interval> report(const AdmissionReport& report, TimePoint now);
+  // True if an interval has ended, so that all of the following may have changed.
+  bool report(const AdmissionReport& report, TimePoint now);
+  // What other processes may want to know of the last interval. None: the limit is not what held
+  // requests back, or it is being looked for.
+  std::optional<Neighbours::Share> share() const { return share_; }
   // Half of the way to the mean of the processes that share the host, unless something is being
   // tried out.
   void move_towards(double mean_limit);
   uint32_t limit() const { return limit_; }
-  uint32_t max_limit() const { return max_limit_; }
   // Half of the requests or more take much longer than they did: the server, the link or this
   // machine has more to do than it can.
   bool queueing() const { return queueing_; }
@@ -93,6 +90,7 @@ class LimitControl {
   uint32_t limit_before_probe_;
   Probe probe_ = Probe::kNone;
   uint32_t intervals_to_probe_ = 1, probe_patience_ = 1;
+  std::optional<Neighbours::Share> share_;
 };
 
 // The control, shared by the I/O threads of a host.

@@ -50,14 +50,15 @@ void HedgeRules::took(AnswerKind kind, nanoseconds latency, TimePoint now) {
 }
 
 void HedgeRules::refresh(OfKind& kind, TimePoint now) {
-  const uint32_t known = kind.latencies.total();
-  kind.to_refresh = known < kLeastAnswers ? kLeastAnswers - known : kRefreshEvery;
   const bool is_old = now - kind.halved_at >= kForgetAfter;
   if (is_old || kind.latencies.total() >= kMostAnswers) {
-    if (kind.halved_at != TimePoint()) kind.latencies.halve();
+    const bool is_begun = kind.halved_at != TimePoint();
+    if (is_begun && kind.latencies.total() >= 4 * kLeastAnswers) kind.latencies.halve();
     kind.halved_at = now;
   }
-  if (kind.latencies.total() < kLeastAnswers) return;
+  const uint32_t known = kind.latencies.total();
+  kind.to_refresh = known < kLeastAnswers ? kLeastAnswers - known : kRefreshEvery;
+  if (known < kLeastAnswers) return;
   const nanoseconds median = kind.latencies.quantile(0.5);
   const auto half_as_long_again = duration_cast<nanoseconds>(kLateMedians * median);
   kind.late_after =
@@ -74,11 +75,11 @@ std::optional<nanoseconds> HedgeRules::late_after(AnswerKind kind) const {
   return after.count() == 0 ? std::nullopt : std::optional(after);
 }
 
-bool HedgeRules::begin(const ExpectedAnswer& expected, uint32_t limit) {
+bool HedgeRules::begin(const ExpectedAnswer& expected, uint32_t limit, bool has_free_place) {
   const auto cost = static_cast<double>(
       expected.bytes <= kMostDrainedBytes ? expected.bytes : std::min(expected.bytes, kCutBytes));
   if (requests_ < 1 || bytes_ < cost) return false;
-  if (running_ >= std::max(kMostHedges, limit / kHedgesShare)) return false;
+  if (running_ >= limit / kHedgesShare && !has_free_place) return false;
   requests_ -= 1;
   bytes_ -= cost;
   ++running_;
@@ -92,9 +93,14 @@ bool HedgeRules::pay_for_rest() {
 }
 
 bool HedgeRules::begin_draining(uint32_t limit) {
-  if (draining_ >= std::max(1u, limit / kDrainedShare)) return false;
+  if (draining_ >= limit / kDrainedShare) return false;
   ++draining_;
   return true;
+}
+
+uint32_t HedgeRules::places_taken(uint32_t limit) const {
+  const uint32_t beyond = limit / kHedgesShare;
+  return running_ > beyond ? running_ - beyond : 0;
 }
 
 }  // namespace headrace

@@ -56,10 +56,10 @@ class HedgeRules {
   void earn(uint64_t bytes);
   // After how long a request is late. None: too few answers are known.
   std::optional<std::chrono::nanoseconds> late_after(AnswerKind kind) const;
-  // Pays for a hedge, which runs until `end`, beyond the limit of requests in flight. False if it
-  // must not be sent: what was earned does not pay for it, or as many as a twentieth of `limit` are
-  // running, and no fewer than one request may need.
-  bool begin(const ExpectedAnswer& expected, uint32_t limit);
+  // Pays for a hedge, which runs until `end`. False if it must not be sent: what was earned does
+  // not pay for it, or as many as a twentieth of `limit` are running and none of the places in
+  // flight is free.
+  bool begin(const ExpectedAnswer& expected, uint32_t limit, bool has_free_place);
   void end() { --running_; }
   // Pays for asking for the rest of a body that is slow. False if it must not be.
   bool pay_for_rest();
@@ -69,6 +69,8 @@ class HedgeRules {
   bool begin_draining(uint32_t limit);
   void end_draining() { --draining_; }
   uint32_t running() const { return running_ + draining_; }
+  // How many of the `limit` places in flight hedges take: what is more than a twentieth of it.
+  uint32_t places_taken(uint32_t limit) const;
 
  private:
   static constexpr size_t kKindCount = static_cast<size_t>(AnswerKind::kStat) + 1;

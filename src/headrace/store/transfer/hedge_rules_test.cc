@@ -29,6 +29,13 @@ TEST(HedgeRules, NothingIsLateBeforeEnoughAnswersAreKnown) {
   EXPECT_FALSE(rules.late_after(AnswerKind::kPage)) << "each kind by itself";
 }
 
+TEST(HedgeRules, WhatWasReadLongBeforeDoesNotMakeTheFirstAnswersFewer) {
+  HedgeRules rules;
+  take(rules, 1, milliseconds(30));
+  take(rules, 15, milliseconds(30), kStart + seconds(20));  // the model was made meanwhile
+  EXPECT_TRUE(rules.late_after(kSmall));
+}
+
 TEST(HedgeRules, LateIsHalfAsLongAgainAsTheMedianWhereAnswersHardlyDiffer) {
   HedgeRules rules;
   take(rules, 990, milliseconds(100));
@@ -78,7 +85,7 @@ TEST(HedgeRules, HedgesAreAtMostThreePercentOfTheRequests) {
   int hedges = 0;
   for (int i = 0; i < 10'000; ++i) {
     rules.earn(1000);
-    if (rules.begin({.kind = kSmall, .bytes = 1000}, 64)) {
+    if (rules.begin({.kind = kSmall, .bytes = 1000}, 64, false)) {
       ++hedges;
       rules.end();
     }
@@ -89,12 +96,12 @@ TEST(HedgeRules, HedgesAreAtMostThreePercentOfTheRequests) {
 
 TEST(HedgeRules, OneHedgeIsLentToTheFirstRequests) {
   HedgeRules rules;
-  EXPECT_TRUE(rules.begin({.kind = kSmall, .bytes = 100'000}, 64));
+  EXPECT_TRUE(rules.begin({.kind = kSmall, .bytes = 100'000}, 64, false));
   rules.end();
   for (int i = 0; i < 33; ++i) rules.earn(100'000);
-  EXPECT_FALSE(rules.begin({.kind = kSmall, .bytes = 100'000}, 64));
+  EXPECT_FALSE(rules.begin({.kind = kSmall, .bytes = 100'000}, 64, false));
   rules.earn(100'000);
-  EXPECT_TRUE(rules.begin({.kind = kSmall, .bytes = 100'000}, 64));
+  EXPECT_TRUE(rules.begin({.kind = kSmall, .bytes = 100'000}, 64, false));
 }
 
 TEST(HedgeRules, HedgesBringAtMostThreePercentOfTheBytes) {
@@ -103,7 +110,7 @@ TEST(HedgeRules, HedgesBringAtMostThreePercentOfTheBytes) {
   for (int i = 0; i < 10'000; ++i) {
     rules.earn(1000);
     read_bytes += 1000;
-    if (rules.begin({.kind = kSmall, .bytes = 50'000}, 64)) {
+    if (rules.begin({.kind = kSmall, .bytes = 50'000}, 64, false)) {
       hedged_bytes += 50'000;
       rules.end();
     }
@@ -116,28 +123,31 @@ TEST(HedgeRules, ALongQuietTimeSavesUpNoMoreThanTenHedges) {
   HedgeRules rules;
   for (int i = 0; i < 100'000; ++i) rules.earn(1'000'000);
   int hedges = 0;
-  while (rules.begin({.kind = kSmall, .bytes = 1000}, 10'000)) ++hedges;
+  while (rules.begin({.kind = kSmall, .bytes = 1000}, 10'000, false)) ++hedges;
   EXPECT_EQ(hedges, 10);
 }
 
-TEST(HedgeRules, AtMostATwentiethOfTheLimitRunsAtATime) {
+TEST(HedgeRules, BeyondTheLimitATwentiethOfItRunsAtATimeAndMoreWhereAPlaceIsFree) {
   HedgeRules rules;
   for (int i = 0; i < 10'000; ++i) rules.earn(1'000'000);
   const ExpectedAnswer small{.kind = kSmall, .bytes = 1000};
-  EXPECT_TRUE(rules.begin(small, 4));
-  EXPECT_TRUE(rules.begin(small, 4)) << "but always as many as one request may need";
-  EXPECT_FALSE(rules.begin(small, 4));
-  EXPECT_FALSE(rules.begin(small, 59));
-  EXPECT_TRUE(rules.begin(small, 60));
-  EXPECT_FALSE(rules.begin(small, 60));
+  EXPECT_FALSE(rules.begin(small, 19, false));
+  EXPECT_TRUE(rules.begin(small, 20, false));
+  EXPECT_FALSE(rules.begin(small, 39, false));
+  EXPECT_EQ(rules.places_taken(39), 0u);
+  EXPECT_TRUE(rules.begin(small, 39, true));
+  EXPECT_EQ(rules.places_taken(39), 1u);
+  EXPECT_EQ(rules.places_taken(19), 2u) << "after the limit was reduced";
+  EXPECT_EQ(rules.places_taken(40), 0u);
   rules.end();
-  EXPECT_TRUE(rules.begin(small, 60));
-  EXPECT_EQ(rules.running(), 3u);
+  EXPECT_TRUE(rules.begin(small, 40, false));
+  EXPECT_EQ(rules.running(), 2u);
 }
 
 TEST(HedgeRules, AtMostAThirdOfTheLimitIsDrainedAtATime) {
   HedgeRules rules;
-  EXPECT_TRUE(rules.begin_draining(2)) << "but always one";
+  EXPECT_FALSE(rules.begin_draining(2));
+  EXPECT_TRUE(rules.begin_draining(5));
   EXPECT_FALSE(rules.begin_draining(5));
   EXPECT_TRUE(rules.begin_draining(6));
   EXPECT_FALSE(rules.begin_draining(6));

@@ -224,14 +224,22 @@ class HostLane {
   Rng& rng() { return rng_; }
   HedgeRules& hedges() { return hedges_; }
   BodyRates& body_rates() { return body_rates_; }
+  // A hedge has ended, and its place may be free now.
+  void hedge_ended() {
+    if (somebody_waits()) pump();
+  }
   // This thread's part of the host's in-flight limit.
   uint32_t slot_limit() const;
+  bool has_free_place() const { return slots_taken() < slot_limit(); }
 
  private:
   friend class Slot;
   class Opening;
 
-  uint32_t slots_taken() const { return reader_count_ + other_count_; }
+  uint32_t slots_taken() const {
+    const uint32_t hedges = hedges_.running() > 0 ? hedges_.places_taken(slot_limit()) : 0;
+    return reader_count_ + other_count_ + hedges;
+  }
   uint32_t& count_of(const Slot& slot) { return slot.reads_ ? reader_count_ : other_count_; }
   bool next_is_reader(uint32_t other_readers) const;
   bool somebody_waits() const { return !queue_.empty() || !waiting_.empty() || !lines_.empty(); }

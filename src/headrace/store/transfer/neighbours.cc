@@ -7,11 +7,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
-#include <cstdlib>
+#include <cerrno>
 #include <span>
+#include <utility>
 
 #include "headrace/base/random.h"
+#include "headrace/base/result.h"
 #include "headrace/base/split_mix.h"
 
 namespace headrace {
@@ -21,9 +22,11 @@ namespace headrace {
 struct alignas(64) Neighbours::Place {
   std::atomic<uint64_t> owner;  // 0: nobody
   std::atomic<uint64_t> host;
-  std::atomic<int64_t> told_at_ns;  // by the clock that all processes of a machine share
+  // By the clock that all processes of a machine share.
+  std::atomic<int64_t> told_at_ns, fresh_until_ns;
   std::atomic<uint64_t> request_bytes;
   std::atomic<uint32_t> limit, max_limit;
+  std::atomic<bool> is_busy;
 };
 
 namespace {
@@ -32,7 +35,7 @@ using std::chrono::duration_cast;
 using std::chrono::nanoseconds;
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr int kLikeness = 2;  // powers of two: a quarter of the size, or four times as much
+constexpr double kLikeness = 4;  // a quarter of the size, or four times as much
 
 uint64_t hash_of(std::string_view text) {
   uint64_t state = 0;
@@ -43,22 +46,32 @@ uint64_t hash_of(std::string_view text) {
 // The memory that is shared, or null.
 void* map_shared(const std::string& folder, size_t bytes) {
   // The number is that of the layout.
-  const std::string path = folder + "/headrace-in-flight-1-" + std::to_string(::geteuid());
+  const std::string path = cat(folder, "/headrace-in-flight-1-", std::to_string(::geteuid()));
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) return nullptr;
+  // Whoever else may write there could say anything; what has another size or another name, too, is
+  // another file.
   struct stat status = {};
-  // Whoever else may write there could say anything. Pages that do not exist when the file system
-  // is full would end the process once they are used.
-  const bool usable = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
-                      status.st_uid == ::geteuid() && (status.st_mode & 077) == 0 &&
-                      ::posix_fallocate(fd, 0, static_cast<off_t>(bytes)) == 0;
+  bool usable = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
+                status.st_uid == ::geteuid() && (status.st_mode & 077) == 0 &&
+                status.st_nlink == 1 &&
+                (status.st_size == 0 || std::cmp_equal(status.st_size, bytes));
+  // Pages that do not exist when the file system is full would end the process once it uses them.
+  while (usable) {
+    const int failed = ::posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+    if (failed != EINTR) usable = failed == 0;
+    if (failed == 0) break;
+  }
   void* const memory =
       usable ? ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
   ::close(fd);
   return memory == MAP_FAILED ? nullptr : memory;
 }
 
-int size_class(uint64_t bytes) { return static_cast<int>(std::bit_width(bytes)); }
+bool is_like(uint64_t one, uint64_t other) {
+  const auto a = static_cast<double>(one) + 1, b = static_cast<double>(other) + 1;
+  return a <= kLikeness * b && b <= kLikeness * a;
+}
 
 }  // namespace
 
@@ -81,11 +94,13 @@ bool Neighbours::has_place(int64_t now_ns) {
   if (own_ != nullptr && own_->owner.load(kRelaxed) == token_) return true;
   own_ = nullptr;
   const int64_t forgotten_ns = nanoseconds(kForgotten).count();
+  const int64_t earliest_ns = now_ns - forgotten_ns, latest_ns = now_ns + forgotten_ns;
   for (size_t i = 0; i < kMostProcesses; ++i) {
     Place& place = places_[(token_ + i) % kMostProcesses];
     uint64_t owner = place.owner.load(kRelaxed);
     // By a process that was killed, or whose clock is another one.
-    const bool is_left = std::abs(now_ns - place.told_at_ns.load(kRelaxed)) > forgotten_ns;
+    const int64_t told_at_ns = place.told_at_ns.load(kRelaxed);
+    const bool is_left = told_at_ns < earliest_ns || told_at_ns > latest_ns;
     if (owner != 0 && !is_left) continue;
     if (!place.owner.compare_exchange_strong(owner, token_, kRelaxed)) continue;
     own_ = &place;
@@ -97,25 +112,31 @@ bool Neighbours::has_place(int64_t now_ns) {
 std::optional<double> Neighbours::mean_limit(const Share& own, TimePoint now) {
   const int64_t now_ns = duration_cast<nanoseconds>(now.time_since_epoch()).count();
   if (places_ == nullptr || !has_place(now_ns)) return std::nullopt;
+  const int64_t forgotten_ns = nanoseconds(kForgotten).count();
+  const int64_t fresh_ns = std::min(kFreshIntervals * own.interval.count(), forgotten_ns);
   own_->host.store(host_, kRelaxed);
   own_->limit.store(own.limit, kRelaxed);
   own_->max_limit.store(own.max_limit, kRelaxed);
   own_->request_bytes.store(own.request_bytes, kRelaxed);
+  own_->is_busy.store(own.is_busy, kRelaxed);
   own_->told_at_ns.store(now_ns, kRelaxed);
-  const int64_t fresh_ns = now_ns - nanoseconds(kFresh).count();
+  own_->fresh_until_ns.store(now_ns + fresh_ns, kRelaxed);
+  const int64_t latest_ns = now_ns + forgotten_ns;
   double sum = own.limit;
   int count = 1;
+  bool is_busy = own.is_busy;
   for (const Place& place : std::span(places_, kMostProcesses)) {
     if (place.owner.load(kRelaxed) == 0 || &place == own_) continue;
-    if (place.host.load(kRelaxed) != host_ || place.told_at_ns.load(kRelaxed) < fresh_ns) continue;
-    const uint64_t request_bytes = place.request_bytes.load(kRelaxed);
-    if (std::abs(size_class(request_bytes) - size_class(own.request_bytes)) > kLikeness) continue;
-    const uint32_t limit = place.limit.load(kRelaxed), most = place.max_limit.load(kRelaxed);
-    if (limit == 0 || (limit >= most && most < own.limit)) continue;
-    sum += limit;
+    if (place.host.load(kRelaxed) != host_) continue;
+    const int64_t fresh_until_ns = place.fresh_until_ns.load(kRelaxed);
+    if (fresh_until_ns < now_ns || fresh_until_ns > latest_ns) continue;
+    if (place.max_limit.load(kRelaxed) != own.max_limit) continue;
+    if (!is_like(place.request_bytes.load(kRelaxed), own.request_bytes)) continue;
+    sum += std::min(place.limit.load(kRelaxed), own.max_limit);
     ++count;
+    is_busy = is_busy || place.is_busy.load(kRelaxed);
   }
-  if (count == 1) return std::nullopt;
+  if (count == 1 || !is_busy) return std::nullopt;
   return sum / count;
 }
 

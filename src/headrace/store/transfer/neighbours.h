@@ -15,22 +15,24 @@ namespace headrace {
 // have. So they tell each other their limits, in memory that the processes of one user share, and
 // each moves towards the mean: what they have in flight together stays as they found it.
 //
-// Nothing depends on it. Without such memory (no /dev/shm, a full one, more processes than
-// places), mean_limit() says that there is nobody, as it does where the others ask for less than
-// they may, read objects of quite another size, or have a lower ceiling.
+// Only like counts like: processes that ask for as much as they get, have the same ceiling, and
+// read objects of a like size. Nothing depends on it: without such memory (no /dev/shm, a full
+// one, more processes than places) there is nobody.
 // Thread: confined.
 class Neighbours {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
   static constexpr size_t kMostProcesses = 512;          // times hosts that each of them uses
-  static constexpr std::chrono::seconds kFresh{2};       // what was said before counts no more
-  static constexpr std::chrono::seconds kForgotten{60};  // and its place may be taken
+  static constexpr std::chrono::seconds kForgotten{60};  // after which a place may be taken
+  static constexpr int kFreshIntervals = 3;              // as long as what was told counts
 
   // What a process does with the host, while it asks for as much as it gets.
   struct Share {
     uint32_t limit = 0;
-    uint32_t max_limit = 0;      // which `limit` cannot exceed
-    uint64_t request_bytes = 0;  // of the average answer
+    uint32_t max_limit = 0;                // which `limit` cannot exceed
+    uint64_t request_bytes = 0;            // of the average answer
+    bool is_busy = false;                  // answers take longer than when there was less to do
+    std::chrono::nanoseconds interval{0};  // until more is told
   };
 
   // `host` is the same in all of them. `folder` is one in memory.
@@ -40,7 +42,7 @@ class Neighbours {
   Neighbours& operator=(const Neighbours&) = delete;
 
   // Tells the others, and returns the mean of the limits, this process's included. None: there is
-  // nobody.
+  // nobody, or nobody who finds the host busy.
   std::optional<double> mean_limit(const Share& own, TimePoint now);
 
  private:

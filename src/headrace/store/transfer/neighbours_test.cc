@@ -9,7 +9,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,7 @@
 namespace headrace {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::Optional;
 using Share = Neighbours::Share;
@@ -28,7 +31,16 @@ const TimePoint kNow = TimePoint(std::chrono::hours(1));
 const std::string kHost = "https://storage.example";
 
 Share limit_of(uint32_t limit) {
-  return {.limit = limit, .max_limit = 512, .request_bytes = 100 * kKiB};
+  return {.limit = limit,
+          .max_limit = 512,
+          .request_bytes = 100 * kKiB,
+          .is_busy = true,
+          .interval = milliseconds(100)};
+}
+Share with(Share share, uint32_t max_limit, uint64_t request_bytes) {
+  share.max_limit = max_limit;
+  share.request_bytes = request_bytes;
+  return share;
 }
 
 class NeighboursTest : public ::testing::Test {
@@ -72,7 +84,8 @@ TEST_F(NeighboursTest, AnotherProcessIsANeighbour) {
   }
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   EXPECT_THAT(here.mean_limit(limit_of(100), kNow), Optional(200));
-  EXPECT_FALSE(here.mean_limit(limit_of(100), kNow + seconds(3))) << "it has not said more";
+  EXPECT_THAT(here.mean_limit(limit_of(100), kNow + milliseconds(300)), Optional(200));
+  EXPECT_FALSE(here.mean_limit(limit_of(100), kNow + milliseconds(301))) << "it has not said more";
 }
 
 TEST_F(NeighboursTest, WhoeverEndsIsNoNeighbourAnyMore) {
@@ -84,19 +97,38 @@ TEST_F(NeighboursTest, WhoeverEndsIsNoNeighbourAnyMore) {
   EXPECT_FALSE(stays.mean_limit(limit_of(100), kNow));
 }
 
+TEST_F(NeighboursTest, WhereNobodyFindsTheHostBusyThereIsRoomForAll) {
+  Neighbours one(kHost, folder()), two(kHost, folder());
+  Share idle = limit_of(100);
+  idle.is_busy = false;
+  EXPECT_FALSE(one.mean_limit(idle, kNow));
+  EXPECT_FALSE(two.mean_limit(idle, kNow));
+  EXPECT_THAT(one.mean_limit(limit_of(300), kNow), Optional(200));
+  EXPECT_THAT(two.mean_limit(idle, kNow), Optional(200)) << "who came later knows no better";
+}
+
+TEST_F(NeighboursTest, WhatASlowHostIsToldOfCountsForLonger) {
+  Neighbours one(kHost, folder()), two(kHost, folder());
+  Share slow = limit_of(100);
+  slow.interval = seconds(4);
+  one.mean_limit(slow, kNow);
+  EXPECT_THAT(two.mean_limit(limit_of(300), kNow + seconds(12)), Optional(200));
+  EXPECT_FALSE(two.mean_limit(limit_of(300), kNow + seconds(13)));
+}
+
 TEST_F(NeighboursTest, ObjectsOfAnotherSizeAreAnotherKindOfWork) {
   Neighbours small(kHost, folder()), large(kHost, folder());
-  large.mean_limit({.limit = 32, .max_limit = 512, .request_bytes = 8 * kMiB}, kNow);
+  large.mean_limit(with(limit_of(32), 512, 500 * kKiB), kNow);
   EXPECT_FALSE(small.mean_limit(limit_of(400), kNow));
-  large.mean_limit({.limit = 32, .max_limit = 512, .request_bytes = 300 * kKiB}, kNow);
+  large.mean_limit(with(limit_of(32), 512, 300 * kKiB), kNow);
   EXPECT_THAT(small.mean_limit(limit_of(400), kNow), Optional(216));
 }
 
-TEST_F(NeighboursTest, ALowerCeilingIsNoReasonForOthers) {
+TEST_F(NeighboursTest, ProcessesWithAnotherCeilingAreNotLikeThese) {
   Neighbours gentle(kHost, folder()), other(kHost, folder());
-  EXPECT_FALSE(
-      gentle.mean_limit({.limit = 16, .max_limit = 16, .request_bytes = 100 * kKiB}, kNow));
+  EXPECT_FALSE(gentle.mean_limit(with(limit_of(12), 16, 100 * kKiB), kNow));
   EXPECT_FALSE(other.mean_limit(limit_of(400), kNow));
+  EXPECT_FALSE(gentle.mean_limit(with(limit_of(12), 16, 100 * kKiB), kNow));
 }
 
 TEST_F(NeighboursTest, PlacesOfTheKilledAreTakenAgainAndMoreProcessesThanPlacesAreAlone) {
@@ -143,17 +175,47 @@ TEST_F(NeighboursTest, WithoutAFolderThereIsNobody) {
   EXPECT_FALSE(two.mean_limit(limit_of(200), kNow));
 }
 
-TEST_F(NeighboursTest, WhatAFileHoldsFromBeforeCannotMislead) {
+TEST_F(NeighboursTest, WhateverAFileHoldsAMeanIsOneOfLimits) {
+  const auto write = [this](const std::string& bytes) {
+    std::ofstream(file(), std::ios::binary | std::ios::in).write(bytes.data(), std::ssize(bytes));
+  };
+  std::string told;
   {
     Neighbours one(kHost, folder());
     one.mean_limit(limit_of(100), kNow);
+    std::ifstream stream(file(), std::ios::binary);
+    told.assign(std::istreambuf_iterator<char>(stream), {});
   }
-  std::string noise(Neighbours::kMostProcesses * 64, '\0');
-  for (size_t i = 0; i < noise.size(); ++i) noise[i] = static_cast<char>(i * 131 + 7);
-  std::ofstream(file(), std::ios::binary | std::ios::in).write(noise.data(), std::ssize(noise));
+  ASSERT_EQ(told.size(), Neighbours::kMostProcesses * 64);
+  const size_t place = told.find_first_not_of('\0') / 64 * 64;
+  const std::string like_one = told.substr(place, 64);
+  std::mt19937 rng(1);
+  for (int round = 0; round < 2000; ++round) {
+    // Places of this host, of which some numbers are anything.
+    std::string bytes;
+    for (size_t i = 0; i < Neighbours::kMostProcesses; ++i) bytes += like_one;
+    for (size_t i = 0; i < Neighbours::kMostProcesses; i += rng() % 64) {
+      const size_t at = i * 64 + 8 * (rng() % 8);
+      const bool is_extreme = rng() % 2 == 0;
+      for (size_t k = 0; k < 8; ++k) {
+        bytes[at + k] = static_cast<char>(is_extreme ? (k == 7 ? 0x80 : 0) : rng());
+      }
+      if (i + 64 >= Neighbours::kMostProcesses) break;
+    }
+    write(bytes);
+    Neighbours one(kHost, folder());
+    const auto mean = one.mean_limit(limit_of(100), kNow + seconds(round % 2 == 0 ? 0 : 61));
+    if (mean) {
+      EXPECT_GE(*mean, 0);
+      EXPECT_LE(*mean, 512);
+    }
+  }
+}
+
+TEST_F(NeighboursTest, WhatIsToldInTheFutureIsOfAnotherClock) {
   Neighbours one(kHost, folder()), two(kHost, folder());
-  EXPECT_FALSE(one.mean_limit(limit_of(100), kNow));
-  EXPECT_THAT(two.mean_limit(limit_of(200), kNow), Optional(150));
+  one.mean_limit(limit_of(100), kNow + std::chrono::hours(1));
+  EXPECT_FALSE(two.mean_limit(limit_of(300), kNow));
 }
 
 }  // namespace

@@ -106,7 +106,8 @@ void Operation::hedge_if_late(steady_clock::time_point now) {
     pass = store_.gate->enter();
     if (pass == nullptr) return;
   }
-  if (!rules.begin(*expected, slot_.lane().slot_limit())) return;
+  const HostLane& lane = slot_.lane();
+  if (!rules.begin(*expected, lane.slot_limit(), lane.has_free_place())) return;
   try {
     if (running == nullptr) {
       rare().race = std::make_shared<Race>(*via_, *attempt_, *connection_, *expected,

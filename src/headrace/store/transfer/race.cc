@@ -224,6 +224,7 @@ void Race::ended(Contender& contender, Result<void> exchanged) {
     lane_.give_back(std::move(contender.connection));
   }
   contender.give_up_place();
+  lane_.hedge_ended();
   changed_.cancel();
 }
 
@@ -295,9 +296,13 @@ void Race::drop_first(std::unique_ptr<Transport> first) {
   }
   HttpRequest request;
   request.method = method_;
-  asio::co_spawn(lane_.thread().context(),
-                 run(shared_from_this(), std::move(first), std::move(request), true),
-                 asio::detached);
+  try {
+    asio::co_spawn(lane_.thread().context(),
+                   run(shared_from_this(), std::move(first), std::move(request), true),
+                   asio::detached);
+  } catch (const std::bad_alloc&) {
+    rules.end_draining();  // its connection is closed
+  }
 }
 
 void Race::stop(const Error& why) {

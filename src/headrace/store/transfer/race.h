@@ -27,10 +27,8 @@ class HostLane;
 // read to their end and dropped, if they are small, or their connections are closed. A head that
 // says "later" (429, 5xx) loses as long as there are others.
 //
-// A loser may outlive the operation. It takes one of the lane's places in flight, if there are more
-// than a few of its kind; it keeps this object alive, and a pass, so that the engine does not stop
-// before it.
-// Thread: I/O. Borrows the lane; the attempt until settle() or abandon().
+// A loser may outlive the operation. It keeps this object alive, and a pass, so that the engine
+// does not stop before it. Thread: I/O. Borrows the lane; the attempt until settle() or abandon().
 class Race final : public HeadGate, public std::enable_shared_from_this<Race> {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
