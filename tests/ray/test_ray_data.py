@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -151,3 +152,28 @@ def test_a_task_has_two_blocks_at_most(gcs: headrace.Store, server: FaultServer)
     blocks.close()  # type: ignore[attr-defined]
     # One block was handed over, and the next was being read; the other two were not begun.
     assert objects_read() <= 2 * 3
+
+
+def test_a_consumer_that_stops_has_two_blocks_a_slot_read_ahead(server: FaultServer) -> None:
+    object_bytes, slots = 1 << 18, 2
+    server.synthetic("many", 1200, object_bytes, shape="flat")
+    dataset = headrace.ray.read_objects(
+        "gs://many", endpoint=server.url, credentials="anonymous", block_bytes=1 << 20,
+        override_num_blocks=8,
+    )  # fmt: skip
+    batches = iter(
+        dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
+    )
+    taken = next(batches).num_rows  # Ray has put several blocks into one
+
+    def objects_read() -> int:
+        return sum(each["kind"] == "media" for each in server.log())
+
+    counts = [objects_read()]
+    while len(counts) < 4 or len(set(counts[-4:])) > 1:  # it goes on, or has come to an end
+        time.sleep(1)
+        counts.append(objects_read())
+    assert taken <= counts[-1] <= taken * (1 + 2 * slots)
+    assert counts[-1] < 1200
+    rest = sum(batch.num_rows for batch in batches)
+    assert taken + rest == 1200
