@@ -374,6 +374,15 @@ def child_environment(checkout: Path = REPOSITORY) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([*others, str(checkout)])}
 
 
+def environment_before() -> dict[str, str] | None:
+    """Of a client that is to use another build's package: the folder that HEADRACE_BENCH_BEFORE
+    names, such as ../other/build/release/python. None: it names none."""
+    before = os.environ.get("HEADRACE_BENCH_BEFORE")
+    if not before:
+        return None
+    return {"PYTHONPATH": os.pathsep.join([str(Path(before).resolve()), str(REPOSITORY)])}
+
+
 def rate(answer: Answer) -> float:
     """Objects per second."""
     return float(answer["objects"] / answer["wall_s"])

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 from bench import objects
 from bench.harness import (
     BATCH_SIZE,
     LATENCY_S,
-    REPOSITORY,
     Answer,
     Bench,
     Client,
     Connections,
     cpu_us,
+    environment_before,
     ratios,
 )
 from bench.objects import Bucket
 
-# The folder of another build's package, such as ../other/build/release/python.
-BEFORE = "HEADRACE_BENCH_BEFORE"
 KEPT_OBJECTS = 4 * BATCH_SIZE  # what read_batches has at the same time: some batches
 
 
@@ -59,9 +55,8 @@ def _costs(
             warm_up_objects=epoch_objects // 4,
         ),
     }
-    if before := os.environ.get(BEFORE):
-        path = os.pathsep.join([str(Path(before).resolve()), str(REPOSITORY)])
-        clients["before"] = lambda: bench.many("headrace", url, bucket, env={"PYTHONPATH": path})
+    if (before := environment_before()) is not None:
+        clients["before"] = lambda: bench.many("headrace", url, bucket, env=before)
     answers = bench.alternate(group, clients, bench.effort.repetitions)
     found = cpu_us(answers["read_batches"])
     bench.cpu(group, "read_batches", answers["read_batches"])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench import objects
-from bench.harness import LATENCY_S, Answer, Bench, Client, rate_ratios
+from bench.harness import LATENCY_S, Answer, Bench, Client, environment_before, rate_ratios
 from bench.objects import Bucket
 
 # Share of the requests, and after how many seconds these are answered.
@@ -157,7 +157,7 @@ def tails_map(bench: Bench) -> None:
 
 
 def tails_lognormal(bench: Bench) -> None:
-    """`Loader` where every latency differs: with ``--against``, beside another version."""
+    """`Loader` where every latency differs, also beside the version before if there is one."""
     group = (
         f"Loader, 100 KiB, nginx, log-normal latency, median {LATENCY_S * 1e3:.0f} ms,"
         f" sigma {SIGMA:.0f}"
@@ -166,18 +166,23 @@ def tails_lognormal(bench: Bench) -> None:
     server = {"sigma": SIGMA}
     clients = {
         "with hedges": _client(bench, objects.MIDDLE, server, "loader-waits", **_epoch(count)),
-    }
-    if bench.against is None:
-        clients["without"] = _client(
+        "without": _client(
             bench, objects.MIDDLE, server, "loader-waits", **_epoch(count, hedge=False)
-        )
+        ),
+    }
+    if (before := environment_before()) is not None:
+        request = _epoch(count) | {"env": before}
+        clients["before"] = _client(bench, objects.MIDDLE, server, "loader-waits", **request)
     answers = bench.alternate(group, clients, bench.effort.repetitions)
-    found, beside = answers["with hedges"], answers.get("without", [])
+    found = answers["with hedges"]
     bench.rates(group, "with hedges", found)
-    bench.rates(group, "without", beside)
-    bench.row(group, "objects/s, times those without", "", rate_ratios(found, beside))
-    if found:
-        _additions(bench, group, "with hedges", found)
+    for name, at_least in (("without", None), ("before", 2)):
+        if name in answers:
+            beside = answers[name]
+            bench.rates(group, name, beside)
+            times = rate_ratios(found, beside)
+            bench.row(group, f"objects/s, times those {name}", "", times, at_least=at_least)
+    _additions(bench, group, "with hedges", found)
 
 
 def acknowledgements(bench: Bench) -> None:
