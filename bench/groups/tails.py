@@ -171,7 +171,7 @@ def tails_lognormal(bench: Bench) -> None:
         ),
     }
     if (before := environment_before()) is not None:
-        request = _epoch(count) | {"env": before}
+        request = _epoch(count // 20) | {"env": before}
         clients["before"] = _client(bench, objects.MIDDLE, server, "loader-waits", **request)
     answers = bench.alternate(group, clients, bench.effort.repetitions)
     found = answers["with hedges"]

@@ -19,7 +19,7 @@ constexpr double kHighLatency = 2.0;    // times the base: half of the requests 
 constexpr uint32_t kMaxPatience = 32;   // intervals between probes that do not pay
 constexpr double kAsMuch = 0.9;         // of the limited share: as much was asked for as before
 constexpr uint32_t kMaxUndecided = 3;   // intervals; that readers ask for less may be for good
-constexpr double kMostlyLimited = 0.5;  // of the requests, so that others are told of the limit
+constexpr double kMostlyLimited = 0.5;  // of the requests, so that an interval tells of the host
 constexpr double kBusyLatency = 1.1;    // times the base: others may be why
 constexpr double kRequestBytes = 4096;  // what a request costs beside its bytes, in bytes
 constexpr uint32_t kLetThrough = 5;     // served: then the number in flight is not what is refused
@@ -87,10 +87,17 @@ void LimitControl::end_interval(double seconds, double median_s) {
   if (interval_.completed == 0) return;
   const double goodput =
       (static_cast<double>(interval_.bytes) + kRequestBytes * interval_.completed) / seconds;
-  base_latency_s_ = base_latency_s_ == 0 ? median_s : std::min(base_latency_s_ * 1.005, median_s);
-  queueing_ = median_s > kHighLatency * base_latency_s_;
+  // Of requests that begin together, the fast answers come first, and the slow ones later; so where
+  // latencies spread, a start looks fast, and a wait for one answer looks slow.
+  const double recent_s = duration<double>(recent_.quantile(0.5)).count();
+  const double settled_s = std::max(median_s, recent_s);
+  const bool is_new = starting_ || base_latency_s_ == 0;
+  base_latency_s_ = is_new ? settled_s : std::min(base_latency_s_ * 1.005, settled_s);
+  const bool mostly_limited = limited_ >= kMostlyLimited * interval_.completed;
+  queueing_ =
+      std::min(median_s, mostly_limited ? median_s : recent_s) > kHighLatency * base_latency_s_;
   if (interval_.limited) adjust(goodput);
-  if (starting_ || limited_ < kMostlyLimited * interval_.completed) return;
+  if (starting_ || !mostly_limited) return;
   // While another limit is tried out, the one before it counts.
   share_ = {.limit = probe_ == Probe::kNone ? limit_ : limit_before_probe_,
             .max_limit = max_limit_,

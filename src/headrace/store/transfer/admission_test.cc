@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -292,6 +293,21 @@ TEST(Admission, ATailOfSlowAnswersIsNoCongestion) {
       EXPECT_FALSE(world.queueing()) << "second " << second;
       EXPECT_GE(world.limit(), 200u) << "second " << second;
     }
+  }
+}
+
+TEST(Admission, LatenciesThatSpreadAreNoQueue) {
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    World world([rng = std::mt19937(seed),
+                 latency_s = std::lognormal_distribution<double>(std::log(0.03), 1)](
+                    double) mutable { return Answer{.latency_s = latency_s(rng)}; },
+                1);
+    for (int step = 1; step <= 40; ++step) {
+      world.run_until(step * 0.25);
+      EXPECT_FALSE(world.queueing()) << step * 0.25 << " s";
+    }
+    EXPECT_GE(world.limit(), 256u);
   }
 }
 

@@ -556,7 +556,7 @@ TEST_F(RaceTest, AThrottledRequestMeansThatTheHostThrottles) {
 
 TEST_F(RaceTest, NothingIsSentTwiceWhileRequestsQueue) {
   for (int i = 0; i < 40; ++i) {
-    AdmissionReport report{.completed = 1};
+    AdmissionReport report{.completed = 1, .limited = true};
     report.add_latency(LatencyHistogram::bucket_of(milliseconds(i < 20 ? 30 : 90)));
     host_.admission.report(report, clock_.now() + i * milliseconds(50));
   }
@@ -568,7 +568,7 @@ TEST_F(RaceTest, NothingIsSentTwiceWhileRequestsQueue) {
 // If no answers come, nothing tells that the queue has gone.
 TEST_F(RaceTest, WhatIsVeryLateIsSentTwiceThoughRequestsQueuedWhenLastSeen) {
   for (int i = 0; i < 40; ++i) {
-    AdmissionReport report{.completed = 1};
+    AdmissionReport report{.completed = 1, .limited = true};
     report.add_latency(LatencyHistogram::bucket_of(milliseconds(i < 20 ? 30 : 90)));
     host_.admission.report(report, clock_.now() + i * milliseconds(50));
   }
