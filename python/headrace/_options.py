@@ -167,8 +167,8 @@ class ParallelOptions:
 
     max_in_flight: int = 512
     """Requests of every kind in flight per host and process, at most, over all stores that have the
-    same options for the host; below that the engine adapts by itself. In addition, a twentieth of it
-    may be hedges, and a third of it answers that hedges made unnecessary."""
+    same options for the host; below that the engine adapts by itself. In addition, hedges may be a
+    twentieth of it, and answers that they made unnecessary a third."""
     initial_in_flight: int = 64
     """Where it starts."""
     range_threshold_bytes: int = 16 * MiB
