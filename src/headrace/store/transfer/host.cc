@@ -267,7 +267,7 @@ ReadPiece* HostLane::drop(const ReadBatch& batch) {
 bool HostLane::wants_turn(const PacedLine& line) const {
   if (!line.returning.empty()) return true;
   if (limit_lifted_ && !line.others.empty()) return true;
-  return line.begun < slot_limit() && (!line.others.empty() || !line.pieces.empty());
+  return line.begun < slot_limit() && line.has_more();
 }
 
 bool HostLane::has_turn(PacedLine& line, steady_clock::time_point now) {
@@ -290,7 +290,11 @@ bool HostLane::serve_lines() {
   std::optional<steady_clock::time_point> look_again;
   for (auto at = lines_.begin(); at != lines_.end(); ++at) {
     PacedLine& line = *at;
-    if (!wants_turn(line)) continue;
+    if (!wants_turn(line)) {
+      // Where all places are taken, it is the limit that holds its next request back, not the pace.
+      if (line.has_more() && slots_taken() >= slot_limit()) unreported_.limited = true;
+      continue;
+    }
     if (!has_turn(line, now)) {
       const auto next = line.turn.value_or(line.ask_again);
       look_again = std::min(look_again.value_or(next), next);

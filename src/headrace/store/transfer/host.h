@@ -151,7 +151,8 @@ struct PacedLine {
             uint32_t lane)
       : pace(std::move(pace)), pieces(order, pool, metrics, lane) {}
 
-  bool idle() const { return begun == 0 && others.empty() && pieces.empty(); }
+  bool has_more() const { return !others.empty() || !pieces.empty(); }
+  bool idle() const { return begun == 0 && !has_more(); }
 
   const std::shared_ptr<Pace> pace;
   std::list<Slot*> returning;  // to be sent again: first

@@ -60,8 +60,9 @@ std::shared_ptr<const Route> route() {
 
 class LaneTest : public ::testing::Test {
  protected:
-  explicit LaneTest(uint32_t limit = 2)
-      : host_(route(), limit, limit, 100, std::make_shared<Log>()),
+  explicit LaneTest(uint32_t limit = 2) : LaneTest(limit, limit) {}
+  LaneTest(uint32_t initial_limit, uint32_t max_limit)
+      : host_(route(), initial_limit, max_limit, 100, std::make_shared<Log>()),
         lane_(*host_.lanes.emplace_back(
             std::make_unique<HostLane>(host_, *thread_, resolver_, *pool_))) {}
   ~LaneTest() override {
@@ -177,6 +178,35 @@ TEST_F(LaneTest, NoMoreRequestsOfALineBeginThanThereAreSlotsHoweverOftenTheyAreR
   refuses = false;
   let_pass(minutes(2));
   EXPECT_EQ(reader.ended, 20u);
+}
+
+class LaneThatMayGrow : public LaneTest {
+ protected:
+  LaneThatMayGrow() : LaneTest(2, 512) {}
+};
+
+TEST_F(LaneThatMayGrow, TheLimitGrowsThoughEachRequestIsOfAPacedRoot) {
+  // Five hundred a second are let through, which two at a time do not reach.
+  for (int i = 0; i < 1'000; ++i) {
+    hot_->report(i % 100 == 0, milliseconds(1), clock_.now());
+    clock_.advance(milliseconds(2));
+  }
+  ASSERT_TRUE(hot_->refused());
+  ASSERT_GE(hot_->per_s(), 200);
+  ScriptedReader reader(hot_);
+  reader.reads = [&](Slot& slot) -> awaitable<void> {
+    Request request(*thread_);
+    EXPECT_TRUE(slot.use_turn());
+    co_await request.park(clock_.now() + milliseconds(30));
+    AdmissionReport report{.completed = 1, .bytes = 1000};
+    report.add_latency(LatencyHistogram::bucket_of(milliseconds(30)));
+    lane_.record_outcome(report, clock_.now());
+  };
+  queue(reader, 3'000);
+  let_pass(seconds(5));
+  EXPECT_GE(host_.admission.limit(), 8u);
+  let_pass(minutes(10));
+  EXPECT_EQ(reader.ended, 3'000u);
 }
 
 TEST_F(LaneOfOneSlot, WhoIsGrantedASlotWhenItIsStoppedSendsNothingAndLeavesItsTurn) {
