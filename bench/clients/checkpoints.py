@@ -5,22 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from bench.clients.engine import store_of
-from bench.clients.measure import Answer, cpu_s
+from bench.clients.measure import Answer, cpu_s, forget_peak, status_bytes
 from bench.clients.s3_peers import use_keys
 
 _WIDTH = 1024
 _VOCABULARY = 32_000
-
-
-def _status_bytes(field: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field + ":"):
-            return int(line.split()[1]) << 10
-    raise KeyError(field)
 
 
 def _state(size_bytes: int, device: str = "cpu") -> dict[str, Any]:
@@ -54,13 +46,12 @@ def _state(size_bytes: int, device: str = "cpu") -> dict[str, Any]:
 
 def _measured(run: Callable[[], Any], tensor_bytes: int, *, held_before: bool) -> Answer:
     """`run` once: its time, its CPU, and the most memory above that of the tensors."""
-    before_bytes = _status_bytes("VmRSS")
-    # 5: the high-water mark begins anew from here.
-    Path("/proc/self/clear_refs").write_text("5")
+    before_bytes = status_bytes("VmRSS")
+    forget_peak()
     begin_cpu_s, begin_s = cpu_s(), time.perf_counter()
     kept = run()
     wall_s, used_s = time.perf_counter() - begin_s, cpu_s() - begin_cpu_s
-    above_bytes = _status_bytes("VmHWM") - before_bytes - (0 if held_before else tensor_bytes)
+    above_bytes = status_bytes("VmHWM") - before_bytes - (0 if held_before else tensor_bytes)
     del kept
     return {
         "objects": 1,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from bench.clients.measure import (
@@ -13,16 +12,11 @@ from bench.clients.measure import (
     batches_for,
     check_all,
     connections,
+    forget_peak,
     measured,
     objects_of,
+    status_bytes,
 )
-
-
-def _status_bytes(field: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field + ":"):
-            return int(line.split()[1]) << 10
-    raise KeyError(field)
 
 
 def store_of(request: Answer) -> Any:
@@ -138,9 +132,8 @@ def memory(request: Answer) -> Answer:
     import headrace
 
     headrace.configure(memory_budget_bytes=request["budget_bytes"])
-    start_bytes = _status_bytes("VmRSS")
-    # 5: the high-water mark begins anew from here.
-    Path("/proc/self/clear_refs").write_text("5")
+    start_bytes = status_bytes("VmRSS")
+    forget_peak()
     store = store_of(request)
     items = list(store.list())
     if request["by_name"]:
@@ -154,7 +147,7 @@ def memory(request: Answer) -> Answer:
         return object_count, size_bytes
 
     answer = measured(read, request["duration_s"])
-    answer["above_start_bytes"] = _status_bytes("VmHWM") - start_bytes
+    answer["above_start_bytes"] = status_bytes("VmHWM") - start_bytes
     return answer
 
 

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.clients.measure import cpu_s
+from bench.clients.measure import cpu_s, forget_peak, status_bytes
 from testing.circumstances import circumstances
 from testing.faultserver.client import FaultServer
 
@@ -38,19 +38,6 @@ Answer = dict[str, Any]
 
 
 # ---- one measurement
-
-
-def _resident_bytes(field: str) -> int:
-    """VmRSS: now; VmHWM: at most, since the process began or `_forget_peak`."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) << 10
-    raise RuntimeError(f"/proc/self/status has no {field}")
-
-
-def _forget_peak() -> None:
-    """Importing takes more memory than small work does."""
-    Path("/proc/self/clear_refs").write_text("5")
 
 
 def _store(request: Answer) -> Any:
@@ -73,8 +60,8 @@ def measure(request: Answer) -> Answer:
     """List the names, and read until the time is over, or all of them `rounds` times."""
     import headrace  # noqa: F401
 
-    _forget_peak()
-    before_bytes, began_s, began_cpu_s = _resident_bytes("VmRSS"), time.perf_counter(), cpu_s()
+    forget_peak()
+    before_bytes, began_s, began_cpu_s = status_bytes("VmRSS"), time.perf_counter(), cpu_s()
     store = _store(request)
     index = store.index()
     index_s, index_cpu_s = time.perf_counter() - began_s, cpu_s() - began_cpu_s
@@ -94,7 +81,7 @@ def measure(request: Answer) -> Answer:
         "objects": objects,
         "wall_s": time.perf_counter() - begin_s,
         "cpu_s": cpu_s() - begin_cpu_s,
-        "peak_bytes": _resident_bytes("VmHWM") - before_bytes,
+        "peak_bytes": status_bytes("VmHWM") - before_bytes,
     }
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import threading
 import warnings
 from contextlib import AbstractContextManager
@@ -16,6 +15,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace import _engine, _log, _trace  # noqa: F401  # the engine imports it when it has to tell
+from headrace._child_exit import before_child_exits
 from headrace._errors import CancelledError, InvalidArgumentError
 from headrace._options import EngineOptions, read_environment
 
@@ -106,7 +106,6 @@ class _Process:
 
 _process = _Process()
 _threads_at_fork = False
-_stops_with_process = 0  # the process for which that is arranged
 
 
 def _before_fork() -> None:
@@ -250,13 +249,7 @@ def stop_with_process() -> None:
 
     Python runs no exit handlers there; what an ended process leaves in a bucket stays there.
     """
-    global _stops_with_process
-    util = sys.modules.get("multiprocessing.util")
-    if util is None or sys.modules["multiprocessing.process"].parent_process() is None:
-        return
-    if _stops_with_process != os.getpid():
-        _stops_with_process = os.getpid()
-        util.Finalize(None, shutdown, exitpriority=10)
+    before_child_exits(shutdown, 10)
 
 
 def _at_exit() -> None:

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from headrace import _engine
+from headrace._child_exit import before_child_exits
 from headrace._errors import InvalidArgumentError, NotFoundError
 from headrace._options import require_count
 
@@ -39,7 +40,6 @@ _lock = threading.RLock()
 _current: Trace | None = None
 # What a forked child records, too, once it uses the engine: where its parent does.
 _inherited: tuple[str, int] | None = None
-_finishes_with_process = 0  # the process for which that is arranged
 
 
 class Trace:
@@ -172,7 +172,7 @@ def _begin(path: str, attempts_per_thread: int) -> Trace:
                 f"a trace is being recorded into {_current.path} already; stop() that one first"
             )
         begun = _current = Trace(whole, attempts_per_thread)
-        _finish_with_process()
+        before_child_exits(finish, 5)  # after the engine has ended
     return begun
 
 
@@ -197,17 +197,6 @@ def engine_begins(path: str) -> None:
             return
         path = os.path.abspath(asked[0])  # of this folder, also where a later child is elsewhere
         _begin(_of_this_process(path), asked[1])._asked = path
-
-
-def _finish_with_process() -> None:
-    """See to it that a child of multiprocessing writes, too; Python runs no exit handlers there."""
-    global _finishes_with_process
-    util = sys.modules.get("multiprocessing.util")
-    if util is None or sys.modules["multiprocessing.process"].parent_process() is None:
-        return
-    if _finishes_with_process != os.getpid():
-        _finishes_with_process = os.getpid()
-        util.Finalize(None, finish, exitpriority=5)  # after the engine has ended
 
 
 def finish() -> None:

@@ -17,6 +17,7 @@ import headrace
 from testing.faultserver.client import FaultServer
 from tests.ray_cluster import TwoNodes
 from tests.shards.tars import tar
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -169,11 +170,16 @@ def test_a_consumer_that_stops_has_two_blocks_a_slot_read_ahead(server: FaultSer
     def objects_read() -> int:
         return sum(each["kind"] == "media" for each in server.log())
 
-    counts = [objects_read()]
-    while len(counts) < 4 or len(set(counts[-4:])) > 1:  # it goes on, or has come to an end
-        time.sleep(1)
-        counts.append(objects_read())
-    assert taken <= counts[-1] <= taken * (1 + 2 * slots)
-    assert counts[-1] < 1200
+    count, since_s = objects_read(), time.monotonic()
+
+    def nothing_more_is_read() -> bool:  # for now, or for good
+        nonlocal count, since_s
+        if (found := objects_read()) != count:
+            count, since_s = found, time.monotonic()
+        return time.monotonic() - since_s >= 3
+
+    wait_until(nothing_more_is_read)
+    assert taken <= count <= taken * (1 + 2 * slots)
+    assert count < 1200
     rest = sum(batch.num_rows for batch in batches)
     assert taken + rest == 1200

@@ -93,9 +93,9 @@ void LimitControl::end_interval(double seconds, double median_s) {
   const double settled_s = std::max(median_s, recent_s);
   const bool is_new = starting_ || base_latency_s_ == 0;
   base_latency_s_ = is_new ? settled_s : std::min(base_latency_s_ * 1.005, settled_s);
-  const bool mostly_limited = limited_ >= kMostlyLimited * interval_.completed;
-  queueing_ =
-      std::min(median_s, mostly_limited ? median_s : recent_s) > kHighLatency * base_latency_s_;
+  const bool mostly_limited = limited_share() >= kMostlyLimited;
+  const double likely_s = mostly_limited ? median_s : std::min(median_s, recent_s);
+  queueing_ = likely_s > kHighLatency * base_latency_s_;
   if (interval_.limited) adjust(goodput);
   if (starting_ || !mostly_limited) return;
   // While another limit is tried out, the one before it counts.
@@ -119,8 +119,8 @@ void LimitControl::hold_back() {
 
 // What an interval did not gain may then be for want of requests.
 bool LimitControl::less_was_asked_for() {
-  const double share = static_cast<double>(limited_) / interval_.completed;
-  if (share >= kAsMuch * last_limited_share_ || undecided_ == kMaxUndecided) return false;
+  const bool as_much = limited_share() >= kAsMuch * last_limited_share_;
+  if (as_much || undecided_ == kMaxUndecided) return false;
   ++undecided_;
   return true;
 }
@@ -129,7 +129,7 @@ void LimitControl::adjust(double goodput) {
   const auto keep_in_mind = [&] {
     limit_before_probe_ = limit_;
     last_goodput_ = goodput;
-    last_limited_share_ = static_cast<double>(limited_) / interval_.completed;
+    last_limited_share_ = limited_share();
     undecided_ = 0;
   };
   if (starting_) {

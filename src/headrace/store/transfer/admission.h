@@ -70,6 +70,8 @@ class LimitControl {
   void end_interval(double seconds, double median_s);
   void hold_back();
   void adjust(double goodput);
+  // Of the interval's requests: those that were completed while more were waiting.
+  double limited_share() const { return static_cast<double>(limited_) / interval_.completed; }
   bool less_was_asked_for();
   void set_limit(double limit);
 

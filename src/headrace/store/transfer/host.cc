@@ -86,7 +86,7 @@ void HostLane::pump() {
       last_was_line_ = true;
       continue;
     }
-    const bool has_slot = slots_taken() < slot_limit();
+    const bool has_slot = has_free_place();
     const bool may_read = has_slot && startable > 0 && queue_.may_take();
     if (may_read && (waiting_.empty() || next_is_reader(reader_count_))) {
       --startable;
@@ -133,7 +133,7 @@ awaitable<void> HostLane::reader(PacedLine* line, ReadPiece* piece) {
     }
     if (slot.line_ != nullptr) break;
     if (!queue_.empty() || !waiting_.empty()) {
-      if (slots_taken() < slot_limit()) {
+      if (has_free_place()) {
         pump();
       } else {
         unreported_.limited = true;
@@ -292,7 +292,7 @@ bool HostLane::serve_lines() {
     PacedLine& line = *at;
     if (!wants_turn(line)) {
       // Where all places are taken, it is the limit that holds its next request back, not the pace.
-      if (line.has_more() && slots_taken() >= slot_limit()) unreported_.limited = true;
+      if (line.has_more() && !has_free_place()) unreported_.limited = true;
       continue;
     }
     if (!has_turn(line, now)) {
@@ -313,7 +313,7 @@ bool HostLane::serve_lines() {
 }
 
 bool HostLane::begin_next(PacedLine& line) {
-  const bool has_slot = slots_taken() < slot_limit();
+  const bool has_slot = has_free_place();
   line.waits_for_memory = false;
   if (!has_slot) unreported_.limited = true;
   if (limit_lifted_) {

@@ -13,7 +13,7 @@
 
 #include "headrace/base/random.h"
 #include "headrace/base/result.h"
-#include "headrace/base/split_mix.h"
+#include "headrace/format/xxh64.h"
 
 namespace headrace {
 
@@ -35,13 +35,8 @@ using std::chrono::duration_cast;
 using std::chrono::nanoseconds;
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr int64_t kForgottenNs = nanoseconds(Neighbours::kForgotten).count();
 constexpr double kLikeness = 4;  // a quarter of the size, or four times as much
-
-uint64_t hash_of(std::string_view text) {
-  uint64_t state = 0;
-  for (const char c : text) state = split_mix_state(state, static_cast<unsigned char>(c));
-  return state;
-}
 
 // The memory that is shared, or null.
 void* map_shared(const std::string& folder, size_t bytes) {
@@ -76,7 +71,7 @@ bool is_like(uint64_t one, uint64_t other) {
 }  // namespace
 
 Neighbours::Neighbours(std::string_view host, const std::string& folder)
-    : host_(hash_of(host)),
+    : host_(xxh64(host)),
       token_(random_number() | 1),
       places_(static_cast<Place*>(map_shared(folder, kMostProcesses * sizeof(Place)))) {
   static_assert(std::atomic<uint64_t>::is_always_lock_free);
@@ -93,8 +88,7 @@ Neighbours::~Neighbours() {
 bool Neighbours::has_place(int64_t now_ns) {
   if (own_ != nullptr && own_->owner.load(kRelaxed) == token_) return true;
   own_ = nullptr;
-  const int64_t forgotten_ns = nanoseconds(kForgotten).count();
-  const int64_t earliest_ns = now_ns - forgotten_ns, latest_ns = now_ns + forgotten_ns;
+  const int64_t earliest_ns = now_ns - kForgottenNs, latest_ns = now_ns + kForgottenNs;
   for (size_t i = 0; i < kMostProcesses; ++i) {
     Place& place = places_[(token_ + i) % kMostProcesses];
     uint64_t owner = place.owner.load(kRelaxed);
@@ -112,8 +106,7 @@ bool Neighbours::has_place(int64_t now_ns) {
 std::optional<double> Neighbours::mean_limit(const Share& own, TimePoint now) {
   const int64_t now_ns = duration_cast<nanoseconds>(now.time_since_epoch()).count();
   if (places_ == nullptr || !has_place(now_ns)) return std::nullopt;
-  const int64_t forgotten_ns = nanoseconds(kForgotten).count();
-  const int64_t fresh_ns = std::min(kFreshIntervals * own.interval.count(), forgotten_ns);
+  const int64_t fresh_ns = std::min(kFreshIntervals * own.interval.count(), kForgottenNs);
   own_->host.store(host_, kRelaxed);
   own_->limit.store(own.limit, kRelaxed);
   own_->max_limit.store(own.max_limit, kRelaxed);
@@ -121,7 +114,7 @@ std::optional<double> Neighbours::mean_limit(const Share& own, TimePoint now) {
   own_->is_busy.store(own.is_busy, kRelaxed);
   own_->told_at_ns.store(now_ns, kRelaxed);
   own_->fresh_until_ns.store(now_ns + fresh_ns, kRelaxed);
-  const int64_t latest_ns = now_ns + forgotten_ns;
+  const int64_t latest_ns = now_ns + kForgottenNs;
   double sum = own.limit;
   int count = 1;
   bool is_busy = own.is_busy;

@@ -28,7 +28,9 @@ class HostLane;
 // says "later" (429, 5xx) loses as long as there are others.
 //
 // A loser may outlive the operation. It keeps this object alive, and a pass, so that the engine
-// does not stop before it. Thread: I/O. Borrows the lane; the attempt until settle() or abandon().
+// does not stop before it.
+//
+// Thread: I/O. Borrows the lane; the attempt until settle() or abandon().
 class Race final : public HeadGate, public std::enable_shared_from_this<Race> {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
