@@ -101,6 +101,7 @@ AIS = Abilities(
     conditions_have_status=False,  # headrace looks at the target before
     nested_names=False,  # objects are files
     refused_characters="".join(map(chr, [*range(0x20), 0x7F])),
+    refused_endings=("..", "~"),
     control_characters=False,
     component_bytes=230,  # some more are part of the names of its own temporary files
     uploads=("multipart",),

@@ -51,6 +51,8 @@ class Abilities:
     """"a" and "a/b" may exist at once. None: they may, and listings do not tell the second."""
     refused_characters: str = ""
     """No name may have these."""
+    refused_endings: tuple[str, ...] = ()
+    """No folder in a name may end with these."""
     control_characters: bool = True
     """Names may have control characters."""
     component_bytes: int = 255

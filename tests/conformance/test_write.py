@@ -353,6 +353,7 @@ COMPONENTS = st.text(
         max_size=4,
     )
 )
+@hypothesis.example(objects={"0../0": b"", "a~/b~/.../c": b"1", "x~": b"2"})
 @hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
 def test_names_and_bytes_make_the_round_trip(
     subject: Subject, store: headrace.Store, objects: dict[str, bytes]
@@ -360,6 +361,8 @@ def test_names_and_bytes_make_the_round_trip(
     # Not left out by an assumption: where many are refused, few examples would remain.
     replaced = str.maketrans(dict.fromkeys(subject.abilities.refused_characters, "_"))
     objects = {name.translate(replaced): data for name, data in objects.items()}
+    for ending in subject.abilities.refused_endings:
+        objects = {name.replace(f"{ending}/", "_/"): data for name, data in objects.items()}
     # Each example has a folder of its own: an empty one that another has left is no object.
     folder = f"{uuid.uuid4().hex}/"
     objects = {folder + name: data for name, data in objects.items()}
