@@ -1232,6 +1232,15 @@ class CredentialsQueue:
     def next(self, timeout_s: float) -> Credentials | None: ...
     def stop(self) -> None: ...
 
+@final
+class BatchMemory(Buffer):
+    """Memory for a batch, as a writable buffer; it counts as live."""
+
+    def give_away(self) -> None:
+        """
+        From now on it is the caller's and does not count; when nobody refers to it any more, the engine uses it again.
+        """
+
 class Charge:
     """Memory that counts as live."""
 
@@ -1256,6 +1265,9 @@ class Engine:
         """
         Counts memory that reads will fill and that is not the engine's, until it is released.
         """
+
+    def batch_memory(self, size_bytes: int) -> BatchMemory:
+        """Memory that was used before, if there is some, for at least one byte."""
 
     def take_warnings(self) -> list[str]:
         """What users should know though nothing has failed, since the last call."""

@@ -142,29 +142,24 @@ def _pieces(
     begin, end = job.plan.shard(number)
     engines = [store._open() for store in job.stores]
     reader = _engine.IndexReader(job.index, [handle for _, handle in engines])
-    free: list[tuple[bytearray, _engine.Charge]] = []
-    ahead: deque[tuple[_Piece, EntryReads, tuple[bytearray, _engine.Charge]]] = deque()
+    ahead: deque[tuple[_Piece, EntryReads]] = deque()
 
     def start() -> None:
         nonlocal begin
         samples = job.plan.piece(begin, end, PIECE_BYTES)
-        size_bytes = samples.size_bytes
-        buffer = free.pop() if free and size_bytes <= PIECE_BYTES else None
-        if buffer is None:
-            room_bytes = max(size_bytes, PIECE_BYTES)
-            buffer = (bytearray(room_bytes), engines[0][0].charge(room_bytes))
-        data = memoryview(buffer[0])[:size_bytes]
+        memory = engines[0][0].batch_memory(max(samples.size_bytes, 1))
+        data = memoryview(memory)[: samples.size_bytes]
         entries, places = samples.lay_out(data)
-        batch = reader.start(entries, into=buffer[0], places=places)
+        batch = reader.start(entries, into=memory, places=places)
         reads = EntryReads(batch, job.index, entries)
-        ahead.append((_Piece(samples, data, entries, places, {}), reads, buffer))
+        ahead.append((_Piece(samples, data, entries, places, {}), reads))
         begin = samples.end
 
     try:
         while begin < end or ahead:
             while begin < end and len(ahead) < _PIECES_AHEAD:
                 start()
-            piece, reads, buffer = ahead[0]
+            piece, reads = ahead[0]
             while not reads.poll(_WAIT_S):
                 check()
             check()
@@ -175,24 +170,19 @@ def _pieces(
                     i: each for i, each in enumerate(found) if isinstance(each, HeadraceError)
                 }
                 piece.errors.update(failed)
-                del found  # they refer to the buffer, which is used again
+                del found  # they refer to the memory, which is used again
             else:
                 reads.wait()
             yield piece
             arrived(job.plan.source_bytes(piece.samples.begin, piece.samples.end))
             piece.data.release()
             ahead.popleft()
-            if len(buffer[0]) == PIECE_BYTES:
-                free.append(buffer)
-            else:
-                buffer[1].release()
+            del piece, reads
     finally:
-        for _, reads, _ in ahead:
+        for _, reads in ahead:
             reads.cancel()
-        for _, reads, _ in ahead:
+        for _, reads in ahead:
             reads.drain()
-        for _, charge in [*free, *(each[2] for each in ahead)]:
-            charge.release()
 
 
 def _open_writer(job: Job, name: str, planned_bytes: int, content_type: str) -> ObjectWriter:

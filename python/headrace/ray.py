@@ -261,11 +261,14 @@ class _Block:
         self._run, self._entries = run, entries
         sizes = [run.index.size_bytes(i) for i in entries]
         self._offsets = array("q", itertools.accumulate(sizes, initial=0))
-        self._charge = engine.charge(self._offsets[-1])
+        size_bytes = self._offsets[-1]
         if run.fields is None:
-            self._data = pyarrow.allocate_buffer(self._offsets[-1])
-            batch = reader.start(entries, into=self._data, places=self._offsets[:-1])
+            # Where a block lay that Ray has put into its store, this one has no pages to ask for.
+            self._memory = engine.batch_memory(max(size_bytes, 1))
+            self._hand_over = self._memory.give_away
+            batch = reader.start(entries, into=self._memory, places=self._offsets[:-1])
         else:
+            self._hand_over = engine.charge(size_bytes).release
             batch = reader.start(entries)
         self._reads = EntryReads(batch, run.index, entries)
 
@@ -289,19 +292,19 @@ class _Block:
             self._reads.take(return_errors=False)
             content = pyarrow.LargeBinaryArray.from_buffers(
                 pyarrow.large_binary(), len(entries),
-                [None, pyarrow.py_buffer(self._offsets), self._data],
+                [None, pyarrow.py_buffer(self._offsets), pyarrow.py_buffer(self._memory)],
             )  # fmt: skip
             own = [pyarrow.array(index.column(name, entries)) for name in index.columns]
             urls = pyarrow.array([index.url(i) for i in entries], pyarrow.string())
             return pyarrow.Table.from_arrays([urls, content, *own], schema=schema)
         finally:
-            self._charge.release()
+            self._hand_over()
 
     def drain(self) -> None:
         """Give it up."""
         self._reads.cancel()
         self._reads.drain()
-        self._charge.release()
+        self._hand_over()
 
 
 def _content(values: Sequence[Buffer | None]) -> Any:

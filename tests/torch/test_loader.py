@@ -84,11 +84,57 @@ def test_what_is_read_straight_into_batches_counts_until_it_is_handed_over(
     batches = iter(loader)
     first = next(batches)
     # Two of 10 x 100 bytes ahead, and room for the third: not the one that the trainer has.
-    assert headrace.metrics().memory_live_bytes - held_before == 3000
+    # Blocks of 1,024 bytes, of which each batch needs 1,000.
+    assert headrace.metrics().memory_live_bytes - held_before == 3072
     batches.close()  # type: ignore[attr-defined]
     gc.collect()
     assert headrace.metrics().memory_live_bytes == held_before
     assert first.shape == (10, 100)
+
+
+@pytest.mark.parametrize("straight", [True, False])
+def test_batches_lie_where_batches_lay_that_nobody_has_any_more(
+    hundred: headrace.Store, straight: bool
+) -> None:
+    def large(sample: headrace.Sample) -> torch.Tensor:
+        return sample.tensor().repeat(1000).float()
+
+    dataset = MapDataset(hundred, None if straight else large)
+    loader = Loader(dataset, 10, prefetch_bytes=3000, transform_threads=1)
+    places = set()
+    for _ in range(20):
+        for batch in loader:
+            places.add(batch.data_ptr())
+    assert len(places) <= 8  # of 200 batches
+
+
+def test_a_batch_that_is_kept_is_nobody_elses_and_counts_for_nothing(
+    hundred: headrace.Store,
+) -> None:
+    loader = Loader(MapDataset(hundred, lambda sample: sample.tensor().repeat(1000)), 10)
+    gc.collect()
+    held_before = headrace.metrics().memory_live_bytes
+    kept = [batch for _ in range(5) for batch in loader]
+    assert headrace.metrics().memory_live_bytes == held_before
+    assert len({batch.data_ptr() for batch in kept}) == 50
+    for at, batch in enumerate(kept):
+        rows = [bytes(row[-100:].tolist()) for row in batch]
+        assert rows == [content(i) for i in range(at % 10 * 10, at % 10 * 10 + 10)]
+
+
+@pytest.mark.parametrize("straight", [True, False])
+def test_a_batch_is_a_tensor_like_others(hundred: headrace.Store, straight: bool) -> None:
+    dataset = MapDataset(hundred, None if straight else lambda sample: sample.tensor().repeat(400))
+    batch = next(iter(Loader(dataset, 10)))
+    before = batch.clone()
+    assert batch.data_ptr() % 64 == 0
+    assert torch.equal(pickle.loads(pickle.dumps(batch)), before)
+    batch.share_memory_()
+    batch += 1
+    assert torch.equal(batch, before + 1)
+    headrace.shutdown()
+    assert torch.equal(batch, before + 1)  # it is no part of the engine
+    del batch
 
 
 def test_objects_of_no_bytes(tmp_path: Path) -> None:

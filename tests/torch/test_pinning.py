@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+import headrace
 from headrace.torch import Loader, MapDataset, _loader, _pinning
 from tests.torch.conftest import fill_folder
 from tests.torch.test_loader import number_of
@@ -22,9 +23,9 @@ class Counting(_pinning.Pageable):
         self.made: list[tuple[int, int]] = []
         self.pinned: list[Any] = []
 
-    def empty(self, count: int, size_bytes: int) -> torch.Tensor:
+    def room(self, engine: Any, count: int, size_bytes: int) -> Any:
         self.made.append((count, size_bytes))
-        return super().empty(count, size_bytes)
+        return super().room(engine, count, size_bytes)
 
     def pin(self, batch: Any) -> Any:
         self.pinned.append(batch)
@@ -69,7 +70,9 @@ def test_without_cuda_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         assert isinstance(_pinning.choose_pinning(False), _pinning.Pageable)
 
 
-def test_with_cuda_it_takes_torchs_page_locked_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_cuda_it_takes_torchs_page_locked_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: dict[str, Any] = {}
 
     def empty(shape: tuple[int, ...], **options: Any) -> str:
@@ -80,8 +83,14 @@ def test_with_cuda_it_takes_torchs_page_locked_memory(monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch, "empty", empty)
     chosen = _pinning.choose_pinning(True)
     assert isinstance(chosen, _pinning.PageLocked)
-    assert chosen.empty(3, 5) == "a tensor"  # type: ignore[comparison-overlap]
+    engine, _ = headrace.Store(tmp_path)._open()
+    held_before = engine.live_bytes
+    tensor, hand_over = chosen.room(engine, 3, 5)
+    assert tensor == "a tensor"  # type: ignore[comparison-overlap]
     assert asked == {"shape": (3, 5), "dtype": torch.uint8, "pin_memory": True}
+    assert engine.live_bytes == held_before + 15
+    hand_over()
+    assert engine.live_bytes == held_before
 
 
 def test_what_can_pin_itself_does() -> None:

@@ -17,7 +17,7 @@ import torch
 from headrace import _engine, _trace
 from headrace._errors import CancelledError
 from headrace._read_ahead import ReadAhead
-from headrace.torch._collate import collate, unequal_sizes
+from headrace.torch._collate import collate_in, unequal_sizes
 from headrace.torch._error_notes import about_batch, about_sample
 from headrace.torch._grid import Spot
 from headrace.torch._pinning import Pinning
@@ -160,11 +160,11 @@ class DirectStep:
         self.size_bytes = size_bytes
         count = len(request.indices)
         self._recipe = recipe
-        self._tensor = recipe.pinning.empty(count, size_bytes // count)
+        self._tensor, self._hand_over = recipe.pinning.room(
+            recipe.source.opened()[0], count, size_bytes // count
+        )
         # NumPy's arrays are buffers, which torch's tensors are not.
         into: Any = self._tensor.numpy()
-        # Until the trainer receives the batch, its memory counts as the engine's.
-        self._charge = recipe.source.opened()[0].charge(size_bytes)
         self.batch = recipe.source.start_straight(request.indices, into)
 
     def is_ready(self) -> bool:
@@ -172,7 +172,7 @@ class DirectStep:
 
     def wait(self, is_closing: Callable[[], bool]) -> torch.Tensor:  # noqa: ARG002
         self.batch.wait()
-        self._charge.release()
+        self._hand_over()
         recipe = self._recipe
         return recipe.source.batch(self._tensor, self.request.indices, recipe.pinning)
 
@@ -196,6 +196,7 @@ class MadeStep:
         self.size_bytes = size_bytes
         self.batch = reads or recipe.source.start(request.indices)
         self._makers = recipe.source.makers(request.indices)
+        self._engine = recipe.source.opened()[0]
         self._recipe = recipe
         count = len(request.indices)
         # One thread takes the engine's batch; the others wait for it.
@@ -293,7 +294,11 @@ class MadeStep:
         recipe = self._recipe
         begin_ns, count = time.perf_counter_ns(), len(outputs)
         try:
-            self._value = recipe.pinning.pin((recipe.collate_fn or collate)(outputs))
+            if recipe.collate_fn is None:
+                value = collate_in(self._engine, outputs)
+            else:
+                value = recipe.collate_fn(outputs)
+            self._value = recipe.pinning.pin(value)
         except BaseException as error:
             if isinstance(error, Exception):
                 error = about_batch(error, recipe.source.url, self.request.indices)

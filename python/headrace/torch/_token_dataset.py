@@ -230,10 +230,13 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
             self._check(tokens, indices, self._vocab_size)
         if self._type == self._stored:
             return tokens
-        cast = pinning.empty(len(tokens), tokens.shape[1] * self._type.itemsize).view(self._type)
+        size_bytes = tokens.shape[1] * self._type.itemsize
+        room, hand_over = pinning.room(self._opened()[0], len(tokens), size_bytes)
+        cast = room.view(self._type)
         # By NumPy, on this thread. Of more than 32,768 tokens, torch would give each of its OpenMP
         # threads a share, for which they wait spinning: at a busy machine, most of a trainer's CPU.
         numpy.copyto(cast.numpy(), tokens.numpy())
+        hand_over()
         return cast
 
     @property

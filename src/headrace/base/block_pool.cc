@@ -102,6 +102,26 @@ void Charge::release() {
   pool_.reset();
 }
 
+BatchMemory::BatchMemory(BlockPool& pool, uint64_t size_bytes)
+    : block_(pool.allocate(size_bytes)) {}
+
+BatchMemory::~BatchMemory() {
+  // It counts again for the moment in which it is freed, which takes the count away. Who finds no
+  // room because of that asks for it, and is told by release().
+  if (is_given_ && block_.data() != nullptr && block_.pool_->epoch_ == fork_epoch()) {
+    block_.pool_->live_bytes_.fetch_add(BlockPool::charged_bytes(block_.size_bytes()),
+                                        std::memory_order_seq_cst);
+  }
+}
+
+void BatchMemory::give_away() {
+  if (std::exchange(is_given_, true) || block_.data() == nullptr) return;
+  if (block_.pool_->epoch_ != fork_epoch()) return;
+  block_.pool_->live_bytes_.fetch_sub(BlockPool::charged_bytes(block_.size_bytes()),
+                                      std::memory_order_seq_cst);
+  block_.pool_->made_room();
+}
+
 std::shared_ptr<BlockPool> BlockPool::create(uint64_t budget_bytes) {
   return std::shared_ptr<BlockPool>(new BlockPool(budget_bytes), &BlockPool::disown);
 }

@@ -36,6 +36,7 @@ class Block {
   void release();
 
  private:
+  friend class BatchMemory;
   friend class BlockPool;
   BlockPool* pool_ = nullptr;  // lives at least as long as its blocks
   std::byte* data_ = nullptr;
@@ -56,6 +57,24 @@ class Charge {
  private:
   std::shared_ptr<BlockPool> pool_;
   uint64_t size_bytes_;
+};
+
+// A block for a batch that the user gets in the end. Given away, it does not count against the
+// budget any more, as no memory of the user's own does; when it is freed the pool uses it again.
+// Thread: confined.
+class BatchMemory {
+ public:
+  // Counts, whether or not there is room. Empty only as with BlockPool::allocate().
+  BatchMemory(BlockPool& pool, uint64_t size_bytes);
+  ~BatchMemory();
+  BatchMemory(BatchMemory&&) noexcept = default;
+  BatchMemory& operator=(BatchMemory&&) = delete;
+  void give_away();
+  std::span<std::byte> bytes() const { return block_.bytes(); }
+
+ private:
+  Block block_;
+  bool is_given_ = false;
 };
 
 struct MemoryUse {
@@ -139,6 +158,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   MemoryUse use();
 
  private:
+  friend class BatchMemory;
   friend class Block;
   friend class Charge;
   static constexpr size_t kClassCount = 73;  // up to 64 MiB; larger blocks are mapped one by one

@@ -37,6 +37,46 @@ TEST(BlockPool, MemoryOfOthersCountsWhileItsChargeLives) {
   EXPECT_EQ(pool->use().peak_live_bytes, kMiB);
 }
 
+TEST(BlockPool, MemoryOfABatchCountsUntilItIsGivenAwayAndIsUsedAgain) {
+  const auto pool = BlockPool::create(64 * kMiB);
+  int told = 0;
+  pool->set_on_room([&told] { ++told; });
+  const std::byte* data = nullptr;
+  {
+    BatchMemory memory(*pool, 7 * kMiB);
+    data = memory.bytes().data();
+    EXPECT_EQ(memory.bytes().size(), 7 * kMiB);
+    EXPECT_EQ(pool->live_bytes(), 7 * kMiB);
+    pool->ask_for_room();
+    memory.give_away();
+    EXPECT_EQ(told, 1);
+    memory.give_away();
+    EXPECT_EQ(pool->live_bytes(), 0U);
+    const BatchMemory moved = std::move(memory);
+    EXPECT_EQ(moved.bytes().data(), data);
+  }
+  EXPECT_EQ(pool->live_bytes(), 0U);
+  EXPECT_EQ(pool->use().cached_bytes, 7 * kMiB);
+  {
+    const BatchMemory kept(*pool, 7 * kMiB - 1);
+    EXPECT_EQ(kept.bytes().data(), data);
+  }
+  EXPECT_EQ(pool->live_bytes(), 0U);
+  EXPECT_EQ(pool->use().peak_live_bytes, 7 * kMiB);
+}
+
+TEST(BlockPool, MemoryThatWasGivenAwayOutlivesThePoolsOwner) {
+  auto pool = BlockPool::create(64 * kMiB);
+  std::optional<BatchMemory> large(std::in_place, *pool, 100 * kMiB),
+      small(std::in_place, *pool, 1);
+  large->give_away();
+  small->give_away();
+  pool.reset();
+  large->bytes()[0] = small->bytes()[0] = std::byte{1};
+  large.reset();
+  small.reset();
+}
+
 TEST(BlockPool, ZeroBytesAreAnEmptyBlockThatCostsNothing) {
   const auto pool = pool_of(kMiB);
   const Block block = pool->allocate(0);
