@@ -39,6 +39,9 @@ for _function in (ranks, report, restore):
 del _function
 
 BLOCK_BYTES = 32 * MiB
+_LEAST_BLOCK_BYTES = 1 * MiB
+_TASKS_OF_CPU = 4
+_BLOCKS_OF_TASK = 2  # one is read while one is handed over; Ray joins them in its store
 _URL, _BYTES = "url", "bytes"
 _TYPES = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string(),
           bytes: pyarrow.binary()}  # fmt: skip
@@ -64,7 +67,9 @@ def read_objects(
             a `headrace.ObjectIndex`, such as the ``objects`` of a dataset; or several of these.
         block_bytes: the size of the blocks that are read, at most; one object always fits. A task
             has two of them in memory, one that is read and one that is handed over.
-        override_num_blocks: how many read tasks there are, at most. Default: Ray decides.
+        override_num_blocks: how many read tasks there are, at most. Default: four for each CPU of
+            the cluster, with blocks of at least 1 MiB, or more, so that none has more than two
+            blocks.
         concurrency: how many of them run at a time. Default: as many as Ray has CPUs for.
         ray_remote_args: what Ray needs for each of them, such as ``{"num_cpus": 0.5}``.
         options: options of `headrace.Store`, for all URLs that are given: ``endpoint=...``. Each
@@ -158,6 +163,12 @@ def _dataset(
     concurrency: int | None,
     ray_remote_args: dict[str, Any] | None,
 ) -> Any:
+    if override_num_blocks is None:
+        # Ray's own default is two hundred tasks, or more. It copies the blocks of fewer to pieces,
+        # and each block costs its scheduler some milliseconds.
+        if not ray.is_initialized():
+            ray.init()
+        override_num_blocks = read.cut(int(ray.cluster_resources().get("CPU", 1)))
     return ray.data.read_datasource(
         read,
         override_num_blocks=override_num_blocks,
@@ -173,7 +184,17 @@ class _Entries(Datasource):
         self, index: ObjectIndex, stores: Stores, block_bytes: int, fields: tuple[str, ...] | None
     ) -> None:
         self._index, self._stores, self._fields = index, stores, fields
-        self._ends = _cut([index.size_bytes(i) for i in range(len(index))], block_bytes)
+        self._block_bytes = block_bytes
+        self._ends = _cut(index, block_bytes)
+
+    def cut(self, cpus: int) -> int:
+        """Cut the blocks so that so many CPUs have some; return the number of tasks for that."""
+        wanted = _TASKS_OF_CPU * cpus
+        share = max(self._index.total_size_bytes // wanted, _LEAST_BLOCK_BYTES)
+        if share < self._block_bytes:
+            self._ends = _cut(self._index, share)
+        count = len(self._ends)
+        return min(count, max(wanted, -(-count // _BLOCKS_OF_TASK)))
 
     def get_name(self) -> str:
         """What Ray calls the tasks."""
@@ -203,16 +224,17 @@ class _Entries(Datasource):
         return tasks
 
 
-def _cut(sizes: Sequence[int], block_bytes: int) -> list[int]:
+def _cut(index: ObjectIndex, block_bytes: int) -> list[int]:
     """Return where blocks end that hold so many bytes at most, or one entry."""
     ends: list[int] = []
     held_bytes = 0
-    for i, size_bytes in enumerate(sizes):
+    for i in range(len(index)):
+        size_bytes = index.size_bytes(i)
         if i > (ends[-1] if ends else 0) and held_bytes + size_bytes > block_bytes:
             ends.append(i)
             held_bytes = 0
         held_bytes += size_bytes
-    return [*ends, len(sizes)]
+    return [*ends, len(index)]
 
 
 def _shares(ends: Sequence[int], count: int) -> Iterator[Sequence[int]]:

@@ -155,6 +155,41 @@ def test_a_task_has_two_blocks_at_most(gcs: headrace.Store, server: FaultServer)
     assert objects_read() <= 2 * 3
 
 
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("objects", "cpus", "tasks"),
+    [
+        (1000, 2, 16),  # of two blocks of 32 objects each
+        (1000, 64, 256),  # of blocks of 3
+        (3, 8, 3),
+        (1, 1, 1),
+    ],
+)
+def test_every_cpu_has_tasks_and_each_task_two_blocks_at_most(
+    objects: int, cpus: int, tasks: int
+) -> None:
+    index = headrace.ObjectIndex.from_names(
+        [f"{i:04d}" for i in range(objects)], sizes_bytes=[MIB] * objects, root="gs://bucket"
+    )
+    read = headrace.ray._Entries(index, (headrace.Store("gs://bucket"),), 32 * MIB, None)
+    assert read.cut(cpus) == tasks
+    runs = [task.read_fn for task in read.get_read_tasks(tasks)]
+    assert len(runs) == tasks
+    assert max(len(run.ends) for run in runs) <= 2
+    assert sum(run.ends[-1] for run in runs) == objects
+
+
+def test_ray_does_not_cut_blocks_again(gcs: headrace.Store) -> None:
+    fill(gcs)
+    dataset = headrace.ray.read_objects(gcs).materialize()
+    assert "SplitBlocks" not in dataset.stats()
+    assert sorted(row["url"] for row in dataset.take_all()) == sorted(
+        gcs.url_of(f"{i:03d}.bin") for i in range(COUNT)
+    )
+
+
 def test_a_consumer_that_stops_has_two_blocks_a_slot_read_ahead(server: FaultServer) -> None:
     object_bytes, slots = 1 << 18, 2
     server.synthetic("many", 1200, object_bytes, shape="flat")
