@@ -168,7 +168,8 @@ def _dataset(
         # and each block costs its scheduler some milliseconds.
         if not ray.is_initialized():
             ray.init()
-        override_num_blocks = read.cut(int(ray.cluster_resources().get("CPU", 1)))
+        cpus = ray.cluster_resources().get("CPU", 1)  # type: ignore[no-untyped-call]
+        override_num_blocks = read.cut(int(cpus))
     return ray.data.read_datasource(
         read,
         override_num_blocks=override_num_blocks,

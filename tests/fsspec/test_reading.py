@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -14,6 +15,7 @@ import pytest
 import headrace
 from headrace.fsspec import FolderFileSystem, GcsFileSystem, StoreFileSystem
 from testing.faultserver.client import FaultServer
+from tests.conftest import Child
 from tests.fsspec.conftest import Place
 
 DATA = bytes(range(256)) * 400
@@ -209,6 +211,33 @@ def test_ranges_are_cut_off_at_the_end_of_their_object(counted: Place, server: F
     assert found == [DATA[:10], DATA[-5:], b""]
     # The first range is read once; of the others the size is asked for.
     assert kinds(server, begin).count("get") == 2
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_ranges_that_are_dropped_leave_their_pages_to_the_next_ones(
+    tmp_path: Path, run_child: Child, decided: bool
+) -> None:
+    """Else the system clears as many pages for each call as it has bytes."""
+    (tmp_path / "data").write_bytes(bytes(32 << 20))
+    done = run_child(
+        """
+        import resource, sys
+        from headrace.fsspec import FolderFileSystem
+        fs, path = FolderFileSystem(), sys.argv[1]
+        def faults():
+            return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for turn in range(8):
+            before = faults()
+            begins = list(range(0, 32 << 20, 2 << 20))
+            found = fs.cat_ranges([path] * 16, begins, [each + (2 << 20) for each in begins])
+            assert sum(map(len, found)) == 32 << 20
+            del found
+        print(faults() - before)
+        """,
+        str(tmp_path / "data"),
+        **({"MALLOC_TRIM_THRESHOLD_": "131072"} if decided else {}),
+    )
+    assert (int(done.stdout) > 16 * 512 / 2) == decided
 
 
 def test_errors_are_in_their_places_or_raised(place: Place) -> None:

@@ -28,6 +28,7 @@ from headrace._errors import (
     PreconditionFailedError,
     ResourceError,
 )
+from headrace._freed_memory import keep_freed_memory
 from headrace._keywords import STORE_KEYWORDS, refuse_keywords
 from headrace._location import after_scheme, before_wildcards, bucket_and_name, scheme_of
 from headrace._options import PART_BYTES, PREFETCH_BYTES, require, require_bytes
@@ -305,6 +306,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         root, name = bucket_and_name(f"{self.scheme}://{text}")
         store = self._stores.get(root)
         if store is None:
+            keep_freed_memory()
             store = self._stores.setdefault(root, Store(root, **self._options))
         return store, name
 
