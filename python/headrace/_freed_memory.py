@@ -17,10 +17,10 @@ _KEPT_BYTES = 256 << 20
 def keep_freed_memory() -> None:
     """Let glibc keep up to 256 MiB of freed memory in this process for the next batch.
 
-    Where reads give ``bytes``, as fsspec does and the packages that headrace stands in for, each
-    takes new memory. If glibc returned the memory of a dropped batch to the system, the system would have to clear
-    the pages of the next one, which costs more than receiving the data. Environment variables of
-    glibc take precedence.
+    Where reads give ``bytes``, as in fsspec and in the packages that headrace stands in for, each
+    takes new memory. If glibc returned the memory of a dropped batch to the system, the system
+    would have to clear the pages of the next one, which costs more than receiving the data.
+    Environment variables of glibc take precedence.
     """
     decided = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
     if any(name in os.environ for name in decided):
