@@ -2,6 +2,7 @@
 #include <system_error>
 #include <utility>
 
+#include "batch_memory.h"
 #include "engine_handle.h"
 #include "headrace/format/url.h"
 #include "store_options.h"
@@ -135,38 +136,7 @@ bool pass_on_log() noexcept {
   return true;
 }
 
-namespace {
-
-int memory_buffer(PyObject* self, Py_buffer* view, int flags) {
-  if (!nb::inst_ready(self)) {
-    PyErr_SetString(PyExc_BufferError, "the memory was not initialised");
-    return -1;
-  }
-  const std::span<std::byte> bytes = nb::inst_ptr<BatchMemory>(self)->bytes();
-  return PyBuffer_FillInfo(view, self, bytes.data(), static_cast<Py_ssize_t>(bytes.size()),
-                           /*readonly=*/0, flags);
-}
-
-PyType_Slot memory_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&memory_buffer)},
-                              {0, nullptr}};
-
-BatchMemory batch_memory(const EngineHandle& self, uint64_t size_bytes) {
-  BatchMemory memory(self.engine().pool(), size_bytes);
-  if (memory.bytes().empty()) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
 void bind_engine(nb::module_& module) {
-  nb::class_<BatchMemory>(module, "BatchMemory", nb::type_slots(memory_slots), nb::is_final(),
-                          nb::sig("@typing.final\nclass BatchMemory(typing_extensions.Buffer)"),
-                          "Memory for a batch, as a writable buffer; it counts as live.")
-      .def(
-          "give_away",
-          [](BatchMemory& self) { without_gil([&self](MayBlock) { self.give_away(); }); },
-          "From now on it is the caller's and does not count; when nobody refers to it any more, "
-          "the engine uses it again.");
   nb::class_<Charge>(module, "Charge", "Memory that counts as live.")
       .def("release", [](Charge& self) { without_gil([&self](MayBlock) { self.release(); }); });
   nb::class_<EngineHandle>(module, "Engine", "The threads and the memory of this process.")
@@ -196,8 +166,12 @@ void bind_engine(nb::module_& module) {
           },
           nb::arg("size_bytes"),
           "Counts memory that reads will fill and that is not the engine's, until it is released.")
-      .def("batch_memory", &batch_memory, nb::arg("size_bytes"),
-           "Memory that was used before, if there is some, for at least one byte.")
+      .def(
+          "batch_memory",
+          [](const EngineHandle& self, uint64_t size_bytes) {
+            return BatchMemoryHandle(self.engine().pool(), size_bytes);
+          },
+          nb::arg("size_bytes"), "Memory that was used before, if there is some; at least a byte.")
       .def(
           "take_warnings",
           [](const EngineHandle& self) {

@@ -219,6 +219,7 @@ void bind_crcs(nb::module_& module);
 void bind_packing(nb::module_& module);
 void bind_shards(nb::module_& module);
 void bind_tar(nb::module_& module);
+void bind_batch_memory(nb::module_& module);
 void bind_tokens(nb::module_& module);
 void bind_parquet(nb::module_& module);
 void bind_credentials(nb::module_& module);

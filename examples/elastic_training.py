@@ -5,10 +5,11 @@ On each of up to two nodes:
 torchrun --nnodes=1:2 --nproc-per-node=1 --max-restarts=3 --rdzv-backend=c10d \\
     --rdzv-endpoint=HOST:29400 examples/elastic_training.py gs://bucket/digits/
 
-If a node is lost or another one comes, torchrun starts the script again on all that are there. The
-script then resumes from the newest checkpoint: the place of the loader belongs to no number of
-ranks, and the global batch stays the same, so the steps are those of an undisturbed run. Only the
-steps after that checkpoint are done again.
+If a node is lost or another one comes, torchrun starts the script again on all that are there. (At
+HOST they meet: it must not be the one that is lost.) The script then resumes from the newest
+checkpoint: the place of the loader belongs to no number of ranks, and the global batch stays the
+same, so the steps are those of an undisturbed run. Only the steps after that checkpoint are done
+again.
 """
 
 from __future__ import annotations

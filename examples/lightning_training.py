@@ -3,6 +3,7 @@
 python examples/lightning_training.py gs://bucket/run1
 python examples/lightning_training.py /tmp/run1
 
+Needs `pip install 'headrace[lightning,demo]'`, and a place that is empty.
 It trains one epoch on images, and then again, stopped after 30 steps and resumed in a new trainer.
 Both runs end with the same weights, because the place of the loader is saved with each checkpoint.
 """
@@ -70,7 +71,10 @@ def fit(url: str, run: str, directory: str, max_steps: int, resume: str | None =
 
 def main(url: str) -> None:
     """Write the images, train undisturbed, train with a stop, and compare the weights."""
-    list(write(headrace.Store(url), "", png_objects()))
+    store = headrace.Store(url)
+    if store.exists("stopped/last.ckpt"):
+        raise SystemExit(f"{store.url} has the checkpoints of another run; give an empty place")
+    list(write(store, "", png_objects()))
     with tempfile.TemporaryDirectory() as directory:
         whole = fit(url, "whole", directory, -1)
         fit(url, "stopped", directory, STOP_AFTER)

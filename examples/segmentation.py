@@ -4,8 +4,11 @@ python examples/segmentation.py gs://bucket/shapes
 python examples/segmentation.py /tmp/shapes --plot overlap.png --json overlap.json
 
 The images are synthetic: bright ellipses in noise. Both loaders feed the same network, which starts
-from the same weights. DataLoader reads and decodes a batch while the network waits; Loader reads
-and decodes ahead while the network computes. The plot shows where the time of each step goes.
+from the same weights. DataLoader, without workers, reads and decodes a batch while the network
+waits; Loader reads and decodes ahead while the network computes, so only the first step of an epoch
+waits. The plot shows where the time of each step goes.
+
+Needs `pip install 'headrace[demo]'`.
 """
 
 from __future__ import annotations

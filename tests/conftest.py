@@ -29,6 +29,8 @@ from tests.keys import S3_KEYS
 # Tests count requests, and a busy machine makes some of them late. Those about hedges ask for them
 # by `ParallelOptions(hedge=True)`.
 os.environ["HEADRACE_HEDGE"] = "0"
+# Children that import headrace say at their end which objects nobody has freed.
+os.environ["HEADRACE_REPORT_LEAKS"] = "1"
 
 # A shell starts what runs in its background with SIGINT ignored, and children inherit that: Ctrl-C
 # could not be tested there.

@@ -237,6 +237,20 @@ def label_samples(samples: list[Sample], labels: list[Any]) -> None:
     """Gives each sample its label."""
 
 @final
+class BatchMemory(Buffer):
+    """Memory for a batch, as a writable buffer; it counts as live."""
+
+    def give_away(self) -> None:
+        """
+        From now on it is the caller's and does not count; when nobody refers to it any more, the engine uses it again.
+        """
+
+    def dlpack(self, shape: Sequence[int], code: int, bits: int) -> Any:
+        """
+        A capsule of DLPack, for torch.from_dlpack, with all of the memory as one tensor of a type that DLPack numbers so.
+        """
+
+@final
 class ObjectIndex(object):
     """
     The names, sizes and versions of many objects, in a fixed order. Immutable.
@@ -1232,15 +1246,6 @@ class CredentialsQueue:
     def next(self, timeout_s: float) -> Credentials | None: ...
     def stop(self) -> None: ...
 
-@final
-class BatchMemory(Buffer):
-    """Memory for a batch, as a writable buffer; it counts as live."""
-
-    def give_away(self) -> None:
-        """
-        From now on it is the caller's and does not count; when nobody refers to it any more, the engine uses it again.
-        """
-
 class Charge:
     """Memory that counts as live."""
 
@@ -1267,7 +1272,7 @@ class Engine:
         """
 
     def batch_memory(self, size_bytes: int) -> BatchMemory:
-        """Memory that was used before, if there is some, for at least one byte."""
+        """Memory that was used before, if there is some; at least a byte."""
 
     def take_warnings(self) -> list[str]:
         """What users should know though nothing has failed, since the last call."""

@@ -364,6 +364,8 @@ def _absolute(path: str) -> str:
 
 
 def _text_of(url: Url) -> str:
+    if url is None:
+        raise TypeError("there is no URL: None is what checkpoint.latest says if there is none yet")
     text = os.fspath(url)
     if not isinstance(text, str):
         raise TypeError(f"a URL is a str or a path of one, not {text!r}")

@@ -40,7 +40,8 @@ del _function
 
 BLOCK_BYTES = 32 * MiB
 _LEAST_BLOCK_BYTES = 1 * MiB
-_TASKS_OF_CPU = 4
+_LEAST_TASKS_OF_CPU, _MOST_TASKS_OF_CPU = 2, 4
+_MOST_TASKS = 4096
 _BLOCKS_OF_TASK = 2  # one is read while one is handed over; Ray joins them in its store
 _URL, _BYTES = "url", "bytes"
 _TYPES = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string(),
@@ -67,9 +68,10 @@ def read_objects(
             a `headrace.ObjectIndex`, such as the ``objects`` of a dataset; or several of these.
         block_bytes: the size of the blocks that are read, at most; one object always fits. A task
             has two of them in memory, one that is read and one that is handed over.
-        override_num_blocks: how many read tasks there are, at most. Default: four for each CPU of
-            the cluster, with blocks of at least 1 MiB, or more, so that none has more than two
-            blocks.
+        override_num_blocks: how many read tasks there are, at most. Default: four for each CPU
+            that they may use, or two where the blocks would be smaller than 1 MiB; or more, up to
+            4,096, so that none has more than two blocks. Ray decides if its
+            ``DataContext.read_op_min_num_blocks`` was changed.
         concurrency: how many of them run at a time. Default: as many as Ray has CPUs for.
         ray_remote_args: what Ray needs for each of them, such as ``{"num_cpus": 0.5}``.
         options: options of `headrace.Store`, for all URLs that are given: ``endpoint=...``. Each
@@ -163,19 +165,34 @@ def _dataset(
     concurrency: int | None,
     ray_remote_args: dict[str, Any] | None,
 ) -> Any:
-    if override_num_blocks is None:
+    if override_num_blocks is None and _is_rays_default("read_op_min_num_blocks"):
         # Ray's own default is two hundred tasks, or more. It copies the blocks of fewer to pieces,
         # and each block costs its scheduler some milliseconds.
-        if not ray.is_initialized():
-            ray.init()
-        cpus = ray.cluster_resources().get("CPU", 1)  # type: ignore[no-untyped-call]
-        override_num_blocks = read.cut(int(cpus))
+        override_num_blocks = read.cut(_cpus(concurrency))
     return ray.data.read_datasource(
         read,
         override_num_blocks=override_num_blocks,
         concurrency=concurrency,
         ray_remote_args=ray_remote_args,
     )
+
+
+def _is_rays_default(name: str) -> bool:
+    context = ray.data.DataContext
+    return bool(getattr(context.get_current(), name) == getattr(context(), name))
+
+
+def _cpus(concurrency: int | None) -> int:
+    """Return how many CPUs read tasks may use at a time."""
+    if not ray.is_initialized():
+        ray.init()
+    group = ray.util.get_current_placement_group()
+    if group is None:
+        cpus = ray.cluster_resources().get("CPU", 1)  # type: ignore[no-untyped-call]
+    else:
+        cpus = sum(bundle.get("CPU", 0) for bundle in group.bundle_specs)
+    cpus = max(int(cpus), 1)
+    return cpus if concurrency is None else min(cpus, concurrency)
 
 
 class _Entries(Datasource):
@@ -190,12 +207,17 @@ class _Entries(Datasource):
 
     def cut(self, cpus: int) -> int:
         """Cut the blocks so that so many CPUs have some; return the number of tasks for that."""
-        wanted = _TASKS_OF_CPU * cpus
-        share = max(self._index.total_size_bytes // wanted, _LEAST_BLOCK_BYTES)
-        if share < self._block_bytes:
-            self._ends = _cut(self._index, share)
+        most = self._index.total_size_bytes // _LEAST_BLOCK_BYTES
+        wanted = max(min(_MOST_TASKS_OF_CPU * cpus, most), _LEAST_TASKS_OF_CPU * cpus)
+        self._cut_for(wanted)
         count = len(self._ends)
-        return min(count, max(wanted, -(-count // _BLOCKS_OF_TASK)))
+        return min(count, max(wanted, min(-(-count // _BLOCKS_OF_TASK), _MOST_TASKS)))
+
+    def _cut_for(self, tasks: int) -> None:
+        """Have a block for each of so many tasks."""
+        share_bytes = self._index.total_size_bytes // tasks
+        if len(self._ends) < tasks and share_bytes < self._block_bytes:
+            self._ends = _cut(self._index, max(share_bytes, 1))
 
     def get_name(self) -> str:
         """What Ray calls the tasks."""
@@ -208,10 +230,10 @@ class _Entries(Datasource):
     def get_read_tasks(self, parallelism: int, *_: Any, **__: Any) -> list[Any]:
         """Give each task some of the blocks that follow each other."""
         of_root = dict(zip(self._index.roots, self._stores, strict=True))
+        self._cut_for(parallelism)
         tasks: list[Any] = []
-        count = len(self._ends)
+        count, begin = len(self._ends), 0
         for ends in _shares(self._ends, max(1, min(parallelism, count))):
-            begin = self._ends[self._ends.index(ends[0]) - 1] if tasks else 0
             part = self._index[begin : ends[-1]]
             stores = tuple(of_root[root] for root in part.roots)
             run = _Run(part, stores, tuple(end - begin for end in ends), self._fields)
@@ -222,6 +244,7 @@ class _Entries(Datasource):
                 exec_stats=None,
             )
             tasks.append(ReadTask(run, metadata, schema=run.schema()))
+            begin = ends[-1]
         return tasks
 
 

@@ -166,3 +166,11 @@ def test_a_file_that_is_replaced_meanwhile_is_looked_at_once_more(
     monkeypatch.setattr(_archive, "pinned", lambda _: SimpleNamespace(read_ranges=replace_and_read))
     assert headrace.checkpoint.latest("", store=gcs) == f"gs://bucket/{expected}"
     assert left == []
+
+
+def test_what_latest_says_of_nothing_cannot_be_loaded(tmp_path: Path) -> None:
+    newest = headrace.checkpoint.latest(tmp_path)
+    assert newest is None
+    for use in (headrace.checkpoint.load, headrace.checkpoint.open):
+        with pytest.raises(TypeError, match="what checkpoint.latest says if there is none yet"):
+            use(newest)  # type: ignore[arg-type]

@@ -202,3 +202,25 @@ def test_shutdown_ends_what_others_wait_for(run_child: RunChild, server: FaultSe
         """,
         server.url,
     )
+
+
+def test_batches_that_a_script_still_has_at_its_end_are_no_leak(
+    run_child: RunChild, tmp_path: Path
+) -> None:
+    for i in range(20):
+        (tmp_path / f"data/{i:02d}").parent.mkdir(exist_ok=True)
+        (tmp_path / f"data/{i:02d}").write_bytes(bytes(100))
+    run_child(
+        """
+        import sys
+        import torch
+        from headrace.torch import Loader, MapDataset
+        weight = torch.ones(100_000, requires_grad=True)
+        for straight in Loader(MapDataset(sys.argv[1]), 10):
+            part = straight[0]
+        large = MapDataset(sys.argv[1], lambda sample: sample.tensor().float().repeat(1000))
+        for batch in Loader(large, 10):
+            parts, loss = batch.unbind(), (batch * weight).sum()
+        """,
+        tmp_path / "data",
+    )

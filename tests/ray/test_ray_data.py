@@ -163,6 +163,7 @@ MIB = 1 << 20
     [
         (1000, 2, 16),  # of two blocks of 32 objects each
         (1000, 64, 256),  # of blocks of 3
+        (100, 80, 100),  # of one each: two for a CPU would be less than an object
         (3, 8, 3),
         (1, 1, 1),
     ],

@@ -126,6 +126,8 @@ def test_a_batch_that_is_kept_is_nobody_elses_and_counts_for_nothing(
 def test_a_batch_is_a_tensor_like_others(hundred: headrace.Store, straight: bool) -> None:
     dataset = MapDataset(hundred, None if straight else lambda sample: sample.tensor().repeat(400))
     batch = next(iter(Loader(dataset, 10)))
+    assert not batch._is_view()
+    batch.detach_()
     before = batch.clone()
     assert batch.data_ptr() % 64 == 0
     assert torch.equal(pickle.loads(pickle.dumps(batch)), before)
@@ -134,7 +136,29 @@ def test_a_batch_is_a_tensor_like_others(hundred: headrace.Store, straight: bool
     assert torch.equal(batch, before + 1)
     headrace.shutdown()
     assert torch.equal(batch, before + 1)  # it is no part of the engine
-    del batch
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.int16, torch.bfloat16, torch.float16, torch.complex64]
+)
+def test_batches_of_any_type(hundred: headrace.Store, dtype: torch.dtype) -> None:
+    def values(sample: headrace.Sample) -> torch.Tensor:
+        return (sample.tensor() % 2).repeat(400).to(dtype)
+
+    (batch,) = Loader(MapDataset(hundred, values), 100)
+    assert batch.dtype == dtype
+    rows = [torch.frombuffer(bytearray(content(i)), dtype=torch.uint8) for i in range(100)]
+    assert torch.equal(batch, torch.stack([(row % 2).repeat(400).to(dtype) for row in rows]))
+
+
+def test_a_batch_takes_part_in_what_torch_differentiates(hundred: headrace.Store) -> None:
+    loader = Loader(MapDataset(hundred, lambda s: s.tensor().float().repeat(400)), 10)
+    weight = torch.ones(40_000, requires_grad=True)
+    with torch.no_grad():
+        batch = next(iter(loader))
+    batch.mul_(weight)
+    batch.sum().backward()
+    assert weight.grad is not None
 
 
 def test_objects_of_no_bytes(tmp_path: Path) -> None:

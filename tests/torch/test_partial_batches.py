@@ -14,7 +14,8 @@ from testing.faultserver.client import FaultServer
 from tests.torch.conftest import fill, fill_folder, reads
 
 COUNT = 24
-SLOW = (1, 2, 3, 9, 14)
+# Fewer than the least limit of requests in flight, which a busy machine may have come down to.
+SLOW = (1, 9, 14)
 
 
 def slow_dataset(server: FaultServer) -> MapDataset:

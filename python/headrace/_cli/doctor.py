@@ -22,7 +22,14 @@ from itertools import islice
 from typing import Any, Literal
 
 import headrace
-from headrace import HeadraceError, ObjectInfo, PermissionDeniedError, Store, _process
+from headrace import (
+    HeadraceError,
+    NotFoundError,
+    ObjectInfo,
+    PermissionDeniedError,
+    Store,
+    _process,
+)
 from headrace._ca_files import ca_file
 from headrace._cli.location import Connection, Location
 from headrace._cli.report import ExitCode, Report, binary_size, counted, shown
@@ -417,6 +424,8 @@ def _failed(subject: str, error: HeadraceError, permission: str) -> Finding:
         )
     elif isinstance(error, PermissionDeniedError):
         advice = f"needs the permission {permission}"
+    elif isinstance(error, NotFoundError):
+        advice = "is the name right, and does it lie at this service and in this account?"
     return Finding(verdict="problem", subject=subject, detail=str(error), advice=advice)
 
 

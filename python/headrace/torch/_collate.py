@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_f
 
 from headrace._engine import Engine
 from headrace._errors import InvalidArgumentError
+from headrace.torch._batch_memory import given
 
 __all__ = ["collate", "collate_in", "explain_unequal_sizes"]
 
@@ -41,18 +42,8 @@ def collate(samples: list[Any]) -> Any:
 
 
 def collate_in(engine: Engine, samples: list[Any]) -> Any:
-    """Do what `collate` does, with large tensors in memory that the engine uses again.
-
-    What torch takes of the system for a large batch goes back to it with the batch, and each page
-    of the next one is a fault: for images of 600 KB, twice the CPU of the whole loader.
-    """
-
-    def empty(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        memory = engine.batch_memory(math.prod(shape) * dtype.itemsize)
-        memory.give_away()
-        return torch.frombuffer(memory, dtype=dtype).view(shape)
-
-    return _collate(samples, empty)
+    """Do what `collate` does, with large tensors in memory that the engine uses again."""
+    return _collate(samples, functools.partial(given, engine))
 
 
 def _from_the_system(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -123,7 +114,7 @@ def _stacked(batch: list[torch.Tensor], empty: Empty) -> torch.Tensor | None:
         into = stacked.numpy()
         for at, each in enumerate(batch):
             into[at] = each.numpy()
-    except (RuntimeError, TypeError):
+    except (RuntimeError, TypeError, MemoryError):
         return None  # it has a gradient, or a type that NumPy does not have
     return stacked
 

@@ -14,6 +14,7 @@ import torch
 from torch.utils.data._utils.pin_memory import pin_memory as pin_nested
 
 from headrace._engine import Engine
+from headrace.torch._batch_memory import lent
 
 __all__ = ["PageLocked", "Pageable", "Pinning", "choose_pinning"]
 
@@ -41,13 +42,7 @@ class Pageable:
     def room(
         self, engine: Engine, count: int, size_bytes: int
     ) -> tuple[torch.Tensor, Callable[[], object]]:
-        if size_bytes == 0:
-            return torch.empty((count, 0), dtype=torch.uint8), lambda: None
-        # What torch.empty takes of the system for a large batch goes back to it with the batch, and
-        # each page of the next one is a fault: at 100 KiB as much CPU as half of the read.
-        memory = engine.batch_memory(count * size_bytes)
-        tensor = torch.frombuffer(memory, dtype=torch.uint8)
-        return tensor.view(count, size_bytes), memory.give_away
+        return lent(engine, (count, size_bytes))
 
     def pin(self, batch: Any) -> Any:
         return batch

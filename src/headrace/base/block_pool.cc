@@ -106,12 +106,9 @@ BatchMemory::BatchMemory(BlockPool& pool, uint64_t size_bytes)
     : block_(pool.allocate(size_bytes)) {}
 
 BatchMemory::~BatchMemory() {
-  // It counts again for the moment in which it is freed, which takes the count away. Who finds no
-  // room because of that asks for it, and is told by release().
-  if (is_given_ && block_.data() != nullptr && block_.pool_->epoch_ == fork_epoch()) {
-    block_.pool_->live_bytes_.fetch_add(BlockPool::charged_bytes(block_.size_bytes()),
-                                        std::memory_order_seq_cst);
-  }
+  if (!is_given_ || block_.data() == nullptr || block_.pool_->epoch_ != fork_epoch()) return;
+  BlockPool* const pool = std::exchange(block_.pool_, nullptr);
+  pool->free_now(std::exchange(block_.data_, nullptr), block_.size_bytes(), /*counts=*/false);
 }
 
 void BatchMemory::give_away() {
@@ -154,9 +151,8 @@ BlockPool::~BlockPool() {
 uint64_t BlockPool::charged_bytes(uint64_t size_bytes) {
   if (size_bytes == 0) return 0;
   size_bytes = std::min(size_bytes, kMaxBlockBytes);
-  const size_t size_class = class_of(size_bytes);
-  return size_class < kClassCount ? class_bytes(size_class)
-                                  : (size_bytes + kPageBytes - 1) & ~(kPageBytes - 1);
+  return size_bytes <= kMaxWholeChargeBytes ? class_bytes(class_of(size_bytes))
+                                            : (size_bytes + kPageBytes - 1) & ~(kPageBytes - 1);
 }
 
 Block BlockPool::allocate(uint64_t size_bytes) {
@@ -294,10 +290,10 @@ bool BlockPool::free_later(std::byte* data, uint64_t size_bytes) {
   return true;
 }
 
-void BlockPool::free_now(std::byte* data, uint64_t size_bytes) {
+void BlockPool::free_now(std::byte* data, uint64_t size_bytes, bool counts) {
   const size_t size_class = class_of(size_bytes);
-  const uint64_t charged = charged_bytes(size_bytes);
-  if (size_class >= kClassCount) ::munmap(data, charged);
+  if (size_class >= kClassCount) ::munmap(data, charged_bytes(size_bytes));
+  const uint64_t charged = counts ? charged_bytes(size_bytes) : 0;
   const uint64_t live = live_bytes_.fetch_sub(charged, std::memory_order_seq_cst) - charged;
   bool gone = false;
   {
@@ -324,15 +320,15 @@ void BlockPool::free_now(std::byte* data, uint64_t size_bytes) {
 
 void BlockPool::put_back(std::byte* data, uint64_t size_bytes, uint64_t live) {
   const size_t size_class = class_of(size_bytes);
-  const uint64_t charged = charged_bytes(size_bytes);
-  poison(data, charged);
+  const uint64_t block_bytes = class_bytes(size_class);
+  poison(data, block_bytes);
   const uint64_t spare = budget_bytes_ > live ? budget_bytes_ - live : 0;
-  const bool keep = cached_bytes_ + charged <= std::min(spare, budget_bytes_ / 4);
+  const bool keep = cached_bytes_ + block_bytes <= std::min(spare, budget_bytes_ / 4);
   if (keep) {
-    cached_bytes_ += charged;
+    cached_bytes_ += block_bytes;
     free_[size_class].warm.push_back(data);
   } else {
-    give_back(data, charged);
+    give_back(data, block_bytes);
     free_[size_class].cold.push_back(data);
   }
 }

@@ -161,7 +161,10 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   friend class BatchMemory;
   friend class Block;
   friend class Charge;
-  static constexpr size_t kClassCount = 73;  // up to 64 MiB; larger blocks are mapped one by one
+  static constexpr size_t kClassCount = 81;  // up to 256 MiB; larger blocks are mapped one by one
+  // From here on a block counts the pages that are asked for, not those of its class: what is left
+  // over is never touched, unless a larger read before left it warm.
+  static constexpr uint64_t kMaxWholeChargeBytes = 64 * kMiB;
   struct FreeList {
     std::vector<std::byte*> warm, cold;  // cold: pages returned to the system
   };
@@ -190,7 +193,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   void note_peak();
   void free_block(std::byte* data, uint64_t size_bytes);
   bool free_later(std::byte* data, uint64_t size_bytes);
-  void free_now(std::byte* data, uint64_t size_bytes);
+  void free_now(std::byte* data, uint64_t size_bytes, bool counts = true);
   void collect();
   void collect_all() HEADRACE_REQUIRES(mutex_);
   void put_back(std::byte* data, uint64_t size_bytes, uint64_t live) HEADRACE_REQUIRES(mutex_);

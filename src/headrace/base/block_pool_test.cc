@@ -65,9 +65,24 @@ TEST(BlockPool, MemoryOfABatchCountsUntilItIsGivenAwayAndIsUsedAgain) {
   EXPECT_EQ(pool->use().peak_live_bytes, 7 * kMiB);
 }
 
+TEST(BlockPool, LargeBlocksAreUsedAgainAndCountWhatWasAskedFor) {
+  const auto pool = BlockPool::create(1024 * kMiB);
+  const std::byte* data = nullptr;
+  {
+    const Block block = pool->allocate(147 * kMiB);
+    data = block.data();
+    EXPECT_EQ(pool->live_bytes(), 147 * kMiB);
+  }
+  EXPECT_EQ(pool->live_bytes(), 0U);
+  EXPECT_EQ(pool->use().cached_bytes, 160 * kMiB);
+  EXPECT_EQ(pool->allocate(150 * kMiB).data(), data);
+  EXPECT_EQ(pool->use().cached_bytes, 160 * kMiB);
+  EXPECT_TRUE(BlockPool::create(100 * kMiB)->allocate_within_budget(99 * kMiB).has_value());
+}
+
 TEST(BlockPool, MemoryThatWasGivenAwayOutlivesThePoolsOwner) {
   auto pool = BlockPool::create(64 * kMiB);
-  std::optional<BatchMemory> large(std::in_place, *pool, 100 * kMiB),
+  std::optional<BatchMemory> large(std::in_place, *pool, 300 * kMiB),
       small(std::in_place, *pool, 1);
   large->give_away();
   small->give_away();
@@ -216,7 +231,7 @@ TEST(BlockPool, ManyBlocksTakeNoMoreThanHalfOfTheBudget) {
 
 TEST(BlockPool, BlocksTooLargeToBeKeptAreNotAmongMany) {
   const auto pool = pool_of(uint64_t{8} << 30);
-  const std::vector<uint64_t> sizes = {1000, 65 * kMiB};
+  const std::vector<uint64_t> sizes = {1000, 257 * kMiB};
   std::vector<Block> blocks(sizes.size());
   EXPECT_FALSE(pool->allocate_many(sizes, blocks));
   EXPECT_EQ(pool->live_bytes(), 0u);

@@ -242,6 +242,8 @@ Refusal GcsProtocol::refusal(const ErrorResponse& response) const {
     }
   } else if (status == 404 || status == 410) {
     code = Code::kNotFound;
+    // Google says which of the two; emulators and proxies say no more than this.
+    if (message == "Not Found") message = "Not Found: is there such an object, and such a bucket?";
   } else if (status == 412 || status == 304) {
     code = Code::kPreconditionFailed;
     if (message.empty()) message = "the object is not in the expected generation";
